@@ -1,0 +1,246 @@
+//! The engine contract: keys in, next hops out, deltas applied while lookups run.
+//!
+//! An engine is one [`EngineWriter`], held by the control thread, and any number of [`EngineReader`]s, one per lcore.
+//! `apply` is all or nothing and never blocks a reader. A reader works in *slots* allocated when it is made: `submit`
+//! hands a batch of keys to a slot, `collect` takes its answers. A CPU engine finishes inside `submit`; a device engine
+//! has many slots in flight.
+//!
+//! Every answer is the answer of some generation between the one current at `submit` and the one current at `collect`.
+
+use crate::{FibDelta, Generation, Isa, IsaError, NextHopId};
+use std::task::Poll;
+
+/// A batch of keys, one family, host order. IPv6 comes as two arrays so that an engine that searches the first 64 bits
+/// streams only those.
+#[derive(Clone, Copy, Debug)]
+pub enum Keys<'a> {
+    /// IPv4 addresses.
+    V4(&'a [u32]),
+    /// IPv6 addresses: the first 64 bits and the last 64 bits, equally many of each.
+    V6 {
+        /// Bits 0..64 of each address.
+        hi: &'a [u64],
+        /// Bits 64..128 of each address.
+        lo: &'a [u64],
+    },
+}
+
+impl Keys<'_> {
+    /// The number of keys.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::V4(keys) => keys.len(),
+            Self::V6 { hi, .. } => hi.len(),
+        }
+    }
+
+    /// Whether the batch is empty.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A slot of a reader, `0..slots()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SlotId(pub u16);
+
+/// Why an engine refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The table exceeds what the engine can hold; the old table is still in service.
+    #[error("{what}: {used} needed, at most {limit} fit")]
+    Full {
+        /// What ran out, with its unit ("next hops", "table bytes").
+        what: &'static str,
+        /// What the new table would need.
+        used: u64,
+        /// What the engine can hold.
+        limit: u64,
+    },
+    /// Memory for the table could not be had; the old table is still in service.
+    #[error("no memory for a table of {bytes} bytes: {reason}")]
+    Memory {
+        /// The bytes that were asked for.
+        bytes: u64,
+        /// What the system said.
+        reason: String,
+    },
+    /// The instruction set is not there.
+    #[error(transparent)]
+    Isa(#[from] IsaError),
+    /// The engine's name is not known.
+    #[error("'{name}' is no engine; known are: {known}")]
+    Unknown {
+        /// The name that was given.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The device an engine needs is absent.
+    #[error("engine {engine} needs {device}: {reason}")]
+    NoDevice {
+        /// The engine.
+        engine: &'static str,
+        /// The device.
+        device: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The batch is larger than the slots were made for, or its arrays differ in length.
+    #[error("a batch of {keys} keys does not fit a slot of {limit}")]
+    Batch {
+        /// The keys of the batch.
+        keys: usize,
+        /// What a slot holds.
+        limit: usize,
+    },
+    /// A parameter of the engine is out of range.
+    #[error("{parameter} = {value}: {wanted}")]
+    Parameter {
+        /// The parameter's name.
+        parameter: &'static str,
+        /// The value that was given.
+        value: String,
+        /// What would be right.
+        wanted: &'static str,
+    },
+}
+
+/// What an engine can hold at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// The largest next-hop id.
+    pub next_hop_id_max: u32,
+    /// Distinct next hops.
+    pub next_hops_max: u64,
+    /// Bytes of table memory.
+    pub table_bytes_max: u64,
+}
+
+/// What an engine holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineStats {
+    /// IPv4 routes.
+    pub routes_v4: u64,
+    /// IPv6 routes.
+    pub routes_v6: u64,
+    /// Memory that lookups read, bytes.
+    pub table_bytes: u64,
+    /// Memory that only the writer uses, bytes.
+    pub writer_bytes: u64,
+    /// Engine-specific figures, name and value ("filter_bits_g1", "overflow_lines").
+    pub details: Vec<(&'static str, f64)>,
+}
+
+/// How an engine is to be made. An engine ignores what does not concern it.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The instruction set; the best there is when `None`.
+    pub isa: Option<Isa>,
+    /// Bytes of table memory at most; an apply that needs more is refused.
+    pub table_bytes_max: u64,
+    /// The NUMA node for the tables; first touch decides when `None`.
+    pub numa_node: Option<u32>,
+    /// Whether tables may lie in huge pages (taken when there are any, never required).
+    pub huge_pages: bool,
+    /// Engine-specific parameters, `name=value` as given on the command line.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            isa: None,
+            table_bytes_max: 4 << 30,
+            numa_node: None,
+            huge_pages: true,
+            parameters: Vec::new(),
+        }
+    }
+}
+
+/// The writing side of an engine: one per table, on the control thread.
+pub trait EngineWriter: Send {
+    /// The engine's name, as on the command line.
+    fn name(&self) -> &'static str;
+
+    /// The instruction set that lookups run on.
+    fn isa(&self) -> Isa;
+
+    /// Applies `delta`, all or nothing. Lookups go on meanwhile.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] or [`EngineError::Memory`]; the old table is in service then.
+    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError>;
+
+    /// The generation in service.
+    fn generation(&self) -> Generation;
+
+    /// What the engine can hold.
+    fn capacity(&self) -> Capacity;
+
+    /// What the engine holds now.
+    fn stats(&self) -> EngineStats;
+
+    /// A reader of this table with `slots` slots of `batch_max` keys.
+    ///
+    /// # Errors
+    /// [`EngineError::Memory`] when the slots cannot be had.
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError>;
+}
+
+/// The reading side of an engine: one per lcore. Nothing here allocates, blocks or takes a lock.
+pub trait EngineReader: Send {
+    /// The number of slots.
+    fn slots(&self) -> u16;
+
+    /// The most keys that a slot takes.
+    fn batch_max(&self) -> usize;
+
+    /// Hands `keys` to `slot`, whose earlier answers are lost.
+    ///
+    /// # Errors
+    /// [`EngineError::Batch`] when the keys do not fit; a device engine's own errors.
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError>;
+
+    /// The answers of what `slot` was handed, in the order of the keys; `Pending` while a device works on it.
+    ///
+    /// # Errors
+    /// A device engine's own errors.
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>>;
+
+    /// Looks up `keys` into `out`, equally many, in calls of any size. For engines that finish inside `submit` this is
+    /// one step without a copy; the provided body submits to slot 0 and polls.
+    ///
+    /// # Errors
+    /// As [`Self::submit`] and [`Self::collect`]; [`EngineError::Batch`] when `out` is not as long as `keys`.
+    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        let limit = self.batch_max();
+        if keys.len() != out.len() || limit == 0 {
+            return Err(EngineError::Batch { keys: keys.len(), limit: out.len().min(limit) });
+        }
+        let mut start = 0;
+        while start < out.len() {
+            let end = out.len().min(start + limit);
+            let part = match keys {
+                Keys::V4(keys) => Keys::V4(&keys[start..end]),
+                Keys::V6 { hi, lo } if hi.len() == lo.len() => {
+                    Keys::V6 { hi: &hi[start..end], lo: &lo[start..end] }
+                }
+                Keys::V6 { hi, lo } => return Err(EngineError::Batch { keys: hi.len(), limit: lo.len() }),
+            };
+            self.submit(SlotId(0), part)?;
+            loop {
+                if let Poll::Ready(answers) = self.collect(SlotId(0)) {
+                    out[start..end].copy_from_slice(answers?);
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            start = end;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! Instruction sets: one value, found once at start, chosen once a batch.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An instruction set that a lookup kernel is written for.
+///
+/// A value made by [`Isa::detect`] or [`Isa::checked`] is one that this CPU has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Isa {
+    /// Plain Rust: the readable reference, never tuned.
+    Scalar,
+    /// AVX-512 F and CD only, what Knights Landing has: no BW, DQ or VL instruction.
+    Avx512f,
+}
+
+/// Why an instruction set cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IsaError {
+    /// This CPU lacks it.
+    #[error("this CPU has no {isa}; it can run: {available}")]
+    Unavailable {
+        /// What was asked for.
+        isa: Isa,
+        /// What there is.
+        available: String,
+    },
+    /// No such name.
+    #[error("'{name}' is no instruction set; known are: scalar, avx512f")]
+    Unknown {
+        /// The name that was given.
+        name: String,
+    },
+}
+
+impl Isa {
+    /// Every instruction set that kernels exist for, plainest first.
+    pub const ALL: [Self; 2] = [Self::Scalar, Self::Avx512f];
+
+    /// Whether this CPU has it.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512f => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512cd"),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx512f => false,
+        }
+    }
+
+    /// The best one that this CPU has.
+    #[must_use]
+    pub fn detect() -> Self {
+        Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Self::Scalar)
+    }
+
+    /// This one, if the CPU has it.
+    ///
+    /// # Errors
+    /// [`IsaError::Unavailable`] otherwise, naming what there is.
+    pub fn checked(self) -> Result<Self, IsaError> {
+        if self.is_available() {
+            return Ok(self);
+        }
+        let available: Vec<_> =
+            Self::ALL.iter().filter(|isa| isa.is_available()).map(ToString::to_string).collect();
+        Err(IsaError::Unavailable { isa: self, available: available.join(", ") })
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scalar => "scalar",
+            Self::Avx512f => "avx512f",
+        })
+    }
+}
+
+impl FromStr for Isa {
+    type Err = IsaError;
+
+    fn from_str(name: &str) -> Result<Self, IsaError> {
+        Self::ALL
+            .into_iter()
+            .find(|isa| isa.to_string() == name)
+            .ok_or_else(|| IsaError::Unknown { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_scalar_is_everywhere() {
+        for isa in Isa::ALL {
+            assert_eq!(isa.to_string().parse(), Ok(isa));
+        }
+        assert!(Isa::Scalar.is_available() && Isa::detect().is_available());
+        assert!("sse9".parse::<Isa>().unwrap_err().to_string().contains("avx512f"));
+    }
+}

@@ -1,0 +1,36 @@
+//! The words of IP forwarding, and the contract between routes and engines.
+//!
+//! ```text
+//! feed -> Rib -> FibDelta -> [EngineWriter: apply -> Generation] -> EngineReader: submit .. collect
+//! ```
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`prefix`] | [`Prefix`], [`IpPrefix`], [`Key`]: what a route is for |
+//! | [`next_hop`] | [`NextHopId`], [`NextHopTable`]: what a lookup answers, and what that means |
+//! | [`rib`] | [`Rib`]: what the feeds told, with a dirty set |
+//! | [`delta`] | [`FibDelta`], [`Generation`]: what crosses to an engine |
+//! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
+//! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
+//! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
+//!
+//! This crate imports nothing of ours and has no unsafe code.
+
+#![forbid(unsafe_code)]
+
+pub mod delta;
+pub mod engine;
+pub mod isa;
+pub mod next_hop;
+pub mod oracle;
+pub mod prefix;
+pub mod rib;
+
+pub use delta::{Change, FibDelta, Generation};
+pub use engine::{
+    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Keys, SlotId,
+};
+pub use isa::{Isa, IsaError};
+pub use next_hop::{MacAddr, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, PortRef};
+pub use prefix::{Family, IpPrefix, Key, Prefix, Prefix4, Prefix6, PrefixError};
+pub use rib::{Rib, RibTable};

@@ -1,0 +1,327 @@
+//! Next hops: the answer of a lookup, and what the forwarder does with it.
+//!
+//! An engine stores [`NextHopId`]s only. [`NextHopTable`] says what an id means: which gateway, which port, which
+//! destination MAC. A *bare* id, one that a route file names by number, needs no entry: it leaves by port
+//! `(id - 1) mod ports` with the MAC `02:00:00` followed by the id's 24 bits.
+
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The identifier of a next hop: 0 is "no route", 1..=2^24-1 are valid (GAMT's limit, a 24-bit `inf` field).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct NextHopId(u32);
+
+impl NextHopId {
+    /// No route.
+    pub const NONE: Self = Self(0);
+    /// The largest valid id, 2^24 - 1.
+    pub const MAX: Self = Self((1 << 24) - 1);
+
+    /// The id `value`.
+    ///
+    /// # Errors
+    /// [`NextHopError::Id`] when `value` is 0 or above [`Self::MAX`].
+    pub const fn new(value: u32) -> Result<Self, NextHopError> {
+        if value == 0 || value > Self::MAX.0 {
+            return Err(NextHopError::Id { value: value as u64 });
+        }
+        Ok(Self(value))
+    }
+
+    /// The id in the low 24 bits of an engine's answer; 0 is [`Self::NONE`].
+    #[must_use]
+    pub const fn from_answer(answer: u32) -> Self {
+        Self(answer & Self::MAX.0)
+    }
+
+    /// The number: 0 for no route.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Whether there is no route.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for NextHopId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    /// The address that stands for a bare id: `02:00:00` and the id's 24 bits.
+    #[must_use]
+    pub const fn of_bare_id(id: NextHopId) -> Self {
+        let [_, a, b, c] = id.0.to_be_bytes();
+        Self([2, 0, 0, a, b, c])
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl FromStr for MacAddr {
+    type Err = NextHopError;
+
+    fn from_str(text: &str) -> Result<Self, NextHopError> {
+        let wrong = || NextHopError::Mac { text: text.chars().take(32).collect() };
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(wrong)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+        }
+        if parts.next().is_some() { Err(wrong()) } else { Ok(Self(bytes)) }
+    }
+}
+
+/// Why a next hop was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NextHopError {
+    /// The id is 0 or above 2^24 - 1.
+    #[error("next-hop id {value} is not in 1..=16777215")]
+    Id {
+        /// The id that was given.
+        value: u64,
+    },
+    /// The text is no MAC address.
+    #[error("'{text}' is not a MAC address such as 02:00:00:00:00:01")]
+    Mac {
+        /// The text that was given.
+        text: String,
+    },
+    /// A bare id that already stands for a gateway.
+    #[error("next-hop id {id} is in use for {used_by}")]
+    InUse {
+        /// The id.
+        id: NextHopId,
+        /// What it stands for.
+        used_by: String,
+    },
+    /// All 2^24 - 1 ids are in use.
+    #[error("all {limit} next-hop ids are in use")]
+    Exhausted {
+        /// The number of ids there are.
+        limit: u32,
+    },
+}
+
+/// The port of a next hop, as the route feed names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PortRef {
+    /// By index.
+    Index(u16),
+    /// By name (a device name or a PCI address).
+    Name(String),
+    /// Not named: by id, port `(id - 1) mod ports`.
+    ById,
+}
+
+impl PortRef {
+    /// A port as route files write it: a number is an index, anything else a name.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Name(text.to_owned()), Self::Index)
+    }
+}
+
+impl fmt::Display for PortRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => index.fmt(f),
+            Self::Name(name) => f.write_str(name),
+            Self::ById => f.write_str("by id"),
+        }
+    }
+}
+
+/// What a next hop is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NextHop {
+    /// A bare id: port and MAC follow from the number.
+    Bare,
+    /// A gateway behind a port; its MAC comes from the neighbour table, or from the id where the feed names no port.
+    Gateway {
+        /// The gateway's address.
+        gateway: IpAddr,
+        /// The port it is reached through.
+        port: PortRef,
+    },
+    /// Destinations on the link of `port`: each is its own gateway, so one MAC cannot be named here.
+    Connected {
+        /// The port of the link.
+        port: PortRef,
+    },
+    /// A port alone (l3fwd rules): the destination MAC is that of the bare id `port + 1`.
+    Port {
+        /// The port's index.
+        port: u16,
+    },
+    /// Packets are dropped on purpose.
+    Blackhole,
+}
+
+impl fmt::Display for NextHop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bare => f.write_str("a bare id"),
+            Self::Gateway { gateway, port: PortRef::ById } => write!(f, "via {gateway}"),
+            Self::Gateway { gateway, port } => write!(f, "via {gateway} dev {port}"),
+            Self::Connected { port } => write!(f, "dev {port}"),
+            Self::Port { port } => write!(f, "port {port}"),
+            Self::Blackhole => f.write_str("blackhole"),
+        }
+    }
+}
+
+/// A neighbour: the MAC of an address on the link of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The neighbour's address.
+    pub address: IpAddr,
+    /// The port whose link it is on.
+    pub port: PortRef,
+    /// Its MAC.
+    pub mac: MacAddr,
+}
+
+/// What next-hop ids mean: id to gateway, port and MAC.
+///
+/// Bare ids are taken with [`Self::bare`]; everything else is interned with [`Self::intern`], which hands out the lowest
+/// id that is free. Two routes with the same next hop share one id.
+#[derive(Clone, Debug, Default)]
+pub struct NextHopTable {
+    by_id: FxHashMap<NextHopId, NextHop>,
+    by_hop: FxHashMap<NextHop, NextHopId>,
+    neighbours: BTreeMap<IpAddr, Neighbour>,
+    next_free: u32,
+}
+
+impl NextHopTable {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes `value` as a bare id.
+    ///
+    /// # Errors
+    /// [`NextHopError::Id`] when it is out of range, [`NextHopError::InUse`] when it stands for something else already.
+    pub fn bare(&mut self, value: u32) -> Result<NextHopId, NextHopError> {
+        let id = NextHopId::new(value)?;
+        match self.by_id.entry(id).or_insert(NextHop::Bare) {
+            NextHop::Bare => Ok(id),
+            other => Err(NextHopError::InUse { id, used_by: other.to_string() }),
+        }
+    }
+
+    /// The id of `hop`, a new one if it has none. [`NextHop::Bare`] cannot be interned: use [`Self::bare`].
+    ///
+    /// # Errors
+    /// [`NextHopError::Exhausted`] when no id is free.
+    pub fn intern(&mut self, hop: NextHop) -> Result<NextHopId, NextHopError> {
+        if let Some(&id) = self.by_hop.get(&hop) {
+            return Ok(id);
+        }
+        let id = loop {
+            self.next_free += 1;
+            let id = NextHopId::new(self.next_free)
+                .map_err(|_| NextHopError::Exhausted { limit: NextHopId::MAX.get() })?;
+            if !self.by_id.contains_key(&id) {
+                break id;
+            }
+        };
+        self.by_id.insert(id, hop.clone());
+        self.by_hop.insert(hop, id);
+        Ok(id)
+    }
+
+    /// What `id` stands for; `None` for an id that no route has named.
+    #[must_use]
+    pub fn get(&self, id: NextHopId) -> Option<&NextHop> {
+        self.by_id.get(&id)
+    }
+
+    /// All ids in use, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (NextHopId, &NextHop)> {
+        self.by_id.iter().map(|(id, hop)| (*id, hop))
+    }
+
+    /// The number of ids in use.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether no id is in use.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Records a neighbour; a later one for the same address replaces it.
+    pub fn set_neighbour(&mut self, neighbour: Neighbour) {
+        self.neighbours.insert(neighbour.address, neighbour);
+    }
+
+    /// The neighbour at `address`, if known.
+    #[must_use]
+    pub fn neighbour(&self, address: IpAddr) -> Option<&Neighbour> {
+        self.neighbours.get(&address)
+    }
+
+    /// All neighbours, by address.
+    pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
+        self.neighbours.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_limits() {
+        assert!(NextHopId::new(0).is_err() && NextHopId::new(1 << 24).is_err());
+        assert_eq!(NextHopId::new((1 << 24) - 1), Ok(NextHopId::MAX));
+        assert_eq!(MacAddr::of_bare_id(NextHopId::MAX).to_string(), "02:00:00:ff:ff:ff");
+    }
+
+    #[test]
+    fn interning_shares_ids_and_avoids_bare_ones() {
+        let mut table = NextHopTable::new();
+        table.bare(1).unwrap();
+        let hop = NextHop::Gateway { gateway: "192.0.2.1".parse().unwrap(), port: PortRef::Index(0) };
+        let id = table.intern(hop.clone()).unwrap();
+        assert_eq!((id.get(), table.intern(hop).unwrap()), (2, id));
+        assert!(matches!(table.bare(2), Err(NextHopError::InUse { .. })));
+        assert_eq!(table.bare(1).unwrap().get(), 1);
+    }
+
+    #[test]
+    fn mac_text() {
+        let mac: MacAddr = "02:00:5e:10:00:ff".parse().unwrap();
+        assert_eq!(mac.to_string(), "02:00:5e:10:00:ff");
+        for text in ["", "02:00:5e:10:00", "02:00:5e:10:00:ff:00", "2:0:5:1:0:f", "0g:00:00:00:00:00"] {
+            assert!(text.parse::<MacAddr>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The oracle: longest-prefix match by the definition, and the engine `oracle` over it.
+//!
+//! For each length from the longest to the shortest, ask a hash map whether the key's prefix of that length is a route.
+//! Nothing is shared with any engine, nothing is clever: what disagrees with this is wrong.
+
+use crate::{
+    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
+    Key, Keys, NextHopId, Prefix, SlotId,
+};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::Poll;
+
+/// Longest-prefix match over one family.
+#[derive(Clone, Debug)]
+pub struct Oracle<K: Key> {
+    /// Routes by length, `0..=K::BITS`.
+    by_len: Vec<FxHashMap<K, NextHopId>>,
+}
+
+/// Longest-prefix match over IPv4.
+pub type Oracle4 = Oracle<u32>;
+/// Longest-prefix match over IPv6.
+pub type Oracle6 = Oracle<u128>;
+
+impl<K: Key> Default for Oracle<K> {
+    fn default() -> Self {
+        Self { by_len: vec![FxHashMap::default(); usize::from(K::BITS) + 1] }
+    }
+}
+
+impl<K: Key> Oracle<K> {
+    /// An oracle without routes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the next hop of `prefix`; [`NextHopId::NONE`] withdraws it.
+    pub fn set(&mut self, prefix: Prefix<K>, next_hop: NextHopId) {
+        let routes = &mut self.by_len[usize::from(prefix.len())];
+        if next_hop.is_none() {
+            routes.remove(&prefix.address());
+        } else {
+            routes.insert(prefix.address(), next_hop);
+        }
+    }
+
+    /// The next hop of the longest prefix that contains `key`, and that prefix's length; `None` without a route.
+    #[must_use]
+    pub fn longest_match(&self, key: K) -> Option<(u8, NextHopId)> {
+        (0..=K::BITS).rev().find_map(|len| {
+            let routes = &self.by_len[usize::from(len)];
+            if routes.is_empty() {
+                return None;
+            }
+            routes.get(&(key & K::mask(len))).map(|next_hop| (len, *next_hop))
+        })
+    }
+
+    /// The next hop of the longest prefix that contains `key`; [`NextHopId::NONE`] without a route.
+    #[must_use]
+    pub fn lookup(&self, key: K) -> NextHopId {
+        self.longest_match(key).map_or(NextHopId::NONE, |(_, next_hop)| next_hop)
+    }
+
+    /// The number of routes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_len.iter().map(FxHashMap::len).sum()
+    }
+
+    /// Whether there is no route.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn bytes(&self) -> u64 {
+        let entry = size_of::<(K, NextHopId)>() + 1; // one control byte an entry
+        self.by_len.iter().map(|routes| (routes.capacity() * entry) as u64).sum()
+    }
+}
+
+impl<K: Key> FromIterator<(Prefix<K>, NextHopId)> for Oracle<K> {
+    fn from_iter<I: IntoIterator<Item = (Prefix<K>, NextHopId)>>(routes: I) -> Self {
+        let mut oracle = Self::new();
+        for (prefix, next_hop) in routes {
+            oracle.set(prefix, next_hop);
+        }
+        oracle
+    }
+}
+
+/// Both families of the oracle.
+#[derive(Clone, Debug, Default)]
+pub struct OraclePair {
+    /// IPv4.
+    pub v4: Oracle4,
+    /// IPv6.
+    pub v6: Oracle6,
+}
+
+impl OraclePair {
+    /// Applies every change of `delta`.
+    pub fn apply(&mut self, delta: &FibDelta) {
+        for change in &delta.v4 {
+            self.v4.set(change.prefix, change.next_hop);
+        }
+        for change in &delta.v6 {
+            self.v6.set(change.prefix, change.next_hop);
+        }
+    }
+}
+
+/// The engine `oracle`. It takes a lock a batch: it is for checking, not for speed.
+#[derive(Debug)]
+pub struct OracleEngine {
+    tables: Arc<RwLock<OraclePair>>,
+    generation: Generation,
+}
+
+impl OracleEngine {
+    /// The engine's name on the command line.
+    pub const NAME: &'static str = "oracle";
+
+    /// An empty engine.
+    #[must_use]
+    pub fn new(_options: &EngineOptions) -> Self {
+        Self { tables: Arc::default(), generation: Generation::default() }
+    }
+}
+
+impl EngineWriter for OracleEngine {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn isa(&self) -> Isa {
+        Isa::Scalar
+    }
+
+    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner).apply(delta);
+        self.generation = self.generation.next();
+        Ok(self.generation)
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            next_hop_id_max: NextHopId::MAX.get(),
+            next_hops_max: u64::from(NextHopId::MAX.get()),
+            table_bytes_max: u64::MAX,
+        }
+    }
+
+    fn stats(&self) -> EngineStats {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        EngineStats {
+            routes_v4: tables.v4.len() as u64,
+            routes_v6: tables.v6.len() as u64,
+            table_bytes: tables.v4.bytes() + tables.v6.bytes(),
+            ..EngineStats::default()
+        }
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let slots = vec![Slot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
+        Ok(Box::new(OracleReader { tables: Arc::clone(&self.tables), slots, batch_max }))
+    }
+}
+
+#[derive(Clone)]
+struct Slot {
+    answers: Vec<NextHopId>,
+    len: usize,
+}
+
+struct OracleReader {
+    tables: Arc<RwLock<OraclePair>>,
+    slots: Vec<Slot>,
+    batch_max: usize,
+}
+
+impl OracleReader {
+    fn answer(tables: &OraclePair, keys: Keys<'_>, out: &mut [NextHopId]) {
+        match keys {
+            Keys::V4(keys) => {
+                for (key, answer) in keys.iter().zip(out) {
+                    *answer = tables.v4.lookup(*key);
+                }
+            }
+            Keys::V6 { hi, lo } => {
+                for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
+                    *answer = tables.v6.lookup(u128::from(*hi) << 64 | u128::from(*lo));
+                }
+            }
+        }
+    }
+}
+
+impl EngineReader for OracleReader {
+    #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
+    fn slots(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        if keys.len() > self.batch_max {
+            return Err(EngineError::Batch { keys: keys.len(), limit: self.batch_max });
+        }
+        let slot = &mut self.slots[usize::from(slot.0)];
+        slot.len = keys.len();
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        Self::answer(&tables, keys, &mut slot.answers[..keys.len()]);
+        Ok(())
+    }
+
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+        let slot = &self.slots[usize::from(slot.0)];
+        Poll::Ready(Ok(&slot.answers[..slot.len]))
+    }
+
+    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        if keys.len() != out.len() {
+            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
+        }
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        Self::answer(&tables, keys, out);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::IpPrefix;
+
+    #[test]
+    fn longest_wins_and_withdraw_uncovers() {
+        let mut oracle = Oracle4::new();
+        for (text, id) in [("0.0.0.0/0", 1), ("10.0.0.0/8", 2), ("10.1.0.0/16", 3), ("10.1.2.3/32", 4)] {
+            let Ok(IpPrefix::V4(prefix)) = text.parse() else { panic!("{text}") };
+            oracle.set(prefix, NextHopId::new(id).unwrap());
+        }
+        let at = |oracle: &Oracle4, a: [u8; 4]| oracle.lookup(u32::from_be_bytes(a)).get();
+        assert_eq!(
+            [at(&oracle, [9, 0, 0, 0]), at(&oracle, [10, 9, 9, 9]), at(&oracle, [10, 1, 2, 4])],
+            [1, 2, 3]
+        );
+        assert_eq!(at(&oracle, [10, 1, 2, 3]), 4);
+        oracle.set(Prefix::truncating(0x0a01_0000, 16), NextHopId::NONE);
+        assert_eq!([at(&oracle, [10, 1, 2, 4]), at(&oracle, [10, 1, 2, 3])], [2, 4]);
+    }
+
+    #[test]
+    fn the_engine_refuses_a_batch_that_does_not_fit() {
+        let engine = OracleEngine::new(&EngineOptions::default());
+        let mut reader = engine.reader(1, 2).unwrap();
+        let refused = reader.submit(SlotId(0), Keys::V4(&[0; 3]));
+        assert_eq!(refused, Err(EngineError::Batch { keys: 3, limit: 2 }));
+    }
+}

@@ -1,0 +1,2 @@
+//! The forwarder.
+fn main() {}

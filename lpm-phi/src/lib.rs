@@ -1,0 +1,1 @@
+//! Bloomfwd for AVX-512F hosts.
