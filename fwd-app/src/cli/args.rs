@@ -1,0 +1,249 @@
+//! The options of `run` and `replay`, and the groups that every command with a table shares.
+//!
+//! Names are a contract. What each value means is on the option itself, so that `--help` and the code say the same.
+
+use super::values::{self, EthDest, QueueMap, Rate};
+use clap::{Args, ValueEnum};
+use fib::{EngineOptions, Isa};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Which routes, and which engine looks them up.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Routes and engine")]
+pub(crate) struct TableArgs {
+    /// File of routes: `PREFIX ID`, `PREFIX via GATEWAY dev PORT`, `ip -j route`, l3fwd `R` lines or MRT; plain, gzip,
+    /// bzip2 or xz. May be given several times
+    #[arg(long = "fib", value_name = "FILE", required = true)]
+    pub(crate) fib: Vec<PathBuf>,
+
+    /// The engine and its limits.
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+/// Which engine, and what it may use.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct EngineArgs {
+    /// Engine that looks addresses up; `auto` is the best for this host
+    #[arg(long = "engine", value_name = "NAME", default_value = "auto")]
+    pub(crate) name: String,
+
+    /// Instruction set of the lookup kernels: scalar or avx512f [default: the best of this CPU]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) isa: Option<Isa>,
+
+    /// Memory for tables at most; a table that needs more is refused
+    #[arg(long, value_name = "BYTES[K|M|G]", default_value = "4G", value_parser = values::bytes)]
+    pub(crate) table_memory: u64,
+
+    /// NUMA node for tables [default: where the memory is first touched]
+    #[arg(long, value_name = "N")]
+    pub(crate) table_node: Option<u32>,
+
+    /// A parameter of the engine; may be given several times
+    #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = values::engine_arg)]
+    pub(crate) parameters: Vec<(String, String)>,
+
+    /// Refuse a table of more routes than this
+    #[arg(long, value_name = "N")]
+    pub(crate) routes_max: Option<u64>,
+}
+
+impl EngineArgs {
+    /// The options in the form that engines take.
+    pub(crate) fn options(&self) -> EngineOptions {
+        EngineOptions {
+            isa: self.isa,
+            table_bytes_max: self.table_memory,
+            numa_node: self.table_node,
+            parameters: self.parameters.clone(),
+            ..EngineOptions::default()
+        }
+    }
+}
+
+/// Which stage runs on which lcore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopologyKind {
+    /// Every lcore takes its queues' packets all the way from RX to TX.
+    RunToCompletion,
+    /// RX, engine and TX each on lcores of their own.
+    Pipeline,
+}
+
+/// The forwarder itself: queues, sizes, reports. `run` and `replay` share it.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Forwarder")]
+pub(crate) struct ForwardArgs {
+    /// Which lcore serves which queue, as l3fwd writes it [default: queue 0 of every port, dealt over the lcores]
+    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..")]
+    pub(crate) config: Option<QueueMap>,
+
+    /// Which stages share an lcore
+    #[arg(long, value_name = "T", value_enum, default_value_t = TopologyKind::RunToCompletion)]
+    pub(crate) topology: TopologyKind,
+
+    /// Packets taken from a queue at once, at most
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) rx_burst: u16,
+
+    /// Keys handed to the engine at once, at most [default: the size of a burst]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) batch: Option<u32>,
+
+    /// Longest wait for a batch to fill, microseconds; 0 sends what is there
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(crate) flush_us: u32,
+
+    /// Print rates and drops every S seconds
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    pub(crate) stats_period: Option<Duration>,
+
+    /// Write the summary as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Write the latency histogram in HdrHistogram's percentile text form
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hgrm: Option<PathBuf>,
+}
+
+impl ForwardArgs {
+    /// Keys handed to the engine at once, at most.
+    pub(crate) fn batch_max(&self) -> usize {
+        self.batch.map_or(usize::from(self.rx_burst), |n| usize::try_from(n).unwrap_or(usize::MAX))
+    }
+}
+
+/// `fwd-app run`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) tables: TableArgs,
+
+    #[command(flatten)]
+    pub(crate) forward: ForwardArgs,
+
+    #[command(flatten)]
+    pub(crate) ports: PortArgs,
+
+    /// Stop after S seconds [default: run until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Arguments for DPDK's EAL, verbatim; the program's name is put before them
+    #[arg(last = true, value_name = "EAL ARGUMENTS")]
+    pub(crate) eal: Vec<OsString>,
+}
+
+/// How `run` sets its ports up.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Ports")]
+pub(crate) struct PortArgs {
+    /// Receive frames for every MAC
+    #[arg(short = 'P', long)]
+    pub(crate) promiscuous: bool,
+
+    /// Longest frame, bytes with its Ethernet header [default: the port's MTU as it is]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(64..=65_535))]
+    pub(crate) max_pkt_len: Option<u32>,
+
+    /// Descriptors of an RX queue
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
+    pub(crate) rx_queue_size: u16,
+
+    /// Descriptors of a TX queue
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
+    pub(crate) tx_queue_size: u16,
+
+    /// Destination MAC of all that leaves by a port; may be given once a port [default: the next hop's]
+    #[arg(long, value_name = "PORT,MAC")]
+    pub(crate) eth_dest: Vec<EthDest>,
+}
+
+/// `fwd-app replay`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Capture to replay, pcap or pcapng
+    #[arg(value_name = "TRACE.pcap")]
+    pub(crate) trace: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) tables: TableArgs,
+
+    #[command(flatten)]
+    pub(crate) forward: ForwardArgs,
+
+    #[command(flatten)]
+    pub(crate) harness: HarnessArgs,
+}
+
+/// How `replay` drives the forwarder.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Harness")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+pub(crate) struct HarnessArgs {
+    /// Ports of the forwarder
+    #[arg(long, value_name = "P", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub(crate) ports: u16,
+
+    /// Times the trace is sent
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) loops: u64,
+
+    /// Speed the trace is offered at; below max, latency counts from the intended send time
+    #[arg(long, value_name = "max|N[kM]pps|original|xF", default_value = "max")]
+    pub(crate) rate: Rate,
+
+    /// Deal the trace by flow over all ports [default: all of it arrives on port 0]
+    #[arg(long)]
+    pub(crate) spread: bool,
+
+    /// Write what leaves by port N to DIR/portN.pcap
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Check every packet against the oracle
+    #[arg(long)]
+    pub(crate) verify: bool,
+
+    /// Lcores of the forwarder when there is no --config; more than CPUs is allowed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=127))]
+    pub(crate) lcores: Option<u16>,
+
+    /// Use no hugepages (they are used when there are any)
+    #[arg(long)]
+    pub(crate) no_huge: bool,
+
+    /// Make the receiving side take packets on one poll in N only, to see what a slow link loses
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tx_slow: u32,
+
+    /// Apply this update stream while packets flow
+    #[arg(long, value_name = "FILE")]
+    pub(crate) updates: Option<PathBuf>,
+
+    /// Updates a second [default: the stream's own times]
+    #[arg(long, value_name = "N", requires = "updates", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) update_rate: Option<u64>,
+}
+
+/// Examples below `fwd-app run --help`.
+pub(crate) const RUN_EXAMPLES: &str = "\
+Examples:
+  fwd-app run --fib routes.txt --config '(0,0,1),(1,0,2)' -- -l 1,2 -a 0000:03:00.0 -a 0000:03:00.1
+  fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --isa avx512f --stats-period 1 -- -l 1 --vdev net_null0
+  fwd-app run --fib routes.txt --duration 10 --json summary.json -- --no-huge --no-pci --vdev net_null0
+
+What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the summary; a second one exits
+at once.";
+
+/// Examples below `fwd-app replay --help`.
+pub(crate) const REPLAY_EXAMPLES: &str = "\
+Examples:
+  fwd-app replay trace.pcap --fib routes.txt
+  fwd-app replay trace.pcap --fib routes.txt --verify --loops 100 --topology pipeline --json result.json
+  fwd-app replay trace.pcap --fib routes.txt --rate 100kpps --hgrm latency.hgrm
+  fwd-app replay trace.pcap --fib routes.txt --out sent/ --ports 2";

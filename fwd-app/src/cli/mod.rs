@@ -1,0 +1,66 @@
+//! The command line: which command, with which options, and the exit code that comes of it.
+//!
+//! `args` holds the options, `values` the parsers of their values, `exit` the one place where errors become exit codes.
+
+pub(crate) mod args;
+pub(crate) mod exit;
+pub(crate) mod values;
+
+use args::{ReplayArgs, RunArgs};
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Forwards IPv4 and IPv6 packets between DPDK ports by longest-prefix match, and measures how well.
+#[derive(Debug, Parser)]
+#[command(name = "fwd-app", version, propagate_version = true, max_term_width = 110, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  fwd-app check
+  fwd-app fib generate --family both --routes 100000 -o routes.txt
+  fwd-app lookup --fib routes.txt 192.0.2.1 2001:db8::1
+  fwd-app replay trace.pcap --fib routes.txt --verify
+  fwd-app run --fib routes.txt --config '(0,0,1)' -- -l 1 --vdev net_null0
+
+Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 a named device is absent.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Forward between DPDK ports.
+    #[command(after_help = args::RUN_EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// Drive the forwarder with a capture, and measure it.
+    #[command(after_help = args::REPLAY_EXAMPLES)]
+    Replay(Box<ReplayArgs>),
+}
+
+/// Reads the command line, runs the command, and says on stderr what went wrong.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::of_clap(&error),
+    };
+    let result = match &cli.command {
+        Command::Run(args) => crate::run::main(args),
+        Command::Replay(args) => crate::replay::main(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::of_error(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}
