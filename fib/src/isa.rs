@@ -10,7 +10,8 @@ use std::str::FromStr;
 pub enum Isa {
     /// Plain Rust: the readable reference, never tuned.
     Scalar,
-    /// AVX-512 F and CD only, what Knights Landing has: no BW, DQ or VL instruction.
+    /// AVX-512 F and CD only, what Knights Landing has: no BW, DQ or VL instruction. Scalar code around them may use
+    /// POPCNT, LZCNT, BMI1 and BMI2, which Knights Landing has too.
     Avx512f,
 }
 
@@ -43,7 +44,14 @@ impl Isa {
         match self {
             Self::Scalar => true,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512f => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512cd"),
+            Self::Avx512f => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512cd")
+                    && is_x86_feature_detected!("popcnt")
+                    && is_x86_feature_detected!("lzcnt")
+                    && is_x86_feature_detected!("bmi1")
+                    && is_x86_feature_detected!("bmi2")
+            }
             #[cfg(not(target_arch = "x86_64"))]
             Self::Avx512f => false,
         }

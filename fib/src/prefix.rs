@@ -87,7 +87,6 @@ impl Key for u32 {
     fn to_high_bits(self) -> u128 {
         u128::from(self) << 96
     }
-    #[expect(clippy::cast_possible_truncation, reason = "the shift leaves 32 bits")]
     fn from_high_bits(bits: u128) -> Self {
         (bits >> 96) as Self
     }
