@@ -1,0 +1,138 @@
+# shellcheck shell=bash
+# Shared by the scripts in this folder (sourced, not run): messages, and the installing of what a build and a test need.
+# Debian 12 and Ubuntu 24.04, as root or with sudo. When everything is there it takes a fraction of a second and asks for no right.
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '\n== %s\n' "$*"; }
+note() { printf '%s\n' "$*"; }
+die() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# The comment block at the head of a script is its help.
+usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif has sudo; then
+    sudo "$@"
+  else
+    die "needs root or sudo to run: $*"
+  fi
+}
+
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+# bindgen loads libclang at build time; with several installed it has to be told which, or it takes the first it meets.
+find_libclang() {
+  local found
+  [ -n "${LIBCLANG_PATH:-}" ] && return 0
+  for found in $(printf '%s\n' /usr/lib/llvm-*/lib/libclang*.so* | sort -V -r); do
+    # The resource headers (stddef.h and the like) have to be of the same version.
+    if [ -e "$found" ] && compgen -G "$(dirname "$found")/clang/*/include/stddef.h" >/dev/null; then
+      LIBCLANG_PATH=$(dirname "$found")
+      export LIBCLANG_PATH
+      return 0
+    fi
+  done
+  return 1
+}
+
+# The version of clang that the distribution has as its own: 14 on Debian 12, 18 on Ubuntu 24.04.
+clang_version() {
+  local id version
+  id=$(. /etc/os-release 2>/dev/null && printf '%s-%s' "${ID:-}" "${VERSION_ID:-}")
+  case "$id" in
+    debian-12) version=14 ;;
+    ubuntu-24.04) version=18 ;;
+    *) version=$(apt-cache --names-only search '^libclang1-[0-9]+$' | grep -oE '[0-9]+ ' | sort -n | tail -n 1) ;;
+  esac
+  printf '%s' "${version// /}"
+}
+
+# What is missing of the packages that a build and the tests need, one a line.
+missing_packages() {
+  local package version
+  for package in gcc libc6-dev binutils pkg-config python3 ca-certificates libdpdk-dev dpdk-dev; do
+    installed "$package" || printf '%s\n' "$package"
+  done
+  if ! find_libclang; then
+    version=$(clang_version)
+    [ -n "$version" ] || die "no package libclang1-N is known to apt: install libclang and set LIBCLANG_PATH"
+    printf '%s\n' "libclang1-$version" "libclang-common-$version-dev"
+  fi
+}
+
+need_packages() {
+  local missing
+  if ! has apt-get; then
+    pkg-config --exists libdpdk && has gcc && has python3 && has objdump && find_libclang && return 0
+    die "not a Debian or Ubuntu: install DPDK 22.11 or newer with headers, libclang, pkg-config, gcc, binutils and python3 yourself"
+  fi
+  missing=$(missing_packages) || exit 1
+  if [ -n "$missing" ]; then
+    say "installing ${missing//$'\n'/ }"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq update ||
+      note "apt-get update failed; trying with the lists that are there"
+    # shellcheck disable=SC2086 # a list of names
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $missing ||
+      die "apt-get could not install: ${missing//$'\n'/ }"
+  fi
+  find_libclang || die "libclang is installed but not found below /usr/lib/llvm-*/lib: set LIBCLANG_PATH"
+  pkg-config --exists libdpdk || die "pkg-config does not know libdpdk: is PKG_CONFIG_PATH set to another place?"
+}
+
+# cargo through rustup, which reads rust-toolchain.toml and fetches that version.
+need_rust() {
+  local channel
+  if ! has cargo && [ -f "$HOME/.cargo/env" ]; then
+    # shellcheck disable=SC1091
+    . "$HOME/.cargo/env"
+  fi
+  if ! has cargo && ! has rustup; then
+    say "installing rustup"
+    # Ubuntu packages it; Debian 12 does not.
+    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq rustup >/dev/null 2>&1; then
+      has curl || as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends curl
+      curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain none --no-modify-path ||
+        die "could not install rustup: see https://rustup.rs"
+      # shellcheck disable=SC1091
+      . "$HOME/.cargo/env"
+    fi
+  fi
+  channel=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' "$TOP/rust-toolchain.toml")
+  if ! (cd "$TOP" && cargo clippy --version && cargo fmt --version) >/dev/null 2>&1 && has rustup; then
+    say "installing Rust $channel"
+    rustup toolchain install "$channel" --profile minimal --component clippy --component rustfmt --no-self-update ||
+      die "rustup could not install Rust $channel"
+  fi
+  (cd "$TOP" && cargo --version >/dev/null 2>&1) || die "cargo does not run in $TOP: is Rust $channel installed?"
+}
+
+# Everything, quickly when it is there.
+need_all() {
+  need_packages
+  need_rust
+}
+
+# Where cargo puts what it builds.
+target_dir() {
+  (cd "$TOP" && cargo metadata --no-deps --format-version 1) |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
+}
+
+# Megabytes in free 2 MB and 1 GB pages.
+free_hugepage_mb() {
+  local total=0 folder size free
+  for folder in /sys/kernel/mm/hugepages/hugepages-*kB; do
+    [ -r "$folder/free_hugepages" ] || continue
+    size=${folder##*-}
+    read -r free <"$folder/free_hugepages"
+    total=$((total + free * ${size%kB} / 1024))
+  done
+  printf '%s' "$total"
+}

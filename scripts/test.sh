@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Everything that has to hold before a change lands: installs what is missing, then runs every check and prints a summary.
+#
+#   scripts/test.sh                run everything
+#   scripts/test.sh STEP..         run these steps only
+#   scripts/test.sh --list         name the steps
+#
+# On a fresh Debian 12 or Ubuntu 24.04, as root or with sudo. Hugepages are not needed. FWD_DATA names a folder of real tables, if
+# there is one; tests that want it print SKIPPED without. FWD_REQUIRE (a list of avx512f, dpdk, gpu) makes tests fail that would
+# skip; unset it is dpdk, and avx512f where the CPU has it. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
+
+set -uo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# --feature list for every crate of the workspace that has `testing` or `dpdk`.
+features() {
+  cargo metadata --no-deps --format-version 1 | python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    for feature in sorted({"testing", "dpdk"} & package["features"].keys()):
+        print(package["name"] + "/" + feature)' | paste -sd, -
+}
+
+step_fmt() { cargo fmt --all --check; }
+step_captures() { python3 scripts/make_captures.py --self-test && python3 scripts/make_captures.py --check; }
+step_shell() {
+  local file bad=0
+  for file in .ci/run scripts/*.sh scripts/smoke/*.sh; do
+    bash -n "$file" || bad=1
+  done
+  if has shellcheck; then shellcheck -x -S warning scripts/*.sh scripts/smoke/*.sh .ci/run || bad=1; fi
+  return $bad
+}
+step_clippy() { cargo clippy --workspace --all-targets --features "$(features)" -- -D warnings; }
+step_test() { cargo test --workspace --features "$(features)" --no-fail-fast; }
+step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features "$(features)"; }
+step_isa() { scripts/isa-scan.sh; }
+step_deny() {
+  if has cargo-deny; then
+    cargo deny check bans licenses sources
+  else
+    note "SKIPPED: cargo-deny is not installed (cargo install cargo-deny)"
+  fi
+}
+step_smoke() {
+  local script failed=0
+  FWD_APP=$(target_dir)/release/fwd-app
+  export FWD_APP
+  cargo build --release -p fwd-app || return 1
+  for script in scripts/smoke/*.sh; do
+    [ "$(basename "$script")" = _init.sh ] && continue
+    if bash "$script"; then note "ok: $script"; else note "FAILED: $script" && failed=1; fi
+  done
+  return $failed
+}
+
+# Cheap ones first; `isa` builds the release binary that `smoke` uses.
+STEPS=(fmt shell captures clippy test doc isa smoke deny)
+
+chosen=()
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help) usage && exit 0 ;;
+    --list) printf '%s\n' "${STEPS[@]}" && exit 0 ;;
+    *)
+      if [[ " ${STEPS[*]} " != *" $argument "* ]]; then
+        note "test.sh: no step $argument: there are ${STEPS[*]}" >&2
+        exit 2
+      fi
+      chosen+=("$argument")
+      ;;
+  esac
+done
+[ ${#chosen[@]} = 0 ] && chosen=("${STEPS[@]}")
+
+cd "$TOP" || exit 1
+need_all
+if [ -z "${FWD_REQUIRE+set}" ]; then
+  FWD_REQUIRE=dpdk
+  grep -qw avx512f /proc/cpuinfo && FWD_REQUIRE=$FWD_REQUIRE,avx512f
+fi
+export FWD_REQUIRE
+note "FWD_DATA=${FWD_DATA:-} FWD_REQUIRE=$FWD_REQUIRE LIBCLANG_PATH=${LIBCLANG_PATH:-}"
+note "$(cargo --version), DPDK $(pkg-config --modversion libdpdk), $(nproc) CPUs, $(free_hugepage_mb) MB of free hugepages"
+
+summary="" failed=0
+for step in "${chosen[@]}"; do
+  say "$step"
+  before=$SECONDS
+  if "step_$step"; then result=passed; else result=FAILED failed=1; fi
+  summary+=$(printf '%-10s %-7s %5d s' "$step" "$result" $((SECONDS - before)))$'\n'
+done
+say "summary, $SECONDS s in all"
+printf '%s' "$summary"
+exit $failed
