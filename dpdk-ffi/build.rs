@@ -1,0 +1,128 @@
+//! Finds libdpdk, compiles the shim of its inline functions, and writes the raw bindings.
+//!
+//! Three things can be missing on a fresh machine, and each has its own message with the Debian packages that bring it:
+//! libdpdk (22.11 or newer), libclang (bindgen reads the headers with it), a C compiler.
+
+use std::env;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// The oldest DPDK this crate is written for (22.11, the release of Debian 12).
+const OLDEST_DPDK: &str = "22.11";
+
+/// What brings everything on Debian 12 and Ubuntu 24.04.
+const PACKAGES: &str = "apt-get install --no-install-recommends libdpdk-dev dpdk-dev pkg-config gcc libclang1-14 \
+                        libclang-common-14-dev   (Debian 12; on Ubuntu 24.04 libclang1-18 libclang-common-18-dev)";
+
+/// Functions of DPDK that Rust calls directly. All are real symbols; inline ones are in the shim.
+const FUNCTIONS: &str = "dffi_.*|rte_eal_init|rte_eal_cleanup|rte_eal_has_hugepages|rte_version|rte_strerror\
+    |rte_pktmbuf_pool_create|rte_mempool_avail_count|rte_mempool_in_use_count|rte_pktmbuf_free_bulk\
+    |rte_eal_hotplug_add|rte_eal_hotplug_remove|rte_dev_name\
+    |rte_eth_dev_(info_get|get_name_by_port|get_port_by_name|socket_id|is_valid_port|start|stop|close|get_mtu|adjust_nb_rx_tx_desc\
+    |get_supported_ptypes)\
+    |rte_eth_find_next|rte_eth_macaddr_get|rte_eth_promiscuous_(enable|disable|get)|rte_eth_stats_(get|reset)|rte_eth_xstats_(get|get_names)\
+    |rte_eth_from_rings|rte_ring_create|rte_ring_free\
+    |rte_get_tsc_hz|rte_get_main_lcore|rte_get_next_lcore|rte_lcore_to_socket_id|rte_lcore_is_enabled\
+    |rte_eal_remote_launch|rte_eal_wait_lcore|rte_eal_get_lcore_state|rte_thread_register|rte_thread_unregister\
+    |rte_telemetry_register_cmd|rte_tel_data_.*";
+
+/// Structures whose bit fields or packing bindgen cannot lay out, or that stay opaque on purpose (the mbuf is read
+/// through `mbuf::Line0`, whose layout the shim asserts).
+const OPAQUE: &str = "rte_mbuf|rte_mempool|rte_ring|rte_device|rte_tel_data|rte_arp_ipv4|rte_arp_hdr|rte_l2tpv2_common_hdr\
+    |rte_l2tpv2_combined_msg_hdr|rte_gtp_psc_generic_hdr";
+
+fn main() -> ExitCode {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=src/shim.c");
+    println!("cargo:rerun-if-changed=src/shim.h");
+    println!("cargo:rerun-if-env-changed=LIBCLANG_PATH");
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            for line in message.lines() {
+                println!("cargo::error={line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does everything; the error is the whole message for the person who builds.
+fn build() -> Result<(), String> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo did not set OUT_DIR")?);
+    pkg_config::Config::new().atleast_version(OLDEST_DPDK).probe("libdpdk").map_err(|why| {
+        format!("dpdk-ffi needs libdpdk {OLDEST_DPDK} or newer, and pkg-config did not find it.\nInstall: {PACKAGES}\n{why}")
+    })?;
+    // net_ring's constructor function is not in libdpdk.pc: drivers are plugins, and this one is also a library.
+    println!("cargo:rustc-link-lib=rte_net_ring");
+    let flags = cflags()?;
+    compile_shim(&flags)?;
+    write_bindings(&flags, &out)
+}
+
+/// All the compiler flags of libdpdk. The pkg-config crate keeps only -I and -D, but `-include rte_config.h` and
+/// `-march` change structure layouts, so they are asked for again.
+fn cflags() -> Result<Vec<String>, String> {
+    let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
+    let asked = Command::new(&tool)
+        .args(["--cflags", "libdpdk"])
+        .output()
+        .map_err(|why| format!("cannot run {tool}: {why}\nInstall: {PACKAGES}"))?;
+    if !asked.status.success() {
+        return Err(format!("{tool} --cflags libdpdk failed: {}", String::from_utf8_lossy(&asked.stderr)));
+    }
+    Ok(String::from_utf8_lossy(&asked.stdout).split_whitespace().map(str::to_owned).collect())
+}
+
+/// Compiles the shim, optimised in every profile: its inline functions are the hot path.
+fn compile_shim(flags: &[String]) -> Result<(), String> {
+    let mut compiler = cc::Build::new();
+    compiler.file("src/shim.c").opt_level(3).warnings(true).extra_warnings(true);
+    // DPDK's own headers are not clean under -Wextra.
+    compiler.flag_if_supported("-Wno-unused-parameter");
+    for flag in flags {
+        // rte_config.h arrives as two words, `-include rte_config.h`, which cc would deduplicate apart.
+        match flag.strip_prefix("-I") {
+            Some(folder) => compiler.flag("-isystem").flag(folder),
+            None => compiler.flag(flag),
+        };
+    }
+    compiler.try_compile("dffi_shim").map_err(|why| {
+        format!("the C shim of dpdk-ffi did not compile against the installed libdpdk.\nInstall a C compiler if there is none: {PACKAGES}\n{why}")
+    })
+}
+
+/// Writes OUT_DIR/bindings.rs. libclang is looked for first, because bindgen panics without it.
+fn write_bindings(flags: &[String], out: &Path) -> Result<(), String> {
+    let made = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        bindgen::Builder::default()
+            .header("src/shim.h")
+            .clang_args(flags)
+            .allowlist_function(FUNCTIONS)
+            .allowlist_var("DFFI_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN")
+            .opaque_type(OPAQUE)
+            .prepend_enum_name(false)
+            .layout_tests(true)
+            .derive_default(true)
+            .generate_comments(false)
+            .generate()
+    }));
+    let bindings = match made {
+        Ok(Ok(bindings)) => bindings,
+        Ok(Err(why)) => {
+            return Err(format!(
+                "bindgen could not read the headers of libdpdk (libclang without its own headers?).\nInstall: {PACKAGES}\n{why}"
+            ));
+        }
+        Err(panic) => {
+            let why = panic.downcast_ref::<String>().map_or("no reason given", String::as_str);
+            return Err(format!(
+                "bindgen found no usable libclang (set LIBCLANG_PATH to the folder of libclang.so when it is elsewhere).\nInstall: {PACKAGES}\n{why}"
+            ));
+        }
+    };
+    bindings
+        .write_to_file(out.join("bindings.rs"))
+        .map_err(|why| format!("cannot write {}: {why}", out.join("bindings.rs").display()))
+}

@@ -1,0 +1,437 @@
+//! Many owned packets: what a queue gives and takes, and what the passes of a datapath walk over.
+//!
+//! An array of mbuf pointers with a length. Reading and writing headers happens in Rust on the packet's own memory and
+//! touches only the first cache line of the mbuf; the only C calls are freeing and chains.
+//!
+//! Invariant: the first `len` entries are packets that this burst alone owns; the rest are not looked at.
+
+use crate::eal::{Eal, Token};
+use crate::error::DpdkError;
+use crate::mbuf::{Mbuf, Raw};
+use crate::mempool::Mempool;
+use crate::sys;
+
+/// In [`Burst::scatter`]: this packet goes to the `dropped` burst.
+pub const DROP: u16 = u16::MAX;
+
+/// An owned array of packets of fixed capacity; dropping frees what is left in it.
+///
+/// Accessors take an index and panic when it is not below [`Burst::len`], as slices do; a loop over `0..burst.len()`
+/// pays one compare a packet, [`Burst::iter`] and [`Burst::iter_mut`] none.
+pub struct Burst {
+    mbufs: Box<[Raw]>,
+    len: usize,
+    token: Token,
+}
+
+// SAFETY: packets have one owner and no tie to a thread; freeing goes to pools that many threads may use, and the
+// token keeps EAL, and so the pools, alive.
+unsafe impl Send for Burst {}
+// SAFETY: through `&Burst` packets are only read.
+unsafe impl Sync for Burst {}
+
+impl std::fmt::Debug for Burst {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Burst").field("len", &self.len).field("capacity", &self.capacity()).finish()
+    }
+}
+
+impl Burst {
+    /// An empty burst with room for `capacity` packets; the only allocation it ever makes.
+    #[must_use]
+    pub fn with_capacity(eal: &Eal, capacity: usize) -> Burst {
+        Burst {
+            mbufs: vec![Raw(std::ptr::null_mut()); capacity].into_boxed_slice(),
+            len: 0,
+            token: eal.token(),
+        }
+    }
+
+    /// Packets in the burst.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Packets it can hold.
+    #[inline(always)]
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.mbufs.len()
+    }
+
+    /// Packets that can still be added.
+    #[inline(always)]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.capacity() - self.len
+    }
+
+    #[inline(always)]
+    fn packets(&self) -> &[Raw] {
+        &self.mbufs[..self.len]
+    }
+
+    #[inline(always)]
+    fn at(&self, i: usize) -> Raw {
+        self.packets()[i]
+    }
+
+    // ---- reading and writing packets ----
+
+    /// The bytes of packet `i`'s first segment.
+    #[inline(always)]
+    #[must_use]
+    pub fn data(&self, i: usize) -> &[u8] {
+        // SAFETY: packet `i` is ours (invariant); the slice is bounded by the borrow of self.
+        unsafe { self.at(i).data() }
+    }
+
+    /// The bytes of packet `i`'s first segment, to write.
+    #[inline(always)]
+    pub fn data_mut(&mut self, i: usize) -> &mut [u8] {
+        // SAFETY: packet `i` is ours (invariant); the slice is bounded by the unique borrow of self.
+        unsafe { self.at(i).data_mut() }
+    }
+
+    /// The first `N` bytes of packet `i`, `None` when its first segment is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn header<const N: usize>(&self, i: usize) -> Option<&[u8; N]> {
+        self.data(i).first_chunk()
+    }
+
+    /// The first `N` bytes of packet `i`, to write; `None` when its first segment is shorter.
+    #[inline(always)]
+    pub fn header_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]> {
+        self.data_mut(i).first_chunk_mut()
+    }
+
+    /// The first 64 bytes of packet `i`, to write; `None` when its first segment is shorter (a minimal frame without
+    /// its CRC is 60 bytes: see [`Burst::header_mut`]).
+    #[inline(always)]
+    pub fn header64_mut(&mut self, i: usize) -> Option<&mut [u8; 64]> {
+        self.header_mut::<64>(i)
+    }
+
+    /// A copy of the `N` bytes from `offset` of packet `i`, `None` when its first segment ends before.
+    #[inline(always)]
+    #[must_use]
+    pub fn load<const N: usize>(&self, i: usize, offset: usize) -> Option<[u8; N]> {
+        self.data(i).get(offset..)?.first_chunk().copied()
+    }
+
+    /// Bytes of packet `i`, all segments.
+    #[inline(always)]
+    #[must_use]
+    pub fn pkt_len(&self, i: usize) -> u32 {
+        self.at(i).pkt_len()
+    }
+
+    /// Segments of packet `i`, 1 and up.
+    #[inline(always)]
+    #[must_use]
+    pub fn segments(&self, i: usize) -> u16 {
+        self.at(i).segments()
+    }
+
+    /// The port that packet `i` was received on, as the driver noted it (`net_ring` does not).
+    #[inline(always)]
+    #[must_use]
+    pub fn rx_port(&self, i: usize) -> u16 {
+        self.at(i).rx_port()
+    }
+
+    /// The driver's `RTE_PTYPE_*` of packet `i`, 0 where the port knows no packet types.
+    #[inline(always)]
+    #[must_use]
+    pub fn packet_type(&self, i: usize) -> u32 {
+        self.at(i).packet_type()
+    }
+
+    /// The driver's RSS hash of packet `i`; meaningless unless the port was granted `RSS_HASH`.
+    #[inline(always)]
+    #[must_use]
+    pub fn rss_hash(&self, i: usize) -> u32 {
+        self.at(i).rss_hash()
+    }
+
+    /// Fetches packet `i`'s mbuf line. An index past the end is ignored, so a loop may look ahead freely.
+    #[inline(always)]
+    pub fn prefetch_mbuf(&self, i: usize) {
+        if let Some(packet) = self.packets().get(i) {
+            packet.prefetch();
+        }
+    }
+
+    /// Fetches the first line of packet `i`'s bytes (reads its mbuf line). An index past the end is ignored.
+    #[inline(always)]
+    pub fn prefetch_data(&self, i: usize) {
+        if let Some(packet) = self.packets().get(i) {
+            packet.prefetch_data();
+        }
+    }
+
+    /// The packets in order, to read.
+    #[inline(always)]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = PacketRef<'_>> + DoubleEndedIterator {
+        self.packets().iter().map(|&raw| PacketRef { raw, burst: std::marker::PhantomData })
+    }
+
+    /// The packets in order, to write; several may be held at once.
+    #[inline(always)]
+    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = PacketMut<'_>> + DoubleEndedIterator {
+        self.mbufs[..self.len].iter().map(|&raw| PacketMut { raw, burst: std::marker::PhantomData })
+    }
+
+    /// Appends a copy of packet `i`, all segments, to `out`.
+    pub fn copy_to(&self, i: usize, out: &mut Vec<u8>) {
+        self.at(i).for_each_segment(|bytes| out.extend_from_slice(bytes));
+    }
+
+    /// Appends `bytes` to packet `i`, chaining further mbufs of `pool` where the data room ends. On failure the
+    /// packet stays as it was.
+    ///
+    /// # Errors
+    /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
+    pub fn append_data(&mut self, i: usize, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
+        self.at(i).append(bytes, pool)
+    }
+
+    // ---- moving packets ----
+
+    /// Adds a packet at the end.
+    ///
+    /// # Errors
+    /// The packet itself when the burst is full.
+    pub fn push(&mut self, packet: Mbuf) -> Result<(), Mbuf> {
+        if self.room() == 0 {
+            return Err(packet);
+        }
+        self.mbufs[self.len] = Raw(packet.into_raw());
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes the last packet.
+    pub fn pop(&mut self) -> Option<Mbuf> {
+        let raw = *self.packets().last()?;
+        self.len -= 1;
+        let raw = std::ptr::NonNull::new(raw.0)?;
+        // SAFETY: the packet was ours (invariant) and no longer counts as such.
+        Some(unsafe { Mbuf::from_raw(raw, self.token.clone()) })
+    }
+
+    /// Moves as many packets of `other`, from its front, as fit to the end of this burst; answers how many.
+    pub fn append(&mut self, other: &mut Burst) -> usize {
+        let count = self.room().min(other.len);
+        self.mbufs[self.len..self.len + count].copy_from_slice(&other.mbufs[..count]);
+        self.len += count;
+        other.remove_front(count);
+        count
+    }
+
+    /// Moves packet `i` to the end of `other`; the last packet takes its place. Answers whether there was room.
+    #[inline]
+    pub fn swap_to(&mut self, i: usize, other: &mut Burst) -> bool {
+        let packet = self.at(i);
+        if other.room() == 0 {
+            return false;
+        }
+        other.mbufs[other.len] = packet;
+        other.len += 1;
+        self.len -= 1;
+        self.mbufs[i] = self.mbufs[self.len];
+        true
+    }
+
+    /// Exchanges all packets with `other`, and the capacities: three words move.
+    #[inline(always)]
+    pub fn swap(&mut self, other: &mut Burst) {
+        std::mem::swap(&mut self.mbufs, &mut other.mbufs);
+        std::mem::swap(&mut self.len, &mut other.len);
+    }
+
+    /// Deals the packets to `outs`, in order: packet `i` to the end of `outs[to[i]]`, or of `dropped` when `to[i]` is
+    /// [`DROP`]. Answers how many stay: those whose target is full or does not exist stay here, in order.
+    ///
+    /// # Panics
+    /// When `to` is shorter than the burst.
+    pub fn scatter(&mut self, to: &[u16], outs: &mut [Burst], dropped: &mut Burst) -> usize {
+        let to = &to[..self.len];
+        let mut stay = 0;
+        for (i, &target) in to.iter().enumerate() {
+            let packet = self.mbufs[i];
+            let out = match outs.get_mut(usize::from(target)) {
+                Some(out) => out,
+                None if target == DROP => &mut *dropped,
+                None => {
+                    self.mbufs[stay] = packet;
+                    stay += 1;
+                    continue;
+                }
+            };
+            // The free slot is checked and written in one: `get_mut` is None exactly when the burst is full.
+            match out.mbufs.get_mut(out.len) {
+                Some(slot) => {
+                    *slot = packet;
+                    out.len += 1;
+                }
+                None => {
+                    self.mbufs[stay] = packet;
+                    stay += 1;
+                }
+            }
+        }
+        self.len = stay;
+        stay
+    }
+
+    /// Frees every packet, in one C call.
+    #[inline]
+    pub fn free_all(&mut self) {
+        self.truncate_free(0);
+    }
+
+    /// Frees every packet from index `len` on.
+    pub fn truncate_free(&mut self, len: usize) {
+        if len >= self.len {
+            return;
+        }
+        let count = self.len - len;
+        let first = self.mbufs[len..].as_mut_ptr();
+        self.len = len;
+        // A burst beyond u32 packets would need 32 GB of pointers; the loop is for the type, not for life.
+        let mut done = 0;
+        while done < count {
+            let now = u32::try_from(count - done).unwrap_or(u32::MAX);
+            // SAFETY: these packets were ours (invariant), no longer count as such, and each is freed once; Raw is
+            // transparent over the pointer that C expects.
+            unsafe { sys::rte_pktmbuf_free_bulk(first.add(done).cast(), now) };
+            done += now as usize;
+        }
+    }
+
+    // ---- for the queues, pools and rings of this crate ----
+
+    /// Where the next pointers go: room for [`Burst::room`] of them.
+    #[inline(always)]
+    pub(crate) fn free_part(&mut self) -> *mut *mut sys::rte_mbuf {
+        self.mbufs[self.len..].as_mut_ptr().cast()
+    }
+
+    /// Counts in `count` packets that were written to [`Burst::free_part`].
+    ///
+    /// # Safety
+    /// They were, and are owned by nobody else.
+    #[inline(always)]
+    pub(crate) unsafe fn grow(&mut self, count: usize) {
+        debug_assert!(count <= self.room());
+        self.len += count;
+    }
+
+    /// The packets, for a call that takes ownership of the first few.
+    #[inline(always)]
+    pub(crate) fn front(&mut self) -> *mut *mut sys::rte_mbuf {
+        self.mbufs.as_mut_ptr().cast()
+    }
+
+    /// Forgets the first `count` packets, which somebody else owns now; the rest moves to the front.
+    #[inline(always)]
+    pub(crate) fn remove_front(&mut self, count: usize) {
+        if count < self.len {
+            self.mbufs.copy_within(count..self.len, 0);
+        }
+        self.len -= count.min(self.len);
+    }
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.free_all();
+    }
+}
+
+/// A packet of a burst, to read.
+#[derive(Clone, Copy)]
+pub struct PacketRef<'a> {
+    raw: Raw,
+    burst: std::marker::PhantomData<&'a Burst>,
+}
+
+impl<'a> PacketRef<'a> {
+    /// The bytes of the first segment.
+    #[inline(always)]
+    #[must_use]
+    pub fn data(self) -> &'a [u8] {
+        // SAFETY: the packet belongs to the burst that 'a borrows.
+        unsafe { self.raw.data() }
+    }
+
+    /// Bytes of the whole packet, all segments.
+    #[inline(always)]
+    #[must_use]
+    pub fn pkt_len(self) -> u32 {
+        self.raw.pkt_len()
+    }
+
+    /// Segments, 1 and up.
+    #[inline(always)]
+    #[must_use]
+    pub fn segments(self) -> u16 {
+        self.raw.segments()
+    }
+}
+
+/// A packet of a burst, to write.
+pub struct PacketMut<'a> {
+    raw: Raw,
+    burst: std::marker::PhantomData<&'a mut Burst>,
+}
+
+impl<'a> PacketMut<'a> {
+    /// The bytes of the first segment.
+    #[inline(always)]
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        // SAFETY: the packet belongs to the burst that 'a borrows; the slice is bounded by the borrow of self.
+        unsafe { self.raw.data() }
+    }
+
+    /// The bytes of the first segment, to write, for as long as the burst is borrowed.
+    #[inline(always)]
+    #[must_use]
+    pub fn into_data(self) -> &'a mut [u8] {
+        // SAFETY: 'a borrows the burst uniquely and each packet is given out once, to this value, which ends here.
+        unsafe { self.raw.data_mut() }
+    }
+
+    /// The first `N` bytes, to write; `None` when the first segment is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn into_header<const N: usize>(self) -> Option<&'a mut [u8; N]> {
+        self.into_data().first_chunk_mut()
+    }
+
+    /// Bytes of the whole packet, all segments.
+    #[inline(always)]
+    #[must_use]
+    pub fn pkt_len(&self) -> u32 {
+        self.raw.pkt_len()
+    }
+
+    /// Segments, 1 and up.
+    #[inline(always)]
+    #[must_use]
+    pub fn segments(&self) -> u16 {
+        self.raw.segments()
+    }
+}

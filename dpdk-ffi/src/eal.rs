@@ -1,0 +1,189 @@
+//! EAL as a value one must hold, and the virtual devices that come and go under it.
+//!
+//! Every handle of this crate keeps a [`Token`]; DPDK is cleaned up when the last token goes, so no handle can outlive
+//! the memory it points into.
+
+use std::ffi::{CStr, CString};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{DpdkError, c_string};
+use crate::ids::PortId;
+use crate::port;
+use crate::sys;
+
+/// DPDK allows one `rte_eal_init` a process, successful or not.
+static TRIED: AtomicBool = AtomicBool::new(false);
+
+/// ethdev's control calls are not made to be called from several threads at once; this crate makes them one at a time.
+static CONTROL: Mutex<()> = Mutex::new(());
+
+/// Held around every control call on devices.
+pub(crate) fn control() -> MutexGuard<'static, ()> {
+    CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The proof that EAL runs; the last one to go ends it.
+pub(crate) type Token = Arc<Running>;
+
+/// See [`Token`].
+pub(crate) struct Running {
+    _made_by_init: (),
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SAFETY: reads a thread-local number.
+        let lcore = unsafe { sys::dffi_lcore_id() };
+        // SAFETY: EAL runs, so the main lcore's number is set.
+        let main = unsafe { sys::rte_get_main_lcore() };
+        if lcore != main && lcore != sys::DFFI_LCORE_ID_ANY {
+            // The last handle died on a worker lcore, whose own thread EAL's cleanup would pull from under it. The
+            // process is about to end or forgot a job; the kernel frees what cleanup would have.
+            return;
+        }
+        port::close_all();
+        // SAFETY: EAL runs and no handle is left, so nothing of ours touches DPDK after this.
+        unsafe { sys::rte_eal_cleanup() };
+    }
+}
+
+/// DPDK's environment, up and running.
+///
+/// May be shared between threads (`&Eal`); handles made from it keep it alive by themselves.
+pub struct Eal {
+    token: Token,
+}
+
+impl std::fmt::Debug for Eal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Eal").field("handles", &self.handles()).finish()
+    }
+}
+
+impl Eal {
+    /// Starts EAL with `args` as on a DPDK program's command line, without the program's name (it is prepended). The
+    /// calling thread becomes the main lcore and is pinned to its CPUs.
+    ///
+    /// EAL prints its own log to standard error, and for `--help` its usage, after which it ends the process.
+    ///
+    /// # Errors
+    /// [`DpdkError::AlreadyInitialised`] at the second call in a process, even after the first failed or was cleaned
+    /// up; [`DpdkError::Call`] when EAL refuses (its reason is in its log); [`DpdkError::NulByte`].
+    pub fn init<S: AsRef<str>>(args: &[S]) -> Result<Eal, DpdkError> {
+        let mut argv = vec![CString::from(c"fwd")];
+        for arg in args {
+            argv.push(c_string("an EAL argument", arg.as_ref())?);
+        }
+        let count = i32::try_from(argv.len()).map_err(|_| DpdkError::TooMuch {
+            what: "EAL arguments",
+            wanted: argv.len(),
+            limit: i32::MAX as usize,
+        })?;
+        if TRIED.swap(true, Ordering::AcqRel) {
+            return Err(DpdkError::AlreadyInitialised);
+        }
+        let pointers: Vec<_> = argv.into_iter().map(CString::into_raw).chain([ptr::null_mut()]).collect();
+        // EAL may keep pointers into the texts and permutes the array, so both are given to it for good.
+        let pointers = pointers.leak().as_mut_ptr();
+        // SAFETY: count texts, each NUL-terminated, writable and never freed, and a NULL after them, as main's argv.
+        let answer = unsafe { sys::rte_eal_init(count, pointers) };
+        if answer < 0 {
+            return Err(DpdkError::last("rte_eal_init"));
+        }
+        Ok(Eal { token: Arc::new(Running { _made_by_init: () }) })
+    }
+
+    /// The token for a handle.
+    pub(crate) fn token(&self) -> Token {
+        Arc::clone(&self.token)
+    }
+
+    /// How many handles made from this are alive.
+    #[must_use]
+    pub fn handles(&self) -> usize {
+        Arc::strong_count(&self.token) - 1
+    }
+
+    /// Ends EAL now; every port is stopped and closed first. Dropping does the same as soon as no handle is left.
+    ///
+    /// # Errors
+    /// [`DpdkError::HandlesAlive`] when handles are alive: EAL then ends with the last of them.
+    pub fn cleanup(self) -> Result<(), DpdkError> {
+        match self.handles() {
+            0 => Ok(()),
+            handles => Err(DpdkError::HandlesAlive { handles }),
+        }
+    }
+
+    /// Whether EAL has huge pages (false with `--no-huge`).
+    #[must_use]
+    pub fn has_hugepages(&self) -> bool {
+        // SAFETY: reads EAL's configuration, set by rte_eal_init.
+        unsafe { sys::rte_eal_has_hugepages() != 0 }
+    }
+
+    /// Makes a virtual device, e.g. `("net_pcap0", "rx_pcap=in.pcap,tx_pcap=out.pcap")` or `("net_null0", "")`; its
+    /// port is then found by the same name.
+    ///
+    /// # Errors
+    /// [`DpdkError::NamedCall`] when the driver refuses (unknown driver, name in use, file not readable).
+    pub fn vdev_create(&self, name: &str, args: &str) -> Result<(), DpdkError> {
+        let (c_name, c_args) = (c_string("a device name", name)?, c_string("device arguments", args)?);
+        let _control = control();
+        // SAFETY: three NUL-terminated texts that live through the call; EAL copies them.
+        let answer = unsafe { sys::rte_eal_hotplug_add(c"vdev".as_ptr(), c_name.as_ptr(), c_args.as_ptr()) };
+        if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_add", name, answer)) }
+    }
+
+    /// Removes a virtual device and its port.
+    ///
+    /// # Errors
+    /// [`DpdkError::DeviceInUse`] while a [`Port`](crate::Port) or a queue of it is held;
+    /// [`DpdkError::NamedCall`] when there is no such device.
+    pub fn vdev_remove(&self, name: &str) -> Result<(), DpdkError> {
+        let c_name = c_string("a device name", name)?;
+        let _control = control();
+        if let Some(port) = port::held_port_of_device(name) {
+            return Err(DpdkError::DeviceInUse { name: name.into(), port });
+        }
+        // SAFETY: two NUL-terminated texts that live through the call; no handle of the device's port exists, and
+        // none can be made meanwhile, because that needs the control lock.
+        let answer = unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), c_name.as_ptr()) };
+        if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_remove", name, answer)) }
+    }
+
+    /// The ports that exist, in the order of their numbers.
+    #[must_use]
+    pub fn ports(&self) -> Vec<PortId> {
+        let _control = control();
+        port::existing()
+    }
+}
+
+/// DPDK's version, e.g. `DPDK 22.11.11`.
+#[must_use]
+pub fn version() -> String {
+    // SAFETY: rte_version answers a NUL-terminated text that lives as long as the process; EAL is not needed.
+    unsafe { CStr::from_ptr(sys::rte_version()) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_one_this_crate_is_written_for() {
+        let told = version();
+        let number = told.strip_prefix("DPDK ").unwrap_or_default();
+        let year: u32 = number.split('.').next().unwrap_or_default().parse().unwrap_or(0);
+        assert!(year >= 22, "{told}");
+    }
+
+    #[test]
+    fn a_bad_argument_does_not_use_up_the_one_init() {
+        assert!(matches!(Eal::init(&["-m\0"]), Err(DpdkError::NulByte { .. })));
+        assert!(!TRIED.load(Ordering::Acquire));
+    }
+}

@@ -1,0 +1,260 @@
+//! The one error type: what a caller can do differs by variant, and each carries the numbers.
+
+use std::ffi::{CStr, CString};
+
+use crate::ids::{LcoreId, PortId, QueueId};
+use crate::sys;
+
+/// Why something of DPDK did not work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DpdkError {
+    /// EAL was already initialised in this process, or tried to be: DPDK allows it once.
+    #[error("EAL was already initialised in this process; DPDK allows that once")]
+    AlreadyInitialised,
+    /// EAL cannot end while handles (ports, pools, bursts, ..) are alive.
+    #[error("EAL cannot end: {handles} handles (ports, mempools, bursts, rings, jobs) are still held")]
+    HandlesAlive {
+        /// How many are alive.
+        handles: usize,
+    },
+    /// A call of DPDK failed.
+    #[error("{call} failed: {text} (errno {errno})")]
+    Call {
+        /// The name of the C function.
+        call: &'static str,
+        /// The positive errno, 0 when the call gave none.
+        errno: i32,
+        /// What errno means, in DPDK's words.
+        text: String,
+    },
+    /// A call of DPDK on a named object (a mempool, a ring, a device, a command) failed.
+    #[error("{call} failed for {name}: {text} (errno {errno})")]
+    NamedCall {
+        /// The name of the C function.
+        call: &'static str,
+        /// The object's name.
+        name: String,
+        /// The positive errno, 0 when the call gave none.
+        errno: i32,
+        /// What errno means, in DPDK's words.
+        text: String,
+    },
+    /// A call of DPDK on a port failed.
+    #[error("port {port}: {call} failed: {text} (errno {errno})")]
+    PortCall {
+        /// The port.
+        port: PortId,
+        /// The name of the C function.
+        call: &'static str,
+        /// The positive errno.
+        errno: i32,
+        /// What errno means, in DPDK's words.
+        text: String,
+    },
+    /// No port has this name or number.
+    #[error("there is no port {wanted}; there {}", list_ports(known))]
+    UnknownPort {
+        /// The name or number asked for.
+        wanted: String,
+        /// The names of the ports that exist.
+        known: Vec<String>,
+    },
+    /// A queue beyond what the port was configured with.
+    #[error("port {port} has {count} {direction} queues, so there is no queue {queue}")]
+    UnknownQueue {
+        /// The port.
+        port: PortId,
+        /// `rx` or `tx`.
+        direction: &'static str,
+        /// The queue asked for.
+        queue: QueueId,
+        /// How many the port was configured with.
+        count: u16,
+    },
+    /// A queue has one handle at a time, and somebody holds it.
+    #[error("{direction} queue {queue} of port {port} is already taken")]
+    QueueTaken {
+        /// The port.
+        port: PortId,
+        /// `rx` or `tx`.
+        direction: &'static str,
+        /// The queue asked for.
+        queue: QueueId,
+    },
+    /// The port cannot stop, close or be configured while queue handles are held.
+    #[error("port {port} is in use: {rx} rx and {tx} tx queues are taken")]
+    QueuesInUse {
+        /// The port.
+        port: PortId,
+        /// Rx queues taken.
+        rx: usize,
+        /// Tx queues taken.
+        tx: usize,
+    },
+    /// The port is not in the state this needs.
+    #[error("port {port} is {is}, which must be {must} first")]
+    PortState {
+        /// The port.
+        port: PortId,
+        /// What it is.
+        is: &'static str,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// A device cannot be removed while a handle of its port is held.
+    #[error("device {name} is in use: a handle of its port {port} is held")]
+    DeviceInUse {
+        /// The device.
+        name: String,
+        /// Its port.
+        port: PortId,
+    },
+    /// A mempool has not enough mbufs left.
+    #[error("mempool {pool} is exhausted: {wanted} mbufs wanted, {available} of {size} available")]
+    Exhausted {
+        /// The mempool.
+        pool: String,
+        /// Mbufs wanted.
+        wanted: usize,
+        /// Mbufs available just after the failure.
+        available: usize,
+        /// Mbufs in all.
+        size: usize,
+    },
+    /// Something does not fit.
+    #[error("{what}: {wanted} wanted, the limit is {limit}")]
+    TooMuch {
+        /// What does not fit.
+        what: &'static str,
+        /// How much was wanted.
+        wanted: usize,
+        /// How much fits.
+        limit: usize,
+    },
+    /// A single-producer or single-consumer end of a ring is already held.
+    #[error("the {end} end of ring {ring} is already taken, and the ring was made for one")]
+    RingEndTaken {
+        /// The ring.
+        ring: String,
+        /// `producer` or `consumer`.
+        end: &'static str,
+    },
+    /// A text with a NUL byte cannot go to C.
+    #[error("{what} has a NUL byte: {value:?}")]
+    NulByte {
+        /// What the text is.
+        what: &'static str,
+        /// The text.
+        value: String,
+    },
+    /// EAL has no such lcore.
+    #[error("EAL has no lcore {lcore}; it has {}", list(known))]
+    UnknownLcore {
+        /// The lcore asked for.
+        lcore: LcoreId,
+        /// The lcores of EAL.
+        known: Vec<LcoreId>,
+    },
+    /// The lcore runs something already, or it is the main lcore, which runs `main`.
+    #[error("lcore {lcore} is busy{}", if *.main { ": it is the main lcore" } else { "" })]
+    LcoreBusy {
+        /// The lcore.
+        lcore: LcoreId,
+        /// Whether it is the main lcore.
+        main: bool,
+    },
+    /// The function that ran on an lcore panicked.
+    #[error("lcore {lcore} panicked: {message}")]
+    Panicked {
+        /// The lcore.
+        lcore: LcoreId,
+        /// The panic's message.
+        message: String,
+    },
+    /// A telemetry answer that DPDK's telemetry cannot carry.
+    #[error("a telemetry answer cannot be sent: {why}")]
+    TelemetryAnswer {
+        /// Which limit it exceeds.
+        why: String,
+    },
+}
+
+fn list<T: ToString>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn list_ports(known: &[String]) -> String {
+    if known.is_empty() { "are no ports at all".into() } else { format!("are: {}", list(known)) }
+}
+
+/// What DPDK says an errno means.
+fn text(errno: i32) -> String {
+    // SAFETY: rte_strerror answers a NUL-terminated text, a constant or this thread's buffer, which stays until the
+    // thread's next call; it is copied before that.
+    unsafe { CStr::from_ptr(sys::rte_strerror(errno)) }.to_string_lossy().into_owned()
+}
+
+impl DpdkError {
+    /// A failed call that left its errno in `rte_errno`.
+    pub(crate) fn last(call: &'static str) -> Self {
+        Self::call(call, Self::last_errno())
+    }
+
+    /// The calling thread's `rte_errno`.
+    pub(crate) fn last_errno() -> i32 {
+        // SAFETY: reads a thread-local integer.
+        unsafe { sys::dffi_errno() }
+    }
+
+    /// A failed call that answered `-errno` (either sign is understood).
+    pub(crate) fn call(call: &'static str, errno: i32) -> Self {
+        Self::Call { call, errno: errno.abs(), text: text(errno.abs()) }
+    }
+
+    /// A failed call on a named object.
+    pub(crate) fn named(call: &'static str, name: &str, errno: i32) -> Self {
+        Self::NamedCall { call, name: name.into(), errno: errno.abs(), text: text(errno.abs()) }
+    }
+
+    /// A failed call on a port.
+    pub(crate) fn port(port: PortId, call: &'static str, errno: i32) -> Self {
+        Self::PortCall { port, call, errno: errno.abs(), text: text(errno.abs()) }
+    }
+
+    /// `Ok` for a call's answer of 0 or more, which is given back.
+    pub(crate) fn check_port(port: PortId, call: &'static str, answer: i32) -> Result<u32, Self> {
+        u32::try_from(answer).map_err(|_| Self::port(port, call, answer))
+    }
+}
+
+/// A text for C; `what` names it in the error.
+pub(crate) fn c_string(what: &'static str, value: &str) -> Result<CString, DpdkError> {
+    CString::new(value).map_err(|_| DpdkError::NulByte { what, value: value.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_of_either_sign_is_told_once() {
+        let told = DpdkError::port(PortId(3), "rte_eth_dev_start", -22).to_string();
+        assert_eq!(told, "port 3: rte_eth_dev_start failed: Invalid argument (errno 22)");
+        assert_eq!(DpdkError::call("f", 12), DpdkError::call("f", -12));
+    }
+
+    #[test]
+    fn an_unknown_port_lists_the_names_that_exist() {
+        let known = vec!["net_null0".to_string(), "net_pcap1".into()];
+        let told = DpdkError::UnknownPort { wanted: "eth9".into(), known }.to_string();
+        assert_eq!(told, "there is no port eth9; there are: net_null0, net_pcap1");
+        let none = DpdkError::UnknownPort { wanted: "4".into(), known: vec![] }.to_string();
+        assert_eq!(none, "there is no port 4; there are no ports at all");
+    }
+
+    #[test]
+    fn a_nul_byte_is_refused_before_it_reaches_c() {
+        assert!(matches!(c_string("name", "a\0b"), Err(DpdkError::NulByte { what: "name", .. })));
+    }
+}

@@ -1,0 +1,343 @@
+//! DPDK's own longest-prefix-match tables, for measuring beside ours: `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6`.
+//!
+//! A [`Table`] is the writing side; [`Reader`]s made from it look up on other threads while it is changed, which is
+//! DPDK's rule for these libraries: one writer, any number of readers. An answer given *during* a change may be one of
+//! neither table, because DPDK reuses a freed second-level group at once. Next hop 0 stands for "no route" here; DPDK's
+//! tables can hold it, [`Table::add`] refuses it.
+//!
+//! `rte_fib` and `rte_fib6` keep one bit of an entry for themselves, so an entry of 2 bytes holds next hops and group
+//! numbers up to 2^15 - 1 and one of 4 bytes up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
+
+use std::ffi::{CStr, CString};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::eal::{Eal, Token};
+use crate::error::{DpdkError, c_string};
+use crate::ids::SocketId;
+use crate::sys;
+
+/// `rte_fib` (DIR24_8): a direct array of 2^24 entries, groups of 256 for what is longer. Keys in host order.
+pub type Fib4 = Table<RteFib>;
+/// `rte_fib6` (TRIE): a direct array of 2^24 entries, then a group of 256 a byte. Keys in wire order.
+pub type Fib6 = Table<RteFib6>;
+/// `rte_lpm`: as DIR24_8 with 4-byte entries that also hold the length. Keys in host order; no default route.
+pub type Lpm4 = Table<RteLpm>;
+/// `rte_lpm6`: as TRIE with 4-byte entries. Keys in wire order; no default route.
+pub type Lpm6 = Table<RteLpm6>;
+
+/// Bytes of an entry of `rte_fib` and `rte_fib6`. `rte_lpm` and `rte_lpm6` always have 4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryBytes {
+    /// 2 bytes: next hops and second-level groups up to 2^15 - 1.
+    Two,
+    /// 4 bytes: next hops and second-level groups up to 2^31 - 1.
+    Four,
+}
+
+impl EntryBytes {
+    /// 2 or 4.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Two => 2,
+            Self::Four => 4,
+        }
+    }
+
+    /// The largest next hop, and the most second-level groups.
+    #[must_use]
+    pub const fn limit(self) -> u32 {
+        match self {
+            Self::Two => (1 << 15) - 1,
+            Self::Four => (1 << 31) - 1,
+        }
+    }
+}
+
+/// The lookup function of `rte_fib` and `rte_fib6`, chosen once and not per call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupKind {
+    /// Plain C, one key after the other.
+    Scalar,
+    /// AVX-512 gathers.
+    Avx512,
+}
+
+/// How a table is made.
+#[derive(Clone, Copy, Debug)]
+pub struct TableConfig {
+    /// Routes at most. DPDK takes the memory for them (for twice as many nodes in `rte_fib`) at once.
+    pub routes_max: u32,
+    /// Second-level groups (`tbl8`) of 256 entries: one for each 24-bit block with longer prefixes, and in IPv6 one
+    /// for each further byte of them.
+    pub groups: u32,
+    /// Bytes of an entry.
+    pub entry: EntryBytes,
+    /// The NUMA node of the table.
+    pub socket: SocketId,
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// One of DPDK's lookup libraries. Implemented here and nowhere else.
+pub trait Library: sealed::Sealed {
+    /// A key: `u32` in host order, or 16 bytes in wire order.
+    type Key: Copy;
+    /// What the library writes for a key.
+    type Answer: Copy + Default;
+    /// The library's name in DPDK.
+    const NAME: &'static str;
+    /// The shortest prefix length it takes: `rte_lpm` and `rte_lpm6` have no default route.
+    const LEN_MIN: u8;
+    /// Bits of a key.
+    const LEN_MAX: u8;
+
+    #[doc(hidden)]
+    type Raw;
+    #[doc(hidden)]
+    fn next_hop_max(config: &TableConfig) -> u32;
+    #[doc(hidden)]
+    fn groups_max(config: &TableConfig) -> u32;
+    #[doc(hidden)]
+    fn next_hop(answer: Self::Answer) -> u32;
+    /// # Safety
+    /// EAL runs; `config` is within the library's limits.
+    #[doc(hidden)]
+    unsafe fn create(name: &CStr, config: &TableConfig) -> *mut Self::Raw;
+    /// # Safety
+    /// `table` came from `create` and nobody uses it any more.
+    #[doc(hidden)]
+    unsafe fn free(table: *mut Self::Raw);
+    /// # Safety
+    /// `table` is alive and nobody else writes it.
+    #[doc(hidden)]
+    unsafe fn add(table: *mut Self::Raw, address: &Self::Key, len: u8, next_hop: u32) -> i32;
+    /// # Safety
+    /// `table` is alive and nobody else writes it.
+    #[doc(hidden)]
+    unsafe fn delete(table: *mut Self::Raw, address: &Self::Key, len: u8) -> i32;
+    /// # Safety
+    /// `table` is alive; `count` keys may be read and `count` answers written.
+    #[doc(hidden)]
+    unsafe fn lookup(
+        table: *mut Self::Raw,
+        keys: *const Self::Key,
+        answers: *mut Self::Answer,
+        count: i32,
+    ) -> i32;
+}
+
+/// A library whose lookup function can be chosen.
+pub trait Selectable: Library {
+    /// # Safety
+    /// `table` is alive and nobody looks up meanwhile.
+    #[doc(hidden)]
+    unsafe fn select(table: *mut Self::Raw, kind: LookupKind) -> i32;
+}
+
+/// The longest name of a table. DPDK's own limits are 64 (`rte_fib`) and 32 (`rte_lpm`) with the final NUL, and it puts
+/// prefixes of up to 4 characters before it for what belongs to the table.
+const NAME_MAX: usize = 26;
+
+/// The table itself; freed with the last handle.
+struct Shared<L: Library> {
+    table: NonNull<L::Raw>,
+    _token: Token,
+}
+
+// SAFETY: the table is plain memory of EAL, bound to no thread. It is changed through `&mut Table` alone, of which there
+// is one; lookups beside that load aligned entries, whose group numbers DPDK keeps within the table at every moment.
+unsafe impl<L: Library> Send for Shared<L> {}
+// SAFETY: as above; what a shared reference offers is lookups.
+unsafe impl<L: Library> Sync for Shared<L> {}
+
+impl<L: Library> Drop for Shared<L> {
+    fn drop(&mut self) {
+        // SAFETY: made by `create`, and no handle is left; EAL still runs, because of the token.
+        unsafe { L::free(self.table.as_ptr()) };
+    }
+}
+
+impl<L: Library> Shared<L> {
+    #[inline]
+    fn lookup(&self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
+        let count = checked_count(keys.len(), answers.len())?;
+        // SAFETY: the table is alive as long as self; both slices are `count` long.
+        let answer = unsafe { L::lookup(self.table.as_ptr(), keys.as_ptr(), answers.as_mut_ptr(), count) };
+        if answer == 0 { Ok(()) } else { Err(DpdkError::named("lookup", L::NAME, answer)) }
+    }
+}
+
+fn checked_count(keys: usize, answers: usize) -> Result<i32, DpdkError> {
+    if keys != answers {
+        return Err(DpdkError::TooMuch { what: "keys for the answers", wanted: keys, limit: answers });
+    }
+    let limit = i32::MAX as usize;
+    i32::try_from(keys).map_err(|_| DpdkError::TooMuch { what: "keys of one lookup", wanted: keys, limit })
+}
+
+fn within(what: &'static str, wanted: u32, limit: u32) -> Result<(), DpdkError> {
+    if wanted <= limit {
+        return Ok(());
+    }
+    Err(DpdkError::TooMuch { what, wanted: wanted as usize, limit: limit as usize })
+}
+
+/// A table of one of DPDK's lookup libraries: its writing side.
+pub struct Table<L: Library> {
+    shared: Arc<Shared<L>>,
+    next_hop_max: u32,
+}
+
+impl<L: Library> std::fmt::Debug for Table<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct(L::NAME).field("next_hop_max", &self.next_hop_max).finish_non_exhaustive()
+    }
+}
+
+impl<L: Library> Table<L> {
+    /// An empty table called `name` (at most 26 bytes), which no other table of the library may have.
+    ///
+    /// # Errors
+    /// [`DpdkError::TooMuch`] when a number exceeds what an entry holds; [`DpdkError::NamedCall`] when DPDK has not
+    /// enough memory (ENOMEM) or the name is in use (EEXIST).
+    pub fn new(eal: &Eal, name: &str, config: &TableConfig) -> Result<Self, DpdkError> {
+        if name.len() > NAME_MAX {
+            return Err(DpdkError::TooMuch {
+                what: "bytes of a table's name",
+                wanted: name.len(),
+                limit: NAME_MAX,
+            });
+        }
+        let c_name: CString = c_string("a table's name", name)?;
+        within("second-level groups", config.groups, L::groups_max(config))?;
+        // DPDK counts in an int, and doubles the number for its nodes.
+        within("routes", config.routes_max, i32::MAX as u32 / 2)?;
+        // SAFETY: EAL runs, because there is an Eal; the numbers were just checked.
+        let table = unsafe { L::create(&c_name, config) };
+        let table =
+            NonNull::new(table).ok_or_else(|| DpdkError::named(L::NAME, name, DpdkError::last_errno()))?;
+        let shared = Arc::new(Shared { table, _token: eal.token() });
+        Ok(Self { shared, next_hop_max: L::next_hop_max(config) })
+    }
+
+    /// The largest next hop that [`Self::add`] takes.
+    #[must_use]
+    pub const fn next_hop_max(&self) -> u32 {
+        self.next_hop_max
+    }
+
+    /// Sets the next hop of the route `address`/`len`; host bits are ignored.
+    ///
+    /// # Errors
+    /// [`DpdkError::TooMuch`] for a length or a next hop outside the library's limits; [`DpdkError::NamedCall`] when
+    /// there is no room for the route or its groups (ENOSPC, ENOMEM).
+    pub fn add(&mut self, address: L::Key, len: u8, next_hop: u32) -> Result<(), DpdkError> {
+        Self::checked_len(len)?;
+        within("the next hop", next_hop, self.next_hop_max)?;
+        if next_hop == 0 {
+            return Err(DpdkError::TooMuch { what: "next hop 0, which means no route", wanted: 1, limit: 0 });
+        }
+        // SAFETY: the table is alive, and `&mut self` is its one writer.
+        let answer = unsafe { L::add(self.shared.table.as_ptr(), &address, len, next_hop) };
+        if answer == 0 { Ok(()) } else { Err(DpdkError::named("add", L::NAME, answer)) }
+    }
+
+    /// Removes the route `address`/`len`; `false` when there was none.
+    ///
+    /// # Errors
+    /// [`DpdkError::TooMuch`] for a length outside the library's limits; [`DpdkError::NamedCall`] when what the route
+    /// covered cannot be written (ENOSPC).
+    pub fn delete(&mut self, address: L::Key, len: u8) -> Result<bool, DpdkError> {
+        /// What the `rte_fib` libraries and `rte_lpm6` say of an unknown route.
+        const ENOENT: i32 = -2;
+        /// What `rte_lpm` says of one.
+        const EINVAL: i32 = -22;
+        Self::checked_len(len)?;
+        // SAFETY: the table is alive, and `&mut self` is its one writer.
+        match unsafe { L::delete(self.shared.table.as_ptr(), &address, len) } {
+            0 => Ok(true),
+            ENOENT | EINVAL => Ok(false),
+            errno => Err(DpdkError::named("delete", L::NAME, errno)),
+        }
+    }
+
+    /// Looks up `keys` into `answers`, equally many.
+    ///
+    /// # Errors
+    /// [`DpdkError::TooMuch`] when the two differ in length.
+    #[inline]
+    pub fn lookup(&self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
+        self.shared.lookup(keys, answers)
+    }
+
+    /// The next hop in an answer; 0 when there is no route.
+    #[must_use]
+    pub fn next_hop(answer: L::Answer) -> u32 {
+        L::next_hop(answer)
+    }
+
+    /// A reader for another thread, which may look up while this side changes the table.
+    #[must_use]
+    pub fn reader(&self) -> Reader<L> {
+        Reader { shared: Arc::clone(&self.shared) }
+    }
+
+    fn checked_len(len: u8) -> Result<(), DpdkError> {
+        if len < L::LEN_MIN {
+            return Err(DpdkError::TooMuch { what: "default routes", wanted: 1, limit: 0 });
+        }
+        within("bits of a prefix", u32::from(len), u32::from(L::LEN_MAX))
+    }
+}
+
+impl<L: Selectable> Table<L> {
+    /// Chooses the lookup function.
+    ///
+    /// # Errors
+    /// [`DpdkError::TableInUse`] while a reader exists; [`DpdkError::SimdWidth`] for AVX-512 when the CPU lacks it or
+    /// EAL was started without `--force-max-simd-bitwidth=512`. (DPDK's "default" type would silently stay scalar
+    /// then, so it is not offered.)
+    pub fn select(&mut self, kind: LookupKind) -> Result<(), DpdkError> {
+        let readers = Arc::strong_count(&self.shared) - 1;
+        if readers > 0 {
+            return Err(DpdkError::TableInUse { table: L::NAME, readers });
+        }
+        // SAFETY: the table is alive; nobody looks up meanwhile, as there is no reader and self is borrowed alone.
+        let answer = unsafe { L::select(self.shared.table.as_ptr(), kind) };
+        if answer == 0 {
+            return Ok(());
+        }
+        if kind == LookupKind::Avx512 {
+            // SAFETY: reads EAL's configuration; EAL runs, because of the token.
+            let allowed_bits = unsafe { sys::rte_vect_get_max_simd_bitwidth() };
+            return Err(DpdkError::SimdWidth { table: L::NAME, allowed_bits });
+        }
+        Err(DpdkError::named("select", L::NAME, answer))
+    }
+}
+
+/// The reading side of a table; may go to another thread.
+pub struct Reader<L: Library> {
+    shared: Arc<Shared<L>>,
+}
+
+impl<L: Library> std::fmt::Debug for Reader<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("library", &L::NAME).finish_non_exhaustive()
+    }
+}
+
+impl<L: Library> Reader<L> {
+    /// Looks up `keys` into `answers`, equally many.
+    ///
+    /// # Errors
+    /// [`DpdkError::TooMuch`] when the two differ in length.
+    #[inline]
+    pub fn lookup(&mut self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
+        self.shared.lookup(keys, answers)
+    }
+}

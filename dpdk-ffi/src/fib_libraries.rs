@@ -1,0 +1,278 @@
+//! The four lookup libraries behind [`crate::fib::Table`]: which C function does what, and each one's limits.
+//!
+//! `rte_lpm`'s lookup is an inline function, so it goes through the shim; the others are called directly.
+
+use std::ffi::CStr;
+
+use crate::fib::{EntryBytes, Library, LookupKind, Selectable, TableConfig, sealed::Sealed};
+use crate::sys;
+
+/// See [`crate::fib::Fib4`].
+#[derive(Debug)]
+pub enum RteFib {}
+/// See [`crate::fib::Fib6`].
+#[derive(Debug)]
+pub enum RteFib6 {}
+/// See [`crate::fib::Lpm4`].
+#[derive(Debug)]
+pub enum RteLpm {}
+/// See [`crate::fib::Lpm6`].
+#[derive(Debug)]
+pub enum RteLpm6 {}
+
+impl Sealed for RteFib {}
+impl Sealed for RteFib6 {}
+impl Sealed for RteLpm {}
+impl Sealed for RteLpm6 {}
+
+/// The next hop of `rte_lpm` has 24 bits (`struct rte_lpm_tbl_entry`), and as many groups can be numbered.
+const LPM4_MAX: u32 = (1 << 24) - 1;
+/// The next hop of `rte_lpm6` has 21 bits (`struct rte_lpm6_tbl_entry`), and so has a group's number.
+const LPM6_MAX: u32 = (1 << 21) - 1;
+
+#[expect(clippy::cast_possible_wrap, reason = "Table::new has checked it against half of i32::MAX")]
+fn routes(config: &TableConfig) -> i32 {
+    config.routes_max as i32
+}
+
+impl Library for RteFib {
+    type Key = u32;
+    type Answer = u64;
+    type Raw = sys::rte_fib;
+    const NAME: &'static str = "rte_fib";
+    const LEN_MIN: u8 = 0;
+    const LEN_MAX: u8 = 32;
+
+    fn next_hop_max(config: &TableConfig) -> u32 {
+        config.entry.limit()
+    }
+
+    fn groups_max(config: &TableConfig) -> u32 {
+        config.entry.limit()
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "next hops of more than 31 bits are never put in")]
+    fn next_hop(answer: u64) -> u32 {
+        answer as u32
+    }
+
+    unsafe fn create(name: &CStr, config: &TableConfig) -> *mut sys::rte_fib {
+        let mut made = sys::rte_fib_conf {
+            type_: sys::RTE_FIB_DIR24_8,
+            default_nh: 0,
+            max_routes: routes(config),
+            ..Default::default()
+        };
+        made.__bindgen_anon_1.dir24_8 = sys::rte_fib_conf__bindgen_ty_1__bindgen_ty_1 {
+            nh_sz: match config.entry {
+                EntryBytes::Two => sys::RTE_FIB_DIR24_8_2B,
+                EntryBytes::Four => sys::RTE_FIB_DIR24_8_4B,
+            },
+            num_tbl8: config.groups,
+        };
+        // SAFETY: EAL runs (the caller's promise); name and configuration live through the call, which copies them.
+        unsafe { sys::rte_fib_create(name.as_ptr(), config.socket.0, &raw mut made) }
+    }
+
+    unsafe fn free(table: *mut sys::rte_fib) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_fib_free(table) }
+    }
+
+    unsafe fn add(table: *mut sys::rte_fib, address: &u32, len: u8, next_hop: u32) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_fib_add(table, *address, len, u64::from(next_hop)) }
+    }
+
+    unsafe fn delete(table: *mut sys::rte_fib, address: &u32, len: u8) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_fib_delete(table, *address, len) }
+    }
+
+    #[inline]
+    unsafe fn lookup(table: *mut sys::rte_fib, keys: *const u32, answers: *mut u64, count: i32) -> i32 {
+        // SAFETY: the caller's promise. C's signature has no const, but the keys are only read.
+        unsafe { sys::rte_fib_lookup_bulk(table, keys.cast_mut(), answers, count) }
+    }
+}
+
+impl Selectable for RteFib {
+    unsafe fn select(table: *mut sys::rte_fib, kind: LookupKind) -> i32 {
+        let kind = match kind {
+            LookupKind::Scalar => sys::RTE_FIB_LOOKUP_DIR24_8_SCALAR_MACRO,
+            LookupKind::Avx512 => sys::RTE_FIB_LOOKUP_DIR24_8_VECTOR_AVX512,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_fib_select_lookup(table, kind) }
+    }
+}
+
+impl Library for RteFib6 {
+    type Key = [u8; 16];
+    type Answer = u64;
+    type Raw = sys::rte_fib6;
+    const NAME: &'static str = "rte_fib6";
+    const LEN_MIN: u8 = 0;
+    const LEN_MAX: u8 = 128;
+
+    fn next_hop_max(config: &TableConfig) -> u32 {
+        config.entry.limit()
+    }
+
+    fn groups_max(config: &TableConfig) -> u32 {
+        config.entry.limit()
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "next hops of more than 31 bits are never put in")]
+    fn next_hop(answer: u64) -> u32 {
+        answer as u32
+    }
+
+    unsafe fn create(name: &CStr, config: &TableConfig) -> *mut sys::rte_fib6 {
+        let mut made = sys::rte_fib6_conf {
+            type_: sys::RTE_FIB6_TRIE,
+            default_nh: 0,
+            max_routes: routes(config),
+            ..Default::default()
+        };
+        made.__bindgen_anon_1.trie = sys::rte_fib6_conf__bindgen_ty_1__bindgen_ty_1 {
+            nh_sz: match config.entry {
+                EntryBytes::Two => sys::RTE_FIB6_TRIE_2B,
+                EntryBytes::Four => sys::RTE_FIB6_TRIE_4B,
+            },
+            num_tbl8: config.groups,
+        };
+        // SAFETY: EAL runs (the caller's promise); name and configuration live through the call, which copies them.
+        unsafe { sys::rte_fib6_create(name.as_ptr(), config.socket.0, &raw mut made) }
+    }
+
+    unsafe fn free(table: *mut sys::rte_fib6) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_fib6_free(table) }
+    }
+
+    unsafe fn add(table: *mut sys::rte_fib6, address: &[u8; 16], len: u8, next_hop: u32) -> i32 {
+        // SAFETY: the caller's promise; 16 bytes are read.
+        unsafe { sys::dffi_fib6_add(table, address.as_ptr(), len, u64::from(next_hop)) }
+    }
+
+    unsafe fn delete(table: *mut sys::rte_fib6, address: &[u8; 16], len: u8) -> i32 {
+        // SAFETY: the caller's promise; 16 bytes are read.
+        unsafe { sys::dffi_fib6_delete(table, address.as_ptr(), len) }
+    }
+
+    #[inline]
+    unsafe fn lookup(table: *mut sys::rte_fib6, keys: *const [u8; 16], answers: *mut u64, count: i32) -> i32 {
+        // SAFETY: the caller's promise; the shim reads 16 bytes a key.
+        unsafe { sys::dffi_fib6_lookup_bulk(table, keys.cast(), answers, count) }
+    }
+}
+
+impl Selectable for RteFib6 {
+    unsafe fn select(table: *mut sys::rte_fib6, kind: LookupKind) -> i32 {
+        let kind = match kind {
+            LookupKind::Scalar => sys::RTE_FIB6_LOOKUP_TRIE_SCALAR,
+            LookupKind::Avx512 => sys::RTE_FIB6_LOOKUP_TRIE_VECTOR_AVX512,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_fib6_select_lookup(table, kind) }
+    }
+}
+
+impl Library for RteLpm {
+    type Key = u32;
+    type Answer = u32;
+    type Raw = sys::rte_lpm;
+    const NAME: &'static str = "rte_lpm";
+    const LEN_MIN: u8 = 1;
+    const LEN_MAX: u8 = 32;
+
+    fn next_hop_max(_config: &TableConfig) -> u32 {
+        LPM4_MAX
+    }
+
+    fn groups_max(_config: &TableConfig) -> u32 {
+        LPM4_MAX
+    }
+
+    fn next_hop(answer: u32) -> u32 {
+        if answer & sys::DFFI_LPM_FOUND == 0 { 0 } else { answer & LPM4_MAX }
+    }
+
+    unsafe fn create(name: &CStr, config: &TableConfig) -> *mut sys::rte_lpm {
+        let made =
+            sys::rte_lpm_config { max_rules: config.routes_max, number_tbl8s: config.groups, flags: 0 };
+        // SAFETY: EAL runs (the caller's promise); name and configuration live through the call, which copies them.
+        unsafe { sys::rte_lpm_create(name.as_ptr(), config.socket.0, &raw const made) }
+    }
+
+    unsafe fn free(table: *mut sys::rte_lpm) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_lpm_free(table) }
+    }
+
+    unsafe fn add(table: *mut sys::rte_lpm, address: &u32, len: u8, next_hop: u32) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_lpm_add(table, *address, len, next_hop) }
+    }
+
+    unsafe fn delete(table: *mut sys::rte_lpm, address: &u32, len: u8) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_lpm_delete(table, *address, len) }
+    }
+
+    #[inline]
+    unsafe fn lookup(table: *mut sys::rte_lpm, keys: *const u32, answers: *mut u32, count: i32) -> i32 {
+        // SAFETY: the caller's promise; the count is not negative.
+        unsafe { sys::dffi_lpm_lookup_bulk(table, keys, answers, count.unsigned_abs()) }
+    }
+}
+
+impl Library for RteLpm6 {
+    type Key = [u8; 16];
+    type Answer = i32;
+    type Raw = sys::rte_lpm6;
+    const NAME: &'static str = "rte_lpm6";
+    const LEN_MIN: u8 = 1;
+    const LEN_MAX: u8 = 128;
+
+    fn next_hop_max(_config: &TableConfig) -> u32 {
+        LPM6_MAX
+    }
+
+    fn groups_max(_config: &TableConfig) -> u32 {
+        LPM6_MAX
+    }
+
+    fn next_hop(answer: i32) -> u32 {
+        u32::try_from(answer).unwrap_or(0)
+    }
+
+    unsafe fn create(name: &CStr, config: &TableConfig) -> *mut sys::rte_lpm6 {
+        let made =
+            sys::rte_lpm6_config { max_rules: config.routes_max, number_tbl8s: config.groups, flags: 0 };
+        // SAFETY: EAL runs (the caller's promise); name and configuration live through the call, which copies them.
+        unsafe { sys::rte_lpm6_create(name.as_ptr(), config.socket.0, &raw const made) }
+    }
+
+    unsafe fn free(table: *mut sys::rte_lpm6) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_lpm6_free(table) }
+    }
+
+    unsafe fn add(table: *mut sys::rte_lpm6, address: &[u8; 16], len: u8, next_hop: u32) -> i32 {
+        // SAFETY: the caller's promise; 16 bytes are read.
+        unsafe { sys::dffi_lpm6_add(table, address.as_ptr(), len, next_hop) }
+    }
+
+    unsafe fn delete(table: *mut sys::rte_lpm6, address: &[u8; 16], len: u8) -> i32 {
+        // SAFETY: the caller's promise; 16 bytes are read.
+        unsafe { sys::dffi_lpm6_delete(table, address.as_ptr(), len) }
+    }
+
+    #[inline]
+    unsafe fn lookup(table: *mut sys::rte_lpm6, keys: *const [u8; 16], answers: *mut i32, count: i32) -> i32 {
+        // SAFETY: the caller's promise; the shim reads 16 bytes a key; the count is not negative.
+        unsafe { sys::dffi_lpm6_lookup_bulk(table, keys.cast(), answers, count.unsigned_abs()) }
+    }
+}

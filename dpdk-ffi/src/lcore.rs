@@ -1,0 +1,234 @@
+//! lcores: EAL's own threads, and threads of ours made known to EAL.
+
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::eal::{Eal, Token};
+use crate::error::DpdkError;
+use crate::ids::{LcoreId, SocketId};
+use crate::sys;
+
+/// Launching onto an lcore checks that it is free and then sends; this makes the two one step.
+static LAUNCH: Mutex<()> = Mutex::new(());
+
+/// What a job's outcome travels in: the value, or what it panicked with.
+type Outcome<T> = Arc<Mutex<Option<Result<T, Box<dyn Any + Send>>>>>;
+
+/// A job on its way through C.
+struct Job {
+    run: Box<dyn FnOnce() + Send>,
+}
+
+impl Eal {
+    /// All lcores of EAL, the main lcore included, in the order of their numbers.
+    #[must_use]
+    pub fn lcores(&self) -> Vec<LcoreId> {
+        (0..sys::DFFI_MAX_LCORES).map(LcoreId).filter(|lcore| is_lcore(*lcore)).collect()
+    }
+
+    /// The main lcore: the one whose thread called [`Eal::init`].
+    #[must_use]
+    pub fn main_lcore(&self) -> LcoreId {
+        // SAFETY: reads EAL's configuration.
+        LcoreId(unsafe { sys::rte_get_main_lcore() })
+    }
+
+    /// The lcores that [`Eal::launch`] can use.
+    #[must_use]
+    pub fn worker_lcores(&self) -> Vec<LcoreId> {
+        let main = self.main_lcore();
+        self.lcores().into_iter().filter(|lcore| *lcore != main).collect()
+    }
+
+    /// The lcore of the calling thread, `None` for a thread that EAL does not know.
+    #[must_use]
+    pub fn current_lcore(&self) -> Option<LcoreId> {
+        // SAFETY: reads a thread-local number.
+        Some(unsafe { sys::dffi_lcore_id() }).filter(|&lcore| lcore != sys::DFFI_LCORE_ID_ANY).map(LcoreId)
+    }
+
+    /// The NUMA node of an lcore.
+    ///
+    /// # Errors
+    /// [`DpdkError::UnknownLcore`].
+    pub fn lcore_socket(&self, lcore: LcoreId) -> Result<SocketId, DpdkError> {
+        self.known(lcore)?;
+        // SAFETY: the lcore's number is in range.
+        let socket = unsafe { sys::rte_lcore_to_socket_id(lcore.0) };
+        Ok(SocketId(socket.cast_signed()))
+    }
+
+    /// The CPUs that an lcore may run on. Two lcores that share one CPU must yield to each other.
+    ///
+    /// # Errors
+    /// [`DpdkError::UnknownLcore`].
+    pub fn lcore_cpus(&self, lcore: LcoreId) -> Result<Vec<u16>, DpdkError> {
+        self.known(lcore)?;
+        let mut cpus = vec![0; 1024]; // CPU_SETSIZE: the most that a cpu_set_t can name
+        // SAFETY: the array has room for 1,024 numbers.
+        let count = unsafe { sys::dffi_lcore_cpus(lcore.0, cpus.as_mut_ptr(), 1024) };
+        cpus.truncate(count as usize);
+        Ok(cpus)
+    }
+
+    fn known(&self, lcore: LcoreId) -> Result<(), DpdkError> {
+        if is_lcore(lcore) { Ok(()) } else { Err(DpdkError::UnknownLcore { lcore, known: self.lcores() }) }
+    }
+
+    /// Runs `work` on a worker lcore. A panic in it is caught and comes out of [`LcoreJob::wait`].
+    ///
+    /// # Errors
+    /// [`DpdkError::UnknownLcore`]; [`DpdkError::LcoreBusy`] when it runs something already or is the main lcore.
+    pub fn launch<T, F>(&self, lcore: LcoreId, work: F) -> Result<LcoreJob<T>, DpdkError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.known(lcore)?;
+        if lcore == self.main_lcore() {
+            return Err(DpdkError::LcoreBusy { lcore, main: true });
+        }
+        let outcome: Outcome<T> = Arc::default();
+        let theirs = Arc::clone(&outcome);
+        let run = Box::new(move || {
+            let result = catch_unwind(AssertUnwindSafe(work));
+            *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        });
+        let _launch = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner);
+        let job = Box::into_raw(Box::new(Job { run }));
+        // SAFETY: run_job takes the box back, exactly once, on the lcore; until then nobody touches it.
+        let answer = unsafe { sys::rte_eal_remote_launch(Some(run_job), job.cast(), lcore.0) };
+        if answer == 0 {
+            return Ok(LcoreJob { lcore, outcome, waited: false, _token: self.token() });
+        }
+        // SAFETY: the launch was refused, so the box is still ours.
+        drop(unsafe { Box::from_raw(job) });
+        if -answer == EBUSY {
+            return Err(DpdkError::LcoreBusy { lcore, main: false });
+        }
+        Err(DpdkError::call("rte_eal_remote_launch", answer))
+    }
+
+    /// Makes the calling thread known to EAL, with an lcore number of its own and so with mempool caches. It must be
+    /// called on the thread itself; dropping the guard there takes it back.
+    ///
+    /// # Errors
+    /// [`DpdkError::Call`] when no lcore number is free or the thread is an lcore already.
+    pub fn register_thread(&self) -> Result<RegisteredThread, DpdkError> {
+        if self.current_lcore().is_some() {
+            return Err(DpdkError::call("rte_thread_register", EEXIST));
+        }
+        // SAFETY: only affects the calling thread, which EAL does not know yet.
+        if unsafe { sys::rte_thread_register() } != 0 {
+            return Err(DpdkError::last("rte_thread_register"));
+        }
+        Ok(RegisteredThread { _token: self.token(), _this_thread: PhantomData })
+    }
+}
+
+/// Linux's number for "busy" and "exists", the same on every architecture that DPDK runs on.
+const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
+
+fn is_lcore(lcore: LcoreId) -> bool {
+    // SAFETY: takes any number and answers 0 or 1.
+    unsafe { sys::rte_lcore_is_enabled(lcore.0) != 0 }
+}
+
+/// Called by EAL on the lcore's thread. Never unwinds: the job catches what it runs.
+unsafe extern "C" fn run_job(job: *mut c_void) -> c_int {
+    // SAFETY: the pointer is the box that `launch` gave away for this one call.
+    let job = unsafe { Box::from_raw(job.cast::<Job>()) };
+    (job.run)();
+    0
+}
+
+/// A function running on an lcore. Dropping waits for its end.
+#[must_use = "dropping a job waits for its end"]
+pub struct LcoreJob<T> {
+    lcore: LcoreId,
+    outcome: Outcome<T>,
+    waited: bool,
+    _token: Token,
+}
+
+impl<T> LcoreJob<T> {
+    /// The lcore it runs on.
+    #[must_use]
+    pub fn lcore(&self) -> LcoreId {
+        self.lcore
+    }
+
+    /// Whether it has ended, so that waiting takes no time.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Waits for its end and takes its answer.
+    ///
+    /// # Errors
+    /// [`DpdkError::Panicked`] with the panic's message.
+    pub fn wait(mut self) -> Result<T, DpdkError> {
+        self.join();
+        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match outcome {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(panic)) => Err(self.panicked(&message_of(panic.as_ref()))),
+            None => Err(self.panicked("the job left no answer")),
+        }
+    }
+
+    fn panicked(&self, message: &str) -> DpdkError {
+        DpdkError::Panicked { lcore: self.lcore, message: message.into() }
+    }
+
+    fn join(&mut self) {
+        if !std::mem::replace(&mut self.waited, true) {
+            // SAFETY: the lcore exists; EAL runs. A second waiter on the same lcore is allowed.
+            unsafe { sys::rte_eal_wait_lcore(self.lcore.0) };
+        }
+    }
+}
+
+impl<T> Drop for LcoreJob<T> {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// What a panic was thrown with, when it is a text.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}
+
+/// The calling thread is known to EAL while this lives. It cannot leave the thread.
+pub struct RegisteredThread {
+    _token: Token,
+    _this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for RegisteredThread {
+    fn drop(&mut self) {
+        // SAFETY: this thread registered itself and the guard is not Send, so it is the same thread.
+        unsafe { sys::rte_thread_unregister() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panics_message_is_found_in_both_its_forms() {
+        let caught = catch_unwind(|| panic!("plain")).unwrap_err();
+        assert_eq!(message_of(caught.as_ref()), "plain");
+        let caught = catch_unwind(|| panic!("number {}", 7)).unwrap_err();
+        assert_eq!(message_of(caught.as_ref()), "number 7");
+        assert_eq!(message_of(&7_u8), "no message");
+    }
+}

@@ -1,0 +1,72 @@
+//! The part of DPDK that a forwarder needs, behind a safe face.
+//!
+//! Three floors, as in cudarc: `sys` is what bindgen and the C shim give (private), the modules below turn it into
+//! owned types with typed errors, and users see only those: no raw structure leaves this crate.
+//!
+//! | module | holds | DPDK's word |
+//! |---|---|---|
+//! | [`eal`] | [`Eal`]: the value one must hold to touch DPDK; virtual devices | `rte_eal`, `rte_vdev` |
+//! | [`lcore`] | lcores, [`Eal::launch`], registering a thread of ours | `rte_lcore`, `rte_launch` |
+//! | [`mempool`] | [`Mempool`] of packet buffers | `rte_mempool` |
+//! | [`mbuf`] | [`Mbuf`]: one owned packet | `rte_mbuf` |
+//! | [`burst`] | [`Burst`]: many owned packets, read and written without a C call | arrays of `rte_mbuf *` |
+//! | [`port`], [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; what was granted; link, counters | `rte_ethdev` |
+//! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
+//! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
+//! | [`telemetry`] | commands on DPDK's telemetry socket | `rte_telemetry` |
+//! | [`cycles`] | time stamp counter | `rte_cycles` |
+//!
+//! # What keeps it sound
+//! - Every handle holds a token of [`Eal`]; `rte_eal_cleanup` runs when the last one is gone.
+//! - A packet has one owner: an [`Mbuf`], a [`Burst`], a ring or a driver. No handle clones an mbuf, so `&mut` to a
+//!   packet's bytes is unique as long as the driver keeps DPDK's rule that receiving hands the packet over.
+//! - A queue has one handle at a time, taken from a started port; a port with queues taken refuses to stop.
+//! - Mempools live until EAL ends, because packets may sit in a driver's queue long after their sender is gone.
+//!
+//! ```no_run
+//! use dpdk_ffi::{Burst, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId};
+//! let eal = Eal::init(&["--no-huge", "-m", "256", "--no-pci"])?;
+//! eal.vdev_create("net_null0", "")?;
+//! let pool = Mempool::new(&eal, "packets", &MempoolConfig::default())?;
+//! let port = Port::by_name(&eal, "net_null0")?;
+//! port.configure(&PortConfig::default(), &[pool])?;
+//! port.start()?;
+//! let (mut rx, mut tx) = (port.take_rx_queue(QueueId(0))?, port.take_tx_queue(QueueId(0))?);
+//! let mut burst = Burst::with_capacity(&eal, 32);
+//! rx.rx_burst(&mut burst);
+//! tx.tx_burst(&mut burst);
+//! burst.free_all();
+//! # Ok::<(), dpdk_ffi::DpdkError>(())
+//! ```
+
+pub mod burst;
+pub mod cycles;
+pub mod eal;
+mod error;
+mod ids;
+pub mod lcore;
+pub mod mbuf;
+pub mod mempool;
+pub mod port;
+pub mod port_config;
+pub mod port_state;
+pub mod queue;
+pub mod ring;
+mod sys;
+pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use burst::{Burst, DROP, PacketMut, PacketRef};
+pub use cycles::{pause, tsc, tsc_hz};
+pub use eal::{Eal, version};
+pub use error::DpdkError;
+pub use ids::{LcoreId, PortId, QueueId, SocketId};
+pub use lcore::{LcoreJob, RegisteredThread};
+pub use mbuf::Mbuf;
+pub use mempool::{Mempool, MempoolConfig};
+pub use port::Port;
+pub use port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
+pub use port_state::{DeviceInfo, LinkState, PortStats};
+pub use queue::{RxQueue, TxQueue};
+pub use ring::{Ring, RingConsumer, RingPort, RingProducer, RingSync};

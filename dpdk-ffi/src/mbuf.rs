@@ -1,0 +1,314 @@
+//! One owned packet, and the layout that this crate reads mbufs by.
+//!
+//! [`Line0`] is the first cache line of `rte_mbuf`; the shim asserts every offset against the installed headers when it
+//! is compiled, so Rust reads fields without a C call. The second line is touched by C only, for chains.
+
+use std::mem::offset_of;
+use std::ptr::NonNull;
+
+use crate::eal::Token;
+use crate::error::DpdkError;
+use crate::mempool::Mempool;
+use crate::sys;
+
+/// The first cache line of `rte_mbuf`.
+#[repr(C, align(64))]
+pub(crate) struct Line0 {
+    buf_addr: *mut u8,
+    /// The I/O address, or `next` in a DPDK built without physical addresses; not read here.
+    iova_or_next: u64,
+    data_off: u16,
+    refcnt: u16,
+    nb_segs: u16,
+    port: u16,
+    ol_flags: u64,
+    packet_type: u32,
+    pkt_len: u32,
+    data_len: u16,
+    vlan_tci: u16,
+    hash: [u32; 2],
+    vlan_tci_outer: u16,
+    buf_len: u16,
+    pool: *mut sys::rte_mempool,
+}
+
+const _: () = {
+    assert!(size_of::<Line0>() == 64);
+    assert!(
+        offset_of!(Line0, data_off) == 16
+            && offset_of!(Line0, nb_segs) == 20
+            && offset_of!(Line0, port) == 22
+    );
+    assert!(offset_of!(Line0, ol_flags) == 24 && offset_of!(Line0, packet_type) == 32);
+    assert!(
+        offset_of!(Line0, pkt_len) == 36
+            && offset_of!(Line0, data_len) == 40
+            && offset_of!(Line0, hash) == 44
+    );
+    assert!(offset_of!(Line0, vlan_tci_outer) == 52 && offset_of!(Line0, buf_len) == 54);
+    assert!(offset_of!(Line0, pool) == 56);
+};
+
+/// A packet as the burst and the mbuf hold it: a valid `rte_mbuf` that nobody else owns.
+///
+/// Whoever makes one promises that; every accessor relies on it.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Raw(pub(crate) *mut sys::rte_mbuf);
+
+impl Raw {
+    #[inline(always)]
+    fn line0(self) -> *mut Line0 {
+        self.0.cast()
+    }
+
+    /// The first segment: where its bytes start and how many there are.
+    #[inline(always)]
+    pub(crate) fn segment(self) -> (*mut u8, usize) {
+        let line = self.line0();
+        // SAFETY: a valid mbuf (type invariant), whose layout is Line0's (asserted by the shim); data_off lies within
+        // the buffer, as every driver and rte_pktmbuf_append keep it.
+        unsafe { ((*line).buf_addr.add(usize::from((*line).data_off)), usize::from((*line).data_len)) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn pkt_len(self) -> u32 {
+        // SAFETY: a valid mbuf (type invariant).
+        unsafe { (*self.line0()).pkt_len }
+    }
+
+    #[inline(always)]
+    pub(crate) fn segments(self) -> u16 {
+        // SAFETY: a valid mbuf (type invariant).
+        unsafe { (*self.line0()).nb_segs }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rx_port(self) -> u16 {
+        // SAFETY: a valid mbuf (type invariant).
+        unsafe { (*self.line0()).port }
+    }
+
+    #[inline(always)]
+    pub(crate) fn packet_type(self) -> u32 {
+        // SAFETY: a valid mbuf (type invariant).
+        unsafe { (*self.line0()).packet_type }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rss_hash(self) -> u32 {
+        // SAFETY: a valid mbuf (type invariant).
+        unsafe { (*self.line0()).hash[0] }
+    }
+
+    /// The bytes of the first segment, for as long as the caller may say.
+    ///
+    /// # Safety
+    /// The caller bounds `'a` by a borrow of the packet's owner.
+    #[inline(always)]
+    pub(crate) unsafe fn data<'a>(self) -> &'a [u8] {
+        let (start, len) = self.segment();
+        // SAFETY: the segment's bytes lie in its buffer, which belongs to the packet; the caller bounds the lifetime.
+        unsafe { std::slice::from_raw_parts(start, len) }
+    }
+
+    /// The same, to write.
+    ///
+    /// # Safety
+    /// The caller bounds `'a` by a unique borrow of the packet's owner.
+    #[inline(always)]
+    pub(crate) unsafe fn data_mut<'a>(self) -> &'a mut [u8] {
+        let (start, len) = self.segment();
+        // SAFETY: as for `data`, and the borrow is unique.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        prefetch(self.0.cast());
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch_data(self) {
+        prefetch(self.segment().0);
+    }
+
+    /// Calls `each` with the bytes of every segment, in order.
+    pub(crate) fn for_each_segment(self, mut each: impl FnMut(&[u8])) {
+        let mut at = self;
+        loop {
+            // SAFETY: every segment of a chain is a valid mbuf of this packet's owner, whom `self` borrows.
+            each(unsafe { at.data() });
+            // SAFETY: reads the link of a valid mbuf.
+            let next = unsafe { sys::dffi_mbuf_next(at.0) };
+            if next.is_null() {
+                return;
+            }
+            at = Raw(next);
+        }
+    }
+
+    /// Appends `bytes`, chaining further mbufs of `pool` where the last segment is full. On failure the packet is as
+    /// long as it was before.
+    pub(crate) fn append(self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
+        let fits = self.tailroom().min(bytes.len());
+        let (here, mut rest) = bytes.split_at(fits);
+        // The chain is built first, so that a failure leaves the packet alone.
+        let mut chain: Vec<Mbuf> = Vec::new();
+        while !rest.is_empty() {
+            let link = pool.alloc()?;
+            let fits = link.raw.tailroom().min(rest.len());
+            if fits == 0 {
+                return Err(DpdkError::TooMuch {
+                    what: "bytes in a mbuf without data room",
+                    wanted: rest.len(),
+                    limit: 0,
+                });
+            }
+            let (now, later) = rest.split_at(fits);
+            link.raw.append_here(now);
+            chain.push(link);
+            rest = later;
+        }
+        let (wanted, limit) =
+            (usize::from(self.segments()) + chain.len(), sys::DFFI_MBUF_MAX_SEGMENTS as usize);
+        if wanted > limit || self.pkt_len() as usize + bytes.len() > u32::MAX as usize {
+            return Err(DpdkError::TooMuch { what: "segments of a packet", wanted, limit });
+        }
+        self.append_here(here);
+        for link in chain {
+            let link = link.into_raw();
+            // SAFETY: two valid packets; the second becomes part of the first, whose owner owns it from here on. The
+            // only failure is the number of segments, checked above.
+            let failed = unsafe { sys::dffi_mbuf_chain(self.0, link) };
+            assert!(failed == 0, "the number of segments was checked and still refused");
+        }
+        Ok(())
+    }
+
+    fn tailroom(self) -> usize {
+        // SAFETY: a valid mbuf (type invariant).
+        usize::from(unsafe { sys::dffi_mbuf_tailroom(self.0) })
+    }
+
+    /// Appends what is known to fit in the last segment.
+    fn append_here(self, bytes: &[u8]) {
+        let Ok(count) = u16::try_from(bytes.len()) else {
+            return; // the tailroom is a u16, so the caller's minimum with it never gets here
+        };
+        // SAFETY: a valid mbuf (type invariant).
+        let start = unsafe { sys::dffi_mbuf_append(self.0, count) };
+        assert!(!start.is_null(), "the tailroom was checked and still refused");
+        // SAFETY: `start` has room for `count` bytes in the buffer of a packet that the caller owns; `bytes` is a
+        // Rust borrow, so it is not that buffer.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
+    }
+}
+
+/// Fetches the cache line at `at`; any address is allowed.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults and changes nothing that a program can see.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// One owned packet. Dropping frees it.
+pub struct Mbuf {
+    raw: Raw,
+    token: Token,
+}
+
+// SAFETY: a packet has one owner and no tie to a thread; freeing goes to a pool that many threads may use, and the
+// token keeps EAL, and so the pool, alive.
+unsafe impl Send for Mbuf {}
+// SAFETY: through `&Mbuf` bytes are only read.
+unsafe impl Sync for Mbuf {}
+
+impl std::fmt::Debug for Mbuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mbuf").field("pkt_len", &self.pkt_len()).field("segments", &self.segments()).finish()
+    }
+}
+
+impl Mbuf {
+    /// Takes ownership of a packet.
+    ///
+    /// # Safety
+    /// `raw` is a valid packet that nobody else owns.
+    pub(crate) unsafe fn from_raw(raw: NonNull<sys::rte_mbuf>, token: Token) -> Self {
+        Mbuf { raw: Raw(raw.as_ptr()), token }
+    }
+
+    /// Gives ownership away.
+    pub(crate) fn into_raw(self) -> *mut sys::rte_mbuf {
+        let mut this = std::mem::ManuallyDrop::new(self);
+        let raw = this.raw.0;
+        // SAFETY: `this` is never dropped, so the token is dropped once, here, and not used again.
+        unsafe { std::ptr::drop_in_place(&raw mut this.token) };
+        raw
+    }
+
+    /// The bytes of the first segment.
+    #[inline(always)]
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        // SAFETY: bounded by the borrow of the owner.
+        unsafe { self.raw.data() }
+    }
+
+    /// The bytes of the first segment, to write.
+    #[inline(always)]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        // SAFETY: bounded by the unique borrow of the owner.
+        unsafe { self.raw.data_mut() }
+    }
+
+    /// Bytes of the whole packet, all segments.
+    #[inline(always)]
+    #[must_use]
+    pub fn pkt_len(&self) -> u32 {
+        self.raw.pkt_len()
+    }
+
+    /// Segments of the packet, 1 and up.
+    #[inline(always)]
+    #[must_use]
+    pub fn segments(&self) -> u16 {
+        self.raw.segments()
+    }
+
+    /// Appends `bytes`, chaining further mbufs of `pool` where the data room ends. On failure the packet stays as it was.
+    ///
+    /// # Errors
+    /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
+    pub fn append(&mut self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
+        self.raw.append(bytes, pool)
+    }
+
+    /// Makes `bytes` the whole packet. On failure the packet is empty.
+    ///
+    /// # Errors
+    /// As [`Mbuf::append`].
+    pub fn set_data(&mut self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
+        // SAFETY: a valid packet that we own; its further segments go back to their pool.
+        unsafe { sys::dffi_mbuf_clear(self.raw.0) };
+        self.append(bytes, pool)
+    }
+
+    /// Appends a copy of the whole packet, all segments, to `out`.
+    pub fn copy_to(&self, out: &mut Vec<u8>) {
+        self.raw.for_each_segment(|bytes| out.extend_from_slice(bytes));
+    }
+}
+
+impl Drop for Mbuf {
+    fn drop(&mut self) {
+        // SAFETY: a valid packet that we own and that nobody sees again; the token keeps its pool alive.
+        unsafe { sys::dffi_mbuf_free(self.raw.0) };
+    }
+}

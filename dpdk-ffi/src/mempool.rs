@@ -1,0 +1,195 @@
+//! Pools of packet buffers.
+//!
+//! A pool lives until EAL ends, whatever happens to its handles: its mbufs may sit in a driver's queue or another
+//! thread's burst, and DPDK's counts cannot prove that they do not.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::burst::Burst;
+use crate::eal::{Eal, Token, control};
+use crate::error::{DpdkError, c_string};
+use crate::ids::SocketId;
+use crate::mbuf::Mbuf;
+use crate::sys;
+
+/// What a mempool is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MempoolConfig {
+    /// Mbufs in the pool. `2^q - 1` wastes no memory.
+    pub mbufs: u32,
+    /// Mbufs that each lcore keeps for itself, at most 512 and `mbufs / 1.5`; 0 for none.
+    pub cache_mbufs: u32,
+    /// Bytes of packet that one mbuf holds, besides its headroom of 128.
+    pub data_room_bytes: u16,
+    /// Where the memory lies.
+    pub socket: SocketId,
+}
+
+impl Default for MempoolConfig {
+    /// 8,191 mbufs of 2,048 bytes, caches of 256, on any node.
+    fn default() -> Self {
+        MempoolConfig { mbufs: 8191, cache_mbufs: 256, data_room_bytes: 2048, socket: SocketId::ANY }
+    }
+}
+
+/// A pool of packet buffers. Cloning clones the handle; all threads may use it.
+#[derive(Clone)]
+pub struct Mempool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: NonNull<sys::rte_mempool>,
+    name: String,
+    config: MempoolConfig,
+    token: Token,
+}
+
+// SAFETY: the pool is made with DPDK's default flags (many producers, many consumers), so its functions may be called
+// from any thread, and the pointer stays valid until EAL ends, which the token delays.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl std::fmt::Debug for Mempool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mempool").field("name", &self.name()).field("config", self.config()).finish()
+    }
+}
+
+impl Mempool {
+    /// Makes a pool.
+    ///
+    /// # Errors
+    /// [`DpdkError::NamedCall`] when the name is taken or too long (25 bytes fit) or the memory is not there;
+    /// [`DpdkError::TooMuch`] when data room and headroom exceed what an mbuf can say.
+    pub fn new(eal: &Eal, name: &str, config: &MempoolConfig) -> Result<Mempool, DpdkError> {
+        let c_name = c_string("a mempool name", name)?;
+        let room = u32::from(config.data_room_bytes) + sys::DFFI_MBUF_HEADROOM_BYTES;
+        let room = u16::try_from(room).map_err(|_| DpdkError::TooMuch {
+            what: "bytes of data room and headroom",
+            wanted: room as usize,
+            limit: usize::from(u16::MAX),
+        })?;
+        let _control = control();
+        // SAFETY: the name lives through the call (DPDK copies it); the numbers are checked by DPDK.
+        let raw = unsafe {
+            sys::rte_pktmbuf_pool_create(
+                c_name.as_ptr(),
+                config.mbufs,
+                config.cache_mbufs,
+                0,
+                room,
+                config.socket.0,
+            )
+        };
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| DpdkError::named("rte_pktmbuf_pool_create", name, DpdkError::last_errno()))?;
+        Ok(Mempool {
+            inner: Arc::new(Inner { raw, name: name.into(), config: config.clone(), token: eal.token() }),
+        })
+    }
+
+    /// The pool's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn config(&self) -> &MempoolConfig {
+        &self.inner.config
+    }
+
+    /// Mbufs in all.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.inner.config.mbufs as usize
+    }
+
+    /// Mbufs that can be had. Walks the lcores' caches: not for the hot path.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        // SAFETY: the pool lives until EAL ends; counting only reads.
+        unsafe { sys::rte_mempool_avail_count(self.inner.raw.as_ptr()) as usize }
+    }
+
+    /// Mbufs that somebody holds: bursts, rings, drivers.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.size().saturating_sub(self.available())
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::rte_mempool {
+        self.inner.raw.as_ptr()
+    }
+
+    fn exhausted(&self, wanted: usize) -> DpdkError {
+        let (pool, size, available) = (self.name().into(), self.size(), self.available());
+        DpdkError::Exhausted { pool, wanted, available, size }
+    }
+
+    /// One empty mbuf.
+    ///
+    /// # Errors
+    /// [`DpdkError::Exhausted`].
+    pub fn alloc(&self) -> Result<Mbuf, DpdkError> {
+        // SAFETY: the pool lives until EAL ends.
+        let raw = unsafe { sys::dffi_mbuf_new(self.raw()) };
+        // SAFETY: a fresh mbuf that nobody else has, initialised by rte_pktmbuf_alloc.
+        NonNull::new(raw)
+            .map(|raw| unsafe { Mbuf::from_raw(raw, self.inner.token.clone()) })
+            .ok_or_else(|| self.exhausted(1))
+    }
+
+    /// Appends `count` empty mbufs to `burst`, all or none, in one C call.
+    ///
+    /// # Errors
+    /// [`DpdkError::TooMuch`] when the burst has not the room, [`DpdkError::Exhausted`] when the pool has not the mbufs.
+    pub fn alloc_burst(&self, burst: &mut Burst, count: usize) -> Result<(), DpdkError> {
+        let room = burst.room();
+        if count > room {
+            return Err(DpdkError::TooMuch { what: "mbufs in a burst", wanted: count, limit: room });
+        }
+        let Ok(wanted) = u32::try_from(count) else {
+            return Err(self.exhausted(count));
+        };
+        // SAFETY: the free part of the burst has room for `count` pointers, checked above; on success all of them are
+        // fresh, initialised mbufs that nobody else has, and only then are they counted in.
+        unsafe {
+            if sys::dffi_mbuf_alloc_bulk(self.raw(), burst.free_part(), wanted) != 0 {
+                return Err(self.exhausted(count));
+            }
+            burst.grow(count);
+        }
+        Ok(())
+    }
+
+    /// Appends a copy of each frame to `burst`, all or none; frames longer than the data room become chains.
+    ///
+    /// # Errors
+    /// As [`Mempool::alloc_burst`], and [`DpdkError::TooMuch`] for a frame beyond what a chain can hold.
+    pub fn copy_burst<F: AsRef<[u8]>>(&self, burst: &mut Burst, frames: &[F]) -> Result<(), DpdkError> {
+        let first = burst.len();
+        self.alloc_burst(burst, frames.len())?;
+        for (at, frame) in frames.iter().enumerate() {
+            if let Err(why) = burst.append_data(first + at, frame.as_ref(), self) {
+                burst.truncate_free(first);
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// A packet with a copy of `frame`; a chain when it exceeds the data room.
+    ///
+    /// # Errors
+    /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] for a frame beyond what a chain can hold.
+    pub fn copy(&self, frame: &[u8]) -> Result<Mbuf, DpdkError> {
+        let mut mbuf = self.alloc()?;
+        mbuf.append(frame, self)?;
+        Ok(mbuf)
+    }
+}

@@ -1,0 +1,510 @@
+//! Ports: found by name or number, configured, started, stopped.
+//!
+//! All handles of one port share one [`Inner`], found through a registry, so that a queue can be taken once whoever
+//! asks. States: stopped -> configured -> started; queues are taken from a started port only, and a port with queues
+//! taken refuses to stop. That is what lets a queue handle poll without a check.
+
+use std::collections::BTreeMap;
+use std::ffi::c_char;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::eal::{Eal, Token, control};
+use crate::error::{DpdkError, c_string};
+use crate::ids::{PortId, QueueId, SocketId};
+use crate::mempool::Mempool;
+use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
+use crate::port_state::{rss_subset, text_of};
+use crate::queue::{RxQueue, TxQueue};
+use crate::ring::RingEnd;
+use crate::sys;
+
+/// Every port that somebody holds. Locks are taken in the order control, state, HELD. An entry lives until its
+/// [`Inner`] is closed or wholly dropped, so a dead `Weak` means that another thread is dropping it right now.
+static HELD: Mutex<BTreeMap<PortId, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+
+fn held() -> MutexGuard<'static, BTreeMap<PortId, Weak<Inner>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which way packets go through a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the wire.
+    Rx,
+    /// To the wire.
+    Tx,
+}
+
+impl Direction {
+    fn name(self) -> &'static str {
+        match self {
+            Direction::Rx => "rx",
+            Direction::Tx => "tx",
+        }
+    }
+}
+
+/// A port. Cloning clones the handle. Control calls may come from any thread; they wait for each other.
+///
+/// Dropping the last handle stops the port and leaves the device as it is; [`Port::close`] gives the device up.
+#[derive(Clone)]
+pub struct Port {
+    inner: Arc<Inner>,
+}
+
+/// What all handles of a port share.
+pub(crate) struct Inner {
+    id: PortId,
+    name: String,
+    state: Mutex<State>,
+    _token: Token,
+}
+
+#[derive(Default)]
+struct State {
+    granted: Option<Granted>,
+    started: bool,
+    /// Which queues have a handle, by direction.
+    rx_taken: Vec<bool>,
+    tx_taken: Vec<bool>,
+    /// Set when the device is gone.
+    closed: bool,
+    /// The rings of a `net_ring` port, and the name to remove it by; the rings must outlive the device.
+    rings: Option<(String, Vec<RingEnd>)>,
+}
+
+impl State {
+    fn taken(&mut self, direction: Direction) -> &mut Vec<bool> {
+        match direction {
+            Direction::Rx => &mut self.rx_taken,
+            Direction::Tx => &mut self.tx_taken,
+        }
+    }
+
+    fn no_queues_taken(&self, port: PortId) -> Result<(), DpdkError> {
+        let count = |taken: &[bool]| taken.iter().filter(|&&taken| taken).count();
+        match (count(&self.rx_taken), count(&self.tx_taken)) {
+            (0, 0) => Ok(()),
+            (rx, tx) => Err(DpdkError::QueuesInUse { port, rx, tx }),
+        }
+    }
+
+    fn not_closed(&self, port: PortId) -> Result<(), DpdkError> {
+        if self.closed { Err(DpdkError::PortState { port, is: "closed", must: "open" }) } else { Ok(()) }
+    }
+}
+
+impl Inner {
+    pub(crate) fn id(&self) -> PortId {
+        self.id
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A queue handle is gone.
+    pub(crate) fn give_back(&self, direction: Direction, queue: QueueId) {
+        if let Some(taken) = self.state().taken(direction).get_mut(usize::from(queue.0)) {
+            *taken = false;
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _control = control();
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.started && !state.closed {
+            // SAFETY: no queue handle is left (each holds this Inner), so nothing polls the port.
+            unsafe { sys::rte_eth_dev_stop(self.id.0) };
+        }
+        if !state.closed {
+            if let Some((device, _rings)) = &state.rings {
+                remove_ring_device(device);
+            }
+            held().remove(&self.id);
+        }
+    }
+}
+
+fn remove_ring_device(device: &str) {
+    if let Ok(name) = c_string("a device name", device) {
+        // SAFETY: two NUL-terminated texts that live through the call; the device's port has no handle any more. A
+        // failure leaves a stopped device, which EAL's end removes.
+        unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), name.as_ptr()) };
+    }
+}
+
+/// The ports that exist. The caller holds the control lock.
+pub(crate) fn existing() -> Vec<PortId> {
+    let next = |id: u16| {
+        // SAFETY: takes a number and answers the next port's, or one past the greatest.
+        let found = unsafe { sys::rte_eth_find_next(id) };
+        u16::try_from(found).ok().filter(|&found| u32::from(found) < sys::DFFI_MAX_PORTS)
+    };
+    std::iter::successors(next(0), |&id| next(id + 1)).map(PortId).collect()
+}
+
+/// A port's name, empty when there is no such port.
+fn name_of(port: PortId) -> String {
+    let mut name = [c_char::default(); sys::DFFI_NAME_BYTES as usize];
+    // SAFETY: the array is as long as DPDK says a name can be.
+    unsafe { sys::rte_eth_dev_get_name_by_port(port.0, name.as_mut_ptr()) };
+    text_of(&name)
+}
+
+/// The port called `name`, when somebody holds it (or is just letting go). The caller holds the control lock.
+pub(crate) fn held_port_of_device(name: &str) -> Option<PortId> {
+    held().keys().copied().find(|&id| name_of(id) == name)
+}
+
+/// Stops and closes every port, at EAL's end, when no handle is left.
+pub(crate) fn close_all() {
+    let _control = control();
+    for port in existing() {
+        // SAFETY: the port exists and nothing polls it, since every handle is gone. A driver that fails to stop or
+        // close has said so in EAL's log, and there is nobody to tell.
+        unsafe {
+            sys::rte_eth_dev_stop(port.0);
+            sys::rte_eth_dev_close(port.0);
+        }
+    }
+}
+
+impl std::fmt::Debug for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Port({} {})", self.id(), self.name())
+    }
+}
+
+impl Port {
+    /// The port with this number.
+    ///
+    /// # Errors
+    /// [`DpdkError::UnknownPort`], with the names of the ports there are.
+    pub fn open(eal: &Eal, id: PortId) -> Result<Port, DpdkError> {
+        let _control = control();
+        Self::open_locked(eal, id)
+    }
+
+    /// The port with this name, e.g. `net_pcap0` or a PCI address.
+    ///
+    /// # Errors
+    /// [`DpdkError::UnknownPort`], with the names of the ports there are.
+    pub fn by_name(eal: &Eal, name: &str) -> Result<Port, DpdkError> {
+        let _control = control();
+        let ports = existing();
+        match ports.iter().find(|&&port| name_of(port) == name) {
+            Some(&id) => Self::open_locked(eal, id),
+            None => Err(unknown(name)),
+        }
+    }
+
+    /// The ports that exist, in the order of their numbers (as [`Eal::ports`]).
+    #[must_use]
+    pub fn list(eal: &Eal) -> Vec<PortId> {
+        eal.ports()
+    }
+
+    fn open_locked(eal: &Eal, id: PortId) -> Result<Port, DpdkError> {
+        if !existing().contains(&id) {
+            return Err(unknown(&id.to_string()));
+        }
+        let mut held = held();
+        if let Some(inner) = held.get(&id) {
+            let inner = inner.upgrade();
+            return inner.map(|inner| Port { inner }).ok_or(DpdkError::PortState {
+                port: id,
+                is: "being let go by another thread",
+                must: "free",
+            });
+        }
+        let (name, state) = (name_of(id), Mutex::default());
+        let inner = Arc::new(Inner { id, name, state, _token: eal.token() });
+        held.insert(id, Arc::downgrade(&inner));
+        Ok(Port { inner })
+    }
+
+    /// Gives the rings of a `net_ring` port into its keeping. The caller holds the control lock.
+    pub(crate) fn of_rings(
+        eal: &Eal,
+        id: PortId,
+        device: String,
+        rings: Vec<RingEnd>,
+    ) -> Result<Port, DpdkError> {
+        let port = Self::open_locked(eal, id)?;
+        port.inner.state().rings = Some((device, rings));
+        Ok(port)
+    }
+
+    /// The port's number.
+    #[must_use]
+    pub fn id(&self) -> PortId {
+        self.inner.id
+    }
+
+    /// The port's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The NUMA node of the device, [`SocketId::ANY`] for a virtual one.
+    #[must_use]
+    pub fn socket(&self) -> SocketId {
+        // SAFETY: takes a number; DPDK checks it.
+        SocketId(unsafe { sys::rte_eth_dev_socket_id(self.id().0) })
+    }
+
+    /// What the port was configured with, `None` before [`Port::configure`].
+    #[must_use]
+    pub fn granted(&self) -> Option<Granted> {
+        self.inner.state().granted.clone()
+    }
+
+    /// Whether the port is started.
+    #[must_use]
+    pub fn is_started(&self) -> bool {
+        self.inner.state().started
+    }
+
+    /// Keeps other control calls out while the guard lives; an error when the port was closed.
+    pub(crate) fn controlled(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
+        let guard = control();
+        self.inner.state().not_closed(self.id())?;
+        Ok(guard)
+    }
+
+    pub(crate) fn raw_info(&self) -> Result<sys::rte_eth_dev_info, DpdkError> {
+        let mut info = sys::rte_eth_dev_info::default();
+        // SAFETY: `info` is writable for the call.
+        let answer = unsafe { sys::rte_eth_dev_info_get(self.id().0, &raw mut info) };
+        DpdkError::check_port(self.id(), "rte_eth_dev_info_get", answer)?;
+        Ok(info)
+    }
+
+    pub(crate) fn raw_mtu(&self) -> Result<u16, DpdkError> {
+        let mut mtu = 0;
+        // SAFETY: `mtu` is writable for the call.
+        let answer = unsafe { sys::rte_eth_dev_get_mtu(self.id().0, &raw mut mtu) };
+        DpdkError::check_port(self.id(), "rte_eth_dev_get_mtu", answer)?;
+        Ok(mtu)
+    }
+
+    /// Configures a stopped port and sets up its queues; receive queue `q` takes its mbufs from `pools[q % pools.len()]`.
+    /// Answers what was granted of what was asked.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortState`] when the port is started or closed; [`DpdkError::TooMuch`] for more queues than the
+    /// device has or receive queues without a pool; [`DpdkError::PortCall`].
+    pub fn configure(&self, config: &PortConfig, pools: &[Mempool]) -> Result<Granted, DpdkError> {
+        let id = self.id();
+        let _control = control();
+        let mut state = self.inner.state();
+        state.not_closed(id)?;
+        if state.started {
+            return Err(DpdkError::PortState { port: id, is: "started", must: "stopped" });
+        }
+        let info = self.raw_info()?;
+        within("rx queues of the port", config.rx_queues, info.max_rx_queues)?;
+        within("tx queues of the port", config.tx_queues, info.max_tx_queues)?;
+        if config.rx_queues > 0 && pools.is_empty() {
+            let wanted = usize::from(config.rx_queues);
+            return Err(DpdkError::TooMuch { what: "rx queues without a mempool", wanted, limit: 0 });
+        }
+        state.granted = None;
+        let rx_offloads = config.rx_offloads & RxOffloads::from_bits_truncate(info.rx_offload_capa);
+        let tx_offloads = config.tx_offloads & TxOffloads::from_bits_truncate(info.tx_offload_capa);
+        let wanted_rss = if config.rx_queues > 1 { config.rss } else { RssTypes::empty() };
+        let raw = sys::dffi_port_config {
+            rx_queues: config.rx_queues,
+            tx_queues: config.tx_queues,
+            mtu: config.mtu.unwrap_or(0).into(),
+            rx_offloads: rx_offloads.bits(),
+            tx_offloads: tx_offloads.bits(),
+            rss: wanted_rss.bits() & info.flow_type_rss_offloads,
+        };
+        // SAFETY: `raw` lives through the call; the port is stopped, and the control lock keeps others out.
+        let answer = unsafe { sys::dffi_port_configure(id.0, &raw const raw) };
+        DpdkError::check_port(id, "rte_eth_dev_configure", answer)?;
+        let (rx_descriptors, tx_descriptors) = self.set_up_queues(config, rx_offloads, tx_offloads, pools)?;
+        let granted = Granted {
+            rx_queues: config.rx_queues,
+            tx_queues: config.tx_queues,
+            rx_descriptors,
+            tx_descriptors,
+            mtu: self.raw_mtu()?,
+            rx_offloads,
+            tx_offloads,
+            rss: rss_subset(wanted_rss, info.flow_type_rss_offloads),
+            promiscuous: self.try_promiscuous(config.promiscuous),
+        };
+        state.rx_taken = vec![false; usize::from(config.rx_queues)];
+        state.tx_taken = vec![false; usize::from(config.tx_queues)];
+        state.granted = Some(granted.clone());
+        Ok(granted)
+    }
+
+    /// Sets up all queues; answers the descriptors they got.
+    fn set_up_queues(
+        &self,
+        config: &PortConfig,
+        rx_offloads: RxOffloads,
+        tx_offloads: TxOffloads,
+        pools: &[Mempool],
+    ) -> Result<(u16, u16), DpdkError> {
+        let id = self.id();
+        let (mut rx, mut tx) = (config.rx_descriptors, config.tx_descriptors);
+        // SAFETY: both numbers are writable for the call.
+        let answer = unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(id.0, &raw mut rx, &raw mut tx) };
+        DpdkError::check_port(id, "rte_eth_dev_adjust_nb_rx_tx_desc", answer)?;
+        let socket =
+            if config.socket == SocketId::ANY { self.socket() } else { config.socket }.0.cast_unsigned();
+        for (queue, pool) in (0..config.rx_queues).zip(pools.iter().cycle()) {
+            // SAFETY: the pool lives until EAL ends, after every port is closed; the port is configured and stopped.
+            let answer =
+                unsafe { sys::dffi_rx_queue_setup(id.0, queue, rx, socket, rx_offloads.bits(), pool.raw()) };
+            DpdkError::check_port(id, "rte_eth_rx_queue_setup", answer)?;
+        }
+        for queue in 0..config.tx_queues {
+            // SAFETY: the port is configured and stopped.
+            let answer = unsafe { sys::dffi_tx_queue_setup(id.0, queue, tx, socket, tx_offloads.bits()) };
+            DpdkError::check_port(id, "rte_eth_tx_queue_setup", answer)?;
+        }
+        Ok((rx, tx))
+    }
+
+    /// Asks for a mode that many virtual devices cannot choose; answers the mode there is.
+    fn try_promiscuous(&self, on: bool) -> bool {
+        let id = self.id().0;
+        // SAFETY: the calls take a number, which DPDK checks.
+        unsafe {
+            if on {
+                sys::rte_eth_promiscuous_enable(id)
+            } else {
+                sys::rte_eth_promiscuous_disable(id)
+            };
+            sys::rte_eth_promiscuous_get(id) == 1
+        }
+    }
+
+    /// Starts a configured port; its queues can be taken then. Does nothing when it is started.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortState`] when it is not configured; [`DpdkError::PortCall`].
+    pub fn start(&self) -> Result<(), DpdkError> {
+        let _control = control();
+        let mut state = self.inner.state();
+        state.not_closed(self.id())?;
+        if state.started {
+            return Ok(());
+        }
+        if state.granted.is_none() {
+            return Err(DpdkError::PortState { port: self.id(), is: "not configured", must: "configured" });
+        }
+        // SAFETY: the port is configured and all its queues are set up.
+        let answer = unsafe { sys::rte_eth_dev_start(self.id().0) };
+        DpdkError::check_port(self.id(), "rte_eth_dev_start", answer)?;
+        state.started = true;
+        Ok(())
+    }
+
+    /// Stops the port; it can be started or configured again. Does nothing when it is stopped.
+    ///
+    /// # Errors
+    /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`].
+    pub fn stop(&self) -> Result<(), DpdkError> {
+        let _control = control();
+        let mut state = self.inner.state();
+        self.stop_locked(&mut state)
+    }
+
+    /// The caller holds the control lock.
+    fn stop_locked(&self, state: &mut State) -> Result<(), DpdkError> {
+        state.no_queues_taken(self.id())?;
+        if !state.started || state.closed {
+            return Ok(());
+        }
+        // SAFETY: no queue handle exists and none can be taken while we hold the state, so nothing polls the port.
+        let answer = unsafe { sys::rte_eth_dev_stop(self.id().0) };
+        DpdkError::check_port(self.id(), "rte_eth_dev_stop", answer)?;
+        state.started = false;
+        Ok(())
+    }
+
+    /// Stops the port and gives the device up; its number is free then (the name of a virtual
+    /// one only after [`Eal::vdev_remove`]). Other handles of it answer
+    /// [`DpdkError::PortState`] from here on, and the rings of a ring port are released.
+    ///
+    /// # Errors
+    /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`].
+    pub fn close(&self) -> Result<(), DpdkError> {
+        let _control = control();
+        let mut state = self.inner.state();
+        state.not_closed(self.id())?;
+        self.stop_locked(&mut state)?;
+        match &state.rings {
+            Some((device, _)) => remove_ring_device(device),
+            None => {
+                // SAFETY: the port is stopped and nothing polls it.
+                let answer = unsafe { sys::rte_eth_dev_close(self.id().0) };
+                DpdkError::check_port(self.id(), "rte_eth_dev_close", answer)?;
+            }
+        }
+        // The rings were needed until the device was gone.
+        state.rings = None;
+        state.closed = true;
+        held().remove(&self.id());
+        Ok(())
+    }
+
+    fn take(&self, direction: Direction, queue: QueueId) -> Result<(), DpdkError> {
+        let port = self.id();
+        let mut state = self.inner.state();
+        if !state.started {
+            return Err(DpdkError::PortState { port, is: "stopped", must: "started" });
+        }
+        let direction_name = direction.name();
+        let taken = state.taken(direction);
+        let count = u16::try_from(taken.len()).unwrap_or(u16::MAX);
+        match taken.get_mut(usize::from(queue.0)) {
+            None => Err(DpdkError::UnknownQueue { port, direction: direction_name, queue, count }),
+            Some(true) => Err(DpdkError::QueueTaken { port, direction: direction_name, queue }),
+            Some(taken) => {
+                *taken = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a receive queue of a started port; dropping the handle gives it back.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortState`] when the port is not started, [`DpdkError::UnknownQueue`], [`DpdkError::QueueTaken`].
+    pub fn take_rx_queue(&self, queue: QueueId) -> Result<RxQueue, DpdkError> {
+        self.take(Direction::Rx, queue)?;
+        Ok(RxQueue::new(Arc::clone(&self.inner), queue))
+    }
+
+    /// Takes a transmit queue of a started port; dropping the handle gives it back.
+    ///
+    /// # Errors
+    /// As [`Port::take_rx_queue`].
+    pub fn take_tx_queue(&self, queue: QueueId) -> Result<TxQueue, DpdkError> {
+        self.take(Direction::Tx, queue)?;
+        Ok(TxQueue::new(Arc::clone(&self.inner), queue))
+    }
+}
+
+/// The caller holds the control lock.
+fn unknown(wanted: &str) -> DpdkError {
+    DpdkError::UnknownPort { wanted: wanted.into(), known: existing().into_iter().map(name_of).collect() }
+}
+
+fn within(what: &'static str, wanted: u16, limit: u16) -> Result<(), DpdkError> {
+    if wanted <= limit {
+        return Ok(());
+    }
+    Err(DpdkError::TooMuch { what, wanted: wanted.into(), limit: limit.into() })
+}

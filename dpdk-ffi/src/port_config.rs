@@ -1,0 +1,125 @@
+//! What a port is asked for, and what it grants.
+
+use crate::ids::SocketId;
+use crate::sys;
+
+bitflags::bitflags! {
+    /// Work on reception that hardware can take over.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct RxOffloads: u64 {
+        /// The outer VLAN tag is taken out of the frame.
+        const VLAN_STRIP = sys::DFFI_RX_VLAN_STRIP;
+        /// The IPv4 header checksum is checked.
+        const IPV4_CKSUM = sys::DFFI_RX_IPV4_CKSUM;
+        /// UDP checksums are checked.
+        const UDP_CKSUM = sys::DFFI_RX_UDP_CKSUM;
+        /// TCP checksums are checked.
+        const TCP_CKSUM = sys::DFFI_RX_TCP_CKSUM;
+        /// A frame longer than the data room arrives as a chain.
+        const SCATTER = sys::DFFI_RX_SCATTER;
+        /// The RSS hash arrives with the packet.
+        const RSS_HASH = sys::DFFI_RX_RSS_HASH;
+    }
+}
+
+bitflags::bitflags! {
+    /// Work on transmission that hardware can take over.
+    ///
+    /// `MBUF_FAST_FREE` is left out: it frees to one pool without looking, and nothing here can promise that all
+    /// packets of a queue came from it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct TxOffloads: u64 {
+        /// The IPv4 header checksum is filled in.
+        const IPV4_CKSUM = sys::DFFI_TX_IPV4_CKSUM;
+        /// UDP checksums are filled in.
+        const UDP_CKSUM = sys::DFFI_TX_UDP_CKSUM;
+        /// TCP checksums are filled in.
+        const TCP_CKSUM = sys::DFFI_TX_TCP_CKSUM;
+        /// Chains are sent as one frame.
+        const MULTI_SEGS = sys::DFFI_TX_MULTI_SEGS;
+    }
+}
+
+bitflags::bitflags! {
+    /// The header fields that receive-side scaling deals packets to queues by.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct RssTypes: u64 {
+        /// IPv4 addresses, fragments included.
+        const IPV4 = sys::DFFI_RSS_IPV4;
+        /// IPv6 addresses, fragments and extension headers included.
+        const IPV6 = sys::DFFI_RSS_IPV6;
+        /// UDP ports.
+        const UDP = sys::DFFI_RSS_UDP;
+        /// TCP ports.
+        const TCP = sys::DFFI_RSS_TCP;
+        /// SCTP ports.
+        const SCTP = sys::DFFI_RSS_SCTP;
+    }
+}
+
+/// What a port is asked for. Offloads and RSS are wishes: what the hardware lacks is left out and [`Granted`] says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues.
+    pub tx_queues: u16,
+    /// Descriptors a receive queue; the driver rounds them to what it can.
+    pub rx_descriptors: u16,
+    /// Descriptors a transmit queue; the driver rounds them to what it can.
+    pub tx_descriptors: u16,
+    /// The largest layer-3 packet in bytes; `None` for the driver's own (1,500).
+    pub mtu: Option<u16>,
+    /// Wanted on reception.
+    pub rx_offloads: RxOffloads,
+    /// Wanted on transmission.
+    pub tx_offloads: TxOffloads,
+    /// Wanted for dealing to several receive queues; not used with one.
+    pub rss: RssTypes,
+    /// Receive every frame, whatever its destination MAC address.
+    pub promiscuous: bool,
+    /// Where the queues' memory lies; [`SocketId::ANY`] for the port's own node.
+    pub socket: SocketId,
+}
+
+impl Default for PortConfig {
+    /// One queue each way, 1,024 descriptors, the driver's MTU, chains both ways, RSS over addresses and ports,
+    /// promiscuous.
+    fn default() -> Self {
+        PortConfig {
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_descriptors: 1024,
+            tx_descriptors: 1024,
+            mtu: None,
+            rx_offloads: RxOffloads::SCATTER,
+            tx_offloads: TxOffloads::MULTI_SEGS,
+            rss: RssTypes::all(),
+            promiscuous: true,
+            socket: SocketId::ANY,
+        }
+    }
+}
+
+/// What a port was configured with in the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues.
+    pub tx_queues: u16,
+    /// Descriptors a receive queue.
+    pub rx_descriptors: u16,
+    /// Descriptors a transmit queue.
+    pub tx_descriptors: u16,
+    /// The largest layer-3 packet in bytes.
+    pub mtu: u16,
+    /// Offloads wanted and there.
+    pub rx_offloads: RxOffloads,
+    /// Offloads wanted and there.
+    pub tx_offloads: TxOffloads,
+    /// RSS wanted and there; empty with one queue.
+    pub rss: RssTypes,
+    /// Whether the port is promiscuous.
+    pub promiscuous: bool,
+}

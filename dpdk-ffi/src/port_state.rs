@@ -1,0 +1,303 @@
+//! What a port says of itself: the device, its link, its counters.
+
+use std::ffi::CStr;
+use std::time::{Duration, Instant};
+
+use crate::error::DpdkError;
+use crate::port::Port;
+use crate::port_config::{RssTypes, RxOffloads, TxOffloads};
+use crate::sys;
+
+/// The state of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkState {
+    /// Whether it carries packets.
+    pub up: bool,
+    /// Its speed; `None` when the device does not know.
+    pub speed_mbps: Option<u32>,
+    /// Whether both ends may send at once.
+    pub full_duplex: bool,
+}
+
+/// A port's counters since its start or the last reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PortStats {
+    /// Packets received.
+    pub ipackets: u64,
+    /// Packets sent.
+    pub opackets: u64,
+    /// Bytes received.
+    pub ibytes: u64,
+    /// Bytes sent.
+    pub obytes: u64,
+    /// Packets that the device dropped because its queue was full.
+    pub imissed: u64,
+    /// Packets received with an error.
+    pub ierrors: u64,
+    /// Packets that could not be sent.
+    pub oerrors: u64,
+    /// Times that the mempool had no mbuf for a packet.
+    pub rx_nombuf: u64,
+}
+
+/// What a device is and can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The driver, e.g. `net_pcap`.
+    pub driver: String,
+    /// The device on its bus, e.g. `0000:03:00.0` or `net_pcap0`.
+    pub device: String,
+    /// The most receive queues it has.
+    pub max_rx_queues: u16,
+    /// The most transmit queues it has.
+    pub max_tx_queues: u16,
+    /// The longest frame it can receive, in bytes.
+    pub max_rx_pktlen: u32,
+    /// The least MTU in bytes.
+    pub min_mtu: u16,
+    /// The greatest MTU in bytes.
+    pub max_mtu: u16,
+    /// The fewest descriptors a receive queue.
+    pub min_rx_descriptors: u16,
+    /// The most descriptors a receive queue.
+    pub max_rx_descriptors: u16,
+    /// The fewest descriptors a transmit queue.
+    pub min_tx_descriptors: u16,
+    /// The most descriptors a transmit queue.
+    pub max_tx_descriptors: u16,
+    /// Reception offloads it has, of those this crate knows.
+    pub rx_offloads: RxOffloads,
+    /// Transmission offloads it has, of those this crate knows.
+    pub tx_offloads: TxOffloads,
+    /// RSS types it has, of those this crate knows.
+    pub rss: RssTypes,
+}
+
+impl Port {
+    /// What the device is and can do.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn device_info(&self) -> Result<DeviceInfo, DpdkError> {
+        let _control = self.controlled()?;
+        let info = self.raw_info()?;
+        Ok(DeviceInfo {
+            driver: copy_text(info.driver_name),
+            // SAFETY: the device of an existing port; DPDK checks nothing, so NULL is kept away.
+            device: if info.device.is_null() {
+                String::new()
+            } else {
+                copy_text(unsafe { sys::rte_dev_name(info.device) })
+            },
+            max_rx_queues: info.max_rx_queues,
+            max_tx_queues: info.max_tx_queues,
+            max_rx_pktlen: info.max_rx_pktlen,
+            min_mtu: info.min_mtu,
+            max_mtu: info.max_mtu,
+            min_rx_descriptors: info.rx_desc_lim.nb_min,
+            max_rx_descriptors: info.rx_desc_lim.nb_max,
+            min_tx_descriptors: info.tx_desc_lim.nb_min,
+            max_tx_descriptors: info.tx_desc_lim.nb_max,
+            rx_offloads: RxOffloads::from_bits_truncate(info.rx_offload_capa),
+            tx_offloads: TxOffloads::from_bits_truncate(info.tx_offload_capa),
+            rss: rss_subset(RssTypes::all(), info.flow_type_rss_offloads),
+        })
+    }
+
+    /// The state of the link now, without waiting.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn link(&self) -> Result<LinkState, DpdkError> {
+        let _control = self.controlled()?;
+        let mut link = sys::dffi_link::default();
+        // SAFETY: `link` is writable for the call.
+        let answer = unsafe { sys::dffi_link_get(self.id().0, &raw mut link) };
+        DpdkError::check_port(self.id(), "rte_eth_link_get_nowait", answer)?;
+        Ok(LinkState {
+            up: link.up != 0,
+            speed_mbps: Some(link.speed_mbps).filter(|&speed| speed != u32::MAX && speed != 0),
+            full_duplex: link.full_duplex != 0,
+        })
+    }
+
+    /// Waits until the link is up, at most `limit`; answers its last state.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn wait_link(&self, limit: Duration) -> Result<LinkState, DpdkError> {
+        let end = Instant::now() + limit;
+        loop {
+            let link = self.link()?;
+            if link.up || Instant::now() >= end {
+                return Ok(link);
+            }
+            // Negotiation takes seconds; a tenth of one is soon enough and no load.
+            std::thread::sleep(Duration::from_millis(100).min(limit));
+        }
+    }
+
+    /// The MAC address.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn mac_addr(&self) -> Result<[u8; 6], DpdkError> {
+        let _control = self.controlled()?;
+        let mut mac = sys::rte_ether_addr::default();
+        // SAFETY: `mac` is writable for the call.
+        let answer = unsafe { sys::rte_eth_macaddr_get(self.id().0, &raw mut mac) };
+        DpdkError::check_port(self.id(), "rte_eth_macaddr_get", answer)?;
+        Ok(mac.addr_bytes)
+    }
+
+    /// The MTU in bytes.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn mtu(&self) -> Result<u16, DpdkError> {
+        let _control = self.controlled()?;
+        self.raw_mtu()
+    }
+
+    /// Receives every frame (`true`) or only those for this port's MAC address.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot choose.
+    pub fn set_promiscuous(&self, on: bool) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        let (call, answer) = if on {
+            // SAFETY: takes a number; DPDK checks it.
+            ("rte_eth_promiscuous_enable", unsafe { sys::rte_eth_promiscuous_enable(self.id().0) })
+        } else {
+            // SAFETY: takes a number; DPDK checks it.
+            ("rte_eth_promiscuous_disable", unsafe { sys::rte_eth_promiscuous_disable(self.id().0) })
+        };
+        DpdkError::check_port(self.id(), call, answer).map(drop)
+    }
+
+    /// The counters.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn stats(&self) -> Result<PortStats, DpdkError> {
+        let _control = self.controlled()?;
+        let mut raw = sys::rte_eth_stats::default();
+        // SAFETY: `raw` is writable for the call.
+        let answer = unsafe { sys::rte_eth_stats_get(self.id().0, &raw mut raw) };
+        DpdkError::check_port(self.id(), "rte_eth_stats_get", answer)?;
+        Ok(PortStats {
+            ipackets: raw.ipackets,
+            opackets: raw.opackets,
+            ibytes: raw.ibytes,
+            obytes: raw.obytes,
+            imissed: raw.imissed,
+            ierrors: raw.ierrors,
+            oerrors: raw.oerrors,
+            rx_nombuf: raw.rx_nombuf,
+        })
+    }
+
+    /// Sets the counters to 0.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn reset_stats(&self) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        // SAFETY: takes a number; DPDK checks it.
+        let answer = unsafe { sys::rte_eth_stats_reset(self.id().0) };
+        DpdkError::check_port(self.id(), "rte_eth_stats_reset", answer).map(drop)
+    }
+
+    /// The driver's own counters, by name.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn xstats(&self) -> Result<Vec<(String, u64)>, DpdkError> {
+        let _control = self.controlled()?;
+        let port = self.id().0;
+        let (names_call, values_call) = ("rte_eth_xstats_get_names", "rte_eth_xstats_get");
+        // SAFETY: with no array the call only answers how many there are.
+        let count = unsafe { sys::rte_eth_xstats_get_names(port, std::ptr::null_mut(), 0) };
+        let count = DpdkError::check_port(self.id(), names_call, count)?;
+        let mut names = vec![sys::rte_eth_xstat_name { name: [0; _] }; count as usize];
+        let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
+        // SAFETY: both arrays have `count` entries and are writable for the calls.
+        let answers = unsafe {
+            (
+                sys::rte_eth_xstats_get_names(port, names.as_mut_ptr(), count),
+                sys::rte_eth_xstats_get(port, values.as_mut_ptr(), count),
+            )
+        };
+        DpdkError::check_port(self.id(), names_call, answers.0)?;
+        let filled = DpdkError::check_port(self.id(), values_call, answers.1)?.min(count);
+        Ok(values[..filled as usize]
+            .iter()
+            .filter_map(|stat| {
+                let name = names.get(usize::try_from(stat.id).ok()?)?;
+                Some((text_of(&name.name), stat.value))
+            })
+            .collect())
+    }
+
+    /// The `RTE_PTYPE_*` that the driver recognises, empty where it recognises none.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn supported_ptypes(&self) -> Result<Vec<u32>, DpdkError> {
+        let _control = self.controlled()?;
+        let _control = self.controlled()?;
+        let (port, call, every) = (self.id().0, "rte_eth_dev_get_supported_ptypes", u32::MAX);
+        // SAFETY: with no array the call only answers how many there are.
+        let count = unsafe { sys::rte_eth_dev_get_supported_ptypes(port, every, std::ptr::null_mut(), 0) };
+        let count = DpdkError::check_port(self.id(), call, count)?;
+        let mut types = vec![0; count as usize];
+        let Ok(room) = i32::try_from(count) else { return Ok(types) };
+        // SAFETY: the array has `room` entries and is writable for the call.
+        let filled = unsafe { sys::rte_eth_dev_get_supported_ptypes(port, every, types.as_mut_ptr(), room) };
+        types.truncate(DpdkError::check_port(self.id(), call, filled)? as usize);
+        Ok(types)
+    }
+}
+
+/// Those of `wanted` of which the device can do any part; [`Granted`](crate::Granted) is told in our words, the
+/// device gets the exact bits.
+pub(crate) fn rss_subset(wanted: RssTypes, capability: u64) -> RssTypes {
+    wanted.iter().filter(|types| types.bits() & capability != 0).collect()
+}
+
+/// A C text, empty for NULL.
+fn copy_text(text: *const std::ffi::c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: not NULL, and DPDK's device and driver names are NUL-terminated and live as long as the device, which
+    // the caller's control lock keeps.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// The text in a C array, up to its NUL.
+pub(crate) fn text_of(array: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> =
+        array.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned()).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rss_types_are_granted_when_any_part_is_there() {
+        let ipv4_only = RssTypes::IPV4.bits() & RssTypes::IPV4.bits().wrapping_neg(); // its lowest bit
+        assert_eq!(rss_subset(RssTypes::all(), ipv4_only), RssTypes::IPV4);
+        assert_eq!(rss_subset(RssTypes::UDP | RssTypes::TCP, RssTypes::TCP.bits()), RssTypes::TCP);
+        assert_eq!(rss_subset(RssTypes::all(), 0), RssTypes::empty());
+    }
+
+    #[test]
+    fn a_c_array_ends_at_its_nul_or_its_end() {
+        let name = [b'r', b'x', 0, b'!'].map(u8::cast_signed);
+        assert_eq!(text_of(&name), "rx");
+        assert_eq!(text_of(&name[..2]), "rx");
+    }
+}

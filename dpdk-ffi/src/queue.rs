@@ -1,0 +1,124 @@
+//! Queue handles: one C call a burst, each queue in one pair of hands.
+
+use std::sync::Arc;
+
+use crate::burst::Burst;
+use crate::ids::{PortId, QueueId};
+use crate::port::{Direction, Inner};
+use crate::sys;
+
+/// A taken queue: gives it back when dropped, and keeps its port alive and started.
+struct Taken {
+    port: Arc<Inner>,
+    direction: Direction,
+    queue: QueueId,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.port.give_back(self.direction, self.queue);
+    }
+}
+
+macro_rules! queue {
+    ($(#[$doc:meta])* $name:ident, $direction:expr) => {
+        $(#[$doc])*
+        pub struct $name {
+            port: u16,
+            queue: u16,
+            taken: Taken,
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}(port {}, queue {})", stringify!($name), self.port, self.queue)
+            }
+        }
+
+        impl $name {
+            /// The caller has marked the queue as taken.
+            pub(crate) fn new(port: Arc<Inner>, queue: QueueId) -> Self {
+                $name { port: port.id().0, queue: queue.0, taken: Taken { port, direction: $direction, queue } }
+            }
+
+            /// The queue's port.
+            #[must_use]
+            pub fn port(&self) -> PortId {
+                self.taken.port.id()
+            }
+
+            /// The queue's number.
+            #[must_use]
+            pub fn queue(&self) -> QueueId {
+                self.taken.queue
+            }
+        }
+    };
+}
+
+queue! {
+    /// A receive queue of a started port. One handle exists at a time; it may move to another thread.
+    RxQueue, Direction::Rx
+}
+
+queue! {
+    /// A transmit queue of a started port. One handle exists at a time; it may move to another thread.
+    TxQueue, Direction::Tx
+}
+
+impl RxQueue {
+    /// Receives into the room that `burst` has left, behind what is in it; answers how many packets came.
+    ///
+    /// Some drivers give nothing for a room below 4 or round it down to a multiple of 8: keep it a multiple of 8.
+    #[inline(always)]
+    pub fn rx_burst(&mut self, burst: &mut Burst) -> usize {
+        let room = u16::try_from(burst.room()).unwrap_or(u16::MAX);
+        self.rx_up_to(burst, room)
+    }
+
+    /// As [`RxQueue::rx_burst`], at most `limit` packets.
+    #[inline(always)]
+    pub fn rx_burst_limit(&mut self, burst: &mut Burst, limit: u16) -> usize {
+        let room = u16::try_from(burst.room()).unwrap_or(u16::MAX);
+        self.rx_up_to(burst, room.min(limit))
+    }
+
+    #[inline(always)]
+    fn rx_up_to(&mut self, burst: &mut Burst, room: u16) -> usize {
+        // SAFETY: the queue exists and its port is started for as long as this handle is (Port refuses to stop), no
+        // other thread polls it (one handle, borrowed uniquely), and the burst has room for `room` pointers. The
+        // driver hands over what it answers.
+        unsafe {
+            let came = usize::from(sys::dffi_rx_burst(self.port, self.queue, burst.free_part(), room));
+            burst.grow(came);
+            came
+        }
+    }
+}
+
+impl TxQueue {
+    /// Sends packets from the front of `burst`; what the driver does not take stays in it, in order. Answers how many
+    /// were taken.
+    #[inline(always)]
+    pub fn tx_burst(&mut self, burst: &mut Burst) -> usize {
+        let count = u16::try_from(burst.len()).unwrap_or(u16::MAX);
+        // SAFETY: the queue exists and its port is started for as long as this handle is, no other thread uses it, and
+        // the burst's first `count` entries are packets that it owns. The driver owns those it says it took.
+        let taken = usize::from(unsafe { sys::dffi_tx_burst(self.port, self.queue, burst.front(), count) });
+        burst.remove_front(taken);
+        taken
+    }
+
+    /// [`TxQueue::tx_burst`] again and again, at most `tries` times, until the burst is empty. Answers how many were
+    /// taken in all.
+    pub fn tx_burst_retry(&mut self, burst: &mut Burst, tries: u32) -> usize {
+        let before = burst.len();
+        for _ in 0..tries {
+            if burst.is_empty() {
+                break;
+            }
+            self.tx_burst(burst);
+        }
+        before - burst.len()
+    }
+}

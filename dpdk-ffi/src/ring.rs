@@ -1,0 +1,284 @@
+//! Rings of packets between threads, and ports made of rings.
+//!
+//! A ring made for one producer or one consumer hands out that end once, so it cannot be used from two sides by
+//! mistake; `net_ring` ports take the ends they use.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::burst::Burst;
+use crate::eal::{Eal, Token, control};
+use crate::error::{DpdkError, c_string};
+use crate::ids::{PortId, SocketId};
+use crate::port::Port;
+use crate::sys;
+
+/// How many may use each end of a ring at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RingSync {
+    /// One producer, one consumer: the cheapest.
+    SpSc,
+    /// Many producers, one consumer.
+    MpSc,
+    /// One producer, many consumers.
+    SpMc,
+    /// Many producers, many consumers.
+    MpMc,
+}
+
+impl RingSync {
+    fn one_producer(self) -> bool {
+        matches!(self, RingSync::SpSc | RingSync::SpMc)
+    }
+
+    fn one_consumer(self) -> bool {
+        matches!(self, RingSync::SpSc | RingSync::MpSc)
+    }
+}
+
+/// A fixed-size queue of packets. Cloning clones the handle; packets left in it are freed with the last one.
+#[derive(Clone)]
+pub struct Ring {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: NonNull<sys::rte_ring>,
+    name: String,
+    sync: RingSync,
+    producer_taken: AtomicBool,
+    consumer_taken: AtomicBool,
+    _token: Token,
+}
+
+// SAFETY: the ring's counters are atomics of DPDK's; each end is used by as many threads as the ring was made for,
+// which the end types see to. The token keeps EAL alive.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut left = [std::ptr::null_mut(); 64];
+        loop {
+            // SAFETY: no end of the ring is left, so this is the only consumer; the array has room for 64.
+            let count = unsafe { sys::dffi_ring_dequeue_burst(self.raw.as_ptr(), left.as_mut_ptr(), 64) };
+            if count == 0 {
+                break;
+            }
+            // SAFETY: `count` packets that the ring owned and that nobody else sees.
+            unsafe { sys::rte_pktmbuf_free_bulk(left.as_mut_ptr(), count) };
+        }
+        // SAFETY: the ring was made by rte_ring_create and nobody can reach it any more.
+        unsafe { sys::rte_ring_free(self.raw.as_ptr()) };
+    }
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({} {:?}, {} of {})", self.name(), self.inner.sync, self.count(), self.capacity())
+    }
+}
+
+impl Ring {
+    /// Makes a ring of `size` slots, a power of two, of which `size - 1` hold packets.
+    ///
+    /// # Errors
+    /// [`DpdkError::NamedCall`] when the name is taken or too long (28 bytes fit), the size is no power of two, or the
+    /// memory is not there.
+    pub fn new(
+        eal: &Eal,
+        name: &str,
+        size: u32,
+        sync: RingSync,
+        socket: SocketId,
+    ) -> Result<Ring, DpdkError> {
+        let c_name = c_string("a ring name", name)?;
+        let producer = if sync.one_producer() { sys::DFFI_RING_SP } else { 0 };
+        let consumer = if sync.one_consumer() { sys::DFFI_RING_SC } else { 0 };
+        let _control = control();
+        // SAFETY: the name lives through the call (DPDK copies it); the numbers are checked by DPDK.
+        let raw = unsafe { sys::rte_ring_create(c_name.as_ptr(), size, socket.0, producer | consumer) };
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| DpdkError::named("rte_ring_create", name, DpdkError::last_errno()))?;
+        let (producer_taken, consumer_taken) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (name, _token) = (name.into(), eal.token());
+        Ok(Ring { inner: Arc::new(Inner { raw, name, sync, producer_taken, consumer_taken, _token }) })
+    }
+
+    /// The ring's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Packets in it; a guess while others use it.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        // SAFETY: reads the counters of a ring that lives as long as this handle.
+        unsafe { sys::dffi_ring_count(self.inner.raw.as_ptr()) as usize }
+    }
+
+    /// Packets it can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        // SAFETY: reads a number of a ring that lives as long as this handle.
+        unsafe { sys::dffi_ring_capacity(self.inner.raw.as_ptr()) as usize }
+    }
+
+    /// The end that puts packets in.
+    ///
+    /// # Errors
+    /// [`DpdkError::RingEndTaken`] when the ring is for one producer and somebody holds that end.
+    pub fn producer(&self) -> Result<RingProducer, DpdkError> {
+        Ok(RingProducer { end: RingEnd::take(self, End::Producer)? })
+    }
+
+    /// The end that takes packets out.
+    ///
+    /// # Errors
+    /// [`DpdkError::RingEndTaken`] when the ring is for one consumer and somebody holds that end.
+    pub fn consumer(&self) -> Result<RingConsumer, DpdkError> {
+        Ok(RingConsumer { end: RingEnd::take(self, End::Consumer)? })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Producer,
+    Consumer,
+}
+
+/// An end of a ring, given back when dropped.
+pub(crate) struct RingEnd {
+    ring: Arc<Inner>,
+    end: End,
+}
+
+impl RingEnd {
+    fn take(ring: &Ring, end: End) -> Result<RingEnd, DpdkError> {
+        let inner = &ring.inner;
+        let (one, flag, end_name) = match end {
+            End::Producer => (inner.sync.one_producer(), &inner.producer_taken, "producer"),
+            End::Consumer => (inner.sync.one_consumer(), &inner.consumer_taken, "consumer"),
+        };
+        // Acquire pairs with the release of the last holder's drop: its last use of the end is seen before ours.
+        if one && flag.swap(true, Ordering::Acquire) {
+            return Err(DpdkError::RingEndTaken { ring: ring.name().into(), end: end_name });
+        }
+        Ok(RingEnd { ring: Arc::clone(inner), end })
+    }
+
+    fn raw(&self) -> *mut sys::rte_ring {
+        self.ring.raw.as_ptr()
+    }
+}
+
+impl Drop for RingEnd {
+    fn drop(&mut self) {
+        let flag = match self.end {
+            End::Producer => &self.ring.producer_taken,
+            End::Consumer => &self.ring.consumer_taken,
+        };
+        flag.store(false, Ordering::Release);
+    }
+}
+
+/// The end of a ring that puts packets in.
+pub struct RingProducer {
+    end: RingEnd,
+}
+
+impl RingProducer {
+    /// Puts in packets from the front of `burst` as far as there is room; the others stay in it, in order. Answers how
+    /// many went in.
+    #[inline]
+    pub fn enqueue_burst(&mut self, burst: &mut Burst) -> usize {
+        let count = u32::try_from(burst.len()).unwrap_or(u32::MAX);
+        // SAFETY: the ring lives as long as this end, no more producers than it was made for exist, and the burst's
+        // first `count` entries are packets that it owns; the ring owns those that it took.
+        let taken = unsafe { sys::dffi_ring_enqueue_burst(self.end.raw(), burst.front(), count) } as usize;
+        burst.remove_front(taken);
+        taken
+    }
+}
+
+/// The end of a ring that takes packets out.
+pub struct RingConsumer {
+    end: RingEnd,
+}
+
+impl RingConsumer {
+    /// Takes packets out, into the room that `burst` has left; answers how many came.
+    #[inline]
+    pub fn dequeue_burst(&mut self, burst: &mut Burst) -> usize {
+        let room = u32::try_from(burst.room()).unwrap_or(u32::MAX);
+        // SAFETY: the ring lives as long as this end, no more consumers than it was made for exist, and the burst has
+        // room for `room` pointers. Every packet in a ring was put there by an owner who gave it up.
+        unsafe {
+            let came = sys::dffi_ring_dequeue_burst(self.end.raw(), burst.free_part(), room) as usize;
+            burst.grow(came);
+            came
+        }
+    }
+}
+
+/// Ports made of rings: what is put in a receive ring arrives at the port, what the port sends is in a transmit ring.
+///
+/// Private to the process; the driver is `net_ring`.
+pub struct RingPort {
+    _not_made: (),
+}
+
+/// The most rings a `net_ring` port takes each way (`RTE_PMD_RING_MAX_RX_RINGS`, DPDK 22.11).
+const RINGS_LIMIT: usize = 16;
+
+impl RingPort {
+    /// Makes a port called `net_ring_NAME` whose receive queue `q` empties `rx[q]` and whose transmit queue `q` fills
+    /// `tx[q]`. It takes those ends of the rings until it is closed or its last handle is dropped, which removes the
+    /// device.
+    ///
+    /// # Errors
+    /// [`DpdkError::RingEndTaken`] when a single-producer or single-consumer end it needs is held;
+    /// [`DpdkError::TooMuch`] beyond 16 rings each way; [`DpdkError::NamedCall`] when the name is taken.
+    pub fn from_rings(
+        eal: &Eal,
+        name: &str,
+        rx: &[Ring],
+        tx: &[Ring],
+        socket: SocketId,
+    ) -> Result<Port, DpdkError> {
+        let c_name = c_string("a port name", name)?;
+        for (what, rings) in [("rx rings of a port", rx), ("tx rings of a port", tx)] {
+            if rings.len() > RINGS_LIMIT {
+                return Err(DpdkError::TooMuch { what, wanted: rings.len(), limit: RINGS_LIMIT });
+            }
+        }
+        let mut ends = Vec::with_capacity(rx.len() + tx.len());
+        for (rings, end) in [(rx, End::Consumer), (tx, End::Producer)] {
+            for ring in rings {
+                ends.push(RingEnd::take(ring, end)?);
+            }
+        }
+        let raw = |rings: &[Ring]| rings.iter().map(|ring| ring.inner.raw.as_ptr()).collect::<Vec<_>>();
+        let (rx, tx) = (raw(rx), raw(tx));
+        // A virtual device needs a node that has memory; node 0 always exists.
+        let node = u32::try_from(socket.0).unwrap_or(0);
+        let _control = control();
+        // SAFETY: the arrays have as many rings as told and live through the call (the driver copies the pointers);
+        // the rings outlive the device, because the port keeps their ends until the device is removed.
+        let answer = unsafe {
+            let counts = (len_u32(&rx), len_u32(&tx));
+            sys::rte_eth_from_rings(c_name.as_ptr(), rx.as_ptr(), counts.0, tx.as_ptr(), counts.1, node)
+        };
+        let id = u16::try_from(answer)
+            .map_err(|_| DpdkError::named("rte_eth_from_rings", name, DpdkError::last_errno()))?;
+        Port::of_rings(eal, PortId(id), format!("net_ring_{name}"), ends)
+    }
+}
+
+/// At most [`RINGS_LIMIT`], checked by the caller.
+fn len_u32<T>(items: &[T]) -> u32 {
+    u32::try_from(items.len()).unwrap_or(0)
+}

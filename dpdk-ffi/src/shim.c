@@ -1,0 +1,164 @@
+/* See shim.h. */
+#define _GNU_SOURCE /* CPU_ISSET */
+#include "shim.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* mbuf::Line0 in Rust is this, byte for byte: a DPDK that moves a field fails here and not at run time. */
+#define AT(field, offset) _Static_assert(offsetof(struct rte_mbuf, field) == (offset), "rte_mbuf." #field " moved")
+AT(buf_addr, 0);
+AT(data_off, 16);
+AT(refcnt, 18);
+AT(nb_segs, 20);
+AT(port, 22);
+AT(ol_flags, 24);
+AT(packet_type, 32);
+AT(pkt_len, 36);
+AT(data_len, 40);
+AT(vlan_tci, 42);
+AT(hash.rss, 44);
+AT(vlan_tci_outer, 52);
+AT(buf_len, 54);
+AT(pool, 56);
+_Static_assert(sizeof(struct rte_mbuf) == 128, "rte_mbuf is not two cache lines");
+_Static_assert(RTE_CACHE_LINE_SIZE == 64, "the cache line is not 64 bytes");
+
+int dffi_errno(void) { return rte_errno; }
+unsigned dffi_lcore_id(void) { return rte_lcore_id(); }
+
+unsigned dffi_lcore_cpus(unsigned lcore, uint16_t *cpus, unsigned room)
+{
+	rte_cpuset_t set = rte_lcore_cpuset(lcore);
+	unsigned count = 0;
+
+	for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &set))
+			continue;
+		if (count < room)
+			cpus[count] = (uint16_t)cpu;
+		count++;
+	}
+	return count;
+}
+
+uint16_t dffi_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_eth_rx_burst(port, queue, mbufs, count);
+}
+
+uint16_t dffi_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_eth_tx_burst(port, queue, mbufs, count);
+}
+
+struct rte_mbuf *dffi_mbuf_new(struct rte_mempool *pool) { return rte_pktmbuf_alloc(pool); }
+
+int dffi_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count)
+{
+	return rte_pktmbuf_alloc_bulk(pool, mbufs, count);
+}
+
+void dffi_mbuf_free(struct rte_mbuf *mbuf) { rte_pktmbuf_free(mbuf); }
+struct rte_mbuf *dffi_mbuf_next(const struct rte_mbuf *mbuf) { return mbuf->next; }
+struct rte_mbuf *dffi_mbuf_last(struct rte_mbuf *mbuf) { return rte_pktmbuf_lastseg(mbuf); }
+int dffi_mbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail) { return rte_pktmbuf_chain(head, tail); }
+
+uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count)
+{
+	return (uint8_t *)rte_pktmbuf_append(mbuf, count);
+}
+
+void dffi_mbuf_clear(struct rte_mbuf *mbuf)
+{
+	struct rte_mbuf *rest = mbuf->next;
+
+	mbuf->next = NULL;
+	mbuf->nb_segs = 1;
+	rte_pktmbuf_free(rest);
+	rte_pktmbuf_reset(mbuf);
+}
+
+uint16_t dffi_mbuf_tailroom(struct rte_mbuf *mbuf) { return rte_pktmbuf_tailroom(rte_pktmbuf_lastseg(mbuf)); }
+
+unsigned dffi_ring_enqueue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned count)
+{
+	return rte_ring_enqueue_burst(ring, (void *const *)mbufs, count, NULL);
+}
+
+unsigned dffi_ring_dequeue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned count)
+{
+	return rte_ring_dequeue_burst(ring, (void **)mbufs, count, NULL);
+}
+
+unsigned dffi_ring_count(const struct rte_ring *ring) { return rte_ring_count(ring); }
+unsigned dffi_ring_capacity(const struct rte_ring *ring) { return rte_ring_get_capacity(ring); }
+
+int dffi_port_configure(uint16_t port, const struct dffi_port_config *config)
+{
+	struct rte_eth_conf conf;
+
+	memset(&conf, 0, sizeof conf);
+	conf.rxmode.mtu = config->mtu;
+	conf.rxmode.offloads = config->rx_offloads;
+	conf.txmode.offloads = config->tx_offloads;
+	if (config->rss != 0) {
+		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		conf.rx_adv_conf.rss_conf.rss_hf = config->rss;
+	}
+	return rte_eth_dev_configure(port, config->rx_queues, config->tx_queues, &conf);
+}
+
+int dffi_rx_queue_setup(uint16_t port, uint16_t queue, uint16_t descriptors, unsigned socket, uint64_t offloads,
+			struct rte_mempool *pool)
+{
+	struct rte_eth_dev_info info;
+	int failed = rte_eth_dev_info_get(port, &info);
+
+	if (failed != 0)
+		return failed;
+	info.default_rxconf.offloads = offloads;
+	return rte_eth_rx_queue_setup(port, queue, descriptors, socket, &info.default_rxconf, pool);
+}
+
+int dffi_tx_queue_setup(uint16_t port, uint16_t queue, uint16_t descriptors, unsigned socket, uint64_t offloads)
+{
+	struct rte_eth_dev_info info;
+	int failed = rte_eth_dev_info_get(port, &info);
+
+	if (failed != 0)
+		return failed;
+	info.default_txconf.offloads = offloads;
+	return rte_eth_tx_queue_setup(port, queue, descriptors, socket, &info.default_txconf);
+}
+
+int dffi_link_get(uint16_t port, struct dffi_link *out)
+{
+	struct rte_eth_link link;
+	int failed;
+
+	memset(&link, 0, sizeof link);
+	failed = rte_eth_link_get_nowait(port, &link);
+	if (failed != 0)
+		return failed;
+	out->speed_mbps = link.link_speed;
+	out->up = link.link_status == RTE_ETH_LINK_UP;
+	out->full_duplex = link.link_duplex == RTE_ETH_LINK_FULL_DUPLEX;
+	return 0;
+}
+
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+int dffi_tel_start_u64_array(struct rte_tel_data *data) { return rte_tel_data_start_array(data, RTE_TEL_UINT_VAL); }
+int dffi_tel_array_u64(struct rte_tel_data *data, uint64_t value) { return rte_tel_data_add_array_uint(data, value); }
+int dffi_tel_dict_u64(struct rte_tel_data *data, const char *name, uint64_t value)
+{
+	return rte_tel_data_add_dict_uint(data, name, value);
+}
+#else
+int dffi_tel_start_u64_array(struct rte_tel_data *data) { return rte_tel_data_start_array(data, RTE_TEL_U64_VAL); }
+int dffi_tel_array_u64(struct rte_tel_data *data, uint64_t value) { return rte_tel_data_add_array_u64(data, value); }
+int dffi_tel_dict_u64(struct rte_tel_data *data, const char *name, uint64_t value)
+{
+	return rte_tel_data_add_dict_u64(data, name, value);
+}
+#endif

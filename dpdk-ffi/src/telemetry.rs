@@ -1,0 +1,230 @@
+//! Commands of ours on DPDK's telemetry socket (`dpdk-telemetry.py`), beside those of DPDK itself.
+//!
+//! A handler answers JSON, which becomes DPDK's own tree of dictionaries and arrays; a single text is the fallback
+//! where that tree cannot hold it.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use crate::eal::Eal;
+use crate::error::{DpdkError, c_string};
+use crate::sys;
+
+/// Answers one request: gets what followed the comma after the command, empty when nothing did.
+type Handler = Box<dyn Fn(&str) -> Value + Send>;
+
+/// DPDK hands a callback no pointer of its own, so handlers are found by the command's name.
+static HANDLERS: Mutex<BTreeMap<String, Option<Handler>>> = Mutex::new(BTreeMap::new());
+
+/// A command on the socket while this lives; afterwards it answers that it is gone.
+#[must_use = "dropping a registration takes the command back"]
+pub struct Registration {
+    command: String,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let handler = handlers().get_mut(&self.command).and_then(Option::take);
+        // Outside the lock: a handler's handles may end EAL.
+        drop(handler);
+    }
+}
+
+fn handlers() -> std::sync::MutexGuard<'static, BTreeMap<String, Option<Handler>>> {
+    HANDLERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds `command`, e.g. `/fwd/stats`, with one line of help. `answer` runs on DPDK's telemetry thread; it must not
+/// register or take back commands. Works with `--no-telemetry` too, where nobody can ask.
+///
+/// # Errors
+/// [`DpdkError::NamedCall`] when the name is taken, too long (55 bytes fit) or does not start with `/`, or the help is
+/// too long (127 bytes fit).
+pub fn register<F>(_eal: &Eal, command: &str, help: &str, answer: F) -> Result<Registration, DpdkError>
+where
+    F: Fn(&str) -> Value + Send + 'static,
+{
+    let (c_command, c_help) =
+        (c_string("a telemetry command", command)?, c_string("a telemetry help text", help)?);
+    let mut handlers = handlers();
+    match handlers.get_mut(command) {
+        // DPDK cannot forget a command, so one that was taken back is used again.
+        Some(slot @ None) => *slot = Some(Box::new(answer)),
+        Some(Some(_)) => return Err(DpdkError::named("rte_telemetry_register_cmd", command, EEXIST)),
+        None => {
+            // SAFETY: both texts live through the call (DPDK copies them); the callback is a function, it never unwinds.
+            let failed = unsafe {
+                sys::rte_telemetry_register_cmd(c_command.as_ptr(), Some(on_request), c_help.as_ptr())
+            };
+            if failed != 0 {
+                return Err(DpdkError::named("rte_telemetry_register_cmd", command, failed));
+            }
+            handlers.insert(command.into(), Some(Box::new(answer)));
+        }
+    }
+    Ok(Registration { command: command.into() })
+}
+
+/// Linux's number for "exists".
+const EEXIST: i32 = 17;
+
+/// Called by DPDK on its telemetry thread. Answers 0, or -1 for "no answer".
+unsafe extern "C" fn on_request(
+    command: *const c_char,
+    args: *const c_char,
+    reply: *mut sys::rte_tel_data,
+) -> c_int {
+    let text = |text: *const c_char| {
+        // SAFETY: DPDK gives NUL-terminated texts that live through the call, or NULL for no arguments.
+        if text.is_null() {
+            String::new()
+        } else {
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        }
+    };
+    let (command, args) = (text(command), text(args));
+    let Some(reply) = NonNull::new(reply) else { return -1 };
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        let handlers = handlers();
+        let answer = handlers.get(&command).and_then(Option::as_ref).map(|handler| handler(&args));
+        answer.unwrap_or_else(|| serde_json::json!({ "error": "this command was taken back" }))
+    }));
+    let answer =
+        answered.unwrap_or_else(|_| serde_json::json!({ "error": "the handler of this command panicked" }));
+    let reply = Tree { raw: reply };
+    // A half-built tree is started over, so the text is a whole answer.
+    let sent = reply.fill(&answer).or_else(|_| reply.text(&answer.to_string()));
+    if sent.is_ok() { 0 } else { -1 }
+}
+
+/// A reply under construction.
+struct Tree {
+    raw: NonNull<sys::rte_tel_data>,
+}
+
+impl Tree {
+    /// Puts `value` in as the whole of this (sub)tree.
+    fn fill(&self, value: &Value) -> Result<(), DpdkError> {
+        match value {
+            Value::Object(fields) => {
+                // SAFETY: the reply is a writable tree for the whole request, as for every call below.
+                check(unsafe { sys::rte_tel_data_start_dict(self.raw.as_ptr()) })?;
+                fields.iter().try_for_each(|(name, value)| self.add_field(name, value))
+            }
+            Value::Array(items) => self.fill_array(items),
+            Value::String(text) => self.text(text),
+            other => self.text(&other.to_string()),
+        }
+    }
+
+    fn text(&self, text: &str) -> Result<(), DpdkError> {
+        let text = c_text(text)?;
+        // SAFETY: DPDK copies the text and says when it is too long.
+        check(unsafe { sys::rte_tel_data_string(self.raw.as_ptr(), text.as_ptr()) })
+    }
+
+    fn add_field(&self, name: &str, value: &Value) -> Result<(), DpdkError> {
+        let (tree, c_name) = (self.raw.as_ptr(), c_text(name)?);
+        match value {
+            Value::Object(_) | Value::Array(_) => {
+                let child = Child::new()?;
+                child.tree().fill(value)?;
+                // SAFETY: both trees are DPDK's; the parent owns the child when the call succeeds.
+                check(unsafe {
+                    sys::rte_tel_data_add_dict_container(tree, c_name.as_ptr(), child.raw.as_ptr(), 0)
+                })?;
+                child.given();
+                Ok(())
+            }
+            Value::Number(number) if number.is_u64() => {
+                let number = number.as_u64().unwrap_or(0);
+                // SAFETY: DPDK copies name and number.
+                check(unsafe { sys::dffi_tel_dict_u64(tree, c_name.as_ptr(), number) })
+            }
+            other => {
+                let text = c_text(&as_text(other))?;
+                // SAFETY: DPDK copies both texts.
+                check(unsafe { sys::rte_tel_data_add_dict_string(tree, c_name.as_ptr(), text.as_ptr()) })
+            }
+        }
+    }
+
+    /// DPDK's arrays hold one kind: numbers when all are, containers when all are, else texts.
+    fn fill_array(&self, items: &[Value]) -> Result<(), DpdkError> {
+        let tree = self.raw.as_ptr();
+        let all = |is: fn(&Value) -> bool| !items.is_empty() && items.iter().all(is);
+        if all(Value::is_u64) {
+            // SAFETY: see `fill`.
+            check(unsafe { sys::dffi_tel_start_u64_array(tree) })?;
+            return items.iter().filter_map(Value::as_u64).try_for_each(|number| {
+                // SAFETY: an array of u64 was started.
+                check(unsafe { sys::dffi_tel_array_u64(tree, number) })
+            });
+        }
+        if all(|item| item.is_object() || item.is_array()) {
+            // SAFETY: see `fill`.
+            check(unsafe { sys::rte_tel_data_start_array(tree, sys::RTE_TEL_CONTAINER) })?;
+            return items.iter().try_for_each(|item| {
+                let child = Child::new()?;
+                child.tree().fill(item)?;
+                // SAFETY: an array of containers was started; it owns the child when the call succeeds.
+                check(unsafe { sys::rte_tel_data_add_array_container(tree, child.raw.as_ptr(), 0) })?;
+                child.given();
+                Ok(())
+            });
+        }
+        // SAFETY: see `fill`.
+        check(unsafe { sys::rte_tel_data_start_array(tree, sys::RTE_TEL_STRING_VAL) })?;
+        items.iter().try_for_each(|item| {
+            let text = c_text(&as_text(item))?;
+            // SAFETY: an array of texts was started; DPDK copies the text.
+            check(unsafe { sys::rte_tel_data_add_array_string(tree, text.as_ptr()) })
+        })
+    }
+}
+
+/// A subtree that its parent does not own yet.
+struct Child {
+    raw: NonNull<sys::rte_tel_data>,
+}
+
+impl Child {
+    fn new() -> Result<Child, DpdkError> {
+        // SAFETY: allocates; NULL is checked.
+        let raw = unsafe { sys::rte_tel_data_alloc() };
+        NonNull::new(raw).map(|raw| Child { raw }).ok_or_else(|| DpdkError::call("rte_tel_data_alloc", 12))
+    }
+
+    fn tree(&self) -> Tree {
+        Tree { raw: self.raw }
+    }
+
+    /// The parent frees it now.
+    fn given(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: made by rte_tel_data_alloc and not given away.
+        unsafe { sys::rte_tel_data_free(self.raw.as_ptr()) };
+    }
+}
+
+fn check(answer: i32) -> Result<(), DpdkError> {
+    if answer == 0 { Ok(()) } else { Err(DpdkError::call("rte_tel_data", answer)) }
+}
+
+fn as_text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn c_text(text: &str) -> Result<CString, DpdkError> {
+    c_string("a telemetry text", text)
+}

@@ -1,0 +1,48 @@
+//! One EAL a test process, with nothing that a machine may lack: no huge pages, no PCI, no root.
+//!
+//! DPDK allows one EAL a process, so every test binary that needs it shares this one.
+
+use std::sync::OnceLock;
+
+use crate::eal::Eal;
+
+/// The process's EAL: 256 MB without huge pages, no PCI, four lcores on whatever CPUs there are.
+///
+/// `None` when EAL does not start on this machine, after printing `SKIPPED` with the reason.
+///
+/// # Panics
+/// When EAL does not start and the environment's `FWD_REQUIRE` (a comma list) names `dpdk`.
+#[must_use]
+pub fn eal() -> Option<&'static Eal> {
+    eal_with(&["--no-telemetry"])
+}
+
+/// As [`eal`], with the telemetry socket on and further EAL arguments. The first call of a process decides.
+///
+/// # Panics
+/// As [`eal`].
+#[must_use]
+pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
+    static EAL: OnceLock<Result<Eal, String>> = OnceLock::new();
+    let eal = EAL.get_or_init(|| {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let lcores = format!("(0-3)@(0-{})", cpus - 1);
+        let prefix = format!("fwd-test-{}", std::process::id());
+        let mut args = vec!["--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--log-level=error"];
+        args.extend(["--lcores", &lcores, "--file-prefix", &prefix]);
+        args.extend(extra);
+        Eal::init(&args).map_err(|why| why.to_string())
+    });
+    match eal {
+        Ok(eal) => Some(eal),
+        Err(why) => {
+            let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
+            assert!(
+                !required.split(',').any(|word| word.trim() == "dpdk"),
+                "FWD_REQUIRE names dpdk, but: {why}"
+            );
+            eprintln!("SKIPPED: EAL does not start here: {why}");
+            None
+        }
+    }
+}
