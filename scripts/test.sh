@@ -28,8 +28,8 @@ step_shell() {
   for file in .ci/run scripts/*.sh scripts/smoke/*.sh; do
     bash -n "$file" || bad=1
   done
-  if has shellcheck; then shellcheck -x -S warning scripts/*.sh scripts/smoke/*.sh .ci/run || bad=1; fi
-  return $bad
+  if has shellcheck; then shellcheck -x -P scripts:scripts/smoke -S warning scripts/*.sh scripts/smoke/*.sh .ci/run || bad=1; fi
+  return "$bad"
 }
 step_clippy() { cargo clippy --workspace --all-targets --features "$(features)" -- -D warnings; }
 step_test() { cargo test --workspace --features "$(features)" --no-fail-fast; }
@@ -51,7 +51,7 @@ step_smoke() {
     [ "$(basename "$script")" = _init.sh ] && continue
     if bash "$script"; then note "ok: $script"; else note "FAILED: $script" && failed=1; fi
   done
-  return $failed
+  return "$failed"
 }
 
 # Cheap ones first; `isa` builds the release binary that `smoke` uses.
@@ -92,4 +92,4 @@ for step in "${chosen[@]}"; do
 done
 say "summary, $SECONDS s in all"
 printf '%s' "$summary"
-exit $failed
+exit "$failed"

@@ -1,0 +1,60 @@
+# shellcheck shell=bash
+# Start of every smoke script (sourced): the program under test, a scratch folder, and words to check with.
+#
+# FWD_APP names the program; unset, the release binary in the target folder. Each script uses a visible feature the way a person
+# would, and exits 0 where all held.
+
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+cd "$TOP"
+
+APP=${FWD_APP:-$(target_dir)/release/fwd-app}
+[ -x "$APP" ] || die "no program $APP: cargo build --release -p fwd-app, or set FWD_APP"
+NAME=$(basename "$0" .sh)
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/fwd-smoke-$NAME.XXXXXX")
+trap 'rm -rf "$WORK"' EXIT
+
+fail() {
+  printf '%s: FAILED: %s\n' "$NAME" "$*" >&2
+  exit 1
+}
+
+skip() {
+  printf '%s: SKIPPED: %s\n' "$NAME" "$*" >&2
+  exit 0
+}
+
+# expect CODE COMMAND.. : the exit code has to be CODE. Output goes to $WORK/out and $WORK/err.
+expect() {
+  local wanted=$1 code=0
+  shift
+  timeout 120 "$@" >"$WORK/out" 2>"$WORK/err" </dev/null || code=$?
+  if [ "$code" != "$wanted" ]; then
+    tail -n 20 "$WORK/out" "$WORK/err" >&2
+    fail "exit code $code instead of $wanted: $*"
+  fi
+}
+
+# says FILE PATTERN : an extended regular expression has to be found in FILE.
+says() {
+  if ! grep -qE -- "$2" "$1"; then
+    tail -n 20 "$1" >&2
+    fail "no line matches: $2"
+  fi
+}
+
+# same A B : two files have to be equal.
+same() {
+  if ! cmp -s "$1" "$2"; then
+    diff -u "$1" "$2" | head -n 20 >&2
+    fail "$1 and $2 differ"
+  fi
+}
+
+# json FILE KEY.. : one value of a report.
+json() {
+  python3 -c 'import json, sys
+value = json.load(open(sys.argv[1]))
+for key in sys.argv[2:]: value = value[key]
+print(value)' "$@"
+}

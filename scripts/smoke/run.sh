@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# `fwd-app run` between DPDK ports that need no hardware: files in and out byte for byte, and Ctrl-C, which ends it in order.
+
+. "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+
+eal() { printf '%s\n' --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-$$" -l 0; }
+mapfile -t eal < <(eal)
+
+# Port 0 receives the capture; what leaves by port N is written to portN.pcap.
+for capture in mix bad; do
+  vdevs=(--vdev "net_pcap0,rx_pcap=pcap/$capture.pcap,tx_pcap=$WORK/port0.pcap")
+  for port in 1 2 3; do
+    vdevs+=(--vdev "net_pcap$port,rx_pcap=pcap/none.pcap,tx_pcap=$WORK/port$port.pcap")
+  done
+  # A capture without packets: the head of another one.
+  head -c 24 pcap/mix.pcap >"$WORK/none.pcap"
+  vdevs=("${vdevs[@]//pcap\/none.pcap/$WORK/none.pcap}")
+  expect 0 "$APP" run --fib pcap/routes.txt --config '(0,0,0)' --duration 2 --json "$WORK/report.json" -- "${eal[@]}" "${vdevs[@]}"
+  python3 scripts/smoke/golden.py --any-source "pcap/$capture.golden.json" "$WORK" "$WORK/report.json" ||
+    fail "$capture.pcap: not as in $capture.golden.json"
+done
+
+# Ctrl-C and SIGTERM: drains, prints the summary, exit 0.
+for signal in INT TERM; do
+  "$APP" run --fib pcap/routes.txt --config '(0,0,0)' -- "${eal[@]}" --vdev net_null0 --vdev net_null1 >"$WORK/out" 2>"$WORK/err" &
+  process=$!
+  sleep 3
+  kill "-$signal" "$process"
+  code=0
+  wait "$process" || code=$?
+  [ "$code" = 0 ] || { tail "$WORK/err" >&2 && fail "exit code $code after SIG$signal"; }
+  says "$WORK/out" 'rx'
+done
+
+expect 3 "$APP" run --fib pcap/routes.txt --config '(7,0,0)' -- "${eal[@]}" --vdev net_null0
+expect 2 "$APP" run --fib pcap/routes.txt --config '(0,0,0),(0,0,0)' -- "${eal[@]}" --vdev net_null0
+expect 2 "$APP" run --fib pcap/routes.txt --config 'nonsense' -- "${eal[@]}" --vdev net_null0
