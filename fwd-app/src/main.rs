@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod commands;
 mod replay;
 mod run;
 

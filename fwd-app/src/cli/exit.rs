@@ -7,6 +7,7 @@
 //! | 2 | bad usage or configuration | [`CliError::Usage`], an engine or instruction set that is not there |
 //! | 3 | a named device is absent | [`CliError::NoDevice`], an engine's device that is not there |
 
+use clap::error::ErrorKind;
 use fib::{EngineError, IsaError};
 use std::process::ExitCode;
 
@@ -33,7 +34,11 @@ pub(crate) fn of_clap(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.render().to_string();
-    eprint!("fwd-app: {}", text.strip_prefix("error: ").unwrap_or(&text));
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        eprint!("fwd-app: a command is wanted, none was given\n\n{text}");
+    } else {
+        eprint!("fwd-app: {}", text.strip_prefix("error: ").unwrap_or(&text));
+    }
     ExitCode::from(USAGE)
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod args;
 pub(crate) mod exit;
 pub(crate) mod values;
 
+use crate::commands::check;
 use args::{ReplayArgs, RunArgs};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -36,6 +37,9 @@ enum Command {
     /// Drive the forwarder with a capture, and measure it.
     #[command(after_help = args::REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
+    /// Say whether this host is ready: pages, IOMMU, drivers, NUMA, CPU, DPDK, memory, GPU.
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::CheckArgs),
 }
 
 /// Reads the command line, runs the command, and says on stderr what went wrong.
@@ -47,6 +51,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) => crate::run::main(args),
         Command::Replay(args) => crate::replay::main(args),
+        Command::Check(args) => check::main(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

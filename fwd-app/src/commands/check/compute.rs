@@ -1,0 +1,297 @@
+//! CPUs, instruction sets, NUMA nodes, pages, memory, privilege.
+
+use super::Item;
+use super::host::{Host, count_list, list_holds};
+use crate::cli::values::QueueMap;
+use fib::Isa;
+
+/// Memory for the process without routes: DPDK, mempools, stacks, bytes.
+const BASE_BYTES: u64 = 300 << 20;
+/// Memory a route: in the RIB, in the engine, and at the peak while one is made from the other, bytes.
+const ROUTE_BYTES: u64 = 400;
+/// Room for mbufs that EAL takes when it gets 2 MB pages: what the bundled examples use, in pages.
+const PAGES_2M_WANTED: u64 = 256;
+
+/// CPUs, and whether the lcores of a `--config` have one each.
+pub(super) fn cpus(host: &Host, config: Option<&QueueMap>) -> Item {
+    const NAME: &str = "cpus";
+    let online = host.read("sys/devices/system/cpu/online").unwrap_or_default();
+    let allowed = host.field("proc/self/status", "Cpus_allowed_list").unwrap_or_else(|| online.clone());
+    let count = count_list(&allowed);
+    let model = host.field("proc/cpuinfo", "model name").unwrap_or_else(|| "unknown model".into());
+    let found = format!("{count} ({allowed}), {model}");
+    let beyond: Vec<u16> = config.map_or_else(Vec::new, |map| {
+        let mut lcores: Vec<_> = map.0.iter().map(|entry| entry.lcore).collect();
+        lcores.sort_unstable();
+        lcores.dedup();
+        lcores.retain(|lcore| !list_holds(&allowed, usize::from(*lcore)));
+        lcores
+    });
+    if !beyond.is_empty() {
+        return Item::warn(
+            NAME,
+            format!("{found}; no CPU of its own for lcore {beyond:?}"),
+            "let lcores share CPUs with EAL's --lcores 'LCORE@CPU,..', or change --config",
+        );
+    }
+    if count < 2 {
+        return Item::warn(
+            NAME,
+            found,
+            "one CPU is shared by lcores and everything else; latency will show it",
+        );
+    }
+    Item::ok(NAME, found)
+}
+
+/// The instruction sets that kernels are written for.
+pub(super) fn isa() -> Item {
+    const NAME: &str = "isa";
+    let there: Vec<_> = Isa::ALL.iter().filter(|isa| isa.is_available()).map(ToString::to_string).collect();
+    let found = there.join(", ");
+    if Isa::Avx512f.is_available() {
+        Item::ok(NAME, found)
+    } else {
+        Item::warn(
+            NAME,
+            format!("{found}; no avx512f"),
+            "lookups run on the scalar kernels, several times slower",
+        )
+    }
+}
+
+/// CPUs that the kernel's scheduler leaves alone.
+pub(super) fn isolated(host: &Host) -> Item {
+    const NAME: &str = "isolcpus";
+    match host.read("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty()) {
+        Some(list) => Item::ok(NAME, list),
+        None => Item::warn(
+            NAME,
+            "none",
+            "boot with isolcpus=N-M nohz_full=N-M rcu_nocbs=N-M for lcores that nothing else interrupts",
+        ),
+    }
+}
+
+/// NUMA nodes; nodes without CPUs are memory alone (MCDRAM, CXL).
+pub(super) fn numa(host: &Host) -> Item {
+    let nodes: Vec<_> = host
+        .list("sys/devices/system/node")
+        .into_iter()
+        .filter(|name| name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok()))
+        .collect();
+    let memory_only = nodes.iter().filter(|node| {
+        host.read(format!("sys/devices/system/node/{node}/cpulist")).is_some_and(|list| list.is_empty())
+    });
+    let memory_only: Vec<_> = memory_only.cloned().collect();
+    let mut found = format!("{} node(s)", nodes.len().max(1));
+    if !memory_only.is_empty() {
+        found += &format!("; memory alone: {}, for --table-node", memory_only.join(", "));
+    }
+    Item::ok("numa", found)
+}
+
+fn pages(host: &Host, kb: u32) -> (u64, u64) {
+    let folder = format!("sys/kernel/mm/hugepages/hugepages-{kb}kB");
+    let number = |name: &str| host.number(format!("{folder}/{name}")).unwrap_or(0);
+    (number("nr_hugepages"), number("free_hugepages"))
+}
+
+/// 2 MB pages: for tables and for mbufs.
+pub(super) fn pages_2m(host: &Host) -> Item {
+    const NAME: &str = "pages_2m";
+    let (total, free) = pages(host, 2048);
+    let found = format!("{total}, {free} free ({} MB)", free * 2);
+    if pages(host, 1_048_576).1 > 0 || free >= PAGES_2M_WANTED {
+        return Item::ok(NAME, found);
+    }
+    let hint = format!(
+        "sysctl -w vm.nr_hugepages={}; without pages --no-huge works, slower",
+        (total + PAGES_2M_WANTED - free).max(1024)
+    );
+    Item::warn(NAME, found, hint)
+}
+
+/// 1 GB pages: fewer TLB misses for large mempools; no need for them where there are 2 MB pages.
+pub(super) fn pages_1g(host: &Host) -> Item {
+    const NAME: &str = "pages_1g";
+    let (total, free) = pages(host, 1_048_576);
+    if total > 0 {
+        return Item::ok(NAME, format!("{total}, {free} free"));
+    }
+    if pages(host, 2048).1 > 0 {
+        return Item::ok(NAME, "none; 2 MB pages are used");
+    }
+    Item::warn(
+        NAME,
+        "none",
+        "boot with default_hugepagesz=1G hugepagesz=1G hugepages=4, or reserve 2 MB pages",
+    )
+}
+
+/// Where EAL puts its huge pages.
+pub(super) fn hugetlbfs(host: &Host) -> Item {
+    const NAME: &str = "hugetlbfs";
+    let mounts = host.read("proc/mounts").unwrap_or_default();
+    let mut points = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (_, point, kind) = (words.next()?, words.next()?, words.next()?);
+        (kind == "hugetlbfs").then_some(point)
+    });
+    match points.next() {
+        Some(point) => Item::ok(NAME, format!("mounted at {point}")),
+        None => Item::warn(
+            NAME,
+            "not mounted",
+            "mkdir -p /dev/hugepages && mount -t hugetlbfs nodev /dev/hugepages, or give EAL --in-memory",
+        ),
+    }
+}
+
+/// Whether `routes` routes fit: what the kernel can give, or less where a control group says so.
+pub(super) fn memory(host: &Host, routes: u64) -> Item {
+    const NAME: &str = "memory";
+    let wanted = routes.saturating_mul(ROUTE_BYTES).saturating_add(BASE_BYTES);
+    let available = host
+        .field("proc/meminfo", "MemAvailable")
+        .and_then(|text| text.strip_suffix(" kB")?.trim().parse::<u64>().ok())
+        .map(|kb| kb << 10);
+    let Some(available) = available else {
+        return Item::warn(NAME, "/proc/meminfo does not say", "make sure that /proc is mounted");
+    };
+    let (room, bound) = match cgroup_room(host) {
+        Some(room) if room < available => (room, "left to this control group"),
+        _ => (available, "available"),
+    };
+    let megabytes = |bytes: u64| bytes >> 20;
+    let found = format!(
+        "{} MB {bound}, about {} MB for {routes} routes without mbufs",
+        megabytes(room),
+        megabytes(wanted)
+    );
+    if room < wanted {
+        return Item::fail(NAME, found, "free memory, raise the limit, or load fewer routes (--routes)");
+    }
+    Item::ok(NAME, found)
+}
+
+/// Bytes that the tightest control group above this process leaves; `None` without a limit.
+fn cgroup_room(host: &Host) -> Option<u64> {
+    let groups = host.read("proc/self/cgroup")?;
+    let mut room: Option<u64> = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (base, limit, used) = match controllers {
+            "" => ("sys/fs/cgroup", "memory.max", "memory.current"),
+            c if c.split(',').any(|c| c == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+            }
+            _ => continue,
+        };
+        let mut folder = path.trim_matches('/');
+        loop {
+            let number = |name: &str| host.number(format!("{base}/{folder}/{name}"));
+            if let (Some(limit), Some(used)) = (number(limit), number(used)) {
+                let left = limit.saturating_sub(used);
+                room = Some(room.map_or(left, |room| room.min(left)));
+            }
+            if folder.is_empty() {
+                break;
+            }
+            folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+    }
+    room
+}
+
+/// Whether this user may map devices and lock memory for them.
+pub(super) fn privilege(host: &Host) -> Item {
+    const NAME: &str = "privilege";
+    let user = host.field("proc/self/status", "Uid").unwrap_or_default();
+    if user.split_whitespace().nth(1) == Some("0") {
+        return Item::ok(NAME, "root");
+    }
+    let limits = host.read("proc/self/limits").unwrap_or_default();
+    let locked = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let soft = locked.and_then(|rest| rest.split_whitespace().next()).unwrap_or("unknown");
+    Item::warn(
+        NAME,
+        format!("not root; locked memory limit {soft} bytes"),
+        "virtual ports need no more; for NICs run as root, or give this user /dev/vfio and ulimit -l unlimited",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::super::host::tests::Tree;
+    use super::*;
+
+    #[test]
+    fn lcores_without_a_cpu_are_named() {
+        let tree = Tree::new();
+        tree.file("proc/self/status", "Cpus_allowed_list:\t0-1\n").file("proc/cpuinfo", "model name : A\n");
+        let host = tree.host();
+        assert_eq!(cpus(&host, None), Item::ok("cpus", "2 (0-1), A"));
+        let item = cpus(&host, Some(&"(0,0,1),(1,0,7)".parse().unwrap()));
+        assert!(item.status == Status::Warn && item.found.contains("[7]"), "{item:?}");
+    }
+
+    #[test]
+    fn pages_are_counted_and_a_hint_says_how_many_to_reserve() {
+        let tree = Tree::new();
+        let item = pages_2m(&tree.host());
+        assert_eq!(item.status, Status::Warn);
+        assert!(item.hint.unwrap().contains("vm.nr_hugepages=1024"));
+        let folder = "sys/kernel/mm/hugepages/hugepages-2048kB";
+        tree.file(&format!("{folder}/nr_hugepages"), "3000\n")
+            .file(&format!("{folder}/free_hugepages"), "2900\n");
+        assert_eq!(pages_2m(&tree.host()), Item::ok("pages_2m", "3000, 2900 free (5800 MB)"));
+        assert_eq!(pages_1g(&tree.host()).status, Status::Ok);
+        // All taken: the hint asks for more than there are.
+        tree.file(&format!("{folder}/free_hugepages"), "0\n");
+        assert!(pages_2m(&tree.host()).hint.unwrap().contains("vm.nr_hugepages=3256"));
+    }
+
+    #[test]
+    fn memory_counts_the_tightest_limit() {
+        let tree = Tree::new();
+        tree.file("proc/meminfo", "MemAvailable:   8388608 kB\n");
+        assert_eq!(memory(&tree.host(), 1_000_000).status, Status::Ok);
+        assert_eq!(memory(&tree.host(), 1 << 40).status, Status::Fail);
+        assert_eq!(memory(&tree.host(), u64::MAX).status, Status::Fail);
+        tree.file("proc/self/cgroup", "4:memory:/a/b\n0::/\n")
+            .file("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "104857600\n")
+            .file("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "4857600\n");
+        assert_eq!(cgroup_room(&tree.host()), Some(100_000_000));
+        let item = memory(&tree.host(), 1_000_000);
+        assert!(item.status == Status::Fail && item.found.starts_with("95 MB left"), "{item:?}");
+        // "max" is no number and no limit.
+        tree.file("proc/self/cgroup", "0::/x\n").file("sys/fs/cgroup/x/memory.max", "max\n");
+        assert_eq!(cgroup_room(&tree.host()), None);
+    }
+
+    #[test]
+    fn nodes_without_cpus_are_named() {
+        let tree = Tree::new();
+        tree.file("sys/devices/system/node/node0/cpulist", "0-3\n")
+            .file("sys/devices/system/node/node1/cpulist", "\n")
+            .file("sys/devices/system/node/possible", "0-1\n");
+        assert_eq!(numa(&tree.host()).found, "2 node(s); memory alone: node1, for --table-node");
+    }
+
+    #[test]
+    fn mounts_privilege_and_isolation() {
+        let tree = Tree::new();
+        let statuses = |tree: &Tree| {
+            let host = tree.host();
+            [hugetlbfs(&host).status, privilege(&host).status, isolated(&host).status]
+        };
+        assert_eq!(statuses(&tree), [Status::Warn; 3]);
+        tree.file("proc/mounts", "proc /proc proc rw 0 0\nnodev /mnt/huge hugetlbfs rw 0 0\n")
+            .file("proc/self/status", "Name:\tx\nUid:\t1000\t0\t0\t0\n")
+            .file("sys/devices/system/cpu/isolated", "2-3\n");
+        assert_eq!(statuses(&tree), [Status::Ok; 3]);
+    }
+}

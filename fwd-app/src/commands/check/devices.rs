@@ -1,0 +1,195 @@
+//! DPDK, IOMMU, drivers, NICs, GPU.
+
+use super::Item;
+use super::host::Host;
+use std::path::Path;
+
+/// Kernel drivers that hand a whole device to user space.
+const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+/// Kernel drivers whose devices DPDK uses beside the kernel, without rebinding.
+const SHARED_DRIVERS: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
+/// PCI base class of network controllers.
+const CLASS_NETWORK: &str = "0x02";
+
+/// The DPDK libraries that the linker will find, and the folder of poll mode drivers.
+pub(super) fn dpdk(host: &Host) -> Item {
+    const NAME: &str = "dpdk";
+    const HINT: &str = "apt-get install libdpdk-dev, or add DPDK's folder to LD_LIBRARY_PATH";
+    let Some((folder, names)) = host.find_library("librte_eal.so.") else {
+        return Item::fail(NAME, "no librte_eal.so in the linker's folders", HINT);
+    };
+    let folder_text = Path::new("/").join(&folder).display().to_string();
+    let abi = names.last().map_or("", |name| name.trim_start_matches("librte_eal.so."));
+    let version = release_of_abi(abi).map_or_else(|| format!("ABI {abi}"), |r| format!("{r} (ABI {abi})"));
+    let pmds = folder.join("dpdk").join(format!("pmds-{abi}"));
+    let count = host.list(&pmds).iter().filter(|name| name.ends_with(".so")).count();
+    if count == 0 {
+        return Item::fail(
+            NAME,
+            format!("{version} in {folder_text}, no drivers in dpdk/pmds-{abi} there"),
+            "apt-get install librte-net-ring23 or the like; EAL finds no port without drivers",
+        );
+    }
+    Item::ok(NAME, format!("{version} in {folder_text}, {count} drivers in dpdk/pmds-{abi}"))
+}
+
+/// DPDK's release of an ABI: 23.0 is 22.11, the ABI that 23.03 (23.1) and 23.07 (23.2) keep.
+fn release_of_abi(abi: &str) -> Option<String> {
+    let (major, minor) = abi.split_once('.')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    match minor {
+        0 => Some(format!("{}.11", major.checked_sub(1)?)),
+        1 => Some(format!("{major}.03")),
+        2 => Some(format!("{major}.07")),
+        _ => None,
+    }
+}
+
+/// Whether devices can be isolated, which vfio-pci asks for.
+pub(super) fn iommu(host: &Host) -> Item {
+    const NAME: &str = "iommu";
+    let groups = host.list("sys/kernel/iommu_groups").len();
+    if groups > 0 {
+        return Item::ok(NAME, format!("{groups} groups"));
+    }
+    let unsafe_mode = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
+    if host.read(unsafe_mode).as_deref() == Some("Y") {
+        return Item::ok(NAME, "none; vfio runs without one");
+    }
+    Item::warn(
+        NAME,
+        "none",
+        "for NICs boot with intel_iommu=on iommu=pt (AMD: iommu=pt); in a VM without one: \
+         echo 1 > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode",
+    )
+}
+
+/// Which drivers for user space are loaded.
+pub(super) fn drivers(host: &Host) -> Item {
+    const NAME: &str = "drivers";
+    let known = USER_SPACE_DRIVERS.iter().chain(&SHARED_DRIVERS);
+    let loaded: Vec<_> =
+        known.copied().filter(|name| host.exists(format!("sys/bus/pci/drivers/{name}"))).collect();
+    if loaded.is_empty() {
+        return Item::warn(NAME, "neither vfio-pci nor uio", "for NICs: modprobe vfio-pci");
+    }
+    Item::ok(NAME, loaded.join(", "))
+}
+
+/// Network devices on PCI, and which of them DPDK can take.
+pub(super) fn nics(host: &Host) -> Item {
+    const NAME: &str = "nics";
+    let mut lines = Vec::new();
+    let mut usable = 0;
+    for address in host.list("sys/bus/pci/devices") {
+        let folder = format!("sys/bus/pci/devices/{address}");
+        if !host.read(format!("{folder}/class")).is_some_and(|class| class.starts_with(CLASS_NETWORK)) {
+            continue;
+        }
+        let driver = host.link_name(format!("{folder}/driver"));
+        let driver = driver.as_deref().unwrap_or("no driver");
+        let is_usable = USER_SPACE_DRIVERS.contains(&driver) || SHARED_DRIVERS.contains(&driver);
+        usable += usize::from(is_usable);
+        let node = host.read(format!("{folder}/numa_node")).filter(|node| node != "-1");
+        let node = node.map(|node| format!(", node {node}")).unwrap_or_default();
+        lines.push(format!("{address} ({driver}{node})"));
+    }
+    if lines.is_empty() {
+        return Item::warn(
+            NAME,
+            "none on PCI",
+            "virtual ports work: EAL's --vdev net_tap0, net_af_packet0, ..",
+        );
+    }
+    let found = format!("{usable} of {} for DPDK: {}", lines.len(), lines.join(", "));
+    if usable == 0 {
+        return Item::warn(
+            NAME,
+            found,
+            "dpdk-devbind.py -b vfio-pci ADDRESS takes a NIC from the kernel; virtual ports work without",
+        );
+    }
+    Item::ok(NAME, found)
+}
+
+/// NVIDIA GPUs: device nodes, driver, and the library. The library is looked for, never loaded.
+pub(super) fn gpu(host: &Host) -> Item {
+    const NAME: &str = "gpu";
+    let nodes = host.list("dev");
+    let count =
+        nodes.iter().filter(|n| n.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok())).count();
+    if count == 0 {
+        return Item::ok(NAME, "none; no engine of this build needs one");
+    }
+    let driver = host.read("proc/driver/nvidia/version").unwrap_or_default();
+    let driver =
+        driver.lines().next().unwrap_or_default().trim_start_matches("NVRM version:").trim().to_owned();
+    let found = format!("{count} NVIDIA device(s), {driver}");
+    match host.find_library("libcuda.so") {
+        Some((folder, _)) => {
+            Item::ok(NAME, format!("{found}, libcuda in {}", Path::new("/").join(folder).display()))
+        }
+        None => Item::warn(NAME, format!("{found}, no libcuda.so"), "install the driver's libcuda1 package"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::super::host::tests::Tree;
+    use super::*;
+
+    #[test]
+    fn dpdk_needs_its_library_and_its_drivers() {
+        let tree = Tree::new();
+        assert_eq!(dpdk(&tree.host()).status, Status::Fail);
+        tree.dpdk();
+        let item = dpdk(&tree.host());
+        assert_eq!(
+            item,
+            Item::ok("dpdk", "22.11 (ABI 23.0) in /usr/lib/x86_64-linux-gnu, 1 drivers in dpdk/pmds-23.0")
+        );
+        let bare = Tree::new();
+        bare.file("usr/lib64/librte_eal.so.25.1", "");
+        let item = dpdk(&bare.host());
+        assert!(item.status == Status::Fail && item.found.starts_with("25.03 (ABI 25.1)"), "{item:?}");
+    }
+
+    #[test]
+    fn nics_are_counted_by_what_drives_them() {
+        let tree = Tree::new();
+        assert_eq!(nics(&tree.host()).status, Status::Warn);
+        let device = |address: &str, class: &str, driver: Option<&str>| {
+            let folder = format!("sys/bus/pci/devices/{address}");
+            tree.file(&format!("{folder}/class"), class).file(&format!("{folder}/numa_node"), "-1\n");
+            if let Some(driver) = driver {
+                tree.link(&format!("{folder}/driver"), &format!("../../../bus/pci/drivers/{driver}"));
+            }
+        };
+        device("0000:00:01.0", "0x010802\n", Some("nvme"));
+        device("0000:00:02.0", "0x020000\n", Some("ixgbe"));
+        device("0000:00:03.0", "0x020000\n", None);
+        let item = nics(&tree.host());
+        assert_eq!(item.status, Status::Warn);
+        assert_eq!(item.found, "0 of 2 for DPDK: 0000:00:02.0 (ixgbe), 0000:00:03.0 (no driver)");
+        device("0000:00:04.0", "0x020000\n", Some("vfio-pci"));
+        device("0000:00:05.0", "0x020700\n", Some("mlx5_core"));
+        let item = nics(&tree.host());
+        assert!(item.status == Status::Ok && item.found.starts_with("2 of 4"), "{item:?}");
+    }
+
+    #[test]
+    fn iommu_drivers_and_gpu() {
+        let tree = Tree::new();
+        let statuses = |tree: &Tree| {
+            let host = tree.host();
+            [iommu(&host).status, drivers(&host).status, gpu(&host).status]
+        };
+        assert_eq!(statuses(&tree), [Status::Warn, Status::Warn, Status::Ok]);
+        tree.file("sys/kernel/iommu_groups/0/type", "DMA\n").file("sys/bus/pci/drivers/vfio-pci/bind", "");
+        tree.file("dev/nvidia0", "").file("dev/nvidiactl", "");
+        assert_eq!(statuses(&tree), [Status::Ok, Status::Ok, Status::Warn]);
+        tree.file("usr/lib64/libcuda.so.1", "");
+        assert_eq!(statuses(&tree), [Status::Ok, Status::Ok, Status::Ok]);
+    }
+}

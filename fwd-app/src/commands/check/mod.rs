@@ -1,0 +1,175 @@
+//! `fwd-app check`: is this host ready to forward?
+//!
+//! Every item is one line: OK, WARN (works, but worse than it could) or FAIL (`run` cannot work), what was found, and a
+//! hint that says what to do. Nothing is changed, no driver or library is loaded: only files are read, so `check` needs
+//! no privilege and no DPDK.
+
+mod compute;
+mod devices;
+mod host;
+
+use crate::cli::values::QueueMap;
+use crate::commands::output;
+use clap::Args;
+use host::Host;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Examples below `fwd-app check --help`.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  fwd-app check
+  fwd-app check --routes 2000000 --config '(0,0,1),(1,0,2)'
+  fwd-app check --json | jq '.items[] | select(.status != \"OK\")'
+
+Exit code 0 when ready (WARN lines are allowed), 1 when an item says FAIL.";
+
+/// `fwd-app check`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Routes that shall fit the memory; the default is a full table of both families and room to grow
+    #[arg(long, value_name = "N", default_value_t = 1_500_000)]
+    routes: u64,
+
+    /// The --config that `run` will get: are there CPUs for its lcores?
+    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..")]
+    config: Option<QueueMap>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How an item stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Status {
+    /// As it should be.
+    Ok,
+    /// `run` works, but slower or with less hardware.
+    Warn,
+    /// `run` cannot work.
+    Fail,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Item {
+    /// What it is; stable, for scripts.
+    name: &'static str,
+    status: Status,
+    /// What was found.
+    found: String,
+    /// What to do about it; `None` when nothing needs doing.
+    hint: Option<String>,
+}
+
+impl Item {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, status: Status::Ok, found: found.into(), hint: None }
+    }
+
+    fn warn(name: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { name, status: Status::Warn, found: found.into(), hint: Some(hint.into()) }
+    }
+
+    fn fail(name: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { name, status: Status::Fail, found: found.into(), hint: Some(hint.into()) }
+    }
+}
+
+/// Everything that `check` says.
+#[derive(Debug, Serialize)]
+struct Report {
+    ready: bool,
+    items: Vec<Item>,
+}
+
+/// Looks, prints, and fails when the host is not ready.
+pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
+    let report = inspect(&Host::here(), args);
+    output::write_to(None, |out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)?;
+        } else {
+            print(&report, out)?;
+        }
+        Ok(())
+    })?;
+    let failed: Vec<_> = report.items.iter().filter(|i| i.status == Status::Fail).map(|i| i.name).collect();
+    anyhow::ensure!(report.ready, "this host is not ready: {}", failed.join(", "));
+    Ok(())
+}
+
+fn inspect(host: &Host, args: &CheckArgs) -> Report {
+    let mut items = vec![
+        compute::cpus(host, args.config.as_ref()),
+        compute::isa(),
+        compute::isolated(host),
+        compute::numa(host),
+        compute::pages_2m(host),
+        compute::pages_1g(host),
+        compute::hugetlbfs(host),
+        compute::memory(host, args.routes),
+        compute::privilege(host),
+    ];
+    items.extend([
+        devices::dpdk(host),
+        devices::iommu(host),
+        devices::drivers(host),
+        devices::nics(host),
+        devices::gpu(host),
+    ]);
+    Report { ready: items.iter().all(|i| i.status != Status::Fail), items }
+}
+
+fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    for item in &report.items {
+        let status = match item.status {
+            Status::Ok => "OK",
+            Status::Warn => "WARN",
+            Status::Fail => "FAIL",
+        };
+        writeln!(out, "{status:<4}  {:<10} {}", item.name, item.found)?;
+        if let Some(hint) = &item.hint {
+            writeln!(out, "{:17}-> {hint}", "")?;
+        }
+    }
+    writeln!(out, "{}", if report.ready { "ready" } else { "not ready" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host::tests::Tree;
+    use super::*;
+
+    fn args() -> CheckArgs {
+        CheckArgs { routes: 1000, config: None, json: false }
+    }
+
+    #[test]
+    fn a_bare_host_is_not_ready_and_every_line_but_ok_has_a_hint() {
+        let tree = Tree::new();
+        let report = inspect(&tree.host(), &args());
+        assert!(!report.ready);
+        for item in &report.items {
+            assert_eq!(item.hint.is_none(), item.status == Status::Ok, "{item:?}");
+        }
+        let mut text = Vec::new();
+        print(&report, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("FAIL  dpdk") && text.ends_with("not ready\n"), "{text}");
+    }
+
+    #[test]
+    fn a_host_with_dpdk_and_memory_is_ready() {
+        let tree = Tree::new();
+        tree.dpdk().file("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\n");
+        let report = inspect(&tree.host(), &args());
+        assert!(report.ready, "{report:#?}");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["ready"], true);
+        assert!(json["items"].as_array().unwrap().iter().any(|i| i["name"] == "dpdk" && i["status"] == "OK"));
+    }
+}

@@ -1,0 +1,4 @@
+//! The commands that forward nothing: `lookup`, `fib`, `check`.
+
+pub(crate) mod check;
+pub(crate) mod output;
