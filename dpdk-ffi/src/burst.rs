@@ -164,6 +164,20 @@ impl Burst {
         self.at(i).rss_hash()
     }
 
+    /// What [`Burst::set_tag`] wrote, if no driver has received the packet since (a hash of its own stands there then).
+    #[inline(always)]
+    #[must_use]
+    pub fn tag(&self, i: usize) -> u64 {
+        self.at(i).tag()
+    }
+
+    /// Marks packet `i` with a number of the caller's, in the mbuf field of the RSS hash. It travels through rings and
+    /// `net_ring` ports; a device overwrites it.
+    #[inline(always)]
+    pub fn set_tag(&mut self, i: usize, tag: u64) {
+        self.at(i).set_tag(tag);
+    }
+
     /// Fetches packet `i`'s mbuf line. An index past the end is ignored, so a loop may look ahead freely.
     #[inline(always)]
     pub fn prefetch_mbuf(&self, i: usize) {

@@ -101,6 +101,20 @@ impl Raw {
         unsafe { (*self.line0()).hash[0] }
     }
 
+    #[inline(always)]
+    pub(crate) fn tag(self) -> u64 {
+        // SAFETY: a valid mbuf (type invariant).
+        let [low, high] = unsafe { (*self.line0()).hash };
+        u64::from(low) | u64::from(high) << 32
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a number")]
+    pub(crate) fn set_tag(self, tag: u64) {
+        // SAFETY: a valid mbuf (type invariant), whose owner borrows it uniquely (callers take `&mut`).
+        unsafe { (*self.line0()).hash = [tag as u32, (tag >> 32) as u32] };
+    }
+
     /// The bytes of the first segment, for as long as the caller may say.
     ///
     /// # Safety

@@ -245,7 +245,6 @@ impl Port {
     /// [`DpdkError::PortCall`].
     pub fn supported_ptypes(&self) -> Result<Vec<u32>, DpdkError> {
         let _control = self.controlled()?;
-        let _control = self.controlled()?;
         let (port, call, every) = (self.id().0, "rte_eth_dev_get_supported_ptypes", u32::MAX);
         // SAFETY: with no array the call only answers how many there are.
         let count = unsafe { sys::rte_eth_dev_get_supported_ptypes(port, every, std::ptr::null_mut(), 0) };
