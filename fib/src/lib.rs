@@ -13,17 +13,23 @@
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
+//! | [`generate`] | seeded tables and update streams shaped like today's Internet |
+//! | `conformance` | the one suite every engine passes (feature `testing`) |
 //!
 //! This crate imports nothing of ours and has no unsafe code.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "testing")]
+pub mod conformance;
 pub mod delta;
 pub mod engine;
+pub mod generate;
 pub mod isa;
 pub mod next_hop;
 pub mod oracle;
 pub mod prefix;
+mod random;
 pub mod rib;
 
 pub use delta::{Change, FibDelta, Generation};

@@ -187,6 +187,15 @@ struct OracleReader {
 }
 
 impl OracleReader {
+    fn check_halves(keys: Keys<'_>) -> Result<(), EngineError> {
+        match keys {
+            Keys::V6 { hi, lo } if hi.len() != lo.len() => {
+                Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn answer(tables: &OraclePair, keys: Keys<'_>, out: &mut [NextHopId]) {
         match keys {
             Keys::V4(keys) => {
@@ -217,6 +226,7 @@ impl EngineReader for OracleReader {
         if keys.len() > self.batch_max {
             return Err(EngineError::Batch { keys: keys.len(), limit: self.batch_max });
         }
+        Self::check_halves(keys)?;
         let slot = &mut self.slots[usize::from(slot.0)];
         slot.len = keys.len();
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
@@ -233,6 +243,7 @@ impl EngineReader for OracleReader {
         if keys.len() != out.len() {
             return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
         }
+        Self::check_halves(keys)?;
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         Self::answer(&tables, keys, out);
         Ok(())

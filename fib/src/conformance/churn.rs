@@ -1,0 +1,244 @@
+//! Tables that change: withdraws, re-announcements, thousands of random deltas, a stream of updates.
+
+use super::draw::{TestKey, Universe};
+use super::rig::{Rig, delta_of, fail};
+use super::{Make, Options};
+use crate::generate::{TableSpec, Updates, table};
+use crate::{Change, FibDelta, Key, NextHopId, Prefix, Rib};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Withdraws of what is absent (in an empty table; covered, covering and beside what is there), the same route announced
+/// again, a route withdrawn and announced over and over, and tables filled and emptied: withdraw all == empty.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn withdraw(make: Make<'_>, options: Options) {
+    let mut rig = Rig::new(make, "withdraw", options);
+    absent::<u32>(&mut rig);
+    absent::<u128>(&mut rig);
+    again::<u32>(&mut rig);
+    again::<u128>(&mut rig);
+    rig.withdraw_all();
+    for round in 0..5 {
+        rig.case(format_args!("filled and emptied, round {round}"));
+        let mut filled = fill(&mut rig, 1000);
+        rig.apply(&filled);
+        rig.check_delta(&mut filled);
+        rig.check_stats();
+        if round % 2 == 0 {
+            rig.withdraw_all();
+        } else {
+            withdraw_in_parts(&mut rig, 64);
+        }
+        rig.case(format_args!("emptied, round {round}"));
+        rig.check_delta(&mut filled);
+        rig.check_random(200);
+        rig.check_stats();
+    }
+}
+
+fn fill(rig: &mut Rig, routes: usize) -> FibDelta {
+    let (u4, u6) = (Universe::<u32>::new(20, &mut rig.rng), Universe::<u128>::new(20, &mut rig.rng));
+    let v4: BTreeMap<_, _> = (0..routes).map(|_| (u4.prefix(&mut rig.rng), rig.id())).collect();
+    let v6: BTreeMap<_, _> = (0..routes).map(|_| (u6.prefix(&mut rig.rng), rig.id())).collect();
+    FibDelta {
+        v4: v4.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect(),
+        v6: v6.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect(),
+    }
+}
+
+/// Withdraws everything in deltas of at most `part` routes a family, in random order.
+fn withdraw_in_parts(rig: &mut Rig, part: usize) {
+    while !rig.routes.v4.is_empty() || !rig.routes.v6.is_empty() {
+        let mut delta = FibDelta { v4: some_withdrawn(rig, part), v6: some_withdrawn(rig, part) };
+        rig.apply(&delta);
+        rig.check_delta(&mut delta);
+    }
+}
+
+fn some_withdrawn<K: TestKey>(rig: &mut Rig, part: usize) -> Vec<Change<K>> {
+    let mut left: Vec<_> = K::routes(&mut rig.routes).keys().copied().collect();
+    let count = part.min(left.len());
+    (0..count)
+        .map(|_| {
+            let prefix = left.swap_remove(rig.rng.below(left.len()));
+            Change { prefix, next_hop: NextHopId::NONE }
+        })
+        .collect()
+}
+
+/// Withdraws of routes that are not there change nothing.
+fn absent<K: TestKey>(rig: &mut Rig) {
+    let address = K::random(&mut rig.rng);
+    let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
+    let gone: Vec<_> =
+        chain.iter().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect();
+    rig.case(format_args!("withdraws in an empty {} table", K::FAMILY));
+    rig.change(gone.clone());
+    rig.check_prefixes(&chain);
+    rig.check_stats();
+    for len in [0, 12, 20, 24, K::BITS - 4, K::BITS] {
+        let there = Prefix::truncating(address, len);
+        rig.case(format_args!("only {there} is there, everything else on its chain is withdrawn"));
+        let next_hop = rig.id();
+        rig.set(there, next_hop);
+        rig.change(gone.iter().filter(|change| change.prefix != there).copied().collect());
+        rig.check_prefixes(&chain);
+        for prefix in chain.iter().filter(|prefix| **prefix != there) {
+            rig.set(*prefix, NextHopId::NONE);
+        }
+        rig.check_prefixes(&chain);
+        rig.check_stats();
+        rig.set(there, NextHopId::NONE);
+        rig.set(there, NextHopId::NONE);
+        rig.check_prefixes(&chain);
+        rig.check_stats();
+    }
+}
+
+/// One route announced twice alike, changed, withdrawn and announced over and over, beneath and above others.
+fn again<K: TestKey>(rig: &mut Rig) {
+    let address = K::random(&mut rig.rng);
+    for len in [0, 8, 19, 20, 21, 24, 25, 31, 32, K::BITS / 2, K::BITS / 2 + 1, K::BITS] {
+        let prefix = Prefix::truncating(address, len);
+        for turn in 0..12 {
+            rig.case(format_args!("{prefix} announced and withdrawn, turn {turn}"));
+            let next_hop = if turn % 4 == 3 { NextHopId::NONE } else { rig.id_at(turn / 2) };
+            rig.set(prefix, next_hop);
+            rig.check_prefixes(&[prefix]);
+        }
+        let last = rig.id();
+        rig.set(prefix, last); // stays, so that the next lengths lie beneath it
+        rig.check_stats();
+    }
+}
+
+/// Sizes of churn's deltas: mostly small ones as a feed makes them, now and then a large one.
+const DELTA_SIZES: [usize; 12] = [1, 1, 1, 1, 2, 2, 3, 5, 10, 30, 100, 1000];
+
+/// Thousands of random deltas of 1 to 1000 changes of both families, on prefixes that cover each other: announcements,
+/// changes, withdraws of what is there and of what is not. After each delta the engine answers as the oracle does: around
+/// every change, and on fixed keys. In the end everything is withdrawn.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn churn(make: Make<'_>, options: Options) {
+    // Few prefixes: nearly every change meets another. Many: tables grow and thin out.
+    for (bases, deltas) in [(1, 500), (3, 500), (40, 500), (1000, 300)] {
+        let mut rig = Rig::new(make, "churn", options);
+        let (u4, u6) =
+            (Universe::<u32>::new(bases, &mut rig.rng), Universe::<u128>::new(bases, &mut rig.rng));
+        let keys4: Vec<_> = (0..100).map(|_| u4.key(&mut rig.rng)).collect();
+        let keys6: Vec<_> = (0..100).map(|_| u6.key(&mut rig.rng)).collect();
+        for at in 0..options.rounds(deltas) {
+            rig.case(format_args!("{bases} bases, delta {at}"));
+            let size = DELTA_SIZES[rig.rng.below(DELTA_SIZES.len())];
+            let mut delta = match at % 3 {
+                0 => random_delta(&mut rig, &u4, size),
+                1 => random_delta(&mut rig, &u6, size),
+                _ => FibDelta {
+                    v4: random_delta(&mut rig, &u4, size.div_ceil(2)).v4,
+                    v6: random_delta(&mut rig, &u6, size.div_ceil(2)).v6,
+                },
+            };
+            rig.apply(&delta);
+            rig.check_delta(&mut delta);
+            rig.check(&keys4);
+            rig.check(&keys6);
+        }
+        rig.check_stats();
+        withdraw_in_parts(&mut rig, 500);
+        rig.check_random(100);
+        rig.check_stats();
+    }
+}
+
+/// `size` changes of different prefixes: of ten, five announce what is drawn, four withdraw what is there, one withdraws
+/// what is drawn (mostly absent).
+fn random_delta<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, size: usize) -> FibDelta {
+    let there: Vec<_> = K::routes(&mut rig.routes).keys().copied().collect();
+    let mut seen = BTreeSet::new();
+    let mut changes = Vec::with_capacity(size);
+    for _ in 0..size {
+        let drawn = universe.prefix(&mut rig.rng);
+        let existing = there.get(rig.rng.below(there.len())).copied();
+        let (prefix, next_hop) = match (rig.rng.below(10), existing) {
+            (0..5, _) => (drawn, rig.id()),
+            (5..9, Some(existing)) => (existing, NextHopId::NONE),
+            _ => (drawn, NextHopId::NONE),
+        };
+        if seen.insert(prefix) {
+            changes.push(Change { prefix, next_hop });
+        }
+    }
+    delta_of(changes)
+}
+
+/// A generated stream of updates through a [`Rib`] in deltas of several sizes: the engine equals the oracle on the way,
+/// and in the end an engine that was built from the final routes in one delta.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn replay(make: Make<'_>, options: Options) {
+    let mut rig = Rig::new(make, "replay", options);
+    let (v4, v6) = (generated::<u32>(&mut rig, 4000, options), generated::<u128>(&mut rig, 2000, options));
+    let mut rib = Rib::new();
+    for (prefix, next_hop) in &v4 {
+        rib.v4.set(*prefix, *next_hop);
+    }
+    for (prefix, next_hop) in &v6 {
+        rib.v6.set(*prefix, *next_hop);
+    }
+    let mut updates = Updates::new(&v4, &v6, options.seed);
+    rig.case(format_args!("replay, table"));
+    rig.apply(&rib.take_delta());
+    rig.check_random(500);
+    let mut told = 0;
+    for step in 0..options.rounds(200) {
+        let size = [1, 7, 50, 400][step % 4];
+        for (prefix, next_hop) in updates.by_ref().take(size) {
+            let next_hop = if next_hop.is_none() {
+                next_hop
+            } else {
+                rig.id_at(usize::try_from(next_hop.get()).unwrap_or(0))
+            };
+            rib.set(prefix, next_hop);
+        }
+        told += size;
+        rig.case(format_args!("replay, {told} updates told"));
+        let mut delta = rib.take_delta();
+        rig.apply(&delta);
+        rig.check_delta(&mut delta);
+    }
+    rig.check_stats();
+    let mut built = Rig::new(make, "replay", options);
+    built.case(format_args!("built at once from what {told} updates left"));
+    built.apply(&rib.full_delta());
+    built.check_stats();
+    same(&mut rig, &mut built);
+}
+
+fn generated<K: Key>(rig: &mut Rig, routes: usize, options: Options) -> Vec<(Prefix<K>, NextHopId)> {
+    let next_hops = u32::try_from(rig.ids.len()).unwrap_or(u32::MAX);
+    let spec = TableSpec { family: K::FAMILY, routes, seed: options.seed, next_hops };
+    match table::<K>(&spec) {
+        Ok(table) => table
+            .into_iter()
+            .map(|(prefix, id)| (prefix, rig.id_at(usize::try_from(id.get()).unwrap_or(0))))
+            .collect(),
+        Err(error) => fail(format_args!("{}: {error}", rig.name())),
+    }
+}
+
+/// Both engines hold the same routes and answer as the oracle at the edges of each.
+fn same(one: &mut Rig, other: &mut Rig) {
+    let v4: Vec<_> = one.routes.v4.keys().copied().collect();
+    let v6: Vec<_> = one.routes.v6.keys().copied().collect();
+    for rig in [one, other] {
+        rig.case(format_args!("the final table, {} + {} routes", v4.len(), v6.len()));
+        rig.check_prefixes(&v4);
+        rig.check_prefixes(&v6);
+        rig.check_random(500);
+        rig.withdraw_all();
+    }
+}

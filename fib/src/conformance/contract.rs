@@ -1,0 +1,221 @@
+//! The contract of readers: batches of any size, slots in any order, and typed errors for what does not fit.
+
+use super::draw::{KeyArrays, TestKey, Universe};
+use super::rig::{Rig, collect, fail, reader_of};
+use super::{Make, Options};
+use crate::{Change, EngineError, EngineReader, FibDelta, Key, Keys, NextHopId, Prefix, SlotId};
+use std::collections::BTreeMap;
+
+/// Sizes of batches that a kernel of 8, 16 or 32 lanes may get wrong, and those that the datapath uses.
+const SIZES: [usize; 16] = [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 255, 256, 4096];
+/// Slots of the reader that is tried.
+const SLOTS: u16 = 8;
+/// Keys a slot of the reader that is tried.
+const BATCH_MAX: usize = 4096;
+
+/// A table that makes different keys differ: nested routes around a few addresses in both families.
+fn load(rig: &mut Rig) -> (Universe<u32>, Universe<u128>) {
+    let (u4, u6) = (Universe::<u32>::new(64, &mut rig.rng), Universe::<u128>::new(64, &mut rig.rng));
+    let mut delta = FibDelta::new();
+    let v4: BTreeMap<_, _> = (0..3000).map(|_| (u4.prefix(&mut rig.rng), rig.id())).collect();
+    let v6: BTreeMap<_, _> = (0..3000).map(|_| (u6.prefix(&mut rig.rng), rig.id())).collect();
+    delta.v4 = v4.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect();
+    delta.v6 = v6.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect();
+    rig.apply(&delta);
+    (u4, u6)
+}
+
+/// Batches of 0 to 4096 keys through `lookup` and through eight slots in flight, families mixed, collected in another
+/// order; `lookup` beyond `batch_max`; readers made before and after deltas; answers collected after a delta.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn batches(make: Make<'_>, options: Options) {
+    let mut rig = Rig::new(make, "batches", options);
+    let mut early = reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX);
+    let (u4, u6) = load(&mut rig);
+    let mut late = reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX);
+    for size in SIZES {
+        rig.case(format_args!("batches of {size}"));
+        for reader in [&mut early, &mut late] {
+            one_lookup::<u32>(&mut rig, reader.as_mut(), &u4, size);
+            one_lookup::<u128>(&mut rig, reader.as_mut(), &u6, size);
+        }
+    }
+    rig.case(format_args!("lookup of more keys than a slot holds"));
+    one_lookup::<u32>(&mut rig, early.as_mut(), &u4, BATCH_MAX * 2 + 1);
+    one_lookup::<u128>(&mut rig, early.as_mut(), &u6, BATCH_MAX * 2 + 1);
+    for round in 0..options.rounds(40) {
+        rig.case(format_args!("slots in flight, round {round}"));
+        slots_in_flight(&mut rig, early.as_mut(), &u4, &u6);
+    }
+    drop(early);
+    rig.case(format_args!("another reader is gone"));
+    one_lookup::<u32>(&mut rig, late.as_mut(), &u4, 1000);
+    collected_after_a_delta(&mut rig, late.as_mut(), &u4);
+}
+
+fn draw<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, count: usize) -> Vec<K> {
+    (0..count).map(|_| universe.key(&mut rig.rng)).collect()
+}
+
+fn one_lookup<K: TestKey>(
+    rig: &mut Rig,
+    reader: &mut dyn EngineReader,
+    universe: &Universe<K>,
+    count: usize,
+) {
+    let keys = draw(rig, universe, count);
+    let arrays = K::arrays(&keys);
+    // One answer more than asked for, to see that nothing is written behind the end.
+    let mut answers = vec![NextHopId::MAX; count + 1];
+    if let Err(error) = reader.lookup(arrays.part(0, count), &mut answers[..count]) {
+        fail(format_args!("{}: lookup of {count}: {error}", rig.name()));
+    }
+    rig.compare(&keys, &answers, &format!("lookup of {count}"));
+    assert_eq!(answers[count], NextHopId::MAX, "{}: an answer was written behind the last", rig.name());
+}
+
+/// A batch that lies in a slot.
+enum Flight {
+    V4(Vec<u32>),
+    V6(Vec<u128>),
+}
+
+impl Flight {
+    fn arrays(&self) -> (KeyArrays, usize) {
+        match self {
+            Self::V4(keys) => (u32::arrays(keys), keys.len()),
+            Self::V6(keys) => (u128::arrays(keys), keys.len()),
+        }
+    }
+}
+
+/// Fills every slot with a batch of a random size and family, refills some, and collects in random order.
+fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u32>, u6: &Universe<u128>) {
+    let mut flights: BTreeMap<u16, Flight> = BTreeMap::new();
+    let slots = (0..SLOTS).chain((0..3).map(|_| u16::from(rig.rng.between(0, 7)))).collect::<Vec<_>>();
+    for slot in slots {
+        let size = SIZES[rig.rng.below(SIZES.len() - 1)];
+        let flight = if rig.rng.percent(50) {
+            Flight::V4(draw(rig, u4, size))
+        } else {
+            Flight::V6(draw(rig, u6, size))
+        };
+        let (arrays, len) = flight.arrays();
+        if let Err(error) = reader.submit(SlotId(slot), arrays.part(0, len)) {
+            fail(format_args!("{}: submit of {len} to slot {slot}: {error}", rig.name()));
+        }
+        flights.insert(slot, flight); // a slot handed a second batch has lost its first
+    }
+    let mut order: Vec<_> = flights.into_iter().collect();
+    while !order.is_empty() {
+        let (slot, flight) = order.swap_remove(rig.rng.below(order.len()));
+        let (_, len) = flight.arrays();
+        let mut answers = vec![NextHopId::MAX; len];
+        if let Err(error) = collect(reader, SlotId(slot), &mut answers) {
+            fail(format_args!("{}: collect of slot {slot}: {error}", rig.name()));
+        }
+        let asked = format!("slot {slot} of {len}");
+        match flight {
+            Flight::V4(keys) => rig.compare(&keys, &answers, &asked),
+            Flight::V6(keys) => rig.compare(&keys, &answers, &asked),
+        }
+    }
+}
+
+/// What was submitted before a delta and is collected after it may be the answer of either generation, and the delta does
+/// not wait for it.
+fn collected_after_a_delta(rig: &mut Rig, reader: &mut dyn EngineReader, universe: &Universe<u32>) {
+    rig.case(format_args!("collected after a delta"));
+    for _ in 0..20 {
+        let keys = draw(rig, universe, 256);
+        let before: Vec<_> = keys.iter().map(|key| rig.oracle.v4.lookup(*key)).collect();
+        let arrays = u32::arrays(&keys);
+        if let Err(error) = reader.submit(SlotId(1), arrays.part(0, keys.len())) {
+            fail(format_args!("{}: submit: {error}", rig.name()));
+        }
+        let changes: BTreeMap<_, _> = (0..50).map(|_| (universe.prefix(&mut rig.rng), rig.id())).collect();
+        rig.change(changes.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect());
+        let mut answers = vec![NextHopId::MAX; keys.len()];
+        if let Err(error) = collect(reader, SlotId(1), &mut answers) {
+            fail(format_args!("{}: collect: {error}", rig.name()));
+        }
+        for ((key, answer), old) in keys.iter().zip(answers).zip(before) {
+            let new = rig.oracle.v4.lookup(*key);
+            assert!(
+                answer == old || answer == new,
+                "{}: {} answered {answer}; before the delta {old} was right, after it {new}",
+                rig.name(),
+                key.to_ip()
+            );
+        }
+    }
+}
+
+/// A batch larger than a slot, answers of another number than the keys, and IPv6 halves of different lengths are
+/// [`EngineError::Batch`], and the reader works on. An id above what the engine stores is [`EngineError::Full`], and the
+/// old table stays in service.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn refusals(make: Make<'_>, options: Options) {
+    let mut rig = Rig::new(make, "refusals", options);
+    let (u4, u6) = load(&mut rig);
+    let limit = rig.reader.batch_max();
+    let (v4, half) = (vec![0u32; limit + 1], vec![0u64; limit + 1]);
+    let mut few = vec![NextHopId::NONE; 3];
+    let refused = [
+        ("IPv4 batch over batch_max", rig.reader.submit(SlotId(0), Keys::V4(&v4))),
+        ("IPv6 batch over batch_max", rig.reader.submit(SlotId(0), Keys::V6 { hi: &half, lo: &half })),
+        ("4 keys for 3 answers", rig.reader.lookup(Keys::V4(&v4[..4]), &mut few)),
+        ("2 keys for 3 answers", rig.reader.lookup(Keys::V4(&v4[..2]), &mut few)),
+        (
+            "4 IPv6 keys for 3 answers",
+            rig.reader.lookup(Keys::V6 { hi: &half[..4], lo: &half[..4] }, &mut few),
+        ),
+        (
+            "IPv6 halves 3 and 2, lookup",
+            rig.reader.lookup(Keys::V6 { hi: &half[..3], lo: &half[..2] }, &mut few),
+        ),
+        ("IPv6 halves 2 and 3, submit", {
+            rig.reader.submit(SlotId(0), Keys::V6 { hi: &half[..2], lo: &half[..3] })
+        }),
+        ("IPv6 halves 3 and 2, submit", {
+            rig.reader.submit(SlotId(0), Keys::V6 { hi: &half[..3], lo: &half[..2] })
+        }),
+    ];
+    for (what, got) in refused {
+        let typed = matches!(got, Err(EngineError::Batch { .. }));
+        assert!(typed, "{}: {what} must be EngineError::Batch, got {got:?}", rig.name());
+    }
+    rig.case(format_args!("after refused batches"));
+    let keys = draw(&mut rig, &u4, 300);
+    rig.check(&keys);
+    rig.check(&keys);
+    id_above_capacity(&mut rig, &u4, &u6);
+}
+
+fn id_above_capacity(rig: &mut Rig, u4: &Universe<u32>, u6: &Universe<u128>) {
+    let Ok(id) = NextHopId::new(rig.writer.capacity().next_hop_id_max.saturating_add(1)) else {
+        return; // the engine stores every id there is
+    };
+    rig.case(format_args!("id {id}, above the engine's largest"));
+    let good = rig.id();
+    let mut delta = FibDelta::new();
+    let v4: BTreeMap<Prefix<u32>, _> = (0..100).map(|_| (u4.prefix(&mut rig.rng), good)).collect();
+    let v6: BTreeMap<Prefix<u128>, _> = (0..100).map(|_| (u6.prefix(&mut rig.rng), good)).collect();
+    delta.v4 = v4.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect();
+    delta.v6 = v6.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect();
+    for family in 0..2 {
+        let mut bad = delta.clone();
+        if family == 0 {
+            bad.v4[50].next_hop = id;
+        } else {
+            bad.v6[50].next_hop = id;
+        }
+        super::limits::expect_full(rig, &mut bad);
+    }
+    rig.apply(&delta);
+    rig.check_delta(&mut delta);
+}

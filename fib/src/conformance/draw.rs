@@ -1,0 +1,183 @@
+//! Random prefixes and the keys that tell a right engine from a wrong one.
+
+use crate::oracle::{Oracle, OraclePair};
+use crate::random::Seeded;
+use crate::{Capacity, Change, FibDelta, Key, Keys, NextHopId, Prefix};
+use std::collections::BTreeMap;
+
+/// What the suite needs of a key beyond [`Key`]: where its family lies in each pair of the two families.
+pub(super) trait TestKey: Key {
+    fn oracle(pair: &OraclePair) -> &Oracle<Self>;
+    fn changes(delta: &mut FibDelta) -> &mut Vec<Change<Self>>;
+    fn routes(routes: &mut Routes) -> &mut BTreeMap<Prefix<Self>, NextHopId>;
+    fn arrays(keys: &[Self]) -> KeyArrays;
+
+    fn random(rng: &mut Seeded) -> Self {
+        Self::from_high_bits(rng.u128())
+    }
+
+    /// The key with bit `bit` turned, counted from the most significant.
+    fn flipped(self, bit: u8) -> Self {
+        let turned = 1u128.checked_shl(127 - u32::from(bit)).unwrap_or(0);
+        Self::from_high_bits(self.to_high_bits() ^ turned)
+    }
+
+    /// The next key; after the last comes the first.
+    fn up(self) -> Self {
+        Self::from_high_bits(self.to_high_bits().wrapping_add(1 << (128 - u32::from(Self::BITS))))
+    }
+
+    /// The key before; before the first comes the last.
+    fn down(self) -> Self {
+        Self::from_high_bits(self.to_high_bits().wrapping_sub(1 << (128 - u32::from(Self::BITS))))
+    }
+}
+
+impl TestKey for u32 {
+    fn oracle(pair: &OraclePair) -> &Oracle<Self> {
+        &pair.v4
+    }
+    fn changes(delta: &mut FibDelta) -> &mut Vec<Change<Self>> {
+        &mut delta.v4
+    }
+    fn routes(routes: &mut Routes) -> &mut BTreeMap<Prefix<Self>, NextHopId> {
+        &mut routes.v4
+    }
+    fn arrays(keys: &[Self]) -> KeyArrays {
+        KeyArrays::V4(keys.to_vec())
+    }
+}
+
+impl TestKey for u128 {
+    fn oracle(pair: &OraclePair) -> &Oracle<Self> {
+        &pair.v6
+    }
+    fn changes(delta: &mut FibDelta) -> &mut Vec<Change<Self>> {
+        &mut delta.v6
+    }
+    fn routes(routes: &mut Routes) -> &mut BTreeMap<Prefix<Self>, NextHopId> {
+        &mut routes.v6
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "a key is split into its two halves")]
+    fn arrays(keys: &[Self]) -> KeyArrays {
+        KeyArrays::V6 {
+            hi: keys.iter().map(|key| (key >> 64) as u64).collect(),
+            lo: keys.iter().map(|key| *key as u64).collect(),
+        }
+    }
+}
+
+/// Routes that an engine should have, in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Routes {
+    pub(super) v4: BTreeMap<Prefix<u32>, NextHopId>,
+    pub(super) v6: BTreeMap<Prefix<u128>, NextHopId>,
+}
+
+/// Keys laid out as a batch wants them.
+pub(super) enum KeyArrays {
+    V4(Vec<u32>),
+    V6 { hi: Vec<u64>, lo: Vec<u64> },
+}
+
+impl KeyArrays {
+    /// The keys `start..end`.
+    pub(super) fn part(&self, start: usize, end: usize) -> Keys<'_> {
+        match self {
+            Self::V4(keys) => Keys::V4(&keys[start..end]),
+            Self::V6 { hi, lo } => Keys::V6 { hi: &hi[start..end], lo: &lo[start..end] },
+        }
+    }
+}
+
+/// Next-hop ids that an engine of `capacity` can hold at the same time: at most 200, small, middling and the largest.
+pub(super) fn palette(capacity: Capacity) -> Vec<NextHopId> {
+    let largest = capacity.next_hop_id_max.min(NextHopId::MAX.get());
+    let count = usize::try_from(capacity.next_hops_max).unwrap_or(usize::MAX).min(200);
+    let mut ids: Vec<u32> = [1, largest, 2, 255, 256, 65_535, 65_536, 1 << 20].into_iter().collect();
+    ids.extend(3..=200);
+    ids.retain(|id| (1..=largest).contains(id));
+    let mut seen = std::collections::BTreeSet::new();
+    ids.retain(|id| seen.insert(*id));
+    ids.truncate(count);
+    ids.into_iter().filter_map(|id| NextHopId::new(id).ok()).collect()
+}
+
+/// The keys at the edges of `prefix`: its first and last, and the neighbours of these (wrapping at the ends).
+pub(super) fn edges<K: TestKey>(prefix: Prefix<K>) -> [K; 4] {
+    let (first, last) = (prefix.address(), prefix.last_address());
+    [first, last, first.down(), last.up()]
+}
+
+/// A random key within `prefix`.
+pub(super) fn inside<K: TestKey>(prefix: Prefix<K>, rng: &mut Seeded) -> K {
+    let host = !K::mask(prefix.len()).to_high_bits();
+    K::from_high_bits(prefix.address().to_high_bits() | rng.u128() & host)
+}
+
+/// Prefixes drawn near a few addresses, so that they nest, touch and repeat; uniform addresses never would.
+pub(super) struct Universe<K> {
+    bases: Vec<K>,
+}
+
+impl<K: TestKey> Universe<K> {
+    /// Prefixes near `bases` random addresses; the fewer, the denser.
+    pub(super) fn new(bases: usize, rng: &mut Seeded) -> Self {
+        let mut bases: Vec<_> = (0..bases.max(1)).map(|_| K::random(rng)).collect();
+        bases[0] = K::mask(K::BITS); // all ones
+        if let Some(second) = bases.get_mut(1) {
+            *second = K::ZERO;
+        }
+        Self { bases }
+    }
+
+    /// An address that shares a random number of first bits with a base.
+    pub(super) fn key(&self, rng: &mut Seeded) -> K {
+        let base = self.bases[rng.below(self.bases.len())];
+        let shared = rng.between(0, K::BITS);
+        let noise = rng.u128().checked_shr(u32::from(shared)).unwrap_or(0);
+        K::from_high_bits(base.to_high_bits() ^ noise)
+    }
+
+    /// A prefix of a random length at such an address.
+    pub(super) fn prefix(&self, rng: &mut Seeded) -> Prefix<K> {
+        // Half of the draws keep to the base itself: a chain of nested prefixes.
+        let key = if rng.percent(50) { self.bases[rng.below(self.bases.len())] } else { self.key(rng) };
+        Prefix::truncating(key, rng.between(0, K::BITS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_wrap_and_neighbours_lie_outside() {
+        let ten = Prefix::<u32>::truncating(0x0a00_0000, 8);
+        assert_eq!(edges(ten), [0x0a00_0000, 0x0aff_ffff, 0x09ff_ffff, 0x0b00_0000]);
+        assert_eq!(edges(Prefix::<u128>::DEFAULT), [0, u128::MAX, u128::MAX, 0]);
+        assert_eq!((0u32.flipped(0), 0u32.flipped(31), 0u128.flipped(127)), (1 << 31, 1, 1));
+    }
+
+    #[test]
+    fn drawn_keys_lie_inside_and_prefixes_nest() {
+        let mut rng = Seeded::new(1, 1);
+        let universe = Universe::<u128>::new(4, &mut rng);
+        let prefixes: Vec<_> = (0..200).map(|_| universe.prefix(&mut rng)).collect();
+        for prefix in &prefixes {
+            assert!(prefix.contains(inside(*prefix, &mut rng)));
+        }
+        let nested = prefixes.iter().filter(|p| prefixes.iter().any(|q| q != *p && q.covers(**p)));
+        assert!(nested.count() > 100);
+    }
+
+    #[test]
+    fn the_palette_fits_the_engine() {
+        let small = Capacity { next_hop_id_max: 100, next_hops_max: 20, table_bytes_max: 0 };
+        let ids = palette(small);
+        assert!(ids.len() == 20 && ids.iter().all(|id| id.get() <= 100));
+        let large =
+            Capacity { next_hop_id_max: NextHopId::MAX.get(), next_hops_max: 1 << 24, table_bytes_max: 0 };
+        assert!(palette(large).contains(&NextHopId::MAX) && palette(large).len() == 200);
+    }
+}

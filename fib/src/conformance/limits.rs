@@ -1,0 +1,229 @@
+//! What an engine can hold: next-hop ids, many of them, and table memory. It is held right, or refused whole.
+
+use super::draw::{TestKey, Universe};
+use super::rig::{Rig, delta_of, fail};
+use super::{Make, Options};
+use crate::{Change, EngineError, EngineWriter, FibDelta, NextHopId, Prefix};
+use std::collections::BTreeMap;
+
+/// Ids at the edges of what engines store.
+const EDGE_IDS: [u32; 8] = [1, 255, 256, (1 << 15) - 1, (1 << 16) - 1, 1 << 16, (1 << 20) + 1, (1 << 24) - 1];
+/// Distinct ids that a table asks for in the end: beyond 16 bits, and beyond what the figures use.
+const DISTINCT_IDS: u32 = 100_000;
+
+/// Ids 1, 2^16-1, 2^16 and 2^24-1 at several lengths; 100,000 distinct ids; ids that come and go. What the engine says it
+/// cannot hold is refused with [`EngineError::Full`] and the old table stays; what it takes it answers.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn next_hops(make: Make<'_>, options: Options) {
+    let mut rig = Rig::new(make, "next_hops", options);
+    edge_ids::<u32>(&mut rig);
+    edge_ids::<u128>(&mut rig);
+    rig.withdraw_all();
+    come_and_go(&mut rig);
+    rig.withdraw_all();
+    many_ids::<u32>(&mut rig);
+    rig.withdraw_all();
+    many_ids::<u128>(&mut rig);
+    rig.check_stats();
+}
+
+fn edge_ids<K: TestKey>(rig: &mut Rig) {
+    let largest = rig.writer.capacity().next_hop_id_max;
+    for id in EDGE_IDS.into_iter().filter_map(|id| NextHopId::new(id).ok()) {
+        for len in [0, 8, 17, 20, 24, 28, K::BITS - 1, K::BITS] {
+            rig.case(format_args!("id {id} on a {} /{len}", K::FAMILY));
+            let prefix = Prefix::truncating(K::random(&mut rig.rng), len);
+            let mut delta = delta_of(vec![Change { prefix, next_hop: id }]);
+            if id.get() > largest {
+                expect_full(rig, &mut delta);
+            } else {
+                rig.apply(&delta);
+                rig.check_prefixes(&[prefix]);
+            }
+        }
+    }
+}
+
+/// Far more distinct ids over time than at any one time: an id that no route uses any more takes no room.
+fn come_and_go(rig: &mut Rig) {
+    let capacity = rig.writer.capacity();
+    // A delta may hold the old and the new id of a route for a moment: half of the room.
+    let room = u32::try_from(capacity.next_hops_max / 2).unwrap_or(u32::MAX);
+    let at_once = room.min(capacity.next_hop_id_max / 2).min(20_000);
+    let address = u32::random(&mut rig.rng) & 0xf000_0000;
+    let prefix = |at: u32| Prefix::truncating(address | at << 8, 24);
+    for round in 0..6 {
+        rig.case(format_args!("{at_once} ids at once, round {round}"));
+        let first = 1 + round % 2 * at_once; // ids return after a round
+        let routes: Vec<_> = (0..at_once).collect();
+        for part in routes.chunks(5000) {
+            let mut changes = Vec::new();
+            for at in part {
+                if let Ok(next_hop) = NextHopId::new(first + at) {
+                    changes.push(Change { prefix: prefix(*at), next_hop });
+                }
+            }
+            rig.change(changes);
+        }
+        let sample: Vec<_> = (0..at_once).step_by(97).map(prefix).collect();
+        rig.check_prefixes(&sample);
+    }
+}
+
+/// 100,000 distinct ids, in deltas that also change and withdraw: right answers, or a refusal that changes nothing.
+fn many_ids<K: TestKey>(rig: &mut Rig) {
+    let capacity = rig.writer.capacity();
+    let step = DISTINCT_IDS / 4;
+    let universe = Universe::<K>::new(64, &mut rig.rng);
+    let mut used: BTreeMap<Prefix<K>, NextHopId> = BTreeMap::new();
+    for first in (1..=DISTINCT_IDS).step_by(step as usize) {
+        rig.case(format_args!("{} distinct ids, {}", first + step - 1, K::FAMILY));
+        let mut fresh = BTreeMap::new();
+        for id in (first..first + step).filter_map(|id| NextHopId::new(id).ok()) {
+            fresh.insert(unused(rig, &universe, &used, &fresh), id);
+        }
+        let mut changes: Vec<_> =
+            fresh.iter().map(|(prefix, id)| Change { prefix: *prefix, next_hop: *id }).collect();
+        // A few routes of the step before are withdrawn in the same delta.
+        let gone: Vec<_> = used.keys().step_by(1009).copied().collect();
+        changes.extend(gone.iter().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }));
+        let distinct = u64::from(first + step - 1);
+        let mut delta = delta_of(changes);
+        let fits = distinct <= capacity.next_hops_max && distinct <= u64::from(capacity.next_hop_id_max);
+        match rig.writer.apply(&delta) {
+            Ok(_) => {
+                rig.note(&delta);
+                used.retain(|prefix, _| !gone.contains(prefix));
+                used.append(&mut fresh);
+                let sample: Vec<_> = used.keys().step_by(37).copied().collect();
+                rig.check_prefixes(&sample);
+            }
+            Err(EngineError::Full { .. }) if !fits => {
+                unchanged(rig, &mut delta);
+                break;
+            }
+            Err(error) => {
+                fail(format_args!("{}: {distinct} ids, room for {capacity:?}: {error}", rig.name()))
+            }
+        }
+    }
+    rig.check_stats();
+}
+
+fn unused<K: TestKey>(
+    rig: &mut Rig,
+    universe: &Universe<K>,
+    used: &BTreeMap<Prefix<K>, NextHopId>,
+    fresh: &BTreeMap<Prefix<K>, NextHopId>,
+) -> Prefix<K> {
+    loop {
+        // Lengths from /19: as real routes, and nothing that covers a large part of the address space.
+        let prefix = Prefix::truncating(universe.key(&mut rig.rng), rig.rng.between(19, K::BITS));
+        let prefix = if rig.rng.percent(50) {
+            Prefix::truncating(K::random(&mut rig.rng), prefix.len())
+        } else {
+            prefix
+        };
+        if !used.contains_key(&prefix) && !fresh.contains_key(&prefix) {
+            return prefix;
+        }
+    }
+}
+
+/// The engine refuses `delta` as [`EngineError::Full`] and nothing has changed.
+pub(super) fn expect_full(rig: &mut Rig, delta: &mut FibDelta) {
+    let before = rig.writer.generation();
+    match rig.writer.apply(delta) {
+        Err(EngineError::Full { .. }) => {}
+        other => fail(format_args!("{}: must be EngineError::Full, got {other:?}", rig.name())),
+    }
+    assert_eq!(rig.writer.generation(), before, "{}: a refused delta makes no generation", rig.name());
+    unchanged(rig, delta);
+}
+
+/// After `delta` was refused the engine answers as before it, counts the routes as before it, and takes a small delta.
+fn unchanged(rig: &mut Rig, delta: &mut FibDelta) {
+    rig.case(format_args!("after a refused delta of {} changes", delta.len()));
+    rig.check_delta(delta);
+    rig.check_delta(delta); // once through lookup, once through slots
+    rig.check_random(200);
+    rig.check_stats();
+    rig.apply(&FibDelta::new());
+    rig.check_delta(delta);
+}
+
+/// Routes that the engine holds before its memory is limited.
+const ROUTES_BEFORE: usize = 2000;
+/// A delta of this many routes must not fit beside [`ROUTES_BEFORE`] in a quarter more memory.
+const ROUTES_MAX: usize = 1 << 19;
+
+/// An engine whose memory is limited to a quarter more than a small table takes refuses a large delta with
+/// [`EngineError::Full`] or [`EngineError::Memory`], whole: answers, counts and generation stay, and smaller deltas are
+/// taken afterwards. `make` takes the limit, `EngineOptions::table_bytes_max`.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn limited(make: &dyn Fn(u64) -> Result<Box<dyn EngineWriter>, EngineError>, options: Options) {
+    let mut free = Rig::new(&|| make(u64::MAX), "limited", options);
+    let base = small_table(&mut free);
+    free.apply(&base);
+    let used_bytes = free.writer.stats().table_bytes;
+    drop(free);
+    let limit_bytes = used_bytes + used_bytes / 4;
+    let mut rig = Rig::new(&|| make(limit_bytes), "limited", options);
+    let base = small_table(&mut rig);
+    rig.case(format_args!("{} routes with room for a quarter more", base.len()));
+    rig.apply(&base);
+    let mut routes = 64;
+    loop {
+        rig.case(format_args!("{routes} routes in at most {limit_bytes} table bytes"));
+        let mut delta = large_delta(&mut rig, routes);
+        let (before, bytes) = (rig.writer.generation(), rig.writer.stats().table_bytes);
+        assert!(bytes <= limit_bytes, "{}: {bytes} table bytes in service", rig.name());
+        match rig.writer.apply(&delta) {
+            Ok(_) => rig.note(&delta),
+            Err(EngineError::Full { .. } | EngineError::Memory { .. }) => {
+                assert_eq!(rig.writer.generation(), before, "{}: a refusal makes no generation", rig.name());
+                unchanged(&mut rig, &mut delta);
+                break;
+            }
+            Err(error) => fail(format_args!("{}: must be Full or Memory, is {error}", rig.name())),
+        }
+        rig.check_delta(&mut delta);
+        routes *= 2;
+        assert!(routes <= ROUTES_MAX, "{}: never refused", rig.name());
+    }
+    rig.case(format_args!("after a refusal, a small delta"));
+    let mut small = large_delta(&mut rig, 8);
+    rig.apply(&small);
+    rig.check_delta(&mut small);
+    rig.withdraw_all();
+    rig.check_random(200);
+}
+
+fn small_table(rig: &mut Rig) -> FibDelta {
+    large_delta(rig, ROUTES_BEFORE)
+}
+
+/// `routes` new routes at random, half of each family, and a withdraw or a change of some that are there.
+fn large_delta(rig: &mut Rig, routes: usize) -> FibDelta {
+    let mut v4 = BTreeMap::new();
+    let mut v6 = BTreeMap::new();
+    for (at, prefix) in rig.routes.v4.keys().enumerate().step_by(5).take(routes) {
+        v4.insert(*prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) });
+    }
+    for (at, prefix) in rig.routes.v6.keys().enumerate().step_by(5).take(routes) {
+        v6.insert(*prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) });
+    }
+    for _ in 0..routes.div_ceil(2) {
+        let next_hop = rig.id();
+        v4.insert(Prefix::truncating(u32::random(&mut rig.rng), rig.rng.between(12, 32)), next_hop);
+        v6.insert(Prefix::truncating(u128::random(&mut rig.rng), rig.rng.between(19, 128)), next_hop);
+    }
+    FibDelta {
+        v4: v4.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect(),
+        v6: v6.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect(),
+    }
+}

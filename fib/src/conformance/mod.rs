@@ -1,0 +1,150 @@
+//! The one suite that every engine passes, on every instruction set.
+//!
+//! An engine's tests hand in a closure that makes the engine; the suite drives it beside the [`crate::oracle`] and panics
+//! with the case, the generation, the key and both answers when they differ. [`run`] does everything; the functions it
+//! calls are public so that a failing group shows by name ([`crate::conformance_tests`] makes one `#[test]` of each).
+//!
+//! | group | what it holds an engine to |
+//! |---|---|
+//! | [`shapes`] | empty, default only, every single length, nested chains, siblings, host routes, routes beyond /64 |
+//! | [`boundaries`] | first, last, one before and one after every prefix of a table |
+//! | [`random_tables`] | 100 to 20,000 routes, scattered and nested |
+//! | [`internet_tables`] | tables shaped like today's Internet; full size with `FWD_CONFORMANCE=full` |
+//! | [`batches`] | batches of 0 to 4096 keys, several slots in flight, slots outlived by a delta |
+//! | [`next_hops`] | ids at the edges of 16 and 24 bits, 100,000 distinct ids, ids that come and go |
+//! | [`withdraw`] | withdraws of what is absent, re-announcements, withdraw all == empty |
+//! | [`churn`] | thousands of random deltas, engine == oracle after each |
+//! | [`replay`] | a stream of updates ends where a table built at once ends |
+//! | [`concurrent`] | lookups during deltas: every answer is that of a generation between submit and collect |
+//! | [`refusals`] | what must be a typed error is one, and changes nothing |
+//! | [`limited`] | a table over `table_bytes_max` is refused, all or nothing (not in [`run`]) |
+//!
+//! Random cases are drawn from [`Options::seed`], so a failure repeats. Nothing here measures time.
+
+mod churn;
+mod concurrent;
+mod contract;
+mod draw;
+mod limits;
+mod rig;
+mod shapes;
+mod tables;
+
+pub use churn::{churn, replay, withdraw};
+pub use concurrent::concurrent;
+pub use contract::{batches, refusals};
+pub use limits::{limited, next_hops};
+pub use shapes::shapes;
+pub use tables::{boundaries, internet_tables, random_tables};
+
+use crate::{EngineError, EngineWriter};
+
+/// Makes the engine under test, empty.
+pub type Make<'a> = &'a dyn Fn() -> Result<Box<dyn EngineWriter>, EngineError>;
+
+/// How thorough the suite is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The seed of every random case.
+    pub seed: u64,
+    /// Tables of full size and ten times the deltas: minutes instead of seconds.
+    pub full: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seed: 20_240_101, full: false }
+    }
+}
+
+impl Options {
+    /// The defaults; full size when the environment has `FWD_CONFORMANCE=full`.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let full = std::env::var_os("FWD_CONFORMANCE").is_some_and(|value| value == "full");
+        Self { full, ..Self::default() }
+    }
+
+    /// `quick`, or ten times that when the suite runs in full.
+    fn rounds(self, quick: usize) -> usize {
+        if self.full { quick * 10 } else { quick }
+    }
+}
+
+/// Every group of the suite but [`limited`], in turn.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn run(make: Make<'_>, options: Options) {
+    for group in [
+        shapes,
+        boundaries,
+        random_tables,
+        internet_tables,
+        batches,
+        next_hops,
+        withdraw,
+        churn,
+        replay,
+        concurrent,
+        refusals,
+    ] {
+        group(make, options);
+    }
+}
+
+/// Whether this host cannot run the engine: `make` answers that the instruction set or the device is absent. Says
+/// `SKIPPED` and why on standard error.
+///
+/// # Panics
+/// When the environment variable `FWD_REQUIRE` (a comma list such as `avx512f,gpu`) names what is absent.
+#[must_use]
+pub fn skipped(make: Make<'_>) -> bool {
+    let (missing, reason) = match make() {
+        Err(EngineError::Isa(error @ crate::IsaError::Unavailable { isa, .. })) => {
+            (isa.to_string(), error.to_string())
+        }
+        Err(error @ EngineError::NoDevice { device, .. }) => (device.to_lowercase(), error.to_string()),
+        _ => return false,
+    };
+    let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
+    assert!(
+        !required.split(',').any(|name| name.trim().eq_ignore_ascii_case(&missing)),
+        "FWD_REQUIRE names {missing}: {reason}"
+    );
+    eprintln!("SKIPPED: {reason}");
+    true
+}
+
+/// Makes a module of tests, one a group of the [suite](crate::conformance), for the engine that the closure makes.
+///
+/// ```ignore
+/// fib::conformance_tests!(oracle, || Ok(Box::new(OracleEngine::new(&EngineOptions::default()))));
+/// ```
+#[macro_export]
+macro_rules! conformance_tests {
+    ($module:ident, $make:expr) => {
+        mod $module {
+            #[allow(unused_imports, reason = "the closure may name nothing of the outer module")]
+            use super::*;
+
+            fn make() -> Result<Box<dyn $crate::EngineWriter>, $crate::EngineError> {
+                let make: fn() -> Result<Box<dyn $crate::EngineWriter>, $crate::EngineError> = $make;
+                make()
+            }
+
+            $crate::conformance_tests!(@groups shapes boundaries random_tables internet_tables batches
+                next_hops withdraw churn replay concurrent refusals);
+        }
+    };
+    (@groups $($group:ident)*) => {
+        $(
+            #[test]
+            fn $group() {
+                if !$crate::conformance::skipped(&make) {
+                    $crate::conformance::$group(&make, $crate::conformance::Options::from_env());
+                }
+            }
+        )*
+    };
+}

@@ -1,0 +1,297 @@
+//! The engine under test beside the oracle: every change goes to both, every question to both.
+
+use super::draw::{KeyArrays, Routes, TestKey, edges, inside, palette};
+use super::{Make, Options};
+use crate::oracle::OraclePair;
+use crate::random::Seeded;
+use crate::{
+    Change, EngineError, EngineReader, EngineWriter, FibDelta, Generation, Key, NextHopId, Prefix, SlotId,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// Slots of the rig's readers.
+pub(super) const SLOTS: u16 = 4;
+/// Keys a slot of the rig's readers.
+pub(super) const BATCH_MAX: usize = 256;
+/// How long a device may keep a batch before the suite calls it lost.
+const COLLECT_LIMIT: Duration = Duration::from_secs(60);
+/// Changes of one delta whose edges are looked up; larger deltas are sampled.
+const EDGES_MAX: usize = 64;
+
+/// Ends the test with `message`.
+#[expect(clippy::panic, reason = "a conformance suite reports by panicking, as tests do")]
+pub(super) fn fail(message: fmt::Arguments<'_>) -> ! {
+    panic!("{message}")
+}
+
+/// An engine, two readers of it (one of which idles), and what the engine should hold.
+pub(super) struct Rig {
+    pub(super) writer: Box<dyn EngineWriter>,
+    pub(super) reader: Box<dyn EngineReader>,
+    /// A reader that never asks: it must not hold back any delta.
+    _idle: Box<dyn EngineReader>,
+    pub(super) oracle: OraclePair,
+    pub(super) routes: Routes,
+    pub(super) rng: Seeded,
+    /// Next-hop ids that fit the engine.
+    pub(super) ids: Vec<NextHopId>,
+    case: String,
+    turn: usize,
+}
+
+impl Rig {
+    /// A new, empty engine for the group `group`.
+    pub(super) fn new(make: Make<'_>, group: &'static str, options: Options) -> Self {
+        let writer = match make() {
+            Ok(writer) => writer,
+            Err(error) => fail(format_args!("{group}: the engine could not be made: {error}")),
+        };
+        let ids = palette(writer.capacity());
+        assert!(ids.len() >= 2, "{}: an engine holds at least two next hops: {:?}", group, writer.capacity());
+        let purpose = group.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
+        let rig = Self {
+            reader: reader_of(writer.as_ref(), SLOTS, BATCH_MAX),
+            _idle: reader_of(writer.as_ref(), 1, 1),
+            writer,
+            oracle: OraclePair::default(),
+            routes: Routes::default(),
+            rng: Seeded::new(options.seed, purpose),
+            ids,
+            case: group.to_owned(),
+            turn: 0,
+        };
+        assert_eq!(rig.writer.generation(), Generation(0), "{}: a new engine is at generation 0", rig.name());
+        rig.check_stats();
+        rig
+    }
+
+    /// Names what is being tried, for the message of a failure.
+    pub(super) fn case(&mut self, case: fmt::Arguments<'_>) {
+        use fmt::Write as _;
+        self.case.clear();
+        let _ = self.case.write_fmt(case); // writing to a String cannot fail
+    }
+
+    /// The engine and the case, for messages.
+    pub(super) fn name(&self) -> String {
+        format!("engine {} ({}), {}", self.writer.name(), self.writer.isa(), self.case)
+    }
+
+    /// A random next-hop id that fits the engine.
+    pub(super) fn id(&mut self) -> NextHopId {
+        self.ids[self.rng.below(self.ids.len())]
+    }
+
+    /// The `index`-th of the ids that fit the engine, counting round.
+    pub(super) fn id_at(&self, index: usize) -> NextHopId {
+        self.ids[index % self.ids.len()]
+    }
+
+    /// Applies `delta`, which the engine has to accept, to the engine and the oracle.
+    pub(super) fn apply(&mut self, delta: &FibDelta) {
+        let before = self.writer.generation();
+        match self.writer.apply(delta) {
+            Ok(generation) => {
+                assert_eq!(
+                    generation,
+                    before.next(),
+                    "{}: a delta makes one generation of {before:?}",
+                    self.name()
+                );
+            }
+            Err(error) => fail(format_args!(
+                "{}: a delta of {} changes on {} + {} routes was refused: {error}",
+                self.name(),
+                delta.len(),
+                self.routes.v4.len(),
+                self.routes.v6.len()
+            )),
+        }
+        assert_eq!(self.writer.generation(), before.next(), "{}: generation()", self.name());
+        self.note(delta);
+    }
+
+    /// Takes `delta` over into what the engine should hold.
+    pub(super) fn note(&mut self, delta: &FibDelta) {
+        self.oracle.apply(delta);
+        note_family(&mut self.routes.v4, &delta.v4);
+        note_family(&mut self.routes.v6, &delta.v6);
+    }
+
+    /// Applies `changes` of one family as one delta.
+    pub(super) fn change<K: TestKey>(&mut self, changes: Vec<Change<K>>) {
+        self.apply(&delta_of(changes));
+    }
+
+    /// Sets one route as a delta of its own; `NONE` withdraws it.
+    pub(super) fn set<K: TestKey>(&mut self, prefix: Prefix<K>, next_hop: NextHopId) {
+        self.change(vec![Change { prefix, next_hop }]);
+    }
+
+    /// Withdraws every route in one delta.
+    pub(super) fn withdraw_all(&mut self) {
+        let delta = FibDelta { v4: withdrawn(&self.routes.v4), v6: withdrawn(&self.routes.v6) };
+        self.apply(&delta);
+        self.check_stats();
+    }
+
+    /// The engine answers every one of `keys` as the oracle does. How it is asked changes from call to call: `lookup`
+    /// with all keys at once, or batches of several sizes through the slots in turn.
+    pub(super) fn check<K: TestKey>(&mut self, keys: &[K]) {
+        let arrays = K::arrays(keys);
+        let mut answers = vec![NextHopId::MAX; keys.len()];
+        self.turn += 1;
+        let asked = if self.turn.is_multiple_of(2) {
+            if let Err(error) = self.reader.lookup(arrays.part(0, keys.len()), &mut answers) {
+                fail(format_args!("{}: lookup of {} keys: {error}", self.name(), keys.len()));
+            }
+            format!("lookup of {}", keys.len())
+        } else {
+            let batch = [BATCH_MAX, 33, 1 + self.turn % BATCH_MAX, 64][self.turn / 2 % 4];
+            self.ask_in_slots(&arrays, batch, &mut answers);
+            format!("batches of {batch}")
+        };
+        self.compare(keys, &answers, &asked);
+    }
+
+    /// Asks for all keys in batches of `batch`, with every slot in flight at once.
+    fn ask_in_slots(&mut self, arrays: &KeyArrays, batch: usize, answers: &mut [NextHopId]) {
+        let starts: Vec<_> = (0..answers.len()).step_by(batch).collect();
+        for group in starts.chunks(usize::from(SLOTS)) {
+            for (slot, start) in (0..).map(SlotId).zip(group) {
+                let end = answers.len().min(start + batch);
+                if let Err(error) = self.reader.submit(slot, arrays.part(*start, end)) {
+                    fail(format_args!("{}: submit of {} keys: {error}", self.name(), end - start));
+                }
+            }
+            for (slot, start) in (0..).map(SlotId).zip(group) {
+                let end = answers.len().min(start + batch);
+                if let Err(error) = collect(self.reader.as_mut(), slot, &mut answers[*start..end]) {
+                    fail(format_args!("{}: collect: {error}", self.name()));
+                }
+            }
+        }
+    }
+
+    /// Compares answers with the oracle's.
+    pub(super) fn compare<K: TestKey>(&self, keys: &[K], answers: &[NextHopId], asked: &str) {
+        let oracle = K::oracle(&self.oracle);
+        for (at, (key, answer)) in keys.iter().zip(answers).enumerate() {
+            let (right, matched) = match oracle.longest_match(*key) {
+                Some((len, id)) => (id, format_args!("{}", Prefix::truncating(*key, len)).to_string()),
+                None => (NextHopId::NONE, String::from("no route")),
+            };
+            assert!(
+                *answer == right,
+                "{}: generation {}, {} routes: {} answered {answer}, right is {right} ({matched}); key {at} of {asked}",
+                self.name(),
+                self.writer.generation().0,
+                oracle.len(),
+                key.to_ip(),
+            );
+        }
+    }
+
+    /// Looks up the edges of `prefixes` and one key within each.
+    pub(super) fn check_prefixes<K: TestKey>(&mut self, prefixes: &[Prefix<K>]) {
+        let mut keys = Vec::with_capacity(prefixes.len() * 5);
+        for prefix in prefixes {
+            keys.extend(edges(*prefix));
+            keys.push(inside(*prefix, &mut self.rng));
+        }
+        self.check(&keys);
+    }
+
+    /// Looks up around what `delta` changed, at most [`EDGES_MAX`] places a family.
+    pub(super) fn check_delta(&mut self, delta: &mut FibDelta) {
+        self.check_changes::<u32>(delta);
+        self.check_changes::<u128>(delta);
+    }
+
+    fn check_changes<K: TestKey>(&mut self, delta: &mut FibDelta) {
+        let prefixes: Vec<_> = K::changes(delta).iter().map(|change| change.prefix).collect();
+        let step = prefixes.len().div_ceil(EDGES_MAX).max(1);
+        let sampled: Vec<_> = prefixes.into_iter().step_by(step).collect();
+        if !sampled.is_empty() {
+            self.check_prefixes(&sampled);
+        }
+    }
+
+    /// Looks up `count` keys of each family: uniform ones, and zero and all ones.
+    pub(super) fn check_random(&mut self, count: usize) {
+        let mut v4 = vec![0, u32::MAX];
+        v4.extend((0..count).map(|_| u32::random(&mut self.rng)));
+        self.check(&v4);
+        let mut v6 = vec![0, u128::MAX];
+        v6.extend((0..count).map(|_| u128::random(&mut self.rng)));
+        self.check(&v6);
+    }
+
+    /// The engine counts the routes that it should have.
+    pub(super) fn check_stats(&self) {
+        let stats = self.writer.stats();
+        let counted = (stats.routes_v4, stats.routes_v6);
+        let right = (self.routes.v4.len() as u64, self.routes.v6.len() as u64);
+        assert_eq!(counted, right, "{}: stats() routes, IPv4 and IPv6", self.name());
+    }
+}
+
+fn note_family<K: Key>(routes: &mut BTreeMap<Prefix<K>, NextHopId>, changes: &[Change<K>]) {
+    for change in changes {
+        if change.next_hop.is_none() {
+            routes.remove(&change.prefix);
+        } else {
+            routes.insert(change.prefix, change.next_hop);
+        }
+    }
+}
+
+fn withdrawn<K: Key>(routes: &BTreeMap<Prefix<K>, NextHopId>) -> Vec<Change<K>> {
+    routes.keys().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect()
+}
+
+/// A delta of one family.
+pub(super) fn delta_of<K: TestKey>(changes: Vec<Change<K>>) -> FibDelta {
+    let mut delta = FibDelta::new();
+    *K::changes(&mut delta) = changes;
+    delta
+}
+
+/// A reader, with what was asked for.
+pub(super) fn reader_of(writer: &dyn EngineWriter, slots: u16, batch_max: usize) -> Box<dyn EngineReader> {
+    match writer.reader(slots, batch_max) {
+        Ok(reader) => {
+            assert!(
+                reader.slots() >= slots && reader.batch_max() >= batch_max,
+                "engine {}: a reader of {slots} slots of {batch_max} was asked for, got {} of {}",
+                writer.name(),
+                reader.slots(),
+                reader.batch_max()
+            );
+            reader
+        }
+        Err(error) => fail(format_args!("engine {}: no reader: {error}", writer.name())),
+    }
+}
+
+/// Polls `slot` until its answers are there, and copies them to `out`; their number must be `out`'s.
+pub(super) fn collect(
+    reader: &mut dyn EngineReader,
+    slot: SlotId,
+    out: &mut [NextHopId],
+) -> Result<(), EngineError> {
+    let start = Instant::now();
+    loop {
+        if let Poll::Ready(answers) = reader.collect(slot) {
+            let answers = answers?;
+            assert_eq!(answers.len(), out.len(), "slot {}: as many answers as keys", slot.0);
+            out.copy_from_slice(answers);
+            return Ok(());
+        }
+        assert!(start.elapsed() < COLLECT_LIMIT, "slot {}: no answers within {COLLECT_LIMIT:?}", slot.0);
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,206 @@
+//! A stream of updates over a table.
+
+use crate::random::Seeded;
+use crate::{IpPrefix, Key, NextHopId, Prefix, Prefix4, Prefix6, Rib};
+use rustc_hash::FxHashSet;
+
+/// Of a hundred updates, how many change the path of a route that stays.
+const PATH_CHANGES: usize = 60;
+/// Of a hundred updates, how many are a flap: a withdraw or the re-announcement after it, on the few routes that flap.
+const FLAPS: usize = 30;
+/// One route in this many flaps: in a collector's five minutes a few hundred of a million prefixes make most of the noise.
+const ROUTES_A_FLAPPER: usize = 2000;
+
+/// An endless, seeded stream of updates over a table: `(prefix, next hop)`, [`NextHopId::NONE`] a withdraw.
+///
+/// Of a hundred updates about 60 change the next hop of a route, 30 withdraw or re-announce one of a few flapping routes,
+/// and 10 bring a new prefix, withdraw a route for long, or bring back one that was withdrawn. It keeps track: a withdraw is of
+/// a route that is there, an announcement changes something.
+#[derive(Clone, Debug)]
+pub struct Updates {
+    rng: Seeded,
+    /// Routes in service that do not flap.
+    there: Vec<(IpPrefix, NextHopId)>,
+    /// Routes withdrawn for long.
+    gone: Vec<(IpPrefix, NextHopId)>,
+    /// Routes that flap, and whether each is in service now.
+    flapping: Vec<(IpPrefix, NextHopId, bool)>,
+    known: FxHashSet<IpPrefix>,
+    next_hop_max: u32,
+}
+
+impl Updates {
+    /// The updates of `seed` over a table of both families, each as often as it has routes. Over an empty table new
+    /// prefixes are announced.
+    #[must_use]
+    pub fn new(v4: &[(Prefix4, NextHopId)], v6: &[(Prefix6, NextHopId)], seed: u64) -> Self {
+        let mut there: Vec<(IpPrefix, NextHopId)> = Vec::with_capacity(v4.len() + v6.len());
+        there.extend(v4.iter().map(|(prefix, id)| (u32::wrap(*prefix), *id)));
+        there.extend(v6.iter().map(|(prefix, id)| (u128::wrap(*prefix), *id)));
+        let mut rng = Seeded::new(seed, 0x0075_7064);
+        let next_hop_max = there.iter().map(|(_, id)| id.get()).max().unwrap_or(1).max(2);
+        let known = there.iter().map(|(prefix, _)| *prefix).collect();
+        let mut flapping = Vec::new();
+        for _ in 0..there.len().div_ceil(ROUTES_A_FLAPPER) {
+            let (prefix, id) = there.swap_remove(rng.below(there.len()));
+            flapping.push((prefix, id, true));
+        }
+        Self { rng, there, gone: Vec::new(), flapping, known, next_hop_max }
+    }
+
+    /// The updates of `seed` over the routes of `rib`.
+    #[must_use]
+    pub fn of_rib(rib: &Rib, seed: u64) -> Self {
+        Self::new(&rib.v4.sorted(), &rib.v6.sorted(), seed)
+    }
+
+    /// A next hop other than `old`, from those that the table has.
+    fn other_than(&mut self, old: NextHopId) -> NextHopId {
+        let others = usize::try_from(self.next_hop_max - 1).unwrap_or(1);
+        let drawn = 1 + u32::try_from(self.rng.below(others)).unwrap_or(0);
+        let drawn = if drawn >= old.get() { drawn + 1 } else { drawn };
+        NextHopId::new(drawn).unwrap_or(old)
+    }
+
+    /// A route in service; busy ones, a small part of the table, are drawn in half of the cases.
+    fn draw(&mut self) -> Option<usize> {
+        let count = self.there.len();
+        let busy = if self.rng.percent(50) { count.div_ceil(50) } else { count };
+        (count > 0).then(|| self.rng.below(busy))
+    }
+
+    fn path_change(&mut self) -> Option<(IpPrefix, NextHopId)> {
+        let at = self.draw()?;
+        let (prefix, old) = self.there[at];
+        let new = self.other_than(old);
+        self.there[at].1 = new;
+        Some((prefix, new))
+    }
+
+    fn flap(&mut self) -> Option<(IpPrefix, NextHopId)> {
+        if self.flapping.is_empty() {
+            return None;
+        }
+        // The least of two draws: the first flappers are the worst.
+        let count = self.flapping.len();
+        let at = self.rng.below(count).min(self.rng.below(count));
+        let (prefix, id, is_there) = &mut self.flapping[at];
+        *is_there = !*is_there;
+        Some((*prefix, if *is_there { *id } else { NextHopId::NONE }))
+    }
+
+    fn come_or_go(&mut self) -> Option<(IpPrefix, NextHopId)> {
+        match self.rng.below(4) {
+            0 => {
+                let (prefix, id) = self.new_prefix()?;
+                self.known.insert(prefix);
+                self.there.push((prefix, id));
+                Some((prefix, id))
+            }
+            1 if !self.gone.is_empty() => {
+                let at = self.rng.below(self.gone.len());
+                let (prefix, id) = self.gone.swap_remove(at);
+                self.there.push((prefix, id));
+                Some((prefix, id))
+            }
+            _ if !self.there.is_empty() => {
+                let at = self.rng.below(self.there.len());
+                let (prefix, id) = self.there.swap_remove(at);
+                self.gone.push((prefix, id));
+                Some((prefix, NextHopId::NONE))
+            }
+            _ => None,
+        }
+    }
+
+    /// A prefix that was never there: beneath a route or beside it, or anywhere in an empty table.
+    fn new_prefix(&mut self) -> Option<(IpPrefix, NextHopId)> {
+        let (near, id) = match self.rng.pick(&self.there) {
+            Some(near) => *near,
+            None => {
+                let anywhere = Prefix::truncating(0x0100_0000 + self.rng.u32() % 0xde00_0000, 16);
+                (IpPrefix::V4(anywhere), NextHopId::new(1).ok()?)
+            }
+        };
+        let drawn = match near {
+            IpPrefix::V4(near) => IpPrefix::V4(self.beneath(near, 24)),
+            IpPrefix::V6(near) => IpPrefix::V6(self.beneath(near, 48)),
+        };
+        (!self.known.contains(&drawn)).then_some((drawn, id))
+    }
+
+    fn beneath<K: Key>(&mut self, near: Prefix<K>, len_max: u8) -> Prefix<K> {
+        let host = !K::mask(near.len().saturating_sub(2)).to_high_bits();
+        let address = K::from_high_bits(near.address().to_high_bits() ^ self.rng.u128() & host);
+        let len = self.rng.between((near.len() + 1).min(len_max), len_max);
+        Prefix::truncating(address, len)
+    }
+}
+
+impl Iterator for Updates {
+    type Item = (IpPrefix, NextHopId);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // A kind that has nothing to offer (no route, a drawn prefix that exists) gives way to another draw; in the end a
+        // new prefix is always found.
+        loop {
+            let update = match self.rng.below(100) {
+                0..PATH_CHANGES => self.path_change(),
+                kind if kind < PATH_CHANGES + FLAPS => self.flap(),
+                _ => self.come_or_go(),
+            };
+            if update.is_some() {
+                return update;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{TableSpec, table};
+    use super::*;
+    use crate::Family;
+    use std::collections::BTreeMap;
+
+    type Routes<K> = Vec<(Prefix<K>, NextHopId)>;
+
+    fn tables() -> (Routes<u32>, Routes<u128>) {
+        let spec = |family, routes| TableSpec { family, routes, seed: 3, next_hops: 20 };
+        (table(&spec(Family::V4, 3000)).unwrap(), table(&spec(Family::V6, 1000)).unwrap())
+    }
+
+    #[test]
+    fn every_update_changes_the_table_and_withdraws_what_is_there() {
+        let (v4, v6) = tables();
+        let mut now: BTreeMap<IpPrefix, NextHopId> =
+            v4.iter().map(|(p, id)| (IpPrefix::V4(*p), *id)).collect();
+        now.extend(v6.iter().map(|(p, id)| (IpPrefix::V6(*p), *id)));
+        let (mut changes, mut withdraws, mut news) = (0, 0, 0);
+        for (prefix, id) in Updates::new(&v4, &v6, 5).take(20_000) {
+            let old = if id.is_none() { now.remove(&prefix) } else { now.insert(prefix, id) };
+            match old {
+                Some(old) if id.is_none() => withdraws += usize::from(!old.is_none()),
+                Some(old) => {
+                    assert_ne!(old, id, "{prefix} announced as it was");
+                    changes += 1;
+                }
+                None => {
+                    assert!(!id.is_none(), "{prefix} withdrawn, is not there");
+                    news += 1;
+                }
+            }
+        }
+        assert!((11_000..13_000).contains(&changes), "{changes} path changes of 20,000");
+        assert!((3000..5500).contains(&withdraws) && (3000..5500).contains(&news), "{withdraws} {news}");
+    }
+
+    #[test]
+    fn a_seed_repeats_and_an_empty_table_grows() {
+        let (v4, v6) = tables();
+        let stream = |seed| Updates::new(&v4, &v6, seed).take(100).collect::<Vec<_>>();
+        assert_eq!(stream(1), stream(1));
+        assert_ne!(stream(1), stream(2));
+        assert!(Updates::new(&[], &[], 1).take(100).count() == 100);
+    }
+}

@@ -1,0 +1,82 @@
+//! Seeded random numbers: the same on every host, in every version.
+//!
+//! The bits come from ChaCha8 and every number is made from them with integer arithmetic here, so that neither a new
+//! release of a sampling library nor a host's `libm` changes a table that a figure was measured on.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// A stream of random numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Seeded(ChaCha8Rng);
+
+impl Seeded {
+    /// The numbers of `seed` for one purpose; another `purpose` gives independent numbers.
+    pub(crate) fn new(seed: u64, purpose: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(purpose);
+        Self(rng)
+    }
+
+    /// 32 random bits.
+    pub(crate) fn u32(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+
+    /// 64 random bits.
+    pub(crate) fn u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// 128 random bits.
+    pub(crate) fn u128(&mut self) -> u128 {
+        u128::from(self.u64()) << 64 | u128::from(self.u64())
+    }
+
+    /// A number in `0..limit`; 0 when `limit` is 0. The bias is below `limit` in 2^64.
+    #[expect(clippy::cast_possible_truncation, reason = "the product's high half is below limit")]
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        ((u128::from(self.u64()) * limit as u128) >> 64) as usize
+    }
+
+    /// A number in `low..=high`.
+    pub(crate) fn between(&mut self, low: u8, high: u8) -> u8 {
+        let span = usize::from(high.saturating_sub(low)) + 1;
+        low + u8::try_from(self.below(span)).unwrap_or(0)
+    }
+
+    /// True with `percent` in a hundred.
+    pub(crate) fn percent(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of `items`; `None` when there are none.
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+        items.get(self.below(items.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_never_change() {
+        let mut rng = Seeded::new(1, 2);
+        let first: Vec<_> = (0..4).map(|_| rng.below(1000)).collect();
+        let mut again = Seeded::new(1, 2);
+        assert_eq!(first, (0..4).map(|_| again.below(1000)).collect::<Vec<_>>());
+        assert_ne!(Seeded::new(1, 3).u64(), Seeded::new(1, 2).u64());
+    }
+
+    #[test]
+    fn ranges_are_kept_and_reached() {
+        let mut rng = Seeded::new(7, 0);
+        let mut seen = [false; 5];
+        for _ in 0..500 {
+            seen[usize::from(rng.between(3, 7) - 3)] = true;
+        }
+        assert_eq!(seen, [true; 5]);
+        assert_eq!((rng.below(0), rng.below(1), rng.pick::<u8>(&[])), (0, 0, None));
+    }
+}
