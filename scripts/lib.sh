@@ -25,6 +25,18 @@ as_root() {
   fi
 }
 
+# apt_install NAME.. : installs without questions, and without words unless it fails.
+apt_install() {
+  local log
+  log=$(mktemp)
+  if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "$@" >"$log" 2>&1; then
+    tail -n 30 "$log" >&2
+    rm -f "$log"
+    return 1
+  fi
+  rm -f "$log"
+}
+
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 # bindgen loads libclang at build time; with several installed it has to be told which, or it takes the first it meets.
@@ -79,8 +91,7 @@ need_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq update ||
       note "apt-get update failed; trying with the lists that are there"
     # shellcheck disable=SC2086 # a list of names
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $missing ||
-      die "apt-get could not install: ${missing//$'\n'/ }"
+    apt_install $missing || die "apt-get could not install: ${missing//$'\n'/ }"
   fi
   find_libclang || die "libclang is installed but not found below /usr/lib/llvm-*/lib: set LIBCLANG_PATH"
   pkg-config --exists libdpdk || die "pkg-config does not know libdpdk: is PKG_CONFIG_PATH set to another place?"
@@ -96,8 +107,8 @@ need_rust() {
   if ! has cargo && ! has rustup; then
     say "installing rustup"
     # Ubuntu packages it; Debian 12 does not.
-    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq rustup >/dev/null 2>&1; then
-      has curl || as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends curl
+    if ! apt_install rustup 2>/dev/null; then
+      has curl || apt_install curl || die "could not install curl"
       curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain none --no-modify-path ||
         die "could not install rustup: see https://rustup.rs"
       # shellcheck disable=SC1091
