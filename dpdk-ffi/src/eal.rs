@@ -128,10 +128,15 @@ impl Eal {
     /// port is then found by the same name.
     ///
     /// # Errors
-    /// [`DpdkError::NamedCall`] when the driver refuses (unknown driver, name in use, file not readable).
+    /// [`DpdkError::NamedCall`] when the driver refuses (unknown driver, file not readable) or
+    /// a port of this name exists (errno 17).
     pub fn vdev_create(&self, name: &str, args: &str) -> Result<(), DpdkError> {
         let (c_name, c_args) = (c_string("a device name", name)?, c_string("device arguments", args)?);
         let _control = control();
+        // EAL answers success for a device that exists, whatever its arguments were.
+        if port::exists(name) {
+            return Err(DpdkError::named("rte_eal_hotplug_add", name, EEXIST));
+        }
         // SAFETY: three NUL-terminated texts that live through the call; EAL copies them.
         let answer = unsafe { sys::rte_eal_hotplug_add(c"vdev".as_ptr(), c_name.as_ptr(), c_args.as_ptr()) };
         if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_add", name, answer)) }
@@ -161,6 +166,9 @@ impl Eal {
         port::existing()
     }
 }
+
+/// Linux's number for "exists", the same on every architecture that DPDK runs on.
+pub(crate) const EEXIST: i32 = 17;
 
 /// DPDK's version, e.g. `DPDK 22.11.11`.
 #[must_use]

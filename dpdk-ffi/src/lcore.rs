@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::eal::{Eal, Token};
+use crate::eal::{EEXIST, Eal, Token};
 use crate::error::DpdkError;
 use crate::ids::{LcoreId, SocketId};
 use crate::sys;
@@ -129,9 +129,8 @@ impl Eal {
     }
 }
 
-/// Linux's number for "busy" and "exists", the same on every architecture that DPDK runs on.
+/// Linux's number for "busy", the same on every architecture that DPDK runs on.
 const EBUSY: i32 = 16;
-const EEXIST: i32 = 17;
 
 fn is_lcore(lcore: LcoreId) -> bool {
     // SAFETY: takes any number and answers 0 or 1.

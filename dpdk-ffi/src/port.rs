@@ -154,6 +154,11 @@ fn name_of(port: PortId) -> String {
     text_of(&name)
 }
 
+/// Whether there is a port called `name`. The caller holds the control lock.
+pub(crate) fn exists(name: &str) -> bool {
+    existing().into_iter().any(|port| name_of(port) == name)
+}
+
 /// The port called `name`, when somebody holds it (or is just letting go). The caller holds the control lock.
 pub(crate) fn held_port_of_device(name: &str) -> Option<PortId> {
     held().keys().copied().find(|&id| name_of(id) == name)

@@ -237,7 +237,7 @@ const RINGS_LIMIT: usize = 16;
 impl RingPort {
     /// Makes a port called `net_ring_NAME` whose receive queue `q` empties `rx[q]` and whose transmit queue `q` fills
     /// `tx[q]`. It takes those ends of the rings until it is closed or its last handle is dropped, which removes the
-    /// device.
+    /// device. The driver wants at least one ring each way, and answers errno 22 without.
     ///
     /// # Errors
     /// [`DpdkError::RingEndTaken`] when a single-producer or single-consumer end it needs is held;

@@ -9,6 +9,7 @@
     missing_docs,
     unsafe_op_in_unsafe_fn,
     clippy::all,
+    clippy::allow_attributes_without_reason,
     clippy::undocumented_unsafe_blocks,
     clippy::missing_safety_doc,
     clippy::ptr_as_ptr,

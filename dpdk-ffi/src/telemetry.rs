@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use crate::eal::Eal;
+use crate::eal::{EEXIST, Eal};
 use crate::error::{DpdkError, c_string};
 use crate::sys;
 
@@ -69,9 +69,6 @@ where
     }
     Ok(Registration { command: command.into() })
 }
-
-/// Linux's number for "exists".
-const EEXIST: i32 = 17;
 
 /// Called by DPDK on its telemetry thread. Answers 0, or -1 for "no answer".
 unsafe extern "C" fn on_request(

@@ -1,0 +1,165 @@
+//! `net_null` ports: life cycle, queue handles, names, counters, what is granted.
+
+use std::time::Duration;
+
+use dpdk_ffi::{
+    Burst, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, PortId, QueueId, RssTypes, RxOffloads,
+    TxOffloads, testing,
+};
+
+fn pool(eal: &Eal, name: &str) -> Mempool {
+    let config = MempoolConfig { mbufs: 2047, cache_mbufs: 0, ..MempoolConfig::default() };
+    Mempool::new(eal, name, &config).unwrap()
+}
+
+fn started(eal: &Eal, name: &str, args: &str, config: &PortConfig) -> (Port, Mempool) {
+    eal.vdev_create(name, args).unwrap();
+    let (port, pool) = (Port::by_name(eal, name).unwrap(), pool(eal, name));
+    port.configure(config, std::slice::from_ref(&pool)).unwrap();
+    port.start().unwrap();
+    (port, pool)
+}
+
+#[test]
+fn packets_come_and_go_and_every_mbuf_returns() {
+    let Some(eal) = testing::eal() else { return };
+    let (port, pool) = started(eal, "net_null0", "size=60", &PortConfig::default());
+    let (mut rx, mut tx) = (port.take_rx_queue(QueueId(0)).unwrap(), port.take_tx_queue(QueueId(0)).unwrap());
+    let mut burst = Burst::with_capacity(eal, 64);
+    for _ in 0..100 {
+        assert_eq!(rx.rx_burst_limit(&mut burst, 32), 32);
+        assert_eq!(rx.rx_burst(&mut burst), 32, "the second fills the room that is left");
+        assert_eq!(rx.rx_burst(&mut burst), 0, "a full burst receives nothing");
+        assert!(burst.iter().all(|packet| packet.pkt_len() == 60 && packet.data().len() == 60));
+        assert_eq!(burst.header::<60>(0).map(|header| header.len()), Some(60));
+        assert_eq!(burst.header64_mut(0), None, "60 bytes are not 64");
+        assert_eq!(burst.rx_port(5), port.id().0);
+        assert_eq!(pool.in_use(), 64);
+        assert_eq!(tx.tx_burst_retry(&mut burst, 8), 64);
+    }
+    assert_eq!(pool.in_use(), 0);
+    let stats = port.stats().unwrap();
+    assert_eq!((stats.ipackets, stats.opackets, stats.imissed), (6400, 6400, 0));
+    let xstats = port.xstats().unwrap();
+    assert!(xstats.contains(&("rx_good_packets".to_string(), 6400)), "{xstats:?}");
+    port.reset_stats().unwrap();
+    assert_eq!(port.stats().unwrap().ipackets, 0);
+}
+
+#[test]
+fn a_queue_is_taken_once_and_a_port_in_use_stays_up() {
+    let Some(eal) = testing::eal() else { return };
+    let (port, _pool) = started(eal, "net_null1", "", &PortConfig::default());
+    let other_handle = Port::by_name(eal, "net_null1").unwrap();
+    let rx = port.take_rx_queue(QueueId(0)).unwrap();
+    let (id, queue) = (port.id(), QueueId(0));
+    let again = other_handle.take_rx_queue(queue).unwrap_err();
+    assert_eq!(again, DpdkError::QueueTaken { port: id, direction: "rx", queue });
+    let beyond = port.take_tx_queue(QueueId(1)).unwrap_err();
+    assert_eq!(beyond, DpdkError::UnknownQueue { port: id, direction: "tx", queue: QueueId(1), count: 1 });
+    let tx = port.take_tx_queue(queue).unwrap();
+    assert_eq!(port.stop(), Err(DpdkError::QueuesInUse { port: id, rx: 1, tx: 1 }));
+    assert_eq!(other_handle.close(), Err(DpdkError::QueuesInUse { port: id, rx: 1, tx: 1 }));
+    let removing = eal.vdev_remove("net_null1").unwrap_err();
+    assert_eq!(removing, DpdkError::DeviceInUse { name: "net_null1".into(), port: id });
+    drop((rx, tx));
+    let taken_again = port.take_rx_queue(queue).unwrap();
+    drop(taken_again);
+    port.stop().unwrap();
+    assert!(matches!(port.take_rx_queue(queue), Err(DpdkError::PortState { is: "stopped", .. })));
+    port.start().unwrap();
+    let keeps_the_port = port.take_rx_queue(queue).unwrap();
+    drop((port, other_handle));
+    assert!(eal.vdev_remove("net_null1").is_err(), "a queue handle alone keeps its port");
+    drop(keeps_the_port);
+    eal.vdev_remove("net_null1").unwrap();
+    assert!(matches!(Port::by_name(eal, "net_null1"), Err(DpdkError::UnknownPort { .. })));
+}
+
+#[test]
+fn an_unknown_port_names_those_that_exist() {
+    let Some(eal) = testing::eal() else { return };
+    eal.vdev_create("net_null2", "").unwrap();
+    for missing in [Port::by_name(eal, "eth9").unwrap_err(), Port::open(eal, PortId(31)).unwrap_err()] {
+        let DpdkError::UnknownPort { known, .. } = &missing else { panic!("{missing}") };
+        assert!(known.contains(&"net_null2".to_string()), "{known:?}");
+        assert!(missing.to_string().contains("net_null2"), "{missing}");
+    }
+    assert!(matches!(eal.vdev_create("net_null2", ""), Err(DpdkError::NamedCall { errno: 17, .. })));
+    assert!(matches!(eal.vdev_create("no_such_driver0", ""), Err(DpdkError::NamedCall { .. })));
+    assert!(matches!(eal.vdev_remove("net_null77"), Err(DpdkError::NamedCall { .. })));
+    assert!(Port::list(eal).contains(&Port::by_name(eal, "net_null2").unwrap().id()));
+}
+
+#[test]
+fn what_a_port_lacks_is_not_granted() {
+    let Some(eal) = testing::eal() else { return };
+    eal.vdev_create("net_null3", "").unwrap();
+    let (port, pool) = (Port::by_name(eal, "net_null3").unwrap(), pool(eal, "net_null3"));
+    let info = port.device_info().unwrap();
+    assert_eq!((info.driver.as_str(), info.device.as_str()), ("net_null", "net_null3"));
+    let all = PortConfig {
+        rx_queues: 1,
+        tx_queues: 4,
+        mtu: Some(1400),
+        rx_offloads: RxOffloads::all(),
+        tx_offloads: TxOffloads::all(),
+        ..PortConfig::default()
+    };
+    // net_null has one queue a direction unless it says otherwise.
+    if info.max_tx_queues < 4 {
+        let refused = port.configure(&all, std::slice::from_ref(&pool)).unwrap_err();
+        assert!(matches!(refused, DpdkError::TooMuch { wanted: 4, .. }), "{refused}");
+    }
+    let config = PortConfig { tx_queues: 1, ..all };
+    assert!(matches!(port.configure(&config, &[]), Err(DpdkError::TooMuch { wanted: 1, limit: 0, .. })));
+    assert!(matches!(port.start(), Err(DpdkError::PortState { is: "not configured", .. })));
+    let granted = port.configure(&config, &[pool]).unwrap();
+    assert_eq!(granted.rx_offloads, RxOffloads::all() & info.rx_offloads);
+    assert_eq!(granted.tx_offloads, TxOffloads::all() & info.tx_offloads);
+    assert!(!granted.rx_offloads.contains(RxOffloads::IPV4_CKSUM), "net_null has no checksum unit");
+    assert_eq!(granted.rss, RssTypes::empty(), "one queue needs no RSS");
+    assert_eq!((granted.mtu, port.mtu().unwrap()), (1400, 1400));
+    assert_eq!(port.granted(), Some(granted));
+    port.start().unwrap();
+    assert!(matches!(
+        port.configure(&PortConfig::default(), &[]),
+        Err(DpdkError::PortState { is: "started", .. })
+    ));
+    let link = port.wait_link(Duration::from_secs(2)).unwrap();
+    assert!(link.up && link.full_duplex && link.speed_mbps.is_some(), "{link:?}");
+    assert_ne!(port.mac_addr().unwrap(), [0; 6]);
+    assert_eq!(port.name(), "net_null3");
+    let other = Port::open(eal, port.id()).unwrap();
+    port.close().unwrap();
+    assert!(matches!(other.stats(), Err(DpdkError::PortState { is: "closed", .. })));
+    assert!(matches!(other.close(), Err(DpdkError::PortState { is: "closed", .. })));
+    assert!(matches!(other.start(), Err(DpdkError::PortState { is: "closed", .. })));
+}
+
+#[test]
+fn eal_starts_once_a_process() {
+    let Some(_eal) = testing::eal() else { return };
+    assert_eq!(Eal::init(&["--no-huge"]).unwrap_err(), DpdkError::AlreadyInitialised);
+}
+
+#[test]
+fn port_handles_may_be_made_and_dropped_by_many_threads() {
+    let Some(eal) = testing::eal() else { return };
+    eal.vdev_create("net_null4", "").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    match Port::by_name(eal, "net_null4") {
+                        Ok(port) => assert!(port.device_info().is_ok()),
+                        // Another thread is just letting go of the last handle.
+                        Err(DpdkError::PortState { .. }) => {}
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            });
+        }
+    });
+    eal.vdev_remove("net_null4").unwrap();
+}

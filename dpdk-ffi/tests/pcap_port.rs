@@ -1,0 +1,97 @@
+//! `net_pcap` ports: a capture in, a capture out, every byte the same.
+
+use dpdk_ffi::{Burst, DpdkError, Mempool, MempoolConfig, Port, PortConfig, QueueId, testing};
+
+/// A classic capture of Ethernet frames, microseconds, in this machine's byte order.
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        file.extend(word.to_ne_bytes());
+    }
+    for (frame, second) in frames.iter().zip(1_700_000_000_u32..) {
+        let len = u32::try_from(frame.len()).unwrap();
+        for word in [second, 0, len, len] {
+            file.extend(word.to_ne_bytes());
+        }
+        file.extend(frame);
+    }
+    file
+}
+
+/// The frames of a classic capture (an independent reader: the file's own lengths, nothing of this crate).
+fn frames(file: &[u8]) -> Vec<Vec<u8>> {
+    let mut at = 24;
+    let mut frames = Vec::new();
+    while at < file.len() {
+        let len = u32::from_ne_bytes(file[at + 8..at + 12].try_into().unwrap()) as usize;
+        frames.push(file[at + 16..at + 16 + len].to_vec());
+        at += 16 + len;
+    }
+    frames
+}
+
+#[test]
+fn a_capture_goes_through_byte_exact() {
+    let Some(eal) = testing::eal() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let sent: Vec<Vec<u8>> =
+        (0..500_usize).map(|i| (0..60 + i * 7 % 3000).map(|j| (i + j * 3) as u8).collect()).collect();
+    std::fs::write(path("in.pcap"), capture(&sent)).unwrap();
+    let files = format!("rx_pcap={},tx_pcap={}", path("in.pcap"), path("out.pcap"));
+    eal.vdev_create("net_pcap0", &files).unwrap();
+    let pool =
+        Mempool::new(eal, "pcap", &MempoolConfig { mbufs: 1023, cache_mbufs: 0, ..MempoolConfig::default() })
+            .unwrap();
+    let port = Port::by_name(eal, "net_pcap0").unwrap();
+    assert_eq!(port.device_info().unwrap().driver, "net_pcap");
+    port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
+    port.start().unwrap();
+    let (mut rx, mut tx) = (port.take_rx_queue(QueueId(0)).unwrap(), port.take_tx_queue(QueueId(0)).unwrap());
+    let mut burst = Burst::with_capacity(eal, 64);
+    let mut at = 0;
+    loop {
+        if rx.rx_burst(&mut burst) == 0 {
+            break;
+        }
+        for i in 0..burst.len() {
+            let mut whole = Vec::new();
+            burst.copy_to(i, &mut whole);
+            assert_eq!(whole, sent[at], "frame {at}");
+            assert_eq!(usize::from(burst.segments(i)), whole.len().div_ceil(2048));
+            at += 1;
+        }
+        assert_eq!(tx.tx_burst_retry(&mut burst, 100), tx_count(&sent, at, 64));
+        assert!(burst.is_empty());
+    }
+    assert_eq!((at, pool.in_use()), (500, 0));
+    drop((rx, tx));
+    port.stop().unwrap(); // closes the file
+    assert_eq!(frames(&std::fs::read(path("out.pcap")).unwrap()), sent);
+    drop(port);
+    eal.vdev_remove("net_pcap0").unwrap();
+}
+
+/// How many packets the burst that ended before frame `at` had.
+fn tx_count(sent: &[Vec<u8>], at: usize, capacity: usize) -> usize {
+    if at == sent.len() && at % capacity != 0 { at % capacity } else { capacity }
+}
+
+#[test]
+fn a_missing_capture_is_an_error() {
+    let Some(eal) = testing::eal() else { return };
+    let made = eal.vdev_create("net_pcap7", "rx_pcap=/nowhere/at/all.pcap");
+    let outcome = made.and_then(|()| {
+        let port = Port::by_name(eal, "net_pcap7")?;
+        let pool = Mempool::new(
+            eal,
+            "missing",
+            &MempoolConfig { mbufs: 63, cache_mbufs: 0, ..MempoolConfig::default() },
+        )?;
+        port.configure(&PortConfig::default(), &[pool])?;
+        port.start()
+    });
+    let refused = outcome.unwrap_err();
+    assert!(matches!(refused, DpdkError::NamedCall { .. } | DpdkError::PortCall { .. }), "{refused}");
+    assert!(Port::by_name(eal, "net_pcap7").is_err(), "nothing half made is left");
+}

@@ -1,0 +1,178 @@
+//! Rings and the ports made of them: the harness's way of putting packets in front of a forwarder.
+
+use dpdk_ffi::{
+    Burst, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId, Ring, RingPort, RingSync,
+    SocketId, testing,
+};
+
+fn pool(eal: &Eal, name: &str) -> Mempool {
+    let config = MempoolConfig { mbufs: 1023, cache_mbufs: 0, ..MempoolConfig::default() };
+    Mempool::new(eal, name, &config).unwrap()
+}
+
+fn ring(eal: &Eal, name: &str, size: u32) -> Ring {
+    Ring::new(eal, name, size, RingSync::SpSc, SocketId::ANY).unwrap()
+}
+
+#[test]
+fn packets_go_through_two_ports_in_order_and_unchanged() {
+    let Some(eal) = testing::eal() else { return };
+    let pool = pool(eal, "through");
+    let (feed, sent) = (ring(eal, "feed", 512), ring(eal, "sent", 512));
+    let idle = [ring(eal, "idle0", 64), ring(eal, "idle1", 64)];
+    let receiving =
+        RingPort::from_rings(eal, "in", &[feed.clone()], &[idle[0].clone()], SocketId::ANY).unwrap();
+    let sending =
+        RingPort::from_rings(eal, "out", &[idle[1].clone()], &[sent.clone()], SocketId::ANY).unwrap();
+    assert_eq!((receiving.name(), sending.name()), ("net_ring_in", "net_ring_out"));
+    for port in [&receiving, &sending] {
+        port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
+        port.start().unwrap();
+        assert!(port.link().unwrap().up);
+    }
+    let mut producer = feed.producer().unwrap();
+    let mut consumer = sent.consumer().unwrap();
+    let (mut rx, mut tx) =
+        (receiving.take_rx_queue(QueueId(0)).unwrap(), sending.take_tx_queue(QueueId(0)).unwrap());
+    let mut burst = Burst::with_capacity(eal, 32);
+    let mut came = Vec::new();
+    for round in 0..50_u32 {
+        let frames: Vec<Vec<u8>> =
+            (0..32_u32).map(|i| vec![(round * 32 + i) as u8; 60 + i as usize]).collect();
+        pool.copy_burst(&mut burst, &frames).unwrap();
+        assert_eq!(producer.enqueue_burst(&mut burst), 32);
+        assert_eq!(rx.rx_burst(&mut burst), 32);
+        assert_eq!(tx.tx_burst(&mut burst), 32);
+        assert_eq!(consumer.dequeue_burst(&mut burst), 32);
+        came.extend(burst.iter().map(|packet| packet.data().to_vec()).zip(frames));
+        burst.free_all();
+    }
+    assert_eq!(came.len(), 1600);
+    assert!(came.iter().all(|(got, put)| got == put));
+    assert_eq!(pool.in_use(), 0);
+    assert_eq!((receiving.stats().unwrap().ipackets, sending.stats().unwrap().opackets), (1600, 1600));
+}
+
+#[test]
+fn a_full_ring_leaves_the_rest_in_order() {
+    let Some(eal) = testing::eal() else { return };
+    let pool = pool(eal, "overfull");
+    let small = ring(eal, "small", 16);
+    let port =
+        RingPort::from_rings(eal, "slow", &[ring(eal, "slow_idle", 64)], &[small.clone()], SocketId::ANY)
+            .unwrap();
+    port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
+    port.start().unwrap();
+    let mut tx = port.take_tx_queue(QueueId(0)).unwrap();
+    let mut burst = Burst::with_capacity(eal, 20);
+    pool.copy_burst(&mut burst, &(0..20_u8).map(|i| [i; 60]).collect::<Vec<_>>()).unwrap();
+    assert_eq!(tx.tx_burst_retry(&mut burst, 3), 15, "a ring of 16 holds 15");
+    assert_eq!(burst.iter().map(|packet| packet.data()[0]).collect::<Vec<_>>(), [15, 16, 17, 18, 19]);
+    assert_eq!((small.count(), small.capacity(), pool.in_use()), (15, 15, 20));
+    drop((tx, port));
+    let mut consumer = small.consumer().unwrap();
+    let mut out = Burst::with_capacity(eal, 64);
+    assert_eq!(consumer.dequeue_burst(&mut out), 15, "packets outlive the port in its ring");
+    assert_eq!(out.data(14)[0], 14);
+    drop((burst, out));
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn an_end_for_one_is_handed_out_once() {
+    let Some(eal) = testing::eal() else { return };
+    let one = ring(eal, "ends", 64);
+    let first = one.producer().unwrap();
+    let taken = one.producer().err();
+    assert_eq!(taken, Some(DpdkError::RingEndTaken { ring: "ends".into(), end: "producer" }));
+    let as_tx = RingPort::from_rings(eal, "ends", &[], std::slice::from_ref(&one), SocketId::ANY);
+    assert!(matches!(as_tx, Err(DpdkError::RingEndTaken { end: "producer", .. })));
+    drop(first);
+    let idle = [ring(eal, "ends_idle0", 64), ring(eal, "ends_idle1", 64)];
+    let one_way = RingPort::from_rings(eal, "ends", &[], std::slice::from_ref(&one), SocketId::ANY);
+    assert!(matches!(one_way, Err(DpdkError::NamedCall { errno: 22, .. })), "net_ring wants a ring each way");
+    let port =
+        RingPort::from_rings(eal, "ends", &idle[..1], std::slice::from_ref(&one), SocketId::ANY).unwrap();
+    assert!(one.producer().is_err(), "the port holds it");
+    assert!(one.consumer().is_ok());
+    let again = RingPort::from_rings(eal, "ends", &idle[1..], &idle[1..], SocketId::ANY).unwrap_err();
+    assert!(matches!(again, DpdkError::NamedCall { call: "rte_eth_from_rings", .. }), "{again}");
+    port.close().unwrap();
+    assert!(one.producer().is_ok(), "a closed port lets go");
+    assert!(matches!(Port::by_name(eal, "net_ring_ends"), Err(DpdkError::UnknownPort { .. })));
+    let many = Ring::new(eal, "many", 64, RingSync::MpMc, SocketId::ANY).unwrap();
+    let ends = (
+        many.producer().unwrap(),
+        many.producer().unwrap(),
+        many.consumer().unwrap(),
+        many.consumer().unwrap(),
+    );
+    drop(ends);
+    let twice = vec![one; 17];
+    let refused = RingPort::from_rings(eal, "wide", &twice, &[], SocketId::ANY).unwrap_err();
+    assert!(matches!(refused, DpdkError::TooMuch { wanted: 17, limit: 16, .. }));
+}
+
+#[test]
+fn a_rings_errors_are_typed() {
+    let Some(eal) = testing::eal() else { return };
+    let _first = ring(eal, "same", 64);
+    let errno = |made: Result<Ring, DpdkError>| match made {
+        Err(DpdkError::NamedCall { errno, .. }) => errno,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(errno(Ring::new(eal, "same", 64, RingSync::MpMc, SocketId::ANY)), 17);
+    assert_eq!(errno(Ring::new(eal, "odd", 63, RingSync::MpMc, SocketId::ANY)), 22);
+    assert_eq!(errno(Ring::new(eal, &"n".repeat(60), 64, RingSync::MpMc, SocketId::ANY)), 36);
+}
+
+#[test]
+fn a_dropped_ring_frees_its_packets() {
+    let Some(eal) = testing::eal() else { return };
+    let pool = pool(eal, "left");
+    for _ in 0..3 {
+        let ring = ring(eal, "left", 256);
+        let mut burst = Burst::with_capacity(eal, 200);
+        pool.alloc_burst(&mut burst, 200).unwrap();
+        assert_eq!(ring.producer().unwrap().enqueue_burst(&mut burst), 200);
+        assert!(burst.is_empty());
+        assert_eq!(pool.in_use(), 200);
+        drop(ring);
+        assert_eq!(pool.in_use(), 0, "and the name is free for the next round");
+    }
+}
+
+#[test]
+fn a_ring_between_threads_loses_nothing() {
+    let Some(eal) = testing::eal() else { return };
+    let pool = pool(eal, "threads");
+    let ring = ring(eal, "threads", 128);
+    let (mut producer, mut consumer) = (ring.producer().unwrap(), ring.consumer().unwrap());
+    const PACKETS: u32 = 20_000;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut burst = Burst::with_capacity(eal, 1);
+            for number in 0..PACKETS {
+                while pool.copy_burst(&mut burst, &[number.to_be_bytes()]).is_err() {
+                    std::thread::yield_now();
+                }
+                while producer.enqueue_burst(&mut burst) == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut burst = Burst::with_capacity(eal, 32);
+        let mut next = 0;
+        while next < PACKETS {
+            if consumer.dequeue_burst(&mut burst) == 0 {
+                std::thread::yield_now();
+            }
+            for packet in burst.iter() {
+                assert_eq!(packet.data(), next.to_be_bytes());
+                next += 1;
+            }
+            burst.free_all();
+        }
+    });
+    assert_eq!(pool.in_use(), 0);
+}
