@@ -12,6 +12,7 @@
 //! | [`delta`] | [`FibDelta`], [`Generation`]: what crosses to an engine |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
+//! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
 //! | [`generate`] | seeded tables and update streams shaped like today's Internet |
 //! | `conformance` | the one suite every engine passes (feature `testing`) |
@@ -24,6 +25,7 @@
 pub mod conformance;
 pub mod delta;
 pub mod engine;
+pub mod feed;
 pub mod generate;
 pub mod isa;
 pub mod next_hop;

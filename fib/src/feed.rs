@@ -1,0 +1,240 @@
+//! Route feeds: files in, routes out.
+//!
+//! ```text
+//! file -> Source (plain, gzip, bzip2, xz) -> text | json | table_dump -> Collected -> Rib + NextHopTable
+//! ```
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`open`], [`Source`] | a file's bytes, decompressed, its format guessed from the content |
+//! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's `R` lines, neighbours |
+//! | `json` | `ip -j route` and `ip -j neigh` |
+//! | `mrt`, `table_dump` | MRT records, and the tables of TABLE_DUMP and TABLE_DUMP_V2 |
+//! | [`updates`], [`Updates`] | streams of changes: MRT BGP4MP, text |
+//! | [`write`] | a table as text, iproute2, l3fwd rules or JSON |
+//!
+//! [`load`] is all or nothing: a wrong line in the last of several files leaves the RIB as it was. Nothing here knows of
+//! engines; the caller takes the delta from the [`Rib`].
+
+mod collect;
+mod error;
+mod json;
+mod lines;
+mod mrt;
+mod source;
+mod table_dump;
+mod text;
+mod updates;
+mod write;
+
+pub use collect::Hop;
+pub use error::{FeedError, LineError, RecordError};
+pub use mrt::Truncated;
+pub use source::{Compression, Source, open};
+pub use updates::{Action, Update, Updates, updates};
+pub use write::{UnknownWriteFormat, WriteError, WriteFormat, WriteOptions, write};
+
+use crate::{NextHopTable, Rib};
+use collect::Collected;
+use lines::Lines;
+use mrt::Records;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The format of a feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Lines of text.
+    Text,
+    /// The JSON of iproute2.
+    Json,
+    /// MRT (RFC 6396).
+    Mrt,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Mrt => "mrt",
+        })
+    }
+}
+
+/// A name that is no [`Format`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{name}' is not a feed format, wanted text, json or mrt")]
+pub struct UnknownFormat {
+    /// The name.
+    pub name: String,
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        match name {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            "mrt" => Ok(Self::Mrt),
+            _ => Err(UnknownFormat { name: error::excerpt(name) }),
+        }
+    }
+}
+
+/// Called with the bytes read so far and their total, over all files, as they lie on disk; total 0 means that it is not
+/// known (a pipe).
+pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// How to load.
+#[derive(Default)]
+pub struct LoadOptions<'a> {
+    /// The format of all files; `None` guesses each from its content.
+    pub format: Option<Format>,
+    /// Called now and then while loading, and once at the end.
+    pub on_progress: Option<OnProgress<'a>>,
+}
+
+impl fmt::Debug for LoadOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadOptions").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+/// What came out of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format.
+    pub format: Format,
+    /// How it is compressed.
+    pub compression: Compression,
+    /// IPv4 routes told, duplicates counted.
+    pub routes_v4: u64,
+    /// IPv6 routes told, duplicates counted.
+    pub routes_v6: u64,
+    /// Neighbours told.
+    pub neighbours: u64,
+    /// Routes that replaced one told before: earlier in the file, by an earlier file, or in the RIB as it was.
+    pub duplicates: u64,
+    /// Prefixes of an MRT table left out because no entry has a next hop that packets could be sent to.
+    pub unusable: u64,
+    /// MRT records left out because they hold something else (multicast, updates, ..).
+    pub skipped_records: u64,
+    /// The content's length, after decompression.
+    pub bytes: u64,
+    /// Where an MRT file was cut short; the routes before are loaded, so this deserves a warning.
+    pub truncated: Option<Truncated>,
+}
+
+impl Loaded {
+    /// Routes told, of both families, duplicates counted.
+    #[must_use]
+    pub const fn routes(&self) -> u64 {
+        self.routes_v4 + self.routes_v6
+    }
+}
+
+/// Tells the caller how far loading is.
+struct Progress<'a> {
+    hook: Option<OnProgress<'a>>,
+    /// Bytes of the files that are finished.
+    before_bytes: u64,
+    last_bytes: u64,
+    total_bytes: u64,
+}
+
+impl Progress<'_> {
+    /// Reports where `source` is, if that has changed.
+    fn tick(&mut self, source: &Source) {
+        if let Some(hook) = &mut self.hook {
+            let done_bytes = self.before_bytes + source.bytes_done();
+            if done_bytes != self.last_bytes {
+                self.last_bytes = done_bytes;
+                hook(done_bytes, self.total_bytes);
+            }
+        }
+    }
+}
+
+/// Loads the tables of all files, in their order, into `rib` and `hops`; the last route of a prefix wins.
+///
+/// Bare ids of all files are taken before anything else gets an id, so a file of `PREFIX ID` and one of gateways go together.
+///
+/// # Errors
+/// The first [`FeedError`]; `rib` and `hops` are then as they were. An MRT file that is cut short is no error (see
+/// [`Loaded::truncated`]), a compressed text that is cut short is.
+pub fn load<P: AsRef<Path>>(
+    paths: &[P],
+    rib: &mut Rib,
+    hops: &mut NextHopTable,
+    options: LoadOptions<'_>,
+) -> Result<Vec<Loaded>, FeedError> {
+    // Opened first, so that a name that is wrong is told before the other files are read.
+    let mut sources = Vec::with_capacity(paths.len());
+    for path in paths {
+        sources.push(open(path.as_ref())?);
+    }
+    let is_known = sources.iter().all(|source| source.bytes_total() > 0);
+    let total_bytes = if is_known { sources.iter().map(Source::bytes_total).sum() } else { 0 };
+    let mut progress = Progress { hook: options.on_progress, before_bytes: 0, last_bytes: 0, total_bytes };
+    let mut collected = Collected::default();
+    let mut loaded = Vec::with_capacity(paths.len());
+    for source in sources {
+        loaded.push(load_one(source, options.format, &mut collected, &mut progress)?);
+    }
+    collected.commit(rib, hops, &mut loaded)?;
+    Ok(loaded)
+}
+
+/// Reads one file; the counts of routes are filled in by [`Collected::commit`].
+fn load_one(
+    mut source: Source,
+    format: Option<Format>,
+    collected: &mut Collected,
+    progress: &mut Progress<'_>,
+) -> Result<Loaded, FeedError> {
+    // A forced format still wants content.
+    let guessed = source.sniff();
+    let format = match (format, guessed) {
+        (Some(format), Ok(_) | Err(FeedError::UnknownFormat { .. })) => format,
+        (_, guessed) => guessed?,
+    };
+    let neighbours_before = collected.neighbours();
+    let mut outcome = table_dump::Outcome::default();
+    let source = match format {
+        Format::Text => {
+            let mut lines = Lines::new(source);
+            text::read(&mut lines, collected, progress)?;
+            lines.into_source()
+        }
+        Format::Json => {
+            json::read(&mut source, collected, progress)?;
+            source
+        }
+        Format::Mrt => {
+            let mut records = Records::new(source);
+            outcome = table_dump::read(&mut records, collected, progress)?;
+            records.into_source()
+        }
+    };
+    collected.end_file();
+    progress.tick(&source);
+    progress.before_bytes += source.bytes_done();
+    Ok(Loaded {
+        path: source.path().to_owned(),
+        format,
+        compression: source.compression(),
+        routes_v4: 0,
+        routes_v6: 0,
+        neighbours: (collected.neighbours() - neighbours_before) as u64,
+        duplicates: 0,
+        unusable: outcome.unusable,
+        skipped_records: outcome.skipped_records,
+        bytes: source.offset_bytes(),
+        truncated: outcome.truncated,
+    })
+}

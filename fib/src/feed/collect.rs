@@ -1,0 +1,208 @@
+//! What the files tell, kept aside until all of it is known to be right, then moved to the RIB at once.
+//!
+//! A route's next hop is a [`HopRef`], four bytes: a bare id, or an index into the next hops collected so far. Ids for
+//! gateways are given only in [`Collected::commit`], after the bare ids of *all* files are taken, so the two never collide.
+//!
+//! Invariant: [`Collected::commit`] changes the RIB and the next-hop table completely or not at all.
+
+use super::{FeedError, LineError, Loaded, RecordError};
+use crate::{
+    IpPrefix, Key, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, Prefix, Rib, RibTable,
+};
+use rustc_hash::FxHashMap;
+
+/// What a feed says of a next hop, before it has an id here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Hop {
+    /// A bare id: the feed names a number.
+    Id(NextHopId),
+    /// A gateway, a port or a blackhole.
+    Hop(NextHop),
+}
+
+impl Hop {
+    /// The id of this next hop in `hops`, a new one if it has none.
+    ///
+    /// # Errors
+    /// As [`NextHopTable::bare`] and [`NextHopTable::intern`].
+    pub fn intern(&self, hops: &mut NextHopTable) -> Result<NextHopId, NextHopError> {
+        match self {
+            Self::Id(id) => hops.bare(id.get()),
+            Self::Hop(hop) => hops.intern(hop.clone()),
+        }
+    }
+}
+
+/// A next hop of a collected route: a bare id, or with [`Self::INDEX`] set an index into [`Collected::hops`].
+#[derive(Clone, Copy)]
+struct HopRef(u32);
+
+impl HopRef {
+    const INDEX: u32 = 1 << 31;
+}
+
+/// A collected route.
+struct Route<K: Key> {
+    prefix: Prefix<K>,
+    hop: HopRef,
+}
+
+/// Where a next hop was named first, for the error that refuses it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// The line (text, JSON) or the record (MRT), from 1.
+    pub(super) position: u64,
+    /// Where that starts in an MRT file; 0 elsewhere.
+    pub(super) offset_bytes: u64,
+}
+
+impl Place {
+    /// A line of text.
+    pub(super) const fn line(position: u64) -> Self {
+        Self { position, offset_bytes: 0 }
+    }
+}
+
+/// Everything read so far, from all files.
+#[derive(Default)]
+pub(super) struct Collected {
+    v4: Vec<Route<u32>>,
+    v6: Vec<Route<u128>>,
+    hops: Vec<(NextHop, usize, Place)>,
+    by_hop: FxHashMap<NextHop, HopRef>,
+    /// One bit per id: millions of lines name a few ids.
+    seen: Vec<u64>,
+    ids: Vec<(NextHopId, usize, Place)>,
+    neighbours: Vec<Neighbour>,
+    /// For each finished file, how many routes there were at its end.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Collected {
+    /// Adds a route whose next hop is the bare id `id`.
+    pub(super) fn add_bare(&mut self, prefix: IpPrefix, id: NextHopId, place: Place) {
+        if self.seen.is_empty() {
+            self.seen = vec![0; (NextHopId::MAX.get() as usize + 1) / 64];
+        }
+        let (word, bit) = (id.get() as usize / 64, id.get() % 64);
+        if let Some(word) = self.seen.get_mut(word)
+            && *word & (1 << bit) == 0
+        {
+            *word |= 1 << bit;
+            self.ids.push((id, self.ends.len(), place));
+        }
+        self.push(prefix, HopRef(id.get()));
+    }
+
+    /// Adds a route.
+    pub(super) fn add(&mut self, prefix: IpPrefix, hop: Hop, place: Place) {
+        let hop = match hop {
+            Hop::Id(id) => return self.add_bare(prefix, id, place),
+            Hop::Hop(hop) => hop,
+        };
+        let known = self.by_hop.get(&hop).copied();
+        let hop = known.unwrap_or_else(|| {
+            // One entry per distinct next hop of the input; 2^31 of them would not fit any memory.
+            let index = u32::try_from(self.hops.len()).unwrap_or(u32::MAX) & !HopRef::INDEX;
+            let reference = HopRef(index | HopRef::INDEX);
+            self.by_hop.insert(hop.clone(), reference);
+            self.hops.push((hop, self.ends.len(), place));
+            reference
+        });
+        self.push(prefix, hop);
+    }
+
+    fn push(&mut self, prefix: IpPrefix, hop: HopRef) {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.push(Route { prefix, hop }),
+            IpPrefix::V6(prefix) => self.v6.push(Route { prefix, hop }),
+        }
+    }
+
+    /// Adds a neighbour.
+    pub(super) fn add_neighbour(&mut self, neighbour: Neighbour) {
+        self.neighbours.push(neighbour);
+    }
+
+    /// The number of neighbours so far.
+    pub(super) fn neighbours(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    /// Marks the end of a file.
+    pub(super) fn end_file(&mut self) {
+        self.ends.push((self.v4.len(), self.v6.len()));
+    }
+
+    /// Gives every next hop its id and moves all routes to `rib` and `hops`; fills in the counts of `loaded`, one a file.
+    ///
+    /// # Errors
+    /// The next hop that was refused, with the file and the place that named it first; `rib` and `hops` are unchanged then.
+    pub(super) fn commit(
+        self,
+        rib: &mut Rib,
+        hops: &mut NextHopTable,
+        loaded: &mut [Loaded],
+    ) -> Result<(), FeedError> {
+        let mut table = hops.clone();
+        for (id, file, place) in &self.ids {
+            table.bare(id.get()).map_err(|error| refused(&loaded[*file], *place, error))?;
+        }
+        let mut ids = Vec::with_capacity(self.hops.len());
+        for (hop, file, place) in self.hops {
+            ids.push(table.intern(hop).map_err(|error| refused(&loaded[file], place, error))?);
+        }
+        for neighbour in self.neighbours {
+            table.set_neighbour(neighbour);
+        }
+        let counts_v4 = fill(&mut rib.v4, &self.v4, &ids, self.ends.iter().map(|end| end.0));
+        let counts_v6 = fill(&mut rib.v6, &self.v6, &ids, self.ends.iter().map(|end| end.1));
+        for ((loaded, v4), v6) in loaded.iter_mut().zip(counts_v4).zip(counts_v6) {
+            (loaded.routes_v4, loaded.routes_v6) = (v4.routes, v6.routes);
+            loaded.duplicates = v4.duplicates + v6.duplicates;
+        }
+        *hops = table;
+        Ok(())
+    }
+}
+
+/// What a file brought of one family.
+struct Counts {
+    routes: u64,
+    duplicates: u64,
+}
+
+fn fill<K: Key>(
+    table: &mut RibTable<K>,
+    routes: &[Route<K>],
+    ids: &[NextHopId],
+    ends: impl Iterator<Item = usize>,
+) -> Vec<Counts> {
+    table.reserve(routes.len());
+    let mut start = 0;
+    let mut counts = Vec::new();
+    for end in ends {
+        let mut duplicates = 0;
+        for route in &routes[start..end] {
+            let id = if route.hop.0 & HopRef::INDEX == 0 {
+                NextHopId::from_answer(route.hop.0)
+            } else {
+                ids[(route.hop.0 & !HopRef::INDEX) as usize]
+            };
+            duplicates += u64::from(!table.set(route.prefix, id).is_none());
+        }
+        counts.push(Counts { routes: (end - start) as u64, duplicates });
+        start = end;
+    }
+    counts
+}
+
+fn refused(loaded: &Loaded, place: Place, error: NextHopError) -> FeedError {
+    let path = loaded.path.clone();
+    if place.offset_bytes > 0 {
+        let source = RecordError::NextHop(error);
+        FeedError::Record { path, record: place.position, offset_bytes: place.offset_bytes, source }
+    } else {
+        FeedError::Line { path, line: place.position, source: LineError::NextHop(error) }
+    }
+}

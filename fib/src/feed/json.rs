@@ -1,0 +1,251 @@
+//! The JSON of `ip -j route`, `ip -j -6 route` and `ip -j neigh`: arrays of objects, one after another.
+//!
+//! ```text
+//! [{"dst":"default","gateway":"198.51.100.1","dev":"eth0","protocol":"static"},
+//!  {"type":"blackhole","dst":"192.0.2.0/24"},
+//!  {"dst":"198.51.100.1","lladdr":"02:00:00:00:00:01","dev":"eth0"}]
+//! ```
+//!
+//! Two keys are ours, so that a table written as JSON is read back as it was: `id`, a bare next-hop id, and `port`, an
+//! l3fwd port. Keys that do not change where a packet goes are ignored; `encap` and `from` are refused as in text. The
+//! entries are read one by one: a table is never in memory as JSON. An error names the line in which its entry ends.
+
+use super::collect::{Collected, Place};
+use super::error::excerpt;
+use super::text::{self, Destination, Path};
+use super::{FeedError, Hop, LineError, Progress, Source};
+use crate::{IpPrefix, Neighbour, NextHop, NextHopId, PortRef};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
+use std::fmt;
+use std::io::{self, BufRead, Read};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// An entry: a route or a neighbour.
+#[derive(Deserialize)]
+struct Entry {
+    dst: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    gateway: Option<String>,
+    via: Option<Via>,
+    dev: Option<String>,
+    nexthops: Option<Vec<NextHopEntry>>,
+    pref: Option<IgnoredAny>,
+    encap: Option<IgnoredAny>,
+    from: Option<IgnoredAny>,
+    lladdr: Option<String>,
+    id: Option<u64>,
+    port: Option<u64>,
+}
+
+/// One of several next hops.
+#[derive(Deserialize)]
+struct NextHopEntry {
+    gateway: Option<String>,
+    via: Option<Via>,
+    dev: Option<String>,
+    encap: Option<IgnoredAny>,
+}
+
+/// A gateway of the other family.
+#[derive(Deserialize)]
+struct Via {
+    host: String,
+}
+
+/// What an entry says.
+enum Told {
+    Route(IpPrefix, Hop),
+    Neighbour(Neighbour),
+}
+
+impl Entry {
+    fn told(self) -> Result<Told, LineError> {
+        let dst = self.dst.ok_or(LineError::Missing { name: "dst" })?;
+        if let Some(mac) = self.lladdr {
+            let port = PortRef::parse(&self.dev.ok_or(LineError::Missing { name: "dev" })?);
+            return Ok(Told::Neighbour(Neighbour {
+                address: text::address("dst", &dst)?,
+                port,
+                mac: mac.parse()?,
+            }));
+        }
+        let destination = Destination::parse(&dst)?;
+        refuse_if(self.encap.is_some(), "encap")?;
+        refuse_if(self.from.is_some(), "from")?;
+        let has_pref = self.pref.is_some();
+        let own = path(self.gateway, self.via, self.dev, has_pref)?;
+        let hop = match self.kind.as_deref() {
+            None | Some("unicast") => None,
+            Some("blackhole" | "unreachable" | "prohibit") => Some(Hop::Hop(NextHop::Blackhole)),
+            Some(kind) => return Err(LineError::RouteType { text: excerpt(kind) }),
+        };
+        let hop = match (hop, self.id, self.port) {
+            (Some(hop), ..) => Some(hop),
+            (None, Some(id), _) => {
+                let wrong = || LineError::Id { text: id.to_string() };
+                let id = u32::try_from(id).map_err(|_| wrong())?;
+                Some(Hop::Id(NextHopId::new(id).map_err(|_| wrong())?))
+            }
+            (None, None, Some(port)) => {
+                let port = u16::try_from(port).map_err(|_| LineError::Port { text: port.to_string() })?;
+                Some(Hop::Hop(NextHop::Port { port }))
+            }
+            (None, None, None) => None,
+        };
+        let (prefix, own_hop) = own.route(destination)?;
+        if let Some(hop) = hop.or(own_hop) {
+            return Ok(Told::Route(prefix, hop));
+        }
+        let mut first = None;
+        for next in self.nexthops.into_iter().flatten() {
+            refuse_if(next.encap.is_some(), "encap")?;
+            let (prefix, hop) = path(next.gateway, next.via, next.dev, has_pref)?.route(destination)?;
+            let hop = hop.ok_or(LineError::NoNextHop)?;
+            first.get_or_insert((prefix, hop));
+        }
+        first.map(|(prefix, hop)| Told::Route(prefix, hop)).ok_or(LineError::NoNextHop)
+    }
+}
+
+fn refuse_if(there: bool, name: &'static str) -> Result<(), LineError> {
+    if there {
+        return Err(LineError::Word { text: name.to_owned(), wanted: "a route without it" });
+    }
+    Ok(())
+}
+
+fn path(
+    gateway: Option<String>,
+    via: Option<Via>,
+    dev: Option<String>,
+    has_pref: bool,
+) -> Result<Path, LineError> {
+    let gateway_family_named = via.is_some();
+    let gateway = via.map(|via| via.host).or(gateway);
+    Ok(Path {
+        gateway: gateway.map(|text| text::address("gateway", &text)).transpose()?,
+        gateway_family_named,
+        port: dev.map(|dev| PortRef::parse(&dev)),
+        has_pref,
+    })
+}
+
+/// Counts the line ends that the JSON reader has passed. The reader takes byte by byte and never looks past an entry.
+struct LineCounter<'a, 'p> {
+    source: &'a mut Source,
+    lines: &'a AtomicU64,
+    progress: &'a mut Progress<'p>,
+    reads: u16,
+}
+
+impl Read for LineCounter<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reads = self.reads.wrapping_add(1);
+        if self.reads == 0 {
+            self.progress.tick(self.source);
+        }
+        let read = self.source.read(buffer)?;
+        let ends = buffer[..read].iter().filter(|&&byte| byte == b'\n').count();
+        self.lines.fetch_add(ends as u64, Relaxed);
+        Ok(read)
+    }
+}
+
+/// Hands each entry of an array to `each` as it is read.
+struct Entries<'a, F> {
+    each: &'a mut F,
+}
+
+impl<'de, F: FnMut(Entry) -> Result<(), LineError>> DeserializeSeed<'de> for Entries<'_, F> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, F: FnMut(Entry) -> Result<(), LineError>> Visitor<'de> for Entries<'_, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of routes as `ip -j route` writes it")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while let Some(entry) = entries.next_element::<Entry>()? {
+            (self.each)(entry).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a JSON feed to its end.
+pub(super) fn read(
+    source: &mut Source,
+    collected: &mut Collected,
+    progress: &mut Progress<'_>,
+) -> Result<(), FeedError> {
+    let lines = AtomicU64::new(0);
+    if source.peek(3) == b"\xef\xbb\xbf" {
+        source.consume(3);
+    }
+    while skip_space(source, &lines)? {
+        read_array(source, &lines, collected, progress)?;
+    }
+    Ok(())
+}
+
+/// Skips white space between arrays; false at the end of the file.
+fn skip_space(source: &mut Source, lines: &AtomicU64) -> Result<bool, FeedError> {
+    loop {
+        let byte = match source.fill_buf() {
+            Ok(bytes) => bytes.first().copied(),
+            Err(error) => return Err(source.error(error)),
+        };
+        match byte {
+            Some(b'\n') => {
+                lines.fetch_add(1, Relaxed);
+            }
+            Some(byte) if byte.is_ascii_whitespace() => {}
+            Some(_) => return Ok(true),
+            None => return Ok(false),
+        }
+        source.consume(1);
+    }
+}
+
+fn read_array(
+    source: &mut Source,
+    lines: &AtomicU64,
+    collected: &mut Collected,
+    progress: &mut Progress<'_>,
+) -> Result<(), FeedError> {
+    let lines_before = lines.load(Relaxed);
+    let mut refused = None;
+    let mut each = |entry: Entry| {
+        let line = lines.load(Relaxed) + 1;
+        match entry.told() {
+            Ok(Told::Route(prefix, hop)) => collected.add(prefix, hop, Place::line(line)),
+            Ok(Told::Neighbour(neighbour)) => collected.add_neighbour(neighbour),
+            Err(error) => {
+                refused = Some((line, error.clone()));
+                return Err(error);
+            }
+        }
+        Ok(())
+    };
+    let mut reader = serde_json::Deserializer::from_reader(LineCounter { source, lines, progress, reads: 0 });
+    let result = Entries { each: &mut each }.deserialize(&mut reader);
+    drop(reader);
+    let Err(error) = result else { return Ok(()) };
+    let path = source.path().to_owned();
+    if let Some((line, source)) = refused {
+        return Err(FeedError::Line { path, line, source });
+    }
+    if error.is_io() {
+        return Err(source.error(error.into()));
+    }
+    Err(FeedError::Json { path, line: lines_before + error.line() as u64, source: error })
+}

@@ -1,0 +1,115 @@
+//! The lines of a text feed, counted, and the words of a line.
+
+use super::error::excerpt;
+use super::{FeedError, LineError, Source};
+use std::io::{BufRead, Read};
+use std::str::SplitAsciiWhitespace;
+
+/// No route is near this long; a file without line ends must not be read into memory whole.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Reads a [`Source`] line by line.
+pub(super) struct Lines {
+    source: Source,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl Lines {
+    /// The lines of `source`, from where it stands; a byte order mark is skipped.
+    pub(super) fn new(mut source: Source) -> Self {
+        if source.peek(3) == b"\xef\xbb\xbf" {
+            source.consume(3);
+        }
+        Self { source, line: Vec::with_capacity(256), number: 0 }
+    }
+
+    pub(super) const fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(super) fn into_source(self) -> Source {
+        self.source
+    }
+
+    /// The number of the line that [`Self::next_line`] gave last, from 1.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line without its line end (LF or CR LF); `None` at the end of the file.
+    pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>, FeedError> {
+        self.line.clear();
+        let mut limited = self.source.by_ref().take(LINE_BYTES_MAX as u64 + 1);
+        if let Err(error) = limited.read_until(b'\n', &mut self.line) {
+            return Err(self.source.error(error));
+        }
+        if self.line.is_empty() {
+            return Ok(None);
+        }
+        self.number += 1;
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+            if self.line.last() == Some(&b'\r') {
+                self.line.pop();
+            }
+        }
+        if self.line.len() > LINE_BYTES_MAX {
+            return Err(self.error_at(self.number, LineError::TooLong { limit_bytes: LINE_BYTES_MAX }));
+        }
+        Ok(Some(&self.line))
+    }
+
+    /// The line that [`Self::next_line`] gave last.
+    pub(super) fn line(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// `source` as the error of a line.
+    pub(super) fn error_at(&self, line: u64, source: LineError) -> FeedError {
+        FeedError::Line { path: self.source.path().to_owned(), line, source }
+    }
+}
+
+/// The words of a line, up to a comment: a `#` at the start of a word.
+#[derive(Clone)]
+pub(super) struct Words<'a> {
+    rest: SplitAsciiWhitespace<'a>,
+    last: &'a str,
+}
+
+impl<'a> Words<'a> {
+    /// The words of `line`.
+    pub(super) fn new(line: &'a [u8]) -> Result<Self, LineError> {
+        let text = str::from_utf8(line).map_err(|_| LineError::NotText)?;
+        Ok(Self { rest: text.split_ascii_whitespace(), last: "" })
+    }
+
+    /// The next word; the error of a line that ends too early says that `wanted` was wanted.
+    pub(super) fn want(&mut self, wanted: &'static str) -> Result<&'a str, LineError> {
+        let word = excerpt(self.last);
+        self.next().ok_or(LineError::Ends { word, wanted })
+    }
+
+    /// Checks that the line ends here.
+    pub(super) fn end(&mut self) -> Result<(), LineError> {
+        match self.next() {
+            None => Ok(()),
+            Some(word) => Err(LineError::Word { text: excerpt(word), wanted: "the end of the line" }),
+        }
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let word = self.rest.next()?;
+        if word.starts_with('#') {
+            self.rest = "".split_ascii_whitespace();
+            return None;
+        }
+        self.last = word;
+        Some(word)
+    }
+}

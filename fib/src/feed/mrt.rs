@@ -1,0 +1,126 @@
+//! MRT records (RFC 6396), one by one, and where the file is cut short.
+//!
+//! Framing is the library's; this file decides beforehand whether what follows can be a record at all, so that garbage is
+//! told from a cut: a record whose header is sound but whose end is missing is a cut, and what came before it is kept.
+
+use super::{FeedError, RecordError, Source};
+use bgpkit_parser::ParserError;
+use bgpkit_parser::models::EntryType;
+use bgpkit_parser::parser::{RawMrtRecord, chunk_mrt_record};
+use std::fmt;
+use std::io;
+
+/// Timestamp, type, subtype and length (RFC 6396 section 2).
+const HEADER_BYTES: usize = 12;
+/// The library's own limit; the longest records seen in public archives have some 100 KiB.
+const RECORD_BYTES_MAX: u32 = 16 << 20;
+
+/// Where an MRT file was cut short. Everything before that record was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncated {
+    /// The record that is not whole, from 1.
+    pub record: u64,
+    /// Where it starts, after decompression.
+    pub offset_bytes: u64,
+}
+
+impl fmt::Display for Truncated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cut short in record {} at byte {}", self.record, self.offset_bytes)
+    }
+}
+
+/// Whether `value` is a type that RFC 6396 names. NULL, the type of no record, is left out: zeros are garbage.
+pub(super) fn is_type(value: u16) -> bool {
+    value > 0 && EntryType::try_from(value).is_ok()
+}
+
+/// What comes next in an MRT file.
+pub(super) enum Next {
+    /// A record.
+    Record(RawMrtRecord),
+    /// The end, or the cut.
+    End(Option<Truncated>),
+}
+
+/// The records of a file.
+pub(super) struct Records {
+    source: Source,
+    number: u64,
+    offset_bytes: u64,
+}
+
+impl Records {
+    pub(super) const fn new(source: Source) -> Self {
+        Self { source, number: 0, offset_bytes: 0 }
+    }
+
+    pub(super) const fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(super) fn into_source(self) -> Source {
+        self.source
+    }
+
+    /// The number of the record that came last, from 1.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Where the record that came last starts, after decompression.
+    pub(super) const fn offset_bytes(&self) -> u64 {
+        self.offset_bytes
+    }
+
+    /// `source` as the error of the record that came last.
+    pub(super) fn error(&self, source: RecordError) -> FeedError {
+        let path = self.source.path().to_owned();
+        FeedError::Record { path, record: self.number, offset_bytes: self.offset_bytes, source }
+    }
+
+    /// The next record.
+    pub(super) fn next_record(&mut self) -> Result<Next, FeedError> {
+        self.offset_bytes = self.source.offset_bytes();
+        let truncated = Truncated { record: self.number + 1, offset_bytes: self.offset_bytes };
+        let head = self.source.peek(HEADER_BYTES);
+        let (head_bytes, kind, length_bytes) = match head {
+            [_, _, _, _, t1, t0, _, _, l3, l2, l1, l0] => {
+                (HEADER_BYTES, u16::from_be_bytes([*t1, *t0]), u32::from_be_bytes([*l3, *l2, *l1, *l0]))
+            }
+            _ => (head.len(), 0, 0),
+        };
+        if head_bytes < HEADER_BYTES {
+            if let Some(failure) = self.source.take_failure() {
+                return Err(failure);
+            }
+            let cut = head_bytes > 0 || self.source.is_cut_short();
+            return Ok(Next::End(cut.then_some(truncated)));
+        }
+        self.number += 1;
+        if !is_type(kind) {
+            return Err(self.error(RecordError::Type { value: kind }));
+        }
+        if length_bytes > RECORD_BYTES_MAX {
+            let limit_bytes = RECORD_BYTES_MAX;
+            return Err(self.error(RecordError::Length { length_bytes, limit_bytes }));
+        }
+        match chunk_mrt_record(&mut self.source) {
+            Ok(record) => Ok(Next::Record(record)),
+            Err(error) => match error.error {
+                ParserError::IoError(error) | ParserError::EofError(error)
+                    if error.kind() == io::ErrorKind::UnexpectedEof =>
+                {
+                    Ok(Next::End(Some(truncated)))
+                }
+                ParserError::IoError(error) => Err(self.source.error(error)),
+                error => Err(self.error(library(&error))),
+            },
+        }
+    }
+}
+
+/// The library's refusal of a record.
+pub(super) fn library(error: &ParserError) -> RecordError {
+    RecordError::Library { what: error.to_string() }
+}

@@ -1,0 +1,276 @@
+//! A feed's bytes: plain, gzip, bzip2 or xz, told apart by their first bytes and never by the file's name.
+//!
+//! [`Source`] is a buffered reader that can look ahead without consuming, counts what it has read (for a progress bar and for
+//! error messages), and remembers when a compressed file ended before its content did.
+
+use super::{FeedError, Format};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Large enough that a system call or a call into a decompressor costs nothing per line.
+const BUFFER_BYTES: usize = 256 << 10;
+/// What the format is guessed from: more than the comments that usually head a file.
+const HEAD_BYTES: usize = 4096;
+/// The longest of the magic numbers below.
+const MAGIC_BYTES: usize = 6;
+
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// gzip (RFC 1952), also several members in a row.
+    Gzip,
+    /// bzip2, also several streams in a row.
+    Bzip2,
+    /// xz, also several streams in a row.
+    Xz,
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "plain",
+            Self::Gzip => "gzip",
+            Self::Bzip2 => "bzip2",
+            Self::Xz => "xz",
+        })
+    }
+}
+
+/// Counts the bytes that come out of a file.
+struct Counted {
+    file: File,
+    done: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.done.fetch_add(read as u64, Relaxed);
+        Ok(read)
+    }
+}
+
+/// The bytes of a feed, decompressed. Made by [`open`].
+pub struct Source {
+    path: PathBuf,
+    compression: Compression,
+    inner: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// A failure met while looking ahead; reported once the bytes before it are consumed.
+    failure: Option<io::Error>,
+    finished: bool,
+    cut_short: bool,
+    offset_bytes: u64,
+    done: Arc<AtomicU64>,
+    bytes_total: u64,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("path", &self.path)
+            .field("compression", &self.compression)
+            .field("offset_bytes", &self.offset_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens a feed: plain, gzip, bzip2 or xz by its first bytes.
+///
+/// # Errors
+/// [`FeedError::Open`] when it is not there or may not be read, [`FeedError::Directory`], [`FeedError::Empty`] for a file
+/// of no bytes, [`FeedError::UnknownCompression`] for zstd and lz4.
+pub fn open(path: &Path) -> Result<Source, FeedError> {
+    let fail = |source| FeedError::Open { path: path.to_owned(), source };
+    let file = File::open(path).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    if metadata.is_dir() {
+        return Err(FeedError::Directory { path: path.to_owned() });
+    }
+    let done = Arc::new(AtomicU64::new(0));
+    let mut counted = Counted { file, done: Arc::clone(&done) };
+    let mut magic = Vec::with_capacity(MAGIC_BYTES);
+    counted.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut magic).map_err(fail)?;
+    if magic.is_empty() {
+        return Err(FeedError::Empty { path: path.to_owned() });
+    }
+    let compression = match magic[..] {
+        [0x1f, 0x8b, ..] => Compression::Gzip,
+        [b'B', b'Z', b'h', ..] => Compression::Bzip2,
+        [0xfd, b'7', b'z', b'X', b'Z', 0] => Compression::Xz,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            return Err(FeedError::UnknownCompression { path: path.to_owned(), name: "zstd" });
+        }
+        [0x04, 0x22, 0x4d, 0x18, ..] => {
+            return Err(FeedError::UnknownCompression { path: path.to_owned(), name: "lz4" });
+        }
+        _ => Compression::None,
+    };
+    let whole = io::Cursor::new(magic).chain(counted);
+    let buffered = |whole| BufReader::with_capacity(BUFFER_BYTES, whole);
+    let inner: Box<dyn Read + Send> = match compression {
+        Compression::None => Box::new(whole),
+        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(whole))),
+        Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(whole))),
+        Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered(whole))),
+    };
+    Ok(Source {
+        path: path.to_owned(),
+        compression,
+        inner,
+        buffer: vec![0; BUFFER_BYTES],
+        start: 0,
+        end: 0,
+        failure: None,
+        finished: false,
+        cut_short: false,
+        offset_bytes: 0,
+        done,
+        bytes_total: if metadata.is_file() { metadata.len() } else { 0 },
+    })
+}
+
+impl Source {
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How it is compressed.
+    #[must_use]
+    pub const fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// Bytes read from the file so far, as they lie there (compressed).
+    #[must_use]
+    pub fn bytes_done(&self) -> u64 {
+        self.done.load(Relaxed)
+    }
+
+    /// The file's length; 0 where there is none to know (a pipe).
+    #[must_use]
+    pub const fn bytes_total(&self) -> u64 {
+        self.bytes_total
+    }
+
+    /// Bytes consumed so far, after decompression.
+    #[must_use]
+    pub const fn offset_bytes(&self) -> u64 {
+        self.offset_bytes
+    }
+
+    /// Whether the compressed file ended before its content did; known once the end is reached.
+    #[must_use]
+    pub const fn is_cut_short(&self) -> bool {
+        self.cut_short
+    }
+
+    /// The next `wanted` bytes without consuming them, fewer at the end. At most the buffer's size is looked ahead.
+    ///
+    /// A failure is kept back until the bytes before it are consumed, then [`BufRead::fill_buf`] reports it.
+    pub fn peek(&mut self, wanted: usize) -> &[u8] {
+        let wanted = wanted.min(self.buffer.len());
+        if self.end - self.start < wanted {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            while self.end < wanted && !self.finished {
+                match self.inner.read(&mut self.buffer[self.end..]) {
+                    Ok(0) => self.finished = true,
+                    Ok(read) => self.end += read,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        self.finished = true;
+                        self.cut_short = error.kind() == io::ErrorKind::UnexpectedEof;
+                        self.failure = Some(error);
+                    }
+                }
+            }
+        }
+        &self.buffer[self.start..self.end.min(self.start + wanted)]
+    }
+
+    /// The format, guessed from the first bytes; nothing is consumed.
+    ///
+    /// Text has no NUL byte, while the fifth byte of an MRT file, the high half of a type below 256, is always one.
+    ///
+    /// # Errors
+    /// [`FeedError::Empty`] when there is no content, [`FeedError::UnknownFormat`] when it is none of the formats; what
+    /// [`Self::error`] makes of a failure that comes before the first byte.
+    pub fn sniff(&mut self) -> Result<Format, FeedError> {
+        let head = self.peek(HEAD_BYTES);
+        let format = if head.get(4) == Some(&0) {
+            (head.len() >= 6 && super::mrt::is_type(u16::from(head[5]))).then_some(Format::Mrt)
+        } else if head.iter().any(|byte| matches!(byte, 0..=8 | 14..=31 | 127)) {
+            None
+        } else {
+            let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+            let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
+            Some(if matches!(first, Some(b'[' | b'{')) { Format::Json } else { Format::Text })
+        };
+        if self.start == self.end {
+            return Err(match self.failure.take() {
+                Some(failure) => self.error(failure),
+                None => FeedError::Empty { path: self.path.clone() },
+            });
+        }
+        format.ok_or_else(|| FeedError::UnknownFormat { path: self.path.clone() })
+    }
+
+    /// The failure that ended the content, unless it is that the file was cut short, which [`Self::is_cut_short`] tells.
+    pub(super) fn take_failure(&mut self) -> Option<FeedError> {
+        let failure = self.failure.take_if(|_| !self.cut_short)?;
+        Some(self.error(failure))
+    }
+
+    /// Turns a failure of this reader into the error that names the file and says what kind of failure it is.
+    #[must_use]
+    pub fn error(&self, source: io::Error) -> FeedError {
+        let (path, offset_bytes, compression) = (self.path.clone(), self.offset_bytes, self.compression);
+        if compression == Compression::None || source.raw_os_error().is_some() {
+            FeedError::Read { path, offset_bytes, source }
+        } else if source.kind() == io::ErrorKind::UnexpectedEof {
+            FeedError::CutShort { path, compression, offset_bytes }
+        } else {
+            FeedError::Corrupt { path, compression, offset_bytes, source }
+        }
+    }
+}
+
+impl BufRead for Source {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.start == self.end {
+            self.peek(1);
+            if self.start == self.end
+                && let Some(failure) = self.failure.take()
+            {
+                return Err(failure);
+            }
+        }
+        Ok(&self.buffer[self.start..self.end])
+    }
+
+    fn consume(&mut self, amount: usize) {
+        let amount = amount.min(self.end - self.start);
+        self.start += amount;
+        self.offset_bytes += amount as u64;
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(buffer)?;
+        self.consume(read);
+        Ok(read)
+    }
+}

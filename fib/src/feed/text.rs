@@ -1,0 +1,403 @@
+//! Route text, one route a line: `PREFIX ID`, iproute2's dialect, l3fwd's rules, neighbours.
+//!
+//! ```text
+//! 192.0.2.0/24 17                               a bare next-hop id
+//! 192.0.2.0/24 via 198.51.100.1 dev 1           iproute2; dev is a port's index or name, and may be left out
+//! default via fe80::1 dev eth0 proto ra         of the gateway's family; without one IPv4, or IPv6 if it has a `pref`
+//! 192.0.2.0/24 dev 2                            connected: every destination is its own gateway
+//! blackhole 192.0.2.0/24                        so are unreachable and prohibit
+//! 192.0.2.0/24 proto static                     multipath: the first nexthop is taken, the others are checked and left
+//!     nexthop via 198.51.100.1 dev 1 weight 1
+//! R192.0.2.0/24 0                               l3fwd: the port, from 0
+//! neigh 198.51.100.1 lladdr 02:00:00:00:00:01 dev 1
+//! ```
+//!
+//! `#` starts a comment. Words of iproute2 that do not change where a packet goes (proto, metric, mtu, ..) are read over;
+//! words that do and are not served here (encap, from, iif, ..), and words that are none, are errors.
+
+use super::collect::{Collected, Place};
+use super::error::excerpt;
+use super::lines::{Lines, Words};
+use super::{FeedError, Hop, LineError, Progress};
+use crate::{Family, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, PortRef, Prefix4};
+use std::net::IpAddr;
+
+/// Words of a route that stand alone and do not change where a packet goes.
+const FLAGS: [&str; 13] = [
+    "onlink",
+    "linkdown",
+    "dead",
+    "pervasive",
+    "offload",
+    "offload_failed",
+    "rt_offload",
+    "rt_offload_failed",
+    "rt_trap",
+    "trap",
+    "notify",
+    "unresolved",
+    "\\", // `ip -o` writes it where a line end was
+];
+
+/// Words of a route that have a value and do not change where a packet goes.
+const SETTINGS: [&str; 31] = [
+    "proto",
+    "protocol",
+    "metric",
+    "preference",
+    "priority",
+    "scope",
+    "src",
+    "table",
+    "expires",
+    "realm",
+    "realms",
+    "error",
+    "mtu",
+    "advmss",
+    "window",
+    "rtt",
+    "rttvar",
+    "rto_min",
+    "reordering",
+    "hoplimit",
+    "initcwnd",
+    "initrwnd",
+    "ssthresh",
+    "cwnd",
+    "quickack",
+    "congctl",
+    "features",
+    "fastopen_no_cookie",
+    "nhid",
+    "weight",
+    "ttl-propagate",
+];
+
+/// What may stand after the prefix of a route.
+const ROUTE_WORDS: &str = "a next-hop id, 'via', 'dev', 'nexthop' or another word of `ip route`";
+
+/// The destination of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// A prefix.
+    Prefix(IpPrefix),
+    /// `default`: 0.0.0.0/0 or ::/0, as the rest of the route tells.
+    Default,
+}
+
+impl Destination {
+    pub(super) fn parse(text: &str) -> Result<Self, LineError> {
+        if text == "default" { Ok(Self::Default) } else { Ok(Self::Prefix(text.parse()?)) }
+    }
+
+    /// The prefix, for a route with this path.
+    fn resolve(self, path: &Path) -> IpPrefix {
+        match (self, path.default_family()) {
+            (Self::Prefix(prefix), _) => prefix,
+            (Self::Default, Family::V4) => IpPrefix::V4(crate::Prefix::DEFAULT),
+            (Self::Default, Family::V6) => IpPrefix::V6(crate::Prefix::DEFAULT),
+        }
+    }
+}
+
+/// The way out that a route or one of its nexthops names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Path {
+    /// The gateway.
+    pub(super) gateway: Option<IpAddr>,
+    /// Whether the gateway's family was named (`via inet6 ..`): then it differs from the route's.
+    pub(super) gateway_family_named: bool,
+    /// The port.
+    pub(super) port: Option<PortRef>,
+    /// Whether the route has a `pref`, which only IPv6 routes have.
+    pub(super) has_pref: bool,
+}
+
+impl Path {
+    fn default_family(&self) -> Family {
+        match (self.gateway, self.gateway_family_named) {
+            (Some(gateway), named) if gateway.is_ipv4() == named => Family::V6,
+            (None, _) if self.has_pref => Family::V6,
+            _ => Family::V4,
+        }
+    }
+
+    /// The route's prefix and next hop; no next hop when the path names neither gateway nor port.
+    pub(super) fn route(self, destination: Destination) -> Result<(IpPrefix, Option<Hop>), LineError> {
+        let prefix = destination.resolve(&self);
+        let hop = match (self.gateway, self.port) {
+            (Some(gateway), port) => {
+                let family = prefix.family();
+                if gateway.is_ipv4() != (family == Family::V4) && !self.gateway_family_named {
+                    return Err(LineError::GatewayFamily { gateway, family });
+                }
+                Some(NextHop::Gateway { gateway, port: port.unwrap_or(PortRef::ById) })
+            }
+            (None, Some(port)) => Some(NextHop::Connected { port }),
+            (None, None) => None,
+        };
+        Ok((prefix, hop.map(Hop::Hop)))
+    }
+}
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Nothing: blank, or a comment.
+    Nothing,
+    /// A route.
+    Route(IpPrefix, Hop),
+    /// A route whose next hops follow on lines of their own.
+    Multipath(Destination, Path),
+    /// A next hop of the route before.
+    NextHop(Path),
+    /// A neighbour.
+    Neighbour(Neighbour),
+}
+
+/// Reads a text feed to its end.
+pub(super) fn read(
+    lines: &mut Lines,
+    collected: &mut Collected,
+    progress: &mut Progress<'_>,
+) -> Result<(), FeedError> {
+    // The line of a multipath route, the route, and whether its first nexthop has come.
+    let mut open: Option<(u64, Destination, Path, bool)> = None;
+    let unfinished = |lines: &Lines, line| lines.error_at(line, LineError::NoNextHop);
+    while lines.next_line()?.is_some() {
+        let number = lines.number();
+        if number.is_multiple_of(1024) {
+            progress.tick(lines.source());
+        }
+        let line = if let Some((prefix, id)) = quick(lines.line()) {
+            Line::Route(prefix, Hop::Id(id))
+        } else {
+            parse(lines.line()).map_err(|error| lines.error_at(number, error))?
+        };
+        match line {
+            Line::Nothing => continue,
+            Line::NextHop(path) => {
+                let Some((start, destination, route, taken)) = &mut open else {
+                    return Err(lines.error_at(number, LineError::StrayNextHop));
+                };
+                let path = Path { has_pref: route.has_pref, ..path };
+                let (prefix, hop) =
+                    path.route(*destination).map_err(|error| lines.error_at(number, error))?;
+                let hop = hop.ok_or_else(|| lines.error_at(number, LineError::NoNextHop))?;
+                if !std::mem::replace(taken, true) {
+                    collected.add(prefix, hop, Place::line(*start));
+                }
+                continue;
+            }
+            _ => {}
+        }
+        if let Some((start, _, _, false)) = open.take() {
+            return Err(unfinished(lines, start));
+        }
+        match line {
+            Line::Route(prefix, hop) => collected.add(prefix, hop, Place::line(number)),
+            Line::Multipath(destination, path) => open = Some((number, destination, path, false)),
+            Line::Neighbour(neighbour) => collected.add_neighbour(neighbour),
+            Line::Nothing | Line::NextHop(_) => {}
+        }
+    }
+    match open {
+        Some((start, _, _, false)) => Err(unfinished(lines, start)),
+        _ => Ok(()),
+    }
+}
+
+/// `PREFIX ID` with nothing unusual about it, straight from the bytes; `None` leaves the line, and any error in it, to
+/// [`parse`]. A full table is a million such lines, and this is what makes loading it a matter of the RIB's hash map.
+fn quick(line: &[u8]) -> Option<(IpPrefix, NextHopId)> {
+    let space = line.iter().position(|&byte| matches!(byte, b' ' | b'\t'))?;
+    let (prefix, id) = (&line[..space], &line[space + 1..]);
+    if id.len() > 8 {
+        return None;
+    }
+    let id = NextHopId::new(number(id)?).ok()?;
+    let slash = prefix.iter().rposition(|&byte| byte == b'/')?;
+    if let Some(address) = quick_v4(&prefix[..slash]) {
+        let len = u8::try_from(number(&prefix[slash + 1..])?).ok()?;
+        return Some((IpPrefix::V4(Prefix4::new(address, len).ok()?), id));
+    }
+    Some((str::from_utf8(prefix).ok()?.parse().ok()?, id))
+}
+
+/// A decimal number of at most eight digits and no leading zero.
+fn number(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || digits.len() > 8 || (digits[0] == b'0' && digits.len() > 1) {
+        return None;
+    }
+    digits.iter().try_fold(0_u32, |value, &digit| {
+        let digit = digit.wrapping_sub(b'0');
+        (digit < 10).then_some(value * 10 + u32::from(digit))
+    })
+}
+
+fn quick_v4(text: &[u8]) -> Option<u32> {
+    let mut octets = text.split(|&byte| byte == b'.');
+    let mut address = 0;
+    for _ in 0..4 {
+        let octet = number(octets.next()?)?;
+        if octet > 255 {
+            return None;
+        }
+        address = address << 8 | octet;
+    }
+    octets.next().is_none().then_some(address)
+}
+
+/// Reads one line of a route file.
+pub(super) fn parse(line: &[u8]) -> Result<Line, LineError> {
+    let mut words = Words::new(line)?;
+    let Some(first) = words.next() else { return Ok(Line::Nothing) };
+    if let Some(prefix) = first.strip_prefix('R') {
+        return l3fwd(prefix, words);
+    }
+    match first {
+        "neigh" => neighbour(words).map(Line::Neighbour),
+        "nexthop" => {
+            let path = path(&mut words)?;
+            words.end()?;
+            Ok(Line::NextHop(path))
+        }
+        "blackhole" | "unreachable" | "prohibit" => {
+            let destination = Destination::parse(words.want("a prefix")?)?;
+            let path = path(&mut words)?;
+            words.end()?;
+            Ok(Line::Route(destination.resolve(&path), Hop::Hop(NextHop::Blackhole)))
+        }
+        "unicast" => {
+            let destination = words.want("a prefix")?;
+            route(destination, words)
+        }
+        "local" | "broadcast" | "multicast" | "anycast" | "throw" | "nat" => {
+            Err(LineError::RouteType { text: excerpt(first) })
+        }
+        _ => route(first, words),
+    }
+}
+
+/// What follows a route's destination.
+fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
+    let destination = Destination::parse(destination)?;
+    let mut ahead = words.clone();
+    if let Some(id) = ahead.next()
+        && id.trim_start_matches(['-', '+']).starts_with(|first: char| first.is_ascii_digit())
+    {
+        let id = bare_id(id)?;
+        ahead.end()?;
+        return Ok(Line::Route(destination.resolve(&Path::default()), Hop::Id(id)));
+    }
+    let own = path(&mut words)?;
+    let mut chosen = own.clone().route(destination)?;
+    // `nexthop`s on the route's own line, as `ip -o` writes them: `path` stops before them and nowhere else.
+    while words.next().is_some() {
+        let next = Path { has_pref: own.has_pref, ..path(&mut words)? };
+        let (prefix, hop) = next.route(destination)?;
+        let hop = hop.ok_or(LineError::NoNextHop)?;
+        if chosen.1.is_none() {
+            chosen = (prefix, Some(hop));
+        }
+    }
+    Ok(match chosen {
+        (prefix, Some(hop)) => Line::Route(prefix, hop),
+        (_, None) => Line::Multipath(destination, own),
+    })
+}
+
+/// A bare next-hop id.
+pub(super) fn bare_id(text: &str) -> Result<NextHopId, LineError> {
+    let id = text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    id.and_then(|id| NextHopId::new(id).ok()).ok_or_else(|| LineError::Id { text: excerpt(text) })
+}
+
+/// The words of a route or of one of its nexthops, up to the end of the line or the next `nexthop`.
+fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
+    let mut path = Path::default();
+    loop {
+        let before = words.clone();
+        let Some(word) = words.next() else { return Ok(path) };
+        match word {
+            "nexthop" => {
+                *words = before;
+                return Ok(path);
+            }
+            "via" if path.gateway.is_none() => {
+                let mut text = words.want("a gateway")?;
+                let family = match text {
+                    "inet" => Some(Family::V4),
+                    "inet6" => Some(Family::V6),
+                    _ => None,
+                };
+                if family.is_some() {
+                    text = words.want("a gateway")?;
+                    path.gateway_family_named = true;
+                }
+                let gateway = address("via", text)?;
+                if family.is_some_and(|family| gateway.is_ipv4() != (family == Family::V4)) {
+                    return Err(LineError::Address { word: "via", text: excerpt(text) });
+                }
+                path.gateway = Some(gateway);
+            }
+            "dev" if path.port.is_none() => path.port = Some(PortRef::parse(words.want("a port")?)),
+            "via" | "dev" => {
+                return Err(LineError::Word { text: excerpt(word), wanted: "it once in a route or nexthop" });
+            }
+            "pref" => {
+                words.want("a value")?;
+                path.has_pref = true;
+            }
+            _ if FLAGS.contains(&word) => {}
+            _ if SETTINGS.contains(&word) => {
+                // `mtu lock 1500`
+                if words.want("a value")? == "lock" {
+                    words.want("a value")?;
+                }
+            }
+            _ => return Err(LineError::Word { text: excerpt(word), wanted: ROUTE_WORDS }),
+        }
+    }
+}
+
+pub(super) fn address(word: &'static str, text: &str) -> Result<IpAddr, LineError> {
+    text.parse().map_err(|_| LineError::Address { word, text: excerpt(text) })
+}
+
+/// `R<prefix> <port>`, the port from 0.
+fn l3fwd(prefix: &str, mut words: Words<'_>) -> Result<Line, LineError> {
+    let prefix = prefix.parse()?;
+    let text = words.want("a port")?;
+    let port = text
+        .parse()
+        .ok()
+        .filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+        .ok_or_else(|| LineError::Port { text: excerpt(text) })?;
+    words.end()?;
+    Ok(Line::Route(prefix, Hop::Hop(NextHop::Port { port })))
+}
+
+/// `neigh ADDR lladdr MAC dev PORT`, in any order after the address, with what `ip neigh` adds.
+fn neighbour(mut words: Words<'_>) -> Result<Neighbour, LineError> {
+    let address = address("neigh", words.want("an address")?)?;
+    let (mut mac, mut port) = (None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "lladdr" => mac = Some(words.want("a MAC address")?.parse::<MacAddr>()?),
+            "dev" => port = Some(PortRef::parse(words.want("a port")?)),
+            "nud" | "proto" => {
+                words.want("a value")?;
+            }
+            "router" | "extern_learn" | "REACHABLE" | "STALE" | "DELAY" | "PROBE" | "PERMANENT" | "NOARP" => {
+            }
+            _ => return Err(LineError::Word { text: excerpt(word), wanted: "'lladdr MAC' or 'dev PORT'" }),
+        }
+    }
+    Ok(Neighbour {
+        address,
+        port: port.ok_or(LineError::Missing { name: "dev" })?,
+        mac: mac.ok_or(LineError::Missing { name: "lladdr" })?,
+    })
+}

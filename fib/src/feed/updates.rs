@@ -1,0 +1,313 @@
+//! Streams of route changes: MRT BGP4MP and BGP4MP_ET messages (RFC 6396 section 4.4), and two text forms.
+//!
+//! ```text
+//! 1546300800 a 192.0.2.0/24 198.51.100.1 64496      SECONDS a|w PREFIX PEER ORIGIN
+//! 1546300801.5 w 192.0.2.0/24 198.51.100.1 0
+//! a 192.0.2.0/24 17                                 a and a route as in route text, or w PREFIX
+//! w 192.0.2.0/24
+//! ```
+//!
+//! The first text form has no next hop: an announcement's is the bare id 1 + ORIGIN mod 255. An MRT announcement's is its
+//! BGP next hop as a gateway whose port follows from its id. An UPDATE's withdrawals come before its announcements.
+
+use super::error::excerpt;
+use super::lines::{Lines, Words};
+use super::mrt::{Next, Records, Truncated, library};
+use super::table_dump::truncating;
+use super::text::{self, Line};
+use super::{FeedError, Format, Hop, LineError, RecordError, Source};
+use crate::{IpPrefix, NextHop, NextHopError, NextHopId, NextHopTable, PortRef, Rib};
+use bgpkit_parser::models::{
+    Bgp4MpEnum, BgpMessage, BgpUpdateMessage, EntryType, MrtMessage, NetworkPrefix, Nlri, Safi,
+};
+use bgpkit_parser::parser::RawMrtRecord;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// What an update does to its prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The route has this next hop from now on.
+    Announce(Hop),
+    /// The route is gone.
+    Withdraw,
+}
+
+/// A change of one route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Update {
+    /// When, in seconds since 1970; 0 where the feed has no times.
+    pub time_s: f64,
+    /// Which route.
+    pub prefix: IpPrefix,
+    /// What becomes of it.
+    pub action: Action,
+    /// Who says so, where the feed tells.
+    pub peer: Option<IpAddr>,
+}
+
+impl Update {
+    /// The id of the route's next hop from now on, a new one if it has none; [`NextHopId::NONE`] withdraws.
+    ///
+    /// # Errors
+    /// As [`Hop::intern`].
+    pub fn next_hop(&self, hops: &mut NextHopTable) -> Result<NextHopId, NextHopError> {
+        match &self.action {
+            Action::Announce(hop) => hop.intern(hops),
+            Action::Withdraw => Ok(NextHopId::NONE),
+        }
+    }
+
+    /// Makes the change. Returns the route's next hop before.
+    ///
+    /// # Errors
+    /// As [`Hop::intern`]; nothing is changed then.
+    pub fn apply(&self, rib: &mut Rib, hops: &mut NextHopTable) -> Result<NextHopId, NextHopError> {
+        let id = self.next_hop(hops)?;
+        Ok(rib.set(self.prefix, id))
+    }
+}
+
+/// The updates of a feed, in its order. Made by [`updates`]; after an error there are no more.
+pub struct Updates {
+    input: Input,
+    /// The changes of the current record that were not given out yet.
+    ready: VecDeque<Update>,
+    truncated: Option<Truncated>,
+    skipped_records: u64,
+    done: bool,
+}
+
+enum Input {
+    Text(Lines),
+    Mrt(Records),
+}
+
+/// Opens a stream of updates; the format is that of the content unless `format` says it.
+///
+/// # Errors
+/// As [`super::open`], [`FeedError::UnknownFormat`] when it is neither MRT nor text, [`FeedError::Content`] for JSON, which
+/// has no updates. The content's errors come with the iterator.
+pub fn updates(path: &Path, format: Option<Format>) -> Result<Updates, FeedError> {
+    let mut source = super::open(path)?;
+    let format = match format {
+        Some(format) => format,
+        None => source.sniff()?,
+    };
+    let input = match format {
+        Format::Text => Input::Text(Lines::new(source)),
+        Format::Mrt => Input::Mrt(Records::new(source)),
+        Format::Json => {
+            return Err(FeedError::Content {
+                path: path.to_owned(),
+                format,
+                holds: "routes",
+                wanted: "updates",
+            });
+        }
+    };
+    Ok(Updates { input, ready: VecDeque::new(), truncated: None, skipped_records: 0, done: false })
+}
+
+impl Updates {
+    /// Where an MRT file was cut short; known once the iterator has ended.
+    #[must_use]
+    pub const fn truncated(&self) -> Option<Truncated> {
+        self.truncated
+    }
+
+    /// MRT records so far that hold no update for forwarding: state changes, keepalives, other families.
+    #[must_use]
+    pub const fn skipped_records(&self) -> u64 {
+        self.skipped_records
+    }
+
+    /// The format.
+    #[must_use]
+    pub const fn format(&self) -> Format {
+        match self.input {
+            Input::Text(_) => Format::Text,
+            Input::Mrt(_) => Format::Mrt,
+        }
+    }
+
+    /// The line or the record of the update that came last, from 1.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        match &self.input {
+            Input::Text(lines) => lines.number(),
+            Input::Mrt(records) => records.number(),
+        }
+    }
+
+    /// Bytes read from the file so far, as they lie there (compressed).
+    #[must_use]
+    pub fn bytes_done(&self) -> u64 {
+        self.source().bytes_done()
+    }
+
+    /// The file's length; 0 where there is none to know (a pipe).
+    #[must_use]
+    pub const fn bytes_total(&self) -> u64 {
+        self.source().bytes_total()
+    }
+
+    const fn source(&self) -> &Source {
+        match &self.input {
+            Input::Text(lines) => lines.source(),
+            Input::Mrt(records) => records.source(),
+        }
+    }
+
+    /// Reads on until there is an update; `None` at the end.
+    fn advance(&mut self) -> Result<Option<Update>, FeedError> {
+        loop {
+            if let Some(update) = self.ready.pop_front() {
+                return Ok(Some(update));
+            }
+            match &mut self.input {
+                Input::Text(lines) => {
+                    let Some(line) = lines.next_line()? else { return Ok(None) };
+                    let update = parse(line).map_err(|error| lines.error_at(lines.number(), error))?;
+                    if update.is_some() {
+                        return Ok(update);
+                    }
+                }
+                Input::Mrt(records) => match records.next_record()? {
+                    Next::Record(record) => {
+                        let is_table = matches!(
+                            record.common_header.entry_type,
+                            EntryType::TABLE_DUMP | EntryType::TABLE_DUMP_V2
+                        );
+                        if is_table {
+                            return Err(FeedError::Content {
+                                path: records.source().path().to_owned(),
+                                format: Format::Mrt,
+                                holds: "a table",
+                                wanted: "updates",
+                            });
+                        }
+                        unpack(record, &mut self.ready).map_err(|error| records.error(error))?;
+                        self.skipped_records += u64::from(self.ready.is_empty());
+                    }
+                    Next::End(truncated) => {
+                        self.truncated = truncated;
+                        return Ok(None);
+                    }
+                },
+            }
+        }
+    }
+}
+
+impl Iterator for Updates {
+    type Item = Result<Update, FeedError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.advance().transpose();
+        self.done = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+/// Reads one line of an update stream; `None` for a blank line or a comment.
+fn parse(line: &[u8]) -> Result<Option<Update>, LineError> {
+    const WANTED: &str = "'a', 'w' or a time";
+    let mut words = Words::new(line)?;
+    let Some(first) = words.next() else { return Ok(None) };
+    match first {
+        "a" => announcement(line),
+        "w" => {
+            let prefix = words.want("a prefix")?.parse()?;
+            words.end()?;
+            Ok(Some(Update { time_s: 0.0, prefix, action: Action::Withdraw, peer: None }))
+        }
+        _ if first.starts_with(|first: char| first.is_ascii_digit()) => timed(first, words).map(Some),
+        _ => Err(LineError::Word { text: excerpt(first), wanted: WANTED }),
+    }
+}
+
+/// `a` and a route as in route text.
+fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
+    let start = line.iter().position(|&byte| byte == b'a').map_or(line.len(), |a| a + 1);
+    match text::parse(&line[start..])? {
+        Line::Route(prefix, hop) => {
+            Ok(Some(Update { time_s: 0.0, prefix, action: Action::Announce(hop), peer: None }))
+        }
+        Line::Multipath(..) => Err(LineError::NoNextHop),
+        Line::Nothing => Err(LineError::Ends { word: "a".to_owned(), wanted: "a route" }),
+        Line::NextHop(_) | Line::Neighbour(_) => Err(LineError::Word {
+            text: excerpt(&String::from_utf8_lossy(line)),
+            wanted: "a route after 'a'",
+        }),
+    }
+}
+
+/// `SECONDS a|w PREFIX PEER ORIGIN`, after the seconds.
+fn timed(seconds: &str, mut words: Words<'_>) -> Result<Update, LineError> {
+    let time_s = seconds
+        .parse()
+        .ok()
+        .filter(|time_s: &f64| time_s.is_finite())
+        .ok_or_else(|| LineError::Time { text: excerpt(seconds) })?;
+    let action = words.want("'a' or 'w'")?;
+    let prefix = words.want("a prefix")?.parse()?;
+    let peer = text::address("the prefix", words.want("a peer")?)?;
+    let origin = words.want("an origin AS")?;
+    let origin: u32 = origin.parse().map_err(|_| LineError::Origin { text: excerpt(origin) })?;
+    words.end()?;
+    let action = match action {
+        "a" => Action::Announce(Hop::Id(NextHopId::new(1 + origin % 255)?)),
+        "w" => Action::Withdraw,
+        _ => return Err(LineError::Word { text: excerpt(action), wanted: "'a' or 'w'" }),
+    };
+    Ok(Update { time_s, prefix, action, peer: Some(peer) })
+}
+
+/// The changes of a BGP4MP record; other records have none.
+fn unpack(record: RawMrtRecord, ready: &mut VecDeque<Update>) -> Result<(), RecordError> {
+    let header = record.common_header;
+    if !matches!(header.entry_type, EntryType::BGP4MP | EntryType::BGP4MP_ET) {
+        return Ok(());
+    }
+    let time_s = f64::from(header.timestamp) + f64::from(header.microsecond_timestamp.unwrap_or(0)) / 1e6;
+    let message = match record.parse().map_err(|error| library(&error))?.message {
+        MrtMessage::Bgp4Mp(Bgp4MpEnum::Message(message)) => message,
+        _ => return Ok(()),
+    };
+    let peer = Some(message.peer_ip);
+    if let BgpMessage::Update(update) = message.bgp_message {
+        for (prefix, action) in changes(&update) {
+            let prefix = truncating(prefix.prefix.addr(), prefix.prefix.prefix_len())?;
+            ready.push_back(Update { time_s, prefix, action, peer });
+        }
+    }
+    Ok(())
+}
+
+/// Withdrawals, then announcements that have a next hop packets could be sent to.
+fn changes(update: &BgpUpdateMessage) -> Vec<(&NetworkPrefix, Action)> {
+    fn unicast(nlri: Option<&Nlri>) -> Option<&Nlri> {
+        nlri.filter(|nlri| nlri.safi == Safi::Unicast)
+    }
+    let withdrawn = update.withdrawn_prefixes.iter();
+    let withdrawn = withdrawn
+        .chain(unicast(update.attributes.get_unreachable_nlri()).into_iter().flat_map(|nlri| &nlri.prefixes));
+    let mut changes: Vec<_> = withdrawn.map(|prefix| (prefix, Action::Withdraw)).collect();
+    let mut groups = vec![(&update.announced_prefixes, update.attributes.next_hop())];
+    if let Some(nlri) = unicast(update.attributes.get_reachable_nlri()) {
+        groups.push((&nlri.prefixes, nlri.next_hop.map(|next_hop| next_hop.addr())));
+    }
+    for (prefixes, gateway) in groups {
+        let Some(gateway) = gateway.filter(|gateway| !gateway.is_unspecified()) else { continue };
+        for prefix in prefixes {
+            let hop = NextHop::Gateway { gateway, port: PortRef::ById };
+            changes.push((prefix, Action::Announce(Hop::Hop(hop))));
+        }
+    }
+    changes
+}

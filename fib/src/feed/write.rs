@@ -1,0 +1,311 @@
+//! A table written down: route text, iproute2's dialect, l3fwd's rules, JSON.
+//!
+//! JSON loses nothing. Text keeps the ids alone. iproute2 and l3fwd have no bare ids, so what an id means is written in
+//! their words: id N leaves by port (N - 1) mod P, and in iproute2 through the gateway 10.H.H.H or fd00::HH:HHHH (H = N's 24
+//! bits) whose neighbour has the MAC 02:00:00:HH:HH:HH. That forwards every packet as the bare id does. l3fwd knows ports
+//! only: gateways are lost, and a route whose port has a name, or that is a blackhole, is refused.
+
+use crate::{IpPrefix, Key, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef, Rib, RibTable};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
+/// A format that tables are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteFormat {
+    /// `PREFIX ID`.
+    Text,
+    /// `PREFIX via GATEWAY dev PORT`, and neighbours.
+    Iproute2,
+    /// `R<prefix> <port>`, IPv6 addresses written out.
+    L3fwd,
+    /// An array as of `ip -j route`, with the keys `id` and `port` where iproute2 has no word.
+    Json,
+}
+
+impl fmt::Display for WriteFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Iproute2 => "iproute2",
+            Self::L3fwd => "l3fwd",
+            Self::Json => "json",
+        })
+    }
+}
+
+/// A name that is no [`WriteFormat`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{name}' is not a format to write, wanted text, iproute2, l3fwd or json")]
+pub struct UnknownWriteFormat {
+    /// The name.
+    pub name: String,
+}
+
+impl FromStr for WriteFormat {
+    type Err = UnknownWriteFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownWriteFormat> {
+        match name {
+            "text" => Ok(Self::Text),
+            "iproute2" => Ok(Self::Iproute2),
+            "l3fwd" => Ok(Self::L3fwd),
+            "json" => Ok(Self::Json),
+            _ => Err(UnknownWriteFormat { name: super::error::excerpt(name) }),
+        }
+    }
+}
+
+/// How to write.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOptions {
+    /// The number of ports, P, where the port of an id has to be written.
+    pub ports: NonZeroU16,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        Self { ports: NonZeroU16::MIN }
+    }
+}
+
+impl WriteOptions {
+    #[expect(clippy::cast_possible_truncation, reason = "the remainder is below a u16")]
+    fn port_of(&self, id: NextHopId) -> u16 {
+        (id.get().wrapping_sub(1) % u32::from(self.ports.get())) as u16
+    }
+}
+
+/// Why a table could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The output took no more; a broken pipe among others.
+    #[error("writing failed: {0}")]
+    Io(#[from] io::Error),
+    /// The format has no word for a route.
+    #[error("{prefix} {hop} cannot be written as {format}")]
+    NotExpressible {
+        /// The route.
+        prefix: IpPrefix,
+        /// Its next hop.
+        hop: NextHop,
+        /// The format.
+        format: WriteFormat,
+    },
+}
+
+/// Writes all routes, IPv4 before IPv6, each by address, then length. Returns how many. Many small writes: give it a
+/// [`io::BufWriter`].
+///
+/// An id that `hops` does not know is written as a bare id.
+///
+/// # Errors
+/// [`WriteError::Io`], [`WriteError::NotExpressible`]; the output is incomplete then.
+pub fn write(
+    out: &mut dyn Write,
+    format: WriteFormat,
+    rib: &Rib,
+    hops: &NextHopTable,
+    options: &WriteOptions,
+) -> Result<u64, WriteError> {
+    let mut writer = Writer { out, format, hops, options, stand_ins: BTreeMap::new(), is_first: true };
+    if format == WriteFormat::Json {
+        writer.out.write_all(b"[")?;
+    }
+    writer.table(&rib.v4)?;
+    writer.table(&rib.v6)?;
+    writer.neighbours()?;
+    if format == WriteFormat::Json {
+        writer.out.write_all(b"]\n")?;
+    }
+    writer.out.flush()?;
+    Ok(rib.len() as u64)
+}
+
+struct Writer<'a> {
+    out: &'a mut dyn Write,
+    format: WriteFormat,
+    hops: &'a NextHopTable,
+    options: &'a WriteOptions,
+    /// The gateways that stand in for bare ids.
+    stand_ins: BTreeMap<IpAddr, (u16, MacAddr)>,
+    is_first: bool,
+}
+
+/// An entry of JSON.
+#[derive(Serialize, Default)]
+struct Entry<'a> {
+    #[serde(skip_serializing_if = "Option::is_none", rename = "type")]
+    kind: Option<&'static str>,
+    dst: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    via: Option<Via>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lladdr: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dev: Option<PortText<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+}
+
+/// A gateway of the other family.
+#[derive(Serialize)]
+struct Via {
+    family: &'static str,
+    host: IpAddr,
+}
+
+/// A port as text.
+struct PortText<'a>(&'a PortRef);
+
+impl Serialize for PortText<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self.0)
+    }
+}
+
+/// The port, unless it follows from the id.
+fn named(port: &PortRef) -> Option<&PortRef> {
+    Some(port).filter(|port| **port != PortRef::ById)
+}
+
+impl Writer<'_> {
+    fn table<K: Key>(&mut self, table: &RibTable<K>) -> Result<(), WriteError> {
+        for (prefix, id) in table.sorted() {
+            let prefix = K::wrap(prefix);
+            let hop = self.hops.get(id).unwrap_or(&NextHop::Bare);
+            match self.format {
+                WriteFormat::Text => writeln!(self.out, "{prefix} {id}")?,
+                WriteFormat::Iproute2 => self.iproute2(prefix, id, hop)?,
+                WriteFormat::L3fwd => self.l3fwd(prefix, id, hop)?,
+                WriteFormat::Json => self.json(prefix, id, hop)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn iproute2(&mut self, prefix: IpPrefix, id: NextHopId, hop: &NextHop) -> Result<(), WriteError> {
+        let via = |gateway: IpAddr| match (gateway, prefix) {
+            (IpAddr::V4(_), IpPrefix::V4(_)) | (IpAddr::V6(_), IpPrefix::V6(_)) => "via",
+            (IpAddr::V4(_), IpPrefix::V6(_)) => "via inet",
+            (IpAddr::V6(_), IpPrefix::V4(_)) => "via inet6",
+        };
+        match hop {
+            NextHop::Bare => self.stand_in(prefix, id, self.options.port_of(id))?,
+            NextHop::Port { port } => {
+                let id = NextHopId::from_answer(u32::from(*port) + 1);
+                self.stand_in(prefix, id, *port)?;
+            }
+            NextHop::Gateway { gateway, port } => match named(port) {
+                Some(port) => writeln!(self.out, "{prefix} {} {gateway} dev {port}", via(*gateway))?,
+                None => writeln!(self.out, "{prefix} {} {gateway}", via(*gateway))?,
+            },
+            NextHop::Connected { port } => {
+                let port = named(port).ok_or_else(|| self.refuse(prefix, hop))?;
+                writeln!(self.out, "{prefix} dev {port}")?;
+            }
+            NextHop::Blackhole => writeln!(self.out, "blackhole {prefix}")?,
+        }
+        Ok(())
+    }
+
+    /// A route through the gateway that stands in for a bare id.
+    fn stand_in(&mut self, prefix: IpPrefix, id: NextHopId, port: u16) -> Result<(), WriteError> {
+        let gateway = match prefix {
+            IpPrefix::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(10 << 24 | id.get())),
+            IpPrefix::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(id.get()))),
+        };
+        writeln!(self.out, "{prefix} via {gateway} dev {port}")?;
+        self.stand_ins.insert(gateway, (port, MacAddr::of_bare_id(id)));
+        Ok(())
+    }
+
+    fn l3fwd(&mut self, prefix: IpPrefix, id: NextHopId, hop: &NextHop) -> Result<(), WriteError> {
+        let port = match hop {
+            NextHop::Bare | NextHop::Gateway { port: PortRef::ById, .. } => self.options.port_of(id),
+            NextHop::Port { port }
+            | NextHop::Gateway { port: PortRef::Index(port), .. }
+            | NextHop::Connected { port: PortRef::Index(port) } => *port,
+            NextHop::Gateway { .. } | NextHop::Connected { .. } | NextHop::Blackhole => {
+                return Err(self.refuse(prefix, hop));
+            }
+        };
+        match prefix {
+            IpPrefix::V4(prefix) => writeln!(self.out, "R{prefix} {port}")?,
+            // l3fwd's parser wants all eight groups of four digits.
+            IpPrefix::V6(prefix) => {
+                let groups =
+                    Ipv6Addr::from_bits(prefix.address()).segments().map(|group| format!("{group:04x}"));
+                writeln!(self.out, "R{}/{} {port}", groups.join(":"), prefix.len())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&mut self, prefix: IpPrefix, id: NextHopId, hop: &NextHop) -> Result<(), WriteError> {
+        let mut entry = Entry { dst: prefix.to_string(), ..Entry::default() };
+        match hop {
+            NextHop::Bare => entry.id = Some(id.get()),
+            NextHop::Port { port } => entry.port = Some(*port),
+            NextHop::Blackhole => entry.kind = Some("blackhole"),
+            NextHop::Connected { port } => {
+                entry.dev = Some(PortText(named(port).ok_or_else(|| self.refuse(prefix, hop))?));
+            }
+            NextHop::Gateway { gateway, port } => {
+                entry.dev = named(port).map(PortText);
+                match (gateway, prefix) {
+                    (IpAddr::V4(_), IpPrefix::V6(_)) => {
+                        entry.via = Some(Via { family: "inet", host: *gateway })
+                    }
+                    (IpAddr::V6(_), IpPrefix::V4(_)) => {
+                        entry.via = Some(Via { family: "inet6", host: *gateway })
+                    }
+                    _ => entry.gateway = Some(*gateway),
+                }
+            }
+        }
+        self.entry(&entry)
+    }
+
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<(), WriteError> {
+        self.out.write_all(if std::mem::take(&mut self.is_first) { b"" } else { b",\n" })?;
+        serde_json::to_writer(&mut *self.out, entry).map_err(|error| WriteError::Io(error.into()))
+    }
+
+    fn neighbours(&mut self) -> Result<(), WriteError> {
+        match self.format {
+            WriteFormat::Text | WriteFormat::L3fwd => {}
+            WriteFormat::Iproute2 => {
+                for (gateway, (port, mac)) in std::mem::take(&mut self.stand_ins) {
+                    writeln!(self.out, "neigh {gateway} lladdr {mac} dev {port}")?;
+                }
+                for Neighbour { address, port, mac } in self.hops.neighbours() {
+                    writeln!(self.out, "neigh {address} lladdr {mac} dev {port}")?;
+                }
+            }
+            WriteFormat::Json => {
+                for Neighbour { address, port, mac } in self.hops.neighbours() {
+                    self.entry(&Entry {
+                        dst: address.to_string(),
+                        lladdr: Some(mac.to_string()),
+                        dev: Some(PortText(port)),
+                        ..Entry::default()
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, prefix: IpPrefix, hop: &NextHop) -> WriteError {
+        WriteError::NotExpressible { prefix, hop: hop.clone(), format: self.format }
+    }
+}
