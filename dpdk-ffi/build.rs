@@ -25,17 +25,21 @@ const FUNCTIONS: &str = "dffi_.*|rte_eal_init|rte_eal_cleanup|rte_eal_has_hugepa
     |rte_eth_from_rings|rte_ring_create|rte_ring_free\
     |rte_get_tsc_hz|rte_get_main_lcore|rte_get_next_lcore|rte_lcore_to_socket_id|rte_lcore_is_enabled\
     |rte_eal_remote_launch|rte_eal_wait_lcore|rte_eal_get_lcore_state|rte_thread_register|rte_thread_unregister\
-    |rte_telemetry_register_cmd|rte_tel_data_.*";
+    |rte_telemetry_register_cmd|rte_tel_data_.*\
+    |rte_fib6?_(create|free|add|delete|lookup_bulk|select_lookup)|rte_lpm_(create|free|add|delete)|rte_lpm6_(create|free)\
+    |rte_vect_get_max_simd_bitwidth";
 
 /// Structures whose bit fields or packing bindgen cannot lay out, or that stay opaque on purpose (the mbuf is read
 /// through `mbuf::Line0`, whose layout the shim asserts).
-const OPAQUE: &str = "rte_mbuf|rte_mempool|rte_ring|rte_device|rte_tel_data|rte_arp_ipv4|rte_arp_hdr|rte_l2tpv2_common_hdr\
+const OPAQUE: &str = "rte_mbuf|rte_mempool|rte_ring|rte_device|rte_tel_data|rte_lpm|rte_arp_ipv4|rte_arp_hdr|rte_l2tpv2_common_hdr\
     |rte_l2tpv2_combined_msg_hdr|rte_gtp_psc_generic_hdr";
 
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src/shim.c");
     println!("cargo:rerun-if-changed=src/shim.h");
+    println!("cargo:rerun-if-changed=src/fib_shim.c");
+    println!("cargo:rerun-if-changed=src/fib_shim.h");
     println!("cargo:rerun-if-env-changed=LIBCLANG_PATH");
     match build() {
         Ok(()) => ExitCode::SUCCESS,
@@ -78,7 +82,7 @@ fn cflags() -> Result<Vec<String>, String> {
 /// Compiles the shim, optimised in every profile: its inline functions are the hot path.
 fn compile_shim(flags: &[String]) -> Result<(), String> {
     let mut compiler = cc::Build::new();
-    compiler.file("src/shim.c").opt_level(3).warnings(true).extra_warnings(true);
+    compiler.file("src/shim.c").file("src/fib_shim.c").opt_level(3).warnings(true).extra_warnings(true);
     // DPDK's own headers are not clean under -Wextra.
     compiler.flag_if_supported("-Wno-unused-parameter");
     for flag in flags {
@@ -98,9 +102,10 @@ fn write_bindings(flags: &[String], out: &Path) -> Result<(), String> {
     let made = std::panic::catch_unwind(AssertUnwindSafe(|| {
         bindgen::Builder::default()
             .header("src/shim.h")
+            .header("src/fib_shim.h")
             .clang_args(flags)
             .allowlist_function(FUNCTIONS)
-            .allowlist_var("DFFI_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN")
+            .allowlist_var("DFFI_.*|RTE_FIB6?_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN")
             .opaque_type(OPAQUE)
             .prepend_enum_name(false)
             .layout_tests(true)

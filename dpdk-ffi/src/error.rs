@@ -156,6 +156,25 @@ pub enum DpdkError {
         /// The lcores of EAL.
         known: Vec<LcoreId>,
     },
+    /// A table's lookup function cannot change while it may be running.
+    #[error("{table} has {readers} readers, so its lookup function cannot be changed")]
+    TableInUse {
+        /// The library of the table.
+        table: &'static str,
+        /// How many readers it has.
+        readers: usize,
+    },
+    /// The CPU or EAL does not allow a lookup with AVX-512.
+    #[error(
+        "{table} cannot use AVX-512: the CPU must have it and EAL must be started with \
+         --force-max-simd-bitwidth=512; it allows {allowed_bits} bits"
+    )]
+    SimdWidth {
+        /// The library of the table.
+        table: &'static str,
+        /// The vector width that EAL allows.
+        allowed_bits: u16,
+    },
     /// The lcore runs something already, or it is the main lcore, which runs `main`.
     #[error("lcore {lcore} is busy{}", if *.main { ": it is the main lcore" } else { "" })]
     LcoreBusy {

@@ -17,6 +17,8 @@ use crate::error::{DpdkError, c_string};
 use crate::ids::SocketId;
 use crate::sys;
 
+pub use crate::fib_libraries::{RteFib, RteFib6, RteLpm, RteLpm6};
+
 /// `rte_fib` (DIR24_8): a direct array of 2^24 entries, groups of 256 for what is longer. Keys in host order.
 pub type Fib4 = Table<RteFib>;
 /// `rte_fib6` (TRIE): a direct array of 2^24 entries, then a group of 256 a byte. Keys in wire order.
@@ -78,7 +80,7 @@ pub struct TableConfig {
     pub socket: SocketId,
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
 }
 

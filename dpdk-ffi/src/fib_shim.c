@@ -1,3 +1,4 @@
+/* See fib_shim.h. */
 #include "fib_shim.h"
 
 #include <rte_version.h>

@@ -13,6 +13,7 @@
 //! | [`port`], [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; what was granted; link, counters | `rte_ethdev` |
 //! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
 //! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
+//! | [`fib`] | DPDK's lookup tables, to measure beside ours | `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6` |
 //! | [`telemetry`] | commands on DPDK's telemetry socket | `rte_telemetry` |
 //! | [`cycles`] | time stamp counter | `rte_cycles` |
 //!
@@ -44,6 +45,8 @@ pub mod cycles;
 pub mod eal;
 mod error;
 mod ids;
+pub mod fib;
+mod fib_libraries;
 pub mod lcore;
 pub mod mbuf;
 pub mod mempool;
