@@ -1,1 +1,23 @@
-//! Bloomfwd for AVX-512F hosts.
+//! Bloomfwd: longest-prefix match by Bloom filters and hash tables, vectorised for AVX-512F hosts (Xeon Phi / Knights
+//! Landing and every AVX-512 server).
+//!
+//! The algorithm and its parameters are those of the paper "IP lookup on the Intel Xeon Phi by Bloom filters" (Bloomfwd);
+//! each module names the section it builds.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`bloom`] | the engine `bloom`: tables, hashes, filters, updates in place |
+//! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
+//! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
+//! | `epoch` | grace periods between the writer and the readers |
+//!
+//! Unsafe code lives in `kernel` and [`memory`] only.
+
+#![deny(unsafe_code)]
+
+pub mod bloom;
+mod epoch;
+#[expect(unsafe_code, reason = "vector loads and gathers take raw pointers")]
+mod kernel;
+#[expect(unsafe_code, reason = "memory mappings")]
+pub mod memory;

@@ -1,0 +1,367 @@
+//! The engine `bloom`: Bloomfwd as the paper has it, for IPv4 (section 3.2) and IPv6 (section 4.2), with updates in place.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`params`] | parameters and the sizes that follow (equations 1-3) |
+//! | [`hash`] | H2 and Murmur (section 4.3.2), double hashing, hash reuse (section 4.1) |
+//! | `filter` | counting Bloom filters, blocked to a word |
+//! | `hops` | next-hop ids behind 16-bit indices |
+//! | `update` | the order in which a delta is applied under running lookups |
+//! | `v4`, `v6`, `deep` | the tables: IPv4, IPv6 up to /64, IPv6 past /64 |
+//!
+//! A delta is applied in place when it fits the memory that is there; else a larger table is built beside the old one and
+//! put in its place with one store. Either way readers go on, and a refusal leaves everything as it was.
+
+mod deep;
+mod filter;
+pub mod hash;
+mod hops;
+pub mod params;
+mod update;
+pub(crate) mod v4;
+pub(crate) mod v6;
+
+use crate::epoch::{Epochs, ReaderEpoch};
+use crate::kernel;
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use fib::{
+    Capacity, Change, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta,
+    Generation, Isa, Key, Keys, NextHopId, SlotId,
+};
+use params::Params;
+use std::sync::Arc;
+use std::task::Poll;
+use update::Routes;
+use v4::{Table4, Writer4};
+use v6::{Table6, Writer6};
+
+/// What writer and readers share.
+struct Shared {
+    v4: ArcSwap<Table4>,
+    v6: ArcSwap<Table6>,
+    epochs: Epochs,
+}
+
+/// The writing side of the engine `bloom`.
+pub struct BloomEngine {
+    params: Params,
+    routes_v4: Routes<u32>,
+    routes_v6: Routes<u128>,
+    v4: Writer4,
+    v6: Writer6,
+    shared: Arc<Shared>,
+    generation: Generation,
+}
+
+/// What is to be done for one family, worked out before anything is changed.
+enum Plan<W, K: Key> {
+    InPlace(Vec<Change<K>>),
+    Replace(Box<W>),
+}
+
+/// A delta's changes with what each replaces, so that a refused delta can be taken back.
+type Undo<K> = Vec<(Change<K>, NextHopId)>;
+
+impl BloomEngine {
+    /// The engine's name on the command line.
+    pub const NAME: &'static str = "bloom";
+
+    /// An empty engine.
+    ///
+    /// # Errors
+    /// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, [`EngineError::Full`] when the
+    /// empty tables exceed `table_bytes_max`, [`EngineError::Memory`] when there is no memory for them.
+    pub fn new(options: &EngineOptions) -> Result<Self, EngineError> {
+        let params = Params::from_options(options)?;
+        let v4 = Writer4::build(&Routes::default(), &params)?;
+        let v6 = Writer6::build(&Routes::default(), &params)?;
+        params.check_bytes(v4.table().bytes() + v6.table().bytes())?;
+        let shared = Shared {
+            v4: ArcSwap::new(Arc::clone(v4.table())),
+            v6: ArcSwap::new(Arc::clone(v6.table())),
+            epochs: Epochs::default(),
+        };
+        Ok(Self {
+            params,
+            routes_v4: Routes::default(),
+            routes_v6: Routes::default(),
+            v4,
+            v6,
+            shared: Arc::new(shared),
+            generation: Generation::default(),
+        })
+    }
+
+    /// Plans the IPv4 part of a delta against routes that are final already.
+    fn plan_v4(&self, undo: &Undo<u32>) -> Result<Plan<Writer4, u32>, EngineError> {
+        let changes: Vec<_> = undo.iter().map(|(change, _)| *change).collect();
+        let bulk = is_bulk(changes.len(), self.routes_v4.len());
+        if !bulk && self.v4.admits(&changes, added(undo)) {
+            return Ok(Plan::InPlace(changes));
+        }
+        Writer4::build(&self.routes_v4, &self.params).map(|writer| Plan::Replace(Box::new(writer)))
+    }
+
+    /// As [`Self::plan_v4`], for IPv6.
+    fn plan_v6(&self, undo: &Undo<u128>) -> Result<Plan<Writer6, u128>, EngineError> {
+        let changes: Vec<_> = undo.iter().map(|(change, _)| *change).collect();
+        let bulk = is_bulk(changes.len(), self.routes_v6.len());
+        if !bulk && self.v6.admits(&changes, added(undo)) {
+            return Ok(Plan::InPlace(changes));
+        }
+        Writer6::build(&self.routes_v6, &self.params).map(|writer| Plan::Replace(Box::new(writer)))
+    }
+
+    /// Plans both families; together the tables stay within `table_bytes_max`.
+    #[expect(clippy::type_complexity, reason = "one plan a family")]
+    fn plan(
+        &self,
+        undo_v4: &Undo<u32>,
+        undo_v6: &Undo<u128>,
+    ) -> Result<(Plan<Writer4, u32>, Plan<Writer6, u128>), EngineError> {
+        let v4 = self.plan_v4(undo_v4)?;
+        let v6 = self.plan_v6(undo_v6)?;
+        let before = [self.v4.table().bytes(), self.v6.table().bytes()];
+        let mut after = before;
+        if let Plan::Replace(writer) = &v4 {
+            after[0] = writer.table().bytes();
+        }
+        if let Plan::Replace(writer) = &v6 {
+            after[1] = writer.table().bytes();
+        }
+        if after[0] + after[1] > before[0] + before[1] {
+            self.params.check_bytes(after[0] + after[1])?;
+        }
+        Ok((v4, v6))
+    }
+
+    /// Carries a plan out; nothing can fail from here on.
+    fn commit(&mut self, v4: Plan<Writer4, u32>, v6: Plan<Writer6, u128>) {
+        let epochs = &self.shared.epochs;
+        let synchronize = || epochs.synchronize();
+        if self.v4.has_limbo() || self.v6.has_limbo() {
+            synchronize();
+            self.v4.end_grace();
+            self.v6.end_grace();
+        }
+        match v4 {
+            Plan::InPlace(mut changes) => {
+                update::apply(&mut self.v4, &self.routes_v4, &mut changes, &synchronize)
+            }
+            Plan::Replace(writer) => {
+                self.shared.v4.store(Arc::clone(writer.table()));
+                self.v4 = *writer;
+            }
+        }
+        match v6 {
+            Plan::InPlace(mut changes) => {
+                update::apply(&mut self.v6, &self.routes_v6, &mut changes, &synchronize)
+            }
+            Plan::Replace(writer) => {
+                self.shared.v6.store(Arc::clone(writer.table()));
+                self.v6 = *writer;
+            }
+        }
+    }
+}
+
+/// Whether so much changes that building anew is quicker than changing in place.
+const fn is_bulk(changes: usize, routes: usize) -> bool {
+    changes > 10_000 && changes > routes / 8
+}
+
+/// The changes that add a prefix.
+fn added<K: Key>(undo: &Undo<K>) -> impl Iterator<Item = &Change<K>> {
+    undo.iter().filter(|(change, old)| old.is_none() && !change.next_hop.is_none()).map(|(change, _)| change)
+}
+
+/// Brings `routes` to the state after `changes`. Returns what really changed and what it was before.
+fn advance<K: Key>(routes: &mut Routes<K>, changes: &[Change<K>]) -> Undo<K> {
+    let mut undo = Undo::with_capacity(changes.len());
+    for change in changes {
+        let old = if change.next_hop.is_none() {
+            routes.remove(&change.prefix)
+        } else {
+            routes.insert(change.prefix, change.next_hop)
+        };
+        let old = old.unwrap_or(NextHopId::NONE);
+        if old != change.next_hop {
+            undo.push((*change, old));
+        }
+    }
+    undo
+}
+
+/// Takes back what [`advance`] did.
+fn retreat<K: Key>(routes: &mut Routes<K>, undo: Undo<K>) {
+    for (change, old) in undo.into_iter().rev() {
+        if old.is_none() {
+            routes.remove(&change.prefix);
+        } else {
+            routes.insert(change.prefix, old);
+        }
+    }
+}
+
+impl EngineWriter for BloomEngine {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn isa(&self) -> Isa {
+        self.params.isa
+    }
+
+    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+        let undo_v4 = advance(&mut self.routes_v4, &delta.v4);
+        let undo_v6 = advance(&mut self.routes_v6, &delta.v6);
+        let plans = self.plan(&undo_v4, &undo_v6);
+        match plans {
+            Ok((v4, v6)) => self.commit(v4, v6),
+            Err(error) => {
+                retreat(&mut self.routes_v4, undo_v4);
+                retreat(&mut self.routes_v6, undo_v6);
+                return Err(error);
+            }
+        }
+        self.generation = self.generation.next();
+        Ok(self.generation)
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            next_hop_id_max: NextHopId::MAX.get(),
+            next_hops_max: hops::HOPS_MAX as u64,
+            table_bytes_max: self.params.table_bytes_max,
+        }
+    }
+
+    fn stats(&self) -> EngineStats {
+        let routes = self.routes_v4.capacity() * (size_of::<(fib::Prefix4, NextHopId)>() + 1)
+            + self.routes_v6.capacity() * (size_of::<(fib::Prefix6, NextHopId)>() + 1);
+        let mut details = self.v4.details();
+        details.extend(self.v6.details());
+        EngineStats {
+            routes_v4: self.routes_v4.len() as u64,
+            routes_v6: self.routes_v6.len() as u64,
+            table_bytes: self.v4.table().bytes() + self.v6.table().bytes(),
+            writer_bytes: routes as u64 + self.v4.writer_bytes() + self.v6.writer_bytes(),
+            details,
+        }
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let slots = vec![Slot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
+        Ok(Box::new(BloomReader {
+            epoch: self.shared.epochs.register(),
+            v4: Cache::new(SharedV4(Arc::clone(&self.shared))),
+            v6: Cache::new(SharedV6(Arc::clone(&self.shared))),
+            isa: self.params.isa,
+            slots,
+            batch_max,
+        }))
+    }
+}
+
+#[derive(Clone)]
+struct Slot {
+    answers: Vec<NextHopId>,
+    len: usize,
+}
+
+/// The place of the IPv4 table, for a reader's cache.
+struct SharedV4(Arc<Shared>);
+/// The place of the IPv6 table, for a reader's cache.
+struct SharedV6(Arc<Shared>);
+
+impl std::ops::Deref for SharedV4 {
+    type Target = ArcSwap<Table4>;
+    fn deref(&self) -> &ArcSwap<Table4> {
+        &self.0.v4
+    }
+}
+
+impl std::ops::Deref for SharedV6 {
+    type Target = ArcSwap<Table6>;
+    fn deref(&self) -> &ArcSwap<Table6> {
+        &self.0.v6
+    }
+}
+
+/// The reading side of the engine `bloom`. It finishes inside `submit`.
+struct BloomReader {
+    epoch: ReaderEpoch,
+    v4: Cache<SharedV4, Arc<Table4>>,
+    v6: Cache<SharedV6, Arc<Table6>>,
+    isa: Isa,
+    slots: Vec<Slot>,
+    batch_max: usize,
+}
+
+impl BloomReader {
+    /// Answers `keys` into `out`, equally long.
+    fn answer(
+        epoch: &mut ReaderEpoch,
+        v4: &mut Cache<SharedV4, Arc<Table4>>,
+        v6: &mut Cache<SharedV6, Arc<Table6>>,
+        isa: Isa,
+        keys: Keys<'_>,
+        out: &mut [NextHopId],
+    ) {
+        let _batch = epoch.enter();
+        match keys {
+            Keys::V4(keys) => kernel::lookup_v4(isa, v4.load(), keys, out),
+            Keys::V6 { hi, lo } => kernel::lookup_v6(isa, v6.load(), hi, lo, out),
+        }
+    }
+}
+
+/// Refuses arrays of different lengths, and more keys than `limit`.
+fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
+    match keys {
+        Keys::V6 { hi, lo } if hi.len() != lo.len() => {
+            Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
+        }
+        _ if keys.len() > limit => Err(EngineError::Batch { keys: keys.len(), limit }),
+        _ => Ok(()),
+    }
+}
+
+impl EngineReader for BloomReader {
+    #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
+    fn slots(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        check(keys, self.batch_max)?;
+        let slot = &mut self.slots[usize::from(slot.0)];
+        slot.len = keys.len();
+        let out = &mut slot.answers[..keys.len()];
+        Self::answer(&mut self.epoch, &mut self.v4, &mut self.v6, self.isa, keys, out);
+        Ok(())
+    }
+
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+        let slot = &self.slots[usize::from(slot.0)];
+        Poll::Ready(Ok(&slot.answers[..slot.len]))
+    }
+
+    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        check(keys, out.len())?;
+        if keys.len() != out.len() {
+            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
+        }
+        Self::answer(&mut self.epoch, &mut self.v4, &mut self.v6, self.isa, keys, out);
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Parameters of the engine `bloom`, and the sizes that follow from them (section 6.2, equations 1-3).
+
+use super::hash::Hash32;
+use crate::memory::Placement;
+use fib::{EngineError, EngineOptions, Isa};
+
+/// Parameters, from the command line's `name=value` pairs.
+#[derive(Clone, Copy, Debug)]
+pub struct Params {
+    /// The instruction set of the lookup kernels.
+    pub isa: Isa,
+    /// The asked false-positive rate of each filter, `0.01..=0.9`; the paper's choice is 0.3 (section 6.2).
+    pub fpr: f64,
+    /// The hash of IPv4 keys; IPv6 keys are hashed by Murmur, since H2 is for 32 bits only.
+    pub hash: Hash32,
+    /// Bytes that lookups may read at most.
+    pub table_bytes_max: u64,
+    /// Where the tables lie.
+    pub placement: Placement,
+}
+
+impl Params {
+    /// Reads the parameters `fpr` (0.01..0.9) and `hash` (`h2`, `murmur`).
+    ///
+    /// # Errors
+    /// [`EngineError::Parameter`] for one out of range or unknown, [`EngineError::Isa`] for an instruction set that this
+    /// CPU lacks.
+    pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
+        let mut params = Self {
+            isa: options.isa.unwrap_or_else(Isa::detect).checked()?,
+            fpr: 0.3,
+            hash: Hash32::default(),
+            table_bytes_max: options.table_bytes_max,
+            placement: Placement { huge_pages: options.huge_pages, numa_node: options.numa_node },
+        };
+        for (name, value) in &options.parameters {
+            let refuse =
+                |parameter, wanted| EngineError::Parameter { parameter, value: value.clone(), wanted };
+            match name.as_str() {
+                "fpr" => {
+                    params.fpr =
+                        value.parse().ok().filter(|f| (0.01..=0.9).contains(f)).ok_or_else(|| {
+                            refuse("fpr", "wanted a false-positive rate between 0.01 and 0.9")
+                        })?;
+                }
+                "hash" => params.hash = value.parse().map_err(|()| refuse("hash", "wanted h2 or murmur"))?,
+                _ => {
+                    let value = format!("{name}={value}");
+                    let wanted = "the parameters of engine bloom are fpr and hash";
+                    return Err(EngineError::Parameter { parameter: "engine parameter", value, wanted });
+                }
+            }
+        }
+        Ok(params)
+    }
+
+    /// Refuses tables of more than `table_bytes_max`.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`].
+    pub fn check_bytes(&self, bytes: u64) -> Result<(), EngineError> {
+        if bytes > self.table_bytes_max {
+            return Err(EngineError::Full { what: "table bytes", used: bytes, limit: self.table_bytes_max });
+        }
+        Ok(())
+    }
+}
+
+/// The size of a Bloom filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterSize {
+    /// Bits, `m` of equation 3, rounded up.
+    pub bits: u64,
+    /// Hash functions, `k` of equation 1, rounded to the nearest and at least 1.
+    pub hashes: u32,
+}
+
+impl FilterSize {
+    /// The filter for `entries` keys at a false-positive rate of `fpr`: `m = n lg(1/f) / ln 2` and `k = m/n ln 2`.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive numbers")]
+    #[expect(clippy::cast_precision_loss, reason = "2^52 entries are out of reach")]
+    pub fn of(entries: u64, fpr: f64) -> Self {
+        let hashes = (1.0 / fpr).log2();
+        let bits = entries as f64 * hashes / std::f64::consts::LN_2;
+        // A key's bits share one word of 32: past 8 of them the word itself is the limit.
+        Self { bits: bits.ceil() as u64, hashes: (hashes.round() as u32).clamp(1, 8) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_table_5() {
+        // AS65000, G1 after expansion: 971,555 prefixes. The paper's table rounds its k: 7, 4 (3.3), 2, 1, 1 (0.15).
+        for (percent, bits) in
+            [(1.0, 9_312_412), (10.0, 4_656_206), (30.0, 2_434_631), (60.0, 1_032_974), (90.0, 213_057)]
+        {
+            let size = FilterSize::of(971_555, percent / 100.0);
+            assert!(size.bits.abs_diff(bits) <= 1, "{percent} %: {} bits, the paper has {bits}", size.bits);
+        }
+        assert_eq!([0.01, 0.3, 0.6, 0.9].map(|f| FilterSize::of(1000, f).hashes), [7, 2, 1, 1]);
+    }
+
+    #[test]
+    fn parameters_are_checked() {
+        let with = |name: &str, value: &str| {
+            let parameters = vec![(name.to_owned(), value.to_owned())];
+            Params::from_options(&EngineOptions {
+                parameters,
+                isa: Some(Isa::Scalar),
+                ..EngineOptions::default()
+            })
+        };
+        assert!(with("fpr", "0.1").is_ok() && with("hash", "murmur").is_ok());
+        for (name, value) in [("fpr", "0"), ("fpr", "x"), ("fpr", "NaN"), ("hash", "md5"), ("size", "1")] {
+            assert!(matches!(with(name, value), Err(EngineError::Parameter { .. })), "{name}={value}");
+        }
+    }
+}

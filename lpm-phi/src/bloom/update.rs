@@ -1,0 +1,151 @@
+//! How a delta is applied in place while lookups run, for either family.
+//!
+//! A table is a stack of *groups* of prefix lengths: group 0 is answered by direct indexing, each further group by a
+//! filter and a hash table over prefixes expanded to its longest length (controlled prefix expansion). A lookup reads
+//! group 0 first and remembers it, then asks the others from the deepest up, and answers with the first that knows.
+//!
+//! **No lookup may see a state that is neither before nor after the delta.** Each expanded entry goes from its old to its
+//! final value in one store, since the writer's route map is brought to the final state first and a group's changes are
+//! taken longest prefix first. Between groups the order is:
+//!
+//! 1. additions and changes, deepest group first, with a grace period between one hashed group and the next: a lookup that
+//!    missed an addition below is over before the wider route it falls back to changes;
+//! 2. a grace period, after which every running lookup has read the new group 0;
+//! 3. deletions, shallowest group first: what a deletion uncovers is already final.
+
+use fib::{Change, Key, NextHopId, Prefix};
+use rustc_hash::FxHashMap;
+use std::ops::RangeInclusive;
+
+/// The routes a table was made from.
+pub(crate) type Routes<K> = FxHashMap<Prefix<K>, NextHopId>;
+
+/// A table that can be changed under its readers.
+pub(crate) trait Store<K: Key> {
+    /// The lengths of each group, group 0 first; together they cover every length once.
+    fn groups(&self) -> &[RangeInclusive<u8>];
+
+    /// Gives `next_hop` to every entry of `group` that `prefix` covers and that no longer prefix of the group owns.
+    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId);
+
+    /// Hands every entry of `group` that `prefix` owns to `heir`. Without an heir the entries stay as they are and are
+    /// added to `deletions`; group 0 always has one (length 0, no route).
+    fn withdraw(
+        &mut self,
+        group: usize,
+        prefix: Prefix<K>,
+        heir: Option<(u8, NextHopId)>,
+        deletions: &mut Vec<Prefix<K>>,
+    );
+
+    /// Removes one entry that [`Self::withdraw`] named.
+    fn delete(&mut self, group: usize, entry: Prefix<K>);
+}
+
+/// Applies `changes` to `store`. `routes` is in its final state already; `changes` holds only what really changed.
+pub(crate) fn apply<K: Key, S: Store<K>>(
+    store: &mut S,
+    routes: &Routes<K>,
+    changes: &mut [Change<K>],
+    synchronize: &dyn Fn(),
+) {
+    changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));
+    let groups: Vec<_> = store.groups().to_vec();
+    let mut deletions: Vec<Vec<Prefix<K>>> = vec![Vec::new(); groups.len()];
+    let mut rest = &*changes;
+    let mut written = false;
+    for (group, lengths) in groups.iter().enumerate().rev() {
+        let count = rest.partition_point(|change| change.prefix.len() >= *lengths.start());
+        let (mine, shorter) = rest.split_at(count);
+        rest = shorter;
+        if mine.is_empty() {
+            continue;
+        }
+        if written && group != 0 {
+            synchronize();
+        }
+        for change in mine {
+            if change.next_hop.is_none() {
+                let heir =
+                    heir(routes, change.prefix, lengths).or((group == 0).then_some((0, NextHopId::NONE)));
+                store.withdraw(group, change.prefix, heir, &mut deletions[group]);
+            } else {
+                store.announce(group, change.prefix, change.next_hop);
+            }
+        }
+        written = true;
+    }
+    if deletions.iter().all(Vec::is_empty) {
+        return;
+    }
+    synchronize();
+    for (group, entries) in deletions.into_iter().enumerate() {
+        for entry in entries {
+            store.delete(group, entry);
+        }
+    }
+}
+
+/// The longest route shorter than `prefix`, within `lengths`, that covers it.
+fn heir<K: Key>(
+    routes: &Routes<K>,
+    prefix: Prefix<K>,
+    lengths: &RangeInclusive<u8>,
+) -> Option<(u8, NextHopId)> {
+    (*lengths.start()..prefix.len()).rev().find_map(|len| {
+        let next_hop = routes.get(&Prefix::truncating(prefix.address(), len))?;
+        Some((len, *next_hop))
+    })
+}
+
+/// The number of distinct entries that the routes of `lengths` expand to, at the group's longest length. `routes` are
+/// sorted by address, then length; prefix capture is counted.
+pub(crate) fn expanded_entries<K: Key>(
+    routes: &[(Prefix<K>, NextHopId)],
+    lengths: &RangeInclusive<u8>,
+) -> u64 {
+    let mut entries = 0_u64;
+    let mut widest: Option<Prefix<K>> = None;
+    for (prefix, _) in routes.iter().filter(|(prefix, _)| lengths.contains(&prefix.len())) {
+        // Prefixes nest or are apart: one inside the last widest one adds nothing.
+        if widest.is_none_or(|widest| !widest.covers(*prefix)) {
+            entries = entries.saturating_add(expansion(*prefix, lengths));
+            widest = Some(*prefix);
+        }
+    }
+    entries
+}
+
+/// The number of entries that one prefix expands to.
+pub(crate) fn expansion<K: Key>(prefix: Prefix<K>, lengths: &RangeInclusive<u8>) -> u64 {
+    1_u64.checked_shl(u32::from(lengths.end() - prefix.len())).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::Prefix4;
+
+    fn routes(prefixes: &[(u32, u8)]) -> Vec<(Prefix4, NextHopId)> {
+        let mut routes: Vec<_> = prefixes
+            .iter()
+            .map(|(address, len)| (Prefix4::truncating(*address, *len), NextHopId::new(1).unwrap()))
+            .collect();
+        routes.sort_unstable();
+        routes
+    }
+
+    #[test]
+    fn expansion_counts_captured_prefixes_once() {
+        let group = 21..=24;
+        let table = routes(&[(0, 22), (0, 24), (0x100, 24), (0x400, 24), (0x800, 21), (0x8000_0000, 8)]);
+        assert_eq!(expanded_entries(&table, &group), 4 + 1 + 8);
+    }
+
+    #[test]
+    fn an_heir_stays_within_the_group() {
+        let table: Routes<u32> = routes(&[(0, 20), (0, 22)]).into_iter().collect();
+        assert_eq!(heir(&table, Prefix4::truncating(0, 24), &(21..=24)).unwrap().0, 22);
+        assert_eq!(heir(&table, Prefix4::truncating(0, 22), &(21..=24)), None);
+    }
+}

@@ -1,0 +1,472 @@
+//! The IPv4 table of Bloomfwd (sections 3.2 and 4.2): a direct lookup array of 2^20 next hops, and the groups G1 (/21-/24
+//! expanded to /24) and G2 (/25-/32 expanded to /32), each a counting Bloom filter with its hash table.
+//!
+//! What goes beyond the paper: an entry of the direct array says whether G1 or G2 hold anything below it, so most keys
+//! never touch a filter; a filter keeps all bits of a key in one word; a hash table's bucket is one cache line.
+//!
+//! ```text
+//! direct entry   31 G1 below | 30 G2 below | 29 G1 is dense here: skip its filter | 24..29 zero | 0..24 next-hop id
+//! line           15 slots of (16 bits of hash, 16 bits of next-hop index), then the number of an overflow line or 0
+//! ```
+//! A slot identifies its key: the line follows from the high bits of a bijective hash, and with at least 2^16 lines
+//! the low 16 bits are all that the line leaves open.
+
+use super::filter::CountingFilter;
+use super::hash::{Hash32, scale};
+use super::hops::{HOPS_MAX, HopIndex};
+use super::params::{FilterSize, Params};
+use super::update::{Routes, Store, expanded_entries, expansion};
+use crate::memory::{Array, Placement};
+use fib::{Change, EngineError, NextHopId, Prefix, Prefix4};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bits that index the direct lookup array (section 3.2).
+pub(crate) const DIRECT_BITS: u32 = 20;
+/// Direct entry: G1 holds something below.
+pub(crate) const G1_BELOW: u32 = 1 << 31;
+/// Direct entry: G2 holds something below.
+pub(crate) const G2_BELOW: u32 = 1 << 30;
+/// Direct entry: most /24s below are in G1, so its filter would only cost.
+pub(crate) const G1_DENSE: u32 = 1 << 29;
+/// Direct entry: the next-hop id.
+pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
+/// Of the 16 /24s below a direct entry, this many in G1 make it dense.
+const DENSE_MIN: u16 = 8;
+
+/// Words of a line, its slots, and the word that links to an overflow line.
+pub(crate) const LINE_WORDS: usize = 16;
+pub(crate) const LINE_SLOTS: usize = 15;
+/// With fewer lines, 16 bits of hash would not identify a key.
+const LINES_MIN: u32 = 1 << 16;
+/// Entries a line is sized for: 10 of 15 keep overflow below 1 % of the keys.
+const LINE_FILL: u64 = 10;
+/// Entries a line may come to hold on average before the table is rebuilt larger.
+const LINE_FILL_MAX: u64 = 13;
+
+const GROUPS: [RangeInclusive<u8>; 3] = [0..=20, 21..=24, 25..=32];
+
+/// What lookups of IPv4 read.
+#[derive(Debug)]
+pub(crate) struct Table4 {
+    /// 2^20 direct entries.
+    pub(crate) direct: Array<AtomicU32>,
+    /// Next-hop ids by the index that slots hold.
+    pub(crate) hop_ids: Array<AtomicU32>,
+    /// G1 and G2.
+    pub(crate) levels: [Level4; 2],
+    /// The hash of both levels.
+    pub(crate) hash: Hash32,
+}
+
+/// What lookups read of one group.
+#[derive(Debug)]
+pub(crate) struct Level4 {
+    /// Filter words.
+    pub(crate) filter: Array<AtomicU32>,
+    /// Words of the filter in use.
+    pub(crate) filter_words: u32,
+    /// Bits a key sets.
+    pub(crate) filter_hashes: u32,
+    /// Lines, [`LINE_WORDS`] words each: first those that hashes map to, then overflow lines.
+    pub(crate) lines: Array<AtomicU32>,
+    /// Lines that hashes map to.
+    pub(crate) primary: u32,
+}
+
+impl Table4 {
+    pub(crate) fn bytes(&self) -> u64 {
+        let levels = self.levels.iter().map(|level| level.filter.bytes() + level.lines.bytes());
+        self.direct.bytes() + self.hop_ids.bytes() + levels.sum::<u64>()
+    }
+}
+
+/// The writer's side of one group.
+#[derive(Debug)]
+struct LevelWriter {
+    /// The length that entries are expanded to.
+    len: u8,
+    filter: CountingFilter,
+    /// The length of the prefix that owns each slot.
+    owner: Vec<u8>,
+    entries: u64,
+    entries_max: u64,
+    /// The next overflow line that is free, and the end of them.
+    overflow: std::ops::Range<u32>,
+    /// Entries of a table being built that found no slot.
+    unplaced: u64,
+}
+
+/// The writer's side of the IPv4 table.
+#[derive(Debug)]
+pub(crate) struct Writer4 {
+    table: Arc<Table4>,
+    /// The length of the prefix that owns each direct entry.
+    direct_owner: Vec<u8>,
+    /// Entries of G1 and G2 below each direct entry.
+    below: [Vec<u16>; 2],
+    levels: [LevelWriter; 2],
+    hops: HopIndex,
+}
+
+/// How large a group is made.
+#[derive(Clone, Copy, Debug)]
+struct LevelSize {
+    entries: u64,
+    filter: FilterSize,
+    filter_words: u32,
+    primary: u32,
+    overflow: u32,
+}
+
+impl LevelSize {
+    /// Room for `entries`, and a tenth more to grow in place.
+    fn of(entries: u64, fpr: f64) -> Result<Self, EngineError> {
+        let room = entries + entries / 10 + 1024;
+        let filter = FilterSize::of(room, fpr);
+        let primary = u32::try_from(room / LINE_FILL + 1).ok().map(|lines| lines.max(LINES_MIN));
+        let filter_words = u32::try_from(filter.bits.div_ceil(32)).ok();
+        let (Some(primary), Some(filter_words)) = (primary.filter(|p| *p < 1 << 30), filter_words) else {
+            return Err(EngineError::Full { what: "expanded IPv4 prefixes", used: entries, limit: 10 << 30 });
+        };
+        Ok(Self { entries: room, filter, filter_words, primary, overflow: primary / 8 })
+    }
+
+    fn bytes(&self) -> u64 {
+        u64::from(self.primary + self.overflow) * 64 + u64::from(self.filter_words) * 4
+    }
+}
+
+impl Writer4 {
+    /// A table of `routes`, not yet seen by any reader.
+    pub(crate) fn build(routes: &Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+        let mut sorted: Vec<(Prefix4, NextHopId)> = routes.iter().map(|(p, n)| (*p, *n)).collect();
+        sorted.sort_unstable();
+        let mut writer = Self::sized(&sorted, params)?;
+        let long = sorted.iter().filter(|(prefix, _)| !GROUPS[0].contains(&prefix.len()));
+        writer.hops.fits(long.map(|(_, next_hop)| *next_hop))?;
+        // Longest first: an entry is written once, by its owner.
+        sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        for (prefix, next_hop) in sorted {
+            writer.announce(group_of(prefix.len()), prefix, next_hop);
+        }
+        if let Some(level) = writer.levels.iter().find(|level| level.unplaced > 0) {
+            // Only keys chosen against the hash pile up like this.
+            let limit = u64::from(level.overflow.end) / 9;
+            let used = limit + level.unplaced;
+            return Err(EngineError::Full { what: "overflow lines of an IPv4 hash table", used, limit });
+        }
+        Ok(writer)
+    }
+
+    fn sized(sorted: &[(Prefix4, NextHopId)], params: &Params) -> Result<Self, EngineError> {
+        let size = |group: usize| LevelSize::of(expanded_entries(sorted, &GROUPS[group]), params.fpr);
+        let sizes = [size(1)?, size(2)?];
+        let bytes = (4 << DIRECT_BITS) + (HOPS_MAX as u64 + 1) * 4 + sizes[0].bytes() + sizes[1].bytes();
+        if bytes > params.table_bytes_max {
+            return Err(EngineError::Full {
+                what: "IPv4 table bytes",
+                used: bytes,
+                limit: params.table_bytes_max,
+            });
+        }
+        let place = params.placement;
+        let levels = [level(sizes[0], place)?, level(sizes[1], place)?];
+        let table = Table4 {
+            direct: Array::zeroed(1 << DIRECT_BITS, place)?,
+            hop_ids: Array::zeroed(HOPS_MAX + 1, place)?,
+            levels,
+            hash: params.hash,
+        };
+        Ok(Self {
+            table: Arc::new(table),
+            direct_owner: vec![0; 1 << DIRECT_BITS],
+            below: [vec![0; 1 << DIRECT_BITS], vec![0; 1 << DIRECT_BITS]],
+            levels: [LevelWriter::new(24, sizes[0]), LevelWriter::new(32, sizes[1])],
+            hops: HopIndex::new(),
+        })
+    }
+
+    /// The table that readers share.
+    pub(crate) const fn table(&self) -> &Arc<Table4> {
+        &self.table
+    }
+
+    /// Whether something waits for a grace period before it is used again.
+    pub(crate) fn has_limbo(&self) -> bool {
+        self.hops.has_limbo()
+    }
+
+    /// A grace period is over.
+    pub(crate) fn end_grace(&mut self) {
+        self.hops.end_grace();
+    }
+
+    /// Whether `changes` fit in place; `added` of them are prefixes that are not in the table.
+    pub(crate) fn admits<'a>(
+        &self,
+        changes: &[Change<u32>],
+        added: impl Iterator<Item = &'a Change<u32>>,
+    ) -> bool {
+        let mut new = [0_u64; 3];
+        for change in added {
+            let group = group_of(change.prefix.len());
+            new[group] = new[group].saturating_add(expansion(change.prefix, &GROUPS[group]));
+        }
+        let long =
+            changes.iter().filter(|change| group_of(change.prefix.len()) != 0 && !change.next_hop.is_none());
+        self.hops.fits(long.map(|change| change.next_hop)).is_ok()
+            && self.levels.iter().zip(&new[1..]).all(|(level, new)| level.admits(*new))
+    }
+
+    /// Bytes that only the writer uses.
+    pub(crate) fn writer_bytes(&self) -> u64 {
+        let below: usize = self.below.iter().map(|below| below.capacity() * 2).sum();
+        let levels =
+            self.levels.iter().map(|level| level.owner.capacity() as u64 + level.filter.writer_bytes());
+        (below + self.direct_owner.capacity()) as u64 + levels.sum::<u64>()
+    }
+
+    /// Figures for [`fib::EngineStats::details`].
+    pub(crate) fn details(&self) -> Vec<(&'static str, f64)> {
+        let [g1, g2] = &self.levels;
+        vec![
+            ("g1_entries", count(g1.entries)),
+            ("g1_filter_bits", f64::from(g1.filter.span().1) * 32.0),
+            ("g1_filter_occupied", count(g1.filter.occupied() as u64)),
+            ("g1_overflow_lines_free", f64::from(g1.overflow.end - g1.overflow.start)),
+            ("g2_entries", count(g2.entries)),
+            ("g2_filter_bits", f64::from(g2.filter.span().1) * 32.0),
+            ("g2_filter_occupied", count(g2.filter.occupied() as u64)),
+            ("g2_overflow_lines_free", f64::from(g2.overflow.end - g2.overflow.start)),
+        ]
+    }
+
+    /// Writes direct entry `at`: its next hop and what lies below it, in one store.
+    fn store_direct(&self, at: usize, next_hop: u32) {
+        let g1 = self.below[0][at];
+        let mut word = next_hop;
+        word |= if g1 > 0 { G1_BELOW } else { 0 };
+        word |= if g1 >= DENSE_MIN { G1_DENSE } else { 0 };
+        word |= if self.below[1][at] > 0 { G2_BELOW } else { 0 };
+        self.table.direct[at].store(word, Ordering::Release);
+    }
+
+    /// One entry more or less of `group` below the direct entry of `address`.
+    fn count_below(&mut self, group: usize, address: u32, more: bool) {
+        let at = (address >> (32 - DIRECT_BITS)) as usize;
+        let below = &mut self.below[group - 1][at];
+        *below = if more { *below + 1 } else { *below - 1 };
+        let next_hop = self.table.direct[at].load(Ordering::Relaxed) & HOP_MASK;
+        self.store_direct(at, next_hop);
+    }
+
+    /// Gives `next_hop` to the entry of `group` at `address`, for a prefix of `len`.
+    fn set_entry(&mut self, group: usize, address: u32, next_hop: NextHopId, len: u8) {
+        let Self { table, levels, hops, .. } = self;
+        let (level, shared) = (&mut levels[group - 1], &table.levels[group - 1]);
+        let hash = table.hash.hash(address >> (32 - level.len));
+        let index = hops.take(&table.hop_ids, next_hop);
+        match find(shared, hash) {
+            Some(slot) => {
+                let old = shared.lines[slot].load(Ordering::Relaxed);
+                level.owner[slot] = len;
+                shared.lines[slot].store(old & 0xffff_0000 | u32::from(index), Ordering::Release);
+                hops.release(index_of(old));
+            }
+            None => {
+                let Some(slot) = level.free_slot(shared, hash) else {
+                    debug_assert!(
+                        Arc::strong_count(table) == 1,
+                        "admits() reserves a line for each new entry"
+                    );
+                    level.unplaced += 1;
+                    hops.release(index);
+                    return;
+                };
+                level.owner[slot] = len;
+                level.entries += 1;
+                shared.lines[slot].store(hash << 16 | u32::from(index), Ordering::Release);
+                level.filter.insert(&shared.filter, hash);
+                self.count_below(group, address, true);
+            }
+        }
+    }
+
+    /// The owner's length of the entry of `group` at `address`.
+    fn owner(&self, group: usize, address: u32) -> Option<u8> {
+        let level = &self.levels[group - 1];
+        let slot = find(&self.table.levels[group - 1], self.table.hash.hash(address >> (32 - level.len)))?;
+        Some(level.owner[slot])
+    }
+}
+
+impl Store<u32> for Writer4 {
+    fn groups(&self) -> &[RangeInclusive<u8>] {
+        &GROUPS
+    }
+
+    fn announce(&mut self, group: usize, prefix: Prefix4, next_hop: NextHopId) {
+        let len = prefix.len();
+        if group == 0 {
+            for at in direct_range(prefix) {
+                if self.direct_owner[at] <= len {
+                    self.direct_owner[at] = len;
+                    self.store_direct(at, next_hop.get());
+                }
+            }
+            return;
+        }
+        for address in entries(prefix, self.levels[group - 1].len) {
+            if self.owner(group, address).is_none_or(|owner| owner <= len) {
+                self.set_entry(group, address, next_hop, len);
+            }
+        }
+    }
+
+    fn withdraw(
+        &mut self,
+        group: usize,
+        prefix: Prefix4,
+        heir: Option<(u8, NextHopId)>,
+        deletions: &mut Vec<Prefix4>,
+    ) {
+        if group == 0 {
+            let (len, next_hop) = heir.unwrap_or((0, NextHopId::NONE));
+            for at in direct_range(prefix) {
+                if self.direct_owner[at] == prefix.len() {
+                    self.direct_owner[at] = len;
+                    self.store_direct(at, next_hop.get());
+                }
+            }
+            return;
+        }
+        let to = self.levels[group - 1].len;
+        for address in entries(prefix, to) {
+            if self.owner(group, address) == Some(prefix.len()) {
+                match heir {
+                    Some((len, next_hop)) => self.set_entry(group, address, next_hop, len),
+                    None => deletions.push(Prefix::truncating(address, to)),
+                }
+            }
+        }
+    }
+
+    fn delete(&mut self, group: usize, entry: Prefix4) {
+        let Self { table, levels, hops, .. } = self;
+        let (level, shared) = (&mut levels[group - 1], &table.levels[group - 1]);
+        let hash = table.hash.hash(entry.address() >> (32 - level.len));
+        let Some(slot) = find(shared, hash) else { return };
+        let old = shared.lines[slot].load(Ordering::Relaxed);
+        shared.lines[slot].store(0, Ordering::Release);
+        level.owner[slot] = 0;
+        level.entries -= 1;
+        level.filter.remove(&shared.filter, hash);
+        hops.release(index_of(old));
+        self.count_below(group, entry.address(), false);
+    }
+}
+
+impl LevelWriter {
+    fn new(len: u8, size: LevelSize) -> Self {
+        let lines = size.primary + size.overflow;
+        Self {
+            len,
+            filter: CountingFilter::new(0..size.filter_words, size.filter.hashes),
+            owner: vec![0; lines as usize * LINE_WORDS],
+            entries: 0,
+            entries_max: size.entries.max(u64::from(size.primary) * LINE_FILL_MAX),
+            overflow: size.primary..lines,
+            unplaced: 0,
+        }
+    }
+
+    /// Whether `new` entries more fit for certain: each could need an overflow line of its own.
+    fn admits(&self, new: u64) -> bool {
+        new == 0
+            || (self.entries.saturating_add(new) <= self.entries_max && new <= self.overflow.len() as u64)
+    }
+
+    /// A free slot for `hash`, in its line or an overflow line behind it; `None` when overflow lines have run out.
+    fn free_slot(&mut self, shared: &Level4, hash: u32) -> Option<usize> {
+        let mut line = scale(hash, shared.primary) as usize;
+        loop {
+            let slots = line * LINE_WORDS..line * LINE_WORDS + LINE_SLOTS;
+            if let Some(slot) =
+                slots.into_iter().find(|slot| shared.lines[*slot].load(Ordering::Relaxed) == 0)
+            {
+                return Some(slot);
+            }
+            let link = &shared.lines[line * LINE_WORDS + LINE_SLOTS];
+            line = match link.load(Ordering::Relaxed) {
+                0 => {
+                    let fresh = self.overflow.next()?;
+                    link.store(fresh, Ordering::Release);
+                    fresh as usize
+                }
+                next => next as usize,
+            };
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the index is the low half of a slot")]
+const fn index_of(slot: u32) -> u16 {
+    slot as u16
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count for people")]
+const fn count(n: u64) -> f64 {
+    n as f64
+}
+
+fn level(size: LevelSize, placement: Placement) -> Result<Level4, EngineError> {
+    Ok(Level4 {
+        filter: Array::zeroed(size.filter_words as usize, placement)?,
+        filter_words: size.filter_words,
+        filter_hashes: size.filter.hashes,
+        lines: Array::zeroed((size.primary + size.overflow) as usize * LINE_WORDS, placement)?,
+        primary: size.primary,
+    })
+}
+
+/// The slot of `hash`, as an index into the words of `level`.
+fn find(level: &Level4, hash: u32) -> Option<usize> {
+    let mut line = scale(hash, level.primary) as usize;
+    loop {
+        let words = &level.lines[line * LINE_WORDS..(line + 1) * LINE_WORDS];
+        let tag = hash << 16;
+        let hit = words[..LINE_SLOTS].iter().position(|word| {
+            let word = word.load(Ordering::Relaxed);
+            word & 0xffff_0000 == tag && word & 0xffff != 0
+        });
+        if let Some(slot) = hit {
+            return Some(line * LINE_WORDS + slot);
+        }
+        match words[LINE_SLOTS].load(Ordering::Relaxed) {
+            0 => return None,
+            next => line = next as usize,
+        }
+    }
+}
+
+/// The group of a prefix length.
+pub(crate) const fn group_of(len: u8) -> usize {
+    match len {
+        0..=20 => 0,
+        21..=24 => 1,
+        _ => 2,
+    }
+}
+
+fn direct_range(prefix: Prefix4) -> std::ops::RangeInclusive<usize> {
+    let at = |address: u32| (address >> (32 - DIRECT_BITS)) as usize;
+    at(prefix.address())..=at(prefix.last_address())
+}
+
+/// The addresses of the entries of length `to` that `prefix` covers.
+fn entries(prefix: Prefix4, to: u8) -> impl Iterator<Item = u32> {
+    let step = 32 - u32::from(to);
+    (prefix.address() >> step..=prefix.last_address() >> step).map(move |entry| entry << step)
+}

@@ -1,0 +1,110 @@
+//! Grace periods: the writer learns when every batch that could have seen an old state is over.
+//!
+//! A reader's counter is odd while a batch runs. [`Epochs::synchronize`] waits until each reader that was inside a batch
+//! has left it; a reader that is idle costs nothing. Readers never wait: entering is one store and one fence a batch.
+
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The writer's list of readers.
+#[derive(Debug, Default)]
+pub(crate) struct Epochs {
+    readers: Mutex<Vec<Arc<Counter>>>,
+}
+
+type Counter = CachePadded<AtomicU64>;
+
+/// One reader's counter.
+#[derive(Debug)]
+pub(crate) struct ReaderEpoch {
+    counter: Arc<Counter>,
+}
+
+impl Epochs {
+    /// A counter for a new reader.
+    pub(crate) fn register(&self) -> ReaderEpoch {
+        let counter = Arc::new(Counter::default());
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        readers.retain(|reader| Arc::strong_count(reader) > 1); // readers that are gone
+        readers.push(Arc::clone(&counter));
+        ReaderEpoch { counter }
+    }
+
+    /// Returns when every batch that was running at the call is over. Whatever the writer stored before the call is seen
+    /// by every batch that begins after it.
+    pub(crate) fn synchronize(&self) {
+        // Pairs with the fence of `enter`: either the batch sees what was stored, or we see the batch.
+        fence(Ordering::SeqCst);
+        let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        for reader in readers.iter() {
+            let seen = reader.load(Ordering::Acquire);
+            let mut spins = 0_u32;
+            while seen % 2 == 1 && reader.load(Ordering::Acquire) == seen {
+                spins += 1;
+                // A reader may share this CPU: let it finish its batch.
+                if spins.is_multiple_of(256) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            }
+        }
+    }
+}
+
+impl ReaderEpoch {
+    /// Marks a batch as running until the guard is dropped.
+    #[inline]
+    pub(crate) fn enter(&mut self) -> Batch<'_> {
+        let inside = self.counter.load(Ordering::Relaxed) + 1;
+        self.counter.store(inside, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Batch { counter: &self.counter, inside }
+    }
+}
+
+/// A running batch.
+pub(crate) struct Batch<'a> {
+    counter: &'a Counter,
+    inside: u64,
+}
+
+impl Drop for Batch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.counter.store(self.inside + 1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_grace_period_outlasts_running_batches_and_ignores_idle_readers() {
+        let epochs = Arc::new(Epochs::default());
+        let _idle = epochs.register();
+        let mut reader = epochs.register();
+        epochs.synchronize(); // nobody inside
+        let over = Arc::new(AtomicBool::new(false));
+        let batch = reader.enter();
+        let waiting = std::thread::spawn({
+            let (epochs, over) = (Arc::clone(&epochs), Arc::clone(&over));
+            move || {
+                epochs.synchronize();
+                over.load(Ordering::SeqCst)
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        over.store(true, Ordering::SeqCst);
+        drop(batch);
+        assert!(waiting.join().unwrap(), "the grace period ended while a batch ran");
+    }
+
+    #[test]
+    fn readers_that_are_gone_are_forgotten() {
+        let epochs = Epochs::default();
+        for _ in 0..100 {
+            drop(epochs.register());
+        }
+        assert!(epochs.readers.lock().unwrap().len() <= 2);
+    }
+}

@@ -1,0 +1,40 @@
+//! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch.
+//!
+//! Both kernels do the same in stages over a piece of the batch, so that the loads of one stage are independent:
+//!
+//! 1. *direct*: index the direct part with every key; its next hop is the answer unless something lies below;
+//! 2. *filter*: for the keys with something below, deepest group first, hash the key and test one filter word;
+//! 3. *probe*: for the keys that pass, find the hash in one table line (prefetched in stage 2), an overflow line at worst;
+//! 4. keys that were not found go on to the next shallower group, or keep their direct answer.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512f;
+mod scalar;
+
+use crate::bloom::v4::Table4;
+use crate::bloom::v6::Table6;
+use fib::{Isa, NextHopId};
+
+/// Answers IPv4 `keys` into `out`, equally long.
+#[inline]
+pub(crate) fn lookup_v4(isa: Isa, table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+    assert_eq!(keys.len(), out.len(), "as many answers as keys");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        Isa::Avx512f => unsafe { avx512f::lookup_v4(table, keys, out) },
+        _ => scalar::lookup_v4(table, keys, out),
+    }
+}
+
+/// Answers IPv6 keys, given as two halves, into `out`, all equally long.
+#[inline]
+pub(crate) fn lookup_v6(isa: Isa, table: &Table6, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+    assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        Isa::Avx512f => unsafe { avx512f::lookup_v6(table, hi, lo, out) },
+        _ => scalar::lookup_v6(table, hi, lo, out),
+    }
+}

@@ -1,0 +1,122 @@
+//! The scalar kernels: the algorithm as it reads, one key at a time. Never tuned.
+
+use crate::bloom::hash::{filter_mask, murmur64, scale};
+use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
+use crate::bloom::v6::{self, CHUNK, DEEP_BIT, MASK_SHIFT, Table6};
+use fib::NextHopId;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(super) fn lookup_v4(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+    for (key, answer) in keys.iter().zip(out) {
+        *answer = NextHopId::from_answer(lookup_v4_one(table, *key));
+    }
+}
+
+fn lookup_v4_one(table: &Table4, key: u32) -> u32 {
+    let direct = table.direct[(key >> (32 - DIRECT_BITS)) as usize].load(Ordering::Acquire);
+    let [g1, g2] = &table.levels;
+    if direct & G2_BELOW != 0 {
+        let hash = table.hash.hash(key);
+        if let Some(next_hop) = passes_v4(g2, hash).then(|| probe_v4(table, g2, hash)).flatten() {
+            return next_hop;
+        }
+    }
+    if direct & G1_BELOW != 0 {
+        let hash = table.hash.hash(key >> 8);
+        let ask = direct & G1_DENSE != 0 || passes_v4(g1, hash);
+        if let Some(next_hop) = ask.then(|| probe_v4(table, g1, hash)).flatten() {
+            return next_hop;
+        }
+    }
+    direct & v4::HOP_MASK
+}
+
+fn passes_v4(level: &Level4, hash: u32) -> bool {
+    let mask = filter_mask(hash, level.filter_hashes);
+    passes(&level.filter, scale(hash, level.filter_words) as usize, mask)
+}
+
+fn passes(filter: &[AtomicU32], word: usize, mask: u32) -> bool {
+    filter[word].load(Ordering::Acquire) & mask == mask
+}
+
+fn probe_v4(table: &Table4, level: &Level4, hash: u32) -> Option<u32> {
+    let mut line = scale(hash, level.primary) as usize;
+    loop {
+        let words = &level.lines[line * v4::LINE_WORDS..(line + 1) * v4::LINE_WORDS];
+        for slot in &words[..v4::LINE_SLOTS] {
+            let slot = slot.load(Ordering::Acquire);
+            let index = slot & 0xffff;
+            if slot >> 16 == hash & 0xffff && index != 0 {
+                return Some(table.hop_ids[index as usize].load(Ordering::Relaxed));
+            }
+        }
+        match words[v4::LINE_SLOTS].load(Ordering::Acquire) {
+            0 => return None,
+            next => line = next as usize,
+        }
+    }
+}
+
+pub(super) fn lookup_v6(table: &Table6, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+    for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
+        *answer = NextHopId::from_answer(lookup_v6_one(table, *hi, *lo));
+    }
+}
+
+fn lookup_v6_one(table: &Table6, hi: u64, lo: u64) -> u32 {
+    let top = table.top[(hi >> 48) as usize].load(Ordering::Acquire);
+    if top & CHUNK == 0 {
+        return top & v6::HOP_MASK;
+    }
+    let low_bits = u32::from(table.direct_bits) - 16;
+    let within = (hi >> (48 - low_bits)) as usize & ((1 << low_bits) - 1);
+    let chunk = (top & v6::HOP_MASK) as usize;
+    let entry = table.chunks[(chunk << low_bits) | within].load(Ordering::Acquire);
+    let mut below = entry >> MASK_SHIFT;
+    if below & DEEP_BIT != 0 {
+        let next_hop = table.deep.lookup(hi, lo);
+        if !next_hop.is_none() {
+            return next_hop.get();
+        }
+        below &= !DEEP_BIT;
+    }
+    while below != 0 {
+        let level = below.ilog2() as usize;
+        below &= !(1 << level);
+        let key = hi & table.levels.key_mask[level];
+        if let Some(next_hop) = lookup_v6_level(table, level, key) {
+            return next_hop;
+        }
+    }
+    entry & v6::HOP_MASK
+}
+
+fn lookup_v6_level(table: &Table6, level: usize, key: u64) -> Option<u32> {
+    let hash = murmur64(key);
+    let mask = filter_mask(v6::filter_hash(hash), table.levels.filter_hashes);
+    if !passes(&table.filter, v6::filter_word(&table.levels, level, hash), mask) {
+        return None;
+    }
+    let index = probe_v6(table, table.line(level, hash), key);
+    (index != 0).then(|| table.hop_ids[usize::from(index)].load(Ordering::Relaxed))
+}
+
+/// The next-hop index of `key` in `line` or the overflow lines behind it; 0 when it is in none.
+pub(super) fn probe_v6(table: &Table6, mut line: usize, key: u64) -> u16 {
+    loop {
+        let words = &table.lines[line * v6::LINE_WORDS..(line + 1) * v6::LINE_WORDS];
+        for (slot, word) in words[..v6::LINE_SLOTS].iter().enumerate() {
+            if word.load(Ordering::Acquire) == key {
+                let index = v6::index_at(words, slot);
+                if index != 0 {
+                    return index;
+                }
+            }
+        }
+        match v6::link_of(words) {
+            0 => return 0,
+            next => line = next as usize,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The engine `bloom` against the conformance suite, for every instruction set and hash.
+
+use fib::{EngineError, EngineOptions, EngineWriter, Isa, conformance};
+use lpm_phi::bloom::BloomEngine;
+
+fn bloom(isa: Isa, parameters: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, EngineError> {
+    with_memory(isa, parameters, EngineOptions::default().table_bytes_max)
+}
+
+fn with_memory(
+    isa: Isa,
+    parameters: &[(&str, &str)],
+    table_bytes_max: u64,
+) -> Result<Box<dyn EngineWriter>, EngineError> {
+    let parameters =
+        parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let options = EngineOptions { isa: Some(isa), parameters, table_bytes_max, ..EngineOptions::default() };
+    Ok(Box::new(BloomEngine::new(&options)?))
+}
+
+fib::conformance_tests!(scalar, || bloom(Isa::Scalar, &[]));
+fib::conformance_tests!(avx512f, || bloom(Isa::Avx512f, &[]));
+
+/// The other hash and other filter sizes, over the groups that stress filters and tables.
+#[test]
+fn parameters() {
+    let options = conformance::Options::from_env();
+    for isa in Isa::ALL {
+        for parameters in
+            [&[("hash", "murmur")][..], &[("fpr", "0.01")], &[("fpr", "0.9"), ("hash", "murmur")]]
+        {
+            let make = || bloom(isa, parameters);
+            if !conformance::skipped(&make) {
+                conformance::random_tables(&make, options);
+                conformance::churn(&make, options);
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_limits() {
+    for isa in Isa::ALL {
+        if !conformance::skipped(&|| bloom(isa, &[])) {
+            conformance::limited(&|bytes| with_memory(isa, &[], bytes), conformance::Options::from_env());
+        }
+    }
+}
