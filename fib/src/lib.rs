@@ -15,6 +15,7 @@
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
 //! | [`generate`] | seeded tables and update streams shaped like today's Internet |
+//! | [`traffic`] | the keys that measurements look up: random, table, zipf, a capture's destinations |
 //! | `conformance` | the one suite every engine passes (feature `testing`) |
 //!
 //! This crate imports nothing of ours and has no unsafe code.
@@ -33,6 +34,7 @@ pub mod oracle;
 pub mod prefix;
 mod random;
 pub mod rib;
+pub mod traffic;
 
 pub use delta::{Change, FibDelta, Generation};
 pub use engine::{

@@ -1,0 +1,294 @@
+//! Keys to look up: what a measurement asks an engine.
+//!
+//! Three seeded kinds and the destinations of a capture, each as the arrays that a batch is cut from: `Vec<u32>` for IPv4,
+//! high and low halves for IPv6. The same seed and table give the same keys on every host.
+
+mod capture;
+
+pub use capture::{Destinations, capture_destinations};
+
+use crate::random::Seeded;
+use crate::{Family, Key, NextHopId, Prefix, Prefix4, Prefix6};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Flows of [`Traffic::Zipf`] over an IPv4 table.
+pub const ZIPF_FLOWS_V4: usize = 200_000;
+/// Flows of [`Traffic::Zipf`] over an IPv6 table.
+pub const ZIPF_FLOWS_V6: usize = 100_000;
+
+/// A kind of traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Uniform addresses: all 32 bits of IPv4; IPv6 within 2000::/3, the global unicast space (RFC 4291).
+    Random,
+    /// Uniform over the prefixes of a table, with random host bits: each route is as busy as any other, so nothing stays in
+    /// a cache.
+    Table,
+    /// Zipf(1.0) over flows drawn as [`Traffic::Table`] draws keys: 200,000 IPv4, 100,000 IPv6. The k-th flow has a share
+    /// proportional to 1/k.
+    Zipf,
+    /// The destination addresses of a capture (pcap or pcapng), in order, over and over.
+    Capture(PathBuf),
+}
+
+/// Why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub enum TrafficError {
+    /// No kind of traffic has this name.
+    #[error("'{text}' is no traffic; known are: random, table, zipf, capture:FILE")]
+    Unknown {
+        /// The name that was given.
+        text: String,
+    },
+    /// The traffic is drawn from a table, and the table is empty.
+    #[error("{traffic} traffic is drawn from the table, and it has no {family} prefix")]
+    NoPrefixes {
+        /// The traffic.
+        traffic: Traffic,
+        /// The family of the keys.
+        family: Family,
+    },
+    /// The capture has no packet of the family.
+    #[error("{path}: {frames} frames and no {family} packet among them", path = path.display())]
+    NoPackets {
+        /// The capture.
+        path: PathBuf,
+        /// The frames that were read.
+        frames: u64,
+        /// The family of the keys.
+        family: Family,
+    },
+    /// The capture cannot be read.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The capture.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no capture, or is damaged.
+    #[error("{path}: byte {offset}: {reason}", path = path.display())]
+    Format {
+        /// The capture.
+        path: PathBuf,
+        /// Where the reader stopped.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+}
+
+impl Traffic {
+    /// Reads `random`, `table`, `zipf` or `capture:FILE`.
+    ///
+    /// # Errors
+    /// [`TrafficError::Unknown`] for anything else.
+    pub fn parse(text: &str) -> Result<Self, TrafficError> {
+        match text {
+            "random" => Ok(Self::Random),
+            "table" => Ok(Self::Table),
+            "zipf" => Ok(Self::Zipf),
+            _ => match text.strip_prefix("capture:") {
+                Some(file) if !file.is_empty() => Ok(Self::Capture(PathBuf::from(file))),
+                _ => Err(TrafficError::Unknown { text: text.to_owned() }),
+            },
+        }
+    }
+
+    /// `count` IPv4 keys. `table` is what [`Traffic::Table`] and [`Traffic::Zipf`] draw from; the others ignore it.
+    ///
+    /// # Errors
+    /// [`TrafficError::NoPrefixes`] for an empty table; for a capture as [`capture_destinations`], and
+    /// [`TrafficError::NoPackets`] when it has none of the family.
+    pub fn keys_v4(
+        &self,
+        table: &[(Prefix4, NextHopId)],
+        count: usize,
+        seed: u64,
+    ) -> Result<Vec<u32>, TrafficError> {
+        match self {
+            Self::Capture(path) => {
+                let found = capture_destinations(path)?;
+                self.repeated(&found.v4, count, found.frames, Family::V4)
+            }
+            _ => self.drawn(table, count, seed, ZIPF_FLOWS_V4, |rng| rng.u32()),
+        }
+    }
+
+    /// `count` IPv6 keys, high halves and low halves. `table` as for [`Self::keys_v4`].
+    ///
+    /// # Errors
+    /// As [`Self::keys_v4`].
+    pub fn keys_v6(
+        &self,
+        table: &[(Prefix6, NextHopId)],
+        count: usize,
+        seed: u64,
+    ) -> Result<(Vec<u64>, Vec<u64>), TrafficError> {
+        if let Self::Capture(path) = self {
+            let found = capture_destinations(path)?;
+            let hi = self.repeated(&found.v6_hi, count, found.frames, Family::V6)?;
+            let lo = self.repeated(&found.v6_lo, count, found.frames, Family::V6)?;
+            return Ok((hi, lo));
+        }
+        let keys = self.drawn(table, count, seed, ZIPF_FLOWS_V6, |rng| 1 << 125 | rng.u128() >> 3)?;
+        Ok(keys.into_iter().map(halves).unzip())
+    }
+
+    fn repeated<T: Copy>(
+        &self,
+        found: &[T],
+        count: usize,
+        frames: u64,
+        family: Family,
+    ) -> Result<Vec<T>, TrafficError> {
+        match self {
+            Self::Capture(path) if found.is_empty() => {
+                Err(TrafficError::NoPackets { path: path.clone(), frames, family })
+            }
+            _ => Ok(found.iter().copied().cycle().take(count).collect()),
+        }
+    }
+
+    fn drawn<K: Key>(
+        &self,
+        table: &[(Prefix<K>, NextHopId)],
+        count: usize,
+        seed: u64,
+        flows: usize,
+        uniform: impl Fn(&mut Seeded) -> K,
+    ) -> Result<Vec<K>, TrafficError> {
+        let mut rng = Seeded::new(seed, 0x6b65_7973 + u64::from(K::BITS));
+        if *self == Self::Random {
+            return Ok((0..count).map(|_| uniform(&mut rng)).collect());
+        }
+        if table.is_empty() {
+            return Err(TrafficError::NoPrefixes { traffic: self.clone(), family: K::FAMILY });
+        }
+        let from_table = |rng: &mut Seeded| {
+            let (prefix, _) = table[rng.below(table.len())];
+            let host = !K::mask(prefix.len()).to_high_bits();
+            K::from_high_bits(prefix.address().to_high_bits() | rng.u128() & host)
+        };
+        if *self == Self::Table {
+            return Ok((0..count).map(|_| from_table(&mut rng)).collect());
+        }
+        let flows: Vec<_> = (0..flows).map(|_| from_table(&mut rng)).collect();
+        let ranks = ZipfRanks::new(flows.len());
+        Ok((0..count).map(|_| flows[ranks.draw(&mut rng)]).collect())
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a key is split into its two halves")]
+fn halves(key: u128) -> (u64, u64) {
+    ((key >> 64) as u64, key as u64)
+}
+
+/// Ranks `0..n`, the k-th (from 1) with weight 1/k, in integers so that every host draws the same.
+struct ZipfRanks {
+    cumulative: Vec<u64>,
+}
+
+impl ZipfRanks {
+    fn new(ranks: usize) -> Self {
+        let mut sum = 0;
+        let cumulative = (1..=ranks as u64)
+            .map(|rank| {
+                sum += (1 << 40) / rank;
+                sum
+            })
+            .collect();
+        Self { cumulative }
+    }
+
+    fn draw(&self, rng: &mut Seeded) -> usize {
+        let total = self.cumulative.last().copied().unwrap_or(0);
+        let at = rng.below(usize::try_from(total).unwrap_or(usize::MAX)) as u64;
+        self.cumulative.partition_point(|sum| *sum <= at)
+    }
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Random => f.write_str("random"),
+            Self::Table => f.write_str("table"),
+            Self::Zipf => f.write_str("zipf"),
+            Self::Capture(path) => write!(f, "capture:{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Traffic {
+    type Err = TrafficError;
+
+    fn from_str(text: &str) -> Result<Self, TrafficError> {
+        Self::parse(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::{TableSpec, table};
+    use crate::oracle::Oracle;
+    use std::collections::HashMap;
+
+    fn routes<K: Key>() -> Vec<(Prefix<K>, NextHopId)> {
+        table(&TableSpec { family: K::FAMILY, routes: 500, seed: 1, next_hops: 9 }).unwrap()
+    }
+
+    #[test]
+    fn names_round_trip_and_others_are_refused() {
+        for name in ["random", "table", "zipf", "capture:some dir/x.pcap"] {
+            assert_eq!(Traffic::parse(name).unwrap().to_string(), name);
+        }
+        for name in ["", "Random", "capture:", "capture", "zipf2"] {
+            assert!(name.parse::<Traffic>().unwrap_err().to_string().contains("capture:FILE"), "{name}");
+        }
+    }
+
+    #[test]
+    fn random_spans_the_space() {
+        let v4 = Traffic::Random.keys_v4(&[], 10_000, 1).unwrap();
+        let firsts: std::collections::HashSet<_> = v4.iter().map(|key| key >> 24).collect();
+        assert_eq!(firsts.len(), 256);
+        let (hi, lo) = Traffic::Random.keys_v6(&[], 10_000, 1).unwrap();
+        assert!(hi.len() == 10_000 && lo.len() == 10_000);
+        assert!(hi.iter().all(|hi| hi >> 61 == 1) && hi.iter().any(|hi| hi >> 60 == 3));
+        assert_ne!(v4, Traffic::Random.keys_v4(&[], 10_000, 2).unwrap());
+        assert_eq!(v4, Traffic::Random.keys_v4(&[], 10_000, 1).unwrap());
+    }
+
+    #[test]
+    fn table_and_zipf_keys_lie_in_the_table() {
+        let (t4, t6) = (routes::<u32>(), routes::<u128>());
+        let (o4, o6): (Oracle<u32>, Oracle<u128>) =
+            (t4.iter().copied().collect(), t6.iter().copied().collect());
+        for traffic in [Traffic::Table, Traffic::Zipf] {
+            let v4 = traffic.keys_v4(&t4, 5000, 3).unwrap();
+            assert!(v4.iter().all(|key| o4.longest_match(*key).is_some()));
+            let (hi, lo) = traffic.keys_v6(&t6, 5000, 3).unwrap();
+            let mut keys = hi.iter().zip(&lo).map(|(hi, lo)| u128::from(*hi) << 64 | u128::from(*lo));
+            assert!(keys.all(|key| o6.longest_match(key).is_some()));
+            let refused = traffic.keys_v4(&[], 1, 0).unwrap_err();
+            assert!(matches!(refused, TrafficError::NoPrefixes { family: Family::V4, .. }));
+        }
+    }
+
+    #[test]
+    fn zipf_is_zipf() {
+        let keys = Traffic::Zipf.keys_v4(&routes(), 200_000, 1).unwrap();
+        let mut counts: HashMap<u32, usize> = HashMap::new();
+        for key in keys {
+            *counts.entry(key).or_default() += 1;
+        }
+        let mut counts: Vec<_> = counts.into_values().collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        // The harmonic number of 200,000 is 12.8: the first flow has 1 / 12.8 of all, the tenth a tenth of that.
+        assert!((14_500..16_700).contains(&counts[0]), "{}", counts[0]);
+        assert!((1300..1850).contains(&counts[9]), "{}", counts[9]);
+    }
+}
