@@ -64,7 +64,8 @@ impl std::fmt::Debug for Eal {
 
 impl Eal {
     /// Starts EAL with `args` as on a DPDK program's command line, without the program's name (it is prepended). The
-    /// calling thread becomes the main lcore and is pinned to its CPUs.
+    /// calling thread becomes the main lcore and is pinned to its CPUs; threads that it makes afterwards inherit that,
+    /// so make those that should run elsewhere before, or pin them.
     ///
     /// EAL prints its own log to standard error, and for `--help` its usage, after which it ends the process.
     ///

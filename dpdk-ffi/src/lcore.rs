@@ -4,7 +4,8 @@ use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::eal::{EEXIST, Eal, Token};
 use crate::error::DpdkError;
@@ -14,8 +15,32 @@ use crate::sys;
 /// Launching onto an lcore checks that it is free and then sends; this makes the two one step.
 static LAUNCH: Mutex<()> = Mutex::new(());
 
-/// What a job's outcome travels in: the value, or what it panicked with.
-type Outcome<T> = Arc<Mutex<Option<Result<T, Box<dyn Any + Send>>>>>;
+/// What a job's outcome travels in: the value, or what it panicked with. Waiting for it sleeps, where
+/// `rte_eal_wait_lcore` spins and takes the CPU from an lcore that shares it.
+struct Outcome<T> {
+    result: Mutex<Option<Result<T, Box<dyn Any + Send>>>>,
+    set: Condvar,
+}
+
+impl<T> Outcome<T> {
+    fn result(&self) -> MutexGuard<'_, Option<Result<T, Box<dyn Any + Send>>>> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until the result is there or the time is over; answers whether it is there.
+    fn wait(&self, limit: Option<Duration>) -> bool {
+        let (result, none) = (self.result(), |result: &mut Option<_>| result.is_none());
+        match limit {
+            None => self.set.wait_while(result, none).unwrap_or_else(PoisonError::into_inner).is_some(),
+            Some(limit) => self
+                .set
+                .wait_timeout_while(result, limit, none)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0
+                .is_some(),
+        }
+    }
+}
 
 /// A job on its way through C.
 struct Job {
@@ -91,11 +116,12 @@ impl Eal {
         if lcore == self.main_lcore() {
             return Err(DpdkError::LcoreBusy { lcore, main: true });
         }
-        let outcome: Outcome<T> = Arc::default();
+        let outcome = Arc::new(Outcome { result: Mutex::new(None), set: Condvar::new() });
         let theirs = Arc::clone(&outcome);
         let run = Box::new(move || {
             let result = catch_unwind(AssertUnwindSafe(work));
-            *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            *theirs.result() = Some(result);
+            theirs.set.notify_all();
         });
         let _launch = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner);
         let job = Box::into_raw(Box::new(Job { run }));
@@ -149,7 +175,7 @@ unsafe extern "C" fn run_job(job: *mut c_void) -> c_int {
 #[must_use = "dropping a job waits for its end"]
 pub struct LcoreJob<T> {
     lcore: LcoreId,
-    outcome: Outcome<T>,
+    outcome: Arc<Outcome<T>>,
     waited: bool,
     _token: Token,
 }
@@ -164,7 +190,13 @@ impl<T> LcoreJob<T> {
     /// Whether it has ended, so that waiting takes no time.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.outcome.result().is_some()
+    }
+
+    /// Waits for its end, at most `limit`; answers whether it has ended.
+    #[must_use]
+    pub fn wait_timeout(&self, limit: Duration) -> bool {
+        self.outcome.wait(Some(limit))
     }
 
     /// Waits for its end and takes its answer.
@@ -173,7 +205,7 @@ impl<T> LcoreJob<T> {
     /// [`DpdkError::Panicked`] with the panic's message.
     pub fn wait(mut self) -> Result<T, DpdkError> {
         self.join();
-        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let outcome = self.outcome.result().take();
         match outcome {
             Some(Ok(value)) => Ok(value),
             Some(Err(panic)) => Err(self.panicked(&message_of(panic.as_ref()))),
@@ -187,6 +219,8 @@ impl<T> LcoreJob<T> {
 
     fn join(&mut self) {
         if !std::mem::replace(&mut self.waited, true) {
+            self.outcome.wait(None);
+            // Now only EAL's own few instructions after the job are left, and the lcore can be launched again.
             // SAFETY: the lcore exists; EAL runs. A second waiter on the same lcore is allowed.
             unsafe { sys::rte_eal_wait_lcore(self.lcore.0) };
         }

@@ -1,5 +1,8 @@
 //! Pools of packet buffers.
 //!
+//! Any thread may take and free mbufs. Threads that EAL knows (lcores, [`Eal::register_thread`]) have a cache of the
+//! pool for themselves; others go to the shared ring every time, which costs an atomic exchange a call.
+//!
 //! A pool lives until EAL ends, whatever happens to its handles: its mbufs may sit in a driver's queue or another
 //! thread's burst, and DPDK's counts cannot prove that they do not.
 

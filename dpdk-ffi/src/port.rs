@@ -141,7 +141,7 @@ pub(crate) fn existing() -> Vec<PortId> {
     let next = |id: u16| {
         // SAFETY: takes a number and answers the next port's, or one past the greatest.
         let found = unsafe { sys::rte_eth_find_next(id) };
-        u16::try_from(found).ok().filter(|&found| u32::from(found) < sys::DFFI_MAX_PORTS)
+        Some(found).filter(|&found| u32::from(found) < sys::DFFI_MAX_PORTS)
     };
     std::iter::successors(next(0), |&id| next(id + 1)).map(PortId).collect()
 }
@@ -164,16 +164,13 @@ pub(crate) fn held_port_of_device(name: &str) -> Option<PortId> {
     held().keys().copied().find(|&id| name_of(id) == name)
 }
 
-/// Stops and closes every port, at EAL's end, when no handle is left.
+/// Closes every port, at EAL's end, when no handle is left; the last handle of each has stopped it.
 pub(crate) fn close_all() {
     let _control = control();
     for port in existing() {
-        // SAFETY: the port exists and nothing polls it, since every handle is gone. A driver that fails to stop or
-        // close has said so in EAL's log, and there is nobody to tell.
-        unsafe {
-            sys::rte_eth_dev_stop(port.0);
-            sys::rte_eth_dev_close(port.0);
-        }
+        // SAFETY: the port exists and nothing polls it, since every handle is gone. A driver that fails to close has
+        // said so in EAL's log, and there is nobody to tell.
+        unsafe { sys::rte_eth_dev_close(port.0) };
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a port says of itself: the device, its link, its counters.
 
 use std::ffi::CStr;
+use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::error::DpdkError;
@@ -81,14 +82,15 @@ impl Port {
     pub fn device_info(&self) -> Result<DeviceInfo, DpdkError> {
         let _control = self.controlled()?;
         let info = self.raw_info()?;
+        // SAFETY: the port exists, so its driver's and device's names do, and the control lock keeps them until they
+        // are copied. rte_dev_name does not look for NULL, so that is done here.
+        let (driver, device) = unsafe {
+            let device = if info.device.is_null() { ptr::null() } else { sys::rte_dev_name(info.device) };
+            (copy_text(info.driver_name), copy_text(device))
+        };
         Ok(DeviceInfo {
-            driver: copy_text(info.driver_name),
-            // SAFETY: the device of an existing port; DPDK checks nothing, so NULL is kept away.
-            device: if info.device.is_null() {
-                String::new()
-            } else {
-                copy_text(unsafe { sys::rte_dev_name(info.device) })
-            },
+            driver,
+            device,
             max_rx_queues: info.max_rx_queues,
             max_tx_queues: info.max_tx_queues,
             max_rx_pktlen: info.max_rx_pktlen,
@@ -217,7 +219,7 @@ impl Port {
         let port = self.id().0;
         let (names_call, values_call) = ("rte_eth_xstats_get_names", "rte_eth_xstats_get");
         // SAFETY: with no array the call only answers how many there are.
-        let count = unsafe { sys::rte_eth_xstats_get_names(port, std::ptr::null_mut(), 0) };
+        let count = unsafe { sys::rte_eth_xstats_get_names(port, ptr::null_mut(), 0) };
         let count = DpdkError::check_port(self.id(), names_call, count)?;
         let mut names = vec![sys::rte_eth_xstat_name { name: [0; _] }; count as usize];
         let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
@@ -247,7 +249,7 @@ impl Port {
         let _control = self.controlled()?;
         let (port, call, every) = (self.id().0, "rte_eth_dev_get_supported_ptypes", u32::MAX);
         // SAFETY: with no array the call only answers how many there are.
-        let count = unsafe { sys::rte_eth_dev_get_supported_ptypes(port, every, std::ptr::null_mut(), 0) };
+        let count = unsafe { sys::rte_eth_dev_get_supported_ptypes(port, every, ptr::null_mut(), 0) };
         let count = DpdkError::check_port(self.id(), call, count)?;
         let mut types = vec![0; count as usize];
         let Ok(room) = i32::try_from(count) else { return Ok(types) };
@@ -264,13 +266,15 @@ pub(crate) fn rss_subset(wanted: RssTypes, capability: u64) -> RssTypes {
     wanted.iter().filter(|types| types.bits() & capability != 0).collect()
 }
 
-/// A C text, empty for NULL.
-fn copy_text(text: *const std::ffi::c_char) -> String {
+/// A copy of a C text, empty for NULL.
+///
+/// # Safety
+/// `text` is NULL or a NUL-terminated text that lives through the call.
+pub(crate) unsafe fn copy_text(text: *const std::ffi::c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: not NULL, and DPDK's device and driver names are NUL-terminated and live as long as the device, which
-    // the caller's control lock keeps.
+    // SAFETY: not NULL, so the caller promises a text.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 

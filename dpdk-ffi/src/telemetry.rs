@@ -4,7 +4,7 @@
 //! where that tree cannot hold it.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::eal::{EEXIST, Eal};
 use crate::error::{DpdkError, c_string};
+use crate::port_state::copy_text;
 use crate::sys;
 
 /// Answers one request: gets what followed the comma after the command, empty when nothing did.
@@ -76,15 +77,8 @@ unsafe extern "C" fn on_request(
     args: *const c_char,
     reply: *mut sys::rte_tel_data,
 ) -> c_int {
-    let text = |text: *const c_char| {
-        // SAFETY: DPDK gives NUL-terminated texts that live through the call, or NULL for no arguments.
-        if text.is_null() {
-            String::new()
-        } else {
-            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-        }
-    };
-    let (command, args) = (text(command), text(args));
+    // SAFETY: DPDK gives NUL-terminated texts that live through the call, or NULL for no arguments.
+    let (command, args) = unsafe { (copy_text(command), copy_text(args)) };
     let Some(reply) = NonNull::new(reply) else { return -1 };
     let answered = catch_unwind(AssertUnwindSafe(|| {
         let handlers = handlers();

@@ -6,6 +6,25 @@ use std::sync::OnceLock;
 
 use crate::eal::Eal;
 
+/// What the folders of test processes under EAL's runtime folder are called, followed by the process's number.
+const PREFIX: &str = "fwd-test-";
+
+/// Removes the runtime folders of test processes that have ended: EAL leaves them behind.
+fn sweep() {
+    for entry in std::fs::read_dir("/var/run/dpdk").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if process.and_then(|process| process.parse::<u32>().ok()).is_some_and(ended) {
+            // Another test process may sweep at the same time, or the folder be another user's: either is fine.
+            drop(std::fs::remove_dir_all(entry.path()));
+        }
+    }
+}
+
+fn ended(process: u32) -> bool {
+    !std::path::Path::new(&format!("/proc/{process}")).exists()
+}
+
 /// The process's EAL: 256 MB without huge pages, no PCI, four lcores on whatever CPUs there are.
 ///
 /// `None` when EAL does not start on this machine, after printing `SKIPPED` with the reason.
@@ -25,9 +44,10 @@ pub fn eal() -> Option<&'static Eal> {
 pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
     static EAL: OnceLock<Result<Eal, String>> = OnceLock::new();
     let eal = EAL.get_or_init(|| {
+        sweep();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let lcores = format!("(0-3)@(0-{})", cpus - 1);
-        let prefix = format!("fwd-test-{}", std::process::id());
+        let prefix = format!("{PREFIX}{}", std::process::id());
         let mut args = vec!["--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--log-level=error"];
         args.extend(["--lcores", &lcores, "--file-prefix", &prefix]);
         args.extend(extra);

@@ -1,5 +1,7 @@
 //! `net_null` ports: life cycle, queue handles, names, counters, what is granted.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly and count small")]
+
 use std::time::Duration;
 
 use dpdk_ffi::{

@@ -1,5 +1,11 @@
 //! `net_pcap` ports: a capture in, a capture out, every byte the same.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "helpers of tests may fail loudly and count small"
+)]
+
 use dpdk_ffi::{Burst, DpdkError, Mempool, MempoolConfig, Port, PortConfig, QueueId, testing};
 
 /// A classic capture of Ethernet frames, microseconds, in this machine's byte order.
@@ -61,8 +67,8 @@ fn a_capture_goes_through_byte_exact() {
             assert_eq!(usize::from(burst.segments(i)), whole.len().div_ceil(2048));
             at += 1;
         }
-        assert_eq!(tx.tx_burst_retry(&mut burst, 100), tx_count(&sent, at, 64));
-        assert!(burst.is_empty());
+        let came = burst.len();
+        assert_eq!((tx.tx_burst_retry(&mut burst, 100), burst.len()), (came, 0));
     }
     assert_eq!((at, pool.in_use()), (500, 0));
     drop((rx, tx));
@@ -70,11 +76,6 @@ fn a_capture_goes_through_byte_exact() {
     assert_eq!(frames(&std::fs::read(path("out.pcap")).unwrap()), sent);
     drop(port);
     eal.vdev_remove("net_pcap0").unwrap();
-}
-
-/// How many packets the burst that ended before frame `at` had.
-fn tx_count(sent: &[Vec<u8>], at: usize, capacity: usize) -> usize {
-    if at == sent.len() && at % capacity != 0 { at % capacity } else { capacity }
 }
 
 #[test]

@@ -1,5 +1,13 @@
 //! Rings and the ports made of them: the harness's way of putting packets in front of a forwarder.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "helpers of tests may fail loudly and count small"
+)]
+
+use std::slice::from_ref;
+
 use dpdk_ffi::{
     Burst, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId, Ring, RingPort, RingSync,
     SocketId, testing,
@@ -21,12 +29,12 @@ fn packets_go_through_two_ports_in_order_and_unchanged() {
     let (feed, sent) = (ring(eal, "feed", 512), ring(eal, "sent", 512));
     let idle = [ring(eal, "idle0", 64), ring(eal, "idle1", 64)];
     let receiving =
-        RingPort::from_rings(eal, "in", &[feed.clone()], &[idle[0].clone()], SocketId::ANY).unwrap();
+        RingPort::from_rings(eal, "in", from_ref(&feed), &[idle[0].clone()], SocketId::ANY).unwrap();
     let sending =
-        RingPort::from_rings(eal, "out", &[idle[1].clone()], &[sent.clone()], SocketId::ANY).unwrap();
+        RingPort::from_rings(eal, "out", &[idle[1].clone()], from_ref(&sent), SocketId::ANY).unwrap();
     assert_eq!((receiving.name(), sending.name()), ("net_ring_in", "net_ring_out"));
     for port in [&receiving, &sending] {
-        port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
+        port.configure(&PortConfig::default(), from_ref(&pool)).unwrap();
         port.start().unwrap();
         assert!(port.link().unwrap().up);
     }
@@ -59,9 +67,9 @@ fn a_full_ring_leaves_the_rest_in_order() {
     let pool = pool(eal, "overfull");
     let small = ring(eal, "small", 16);
     let port =
-        RingPort::from_rings(eal, "slow", &[ring(eal, "slow_idle", 64)], &[small.clone()], SocketId::ANY)
+        RingPort::from_rings(eal, "slow", &[ring(eal, "slow_idle", 64)], from_ref(&small), SocketId::ANY)
             .unwrap();
-    port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
+    port.configure(&PortConfig::default(), from_ref(&pool)).unwrap();
     port.start().unwrap();
     let mut tx = port.take_tx_queue(QueueId(0)).unwrap();
     let mut burst = Burst::with_capacity(eal, 20);
@@ -85,14 +93,13 @@ fn an_end_for_one_is_handed_out_once() {
     let first = one.producer().unwrap();
     let taken = one.producer().err();
     assert_eq!(taken, Some(DpdkError::RingEndTaken { ring: "ends".into(), end: "producer" }));
-    let as_tx = RingPort::from_rings(eal, "ends", &[], std::slice::from_ref(&one), SocketId::ANY);
+    let as_tx = RingPort::from_rings(eal, "ends", &[], from_ref(&one), SocketId::ANY);
     assert!(matches!(as_tx, Err(DpdkError::RingEndTaken { end: "producer", .. })));
     drop(first);
     let idle = [ring(eal, "ends_idle0", 64), ring(eal, "ends_idle1", 64)];
-    let one_way = RingPort::from_rings(eal, "ends", &[], std::slice::from_ref(&one), SocketId::ANY);
+    let one_way = RingPort::from_rings(eal, "ends", &[], from_ref(&one), SocketId::ANY);
     assert!(matches!(one_way, Err(DpdkError::NamedCall { errno: 22, .. })), "net_ring wants a ring each way");
-    let port =
-        RingPort::from_rings(eal, "ends", &idle[..1], std::slice::from_ref(&one), SocketId::ANY).unwrap();
+    let port = RingPort::from_rings(eal, "ends", &idle[..1], from_ref(&one), SocketId::ANY).unwrap();
     assert!(one.producer().is_err(), "the port holds it");
     assert!(one.consumer().is_ok());
     let again = RingPort::from_rings(eal, "ends", &idle[1..], &idle[1..], SocketId::ANY).unwrap_err();
