@@ -14,8 +14,10 @@
 
 mod cli;
 mod commands;
+mod engines;
 mod replay;
 mod run;
+mod tables;
 
 use std::process::ExitCode;
 

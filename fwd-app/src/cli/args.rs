@@ -183,7 +183,6 @@ pub(crate) struct ReplayArgs {
 /// How `replay` drives the forwarder.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Harness")]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct HarnessArgs {
     /// Ports of the forwarder
     #[arg(long, value_name = "P", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
@@ -234,11 +233,11 @@ pub(crate) struct HarnessArgs {
 pub(crate) const RUN_EXAMPLES: &str = "\
 Examples:
   fwd-app run --fib routes.txt --config '(0,0,1),(1,0,2)' -- -l 1,2 -a 0000:03:00.0 -a 0000:03:00.1
-  fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --isa avx512f --stats-period 1 -- -l 1 --vdev net_null0
-  fwd-app run --fib routes.txt --duration 10 --json summary.json -- --no-huge --no-pci --vdev net_null0
+  fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --stats-period 1 -- -l 1 --vdev net_null0
+  fwd-app run --fib routes.txt --duration 10 --json run.json -- --no-huge --no-pci --vdev net_null0
 
-What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the summary; a second one exits
-at once.";
+What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the
+summary; a second one exits at once.";
 
 /// Examples below `fwd-app replay --help`.
 pub(crate) const REPLAY_EXAMPLES: &str = "\

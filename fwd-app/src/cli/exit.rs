@@ -44,8 +44,22 @@ pub(crate) fn of_clap(error: &clap::Error) -> ExitCode {
 
 /// Prints `fwd-app: MESSAGE` with all its causes on one line, and gives the exit code.
 pub(crate) fn of_error(error: &anyhow::Error) -> ExitCode {
-    eprintln!("fwd-app: {error:#}");
+    eprintln!("fwd-app: {}", message(error));
     ExitCode::from(code(error))
+}
+
+/// The error and its causes, outermost first. A cause that the message before it quotes already is not said twice.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn code(error: &anyhow::Error) -> u8 {
@@ -74,6 +88,17 @@ mod tests {
     use super::*;
     use anyhow::Context as _;
     use fib::Isa;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("routes.txt:3: {0}")]
+        struct Quoting(#[source] CliError);
+        let error = anyhow::Error::from(Quoting(CliError::Usage("no id".into()))).context("cannot load");
+        assert_eq!(message(&error), "cannot load: routes.txt:3: no id");
+        let error = anyhow::Error::from(CliError::Usage("no id".into())).context("cannot load");
+        assert_eq!(message(&error), "cannot load: no id");
+    }
 
     #[test]
     fn the_kind_of_an_error_decides_however_deep_it_lies() {

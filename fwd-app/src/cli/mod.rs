@@ -6,7 +6,7 @@ pub(crate) mod args;
 pub(crate) mod exit;
 pub(crate) mod values;
 
-use crate::commands::check;
+use crate::commands::{check, fib, lookup};
 use args::{ReplayArgs, RunArgs};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -37,6 +37,12 @@ enum Command {
     /// Drive the forwarder with a capture, and measure it.
     #[command(after_help = args::REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
+    /// Look addresses up: one line an address, ADDR<TAB>NEXT-HOP-ID.
+    #[command(after_help = lookup::EXAMPLES)]
+    Lookup(Box<lookup::LookupArgs>),
+    /// Look at a table, change its format, make one.
+    #[command(after_help = fib::EXAMPLES)]
+    Fib(fib::FibArgs),
     /// Say whether this host is ready: pages, IOMMU, drivers, NUMA, CPU, DPDK, memory, GPU.
     #[command(after_help = check::EXAMPLES)]
     Check(check::CheckArgs),
@@ -51,6 +57,8 @@ pub(crate) fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) => crate::run::main(args),
         Command::Replay(args) => crate::replay::main(args),
+        Command::Lookup(args) => lookup::main(args),
+        Command::Fib(args) => fib::main(args),
         Command::Check(args) => check::main(args),
     };
     match result {

@@ -1,0 +1,46 @@
+//! `fwd-app fib convert`: read tables in any format, write one.
+
+use crate::commands::output;
+use crate::tables;
+use clap::Args;
+use fib::feed::{self, WriteFormat, WriteOptions};
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+/// Examples below `fwd-app fib convert --help`.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  fwd-app fib convert rib.20140523.mrt.bz2 --to text -o routes.txt
+  ip -j route > here.json; fwd-app fib convert here.json --to iproute2
+  fwd-app fib convert v4.txt v6.txt --to l3fwd --ports 4 -o rules.txt
+
+Routes come out sorted: IPv4, then IPv6, by address, then length. OUT appears whole or not at all.";
+
+/// `fwd-app fib convert`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ConvertArgs {
+    /// Files to read; a later route for the same prefix wins
+    #[arg(value_name = "IN", required = true)]
+    inputs: Vec<PathBuf>,
+
+    /// Format to write: text, iproute2, l3fwd or json
+    #[arg(long, value_name = "FORMAT")]
+    to: WriteFormat,
+
+    /// Ports that bare ids are dealt over where the format must name a port (l3fwd, iproute2, json)
+    #[arg(long, value_name = "P", default_value = "4")]
+    ports: NonZeroU16,
+
+    /// File to write [default: stdout]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn main(args: &ConvertArgs) -> anyhow::Result<()> {
+    let (rib, hops, _) = tables::load_rib(&args.inputs)?;
+    let options = WriteOptions { ports: args.ports };
+    output::write_to(args.output.as_deref(), |out| {
+        feed::write(out, args.to, &rib, &hops, &options)?;
+        Ok(())
+    })
+}

@@ -1,0 +1,117 @@
+//! `fwd-app fib generate`: a table like today's Internet's, or a stream of updates for a table, from a seed.
+
+use crate::cli::exit::CliError;
+use crate::commands::output;
+use crate::tables;
+use clap::{Args, ValueEnum};
+use fib::generate::{DEFAULT_NEXT_HOPS, DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, Updates};
+use fib::{Family, IpPrefix, NextHopId};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Examples below `fwd-app fib generate --help`.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  fwd-app fib generate -o routes.txt
+  fwd-app fib generate --family v4 --routes 1000 --seed 7 --next-hops 16
+  fwd-app fib generate --updates 100000 --fib routes.txt -o updates.txt
+
+Tables are lines `PREFIX ID`, updates are lines `a PREFIX ID` (announce) and `w PREFIX` (withdraw).";
+
+/// Which families a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Families {
+    /// IPv4 alone.
+    V4,
+    /// IPv6 alone.
+    V6,
+    /// Both, in today's proportion when --routes is given.
+    Both,
+}
+
+/// What a table looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Like {
+    /// Prefix lengths, nesting and next hops as in a full table of the Internet.
+    Internet,
+}
+
+/// `fwd-app fib generate`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct GenerateArgs {
+    /// Families of the table
+    #[arg(long, value_enum, default_value_t = Families::Both)]
+    family: Families,
+
+    /// Routes in all [default: 950000 IPv4, 200000 IPv6]
+    #[arg(long, value_name = "N")]
+    routes: Option<usize>,
+
+    /// What the table looks like
+    #[arg(long, value_enum, default_value_t = Like::Internet)]
+    like: Like,
+
+    /// Distinct next hops, 1 to N
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_NEXT_HOPS)]
+    next_hops: u32,
+
+    /// Seed: the same one gives the same bytes on every host
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// Make so many updates of the table in --fib instead of a table
+    #[arg(long, value_name = "N", requires = "fib", conflicts_with_all = ["family", "routes", "like", "next_hops"])]
+    updates: Option<usize>,
+
+    /// Table that the updates are for; may be given several times
+    #[arg(long, value_name = "FILE", requires = "updates")]
+    fib: Vec<PathBuf>,
+
+    /// File to write [default: stdout]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn main(args: &GenerateArgs) -> anyhow::Result<()> {
+    if let Some(count) = args.updates {
+        let (rib, _, _) = tables::load_rib(&args.fib)?;
+        let updates = Updates::of_rib(&rib, args.seed);
+        return output::write_to(args.output.as_deref(), |out| {
+            Ok(updates.take(count).try_for_each(|update| write_update(out, update))?)
+        });
+    }
+    let Like::Internet = args.like;
+    // Both before the first line is written, so that a refusal leaves nothing half done.
+    let tables = specs(args)
+        .iter()
+        .map(|spec| spec.generate().map_err(|error| CliError::Usage(error.to_string())))
+        .collect::<Result<Vec<_>, _>>()?;
+    output::write_to(args.output.as_deref(), |out| {
+        for (prefix, id) in tables.iter().flatten() {
+            writeln!(out, "{prefix} {id}")?;
+        }
+        Ok(())
+    })
+}
+
+fn write_update(out: &mut dyn Write, (prefix, id): (IpPrefix, NextHopId)) -> io::Result<()> {
+    if id.is_none() { writeln!(out, "w {prefix}") } else { writeln!(out, "a {prefix} {id}") }
+}
+
+/// The tables to make, IPv4 first.
+fn specs(args: &GenerateArgs) -> Vec<TableSpec> {
+    let spec = |family, routes| TableSpec { family, routes, seed: args.seed, next_hops: args.next_hops };
+    let v4 = |routes| spec(Family::V4, routes);
+    let v6 = |routes| spec(Family::V6, routes);
+    match (args.family, args.routes) {
+        (Families::V4, routes) => vec![v4(routes.unwrap_or(DEFAULT_ROUTES_V4))],
+        (Families::V6, routes) => vec![v6(routes.unwrap_or(DEFAULT_ROUTES_V6))],
+        (Families::Both, None) => vec![v4(DEFAULT_ROUTES_V4), v6(DEFAULT_ROUTES_V6)],
+        (Families::Both, Some(routes)) => {
+            let share_v6 = routes as u128 * DEFAULT_ROUTES_V6 as u128
+                / (DEFAULT_ROUTES_V4 as u128 + DEFAULT_ROUTES_V6 as u128);
+            let routes_v6 = usize::try_from(share_v6).unwrap_or(routes);
+            vec![v4(routes - routes_v6), v6(routes_v6)]
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `fwd-app fib`: look at a table, change its format, make one.
+
+mod convert;
+mod generate;
+mod stat;
+mod survey;
+
+use clap::{Args, Subcommand};
+
+/// Examples below `fwd-app fib --help`.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  fwd-app fib stat routes.txt
+  fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt
+  fwd-app fib generate --family both -o routes.txt";
+
+/// `fwd-app fib`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FibArgs {
+    #[command(subcommand)]
+    command: FibCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum FibCommand {
+    /// Say what is in a table: routes by length, next hops, how much of the address space it covers.
+    #[command(after_help = stat::EXAMPLES)]
+    Stat(stat::StatArgs),
+    /// Write a table in another format.
+    #[command(after_help = convert::EXAMPLES)]
+    Convert(convert::ConvertArgs),
+    /// Make a table like today's Internet's, or a stream of updates for a table; the same seed gives the same bytes.
+    #[command(after_help = generate::EXAMPLES)]
+    Generate(generate::GenerateArgs),
+}
+
+/// Does what the subcommand says.
+pub(crate) fn main(args: &FibArgs) -> anyhow::Result<()> {
+    match &args.command {
+        FibCommand::Stat(args) => stat::main(args),
+        FibCommand::Convert(args) => convert::main(args),
+        FibCommand::Generate(args) => generate::main(args),
+    }
+}

@@ -1,0 +1,195 @@
+//! `fwd-app fib stat`: what a table holds, as text with bars or as JSON. One struct feeds both.
+
+use super::survey::{FamilySurvey, survey};
+use crate::commands::output;
+use crate::tables;
+use clap::Args;
+use fib::feed::{Compression, Loaded};
+use fib::{NextHop, NextHopTable};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Examples below `fwd-app fib stat --help`.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  fwd-app fib stat routes.txt
+  fwd-app fib stat v4.txt.xz v6.txt.xz --json";
+
+/// The width of the longest bar of the histogram, characters.
+const BAR_WIDTH: u64 = 50;
+
+/// `fwd-app fib stat`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct StatArgs {
+    /// Files to read as one table; a later route for the same prefix wins
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that `fib stat` says.
+#[derive(Debug, Serialize)]
+struct Report {
+    files: Vec<FileReport>,
+    routes: u64,
+    next_hops: NextHopReport,
+    ipv4: FamilySurvey,
+    ipv6: FamilySurvey,
+}
+
+/// One input file.
+#[derive(Debug, Serialize)]
+struct FileReport {
+    path: PathBuf,
+    format: String,
+    /// How the file is compressed; `None` when it is plain.
+    compression: Option<String>,
+    bytes: u64,
+    routes_ipv4: u64,
+    routes_ipv6: u64,
+    neighbours: u64,
+    duplicates: u64,
+    unusable: u64,
+    skipped_records: u64,
+    /// Where the file was cut short, in words.
+    truncated: Option<String>,
+}
+
+/// Next hops of the whole table by kind.
+#[derive(Debug, Default, Serialize)]
+struct NextHopReport {
+    total: u64,
+    bare: u64,
+    gateway: u64,
+    connected: u64,
+    port: u64,
+    blackhole: u64,
+    neighbours: u64,
+}
+
+pub(super) fn main(args: &StatArgs) -> anyhow::Result<()> {
+    let (rib, hops, files) = tables::load_rib(&args.files)?;
+    let report = Report {
+        files: files.iter().map(FileReport::of).collect(),
+        routes: rib.len() as u64,
+        next_hops: NextHopReport::of(&hops),
+        ipv4: survey(&rib.v4),
+        ipv6: survey(&rib.v6),
+    };
+    output::write_to(None, |out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)?;
+        } else {
+            report.print(out)?;
+        }
+        Ok(())
+    })
+}
+
+impl FileReport {
+    fn of(file: &Loaded) -> Self {
+        Self {
+            path: file.path.clone(),
+            format: file.format.to_string(),
+            compression: (file.compression != Compression::None).then(|| file.compression.to_string()),
+            bytes: file.bytes,
+            routes_ipv4: file.routes_v4,
+            routes_ipv6: file.routes_v6,
+            neighbours: file.neighbours,
+            duplicates: file.duplicates,
+            unusable: file.unusable,
+            skipped_records: file.skipped_records,
+            truncated: file.truncated.map(|cut| cut.to_string()),
+        }
+    }
+}
+
+impl NextHopReport {
+    fn of(hops: &NextHopTable) -> Self {
+        let mut report = Self {
+            total: hops.len() as u64,
+            neighbours: hops.neighbours().count() as u64,
+            ..Self::default()
+        };
+        for (_, hop) in hops.iter() {
+            *match hop {
+                NextHop::Bare => &mut report.bare,
+                NextHop::Gateway { .. } => &mut report.gateway,
+                NextHop::Connected { .. } => &mut report.connected,
+                NextHop::Port { .. } => &mut report.port,
+                NextHop::Blackhole => &mut report.blackhole,
+            } += 1;
+        }
+        report
+    }
+}
+
+impl Report {
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        for file in &self.files {
+            write!(out, "{}: {}", file.path.display(), file.format)?;
+            if let Some(compression) = &file.compression {
+                write!(out, " in {compression}")?;
+            }
+            let (v4, v6, duplicates) = (file.routes_ipv4, file.routes_ipv6, file.duplicates);
+            write!(out, ", {} bytes, {v4} IPv4 and {v6} IPv6 routes, {duplicates} told again", file.bytes)?;
+            match &file.truncated {
+                Some(cut) => writeln!(out, "; {cut}")?,
+                None => writeln!(out)?,
+            }
+        }
+        let hops = &self.next_hops;
+        writeln!(out, "routes      {}", self.routes)?;
+        write!(out, "next hops   {}", hops.total)?;
+        for (count, kind) in [
+            (hops.bare, "bare ids"),
+            (hops.gateway, "gateways"),
+            (hops.connected, "connected"),
+            (hops.port, "ports"),
+            (hops.blackhole, "blackhole"),
+        ] {
+            if count > 0 {
+                write!(out, ", {count} {kind}")?;
+            }
+        }
+        writeln!(out)?;
+        writeln!(out, "neighbours  {}", hops.neighbours)?;
+        print_family(out, "IPv4", "/24", "all addresses", &self.ipv4)?;
+        print_family(out, "IPv6", "/64", "2000::/3", &self.ipv6)
+    }
+}
+
+fn print_family(
+    out: &mut dyn Write,
+    name: &str,
+    deep: &str,
+    space: &str,
+    family: &FamilySurvey,
+) -> io::Result<()> {
+    writeln!(out, "\n{name}: {} routes", family.routes)?;
+    if family.routes == 0 {
+        return Ok(());
+    }
+    match family.default_route {
+        Some(id) => writeln!(out, "  default route     next hop {id}")?,
+        None => writeln!(out, "  default route     none")?,
+    }
+    writeln!(out, "  next hops         {}", family.next_hops)?;
+    writeln!(out, "  deeper than {deep}   {}", family.deep)?;
+    writeln!(out, "  beneath another   {} (chains of up to {})", family.nested, family.nesting_max)?;
+    writeln!(out, "  covered           {:.4} % of {space}", family.covered_share * 100.0)?;
+    let largest = family.by_length.values().max().copied().unwrap_or(1);
+    for (length, routes) in &family.by_length {
+        // A length that is there at all has a bar.
+        let width = (routes * BAR_WIDTH).div_ceil(largest);
+        let bar: String = (0..width).map(|_| '#').collect();
+        let share = *routes as f64 / family.routes as f64 * 100.0;
+        writeln!(out, "  {:>4} {routes:>9} {share:>6.2} % {bar}", format!("/{length}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,408 @@
+//! `fwd-app lookup`: one line an address, `ADDR<TAB>NEXT-HOP-ID`, in the order of the input.
+//!
+//! Addresses of both families are gathered into batches of one engine call a family, and the answers put back in order.
+//! A batch goes out when it is full or when the input has nothing more at the moment, so a program at the other end of
+//! two pipes gets its answer at once. Allocates nothing once the first batch has been.
+
+use crate::cli::args::TableArgs;
+use crate::commands::output::is_broken_pipe;
+use crate::tables::Tables;
+use anyhow::Context as _;
+use clap::Args;
+use fib::{EngineReader, Keys, NextHopId};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+/// Addresses of one batch: enough to hide the latency of a table's cache lines, small enough to stay in the L1 and L2.
+const BATCH: usize = 4096;
+/// Bytes read from the input at once.
+const READ_BYTES: usize = 256 << 10;
+/// The longest line that can be an address with blanks and a comment; a longer one is no address file at all.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// Examples below `fwd-app lookup --help`.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  fwd-app lookup --fib routes.txt 192.0.2.1 2001:db8::1
+  fwd-app lookup --fib v4.txt --fib v6.txt.xz --engine oracle < addresses.txt > answers.tsv
+  fwd-app lookup --fib routes.txt --updates updates.mrt.gz --updates-limit 100000 192.0.2.1
+
+One line an address comes out, ADDRESS<TAB>NEXT-HOP-ID, in the order of the input; 0 means no route.
+In the input, blank lines and what follows a # are skipped.";
+
+/// `fwd-app lookup`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LookupArgs {
+    /// Routes and engine.
+    #[command(flatten)]
+    pub(crate) tables: TableArgs,
+
+    /// Apply this update stream after the tables are loaded: BGP4MP, or lines `a PREFIX ID` and `w PREFIX`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) updates: Option<PathBuf>,
+
+    /// Apply this many updates at most [default: all]
+    #[arg(long, value_name = "N", requires = "updates")]
+    pub(crate) updates_limit: Option<u64>,
+
+    /// Addresses, IPv4 or IPv6 [default: one a line from stdin]
+    #[arg(value_name = "ADDR")]
+    pub(crate) addresses: Vec<String>,
+}
+
+/// An input line that is no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{source_name}:{line}: '{text}' is not an IPv4 or IPv6 address")]
+struct AddressError {
+    /// "stdin", or "argument" for an address of the command line.
+    source_name: &'static str,
+    /// The line, or the argument's number, from 1.
+    line: u64,
+    /// What was there, cut to a readable length.
+    text: String,
+}
+
+/// Loads the table, applies the updates, and answers every address.
+pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
+    let mut tables = Tables::load(&args.tables)?;
+    if let Some(path) = &args.updates {
+        tables.apply_updates(path, args.updates_limit.unwrap_or(u64::MAX))?;
+    }
+    let mut batch = Batch::new(tables.engine.reader(1, BATCH)?);
+    let mut out = io::stdout().lock();
+    let done = if args.addresses.is_empty() {
+        answer_stream(io::stdin().lock(), "stdin", &mut batch, &mut out)
+    } else {
+        answer_arguments(&args.addresses, &mut batch, &mut out)
+    };
+    match done {
+        // Whoever read the answers has gone (`| head`): nothing is left to do, and it is no failure.
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        other => other,
+    }
+}
+
+fn answer_arguments(addresses: &[String], batch: &mut Batch, out: &mut dyn Write) -> anyhow::Result<()> {
+    for (number, address) in (1..).zip(addresses) {
+        batch.line(address.as_bytes(), "argument", number, out)?;
+    }
+    batch.flush(out)
+}
+
+/// Answers every line of `input`. Lines are taken from the buffer where they lie; only one that straddles two reads is
+/// copied.
+fn answer_stream(
+    input: impl io::Read,
+    source_name: &'static str,
+    batch: &mut Batch,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut input = BufReader::with_capacity(READ_BYTES, input);
+    let mut carry: Vec<u8> = Vec::new();
+    let mut number = 0;
+    loop {
+        let chunk = match input.fill_buf() {
+            Ok(chunk) => chunk,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                batch.flush(out)?;
+                return Err(error).with_context(|| format!("cannot read {source_name}"));
+            }
+        };
+        if chunk.is_empty() {
+            break;
+        }
+        let taken = chunk.len();
+        let mut rest = chunk;
+        while let Some(end) = rest.iter().position(|b| *b == b'\n') {
+            number += 1;
+            if carry.is_empty() {
+                batch.line(&rest[..end], source_name, number, out)?;
+            } else {
+                carry.extend_from_slice(&rest[..end]);
+                batch.line(&carry, source_name, number, out)?;
+                carry.clear();
+            }
+            rest = &rest[end + 1..];
+        }
+        carry.extend_from_slice(rest);
+        input.consume(taken);
+        if carry.len() > LINE_BYTES_MAX {
+            batch.line(&carry, source_name, number + 1, out)?;
+            // The line was taken so far; of what follows only the newline matters if it is a comment by now.
+            let is_comment = carry.contains(&b'#');
+            carry.clear();
+            carry.extend(is_comment.then_some(b'#'));
+        }
+        batch.flush(out)?;
+    }
+    if !carry.is_empty() {
+        batch.line(&carry, source_name, number + 1, out)?;
+    }
+    batch.flush(out)
+}
+
+/// An address of the batch: where its text ends, and which family's next answer is its own.
+struct Entry {
+    text_end: u32,
+    is_v6: bool,
+}
+
+/// Addresses that wait for their answers.
+struct Batch {
+    reader: Box<dyn EngineReader>,
+    text: Vec<u8>,
+    entries: Vec<Entry>,
+    keys_v4: Vec<u32>,
+    keys_v6_hi: Vec<u64>,
+    keys_v6_lo: Vec<u64>,
+    answers: Vec<NextHopId>,
+    output: Vec<u8>,
+}
+
+impl Batch {
+    fn new(reader: Box<dyn EngineReader>) -> Self {
+        Self {
+            reader,
+            text: Vec::with_capacity(BATCH * 40),
+            entries: Vec::with_capacity(BATCH),
+            keys_v4: Vec::with_capacity(BATCH),
+            keys_v6_hi: Vec::with_capacity(BATCH),
+            keys_v6_lo: Vec::with_capacity(BATCH),
+            answers: vec![NextHopId::NONE; BATCH],
+            output: Vec::with_capacity(BATCH * 50),
+        }
+    }
+
+    /// Takes one line: an address, a comment or nothing. On a line that is none of these, what came before is answered
+    /// first.
+    fn line(
+        &mut self,
+        line: &[u8],
+        source_name: &'static str,
+        number: u64,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
+        let text = line.split(|b| *b == b'#').next().unwrap_or_default().trim_ascii();
+        if text.is_empty() {
+            return Ok(());
+        }
+        if !self.push(text) {
+            self.flush(out)?;
+            let text = String::from_utf8_lossy(&text[..text.len().min(60)]).escape_debug().to_string();
+            return Err(AddressError { source_name, line: number, text }.into());
+        }
+        if self.entries.len() == BATCH {
+            self.flush(out)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the address; `false` when `text` is none.
+    fn push(&mut self, text: &[u8]) -> bool {
+        let is_v6 = if let Some(key) = parse_v4(text) {
+            self.keys_v4.push(key);
+            false
+        } else if let Some(key) = parse_v6(text) {
+            self.keys_v6_hi.push((key >> 64) as u64);
+            #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
+            self.keys_v6_lo.push(key as u64);
+            true
+        } else {
+            return false;
+        };
+        self.text.extend_from_slice(text);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "an address has at most 45 bytes, a batch 4096 addresses"
+        )]
+        let text_end = self.text.len() as u32;
+        self.entries.push(Entry { text_end, is_v6 });
+        true
+    }
+
+    /// Looks up what there is and writes the answers in the order of the input.
+    fn flush(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        let (v4, v6) = self.answers[..self.entries.len()].split_at_mut(self.keys_v4.len());
+        self.reader.lookup(Keys::V4(&self.keys_v4), v4)?;
+        self.reader.lookup(Keys::V6 { hi: &self.keys_v6_hi, lo: &self.keys_v6_lo }, v6)?;
+        let (mut v4, mut v6) = (v4.iter(), v6.iter());
+        let mut start = 0;
+        for entry in &self.entries {
+            let answer = if entry.is_v6 { v6.next() } else { v4.next() };
+            let end = entry.text_end as usize;
+            self.output.extend_from_slice(&self.text[start..end]);
+            self.output.push(b'\t');
+            push_decimal(&mut self.output, answer.map_or(0, |a| a.get()));
+            self.output.push(b'\n');
+            start = end;
+        }
+        self.text.clear();
+        self.entries.clear();
+        self.keys_v4.clear();
+        self.keys_v6_hi.clear();
+        self.keys_v6_lo.clear();
+        let written = out.write_all(&self.output).and_then(|()| out.flush());
+        self.output.clear();
+        Ok(written?)
+    }
+}
+
+fn push_decimal(out: &mut Vec<u8>, mut value: u32) {
+    let mut digits = [0; 10];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// A dotted quad, exactly as the standard library takes it; its own parser would cost more than the lookup.
+fn parse_v4(text: &[u8]) -> Option<u32> {
+    if text.len() > 15 {
+        return None;
+    }
+    let (mut address, mut part, mut digits, mut dots) = (0_u32, 0_u32, 0, 0);
+    for &byte in text {
+        match byte {
+            // A leading zero is refused: some would read it as octal.
+            b'0'..=b'9' if digits == 0 || (part != 0 && digits < 3) => {
+                part = part * 10 + u32::from(byte - b'0');
+                digits += 1;
+            }
+            b'.' if digits > 0 && part < 256 && dots < 3 => {
+                address = address << 8 | part;
+                (part, digits) = (0, 0);
+                dots += 1;
+            }
+            _ => return None,
+        }
+    }
+    (dots == 3 && digits > 0 && part < 256).then_some(address << 8 | part)
+}
+
+fn parse_v6(text: &[u8]) -> Option<u128> {
+    std::str::from_utf8(text).ok()?.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::oracle::OracleEngine;
+    use fib::{EngineOptions, EngineWriter as _, FibDelta};
+    use std::net::Ipv4Addr;
+
+    fn batch(routes: &[(&str, u32)]) -> Batch {
+        let mut delta = FibDelta::new();
+        for (prefix, id) in routes {
+            delta.push(prefix.parse().unwrap(), NextHopId::new(*id).unwrap());
+        }
+        let mut engine = OracleEngine::new(&EngineOptions::default());
+        engine.apply(&delta).unwrap();
+        Batch::new(engine.reader(1, BATCH).unwrap())
+    }
+
+    /// Gives out its bytes a few at a time, as a pipe may.
+    struct Dribble<'a>(&'a [u8], usize);
+
+    impl io::Read for Dribble<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let n = self.1.min(self.0.len()).min(buffer.len());
+            buffer[..n].copy_from_slice(&self.0[..n]);
+            self.0 = &self.0[n..];
+            Ok(n)
+        }
+    }
+
+    #[test]
+    fn families_mix_and_order_is_kept_however_the_input_is_cut() {
+        let mut batch = batch(&[("10.0.0.0/8", 1), ("::/0", 16_777_215), ("2001:db8::/32", 7)]);
+        let input = b"# head\n10.1.2.3\r\n\n  2001:db8::1 # why\n11.0.0.1\n::ffff:10.0.0.1\n10.0.0.0";
+        let wanted = "10.1.2.3\t1\n2001:db8::1\t7\n11.0.0.1\t0\n::ffff:10.0.0.1\t16777215\n10.0.0.0\t1\n";
+        for size in 1..=input.len() {
+            let mut out = Vec::new();
+            answer_stream(Dribble(input, size), "stdin", &mut batch, &mut out).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), wanted, "reads of {size}");
+        }
+    }
+
+    #[test]
+    fn a_bad_line_is_named_after_the_good_ones_are_answered() {
+        for bad in ["10.0.0.256", "10.0.0", "host", "fe80::1%eth0", "1.2.3.4/24", "\u{e9}", "010.0.0.1"] {
+            let mut batch = batch(&[("0.0.0.0/0", 9)]);
+            let mut out = Vec::new();
+            let input = format!("1.1.1.1\n\n{bad}\n2.2.2.2\n");
+            let error = answer_stream(input.as_bytes(), "stdin", &mut batch, &mut out).unwrap_err();
+            assert_eq!(error.to_string(), format!("stdin:3: '{bad}' is not an IPv4 or IPv6 address"));
+            assert_eq!(out, b"1.1.1.1\t9\n");
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_refused_not_gathered() {
+        let mut batch = batch(&[]);
+        let error = answer_stream(io::repeat(b'x'), "stdin", &mut batch, &mut io::sink()).unwrap_err();
+        assert!(error.to_string().starts_with("stdin:1: 'xxx"), "{error}");
+        // A comment may be as long as it likes.
+        let input = format!("#{}\n10.0.0.1\n", "x".repeat(1 << 20));
+        let mut out = Vec::new();
+        answer_stream(input.as_bytes(), "stdin", &mut batch, &mut out).unwrap();
+        assert_eq!(out, b"10.0.0.1\t0\n");
+    }
+
+    #[test]
+    fn more_than_a_batch_keeps_its_order() {
+        let mut batch = batch(&[("0.0.0.0/1", 1), ("128.0.0.0/1", 2)]);
+        let lines: Vec<String> = (0..u32::try_from(3 * BATCH + 5).unwrap())
+            .map(|i| Ipv4Addr::from_bits(i.wrapping_mul(0x9e37_79b9)).to_string())
+            .collect();
+        let mut out = Vec::new();
+        answer_stream(lines.join("\n").as_bytes(), "stdin", &mut batch, &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        assert_eq!(out.lines().count(), lines.len());
+        for (line, address) in out.lines().zip(&lines) {
+            let (left, right) = line.split_once('\t').unwrap();
+            let first: u8 = left.split('.').next().unwrap().parse().unwrap();
+            assert_eq!((left, right), (address.as_str(), if first < 128 { "1" } else { "2" }));
+        }
+    }
+
+    #[test]
+    fn ipv4_text_is_taken_exactly_as_the_standard_library_takes_it() {
+        let parts = [
+            "", "0", "1", "9", "00", "01", "10", "99", "100", "255", "256", "300", "1000", "a", "-1", "+1",
+            " 1",
+        ];
+        for a in parts {
+            for b in parts {
+                for text in [
+                    format!("{a}.{b}.0.1"),
+                    format!("1.2.{a}.{b}"),
+                    format!("{a}.{b}"),
+                    format!("1.2.3.{a}.{b}"),
+                ] {
+                    let wanted = text.parse::<Ipv4Addr>().ok().map(Ipv4Addr::to_bits);
+                    assert_eq!(parse_v4(text.as_bytes()), wanted, "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn decimals() {
+        for value in [0, 1, 9, 10, 99, 100, 16_777_215, u32::MAX] {
+            let mut out = Vec::new();
+            push_decimal(&mut out, value);
+            assert_eq!(String::from_utf8(out).unwrap(), value.to_string());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Route files to RIB to engine: what `lookup`, `replay` and `run` do first.
+//!
+//! The engine is made before the first file is opened, so that a wrong name costs no wait. Loading is all or nothing: on
+//! an error no table is in service. Progress is drawn on a terminal only.
+
+use crate::cli::args::TableArgs;
+use crate::engines;
+use anyhow::Context as _;
+use fib::feed::{self, LoadOptions, Loaded};
+use fib::{EngineError, EngineWriter, Generation, NextHopTable, Rib};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Updates that become one delta. Large enough that an engine's fixed cost per delta does not show, small enough that
+/// no reader waits long for news.
+const UPDATES_PER_DELTA: usize = 1024;
+
+/// A RIB, what its next hops mean, and an engine that has all of it.
+pub(crate) struct Tables {
+    /// The routes as told; nothing is dirty after [`Tables::load`].
+    pub(crate) rib: Rib,
+    /// What the next hops mean.
+    pub(crate) hops: NextHopTable,
+    /// The engine, with the whole RIB applied.
+    pub(crate) engine: Box<dyn EngineWriter>,
+    /// The generation of the engine that holds the RIB.
+    pub(crate) generation: Generation,
+    /// What was read, one entry a file.
+    pub(crate) files: Vec<Loaded>,
+    /// Time to read the files, seconds.
+    pub(crate) load_s: f64,
+    /// Time to build the engine's table, seconds.
+    pub(crate) build_s: f64,
+}
+
+/// What an update file held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UpdateCounts {
+    /// Updates read and applied to the RIB.
+    pub(crate) updates: u64,
+    /// Deltas that reached the engine.
+    pub(crate) deltas: u64,
+}
+
+impl Tables {
+    /// Reads the files of `args` and builds the engine. Warnings (an MRT file cut short) go to stderr.
+    ///
+    /// # Errors
+    /// [`EngineError`] for an engine that cannot be made or a table it cannot hold, `FeedError` for a file.
+    pub(crate) fn load(args: &TableArgs) -> anyhow::Result<Self> {
+        let mut engine = engines::make(&args.engine.name, &args.engine.options())
+            .with_context(|| format!("cannot make engine {}", args.engine.name))?;
+        let start = Instant::now();
+        let (mut rib, hops, files) = load_rib(&args.fib)?;
+        let load_s = start.elapsed().as_secs_f64();
+        let routes = rib.len() as u64;
+        if let Some(limit) = args.engine.routes_max.filter(|limit| routes > *limit) {
+            return Err(EngineError::Full { what: "routes (--routes-max)", used: routes, limit }.into());
+        }
+        let start = Instant::now();
+        // Everything is dirty after loading: this is the full delta, and leaves nothing dirty for the next one.
+        let delta = rib.take_delta();
+        let generation = engine
+            .apply(&delta)
+            .with_context(|| format!("engine {} cannot hold this table of {routes} routes", engine.name()))?;
+        let build_s = start.elapsed().as_secs_f64();
+        Ok(Self { rib, hops, engine, generation, files, load_s, build_s })
+    }
+
+    /// Applies at most `limit` updates of the file at `path`, in batches, to the RIB and the engine.
+    ///
+    /// # Errors
+    /// `FeedError` for the file, `NextHopError` for an id that means something else already, [`EngineError`] when the
+    /// engine cannot hold the result; what came before is in service then.
+    pub(crate) fn apply_updates(&mut self, path: &Path, limit: u64) -> anyhow::Result<UpdateCounts> {
+        let mut stream = feed::updates(path, None)?;
+        let bar = progress_bar("updating", stream.bytes_total());
+        let mut counts = UpdateCounts::default();
+        let mut pending = 0;
+        while counts.updates < limit {
+            let Some(update) = stream.next().transpose()? else { break };
+            update
+                .apply(&mut self.rib, &mut self.hops)
+                .with_context(|| format!("{}:{}", path.display(), stream.position()))?;
+            counts.updates += 1;
+            pending += 1;
+            if pending == UPDATES_PER_DELTA {
+                counts.deltas += u64::from(self.push_delta()?);
+                pending = 0;
+                bar.set_position(stream.bytes_done());
+            }
+        }
+        counts.deltas += u64::from(self.push_delta()?);
+        bar.finish_and_clear();
+        if let Some(cut) = stream.truncated() {
+            eprintln!(
+                "fwd-app: warning: {}: {cut}; the {} updates before it are applied",
+                path.display(),
+                counts.updates
+            );
+        }
+        Ok(counts)
+    }
+
+    /// Hands the engine what changed in the RIB; whether there was anything.
+    fn push_delta(&mut self) -> Result<bool, EngineError> {
+        let delta = self.rib.take_delta();
+        if delta.is_empty() {
+            return Ok(false);
+        }
+        self.generation = self.engine.apply(&delta)?;
+        Ok(true)
+    }
+}
+
+/// Reads route files into a RIB, with a progress bar; warns of a file that is cut short.
+///
+/// # Errors
+/// `FeedError`, with file and line.
+pub(crate) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    let bar = progress_bar("loading", 0);
+    let mut draw = |done: u64, total: u64| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let options = LoadOptions { format: None, on_progress: Some(&mut draw) };
+    let files = feed::load(paths, &mut rib, &mut hops, options);
+    bar.finish_and_clear();
+    let files = files?;
+    for file in &files {
+        warn_of(file);
+    }
+    Ok((rib, hops, files))
+}
+
+fn warn_of(file: &Loaded) {
+    let path = file.path.display();
+    if let Some(cut) = file.truncated {
+        eprintln!("fwd-app: warning: {path}: {cut}; the {} routes before it are used", file.routes());
+    }
+    if file.unusable > 0 {
+        eprintln!("fwd-app: warning: {path}: {} prefixes have no next hop and are left out", file.unusable);
+    }
+}
+
+/// A bar over bytes, drawn on stderr when that is a terminal; `bytes_total` 0 means not known.
+fn progress_bar(what: &'static str, bytes_total: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar =
+        ProgressBar::with_draw_target(Some(bytes_total), ProgressDrawTarget::stderr()).with_message(what);
+    match ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

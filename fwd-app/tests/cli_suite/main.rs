@@ -1,0 +1,23 @@
+//! The command line from outside: the built program, its output, its exit codes.
+//!
+//! One binary for all of it, so that it links once. `trie` is the longest-prefix match that answers are compared with;
+//! it shares nothing with the program.
+
+#[cfg(test)]
+mod check;
+#[cfg(test)]
+mod errors;
+#[cfg(test)]
+mod fib;
+#[cfg(test)]
+mod full_tables;
+#[cfg(test)]
+mod help;
+#[cfg(test)]
+mod lookup;
+#[cfg(test)]
+mod mrt;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod trie;

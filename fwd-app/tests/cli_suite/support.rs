@@ -1,0 +1,148 @@
+//! Runs the program, and keeps scratch files.
+
+use crate::trie::Model;
+use std::fs;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// What a run of the program left.
+pub(crate) struct Output {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Output {
+    /// The output of a run that must have succeeded.
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+        self.stdout
+    }
+
+    /// The message of a run that must have failed with `code`, every part of `wanted` in it.
+    pub(crate) fn fails(self, code: i32, wanted: &[&str]) -> Self {
+        assert_eq!(self.code, code, "{}", self.stderr);
+        for part in wanted {
+            assert!(self.stderr.contains(part), "no '{part}' in: {}", self.stderr);
+        }
+        self
+    }
+}
+
+/// Runs `fwd-app args..` with nothing on stdin.
+pub(crate) fn fwd(args: &[&str]) -> Output {
+    fwd_stdin(args, "")
+}
+
+/// Runs `fwd-app args..` with `input` on stdin. What holds for every run is checked here.
+pub(crate) fn fwd_stdin(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.as_bytes().to_vec();
+    // A run that fails early leaves its input unread: that is no failure of the test.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let code = output.status.code().unwrap_or_else(|| panic!("{args:?} died: {}\n{stderr}", output.status));
+    assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
+    assert!((0..=3).contains(&code), "{args:?}: exit code {code}\n{stderr}");
+    if code != 0 {
+        let last = stderr.lines().find(|line| !line.starts_with("fwd-app: warning:"));
+        assert!(last.is_some_and(|line| line.starts_with("fwd-app: ")), "{args:?}: {stderr}");
+    }
+    Output { code, stdout: String::from_utf8(output.stdout).unwrap(), stderr }
+}
+
+/// A folder that goes away with the test.
+pub(crate) struct Scratch(TempDir);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// The path of `name`, which may not exist yet.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// A new file; its path.
+    pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        fs::write(&path, contents).unwrap();
+        path
+    }
+
+    /// The names in the folder.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+/// Every engine with every instruction set that this host can run.
+pub(crate) fn setups() -> Vec<[&'static str; 2]> {
+    let mut setups = vec![["oracle", "scalar"], ["bloom", "scalar"]];
+    if has_avx512f() {
+        setups.push(["bloom", "avx512f"]);
+    } else {
+        let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|name| name == "avx512f"), "FWD_REQUIRE names avx512f");
+        eprintln!("SKIPPED: bloom with avx512f: this CPU has none");
+    }
+    setups
+}
+
+/// Whether the kernels of `--isa avx512f` run here, by the kernel's own account.
+pub(crate) fn has_avx512f() -> bool {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    ["avx512f", "avx512cd"].iter().all(|wanted| flags.split(' ').any(|flag| flag == *wanted))
+}
+
+/// The answers of `lookup` must be the model's, for each address, in order.
+pub(crate) fn check_answers(stdout: &str, addresses: &[IpAddr], model: &Model, what: &str) {
+    assert_eq!(stdout.lines().count(), addresses.len(), "{what}: lines");
+    for (line, address) in stdout.lines().zip(addresses) {
+        let (text, id) = line.split_once('\t').unwrap();
+        assert_eq!(text, address.to_string(), "{what}: order of lines");
+        assert_eq!(id, model.lookup(*address).to_string(), "{what}: next hop of {address}");
+    }
+}
+
+/// Looks `addresses` up with every engine and instruction set, and compares with the model.
+pub(crate) fn check_engines(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
+    let input: String = addresses.iter().map(|address| format!("{address}\n")).collect();
+    for [engine, isa] in setups() {
+        let mut args = vec!["lookup", "--engine", engine, "--isa", isa];
+        for file in fib {
+            args.extend(["--fib", file]);
+        }
+        args.extend(more);
+        check_answers(&fwd_stdin(&args, &input).ok(), addresses, model, &format!("{engine} {isa}"));
+    }
+}
+
+/// The folder with real tables; says so when there is none.
+pub(crate) fn data(name: &str) -> Option<String> {
+    let Some(folder) = std::env::var_os("FWD_DATA") else {
+        eprintln!("SKIPPED: {name}: FWD_DATA names no folder of real tables");
+        return None;
+    };
+    let path = Path::new(&folder).join(name);
+    if !path.is_file() {
+        eprintln!("SKIPPED: {name}: not in FWD_DATA");
+        return None;
+    }
+    Some(path.to_str().unwrap().to_owned())
+}
