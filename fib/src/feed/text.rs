@@ -401,3 +401,168 @@ fn neighbour(mut words: Words<'_>) -> Result<Neighbour, LineError> {
         mac: mac.ok_or(LineError::Missing { name: "lladdr" })?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> IpPrefix {
+        text.parse().unwrap()
+    }
+
+    fn gateway(gateway: &str, port: PortRef) -> Hop {
+        Hop::Hop(NextHop::Gateway { gateway: gateway.parse().unwrap(), port })
+    }
+
+    fn connected(port: PortRef) -> Hop {
+        Hop::Hop(NextHop::Connected { port })
+    }
+
+    #[test]
+    fn routes_of_every_dialect() {
+        let id = |value| Hop::Id(NextHopId::new(value).unwrap());
+        let eth0 = || PortRef::Name("eth0".to_owned());
+        let blackhole = || Hop::Hop(NextHop::Blackhole);
+        let l3fwd = |port| Hop::Hop(NextHop::Port { port });
+        for (line, route, hop) in [
+            ("192.0.2.0/24 1", "192.0.2.0/24", id(1)),
+            ("  192.0.2.0/24\t16777215  # all ones", "192.0.2.0/24", id(0xff_ffff)),
+            ("2001:db8::/32 7", "2001:db8::/32", id(7)),
+            ("192.0.2.1 3", "192.0.2.1/32", id(3)),
+            ("default 3", "0.0.0.0/0", id(3)),
+            ("10.0.0.0/8 via 192.0.2.1 dev 1", "10.0.0.0/8", gateway("192.0.2.1", PortRef::Index(1))),
+            ("10.0.0.0/8 via 192.0.2.1", "10.0.0.0/8", gateway("192.0.2.1", PortRef::ById)),
+            ("unicast 10.0.0.0/8 via 192.0.2.1 dev eth0", "10.0.0.0/8", gateway("192.0.2.1", eth0())),
+            (
+                "10.0.0.0/8 via 192.0.2.1 dev eth0 proto bird metric 32 mtu lock 1400 onlink",
+                "10.0.0.0/8",
+                gateway("192.0.2.1", eth0()),
+            ),
+            ("default via 192.0.2.1 dev eth0", "0.0.0.0/0", gateway("192.0.2.1", eth0())),
+            ("default via fe80::1 dev eth0 pref medium", "::/0", gateway("fe80::1", eth0())),
+            ("default via inet6 fe80::1 dev eth0", "0.0.0.0/0", gateway("fe80::1", eth0())),
+            ("10.0.0.0/8 via inet6 fe80::1 dev eth0", "10.0.0.0/8", gateway("fe80::1", eth0())),
+            ("192.0.2.0/24 dev eth0 scope link src 192.0.2.9", "192.0.2.0/24", connected(eth0())),
+            ("default dev eth0", "0.0.0.0/0", connected(eth0())),
+            ("default dev eth0 metric 1024 pref medium", "::/0", connected(eth0())),
+            ("blackhole 10.0.0.0/8", "10.0.0.0/8", blackhole()),
+            ("unreachable 10.0.0.0/8 metric 4294967295", "10.0.0.0/8", blackhole()),
+            ("prohibit default dev lo error -13 pref medium", "::/0", blackhole()),
+            (
+                "default proto static nexthop via 192.0.2.1 dev 1 weight 1 nexthop via 192.0.2.2 dev 2 weight 1",
+                "0.0.0.0/0",
+                gateway("192.0.2.1", PortRef::Index(1)),
+            ),
+            (
+                "10.0.0.0/8 proto static \\  nexthop dev 1 weight 1 \\  nexthop via 192.0.2.2 dev 2",
+                "10.0.0.0/8",
+                connected(PortRef::Index(1)),
+            ),
+            ("R192.0.2.0/24 0", "192.0.2.0/24", l3fwd(0)),
+            ("R2001:0db8:0000:0000:0000:0000:0000:0000/32 65535", "2001:db8::/32", l3fwd(65535)),
+        ] {
+            assert_eq!(parse(line.as_bytes()), Ok(Line::Route(prefix(route), hop)), "{line}");
+        }
+    }
+
+    #[test]
+    fn neighbours_and_lines_that_say_nothing() {
+        for line in ["", "   \t", "# 10.0.0.0/8 1", "   #", "#10.0.0.1/8"] {
+            assert_eq!(parse(line.as_bytes()), Ok(Line::Nothing), "{line}");
+        }
+        let wanted = Neighbour {
+            address: "192.0.2.1".parse().unwrap(),
+            port: PortRef::Index(3),
+            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+        };
+        for line in [
+            "neigh 192.0.2.1 lladdr 02:00:00:00:00:09 dev 3",
+            "neigh 192.0.2.1 dev 3 lladdr 02:00:00:00:00:09 router REACHABLE # as ip neigh",
+        ] {
+            assert_eq!(parse(line.as_bytes()), Ok(Line::Neighbour(wanted.clone())), "{line}");
+        }
+    }
+
+    #[test]
+    fn wrong_lines_say_what_was_wanted() {
+        for (line, message) in [
+            ("10.0.0.1/8 1", "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
+            ("10.0.0.0/33 1", "prefix length 33 is above 32"),
+            ("10.0.0/8 1", "'10.0.0/8' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
+            ("010.0.0.0/8 1", "'010.0.0.0/8' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
+            ("10.0.0.0/8 0", "'0' is not a next-hop id in 1..=16777215"),
+            ("10.0.0.0/8 16777216", "'16777216' is not a next-hop id in 1..=16777215"),
+            (
+                "10.0.0.0/8 99999999999999999999",
+                "'99999999999999999999' is not a next-hop id in 1..=16777215",
+            ),
+            ("10.0.0.0/8 -1", "'-1' is not a next-hop id in 1..=16777215"),
+            ("10.0.0.0/8 +1", "'+1' is not a next-hop id in 1..=16777215"),
+            ("10.0.0.0/8 1x", "'1x' is not a next-hop id in 1..=16777215"),
+            ("10.0.0.0/8 1 2", "'2' is not understood here, wanted the end of the line"),
+            (
+                "10.0.0.0/8 foo",
+                "'foo' is not understood here, wanted a next-hop id, 'via', 'dev', 'nexthop' or another word of \
+                 `ip route`",
+            ),
+            ("10.0.0.0/8 via", "'via' is the last word, wanted a gateway after it"),
+            ("10.0.0.0/8 via # 1", "'via' is the last word, wanted a gateway after it"),
+            ("10.0.0.0/8 via x dev 1", "'x' after 'via' is not an IP address"),
+            ("10.0.0.0/8 via inet6 1.2.3.4", "'1.2.3.4' after 'via' is not an IP address"),
+            (
+                "10.0.0.0/8 via fe80::1 dev 1",
+                "the gateway fe80::1 is not ipv4 as the route is; 'via inet6' says that this is meant",
+            ),
+            ("10.0.0.0/8 dev", "'dev' is the last word, wanted a port after it"),
+            ("10.0.0.0/8 dev 1 dev 2", "'dev' is not understood here, wanted it once in a route or nexthop"),
+            (
+                "10.0.0.0/8 nexthop weight 1",
+                "the route has no next hop, wanted an id, 'via GATEWAY', 'dev PORT' or a 'nexthop' line",
+            ),
+            ("blackhole", "'blackhole' is the last word, wanted a prefix after it"),
+            (
+                "local 10.0.0.1 dev lo",
+                "a 'local' route is not for forwarding, wanted unicast, blackhole, unreachable or prohibit",
+            ),
+            ("R10.0.0.0/8", "'R10.0.0.0/8' is the last word, wanted a port after it"),
+            ("R10.0.0.0/8 65536", "'65536' is not an l3fwd port in 0..=65535"),
+            ("R10.0.0.0/8 +1", "'+1' is not an l3fwd port in 0..=65535"),
+            ("R10.0.0.1/8 1", "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
+            ("neigh 192.0.2.1 dev 1", "there is no 'lladdr'"),
+            ("neigh 192.0.2.1 lladdr 02:00:00:00:00:01", "there is no 'dev'"),
+            (
+                "neigh 192.0.2.1 lladdr 2:0:0:0:0:1 dev 1",
+                "'2:0:0:0:0:1' is not a MAC address such as 02:00:00:00:00:01",
+            ),
+            ("w 10.0.0.0/8", "'w' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
+        ] {
+            assert_eq!(parse(line.as_bytes()).unwrap_err().to_string(), message, "{line}");
+        }
+        assert_eq!(parse(b"10.0.0.0/8 \xff"), Err(LineError::NotText));
+        let encap = parse(b"10.0.0.0/8 encap mpls 100 via 192.0.2.1 dev 1");
+        assert!(matches!(encap, Err(LineError::Word { text, .. }) if text == "encap"));
+    }
+
+    proptest::proptest! {
+        /// Whatever the quick path takes, it takes as the slow one does.
+        #[test]
+        fn the_quick_path_agrees(
+            line in "(10|0|00|255|256|1\\.2|9)(\\.[0-9]{1,3}){3}(/[0-9]{0,3})?[ \t]{0,2}[0-9]{0,10} ?",
+        ) {
+            if let Some((prefix, id)) = quick(line.as_bytes()) {
+                proptest::prop_assert_eq!(parse(line.as_bytes()), Ok(Line::Route(prefix, Hop::Id(id))));
+            }
+        }
+
+        #[test]
+        fn the_quick_path_takes_plain_lines(address: u32, len in 0..=32_u8, v6: u128, len6 in 0..=128_u8,
+                                            id in 1..=0xff_ffff_u32) {
+            let id = NextHopId::new(id).unwrap();
+            let v4 = IpPrefix::V4(crate::Prefix::truncating(address, len));
+            let v6 = IpPrefix::V6(crate::Prefix::truncating(v6, len6));
+            for prefix in [v4, v6] {
+                proptest::prop_assert_eq!(quick(format!("{prefix} {id}").as_bytes()), Some((prefix, id)));
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The feeds on real tables and updates, in the folder that `FWD_DATA` names; without it every test says SKIPPED.
+
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
+
+use fib::feed::{self, Action, Format, LoadOptions, Loaded, Update};
+use fib::{IpPrefix, NextHop, NextHopTable, PortRef, Rib};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// The file `name` of `FWD_DATA`.
+fn data(name: &str) -> Option<PathBuf> {
+    let Some(folder) = std::env::var_os("FWD_DATA") else {
+        eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
+        return None;
+    };
+    let path = PathBuf::from(folder).join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("SKIPPED: {} is not there", path.display());
+    None
+}
+
+fn load(path: &PathBuf) -> (Loaded, Rib, NextHopTable) {
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    let mut loaded = feed::load(&[path], &mut rib, &mut hops, LoadOptions::default()).unwrap();
+    (loaded.remove(0), rib, hops)
+}
+
+#[test]
+fn full_tables_have_all_their_routes() {
+    for (name, routes_v4, routes_v6) in
+        [("v4-202401.txt.xz", 901_899, 0), ("v6-202401.txt.xz", 0, 160_147), ("v4-201405.txt.xz", 512_621, 0)]
+    {
+        let Some(path) = data(name) else { continue };
+        let (loaded, rib, hops) = load(&path);
+        assert_eq!((loaded.routes_v4, loaded.routes_v6), (routes_v4, routes_v6), "{name}");
+        assert_eq!((rib.v4.len() as u64, rib.v6.len() as u64), (routes_v4, routes_v6), "{name}");
+        assert_eq!((loaded.duplicates, loaded.format), (0, Format::Text), "{name}");
+        assert!(hops.len() <= 255 && hops.iter().all(|(_, hop)| *hop == NextHop::Bare), "{name}");
+    }
+}
+
+#[test]
+fn a_full_table_comes_back_as_it_was_written() {
+    let Some(path) = data("v6-202401.txt.xz") else { return };
+    let (_, rib, hops) = load(&path);
+    let mut text = Vec::new();
+    let options = feed::WriteOptions::default();
+    feed::write(&mut text, feed::WriteFormat::Text, &rib, &hops, &options).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy");
+    std::fs::write(&copy, &text).unwrap();
+    let (_, again, _) = load(&copy);
+    assert_eq!(again.v6.sorted(), rib.v6.sorted());
+}
+
+#[test]
+fn a_collector_table_cut_in_its_compression_keeps_what_came_out() {
+    let Some(path) = data("rib.20140523.0600_firstMB.bz2") else { return };
+    let (loaded, rib, hops) = load(&path);
+    println!("{loaded:?}");
+    assert_eq!(loaded.format, Format::Mrt);
+    assert!(loaded.truncated.is_some_and(|truncated| truncated.record > 1000));
+    assert!(rib.v4.len() > 1000 && rib.v6.is_empty());
+    assert!(hops.iter().all(|(_, hop)| matches!(hop, NextHop::Gateway { port: PortRef::ById, .. })));
+}
+
+/// The updates of one collector, as MRT and as decoded by another program, say the same.
+#[test]
+fn mrt_updates_are_what_another_decoder_read() {
+    let (Some(mrt), Some(text)) = (data("updates.20190101.0000.mrt.gz"), data("updates-ris-20190101.txt.xz"))
+    else {
+        return;
+    };
+    let mut counts: HashMap<(bool, IpPrefix, Option<std::net::IpAddr>), i64> = HashMap::new();
+    let mut tally = |path, step| {
+        let mut updates = feed::updates(path, None).unwrap();
+        let mut count = 0_u64;
+        for update in &mut updates {
+            let Update { prefix, action, peer, .. } = update.unwrap();
+            *counts.entry((action == Action::Withdraw, prefix, peer)).or_default() += step;
+            count += 1;
+        }
+        assert_eq!(updates.truncated(), None);
+        count
+    };
+    let (in_text, in_mrt) = (tally(&text, 1), tally(&mrt, -1));
+    println!("{in_text} {in_mrt}");
+    counts.retain(|_, count| *count != 0);
+    println!("{:?}", counts.iter().take(20).collect::<Vec<_>>());
+    assert_eq!(in_text, 162_574);
+    assert!(counts.is_empty(), "{} differ", counts.len());
+}

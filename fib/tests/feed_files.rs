@@ -1,0 +1,414 @@
+//! Route files as a user meets them: compressed, cut short, wrong in the middle, several at once, of every format.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+
+use fib::feed::{self, Compression, FeedError, Format, LineError, LoadOptions, Loaded};
+use fib::{MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A folder with files that vanish with it.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+/// A RIB and its next hops.
+#[derive(Default)]
+struct Tables {
+    rib: Rib,
+    hops: NextHopTable,
+}
+
+impl Tables {
+    fn load<P: AsRef<Path>>(&mut self, paths: &[P]) -> Result<Vec<Loaded>, FeedError> {
+        feed::load(paths, &mut self.rib, &mut self.hops, LoadOptions::default())
+    }
+
+    fn id(&self, prefix: &str) -> NextHopId {
+        match prefix.parse().unwrap() {
+            fib::IpPrefix::V4(prefix) => self.rib.v4.get(prefix),
+            fib::IpPrefix::V6(prefix) => self.rib.v6.get(prefix),
+        }
+    }
+
+    fn hop(&self, prefix: &str) -> &NextHop {
+        self.hops.get(self.id(prefix)).unwrap_or_else(|| panic!("no route {prefix}"))
+    }
+}
+
+/// Loads one file into empty tables.
+fn load(path: &Path) -> Result<(Loaded, Tables), FeedError> {
+    let mut tables = Tables::default();
+    let mut loaded = tables.load(&[path])?;
+    Ok((loaded.remove(0), tables))
+}
+
+fn refusal(path: &Path) -> String {
+    let Err(error) = load(path) else { panic!("{} was loaded", path.display()) };
+    assert_eq!(error.path(), path);
+    error.to_string().replace(&path.display().to_string(), "FILE")
+}
+
+fn compress(compression: Compression, content: &[u8]) -> Vec<u8> {
+    match compression {
+        Compression::None => content.to_vec(),
+        Compression::Gzip => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(content).unwrap();
+            encoder.finish().unwrap()
+        }
+        Compression::Bzip2 => {
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            encoder.write_all(content).unwrap();
+            encoder.finish().unwrap()
+        }
+        Compression::Xz => {
+            let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
+            encoder.write_all(content).unwrap();
+            encoder.finish().unwrap()
+        }
+    }
+}
+
+const COMPRESSED: [Compression; 3] = [Compression::Gzip, Compression::Bzip2, Compression::Xz];
+
+/// Some thousand routes that compress badly enough to be cut in many places.
+fn many_routes() -> String {
+    let address = |i: u32| std::net::Ipv4Addr::from_bits(i.wrapping_mul(2_654_435_761) & 0xffff_ff00);
+    (1..5000).map(|i| format!("{}/24 {}\n", address(i), 1 + i % 1000)).collect()
+}
+
+#[test]
+fn compression_is_found_by_content_not_by_name() {
+    let folder = Folder::new();
+    let text = many_routes();
+    for compression in [Compression::None, Compression::Gzip, Compression::Bzip2, Compression::Xz] {
+        // A wrong name on purpose.
+        let path = folder.file("routes.mrt.zip", compress(compression, text.as_bytes()));
+        let (loaded, tables) = load(&path).unwrap();
+        assert_eq!((loaded.compression, loaded.format), (compression, Format::Text));
+        assert_eq!((loaded.routes(), loaded.bytes), (4999, text.len() as u64), "{compression}");
+        assert_eq!(tables.rib.len() as u64 + loaded.duplicates, 4999);
+    }
+}
+
+#[test]
+fn several_streams_in_one_compressed_file_are_read_all() {
+    let folder = Folder::new();
+    for compression in COMPRESSED {
+        let both =
+            [compress(compression, b"10.0.0.0/8 1\n"), compress(compression, b"11.0.0.0/8 2\n")].concat();
+        let (loaded, _) = load(&folder.file("f", both)).unwrap();
+        assert_eq!(loaded.routes_v4, 2, "{compression}");
+    }
+}
+
+#[test]
+fn a_compressed_text_cut_anywhere_is_refused() {
+    let folder = Folder::new();
+    let text = many_routes();
+    for compression in COMPRESSED {
+        let whole = compress(compression, text.as_bytes());
+        for cut in [7, 12, 20, whole.len() / 2, whole.len() - 9, whole.len() - 1] {
+            let path = folder.file("f", &whole[..cut]);
+            let error = load(&path).err().unwrap_or_else(|| panic!("{compression} cut at {cut} was loaded"));
+            assert!(
+                matches!(&error, FeedError::CutShort { compression: named, .. } if *named == compression),
+                "{compression} cut at {cut} of {}: {error}",
+                whole.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_damaged_compressed_file_is_refused() {
+    let folder = Folder::new();
+    for compression in COMPRESSED {
+        let mut bytes = compress(compression, many_routes().as_bytes());
+        let middle = bytes.len() / 2;
+        for byte in &mut bytes[middle..middle + 16] {
+            *byte ^= 0x55;
+        }
+        let error = load(&folder.file("f", bytes)).err();
+        assert!(
+            matches!(
+                error,
+                Some(FeedError::Corrupt { .. } | FeedError::Line { .. } | FeedError::CutShort { .. })
+            ),
+            "{compression}: {error:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_route_file_is_refused_by_name() {
+    let folder = Folder::new();
+    assert_eq!(refusal(folder.0.path()), "FILE: is a directory, wanted a file");
+    let missing = folder.0.path().join("missing");
+    assert_eq!(refusal(&missing), "FILE: cannot be opened: No such file or directory (os error 2)");
+    assert_eq!(refusal(&folder.file("empty", "")), "FILE: is empty");
+    for compression in COMPRESSED {
+        assert_eq!(refusal(&folder.file("f", compress(compression, b""))), "FILE: is empty", "{compression}");
+    }
+    let unknown = "FILE: is neither route text nor `ip -j route` JSON nor MRT";
+    for garbage in
+        [&b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0"[..], b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0", b"PK\x03\x04x"]
+    {
+        assert_eq!(refusal(&folder.file("f", garbage)), unknown, "{garbage:?}");
+    }
+    let zstd = folder.file("f", b"\x28\xb5\x2f\xfd\x04\x00\x59\x00\x00");
+    assert_eq!(refusal(&zstd), "FILE: is compressed with zstd; wanted plain, gzip, bzip2 or xz");
+}
+
+#[test]
+fn tables_without_routes_are_no_error() {
+    let folder = Folder::new();
+    for content in ["# no route yet\n", "\n\n", "[]", " [ ] \n[]\n"] {
+        let (loaded, tables) = load(&folder.file("f", content)).unwrap();
+        assert_eq!((loaded.routes(), tables.rib.len()), (0, 0), "{content:?}");
+    }
+}
+
+#[test]
+fn a_wrong_line_is_named_and_nothing_is_loaded() {
+    let folder = Folder::new();
+    let good = "10.0.0.0/8 1\r\n# comment\r\n\r\n";
+    for (bad, line, message) in [
+        ("10.0.0.1/8 1\n", 4, "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
+        ("11.0.0.0/8 0", 4, "'0' is not a next-hop id in 1..=16777215"),
+        ("11.0.0.0/8 16777216\r\n", 4, "'16777216' is not a next-hop id in 1..=16777215"),
+        ("11.0.0.0/8 5\n\n2001:db8::/129 7\n", 6, "prefix length 129 is above 128"),
+        ("nexthop dev 1\n", 4, "a 'nexthop' line without a route before it"),
+        (
+            "11.0.0.0/8 proto static\n12.0.0.0/8 1\n",
+            4,
+            "the route has no next hop, wanted an id, 'via GATEWAY', 'dev PORT' or a 'nexthop' line",
+        ),
+        (
+            "\n11.0.0.0/8\n# the end\n",
+            5,
+            "the route has no next hop, wanted an id, 'via GATEWAY', 'dev PORT' or a 'nexthop' line",
+        ),
+        (
+            "11.0.0.0/8\n nexthop dev 1\n nexthop weight 1\n",
+            6,
+            "the route has no next hop, wanted an id, 'via GATEWAY', 'dev PORT' or a 'nexthop' line",
+        ),
+    ] {
+        let path = folder.file("routes.txt", format!("{good}{bad}"));
+        let mut tables = Tables::default();
+        let error = tables.load(&[&path]).unwrap_err();
+        assert_eq!(error.to_string(), format!("{}:{line}: {message}", path.display()));
+        assert_eq!(error.line(), Some(line));
+        assert!(tables.rib.is_empty() && tables.hops.is_empty());
+    }
+}
+
+#[test]
+fn a_wrong_last_file_leaves_the_tables_as_they_were() {
+    let folder = Folder::new();
+    let first = folder.file("first", "10.0.0.0/8 1\n11.0.0.0/8 via 192.0.2.1 dev 1\n");
+    let wrong =
+        folder.file("wrong", "10.0.0.0/8 9\nneigh 192.0.2.1 lladdr 02:00:00:00:00:01 dev 1\n10.0.0.0/8 x\n");
+    let mut tables = Tables::default();
+    tables.load(&[&first]).unwrap();
+    let (before, hops_before) = (tables.rib.v4.sorted(), tables.hops.len());
+    let error = tables.load(&[&first, &wrong]).unwrap_err();
+    assert_eq!((error.path(), error.line()), (&*wrong, Some(3)));
+    assert_eq!((tables.rib.v4.sorted(), tables.hops.len()), (before, hops_before));
+    assert_eq!(tables.hops.neighbours().count(), 0);
+}
+
+#[test]
+fn a_long_line_is_refused_before_it_fills_the_memory() {
+    let folder = Folder::new();
+    let path = folder.file("f", format!("10.0.0.0/8 1\n{}", "x".repeat(1 << 20)));
+    assert_eq!(refusal(&path), "FILE:2: the line is longer than 65536 bytes");
+}
+
+#[test]
+fn the_last_route_of_a_prefix_wins_and_duplicates_are_counted() {
+    let folder = Folder::new();
+    let first = folder.file("first", "10.0.0.0/8 1\n10.0.0.0/8 2\n2001:db8::/32 5\n");
+    let second = folder.file("second", "10.0.0.0/8 3\n11.0.0.0/8 4\n");
+    let mut tables = Tables::default();
+    let loaded = tables.load(&[&first, &second]).unwrap();
+    let counts = |loaded: &Loaded| (loaded.routes_v4, loaded.routes_v6, loaded.duplicates);
+    assert_eq!((counts(&loaded[0]), counts(&loaded[1])), ((2, 1, 1), (2, 0, 1)));
+    assert_eq!((tables.id("10.0.0.0/8").get(), tables.rib.len()), (3, 3));
+}
+
+#[test]
+fn bare_ids_of_all_files_are_taken_before_gateways_get_ids() {
+    let folder = Folder::new();
+    let via = folder.file("via", "10.0.0.0/8 via 192.0.2.1 dev 1\n11.0.0.0/8 via 192.0.2.2\n");
+    let bare = folder.file("bare", "12.0.0.0/8 1\n13.0.0.0/8 3\n");
+    let mut tables = Tables::default();
+    tables.load(&[&via, &bare]).unwrap();
+    assert_eq!(tables.id("12.0.0.0/8").get(), 1);
+    assert_eq!((tables.id("10.0.0.0/8").get(), tables.id("11.0.0.0/8").get()), (2, 4));
+    assert_eq!((tables.hop("12.0.0.0/8"), tables.hop("13.0.0.0/8")), (&NextHop::Bare, &NextHop::Bare));
+}
+
+#[test]
+fn a_bare_id_that_an_earlier_load_gave_to_a_gateway_is_refused() {
+    let folder = Folder::new();
+    let via = folder.file("via", "10.0.0.0/8 via 192.0.2.1 dev 1\n");
+    let bare = folder.file("bare", "\n12.0.0.0/8 7\n13.0.0.0/8 1\n14.0.0.0/8 1\n");
+    let mut tables = Tables::default();
+    tables.load(&[&via]).unwrap();
+    let error = tables.load(&[&bare]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("{}:3: next-hop id 1 is in use for via 192.0.2.1 dev 1", bare.display())
+    );
+    assert_eq!((tables.rib.len(), tables.hops.len()), (1, 1));
+}
+
+#[test]
+fn a_kernel_table_with_multipath_and_neighbours() {
+    let folder = Folder::new();
+    let path = folder.file(
+        "ip-route",
+        "\u{feff}default proto static metric 20 \n\
+         \tnexthop via 192.0.2.1 dev eth0 weight 1 \n\
+         \tnexthop via 192.0.2.2 dev eth1 weight 1 \n\
+         10.0.0.0/8 via 192.0.2.3 dev eth0 proto bird metric 32 \n\
+         192.0.2.0/24 dev eth0 proto kernel scope link src 192.0.2.9 \n\
+         blackhole 198.51.100.0/24 proto static \n\
+         2001:db8::/32 proto ra metric 1024 pref medium\n\
+         \tnexthop via fe80::1 dev eth1 weight 1 \n\
+         neigh 192.0.2.1 lladdr 02:00:00:00:00:01 dev eth0\n",
+    );
+    let (loaded, tables) = load(&path).unwrap();
+    assert_eq!((loaded.routes_v4, loaded.routes_v6, loaded.neighbours), (4, 1, 1));
+    let port = |name: &str| PortRef::Name(name.to_owned());
+    let gateway =
+        |gateway: &str, name| NextHop::Gateway { gateway: gateway.parse().unwrap(), port: port(name) };
+    assert_eq!(*tables.hop("0.0.0.0/0"), gateway("192.0.2.1", "eth0"));
+    assert_eq!(*tables.hop("10.0.0.0/8"), gateway("192.0.2.3", "eth0"));
+    assert_eq!(*tables.hop("192.0.2.0/24"), NextHop::Connected { port: port("eth0") });
+    assert_eq!(*tables.hop("198.51.100.0/24"), NextHop::Blackhole);
+    assert_eq!(*tables.hop("2001:db8::/32"), gateway("fe80::1", "eth1"));
+    let neighbour = tables.hops.neighbour("192.0.2.1".parse().unwrap()).unwrap();
+    assert_eq!(neighbour.mac, MacAddr([2, 0, 0, 0, 0, 1]));
+}
+
+#[test]
+fn json_of_iproute2() {
+    let folder = Folder::new();
+    let text = r#"[{"dst":"default","gateway":"192.0.2.1","dev":"eth0","protocol":"dhcp","metric":100,"flags":[]},
+        {"dst":"10.0.0.0/8","protocol":"static","flags":[],
+         "nexthops":[{"gateway":"192.0.2.2","dev":"1","weight":1,"flags":[]},{"gateway":"192.0.2.3","dev":"2"}]},
+        {"type":"unreachable","dst":"198.51.100.0/24","flags":[]},
+        {"dst":"203.0.113.0/24","via":{"family":"inet6","host":"fe80::1"},"dev":"eth0","flags":["onlink"]},
+        {"dst":"192.0.2.9","dev":"eth0","scope":"link"},
+        {"dst":"100.64.0.0/10","id":77},{"dst":"172.16.0.0/12","port":3}]
+        [{"dst":"default","gateway":"fe80::1","dev":"eth0","protocol":"ra","metric":1024,"flags":[],"pref":"medium"},
+         {"dst":"2001:db8::/32","dev":"eth1","metric":256,"pref":"medium"},
+         {"type":"blackhole","dst":"default","dev":"lo","metric":4294967295,"pref":"medium"},
+         {"dst":"fe80::1","dev":"eth0","lladdr":"02:00:00:00:00:01","router":null,"state":["REACHABLE"]}]
+    "#;
+    let (loaded, tables) = load(&folder.file("ip.json", text)).unwrap();
+    assert_eq!((loaded.format, loaded.routes_v4, loaded.routes_v6), (Format::Json, 7, 3));
+    assert_eq!((loaded.neighbours, loaded.duplicates), (1, 1));
+    let gateway = |gateway: &str, port| NextHop::Gateway { gateway: gateway.parse().unwrap(), port };
+    let eth0 = || PortRef::Name("eth0".to_owned());
+    assert_eq!(*tables.hop("0.0.0.0/0"), gateway("192.0.2.1", eth0()));
+    assert_eq!(*tables.hop("10.0.0.0/8"), gateway("192.0.2.2", PortRef::Index(1)));
+    assert_eq!(*tables.hop("198.51.100.0/24"), NextHop::Blackhole);
+    assert_eq!(*tables.hop("203.0.113.0/24"), gateway("fe80::1", eth0()));
+    assert_eq!(*tables.hop("192.0.2.9/32"), NextHop::Connected { port: eth0() });
+    assert_eq!((tables.id("100.64.0.0/10").get(), tables.hop("100.64.0.0/10")), (77, &NextHop::Bare));
+    assert_eq!(*tables.hop("172.16.0.0/12"), NextHop::Port { port: 3 });
+    assert_eq!(*tables.hop("::/0"), NextHop::Blackhole);
+}
+
+#[test]
+fn wrong_json_is_refused_with_its_line() {
+    let folder = Folder::new();
+    let good = "[{\"dst\":\"10.0.0.0/8\",\"id\":1},\n";
+    for (bad, line, message) in [
+        ("{\"dst\":\"10.0.0.1/8\",\"id\":1}]", 2, "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
+        ("\n{\"dst\":\"11.0.0.0/8\",\n\"id\":0},\n{}]", 4, "'0' is not a next-hop id in 1..=16777215"),
+        ("{\"gateway\":\"10.0.0.1\"}]", 2, "there is no 'dst'"),
+        ("{\"dst\":\"11.0.0.0/8\",\"port\":70000}]", 2, "'70000' is not an l3fwd port in 0..=65535"),
+        ("{\"dst\":\"11.0.0.0/8\",\"gateway\":\"x\"}]", 2, "'x' after 'gateway' is not an IP address"),
+        (
+            "{\"dst\":\"11.0.0.0/8\",\"encap\":\"mpls\",\"dev\":\"1\"}]",
+            2,
+            "'encap' is not understood here, wanted a route without it",
+        ),
+        (
+            "{\"type\":\"multicast\",\"dst\":\"ff00::/8\",\"dev\":\"1\"}]",
+            2,
+            "a 'multicast' route is not for forwarding, wanted unicast, blackhole, unreachable or prohibit",
+        ),
+        (
+            "{\"dst\":\"11.0.0.0/8\"}]",
+            2,
+            "the route has no next hop, wanted an id, 'via GATEWAY', 'dev PORT' or a 'nexthop' line",
+        ),
+    ] {
+        let path = folder.file("f", format!("{good}{bad}"));
+        assert_eq!(refusal(&path), format!("FILE:{line}: {message}"));
+    }
+    for (bad, line) in [("\n{\"dst\":\"11.0.0.0/8\"", 3), ("{\"dst\":7}]", 2), ("]\n\n[{]", 4), ("]\nx", 3)] {
+        let path = folder.file("f", format!("{}{bad}", good.replace(",\n", "\n")));
+        let error = load(&path).err().unwrap_or_else(|| panic!("{bad} was loaded"));
+        assert!(matches!(error, FeedError::Json { .. }) && error.line() == Some(line), "{bad}: {error}");
+    }
+    let cut = compress(
+        Compression::Gzip,
+        format!("[{}]", "{\"dst\":\"10.0.0.0/8\",\"id\":1},".repeat(5000)).as_bytes(),
+    );
+    let error = load(&folder.file("f", &cut[..cut.len() - 20])).err();
+    assert!(matches!(error, Some(FeedError::CutShort { .. })), "{error:?}");
+}
+
+#[test]
+fn the_format_can_be_forced() {
+    let folder = Folder::new();
+    let path = folder.file("f", "[10.0.0.0/8 1\n");
+    let mut tables = Tables::default();
+    let options = LoadOptions { format: Some(Format::Text), ..LoadOptions::default() };
+    let error = feed::load(&[&path], &mut tables.rib, &mut tables.hops, options).unwrap_err();
+    assert!(matches!(error, FeedError::Line { line: 1, source: LineError::Prefix(_), .. }), "{error}");
+    assert!(matches!(load(&path), Err(FeedError::Json { line: 1, .. })));
+    for format in [Format::Text, Format::Json, Format::Mrt] {
+        assert_eq!(format.to_string().parse(), Ok(format));
+    }
+    assert_eq!(
+        "yaml".parse::<Format>().unwrap_err().to_string(),
+        "'yaml' is not a feed format, wanted text, json or mrt"
+    );
+}
+
+#[test]
+fn progress_reaches_the_total_and_never_goes_back() {
+    let folder = Folder::new();
+    let text = many_routes().repeat(20);
+    let plain = folder.file("plain", &text);
+    let packed = folder.file("packed", compress(Compression::Xz, text.as_bytes()));
+    let total = std::fs::metadata(&plain).unwrap().len() + std::fs::metadata(&packed).unwrap().len();
+    let mut calls = Vec::new();
+    let mut hook = |done, total| calls.push((done, total));
+    let mut tables = Tables::default();
+    let options = LoadOptions { on_progress: Some(&mut hook), ..LoadOptions::default() };
+    feed::load(&[&plain, &packed], &mut tables.rib, &mut tables.hops, options).unwrap();
+    assert!(calls.len() > 3, "{calls:?}");
+    assert!(calls.is_sorted() && calls.iter().all(|call| call.1 == total), "{calls:?}");
+    assert_eq!(calls.last(), Some(&(total, total)));
+}
