@@ -2,101 +2,115 @@
 
 use crate::Family;
 
+/// A length, its routes, and how many of a hundred of them are roots: no other route covers them.
+type Share = (u8, u32, usize);
+
 /// Routes by length of an IPv4 table of 901,899 routes, January 2024 (public route collectors).
-const V4: [(u8, u32); 25] = [
-    (8, 16),
-    (9, 13),
-    (10, 38),
-    (11, 103),
-    (12, 299),
-    (13, 581),
-    (14, 1203),
-    (15, 2100),
-    (16, 13_490),
-    (17, 8235),
-    (18, 13_798),
-    (19, 24_870),
-    (20, 42_611),
-    (21, 50_750),
-    (22, 108_623),
-    (23, 96_510),
-    (24, 537_698),
-    (25, 20),
-    (26, 3),
-    (27, 11),
-    (28, 18),
-    (29, 17),
-    (30, 3),
-    (31, 3),
-    (32, 886),
+const V4: [Share; 25] = [
+    (8, 16, 100),
+    (9, 13, 100),
+    (10, 38, 100),
+    (11, 103, 96),
+    (12, 299, 90),
+    (13, 581, 83),
+    (14, 1203, 85),
+    (15, 2100, 78),
+    (16, 13_490, 76),
+    (17, 8235, 54),
+    (18, 13_798, 50),
+    (19, 24_870, 61),
+    (20, 42_611, 46),
+    (21, 50_750, 45),
+    (22, 108_623, 55),
+    (23, 96_510, 43),
+    (24, 537_698, 49),
+    (25, 20, 10),
+    (26, 3, 10),
+    (27, 11, 10),
+    (28, 18, 10),
+    (29, 17, 10),
+    (30, 3, 10),
+    (31, 3, 10),
+    (32, 886, 1),
 ];
 
 /// Routes by length of an IPv6 table of 160,147 routes, January 2024 (public route collectors).
-const V6: [(u8, u32); 46] = [
-    (16, 1),
-    (19, 1),
-    (20, 16),
-    (21, 3),
-    (22, 7),
-    (23, 8),
-    (24, 30),
-    (25, 8),
-    (26, 15),
-    (27, 20),
-    (28, 193),
-    (29, 4371),
-    (30, 650),
-    (31, 284),
-    (32, 22_548),
-    (33, 2926),
-    (34, 2603),
-    (35, 1043),
-    (36, 5996),
-    (37, 880),
-    (38, 1617),
-    (39, 1377),
-    (40, 13_418),
-    (41, 903),
-    (42, 2301),
-    (43, 1001),
-    (44, 14_365),
-    (45, 1553),
-    (46, 3039),
-    (47, 3153),
-    (48, 75_488),
-    (49, 11),
-    (50, 3),
-    (52, 1),
-    (55, 1),
-    (56, 24),
-    (58, 20),
-    (60, 2),
-    (64, 184),
-    (112, 2),
-    (122, 1),
-    (124, 4),
-    (125, 9),
-    (126, 19),
-    (127, 42),
-    (128, 6),
+const V6: [Share; 46] = [
+    (16, 1, 100),
+    (19, 1, 100),
+    (20, 16, 100),
+    (21, 3, 100),
+    (22, 7, 100),
+    (23, 8, 100),
+    (24, 30, 100),
+    (25, 8, 100),
+    (26, 15, 100),
+    (27, 20, 100),
+    (28, 193, 56),
+    (29, 4371, 99),
+    (30, 650, 56),
+    (31, 284, 54),
+    (32, 22_548, 75),
+    (33, 2926, 19),
+    (34, 2603, 28),
+    (35, 1043, 38),
+    (36, 5996, 43),
+    (37, 880, 25),
+    (38, 1617, 48),
+    (39, 1377, 18),
+    (40, 13_418, 24),
+    (41, 903, 47),
+    (42, 2301, 20),
+    (43, 1001, 57),
+    (44, 14_365, 28),
+    (45, 1553, 18),
+    (46, 3039, 47),
+    (47, 3153, 21),
+    (48, 75_488, 41),
+    (49, 11, 5),
+    (50, 3, 5),
+    (52, 1, 5),
+    (55, 1, 5),
+    (56, 24, 5),
+    (58, 20, 5),
+    (60, 2, 5),
+    (64, 184, 3),
+    (112, 2, 5),
+    (122, 1, 5),
+    (124, 4, 5),
+    (125, 9, 5),
+    (126, 19, 5),
+    (127, 42, 5),
+    (128, 6, 5),
 ];
 
-/// The lengths of `routes` routes, shortest first, in the real table's proportions: `(length, routes)`, adding up exactly.
-pub(super) fn shares(family: Family, routes: usize) -> Vec<(u8, usize)> {
-    let real: &[(u8, u32)] = match family {
+/// One length of the table that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LengthShare {
+    /// The length.
+    pub(super) len: u8,
+    /// Its routes.
+    pub(super) routes: usize,
+    /// How many of a hundred of them no other route covers.
+    pub(super) roots_percent: usize,
+}
+
+/// The lengths of `routes` routes, shortest first, in the real table's proportions; they add up exactly.
+pub(super) fn shares(family: Family, routes: usize) -> Vec<LengthShare> {
+    let real: &[Share] = match family {
         Family::V4 => &V4,
         Family::V6 => &V6,
     };
-    let total: u64 = real.iter().map(|(_, count)| u64::from(*count)).sum();
+    let total: u64 = real.iter().map(|(_, count, _)| u64::from(*count)).sum();
     // Cumulative rounding: each share is within one of its exact value and nothing is lost.
     let mut sum = 0;
     let mut given = 0;
     let mut shares = Vec::with_capacity(real.len());
-    for (len, count) in real {
+    for (len, count, roots_percent) in real {
         sum += u64::from(*count);
         let up_to = u128::from(sum) * routes as u128 / u128::from(total);
         let up_to = usize::try_from(up_to).unwrap_or(routes);
-        shares.push((*len, up_to - given));
+        shares.push(LengthShare { len: *len, routes: up_to - given, roots_percent: *roots_percent });
         given = up_to;
     }
     shares
@@ -108,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_real_counts_add_up() {
-        let sum = |real: &[(u8, u32)]| real.iter().map(|(_, count)| count).sum::<u32>();
+        let sum = |real: &[Share]| real.iter().map(|(_, count, _)| count).sum::<u32>();
         assert_eq!((sum(&V4), sum(&V6)), (901_899, 160_147));
     }
 
@@ -117,9 +131,10 @@ mod tests {
         for family in [Family::V4, Family::V6] {
             for routes in [0, 1, 2, 10, 1000, 160_147, 901_899, 2_000_000] {
                 let shares = shares(family, routes);
-                assert_eq!(shares.iter().map(|(_, count)| count).sum::<usize>(), routes);
+                assert_eq!(shares.iter().map(|share| share.routes).sum::<usize>(), routes);
             }
         }
-        assert!(shares(Family::V4, 901_899).contains(&(24, 537_698)));
+        let longest = LengthShare { len: 24, routes: 537_698, roots_percent: 49 };
+        assert!(shares(Family::V4, 901_899).contains(&longest));
     }
 }

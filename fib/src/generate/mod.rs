@@ -5,6 +5,7 @@
 //! The same spec gives the same routes on every host.
 
 mod lengths;
+mod space;
 mod table;
 mod updates;
 

@@ -1,0 +1,189 @@
+//! Where routes may lie: the address space that registries give out, and how runs of routes are shaped in it.
+
+use crate::random::Seeded;
+use crate::{Family, Key, Prefix};
+
+/// The shape of one family's table. The percentages are fitted to a full table of January 2024: how many blocks of each
+/// size hold a route, how many routes a covering route has, how long runs of adjacent routes are.
+pub(super) struct Shape {
+    /// Routes longer than this lie together in *zones* of this length, one registry's or operator's block each.
+    pub(super) zone_len: u8,
+    /// Of a hundred runs of roots longer than a zone, how many open a new zone.
+    pub(super) new_zone_percent: usize,
+    /// A run beside an older one lies in the same block of this length.
+    pub(super) near_len: u8,
+    /// Of a hundred runs of roots in a known zone, how many lie near an older one.
+    pub(super) near_root_percent: usize,
+    /// Of a hundred runs beneath a covering route, how many choose the parent of an older run: the popular get more.
+    pub(super) popular_percent: usize,
+    /// Of those, how many lie near that older run.
+    pub(super) near_child_percent: usize,
+    /// A route one bit longer is this many percent as likely to be chosen as a parent.
+    pub(super) longer_parent_percent: u64,
+    /// Of a hundred runs beneath a route, how many have its next hop.
+    pub(super) parent_next_hop_percent: usize,
+    /// Of a hundred roots beside an older one, how many have its next hop.
+    pub(super) near_next_hop_percent: usize,
+    /// Of a hundred routes within a run, how many have the next hop of the one before.
+    pub(super) run_next_hop_percent: usize,
+}
+
+/// IPv4.
+const SHAPE_V4: Shape = Shape {
+    zone_len: 16,
+    new_zone_percent: 9,
+    near_len: 20,
+    near_root_percent: 50,
+    popular_percent: 55,
+    near_child_percent: 40,
+    longer_parent_percent: 69,
+    parent_next_hop_percent: 75,
+    near_next_hop_percent: 60,
+    run_next_hop_percent: 85,
+};
+
+/// IPv6.
+const SHAPE_V6: Shape = Shape {
+    zone_len: 32,
+    new_zone_percent: 29,
+    near_len: 40,
+    near_root_percent: 50,
+    popular_percent: 75,
+    near_child_percent: 40,
+    longer_parent_percent: 87,
+    parent_next_hop_percent: 70,
+    near_next_hop_percent: 70,
+    run_next_hop_percent: 93,
+};
+
+/// Routes of IPv6 no longer than a zone lie together in blocks of this length.
+const REGISTRY_LEN: u8 = 20;
+/// Of a hundred IPv6 roots no longer than a zone, how many open a new block of [`REGISTRY_LEN`].
+const NEW_REGISTRY_PERCENT: usize = 3;
+
+/// First 16 bits of the IPv6 blocks that registries give out from, each as often as it is to be drawn (public route
+/// collectors, January 2024; RFC 7249 and IANA's registry of IPv6 unicast assignments).
+const V6_BLOCKS: [u16; 60] = [
+    0x2001, 0x2001, 0x2001, 0x2003, 0x2400, 0x2400, 0x2401, 0x2401, 0x2402, 0x2402, 0x2403, 0x2404, 0x2405,
+    0x2406, 0x2407, 0x2408, 0x2409, 0x240a, 0x240d, 0x240e, 0x2600, 0x2600, 0x2602, 0x2602, 0x2603, 0x2604,
+    0x2604, 0x2605, 0x2606, 0x2607, 0x2610, 0x2620, 0x2800, 0x2801, 0x2803, 0x2804, 0x2804, 0x2804, 0x2806,
+    0x2a00, 0x2a01, 0x2a02, 0x2a02, 0x2a03, 0x2a04, 0x2a05, 0x2a06, 0x2a07, 0x2a09, 0x2a0a, 0x2a0b, 0x2a0c,
+    0x2a0d, 0x2a0e, 0x2a0f, 0x2a10, 0x2a11, 0x2a12, 0x2a13, 0x2c0f,
+];
+/// First 16 bits of blocks that registries hold and hardly use: the few very short routes lie there, over nothing else.
+const V6_WIDE_BLOCKS: [u16; 6] = [0x2002, 0x2410, 0x2418, 0x2630, 0x2638, 0x2c08];
+
+/// IPv4 that is not routed between networks: RFC 6890, RFC 5771 (multicast) and RFC 1112 (class E).
+const RESERVED_V4: [(u32, u8); 11] = [
+    (0x0000_0000, 8),
+    (0x0a00_0000, 8),
+    (0x6440_0000, 10),
+    (0x7f00_0000, 8),
+    (0xa9fe_0000, 16),
+    (0xac10_0000, 12),
+    (0xc000_0000, 24),
+    (0xc000_0200, 24),
+    (0xc0a8_0000, 16),
+    (0xc612_0000, 15),
+    (0xe000_0000, 3),
+];
+/// IPv6 within 2000::/3 that is not: RFC 6890's 2001::/23 and the documentation prefixes of RFC 3849 and RFC 9637.
+const RESERVED_V6: [(u128, u8); 3] = [(0x2001 << 112, 23), (0x2001_0db8 << 96, 32), (0x3fff << 112, 20)];
+
+/// Whether `prefix` lies wholly in space that may be routed between networks.
+pub(super) fn is_unicast<K: Key>(prefix: Prefix<K>) -> bool {
+    let clear = |address: K, len: u8| {
+        let reserved = Prefix::truncating(address, len);
+        !reserved.covers(prefix) && !prefix.covers(reserved)
+    };
+    match K::FAMILY {
+        Family::V4 => RESERVED_V4
+            .iter()
+            .all(|(address, len)| clear(K::from_high_bits(u128::from(*address) << 96), *len)),
+        Family::V6 => {
+            let global = Prefix::truncating(K::from_high_bits(1 << 125), 3);
+            global.covers(prefix)
+                && RESERVED_V6.iter().all(|(address, len)| clear(K::from_high_bits(*address), *len))
+        }
+    }
+}
+
+impl Shape {
+    /// The shape of a family's table.
+    pub(super) const fn of(family: Family) -> &'static Self {
+        match family {
+            Family::V4 => &SHAPE_V4,
+            Family::V6 => &SHAPE_V6,
+        }
+    }
+}
+
+/// A random address for a root of `len` bits that opens a block of its own; `older` is a root that is there, if any.
+pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) -> K {
+    let within = |block: K, block_len: u8, rng: &mut Seeded| {
+        K::from_high_bits(block.to_high_bits() | rng.u128() >> block_len)
+    };
+    let block = |first_16: u16| K::from_high_bits(u128::from(first_16) << 112);
+    match (K::FAMILY, older) {
+        // IPv4 is given out by /8: most of what is new lies in a /8 that others are in.
+        (Family::V4, Some(older)) if rng.percent(60) => within(older.address() & K::mask(8), 8, rng),
+        (Family::V4, _) => K::from_high_bits(u128::from(rng.between(1, 223)) << 120 | rng.u128() >> 8),
+        (Family::V6, _) if len < REGISTRY_LEN => {
+            within(block(V6_WIDE_BLOCKS[rng.below(V6_WIDE_BLOCKS.len())]), 15, rng)
+        }
+        (Family::V6, Some(older)) if !rng.percent(NEW_REGISTRY_PERCENT) => {
+            within(older.address() & K::mask(REGISTRY_LEN), REGISTRY_LEN, rng)
+        }
+        (Family::V6, _) => within(block(V6_BLOCKS[rng.below(V6_BLOCKS.len())]), 16, rng),
+    }
+}
+
+/// Of a hundred runs of routes of `len` bits that have reached 2^`octave` routes, how many go on to twice that.
+pub(super) const fn run_goes_on_percent(family: Family, len: u8, octave: usize) -> usize {
+    match (family, len, octave) {
+        (Family::V4, 24, 0) => 52,
+        (Family::V4, 24, 1) => 46,
+        (Family::V4, 24, 2) => 34,
+        (Family::V4, _, 0) => 38,
+        (Family::V4, _, _) => 27,
+        (Family::V6, ..=32, 0) => 5,
+        (Family::V6, 48, 0) => 29,
+        (Family::V6, _, 0) => 35,
+        (Family::V6, _, _) => 38,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::IpPrefix;
+
+    #[test]
+    fn reserved_space_and_what_covers_it_is_refused() {
+        for (text, is) in [
+            ("10.1.0.0/16", false),
+            ("8.0.0.0/6", false),
+            ("172.20.0.0/16", false),
+            ("224.0.0.0/8", false),
+            ("100.64.0.0/24", false),
+            ("0.0.0.0/0", false),
+            ("8.0.0.0/8", true),
+            ("172.32.0.0/16", true),
+            ("192.0.1.0/24", true),
+            ("223.255.255.0/24", true),
+            ("100.0.0.0/10", true),
+            ("2001:db8:1::/48", false),
+            ("2001::/32", false),
+            ("2001:200::/23", true),
+            ("fc00::/7", false),
+            ("2a00::/12", true),
+            ("2000::/3", false),
+        ] {
+            let found = match text.parse().unwrap() {
+                IpPrefix::V4(prefix) => is_unicast(prefix),
+                IpPrefix::V6(prefix) => is_unicast(prefix),
+            };
+            assert_eq!(found, is, "{text}");
+        }
+    }
+}
