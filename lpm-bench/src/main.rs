@@ -1,2 +1,104 @@
-//! The bench.
-fn main() {}
+//! Measures every engine and the peers of DPDK on the same work, and checks every one against the oracle.
+//!
+//! ```text
+//! routes -> contenders (one table each) -> check against the oracle -> rounds of interleaved sweeps -> rows
+//! ```
+//! | module | what lives there |
+//! |---|---|
+//! | `args` | the command line |
+//! | `tables`, `keys` | routes and key streams, made once, before any clock runs |
+//! | `wanted`, `contenders` | from names to built tables |
+//! | `table`, `peers` | what can be measured: engines of ours, and DPDK's libraries (feature `dpdk`) |
+//! | `check` | a sample of every contender's answers against the oracle |
+//! | `measure` | the clock |
+//! | `profile`, `analysis` | what a traffic asks of a table, and the sentence that says why a figure is what it is |
+//! | `host`, `report` | what a figure depends on; rows for people and programs |
+//! | `updates` | a stream of updates, forward and back again |
+//! | `lookup`, `update` | the two subcommands |
+
+#![forbid(unsafe_code)]
+
+mod analysis;
+mod args;
+mod check;
+mod contenders;
+mod fault;
+mod host;
+mod keys;
+mod lookup;
+mod measure;
+#[cfg(feature = "dpdk")]
+mod peers;
+mod profile;
+mod report;
+mod table;
+mod tables;
+mod update;
+mod updates;
+mod wanted;
+
+use args::{Cli, Command};
+use clap::Parser;
+use fault::{FAILED, Fault};
+use report::Report;
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Lookup(args) => lookup::run(&args).and_then(|report| {
+            let code = exit_code_of(report.rows.iter().map(|row| row.wrong));
+            finish(&report, &report::lookup_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
+        }),
+        Command::Update(args) => update::run(&args).and_then(|report| {
+            let code = exit_code_of(report.rows.iter().map(|row| row.wrong));
+            finish(&report, &report::update_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
+        }),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(why) => {
+            eprintln!("lpm-bench: {why}");
+            ExitCode::from(why.exit_code())
+        }
+    }
+}
+
+/// 0, or [`FAILED`] when any row has wrong answers.
+fn exit_code_of(mut wrong: impl Iterator<Item = u64>) -> u8 {
+    if wrong.any(|wrong| wrong > 0) { FAILED } else { 0 }
+}
+
+/// Prints the report and writes its JSON.
+fn finish<Row: Serialize>(report: &Report<Row>, table: &str, json: Option<&Path>) -> Result<(), Fault> {
+    if !report.build.is_optimised() {
+        eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", report.build.profile);
+    }
+    let text = format!("{}\n\n{table}{}", report.heading(), report.refusals());
+    // A closed pipe (`| head`) is no failure of the run.
+    if let Err(source) = std::io::stdout().write_all(text.as_bytes()) {
+        if source.kind() != std::io::ErrorKind::BrokenPipe {
+            return Err(Fault::Write { path: "standard output".into(), source });
+        }
+    }
+    match json {
+        Some(path) => report.write(path),
+        None => Ok(()),
+    }
+}
+
+/// Pins the calling thread to `cpu`, when one is named.
+///
+/// # Errors
+/// [`Fault::Pin`] when the process may not run there.
+fn pin(cpu: Option<usize>) -> Result<(), Fault> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    if core_affinity::set_for_current(core_affinity::CoreId { id: cpu }) {
+        return Ok(());
+    }
+    let allowed = core_affinity::get_core_ids().unwrap_or_default();
+    let allowed: Vec<_> = allowed.iter().map(|core| core.id.to_string()).collect();
+    Err(Fault::Pin { cpu, allowed: allowed.join(", ") })
+}

@@ -1,0 +1,98 @@
+//! One sentence a row: why the figure is what it is. Built from what was counted and measured, never from a hope.
+
+use crate::contenders::Built;
+use crate::host::Host;
+use crate::profile::Profile;
+use crate::wanted::{Contender, Peer};
+use fib::{Family, Isa};
+
+/// Why `built` took `ns` nanoseconds a lookup on a traffic of `profile`.
+pub(crate) fn sentence(built: &Built, profile: &Profile, ns: f64, host: &Host) -> String {
+    let what = match built.contender {
+        Contender::Peer(peer, entry_bytes) => peer_sentence(peer, entry_bytes, built.isa, profile),
+        Contender::Engine("oracle") => format!(
+            "{:.1} hash probes a key, from the longest length down, and a lock a call; it is here to be right",
+            profile.oracle_probes
+        ),
+        Contender::Engine("bloom") => bloom_sentence(built, profile),
+        Contender::Engine(_) => format!("mean matched length {:.1} bits", profile.len_mean),
+    };
+    format!(
+        "{what}; {}; about {:.0} cycles a lookup",
+        fits(built, profile, host),
+        ns * host.clock_ghz_estimated
+    )
+}
+
+/// Where the memory that lookups read lies in the cache hierarchy.
+fn fits(built: &Built, profile: &Profile, host: &Host) -> String {
+    let (bytes, what) = match built.contender {
+        // DPDK's tables are mostly empty space: what counts is what the traffic touches. Entries of 2 bytes need half
+        // the lines where neighbours are touched, as many where they are not.
+        Contender::Peer(_, 4) => (profile.touched_bytes, "touched"),
+        Contender::Peer(..) => (profile.touched_bytes / 2, "touched at least"),
+        Contender::Engine(_) => (built.table_bytes, "of table"),
+    };
+    let place = match bytes / 1024 {
+        kib if kib <= host.l2_kib => "in L2",
+        kib if kib <= host.l3_kib => "past L2, in L3",
+        _ if host.l3_kib == 0 => "against caches of unknown size",
+        _ => "past L3, in memory",
+    };
+    format!("{:.1} MB {what} ({place})", bytes as f64 / 1e6)
+}
+
+fn peer_sentence(peer: Peer, entry_bytes: u8, isa: Isa, profile: &Profile) -> String {
+    let how = match (peer, isa) {
+        (Peer::RteFib | Peer::RteFib6, Isa::Avx512f) => "gathers of 16 or 32 keys, 8-byte answers written",
+        (Peer::RteFib | Peer::RteFib6, Isa::Scalar) => "one key after the other, 8-byte answers written",
+        (Peer::RteLpm, _) => "one key after the other with a branch on the second load",
+        (Peer::RteLpm6, _) => "a loop of loads a key, the next key only after it",
+    };
+    format!(
+        "{:.2} dependent loads of {entry_bytes} bytes a key from 2^24 entries and groups of 256, {how}",
+        1.0 + profile.group_loads
+    )
+}
+
+fn bloom_sentence(built: &Built, profile: &Profile) -> String {
+    let (direct, below) = (profile.direct_bits, profile.below_direct * 100.0);
+    match built.family {
+        Family::V4 => format!(
+            "one load answers {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies, \
+             so they go on to a filter word and, where it says so, a line of the hash table",
+            100.0 - below
+        ),
+        Family::V6 => format!(
+            "two loads answer {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies, \
+             so they ask the filter and the hash line of each level that their block has, deepest first \
+             (mean matched length {:.1} bits)",
+            100.0 - below,
+            profile.len_mean
+        ),
+    }
+}
+
+/// Why updates of `built` cost its lookups what they cost.
+pub(crate) fn update_sentence(contender: Contender) -> &'static str {
+    match contender {
+        Contender::Engine("oracle") => {
+            "a hash map is changed under a write lock that every call of the lookups takes too"
+        }
+        Contender::Engine("bloom") => {
+            "a change writes the words of its own prefix in place, more of them where the prefix expands; lookups pay for \
+             the lines that move between the two cores"
+        }
+        Contender::Engine(_) => "changes are applied by the engine's own rules beside the lookups",
+        Contender::Peer(Peer::RteFib | Peer::RteFib6, _) => {
+            "a change walks the RIB beside the table and rewrites the range of entries that the prefix owns in place; a \
+             lookup during a change may see a group that was freed and used again"
+        }
+        Contender::Peer(Peer::RteLpm, _) => {
+            "a change searches a sorted array of all rules of its length and rewrites the range of its prefix"
+        }
+        Contender::Peer(Peer::RteLpm6, _) => {
+            "a change rewrites the range of its prefix; a delete rebuilds what it covered"
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The command line. Names are a contract; the values' meaning is on the option itself, so `--help` and the code agree.
+
+use clap::{Args, Parser, Subcommand};
+use fib::Family;
+use fib::traffic::Traffic;
+use serde::{Serialize, Serializer};
+use std::path::PathBuf;
+
+/// Measures engines and their peers on the same keys in one run, and checks every one against the oracle.
+#[derive(Debug, Parser)]
+#[command(name = "lpm-bench", version, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// What to measure.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+
+const LOOKUP_EXAMPLES: &str = "\
+Examples:
+  lpm-bench lookup --generate v4=950000,v6=200000 --engines bloom --cpu 1
+  lpm-bench lookup --fib v4.txt.xz --fib v6.txt.xz --engines bloom,rte_fib,rte_fib6 --json lookup.json
+  lpm-bench lookup --fib routes.txt --engines bloom:scalar,bloom:avx512f,oracle --traffic table,capture:trace.pcap
+
+Engines: oracle, bloom, and with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
+  NAME        every variant this host has: each instruction set, and rte_fib with 4-byte and 2-byte entries
+  NAME:ISA    one instruction set, scalar or avx512f        rte_fib-2b, rte_fib-4b    one entry size
+
+Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+
+const UPDATE_EXAMPLES: &str = "\
+Examples:
+  lpm-bench update --fib v4.txt.xz --updates updates.mrt.gz --engines bloom,rte_fib
+  lpm-bench update --generate v4=950000 --generate-updates 200000 --engines bloom --rates 1k,100k,max --json update.json
+
+Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lookups a second of every engine and peer, interleaved in one run
+    #[command(after_help = LOOKUP_EXAMPLES)]
+    Lookup(LookupArgs),
+    /// Updates a second, and what they cost the lookups beside them
+    #[command(after_help = UPDATE_EXAMPLES)]
+    Update(UpdateArgs),
+}
+
+/// Which routes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Routes")]
+pub(crate) struct TableArgs {
+    /// File of routes in any form that fwd-app reads; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) fib: Vec<PathBuf>,
+
+    /// Generate routes like today's Internet instead, or besides: v4=ROUTES,v6=ROUTES
+    #[arg(long, value_name = "SPEC", value_parser = generate)]
+    pub(crate) generate: Option<Generate>,
+
+    /// Next hops of a generated table
+    #[arg(long, value_name = "N", default_value_t = fib::generate::DEFAULT_NEXT_HOPS)]
+    pub(crate) next_hops: u32,
+
+    /// Seed of everything drawn at random: routes, traffic, updates, sample
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// Which engines, and how they are driven.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Engines")]
+pub(crate) struct EngineArgs {
+    /// Engines and peers, see below; `all` is every one
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "all")]
+    pub(crate) engines: Vec<String>,
+
+    /// Keys of one call, as a forwarder's batch
+    #[arg(long, value_name = "N", default_value = "256", value_parser = positive)]
+    pub(crate) call: usize,
+
+    /// Keys of each stream
+    #[arg(long, value_name = "N[K|M]", default_value = "4M", value_parser = positive)]
+    pub(crate) keys: usize,
+
+    /// Measure one family only: v4 or v6 [default: every family with routes]
+    #[arg(long, value_name = "FAMILY", value_parser = family)]
+    pub(crate) family: Option<Family>,
+
+    /// Check the first N answers of each stream and N drawn at random
+    #[arg(long, value_name = "N[K|M]", default_value = "64K", value_parser = positive)]
+    pub(crate) check: usize,
+
+    /// CPU to run lookups on [default: where the system puts it]
+    #[arg(long, value_name = "CPU", value_parser = cpu)]
+    pub(crate) cpu: Option<usize>,
+
+    /// Memory for an engine's table at most
+    #[arg(long, value_name = "BYTES[K|M|G]", default_value = "4G", value_parser = positive)]
+    pub(crate) table_memory: usize,
+
+    /// A parameter of our engines; may be given several times
+    #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = engine_arg)]
+    pub(crate) parameters: Vec<(String, String)>,
+
+    /// EAL arguments for the peers, in one text [default: chosen by the huge pages there are]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) eal: Option<String>,
+
+    /// Write the rows, with host, build and seed, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// `lpm-bench lookup`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LookupArgs {
+    /// Routes.
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
+
+    /// Engines.
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+
+    /// Traffic: random, table, zipf, capture:FILE
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "random,table,zipf", value_parser = traffic)]
+    pub(crate) traffic: Vec<Traffic>,
+
+    /// Rounds; in each, every engine runs once on every traffic
+    #[arg(long, value_name = "N", default_value = "11", value_parser = positive)]
+    pub(crate) rounds: usize,
+}
+
+/// `lpm-bench update`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct UpdateArgs {
+    /// Routes.
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
+
+    /// Engines.
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+
+    /// File of updates: MRT BGP4MP, `SECONDS a|w PREFIX PEER ORIGIN`, or `a PREFIX ID` / `w PREFIX`
+    #[arg(long, value_name = "FILE", conflicts_with = "generate_updates")]
+    pub(crate) updates: Option<PathBuf>,
+
+    /// Generate so many updates that fit the routes
+    #[arg(long, value_name = "N[K|M]", value_parser = positive)]
+    pub(crate) generate_updates: Option<usize>,
+
+    /// Updates in one delta
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    pub(crate) delta: usize,
+
+    /// Rates of updates beside the lookups, updates a second; `max` is as fast as they go
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "1k,100k,max", value_parser = rate)]
+    pub(crate) rates: Vec<Rate>,
+
+    /// Traffic of the lookups
+    #[arg(long, value_name = "NAME", default_value = "table", value_parser = traffic)]
+    pub(crate) traffic: Traffic,
+
+    /// Seconds of each measurement
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+
+    /// CPU to run the updates on [default: where the system puts them]
+    #[arg(long, value_name = "CPU", value_parser = cpu)]
+    pub(crate) writer_cpu: Option<usize>,
+}
+
+/// How many routes to generate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Generate {
+    v4: Option<usize>,
+    v6: Option<usize>,
+}
+
+impl Generate {
+    /// The families to generate, each with its number of routes.
+    pub(crate) fn families(self) -> impl Iterator<Item = (Family, usize)> {
+        [(Family::V4, self.v4), (Family::V6, self.v6)]
+            .into_iter()
+            .filter_map(|(family, routes)| routes.map(|routes| (family, routes)))
+    }
+}
+
+/// Updates a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rate {
+    /// As fast as the table takes them.
+    Max,
+    /// So many a second, evenly spaced.
+    PerSecond(f64),
+}
+
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Max => serializer.serialize_str("max"),
+            Self::PerSecond(rate) => serializer.serialize_f64(*rate),
+        }
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Max => f.write_str("max"),
+            Self::PerSecond(rate) => write!(f, "{rate}"),
+        }
+    }
+}
+
+/// A number above 0 with an optional K, M or G (1024, as sizes of arrays go).
+fn positive(text: &str) -> Result<usize, String> {
+    let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
+        Some(b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: usize =
+        digits.parse().map_err(|_| format!("'{text}' is not a number such as 256, 64K or 4M"))?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("'{text}' is not above 0 and within this machine's numbers"))
+}
+
+/// A CPU's number; the system's own set of CPUs ends at 1023.
+fn cpu(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|cpu| *cpu < 1024);
+    number.ok_or_else(|| format!("'{text}' is not a CPU's number, 0 to 1023"))
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    if number > 0.0 && number <= 3600.0 { Ok(number) } else { Err(format!("{text} s is not in 0..3600")) }
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    if text == "max" {
+        return Ok(Rate::Max);
+    }
+    let (digits, factor) = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
+        Some(b'k') => (&text[..text.len() - 1], 1e3),
+        Some(b'm') => (&text[..text.len() - 1], 1e6),
+        _ => (text, 1.0),
+    };
+    let wrong = || format!("'{text}' is not a rate such as 1000, 10k, 1M or max");
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let number = number * factor;
+    if number.is_finite() && number > 0.0 { Ok(Rate::PerSecond(number)) } else { Err(wrong()) }
+}
+
+fn family(text: &str) -> Result<Family, String> {
+    match text {
+        "v4" | "ipv4" => Ok(Family::V4),
+        "v6" | "ipv6" => Ok(Family::V6),
+        _ => Err(format!("'{text}' is not v4 or v6")),
+    }
+}
+
+fn traffic(text: &str) -> Result<Traffic, String> {
+    Traffic::parse(text).map_err(|why| why.to_string())
+}
+
+fn engine_arg(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}' is not NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn generate(text: &str) -> Result<Generate, String> {
+    let mut spec = Generate::default();
+    for part in text.split(',') {
+        let wrong = || format!("'{part}' is not v4=ROUTES or v6=ROUTES");
+        let (family, routes) = part.split_once('=').ok_or_else(wrong)?;
+        let routes: usize = routes.parse().map_err(|_| wrong())?;
+        let slot = match family {
+            "v4" => &mut spec.v4,
+            "v6" => &mut spec.v6,
+            _ => return Err(wrong()),
+        };
+        if slot.replace(routes).is_some() {
+            return Err(format!("{family} is given twice"));
+        }
+    }
+    Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound_and_each_help_has_an_example() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        for sub in command.get_subcommands_mut() {
+            assert!(sub.render_help().to_string().contains("Examples:\n  lpm-bench "));
+        }
+    }
+
+    #[test]
+    fn values_are_read_and_refused() {
+        assert_eq!([positive("256"), positive("4M"), positive("2k")], [Ok(256), Ok(4 << 20), Ok(2048)]);
+        for text in ["", "0", "x", "4T", "99999999999G", "-1"] {
+            assert!(positive(text).is_err(), "{text}");
+        }
+        assert_eq!([rate("max"), rate("10k")], [Ok(Rate::Max), Ok(Rate::PerSecond(1e4))]);
+        for text in ["", "0", "k", "-1k", "inf", "nan"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        let spec = generate("v6=20,v4=10").unwrap();
+        assert_eq!(spec.families().collect::<Vec<_>>(), [(Family::V4, 10), (Family::V6, 20)]);
+        for text in ["", "v4", "v5=1", "v4=x", "v4=1,v4=2"] {
+            assert!(generate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_contract_s_line_parses() {
+        let line =
+            ["lpm-bench", "lookup", "--fib", "F", "--engines", "A,B", "--traffic", "random,table,zipf"];
+        let Command::Lookup(args) = Cli::parse_from(line.iter().chain(&["--json", "OUT"])).command else {
+            panic!("not lookup")
+        };
+        assert_eq!(args.engine.engines, ["A", "B"]);
+        assert_eq!(args.traffic, [Traffic::Random, Traffic::Table, Traffic::Zipf]);
+        let line = ["lpm-bench", "update", "--fib", "F", "--updates", "U", "--engines", "A,B"];
+        let Command::Update(args) = Cli::parse_from(line).command else { panic!("not update") };
+        assert_eq!((args.updates, args.delta), (Some("U".into()), 1));
+    }
+}

@@ -1,0 +1,114 @@
+//! Is it right: a sample of every contender's answers against the oracle.
+//!
+//! The sample is the first keys of a traffic, in full calls, and as many positions drawn at random. A row of a contender
+//! with wrong answers is still printed, and the run ends with exit code 1.
+
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use crate::table::Looker;
+use crate::tables::Tables;
+use fib::Family;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+
+/// The keys that are checked, with the oracle's answers.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    keys: KeySet,
+    expected: Vec<u32>,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checked {
+    /// Answers compared.
+    pub(crate) checked: u64,
+    /// Answers that differ from the oracle's.
+    pub(crate) wrong: u64,
+    /// The first wrong answer, for the person who has to find out why.
+    pub(crate) first_wrong: Option<String>,
+}
+
+impl Sample {
+    /// The first `count` keys of `keys` and `count` more drawn at random with `seed`.
+    pub(crate) fn draw(keys: &KeySet, tables: &Tables, count: usize, seed: u64) -> Self {
+        let len = keys.len();
+        let mut rng = ChaCha12Rng::seed_from_u64(seed);
+        let drawn = if len > count { count } else { 0 };
+        let positions: Vec<usize> =
+            (0..count.min(len)).chain((0..drawn).map(|_| rng.random_range(0..len))).collect();
+        let keys = keys.pick(&positions);
+        let expected = (0..keys.len()).map(|at| oracle(&keys, at, tables)).collect();
+        Self { keys, expected }
+    }
+
+    /// Compares what `looker` answers in calls of `call` keys.
+    ///
+    /// # Errors
+    /// What the looker says.
+    pub(crate) fn check(&self, looker: &mut dyn Looker, call: usize) -> Result<Checked, Fault> {
+        let answers = looker.answers(&self.keys, call)?;
+        if answers.len() != self.expected.len() {
+            let (got, wanted) = (answers.len(), self.expected.len());
+            return Err(Fault::Measurement(format!("{got} answers for {wanted} keys")));
+        }
+        let mut found = Checked { checked: answers.len() as u64, ..Checked::default() };
+        for (at, (answer, expected)) in answers.iter().zip(&self.expected).enumerate() {
+            if answer != expected {
+                found.wrong += 1;
+                found.first_wrong.get_or_insert_with(|| {
+                    format!("{}: answered {answer}, the oracle says {expected}", self.address(at))
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    fn address(&self, at: usize) -> std::net::IpAddr {
+        match self.keys.family {
+            Family::V4 => std::net::Ipv4Addr::from_bits(self.keys.v4()[at]).into(),
+            Family::V6 => std::net::Ipv6Addr::from_bits(self.keys.key6(at)).into(),
+        }
+    }
+}
+
+fn oracle(keys: &KeySet, at: usize, tables: &Tables) -> u32 {
+    match keys.family {
+        Family::V4 => tables.oracle.v4.lookup(keys.v4()[at]).get(),
+        Family::V6 => tables.oracle.v6.lookup(keys.key6(at)).get(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::tests::Liar;
+    use crate::table::{EngineTable, Table};
+    use fib::EngineOptions;
+    use fib::oracle::OracleEngine;
+    use fib::traffic::Traffic;
+
+    #[test]
+    fn a_liar_is_found_and_the_truth_is_not() {
+        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2"]);
+        let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 5000, 1, false).unwrap();
+        let sample = Sample::draw(&keys, &tables, 2000, 9);
+        let engine = || EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
+        let mut honest = engine();
+        honest.apply(&tables.delta_of(Family::V4)).unwrap();
+        let found = sample.check(&mut *honest.looker().unwrap(), 256).unwrap();
+        assert_eq!(found, Checked { checked: 4000, wrong: 0, first_wrong: None });
+        let mut liar = Liar(engine());
+        liar.apply(&tables.delta_of(Family::V4)).unwrap();
+        let found = sample.check(&mut *liar.looker().unwrap(), 256).unwrap();
+        assert_eq!((found.checked, found.wrong), (4000, 4));
+        assert!(found.first_wrong.unwrap().contains("the oracle says"));
+    }
+
+    #[test]
+    fn a_short_stream_is_checked_whole() {
+        let tables = Tables::of_routes(&["2001:db8::/32 1"]);
+        let keys = KeySet::make(&Traffic::Random, Family::V6, &tables, 100, 1, false).unwrap();
+        assert_eq!(Sample::draw(&keys, &tables, 1000, 9).expected.len(), 100);
+    }
+}

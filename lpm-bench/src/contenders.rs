@@ -1,0 +1,209 @@
+//! From names to tables that can be looked up: builds each contender from the same delta and times that.
+//!
+//! One table an engine, instruction set and family, so that `table_bytes` and `build_s` are of that family alone.
+
+use crate::args::EngineArgs;
+use crate::fault::Fault;
+#[cfg(feature = "dpdk")]
+use crate::peers::Peers;
+use crate::table::{EngineTable, Looker, Table};
+use crate::tables::Tables;
+use crate::wanted::{Contender, Wanted};
+use fib::oracle::OracleEngine;
+use fib::{EngineError, EngineOptions, EngineWriter, Family, Isa};
+use indicatif::{ProgressBar, ProgressStyle};
+use lpm_phi::bloom::BloomEngine;
+use serde::Serialize;
+use std::time::Instant;
+
+/// A contender that is built and ready to look up.
+pub(crate) struct Built {
+    /// The engine's or peer's name in a row.
+    pub(crate) engine: String,
+    /// Which it is.
+    pub(crate) contender: Contender,
+    /// The instruction set of its lookups.
+    pub(crate) isa: Isa,
+    /// The family of its routes.
+    pub(crate) family: Family,
+    /// Bytes that lookups may read.
+    pub(crate) table_bytes: u64,
+    /// Seconds to apply all routes.
+    pub(crate) build_s: f64,
+    /// Engine-specific figures.
+    pub(crate) details: Vec<(&'static str, f64)>,
+    /// The reading side.
+    pub(crate) looker: Box<dyn Looker>,
+    /// The writing side, kept alive.
+    pub(crate) table: Box<dyn Table>,
+}
+
+/// A contender that cannot hold the table, and why. A finding, not a failure.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Refused {
+    /// The engine's or peer's name.
+    pub(crate) engine: String,
+    /// The instruction set.
+    pub(crate) isa: String,
+    /// The family: ipv4 or ipv6.
+    pub(crate) family: String,
+    /// Why.
+    pub(crate) reason: String,
+}
+
+/// What makes empty tables: engines of ours, and peers once EAL runs.
+pub(crate) struct Makers {
+    options: EngineOptions,
+    call: usize,
+    #[cfg(feature = "dpdk")]
+    peers: Option<Peers>,
+}
+
+impl Makers {
+    /// Makers for `wanted`; EAL is started when a peer is among them.
+    ///
+    /// # Errors
+    /// [`Fault::Eal`](crate::fault::Fault) when a peer is wanted and DPDK does not start.
+    pub(crate) fn new(args: &EngineArgs, wanted: &[Wanted], tables: &Tables) -> Result<Self, Fault> {
+        let options = EngineOptions {
+            table_bytes_max: args.table_memory as u64,
+            parameters: args.parameters.clone(),
+            ..EngineOptions::default()
+        };
+        let wants_peers = wanted.iter().any(|wanted| matches!(wanted.contender, Contender::Peer(..)));
+        #[cfg(feature = "dpdk")]
+        let peers = if wants_peers { Some(Peers::start(args, wanted, tables)?) } else { None };
+        #[cfg(not(feature = "dpdk"))]
+        let _ = (wants_peers, tables);
+        Ok(Self {
+            options,
+            call: args.call,
+            #[cfg(feature = "dpdk")]
+            peers,
+        })
+    }
+
+    /// An empty table of `wanted` for the routes of `family` in `tables`.
+    ///
+    /// # Errors
+    /// [`Fault::Engine`], or a peer's refusal of a table of that size.
+    pub(crate) fn make(
+        &mut self,
+        wanted: Wanted,
+        family: Family,
+        tables: &Tables,
+    ) -> Result<Box<dyn Table>, Fault> {
+        match wanted.contender {
+            Contender::Engine(name) => {
+                let options = EngineOptions { isa: Some(wanted.isa), ..self.options.clone() };
+                let writer = engine(name, &options)
+                    .map_err(|source| Fault::Engine { engine: name.to_owned(), source })?;
+                Ok(Box::new(EngineTable::new(writer, self.call)))
+            }
+            #[cfg(feature = "dpdk")]
+            Contender::Peer(..) => match &mut self.peers {
+                Some(peers) => peers.make(wanted.contender, wanted.isa, family, tables),
+                None => Err(Fault::Usage("peers were not started".into())),
+            },
+            #[cfg(not(feature = "dpdk"))]
+            Contender::Peer(..) => {
+                let _ = (family, tables);
+                Err(Fault::Usage(format!("{} needs DPDK: --features dpdk", wanted.contender)))
+            }
+        }
+    }
+}
+
+fn engine(name: &'static str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    match name {
+        OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
+        BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
+        _ => Err(EngineError::Unknown {
+            name: name.to_owned(),
+            known: format!("{}, {}", OracleEngine::NAME, BloomEngine::NAME),
+        }),
+    }
+}
+
+/// Builds every contender of `wanted` for every family of `families`, with a progress bar.
+///
+/// # Errors
+/// The first fault that is no refusal, and a refusal of a variant that was named exactly.
+pub(crate) fn build(
+    makers: &mut Makers,
+    wanted: &[Wanted],
+    families: &[Family],
+    tables: &Tables,
+) -> Result<(Vec<Built>, Vec<Refused>), Fault> {
+    let (mut built, mut refused) = (Vec::new(), Vec::new());
+    let bar = ProgressBar::no_length().with_style(
+        ProgressStyle::with_template("build   {spinner} {msg} {elapsed}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    for family in families {
+        for wanted in wanted.iter().filter(|wanted| wanted.contender.has_family(*family)) {
+            let name = format!("{} {} {family}", wanted.contender, wanted.isa);
+            bar.set_message(name.clone());
+            let routes = tables.routes(*family);
+            let tell = |done| bar.set_message(format!("{name} {done}/{routes} routes"));
+            match build_one(makers, *wanted, *family, tables, &tell) {
+                Ok(one) => built.push(one),
+                Err(why) if why.is_refusal() && !wanted.exact => refused.push(Refused {
+                    engine: wanted.contender.to_string(),
+                    isa: wanted.isa.to_string(),
+                    family: family.to_string(),
+                    reason: why.to_string(),
+                }),
+                Err(why) => return Err(why),
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok((built, refused))
+}
+
+fn build_one(
+    makers: &mut Makers,
+    wanted: Wanted,
+    family: Family,
+    tables: &Tables,
+    tell: &dyn Fn(u64),
+) -> Result<Built, Fault> {
+    let delta = tables.delta_of(family);
+    let mut table = makers.make(wanted, family, tables)?;
+    let start = Instant::now();
+    let applied = table.fill(&delta, tell)?;
+    let build_s = start.elapsed().as_secs_f64();
+    if applied.refused > 0 {
+        let (engine, refused, all) = (wanted.contender, applied.refused, delta.len());
+        return Err(Fault::Measurement(format!("{engine} refused {refused} of {all} routes")));
+    }
+    Ok(Built {
+        engine: wanted.contender.to_string(),
+        contender: wanted.contender,
+        isa: wanted.isa,
+        family,
+        table_bytes: table.table_bytes(),
+        build_s,
+        details: table.details(),
+        looker: table.looker()?,
+        table,
+    })
+}
+
+/// The families to measure: the one asked for, or every one with routes.
+///
+/// # Errors
+/// [`Fault::Usage`] when that leaves none.
+pub(crate) fn families(asked: Option<Family>, tables: &Tables) -> Result<Vec<Family>, Fault> {
+    let families: Vec<_> = [Family::V4, Family::V6]
+        .into_iter()
+        .filter(|family| tables.routes(*family) > 0 && asked.is_none_or(|asked| asked == *family))
+        .collect();
+    if families.is_empty() {
+        let family = asked.map_or("any family".to_owned(), |family| family.to_string());
+        return Err(Fault::Usage(format!("the table has no route of {family}: {}", tables.source)));
+    }
+    Ok(families)
+}

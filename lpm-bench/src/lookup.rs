@@ -1,0 +1,292 @@
+//! `lpm-bench lookup`: build, check, measure, report.
+
+use crate::analysis;
+use crate::args::LookupArgs;
+use crate::check::{Checked, Sample};
+use crate::contenders::{self, Built, Makers};
+use crate::fault::Fault;
+use crate::host::{Build, Host};
+use crate::keys::KeySet;
+use crate::measure::{self, Series, median, quantile};
+use crate::profile::{Blocks, Profile};
+use crate::report::{LookupRow, Report};
+use crate::tables::Tables;
+use crate::wanted::{self, Contender};
+use fib::{Family, Isa};
+
+/// Does all of it; the report is complete even when answers were wrong.
+///
+/// # Errors
+/// Any [`Fault`]; wrong answers are none, they are in the rows.
+pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
+    let host = Host::read();
+    crate::pin(args.engine.cpu)?;
+    let wanted = wanted::expand(&args.engine.engines)?;
+    let tables = Tables::load(&args.table)?;
+    let families = contenders::families(args.engine.family, &tables)?;
+    let mut makers = Makers::new(&args.engine, &wanted, &tables)?;
+    // After EAL, which pins the calling thread as it likes.
+    crate::pin(args.engine.cpu)?;
+    let (mut built, refused) = contenders::build(&mut makers, &wanted, &families, &tables)?;
+    if built.is_empty() {
+        return Err(Fault::Usage("none of these engines can hold the table".into()));
+    }
+    let streams = streams(args, &families, &built, &tables)?;
+    let checks = check_all(args, &mut built, &streams, &tables)?;
+    let series = measure::run(&mut built, &streams, args.engine.call, args.rounds)?;
+    let profiles: Vec<_> = streams.iter().map(|keys| profile(keys, &built, &tables)).collect();
+    let rows = rows(&built, &streams, &series, &checks, &profiles, &host);
+    Ok(Report {
+        kind: "lookup",
+        host,
+        build: Build::THIS,
+        arguments: std::env::args().skip(1).collect(),
+        table: tables.source.clone(),
+        table_hash: tables.hash.clone(),
+        routes_v4: tables.v4.len(),
+        routes_v6: tables.v6.len(),
+        seed: args.table.seed,
+        call: args.engine.call,
+        rounds: args.rounds,
+        rows,
+        refused,
+    })
+}
+
+/// One stream a family and traffic.
+fn streams(
+    args: &LookupArgs,
+    families: &[Family],
+    built: &[Built],
+    tables: &Tables,
+) -> Result<Vec<KeySet>, Fault> {
+    let with_bytes = built.iter().any(|one| matches!(one.contender, Contender::Peer(..)));
+    let mut streams = Vec::new();
+    for family in families.iter().filter(|family| built.iter().any(|one| one.family == **family)) {
+        for traffic in &args.traffic {
+            let (count, seed) = (args.engine.keys, args.table.seed);
+            streams.push(KeySet::make(traffic, *family, tables, count, seed, with_bytes)?);
+        }
+    }
+    Ok(streams)
+}
+
+/// What the check of each contender on each stream found, `[stream][contender]`.
+pub(crate) type Checks = Vec<Vec<Option<Checked>>>;
+
+/// Checks every contender on every stream of its family, before any clock runs.
+pub(crate) fn check_all(
+    args: &LookupArgs,
+    built: &mut [Built],
+    streams: &[KeySet],
+    tables: &Tables,
+) -> Result<Checks, Fault> {
+    let mut checks = Vec::new();
+    for keys in streams {
+        let sample = Sample::draw(keys, tables, args.engine.check, args.table.seed);
+        let mut of_stream = Vec::new();
+        for one in built.iter_mut() {
+            let same = one.family == keys.family;
+            of_stream.push(if same { Some(sample.check(&mut *one.looker, args.engine.call)?) } else { None });
+        }
+        checks.push(of_stream);
+    }
+    Ok(checks)
+}
+
+fn profile(keys: &KeySet, built: &[Built], tables: &Tables) -> Profile {
+    let blocks = Blocks::of(tables, keys.family, &Blocks::group_depths(keys.family));
+    // The width of the engine's direct array, where it says so; else that of the paper (section 3.2).
+    let told = built
+        .iter()
+        .filter(|one| one.family == keys.family)
+        .find_map(|one| one.details.iter().find(|(name, _)| *name == "v6_direct_bits"));
+    let direct_bits = match (keys.family, told) {
+        (Family::V6, Some((_, bits))) if (1.0..=64.0).contains(bits) => whole(*bits),
+        _ => 20,
+    };
+    Profile::of(keys, tables, &blocks, direct_bits)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in 1..=64")]
+fn whole(bits: f64) -> u8 {
+    bits as u8
+}
+
+/// One row a contender and stream, streams together, contenders in the order they were named.
+pub(crate) fn rows(
+    built: &[Built],
+    streams: &[KeySet],
+    series: &[Series],
+    checks: &Checks,
+    profiles: &[Profile],
+    host: &Host,
+) -> Vec<LookupRow> {
+    let mut rows = Vec::new();
+    for (stream, keys) in streams.iter().enumerate() {
+        let here: Vec<_> = series.iter().filter(|one| one.stream == stream).collect();
+        let peers = || here.iter().filter(|one| is_peer(&built[one.contender]));
+        let first = peers().find(|one| is_yardstick(&built[one.contender])).or_else(|| peers().next());
+        let best = peers().max_by(|a, b| median(&a.mlps).total_cmp(&median(&b.mlps)));
+        for one in &here {
+            let of = &built[one.contender];
+            let checked = checks[stream][one.contender].clone().unwrap_or_default();
+            let mut row = row(of, keys, one, checked, &profiles[stream], host);
+            if let (Some(first), Some(best)) = (first, best) {
+                row.ratio = Some(ratio(one, first));
+                row.ratio_to = Some(label(&built[first.contender]));
+                row.ratio_best = Some(ratio(one, best));
+                row.ratio_best_to = Some(label(&built[best.contender]));
+            }
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn row(
+    of: &Built,
+    keys: &KeySet,
+    series: &Series,
+    checked: Checked,
+    profile: &Profile,
+    host: &Host,
+) -> LookupRow {
+    let mid = median(&series.mlps);
+    let ns = 1e3 / mid;
+    LookupRow {
+        engine: of.engine.clone(),
+        isa: of.isa.to_string(),
+        family: of.family.to_string(),
+        traffic: keys.traffic.clone(),
+        mlps_median: mid,
+        mlps_best: quantile(&series.mlps, 1.0),
+        table_bytes: of.table_bytes,
+        build_s: of.build_s,
+        checked: checked.checked,
+        wrong: checked.wrong,
+        mlps_worst: quantile(&series.mlps, 0.0),
+        spread: (quantile(&series.mlps, 0.75) - quantile(&series.mlps, 0.25)) / mid,
+        ns_per_lookup: ns,
+        cycles_per_lookup: ns * host.clock_ghz_estimated,
+        keys: series.keys,
+        ratio: None,
+        ratio_to: None,
+        ratio_best: None,
+        ratio_best_to: None,
+        analysis: analysis::sentence(of, profile, ns, host),
+        first_wrong: checked.first_wrong,
+        details: of.details.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect(),
+    }
+}
+
+fn is_peer(built: &Built) -> bool {
+    matches!(built.contender, Contender::Peer(..))
+}
+
+/// The peer that ratios are told against: `rte_fib` or `rte_fib6` as most use it, 4-byte entries and AVX-512.
+fn is_yardstick(built: &Built) -> bool {
+    matches!(built.engine.as_str(), "rte_fib" | "rte_fib6") && built.isa == Isa::Avx512f
+}
+
+fn label(built: &Built) -> String {
+    format!("{} {}", built.engine, built.isa)
+}
+
+/// The median over the rounds of the ratio within a round.
+fn ratio(one: &Series, to: &Series) -> f64 {
+    let ratios: Vec<_> = one.mlps.iter().zip(&to.mlps).map(|(one, to)| one / to).collect();
+    median(&ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::table::tests::Liar;
+    use crate::table::{EngineTable, Table};
+    use clap::Parser;
+    use fib::EngineOptions;
+    use fib::oracle::OracleEngine;
+
+    fn args(line: &str) -> LookupArgs {
+        let line = format!("lpm-bench lookup --keys 4K --check 512 --rounds 3 {line}");
+        let Command::Lookup(args) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("{line}")
+        };
+        args
+    }
+
+    #[test]
+    fn a_tiny_run_of_every_engine_is_right_and_whole() {
+        let report = run(&args("--generate v4=2000,v6=1000 --engines oracle,bloom")).unwrap();
+        let engines = 1 + Isa::ALL.iter().filter(|isa| isa.is_available()).count();
+        assert_eq!(report.rows.len(), engines * 2 * 3, "engines, families, traffics");
+        for row in &report.rows {
+            assert_eq!((row.wrong, row.checked), (0, 1024), "{row:?}");
+            assert!(
+                row.mlps_worst > 0.0 && row.mlps_worst <= row.mlps_median && row.mlps_median <= row.mlps_best
+            );
+            assert!(
+                row.table_bytes > 0 && row.build_s > 0.0 && row.analysis.contains("cycles a lookup"),
+                "{row:?}"
+            );
+            assert!(row.ratio.is_none() && row.keys > 0 && row.keys % 256 == 0);
+        }
+    }
+
+    #[test]
+    fn rows_have_the_contract_s_names() {
+        let report = run(&args("--generate v4=100 --engines oracle --traffic table")).unwrap();
+        let document = serde_json::to_value(&report).unwrap();
+        let row = &document["rows"][0];
+        for name in [
+            "engine",
+            "isa",
+            "family",
+            "traffic",
+            "mlps_median",
+            "mlps_best",
+            "table_bytes",
+            "build_s",
+            "checked",
+            "wrong",
+        ] {
+            assert!(!row[name].is_null(), "{name}");
+        }
+        assert_eq!((row["engine"].as_str(), row["isa"].as_str()), (Some("oracle"), Some("scalar")));
+        for name in ["host", "build", "seed", "table_hash", "arguments", "refused"] {
+            assert!(!document[name].is_null(), "{name}");
+        }
+        assert!(!document["build"]["commit"].is_null() && !document["host"]["cpu_model"].is_null());
+    }
+
+    #[test]
+    fn a_liar_is_reported_and_ends_with_exit_code_1() {
+        let args = args("--generate v4=100 --engines oracle --traffic table");
+        let tables = Tables::load(&args.table).unwrap();
+        let engine = OracleEngine::new(&EngineOptions::default());
+        let mut liar: Box<dyn Table> = Box::new(Liar(EngineTable::new(Box::new(engine), 256)));
+        liar.apply(&tables.delta_of(Family::V4)).unwrap();
+        let mut built = vec![Built {
+            engine: "liar".into(),
+            contender: Contender::Engine("oracle"),
+            isa: Isa::Scalar,
+            family: Family::V4,
+            table_bytes: 1,
+            build_s: 1.0,
+            details: Vec::new(),
+            looker: liar.looker().unwrap(),
+            table: liar,
+        }];
+        let streams = streams(&args, &[Family::V4], &built, &tables).unwrap();
+        let checks = check_all(&args, &mut built, &streams, &tables).unwrap();
+        let series = measure::run(&mut built, &streams, 256, 2).unwrap();
+        let profiles = [profile(&streams[0], &built, &tables)];
+        let rows = rows(&built, &streams, &series, &checks, &profiles, &Host::read());
+        assert_eq!((rows[0].checked, rows[0].wrong), (1024, 2));
+        assert_eq!(crate::exit_code_of(rows.iter().map(|row| row.wrong)), crate::fault::FAILED);
+        let text = crate::report::lookup_table(&rows);
+        assert!(text.contains("WRONG: liar scalar ipv4 table: 2 of 1024 answers"), "{text}");
+    }
+}

@@ -1,0 +1,130 @@
+//! The clock: every contender on every stream, in turn, round after round, in one process.
+//!
+//! A shared machine changes under a run. Interleaving lets every contender see the same changes, so ratios taken inside
+//! a round hold where absolute figures do not. A measurement is one sweep over a stream, after an untimed sweep over its
+//! first quarter, because the contender before has evicted what this one needs.
+
+use crate::contenders::Built;
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Instant;
+
+/// A sweep is cut to about so many seconds; the oracle would take minutes over a full stream.
+const SWEEP_MAX_S: f64 = 0.5;
+/// A sweep is never cut below so many keys.
+const SWEEP_MIN_KEYS: usize = 1 << 14;
+/// One sweep in so many is warmed up untimed.
+const WARM_SHARE: usize = 4;
+
+/// The rates of one contender on one stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    /// Which contender, an index.
+    pub(crate) contender: usize,
+    /// Which stream, an index.
+    pub(crate) stream: usize,
+    /// Keys of a sweep.
+    pub(crate) keys: usize,
+    /// Millions of lookups a second, one a round.
+    pub(crate) mlps: Vec<f64>,
+}
+
+/// Runs `rounds` rounds of every contender on every stream of its family.
+///
+/// # Errors
+/// What a looker says; [`Fault::Measurement`] when the clock stands still.
+pub(crate) fn run(
+    built: &mut [Built],
+    streams: &[KeySet],
+    call: usize,
+    rounds: usize,
+) -> Result<Vec<Series>, Fault> {
+    let mut series = Vec::new();
+    for (stream, keys) in streams.iter().enumerate() {
+        for (contender, one) in built.iter_mut().enumerate() {
+            if one.family == keys.family {
+                let keys = sweep_keys(one, keys, call)?;
+                series.push(Series { contender, stream, keys, mlps: Vec::with_capacity(rounds) });
+            }
+        }
+    }
+    let bar = ProgressBar::new((rounds * series.len()) as u64).with_style(
+        ProgressStyle::with_template("measure [{bar:40}] round {prefix} {msg} eta {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    for round in 0..rounds {
+        bar.set_prefix(format!("{}/{rounds}", round + 1));
+        for one in &mut series {
+            let (contender, keys) = (&mut built[one.contender], &streams[one.stream]);
+            bar.set_message(format!("{} {} {}", contender.engine, contender.isa, keys.traffic));
+            contender.looker.sweep(keys, 0..one.keys / WARM_SHARE, call)?;
+            one.mlps.push(timed_sweep(contender, keys, one.keys, call)?);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(series)
+}
+
+/// Millions of lookups a second over the first `count` keys.
+fn timed_sweep(one: &mut Built, keys: &KeySet, count: usize, call: usize) -> Result<f64, Fault> {
+    let start = Instant::now();
+    one.looker.sweep(keys, 0..count, call)?;
+    let elapsed_s = start.elapsed().as_secs_f64();
+    if elapsed_s <= 0.0 {
+        return Err(Fault::Measurement(format!("{count} keys took no time: the stream is too short")));
+    }
+    Ok(count as f64 / elapsed_s / 1e6)
+}
+
+/// How many keys a sweep of this contender takes: the whole stream, or what it does in [`SWEEP_MAX_S`].
+fn sweep_keys(one: &mut Built, keys: &KeySet, call: usize) -> Result<usize, Fault> {
+    let probe = keys.len().min(SWEEP_MIN_KEYS);
+    let mlps = timed_sweep(one, keys, probe, call)?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a positive count far below 2^53; saturates"
+    )]
+    let fits = (mlps * 1e6 * SWEEP_MAX_S) as usize;
+    // Whole calls, so that no sweep ends in a short one that the others do not have.
+    let fits = fits.max(probe) / call * call;
+    Ok(if fits == 0 { keys.len() } else { fits.min(keys.len()) })
+}
+
+/// The value that half of `values` are below. `values` is not empty.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The value that `share` of `values` are below, interpolated between neighbours; NaN without values.
+pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let at = share * last as f64;
+    let (low, high) = (sorted[floor(at)], sorted[floor(at.ceil())]);
+    low + (high - low) * at.fract()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index, 0 or more")]
+fn floor(at: f64) -> usize {
+    at as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_small_sets() {
+        assert_eq!((median(&[3.0]), median(&[4.0, 1.0]), median(&[9.0, 1.0, 2.0])), (3.0, 2.5, 2.0));
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0];
+        assert_eq!(
+            (quantile(&values, 0.25), quantile(&values, 0.0), quantile(&values, 1.0)),
+            (2.0, 1.0, 5.0)
+        );
+        assert!(median(&[]).is_nan());
+    }
+}

@@ -1,0 +1,407 @@
+//! DPDK's lookup libraries as contenders: sized for the table, filled route by route, each driven by its own interface.
+//!
+//! EAL is started once, only when a peer is wanted, with huge pages where enough are free. A peer without them pays for
+//! 4 KB pages, which the report says, because our engines take huge pages by themselves.
+
+use crate::args::EngineArgs;
+use crate::fault::Fault;
+use crate::host::Host;
+use crate::keys::KeySet;
+use crate::profile::Blocks;
+use crate::table::{Applied, Looker, Table, calls};
+use crate::tables::Tables;
+use crate::wanted::{Contender, Peer, Wanted};
+use dpdk_ffi::fib::{
+    EntryBytes, Library, LookupKind, Reader, RteFib, RteFib6, RteLpm, RteLpm6, Selectable, TableConfig,
+};
+use dpdk_ffi::{DpdkError, Eal, SocketId};
+use fib::{Change, Family, FibDelta, Isa, Key};
+use std::hint::black_box;
+use std::ops::Range;
+
+/// Bytes that a RIB node of `rte_fib` takes with its mempool header; two nodes a route are reserved.
+const NODE_BYTES: u64 = 128;
+/// Memory of EAL itself and slack for its heap, bytes.
+const EAL_BYTES: u64 = 96 << 20;
+/// Bytes of a huge page.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// How often a filling table tells how far it is.
+const TELL_EVERY: usize = 4096;
+
+/// EAL, and what it needs to make peers.
+pub(crate) struct Peers {
+    eal: Eal,
+    made: u32,
+    groups: [usize; 2],
+    /// Whether DPDK's tables lie in huge pages.
+    huge_pages: bool,
+}
+
+impl Peers {
+    /// Starts EAL with memory for every peer of `wanted`.
+    ///
+    /// # Errors
+    /// [`Fault::Eal`] when it does not start; its log is on standard error.
+    pub(crate) fn start(args: &EngineArgs, wanted: &[Wanted], tables: &Tables) -> Result<Self, Fault> {
+        let groups = [Family::V4, Family::V6]
+            .map(|family| Blocks::of(tables, family, &Blocks::group_depths(family)).count());
+        let bytes: u64 = wanted.iter().map(|wanted| memory_bytes(*wanted, tables, groups)).sum();
+        let arguments = match &args.eal {
+            Some(text) => text.split_whitespace().map(str::to_owned).collect(),
+            None => arguments(args.cpu, EAL_BYTES + bytes, Host::read().huge_pages_free),
+        };
+        let eal =
+            Eal::init(&arguments).map_err(|source| Fault::Eal { arguments: arguments.join(" "), source })?;
+        let huge_pages = eal.has_hugepages();
+        if !huge_pages {
+            eprintln!(
+                "lpm-bench: warning: DPDK runs without huge pages, so its peers are slower than they could be; \
+                 reserve {} of 2 MB: sysctl -w vm.nr_hugepages=N",
+                (EAL_BYTES + bytes).div_ceil(HUGE_PAGE_BYTES)
+            );
+        }
+        Ok(Self { eal, made: 0, groups, huge_pages })
+    }
+
+    /// An empty table of `peer` for the routes of `family`.
+    ///
+    /// # Errors
+    /// [`Fault::PeerFull`] when its entries cannot number what the table needs; [`Fault::Peer`] when DPDK refuses.
+    pub(crate) fn make(
+        &mut self,
+        contender: Contender,
+        isa: Isa,
+        family: Family,
+        tables: &Tables,
+    ) -> Result<Box<dyn Table>, Fault> {
+        let Contender::Peer(peer, entry_bytes) = contender else {
+            return Err(Fault::Usage(format!("{contender} is no peer")));
+        };
+        let config = self.config(contender, entry_bytes, family, tables)?;
+        self.made += 1;
+        let name = format!("bench{}", self.made);
+        let kind = match isa {
+            Isa::Scalar => LookupKind::Scalar,
+            Isa::Avx512f => LookupKind::Avx512,
+        };
+        let engine = contender.to_string();
+        let made = match peer {
+            Peer::RteFib => {
+                selected::<RteFib>(&self.eal, &name, &config, kind).map(|t| boxed(t, &engine, self))
+            }
+            Peer::RteFib6 => {
+                selected::<RteFib6>(&self.eal, &name, &config, kind).map(|t| boxed(t, &engine, self))
+            }
+            Peer::RteLpm => dpdk_ffi::fib::Table::<RteLpm>::new(&self.eal, &name, &config)
+                .map(|t| boxed(t, &engine, self)),
+            Peer::RteLpm6 => dpdk_ffi::fib::Table::<RteLpm6>::new(&self.eal, &name, &config)
+                .map(|t| boxed(t, &engine, self)),
+        };
+        made.map_err(|source| Fault::Peer { engine, source })
+    }
+
+    /// Room for the routes and a share more for updates, or why there cannot be.
+    fn config(
+        &self,
+        contender: Contender,
+        entry_bytes: u8,
+        family: Family,
+        tables: &Tables,
+    ) -> Result<TableConfig, Fault> {
+        let entry = if entry_bytes == 2 { EntryBytes::Two } else { EntryBytes::Four };
+        let full = |what, used: usize, limit: u32| Fault::PeerFull {
+            engine: contender.to_string(),
+            what,
+            used: used as u64,
+            limit: u64::from(limit),
+        };
+        let next_hop = tables.next_hop_max(family);
+        if next_hop > entry.limit() {
+            return Err(full("the largest next hop", next_hop as usize, entry.limit()));
+        }
+        let has_default = match family {
+            Family::V4 => tables.v4.first().is_some_and(|(prefix, _)| prefix.len() == 0),
+            Family::V6 => tables.v6.first().is_some_and(|(prefix, _)| prefix.len() == 0),
+        };
+        if has_default && matches!(contender, Contender::Peer(Peer::RteLpm | Peer::RteLpm6, _)) {
+            return Err(full("default routes", 1, 0));
+        }
+        let needed = self.groups[usize::from(family == Family::V6)];
+        let limit = entry.limit();
+        if needed >= limit as usize {
+            return Err(full("second-level groups", needed, limit));
+        }
+        let routes = tables.routes(family);
+        Ok(TableConfig {
+            routes_max: u32::try_from(with_spare(routes)).unwrap_or(u32::MAX),
+            groups: u32::try_from(with_spare(needed)).unwrap_or(u32::MAX).min(limit),
+            entry,
+            socket: SocketId::ANY,
+        })
+    }
+}
+
+/// A quarter more, and some more still for small tables, so that updates find room.
+fn with_spare(needed: usize) -> usize {
+    needed + needed / 4 + 4096
+}
+
+/// What a peer takes from EAL's memory: two arrays, and RIB nodes or rules.
+fn memory_bytes(wanted: Wanted, tables: &Tables, groups: [usize; 2]) -> u64 {
+    let Contender::Peer(peer, entry_bytes) = wanted.contender else { return 0 };
+    let v6 = usize::from(wanted.contender.has_family(Family::V6));
+    let family = if v6 == 1 { Family::V6 } else { Family::V4 };
+    let (routes, groups) = (with_spare(tables.routes(family)) as u64, with_spare(groups[v6]) as u64);
+    let arrays = ((1 << 24) + groups * 256) * u64::from(entry_bytes);
+    match peer {
+        Peer::RteFib | Peer::RteFib6 => arrays + routes * 2 * NODE_BYTES,
+        // A rule, its slot in a hash table, and a pool of group numbers.
+        Peer::RteLpm | Peer::RteLpm6 => arrays + routes * 128,
+    }
+}
+
+/// EAL's arguments: huge pages when enough are free, ordinary memory otherwise; no devices, no files, one lcore.
+fn arguments(cpu: Option<usize>, bytes: u64, huge_pages_free: u64) -> Vec<String> {
+    let huge = bytes.div_ceil(HUGE_PAGE_BYTES) <= huge_pages_free;
+    let cpus = match cpu {
+        Some(cpu) => cpu.to_string(),
+        None => {
+            let cores = core_affinity::get_core_ids().unwrap_or_default();
+            cores.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(",")
+        }
+    };
+    let mut arguments: Vec<String> = if huge {
+        ["--in-memory", "--iova-mode=va"].map(str::to_owned).into()
+    } else {
+        ["--no-huge", "--no-shconf"].map(str::to_owned).into()
+    };
+    arguments.extend(["--no-pci", "--no-telemetry", "--force-max-simd-bitwidth=512"].map(str::to_owned));
+    arguments.extend(["-m".to_owned(), bytes.div_ceil(1 << 20).to_string()]);
+    arguments.push(format!("--file-prefix=lpm-bench-{}", std::process::id()));
+    arguments.push(format!("--lcores=0@({cpus})"));
+    arguments.push("--log-level=error".to_owned());
+    arguments
+}
+
+fn selected<L: Selectable>(
+    eal: &Eal,
+    name: &str,
+    config: &TableConfig,
+    kind: LookupKind,
+) -> Result<dpdk_ffi::fib::Table<L>, DpdkError> {
+    let mut table = dpdk_ffi::fib::Table::<L>::new(eal, name, config)?;
+    table.select(kind)?;
+    Ok(table)
+}
+
+fn boxed<L>(table: dpdk_ffi::fib::Table<L>, engine: &str, peers: &Peers) -> Box<dyn Table>
+where
+    L: Drive,
+{
+    let needed = peers.groups[usize::from(L::LEN_MAX == 128)];
+    Box::new(PeerTable {
+        table,
+        engine: engine.to_owned(),
+        groups: needed as u64,
+        huge_pages: peers.huge_pages,
+    })
+}
+
+/// What this crate must know of a library besides what `dpdk-ffi` says.
+trait Drive: Library<Key: Send, Answer: Send> + Send + 'static {
+    /// All keys of a set, in the library's form.
+    fn keys(set: &KeySet) -> &[Self::Key];
+    /// The changes of a delta that are of the library's family: address, length, next hop (0: withdraw).
+    fn changes(delta: &FibDelta) -> impl Iterator<Item = (Self::Key, u8, u32)>;
+}
+
+fn of_v4(change: &Change<u32>) -> (u32, u8, u32) {
+    (change.prefix.address(), change.prefix.len(), change.next_hop.get())
+}
+
+fn of_v6(change: &Change<u128>) -> ([u8; 16], u8, u32) {
+    (change.prefix.address().to_be_bytes(), change.prefix.len(), change.next_hop.get())
+}
+
+macro_rules! drive {
+    ($($library:ty: $key:ty, $keys:ident, $side:ident, $of:ident;)*) => {$(
+        impl Drive for $library {
+            fn keys(set: &KeySet) -> &[$key] {
+                set.$keys()
+            }
+            fn changes(delta: &FibDelta) -> impl Iterator<Item = ($key, u8, u32)> {
+                delta.$side.iter().map($of)
+            }
+        }
+    )*};
+}
+drive! {
+    RteFib: u32, v4, v4, of_v4;
+    RteLpm: u32, v4, v4, of_v4;
+    RteFib6: [u8; 16], bytes, v6, of_v6;
+    RteLpm6: [u8; 16], bytes, v6, of_v6;
+}
+
+struct PeerTable<L: Drive> {
+    table: dpdk_ffi::fib::Table<L>,
+    engine: String,
+    /// Second-level groups that the routes need.
+    groups: u64,
+    huge_pages: bool,
+}
+
+impl<L: Drive> PeerTable<L> {
+    fn change(&mut self, address: L::Key, len: u8, next_hop: u32) -> Result<(), DpdkError> {
+        if next_hop == 0 {
+            // A withdraw of what is not there is no error.
+            return self.table.delete(address, len).map(|_| ());
+        }
+        self.table.add(address, len, next_hop)
+    }
+}
+
+impl<L: Drive> Table for PeerTable<L> {
+    fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault> {
+        self.fill(delta, &|_| ())
+    }
+
+    fn fill(&mut self, delta: &FibDelta, tell: &dyn Fn(u64)) -> Result<Applied, Fault> {
+        let mut applied = Applied::default();
+        for (at, (address, len, next_hop)) in L::changes(delta).enumerate() {
+            match self.change(address, len, next_hop) {
+                Ok(()) => applied.changes += 1,
+                Err(_) => applied.refused += 1,
+            }
+            if at % TELL_EVERY == TELL_EVERY - 1 {
+                tell(at as u64 + 1);
+            }
+        }
+        Ok(applied)
+    }
+
+    fn table_bytes(&self) -> u64 {
+        // The largest next hop tells the size of an entry; rte_lpm's 24 and rte_lpm6's 21 bits lie in 4 bytes.
+        let entry_bytes = if self.table.next_hop_max() == EntryBytes::Two.limit() { 2 } else { 4 };
+        ((1 << 24) + self.groups * 256) * entry_bytes
+    }
+
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        let groups = u32::try_from(self.groups).unwrap_or(u32::MAX);
+        vec![("groups", f64::from(groups)), ("huge_pages", f64::from(u8::from(self.huge_pages)))]
+    }
+
+    fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
+        let (engine, reader) = (self.engine.clone(), self.table.reader());
+        Ok(Box::new(PeerLooker::<L> { engine, reader, out: Vec::new() }))
+    }
+}
+
+struct PeerLooker<L: Drive> {
+    engine: String,
+    reader: Reader<L>,
+    out: Vec<L::Answer>,
+}
+
+impl<L: Drive> PeerLooker<L> {
+    #[cold]
+    fn refused(&self, source: DpdkError) -> Fault {
+        Fault::Peer { engine: self.engine.clone(), source }
+    }
+
+    /// Looks up `range` of `keys` call by call and hands each call's answers to `take`.
+    #[inline]
+    fn each(
+        &mut self,
+        keys: &KeySet,
+        range: Range<usize>,
+        call: usize,
+        mut take: impl FnMut(&[L::Answer]),
+    ) -> Result<(), Fault> {
+        let all = L::keys(keys);
+        if range.end > all.len() {
+            let (family, len) = (keys.family, all.len());
+            return Err(Fault::Measurement(format!("{} has {len} {family} keys in its form", self.engine)));
+        }
+        self.out.resize(call, L::Answer::default());
+        for part in calls(range, call) {
+            let out = &mut self.out[..part.len()];
+            if let Err(source) = self.reader.lookup(&all[part], out) {
+                return Err(self.refused(source));
+            }
+            take(out);
+        }
+        Ok(())
+    }
+}
+
+impl<L: Drive> Looker for PeerLooker<L> {
+    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
+        self.each(keys, range, call, |answers| {
+            black_box(answers);
+        })
+    }
+
+    fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault> {
+        let mut answers = Vec::with_capacity(keys.len());
+        self.each(keys, 0..keys.len(), call, |part| {
+            answers.extend(part.iter().map(|answer| dpdk_ffi::fib::Table::<L>::next_hop(*answer)));
+        })?;
+        Ok(answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::lookup;
+    use crate::wanted::expand;
+    use clap::Parser;
+
+    #[test]
+    fn eal_gets_huge_pages_only_when_enough_are_free() {
+        let with = arguments(Some(1), 100 << 20, 50);
+        assert!(with.contains(&"--in-memory".into()) && with.contains(&"--lcores=0@(1)".into()), "{with:?}");
+        let without = arguments(Some(1), 101 << 20, 50);
+        assert!(without.contains(&"--no-huge".into()) && !without.contains(&"--in-memory".into()));
+    }
+
+    #[test]
+    fn memory_is_asked_for_what_is_wanted() {
+        let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
+        let wanted = expand(&["rte_fib:scalar".into(), "oracle".into()]).unwrap();
+        let bytes: Vec<_> = wanted.iter().map(|one| memory_bytes(*one, &tables, [0, 0])).collect();
+        assert!(bytes[0] > 64 << 20 && bytes[1] > 32 << 20 && bytes[1] < bytes[0] && bytes[2] == 0);
+    }
+
+    /// One test, because EAL starts once a process.
+    #[test]
+    fn every_peer_answers_as_the_oracle_or_refuses() {
+        let line = "lpm-bench lookup --generate v4=3000,v6=2000 --keys 4K --check 1K --rounds 2 \
+                    --engines oracle,rte_fib,rte_fib6,rte_lpm,rte_lpm6";
+        let Command::Lookup(args) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("{line}")
+        };
+        let report = match lookup::run(&args) {
+            Ok(report) => report,
+            Err(why @ (Fault::Eal { .. } | Fault::Peer { source: DpdkError::SimdWidth { .. }, .. })) => {
+                let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
+                assert!(
+                    !required.split(',').any(|word| word.trim() == "dpdk"),
+                    "FWD_REQUIRE names dpdk: {why}"
+                );
+                eprintln!("SKIPPED: {why}");
+                return;
+            }
+            Err(why) => panic!("{why}"),
+        };
+        let vector = usize::from(Isa::Avx512f.is_available());
+        let fib = 2 * (1 + vector);
+        assert_eq!(report.rows.len() + report.refused.len() * 3, (2 + fib + fib + 2) * 3);
+        for row in &report.rows {
+            assert_eq!((row.checked, row.wrong), (2048, 0), "{row:?}");
+            assert!(row.ratio.is_some() && row.ratio_best.is_some_and(|ratio| ratio > 0.0), "{row:?}");
+            assert!(row.ratio_to.as_deref().is_some_and(|to| to.starts_with("rte_")), "{row:?}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Rows: what a person reads on the screen and a program reads in the JSON, from one struct.
+
+use crate::args::Rate;
+use crate::contenders::Refused;
+use crate::fault::Fault;
+use crate::host::{Build, Host};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use std::path::Path;
+
+/// One engine on one traffic. The first ten names are a contract; more may come.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LookupRow {
+    /// Engine or peer; `-2b` after a peer with 2-byte entries.
+    pub(crate) engine: String,
+    /// Instruction set of the lookups.
+    pub(crate) isa: String,
+    /// ipv4 or ipv6.
+    pub(crate) family: String,
+    /// Traffic, as on the command line.
+    pub(crate) traffic: String,
+    /// Millions of lookups a second, median of the rounds.
+    pub(crate) mlps_median: f64,
+    /// The best round.
+    pub(crate) mlps_best: f64,
+    /// Bytes that lookups may read.
+    pub(crate) table_bytes: u64,
+    /// Seconds to build the table.
+    pub(crate) build_s: f64,
+    /// Answers compared with the oracle's.
+    pub(crate) checked: u64,
+    /// Answers that were wrong.
+    pub(crate) wrong: u64,
+    /// The worst round.
+    pub(crate) mlps_worst: f64,
+    /// Half of the rounds lie within this share of the median: (third quartile - first) / median.
+    pub(crate) spread: f64,
+    /// Nanoseconds a lookup, of the median.
+    pub(crate) ns_per_lookup: f64,
+    /// Core cycles a lookup, of the median and the estimated clock.
+    pub(crate) cycles_per_lookup: f64,
+    /// Keys of a sweep.
+    pub(crate) keys: usize,
+    /// This rate over that of `ratio_to`, median over the rounds of the ratio within a round; absent without peers.
+    pub(crate) ratio: Option<f64>,
+    /// The peer of `ratio`: 4-byte `rte_fib` or `rte_fib6` with AVX-512 where there is one.
+    pub(crate) ratio_to: Option<String>,
+    /// The same against the fastest peer on this traffic.
+    pub(crate) ratio_best: Option<f64>,
+    /// The peer of `ratio_best`.
+    pub(crate) ratio_best_to: Option<String>,
+    /// Why the figure is what it is.
+    pub(crate) analysis: String,
+    /// The first wrong answer.
+    pub(crate) first_wrong: Option<String>,
+    /// Engine-specific figures.
+    pub(crate) details: serde_json::Map<String, serde_json::Value>,
+}
+
+/// One engine at one rate of updates. The first five names are a contract; more may come.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct UpdateRow {
+    /// Engine or peer.
+    pub(crate) engine: String,
+    /// Updates a second with no lookups beside them.
+    pub(crate) updates_per_s: f64,
+    /// Millions of lookups a second with no updates beside them.
+    pub(crate) lookup_mlps_idle: f64,
+    /// Millions of lookups a second while updates run at `rate`.
+    pub(crate) lookup_mlps_under: f64,
+    /// Updates a second asked for: a number, or `max` for as fast as they go.
+    pub(crate) rate: Rate,
+    /// Instruction set of the lookups.
+    pub(crate) isa: String,
+    /// ipv4 or ipv6.
+    pub(crate) family: String,
+    /// Traffic of the lookups.
+    pub(crate) traffic: String,
+    /// Updates a second that were reached beside the lookups.
+    pub(crate) updates_per_s_under: f64,
+    /// `lookup_mlps_under` over `lookup_mlps_idle`.
+    pub(crate) lookup_kept: f64,
+    /// Updates of one delta.
+    pub(crate) delta: usize,
+    /// The slowest delta of the undisturbed run, microseconds.
+    pub(crate) apply_us_max: f64,
+    /// 99 of 100 deltas of the undisturbed run took less, microseconds.
+    pub(crate) apply_us_p99: f64,
+    /// Updates of the family that the feed told, those that change nothing included.
+    pub(crate) updates_told: usize,
+    /// Updates that the table refused (peers only; engines of ours refuse with an error).
+    pub(crate) refused: u64,
+    /// Answers compared with the oracle's after all updates.
+    pub(crate) checked: u64,
+    /// Answers that were wrong.
+    pub(crate) wrong: u64,
+    /// The first wrong answer.
+    pub(crate) first_wrong: Option<String>,
+    /// Why the figure is what it is.
+    pub(crate) analysis: String,
+}
+
+/// Everything that a run found: the JSON document.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report<Row: Serialize> {
+    /// `lookup` or `update`.
+    pub(crate) kind: &'static str,
+    /// The host.
+    pub(crate) host: Host,
+    /// The build.
+    pub(crate) build: Build,
+    /// The arguments, as given.
+    pub(crate) arguments: Vec<String>,
+    /// Where the routes came from.
+    pub(crate) table: String,
+    /// XXH3 over the sorted routes.
+    pub(crate) table_hash: String,
+    /// IPv4 routes.
+    pub(crate) routes_v4: usize,
+    /// IPv6 routes.
+    pub(crate) routes_v6: usize,
+    /// The seed of everything drawn.
+    pub(crate) seed: u64,
+    /// Keys of a call.
+    pub(crate) call: usize,
+    /// Rounds; 1 in an update run.
+    pub(crate) rounds: usize,
+    /// The rows.
+    pub(crate) rows: Vec<Row>,
+    /// Contenders that cannot hold the table.
+    pub(crate) refused: Vec<Refused>,
+}
+
+impl<Row: Serialize> Report<Row> {
+    /// Writes the document to `path`, whole or not at all.
+    ///
+    /// # Errors
+    /// [`Fault::Write`].
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Fault> {
+        let failed = |source| Fault::Write { path: path.display().to_string(), source };
+        let mut text = serde_json::to_string_pretty(self).map_err(|why| failed(why.into()))?;
+        text.push('\n');
+        // A reader never sees half a document.
+        let part = path.with_extension("part");
+        std::fs::write(&part, text).map_err(failed)?;
+        std::fs::rename(&part, path).map_err(failed)
+    }
+
+    /// What stands above the table on the screen.
+    pub(crate) fn heading(&self) -> String {
+        format!(
+            "{}\ncommit {} {} {}\ntable {} hash {}\n{} keys a call, {} rounds, seed {}",
+            self.host.summary(),
+            self.build.commit,
+            self.build.profile,
+            self.build.flags,
+            self.table,
+            self.table_hash,
+            self.call,
+            self.rounds,
+            self.seed
+        )
+    }
+
+    /// What stands below it: who cannot hold the table.
+    pub(crate) fn refusals(&self) -> String {
+        self.refused
+            .iter()
+            .map(|one| format!("not measured: {} {} {}: {}\n", one.engine, one.isa, one.family, one.reason))
+            .collect()
+    }
+}
+
+/// A table of `headings` whose first `texts` columns are texts, the others numbers.
+fn table(headings: &[&str], texts: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(headings.to_vec());
+    for at in texts..headings.len() {
+        if let Some(column) = table.column_mut(at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"))
+}
+
+/// The rows as a person reads them, and under each traffic why.
+pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
+    let first = rows.iter().find_map(|row| row.ratio_to.clone()).unwrap_or_else(|| "peer".into());
+    let first = format!("/ {}", first.split(' ').next().unwrap_or("peer").trim_end_matches('6'));
+    let mut table = table(
+        &[
+            "family",
+            "traffic",
+            "engine",
+            "isa",
+            "Mlps",
+            "best",
+            "spread",
+            "ns",
+            "cycles",
+            &first,
+            "/ best peer",
+            "MB",
+            "build s",
+            "checked",
+            "wrong",
+        ],
+        4,
+    );
+    for row in rows {
+        table.add_row([
+            row.family.clone(),
+            row.traffic.clone(),
+            row.engine.clone(),
+            row.isa.clone(),
+            format!("{:.1}", row.mlps_median),
+            format!("{:.1}", row.mlps_best),
+            format!("{:.0}%", row.spread * 100.0),
+            format!("{:.2}", row.ns_per_lookup),
+            format!("{:.1}", row.cycles_per_lookup),
+            ratio(row.ratio),
+            ratio(row.ratio_best),
+            format!("{:.1}", row.table_bytes as f64 / 1e6),
+            format!("{:.2}", row.build_s),
+            row.checked.to_string(),
+            row.wrong.to_string(),
+        ]);
+    }
+    let mut text = format!("{table}\n\nWhy:\n");
+    for row in rows {
+        text.push_str(&format!(
+            "  {} {} {} {}: {}\n",
+            row.family, row.traffic, row.engine, row.isa, row.analysis
+        ));
+    }
+    for row in rows.iter().filter(|row| row.wrong > 0) {
+        let first = row.first_wrong.as_deref().unwrap_or("no example kept");
+        text.push_str(&format!(
+            "WRONG: {} {} {} {}: {} of {} answers, the first: {first}\n",
+            row.engine, row.isa, row.family, row.traffic, row.wrong, row.checked
+        ));
+    }
+    text
+}
+
+/// The rows of an update run as a person reads them.
+pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
+    let mut table = table(
+        &[
+            "family",
+            "engine",
+            "isa",
+            "rate",
+            "updates/s",
+            "p99 us",
+            "max us",
+            "Mlps idle",
+            "Mlps under",
+            "kept",
+            "updates/s under",
+            "refused",
+            "checked",
+            "wrong",
+        ],
+        4,
+    );
+    for row in rows {
+        table.add_row([
+            row.family.clone(),
+            row.engine.clone(),
+            row.isa.clone(),
+            row.rate.to_string(),
+            format!("{:.0}", row.updates_per_s),
+            format!("{:.1}", row.apply_us_p99),
+            format!("{:.1}", row.apply_us_max),
+            format!("{:.1}", row.lookup_mlps_idle),
+            format!("{:.1}", row.lookup_mlps_under),
+            format!("{:.0}%", row.lookup_kept * 100.0),
+            format!("{:.0}", row.updates_per_s_under),
+            row.refused.to_string(),
+            row.checked.to_string(),
+            row.wrong.to_string(),
+        ]);
+    }
+    let mut text = format!("{table}\n\nWhy:\n");
+    for row in rows {
+        text.push_str(&format!(
+            "  {} {} {} at {}: {}\n",
+            row.family, row.engine, row.isa, row.rate, row.analysis
+        ));
+    }
+    text
+}

@@ -1,0 +1,210 @@
+//! What can be measured: a table that takes deltas, and lookers that read it.
+//!
+//! An engine of ours and a peer of DPDK look alike here, but each is driven through its own interface: an engine gets
+//! [`fib::Keys`] and writes [`NextHopId`]s, a peer gets its own key type and writes its own answers. Nothing is converted
+//! while a clock runs. Answers go to one reused array of a call's size, as a forwarder's batch would.
+
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use fib::{EngineError, EngineReader, EngineWriter, FibDelta, NextHopId};
+use std::hint::black_box;
+use std::ops::Range;
+
+/// What became of a delta.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Applied {
+    /// Changes that took effect.
+    pub(crate) changes: u64,
+    /// Changes that the table refused; it goes on without them, so its answers are wrong from then on. Engines of ours
+    /// refuse a whole delta with an error instead.
+    pub(crate) refused: u64,
+}
+
+/// The writing side of what is measured.
+pub(crate) trait Table {
+    /// Applies `delta`.
+    ///
+    /// # Errors
+    /// [`Fault::Engine`] when an engine refuses it.
+    fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault>;
+
+    /// Applies the first delta; tables that take it route by route tell how many are in from time to time.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    fn fill(&mut self, delta: &FibDelta, _tell: &dyn Fn(u64)) -> Result<Applied, Fault> {
+        self.apply(delta)
+    }
+
+    /// Bytes that lookups may read.
+    fn table_bytes(&self) -> u64;
+
+    /// Engine-specific figures, name and value.
+    fn details(&self) -> Vec<(&'static str, f64)>;
+
+    /// A looker for this table, which may go to another thread.
+    ///
+    /// # Errors
+    /// [`Fault::Engine`] when the engine makes no reader.
+    fn looker(&mut self) -> Result<Box<dyn Looker>, Fault>;
+}
+
+/// The reading side of what is measured.
+pub(crate) trait Looker: Send {
+    /// Looks up the keys of `range` in calls of `call` keys; the answers are written and forgotten.
+    ///
+    /// # Errors
+    /// [`Fault::Engine`] or a peer's own; none is expected with keys of the right family.
+    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault>;
+
+    /// The next-hop ids of all keys, looked up the same way; 0 is no route.
+    ///
+    /// # Errors
+    /// As [`Self::sweep`].
+    fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault>;
+}
+
+/// Each part of `range`, at most `call` keys long.
+pub(crate) fn calls(range: Range<usize>, call: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(call.max(1)).map(move |start| start..end.min(start + call.max(1)))
+}
+
+/// An engine of ours.
+pub(crate) struct EngineTable {
+    engine: String,
+    writer: Box<dyn EngineWriter>,
+    call: usize,
+}
+
+impl EngineTable {
+    /// `writer`, looked up in calls of `call` keys.
+    pub(crate) fn new(writer: Box<dyn EngineWriter>, call: usize) -> Self {
+        Self { engine: writer.name().to_owned(), writer, call }
+    }
+}
+
+impl Table for EngineTable {
+    fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault> {
+        let refused = |source| Fault::Engine { engine: self.engine.clone(), source };
+        self.writer.apply(delta).map_err(refused)?;
+        Ok(Applied { changes: delta.len() as u64, refused: 0 })
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.writer.stats().table_bytes
+    }
+
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        self.writer.stats().details
+    }
+
+    fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
+        let refused = |source| Fault::Engine { engine: self.engine.clone(), source };
+        let reader = self.writer.reader(1, self.call).map_err(refused)?;
+        let out = vec![NextHopId::NONE; self.call];
+        Ok(Box::new(EngineLooker { engine: self.engine.clone(), reader, out }))
+    }
+}
+
+struct EngineLooker {
+    engine: String,
+    reader: Box<dyn EngineReader>,
+    out: Vec<NextHopId>,
+}
+
+impl EngineLooker {
+    #[cold]
+    fn refused(&self, source: EngineError) -> Fault {
+        Fault::Engine { engine: self.engine.clone(), source }
+    }
+}
+
+impl Looker for EngineLooker {
+    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
+        for part in calls(range, call.min(self.out.len())) {
+            let out = &mut self.out[..part.len()];
+            if let Err(source) = self.reader.lookup(keys.keys(part), out) {
+                return Err(self.refused(source));
+            }
+            black_box(out);
+        }
+        Ok(())
+    }
+
+    fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault> {
+        let mut answers = Vec::with_capacity(keys.len());
+        for part in calls(0..keys.len(), call.min(self.out.len())) {
+            let out = &mut self.out[..part.len()];
+            if let Err(source) = self.reader.lookup(keys.keys(part), out) {
+                return Err(self.refused(source));
+            }
+            answers.extend(out.iter().map(|id| id.get()));
+        }
+        Ok(answers)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::tables::Tables;
+    use fib::oracle::OracleEngine;
+    use fib::traffic::Traffic;
+    use fib::{EngineOptions, Family};
+
+    /// A table that holds the truth and whose looker gets every 1000th answer wrong.
+    pub(crate) struct Liar(pub(crate) EngineTable);
+
+    struct LyingLooker(Box<dyn Looker>);
+
+    impl Table for Liar {
+        fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault> {
+            self.0.apply(delta)
+        }
+        fn table_bytes(&self) -> u64 {
+            self.0.table_bytes()
+        }
+        fn details(&self) -> Vec<(&'static str, f64)> {
+            self.0.details()
+        }
+        fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
+            Ok(Box::new(LyingLooker(self.0.looker()?)))
+        }
+    }
+
+    impl Looker for LyingLooker {
+        fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
+            self.0.sweep(keys, range, call)
+        }
+        fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault> {
+            let mut answers = self.0.answers(keys, call)?;
+            answers.iter_mut().step_by(1000).for_each(|answer| *answer += 1);
+            Ok(answers)
+        }
+    }
+
+    #[test]
+    fn calls_cover_the_range_once() {
+        let parts: Vec<_> = calls(3..10, 4).collect();
+        assert_eq!(parts, [3..7, 7..10]);
+        assert_eq!((calls(5..5, 4).count(), calls(0..3, 0).count()), (0, 3));
+    }
+
+    #[test]
+    fn an_engine_answers_in_calls_of_any_size() {
+        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        for family in [Family::V4, Family::V6] {
+            let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
+            let mut table = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
+            let applied = table.apply(&tables.delta_of(family)).unwrap();
+            assert_eq!(applied.changes, tables.routes(family) as u64);
+            let mut looker = table.looker().unwrap();
+            let whole = looker.answers(&keys, 256).unwrap();
+            assert!(whole.len() == 1000 && !whole.contains(&0));
+            assert_eq!(looker.answers(&keys, 7).unwrap(), whole);
+            assert_eq!(looker.answers(&keys, 4096).unwrap(), whole);
+            looker.sweep(&keys, 10..999, 256).unwrap();
+        }
+    }
+}

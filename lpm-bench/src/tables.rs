@@ -1,0 +1,179 @@
+//! The routes of a run: loaded or generated once, and the oracle over them.
+//!
+//! Every contender is built from the same [`FibDelta`], and every answer is compared with the same oracle.
+
+use crate::args::TableArgs;
+use crate::fault::Fault;
+use fib::feed::{self, LoadOptions};
+use fib::generate::TableSpec;
+use fib::oracle::OraclePair;
+use fib::{Family, FibDelta, IpPrefix, NextHopId, NextHopTable, Prefix4, Prefix6, Rib};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Write as _;
+use std::time::Instant;
+use xxhash_rust::xxh3::Xxh3;
+
+/// The routes of a run.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    /// IPv4 routes, sorted.
+    pub(crate) v4: Vec<(Prefix4, NextHopId)>,
+    /// IPv6 routes, sorted.
+    pub(crate) v6: Vec<(Prefix6, NextHopId)>,
+    /// All routes, with nothing dirty.
+    pub(crate) rib: Rib,
+    /// The gateways behind the ids, so that an update file interns into the same space.
+    pub(crate) hops: NextHopTable,
+    /// Longest-prefix match by the definition.
+    pub(crate) oracle: OraclePair,
+    /// Where the routes came from, for the report.
+    pub(crate) source: String,
+    /// XXH3 (64 bits) over the sorted routes: the same on every host for the same table.
+    pub(crate) hash: String,
+    /// Seconds to read or generate the routes.
+    pub(crate) load_s: f64,
+}
+
+impl Tables {
+    /// Loads or generates what `args` names.
+    ///
+    /// # Errors
+    /// [`Fault::Feed`], [`Fault::Generate`]; [`Fault::Usage`] when no table is named.
+    pub(crate) fn load(args: &TableArgs) -> Result<Self, Fault> {
+        let start = Instant::now();
+        let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+        let mut sources = Vec::new();
+        if !args.fib.is_empty() {
+            let bar = bytes_bar();
+            let mut tell = |done, total| {
+                bar.set_length(total);
+                bar.set_position(done);
+            };
+            let options = LoadOptions { on_progress: Some(&mut tell), ..LoadOptions::default() };
+            let loaded = feed::load(&args.fib, &mut rib, &mut hops, options)?;
+            bar.finish_and_clear();
+            for file in &loaded {
+                let mut source = format!("{} ({} routes)", file.path.display(), file.routes());
+                if let Some(cut) = &file.truncated {
+                    eprintln!(
+                        "lpm-bench: warning: {}: {cut}; what was read before is used",
+                        file.path.display()
+                    );
+                    let _ = write!(source, " {cut}");
+                }
+                sources.push(source);
+            }
+        }
+        for (family, routes) in args.generate.iter().flat_map(|spec| spec.families()) {
+            let spec = TableSpec { family, routes, seed: args.seed, next_hops: args.next_hops };
+            for (prefix, next_hop) in spec.generate()? {
+                rib.set(prefix, next_hop);
+            }
+            sources
+                .push(format!("generated {family}={routes} seed={} next-hops={}", args.seed, args.next_hops));
+        }
+        if sources.is_empty() {
+            return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
+        }
+        let mut tables = Self::of_rib(rib, sources.join("; "));
+        tables.hops = hops;
+        tables.load_s = start.elapsed().as_secs_f64();
+        Ok(tables)
+    }
+
+    /// The routes of `rib`, sorted, with their oracle and hash.
+    pub(crate) fn of_rib(mut rib: Rib, source: String) -> Self {
+        rib.take_delta();
+        let (v4, v6) = (rib.v4.sorted(), rib.v6.sorted());
+        let oracle = OraclePair { v4: v4.iter().copied().collect(), v6: v6.iter().copied().collect() };
+        let hash = hash(&v4, &v6);
+        Self { v4, v6, rib, hops: NextHopTable::new(), oracle, source, hash, load_s: 0.0 }
+    }
+
+    /// Routes from lines of `PREFIX ID`, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_routes(lines: &[&str]) -> Self {
+        let mut rib = Rib::new();
+        for line in lines {
+            let (prefix, id) = line.split_once(' ').unwrap();
+            rib.set(prefix.parse().unwrap(), NextHopId::new(id.parse().unwrap()).unwrap());
+        }
+        Self::of_rib(rib, "test".into())
+    }
+
+    /// The number of routes of a family.
+    pub(crate) fn routes(&self, family: Family) -> usize {
+        match family {
+            Family::V4 => self.v4.len(),
+            Family::V6 => self.v6.len(),
+        }
+    }
+
+    /// A delta that builds the routes of one family in an empty table, in order of prefix.
+    pub(crate) fn delta_of(&self, family: Family) -> FibDelta {
+        let mut delta = FibDelta::new();
+        match family {
+            Family::V4 => self.v4.iter().for_each(|(prefix, id)| delta.push(IpPrefix::V4(*prefix), *id)),
+            Family::V6 => self.v6.iter().for_each(|(prefix, id)| delta.push(IpPrefix::V6(*prefix), *id)),
+        }
+        delta
+    }
+
+    /// The largest next-hop id of a family; 0 without routes.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn next_hop_max(&self, family: Family) -> u32 {
+        let largest = match family {
+            Family::V4 => self.v4.iter().map(|(_, id)| id.get()).max(),
+            Family::V6 => self.v6.iter().map(|(_, id)| id.get()).max(),
+        };
+        largest.unwrap_or(0)
+    }
+}
+
+fn hash(v4: &[(Prefix4, NextHopId)], v6: &[(Prefix6, NextHopId)]) -> String {
+    let mut hash = Xxh3::new();
+    for (prefix, id) in v4 {
+        hash.update(&prefix.address().to_be_bytes());
+        hash.update(&[4, prefix.len()]);
+        hash.update(&id.get().to_be_bytes());
+    }
+    for (prefix, id) in v6 {
+        hash.update(&prefix.address().to_be_bytes());
+        hash.update(&[6, prefix.len()]);
+        hash.update(&id.get().to_be_bytes());
+    }
+    format!("{:016x}", hash.digest())
+}
+
+/// A bar over bytes; drawn on a terminal only.
+fn bytes_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("routes  [{bar:40}] {bytes}/{total_bytes} {elapsed}");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_sees_every_field_and_no_order() {
+        let base = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let same = Tables::of_routes(&["2001:db8::/32 3", "10.1.0.0/16 2", "10.0.0.0/8 1"]);
+        assert_eq!(base.hash, same.hash);
+        for other in [
+            ["10.0.0.0/8 2", "10.1.0.0/16 2", "2001:db8::/32 3"],
+            ["10.0.0.0/9 1", "10.1.0.0/16 2", "2001:db8::/32 3"],
+            ["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db9::/32 3"],
+        ] {
+            assert_ne!(base.hash, Tables::of_routes(&other).hash);
+        }
+    }
+
+    #[test]
+    fn a_family_s_delta_builds_that_family() {
+        let tables = Tables::of_routes(&["10.0.0.0/8 1", "2001:db8::/32 3"]);
+        let delta = tables.delta_of(Family::V6);
+        assert_eq!((delta.v4.len(), delta.v6.len(), tables.routes(Family::V4)), (0, 1, 1));
+        assert!(tables.rib.clone().take_delta().is_empty());
+    }
+}

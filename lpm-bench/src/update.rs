@@ -1,0 +1,402 @@
+//! `lpm-bench update`: updates a second, and what they cost the lookups beside them.
+//!
+//! Three figures a contender: updates with nothing beside them, lookups with nothing beside them, and lookups while the
+//! calling thread applies updates at a rate. Lookups run on a thread of their own. Idle and loaded lookups are measured
+//! in turn, several times, so that a neighbour on the host disturbs both.
+
+use crate::analysis;
+use crate::args::{Rate, UpdateArgs};
+use crate::check::{Checked, Sample};
+use crate::contenders::{self, Built, Makers};
+use crate::fault::Fault;
+use crate::host::{Build, Host};
+use crate::keys::KeySet;
+use crate::measure::{median, quantile};
+use crate::report::{Report, UpdateRow};
+use crate::table::{Looker, Table};
+use crate::tables::Tables;
+use crate::updates::{self, Player, Stream};
+use crate::wanted::{self, Contender, Wanted};
+use fib::Family;
+use fib::traffic::Traffic;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Idle and loaded lookups are measured so many times in turn.
+const TURNS: u32 = 3;
+/// Keys between two looks at the clock or the stop flag.
+const PART_KEYS: usize = 1 << 16;
+/// A writer that has longer to wait than this sleeps; below, it yields.
+const SLEEP_MIN: Duration = Duration::from_micros(200);
+
+/// Does all of it.
+///
+/// # Errors
+/// Any [`Fault`]; wrong answers are none, they are in the rows.
+pub(crate) fn run(args: &UpdateArgs) -> Result<Report<UpdateRow>, Fault> {
+    let host = Host::read();
+    crate::pin(args.writer_cpu)?;
+    let wanted = wanted::expand(&args.engine.engines)?;
+    let mut tables = Tables::load(&args.table)?;
+    let told = updates::read(args, &mut tables)?;
+    let mut makers = Makers::new(&args.engine, &wanted, &tables)?;
+    // After EAL, which pins the calling thread as it likes.
+    crate::pin(args.writer_cpu)?;
+    let (mut rows, mut refused) = (Vec::new(), Vec::new());
+    for family in contenders::families(args.engine.family, &tables)? {
+        let stream = Stream::of(family, &told, args.delta, &tables);
+        if stream.forward.is_empty() {
+            eprintln!("lpm-bench: no update changes a route of {family}: not measured");
+            continue;
+        }
+        let work = Work::new(args, family, &wanted, &tables, &stream)?;
+        for one in wanted.iter().filter(|one| one.contender.has_family(family)) {
+            let (mut built, not) = contenders::build(&mut makers, &[*one], &[family], &tables)?;
+            refused.extend(not);
+            if let Some(built) = built.pop() {
+                rows.extend(work.measure(built)?);
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(Fault::Usage(
+            "nothing was measured: no update changes a route, or no engine holds the table".into(),
+        ));
+    }
+    Ok(Report {
+        kind: "update",
+        host,
+        build: Build::THIS,
+        arguments: std::env::args().skip(1).collect(),
+        table: tables.source.clone(),
+        table_hash: tables.hash.clone(),
+        routes_v4: tables.v4.len(),
+        routes_v6: tables.v6.len(),
+        seed: args.table.seed,
+        call: args.engine.call,
+        rounds: TURNS as usize,
+        rows,
+        refused,
+    })
+}
+
+/// What every contender of a family is put through.
+struct Work<'a> {
+    args: &'a UpdateArgs,
+    family: Family,
+    stream: &'a Stream,
+    /// What the lookups run over.
+    keys: KeySet,
+    /// Answers after all updates: over the whole table, and over what the updates touched.
+    samples: [Sample; 2],
+}
+
+/// The undisturbed run of updates.
+struct Offline {
+    updates_per_s: f64,
+    apply_us_p99: f64,
+    apply_us_max: f64,
+    refused: u64,
+}
+
+impl<'a> Work<'a> {
+    fn new(
+        args: &'a UpdateArgs,
+        family: Family,
+        wanted: &[Wanted],
+        tables: &Tables,
+        stream: &'a Stream,
+    ) -> Result<Self, Fault> {
+        let with_bytes = wanted.iter().any(|one| matches!(one.contender, Contender::Peer(..)));
+        let (count, check, seed) = (args.engine.keys, args.engine.check, args.table.seed);
+        let keys = KeySet::make(&args.traffic, family, tables, count, seed, with_bytes)?;
+        let touched = KeySet::make(&Traffic::Table, family, &stream.touched, check, seed, with_bytes)?;
+        let samples = [&keys, &touched].map(|keys| Sample::draw(keys, &stream.after, check, seed));
+        Ok(Self { args, family, stream, keys, samples })
+    }
+
+    /// All rows of one contender.
+    fn measure(&self, built: Built) -> Result<Vec<UpdateRow>, Fault> {
+        let Built { engine, contender, isa, mut table, mut looker, .. } = built;
+        let rates = self.args.rates.len() as u64;
+        let bar = ProgressBar::new(1 + rates * u64::from(TURNS)).with_style(
+            ProgressStyle::with_template("update  [{bar:40}] {msg} {elapsed}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        bar.set_message(format!("{engine} {isa} {}", self.family));
+        let mut player = Player::new(self.stream);
+        let offline = self.offline(&mut *table, &mut player)?;
+        bar.inc(1);
+        let mut rows = Vec::new();
+        for rate in &self.args.rates {
+            let (mut idle, mut under, mut kept, mut applied) = (vec![], vec![], vec![], vec![]);
+            let mut refused = offline.refused;
+            for _ in 0..TURNS {
+                let free = self.lookups(&mut *looker, |_| Ok(()))?;
+                let mut pace = Pace::new(*rate);
+                let loaded = self.lookups(&mut *looker, |deadline| {
+                    refused += pace.run(&mut *table, &mut player, deadline)?;
+                    Ok(())
+                })?;
+                idle.push(free);
+                under.push(loaded);
+                kept.push(loaded / free);
+                applied.push(pace.reached());
+                bar.inc(1);
+            }
+            let checked = self.check(&mut *table, &mut *looker, &mut player)?;
+            rows.push(UpdateRow {
+                engine: engine.clone(),
+                updates_per_s: offline.updates_per_s,
+                lookup_mlps_idle: median(&idle),
+                lookup_mlps_under: median(&under),
+                rate: *rate,
+                isa: isa.to_string(),
+                family: self.family.to_string(),
+                traffic: self.keys.traffic.clone(),
+                updates_per_s_under: median(&applied),
+                lookup_kept: median(&kept),
+                delta: self.args.delta,
+                apply_us_max: offline.apply_us_max,
+                apply_us_p99: offline.apply_us_p99,
+                updates_told: self.stream.told,
+                refused,
+                checked: checked.checked,
+                wrong: checked.wrong,
+                first_wrong: checked.first_wrong,
+                analysis: analysis::update_sentence(contender).to_owned(),
+            });
+        }
+        bar.finish_and_clear();
+        Ok(rows)
+    }
+
+    /// Updates with nothing beside them, for at least the seconds asked for and one pass, to the end of a pass.
+    fn offline(&self, table: &mut dyn Table, player: &mut Player<'_>) -> Result<Offline, Fault> {
+        let deadline = Instant::now() + Duration::from_secs_f64(self.args.seconds);
+        let (mut took_us, mut changes, mut refused) = (Vec::new(), 0, 0);
+        while let Some(delta) = player.step() {
+            let start = Instant::now();
+            let applied = table.apply(delta)?;
+            let end = Instant::now();
+            took_us.push((end - start).as_secs_f64() * 1e6);
+            changes += applied.changes;
+            refused += applied.refused;
+            if end >= deadline && player.is_at_end() {
+                break;
+            }
+        }
+        let all_s: f64 = took_us.iter().sum::<f64>() / 1e6;
+        Ok(Offline {
+            updates_per_s: changes as f64 / all_s,
+            apply_us_p99: quantile(&took_us, 0.99),
+            apply_us_max: quantile(&took_us, 1.0),
+            refused,
+        })
+    }
+
+    /// Millions of lookups a second while `beside` runs on this thread, which gets the moment it must end.
+    fn lookups(
+        &self,
+        looker: &mut dyn Looker,
+        beside: impl FnOnce(Instant) -> Result<(), Fault>,
+    ) -> Result<f64, Fault> {
+        let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
+        let turn = Duration::from_secs_f64(self.args.seconds / f64::from(TURNS));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let pinned = crate::pin(self.args.engine.cpu);
+                let warm =
+                    pinned.and_then(|()| looker.sweep(&self.keys, 0..self.keys.len(), self.args.engine.call));
+                ready.wait();
+                warm.and_then(|()| self.sweep_until(looker, &stop))
+            });
+            ready.wait();
+            let deadline = Instant::now() + turn;
+            let done = beside(deadline);
+            if done.is_ok() {
+                std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+            }
+            stop.store(true, Ordering::Relaxed);
+            let mlps =
+                reader.join().map_err(|_| Fault::Measurement("the thread of the lookups panicked".into()))?;
+            done.and(mlps)
+        })
+    }
+
+    /// Sweeps part by part, round and round, until told to stop; millions of lookups a second.
+    fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<f64, Fault> {
+        let (mut at, mut done, start) = (0, 0_u64, Instant::now());
+        while !stop.load(Ordering::Relaxed) {
+            let end = (at + PART_KEYS).min(self.keys.len());
+            looker.sweep(&self.keys, at..end, self.args.engine.call)?;
+            done += (end - at) as u64;
+            at = end % self.keys.len();
+        }
+        Ok(done as f64 / start.elapsed().as_secs_f64() / 1e6)
+    }
+
+    /// Goes on to the end of a pass and compares with the oracle there.
+    fn check(
+        &self,
+        table: &mut dyn Table,
+        looker: &mut dyn Looker,
+        player: &mut Player<'_>,
+    ) -> Result<Checked, Fault> {
+        while !player.is_at_end() {
+            let Some(delta) = player.step() else { break };
+            table.apply(delta)?;
+        }
+        let mut all = Checked::default();
+        for sample in &self.samples {
+            let found = sample.check(looker, self.args.engine.call)?;
+            all.checked += found.checked;
+            all.wrong += found.wrong;
+            all.first_wrong = all.first_wrong.or(found.first_wrong);
+        }
+        Ok(all)
+    }
+}
+
+/// A writer that applies updates at a rate, from the intended moments on: one that falls behind catches up.
+struct Pace {
+    rate: Rate,
+    changes: u64,
+    took_s: f64,
+}
+
+impl Pace {
+    fn new(rate: Rate) -> Self {
+        Self { rate, changes: 0, took_s: 0.0 }
+    }
+
+    /// Applies deltas until `deadline`; how many changes were refused.
+    fn run(
+        &mut self,
+        table: &mut dyn Table,
+        player: &mut Player<'_>,
+        deadline: Instant,
+    ) -> Result<u64, Fault> {
+        let (start, mut refused) = (Instant::now(), 0);
+        loop {
+            let now = Instant::now();
+            if now >= deadline {
+                break;
+            }
+            if let Rate::PerSecond(rate) = self.rate {
+                let due = start + Duration::from_secs_f64(self.changes as f64 / rate);
+                if due > now {
+                    wait(due.min(deadline) - now);
+                    continue;
+                }
+            }
+            let Some(delta) = player.step() else { break };
+            let applied = table.apply(delta)?;
+            self.changes += applied.changes + applied.refused;
+            refused += applied.refused;
+        }
+        self.took_s = start.elapsed().as_secs_f64();
+        Ok(refused)
+    }
+
+    /// Updates a second that were reached.
+    fn reached(&self) -> f64 {
+        if self.took_s > 0.0 { self.changes as f64 / self.took_s } else { 0.0 }
+    }
+}
+
+fn wait(left: Duration) {
+    if left > SLEEP_MIN {
+        std::thread::sleep(left - SLEEP_MIN / 2);
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::table::tests::Liar;
+    use clap::Parser;
+    use fib::Isa;
+
+    fn args(line: &str) -> UpdateArgs {
+        let line = format!("lpm-bench update --keys 4K --check 512 --seconds 0.03 {line}");
+        let Command::Update(args) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("{line}")
+        };
+        args
+    }
+
+    #[test]
+    fn a_tiny_run_of_every_engine_is_right_and_whole() {
+        for delta in [1, 50] {
+            let line = format!(
+                "--generate v4=2000,v6=1000 --generate-updates 500 --engines oracle,bloom --delta {delta}"
+            );
+            let report = run(&args(&line)).unwrap();
+            let engines = 1 + Isa::ALL.iter().filter(|isa| isa.is_available()).count();
+            assert_eq!(report.rows.len(), engines * 2 * 3, "engines, families, rates");
+            for row in &report.rows {
+                assert_eq!((row.wrong, row.refused), (0, 0), "{row:?}");
+                assert!(
+                    row.checked >= 512 && row.updates_per_s > 0.0 && row.lookup_mlps_under > 0.0,
+                    "{row:?}"
+                );
+                assert!(row.updates_per_s_under > 0.0 && row.apply_us_p99 <= row.apply_us_max, "{row:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_have_the_contract_s_names() {
+        let report =
+            run(&args("--generate v4=100 --generate-updates 100 --engines oracle --rates 1k,max")).unwrap();
+        let document = serde_json::to_value(&report).unwrap();
+        for name in ["engine", "updates_per_s", "lookup_mlps_idle", "lookup_mlps_under", "rate"] {
+            assert!(!document["rows"][0][name].is_null(), "{name}");
+        }
+        assert_eq!(
+            (&document["rows"][0]["rate"], &document["rows"][1]["rate"]),
+            (&1000.0.into(), &"max".into())
+        );
+    }
+
+    #[test]
+    fn an_update_file_of_either_dialect_is_played() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, updates) = (folder.path().join("routes"), folder.path().join("updates"));
+        std::fs::write(&routes, "10.0.0.0/8 1\n10.1.0.0/16 2\n2001:db8::/32 3\n").unwrap();
+        std::fs::write(&updates, "a 10.2.0.0/16 4\nw 10.1.0.0/16\na 10.0.0.0/8 9\n").unwrap();
+        let line = format!(
+            "--fib {} --updates {} --engines oracle --rates max",
+            routes.display(),
+            updates.display()
+        );
+        let report = run(&args(&line)).unwrap();
+        assert_eq!(report.rows.len(), 1, "no update is of IPv6");
+        assert_eq!((report.rows[0].updates_told, report.rows[0].wrong), (3, 0));
+        std::fs::write(&updates, "a 10.2.0.0/16 4\nz 10.1.0.0/16\n").unwrap();
+        let why = run(&args(&line)).unwrap_err();
+        assert!(why.to_string().contains(":2:") && why.exit_code() == 1, "{why}");
+    }
+
+    #[test]
+    fn a_liar_is_found_after_the_updates() {
+        let args = args("--generate v4=500 --generate-updates 100 --engines oracle --rates max");
+        let mut tables = Tables::load(&args.table).unwrap();
+        let told = updates::read(&args, &mut tables).unwrap();
+        let stream = Stream::of(Family::V4, &told, 1, &tables);
+        let wanted = wanted::expand(&args.engine.engines).unwrap();
+        let work = Work::new(&args, Family::V4, &wanted, &tables, &stream).unwrap();
+        let engine = fib::oracle::OracleEngine::new(&fib::EngineOptions::default());
+        let mut liar = Liar(crate::table::EngineTable::new(Box::new(engine), 256));
+        liar.apply(&tables.delta_of(Family::V4)).unwrap();
+        let mut looker = liar.looker().unwrap();
+        let found = work.check(&mut liar, &mut *looker, &mut Player::new(&stream)).unwrap();
+        assert!(found.wrong > 0 && found.first_wrong.is_some());
+    }
+}

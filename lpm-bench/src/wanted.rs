@@ -1,0 +1,218 @@
+//! Which contenders the command line names: each engine with its instruction set, each peer with its variant.
+//!
+//! A bare name stands for every variant this host has. Naming one variant exactly (`bloom:avx512f`, `rte_fib-2b`) makes
+//! its absence or refusal an error instead of a note.
+
+use crate::fault::Fault;
+use fib::{Family, Isa};
+use std::fmt;
+
+/// A library of DPDK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// `rte_fib`, DIR24_8.
+    RteFib,
+    /// `rte_fib6`, TRIE.
+    RteFib6,
+    /// `rte_lpm`.
+    RteLpm,
+    /// `rte_lpm6`.
+    RteLpm6,
+}
+
+impl Peer {
+    const ALL: [Self; 4] = [Self::RteFib, Self::RteFib6, Self::RteLpm, Self::RteLpm6];
+
+    fn base(self) -> &'static str {
+        match self {
+            Self::RteFib => "rte_fib",
+            Self::RteFib6 => "rte_fib6",
+            Self::RteLpm => "rte_lpm",
+            Self::RteLpm6 => "rte_lpm6",
+        }
+    }
+
+    fn family(self) -> Family {
+        match self {
+            Self::RteFib | Self::RteLpm => Family::V4,
+            Self::RteFib6 | Self::RteLpm6 => Family::V6,
+        }
+    }
+
+    /// Whether entry size and lookup function can be chosen.
+    fn has_variants(self) -> bool {
+        matches!(self, Self::RteFib | Self::RteFib6)
+    }
+}
+
+/// An engine or a peer, one variant of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contender {
+    /// An engine of ours.
+    Engine(&'static str),
+    /// A peer with entries of so many bytes.
+    Peer(Peer, u8),
+}
+
+impl Contender {
+    /// The families it looks up.
+    pub(crate) fn has_family(self, family: Family) -> bool {
+        match self {
+            Self::Engine(_) => true,
+            Self::Peer(peer, _) => peer.family() == family,
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    /// The `engine` of a row: 4-byte entries go without a suffix.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(name) => f.write_str(name),
+            Self::Peer(peer, 2) => write!(f, "{}-2b", peer.base()),
+            Self::Peer(peer, _) => f.write_str(peer.base()),
+        }
+    }
+}
+
+/// One contender to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The engine or peer.
+    pub(crate) contender: Contender,
+    /// The instruction set of its lookups.
+    pub(crate) isa: Isa,
+    /// Whether exactly this variant was named, so that a refusal is an error.
+    pub(crate) exact: bool,
+}
+
+/// Our engines, and whether their kernels come in several instruction sets.
+const ENGINES: &[(&str, bool)] =
+    &[(fib::oracle::OracleEngine::NAME, false), (lpm_phi::bloom::BloomEngine::NAME, true)];
+
+/// Every contender that `names` stand for, each once, in the order of the names.
+///
+/// # Errors
+/// [`Fault::Usage`] for a name that is unknown, a variant that does not exist or that this host cannot run, and a peer
+/// when DPDK is not built in.
+pub(crate) fn expand(names: &[String]) -> Result<Vec<Wanted>, Fault> {
+    let mut all: Vec<Wanted> = Vec::new();
+    for name in names {
+        for wanted in expand_one(name)? {
+            match all.iter_mut().find(|old| (old.contender, old.isa) == (wanted.contender, wanted.isa)) {
+                Some(old) => old.exact |= wanted.exact,
+                None => all.push(wanted),
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
+    if name == "all" {
+        let peers = Peer::ALL.iter().filter(|_| cfg!(feature = "dpdk")).map(|peer| peer.base());
+        let names = ENGINES.iter().map(|(name, _)| *name).chain(peers);
+        return Ok(names.map(expand_one).collect::<Result<Vec<_>, _>>()?.concat());
+    }
+    let (base, isa) = match name.split_once(':') {
+        Some((base, isa)) => (base, Some(isa.parse::<Isa>()?.checked()?)),
+        None => (name, None),
+    };
+    if let Some((engine, many)) = ENGINES.iter().find(|(engine, _)| *engine == base) {
+        return Ok(variants(name, *many, isa)?.map(|isa| (Contender::Engine(engine), isa)).collect())
+            .map(|found| mark(found, isa.is_some()));
+    }
+    let (base, entry) = match base.rsplit_once('-') {
+        Some((base, "2b")) => (base, Some(2)),
+        Some((base, "4b")) => (base, Some(4)),
+        _ => (base, None),
+    };
+    let Some(peer) = Peer::ALL.into_iter().find(|peer| peer.base() == base) else {
+        return Err(Fault::Usage(format!("'{name}' is no engine; known are: {}", known())));
+    };
+    if !cfg!(feature = "dpdk") {
+        return Err(Fault::Usage(format!(
+            "{name} is DPDK's, and this lpm-bench is built without: --features dpdk"
+        )));
+    }
+    if entry == Some(2) && !peer.has_variants() {
+        return Err(Fault::Usage(format!("{} has 4-byte entries only", peer.base())));
+    }
+    let sizes = [4, 2].into_iter().filter(|size| match entry {
+        Some(entry) => *size == entry,
+        None => *size == 4 || peer.has_variants(),
+    });
+    let isas: Vec<Isa> = variants(name, peer.has_variants(), isa)?.collect();
+    let found =
+        sizes.flat_map(|size| isas.iter().map(move |isa| (Contender::Peer(peer, size), *isa))).collect();
+    Ok(mark(found, entry.is_some()))
+}
+
+fn mark(found: Vec<(Contender, Isa)>, exact: bool) -> Vec<Wanted> {
+    found.into_iter().map(|(contender, isa)| Wanted { contender, isa, exact }).collect()
+}
+
+/// The instruction sets to run: the one asked for, or all that this CPU has, or the plain one.
+fn variants(name: &str, many: bool, isa: Option<Isa>) -> Result<impl Iterator<Item = Isa>, Fault> {
+    if !many && isa.is_some_and(|isa| isa != Isa::Scalar) {
+        return Err(Fault::Usage(format!("{name}: there is only scalar")));
+    }
+    Ok(Isa::ALL.into_iter().filter(move |candidate| match isa {
+        Some(isa) => *candidate == isa,
+        None => *candidate == Isa::Scalar || (many && candidate.is_available()),
+    }))
+}
+
+fn known() -> String {
+    let peers = Peer::ALL.iter().map(|peer| peer.base());
+    let names: Vec<_> = ENGINES.iter().map(|(name, _)| *name).chain(peers).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[&str]) -> Vec<String> {
+        let list: Vec<_> = list.iter().map(|name| (*name).to_owned()).collect();
+        expand(&list).unwrap().iter().map(|w| format!("{}:{}", w.contender, w.isa)).collect()
+    }
+
+    fn refused(name: &str) -> String {
+        let why = expand(&[name.to_owned()]).unwrap_err();
+        assert_eq!(why.exit_code(), crate::fault::BAD_USAGE);
+        why.to_string()
+    }
+
+    #[test]
+    fn names_expand_once_and_wrong_ones_say_what_there_is() {
+        assert_eq!(names(&["oracle", "oracle:scalar"]), ["oracle:scalar"]);
+        assert!(expand(&["oracle:scalar".into()]).unwrap()[0].exact);
+        assert_eq!(names(&["bloom:scalar"]), ["bloom:scalar"]);
+        let all = Isa::ALL.iter().filter(|isa| isa.is_available()).count();
+        assert_eq!(names(&["bloom"]).len(), all);
+        assert!(refused("orakel").contains("oracle, bloom"));
+        assert!(refused("oracle:sse9").contains("avx512f"));
+        if Isa::Avx512f.is_available() {
+            assert!(refused("oracle:avx512f").contains("only scalar"));
+        }
+    }
+
+    #[test]
+    #[cfg(not(feature = "dpdk"))]
+    fn peers_need_dpdk() {
+        assert!(refused("rte_fib").contains("--features dpdk"));
+        assert!(names(&["all"]).iter().all(|name| !name.starts_with("rte")));
+    }
+
+    #[test]
+    #[cfg(feature = "dpdk")]
+    fn peers_come_in_entry_sizes() {
+        assert_eq!(names(&["rte_lpm"]), ["rte_lpm:scalar"]);
+        assert_eq!(names(&["rte_fib:scalar"]), ["rte_fib:scalar", "rte_fib-2b:scalar"]);
+        assert_eq!(names(&["rte_fib6-4b:scalar"]), ["rte_fib6:scalar"]);
+        assert!(refused("rte_lpm-2b").contains("4-byte"));
+        let exact = expand(&["rte_fib-2b:scalar".into()]).unwrap();
+        assert!(exact[0].exact && exact[0].contender.has_family(Family::V4));
+    }
+}

@@ -1,0 +1,104 @@
+//! The program as a person runs it: exit codes, the JSON file, and clear words on standard error.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn lpm_bench(line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lpm-bench")).args(line.split_whitespace()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(path: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_lookup_run_prints_a_table_and_writes_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let (routes, out) = (folder.path().join("routes.txt"), folder.path().join("out.json"));
+    std::fs::write(&routes, "0.0.0.0/0 1\n10.0.0.0/8 2\n10.1.2.0/24 3\n10.1.2.128/25 4\n2001:db8::/32 5\n")
+        .unwrap();
+    let line = format!(
+        "lookup --fib {} --engines oracle,bloom --keys 4K --check 1K --rounds 2 --json {}",
+        routes.display(),
+        out.display()
+    );
+    let done = lpm_bench(&line);
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(text.contains("Mlps") && text.contains("bloom") && text.contains("Why:"), "{text}");
+    let document = json(&out);
+    assert_eq!((&document["kind"], &document["routes_v4"]), (&"lookup".into(), &4.into()));
+    let rows = document["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["wrong"] == 0 && row["checked"] == 2048), "{rows:?}");
+    let named = |name: &str| rows.iter().filter(|row| row["engine"] == name).count();
+    assert!(named("oracle") == 6 && named("bloom") >= 6, "{rows:?}");
+}
+
+#[test]
+fn an_update_run_writes_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.json");
+    let line = "update --generate v4=500 --generate-updates 100 --engines bloom:scalar --rates 1k,max --seconds 0.05 \
+                --keys 4K --check 512 --json";
+    let done = lpm_bench(&format!("{line} {}", out.display()));
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    let document = json(&out);
+    assert_eq!((&document["kind"], &document["rows"][1]["rate"]), (&"update".into(), &"max".into()));
+    assert_eq!(document["rows"][0]["wrong"], 0);
+}
+
+#[test]
+fn bad_usage_is_2_and_says_what_would_be_right() {
+    for (line, words) in [
+        ("", "Usage"),
+        ("lookup", "--fib FILE or --generate"),
+        ("lookup --generate v4=10 --engines blom", "known are: oracle, bloom"),
+        ("lookup --generate v4=10 --engines bloom:sse9", "no instruction set"),
+        ("lookup --generate v4=10 --engines oracle --family v6", "no route of ipv6"),
+        ("lookup --generate v9=10", "v4=ROUTES"),
+        ("lookup --generate v4=10 --traffic rnd", "rnd"),
+        ("lookup --generate v4=10 --engines oracle --cpu 1000", "cannot pin"),
+        ("lookup --generate v4=10 --cpu 99999", "not a CPU's number"),
+        ("lookup --generate v4=10 --engines bloom --engine-arg nonsense=1", "nonsense"),
+        ("update --generate v4=10 --engines oracle", "--updates FILE"),
+    ] {
+        let done = lpm_bench(line);
+        assert_eq!(done.status.code(), Some(2), "{line}: {}", stderr(&done));
+        assert!(stderr(&done).contains(words), "{line}: {}", stderr(&done));
+    }
+}
+
+#[test]
+fn failures_are_1_and_name_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = folder.path().join("bad.txt");
+    std::fs::write(&bad, "10.0.0.0/8 1\n10.0.0.1/8 2\n").unwrap();
+    let cases = [
+        (format!("lookup --engines oracle --fib {}", bad.display()), "bad.txt:2"),
+        (format!("lookup --engines oracle --fib {}", folder.path().display()), "directory"),
+        ("lookup --engines oracle --fib /nowhere/routes".to_owned(), "/nowhere/routes"),
+        (
+            "lookup --generate v4=10 --engines oracle --keys 4K --rounds 1 --json /nowhere/out".to_owned(),
+            "/nowhere/out",
+        ),
+    ];
+    for (line, words) in cases {
+        let done = lpm_bench(&line);
+        assert_eq!(done.status.code(), Some(1), "{line}: {}", stderr(&done));
+        assert!(stderr(&done).contains(words), "{line}: {}", stderr(&done));
+    }
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    for sub in ["lookup", "update"] {
+        let done = lpm_bench(&format!("{sub} --help"));
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert_eq!(done.status.code(), Some(0));
+        assert!(text.contains(&format!("lpm-bench {sub} --")) && text.contains("Exit codes:"), "{text}");
+    }
+}
