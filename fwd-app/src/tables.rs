@@ -4,6 +4,7 @@
 //! an error no table is in service. Progress is drawn on a terminal only.
 
 use crate::cli::args::TableArgs;
+use crate::cli::message::warn;
 use crate::engines;
 use anyhow::Context as _;
 use fib::feed::{self, LoadOptions, Loaded};
@@ -95,11 +96,8 @@ impl Tables {
         counts.deltas += u64::from(self.push_delta()?);
         bar.finish_and_clear();
         if let Some(cut) = stream.truncated() {
-            eprintln!(
-                "fwd-app: warning: {}: {cut}; the {} updates before it are applied",
-                path.display(),
-                counts.updates
-            );
+            let updates = counts.updates;
+            warn(format_args!("{}: {cut}; the {updates} updates before it are applied", path.display()));
         }
         Ok(counts)
     }
@@ -139,10 +137,10 @@ pub(crate) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, 
 fn warn_of(file: &Loaded) {
     let path = file.path.display();
     if let Some(cut) = file.truncated {
-        eprintln!("fwd-app: warning: {path}: {cut}; the {} routes before it are used", file.routes());
+        warn(format_args!("{path}: {cut}; the {} routes before it are used", file.routes()));
     }
     if file.unusable > 0 {
-        eprintln!("fwd-app: warning: {path}: {} prefixes have no next hop and are left out", file.unusable);
+        warn(format_args!("{path}: {} prefixes have no next hop and are left out", file.unusable));
     }
 }
 

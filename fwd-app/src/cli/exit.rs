@@ -7,6 +7,7 @@
 //! | 2 | bad usage or configuration | [`CliError::Usage`], an engine or instruction set that is not there |
 //! | 3 | a named device is absent | [`CliError::NoDevice`], an engine's device that is not there |
 
+use super::message::say;
 use clap::error::ErrorKind;
 use fib::{EngineError, IsaError};
 use std::process::ExitCode;
@@ -35,16 +36,16 @@ pub(crate) fn of_clap(error: &clap::Error) -> ExitCode {
     }
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        eprint!("fwd-app: a command is wanted, none was given\n\n{text}");
+        say(format_args!("a command is wanted, none was given\n\n{}", text.trim_end()));
     } else {
-        eprint!("fwd-app: {}", text.strip_prefix("error: ").unwrap_or(&text));
+        say(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
     }
     ExitCode::from(USAGE)
 }
 
 /// Prints `fwd-app: MESSAGE` with all its causes on one line, and gives the exit code.
 pub(crate) fn of_error(error: &anyhow::Error) -> ExitCode {
-    eprintln!("fwd-app: {}", message(error));
+    say(message(error));
     ExitCode::from(code(error))
 }
 

@@ -1,9 +1,11 @@
 //! The command line: which command, with which options, and the exit code that comes of it.
 //!
-//! `args` holds the options, `values` the parsers of their values, `exit` the one place where errors become exit codes.
+//! `args` holds the options, `values` the parsers of their values, `exit` the one place where errors become exit codes,
+//! `message` what is said on stderr.
 
 pub(crate) mod args;
 pub(crate) mod exit;
+pub(crate) mod message;
 pub(crate) mod values;
 
 use crate::commands::{check, fib, lookup};

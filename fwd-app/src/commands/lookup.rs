@@ -248,7 +248,7 @@ impl Batch {
         self.keys_v6_lo.clear();
         let written = out.write_all(&self.output).and_then(|()| out.flush());
         self.output.clear();
-        Ok(written?)
+        written.context("cannot write the answers to stdout")
     }
 }
 

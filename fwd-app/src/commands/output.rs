@@ -19,7 +19,7 @@ pub(crate) fn write_to(
         let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
         return match write(&mut out).and_then(|()| Ok(out.flush()?)) {
             Err(error) if is_broken_pipe(&error) => Ok(()),
-            other => other,
+            other => other.context("cannot write to stdout"),
         };
     };
     let cannot = || format!("cannot write {}", path.display());
@@ -27,7 +27,7 @@ pub(crate) fn write_to(
         Ok(there) if there.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot),
         Ok(there) if !there.is_file() => {
             let mut out = BufWriter::new(File::options().write(true).open(path).with_context(cannot)?);
-            write(&mut out)?;
+            write(&mut out).with_context(cannot)?;
             out.flush().with_context(cannot)
         }
         _ => write_whole(path, write),
@@ -45,7 +45,7 @@ fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result
         .tempfile_in(folder)
         .with_context(cannot)?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
-    write(&mut out)?;
+    write(&mut out).with_context(cannot)?;
     let file = out.into_inner().map_err(io::IntoInnerError::into_error).with_context(cannot)?;
     file.persist(path).map_err(|error| error.error).with_context(cannot)?;
     Ok(())

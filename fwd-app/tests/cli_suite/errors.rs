@@ -2,7 +2,9 @@
 
 use crate::mrt;
 use crate::support::{Scratch, fwd, fwd_stdin, has_avx512f};
+use std::fs::File;
 use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
 
 #[test]
 fn a_wrong_line_names_file_and_line() {
@@ -189,5 +191,43 @@ fn output_that_cannot_be_written() {
     to(&scratch.path("")).fails(1, &["cannot write", "directory"]);
     to(&scratch.path("absent/out.txt")).fails(1, &["cannot write", "absent/out.txt"]);
     assert_eq!(scratch.names(), ["routes.txt"]);
-    to("/dev/full").fails(1, &["No space left"]);
+    to("/dev/full").fails(1, &["cannot write /dev/full", "No space left"]);
+}
+
+/// Runs the program with `/dev/full` as stdout or stderr; its exit code and what it said.
+fn on_a_full_disk(args: &[&str], is_stdout: bool) -> (Option<i32>, String) {
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let (stdout, stderr) = if is_stdout { (full(), Stdio::piped()) } else { (Stdio::piped(), full()) };
+    let child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_never_a_panic() {
+    let scratch = Scratch::new();
+    let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
+    for args in [
+        &["lookup", "--fib", &fib, "1.1.1.1"][..],
+        &["fib", "stat", &fib],
+        &["fib", "stat", &fib, "--json"],
+        &["fib", "convert", &fib, "--to", "json"],
+        &["fib", "generate", "--routes", "10"],
+        &["check"],
+    ] {
+        let (code, message) = on_a_full_disk(args, true);
+        assert_eq!(code, Some(1), "{args:?}");
+        assert!(
+            message.starts_with("fwd-app: cannot write") && message.contains("No space left"),
+            "{message}"
+        );
+    }
+    assert_eq!(on_a_full_disk(&["lookup"], false).0, Some(2));
+    assert_eq!(on_a_full_disk(&["fib", "stat", "/absent"], false).0, Some(1));
 }
