@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True  # leave no __pycache__ in the source tree
 
-from captures import bad, formats, forwarder, mix, selftest  # noqa: E402
+from captures import bad, formats, forwarder, links, mix, selftest  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = """examples:
@@ -25,9 +25,12 @@ EXAMPLES = """examples:
 """
 
 
-def golden(name, capture_seed, records, notes, frames_in_full):
+def golden(name, capture_seed, records, notes, frames_in_full, routes="routes.txt"):
     """The text of a golden file: a head, then one packet a line so that a change shows in a diff."""
-    table = forwarder.Table(mix.routes())
+    if routes == "routes.txt":
+        table = forwarder.Table(mix.routes())
+    else:
+        table = forwarder.Table(links.routes(), links.neighbours())
     packets, drops = [], {}
     sent = [{"packets": 0, "bytes": 0} for _ in range(forwarder.PORTS)]
     streams = [hashlib.sha256() for _ in range(forwarder.PORTS)]
@@ -35,7 +38,8 @@ def golden(name, capture_seed, records, notes, frames_in_full):
         verdict, port, hop, out = forwarder.forward(frame, table)
         entry = {"index": index, "note": note, "verdict": verdict}
         if verdict == "tx":
-            entry.update(port=port, next_hop=hop)
+            # The id of a gateway is for the reader of the table to choose.
+            entry.update(port=port, next_hop=hop if isinstance(hop, int) else None)
             entry["out_hex" if frames_in_full else "out_sha256"] = out.hex() if frames_in_full else hashlib.sha256(out).hexdigest()
             sent[port]["packets"] += 1
             sent[port]["bytes"] += len(out)
@@ -45,7 +49,7 @@ def golden(name, capture_seed, records, notes, frames_in_full):
         packets.append(entry)
     head = {
         "capture": name,
-        "routes": "routes.txt",
+        "routes": routes,
         "seed": capture_seed,
         "ports": forwarder.PORTS,
         "mtu_bytes": forwarder.MTU_BYTES,
@@ -77,6 +81,8 @@ def files():
     """Every file of the folder: name -> bytes."""
     records, notes = mix.mix()
     wrong, wrong_notes = bad_records()
+    linked = [(mix.START_NS + i * 1_000_000, case[-1], len(case[-1])) for i, case in enumerate(links.cases())]
+    link_notes = [case[0] for case in links.cases()]
     out = {
         "routes.txt": routes_text().encode(),
         "mix.pcap": formats.pcap(records),
@@ -85,14 +91,17 @@ def files():
         "mix-be.pcap": formats.pcap(records[:200], order=">"),
         "mix-be.pcapng": formats.pcapng(records[:200], order=">"),
         "bad.pcap": formats.pcap(wrong),
+        "links.txt": links.text().encode(),
+        "links.pcap": formats.pcap(linked),
+        "links.golden.json": golden("links.pcap", None, linked, link_notes, True, "links.txt").encode(),
         "mix.golden.json": golden("mix.pcap", mix.SEED + 1, records, notes, False).encode(),
         "bad.golden.json": golden("bad.pcap", None, wrong, wrong_notes, True).encode(),
     }
-    out["README.md"] = readme(len(records), len(wrong)).encode()
+    out["README.md"] = readme(len(records), len(wrong), len(linked)).encode()
     return out
 
 
-def readme(mix_count, bad_count):
+def readme(mix_count, bad_count, links_count):
     """README.md of the folder, with the counts as they are."""
     v4 = sum(":" not in prefix for prefix, _ in mix.routes())
     return f"""# Captures
@@ -109,14 +118,17 @@ Nothing here was seen on a network. Addresses are those set aside for documents,
 | `mix-be.pcap` | 200 | {mix.SEED + 1} | its first packets, big-endian |
 | `mix-be.pcapng` | 200 | {mix.SEED + 1} | its first packets, big-endian pcapng with microseconds |
 | `bad.pcap` | {bad_count} | none | one of every kind of packet that is not forwarded, beside the nearest that is; the golden file's notes name them |
+| `links.txt` | | none | {len(links.routes())} routes in iproute2's words: gateways, links, black holes, a multipath route, default routes, l3fwd rules; {len(links.NEIGHBOURS)} neighbours |
+| `links.pcap` | {links_count} | none | packets for `links.txt`: to every kind of next hop, with and without a neighbour, plain and tagged |
 
-`mix.golden.json` and `bad.golden.json` say what a right router makes of each packet with `routes.txt`, {forwarder.PORTS} ports, an MTU of
-{forwarder.MTU_BYTES} bytes and the source MACs in the file's head: `verdict` is `tx` or a drop reason; for `tx` the egress `port`, the `next_hop` id and
-the frame that leaves (`out_hex`, or `out_sha256` of it). `tx_by_port[].frames_sha256` is over a port's frames one after the other in
+Each `*.golden.json` says what a right router makes of each packet with the table it names, {forwarder.PORTS} ports, an MTU of
+{forwarder.MTU_BYTES} bytes and the source MACs in the file's head: `verdict` is `tx` or a drop reason; for `tx` the egress `port`, the `next_hop` id
+(null for a gateway, whose id is the table reader's choice) and the frame that leaves (`out_hex`, or `out_sha256` of it). `tx_by_port[].frames_sha256` is over a port's frames one after the other in
 order of arrival. The first 500 or 200 entries of `mix.golden.json` hold for the shorter files.
 
-Both come from `scripts/captures/forwarder.py`, which was written from RFC 791, 1071, 1624, 1812, 4291 and 8200 and knows nothing of the
-datapath. Every verdict of `bad.pcap` was written down by hand as well (`scripts/captures/bad.py`), and the two have to agree.
+They come from `scripts/captures/forwarder.py`, which was written from RFC 791, 1071, 1624, 1812, 4291 and 8200 and knows nothing of the
+datapath. Every verdict of `bad.pcap` and `links.pcap` was written down by hand as well (`scripts/captures/bad.py`, `links.py`), and the two
+have to agree.
 """
 
 

@@ -30,16 +30,20 @@ class Drop(Exception):
 
 
 class Table:
-    """Routes: a map of networks for each length, searched from the longest."""
+    """Routes: a map of networks for each length, searched from the longest; and neighbours, address -> (MAC, port).
 
-    def __init__(self, routes):
+    A way out is a bare next-hop id, or ("via", gateway, port), ("dev", port), ("port", port) or ("blackhole",).
+    """
+
+    def __init__(self, routes, neighbours=None):
         self.by_length = {4: {}, 6: {}}
+        self.neighbours = neighbours or {}
         for prefix, hop in routes:
             net = ip_network(prefix)
             self.by_length[net.version].setdefault(net.prefixlen, {})[net] = hop
 
     def lookup(self, address):
-        """The next-hop id of the longest prefix that holds `address`, 0 where there is none."""
+        """The way out of the longest prefix that holds `address`, 0 where there is none."""
         lengths = self.by_length[address.version]
         for length in sorted(lengths, reverse=True):
             net = ip_network((address, length), strict=False)
@@ -116,10 +120,26 @@ def adjusted_checksum(old, word_before, word_after):
     return ~total & 0xFFFF
 
 
-def rewrite(frame, ethertype, at, hop, port):
+def resolve(hop, dst, neighbours):
+    """(egress port, destination MAC) of a way out."""
+    if isinstance(hop, int):
+        return (hop - 1) % PORTS, bytes.fromhex("020000") + hop.to_bytes(3, "big")
+    kind, *rest = hop
+    if kind == "blackhole":
+        raise Drop("blackhole")
+    port = rest[-1]
+    if kind == "port":
+        return port, bytes.fromhex("020000") + (port + 1).to_bytes(3, "big")
+    mac, link = neighbours.get(rest[0] if kind == "via" else str(dst), (None, None))
+    if link != port:
+        raise Drop("no_neighbour")
+    return port, mac
+
+
+def rewrite(frame, ethertype, at, mac, port):
     """The frame that leaves: new MACs, TTL or hop limit less one, IPv4 checksum adjusted, every other byte as it came."""
     out = bytearray(frame)
-    out[0:6] = bytes.fromhex("020000") + hop.to_bytes(3, "big")
+    out[0:6] = mac
     out[6:12] = SOURCE_MACS[port]
     if ethertype == ETHERTYPE_IPV6:
         out[at + 7] -= 1
@@ -136,7 +156,7 @@ def rewrite(frame, ethertype, at, hop, port):
 
 
 def forward(frame, table):
-    """One frame: ('tx', port, next-hop id, output frame), or (drop reason, None, None, None)."""
+    """One frame: ('tx', port, way out, output frame), or (drop reason, None, None, None)."""
     try:
         ethertype, at = ip_offset(frame)
         check = check_ipv4 if ethertype == ETHERTYPE_IPV4 else check_ipv6
@@ -144,9 +164,9 @@ def forward(frame, table):
         hop = table.lookup(dst)
         if hop == 0:
             raise Drop("no_route")
+        port, mac = resolve(hop, dst, table.neighbours)
         if ip_bytes > MTU_BYTES:
             raise Drop("mtu_exceeded")
     except Drop as drop:
         return str(drop), None, None, None
-    port = (hop - 1) % PORTS
-    return "tx", port, hop, rewrite(frame, ethertype, at, hop, port)
+    return "tx", port, hop, rewrite(frame, ethertype, at, mac, port)

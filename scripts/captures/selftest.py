@@ -3,7 +3,7 @@
 import unittest
 from ipaddress import ip_address
 
-from . import bad, formats, forwarder, mix
+from . import bad, formats, forwarder, links, mix
 from . import packets as p
 
 
@@ -77,6 +77,14 @@ class Forwarding(unittest.TestCase):
         table = forwarder.Table(mix.routes())
         for note, expected, frame in bad.cases():
             self.assertEqual(forwarder.forward(frame, table)[0], expected, note)
+
+    def test_hand_written_results_of_links_pcap(self):
+        table = forwarder.Table(links.routes(), links.neighbours())
+        for note, expected, port, mac, frame in links.cases():
+            verdict, egress, _, out = forwarder.forward(frame, table)
+            self.assertEqual((verdict, egress), (expected, port), note)
+            if out:
+                self.assertEqual(out[:6].hex(":"), mac, note)
 
     def test_notes_are_unique_and_reasons_all_met(self):
         cases = bad.cases()

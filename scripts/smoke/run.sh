@@ -7,7 +7,7 @@ eal() { printf '%s\n' --no-huge -m 256 --no-pci --no-shconf --no-telemetry --fil
 mapfile -t eal < <(eal)
 
 # Port 0 receives the capture; what leaves by port N is written to portN.pcap.
-for capture in mix bad; do
+for capture in mix bad links; do
   vdevs=(--vdev "net_pcap0,rx_pcap=pcap/$capture.pcap,tx_pcap=$WORK/port0.pcap")
   for port in 1 2 3; do
     vdevs+=(--vdev "net_pcap$port,rx_pcap=pcap/none.pcap,tx_pcap=$WORK/port$port.pcap")
@@ -15,7 +15,7 @@ for capture in mix bad; do
   # A capture without packets: the head of another one.
   head -c 24 pcap/mix.pcap >"$WORK/none.pcap"
   vdevs=("${vdevs[@]//pcap\/none.pcap/$WORK/none.pcap}")
-  expect 0 "$APP" run --fib pcap/routes.txt --config '(0,0,0)' --duration 2 --json "$WORK/report.json" -- "${eal[@]}" "${vdevs[@]}"
+  expect 0 "$APP" run --fib "pcap/$(json "pcap/$capture.golden.json" routes)" --config '(0,0,0)' --duration 2 --json "$WORK/report.json" -- "${eal[@]}" "${vdevs[@]}"
   python3 scripts/smoke/golden.py --any-source "pcap/$capture.golden.json" "$WORK" "$WORK/report.json" ||
     fail "$capture.pcap: not as in $capture.golden.json"
 done
