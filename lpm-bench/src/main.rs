@@ -78,10 +78,10 @@ fn finish<Row: Serialize>(report: &Report<Row>, table: &str, json: Option<&Path>
     }
     let text = format!("{}\n\n{table}{}", report.heading(), report.refusals());
     // A closed pipe (`| head`) is no failure of the run.
-    if let Err(source) = std::io::stdout().write_all(text.as_bytes()) {
-        if source.kind() != std::io::ErrorKind::BrokenPipe {
-            return Err(Fault::Write { path: "standard output".into(), source });
-        }
+    if let Err(source) = std::io::stdout().write_all(text.as_bytes())
+        && source.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        return Err(Fault::Write { path: "standard output".into(), source });
     }
     match json {
         Some(path) => report.write(path),

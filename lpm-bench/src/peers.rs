@@ -15,7 +15,7 @@ use dpdk_ffi::fib::{
     EntryBytes, Library, LookupKind, Reader, RteFib, RteFib6, RteLpm, RteLpm6, Selectable, TableConfig,
 };
 use dpdk_ffi::{DpdkError, Eal, SocketId};
-use fib::{Change, Family, FibDelta, Isa, Key};
+use fib::{Change, Family, FibDelta, Isa};
 use std::hint::black_box;
 use std::ops::Range;
 

@@ -1,5 +1,7 @@
 //! The program as a person runs it: exit codes, the JSON file, and clear words on standard error.
 
+#![expect(clippy::unwrap_used, reason = "helpers of a test fail as loudly as the test")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 
