@@ -311,3 +311,78 @@ fn changes(update: &BgpUpdateMessage) -> Vec<(&NetworkPrefix, Action)> {
     }
     changes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(line: &str) -> String {
+        parse(line.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn lines_with_times() {
+        let update = parse(b"1546300800.25 a 192.0.2.0/24 2001:db8::1 64496").unwrap().unwrap();
+        let id = NextHopId::new(1 + 64496 % 255).unwrap();
+        assert_eq!(update.action, Action::Announce(Hop::Id(id)));
+        assert_eq!((update.time_s, update.prefix.to_string()), (1_546_300_800.25, "192.0.2.0/24".to_owned()));
+        assert_eq!(update.peer, Some("2001:db8::1".parse().unwrap()));
+        let update = parse(b"0 w 2001:db8::/32 192.0.2.1 0").unwrap().unwrap();
+        assert_eq!((update.action, update.time_s), (Action::Withdraw, 0.0));
+        // The largest AS number stays within the ids.
+        assert!(parse(b"0 a ::/0 192.0.2.1 4294967295").unwrap().is_some());
+    }
+
+    #[test]
+    fn lines_without_times() {
+        let update = parse(b"a 192.0.2.0/24 7 # changed").unwrap().unwrap();
+        assert_eq!(update.action, Action::Announce(Hop::Id(NextHopId::new(7).unwrap())));
+        assert_eq!((update.time_s, update.peer), (0.0, None));
+        let update = parse(b" a default via 192.0.2.1 dev 3").unwrap().unwrap();
+        let hop = NextHop::Gateway { gateway: "192.0.2.1".parse().unwrap(), port: PortRef::Index(3) };
+        assert_eq!(update.action, Action::Announce(Hop::Hop(hop)));
+        assert_eq!(parse(b"w 2001:db8::/32").unwrap().unwrap().action, Action::Withdraw);
+        assert_eq!((parse(b"").unwrap(), parse(b"# a 192.0.2.0/24 7").unwrap()), (None, None));
+    }
+
+    #[test]
+    fn wrong_lines() {
+        assert_eq!(message("x 10.0.0.0/8"), "'x' is not understood here, wanted 'a', 'w' or a time");
+        assert_eq!(message("a"), "'a' is the last word, wanted a route after it");
+        assert_eq!(message("a 10.0.0.1/8 1"), "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8");
+        assert_eq!(message("w 10.0.0.0/8 1"), "'1' is not understood here, wanted the end of the line");
+        assert_eq!(message("1x a 10.0.0.0/8 192.0.2.1 1"), "'1x' is not a time in seconds");
+        assert_eq!(message("1e999 a 10.0.0.0/8 192.0.2.1 1"), "'1e999' is not a time in seconds");
+        assert_eq!(message("1 b 10.0.0.0/8 192.0.2.1 1"), "'b' is not understood here, wanted 'a' or 'w'");
+        assert_eq!(message("1 a 10.0.0.0/8 x 1"), "'x' after 'the prefix' is not an IP address");
+        assert_eq!(message("1 a 10.0.0.0/8 192.0.2.1 4294967296"), "'4294967296' is not an AS number");
+        assert_eq!(
+            message("1 a 10.0.0.0/8 192.0.2.1"),
+            "'192.0.2.1' is the last word, wanted an origin AS after it"
+        );
+        assert!(matches!(parse(b"a 10.0.0.0/8 proto static"), Err(LineError::NoNextHop)));
+        for line in ["a neigh 192.0.2.1 lladdr 02:00:00:00:00:01 dev 1", "a nexthop dev 1"] {
+            assert!(matches!(parse(line.as_bytes()), Err(LineError::Word { .. })), "{line}");
+        }
+    }
+
+    #[test]
+    fn updates_are_applied() {
+        let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+        for (line, before, routes) in [
+            ("a 10.0.0.0/8 7", 0, 1),
+            ("a 10.0.0.0/8 9", 7, 1),
+            ("w 10.0.0.0/8", 9, 0),
+            ("w 10.0.0.0/8", 0, 0),
+        ] {
+            let update = parse(line.as_bytes()).unwrap().unwrap();
+            assert_eq!(update.apply(&mut rib, &mut hops).unwrap().get(), before, "{line}");
+            assert_eq!(rib.len(), routes, "{line}");
+        }
+        let gateway = parse(b"a 10.0.0.0/8 via 192.0.2.1").unwrap().unwrap();
+        assert_eq!(gateway.next_hop(&mut hops).unwrap().get(), 1);
+        let taken = parse(b"a 11.0.0.0/8 1").unwrap().unwrap();
+        assert!(matches!(taken.apply(&mut rib, &mut hops), Err(NextHopError::InUse { .. })));
+        assert!(rib.is_empty());
+    }
+}

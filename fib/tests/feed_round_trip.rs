@@ -1,0 +1,266 @@
+//! What is written is read back as it was, and no text whatever makes the readers panic.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+
+use fib::feed::{self, LoadOptions, WriteError, WriteFormat, WriteOptions};
+use fib::{IpPrefix, MacAddr, Neighbour, NextHop, NextHopTable, PortRef, Prefix, Rib};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+/// A table for comparing: every prefix with what its next hop is.
+type Table = BTreeMap<IpPrefix, Meaning>;
+
+/// A next hop without the id it happens to have; a bare id is all that it is.
+#[derive(Clone, Debug, PartialEq)]
+enum Meaning {
+    Id(u32),
+    Hop(NextHop),
+}
+
+fn build(table: &Table) -> (Rib, NextHopTable) {
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    for meaning in table.values() {
+        if let Meaning::Id(id) = meaning {
+            hops.bare(*id).unwrap();
+        }
+    }
+    for (prefix, meaning) in table {
+        let id = match meaning {
+            Meaning::Id(id) => hops.bare(*id).unwrap(),
+            Meaning::Hop(hop) => hops.intern(hop.clone()).unwrap(),
+        };
+        rib.set(*prefix, id);
+    }
+    (rib, hops)
+}
+
+fn table_of(rib: &Rib, hops: &NextHopTable) -> Table {
+    let v4 = rib.v4.iter().map(|(prefix, id)| (IpPrefix::V4(prefix), id));
+    let v6 = rib.v6.iter().map(|(prefix, id)| (IpPrefix::V6(prefix), id));
+    v4.chain(v6)
+        .map(|(prefix, id)| match hops.get(id).unwrap() {
+            NextHop::Bare => (prefix, Meaning::Id(id.get())),
+            hop => (prefix, Meaning::Hop(hop.clone())),
+        })
+        .collect()
+}
+
+fn write(rib: &Rib, hops: &NextHopTable, format: WriteFormat, ports: u16) -> Result<String, WriteError> {
+    let mut text = Vec::new();
+    let options = WriteOptions { ports: NonZeroU16::new(ports).unwrap() };
+    let written = feed::write(&mut text, format, rib, hops, &options)?;
+    assert_eq!(written, rib.len() as u64);
+    Ok(String::from_utf8(text).unwrap())
+}
+
+fn read(text: &[u8]) -> Result<(Rib, NextHopTable), feed::FeedError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table");
+    std::fs::write(&path, text).unwrap();
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    feed::load(&[path], &mut rib, &mut hops, LoadOptions::default())?;
+    Ok((rib, hops))
+}
+
+/// Writes the table and reads it back; a table of no routes and no lines reads as an empty file.
+fn again(table: &Table, format: WriteFormat) -> Table {
+    let (rib, hops) = build(table);
+    let text = write(&rib, &hops, format, 4).unwrap();
+    if text.is_empty() {
+        return Table::new();
+    }
+    let (rib, hops) = read(text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    table_of(&rib, &hops)
+}
+
+fn prefix() -> impl Strategy<Value = IpPrefix> {
+    prop_oneof![
+        (any::<u32>(), 0..=32_u8).prop_map(|(address, len)| IpPrefix::V4(Prefix::truncating(address, len))),
+        (any::<u128>(), 0..=128_u8).prop_map(|(address, len)| IpPrefix::V6(Prefix::truncating(address, len))),
+    ]
+}
+
+fn bare() -> impl Strategy<Value = Meaning> {
+    prop_oneof![1..=20_u32, 1..=0xff_ffff_u32].prop_map(Meaning::Id)
+}
+
+fn port() -> impl Strategy<Value = PortRef> {
+    prop_oneof![any::<u16>().prop_map(PortRef::Index), "[a-z][a-z0-9.:_-]{0,14}".prop_map(PortRef::Name),]
+}
+
+/// What iproute2 has words for.
+fn iproute2() -> impl Strategy<Value = Meaning> {
+    let by_id = any::<bool>();
+    prop_oneof![
+        (any::<IpAddr>(), port(), by_id).prop_map(|(gateway, port, by_id)| {
+            let port = if by_id { PortRef::ById } else { port };
+            Meaning::Hop(NextHop::Gateway { gateway, port })
+        }),
+        port().prop_map(|port| Meaning::Hop(NextHop::Connected { port })),
+        Just(Meaning::Hop(NextHop::Blackhole)),
+    ]
+}
+
+fn l3fwd() -> impl Strategy<Value = Meaning> {
+    any::<u16>().prop_map(|port| Meaning::Hop(NextHop::Port { port }))
+}
+
+fn table(meaning: impl Strategy<Value = Meaning>) -> impl Strategy<Value = Table> {
+    proptest::collection::btree_map(prefix(), meaning, 0..40)
+}
+
+proptest! {
+    #[test]
+    fn text_keeps_bare_ids(table in table(bare())) {
+        prop_assert_eq!(again(&table, WriteFormat::Text), table);
+    }
+
+    #[test]
+    fn iproute2_keeps_gateways(table in table(iproute2())) {
+        prop_assert_eq!(again(&table, WriteFormat::Iproute2), table);
+    }
+
+    #[test]
+    fn l3fwd_keeps_ports(table in table(l3fwd())) {
+        prop_assert_eq!(again(&table, WriteFormat::L3fwd), table);
+    }
+
+    #[test]
+    fn json_keeps_everything(table in table(prop_oneof![bare(), iproute2(), l3fwd()])) {
+        prop_assert_eq!(again(&table, WriteFormat::Json), table);
+    }
+
+    /// A bare id and what iproute2 says in its place leave by the same port with the same MAC.
+    #[test]
+    fn iproute2_says_what_a_bare_id_means(table in table(prop_oneof![bare(), l3fwd()]), ports in 1..9_u16) {
+        let (rib, hops) = build(&table);
+        let text = write(&rib, &hops, WriteFormat::Iproute2, ports).unwrap();
+        prop_assume!(!text.is_empty());
+        let (rib, hops) = read(text.as_bytes()).unwrap();
+        let again = table_of(&rib, &hops);
+        prop_assert_eq!(again.len(), table.len());
+        for (prefix, meaning) in &table {
+            let (id, port) = match meaning {
+                Meaning::Id(id) => (*id, u16::try_from((id - 1) % u32::from(ports)).unwrap()),
+                Meaning::Hop(NextHop::Port { port }) => (u32::from(*port) + 1, *port),
+                Meaning::Hop(other) => panic!("{other}"),
+            };
+            let Some(Meaning::Hop(NextHop::Gateway { gateway, port: PortRef::Index(written) })) = again.get(prefix)
+            else {
+                panic!("{prefix} {:?}", again.get(prefix));
+            };
+            prop_assert_eq!(*written, port);
+            let mac = MacAddr::of_bare_id(fib::NextHopId::new(id).unwrap());
+            prop_assert_eq!(hops.neighbour(*gateway).unwrap().mac, mac);
+        }
+    }
+
+    /// Bytes, and lines made of the words of the dialects in any order: routes or an error that names a line.
+    #[test]
+    fn no_text_panics(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        words in proptest::collection::vec(
+            prop_oneof![
+                Just("10.0.0.0/8"), Just("2001:db8::/32"), Just("default"), Just("R10.0.0.0/8"), Just("via"),
+                Just("dev"), Just("nexthop"), Just("neigh"), Just("lladdr"), Just("02:00:00:00:00:01"), Just("inet6"),
+                Just("blackhole"), Just("192.0.2.1"), Just("fe80::1"), Just("1"), Just("0"), Just("mtu"),
+                Just("lock"), Just("#"), Just("\n"), Just("\r\n"), Just("a"), Just("w"), Just("[{"), Just("\"dst\":"),
+                Just("}]"), Just(","), Just("pref"), Just("\u{e9}"),
+            ],
+            0..60,
+        ),
+    ) {
+        let line = words.join(" ");
+        for content in [&bytes[..], line.as_bytes(), &[line.as_bytes(), b"\n", &bytes].concat()] {
+            if let Err(error) = read(content) {
+                prop_assert!(!error.to_string().is_empty());
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("updates");
+            std::fs::write(&path, content).unwrap();
+            if let Ok(updates) = feed::updates(&path, None) {
+                prop_assert!(updates.count() <= 400);
+            }
+        }
+    }
+}
+
+#[test]
+fn each_format_looks_as_its_program_wants_it() {
+    let hop = |hop| Meaning::Hop(hop);
+    let gateway = |gateway: &str, port| hop(NextHop::Gateway { gateway: gateway.parse().unwrap(), port });
+    let table: Table = [
+        ("2001:db8::/32", Meaning::Id(6)),
+        ("10.0.0.0/24", Meaning::Id(6)),
+        ("10.0.0.0/8", gateway("192.0.2.1", PortRef::Index(2))),
+        ("11.0.0.0/8", gateway("fe80::1", PortRef::ById)),
+        ("9.0.0.0/8", hop(NextHop::Port { port: 1 })),
+    ]
+    .map(|(prefix, meaning)| (prefix.parse().unwrap(), meaning))
+    .into();
+    let (rib, mut hops) = build(&table);
+    let mac = MacAddr([2, 0, 0, 0, 9, 9]);
+    hops.set_neighbour(Neighbour { address: "192.0.2.1".parse().unwrap(), port: PortRef::Index(2), mac });
+    // Interned in order: 9/8 is 1, 10/8 is 2, 11/8 is 3.
+    let text = |format| write(&rib, &hops, format, 4).unwrap();
+    assert_eq!(
+        text(WriteFormat::Text),
+        "9.0.0.0/8 1\n10.0.0.0/8 2\n10.0.0.0/24 6\n11.0.0.0/8 3\n2001:db8::/32 6\n"
+    );
+    assert_eq!(
+        text(WriteFormat::Iproute2),
+        "9.0.0.0/8 via 10.0.0.2 dev 1\n10.0.0.0/8 via 192.0.2.1 dev 2\n10.0.0.0/24 via 10.0.0.6 dev 1\n\
+         11.0.0.0/8 via inet6 fe80::1\n2001:db8::/32 via fd00::6 dev 1\n\
+         neigh 10.0.0.2 lladdr 02:00:00:00:00:02 dev 1\nneigh 10.0.0.6 lladdr 02:00:00:00:00:06 dev 1\n\
+         neigh fd00::6 lladdr 02:00:00:00:00:06 dev 1\nneigh 192.0.2.1 lladdr 02:00:00:00:09:09 dev 2\n"
+    );
+    assert_eq!(
+        text(WriteFormat::L3fwd),
+        "R9.0.0.0/8 1\nR10.0.0.0/8 2\nR10.0.0.0/24 1\nR11.0.0.0/8 2\n\
+         R2001:0db8:0000:0000:0000:0000:0000:0000/32 1\n"
+    );
+    assert_eq!(
+        text(WriteFormat::Json),
+        "[{\"dst\":\"9.0.0.0/8\",\"port\":1},\n{\"dst\":\"10.0.0.0/8\",\"gateway\":\"192.0.2.1\",\"dev\":\"2\"},\n\
+         {\"dst\":\"10.0.0.0/24\",\"id\":6},\n\
+         {\"dst\":\"11.0.0.0/8\",\"via\":{\"family\":\"inet6\",\"host\":\"fe80::1\"}},\n\
+         {\"dst\":\"2001:db8::/32\",\"id\":6},\n\
+         {\"dst\":\"192.0.2.1\",\"lladdr\":\"02:00:00:00:09:09\",\"dev\":\"2\"}]\n"
+    );
+}
+
+#[test]
+fn what_l3fwd_cannot_say_is_refused() {
+    let name = PortRef::Name("eth0".to_owned());
+    for hop in [NextHop::Blackhole, NextHop::Connected { port: name.clone() }] {
+        let table: Table = [("10.0.0.0/8".parse().unwrap(), Meaning::Hop(hop.clone()))].into();
+        let (rib, hops) = build(&table);
+        let error = write(&rib, &hops, WriteFormat::L3fwd, 4).unwrap_err();
+        assert_eq!(error.to_string(), format!("10.0.0.0/8 {hop} cannot be written as l3fwd"));
+    }
+}
+
+#[test]
+fn an_output_that_takes_no_more_is_an_error() {
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let table: Table = [("10.0.0.0/8".parse().unwrap(), Meaning::Id(1))].into();
+    let (rib, hops) = build(&table);
+    for format in [WriteFormat::Text, WriteFormat::Iproute2, WriteFormat::L3fwd, WriteFormat::Json] {
+        let error = feed::write(&mut Full, format, &rib, &hops, &WriteOptions::default()).unwrap_err();
+        assert!(
+            matches!(&error, WriteError::Io(error) if error.kind() == std::io::ErrorKind::BrokenPipe),
+            "{error}"
+        );
+        assert_eq!(format.to_string().parse(), Ok(format));
+    }
+}
