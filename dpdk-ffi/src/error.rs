@@ -191,12 +191,6 @@ pub enum DpdkError {
         /// The panic's message.
         message: String,
     },
-    /// A telemetry answer that DPDK's telemetry cannot carry.
-    #[error("a telemetry answer cannot be sent: {why}")]
-    TelemetryAnswer {
-        /// Which limit it exceeds.
-        why: String,
-    },
 }
 
 fn list<T: ToString>(items: &[T]) -> String {

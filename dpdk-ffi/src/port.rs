@@ -120,20 +120,23 @@ impl Drop for Inner {
             unsafe { sys::rte_eth_dev_stop(self.id.0) };
         }
         if !state.closed {
-            if let Some((device, _rings)) = &state.rings {
-                remove_ring_device(device);
+            if let Some((device, rings)) = state.rings.take()
+                && remove_ring_device(&device, self.id).is_err()
+            {
+                // The device is still there and would be a port over freed memory if the rings went.
+                std::mem::forget(rings);
             }
             held().remove(&self.id);
         }
     }
 }
 
-fn remove_ring_device(device: &str) {
-    if let Ok(name) = c_string("a device name", device) {
-        // SAFETY: two NUL-terminated texts that live through the call; the device's port has no handle any more. A
-        // failure leaves a stopped device, which EAL's end removes.
-        unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), name.as_ptr()) };
-    }
+/// The caller holds the control lock and has stopped the port.
+fn remove_ring_device(device: &str, port: PortId) -> Result<(), DpdkError> {
+    let name = c_string("a device name", device)?;
+    // SAFETY: two NUL-terminated texts that live through the call; nothing polls the device's port any more.
+    let answer = unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), name.as_ptr()) };
+    DpdkError::check_port(port, "rte_eal_hotplug_remove", answer).map(drop)
 }
 
 /// The ports that exist. The caller holds the control lock.
@@ -447,7 +450,7 @@ impl Port {
         state.not_closed(self.id())?;
         self.stop_locked(&mut state)?;
         match &state.rings {
-            Some((device, _)) => remove_ring_device(device),
+            Some((device, _)) => remove_ring_device(device, self.id())?,
             None => {
                 // SAFETY: the port is stopped and nothing polls it.
                 let answer = unsafe { sys::rte_eth_dev_close(self.id().0) };
@@ -509,4 +512,28 @@ fn within(what: &'static str, wanted: u16, limit: u16) -> Result<(), DpdkError> 
         return Ok(());
     }
     Err(DpdkError::TooMuch { what, wanted: wanted.into(), limit: limit.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_taken_are_counted_by_direction() {
+        let mut state = State { rx_taken: vec![false; 3], tx_taken: vec![false; 2], ..State::default() };
+        let port = PortId(4);
+        assert_eq!(state.no_queues_taken(port), Ok(()));
+        state.taken(Direction::Rx)[2] = true;
+        state.taken(Direction::Rx)[0] = true;
+        state.taken(Direction::Tx)[1] = true;
+        assert_eq!(state.no_queues_taken(port), Err(DpdkError::QueuesInUse { port, rx: 2, tx: 1 }));
+        state.closed = true;
+        assert_eq!(state.not_closed(port), Err(DpdkError::PortState { port, is: "closed", must: "open" }));
+    }
+
+    #[test]
+    fn a_limit_is_inclusive() {
+        assert_eq!(within("queues", 4, 4), Ok(()));
+        assert_eq!(within("queues", 5, 4), Err(DpdkError::TooMuch { what: "queues", wanted: 5, limit: 4 }));
+    }
 }

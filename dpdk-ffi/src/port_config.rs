@@ -123,3 +123,33 @@ pub struct Granted {
     /// Whether the port is promiscuous.
     pub promiscuous: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The constants come through C and bindgen; a wrong one would show as an empty or doubled flag.
+    #[test]
+    fn every_flag_is_there_and_its_own() {
+        fn distinct<F: bitflags::Flags<Bits = u64>>() {
+            let flags: Vec<u64> = F::FLAGS.iter().map(|flag| flag.value().bits()).collect();
+            assert!(flags.iter().all(|&bits| bits != 0), "{flags:x?}");
+            let union = flags.iter().fold(0, |union, bits| union | bits);
+            assert_eq!(
+                union.count_ones(),
+                flags.iter().map(|bits| bits.count_ones()).sum::<u32>(),
+                "{flags:x?}"
+            );
+        }
+        distinct::<RxOffloads>();
+        distinct::<TxOffloads>();
+        distinct::<RssTypes>();
+    }
+
+    #[test]
+    fn the_flags_are_dpdks() {
+        // rte_ethdev.h: RTE_ETH_RX_OFFLOAD_VLAN_STRIP is bit 0, RTE_ETH_TX_OFFLOAD_IPV4_CKSUM bit 1, RTE_ETH_RSS_IPV4 bit 2.
+        assert_eq!((RxOffloads::VLAN_STRIP.bits(), TxOffloads::IPV4_CKSUM.bits()), (1, 2));
+        assert_eq!(RssTypes::IPV4.bits() & 1 << 2, 1 << 2);
+    }
+}

@@ -219,3 +219,22 @@ fn as_text(value: &Value) -> String {
 fn c_text(text: &str) -> Result<CString, DpdkError> {
     c_string("a telemetry text", text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_tree_has_no_kind_for_becomes_text() {
+        let texts =
+            [Value::Null, Value::from(true), Value::from(-3), Value::from(1.5), Value::from("as it is")];
+        assert_eq!(texts.each_ref().map(as_text), ["null", "true", "-3", "1.5", "as it is"]);
+        assert!(matches!(c_text("a\0b"), Err(DpdkError::NulByte { .. })));
+    }
+
+    #[test]
+    fn a_failed_call_on_the_tree_is_an_error_with_its_errno() {
+        assert_eq!(check(0), Ok(()));
+        assert!(matches!(check(-7), Err(DpdkError::Call { errno: 7, .. })));
+    }
+}
