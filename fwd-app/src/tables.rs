@@ -4,12 +4,15 @@
 //! an error no table is in service. Progress is drawn on a terminal only.
 
 use crate::cli::args::TableArgs;
+use crate::cli::exit::CliError;
 use crate::cli::message::warn;
+use crate::commands::check::list_holds;
 use crate::engines;
 use anyhow::Context as _;
 use fib::feed::{self, LoadOptions, Loaded};
 use fib::{EngineError, EngineWriter, Generation, NextHopTable, Rib};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fs;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -51,6 +54,7 @@ impl Tables {
     /// # Errors
     /// [`EngineError`] for an engine that cannot be made or a table it cannot hold, `FeedError` for a file.
     pub(crate) fn load(args: &TableArgs) -> anyhow::Result<Self> {
+        check_node(args.engine.table_node)?;
         let mut engine = engines::make(&args.engine.name, &args.engine.options())
             .with_context(|| format!("cannot make engine {}", args.engine.name))?;
         let start = Instant::now();
@@ -111,6 +115,19 @@ impl Tables {
         self.generation = self.engine.apply(&delta)?;
         Ok(true)
     }
+}
+
+/// Refuses a NUMA node that this host does not have, before an engine asks the kernel for memory on it. Where the kernel
+/// names no nodes (a container without `/sys`), the engine finds out.
+fn check_node(node: Option<u32>) -> Result<(), CliError> {
+    let (Some(node), Ok(online)) = (node, fs::read_to_string("/sys/devices/system/node/online")) else {
+        return Ok(());
+    };
+    if list_holds(&online, u64::from(node)) {
+        return Ok(());
+    }
+    let online = online.trim();
+    Err(CliError::Usage(format!("--table-node {node}: no such NUMA node; this host has {online}")))
 }
 
 /// Reads route files into a RIB, with a progress bar; warns of a file that is cut short.

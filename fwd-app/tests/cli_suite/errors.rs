@@ -89,6 +89,10 @@ fn an_engine_or_instruction_set_that_is_not_there() {
     // The engine is made before a table is read: a missing table does not hide the wrong name.
     fwd(&["lookup", "--fib", "/absent", "--engine", "warp", "10.0.0.1"]).fails(2, &["'warp'"]);
     with("--engine-arg", "nonsense").fails(2, &["NAME=VALUE"]);
+    with("--engine-arg", "warp=9").fails(2, &["warp=9", "engine bloom"]);
+    with("--engine-arg", "fpr=7").fails(2, &["fpr = 7", "between"]);
+    assert_eq!(with("--engine-arg", "fpr=0.1").ok(), "10.0.0.1\t1\n");
+    with("--table-node", "4000").fails(2, &["--table-node 4000: no such NUMA node"]);
     if has_avx512f() {
         eprintln!("SKIPPED: --isa avx512f on a host without: this CPU has it");
         assert_eq!(with("--isa", "avx512f").ok(), "10.0.0.1\t1\n");

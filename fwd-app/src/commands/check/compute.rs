@@ -7,8 +7,9 @@ use fib::Isa;
 
 /// Memory for the process without routes: DPDK, mempools, stacks, bytes.
 const BASE_BYTES: u64 = 300 << 20;
-/// Memory a route: in the RIB, in the engine, and at the peak while one is made from the other, bytes.
-const ROUTE_BYTES: u64 = 400;
+/// Memory a route, bytes: in the RIB, in the engine, and at the peak while one is made from the other. Full tables as
+/// text with engine `bloom` took 170 at their peak; gateways and MRT attributes take more.
+const ROUTE_BYTES: u64 = 300;
 /// Room for mbufs that EAL takes when it gets 2 MB pages: what the bundled examples use, in pages.
 const PAGES_2M_WANTED: u64 = 256;
 
@@ -24,7 +25,7 @@ pub(super) fn cpus(host: &Host, config: Option<&QueueMap>) -> Item {
         let mut lcores: Vec<_> = map.0.iter().map(|entry| entry.lcore).collect();
         lcores.sort_unstable();
         lcores.dedup();
-        lcores.retain(|lcore| !list_holds(&allowed, usize::from(*lcore)));
+        lcores.retain(|lcore| !list_holds(&allowed, u64::from(*lcore)));
         lcores
     });
     if !beyond.is_empty() {

@@ -98,10 +98,10 @@ pub(super) fn count_list(list: &str) -> usize {
 }
 
 /// Whether a kernel list such as `0-3,8` holds `number`.
-pub(super) fn list_holds(list: &str, number: usize) -> bool {
+pub(crate) fn list_holds(list: &str, number: u64) -> bool {
     list.split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        match (first.trim().parse::<usize>(), last.trim().parse::<usize>()) {
+        match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
             (Ok(first), Ok(last)) => (first..=last).contains(&number),
             _ => false,
         }

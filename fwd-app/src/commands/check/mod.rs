@@ -12,6 +12,7 @@ use crate::cli::values::QueueMap;
 use crate::commands::output;
 use clap::Args;
 use host::Host;
+pub(crate) use host::list_holds;
 use serde::Serialize;
 use std::io::{self, Write};
 
