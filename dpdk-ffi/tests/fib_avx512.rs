@@ -1,5 +1,7 @@
 //! The AVX-512 lookups of `rte_fib` and `rte_fib6` answer as their scalar ones, where CPU and EAL allow them.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+
 use dpdk_ffi::fib::{EntryBytes, LookupKind, RteFib, RteFib6, Selectable, Table, TableConfig};
 use dpdk_ffi::{DpdkError, Eal, SocketId};
 

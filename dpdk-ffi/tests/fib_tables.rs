@@ -1,5 +1,7 @@
 //! DPDK's lookup tables against longest-prefix match by the definition, and the refusals of our face.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+
 use dpdk_ffi::fib::{EntryBytes, Fib4, Fib6, Library, LookupKind, Lpm4, Lpm6, Table, TableConfig};
 use dpdk_ffi::{DpdkError, SocketId};
 

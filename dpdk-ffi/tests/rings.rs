@@ -183,3 +183,65 @@ fn a_ring_between_threads_loses_nothing() {
     });
     assert_eq!(pool.in_use(), 0);
 }
+
+#[test]
+fn lcores_forward_each_its_own_queue() {
+    let Some(eal) = testing::eal() else { return };
+    const QUEUES: u16 = 2;
+    const PACKETS: usize = 5000;
+    let pool =
+        Mempool::new(eal, "lcores", &MempoolConfig { mbufs: 2047, ..MempoolConfig::default() }).unwrap();
+    let rings = |way: &str| (0..QUEUES).map(|q| ring(eal, &format!("{way}{q}"), 256)).collect::<Vec<_>>();
+    let (feeds, sinks) = (rings("lcore_in"), rings("lcore_out"));
+    let port = RingPort::from_rings(eal, "lcores", &feeds, &sinks, SocketId::ANY).unwrap();
+    let config = PortConfig { rx_queues: QUEUES, tx_queues: QUEUES, ..PortConfig::default() };
+    port.configure(&config, from_ref(&pool)).unwrap();
+    port.start().unwrap();
+    let jobs: Vec<_> = (0..QUEUES)
+        .zip(eal.worker_lcores())
+        .map(|(queue, lcore)| {
+            let (mut rx, mut tx) =
+                (port.take_rx_queue(QueueId(queue)).unwrap(), port.take_tx_queue(QueueId(queue)).unwrap());
+            let mut burst = Burst::with_capacity(eal, 32);
+            let forward = move || {
+                let mut sent = 0;
+                while sent < PACKETS {
+                    if rx.rx_burst(&mut burst) == 0 {
+                        std::thread::yield_now();
+                    }
+                    for packet in burst.iter_mut() {
+                        packet.into_data()[0] += 1 + u8::try_from(queue).unwrap();
+                    }
+                    while !burst.is_empty() {
+                        sent += tx.tx_burst(&mut burst);
+                    }
+                }
+                sent
+            };
+            eal.launch(lcore, forward).unwrap()
+        })
+        .collect();
+    let mut ends: Vec<_> = feeds
+        .iter()
+        .zip(&sinks)
+        .map(|(feed, sink)| (feed.producer().unwrap(), sink.consumer().unwrap()))
+        .collect();
+    let (mut fed, mut came) = ([0; QUEUES as usize], [0; QUEUES as usize]);
+    let (mut put, mut got) = (Burst::with_capacity(eal, 1), Burst::with_capacity(eal, 64));
+    while came.iter().any(|&came| came < PACKETS) {
+        for (queue, (producer, consumer)) in ends.iter_mut().enumerate() {
+            if fed[queue] < PACKETS && pool.copy_burst(&mut put, &[[0_u8; 60]]).is_ok() {
+                fed[queue] += producer.enqueue_burst(&mut put);
+                put.free_all();
+            }
+            came[queue] += consumer.dequeue_burst(&mut got);
+            assert!(got.iter().all(|packet| usize::from(packet.data()[0]) == 1 + queue));
+            got.free_all();
+        }
+    }
+    for job in jobs {
+        assert_eq!(job.wait().unwrap(), PACKETS);
+    }
+    assert_eq!((fed, came, pool.in_use()), ([PACKETS; 2], [PACKETS; 2], 0));
+    port.stop().unwrap();
+}
