@@ -130,11 +130,11 @@ pub(crate) struct RunArgs {
     pub(crate) ports: PortArgs,
 
     /// Stop after S seconds [default: run until Ctrl-C]
-    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
     pub(crate) duration: Option<Duration>,
 
     /// Arguments for DPDK's EAL, verbatim; the program's name is put before them
-    #[arg(last = true, value_name = "EAL ARGUMENTS")]
+    #[arg(last = true, value_name = "EAL ARGUMENTS", help_heading = "DPDK")]
     pub(crate) eal: Vec<OsString>,
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct LookupArgs {
     pub(crate) updates_limit: Option<u64>,
 
     /// Addresses, IPv4 or IPv6 [default: one a line from stdin]
-    #[arg(value_name = "ADDR")]
+    #[arg(value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) addresses: Vec<String>,
 }
 
