@@ -7,6 +7,10 @@
 //! | `engines` | names of engines, and how each is made |
 //! | `tables` | route files to RIB to engine |
 //! | `commands` | `lookup`, `fib`, `check` |
+//! | `datapath` | the passes over a batch of packets, rx to tx |
+//! | `topology` | which stage runs on which lcore |
+//! | `control` | signals |
+//! | `report` | the summary, as text and JSON |
 //! | `run` | `run`: forward between DPDK ports |
 //! | `replay` | `replay`: drive the forwarder with a capture, measure |
 
@@ -14,10 +18,14 @@
 
 mod cli;
 mod commands;
+mod control;
+mod datapath;
 mod engines;
 mod replay;
+mod report;
 mod run;
 mod tables;
+mod topology;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,43 @@
+//! Signals: SIGINT and SIGTERM stop receiving and drain; a second one ends the process at once. SIGUSR1 prints statistics.
+
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What signals have come.
+#[derive(Clone, Debug)]
+pub(crate) struct Signals {
+    stop: Arc<AtomicBool>,
+    stats: Arc<AtomicBool>,
+}
+
+/// Exit code when a second signal ends the process: it failed to drain.
+const AT_ONCE: i32 = 1;
+
+impl Signals {
+    /// Takes over the signals of this process.
+    ///
+    /// # Errors
+    /// When the system refuses a handler.
+    pub(crate) fn take_over() -> std::io::Result<Self> {
+        let (stop, stats) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first signal finds the flag unset, then sets it; the second finds it set.
+            flag::register_conditional_shutdown(signal, AT_ONCE, Arc::clone(&stop))?;
+            flag::register(signal, Arc::clone(&stop))?;
+        }
+        flag::register(SIGUSR1, Arc::clone(&stats))?;
+        Ok(Self { stop, stats })
+    }
+
+    /// Whether the process is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether statistics were asked for since the last call.
+    pub(crate) fn stats_wanted(&self) -> bool {
+        self.stats.load(Ordering::Relaxed) && self.stats.swap(false, Ordering::Relaxed)
+    }
+}

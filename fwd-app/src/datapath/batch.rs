@@ -1,0 +1,153 @@
+//! A batch: packets of one RX queue and everything the passes know of them, as arrays.
+//!
+//! Where it stands: rx fills `packets`, parse fills the lanes, lookup their next hops, verdict the egress entries and the
+//! port of every packet, rewrite the headers, tx empties it. All arrays are allocated when the batch is made, for as many
+//! packets as it may hold, and used again and again.
+//!
+//! Invariant: packets lie in order of arrival, and each lane's packets too. Once `ports` is written, every parsed packet is
+//! in exactly one state: it has a port, or it has [`Code::DROPPED`] and is counted in `drops`.
+
+use super::{Code, DropReason, Drops, Egress};
+use fib::{Keys, NextHopId};
+
+/// One packet of a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Length of the IP packet, bytes.
+    pub(crate) ip_bytes: u32,
+    /// Its place in the batch.
+    pub(crate) packet: u16,
+    /// Where its IP header starts, bytes.
+    pub(crate) ip_at: u16,
+}
+
+/// The packets of one family: parallel arrays, `len` of each in use.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// Which packets they are.
+    pub(crate) entries: Box<[Entry]>,
+    /// What the engine answered.
+    pub(crate) hops: Box<[NextHopId]>,
+    /// What that means.
+    pub(crate) egress: Box<[Egress]>,
+    /// How many packets.
+    pub(crate) len: usize,
+}
+
+impl Lane {
+    fn new(packets_max: usize) -> Self {
+        Self {
+            entries: vec![Entry::default(); packets_max].into_boxed_slice(),
+            hops: vec![NextHopId::NONE; packets_max].into_boxed_slice(),
+            egress: vec![Egress::default(); packets_max].into_boxed_slice(),
+            len: 0,
+        }
+    }
+}
+
+/// When packets were received: `packets` of them at `tsc`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Time stamp counter just after the burst was taken.
+    pub(crate) tsc: u64,
+    /// How many packets it had.
+    pub(crate) packets: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Batch<P> {
+    /// The packets.
+    pub(crate) packets: P,
+    /// Which input queue they came from, counted over all ports.
+    pub(crate) input: usize,
+    /// How many of them have been parsed.
+    pub(crate) parsed: usize,
+    /// IPv4 destinations, in step with `v4`.
+    pub(crate) keys4: Box<[u32]>,
+    /// IPv6 destinations, first and last 64 bits, in step with `v6`.
+    pub(crate) keys6: (Box<[u64]>, Box<[u64]>),
+    /// IPv4 packets.
+    pub(crate) v4: Lane,
+    /// IPv6 packets.
+    pub(crate) v6: Lane,
+    /// The egress port of each packet, or [`Code::DROPPED`].
+    pub(crate) ports: Box<[u16]>,
+    /// Bytes of the packets that have been parsed.
+    pub(crate) bytes: u64,
+    /// Packets of this batch that are dropped.
+    pub(crate) drops: Drops,
+    /// When the packets came, one stamp a burst.
+    stamps: Box<[Stamp]>,
+    stamps_len: usize,
+    packets_max: usize,
+}
+
+impl<P> Batch<P> {
+    /// An empty batch over `packets` (itself empty) for `packets_max` packets at most, at least 1 and at most 65,536.
+    pub(crate) fn new(packets: P, packets_max: usize) -> Self {
+        let packets_max = packets_max.clamp(1, 1 << 16);
+        Self {
+            packets,
+            input: 0,
+            parsed: 0,
+            keys4: vec![0; packets_max].into_boxed_slice(),
+            keys6: (vec![0; packets_max].into_boxed_slice(), vec![0; packets_max].into_boxed_slice()),
+            v4: Lane::new(packets_max),
+            v6: Lane::new(packets_max),
+            ports: vec![Code::DROPPED; packets_max].into_boxed_slice(),
+            bytes: 0,
+            drops: Drops::default(),
+            stamps: vec![Stamp::default(); packets_max].into_boxed_slice(),
+            stamps_len: 0,
+            packets_max,
+        }
+    }
+
+    /// The most packets it holds.
+    pub(crate) fn packets_max(&self) -> usize {
+        self.packets_max
+    }
+
+    /// The IPv4 keys.
+    pub(crate) fn keys_v4(&self) -> Keys<'_> {
+        Keys::V4(&self.keys4[..self.v4.len])
+    }
+
+    /// The IPv6 keys.
+    pub(crate) fn keys_v6(&self) -> Keys<'_> {
+        Keys::V6 { hi: &self.keys6.0[..self.v6.len], lo: &self.keys6.1[..self.v6.len] }
+    }
+
+    /// Notes that `packets` more packets came at `tsc`. A batch has at most as many stamps as packets.
+    pub(crate) fn stamp(&mut self, tsc: u64, packets: u32) {
+        if let Some(stamp) = self.stamps.get_mut(self.stamps_len) {
+            *stamp = Stamp { tsc, packets };
+            self.stamps_len += 1;
+        }
+    }
+
+    /// When the packets came, oldest first.
+    pub(crate) fn stamps(&self) -> &[Stamp] {
+        &self.stamps[..self.stamps_len]
+    }
+
+    /// Drops every packet of a lane for `reason`.
+    pub(crate) fn drop_lane(lane: &mut Lane, ports: &mut [u16], drops: &mut Drops, reason: DropReason) {
+        for entry in &lane.entries[..lane.len] {
+            ports[usize::from(entry.packet)] = Code::DROPPED;
+        }
+        drops.add(reason, lane.len as u64);
+        lane.len = 0;
+    }
+
+    /// Forgets everything but the packets, which tx has emptied.
+    pub(crate) fn clear(&mut self) {
+        self.parsed = 0;
+        self.v4.len = 0;
+        self.v6.len = 0;
+        self.stamps_len = 0;
+        self.bytes = 0;
+        self.drops = Drops::default();
+    }
+}

@@ -1,0 +1,324 @@
+//! The forwarding checks on one packet, in order, plain: layer 2, header, addresses, TTL.
+//!
+//! This is the slow path of [`super::parse`]: every packet that its fast path does not take comes here, be it odd (VLAN
+//! tags, options, short frames) or wrong, and here the [`DropReason`] is found. The fast path takes a subset of what this
+//! accepts and answers the same; a test holds the two together.
+
+use super::DropReason;
+
+/// Ethertype of IPv4.
+pub(crate) const IPV4: u16 = 0x0800;
+/// Ethertype of IPv6.
+pub(crate) const IPV6: u16 = 0x86dd;
+/// VLAN tags: IEEE 802.1Q, 802.1ad, and the number that QinQ had before 802.1ad.
+const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+/// Tags that are looked behind.
+const TAGS_MAX: usize = 2;
+/// An Ethernet header without tags, bytes.
+pub(crate) const ETHERNET_BYTES: usize = 14;
+/// An IPv4 header without options, bytes.
+pub(crate) const IPV4_BYTES: usize = 20;
+/// An IPv6 header without extension headers, bytes.
+pub(crate) const IPV6_BYTES: usize = 40;
+
+/// A destination address, host order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// IPv4.
+    V4(u32),
+    /// IPv6.
+    V6(u128),
+}
+
+/// A packet that may be forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Checked {
+    /// Where to.
+    pub(crate) destination: Destination,
+    /// Where the IP header starts in the frame, bytes.
+    pub(crate) ip_at: u16,
+    /// Length of the IP packet as its header says, bytes.
+    pub(crate) ip_bytes: u32,
+}
+
+/// Checks one frame: `head` is its first segment, `frame_bytes` its whole length.
+pub(crate) fn check(head: &[u8], frame_bytes: u32) -> Result<Checked, DropReason> {
+    let (ethertype, ip_at) = layer2(head)?;
+    let packet = &head[ip_at..];
+    let there = u32::try_from(ip_at).map_or(0, |at| frame_bytes.saturating_sub(at));
+    let (destination, ip_bytes) = match ethertype {
+        IPV4 => ipv4(packet, there)?,
+        IPV6 => ipv6(packet, there)?,
+        _ => return Err(DropReason::NotIp),
+    };
+    // At most 22: the Ethernet header and two tags.
+    let ip_at = u16::try_from(ip_at).map_err(|_| DropReason::Malformed)?;
+    Ok(Checked { destination, ip_at, ip_bytes })
+}
+
+/// The ethertype behind at most two tags, and where what it names starts. A third tag is no IP.
+fn layer2(head: &[u8]) -> Result<(u16, usize), DropReason> {
+    let mut at = ETHERNET_BYTES - 2;
+    let mut ethertype = be16(head, at)?;
+    for _ in 0..TAGS_MAX {
+        if !TAGS.contains(&ethertype) {
+            break;
+        }
+        at += 4;
+        ethertype = be16(head, at)?;
+    }
+    Ok((ethertype, at + 2))
+}
+
+fn be16(bytes: &[u8], at: usize) -> Result<u16, DropReason> {
+    match bytes.get(at..at + 2) {
+        Some(&[high, low]) => Ok(u16::from_be_bytes([high, low])),
+        _ => Err(DropReason::Malformed),
+    }
+}
+
+/// RFC 1812 5.2.2 in its order, then addresses (5.3.7), then TTL (5.3.1). `there`: bytes of the frame from the IP header.
+fn ipv4(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
+    let header = packet.first_chunk::<IPV4_BYTES>().ok_or(DropReason::Malformed)?;
+    // "(1) The packet length reported by the Link Layer must be large enough to hold the minimum length legal IP datagram
+    // (20 bytes). (3) The IP version number must be 4. (4) The IP header length field must be large enough to hold the
+    // minimum length legal IP datagram. (5) The IP total length field must be large enough to hold the IP datagram header."
+    let header_bytes = usize::from(header[0] & 15) * 4;
+    let total_bytes = u32::from(u16::from_be_bytes([header[2], header[3]]));
+    if header[0] >> 4 != 4 || header_bytes < IPV4_BYTES || header_bytes > packet.len() {
+        return Err(DropReason::Malformed);
+    }
+    if (total_bytes as usize) < header_bytes || total_bytes > there {
+        return Err(DropReason::Malformed);
+    }
+    // "(2) The IP checksum must be correct": over the options too, so it needs the lengths above.
+    if !checksum_is_right(&packet[..header_bytes]) {
+        return Err(DropReason::BadChecksum);
+    }
+    let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
+    let source = u32::from_be_bytes([s0, s1, s2, s3]);
+    let destination = u32::from_be_bytes([d0, d1, d2, d3]);
+    if martian_v4(source) || multicast_v4(source) {
+        return Err(DropReason::Martian);
+    }
+    if multicast_v4(destination) {
+        return Err(DropReason::Multicast);
+    }
+    if martian_v4(destination) {
+        return Err(DropReason::Martian);
+    }
+    if header[8] <= 1 {
+        return Err(DropReason::TtlExpired);
+    }
+    Ok((Destination::V4(destination), total_bytes))
+}
+
+/// RFC 8200 3, then addresses (RFC 4291 2.5, 2.7), then the hop limit. Extension headers are not looked at.
+fn ipv6(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
+    let header = packet.first_chunk::<IPV6_BYTES>().ok_or(DropReason::Malformed)?;
+    let ip_bytes = 40 + u32::from(u16::from_be_bytes([header[4], header[5]]));
+    if header[0] >> 4 != 6 || ip_bytes > there {
+        return Err(DropReason::Malformed);
+    }
+    let mut address = [0; 16];
+    address.copy_from_slice(&header[8..24]);
+    let source = u128::from_be_bytes(address);
+    address.copy_from_slice(&header[24..40]);
+    let destination = u128::from_be_bytes(address);
+    if martian_v6(source) || multicast_v6(source) {
+        return Err(DropReason::Martian);
+    }
+    if multicast_v6(destination) {
+        return Err(DropReason::Multicast);
+    }
+    if martian_v6(destination) {
+        return Err(DropReason::Martian);
+    }
+    if header[7] <= 1 {
+        return Err(DropReason::TtlExpired);
+    }
+    Ok((Destination::V6(destination), ip_bytes))
+}
+
+/// RFC 1071: the one's complement sum over a header with its checksum is all ones.
+fn checksum_is_right(header: &[u8]) -> bool {
+    let mut sum: u32 =
+        header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum == 0xffff
+}
+
+/// RFC 1812 5.3.7 and 4.2.2.11, RFC 1122 3.2.1.3, RFC 3927 7: 0/8, 127/8, 169.254/16 and 240/4, which holds the limited
+/// broadcast.
+pub(super) const fn martian_v4(address: u32) -> bool {
+    matches!(address >> 24, 0 | 127 | 240..) || address >> 16 == 0xa9fe
+}
+
+/// RFC 1112 4: 224/4.
+pub(super) const fn multicast_v4(address: u32) -> bool {
+    address >> 28 == 0xe
+}
+
+/// RFC 4291 2.5.2, 2.5.3, 2.5.5.2, 2.5.6: `::`, `::1`, `fe80::/10`, and addresses mapped from IPv4 (`::ffff:0:0/96`).
+pub(super) const fn martian_v6(address: u128) -> bool {
+    address <= 1 || address >> 118 == 0x3fa || address >> 32 == 0xffff
+}
+
+/// RFC 4291 2.7: `ff00::/8`.
+pub(super) const fn multicast_v6(address: u128) -> bool {
+    address >> 120 == 0xff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_frames::{V4, V6};
+    use super::*;
+    use DropReason::{BadChecksum, Malformed, Martian, Multicast, NotIp, TtlExpired};
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    fn verdict(frame: &[u8]) -> Result<Checked, DropReason> {
+        check(frame, u32::try_from(frame.len()).unwrap())
+    }
+
+    #[test]
+    fn good_packets_pass_with_and_without_tags() {
+        for (tags, ip_at) in
+            [(&[][..], 14), (&[0x8100], 18), (&[0x88a8, 0x8100], 22), (&[0x9100, 0x8100], 22)]
+        {
+            let v4 = verdict(&V4::default().tagged(tags)).unwrap();
+            let destination = Destination::V4(u32::from(Ipv4Addr::new(198, 51, 100, 7)));
+            assert_eq!(v4, Checked { destination, ip_at, ip_bytes: 28 });
+            let v6 = verdict(&V6::default().tagged(tags)).unwrap();
+            assert_eq!((v6.ip_at, v6.ip_bytes), (ip_at, 48));
+        }
+    }
+
+    #[test]
+    fn layer_2() {
+        assert_eq!(verdict(&V4::default().tagged(&[0x8100, 0x8100, 0x8100])), Err(NotIp));
+        for ethertype in [0x0806_u16, 0x0026, 0x88cc, 0xffff] {
+            let mut frame = V4::default().frame();
+            frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+            assert_eq!(verdict(&frame), Err(NotIp));
+        }
+        let tagged = V4::default().tagged(&[0x88a8, 0x8100]);
+        for bytes in [0, 13, 14, 15, 17, 18, 21] {
+            assert_eq!(verdict(&tagged[..bytes]), Err(Malformed), "cut at {bytes}");
+        }
+    }
+
+    #[test]
+    fn ipv4_lengths_and_version() {
+        let whole = V4::default().frame();
+        for bytes in 0..whole.len() {
+            assert_eq!(verdict(&whole[..bytes]), Err(Malformed), "cut at {bytes}");
+        }
+        for first in [0x05, 0x35, 0x55, 0x65, 0x40, 0x44, 0x4f] {
+            assert_eq!(verdict(&V4 { first, ..V4::default() }.frame()), Err(Malformed), "{first:x}");
+        }
+        for total in [0, 19, 29, 65535] {
+            assert_eq!(
+                verdict(&V4 { total: Some(total), ..V4::default() }.frame()),
+                Err(Malformed),
+                "{total}"
+            );
+        }
+        let mut padded = whole.clone();
+        padded.resize(60, 0);
+        assert!(verdict(&padded).is_ok());
+        let options = V4 { first: 0x46, options: vec![1, 1, 1, 0], ..V4::default() };
+        assert_eq!(verdict(&options.frame()).unwrap().ip_bytes, 32);
+        let beyond = V4 { first: 0x46, total: Some(20), options: vec![1, 1, 1, 0], ..V4::default() };
+        assert_eq!(verdict(&beyond.frame()), Err(Malformed));
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_is_a_bad_checksum() {
+        let whole = V4::default().frame();
+        for at in [15, 18, 19, 20, 21, 22, 23, 24, 25, 26, 29, 30, 33] {
+            let mut frame = whole.clone();
+            frame[at] ^= 0x10;
+            assert_eq!(verdict(&frame), Err(BadChecksum), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn ipv4_addresses() {
+        let bad: [[u8; 4]; 8] = [
+            [0, 0, 0, 0],
+            [0, 1, 2, 3],
+            [127, 0, 0, 1],
+            [169, 254, 0, 0],
+            [169, 254, 255, 255],
+            [240, 0, 0, 0],
+            [255, 255, 255, 255],
+            [127, 255, 255, 255],
+        ];
+        for address in bad {
+            assert_eq!(
+                verdict(&V4 { source: address, ..V4::default() }.frame()),
+                Err(Martian),
+                "{address:?}"
+            );
+            assert_eq!(verdict(&V4 { destination: address, ..V4::default() }.frame()), Err(Martian));
+        }
+        for address in [[224, 0, 0, 0], [239, 255, 255, 255]] {
+            assert_eq!(verdict(&V4 { source: address, ..V4::default() }.frame()), Err(Martian));
+            assert_eq!(verdict(&V4 { destination: address, ..V4::default() }.frame()), Err(Multicast));
+        }
+        for address in
+            [[1, 0, 0, 0], [126, 255, 255, 255], [128, 0, 0, 0], [169, 253, 255, 255], [169, 255, 0, 0]]
+        {
+            assert!(verdict(&V4 { source: address, destination: address, ..V4::default() }.frame()).is_ok());
+        }
+        assert!(verdict(&V4 { source: [223, 255, 255, 255], ..V4::default() }.frame()).is_ok());
+        // The source is looked at first, and an address before the TTL.
+        let both = V4 { source: [127, 0, 0, 1], destination: [224, 0, 0, 1], ttl: 0, ..V4::default() };
+        assert_eq!(verdict(&both.frame()), Err(Martian));
+    }
+
+    #[test]
+    fn ipv6_addresses() {
+        let parse = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
+        for text in ["::", "::1", "fe80::", "febf:ffff::1", "::ffff:0:0", "::ffff:192.0.2.1"] {
+            assert_eq!(verdict(&V6 { source: parse(text), ..V6::default() }.frame()), Err(Martian), "{text}");
+            assert_eq!(verdict(&V6 { destination: parse(text), ..V6::default() }.frame()), Err(Martian));
+        }
+        for text in ["ff00::", "ff02::1", "ffff::"] {
+            assert_eq!(verdict(&V6 { source: parse(text), ..V6::default() }.frame()), Err(Martian));
+            assert_eq!(verdict(&V6 { destination: parse(text), ..V6::default() }.frame()), Err(Multicast));
+        }
+        for text in ["::2", "fec0::1", "fe7f::1", "feff::", "::1:ffff:0:0", "::fffe:0:0", "64:ff9b::1"] {
+            let address = parse(text);
+            assert!(
+                verdict(&V6 { source: address, destination: address, ..V6::default() }.frame()).is_ok(),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn ipv6_lengths_and_version() {
+        let whole = V6::default().frame();
+        for bytes in 0..whole.len() {
+            assert_eq!(verdict(&whole[..bytes]), Err(Malformed), "cut at {bytes}");
+        }
+        for first in [0x00, 0x40, 0x45, 0x50, 0x70, 0xf0] {
+            assert_eq!(verdict(&V6 { first, ..V6::default() }.frame()), Err(Malformed));
+        }
+        assert_eq!(verdict(&V6 { payload: Some(9), ..V6::default() }.frame()), Err(Malformed));
+        assert_eq!(verdict(&V6 { payload: Some(0), ..V6::default() }.frame()).unwrap().ip_bytes, 40);
+    }
+
+    #[test]
+    fn ttl_and_hop_limit() {
+        for hops in [0, 1] {
+            assert_eq!(verdict(&V4 { ttl: hops, ..V4::default() }.frame()), Err(TtlExpired));
+            assert_eq!(verdict(&V6 { hop_limit: hops, ..V6::default() }.frame()), Err(TtlExpired));
+        }
+        assert!(verdict(&V4 { ttl: 2, ..V4::default() }.frame()).is_ok());
+        assert!(verdict(&V6 { hop_limit: 2, ..V6::default() }.frame()).is_ok());
+    }
+}

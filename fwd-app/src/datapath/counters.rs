@@ -1,0 +1,190 @@
+//! What an lcore counts, and how the rest of the program sees it.
+//!
+//! Counters are plain numbers that belong to one stage and are written once a burst; after each burst that did something
+//! they are copied to [`Published`], atomics on cache lines of their own, for whoever prints.
+
+use super::{DropReason, Drops};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The passes whose cycles are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StageName {
+    /// Taking packets from the queue.
+    Rx,
+    /// Checks and keys.
+    Parse,
+    /// The engine.
+    Lookup,
+    /// Next hops to ports.
+    Verdict,
+    /// Headers.
+    Rewrite,
+    /// Dealing packets to ports, sending, freeing.
+    Tx,
+}
+
+impl StageName {
+    /// All of them, in the order of a packet's way.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Rx, Self::Parse, Self::Lookup, Self::Verdict, Self::Rewrite, Self::Tx];
+
+    /// The name in reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Rx => "rx",
+            Self::Parse => "parse",
+            Self::Lookup => "lookup",
+            Self::Verdict => "verdict",
+            Self::Rewrite => "rewrite",
+            Self::Tx => "tx",
+        }
+    }
+}
+
+/// Cycles of a pass over the bursts that were timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StageCycles {
+    /// Bursts that were timed.
+    pub(crate) bursts: u64,
+    /// Packets in them.
+    pub(crate) packets: u64,
+    /// Cycles of the time stamp counter they took.
+    pub(crate) cycles: u64,
+}
+
+/// One in so many bursts is timed pass by pass: reading the clock six times costs as much as a few packets.
+pub(crate) const TIMED_ONE_IN: u32 = 16;
+
+/// What one stage has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// Packets received.
+    pub(crate) rx_packets: u64,
+    /// Bytes received, without preamble and checksum.
+    pub(crate) rx_bytes: u64,
+    /// Packets sent.
+    pub(crate) tx_packets: u64,
+    /// Bytes sent, without preamble and checksum.
+    pub(crate) tx_bytes: u64,
+    /// Packets dropped.
+    pub(crate) drops: Drops,
+    /// Batches that went through.
+    pub(crate) batches: u64,
+    /// Cycles spent on batches, not on polling for them.
+    pub(crate) busy_cycles: u64,
+    /// Cycles by pass.
+    pub(crate) stages: [StageCycles; StageName::ALL.len()],
+}
+
+impl Counters {
+    /// Adds the counts of `other`.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.drops.merge(&other.drops);
+        self.batches += other.batches;
+        self.busy_cycles += other.busy_cycles;
+        for (mine, theirs) in self.stages.iter_mut().zip(&other.stages) {
+            mine.bursts += theirs.bursts;
+            mine.packets += theirs.packets;
+            mine.cycles += theirs.cycles;
+        }
+    }
+
+    /// Counts a timed pass.
+    #[inline]
+    pub(crate) fn time(&mut self, stage: StageName, packets: usize, cycles: u64) {
+        let stage = &mut self.stages[stage as usize];
+        stage.bursts += 1;
+        stage.packets += packets as u64;
+        stage.cycles += cycles;
+    }
+}
+
+/// How many numbers [`Counters`] shows to others while it runs.
+const SHOWN: usize = 6 + DropReason::COUNT;
+
+/// The counters of one stage as others see them: each number is right, the set may be of two moments.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Published([AtomicU64; SHOWN]);
+
+impl Published {
+    /// Copies `counters` here. Only their owner calls this.
+    pub(crate) fn publish(&self, counters: &Counters) {
+        let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, batches, busy_cycles, drops, .. } =
+            counters;
+        let numbers = [*rx_packets, *rx_bytes, *tx_packets, *tx_bytes, *batches, *busy_cycles].into_iter();
+        for (shown, number) in self.0.iter().zip(numbers.chain(drops.iter().map(|(_, count)| count))) {
+            shown.store(number, Relaxed);
+        }
+    }
+
+    /// What is shown now; cycles by pass are not.
+    pub(crate) fn read(&self) -> Counters {
+        let [rx_packets, rx_bytes, tx_packets, tx_bytes, batches, busy_cycles, drops @ ..] = &self.0;
+        let mut counted = Drops::default();
+        for (reason, count) in DropReason::ALL.into_iter().zip(drops) {
+            counted.add(reason, count.load(Relaxed));
+        }
+        Counters {
+            rx_packets: rx_packets.load(Relaxed),
+            rx_bytes: rx_bytes.load(Relaxed),
+            tx_packets: tx_packets.load(Relaxed),
+            tx_bytes: tx_bytes.load(Relaxed),
+            drops: counted,
+            batches: batches.load(Relaxed),
+            busy_cycles: busy_cycles.load(Relaxed),
+            ..Counters::default()
+        }
+    }
+}
+
+/// Reads the clock between passes, for the bursts that are timed.
+pub(crate) struct Stopwatch {
+    last: u64,
+    on: bool,
+}
+
+impl Stopwatch {
+    /// Starts, if `on`.
+    #[inline]
+    pub(crate) fn start(on: bool) -> Self {
+        Self { last: if on { dpdk_ffi::tsc() } else { 0 }, on }
+    }
+
+    /// The pass `stage` over `packets` ends here.
+    #[inline]
+    pub(crate) fn lap(&mut self, counters: &mut Counters, stage: StageName, packets: usize) {
+        if self.on {
+            let now = dpdk_ffi::tsc();
+            counters.time(stage, packets, now.wrapping_sub(self.last));
+            self.last = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_what_is_read() {
+        let mut counters =
+            Counters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, ..Counters::default() };
+        (counters.batches, counters.busy_cycles) = (5, 6);
+        for (i, reason) in DropReason::ALL.into_iter().enumerate() {
+            counters.drops.add(reason, 100 + i as u64);
+        }
+        let published = Published::default();
+        published.publish(&counters);
+        assert_eq!(published.read(), counters);
+        counters.time(StageName::Parse, 7, 70);
+        counters.merge(&counters.clone());
+        let parse = counters.stages[StageName::Parse as usize];
+        assert_eq!((parse.bursts, parse.packets, parse.cycles), (2, 14, 140));
+        assert_eq!(counters.drops.get(DropReason::TxFull), 220);
+    }
+}

@@ -1,0 +1,149 @@
+//! Why a packet did not leave: one enum, one counter each, the same names everywhere.
+
+use std::fmt;
+
+/// The reason a packet was dropped. A packet that is not sent is counted under exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum DropReason {
+    /// Neither IPv4 nor IPv6, or behind more than two VLAN tags.
+    NotIp,
+    /// Truncated, or a version or length that contradicts the frame (RFC 1812 5.2.2, RFC 8200 3).
+    Malformed,
+    /// The IPv4 header checksum is wrong (RFC 1812 5.2.2).
+    BadChecksum,
+    /// A TTL or hop limit of 1 or 0 (RFC 1812 5.3.1, RFC 8200 3).
+    TtlExpired,
+    /// An address that must not be forwarded (RFC 1812 5.3.7, RFC 4291 2.5).
+    Martian,
+    /// A multicast destination; this is a unicast forwarder.
+    Multicast,
+    /// No prefix covers the destination.
+    NoRoute,
+    /// The route says to drop.
+    Blackhole,
+    /// The gateway's MAC is not known.
+    NoNeighbour,
+    /// The IP packet is longer than the egress port's MTU.
+    MtuExceeded,
+    /// The TX queue had no room.
+    TxFull,
+    /// The engine gave no answer.
+    EngineStall,
+}
+
+impl DropReason {
+    /// How many reasons there are.
+    pub(crate) const COUNT: usize = 12;
+
+    /// All of them, in the order of their numbers, which is also the order of the checks.
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::NotIp,
+        Self::Malformed,
+        Self::BadChecksum,
+        Self::TtlExpired,
+        Self::Martian,
+        Self::Multicast,
+        Self::NoRoute,
+        Self::Blackhole,
+        Self::NoNeighbour,
+        Self::MtuExceeded,
+        Self::TxFull,
+        Self::EngineStall,
+    ];
+
+    /// The name that every view uses.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::NotIp => "not_ip",
+            Self::Malformed => "malformed",
+            Self::BadChecksum => "bad_checksum",
+            Self::TtlExpired => "ttl_expired",
+            Self::Martian => "martian",
+            Self::Multicast => "multicast",
+            Self::NoRoute => "no_route",
+            Self::Blackhole => "blackhole",
+            Self::NoNeighbour => "no_neighbour",
+            Self::MtuExceeded => "mtu_exceeded",
+            Self::TxFull => "tx_full",
+            Self::EngineStall => "engine_stall",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A count of packets for each [`DropReason`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Drops([u64; DropReason::COUNT]);
+
+impl Drops {
+    /// Counts `packets` more.
+    #[inline]
+    pub(crate) fn add(&mut self, reason: DropReason, packets: u64) {
+        self.0[reason as usize] += packets;
+    }
+
+    /// The count of one reason.
+    pub(crate) fn get(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// The sum over all reasons.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Every reason with its count, zeros too.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
+        DropReason::ALL.into_iter().zip(self.0)
+    }
+
+    /// Adds the counts of `other`.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let mut out = *self;
+        for (now, before) in out.0.iter_mut().zip(earlier.0) {
+            *now = now.saturating_sub(before);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_names_and_order_agree() {
+        for (i, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, i);
+        }
+        let names: Vec<_> = DropReason::ALL.iter().map(ToString::to_string).collect();
+        let contract = "not_ip malformed bad_checksum ttl_expired martian multicast no_route blackhole \
+                        no_neighbour mtu_exceeded tx_full engine_stall";
+        assert_eq!(names.join(" "), contract);
+    }
+
+    #[test]
+    fn counts_add_up() {
+        let mut drops = Drops::default();
+        drops.add(DropReason::Martian, 3);
+        let before = drops;
+        drops.add(DropReason::TxFull, 4);
+        assert_eq!((drops.total(), drops.get(DropReason::TxFull)), (7, 4));
+        assert_eq!(drops.since(&before).total(), 4);
+        drops.merge(&before);
+        assert_eq!(drops.get(DropReason::Martian), 6);
+    }
+}

@@ -1,0 +1,320 @@
+//! What a next-hop id means to the forwarder: egress port, MACs, MTU, in one 16-byte entry an id.
+//!
+//! Made by the control side from the [`NextHopTable`] and the ports there are; read by the verdict pass. Entries of ids
+//! that a feed has named lie in a dense array; a bare id beyond it is computed, so that id 2^24 - 1 costs no 256 MB. When
+//! updates bring new next hops a new table takes the old one's place *before* the engine learns their ids, so no answer
+//! names an id that the table does not know.
+
+use super::DropReason;
+use fib::{MacAddr, NextHop, NextHopId, NextHopTable, PortRef};
+use rustc_hash::FxHashMap;
+use std::net::IpAddr;
+
+/// Ids up to here are dense whatever they are: 1 MB.
+const DENSE_ANYWAY: u32 = 1 << 16;
+/// Bare ids beyond this are computed: 16 MB of entries.
+const DENSE_BARE_MAX: u32 = 1 << 20;
+
+/// What to do with the packets of one next hop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub(crate) struct Egress {
+    /// The first 12 bytes of the frame that leaves: destination MAC, source MAC.
+    pub(crate) macs: [u8; 12],
+    /// The port, or a [`Code`].
+    pub(crate) port: u16,
+    /// The longest IP packet that may leave, bytes; 65,535 in an entry that sends nothing, so that its own reason wins.
+    pub(crate) mtu_bytes: u16,
+}
+
+/// What stands in place of a port number when a packet does not leave.
+pub(crate) struct Code;
+
+impl Code {
+    /// Port numbers are below this, codes are not.
+    pub(crate) const FIRST: u16 = 0xff00;
+    /// The destination is on the link: its own neighbour entry decides.
+    pub(crate) const CONNECTED: u16 = 0xff80;
+    /// Dropped, and counted already.
+    pub(crate) const DROPPED: u16 = u16::MAX;
+
+    /// The code of a drop reason.
+    pub(crate) const fn of(reason: DropReason) -> u16 {
+        Self::FIRST | reason as u16
+    }
+
+    /// The reason of a code made by [`Self::of`].
+    pub(crate) fn reason(code: u16) -> Option<DropReason> {
+        DropReason::ALL.get(usize::from(code.checked_sub(Self::FIRST)?)).copied()
+    }
+}
+
+/// A port as the egress table sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EgressPort {
+    /// Its name, for routes that name ports.
+    pub(crate) name: String,
+    /// Source MAC of what it sends.
+    pub(crate) mac: MacAddr,
+    /// The longest IP packet that it sends, bytes.
+    pub(crate) mtu_bytes: u16,
+    /// Destination MAC of everything it sends, in place of the next hop's (`--eth-dest`).
+    pub(crate) destination: Option<MacAddr>,
+}
+
+/// Why an egress table cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EgressError {
+    /// A route or a neighbour names a port that is not there.
+    #[error("{user} names port {port}, which does not exist; there are: {known}")]
+    NoPort {
+        /// Who names it.
+        user: String,
+        /// The port as it was named.
+        port: String,
+        /// The ports there are.
+        known: String,
+    },
+    /// There is no port at all.
+    #[error("there is no port")]
+    NoPorts,
+}
+
+/// Egress entries by next-hop id.
+#[derive(Clone, Debug)]
+pub(crate) struct EgressTable {
+    dense: Box<[Egress]>,
+    ports: Vec<EgressPort>,
+    /// `2^64 / ports`, rounded up: `(id - 1) mod ports` by two multiplications (Lemire, Kaser, Kurz 2019).
+    modulus_inverse: u64,
+    /// Neighbours, for destinations on a link.
+    neighbours: FxHashMap<IpAddr, Egress>,
+    /// The port of each next hop that is a link, by id.
+    links: FxHashMap<NextHopId, u16>,
+    /// Next hops that are more than a bare id.
+    named: usize,
+}
+
+impl EgressTable {
+    /// The table for `hops` over `ports`, whose indices are their places in the list.
+    ///
+    /// # Errors
+    /// [`EgressError`] when a next hop or a neighbour names a port that is not there.
+    pub(crate) fn new(hops: &NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {
+        let count = u64::try_from(ports.len()).unwrap_or(0);
+        let per_port = u64::MAX.checked_div(count).ok_or(EgressError::NoPorts)?;
+        let mut table = Self {
+            dense: Box::default(),
+            ports: ports.to_vec(),
+            modulus_inverse: per_port.wrapping_add(1),
+            neighbours: FxHashMap::default(),
+            links: FxHashMap::default(),
+            named: 0,
+        };
+        for neighbour in hops.neighbours() {
+            let user = || format!("neighbour {}", neighbour.address);
+            let id = NextHopId::NONE;
+            let port = table.resolve(&neighbour.port, id, user)?;
+            table.neighbours.insert(neighbour.address, table.entry(port, neighbour.mac));
+        }
+        let limit = |id: u32, hop: &NextHop| *hop != NextHop::Bare || id <= DENSE_BARE_MAX;
+        let named = hops.iter().map(|(id, hop)| (id.get(), hop));
+        let last = named.filter(|(id, hop)| limit(*id, hop)).map(|(id, _)| id).max().unwrap_or(0);
+        let mut dense: Vec<Egress> =
+            (0..=last.max(DENSE_ANYWAY)).map(|id| table.bare(NextHopId::from_answer(id))).collect();
+        for (id, hop) in hops.iter().filter(|(_, hop)| **hop != NextHop::Bare) {
+            if let NextHop::Connected { port } = hop {
+                let port = table.resolve(port, id, || format!("next hop {hop}"))?;
+                table.links.insert(id, port);
+            }
+            table.named += 1;
+            dense[id.get() as usize] = table.entry_of(id, hop, hops)?;
+        }
+        table.dense = dense.into_boxed_slice();
+        Ok(table)
+    }
+
+    /// The entry of an id.
+    #[inline(always)]
+    pub(crate) fn get(&self, id: NextHopId) -> Egress {
+        match self.dense.get(id.get() as usize) {
+            Some(entry) => *entry,
+            None => self.bare(id),
+        }
+    }
+
+    /// The entry of one destination on the link that `id` stands for.
+    pub(crate) fn connected(&self, id: NextHopId, destination: IpAddr) -> Egress {
+        match (self.neighbours.get(&destination), self.links.get(&id)) {
+            (Some(entry), Some(port)) if entry.port == *port => *entry,
+            _ => Self::drop(DropReason::NoNeighbour),
+        }
+    }
+
+    /// How many next hops it knows that are more than a bare id; bare ones it computes.
+    pub(crate) fn named(&self) -> usize {
+        self.named
+    }
+
+    /// The ports it was made for.
+    pub(crate) fn ports(&self) -> &[EgressPort] {
+        &self.ports
+    }
+
+    /// `(id - 1) mod ports`.
+    #[expect(clippy::cast_possible_truncation, reason = "less than the number of ports, a u16")]
+    fn port_of_bare(&self, id: NextHopId) -> u16 {
+        let fraction = self.modulus_inverse.wrapping_mul(u64::from(id.get().wrapping_sub(1)));
+        ((u128::from(fraction) * self.ports.len() as u128) >> 64) as u16
+    }
+
+    fn bare(&self, id: NextHopId) -> Egress {
+        if id.is_none() {
+            return Self::drop(DropReason::NoRoute);
+        }
+        self.entry(self.port_of_bare(id), MacAddr::of_bare_id(id))
+    }
+
+    fn drop(reason: DropReason) -> Egress {
+        Egress { macs: [0; 12], port: Code::of(reason), mtu_bytes: u16::MAX }
+    }
+
+    fn entry(&self, port: u16, destination: MacAddr) -> Egress {
+        let at = &self.ports[usize::from(port)];
+        let mut macs = [0; 12];
+        macs[..6].copy_from_slice(&at.destination.unwrap_or(destination).0);
+        macs[6..].copy_from_slice(&at.mac.0);
+        Egress { macs, port, mtu_bytes: at.mtu_bytes }
+    }
+
+    fn entry_of(&self, id: NextHopId, hop: &NextHop, hops: &NextHopTable) -> Result<Egress, EgressError> {
+        let user = || format!("next hop {hop}");
+        Ok(match hop {
+            NextHop::Bare => self.bare(id),
+            NextHop::Blackhole => Self::drop(DropReason::Blackhole),
+            NextHop::Connected { .. } => Egress { macs: [0; 12], port: Code::CONNECTED, mtu_bytes: u16::MAX },
+            NextHop::Port { port } => {
+                let port = self.resolve(&PortRef::Index(*port), id, user)?;
+                self.entry(port, MacAddr::of_bare_id(NextHopId::from_answer(u32::from(port) + 1)))
+            }
+            NextHop::Gateway { gateway, port } => match (hops.neighbour(*gateway), port) {
+                (Some(neighbour), PortRef::ById) => {
+                    self.entry(self.resolve(&neighbour.port, id, user)?, neighbour.mac)
+                }
+                (None, PortRef::ById) => self.bare(id),
+                (Some(neighbour), port) => self.entry(self.resolve(port, id, user)?, neighbour.mac),
+                (None, port) => {
+                    // A port that does not exist is an error whether the neighbour is known or not.
+                    self.resolve(port, id, user)?;
+                    Self::drop(DropReason::NoNeighbour)
+                }
+            },
+        })
+    }
+
+    fn resolve(
+        &self,
+        port: &PortRef,
+        id: NextHopId,
+        user: impl FnOnce() -> String,
+    ) -> Result<u16, EgressError> {
+        let index = match port {
+            PortRef::ById => Some(usize::from(self.port_of_bare(id))),
+            PortRef::Index(index) => Some(usize::from(*index)),
+            PortRef::Name(name) => self.ports.iter().position(|port| port.name == *name),
+        };
+        let found = index.filter(|i| *i < self.ports.len()).and_then(|i| u16::try_from(i).ok());
+        found.ok_or_else(|| {
+            let known = self.ports.iter().enumerate().map(|(i, port)| format!("{i} ({})", port.name));
+            let known = known.collect::<Vec<_>>().join(", ");
+            EgressError::NoPort { user: user(), port: port.to_string(), known }
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use fib::Neighbour;
+
+    /// `count` ports named `p0`, `p1`, .. with MACs `02:f0:00:00:00:PP` and an MTU of 1500.
+    pub(crate) fn ports(count: u8) -> Vec<EgressPort> {
+        let port = |i| EgressPort {
+            name: format!("p{i}"),
+            mac: MacAddr([2, 0xf0, 0, 0, 0, i]),
+            mtu_bytes: 1500,
+            destination: None,
+        };
+        (0..count).map(port).collect()
+    }
+
+    fn id(value: u32) -> NextHopId {
+        NextHopId::new(value).unwrap()
+    }
+
+    #[test]
+    fn bare_ids_dense_and_computed_agree_with_the_definition() {
+        for count in [1_u8, 2, 3, 4, 5, 7, 31, 255] {
+            let table = EgressTable::new(&NextHopTable::new(), &ports(count)).unwrap();
+            for value in [1, 2, 3, 4, 5, 254, 255, 256, 65_536, 65_537, 1 << 20, (1 << 24) - 2, (1 << 24) - 1]
+            {
+                let entry = table.get(id(value));
+                assert_eq!(u32::from(entry.port), (value - 1) % u32::from(count), "{value} over {count}");
+                let [_, a, b, c] = value.to_be_bytes();
+                let port = u8::try_from(entry.port).unwrap();
+                assert_eq!(entry.macs, [2, 0, 0, a, b, c, 2, 0xf0, 0, 0, 0, port]);
+                assert_eq!(entry.mtu_bytes, 1500);
+            }
+            assert_eq!(Code::reason(table.get(NextHopId::NONE).port), Some(DropReason::NoRoute));
+        }
+    }
+
+    #[test]
+    fn every_kind_of_next_hop() {
+        let mut hops = NextHopTable::new();
+        let gateway: IpAddr = "192.0.2.1".parse().unwrap();
+        let far: IpAddr = "192.0.2.9".parse().unwrap();
+        let mac = MacAddr([2, 9, 9, 9, 9, 9]);
+        hops.set_neighbour(Neighbour { address: gateway, port: PortRef::Name("p1".into()), mac });
+        let mut intern = |hop| hops.intern(hop).unwrap();
+        let known = intern(NextHop::Gateway { gateway, port: PortRef::Index(2) });
+        let unknown = intern(NextHop::Gateway { gateway: far, port: PortRef::Index(2) });
+        let by_id = intern(NextHop::Gateway { gateway: far, port: PortRef::ById });
+        let by_neighbour = intern(NextHop::Gateway { gateway, port: PortRef::ById });
+        let alone = intern(NextHop::Port { port: 3 });
+        let black = intern(NextHop::Blackhole);
+        let link = intern(NextHop::Connected { port: PortRef::Name("p1".into()) });
+        let table = EgressTable::new(&hops, &ports(4)).unwrap();
+        let reason = |id| Code::reason(table.get(id).port);
+        assert_eq!((table.get(known).port, &table.get(known).macs[..6]), (2, &mac.0[..]));
+        assert_eq!(reason(unknown), Some(DropReason::NoNeighbour));
+        assert_eq!(u32::from(table.get(by_id).port), (by_id.get() - 1) % 4);
+        assert_eq!((table.get(by_neighbour).port, &table.get(by_neighbour).macs[..6]), (1, &mac.0[..]));
+        assert_eq!((table.get(alone).port, &table.get(alone).macs[..6]), (3, &[2, 0, 0, 0, 0, 4][..]));
+        assert_eq!(reason(black), Some(DropReason::Blackhole));
+        assert_eq!(table.get(link).port, Code::CONNECTED);
+        assert_eq!(table.connected(link, gateway).port, 1);
+        assert_eq!(Code::reason(table.connected(link, far).port), Some(DropReason::NoNeighbour));
+    }
+
+    #[test]
+    fn eth_dest_replaces_the_destination() {
+        let mut two = ports(2);
+        two[1].destination = Some(MacAddr([6; 6]));
+        let table = EgressTable::new(&NextHopTable::new(), &two).unwrap();
+        assert_eq!(table.get(id(2)).macs[..6], [6; 6]);
+        assert_eq!(table.get(id(1)).macs[..6], [2, 0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_port_that_is_not_there_is_named_with_those_that_are() {
+        for port in [PortRef::Index(2), PortRef::Name("eth9".into())] {
+            let mut hops = NextHopTable::new();
+            hops.intern(NextHop::Gateway { gateway: "192.0.2.1".parse().unwrap(), port: port.clone() })
+                .unwrap();
+            let error = EgressTable::new(&hops, &ports(2)).unwrap_err().to_string();
+            assert!(error.contains(&port.to_string()) && error.contains("0 (p0), 1 (p1)"), "{error}");
+        }
+        assert_eq!(EgressTable::new(&NextHopTable::new(), &[]).unwrap_err(), EgressError::NoPorts);
+    }
+}

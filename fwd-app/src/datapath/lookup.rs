@@ -1,0 +1,301 @@
+//! Lookup: the destinations of a batch become next hops, through an engine's reader.
+//!
+//! [`Lookup`] is for engines that answer at once: each family of a batch is one call. [`InFlight`] keeps several batches in
+//! an engine's slots, for engines that answer later; batches leave it in the order they came. An engine that fails, or
+//! gives no answer in [`STALL_US`], costs the packets of that batch (`engine_stall`), never the forwarder.
+
+use super::batch::Batch;
+use super::{DropReason, Drops, Packets};
+use fib::{EngineReader, SlotId};
+use std::collections::VecDeque;
+use std::task::Poll;
+
+/// How long an engine may take for a batch. Far beyond any engine's latency: what takes longer is broken.
+pub(crate) const STALL_US: u64 = 100_000;
+
+/// Lookups that are done when the call returns.
+pub(crate) struct Lookup {
+    reader: Box<dyn EngineReader>,
+}
+
+impl Lookup {
+    /// Over `reader`, whose slots hold at least as many keys as the batches.
+    pub(crate) fn new(reader: Box<dyn EngineReader>) -> Self {
+        Self { reader }
+    }
+
+    /// Fills the next hops of both lanes; a lane whose lookup fails is dropped.
+    #[inline]
+    pub(crate) fn run<P>(&mut self, batch: &mut Batch<P>) {
+        let Batch { keys4, keys6, v4, v6, ports, drops, .. } = batch;
+        if v4.len > 0 {
+            let keys = fib::Keys::V4(&keys4[..v4.len]);
+            if self.reader.lookup(keys, &mut v4.hops[..v4.len]).is_err() {
+                Batch::<P>::drop_lane(v4, ports, drops, DropReason::EngineStall);
+            }
+        }
+        if v6.len > 0 {
+            let keys = fib::Keys::V6 { hi: &keys6.0[..v6.len], lo: &keys6.1[..v6.len] };
+            if self.reader.lookup(keys, &mut v6.hops[..v6.len]).is_err() {
+                Batch::<P>::drop_lane(v6, ports, drops, DropReason::EngineStall);
+            }
+        }
+    }
+}
+
+/// A pair of slots with a batch, or with one that was given up.
+struct Pending<P> {
+    batch: Option<Box<Batch<P>>>,
+    /// `None` when there was no free pair, and so no answer is owed.
+    slots: Option<[SlotId; 2]>,
+    /// Which of the slots still owe an answer.
+    owed: [bool; 2],
+    since_tsc: u64,
+}
+
+/// Batches in an engine's slots, oldest first.
+pub(crate) struct InFlight<P> {
+    reader: Box<dyn EngineReader>,
+    free: Vec<[SlotId; 2]>,
+    pending: VecDeque<Pending<P>>,
+    /// Slots whose batch was given up; they come back when the engine answers after all.
+    lost: Vec<Pending<P>>,
+    stall_cycles: u64,
+}
+
+impl<P> InFlight<P> {
+    /// Over `reader`; each batch takes two slots, one a family. `stall_cycles`: when a batch is given up.
+    pub(crate) fn new(reader: Box<dyn EngineReader>, stall_cycles: u64) -> Self {
+        let pairs = usize::from(reader.slots() / 2);
+        let slots = (0..reader.slots()).map(SlotId).collect::<Vec<_>>();
+        let free = slots.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect();
+        Self {
+            reader,
+            free,
+            pending: VecDeque::with_capacity(pairs),
+            lost: Vec::with_capacity(pairs),
+            stall_cycles,
+        }
+    }
+
+    /// Whether another batch can be taken.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Batches inside.
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Takes a batch; without a free slot its packets are dropped when it leaves (see [`Self::has_room`]).
+    pub(crate) fn submit(&mut self, mut batch: Box<Batch<P>>, now_tsc: u64) {
+        let Some(slots) = self.free.pop() else {
+            drop_lanes(&mut batch, [true; 2]);
+            let (batch, owed) = (Some(batch), [false; 2]);
+            self.pending.push_back(Pending { batch, slots: None, owed, since_tsc: now_tsc });
+            return;
+        };
+        let mut owed = [batch.v4.len > 0, batch.v6.len > 0];
+        if owed[0] && self.reader.submit(slots[0], batch.keys_v4()).is_err() {
+            drop_lanes(&mut batch, [true, false]);
+            owed[0] = false;
+        }
+        if owed[1] && self.reader.submit(slots[1], batch.keys_v6()).is_err() {
+            drop_lanes(&mut batch, [false, true]);
+            owed[1] = false;
+        }
+        self.pending.push_back(Pending { batch: Some(batch), slots: Some(slots), owed, since_tsc: now_tsc });
+    }
+
+    /// The oldest batch, when the engine has answered or has taken too long.
+    pub(crate) fn take(&mut self, now_tsc: u64) -> Option<Box<Batch<P>>> {
+        self.recover();
+        let front = self.pending.front_mut()?;
+        collect(self.reader.as_mut(), front);
+        let stalled = now_tsc.wrapping_sub(front.since_tsc) > self.stall_cycles;
+        if front.owed != [false; 2] && !stalled {
+            return None;
+        }
+        let mut front = self.pending.pop_front()?;
+        let mut batch = front.batch.take()?;
+        if front.owed == [false; 2] {
+            self.free.extend(front.slots);
+        } else {
+            drop_lanes(&mut batch, front.owed);
+            self.lost.push(front);
+        }
+        Some(batch)
+    }
+
+    /// Slots of batches that were given up, if the engine has answered them by now.
+    fn recover(&mut self) {
+        let mut i = 0;
+        while i < self.lost.len() {
+            collect(self.reader.as_mut(), &mut self.lost[i]);
+            if self.lost[i].owed == [false; 2] {
+                self.free.extend(self.lost.swap_remove(i).slots);
+            } else {
+                i += 1;
+            }
+        }
+    }
+}
+
+impl<P: Packets> InFlight<P> {
+    /// Packets inside.
+    pub(crate) fn packets_held(&self) -> u64 {
+        let batches = self.pending.iter().filter_map(|pending| pending.batch.as_ref());
+        batches.map(|batch| batch.packets.count() as u64).sum()
+    }
+}
+
+/// Takes the answers that are there.
+fn collect<P>(reader: &mut dyn EngineReader, pending: &mut Pending<P>) {
+    let Some(slots) = pending.slots else { return };
+    for family in 0..2 {
+        if !pending.owed[family] {
+            continue;
+        }
+        let Poll::Ready(answers) = reader.collect(slots[family]) else { continue };
+        pending.owed[family] = false;
+        let Some(batch) = pending.batch.as_mut() else { continue };
+        let lane = if family == 0 { &mut batch.v4 } else { &mut batch.v6 };
+        match answers {
+            Ok(answers) if answers.len() == lane.len => lane.hops[..lane.len].copy_from_slice(answers),
+            _ => drop_lanes(batch, [family == 0, family == 1]),
+        }
+    }
+}
+
+/// Drops the lanes marked in `which`, IPv4 first, as `engine_stall`.
+fn drop_lanes<P>(batch: &mut Batch<P>, which: [bool; 2]) {
+    let Batch { v4, v6, ports, drops, .. } = batch;
+    let drops: &mut Drops = drops;
+    if which[0] {
+        Batch::<P>::drop_lane(v4, ports, drops, DropReason::EngineStall);
+    }
+    if which[1] {
+        Batch::<P>::drop_lane(v6, ports, drops, DropReason::EngineStall);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Code;
+    use super::super::parse::parse;
+    use super::super::test_frames::{V4, V6};
+    use super::*;
+    use fib::{EngineError, Keys, NextHopId};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    /// An engine whose answers come after `delay` polls of their slot; `u32::MAX` is never. It answers the number of keys.
+    struct Slow {
+        delay: Arc<AtomicU32>,
+        slots: Vec<(Vec<NextHopId>, u32)>,
+        refuse: bool,
+    }
+
+    impl Slow {
+        fn boxed(slots: u16, delay: &Arc<AtomicU32>, refuse: bool) -> Box<dyn EngineReader> {
+            let slots = vec![(Vec::new(), 0); usize::from(slots)];
+            Box::new(Self { delay: Arc::clone(delay), slots, refuse })
+        }
+    }
+
+    impl EngineReader for Slow {
+        fn slots(&self) -> u16 {
+            u16::try_from(self.slots.len()).unwrap()
+        }
+
+        fn batch_max(&self) -> usize {
+            16
+        }
+
+        fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+            if self.refuse {
+                return Err(EngineError::Batch { keys: keys.len(), limit: 0 });
+            }
+            let id = NextHopId::from_answer(u32::try_from(keys.len()).unwrap());
+            self.slots[usize::from(slot.0)] = (vec![id; keys.len()], 0);
+            Ok(())
+        }
+
+        fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+            let slot = &mut self.slots[usize::from(slot.0)];
+            slot.1 += 1;
+            if slot.1 > self.delay.load(SeqCst) { Poll::Ready(Ok(&slot.0)) } else { Poll::Pending }
+        }
+    }
+
+    fn batch(v4: usize, v6: usize) -> Box<Batch<Vec<Vec<u8>>>> {
+        let mut frames = vec![V4::default().frame(); v4];
+        frames.extend(vec![V6::default().frame(); v6]);
+        let mut batch = Box::new(Batch::new(frames, 16));
+        parse(&mut batch);
+        batch
+    }
+
+    #[test]
+    fn batches_leave_in_order_when_both_families_are_answered() {
+        let delay = Arc::new(AtomicU32::new(2));
+        let mut flight = InFlight::new(Slow::boxed(4, &delay, false), 1000);
+        flight.submit(batch(1, 2), 0);
+        flight.submit(batch(3, 0), 0);
+        assert!(!flight.has_room() && flight.len() == 2);
+        assert!(flight.take(1).is_none() && flight.take(2).is_none());
+        let first = flight.take(3).unwrap();
+        assert_eq!((first.v4.hops[0].get(), first.v6.hops[1].get(), first.drops.total()), (1, 2, 0));
+        assert!(flight.has_room());
+        delay.store(0, SeqCst);
+        assert_eq!(flight.take(4).unwrap().v4.hops[2].get(), 3);
+        assert!(flight.take(5).is_none() && flight.len() == 0);
+    }
+
+    #[test]
+    fn a_stalled_batch_is_dropped_and_its_slots_come_back() {
+        let delay = Arc::new(AtomicU32::new(u32::MAX));
+        let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000);
+        flight.submit(batch(1, 2), 0);
+        assert!(flight.take(1000).is_none());
+        let given_up = flight.take(1001).unwrap();
+        assert_eq!(given_up.drops.get(DropReason::EngineStall), 3);
+        assert_eq!(
+            (given_up.v4.len, given_up.v6.len, given_up.ports[..3].to_vec()),
+            (0, 0, vec![Code::DROPPED; 3])
+        );
+        assert!(!flight.has_room() && flight.take(1002).is_none());
+        delay.store(0, SeqCst);
+        assert!(flight.take(1003).is_none());
+        assert!(flight.has_room());
+        flight.submit(batch(1, 0), 2000);
+        assert_eq!(flight.take(2001).unwrap().drops.total(), 0);
+    }
+
+    #[test]
+    fn an_engine_that_refuses_costs_the_batch_only() {
+        let delay = Arc::new(AtomicU32::new(0));
+        let mut flight = InFlight::new(Slow::boxed(2, &delay, true), 1000);
+        flight.submit(batch(2, 1), 0);
+        assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 3);
+        assert!(flight.has_room());
+        let mut lookup = Lookup::new(Slow::boxed(2, &delay, true));
+        let mut one = batch(2, 1);
+        lookup.run(&mut one);
+        assert_eq!(one.drops.get(DropReason::EngineStall), 3);
+    }
+
+    #[test]
+    fn without_a_free_slot_the_packets_are_dropped_in_turn() {
+        let delay = Arc::new(AtomicU32::new(0));
+        let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000);
+        flight.submit(batch(1, 0), 0);
+        flight.submit(batch(2, 0), 0);
+        assert_eq!(flight.take(1).unwrap().drops.total(), 0);
+        assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 2);
+        assert!(flight.has_room());
+        flight.submit(batch(1, 0), 0);
+        assert_eq!(flight.take(1).unwrap().drops.total(), 0);
+    }
+}

@@ -1,0 +1,61 @@
+//! Rx: packets of one queue into a batch, and the decision when the batch goes on.
+//!
+//! With a batch no larger than a burst, whatever a poll brings goes on at once: never wait to fill. A larger batch gathers
+//! several bursts, until it is full or its first packet has waited `flush_us`.
+
+use super::Batch;
+use super::counters::Counters;
+use dpdk_ffi::{Burst, RxQueue};
+
+/// How much is taken at once, and how long a batch may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RxLimits {
+    /// Packets a poll, at most.
+    pub(crate) burst: u16,
+    /// Packets a batch, at most.
+    pub(crate) batch: usize,
+    /// How long the first packet of a batch may wait for more, cycles.
+    pub(crate) flush_cycles: u64,
+}
+
+/// The receiving end of one queue.
+pub(crate) struct Rx {
+    queue: RxQueue,
+    limits: RxLimits,
+}
+
+impl Rx {
+    /// Over `queue`.
+    pub(crate) fn new(queue: RxQueue, limits: RxLimits) -> Self {
+        Self { queue, limits }
+    }
+
+    /// Polls the queue once, into the room that `batch` has; answers how many packets came.
+    #[inline]
+    pub(crate) fn poll(&mut self, batch: &mut Batch<Burst>, counters: &mut Counters) -> usize {
+        let before = batch.packets.len();
+        let room = u16::try_from(self.limits.batch.saturating_sub(before)).unwrap_or(u16::MAX);
+        let came = self.queue.rx_burst_limit(&mut batch.packets, room.min(self.limits.burst));
+        if came > 0 {
+            for i in before..before + came {
+                batch.packets.prefetch_data(i);
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "a burst is a u16")]
+            batch.stamp(dpdk_ffi::tsc(), came as u32);
+            counters.rx_packets += came as u64;
+        }
+        came
+    }
+
+    /// Whether `batch` goes on now, after a poll that brought `came` packets.
+    #[inline]
+    pub(crate) fn is_due(&self, batch: &Batch<Burst>, came: usize) -> bool {
+        let held = batch.packets.len();
+        if held == 0 || self.limits.batch <= usize::from(self.limits.burst) || held >= self.limits.batch {
+            return held > 0;
+        }
+        let waited = || batch.stamps().first().map_or(0, |first| dpdk_ffi::tsc().wrapping_sub(first.tsc));
+        // A full burst says that more is waiting: take it before looking at the clock.
+        came < usize::from(self.limits.burst) && waited() >= self.limits.flush_cycles
+    }
+}

@@ -1,0 +1,331 @@
+//! The ports, rings and pools of a replay, and the loop of its main lcore.
+
+use super::feeder::{Feeder, Load, deal};
+use super::schedule::Schedule;
+use super::setup::{CACHE_MBUFS, Lcores, Sizes};
+use super::sink::{Outlet, Sink};
+use super::trace::Trace;
+use super::updates::{Applied, Stream, Updater};
+use super::verify::{Verified, Verifier};
+use crate::cli::args::ReplayArgs;
+use crate::cli::exit::CliError;
+use crate::control::Signals;
+use crate::datapath::rx::RxLimits;
+use crate::datapath::{EgressPort, EgressTable, Latency};
+use crate::report::PortReport;
+use crate::report::periodic::Periodic;
+use crate::tables::Tables;
+use crate::topology::lcores::{Idle, Parts, Running, Stages, poll_once};
+use crate::topology::plan::{Input, Plan};
+use crate::topology::{self, Control};
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use dpdk_ffi::{Eal, Mempool, MempoolConfig, Port, PortConfig, Ring, RingPort, RingSync, SocketId};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long nothing may move, with all packets fed and some not back, before they are given up.
+const STUCK: Duration = Duration::from_secs(5);
+/// Turns of the loop between two looks at clock and signals.
+const HOUSEKEEPING_TURNS: u32 = 256;
+
+/// The name of a replay's port.
+pub(crate) fn port_name(index: u16) -> String {
+    format!("net_ring_port{index}")
+}
+
+/// A replay that is ready to run.
+pub(crate) struct Replay<'a> {
+    /// The command line.
+    pub(crate) args: &'a ReplayArgs,
+    /// The capture.
+    pub(crate) trace: &'a Arc<Trace>,
+    /// Who runs where.
+    pub(crate) lcores: &'a Lcores,
+    /// Rings and pools.
+    pub(crate) sizes: Sizes,
+    /// The ports, as next hops name them.
+    pub(crate) ports: &'a [EgressPort],
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    /// What each stage counted.
+    pub(crate) stages: Vec<topology::Outcome>,
+    /// Packets fed.
+    pub(crate) fed: u64,
+    /// Packets that were overtaken.
+    pub(crate) reordered: u64,
+    /// Latencies from the intended send time, under a rate.
+    pub(crate) latency: Option<Latency>,
+    /// From the first packet fed to the last that came or was dropped, seconds.
+    pub(crate) duration_s: f64,
+    /// Results against the oracle.
+    pub(crate) verified: Verified,
+    /// The tables, as they are now.
+    pub(crate) tables: Tables,
+    /// Updates applied.
+    pub(crate) updates: u64,
+    /// Deltas applied.
+    pub(crate) deltas: u64,
+    /// What the drivers counted.
+    pub(crate) ports: Vec<PortReport>,
+}
+
+/// Ports and the far ends of their rings.
+struct Wiring {
+    ports: Vec<Port>,
+    /// By input, in the order of the plan.
+    rx_rings: Vec<Ring>,
+    /// By port and sender.
+    tx_rings: Vec<(usize, Ring)>,
+}
+
+impl Replay<'_> {
+    /// Builds everything, feeds the trace, and waits until the last packet is accounted for.
+    ///
+    /// # Errors
+    /// When something cannot be built or written, or a stage broke an invariant.
+    pub(crate) fn run(
+        &self,
+        eal: &Eal,
+        tables: Tables,
+        verifier: Option<Verifier>,
+        signals: &Signals,
+    ) -> anyhow::Result<Outcome> {
+        let ReplayArgs { forward, harness, .. } = self.args;
+        let plan = Plan::new(
+            forward.topology,
+            Some(&self.lcores.config),
+            self.ports.len(),
+            &self.lcores.all(),
+            u32::from(self.lcores.main),
+        )?;
+        let egress = EgressTable::new(&tables.hops, self.ports).map_err(CliError::from)?;
+        let egress = Arc::new(ArcSwap::from_pointee(egress));
+        let pool = self.pool(eal)?;
+        let wiring = self.wire(eal, &plan, &pool)?;
+        let control = Arc::new(Control::default());
+        let tsc_hz = dpdk_ffi::tsc_hz(eal);
+        let mut parts = Parts {
+            eal,
+            ports: &wiring.ports,
+            engine: tables.engine.as_ref(),
+            egress: Arc::clone(&egress),
+            limits: RxLimits {
+                burst: forward.rx_burst,
+                batch: forward.batch_max(),
+                flush_cycles: tsc_hz / 1_000_000 * u64::from(forward.flush_us),
+            },
+            control: Arc::clone(&control),
+            published: Vec::new(),
+        };
+        let stages = parts.build(&plan)?;
+        let published = std::mem::take(&mut parts.published);
+        drop(parts);
+
+        let applied = Arc::new(Applied::default());
+        let load = Load {
+            trace: Arc::clone(self.trace),
+            schedule: Schedule::new(self.trace, harness.rate, tsc_hz),
+            ring_of: deal(self.trace, u16::try_from(wiring.rx_rings.len()).unwrap_or(u16::MAX)),
+            loops: harness.loops,
+        };
+        let producers = wiring.rx_rings.iter().map(Ring::producer).collect::<Result<_, _>>()?;
+        let feeder = Feeder::new(eal, load, pool, producers, self.sizes.window, Arc::clone(&applied));
+        let sink = self.sink(eal, &wiring)?;
+        let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
+        let (running, mine) = Running::launch(eal, stages, idle, &control)?;
+        let (tables, updater) = match &harness.updates {
+            Some(path) => {
+                let stream = Stream {
+                    path: path.clone(),
+                    rate: harness.update_rate,
+                    egress,
+                    ports: self.ports.to_vec(),
+                };
+                (None, Some(Updater::start(tables, stream, applied)))
+            }
+            None => (Some(tables), None),
+        };
+        let mut turns = Loop {
+            feeder,
+            sink,
+            verifier,
+            mine,
+            running,
+            control,
+            periodic: Periodic::new(published, forward.stats_period),
+            signals,
+            idle,
+            outcomes: Vec::new(),
+        };
+        let start = Instant::now();
+        let result = turns.run();
+        let duration_s = start.elapsed().as_secs_f64();
+        // The lcores must be waited for and the updates stopped whatever happened, or EAL would end under them.
+        turns.control.stop_rx();
+        let Loop { running, mut outcomes, feeder, mut sink, verifier, mine, .. } = turns;
+        drop(mine);
+        let waited = running.wait();
+        let updated = updater.map(Updater::stop).transpose()?;
+        result?;
+        outcomes.extend(waited?);
+        sink.finish()?;
+        let (tables, updates, deltas) = match (tables, updated) {
+            (_, Some(updated)) => {
+                if let Some(error) = updated.error {
+                    return Err(error.context(format!("updates ended after {}", updated.updates)));
+                }
+                (updated.tables, updated.updates, updated.deltas)
+            }
+            (Some(tables), None) => (tables, 0, 0),
+            (None, None) => unreachable!("the tables are here unless the updater has them"),
+        };
+        let drops = crate::report::Totals::new(&outcomes, tsc_hz).counters.drops;
+        let verified = verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default();
+        Ok(Outcome {
+            stages: outcomes,
+            fed: feeder.fed(),
+            reordered: sink.reordered,
+            latency: (harness.rate != crate::cli::values::Rate::Max).then(|| sink.latency.clone()),
+            duration_s,
+            verified,
+            tables,
+            updates,
+            deltas,
+            ports: super::port_reports(&wiring.ports),
+        })
+    }
+
+    fn pool(&self, eal: &Eal) -> anyhow::Result<Mempool> {
+        let config = MempoolConfig {
+            mbufs: self.sizes.mbufs,
+            cache_mbufs: CACHE_MBUFS,
+            data_room_bytes: self.sizes.data_room_bytes,
+            socket: SocketId::ANY,
+        };
+        Mempool::new(eal, "replay", &config).with_context(|| {
+            format!("no memory for {} mbufs ({} MB)", self.sizes.mbufs, self.sizes.memory_mb)
+        })
+    }
+
+    /// Makes the rings and the ports over them, and starts the ports.
+    fn wire(&self, eal: &Eal, plan: &Plan, pool: &Mempool) -> anyhow::Result<Wiring> {
+        let ring = |name: String, size| Ring::new(eal, &name, size, RingSync::SpSc, SocketId::ANY);
+        let mut wiring = Wiring { ports: Vec::new(), rx_rings: Vec::new(), tx_rings: Vec::new() };
+        let mut by_input: Vec<(Input, Ring)> = Vec::new();
+        for port in 0..u16::try_from(self.ports.len()).unwrap_or(u16::MAX) {
+            // A port that nobody receives on has a queue all the same: drivers want one.
+            let queues = plan.inputs.iter().filter(|input| input.port == port).count().max(1);
+            let mut rx = Vec::with_capacity(queues);
+            for queue in 0..u16::try_from(queues).unwrap_or(u16::MAX) {
+                let made = ring(format!("rx{port}_{queue}"), self.sizes.rx_ring)?;
+                by_input.push((Input { port, queue }, made.clone()));
+                rx.push(made);
+            }
+            let tx = (0..plan.senders)
+                .map(|sender| ring(format!("tx{port}_{sender}"), self.sizes.tx_ring))
+                .collect::<Result<Vec<_>, _>>()?;
+            let made = RingPort::from_rings(eal, &format!("port{port}"), &rx, &tx, SocketId::ANY)?;
+            let config = PortConfig {
+                rx_queues: u16::try_from(queues).unwrap_or(u16::MAX),
+                tx_queues: plan.senders,
+                ..PortConfig::default()
+            };
+            made.configure(&config, std::slice::from_ref(pool))?;
+            made.start()?;
+            wiring.ports.push(made);
+            wiring.tx_rings.extend(tx.into_iter().map(|ring| (usize::from(port), ring)));
+        }
+        for input in &plan.inputs {
+            let found = by_input.iter().find(|(other, _)| other == input);
+            let (_, ring) = found.with_context(|| {
+                format!("--config has a hole: port {} has no queue {}", input.port, input.queue)
+            })?;
+            wiring.rx_rings.push(ring.clone());
+        }
+        Ok(wiring)
+    }
+
+    fn sink(&self, eal: &Eal, wiring: &Wiring) -> anyhow::Result<Sink> {
+        let outlet = |(port, ring): &(usize, Ring)| ring.consumer().map(|ring| Outlet { port: *port, ring });
+        let outlets = wiring.tx_rings.iter().map(outlet).collect::<Result<Vec<_>, _>>()?;
+        let (ports, inputs) = (self.ports.len(), wiring.rx_rings.len());
+        let slow = self.args.harness.tx_slow;
+        let mut sink = Sink::new(eal, outlets, ports, inputs, slow, Arc::clone(self.trace));
+        if let Some(dir) = &self.args.harness.out {
+            sink.write_to(dir)?;
+        }
+        Ok(sink)
+    }
+}
+
+/// The main lcore's loop.
+struct Loop<'a> {
+    feeder: Feeder,
+    sink: Sink,
+    verifier: Option<Verifier>,
+    /// Stages of the forwarder that run here, on a single CPU.
+    mine: Stages,
+    running: Running,
+    control: Arc<Control>,
+    periodic: Periodic,
+    signals: &'a Signals,
+    idle: Idle,
+    /// What stages that ran here have counted.
+    outcomes: Vec<topology::Outcome>,
+}
+
+impl Loop<'_> {
+    /// Feeds, polls and takes until everything fed is accounted for and every stage is drained.
+    fn run(&mut self) -> anyhow::Result<()> {
+        let (mut turn, mut gone, mut taken) = (0_u32, 0, 0);
+        let mut last_move = Instant::now();
+        let mut draining = false;
+        loop {
+            let fed = if draining { 0 } else { self.feeder.poll(gone)? };
+            let worked = poll_once(&mut self.mine, &mut self.outcomes);
+            let came = self.sink.poll(&self.feeder, self.verifier.as_mut())?;
+            taken += came;
+            let moved = fed > 0 || worked || came > 0;
+            turn = turn.wrapping_add(1);
+            let dropped = self.periodic.read().drops;
+            // What was dropped as tx_full or earlier never reaches the sink.
+            gone = taken + dropped.total();
+            if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
+                self.periodic.tick(self.signals.stats_wanted());
+                if self.signals.is_stopping() {
+                    self.feeder.stop();
+                }
+                let now = Instant::now();
+                if moved {
+                    last_move = now;
+                }
+                if !draining && self.feeder.is_done() {
+                    let stuck = now - last_move > STUCK;
+                    if stuck {
+                        eprintln!(
+                            "fwd-app: warning: packets did not come back for {STUCK:?}; they are given up"
+                        );
+                    }
+                    if gone >= self.feeder.fed() || stuck {
+                        self.control.stop_rx();
+                        draining = true;
+                    }
+                }
+                if draining && !moved && self.mine.is_empty() && self.running.is_finished() {
+                    // A last look at the rings, in case the last packets came after the last poll.
+                    while self.sink.drain(&self.feeder, self.verifier.as_mut())? > 0 {}
+                    return Ok(());
+                }
+                if self.running.is_finished() && self.mine.is_empty() && !draining {
+                    anyhow::bail!("the forwarder's lcores have ended by themselves");
+                }
+            }
+            if !moved {
+                self.idle.wait();
+            }
+        }
+    }
+}

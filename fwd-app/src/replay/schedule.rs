@@ -1,0 +1,73 @@
+//! When each packet is meant to be sent.
+//!
+//! Latency under a rate counts from here and not from when the harness got round to it: a forwarder that holds the harness
+//! up must not thereby shorten its own latencies (coordinated omission).
+
+use super::trace::Trace;
+use crate::cli::values::Rate;
+
+/// The intended send times of all packets, in cycles from the start. Packets are numbered over all loops.
+#[derive(Clone, Debug)]
+pub(crate) enum Schedule {
+    /// At once, as fast as they are taken.
+    Max,
+    /// Evenly.
+    Even {
+        /// Cycles between two packets.
+        gap: f64,
+    },
+    /// As the capture's times say.
+    Timed {
+        /// Offset of each frame from the first, cycles.
+        offsets: Vec<u64>,
+        /// From the first frame of a loop to the first of the next.
+        loop_cycles: u64,
+    },
+}
+
+impl Schedule {
+    /// The schedule of `trace` at `rate`, on a clock of `tsc_hz`.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times of days in cycles fit 53 bits, and none is negative"
+    )]
+    pub(crate) fn new(trace: &Trace, rate: Rate, tsc_hz: u64) -> Self {
+        let hz = tsc_hz as f64;
+        match rate {
+            Rate::Max => Self::Max,
+            Rate::Pps(pps) => Self::Even { gap: hz / pps },
+            Rate::Times(factor) => {
+                let first = trace.time_ns(0);
+                let cycles = |ns: u64| (ns as f64 * hz / 1e9 / factor) as u64;
+                let offsets: Vec<u64> = (0..trace.len()).map(|i| cycles(trace.time_ns(i) - first)).collect();
+                let last = offsets.last().copied().unwrap_or(0);
+                // The next loop follows the last packet by the mean gap.
+                let gap = last / (trace.len() as u64 - 1).max(1);
+                Self::Timed { offsets, loop_cycles: last + gap }
+            }
+        }
+    }
+
+    /// When packet `sequence`, frame `frame` of loop `turn`, is meant to be sent; 0 at full speed.
+    #[inline]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "below 2^53 packets and cycles, and not negative"
+    )]
+    pub(crate) fn due(&self, sequence: u64, frame: usize, turn: u64) -> u64 {
+        match self {
+            Self::Max => 0,
+            Self::Even { gap } => (sequence as f64 * gap) as u64,
+            Self::Timed { offsets, loop_cycles } => offsets[frame] + turn * loop_cycles,
+        }
+    }
+
+    /// Whether packets have times at all.
+    pub(crate) fn is_paced(&self) -> bool {
+        !matches!(self, Self::Max)
+    }
+}

@@ -1,0 +1,195 @@
+//! The sink: takes what the forwarder sent from the TX rings of its ports, and judges, times and writes it.
+
+use super::feeder::{Feeder, Tag};
+use super::trace::Trace;
+use super::verify::{Seen, Verifier};
+use crate::datapath::Latency;
+use anyhow::Context as _;
+use dpdk_ffi::{Burst, Eal, RingConsumer};
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::{DataLink, Endianness, TsResolution};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Packets taken at once.
+const BURST: usize = 256;
+/// Packets taken at once when the sink is slow on purpose.
+const SLOW_BURST: usize = 32;
+
+/// One TX ring: the port it belongs to.
+pub(crate) struct Outlet {
+    /// The port's index.
+    pub(crate) port: usize,
+    /// The ring's far end.
+    pub(crate) ring: RingConsumer,
+}
+
+/// See the module.
+pub(crate) struct Sink {
+    outlets: Vec<Outlet>,
+    burst: Burst,
+    /// Packets are taken on one poll in so many.
+    slow: u32,
+    polls: u32,
+    trace: Arc<Trace>,
+    /// The last sequence number seen, by port and input, plus one.
+    last: Vec<Vec<u64>>,
+    writers: Vec<(PathBuf, PcapWriter<BufWriter<File>>)>,
+    scratch: Vec<u8>,
+    /// Latencies from the intended send time.
+    pub(crate) latency: Latency,
+    /// Packets taken, by port.
+    pub(crate) taken: Vec<u64>,
+    /// Packets that overtook one of their own input and port.
+    pub(crate) reordered: u64,
+    /// When the last packet was taken.
+    pub(crate) last_tsc: u64,
+}
+
+impl Sink {
+    /// Over `outlets` of `ports` ports, fed by `inputs` rings.
+    pub(crate) fn new(
+        eal: &Eal,
+        outlets: Vec<Outlet>,
+        ports: usize,
+        inputs: usize,
+        slow: u32,
+        trace: Arc<Trace>,
+    ) -> Self {
+        let capacity = if slow > 1 { SLOW_BURST } else { BURST };
+        Self {
+            outlets,
+            burst: Burst::with_capacity(eal, capacity),
+            slow,
+            polls: 0,
+            trace,
+            last: vec![vec![0; inputs]; ports],
+            writers: Vec::new(),
+            scratch: Vec::new(),
+            latency: Latency::new(dpdk_ffi::tsc_hz(eal)),
+            taken: vec![0; ports],
+            reordered: 0,
+            last_tsc: 0,
+        }
+    }
+
+    /// Writes what leaves by port N to `dir`/portN.pcap, nanoseconds, with the times of the trace.
+    ///
+    /// # Errors
+    /// When a file cannot be made.
+    pub(crate) fn write_to(&mut self, dir: &Path) -> anyhow::Result<()> {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
+        for port in 0..self.taken.len() {
+            let path = dir.join(format!("port{port}.pcap"));
+            let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+            let header = PcapHeader {
+                snaplen: 1 << 18,
+                datalink: DataLink::ETHERNET,
+                ts_resolution: TsResolution::NanoSecond,
+                endianness: Endianness::Little,
+                ..PcapHeader::default()
+            };
+            let writer = PcapWriter::with_header(BufWriter::new(file), header)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            self.writers.push((path, writer));
+        }
+        Ok(())
+    }
+
+    /// Takes what there is, from every ring; answers how many packets.
+    ///
+    /// # Errors
+    /// When a capture cannot be written.
+    pub(crate) fn poll(&mut self, feeder: &Feeder, verifier: Option<&mut Verifier>) -> anyhow::Result<u64> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.slow > 1 && !self.polls.is_multiple_of(self.slow) {
+            return Ok(0);
+        }
+        self.drain(feeder, verifier)
+    }
+
+    /// As [`Self::poll`], however slow the sink is meant to be.
+    ///
+    /// # Errors
+    /// When a capture cannot be written.
+    pub(crate) fn drain(
+        &mut self,
+        feeder: &Feeder,
+        mut verifier: Option<&mut Verifier>,
+    ) -> anyhow::Result<u64> {
+        let mut taken = 0;
+        for at in 0..self.outlets.len() {
+            let outlet = &mut self.outlets[at];
+            let port = outlet.port;
+            let came = outlet.ring.dequeue_burst(&mut self.burst);
+            if came == 0 {
+                continue;
+            }
+            self.last_tsc = dpdk_ffi::tsc();
+            taken += came as u64;
+            self.taken[port] += came as u64;
+            for i in 0..came {
+                self.judge(i, port, feeder, verifier.as_deref_mut())?;
+            }
+            self.burst.free_all();
+        }
+        Ok(taken)
+    }
+
+    fn judge(
+        &mut self,
+        i: usize,
+        port: usize,
+        feeder: &Feeder,
+        verifier: Option<&mut Verifier>,
+    ) -> anyhow::Result<()> {
+        let Tag { sequence, updates } = Tag::unpack(self.burst.tag(i));
+        let frames = self.trace.len() as u64;
+        let frame = usize::try_from(sequence % frames).unwrap_or(0);
+        let last = &mut self.last[port][feeder.ring_of(frame)];
+        self.reordered += u64::from(sequence < *last);
+        *last = sequence + 1;
+        if let Some(intended) = feeder.intended_tsc(sequence) {
+            self.latency.record(self.last_tsc.saturating_sub(intended), 1);
+        }
+        if verifier.is_none() && self.writers.is_empty() {
+            return Ok(());
+        }
+        self.scratch.clear();
+        let mut bytes: &[u8] = self.burst.data(i);
+        if self.burst.segments(i) > 1 {
+            self.burst.copy_to(i, &mut self.scratch);
+            bytes = &self.scratch;
+        }
+        if let Some(verifier) = verifier {
+            let updates = (updates, feeder.updates_begun());
+            verifier.sent(Seen { sequence, frame }, self.trace.frame(frame), port, bytes, updates);
+        }
+        if let Some((path, writer)) = self.writers.get_mut(port) {
+            let packet = PcapPacket {
+                timestamp: Duration::from_nanos(self.trace.time_ns(frame)),
+                orig_len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+                data: Cow::Borrowed(bytes),
+            };
+            writer.write_packet(&packet).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the captures; what was recorded stays.
+    ///
+    /// # Errors
+    /// When a file cannot be written to its end.
+    pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
+        for (path, writer) in self.writers.drain(..) {
+            let mut buffered = writer.into_writer();
+            std::io::Write::flush(&mut buffered)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! A latency histogram as bars for the terminal, and in HdrHistogram's percentile text form.
+
+use hdrhistogram::Histogram;
+use std::fmt::Write as _;
+
+/// Characters of the longest bar.
+const BAR: usize = 50;
+/// Buckets at most; wider ones are used when there would be more.
+const ROWS: usize = 24;
+
+/// The histogram drawn as bars over buckets of equal width on a logarithmic scale; empty for an empty histogram.
+pub(crate) fn bars(histogram: &Histogram<u64>) -> String {
+    let mut out = String::new();
+    let rows = rows(histogram);
+    let most = rows.iter().map(|(_, _, count)| *count).max().unwrap_or(0);
+    let mut below = 0;
+    for (from, to, count) in rows {
+        below += count;
+        // One character for the least count that is there, BAR for the most.
+        let bar = if count == 0 { 0 } else { (count as u128 * BAR as u128 / u128::from(most.max(1))).max(1) };
+        let bar = "#".repeat(usize::try_from(bar).unwrap_or(BAR));
+        #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
+        let share = below as f64 * 100.0 / histogram.len() as f64;
+        let _ =
+            writeln!(out, "  {:>9} - {:<9} |{bar:<BAR$}| {count:>12} {share:>7.3} %", time(from), time(to));
+    }
+    out
+}
+
+/// Bucket limits and counts, from the first to the last that is not empty.
+fn rows(histogram: &Histogram<u64>) -> Vec<(u64, u64, u64)> {
+    if histogram.is_empty() {
+        return Vec::new();
+    }
+    let (low, high) = (histogram.min().max(1), histogram.max().max(1));
+    let mut base = 1.25_f64;
+    loop {
+        let rows = rows_by(histogram, low, high, base);
+        if rows.len() <= ROWS {
+            return rows;
+        }
+        base *= base;
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "nanoseconds below 2^53"
+)]
+fn rows_by(histogram: &Histogram<u64>, low: u64, high: u64, base: f64) -> Vec<(u64, u64, u64)> {
+    let mut rows = Vec::new();
+    let mut from = low;
+    while from <= high {
+        let to = ((from as f64 * base) as u64).max(from + 1);
+        rows.push((from, to, histogram.count_between(from, to - 1)));
+        from = to;
+        if rows.len() > ROWS {
+            break;
+        }
+    }
+    // Values share slots of the histogram at a bucket's limit: hand out what is counted twice or not at all to none, by
+    // counting from the slots themselves.
+    for row in &mut rows {
+        row.2 = 0;
+    }
+    for value in histogram.iter_recorded() {
+        let at = value.value_iterated_to().max(low);
+        let row = rows.partition_point(|(_, to, _)| *to <= at).min(rows.len() - 1);
+        rows[row].2 += value.count_at_value();
+    }
+    rows
+}
+
+/// Nanoseconds as a person reads them.
+pub(crate) fn time(ns: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds below 2^53")]
+    let value = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.2} us", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", value / 1e6),
+        _ => format!("{:.2} s", value / 1e9),
+    }
+}
+
+/// The percentile distribution as HdrHistogram's own tools write and plot it, values in nanoseconds.
+pub(crate) fn hgrm(histogram: &Histogram<u64>) -> String {
+    let mut out = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
+    let mut total = 0;
+    for step in histogram.iter_quantiles(5) {
+        total += step.count_since_last_iteration();
+        let quantile = step.quantile_iterated_to();
+        let _ = write!(out, "{:>12} {quantile:>2.12} {total:>10}", step.value_iterated_to());
+        let _ =
+            if quantile < 1.0 { writeln!(out, " {:>14.2}", 1.0 / (1.0 - quantile)) } else { writeln!(out) };
+    }
+    let _ = writeln!(
+        out,
+        "#[Mean    = {:>12.3}, StdDeviation   = {:>12.3}]",
+        histogram.mean(),
+        histogram.stdev()
+    );
+    let _ = writeln!(out, "#[Max     = {:>12.3}, Total count    = {:>12}]", histogram.max(), histogram.len());
+    let _ = writeln!(out, "#[Buckets = {:>12}, SubBuckets     = {:>12}]", histogram.buckets(), 2048);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(values: &[(u64, u64)]) -> Histogram<u64> {
+        let mut histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap();
+        for (value, count) in values {
+            histogram.record_n(*value, *count).unwrap();
+        }
+        histogram
+    }
+
+    #[test]
+    fn every_value_is_in_one_bar() {
+        for values in
+            [&[(1, 1)][..], &[(100, 5), (110, 7), (5_000, 1)], &[(1, 3), (59_000_000_000, 2)], &[(777, 9)]]
+        {
+            let histogram = histogram(values);
+            let rows = rows(&histogram);
+            assert!(rows.len() <= ROWS && !rows.is_empty());
+            assert_eq!(rows.iter().map(|(_, _, count)| count).sum::<u64>(), histogram.len());
+            assert!(rows[0].2 > 0 && rows.windows(2).all(|pair| pair[0].1 == pair[1].0));
+            assert_eq!(bars(&histogram).lines().count(), rows.len());
+        }
+        assert_eq!(bars(&histogram(&[])), "");
+    }
+
+    #[test]
+    fn the_text_form_ends_at_all_values() {
+        let text = hgrm(&histogram(&[(100, 90), (1000, 10)]));
+        let last = text.lines().rfind(|line| !line.starts_with('#')).unwrap();
+        let fields: Vec<_> = last.split_whitespace().collect();
+        assert_eq!(fields[1..], ["1.000000000000", "100"]);
+        assert!(text.contains("Total count    =          100"));
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(
+            [time(999), time(1_500), time(2_000_000), time(3_000_000_000)],
+            ["999 ns", "1.50 us", "2.00 ms", "3.00 s"]
+        );
+    }
+}

@@ -1,0 +1,445 @@
+//! The summary at the end of `run` and `replay`: one structure feeds the text and the JSON.
+//!
+//! Key names are a contract: `packets.rx`, `packets.tx`, `packets.drops.<reason>`, `rate.mpps`, `rate.gbps`, `latency_ns.*`,
+//! `engine.{name,isa,table_bytes}`, `verify.{checked,mismatches}`. More keys may come, these stay.
+
+pub(crate) mod histogram;
+pub(crate) mod periodic;
+mod text;
+
+use crate::cli::args::{ForwardArgs, TopologyKind};
+use crate::datapath::{Counters, Latency, StageName};
+use crate::topology::Outcome;
+use anyhow::Context as _;
+use clap::ValueEnum as _;
+use fib::EngineWriter;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+/// Bytes of a frame on the wire that are not in memory: preamble 7, start 1, checksum 4, gap 12.
+const WIRE_BYTES: u64 = 24;
+
+/// The summary.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    /// `run` or `replay`.
+    pub(crate) command: &'static str,
+    /// This program's version.
+    pub(crate) version: &'static str,
+    /// What came, left and was dropped.
+    pub(crate) packets: Packets,
+    /// How fast.
+    pub(crate) rate: Rate,
+    /// How long packets stayed.
+    pub(crate) latency_ns: LatencyNs,
+    /// Cycles by pass.
+    pub(crate) stages: Vec<StageReport>,
+    /// Who looked up.
+    pub(crate) engine: EngineReport,
+    /// How the forwarder was set up.
+    pub(crate) setup: Setup,
+    /// Results against the oracle; nothing was checked without `--verify`.
+    pub(crate) verify: Verify,
+    /// The trace, of a replay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<TraceReport>,
+    /// Whether the capture was cut short.
+    pub(crate) truncated: bool,
+    /// What the drivers counted, by port.
+    pub(crate) ports: Vec<PortReport>,
+    /// The histogram behind `latency_ns`.
+    #[serde(skip)]
+    pub(crate) histogram: Histogram<u64>,
+}
+
+/// What came, left and was dropped: `rx == tx + sum(drops) + held`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Packets {
+    /// Packets received.
+    pub(crate) rx: u64,
+    /// Packets sent.
+    pub(crate) tx: u64,
+    /// Packets still inside at the end.
+    pub(crate) held: u64,
+    /// Packets dropped, by reason.
+    pub(crate) drops: BTreeMap<&'static str, u64>,
+    /// Bytes received, without preamble and checksum.
+    pub(crate) rx_bytes: u64,
+    /// Bytes sent, without preamble and checksum.
+    pub(crate) tx_bytes: u64,
+    /// Packets that overtook one of their own input queue and egress port; only a replay can tell.
+    pub(crate) reordered: u64,
+}
+
+impl Packets {
+    /// Whether every packet is accounted for.
+    pub(crate) fn is_conserved(&self) -> bool {
+        self.rx == self.tx + self.drops.values().sum::<u64>() + self.held
+    }
+}
+
+/// How fast packets were sent.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Rate {
+    /// Packets received and dealt with, millions a second.
+    pub(crate) mpps: f64,
+    /// Sent, gigabits a second, frames without their checksum (layer 2).
+    pub(crate) gbps: f64,
+    /// Sent, gigabits a second as a wire would carry it (layer 1: checksum, preamble and gap included).
+    pub(crate) gbps_l1: f64,
+    /// Packets a second of an lcore's time spent on packets, millions.
+    pub(crate) mpps_busy: f64,
+    /// The time measured, seconds.
+    pub(crate) duration_s: f64,
+}
+
+/// Latency percentiles, nanoseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct LatencyNs {
+    pub(crate) min: u64,
+    pub(crate) p50: u64,
+    pub(crate) p90: u64,
+    pub(crate) p99: u64,
+    pub(crate) p99_9: u64,
+    pub(crate) p99_99: u64,
+    pub(crate) max: u64,
+    pub(crate) mean: f64,
+    pub(crate) count: u64,
+    /// From where to where: `rx to tx`, or `intended send time to arrival`.
+    pub(crate) measured: &'static str,
+}
+
+impl LatencyNs {
+    /// The percentiles of `histogram`.
+    pub(crate) fn new(histogram: &Histogram<u64>, measured: &'static str) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        if histogram.is_empty() {
+            return Self { measured, ..Self::default() };
+        }
+        Self {
+            min: histogram.min(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: histogram.max(),
+            mean: histogram.mean(),
+            count: histogram.len(),
+            measured,
+        }
+    }
+}
+
+/// One pass.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct StageReport {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Cycles of the time stamp counter a packet, over the bursts that were timed.
+    pub(crate) cycles_per_packet: f64,
+    /// The same in nanoseconds.
+    pub(crate) ns_per_packet: f64,
+    /// Packets of the bursts that were timed.
+    pub(crate) packets: u64,
+    /// Packets a burst, on average.
+    pub(crate) packets_per_burst: f64,
+}
+
+/// The engine.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct EngineReport {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// The instruction set of its lookups.
+    pub(crate) isa: String,
+    /// Memory that lookups read, bytes.
+    pub(crate) table_bytes: u64,
+    /// IPv4 routes.
+    pub(crate) routes_v4: u64,
+    /// IPv6 routes.
+    pub(crate) routes_v6: u64,
+    /// The generation in service at the end.
+    pub(crate) generation: u64,
+    /// Generations applied while packets flowed.
+    pub(crate) generations_applied: u64,
+    /// Updates in them.
+    pub(crate) updates_applied: u64,
+    /// Time to read the route files, seconds.
+    pub(crate) load_s: f64,
+    /// Time to build the table, seconds.
+    pub(crate) build_s: f64,
+}
+
+impl EngineReport {
+    /// Of `engine` as it is now.
+    pub(crate) fn new(engine: &dyn EngineWriter, load_s: f64, build_s: f64) -> Self {
+        let stats = engine.stats();
+        Self {
+            name: engine.name(),
+            isa: engine.isa().to_string(),
+            table_bytes: stats.table_bytes,
+            routes_v4: stats.routes_v4,
+            routes_v6: stats.routes_v6,
+            generation: engine.generation().0,
+            generations_applied: 0,
+            updates_applied: 0,
+            load_s,
+            build_s,
+        }
+    }
+}
+
+/// How the forwarder was set up.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Setup {
+    /// The topology.
+    pub(crate) topology: String,
+    /// Which lcore serves which queue.
+    pub(crate) config: String,
+    /// Lcores that run stages.
+    pub(crate) lcores: usize,
+    /// Packets a poll at most.
+    pub(crate) rx_burst: u16,
+    /// Keys a batch at most.
+    pub(crate) batch: usize,
+    /// Longest wait for a batch to fill, microseconds.
+    pub(crate) flush_us: u32,
+    /// Whether DPDK's memory is in huge pages.
+    pub(crate) huge_pages: bool,
+    /// DPDK's version.
+    pub(crate) dpdk: String,
+    /// The CPU, as it calls itself.
+    pub(crate) cpu: String,
+}
+
+impl Setup {
+    /// From the command line and what was found.
+    pub(crate) fn new(args: &ForwardArgs, config: String, lcores: usize, huge_pages: bool) -> Self {
+        Self {
+            topology: topology_name(args.topology),
+            config,
+            lcores,
+            rx_burst: args.rx_burst,
+            batch: args.batch_max(),
+            flush_us: args.flush_us,
+            huge_pages,
+            dpdk: dpdk_ffi::version(),
+            cpu: cpu_name(),
+        }
+    }
+}
+
+/// The topology's name on the command line.
+pub(crate) fn topology_name(kind: TopologyKind) -> String {
+    kind.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+fn cpu_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    line.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+/// Results against the oracle.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Verify {
+    /// Packets whose result was checked.
+    pub(crate) checked: u64,
+    /// Packets whose result was wrong.
+    pub(crate) mismatches: u64,
+}
+
+/// The trace of a replay.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TraceReport {
+    /// The file.
+    pub(crate) file: String,
+    /// Packets in it.
+    pub(crate) packets: usize,
+    /// Packets of which it has less than was on the wire.
+    pub(crate) snapped: usize,
+    /// Times it was to be sent.
+    pub(crate) loops: u64,
+    /// The rate it was offered at.
+    pub(crate) rate: String,
+    /// Packets that were fed.
+    pub(crate) fed: u64,
+}
+
+/// What the driver of a port counted.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct PortReport {
+    /// Its name.
+    pub(crate) name: String,
+    /// Packets received.
+    pub(crate) rx: u64,
+    /// Packets sent.
+    pub(crate) tx: u64,
+    /// Packets lost because the RX queue was full.
+    pub(crate) rx_missed: u64,
+    /// Packets received with an error.
+    pub(crate) rx_errors: u64,
+    /// Times that the mempool had no mbuf for a packet.
+    pub(crate) rx_nombuf: u64,
+}
+
+impl PortReport {
+    /// Of `port` now; zeros where its driver counts nothing.
+    pub(crate) fn new(port: &dpdk_ffi::Port) -> Self {
+        let stats = port.stats().unwrap_or_default();
+        Self {
+            name: port.name().to_owned(),
+            rx: stats.ipackets,
+            tx: stats.opackets,
+            rx_missed: stats.imissed,
+            rx_errors: stats.ierrors,
+            rx_nombuf: stats.rx_nombuf,
+        }
+    }
+}
+
+/// What all stages counted together.
+#[derive(Debug)]
+pub(crate) struct Totals {
+    /// The counters.
+    pub(crate) counters: Counters,
+    /// The latencies, rx to tx.
+    pub(crate) latency: Latency,
+    /// Packets still inside.
+    pub(crate) held: u64,
+}
+
+impl Totals {
+    /// The sum of `outcomes`.
+    pub(crate) fn new(outcomes: &[Outcome], tsc_hz: u64) -> Self {
+        let mut totals = Self { counters: Counters::default(), latency: Latency::new(tsc_hz), held: 0 };
+        for outcome in outcomes {
+            totals.counters.merge(&outcome.counters);
+            totals.held += outcome.held;
+            if let Some(latency) = &outcome.latency {
+                totals.latency.merge(latency);
+            }
+        }
+        totals
+    }
+
+    /// As the summary shows them.
+    pub(crate) fn packets(&self) -> Packets {
+        let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, .. } = self.counters;
+        let drops = self.counters.drops.iter().map(|(reason, count)| (reason.name(), count)).collect();
+        Packets { rx: rx_packets, tx: tx_packets, held: self.held, drops, rx_bytes, tx_bytes, reordered: 0 }
+    }
+
+    /// How fast, over `duration_s` and by the lcores' own time on a clock of `tsc_hz`.
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
+    pub(crate) fn rate(&self, duration_s: f64, tsc_hz: u64) -> Rate {
+        let per = |count: u64, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let Counters { rx_packets, tx_packets, tx_bytes, busy_cycles, .. } = self.counters;
+        Rate {
+            mpps: per(rx_packets, duration_s) / 1e6,
+            gbps: per(tx_bytes * 8, duration_s) / 1e9,
+            gbps_l1: per((tx_bytes + tx_packets * WIRE_BYTES) * 8, duration_s) / 1e9,
+            mpps_busy: per(rx_packets, busy_cycles as f64 / tsc_hz as f64) / 1e6,
+            duration_s,
+        }
+    }
+
+    /// The passes that were timed.
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
+    pub(crate) fn stages(&self, tsc_hz: u64) -> Vec<StageReport> {
+        let stages = StageName::ALL.into_iter().zip(self.counters.stages);
+        let timed = stages.filter(|(_, stage)| stage.packets > 0);
+        timed
+            .map(|(name, stage)| {
+                let cycles = stage.cycles as f64 / stage.packets as f64;
+                StageReport {
+                    name: name.name(),
+                    cycles_per_packet: cycles,
+                    ns_per_packet: cycles * 1e9 / tsc_hz as f64,
+                    packets: stage.packets,
+                    packets_per_burst: stage.packets as f64 / stage.bursts.max(1) as f64,
+                }
+            })
+            .collect()
+    }
+}
+
+impl Summary {
+    /// Prints the text on stdout and writes the files that were asked for.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(crate) fn publish(&self, args: &ForwardArgs) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        // A reader that has gone away is no reason to skip the files.
+        let _ = out.write_all(text::render(self).as_bytes()).and_then(|()| out.flush());
+        if let Some(path) = &args.json {
+            let mut json = serde_json::to_string_pretty(self).context("the summary as JSON")?;
+            json.push('\n');
+            write_whole(path, json.as_bytes())?;
+        }
+        if let Some(path) = &args.hgrm {
+            write_whole(path, histogram::hgrm(&self.histogram).as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// A file appears whole or not at all.
+fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let written = || -> std::io::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if !path.exists() || path.is_file() {
+            let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+            file.write_all(bytes)?;
+            file.persist(path)?;
+            return Ok(());
+        }
+        // A pipe or a terminal cannot be replaced.
+        std::fs::write(path, bytes)
+    };
+    written().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datapath::DropReason;
+
+    #[test]
+    fn totals_keep_every_packet() {
+        let mut counters = Counters { rx_packets: 10, tx_packets: 6, tx_bytes: 600, ..Counters::default() };
+        counters.drops.add(DropReason::NoRoute, 3);
+        counters.busy_cycles = 1000;
+        counters.time(StageName::Parse, 5, 50);
+        let mut latency = Latency::new(1_000_000_000);
+        latency.record(100, 6);
+        let outcomes = [Outcome { counters, latency: Some(latency), held: 1 }, Outcome::default()];
+        let totals = Totals::new(&outcomes, 1_000_000_000);
+        let packets = totals.packets();
+        assert!(packets.is_conserved());
+        assert_eq!((packets.drops["no_route"], packets.drops.len()), (3, DropReason::COUNT));
+        let rate = totals.rate(1e-6, 1_000_000_000);
+        assert!((rate.mpps - 10.0).abs() < 1e-9 && (rate.gbps - 4.8).abs() < 1e-9);
+        assert!((rate.gbps_l1 - 5.952).abs() < 1e-9 && (rate.mpps_busy - 10.0).abs() < 1e-9);
+        let stages = totals.stages(1_000_000_000);
+        assert_eq!((stages.len(), stages[0].name), (1, "parse"));
+        assert!((stages[0].ns_per_packet - 10.0).abs() < 1e-9);
+        assert!(!Packets { rx: 11, ..packets }.is_conserved());
+    }
+
+    #[test]
+    fn percentiles_and_an_empty_histogram() {
+        let mut latency = Latency::new(1_000_000_000);
+        assert_eq!(LatencyNs::new(latency.histogram(), "rx to tx").count, 0);
+        latency.record(100, 990);
+        latency.record(1000, 10);
+        let told = LatencyNs::new(latency.histogram(), "rx to tx");
+        assert_eq!((told.min, told.p50, told.p99, told.max, told.count), (100, 100, 100, 1000, 1000));
+        assert_eq!(told.p99_9, 1000);
+    }
+}

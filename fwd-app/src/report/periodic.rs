@@ -1,0 +1,79 @@
+//! `--stats-period` and SIGUSR1: rates and drops since the last line, on stderr.
+
+use crate::datapath::{Counters, Published};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// See the module.
+pub(crate) struct Periodic {
+    published: Vec<Arc<Published>>,
+    period: Option<Duration>,
+    last_time: Instant,
+    last: Counters,
+    start: Instant,
+}
+
+impl Periodic {
+    /// A line every `period`, if there is one.
+    pub(crate) fn new(published: Vec<Arc<Published>>, period: Option<Duration>) -> Self {
+        let now = Instant::now();
+        Self { published, period, last_time: now, last: Counters::default(), start: now }
+    }
+
+    /// The counters of all stages now.
+    pub(crate) fn read(&self) -> Counters {
+        let mut all = Counters::default();
+        for published in &self.published {
+            all.merge(&published.read());
+        }
+        all
+    }
+
+    /// Prints a line if one is due or `wanted`.
+    pub(crate) fn tick(&mut self, wanted: bool) {
+        let now = Instant::now();
+        let since = now - self.last_time;
+        if !wanted && self.period.is_none_or(|period| since < period) {
+            return;
+        }
+        let counters = self.read();
+        eprintln!("{}", line(&counters, &self.last, since, now - self.start));
+        (self.last, self.last_time) = (counters, now);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
+fn line(now: &Counters, before: &Counters, since: Duration, running: Duration) -> String {
+    let per = |count: u64| count as f64 / since.as_secs_f64().max(1e-9);
+    let packets = now.tx_packets.saturating_sub(before.tx_packets);
+    let bytes = now.tx_bytes.saturating_sub(before.tx_bytes);
+    let mut line = format!(
+        "{:8.1} s  rx {:.3} Mpps  tx {:.3} Mpps  {:.3} Gbit/s (L2) {:.3} (L1)",
+        running.as_secs_f64(),
+        per(now.rx_packets.saturating_sub(before.rx_packets)) / 1e6,
+        per(packets) / 1e6,
+        per(bytes * 8) / 1e9,
+        per((bytes + packets * super::WIRE_BYTES) * 8) / 1e9
+    );
+    for (reason, count) in now.drops.since(&before.drops).iter().filter(|(_, count)| *count > 0) {
+        line.push_str(&format!("  {reason} {count}"));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datapath::DropReason;
+
+    #[test]
+    fn a_line_says_what_happened_since_the_last() {
+        let before = Counters { rx_packets: 1_000_000, ..Counters::default() };
+        let mut now =
+            Counters { rx_packets: 3_000_000, tx_packets: 1_500_000, tx_bytes: 90_000_000, ..before };
+        now.drops.add(DropReason::NoRoute, 500_000);
+        let text = line(&now, &before, Duration::from_secs(1), Duration::from_secs(2));
+        assert!(text.contains("rx 2.000 Mpps  tx 1.500 Mpps  0.720 Gbit/s (L2) 1.008 (L1)"), "{text}");
+        assert!(text.ends_with("  no_route 500000"), "{text}");
+    }
+}

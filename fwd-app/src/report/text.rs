@@ -1,0 +1,100 @@
+//! The summary as text.
+
+use super::histogram::{bars, time};
+use super::{LatencyNs, Packets, Summary};
+use std::fmt::Write as _;
+
+/// The summary for a person. Writing to a string cannot fail, so the results of `writeln!` are not looked at.
+pub(crate) fn render(summary: &Summary) -> String {
+    let mut out = String::new();
+    let Summary { packets, rate, latency_ns, engine, setup, verify, .. } = summary;
+    packets_text(&mut out, packets);
+    let _ = writeln!(
+        out,
+        "rate     {:.3} Mpps, {:.3} Gbit/s (L2), {:.3} Gbit/s (L1) over {:.3} s; {:.2} Mpps a busy lcore",
+        rate.mpps, rate.gbps, rate.gbps_l1, rate.duration_s, rate.mpps_busy
+    );
+    latency_text(&mut out, latency_ns);
+    out.push_str(&bars(&summary.histogram));
+    if !summary.stages.is_empty() {
+        let _ = write!(out, "cycles   a packet:");
+        for stage in &summary.stages {
+            let _ = write!(out, " {} {:.1}", stage.name, stage.cycles_per_packet);
+        }
+        let total: f64 = summary.stages.iter().map(|stage| stage.ns_per_packet).sum();
+        let burst = summary.stages.last().map_or(0.0, |stage| stage.packets_per_burst);
+        let _ = writeln!(out, " ({total:.1} ns together, {burst:.1} packets a burst)");
+    }
+    let _ = writeln!(
+        out,
+        "engine   {} ({}), {} IPv4 and {} IPv6 routes in {:.1} MB, generation {} ({} applied here, {} updates)",
+        engine.name,
+        engine.isa,
+        engine.routes_v4,
+        engine.routes_v6,
+        megabytes(engine.table_bytes),
+        engine.generation,
+        engine.generations_applied,
+        engine.updates_applied
+    );
+    let _ = writeln!(
+        out,
+        "setup    {}, {} lcores, {}, rx burst {}, batch {}, flush {} us",
+        setup.topology, setup.lcores, setup.config, setup.rx_burst, setup.batch, setup.flush_us
+    );
+    for port in summary.ports.iter().filter(|port| port.rx_missed + port.rx_errors + port.rx_nombuf > 0) {
+        let _ = writeln!(
+            out,
+            "port     {}: {} missed, {} with errors, {} times no mbuf (what the driver counted)",
+            port.name, port.rx_missed, port.rx_errors, port.rx_nombuf
+        );
+    }
+    if summary.command == "replay" && verify.checked + verify.mismatches > 0 {
+        let _ = writeln!(out, "verify   {} checked, {} mismatches", verify.checked, verify.mismatches);
+    }
+    out
+}
+
+fn packets_text(out: &mut String, packets: &Packets) {
+    let drops: u64 = packets.drops.values().sum();
+    let kept = if packets.is_conserved() { "" } else { "  NOT CONSERVED: rx != tx + drops + held" };
+    let _ = writeln!(
+        out,
+        "packets  {} rx = {} tx + {drops} dropped + {} held{kept}",
+        packets.rx, packets.tx, packets.held
+    );
+    for (reason, count) in packets.drops.iter().filter(|(_, count)| **count > 0) {
+        let _ = writeln!(out, "  drop   {reason:<14} {count:>12}");
+    }
+    if packets.reordered > 0 {
+        let _ =
+            writeln!(out, "  ORDER  {} packets overtook one of their own queue and port", packets.reordered);
+    }
+}
+
+fn latency_text(out: &mut String, latency: &LatencyNs) {
+    if latency.count == 0 {
+        let _ = writeln!(out, "latency  no packet was sent");
+        return;
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of nanoseconds")]
+    let mean = time(latency.mean as u64);
+    let _ = writeln!(
+        out,
+        "latency  min {}, p50 {}, p90 {}, p99 {}, p99.9 {}, p99.99 {}, max {}, mean {mean}, of {} packets ({})",
+        time(latency.min),
+        time(latency.p50),
+        time(latency.p90),
+        time(latency.p99),
+        time(latency.p99_9),
+        time(latency.p99_99),
+        time(latency.max),
+        latency.count,
+        latency.measured
+    );
+}
+
+#[expect(clippy::cast_precision_loss, reason = "table sizes below 2^53")]
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}

@@ -1,0 +1,216 @@
+//! From `--config` and the lcores there are to a list of jobs an lcore.
+
+use crate::cli::args::TopologyKind;
+use crate::cli::values::QueueLcore;
+
+/// An RX queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Input {
+    /// The port's index.
+    pub(crate) port: u16,
+    /// The queue's index on the port.
+    pub(crate) queue: u16,
+}
+
+/// A stage to be built; inputs are named by their place in [`Plan::inputs`], senders by their TX queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// The whole way for these inputs, sending by TX queue `tx` of every port.
+    Worker { inputs: Vec<usize>, tx: u16 },
+    /// Receiving from one input.
+    Rx { input: usize },
+    /// Looking up for all inputs.
+    Engine,
+    /// Sending by TX queue `tx` of every port, for the inputs whose place modulo the number of senders is `tx`.
+    Tx { tx: u16 },
+}
+
+/// What runs where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The RX queues.
+    pub(crate) inputs: Vec<Input>,
+    /// Lcores with their jobs; no lcore occurs twice.
+    pub(crate) lcores: Vec<(u32, Vec<Job>)>,
+    /// TX queues that each port needs.
+    pub(crate) senders: u16,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PlanError {
+    /// A tuple names a port that is not there.
+    #[error("--config names port {port}, but there are {ports} (0 to {last})", last = ports.saturating_sub(1))]
+    NoPort { port: u16, ports: usize },
+    /// A tuple names an lcore that EAL does not have.
+    #[error("--config names lcore {lcore}, but EAL has {known}; see its -l or --lcores")]
+    NoLcore { lcore: u16, known: String },
+    /// There is no port, so nothing to do.
+    #[error("DPDK found no port; name one with -a PCI-ADDRESS or --vdev, or see `fwd-app check`")]
+    NoPorts,
+}
+
+impl Plan {
+    /// The plan for `config`, or for queue 0 of every port dealt over the lcores when there is none.
+    ///
+    /// `lcores` are EAL's, `main` is the one that also keeps house; it gets jobs only if the config says so or there is no
+    /// other.
+    ///
+    /// # Errors
+    /// [`PlanError`] for ports and lcores that do not exist.
+    pub(crate) fn new(
+        kind: TopologyKind,
+        config: Option<&[QueueLcore]>,
+        ports: usize,
+        lcores: &[u32],
+        main: u32,
+    ) -> Result<Self, PlanError> {
+        if ports == 0 {
+            return Err(PlanError::NoPorts);
+        }
+        let dealt;
+        let config = match config {
+            Some(config) => config,
+            None => {
+                dealt = deal(kind, ports, lcores, main);
+                &dealt
+            }
+        };
+        check(config, ports, lcores)?;
+        let inputs = config.iter().map(|c| Input { port: c.port, queue: c.queue }).collect();
+        let mut rx_lcores: Vec<u32> = Vec::new();
+        for lcore in config.iter().map(|c| u32::from(c.lcore)) {
+            if !rx_lcores.contains(&lcore) {
+                rx_lcores.push(lcore);
+            }
+        }
+        let of = |lcore: u32| -> Vec<usize> {
+            (0..config.len()).filter(|i| u32::from(config[*i].lcore) == lcore).collect()
+        };
+        match kind {
+            TopologyKind::RunToCompletion => {
+                let job = |(tx, lcore): (u16, &u32)| (*lcore, vec![Job::Worker { inputs: of(*lcore), tx }]);
+                let lcores: Vec<_> = (0..).zip(&rx_lcores).map(job).collect();
+                Ok(Self { inputs, senders: count(&lcores), lcores })
+            }
+            TopologyKind::Pipeline => {
+                let rx_jobs = |lcore: u32| of(lcore).into_iter().map(|input| Job::Rx { input }).collect();
+                let mut plan: Vec<(u32, Vec<Job>)> =
+                    rx_lcores.iter().map(|lcore| (*lcore, rx_jobs(*lcore))).collect();
+                let free = lcores.iter().copied().filter(|l| !rx_lcores.contains(l) && *l != main);
+                let free: Vec<u32> = free.collect();
+                Ok(Self { inputs, senders: share(&mut plan, &free), lcores: plan })
+            }
+        }
+    }
+}
+
+/// Puts engine and senders on the lcores that receive nothing: the first looks up, the others send; a single one does both;
+/// without one, the last receiving lcore does everything. Answers the number of senders.
+fn share(plan: &mut Vec<(u32, Vec<Job>)>, free: &[u32]) -> u16 {
+    match free {
+        [] => {
+            if let Some((_, jobs)) = plan.last_mut() {
+                jobs.extend([Job::Engine, Job::Tx { tx: 0 }]);
+            }
+            1
+        }
+        [one] => {
+            plan.push((*one, vec![Job::Engine, Job::Tx { tx: 0 }]));
+            1
+        }
+        [engine, senders @ ..] => {
+            plan.push((*engine, vec![Job::Engine]));
+            plan.extend((0..).zip(senders).map(|(tx, lcore)| (*lcore, vec![Job::Tx { tx }])));
+            count(senders)
+        }
+    }
+}
+
+fn count<T>(items: &[T]) -> u16 {
+    u16::try_from(items.len()).unwrap_or(u16::MAX)
+}
+
+/// Queue 0 of every port, round robin over the lcores but main (or main alone). A pipeline receives on one lcore.
+fn deal(kind: TopologyKind, ports: usize, lcores: &[u32], main: u32) -> Vec<QueueLcore> {
+    let mut workers: Vec<u16> =
+        lcores.iter().filter(|l| **l != main).filter_map(|l| u16::try_from(*l).ok()).collect();
+    if workers.is_empty() {
+        workers.extend(u16::try_from(main));
+    }
+    if kind == TopologyKind::Pipeline {
+        workers.truncate(1);
+    }
+    let ports = 0..u16::try_from(ports).unwrap_or(u16::MAX);
+    ports
+        .zip(workers.iter().cycle())
+        .map(|(port, lcore)| QueueLcore { port, queue: 0, lcore: *lcore })
+        .collect()
+}
+
+fn check(config: &[QueueLcore], ports: usize, lcores: &[u32]) -> Result<(), PlanError> {
+    for tuple in config {
+        if usize::from(tuple.port) >= ports {
+            return Err(PlanError::NoPort { port: tuple.port, ports });
+        }
+        if !lcores.contains(&u32::from(tuple.lcore)) {
+            let known = lcores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            return Err(PlanError::NoLcore { lcore: tuple.lcore, known });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use TopologyKind::{Pipeline, RunToCompletion};
+
+    fn config(tuples: &[(u16, u16, u16)]) -> Vec<QueueLcore> {
+        tuples.iter().map(|&(port, queue, lcore)| QueueLcore { port, queue, lcore }).collect()
+    }
+
+    #[test]
+    fn run_to_completion_gives_each_lcore_its_queues() {
+        let config = config(&[(0, 0, 1), (1, 0, 2), (0, 1, 1)]);
+        let plan = Plan::new(RunToCompletion, Some(&config), 2, &[0, 1, 2, 3], 0).unwrap();
+        assert_eq!(plan.senders, 2);
+        let worker = |inputs: &[usize], tx| vec![Job::Worker { inputs: inputs.to_vec(), tx }];
+        assert_eq!(plan.lcores, [(1, worker(&[0, 2], 0)), (2, worker(&[1], 1))]);
+        // The main lcore works if it is told to.
+        let config = [QueueLcore { port: 0, queue: 0, lcore: 1 }];
+        let plan = Plan::new(RunToCompletion, Some(&config), 2, &[1], 1).unwrap();
+        assert_eq!(plan.lcores, [(1, worker(&[0], 0))]);
+    }
+
+    #[test]
+    fn without_a_config_ports_are_dealt() {
+        let plan = Plan::new(RunToCompletion, None, 3, &[0, 1, 2], 0).unwrap();
+        let inputs: Vec<_> = plan.inputs.iter().map(|i| (i.port, i.queue)).collect();
+        assert_eq!(inputs, [(0, 0), (1, 0), (2, 0)]);
+        assert_eq!(plan.lcores[0], (1, vec![Job::Worker { inputs: vec![0, 2], tx: 0 }]));
+        let alone = Plan::new(RunToCompletion, None, 2, &[7], 7).unwrap();
+        assert_eq!(alone.lcores, [(7, vec![Job::Worker { inputs: vec![0, 1], tx: 0 }])]);
+    }
+
+    #[test]
+    fn a_pipeline_takes_the_lcores_there_are() {
+        let rx = Job::Rx { input: 0 };
+        let tx = |tx| Job::Tx { tx };
+        let plan = |lcores: &[u32]| Plan::new(Pipeline, Some(&config(&[(0, 0, 1)])), 1, lcores, 0).unwrap();
+        assert_eq!(plan(&[0, 1]).lcores, [(1, vec![rx.clone(), Job::Engine, tx(0)])]);
+        assert_eq!(plan(&[0, 1, 2]).lcores, [(1, vec![rx.clone()]), (2, vec![Job::Engine, tx(0)])]);
+        let four = plan(&[0, 1, 2, 3, 4]);
+        let wanted = [(1, vec![rx]), (2, vec![Job::Engine]), (3, vec![tx(0)]), (4, vec![tx(1)])];
+        assert_eq!((four.lcores.as_slice(), four.senders), (&wanted[..], 2));
+    }
+
+    #[test]
+    fn what_does_not_exist_is_named() {
+        let plan = |tuple| Plan::new(RunToCompletion, Some(&config(&[tuple])), 2, &[0, 1], 0);
+        assert_eq!(plan((2, 0, 1)), Err(PlanError::NoPort { port: 2, ports: 2 }));
+        let error = plan((0, 0, 9)).unwrap_err().to_string();
+        assert!(error.contains("lcore 9") && error.contains("0, 1"), "{error}");
+        assert_eq!(Plan::new(RunToCompletion, None, 0, &[0], 0), Err(PlanError::NoPorts));
+    }
+}
