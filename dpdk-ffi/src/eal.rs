@@ -1,6 +1,6 @@
 //! EAL as a value one must hold, and the virtual devices that come and go under it.
 //!
-//! Every handle of this crate keeps a [`Token`]; DPDK is cleaned up when the last token goes, so no handle can outlive
+//! Every handle of this crate keeps a `Token`; DPDK is cleaned up when the last token goes, so no handle can outlive
 //! the memory it points into.
 
 use std::ffi::{CStr, CString};

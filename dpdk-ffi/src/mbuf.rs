@@ -1,6 +1,6 @@
 //! One owned packet, and the layout that this crate reads mbufs by.
 //!
-//! [`Line0`] is the first cache line of `rte_mbuf`; the shim asserts every offset against the installed headers when it
+//! `Line0` is the first cache line of `rte_mbuf`; the shim asserts every offset against the installed headers when it
 //! is compiled, so Rust reads fields without a C call. The second line is touched by C only, for chains.
 
 use std::mem::offset_of;

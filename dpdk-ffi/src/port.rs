@@ -1,6 +1,6 @@
 //! Ports: found by name or number, configured, started, stopped.
 //!
-//! All handles of one port share one [`Inner`], found through a registry, so that a queue can be taken once whoever
+//! All handles of one port share one `Inner`, found through a registry, so that a queue can be taken once whoever
 //! asks. States: stopped -> configured -> started; queues are taken from a started port only, and a port with queues
 //! taken refuses to stop. That is what lets a queue handle poll without a check.
 
