@@ -68,13 +68,13 @@ pub(crate) struct Table6 {
     pub(crate) filter: Array<AtomicU32>,
     /// The lines of all levels, one level after the other, then overflow lines.
     pub(crate) lines: Array<AtomicU64>,
-    /// What a kernel must know of each level; one more than there are levels, so that eight lanes can be loaded.
+    /// What a kernel must know of each level; the last is that of routes past /64, which has a filter and no lines.
     pub(crate) levels: LevelTable,
     /// Prefixes past /64.
     pub(crate) deep: Deep,
 }
 
-/// The levels as arrays, indexed by level: a vector kernel loads each array into one register.
+/// The levels as arrays, indexed by level, routes past /64 last: a vector kernel loads each array into one register.
 #[derive(Debug, Default)]
 pub(crate) struct LevelTable {
     /// The bits of the first 64 that are the level's key.
@@ -156,7 +156,7 @@ pub(crate) struct Writer6 {
     /// The length of the prefix that owns each slot, 8 a line.
     owner: Vec<u8>,
     entries: [u64; LEVELS],
-    entries_max: [u64; LEVELS],
+    entries_max: [u64; LEVELS + 1],
     overflow: std::ops::Range<u32>,
     /// Entries below each chunk entry, by level (7: past /64).
     below: FxHashMap<(u32, u8), u32>,
@@ -171,8 +171,9 @@ struct Sizes {
     direct_bits: u8,
     levels: [u8; LEVELS],
     chunks: u64,
-    rooms: [u64; LEVELS],
-    filters: [FilterSize; LEVELS],
+    /// Entries of each level, and last the routes past /64, with room to grow.
+    rooms: [u64; LEVELS + 1],
+    filters: [FilterSize; LEVELS + 1],
     lines: [u64; LEVELS],
     overflow: u64,
 }
@@ -181,12 +182,15 @@ impl Sizes {
     fn of(sorted: &[(Prefix6, NextHopId)], params: &Params) -> Result<Self, EngineError> {
         let (direct_bits, levels, chunks) = shape(sorted);
         let groups = groups_of(direct_bits, &levels);
-        let rooms: [u64; LEVELS] = std::array::from_fn(|level| {
-            let entries = expanded_entries(sorted, &groups[level + 1]);
+        let rooms: [u64; LEVELS + 1] = std::array::from_fn(|level| {
+            let entries = match level {
+                LEVELS => sorted.iter().filter(|(prefix, _)| prefix.len() > 64).count() as u64,
+                _ => expanded_entries(sorted, &groups[level + 1]),
+            };
             entries.saturating_add(entries / 10 + 256)
         });
         let filters = rooms.map(|room| FilterSize::of(room, params.fpr));
-        let lines = rooms.map(|room| room.saturating_mul(10) / LINE_FILL_TENTHS + 1);
+        let lines = std::array::from_fn(|level| rooms[level].saturating_mul(10) / LINE_FILL_TENTHS + 1);
         let primary = lines.iter().fold(0_u64, |sum, lines| sum.saturating_add(*lines));
         let sizes = Self { direct_bits, levels, chunks, rooms, filters, lines, overflow: primary / 4 + 1024 };
         let bytes = sizes.bytes();
@@ -210,7 +214,7 @@ impl Sizes {
 
     fn bytes(&self) -> u64 {
         let lines = self.lines.iter().fold(self.overflow, |sum, lines| sum.saturating_add(*lines));
-        let filters: u64 = (0..LEVELS).map(|level| self.filter_words(level)).fold(0, u64::saturating_add);
+        let filters: u64 = (0..=LEVELS).map(|level| self.filter_words(level)).fold(0, u64::saturating_add);
         (4 << 16)
             + (HOPS_MAX as u64 + 1) * 4
             + self.chunks * self.chunk_entries() * 4
@@ -259,7 +263,7 @@ impl Writer6 {
         let deep = sorted.partition_point(|(prefix, _)| prefix.len() > 64);
         writer.table.deep.load(&sorted[..deep]);
         for (prefix, _) in &sorted[..deep] {
-            writer.count_below(prefix.address(), LEVELS as u8, true);
+            writer.count_deep(*prefix, true);
         }
         for (prefix, next_hop) in &sorted[deep..] {
             writer.announce(writer.group_of(prefix.len()), *prefix, *next_hop);
@@ -281,19 +285,23 @@ impl Writer6 {
         let mut levels = LevelTable { filter_hashes: sizes.filters[0].hashes, ..LevelTable::default() };
         let (mut filter_start, mut line_start) = (0, 0);
         let mut filters = Vec::new();
-        for level in 0..LEVELS {
+        for level in 0..=LEVELS {
             let words = sizes.filter_words(level);
-            levels.key_mask[level] = u64::MAX << (64 - sizes.levels[level]);
             levels.filter_start[level] = filter_start;
             levels.filter_words[level] = words;
-            levels.line_start[level] = line_start;
-            levels.lines[level] = sizes.lines[level];
+            if level < LEVELS {
+                levels.key_mask[level] = u64::MAX << (64 - sizes.levels[level]);
+                levels.line_start[level] = line_start;
+                levels.lines[level] = sizes.lines[level];
+                line_start += sizes.lines[level];
+            } else {
+                levels.key_mask[level] = u64::MAX;
+            }
             filters.push(CountingFilter::new(
                 filter_start as u32..(filter_start + words) as u32,
                 sizes.filters[level].hashes,
             ));
             filter_start += words;
-            line_start += sizes.lines[level];
         }
         let lines = line_start + sizes.overflow;
         let chunk_entries = (sizes.chunks * sizes.chunk_entries()) as usize;
@@ -345,11 +353,14 @@ impl Writer6 {
         changes: &[Change<u128>],
         added: impl Iterator<Item = &'a Change<u128>>,
     ) -> bool {
-        let mut new = [0_u64; LEVELS + 2];
+        let mut new = [0_u64; LEVELS + 1];
+        let mut deep = 0;
         let mut blocks = FxHashSet::default();
         for change in added {
             let group = self.group_of(change.prefix.len());
-            if group > 0 && group <= LEVELS {
+            if self.is_deep(group) {
+                deep += 1;
+            } else if group > 0 {
                 new[group] = new[group].saturating_add(expansion(change.prefix, &self.groups[group]));
             }
             let top = top_of(change.prefix.address());
@@ -364,6 +375,7 @@ impl Writer6 {
         };
         blocks.len() <= (self.chunks_max - self.chunks_used) as usize
             && total <= self.overflow.len() as u64
+            && (deep == 0 || self.table.deep.len() + deep <= self.entries_max[LEVELS])
             && levels.into_iter().all(|((used, max), new)| *new == 0 || used.saturating_add(*new) <= *max)
             && self.hops.fits(changes.iter().filter(hashed).map(|change| change.next_hop)).is_ok()
     }
@@ -436,6 +448,18 @@ impl Writer6 {
                 entry.store(word & !bit, Ordering::Release);
             }
         }
+    }
+
+    /// One route past /64 more or less: its /64 in the filter, then its mark in the chunk entry.
+    fn count_deep(&mut self, prefix: Prefix6, more: bool) {
+        let hash = filter_hash(murmur64((prefix.address() >> 64) as u64));
+        let table = Arc::clone(&self.table);
+        if more {
+            self.filters[LEVELS].insert(&table.filter, hash);
+        } else {
+            self.filters[LEVELS].remove(&table.filter, hash);
+        }
+        self.count_below(prefix.address(), LEVELS as u8, more);
     }
 
     /// Calls `change` with each direct entry that `prefix` covers: the entry and its owner's length.
@@ -538,7 +562,7 @@ impl Store<u128> for Writer6 {
             });
         } else if self.is_deep(group) {
             if self.table.deep.set(prefix, next_hop) {
-                self.count_below(prefix.address(), LEVELS as u8, true);
+                self.count_deep(prefix, true);
             }
         } else {
             for key in entries(prefix, *self.groups[group].end()) {
@@ -584,7 +608,7 @@ impl Store<u128> for Writer6 {
     fn delete(&mut self, group: usize, entry: Prefix6) {
         if self.is_deep(group) {
             if self.table.deep.remove(entry) {
-                self.count_below(entry.address(), LEVELS as u8, false);
+                self.count_deep(entry, false);
             }
             return;
         }

@@ -58,6 +58,9 @@ fn lookup_v4_by<const MURMUR: bool>(table: &Table4, keys: &[u32], out: &mut [Nex
     let mut in_g2 = List4::new();
     let mut probes = Probes4 { pos: [0; LIST], hash: [0; LIST], line: [0; LIST], key: [0; LIST], len: 0 };
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+        for key in keys {
+            prefetch(table.direct.as_ptr().cast(), (key >> (32 - DIRECT_BITS)) as usize * 4);
+        }
         direct_v4(table, keys, out, &mut in_g1, &mut in_g2);
         if in_g2.len > 0 {
             filter_v4::<MURMUR, 0>(g2, &in_g2, &mut probes, Some(&mut in_g1));
@@ -76,6 +79,14 @@ fn lookup_v4_by<const MURMUR: bool>(table: &Table4, keys: &[u32], out: &mut [Nex
 #[inline]
 const fn lanes(n: usize) -> __mmask16 {
     if n >= 16 { 0xffff } else { (1 << n) - 1 }
+}
+
+/// Asks for the cache line at `start + bytes`. A vector gather on its own keeps too few loads in flight: its micro-operations
+/// fill the reorder buffer. A prefetch is one, and never faults.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn prefetch(start: *const i8, bytes: usize) {
+    _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(bytes));
 }
 
 /// Stage 1 for IPv4: the direct array answers every key; keys with something below are listed.
@@ -233,7 +244,8 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
     probes.len = len;
 }
 
-/// Stage 3 for IPv4: finds each probe's hash in its line. With `NEXT`, probes that find nothing go on to `next`.
+/// Stage 3 for IPv4: finds each probe's hash in its line. With `NEXT`, probes that find nothing go on to `next`. Whether a
+/// probe finds its hash is a matter of chance, so nothing branches on it but the rare way to an overflow line.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v4<const NEXT: bool>(
@@ -244,35 +256,36 @@ fn probe_v4<const NEXT: bool>(
     next: &mut List4,
 ) {
     let tag_mask = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
-    for at in 0..probes.len {
-        let tag = _mm512_set1_epi32((probes.hash[at] << 16).cast_signed());
-        let mut line = probes.line[at] as usize;
-        let mut next_hop = 0;
-        loop {
-            let words = &level.lines[line * v4::LINE_WORDS..(line + 1) * v4::LINE_WORDS];
-            // SAFETY: `words` is one line, 64 bytes aligned to 64. Each slot is one aligned 32-bit word, which the load
-            // takes whole; a slot is used only as this load saw it.
-            let slots = unsafe { _mm512_load_si512(words.as_ptr().cast()) };
-            let used = _mm512_mask_test_epi32_mask(0x7fff, slots, slots);
-            let hit = _mm512_mask_cmpeq_epi32_mask(used, _mm512_and_si512(slots, tag_mask), tag);
-            if hit != 0 {
-                let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(hit, slots));
-                let index = _mm_cvtsi128_si32(first).cast_unsigned() & 0xffff;
-                next_hop = table.hop_ids[index as usize].load(Ordering::Relaxed);
-                break;
-            }
-            match words[v4::LINE_SLOTS].load(Ordering::Acquire) {
-                0 => break,
-                link => line = link as usize,
-            }
+    let lines = level.lines.as_ptr();
+    for at in 0..probes.len.min(PIECE) {
+        let (pos, hash) = (probes.pos[at], probes.hash[at]);
+        let tag = _mm512_set1_epi32((hash << 16).cast_signed());
+        // SAFETY: `scale` yields a line below `primary`, so its 16 words lie within the array, aligned to 64 bytes. A slot
+        // is one aligned 32-bit word, which the load takes whole, and is used only as this load saw it.
+        let (slots, link) = unsafe {
+            let line = lines.add(probes.line[at] as usize * v4::LINE_WORDS);
+            (_mm512_load_si512(line.cast()), (*line.add(v4::LINE_SLOTS)).load(Ordering::Acquire))
+        };
+        let used = _mm512_mask_test_epi32_mask(0x7fff, slots, slots);
+        let hit = _mm512_mask_cmpeq_epi32_mask(used, _mm512_and_si512(slots, tag_mask), tag);
+        let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(hit, slots));
+        let mut index = _mm_cvtsi128_si32(first).cast_unsigned() & 0xffff;
+        if (hit == 0) & (link != 0) {
+            index = scalar::probe_v4(level, link as usize, hash);
         }
-        if next_hop != 0 {
-            out[(probes.pos[at] & v4::HOP_MASK) as usize] = NextHopId::from_answer(next_hop);
-        } else if NEXT {
+        // SAFETY: an index is below 2^16, the length of `hop_ids`; a position is below the length of `out`, since it was
+        // made from it by `direct_v4`.
+        unsafe {
+            let next_hop =
+                NextHopId::from_answer((*table.hop_ids.as_ptr().add(index as usize)).load(Ordering::Relaxed));
+            let answer = out.as_mut_ptr().add((pos & v4::HOP_MASK) as usize);
+            *answer = if index != 0 { next_hop } else { *answer };
+        }
+        if NEXT {
             let len = next.len.min(PIECE);
-            next.pos[len] = probes.pos[at];
+            next.pos[len] = pos;
             next.key[len] = probes.key[at];
-            next.len = len + 1;
+            next.len = len + usize::from(index == 0);
         }
     }
 }
@@ -282,50 +295,67 @@ fn probe_v4<const NEXT: bool>(
 struct List6 {
     /// Position within the piece, and from bit 32 the mask of levels to ask.
     pos: [u64; LIST],
+    /// The first 64 bits of the address.
+    key: [u64; LIST],
     len: usize,
 }
 
-/// Probes of a piece: the list entry, the key and the line of each key that passed a filter.
+impl List6 {
+    const fn new() -> Self {
+        Self { pos: [0; LIST], key: [0; LIST], len: 0 }
+    }
+}
+
+/// Probes of a piece: the list entry, the level's key and the line of each key that passed a filter.
 #[repr(align(64))]
 struct Probes6 {
     pos: [u64; LIST],
     key: [u64; LIST],
+    address: [u64; LIST],
     line: [u64; LIST],
     len: usize,
+}
+
+/// A piece's keys and answers.
+struct Piece6<'a> {
+    hi: &'a [u64],
+    lo: &'a [u64],
+    out: &'a mut [NextHopId],
 }
 
 /// Answers IPv6 keys, given as two halves, into `out`, all equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup_v6(table: &Table6, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
-    let mut lists = [List6 { pos: [0; LIST], len: 0 }, List6 { pos: [0; LIST], len: 0 }];
-    let mut probes = Probes6 { pos: [0; LIST], key: [0; LIST], line: [0; LIST], len: 0 };
+    let mut lists = [List6::new(), List6::new()];
+    let mut index = [0; LIST];
+    let mut probes = Probes6 { pos: [0; LIST], key: [0; LIST], address: [0; LIST], line: [0; LIST], len: 0 };
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
-        direct_v6(table, hi, lo, out, &mut lists[0]);
+        let mut piece = Piece6 { hi, lo, out };
+        top_v6(table, hi, &mut index);
+        chunk_v6(table, &mut piece, &index, &mut lists[0]);
         while lists[0].len > 0 {
             let [now, next] = &mut lists;
             next.len = 0;
-            filter_v6(table, hi, now, &mut probes, next);
-            probe_v6(table, &probes, out, next);
+            filter_v6(table, &mut piece, now, &mut probes, next);
+            probe_v6(table, &probes, piece.out, next);
             lists.swap(0, 1);
         }
     }
 }
 
-/// Stage 1 for IPv6: top and chunk entries answer every key; keys with levels below are listed.
+/// Stage 1 for IPv6, first step: for each key, the index of its chunk entry, prefetched; or with bit 31 the complement of
+/// its next hop, where no chunk follows.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn direct_v6(table: &Table6, hi: &[u64], lo: &[u64], out: &mut [NextHopId], list: &mut List6) {
+fn top_v6(table: &Table6, hi: &[u64], index: &mut [u32; LIST]) {
     let hop_mask = _mm512_set1_epi32(v6::HOP_MASK.cast_signed());
     let chunk_flag = _mm512_set1_epi32(CHUNK.cast_signed());
-    let deep_flag = _mm512_set1_epi32((DEEP_BIT << MASK_SHIFT).cast_signed());
     let low_bits = u32::from(table.direct_bits) - 16;
     let low_count = _mm_cvtsi32_si128(low_bits.cast_signed());
     let rest_count = _mm_cvtsi32_si128(32 - low_bits.cast_signed());
     let top = table.top.as_ptr().cast::<i32>();
-    let chunks = table.chunks.as_ptr().cast::<i32>();
-    let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    list.len = 0;
-    for at in (0..hi.len()).step_by(16) {
+    let chunks = table.chunks.as_ptr().cast::<i8>();
+    for at in (0..hi.len().min(PIECE)).step_by(16) {
         let live = lanes(hi.len() - at);
         // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose
         // address may lie behind the end but is then not read.
@@ -337,31 +367,49 @@ fn direct_v6(table: &Table6, hi: &[u64], lo: &[u64], out: &mut [NextHopId], list
         let top_index = _mm512_srli_epi32::<16>(key);
         // SAFETY: 16-bit indices into 2^16 entries.
         let head = unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, top_index, top) };
-        let mut entry = head;
         let chunked = _mm512_test_epi32_mask(head, chunk_flag);
+        let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(key), rest_count);
+        let start = _mm512_sll_epi32(_mm512_and_si512(head, hop_mask), low_count);
+        let answer = _mm512_or_si512(head, chunk_flag);
+        let item = _mm512_mask_or_epi32(answer, chunked, start, within);
+        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within `index`.
+        unsafe { _mm512_storeu_si512(index.as_mut_ptr().add(at).cast(), item) };
         if chunked != 0 {
-            let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(key), rest_count);
-            let start = _mm512_sll_epi32(_mm512_and_si512(head, hop_mask), low_count);
-            let index = _mm512_or_si512(start, within);
-            // SAFETY: a top entry names a chunk that exists, and `within` is below the entries of a chunk. All chunks have
-            // at most 64 MiB, so that no index reaches 2^31.
-            entry = unsafe { _mm512_mask_i32gather_epi32::<4>(head, chunked, index, chunks) };
+            for item in &index[at..at + 16] {
+                // An answer's bits lie far behind the chunks: a prefetch there is wasted, no more.
+                prefetch(chunks, *item as usize * 4);
+            }
         }
-        // SAFETY: `live` holds lanes within `out`, which is as long as `hi`; a `NextHopId` is a `u32`.
+    }
+}
+
+/// Stage 1 for IPv6, second step: chunk entries answer the keys; those with levels below are listed.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, index: &[u32; LIST], list: &mut List6) {
+    let hop_mask = _mm512_set1_epi32(v6::HOP_MASK.cast_signed());
+    let answer_flag = _mm512_set1_epi32(CHUNK.cast_signed());
+    let below_mask = _mm512_set1_epi32((0xff_u32 << MASK_SHIFT).cast_signed());
+    let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let chunks = table.chunks.as_ptr().cast::<i32>();
+    list.len = 0;
+    for at in (0..piece.out.len().min(PIECE)).step_by(16) {
+        let live = lanes(piece.out.len() - at);
+        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within `index`.
+        let item = unsafe { _mm512_loadu_si512(index.as_ptr().add(at).cast()) };
+        let chunked = _mm512_mask_testn_epi32_mask(live, item, answer_flag);
+        // SAFETY: without the answer flag `top_v6` made an index of a chunk that exists; all chunks have at most 64 MiB, so
+        // that no index reaches 2^31.
+        let entry = unsafe { _mm512_mask_i32gather_epi32::<4>(item, chunked, item, chunks) };
+        // SAFETY: `live` holds lanes within `out`; a `NextHopId` is a `u32`.
         unsafe {
-            _mm512_mask_storeu_epi32(out.as_mut_ptr().add(at).cast(), live, _mm512_and_si512(entry, hop_mask))
-        };
-        let below =
-            _mm512_mask_test_epi32_mask(chunked, entry, _mm512_set1_epi32(0xff00_0000_u32.cast_signed()));
-        if below == 0 {
-            continue;
+            let answers = piece.out.as_mut_ptr().add(at).cast();
+            _mm512_mask_storeu_epi32(answers, live, _mm512_and_si512(entry, hop_mask));
         }
-        let pos = _mm512_add_epi32(iota, _mm512_set1_epi32(at as i32));
-        let mask = _mm512_srli_epi32::<MASK_SHIFT>(entry);
-        let start = list.len.min(PIECE);
-        append_v6(list, below, pos, mask);
-        if _mm512_mask_test_epi32_mask(below, entry, deep_flag) != 0 {
-            finish_deep(table, hi, lo, out, list, start);
+        let below = _mm512_mask_test_epi32_mask(chunked, entry, below_mask);
+        if below != 0 {
+            let pos = _mm512_add_epi32(iota, _mm512_set1_epi32(at as i32));
+            append_v6(list, below, pos, _mm512_srli_epi32::<MASK_SHIFT>(entry), &piece.hi[at..]);
         }
     }
 }
@@ -374,52 +422,31 @@ fn high_words(first: __m512i, second: __m512i) -> __m512i {
     _mm512_permutex2var_epi32(first, odd, second)
 }
 
-/// Adds the lanes of `below` to a list: positions, with the mask of levels in the upper half.
+/// Adds the lanes of `below` to a list: positions, with the mask of levels in the upper half, and keys.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn append_v6(list: &mut List6, below: __mmask16, pos: __m512i, mask: __m512i) {
-    let pos = _mm512_maskz_compress_epi32(below, pos);
-    let mask = _mm512_maskz_compress_epi32(below, mask);
+fn append_v6(list: &mut List6, below: __mmask16, pos: __m512i, mask: __m512i, hi: &[u64]) {
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    let len = list.len.min(PIECE);
-    // SAFETY: `len` is at most `PIECE`, and the array has 16 words beyond that.
-    unsafe {
-        let end = list.pos.as_mut_ptr().add(len);
-        _mm512_storeu_si512(end.cast(), _mm512_permutex2var_epi32(pos, low, mask));
-        _mm512_storeu_si512(end.add(8).cast(), _mm512_permutex2var_epi32(pos, high, mask));
-    }
-    list.len = len + below.count_ones() as usize;
-}
-
-/// Looks for prefixes past /64 of the list's entries from `start` on; entries that have an answer leave the list.
-#[cold]
-fn finish_deep(
-    table: &Table6,
-    hi: &[u64],
-    lo: &[u64],
-    out: &mut [NextHopId],
-    list: &mut List6,
-    start: usize,
-) {
-    let mut kept = start;
-    for at in start..list.len {
-        let mut item = list.pos[at];
-        let pos = item as u32 as usize;
-        if (item >> 32) as u32 & DEEP_BIT != 0 {
-            let next_hop = table.deep.lookup(hi[pos], lo[pos]);
-            if !next_hop.is_none() {
-                out[pos] = next_hop;
-                continue;
-            }
-            item &= !(u64::from(DEEP_BIT) << 32);
+    for (half, part) in [(0, low), (1, high)] {
+        let lanes = (below >> (half * 8)) as u8;
+        let item = _mm512_permutex2var_epi32(pos, part, mask);
+        let len = list.len.min(PIECE);
+        // SAFETY: `lanes` are keys of the piece, so they lie within `hi`. `len` is at most `PIECE`, and both arrays have 16
+        // words beyond that.
+        unsafe {
+            let key = _mm512_maskz_loadu_epi64(lanes, hi.as_ptr().wrapping_add(half * 8).cast());
+            _mm512_storeu_si512(
+                list.pos.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi64(lanes, item),
+            );
+            _mm512_storeu_si512(
+                list.key.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi64(lanes, key),
+            );
         }
-        if item >> 32 != 0 {
-            list.pos[kept] = item;
-            kept += 1;
-        }
+        list.len = len + lanes.count_ones() as usize;
     }
-    list.len = kept;
 }
 
 /// The low 64 bits of the product of each lane, from three 32-bit products (VPMULLQ is DQ).
@@ -441,11 +468,27 @@ fn murmur64_x8(x: __m512i) -> __m512i {
     _mm512_xor_si512(_mm512_srli_epi64::<33>(x), x)
 }
 
+/// The bits of a filter word that eight hashes set, as [`filter_mask_x16`] in 64-bit lanes.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn filter_mask_x8(hash: __m512i, k: u32) -> __m512i {
+    let one = _mm512_set1_epi64(1);
+    let low = _mm512_set1_epi64(31);
+    let step = _mm512_or_si512(_mm512_srli_epi64::<5>(hash), one);
+    let mut at = hash;
+    let mut bits = _mm512_setzero_si512();
+    for _ in 0..k {
+        bits = _mm512_or_si512(bits, _mm512_sllv_epi64(one, _mm512_and_si512(at, low)));
+        at = _mm512_add_epi64(at, step);
+    }
+    bits
+}
+
 /// Stage 2 for IPv6: each key asks the filter of its own deepest level. Keys that pass become probes with their lines
 /// prefetched; keys that do not go on to `next` with that level struck off, if any is left.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn filter_v6(table: &Table6, hi: &[u64], list: &List6, probes: &mut Probes6, next: &mut List6) {
+fn filter_v6(table: &Table6, piece: &mut Piece6<'_>, list: &List6, probes: &mut Probes6, next: &mut List6) {
     let levels = &table.levels;
     // SAFETY: each of the level table's arrays is eight 64-bit words.
     let [key_mask, filter_start, filter_words, line_start, lines] = unsafe {
@@ -454,57 +497,57 @@ fn filter_v6(table: &Table6, hi: &[u64], list: &List6, probes: &mut Probes6, nex
     };
     let one = _mm512_set1_epi64(1);
     let position = _mm512_set1_epi64(0xffff_ffff);
-    let low = _mm512_set1_epi64(31);
+    let deep_level = _mm512_set1_epi64(DEEP_BIT.ilog2().into());
     let filter = table.filter.as_ptr().cast::<i32>();
     let line_bytes = table.lines.as_ptr().cast::<i8>();
     probes.len = 0;
-    for at in (0..list.len).step_by(8) {
+    for at in (0..list.len.min(PIECE)).step_by(8) {
         let live = lanes(list.len - at) as u8;
-        // SAFETY: `list.len` is at most `PIECE`, so 8 words from `at` lie within the array. Positions lie within `hi`,
-        // for which `live` is asked.
-        let (item, key) = unsafe {
-            let item = _mm512_loadu_si512(list.pos.as_ptr().add(at).cast());
-            let index = _mm512_and_si512(item, position);
-            (item, _mm512_mask_i64gather_epi64::<8>(_mm512_setzero_si512(), live, index, hi.as_ptr().cast()))
+        // SAFETY: `at` is below `PIECE`, so 8 words from it lie within the arrays.
+        let (item, address) = unsafe {
+            (
+                _mm512_loadu_si512(list.pos.as_ptr().add(at).cast()),
+                _mm512_loadu_si512(list.key.as_ptr().add(at).cast()),
+            )
         };
         // The deepest level left is the highest bit of the mask, at 32 + level.
         let level = _mm512_sub_epi64(_mm512_set1_epi64(31), _mm512_lzcnt_epi64(item));
-        let key = _mm512_and_si512(key, _mm512_permutexvar_epi64(level, key_mask));
+        let key = _mm512_and_si512(address, _mm512_permutexvar_epi64(level, key_mask));
         let hash = murmur64_x8(key);
         let high = _mm512_srli_epi64::<32>(hash);
         let scaled = |n, start| {
-            let n = _mm512_permutexvar_epi64(level, n);
-            _mm512_add_epi64(
-                _mm512_permutexvar_epi64(level, start),
-                _mm512_srli_epi64::<32>(_mm512_mul_epu32(high, n)),
-            )
+            let product = _mm512_mul_epu32(high, _mm512_permutexvar_epi64(level, n));
+            _mm512_add_epi64(_mm512_permutexvar_epi64(level, start), _mm512_srli_epi64::<32>(product))
         };
         let word_index = scaled(filter_words, filter_start);
         // SAFETY: a scaled hash is below the level's filter words, and the level's filter lies within the array.
         let word = unsafe {
             _mm512_mask_i64gather_epi32::<4>(_mm256_setzero_si256(), live, word_index, filter.cast())
         };
-        let word = _mm512_cvtepu32_epi64(word);
-        let step = _mm512_or_si512(_mm512_srli_epi64::<5>(high), one);
-        let mut bit = high;
-        let mut bits = _mm512_setzero_si512();
-        for _ in 0..levels.filter_hashes {
-            bits = _mm512_or_si512(bits, _mm512_sllv_epi64(one, _mm512_and_si512(bit, low)));
-            bit = _mm512_add_epi64(bit, step);
-        }
-        let pass = _mm512_mask_cmpeq_epi64_mask(live, _mm512_and_si512(word, bits), bits);
+        let bits = filter_mask_x8(high, levels.filter_hashes);
+        let mut pass =
+            _mm512_mask_cmpeq_epi64_mask(live, _mm512_and_si512(_mm512_cvtepu32_epi64(word), bits), bits);
         // Strike the level off: it is asked now, and not again.
-        let struck = _mm512_add_epi64(level, _mm512_set1_epi64(32));
-        let item = _mm512_andnot_si512(_mm512_sllv_epi64(one, struck), item);
-        let more = _mm512_mask_cmpgt_epu64_mask(live & !pass, item, position);
+        let struck = _mm512_sllv_epi64(one, _mm512_add_epi64(level, _mm512_set1_epi64(32)));
+        let item = _mm512_andnot_si512(struck, item);
+        let left = _mm512_cmpgt_epu64_mask(item, position);
+        let mut more = live & !pass & left;
+        let deep = _mm512_mask_cmpeq_epi64_mask(pass, level, deep_level);
+        if deep != 0 {
+            more |= finish_deep(table, piece, deep, &list.pos[at..at + 8]) & left;
+            pass &= !deep;
+        }
         let line = scaled(lines, line_start);
-        let len = probes.len.min(PIECE);
-        let next_len = next.len.min(PIECE);
+        let (len, next_len) = (probes.len.min(PIECE), next.len.min(PIECE));
         // SAFETY: both lengths are at most `PIECE`, and the arrays have 16 words beyond that.
         unsafe {
             _mm512_storeu_si512(
                 next.pos.as_mut_ptr().add(next_len).cast(),
                 _mm512_maskz_compress_epi64(more, item),
+            );
+            _mm512_storeu_si512(
+                next.key.as_mut_ptr().add(next_len).cast(),
+                _mm512_maskz_compress_epi64(more, address),
             );
             _mm512_storeu_si512(
                 probes.pos.as_mut_ptr().add(len).cast(),
@@ -515,6 +558,10 @@ fn filter_v6(table: &Table6, hi: &[u64], list: &List6, probes: &mut Probes6, nex
                 _mm512_maskz_compress_epi64(pass, key),
             );
             _mm512_storeu_si512(
+                probes.address.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi64(pass, address),
+            );
+            _mm512_storeu_si512(
                 probes.line.as_mut_ptr().add(len).cast(),
                 _mm512_maskz_compress_epi64(pass, line),
             );
@@ -522,38 +569,63 @@ fn filter_v6(table: &Table6, hi: &[u64], list: &List6, probes: &mut Probes6, nex
         next.len = next_len + more.count_ones() as usize;
         let end = len + pass.count_ones() as usize;
         for line in &probes.line[len..end] {
-            _mm_prefetch::<_MM_HINT_T0>(line_bytes.wrapping_add(*line as usize * 64));
+            prefetch(line_bytes, *line as usize * 64);
         }
         probes.len = end;
     }
 }
 
-/// Stage 3 for IPv6: finds each probe's key in its line; keys that are not there go on to `next` if a level is left.
+/// Looks for prefixes past /64 of the lanes of `deep`, whose positions are in `items`. Returns the lanes without an answer.
+#[cold]
+fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: u8, items: &[u64]) -> u8 {
+    let mut missed = 0;
+    for (lane, item) in items.iter().enumerate().filter(|(lane, _)| deep >> lane & 1 == 1) {
+        let pos = *item as u32 as usize;
+        let next_hop = table.deep.lookup(piece.hi[pos], piece.lo[pos]);
+        if next_hop.is_none() {
+            missed |= 1 << lane;
+        } else {
+            piece.out[pos] = next_hop;
+        }
+    }
+    missed
+}
+
+/// Stage 3 for IPv6: finds each probe's key in its line; keys that are not there go on to `next` if a level is left. As in
+/// [`probe_v4`], nothing branches on what is found.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v6(table: &Table6, probes: &Probes6, out: &mut [NextHopId], next: &mut List6) {
-    for at in 0..probes.len {
-        let key = probes.key[at];
-        let line = probes.line[at] as usize;
-        let words = &table.lines[line * v6::LINE_WORDS..(line + 1) * v6::LINE_WORDS];
-        // SAFETY: `words` is one line, 64 bytes aligned to 64; each key is one aligned 64-bit word, taken whole.
-        let slots = unsafe { _mm512_load_si512(words.as_ptr().cast()) };
+    let lines = table.lines.as_ptr();
+    for at in 0..probes.len.min(PIECE) {
+        let (item, key) = (probes.pos[at], probes.key[at]);
+        // SAFETY: `filter_v6` made a line within its level, so its 8 words lie within the array, aligned to 64 bytes. Each
+        // key is one aligned 64-bit word, taken whole.
+        let (slots, words) = unsafe {
+            let line = lines.add(probes.line[at] as usize * v6::LINE_WORDS);
+            (_mm512_load_si512(line.cast()), std::slice::from_raw_parts(line, v6::LINE_WORDS))
+        };
         let hit = _mm512_mask_cmpeq_epi64_mask(0x3f, slots, _mm512_set1_epi64(key.cast_signed()));
-        let mut index = if hit == 0 { 0 } else { v6::index_at(words, hit.trailing_zeros() as usize) };
-        if index == 0 {
-            let link = v6::link_of(words);
-            if link != 0 {
-                index = scalar::probe_v6(table, link as usize, key);
-            }
+        // Without a hit, slot 5 is read for nothing.
+        let slot = (hit | 1 << (v6::LINE_SLOTS - 1)).trailing_zeros() as usize;
+        let found = v6::index_at(words, slot);
+        let mut index = if hit != 0 { found } else { 0 };
+        let link = v6::link_of(words);
+        if (index == 0) & (link != 0) {
+            index = scalar::probe_v6(table, link as usize, key);
         }
-        let item = probes.pos[at];
-        if index != 0 {
-            let next_hop = table.hop_ids[usize::from(index)].load(Ordering::Relaxed);
-            out[item as u32 as usize] = NextHopId::from_answer(next_hop);
-        } else if item >> 32 != 0 {
-            let len = next.len.min(PIECE);
-            next.pos[len] = item;
-            next.len = len + 1;
+        // SAFETY: an index is below 2^16, the length of `hop_ids`; a position is below the length of `out`, since it was
+        // made from it by `chunk_v6`.
+        unsafe {
+            let next_hop = NextHopId::from_answer(
+                (*table.hop_ids.as_ptr().add(usize::from(index))).load(Ordering::Relaxed),
+            );
+            let answer = out.as_mut_ptr().add(item as u32 as usize);
+            *answer = if index != 0 { next_hop } else { *answer };
         }
+        let len = next.len.min(PIECE);
+        next.pos[len] = item;
+        next.key[len] = probes.address[at];
+        next.len = len + usize::from((index == 0) & (item >> 32 != 0));
     }
 }

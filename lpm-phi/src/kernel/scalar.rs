@@ -17,18 +17,26 @@ fn lookup_v4_one(table: &Table4, key: u32) -> u32 {
     let [g1, g2] = &table.levels;
     if direct & G2_BELOW != 0 {
         let hash = table.hash.hash(key);
-        if let Some(next_hop) = passes_v4(g2, hash).then(|| probe_v4(table, g2, hash)).flatten() {
+        if passes_v4(g2, hash)
+            && let Some(next_hop) = lookup_v4_level(table, g2, hash)
+        {
             return next_hop;
         }
     }
     if direct & G1_BELOW != 0 {
         let hash = table.hash.hash(key >> 8);
-        let ask = direct & G1_DENSE != 0 || passes_v4(g1, hash);
-        if let Some(next_hop) = ask.then(|| probe_v4(table, g1, hash)).flatten() {
+        if (direct & G1_DENSE != 0 || passes_v4(g1, hash))
+            && let Some(next_hop) = lookup_v4_level(table, g1, hash)
+        {
             return next_hop;
         }
     }
     direct & v4::HOP_MASK
+}
+
+fn lookup_v4_level(table: &Table4, level: &Level4, hash: u32) -> Option<u32> {
+    let index = probe_v4(level, scale(hash, level.primary) as usize, hash);
+    (index != 0).then(|| table.hop_ids[index as usize].load(Ordering::Relaxed))
 }
 
 fn passes_v4(level: &Level4, hash: u32) -> bool {
@@ -40,19 +48,19 @@ fn passes(filter: &[AtomicU32], word: usize, mask: u32) -> bool {
     filter[word].load(Ordering::Acquire) & mask == mask
 }
 
-fn probe_v4(table: &Table4, level: &Level4, hash: u32) -> Option<u32> {
-    let mut line = scale(hash, level.primary) as usize;
+/// The next-hop index of `hash` in `line` or the overflow lines behind it; 0 when it is in none.
+pub(super) fn probe_v4(level: &Level4, mut line: usize, hash: u32) -> u32 {
     loop {
         let words = &level.lines[line * v4::LINE_WORDS..(line + 1) * v4::LINE_WORDS];
         for slot in &words[..v4::LINE_SLOTS] {
             let slot = slot.load(Ordering::Acquire);
             let index = slot & 0xffff;
             if slot >> 16 == hash & 0xffff && index != 0 {
-                return Some(table.hop_ids[index as usize].load(Ordering::Relaxed));
+                return index;
             }
         }
         match words[v4::LINE_SLOTS].load(Ordering::Acquire) {
-            0 => return None,
+            0 => return 0,
             next => line = next as usize,
         }
     }
@@ -74,29 +82,26 @@ fn lookup_v6_one(table: &Table6, hi: u64, lo: u64) -> u32 {
     let chunk = (top & v6::HOP_MASK) as usize;
     let entry = table.chunks[(chunk << low_bits) | within].load(Ordering::Acquire);
     let mut below = entry >> MASK_SHIFT;
-    if below & DEEP_BIT != 0 {
-        let next_hop = table.deep.lookup(hi, lo);
-        if !next_hop.is_none() {
-            return next_hop.get();
-        }
-        below &= !DEEP_BIT;
-    }
     while below != 0 {
-        let level = below.ilog2() as usize;
+        let level = below.ilog2();
         below &= !(1 << level);
-        let key = hi & table.levels.key_mask[level];
-        if let Some(next_hop) = lookup_v6_level(table, level, key) {
+        if let Some(next_hop) = lookup_v6_level(table, level as usize, hi, lo) {
             return next_hop;
         }
     }
     entry & v6::HOP_MASK
 }
 
-fn lookup_v6_level(table: &Table6, level: usize, key: u64) -> Option<u32> {
+fn lookup_v6_level(table: &Table6, level: usize, hi: u64, lo: u64) -> Option<u32> {
+    let key = hi & table.levels.key_mask[level];
     let hash = murmur64(key);
     let mask = filter_mask(v6::filter_hash(hash), table.levels.filter_hashes);
     if !passes(&table.filter, v6::filter_word(&table.levels, level, hash), mask) {
         return None;
+    }
+    if 1 << level == DEEP_BIT {
+        let next_hop = table.deep.lookup(hi, lo);
+        return (!next_hop.is_none()).then(|| next_hop.get());
     }
     let index = probe_v6(table, table.line(level, hash), key);
     (index != 0).then(|| table.hop_ids[usize::from(index)].load(Ordering::Relaxed))
