@@ -31,8 +31,6 @@ pub(crate) struct Tables {
     pub(crate) engine: Box<dyn EngineWriter>,
     /// The generation of the engine that holds the RIB.
     pub(crate) generation: Generation,
-    /// What was read, one entry a file.
-    pub(crate) files: Vec<Loaded>,
     /// Time to read the files, seconds.
     pub(crate) load_s: f64,
     /// Time to build the engine's table, seconds.
@@ -58,7 +56,7 @@ impl Tables {
         let mut engine = engines::make(&args.engine.name, &args.engine.options())
             .with_context(|| format!("cannot make engine {}", args.engine.name))?;
         let start = Instant::now();
-        let (mut rib, hops, files) = load_rib(&args.fib)?;
+        let (mut rib, hops, _) = load_rib(&args.fib)?;
         let load_s = start.elapsed().as_secs_f64();
         let routes = rib.len() as u64;
         if let Some(limit) = args.engine.routes_max.filter(|limit| routes > *limit) {
@@ -71,7 +69,7 @@ impl Tables {
             .apply(&delta)
             .with_context(|| format!("engine {} cannot hold this table of {routes} routes", engine.name()))?;
         let build_s = start.elapsed().as_secs_f64();
-        Ok(Self { rib, hops, engine, generation, files, load_s, build_s })
+        Ok(Self { rib, hops, engine, generation, load_s, build_s })
     }
 
     /// Applies at most `limit` updates of the file at `path`, in batches, to the RIB and the engine.

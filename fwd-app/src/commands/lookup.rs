@@ -299,7 +299,8 @@ mod tests {
     use super::*;
     use fib::oracle::OracleEngine;
     use fib::{EngineOptions, EngineWriter as _, FibDelta};
-    use std::net::Ipv4Addr;
+    use proptest::prelude::*;
+    use std::net::{IpAddr, Ipv4Addr};
 
     fn batch(routes: &[(&str, u32)]) -> Batch {
         let mut delta = FibDelta::new();
@@ -393,6 +394,56 @@ mod tests {
                     let wanted = text.parse::<Ipv4Addr>().ok().map(Ipv4Addr::to_bits);
                     assert_eq!(parse_v4(text.as_bytes()), wanted, "{text}");
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_address_exactly_when_the_standard_library_says_so(
+            text in prop_oneof!["[0-9.]{0,16}", "[0-9a-f:.]{0,40}", ".{0,20}"]
+        ) {
+            let wanted = text.parse::<Ipv4Addr>().ok().map(Ipv4Addr::to_bits);
+            prop_assert_eq!(parse_v4(text.as_bytes()), wanted);
+        }
+
+        #[test]
+        fn any_bytes_give_the_answers_before_the_first_bad_line_and_its_number(
+            lines in proptest::collection::vec(
+                prop_oneof![
+                    Just(b"10.0.0.1".to_vec()),
+                    Just(b"2001:db8::1 # x".to_vec()),
+                    Just(Vec::new()),
+                    proptest::collection::vec(any::<u8>().prop_filter("ends no line", |b| *b != b'\n'), 0..20),
+                ],
+                0..30,
+            ),
+            size in 1_usize..64,
+        ) {
+            let mut batch = batch(&[("0.0.0.0/0", 3), ("::/0", 4)]);
+            let mut out = Vec::new();
+            let result = answer_stream(Dribble(&lines.join(&b'\n'), size), "stdin", &mut batch, &mut out);
+            let mut wanted = String::new();
+            let mut bad = None;
+            for (number, line) in (1..).zip(&lines) {
+                let line = line.split(|b| *b == b'#').next().unwrap().trim_ascii();
+                match std::str::from_utf8(line).map(str::parse::<IpAddr>) {
+                    _ if line.is_empty() => {}
+                    Ok(Ok(address)) => {
+                        let id = if address.is_ipv4() { 3 } else { 4 };
+                        wanted += &format!("{}\t{id}\n", std::str::from_utf8(line).unwrap());
+                    }
+                    _ => {
+                        bad = Some(format!("stdin:{number}: "));
+                        break;
+                    }
+                }
+            }
+            prop_assert_eq!(String::from_utf8(out).unwrap(), wanted);
+            match (result, bad) {
+                (Ok(()), None) => {}
+                (Err(error), Some(start)) => prop_assert!(error.to_string().starts_with(&start), "{error}"),
+                (result, bad) => prop_assert!(false, "{result:?} where {bad:?} was wanted"),
             }
         }
     }

@@ -19,7 +19,7 @@ fn full_ipv4_and_ipv6_tables_together() {
     let model = Model::of_text(&(text(&v4) + &text(&v6)));
     assert_eq!(model.routes.len(), 901_899 + 160_147);
     assert!(model.routes.keys().any(|(first, len)| first.is_ipv6() && *len > 64));
-    let mut probes = model.probes(2);
+    let mut probes = model.probes(1);
     probes.extend(random_addresses(500_000, 7));
     check_engines(&[&v4, &v6], &[], &probes, &model);
 }
