@@ -113,3 +113,21 @@ impl<'a> Iterator for Words<'a> {
         Some(word)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_start_with_a_word() {
+        let words = |line: &'static str| Words::new(line.as_bytes()).unwrap().collect::<Vec<_>>();
+        assert_eq!(words(" a\tb#c  d # e f"), ["a", "b#c", "d"]);
+        assert!(words("#").is_empty() && words("").is_empty());
+        let mut words = Words::new(b"a b # c").unwrap();
+        assert_eq!(words.want("x"), Ok("a"));
+        assert!(words.clone().end().is_err());
+        assert_eq!(words.next(), Some("b"));
+        assert_eq!(words.want("x"), Err(LineError::Ends { word: "b".to_owned(), wanted: "x" }));
+        assert_eq!(words.end(), Ok(()));
+    }
+}

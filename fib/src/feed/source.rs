@@ -274,3 +274,63 @@ impl Read for Source {
         Ok(read)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source over these bytes; the folder keeps the file while it is read.
+    fn source(content: &[u8]) -> (tempfile::TempDir, Source) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("feed");
+        std::fs::write(&path, content).unwrap();
+        let source = open(&path).unwrap();
+        (folder, source)
+    }
+
+    #[test]
+    fn looking_ahead_consumes_nothing() {
+        let (_folder, mut source) = source(b"0123456789");
+        assert_eq!(source.peek(4), b"0123");
+        source.consume(2);
+        assert_eq!(source.peek(100), b"23456789");
+        assert_eq!(source.offset_bytes(), 2);
+        let mut rest = String::new();
+        source.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "23456789");
+        assert!(source.peek(1).is_empty());
+        assert_eq!((source.bytes_done(), source.bytes_total(), source.is_cut_short()), (10, 10, false));
+    }
+
+    #[test]
+    fn a_file_larger_than_the_buffer_is_read_whole() {
+        let content: Vec<u8> = (b'a'..=b'w').cycle().take(3 * BUFFER_BYTES + 7).collect();
+        let (_folder, mut source) = source(&content);
+        let mut read = Vec::new();
+        while !source.peek(1000).is_empty() {
+            let taken = source.peek(1000).len().min(997);
+            read.extend_from_slice(&source.peek(1000)[..taken]);
+            source.consume(taken);
+        }
+        assert!(read == content && source.offset_bytes() == content.len() as u64);
+    }
+
+    #[test]
+    fn formats_are_guessed_from_the_first_bytes() {
+        for (content, format) in [
+            (&b"10.0.0.0/8 1"[..], Some(Format::Text)),
+            (b"x", Some(Format::Text)),
+            (b"# [1]\n", Some(Format::Text)),
+            (b"\r\n\t [", Some(Format::Json)),
+            (b"\xef\xbb\xbf{}", Some(Format::Json)),
+            (b"\x5a\x00\x00\x00\x00\x0d\x00\x01\x00\x00\x00\x00", Some(Format::Mrt)),
+            (b"\x5a\x00\x00\x00\x00\x0e\x00\x01\x00\x00\x00\x00", None),
+            (b"\x5a\x00\x00\x00\x00", None),
+            (b"10.0.0.0/8\x00", None),
+        ] {
+            let (_folder, mut source) = source(content);
+            assert_eq!(source.sniff().ok(), format, "{content:?}");
+            assert_eq!(source.offset_bytes(), 0);
+        }
+    }
+}

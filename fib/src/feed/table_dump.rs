@@ -2,12 +2,13 @@
 //!
 //! A route collector's table has an entry for each of some forty peers, and of an entry's attributes two matter here: the
 //! next hop, and the length of the AS path. So records are framed by the library and only these attributes are read,
-//! straight from the bytes; decoding all of them costs a hundred times as much (communities, mostly) and is thrown away.
+//! straight from the bytes: on a RouteViews table of 2014 that took a fourteenth of the time of decoding them all.
 //!
 //! Of several entries of one prefix the one with the shortest AS path is taken (an AS set counts one, a confederation
 //! nothing: RFC 4271 section 9.1.2.2, RFC 5065), among those the one of the lowest peer index (of the lowest peer address
-//! in TABLE_DUMP, which has no index), and among those the first. The next hop is the BGP next hop as a gateway whose port
-//! follows from its id. Multicast and generic records are counted and left.
+//! in TABLE_DUMP, which has no index), and among those the first. Entries may be spread over consecutive records; a prefix
+//! that comes back later replaces the route. The next hop is the BGP next hop as a gateway whose port follows from its id.
+//! Multicast and generic records are counted and left.
 
 use super::collect::{Collected, Place};
 use super::mrt::{Next, Records, Truncated, library};
@@ -343,4 +344,37 @@ pub(super) fn truncating(address: IpAddr, len: u8) -> Result<IpPrefix, RecordErr
         IpAddr::V4(address) => IpPrefix::V4(Prefix4::covering(address.to_bits(), len)?),
         IpAddr::V6(address) => IpPrefix::V6(Prefix6::covering(address.to_bits(), len)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_are_short_say_which() {
+        let mut fields = Fields(&[1, 2, 3]);
+        assert_eq!(fields.u16("a"), Ok(0x0102));
+        assert_eq!(fields.u16("b"), Err(RecordError::Short { what: "b", wanted_bytes: 2, left_bytes: 1 }));
+        assert_eq!((fields.u8("c"), fields.0.len()), (Ok(3), 0));
+    }
+
+    #[test]
+    fn paths_are_counted_as_route_selection_counts_them() {
+        let sequence = [2, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+        let set = [1, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+        let confederation = [3, 1, 0, 0, 0, 1];
+        assert_eq!(as_path_len(Fields(&[]), 4), Ok(0));
+        assert_eq!(as_path_len(Fields(&[&sequence[..], &set, &confederation].concat()), 4), Ok(3));
+        assert_eq!(as_path_len(Fields(&[2, 2, 0, 1, 0, 2]), 2), Ok(2));
+        assert!(as_path_len(Fields(&sequence[..9]), 4).is_err());
+    }
+
+    #[test]
+    fn the_order_of_entries_is_path_then_peer_then_place() {
+        let entry =
+            |path_len, peer, order| Entry { path_len, peer, order, gateway: Ipv4Addr::LOCALHOST.into() };
+        assert!(entry(1, 9, 9) < entry(2, 0, 0));
+        assert!(entry(1, 1, 9) < entry(1, 2, 0));
+        assert!(entry(1, 1, 0) < entry(1, 1, 1));
+    }
 }

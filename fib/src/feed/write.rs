@@ -2,7 +2,8 @@
 //!
 //! JSON loses nothing. Text keeps the ids alone. iproute2 and l3fwd have no bare ids, so what an id means is written in
 //! their words: id N leaves by port (N - 1) mod P, and in iproute2 through the gateway 10.H.H.H or fd00::HH:HHHH (H = N's 24
-//! bits) whose neighbour has the MAC 02:00:00:HH:HH:HH. That forwards every packet as the bare id does. l3fwd knows ports
+//! bits) whose neighbour has the MAC 02:00:00:HH:HH:HH. That forwards every packet as the bare id does; a table that has
+//! bare ids and gateways of its own in those two ranges should be written as JSON. l3fwd knows ports
 //! only: gateways are lost, and a route whose port has a name, or that is a blackhole, is refused.
 
 use crate::{IpPrefix, Key, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef, Rib, RibTable};
