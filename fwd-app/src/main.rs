@@ -10,6 +10,7 @@
 //! | `datapath` | the passes over a batch of packets, rx to tx |
 //! | `topology` | which stage runs on which lcore |
 //! | `control` | signals |
+//! | `ports` | DPDK ports: configured, started, closed |
 //! | `report` | the summary, as text and JSON |
 //! | `run` | `run`: forward between DPDK ports |
 //! | `replay` | `replay`: drive the forwarder with a capture, measure |
@@ -21,6 +22,7 @@ mod commands;
 mod control;
 mod datapath;
 mod engines;
+mod ports;
 mod replay;
 mod report;
 mod run;

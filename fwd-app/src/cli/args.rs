@@ -158,6 +158,10 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
     pub(crate) tx_queue_size: u16,
 
+    /// Mbufs of a pool, one pool a NUMA node [default: what queues and batches need, more where there are hugepages]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1023..))]
+    pub(crate) mbufs: Option<u32>,
+
     /// Destination MAC of all that leaves by a port; may be given once a port [default: the next hop's]
     #[arg(long, value_name = "PORT,MAC")]
     pub(crate) eth_dest: Vec<EthDest>,

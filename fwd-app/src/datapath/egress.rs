@@ -156,11 +156,6 @@ impl EgressTable {
         self.named
     }
 
-    /// The ports it was made for.
-    pub(crate) fn ports(&self) -> &[EgressPort] {
-        &self.ports
-    }
-
     /// `(id - 1) mod ports`.
     #[expect(clippy::cast_possible_truncation, reason = "less than the number of ports, a u16")]
     fn port_of_bare(&self, id: NextHopId) -> u16 {

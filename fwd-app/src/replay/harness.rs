@@ -100,7 +100,8 @@ impl Replay<'_> {
             self.ports.len(),
             &self.lcores.all(),
             u32::from(self.lcores.main),
-        )?;
+        )
+        .map_err(CliError::from)?;
         let egress = EgressTable::new(&tables.hops, self.ports).map_err(CliError::from)?;
         let egress = Arc::new(ArcSwap::from_pointee(egress));
         let pool = self.pool(eal)?;
