@@ -11,7 +11,7 @@
 //! | `json` | `ip -j route` and `ip -j neigh` |
 //! | `mrt`, `table_dump` | MRT records, and the tables of TABLE_DUMP and TABLE_DUMP_V2 |
 //! | [`updates`], [`Updates`] | streams of changes: MRT BGP4MP, text |
-//! | [`write`] | a table as text, iproute2, l3fwd rules or JSON |
+//! | [`write()`] | a table as text, iproute2, l3fwd rules or JSON |
 //!
 //! [`load`] is all or nothing: a wrong line in the last of several files leaves the RIB as it was. Nothing here knows of
 //! engines; the caller takes the delta from the [`Rib`].

@@ -1,6 +1,6 @@
 //! Tables from MRT: TABLE_DUMP_V2 (RFC 6396 section 4.3, with RFC 8050's ADD-PATH subtypes) and TABLE_DUMP (section 4.2).
 //!
-//! A route collector's table has an entry for each of some forty peers, and of an entry's attributes two matter here: the
+//! A route collector's table has an entry for each of some thirty peers, and of an entry's attributes two matter here: the
 //! next hop, and the length of the AS path. So records are framed by the library and only these attributes are read,
 //! straight from the bytes: on a RouteViews table of 2014 that took a fourteenth of the time of decoding them all.
 //!
