@@ -15,7 +15,7 @@ use dpdk_ffi::fib::{
     EntryBytes, Library, LookupKind, Reader, RteFib, RteFib6, RteLpm, RteLpm6, Selectable, TableConfig,
 };
 use dpdk_ffi::{DpdkError, Eal, SocketId};
-use fib::{Change, Family, FibDelta, Isa};
+use fib::{Change, Family, FibDelta, Isa, NextHopId, Prefix6};
 use std::hint::black_box;
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ const TELL_EVERY: usize = 4096;
 pub(crate) struct Peers {
     eal: Eal,
     made: u32,
-    groups: [usize; 2],
+    groups: [Groups; 2],
     /// Whether DPDK's tables lie in huge pages.
     huge_pages: bool,
 }
@@ -43,8 +43,7 @@ impl Peers {
     /// # Errors
     /// [`Fault::Eal`] when it does not start; its log is on standard error.
     pub(crate) fn start(args: &EngineArgs, wanted: &[Wanted], tables: &Tables) -> Result<Self, Fault> {
-        let groups = [Family::V4, Family::V6]
-            .map(|family| Blocks::of(tables, family, &Blocks::group_depths(family)).count());
+        let groups = [Family::V4, Family::V6].map(|family| Groups::of(tables, family));
         let bytes: u64 = wanted.iter().map(|wanted| memory_bytes(*wanted, tables, groups)).sum();
         let arguments = match &args.eal {
             Some(text) => text.split_whitespace().map(str::to_owned).collect(),
@@ -126,7 +125,12 @@ impl Peers {
         if has_default && matches!(contender, Contender::Peer(Peer::RteLpm | Peer::RteLpm6, _)) {
             return Err(full("default routes", 1, 0));
         }
-        let needed = self.groups[usize::from(family == Family::V6)];
+        let groups = self.groups[usize::from(family == Family::V6)];
+        let needed = if contender == Contender::Peer(Peer::RteFib6, entry_bytes) {
+            groups.reserved
+        } else {
+            groups.used
+        };
         let limit = entry.limit();
         if needed >= limit as usize {
             return Err(full("second-level groups", needed, limit));
@@ -141,17 +145,52 @@ impl Peers {
     }
 }
 
+/// Second-level groups of 256 entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Groups {
+    /// Groups that the routes fill.
+    used: usize,
+    /// Groups that `rte_fib6` wants to be able to number before it takes the routes. It counts for each route the bytes
+    /// by which it is longer than the route that covers it, as if no two routes shared a group (`trie_modify`).
+    reserved: usize,
+}
+
+impl Groups {
+    fn of(tables: &Tables, family: Family) -> Self {
+        let used = Blocks::of(tables, family, &Blocks::group_depths(family)).count();
+        let reserved = if family == Family::V6 { reserved(&tables.v6) } else { used };
+        Self { used, reserved: reserved.max(used) }
+    }
+}
+
+/// See [`Groups::reserved`]; `routes` are sorted, so a covering route comes before what it covers.
+fn reserved(routes: &[(Prefix6, NextHopId)]) -> usize {
+    let bytes_past_24 = |len: u8| usize::from(len.max(24).div_ceil(8)) - 3;
+    let mut covers: Vec<Prefix6> = Vec::new();
+    let mut all = 0;
+    for (prefix, _) in routes {
+        while covers.last().is_some_and(|cover| !cover.covers(*prefix)) {
+            covers.pop();
+        }
+        let cover = covers.last().map_or(0, |cover| cover.len());
+        all += bytes_past_24(prefix.len()) - bytes_past_24(cover);
+        covers.push(*prefix);
+    }
+    all
+}
+
 /// A quarter more, and some more still for small tables, so that updates find room.
 fn with_spare(needed: usize) -> usize {
     needed + needed / 4 + 4096
 }
 
 /// What a peer takes from EAL's memory: two arrays, and RIB nodes or rules.
-fn memory_bytes(wanted: Wanted, tables: &Tables, groups: [usize; 2]) -> u64 {
+fn memory_bytes(wanted: Wanted, tables: &Tables, groups: [Groups; 2]) -> u64 {
     let Contender::Peer(peer, entry_bytes) = wanted.contender else { return 0 };
     let v6 = usize::from(wanted.contender.has_family(Family::V6));
     let family = if v6 == 1 { Family::V6 } else { Family::V4 };
-    let (routes, groups) = (with_spare(tables.routes(family)) as u64, with_spare(groups[v6]) as u64);
+    let groups = if peer == Peer::RteFib6 { groups[v6].reserved } else { groups[v6].used };
+    let (routes, groups) = (with_spare(tables.routes(family)) as u64, with_spare(groups) as u64);
     let arrays = ((1 << 24) + groups * 256) * u64::from(entry_bytes);
     match peer {
         Peer::RteFib | Peer::RteFib6 => arrays + routes * 2 * NODE_BYTES,
@@ -198,11 +237,11 @@ fn boxed<L>(table: dpdk_ffi::fib::Table<L>, engine: &str, peers: &Peers) -> Box<
 where
     L: Drive,
 {
-    let needed = peers.groups[usize::from(L::LEN_MAX == 128)];
+    let groups = peers.groups[usize::from(L::LEN_MAX == 128)];
     Box::new(PeerTable {
         table,
         engine: engine.to_owned(),
-        groups: needed as u64,
+        groups: groups.used as u64,
         huge_pages: peers.huge_pages,
     })
 }
@@ -245,7 +284,7 @@ drive! {
 struct PeerTable<L: Drive> {
     table: dpdk_ffi::fib::Table<L>,
     engine: String,
-    /// Second-level groups that the routes need.
+    /// Second-level groups that the routes fill.
     groups: u64,
     huge_pages: bool,
 }
@@ -367,10 +406,26 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_reserved_as_rte_fib6_counts_them() {
+        let routes = [
+            "2001:d00::/24 1",
+            "2001:db8::/32 2",
+            "2001:db8:1::/48 3",
+            "2001:db8:2::/48 4",
+            "2001:db8::/29 5",
+        ];
+        let groups = Groups::of(&Tables::of_routes(&routes), Family::V6);
+        // The /29 takes one byte past 24 bits, the /32 under it none, each /48 two more; in truth all share one group
+        // each below 24, 32 and 40 bits.
+        assert_eq!(groups, Groups { used: 3, reserved: 5 });
+    }
+
+    #[test]
     fn memory_is_asked_for_what_is_wanted() {
         let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
+        let none = [Groups { used: 0, reserved: 0 }; 2];
         let wanted = expand(&["rte_fib:scalar".into(), "oracle".into()]).unwrap();
-        let bytes: Vec<_> = wanted.iter().map(|one| memory_bytes(*one, &tables, [0, 0])).collect();
+        let bytes: Vec<_> = wanted.iter().map(|one| memory_bytes(*one, &tables, none)).collect();
         assert!(bytes[0] > 64 << 20 && bytes[1] > 32 << 20 && bytes[1] < bytes[0] && bytes[2] == 0);
     }
 
