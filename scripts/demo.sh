@@ -75,13 +75,14 @@ for topology in run-to-completion pipeline; do
   say "$topology: every packet checked against the oracle"
   replay "$topology-verify" --topology "$topology" --loops 20 --verify
   say "$topology: as fast as it can"
-  # Short of measuring first, 1 Mpps is a floor for every host; a faster one is done sooner.
+  # Without measuring first: 1 Mpps is a floor for every host; a faster one is done sooner.
   replay "$topology-max" --topology "$topology" --loops $((seconds * 1000000 / packets + 1))
   say "$topology: 100 kpps, latency from the intended send time"
   replay "$topology-paced" --topology "$topology" --loops "$paced_loops" --rate 100kpps --hgrm "$folder/$topology.hgrm"
 done
 
-say "summary ($(nproc) CPUs)"
+read -r load _ </proc/loadavg
+say "summary ($(nproc) CPUs, load $load: figures are worth something where nothing else ran)"
 python3 - "$folder" <<'PYTHON'
 import json, sys
 

@@ -47,6 +47,9 @@ ip netns exec "$router" "$APP" run --fib "$WORK/routes" --config '(0,0,0),(1,0,0
   --vdev net_af_packet1,iface=link1 --vdev net_af_packet2,iface=link2 >"$WORK/out" 2>"$WORK/err" &
 process=$!
 
+sleep 1
+kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
+
 # Echo requests by hand, for ping is not everywhere: waits for the first answer, then counts 50 more.
 cat >"$WORK/ping.py" <<'PYTHON'
 import socket, struct, sys, time
