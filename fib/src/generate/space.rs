@@ -6,12 +6,18 @@ use crate::{Family, Key, Prefix};
 /// The shape of one family's table. The percentages are fitted to a full table of January 2024: how many blocks of each
 /// size hold a route, how many routes a covering route has, how long runs of adjacent routes are.
 pub(super) struct Shape {
+    /// Registries give space out of blocks of this length.
+    pub(super) registry_len: u8,
     /// Routes longer than this lie together in *zones* of this length, one registry's or operator's block each.
     pub(super) zone_len: u8,
     /// Of a hundred runs of roots longer than a zone, how many open a new zone.
     pub(super) new_zone_percent: usize,
-    /// A run beside an older one lies in the same block of this length.
-    pub(super) near_len: u8,
+    /// Of a hundred roots no longer than a zone, how many lie in one block of `near_short_len` with an older one.
+    pub(super) near_short_percent: usize,
+    /// The length of that block.
+    pub(super) near_short_len: u8,
+    /// A run near an older one lies in the same block of one of these lengths.
+    pub(super) near_lens: [u8; 2],
     /// Of a hundred runs of roots in a known zone, how many lie near an older one.
     pub(super) near_root_percent: usize,
     /// Of a hundred runs beneath a covering route, how many choose the parent of an older run: the popular get more.
@@ -20,6 +26,10 @@ pub(super) struct Shape {
     pub(super) near_child_percent: usize,
     /// A route one bit longer is this many percent as likely to be chosen as a parent.
     pub(super) longer_parent_percent: u64,
+    /// Routes of this length, what a registry gives out most, are twice as likely.
+    pub(super) hub_len: u8,
+    /// Of a hundred places beneath the chosen parent and beneath a longer route as well, how many are drawn anew.
+    pub(super) direct_percent: usize,
     /// Of a hundred runs beneath a route, how many have its next hop.
     pub(super) parent_next_hop_percent: usize,
     /// Of a hundred roots beside an older one, how many have its next hop.
@@ -30,36 +40,44 @@ pub(super) struct Shape {
 
 /// IPv4.
 const SHAPE_V4: Shape = Shape {
+    registry_len: 8,
     zone_len: 16,
-    new_zone_percent: 9,
-    near_len: 20,
-    near_root_percent: 50,
-    popular_percent: 55,
-    near_child_percent: 40,
-    longer_parent_percent: 69,
-    parent_next_hop_percent: 75,
+    new_zone_percent: 1,
+    near_short_percent: 0,
+    near_short_len: 8,
+    near_lens: [20, 20],
+    near_root_percent: 70,
+    popular_percent: 94,
+    near_child_percent: 60,
+    longer_parent_percent: 68,
+    hub_len: 0,
+    direct_percent: 75,
+    parent_next_hop_percent: 79,
     near_next_hop_percent: 60,
-    run_next_hop_percent: 85,
+    run_next_hop_percent: 80,
 };
 
 /// IPv6.
 const SHAPE_V6: Shape = Shape {
+    registry_len: 20,
     zone_len: 32,
-    new_zone_percent: 29,
-    near_len: 40,
-    near_root_percent: 50,
-    popular_percent: 75,
-    near_child_percent: 40,
-    longer_parent_percent: 87,
-    parent_next_hop_percent: 70,
+    new_zone_percent: 10,
+    near_short_percent: 25,
+    near_short_len: 28,
+    near_lens: [39, 43],
+    near_root_percent: 90,
+    popular_percent: 97,
+    near_child_percent: 91,
+    longer_parent_percent: 85,
+    hub_len: 32,
+    direct_percent: 85,
+    parent_next_hop_percent: 74,
     near_next_hop_percent: 70,
-    run_next_hop_percent: 93,
+    run_next_hop_percent: 91,
 };
 
-/// Routes of IPv6 no longer than a zone lie together in blocks of this length.
-const REGISTRY_LEN: u8 = 20;
-/// Of a hundred IPv6 roots no longer than a zone, how many open a new block of [`REGISTRY_LEN`].
-const NEW_REGISTRY_PERCENT: usize = 3;
+/// Of a thousand IPv6 roots no longer than a zone, how many open a new registry's block.
+const NEW_REGISTRY_PERMILLE: usize = 11;
 
 /// First 16 bits of the IPv6 blocks that registries give out from, each as often as it is to be drawn (public route
 /// collectors, January 2024; RFC 7249 and IANA's registry of IPv6 unicast assignments).
@@ -118,21 +136,27 @@ impl Shape {
     }
 }
 
-/// A random address for a root of `len` bits that opens a block of its own; `older` is a root that is there, if any.
+/// A random address in the blocks that registries give out from; what is not there yet may lie anywhere in them.
+pub(super) fn anywhere<K: Key>(rng: &mut Seeded) -> K {
+    open(K::BITS, None, rng)
+}
+
+/// A random address for a root of `len` bits that opens a block of its own; `older` is a block that is there, if any.
 pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) -> K {
     let within = |block: K, block_len: u8, rng: &mut Seeded| {
-        K::from_high_bits(block.to_high_bits() | rng.u128() >> block_len)
+        K::from_high_bits((block & K::mask(block_len)).to_high_bits() | rng.u128() >> block_len)
     };
     let block = |first_16: u16| K::from_high_bits(u128::from(first_16) << 112);
+    let registry_len = Shape::of(K::FAMILY).registry_len;
     match (K::FAMILY, older) {
-        // IPv4 is given out by /8: most of what is new lies in a /8 that others are in.
-        (Family::V4, Some(older)) if rng.percent(60) => within(older.address() & K::mask(8), 8, rng),
+        // Most of what is new lies in a block that others are in.
+        (Family::V4, Some(older)) if rng.percent(60) => within(older.address(), registry_len, rng),
         (Family::V4, _) => K::from_high_bits(u128::from(rng.between(1, 223)) << 120 | rng.u128() >> 8),
-        (Family::V6, _) if len < REGISTRY_LEN => {
+        (Family::V6, _) if len < registry_len => {
             within(block(V6_WIDE_BLOCKS[rng.below(V6_WIDE_BLOCKS.len())]), 15, rng)
         }
-        (Family::V6, Some(older)) if !rng.percent(NEW_REGISTRY_PERCENT) => {
-            within(older.address() & K::mask(REGISTRY_LEN), REGISTRY_LEN, rng)
+        (Family::V6, Some(older)) if rng.below(1000) >= NEW_REGISTRY_PERMILLE => {
+            within(older.address(), registry_len, rng)
         }
         (Family::V6, _) => within(block(V6_BLOCKS[rng.below(V6_BLOCKS.len())]), 16, rng),
     }
@@ -141,8 +165,8 @@ pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) 
 /// Of a hundred runs of routes of `len` bits that have reached 2^`octave` routes, how many go on to twice that.
 pub(super) const fn run_goes_on_percent(family: Family, len: u8, octave: usize) -> usize {
     match (family, len, octave) {
-        (Family::V4, 24, 0) => 52,
-        (Family::V4, 24, 1) => 46,
+        (Family::V4, 24, 0) => 48,
+        (Family::V4, 24, 1) => 42,
         (Family::V4, 24, 2) => 34,
         (Family::V4, _, 0) => 38,
         (Family::V4, _, _) => 27,

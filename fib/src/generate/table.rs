@@ -6,14 +6,14 @@
 //! takes any unused prefix of its length, so the number of routes is always exact.
 
 use super::lengths::{LengthShare, shares};
-use super::space::{Shape, is_unicast, open, run_goes_on_percent};
+use super::space::{Shape, anywhere, is_unicast, open, run_goes_on_percent};
 use super::{GenerateError, TableSpec};
 use crate::random::Seeded;
 use crate::{Key, NextHopId, Prefix};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Draws of a place for a run before any free prefix is taken.
-const TRIES: usize = 8;
+const TRIES: usize = 24;
 /// The largest run is 2^this routes (the real tables' largest are 500 to 1000).
 const RUN_OCTAVES: usize = 9;
 /// Zipf-Mandelbrot's offset: the k-th next hop has weight 1 / (k + this). Fitted: of 255, the first has 3 % and the first 32
@@ -36,10 +36,10 @@ pub fn table<K: Key>(spec: &TableSpec) -> Result<Vec<(Prefix<K>, NextHopId)>, Ge
     Ok(routes)
 }
 
-/// A run that was placed: where later runs may gather.
+/// A run beneath a route: where later runs may gather.
 #[derive(Clone, Copy)]
-struct Placed<K: Key> {
-    /// The route that the run lies beneath; the route itself for a root.
+struct Child<K: Key> {
+    /// The route that the run lies beneath.
     parent: Prefix<K>,
     /// The run's first route.
     first: Prefix<K>,
@@ -65,11 +65,14 @@ struct Maker<K: Key> {
     /// Routes by length, `0..=K::BITS`.
     by_len: Vec<Vec<Prefix<K>>>,
     /// Runs beneath routes, by their parent's length.
-    children: Vec<Vec<Placed<K>>>,
-    /// Runs of roots no longer than a zone.
-    short_roots: Vec<Placed<K>>,
-    /// Runs of roots that lie in zones.
-    zone_roots: Vec<Placed<K>>,
+    children: Vec<Vec<Child<K>>>,
+    /// First routes of runs of roots no longer than a zone.
+    short_roots: Vec<Prefix<K>>,
+    /// Registries' blocks that short roots lie in, each once.
+    registries: Vec<Prefix<K>>,
+    known_registries: FxHashSet<Prefix<K>>,
+    /// First routes of runs of roots that lie in zones.
+    zone_roots: Vec<Prefix<K>>,
 }
 
 impl<K: Key> Maker<K> {
@@ -86,6 +89,8 @@ impl<K: Key> Maker<K> {
             by_len: vec![Vec::new(); lens],
             children: vec![Vec::new(); lens],
             short_roots: Vec::new(),
+            registries: Vec::new(),
+            known_registries: FxHashSet::default(),
             zone_roots: Vec::new(),
         }
     }
@@ -98,8 +103,12 @@ impl<K: Key> Maker<K> {
         while left > 0 {
             let wanted = self.run_length(len).min(left);
             let is_root = self.rng.percent(share.roots_percent);
-            let place = (0..TRIES).find_map(|_| {
-                if is_root { self.root_place(len, wanted) } else { self.nested_place(len, wanted, &parents) }
+            let place = (0..TRIES).find_map(|tried| {
+                if is_root {
+                    self.root_place(len, wanted, tried >= TRIES * 7 / 8)
+                } else {
+                    self.nested_place(len, wanted, &parents)
+                }
             });
             left -= match place {
                 Some(place) => self.run(&place, wanted),
@@ -119,7 +128,8 @@ impl<K: Key> Maker<K> {
         for parent in 8..len {
             let routes = self.by_len[usize::from(parent)].len() as u64;
             if routes > 0 {
-                sum += routes * weight;
+                let hub = if parent == self.shape.hub_len { 2 } else { 1 };
+                sum += routes * weight * hub;
                 weights.push((parent, sum));
             }
             weight = (weight * self.shape.longer_parent_percent / 100).max(1);
@@ -135,23 +145,22 @@ impl<K: Key> Maker<K> {
         (1 << octave) + self.rng.below(1 << octave)
     }
 
-    /// A place in space that no route covers.
-    fn root_place(&mut self, len: u8, wanted: usize) -> Option<Place<K>> {
+    /// A place in space that no route covers; `is_crowded` when zones had none.
+    fn root_place(&mut self, len: u8, wanted: usize, is_crowded: bool) -> Option<Place<K>> {
         let (first, bounds, beside) = if len <= self.shape.zone_len {
-            let older = self.rng.pick(&self.short_roots).copied();
-            let address = open(len, older.map(|older| older.first), &mut self.rng);
+            let address = self.short_root_address(len);
             let first = Prefix::truncating(address, len);
             (first, Prefix::truncating(address, len.saturating_sub(6)), None)
         } else {
             let older = self.rng.pick(&self.zone_roots).copied();
-            let older = older.filter(|_| !self.rng.percent(self.shape.new_zone_percent));
+            let older = older.filter(|_| !is_crowded && !self.rng.percent(self.shape.new_zone_percent));
             let bounds = self.zone_bounds(len, older);
             (self.aligned(bounds, len, wanted), bounds, older)
         };
         if !is_unicast(first) || self.routes.contains_key(&first) || self.covering(first).is_some() {
             return None;
         }
-        let next_hop = match beside.and_then(|older| self.routes.get(&older.first).copied()) {
+        let next_hop = match beside.and_then(|older| self.routes.get(&older).copied()) {
             Some(next_hop) if self.rng.percent(self.shape.near_next_hop_percent) => next_hop,
             _ => self.next_hops.draw(&mut self.rng),
         };
@@ -159,16 +168,40 @@ impl<K: Key> Maker<K> {
     }
 
     /// The block for a run of roots: beside the run `older`, or a new zone.
-    fn zone_bounds(&mut self, len: u8, older: Option<Placed<K>>) -> Prefix<K> {
+    fn zone_bounds(&mut self, len: u8, older: Option<Prefix<K>>) -> Prefix<K> {
         let zone_len = self.shape.zone_len;
         if let Some(older) = older {
             let near = self.rng.percent(self.shape.near_root_percent);
-            let bounds_len = if near { self.shape.near_len } else { zone_len };
-            return Prefix::truncating(older.first.address(), bounds_len.min(len - 1));
+            let bounds_len = if near { self.near_len() } else { zone_len };
+            return Prefix::truncating(older.address(), bounds_len.min(len - 1));
         }
-        let opened = if self.rng.percent(50) { &self.short_roots } else { &self.zone_roots };
-        let beside = self.rng.pick(opened).map(|placed| placed.first);
+        let beside = self.opened_block();
         Prefix::truncating(open(zone_len, beside, &mut self.rng), zone_len)
+    }
+
+    fn short_root_address(&mut self, len: u8) -> K {
+        let near_len = self.shape.near_short_len;
+        if len > near_len
+            && self.rng.percent(self.shape.near_short_percent)
+            && let Some(older) = self.rng.pick(&self.short_roots).copied()
+        {
+            let address = (older.address() & K::mask(near_len)).to_high_bits() | self.rng.u128() >> near_len;
+            return K::from_high_bits(address);
+        }
+        let beside = self.opened_block();
+        open(len, beside, &mut self.rng)
+    }
+
+    /// A block that is in use: any of them, or that of any root, which is the popular one.
+    fn opened_block(&mut self) -> Option<Prefix<K>> {
+        match self.rng.below(3) {
+            0 => self.rng.pick(&self.registries).copied(),
+            _ => self.rng.pick(&self.short_roots).copied(),
+        }
+    }
+
+    fn near_len(&mut self) -> u8 {
+        self.shape.near_lens[self.rng.below(2)]
     }
 
     /// A place beneath a route that is there.
@@ -183,11 +216,12 @@ impl<K: Key> Maker<K> {
             None
         };
         let (parent, bounds) = match popular {
-            Some(child) if self.rng.percent(self.shape.near_child_percent) => {
-                let near_len = self.shape.near_len.clamp(child.parent.len(), len - 1);
-                (child.parent, Prefix::truncating(child.first.address(), near_len))
+            Some(child) => {
+                let near = self.rng.percent(self.shape.near_child_percent);
+                let bounds_len = if near { self.near_len() } else { self.shape.zone_len };
+                let bounds_len = bounds_len.clamp(child.parent.len(), len - 1);
+                (child.parent, Prefix::truncating(child.first.address(), bounds_len))
             }
-            Some(child) => (child.parent, child.parent),
             None => {
                 let parent = *self.rng.pick(&self.by_len[parent_len])?;
                 (parent, parent)
@@ -197,12 +231,16 @@ impl<K: Key> Maker<K> {
         if self.routes.contains_key(&first) {
             return None;
         }
-        Some(Place { first, bounds, next_hop: self.nested_next_hop(first), parent: Some(parent) })
+        let above = self.covering(first)?;
+        if above != parent && self.rng.percent(self.shape.direct_percent) {
+            return None;
+        }
+        Some(Place { first, bounds, next_hop: self.nested_next_hop(above), parent: Some(above) })
     }
 
-    /// A next hop for a run beneath other routes: often that of the route right above.
-    fn nested_next_hop(&mut self, first: Prefix<K>) -> NextHopId {
-        match self.covering(first).and_then(|above| self.routes.get(&above).copied()) {
+    /// A next hop for a run beneath `above`: often the same.
+    fn nested_next_hop(&mut self, above: Prefix<K>) -> NextHopId {
+        match self.routes.get(&above).copied() {
             Some(next_hop) if self.rng.percent(self.shape.parent_next_hop_percent) => next_hop,
             _ => self.next_hops.draw(&mut self.rng),
         }
@@ -237,16 +275,22 @@ impl<K: Key> Maker<K> {
             }
             if !self.rng.percent(self.shape.run_next_hop_percent) {
                 next_hop = match place.parent {
-                    Some(_) => self.nested_next_hop(prefix),
+                    Some(parent) => self.nested_next_hop(parent),
                     None => self.next_hops.draw(&mut self.rng),
                 };
             }
         }
         let first = place.first;
         match place.parent {
-            Some(parent) => self.children[usize::from(parent.len())].push(Placed { parent, first }),
-            None if len <= self.shape.zone_len => self.short_roots.push(Placed { parent: first, first }),
-            None => self.zone_roots.push(Placed { parent: first, first }),
+            Some(parent) => self.children[usize::from(parent.len())].push(Child { parent, first }),
+            None if len <= self.shape.zone_len => {
+                let block = Prefix::truncating(first.address(), self.shape.registry_len);
+                if first.len() >= block.len() && self.known_registries.insert(block) {
+                    self.registries.push(block);
+                }
+                self.short_roots.push(first);
+            }
+            None => self.zone_roots.push(first),
         }
         placed
     }
@@ -254,22 +298,18 @@ impl<K: Key> Maker<K> {
     /// Places one route wherever there is room for its length.
     fn anywhere(&mut self, len: u8) -> usize {
         let prefix = loop {
-            let address = match K::FAMILY {
-                crate::Family::V4 => K::from_high_bits(self.rng.u128()),
-                crate::Family::V6 => K::from_high_bits(1 << 125 | self.rng.u128() >> 3),
-            };
+            let address = anywhere(&mut self.rng);
             let prefix = Prefix::truncating(address, len);
             if is_unicast(prefix) && !self.routes.contains_key(&prefix) {
                 break prefix;
             }
         };
-        let place = Place {
-            first: prefix,
-            bounds: prefix,
-            next_hop: self.nested_next_hop(prefix),
-            parent: self.covering(prefix),
+        let parent = self.covering(prefix);
+        let next_hop = match parent {
+            Some(above) => self.nested_next_hop(above),
+            None => self.next_hops.draw(&mut self.rng),
         };
-        self.run(&place, 1)
+        self.run(&Place { first: prefix, bounds: prefix, next_hop, parent }, 1)
     }
 
     /// The longest route that covers `prefix` and is shorter.

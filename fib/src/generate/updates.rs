@@ -1,5 +1,6 @@
 //! A stream of updates over a table.
 
+use super::space::{anywhere, is_unicast};
 use crate::random::Seeded;
 use crate::{IpPrefix, Key, NextHopId, Prefix, Prefix4, Prefix6, Rib};
 use rustc_hash::FxHashSet;
@@ -117,23 +118,21 @@ impl Updates {
     fn new_prefix(&mut self) -> Option<(IpPrefix, NextHopId)> {
         let (near, id) = match self.rng.pick(&self.there) {
             Some(near) => *near,
-            None => {
-                let anywhere = Prefix::truncating(0x0100_0000 + self.rng.u32() % 0xde00_0000, 16);
-                (IpPrefix::V4(anywhere), NextHopId::new(1).ok()?)
-            }
+            None => (IpPrefix::V4(Prefix::truncating(anywhere(&mut self.rng), 16)), NextHopId::new(1).ok()?),
         };
         let drawn = match near {
-            IpPrefix::V4(near) => IpPrefix::V4(self.beneath(near, 24)),
-            IpPrefix::V6(near) => IpPrefix::V6(self.beneath(near, 48)),
+            IpPrefix::V4(near) => self.beneath(near, 24)?,
+            IpPrefix::V6(near) => self.beneath(near, 48)?,
         };
         (!self.known.contains(&drawn)).then_some((drawn, id))
     }
 
-    fn beneath<K: Key>(&mut self, near: Prefix<K>, len_max: u8) -> Prefix<K> {
+    fn beneath<K: Key>(&mut self, near: Prefix<K>, len_max: u8) -> Option<IpPrefix> {
         let host = !K::mask(near.len().saturating_sub(2)).to_high_bits();
         let address = K::from_high_bits(near.address().to_high_bits() ^ self.rng.u128() & host);
         let len = self.rng.between((near.len() + 1).min(len_max), len_max);
-        Prefix::truncating(address, len)
+        let prefix = Prefix::truncating(address, len);
+        is_unicast(prefix).then(|| K::wrap(prefix))
     }
 }
 
