@@ -60,7 +60,7 @@ fn bloom_sentence(built: &Built, profile: &Profile) -> String {
     match built.family {
         Family::V4 => format!(
             "one load answers {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies, \
-             so they go on to a filter word and, where it says so, a line of the hash table",
+             so they go on to a filter word, unless most /24s of their block exist, and to a line of the hash table",
             100.0 - below
         ),
         Family::V6 => format!(
@@ -80,13 +80,14 @@ pub(crate) fn update_sentence(contender: Contender) -> &'static str {
             "a hash map is changed under a write lock that every call of the lookups takes too"
         }
         Contender::Engine("bloom") => {
-            "a change writes the words of its own prefix in place, more of them where the prefix expands; lookups pay for \
-             the lines that move between the two cores"
+            "a change writes the words of its own prefix in place, more of them where the prefix expands, and waits where \
+             it must for the lookups to end the call they are in; lookups pay for the lines that move between the cores"
         }
         Contender::Engine(_) => "changes are applied by the engine's own rules beside the lookups",
         Contender::Peer(Peer::RteFib | Peer::RteFib6, _) => {
             "a change walks the RIB beside the table and rewrites the range of entries that the prefix owns in place; a \
-             lookup during a change may see a group that was freed and used again"
+             lookup during a change may see a group that was freed and used again; its count of reserved groups drifts as \
+             long prefixes come and go, so it may refuse one for want of room that is there"
         }
         Contender::Peer(Peer::RteLpm, _) => {
             "a change searches a sorted array of all rules of its length and rewrites the range of its prefix"

@@ -177,7 +177,10 @@ fn build_one(
     let build_s = start.elapsed().as_secs_f64();
     if applied.refused > 0 {
         let (engine, refused, all) = (wanted.contender, applied.refused, delta.len());
-        return Err(Fault::Measurement(format!("{engine} refused {refused} of {all} routes")));
+        let first = applied.first_refusal.unwrap_or_default();
+        return Err(Fault::Measurement(format!(
+            "{engine} refused {refused} of {all} routes, the first: {first}"
+        )));
     }
     Ok(Built {
         engine: wanted.contender.to_string(),

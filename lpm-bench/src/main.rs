@@ -53,7 +53,8 @@ fn main() -> ExitCode {
             finish(&report, &report::lookup_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
         }),
         Command::Update(args) => update::run(&args).and_then(|report| {
-            let code = exit_code_of(report.rows.iter().map(|row| row.wrong));
+            // A peer that refused updates answers wrong from then on; that is a finding about the peer, in its row.
+            let code = exit_code_of(report.rows.iter().filter(|row| row.refused == 0).map(|row| row.wrong));
             finish(&report, &report::update_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
         }),
     };
@@ -75,6 +76,12 @@ fn exit_code_of(mut wrong: impl Iterator<Item = u64>) -> u8 {
 fn finish<Row: Serialize>(report: &Report<Row>, table: &str, json: Option<&Path>) -> Result<(), Fault> {
     if !report.build.is_optimised() {
         eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", report.build.profile);
+    }
+    if report.host.load_average > 1.0 {
+        eprintln!(
+            "lpm-bench: warning: the load was {:.1} when this began; trust the ratios, not the figures",
+            report.host.load_average
+        );
     }
     let text = format!("{}\n\n{table}{}", report.heading(), report.refusals());
     // A closed pipe (`| head`) is no failure of the run.

@@ -17,6 +17,7 @@ use dpdk_ffi::fib::{
 use dpdk_ffi::{DpdkError, Eal, SocketId};
 use fib::{Change, Family, FibDelta, Isa, NextHopId, Prefix6};
 use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 /// Bytes that a RIB node of `rte_fib` takes with its mempool header; two nodes a route are reserved.
@@ -252,6 +253,8 @@ trait Drive: Library<Key: Send, Answer: Send> + Send + 'static {
     fn keys(set: &KeySet) -> &[Self::Key];
     /// The changes of a delta that are of the library's family: address, length, next hop (0: withdraw).
     fn changes(delta: &FibDelta) -> impl Iterator<Item = (Self::Key, u8, u32)>;
+    /// An address as a person reads it.
+    fn text(address: Self::Key) -> IpAddr;
 }
 
 fn of_v4(change: &Change<u32>) -> (u32, u8, u32) {
@@ -263,7 +266,7 @@ fn of_v6(change: &Change<u128>) -> ([u8; 16], u8, u32) {
 }
 
 macro_rules! drive {
-    ($($library:ty: $key:ty, $keys:ident, $side:ident, $of:ident;)*) => {$(
+    ($($library:ty: $key:ty, $keys:ident, $side:ident, $of:ident, $text:expr;)*) => {$(
         impl Drive for $library {
             fn keys(set: &KeySet) -> &[$key] {
                 set.$keys()
@@ -271,14 +274,17 @@ macro_rules! drive {
             fn changes(delta: &FibDelta) -> impl Iterator<Item = ($key, u8, u32)> {
                 delta.$side.iter().map($of)
             }
+            fn text(address: $key) -> IpAddr {
+                $text(address).into()
+            }
         }
     )*};
 }
 drive! {
-    RteFib: u32, v4, v4, of_v4;
-    RteLpm: u32, v4, v4, of_v4;
-    RteFib6: [u8; 16], bytes, v6, of_v6;
-    RteLpm6: [u8; 16], bytes, v6, of_v6;
+    RteFib: u32, v4, v4, of_v4, Ipv4Addr::from_bits;
+    RteLpm: u32, v4, v4, of_v4, Ipv4Addr::from_bits;
+    RteFib6: [u8; 16], bytes, v6, of_v6, Ipv6Addr::from;
+    RteLpm6: [u8; 16], bytes, v6, of_v6, Ipv6Addr::from;
 }
 
 struct PeerTable<L: Drive> {
@@ -309,7 +315,12 @@ impl<L: Drive> Table for PeerTable<L> {
         for (at, (address, len, next_hop)) in L::changes(delta).enumerate() {
             match self.change(address, len, next_hop) {
                 Ok(()) => applied.changes += 1,
-                Err(_) => applied.refused += 1,
+                Err(why) => {
+                    applied.refused += 1;
+                    applied
+                        .first_refusal
+                        .get_or_insert_with(|| format!("{} /{len}: {why}", L::text(address)));
+                }
             }
             if at % TELL_EVERY == TELL_EVERY - 1 {
                 tell(at as u64 + 1);

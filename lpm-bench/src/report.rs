@@ -90,6 +90,8 @@ pub(crate) struct UpdateRow {
     pub(crate) updates_told: usize,
     /// Updates that the table refused (peers only; engines of ours refuse with an error).
     pub(crate) refused: u64,
+    /// What the table said of the first update that it refused, in the undisturbed run.
+    pub(crate) first_refusal: Option<String>,
     /// Answers compared with the oracle's after all updates.
     pub(crate) checked: u64,
     /// Answers that were wrong.
@@ -287,11 +289,26 @@ pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
         ]);
     }
     let mut text = format!("{table}\n\nWhy:\n");
+    // One line an engine, not a rate.
+    let mut told = Vec::new();
     for row in rows {
-        text.push_str(&format!(
-            "  {} {} {} at {}: {}\n",
-            row.family, row.engine, row.isa, row.rate, row.analysis
-        ));
+        let name = format!("{} {} {}", row.family, row.engine, row.isa);
+        if told.contains(&name) {
+            continue;
+        }
+        text.push_str(&format!("  {name}: {}\n", row.analysis));
+        if let Some(first) = &row.first_refusal {
+            text.push_str(&format!("  {name} refused updates, the first: {first}\n"));
+        }
+        if row.wrong > 0 {
+            let cause = if row.refused > 0 { "wrong after its refusals" } else { "WRONG" };
+            let first = row.first_wrong.as_deref().unwrap_or("no example kept");
+            text.push_str(&format!(
+                "  {cause}: {name}: {} of {} answers, the first: {first}\n",
+                row.wrong, row.checked
+            ));
+        }
+        told.push(name);
     }
     text
 }

@@ -11,13 +11,15 @@ use std::hint::black_box;
 use std::ops::Range;
 
 /// What became of a delta.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Applied {
     /// Changes that took effect.
     pub(crate) changes: u64,
     /// Changes that the table refused; it goes on without them, so its answers are wrong from then on. Engines of ours
     /// refuse a whole delta with an error instead.
     pub(crate) refused: u64,
+    /// What the table said of the first change that it refused.
+    pub(crate) first_refusal: Option<String>,
 }
 
 /// The writing side of what is measured.
@@ -88,7 +90,7 @@ impl Table for EngineTable {
     fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault> {
         let refused = |source| Fault::Engine { engine: self.engine.clone(), source };
         self.writer.apply(delta).map_err(refused)?;
-        Ok(Applied { changes: delta.len() as u64, refused: 0 })
+        Ok(Applied { changes: delta.len() as u64, ..Applied::default() })
     }
 
     fn table_bytes(&self) -> u64 {

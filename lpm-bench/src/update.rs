@@ -99,6 +99,7 @@ struct Offline {
     apply_us_p99: f64,
     apply_us_max: f64,
     refused: u64,
+    first_refusal: Option<String>,
 }
 
 impl<'a> Work<'a> {
@@ -163,6 +164,7 @@ impl<'a> Work<'a> {
                 apply_us_p99: offline.apply_us_p99,
                 updates_told: self.stream.told,
                 refused,
+                first_refusal: offline.first_refusal.clone(),
                 checked: checked.checked,
                 wrong: checked.wrong,
                 first_wrong: checked.first_wrong,
@@ -176,7 +178,7 @@ impl<'a> Work<'a> {
     /// Updates with nothing beside them, for at least the seconds asked for and one pass, to the end of a pass.
     fn offline(&self, table: &mut dyn Table, player: &mut Player<'_>) -> Result<Offline, Fault> {
         let deadline = Instant::now() + Duration::from_secs_f64(self.args.seconds);
-        let (mut took_us, mut changes, mut refused) = (Vec::new(), 0, 0);
+        let (mut took_us, mut changes, mut refused, mut first_refusal) = (Vec::new(), 0, 0, None);
         while let Some(delta) = player.step() {
             let start = Instant::now();
             let applied = table.apply(delta)?;
@@ -184,6 +186,7 @@ impl<'a> Work<'a> {
             took_us.push((end - start).as_secs_f64() * 1e6);
             changes += applied.changes;
             refused += applied.refused;
+            first_refusal = first_refusal.or(applied.first_refusal);
             if end >= deadline && player.is_at_end() {
                 break;
             }
@@ -194,6 +197,7 @@ impl<'a> Work<'a> {
             apply_us_p99: quantile(&took_us, 0.99),
             apply_us_max: quantile(&took_us, 1.0),
             refused,
+            first_refusal,
         })
     }
 
