@@ -1,6 +1,8 @@
 //! The generated tables have the shape of real ones: the figures that decide how caches behave, beside those of full tables
 //! of January 2024 (public route collectors).
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use fib::generate::{GenerateError, TableSpec, table};
 use fib::{Family, Key, NextHopId, NextHopTable, Prefix, Rib};
 use std::collections::{HashMap, HashSet};

@@ -18,7 +18,7 @@ pub(super) const SLOTS: u16 = 4;
 pub(super) const BATCH_MAX: usize = 256;
 /// How long a device may keep a batch before the suite calls it lost.
 const COLLECT_LIMIT: Duration = Duration::from_secs(60);
-/// Changes of one delta whose edges are looked up; larger deltas are sampled.
+/// Withdraws and announcements of one delta, of each, whose edges are looked up; larger deltas are sampled.
 const EDGES_MAX: usize = 64;
 
 /// Ends the test with `message`.
@@ -205,18 +205,21 @@ impl Rig {
         self.check(&keys);
     }
 
-    /// Looks up around what `delta` changed, at most [`EDGES_MAX`] places a family.
+    /// Looks up around what `delta` changed, at most [`EDGES_MAX`] withdraws and announcements a family.
     pub(super) fn check_delta(&mut self, delta: &mut FibDelta) {
         self.check_changes::<u32>(delta);
         self.check_changes::<u128>(delta);
     }
 
     fn check_changes<K: TestKey>(&mut self, delta: &mut FibDelta) {
-        let prefixes: Vec<_> = K::changes(delta).iter().map(|change| change.prefix).collect();
-        let step = prefixes.len().div_ceil(EDGES_MAX).max(1);
-        let sampled: Vec<_> = prefixes.into_iter().step_by(step).collect();
-        if !sampled.is_empty() {
-            self.check_prefixes(&sampled);
+        let (gone, set): (Vec<Change<K>>, Vec<Change<K>>) =
+            K::changes(delta).iter().partition(|change| change.next_hop.is_none());
+        for changes in [gone, set] {
+            let step = changes.len().div_ceil(EDGES_MAX).max(1);
+            let sampled: Vec<_> = changes.iter().step_by(step).map(|change| change.prefix).collect();
+            if !sampled.is_empty() {
+                self.check_prefixes(&sampled);
+            }
         }
     }
 

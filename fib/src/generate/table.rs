@@ -11,6 +11,7 @@ use super::{GenerateError, TableSpec};
 use crate::random::Seeded;
 use crate::{Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 
 /// Draws of a place for a run before any free prefix is taken.
 const TRIES: usize = 24;
@@ -262,8 +263,8 @@ impl<K: Key> Maker<K> {
         let mut prefix = place.first;
         let mut placed = 0;
         loop {
-            if !self.routes.contains_key(&prefix) {
-                self.routes.insert(prefix, next_hop);
+            if let Entry::Vacant(vacant) = self.routes.entry(prefix) {
+                vacant.insert(next_hop);
                 self.by_len[usize::from(len)].push(prefix);
                 placed += 1;
             }

@@ -1,0 +1,365 @@
+//! The conformance suite can fail: engines with one fault each, and the group that finds it.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+use fib::conformance::{self, Make, Options};
+use fib::oracle::OraclePair;
+use fib::{
+    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Keys,
+    NextHopId, SlotId,
+};
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, RwLock};
+use std::task::Poll;
+use std::time::Duration;
+
+/// What is wrong with the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Nothing: the suite's own proof that the faults, not the wrapper, are found.
+    None,
+    /// One key in 256 gets another next hop.
+    WrongAnswer,
+    /// The last key of a batch that is no multiple of eight gets the answer of the one before.
+    Tail,
+    /// Prefixes longer than /64 are never matched.
+    Shallow,
+    /// A prefix as long as the key is never matched.
+    NoHostRoutes,
+    /// Ids are stored in 16 bits and wrap.
+    NarrowIds,
+    /// Lookups see a delta only when the next one comes.
+    OneLate,
+    /// Readers see a delta half applied: the withdraws first.
+    Intermediate,
+    /// A withdraw of what is absent takes one off the count.
+    Miscounts,
+    /// A withdraw leaves the route in service when a shorter one covers it.
+    KeepsCovered,
+    /// A delta makes two generations.
+    TwoGenerations,
+    /// The answers are always those of slot 0.
+    OneSlot,
+    /// A batch that is too large is cut.
+    CutsBatches,
+    /// IPv6 halves of different lengths are taken.
+    AnyHalves,
+    /// An id above what is stored is refused with half of the delta applied.
+    HalfRefused,
+    /// Ids take room for ever.
+    LeaksIds,
+    /// A table over the limit is refused after it was built.
+    RefusesLate,
+    /// The limit of memory is ignored.
+    Unlimited,
+}
+
+const HALF_REFUSED_ID_MAX: u32 = 60_000;
+const LEAKY_IDS_MAX: usize = 30_000;
+/// Bytes that the faulty engines say a route takes.
+const ROUTE_BYTES: usize = 16;
+
+struct Faulty {
+    fault: Fault,
+    tables: Arc<RwLock<OraclePair>>,
+    late: FibDelta,
+    miscounted: u64,
+    ids_seen: HashSet<NextHopId>,
+    generation: Generation,
+    table_bytes_max: u64,
+}
+
+fn faulty(fault: Fault, table_bytes_max: u64) -> Faulty {
+    Faulty {
+        fault,
+        tables: Arc::default(),
+        late: FibDelta::new(),
+        miscounted: 0,
+        ids_seen: HashSet::new(),
+        generation: Generation::default(),
+        table_bytes_max,
+    }
+}
+
+impl Faulty {
+    fn next_hop(&self, id: NextHopId) -> NextHopId {
+        match self.fault {
+            Fault::NarrowIds => NextHopId::from_answer(id.get() & 0xffff),
+            _ => id,
+        }
+    }
+
+    /// Applies the changes whose next hop `which` picks.
+    fn put(&self, delta: &FibDelta, which: impl Fn(NextHopId) -> bool) {
+        let mut tables = self.tables.write().unwrap();
+        for change in delta.v4.iter().filter(|change| which(change.next_hop)) {
+            let before = tables.v4.longest_match(change.prefix.address());
+            tables.v4.set(change.prefix, self.next_hop(change.next_hop));
+            let covered = tables.v4.longest_match(change.prefix.address()).is_some();
+            if let (Fault::KeepsCovered, true, true, Some((len, old))) =
+                (self.fault, change.next_hop.is_none(), covered, before)
+                && len == change.prefix.len()
+            {
+                tables.v4.set(change.prefix, old);
+            }
+        }
+        for change in delta.v6.iter().filter(|change| which(change.next_hop)) {
+            tables.v6.set(change.prefix, self.next_hop(change.next_hop));
+        }
+    }
+
+    fn bytes(tables: &OraclePair) -> u64 {
+        ((tables.v4.len() + tables.v6.len()) * ROUTE_BYTES) as u64
+    }
+}
+
+impl EngineWriter for Faulty {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    fn isa(&self) -> Isa {
+        Isa::Scalar
+    }
+
+    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+        let ids = delta.v4.iter().map(|c| c.next_hop).chain(delta.v6.iter().map(|c| c.next_hop));
+        if self.fault == Fault::LeaksIds {
+            self.ids_seen.extend(ids);
+            if self.ids_seen.len() > LEAKY_IDS_MAX {
+                return Err(EngineError::Full {
+                    what: "next hops",
+                    used: self.ids_seen.len() as u64,
+                    limit: LEAKY_IDS_MAX as u64,
+                });
+            }
+        } else if self.fault == Fault::HalfRefused && ids.clone().any(|id| id.get() > HALF_REFUSED_ID_MAX) {
+            self.put(delta, NextHopId::is_none);
+            let used = ids.map(NextHopId::get).max().unwrap_or(0);
+            return Err(EngineError::Full {
+                what: "next-hop ids",
+                used: u64::from(used),
+                limit: u64::from(HALF_REFUSED_ID_MAX),
+            });
+        }
+        if self.table_bytes_max < u64::MAX && self.fault != Fault::Unlimited {
+            let mut after = self.tables.read().unwrap().clone();
+            after.apply(delta);
+            let used = Self::bytes(&after);
+            if used > self.table_bytes_max {
+                if self.fault == Fault::RefusesLate {
+                    self.put(delta, |_| true);
+                }
+                return Err(EngineError::Full { what: "table bytes", used, limit: self.table_bytes_max });
+            }
+        }
+        let before = self.tables.read().unwrap().v4.len();
+        match self.fault {
+            Fault::Intermediate => {
+                self.put(delta, NextHopId::is_none);
+                std::thread::sleep(Duration::from_micros(200));
+                self.put(delta, |id| !id.is_none());
+            }
+            Fault::OneLate => {
+                let late = std::mem::replace(&mut self.late, delta.clone());
+                self.put(&late, |_| true);
+            }
+            _ => self.put(delta, |_| true), // all of it while no reader looks
+        }
+        let withdraws = delta.v4.iter().filter(|change| change.next_hop.is_none()).count();
+        let after = self.tables.read().unwrap().v4.len();
+        if self.fault == Fault::Miscounts && withdraws == delta.v4.len() && before - after < withdraws {
+            self.miscounted += 1;
+        }
+        let Generation(number) = self.generation;
+        self.generation = Generation(number + if self.fault == Fault::TwoGenerations { 2 } else { 1 });
+        Ok(self.generation)
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn capacity(&self) -> Capacity {
+        let next_hop_id_max = match self.fault {
+            Fault::HalfRefused => HALF_REFUSED_ID_MAX,
+            _ => NextHopId::MAX.get(),
+        };
+        let next_hops_max = match self.fault {
+            Fault::LeaksIds => LEAKY_IDS_MAX as u64,
+            _ => u64::from(next_hop_id_max),
+        };
+        Capacity { next_hop_id_max, next_hops_max, table_bytes_max: self.table_bytes_max }
+    }
+
+    fn stats(&self) -> EngineStats {
+        let tables = self.tables.read().unwrap();
+        EngineStats {
+            routes_v4: (tables.v4.len() as u64).wrapping_sub(self.miscounted),
+            routes_v6: tables.v6.len() as u64,
+            table_bytes: Self::bytes(&tables),
+            ..EngineStats::default()
+        }
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let slots = vec![Vec::new(); usize::from(slots)];
+        Ok(Box::new(Reader { fault: self.fault, tables: Arc::clone(&self.tables), slots, batch_max }))
+    }
+}
+
+struct Reader {
+    fault: Fault,
+    tables: Arc<RwLock<OraclePair>>,
+    slots: Vec<Vec<NextHopId>>,
+    batch_max: usize,
+}
+
+impl Reader {
+    fn one_v4(&self, tables: &OraclePair, key: u32) -> NextHopId {
+        let wrong = self.fault == Fault::WrongAnswer && key % 256 == 77;
+        match tables.v4.longest_match(key) {
+            _ if wrong => NextHopId::MAX,
+            Some((32, _)) if self.fault == Fault::NoHostRoutes => NextHopId::NONE,
+            Some((_, id)) => id,
+            None => NextHopId::NONE,
+        }
+    }
+
+    fn one_v6(&self, tables: &OraclePair, key: u128) -> NextHopId {
+        match tables.v6.longest_match(key) {
+            Some((65.., _)) if self.fault == Fault::Shallow => NextHopId::NONE,
+            Some((_, id)) => id,
+            None => NextHopId::NONE,
+        }
+    }
+}
+
+impl EngineReader for Reader {
+    fn slots(&self) -> u16 {
+        u16::try_from(self.slots.len()).unwrap()
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        let limit = self.batch_max;
+        if keys.len() > limit && self.fault != Fault::CutsBatches {
+            return Err(EngineError::Batch { keys: keys.len(), limit });
+        }
+        let tables = self.tables.read().unwrap();
+        let mut answers: Vec<_> = match keys {
+            Keys::V4(keys) => keys.iter().take(limit).map(|key| self.one_v4(&tables, *key)).collect(),
+            Keys::V6 { hi, lo } if hi.len() != lo.len() && self.fault != Fault::AnyHalves => {
+                return Err(EngineError::Batch { keys: hi.len(), limit: lo.len() });
+            }
+            Keys::V6 { hi, lo } => {
+                let keys = hi.iter().zip(lo).map(|(hi, lo)| u128::from(*hi) << 64 | u128::from(*lo));
+                keys.take(limit).map(|key| self.one_v6(&tables, key)).collect()
+            }
+        };
+        if self.fault == Fault::Tail && answers.len() > 1 && answers.len() % 8 != 0 {
+            let last = answers.len() - 1;
+            answers[last] = answers[last - 1];
+        }
+        drop(tables);
+        self.slots[usize::from(slot.0)] = answers;
+        Ok(())
+    }
+
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+        let slot = if self.fault == Fault::OneSlot { 0 } else { usize::from(slot.0) };
+        Poll::Ready(Ok(&self.slots[slot]))
+    }
+}
+
+/// Runs `group` on an engine with `fault`; the message it fails with.
+fn outcome(fault: Fault, group: fn(Make<'_>, Options)) -> Result<(), String> {
+    let make = || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(faulty(fault, u64::MAX))) };
+    message(|| group(&make, Options::default()))
+}
+
+fn message(test: impl FnOnce()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(test)).map_err(|panic| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(other) => other.downcast::<&str>().map_or_else(|_| String::from("?"), |text| (*text).to_owned()),
+    })
+}
+
+fn finds(fault: Fault, group: fn(Make<'_>, Options), fragment: &str) {
+    match outcome(fault, group) {
+        Ok(()) => panic!("{fault:?} was not found"),
+        Err(text) => assert!(text.contains(fragment), "{fault:?} was found as '{text}', wanted '{fragment}'"),
+    }
+}
+
+#[test]
+fn without_a_fault_the_suite_passes() {
+    let make =
+        || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(faulty(Fault::None, u64::MAX))) };
+    conformance::run(&make, Options::default());
+}
+
+#[test]
+fn wrong_answers_are_found() {
+    finds(Fault::WrongAnswer, conformance::boundaries, "right is");
+    finds(Fault::WrongAnswer, conformance::random_tables, "right is");
+    finds(Fault::WrongAnswer, conformance::internet_tables, "right is");
+    finds(Fault::WrongAnswer, conformance::batches, "right is");
+    finds(Fault::Tail, conformance::batches, "right is");
+    finds(Fault::Shallow, conformance::shapes, "right is");
+    finds(Fault::NoHostRoutes, conformance::shapes, "/32");
+}
+
+#[test]
+fn ids_that_do_not_fit_are_found() {
+    finds(Fault::NarrowIds, conformance::next_hops, "right is");
+    finds(Fault::LeaksIds, conformance::next_hops, "was refused");
+}
+
+#[test]
+fn stale_tables_are_found() {
+    finds(Fault::OneLate, conformance::churn, "right is");
+    finds(Fault::OneLate, conformance::replay, "right is");
+    finds(Fault::KeepsCovered, conformance::churn, "right is");
+    finds(Fault::KeepsCovered, conformance::withdraw, "right is");
+    finds(Fault::Miscounts, conformance::withdraw, "stats() routes");
+    finds(Fault::TwoGenerations, conformance::shapes, "one generation");
+}
+
+#[test]
+fn a_state_between_generations_is_found() {
+    finds(Fault::Intermediate, conformance::concurrent, "between generations");
+    finds(Fault::OneLate, conformance::concurrent, "between generations");
+}
+
+#[test]
+fn broken_readers_are_found() {
+    finds(Fault::OneSlot, conformance::batches, "slot");
+    finds(Fault::CutsBatches, conformance::refusals, "EngineError::Batch");
+    finds(Fault::AnyHalves, conformance::refusals, "EngineError::Batch");
+}
+
+#[test]
+fn half_done_refusals_are_found() {
+    finds(Fault::HalfRefused, conformance::next_hops, "right is");
+}
+
+/// The limited group passes on an engine that keeps its limit, and finds those that do not.
+#[test]
+fn limits_that_do_not_hold_are_found() {
+    let limited = |fault: Fault| {
+        message(|| {
+            let make = |limit: u64| -> Result<Box<dyn EngineWriter>, EngineError> {
+                Ok(Box::new(faulty(fault, limit)))
+            };
+            conformance::limited(&make, Options::default());
+        })
+    };
+    assert_eq!(limited(Fault::None), Ok(()));
+    assert!(limited(Fault::RefusesLate).unwrap_err().contains("right is"));
+    assert!(limited(Fault::Unlimited).unwrap_err().contains("table bytes in service"));
+}
