@@ -39,6 +39,15 @@ impl Ports {
         eal.ports().into_iter().map(|id| Port::open(eal, id)).collect()
     }
 
+    /// TX queues that every one of `ports` can have.
+    ///
+    /// # Errors
+    /// When a driver cannot tell.
+    pub(crate) fn tx_queues_max(ports: &[Port]) -> Result<u16, DpdkError> {
+        let of = |port: &Port| port.device_info().map(|info| info.max_tx_queues);
+        ports.iter().map(of).try_fold(u16::MAX, |least, queues| Ok(least.min(queues?)))
+    }
+
     /// Configures and starts all `ports` for `plan`.
     ///
     /// # Errors

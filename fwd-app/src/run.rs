@@ -11,7 +11,7 @@ use crate::report::periodic::Periodic;
 use crate::report::{EngineReport, LatencyNs, PortReport, Setup, Summary, Totals, Verify, topology_name};
 use crate::tables::Tables;
 use crate::topology::lcores::{Idle, Parts, Running, Stages, run_stages};
-use crate::topology::plan::{Job, Plan, PlanError};
+use crate::topology::plan::{Host, Job, Plan, PlanError};
 use crate::topology::{Control, Outcome};
 use anyhow::{Context as _, bail};
 use arc_swap::ArcSwap;
@@ -26,7 +26,7 @@ impl From<PlanError> for CliError {
     fn from(error: PlanError) -> Self {
         match error {
             PlanError::NoPort { .. } | PlanError::NoPorts => Self::NoDevice(error.to_string()),
-            PlanError::NoLcore { .. } => Self::Usage(error.to_string()),
+            PlanError::NoLcore { .. } | PlanError::Senders { .. } => Self::Usage(error.to_string()),
         }
     }
 }
@@ -41,7 +41,7 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let tables = Tables::load(&args.tables)?;
     let eal =
         Eal::init(&words).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
-    let summary = forward(args, &eal, tables, &signals)?;
+    let summary = forward(args, &eal, &tables, &signals)?;
     // Ports are closed by now; pools and EAL follow here, before anything is written.
     drop(eal);
     summary.publish(&args.forward)?;
@@ -67,19 +67,20 @@ fn eal_arguments(args: &RunArgs) -> Result<Vec<String>, CliError> {
     args.eal.iter().map(word).collect()
 }
 
-fn forward(args: &RunArgs, eal: &Eal, tables: Tables, signals: &Signals) -> anyhow::Result<Summary> {
+fn forward(args: &RunArgs, eal: &Eal, tables: &Tables, signals: &Signals) -> anyhow::Result<Summary> {
     let found = Ports::open(eal)?;
     let lcores: Vec<u32> = eal.lcores().into_iter().map(|lcore| lcore.0).collect();
     let config = args.forward.config.as_ref().map(|map| map.0.as_slice());
-    let plan = Plan::new(args.forward.topology, config, found.len(), &lcores, eal.main_lcore().0)
-        .map_err(CliError::from)?;
+    let tx_queues_max = Ports::tx_queues_max(&found)?;
+    let host = Host { ports: found.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
+    let plan = Plan::new(args.forward.topology, config, host).map_err(CliError::from)?;
     let ports = Ports::set_up(eal, found, &plan, args)?;
     let egress = EgressTable::new(&tables.hops, &ports.egress).map_err(CliError::from)?;
     ports.await_links(signals)?;
     let map = served(&plan);
     ports.warn_of_sockets(eal, &map.iter().map(|t| (t.port, u32::from(t.lcore))).collect::<Vec<_>>());
     let config = QueueMap(map).to_string();
-    banner(args, &tables, &plan, &config);
+    banner(args, tables, &plan, &config);
 
     let control = Arc::new(Control::default());
     let tsc_hz = dpdk_ffi::tsc_hz(eal);
@@ -109,7 +110,7 @@ fn forward(args: &RunArgs, eal: &Eal, tables: Tables, signals: &Signals) -> anyh
     ports.close().context("cannot close the ports")?;
     let workers = plan.lcores.len();
     Ok(summary(
-        &tables,
+        tables,
         &Totals::new(&outcomes, tsc_hz),
         Facts {
             setup: Setup::new(&args.forward, config, workers, eal.has_hugepages()),
@@ -254,7 +255,8 @@ mod tests {
         let config =
             [(0, 0, 1), (1, 0, 2), (0, 1, 1)].map(|(port, queue, lcore)| QueueLcore { port, queue, lcore });
         for kind in [TopologyKind::RunToCompletion, TopologyKind::Pipeline] {
-            let plan = Plan::new(kind, Some(&config), 2, &[0, 1, 2, 3], 0).unwrap();
+            let host = Host { ports: 2, tx_queues_max: 4, lcores: &[0, 1, 2, 3], main: 0 };
+            let plan = Plan::new(kind, Some(&config), host).unwrap();
             let mut shown = served(&plan);
             shown.sort_unstable();
             let mut wanted = config;

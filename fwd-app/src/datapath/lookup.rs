@@ -153,11 +153,11 @@ impl<P: Packets> InFlight<P> {
 /// Takes the answers that are there.
 fn collect<P>(reader: &mut dyn EngineReader, pending: &mut Pending<P>) {
     let Some(slots) = pending.slots else { return };
-    for family in 0..2 {
+    for (family, slot) in slots.into_iter().enumerate() {
         if !pending.owed[family] {
             continue;
         }
-        let Poll::Ready(answers) = reader.collect(slots[family]) else { continue };
+        let Poll::Ready(answers) = reader.collect(slot) else { continue };
         pending.owed[family] = false;
         let Some(batch) = pending.batch.as_mut() else { continue };
         let lane = if family == 0 { &mut batch.v4 } else { &mut batch.v6 };

@@ -2,21 +2,22 @@
 
 use super::feeder::{Feeder, Load, deal};
 use super::schedule::Schedule;
-use super::setup::{CACHE_MBUFS, Lcores, Sizes};
+use super::setup::{CACHE_MBUFS, Lcores, QUEUES_MAX, Sizes};
 use super::sink::{Outlet, Sink};
 use super::trace::Trace;
 use super::updates::{Applied, Stream, Updater};
 use super::verify::{Verified, Verifier};
 use crate::cli::args::ReplayArgs;
 use crate::cli::exit::CliError;
+use crate::cli::values::Rate;
 use crate::control::Signals;
 use crate::datapath::rx::RxLimits;
 use crate::datapath::{EgressPort, EgressTable, Latency};
-use crate::report::PortReport;
 use crate::report::periodic::Periodic;
+use crate::report::{PortReport, Totals};
 use crate::tables::Tables;
 use crate::topology::lcores::{Idle, Parts, Running, Stages, poll_once};
-use crate::topology::plan::{Input, Plan};
+use crate::topology::plan::{Host, Input, Plan};
 use crate::topology::{self, Control};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -72,6 +73,14 @@ pub(crate) struct Outcome {
     pub(crate) ports: Vec<PortReport>,
 }
 
+/// Who has the tables while packets flow.
+enum Routes {
+    /// Nobody changes them.
+    Steady(Box<Tables>),
+    /// A thread does.
+    Changing(Updater),
+}
+
 /// Ports and the far ends of their rings.
 struct Wiring {
     ports: Vec<Port>,
@@ -93,103 +102,72 @@ impl Replay<'_> {
         verifier: Option<Verifier>,
         signals: &Signals,
     ) -> anyhow::Result<Outcome> {
-        let ReplayArgs { forward, harness, .. } = self.args;
-        let plan = Plan::new(
-            forward.topology,
-            Some(&self.lcores.config),
-            self.ports.len(),
-            &self.lcores.all(),
-            u32::from(self.lcores.main),
-        )
-        .map_err(CliError::from)?;
+        let plan = self.plan()?;
         let egress = EgressTable::new(&tables.hops, self.ports).map_err(CliError::from)?;
         let egress = Arc::new(ArcSwap::from_pointee(egress));
         let pool = self.pool(eal)?;
         let wiring = self.wire(eal, &plan, &pool)?;
-        let control = Arc::new(Control::default());
-        let tsc_hz = dpdk_ffi::tsc_hz(eal);
+        let (control, applied) = (Arc::new(Control::default()), Arc::new(Applied::default()));
         let mut parts = Parts {
             eal,
             ports: &wiring.ports,
             engine: tables.engine.as_ref(),
             egress: Arc::clone(&egress),
-            limits: RxLimits {
-                burst: forward.rx_burst,
-                batch: forward.batch_max(),
-                flush_cycles: tsc_hz / 1_000_000 * u64::from(forward.flush_us),
-            },
+            limits: self.limits(eal),
             control: Arc::clone(&control),
             published: Vec::new(),
         };
         let stages = parts.build(&plan)?;
-        let published = std::mem::take(&mut parts.published);
-        drop(parts);
-
-        let applied = Arc::new(Applied::default());
-        let load = Load {
-            trace: Arc::clone(self.trace),
-            schedule: Schedule::new(self.trace, harness.rate, tsc_hz),
-            ring_of: deal(self.trace, u16::try_from(wiring.rx_rings.len()).unwrap_or(u16::MAX)),
-            loops: harness.loops,
-        };
-        let producers = wiring.rx_rings.iter().map(Ring::producer).collect::<Result<_, _>>()?;
-        let feeder = Feeder::new(eal, load, pool, producers, self.sizes.window, Arc::clone(&applied));
+        let periodic = Periodic::new(std::mem::take(&mut parts.published), self.args.forward.stats_period);
+        let feeder = self.feeder(eal, &wiring, pool, Arc::clone(&applied))?;
         let sink = self.sink(eal, &wiring)?;
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
         let (running, mine) = Running::launch(eal, stages, idle, &control)?;
-        let (tables, updater) = match &harness.updates {
-            Some(path) => {
-                let stream = Stream {
-                    path: path.clone(),
-                    rate: harness.update_rate,
-                    egress,
-                    ports: self.ports.to_vec(),
-                };
-                (None, Some(Updater::start(tables, stream, applied)))
-            }
-            None => (Some(tables), None),
-        };
-        let mut turns = Loop {
-            feeder,
-            sink,
-            verifier,
-            mine,
-            running,
-            control,
-            periodic: Periodic::new(published, forward.stats_period),
-            signals,
-            idle,
-            outcomes: Vec::new(),
-        };
+        let source = self.routes(tables, egress, applied);
+        let outcomes = Vec::new();
+        let mut turns =
+            Loop { feeder, sink, verifier, mine, running, control, periodic, signals, idle, outcomes };
         let start = Instant::now();
         let result = turns.run();
         let duration_s = start.elapsed().as_secs_f64();
-        // The lcores must be waited for and the updates stopped whatever happened, or EAL would end under them.
+        self.finish(turns, result, source, duration_s, dpdk_ffi::tsc_hz(eal), &wiring)
+    }
+
+    /// Ends what runs, whatever happened, and gathers what came of it.
+    fn finish(
+        &self,
+        turns: Loop<'_>,
+        result: anyhow::Result<()>,
+        routes: Routes,
+        duration_s: f64,
+        tsc_hz: u64,
+        wiring: &Wiring,
+    ) -> anyhow::Result<Outcome> {
+        // The lcores must be waited for and the updates stopped in any case, or EAL would end under them.
         turns.control.stop_rx();
-        let Loop { running, mut outcomes, feeder, mut sink, verifier, mine, .. } = turns;
+        let Loop { running, outcomes: mut stages, feeder, mut sink, verifier, mine, .. } = turns;
         drop(mine);
         let waited = running.wait();
-        let updated = updater.map(Updater::stop).transpose()?;
-        result?;
-        outcomes.extend(waited?);
-        sink.finish()?;
-        let (tables, updates, deltas) = match (tables, updated) {
-            (_, Some(updated)) => {
+        let (tables, updates, deltas) = match routes {
+            Routes::Steady(tables) => (*tables, 0, 0),
+            Routes::Changing(updater) => {
+                let updated = updater.stop()?;
                 if let Some(error) = updated.error {
                     return Err(error.context(format!("updates ended after {}", updated.updates)));
                 }
                 (updated.tables, updated.updates, updated.deltas)
             }
-            (Some(tables), None) => (tables, 0, 0),
-            (None, None) => unreachable!("the tables are here unless the updater has them"),
         };
-        let drops = crate::report::Totals::new(&outcomes, tsc_hz).counters.drops;
+        result?;
+        stages.extend(waited?);
+        sink.finish()?;
+        let drops = Totals::new(&stages, tsc_hz).counters.drops;
         let verified = verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default();
         Ok(Outcome {
-            stages: outcomes,
+            stages,
             fed: feeder.fed(),
             reordered: sink.reordered,
-            latency: (harness.rate != crate::cli::values::Rate::Max).then(|| sink.latency.clone()),
+            latency: (self.args.harness.rate != Rate::Max).then_some(sink.latency),
             duration_s,
             verified,
             tables,
@@ -197,6 +175,47 @@ impl Replay<'_> {
             deltas,
             ports: super::port_reports(&wiring.ports),
         })
+    }
+
+    fn plan(&self) -> Result<Plan, CliError> {
+        let all = self.lcores.all();
+        let main = u32::from(self.lcores.main);
+        let host = Host { ports: self.ports.len(), tx_queues_max: QUEUES_MAX, lcores: &all, main };
+        Ok(Plan::new(self.args.forward.topology, Some(&self.lcores.config), host)?)
+    }
+
+    fn limits(&self, eal: &Eal) -> RxLimits {
+        let forward = &self.args.forward;
+        RxLimits {
+            burst: forward.rx_burst,
+            batch: forward.batch_max(),
+            flush_cycles: dpdk_ffi::tsc_hz(eal) / 1_000_000 * u64::from(forward.flush_us),
+        }
+    }
+
+    /// The tables, or the thread that changes them.
+    fn routes(&self, tables: Tables, egress: Arc<ArcSwap<EgressTable>>, applied: Arc<Applied>) -> Routes {
+        let Some(path) = &self.args.harness.updates else { return Routes::Steady(Box::new(tables)) };
+        let (path, rate, ports) = (path.clone(), self.args.harness.update_rate, self.ports.to_vec());
+        Routes::Changing(Updater::start(tables, Stream { path, rate, egress, ports }, applied))
+    }
+
+    fn feeder(
+        &self,
+        eal: &Eal,
+        wiring: &Wiring,
+        pool: Mempool,
+        applied: Arc<Applied>,
+    ) -> anyhow::Result<Feeder> {
+        let harness = &self.args.harness;
+        let load = Load {
+            trace: Arc::clone(self.trace),
+            schedule: Schedule::new(self.trace, harness.rate, dpdk_ffi::tsc_hz(eal)),
+            ring_of: deal(self.trace, u16::try_from(wiring.rx_rings.len()).unwrap_or(u16::MAX)),
+            loops: harness.loops,
+        };
+        let producers = wiring.rx_rings.iter().map(Ring::producer).collect::<Result<_, _>>()?;
+        Ok(Feeder::new(eal, load, pool, producers, self.sizes.window, applied))
     }
 
     fn pool(&self, eal: &Eal) -> anyhow::Result<Mempool> {
@@ -207,7 +226,7 @@ impl Replay<'_> {
             socket: SocketId::ANY,
         };
         Mempool::new(eal, "replay", &config).with_context(|| {
-            format!("no memory for {} mbufs ({} MB)", self.sizes.mbufs, self.sizes.memory_mb)
+            format!("no memory for {} mbufs of {} bytes", config.mbufs, config.data_room_bytes)
         })
     }
 

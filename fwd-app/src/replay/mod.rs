@@ -61,8 +61,9 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let rings =
         u64::from(args.harness.ports) * (lcores.workers.len() as u64 + 1) + lcores.config.len() as u64;
     let sizes = Sizes::new(args, lcores.config.len(), lcores.workers.len(), trace.frame_bytes_max(), rings);
-    let huge_pages = !args.harness.no_huge && setup::huge_pages_free(sizes.memory_mb);
-    let eal = Eal::init(&setup::eal_arguments(&lcores, &cpus, sizes.memory_mb, huge_pages))
+    let huge_pages = !args.harness.no_huge && setup::huge_pages_free(sizes.memory_mb(true));
+    let memory_mb = sizes.memory_mb(huge_pages);
+    let eal = Eal::init(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages))
         .context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
     let replay = harness::Replay { args, trace: &trace, lcores: &lcores, sizes, ports: &ports };
     let outcome = replay.run(&eal, tables, verifier, &signals)?;

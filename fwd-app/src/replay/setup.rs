@@ -6,11 +6,11 @@ use crate::cli::values::{QueueLcore, QueueMap};
 use std::fmt::Write as _;
 
 /// The most rings that a `net_ring` port has each way.
-const QUEUES_MAX: u16 = 16;
+pub(crate) const QUEUES_MAX: u16 = 16;
 /// Packets inside the forwarder at most, where batches need no more: what fits the cache keeps the pace.
 const WINDOW_MIN: u64 = 4096;
-/// And where they need more: 128 K mbufs are 300 MB.
-const WINDOW_MAX: u64 = 1 << 17;
+/// And where they need more: 64 K mbufs are 160 MB.
+const WINDOW_MAX: u64 = 1 << 16;
 /// Slots of a TX ring when the sink is slow on purpose.
 const SLOW_RING: u32 = 256;
 /// Mbufs that an lcore may keep in its cache; DPDK lets it hold half as many again.
@@ -155,8 +155,8 @@ pub(crate) struct Sizes {
     pub(crate) mbufs: u32,
     /// Bytes of packet an mbuf holds.
     pub(crate) data_room_bytes: u16,
-    /// Memory for all of it, megabytes.
-    pub(crate) memory_mb: u32,
+    /// Rings in all.
+    pub(crate) rings: u64,
 }
 
 impl Sizes {
@@ -169,22 +169,31 @@ impl Sizes {
         rings: u64,
     ) -> Self {
         let batch = args.forward.batch_max() as u64;
-        let window = (batch * inputs as u64 * 4).next_power_of_two().clamp(WINDOW_MIN, WINDOW_MAX);
+        let window = (batch * inputs as u64 * 2).next_power_of_two().clamp(WINDOW_MIN, WINDOW_MAX);
         let ring = u32::try_from(window * 2).unwrap_or(u32::MAX);
         let room = frame_bytes_max.next_multiple_of(64).clamp(2048, 16_384);
         // A longer frame is a chain: room for a window of those would be gigabytes, so fewer are inside then.
         let cached = u64::from(CACHE_MBUFS) * 3 / 2 * (lcores as u64 + 1);
-        let mbufs = (window + cached + 1024).next_power_of_two() - 1;
-        // An mbuf is 128 bytes, its headroom 128, its pool's header 64; DPDK rounds to spread over memory channels.
-        let memory = mbufs * (room as u64 + 448) + rings * u64::from(ring) * 8 + (64 << 20);
+        let mbufs = window + cached + 1023;
         Self {
             window,
             rx_ring: ring,
             tx_ring: if args.harness.tx_slow > 1 { SLOW_RING } else { ring },
             mbufs: u32::try_from(mbufs).unwrap_or(u32::MAX),
             data_room_bytes: u16::try_from(room).unwrap_or(u16::MAX),
-            memory_mb: u32::try_from(memory >> 20).unwrap_or(u32::MAX),
+            rings,
         }
+    }
+
+    /// Memory for all of it, megabytes.
+    pub(crate) fn memory_mb(self, huge_pages: bool) -> u32 {
+        // An mbuf is 128 bytes, its headroom 128, its pool's header 64; DPDK spreads them over memory channels, and lets
+        // none cross a page of 4 KB without huge pages.
+        let mbuf = u64::from(self.data_room_bytes) + 448;
+        let mbuf = if huge_pages { mbuf } else { mbuf.next_multiple_of(4096) };
+        let rings = self.rings * (u64::from(self.rx_ring.max(self.tx_ring)) * 8 + 4096);
+        let bytes = (u64::from(self.mbufs) * mbuf + rings) * 9 / 8 + (64 << 20);
+        u32::try_from(bytes >> 20).unwrap_or(u32::MAX)
     }
 }
 

@@ -80,36 +80,45 @@ impl History {
         for (number, update) in (1..).zip(feed::updates(path, None)?) {
             let update = update?;
             let id = update.next_hop(&mut history.hops)?;
+            // Before and after, for the frames whose destination the prefix covers: a longer prefix may hide the change.
             match update.prefix {
                 IpPrefix::V4(prefix) => {
                     let covered = within(&v4, prefix.address(), prefix.last_address());
-                    let before = covered.first().map(|_| {
-                        covered
-                            .iter()
-                            .map(|(key, _)| reference.next_hop(Destination::V4(*key)))
-                            .collect::<Vec<_>>()
-                    });
+                    let before = next_hops(reference, covered, Destination::V4);
                     reference.oracle_mut().v4.set(prefix, id);
-                    for ((key, frame), before) in covered.iter().zip(before.into_iter().flatten()) {
-                        history.note(*frame, number, before, reference.next_hop(Destination::V4(*key)));
-                    }
+                    history.note_all(
+                        number,
+                        covered,
+                        &before,
+                        &next_hops(reference, covered, Destination::V4),
+                    );
                 }
                 IpPrefix::V6(prefix) => {
                     let covered = within(&v6, prefix.address(), prefix.last_address());
-                    let before = covered.first().map(|_| {
-                        covered
-                            .iter()
-                            .map(|(key, _)| reference.next_hop(Destination::V6(*key)))
-                            .collect::<Vec<_>>()
-                    });
+                    let before = next_hops(reference, covered, Destination::V6);
                     reference.oracle_mut().v6.set(prefix, id);
-                    for ((key, frame), before) in covered.iter().zip(before.into_iter().flatten()) {
-                        history.note(*frame, number, before, reference.next_hop(Destination::V6(*key)));
-                    }
+                    history.note_all(
+                        number,
+                        covered,
+                        &before,
+                        &next_hops(reference, covered, Destination::V6),
+                    );
                 }
             }
         }
         Ok(history)
+    }
+
+    fn note_all<K>(
+        &mut self,
+        number: u64,
+        covered: &[(K, usize)],
+        before: &[NextHopId],
+        after: &[NextHopId],
+    ) {
+        for (((_, frame), before), after) in covered.iter().zip(before).zip(after) {
+            self.note(*frame, number, *before, *after);
+        }
     }
 
     fn note(&mut self, frame: usize, number: u64, before: NextHopId, after: NextHopId) {
@@ -132,8 +141,17 @@ impl History {
     }
 }
 
+/// The next hops of all keys of a list.
+fn next_hops<K: Copy>(
+    reference: &Reference,
+    keys: &[(K, usize)],
+    destination: impl Fn(K) -> Destination,
+) -> Vec<NextHopId> {
+    keys.iter().map(|(key, _)| reference.next_hop(destination(*key))).collect()
+}
+
 /// The part of a sorted list whose keys lie in `first..=last`.
-fn within<K: Ord>(keys: &[(K, usize)], first: K, last: K) -> &[(K, usize)] {
+fn within<K: Ord + Copy>(keys: &[(K, usize)], first: K, last: K) -> &[(K, usize)] {
     let start = keys.partition_point(|(key, _)| *key < first);
     let end = keys.partition_point(|(key, _)| *key <= last);
     &keys[start..end.max(start)]

@@ -36,6 +36,19 @@ pub(crate) struct Plan {
     pub(crate) senders: u16,
 }
 
+/// What there is to plan with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host<'a> {
+    /// Ports.
+    pub(crate) ports: usize,
+    /// TX queues that every port can have.
+    pub(crate) tx_queues_max: u16,
+    /// EAL's lcores.
+    pub(crate) lcores: &'a [u32],
+    /// The one that also keeps house.
+    pub(crate) main: u32,
+}
+
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
@@ -45,6 +58,9 @@ pub(crate) enum PlanError {
     /// A tuple names an lcore that EAL does not have.
     #[error("--config names lcore {lcore}, but EAL has {known}; see its -l or --lcores")]
     NoLcore { lcore: u16, known: String },
+    /// More lcores would send than the ports have TX queues.
+    #[error("{lcores} lcores would send, but a port has only {limit} TX queues; give queues to fewer lcores")]
+    Senders { lcores: u16, limit: u16 },
     /// There is no port, so nothing to do.
     #[error("DPDK found no port; name one with -a PCI-ADDRESS or --vdev, or see `fwd-app check`")]
     NoPorts,
@@ -54,17 +70,16 @@ impl Plan {
     /// The plan for `config`, or for queue 0 of every port dealt over the lcores when there is none.
     ///
     /// `lcores` are EAL's, `main` is the one that also keeps house; it gets jobs only if the config says so or there is no
-    /// other.
+    /// other. A pipeline has no more senders than `host.tx_queues_max`, the TX queues that each port can have.
     ///
     /// # Errors
-    /// [`PlanError`] for ports and lcores that do not exist.
+    /// [`PlanError`] for ports and lcores that do not exist, and for more workers than TX queues.
     pub(crate) fn new(
         kind: TopologyKind,
         config: Option<&[QueueLcore]>,
-        ports: usize,
-        lcores: &[u32],
-        main: u32,
+        host: Host<'_>,
     ) -> Result<Self, PlanError> {
+        let Host { ports, tx_queues_max, lcores, main } = host;
         if ports == 0 {
             return Err(PlanError::NoPorts);
         }
@@ -91,14 +106,18 @@ impl Plan {
             TopologyKind::RunToCompletion => {
                 let job = |(tx, lcore): (u16, &u32)| (*lcore, vec![Job::Worker { inputs: of(*lcore), tx }]);
                 let lcores: Vec<_> = (0..).zip(&rx_lcores).map(job).collect();
-                Ok(Self { inputs, senders: count(&lcores), lcores })
+                let senders = count(&lcores);
+                if senders > tx_queues_max {
+                    return Err(PlanError::Senders { lcores: senders, limit: tx_queues_max });
+                }
+                Ok(Self { inputs, senders, lcores })
             }
             TopologyKind::Pipeline => {
                 let rx_jobs = |lcore: u32| of(lcore).into_iter().map(|input| Job::Rx { input }).collect();
                 let mut plan: Vec<(u32, Vec<Job>)> =
                     rx_lcores.iter().map(|lcore| (*lcore, rx_jobs(*lcore))).collect();
                 let free = lcores.iter().copied().filter(|l| !rx_lcores.contains(l) && *l != main);
-                let free: Vec<u32> = free.collect();
+                let free: Vec<u32> = free.take(usize::from(tx_queues_max) + 1).collect();
                 Ok(Self { inputs, senders: share(&mut plan, &free), lcores: plan })
             }
         }
@@ -166,6 +185,10 @@ mod tests {
     use super::*;
     use TopologyKind::{Pipeline, RunToCompletion};
 
+    fn host(ports: usize, lcores: &[u32], main: u32) -> Host<'_> {
+        Host { ports, tx_queues_max: 16, lcores, main }
+    }
+
     fn config(tuples: &[(u16, u16, u16)]) -> Vec<QueueLcore> {
         tuples.iter().map(|&(port, queue, lcore)| QueueLcore { port, queue, lcore }).collect()
     }
@@ -173,23 +196,23 @@ mod tests {
     #[test]
     fn run_to_completion_gives_each_lcore_its_queues() {
         let config = config(&[(0, 0, 1), (1, 0, 2), (0, 1, 1)]);
-        let plan = Plan::new(RunToCompletion, Some(&config), 2, &[0, 1, 2, 3], 0).unwrap();
+        let plan = Plan::new(RunToCompletion, Some(&config), host(2, &[0, 1, 2, 3], 0)).unwrap();
         assert_eq!(plan.senders, 2);
         let worker = |inputs: &[usize], tx| vec![Job::Worker { inputs: inputs.to_vec(), tx }];
         assert_eq!(plan.lcores, [(1, worker(&[0, 2], 0)), (2, worker(&[1], 1))]);
         // The main lcore works if it is told to.
         let config = [QueueLcore { port: 0, queue: 0, lcore: 1 }];
-        let plan = Plan::new(RunToCompletion, Some(&config), 2, &[1], 1).unwrap();
+        let plan = Plan::new(RunToCompletion, Some(&config), host(2, &[1], 1)).unwrap();
         assert_eq!(plan.lcores, [(1, worker(&[0], 0))]);
     }
 
     #[test]
     fn without_a_config_ports_are_dealt() {
-        let plan = Plan::new(RunToCompletion, None, 3, &[0, 1, 2], 0).unwrap();
+        let plan = Plan::new(RunToCompletion, None, host(3, &[0, 1, 2], 0)).unwrap();
         let inputs: Vec<_> = plan.inputs.iter().map(|i| (i.port, i.queue)).collect();
         assert_eq!(inputs, [(0, 0), (1, 0), (2, 0)]);
         assert_eq!(plan.lcores[0], (1, vec![Job::Worker { inputs: vec![0, 2], tx: 0 }]));
-        let alone = Plan::new(RunToCompletion, None, 2, &[7], 7).unwrap();
+        let alone = Plan::new(RunToCompletion, None, host(2, &[7], 7)).unwrap();
         assert_eq!(alone.lcores, [(7, vec![Job::Worker { inputs: vec![0, 1], tx: 0 }])]);
     }
 
@@ -197,7 +220,8 @@ mod tests {
     fn a_pipeline_takes_the_lcores_there_are() {
         let rx = Job::Rx { input: 0 };
         let tx = |tx| Job::Tx { tx };
-        let plan = |lcores: &[u32]| Plan::new(Pipeline, Some(&config(&[(0, 0, 1)])), 1, lcores, 0).unwrap();
+        let plan =
+            |lcores: &[u32]| Plan::new(Pipeline, Some(&config(&[(0, 0, 1)])), host(1, lcores, 0)).unwrap();
         assert_eq!(plan(&[0, 1]).lcores, [(1, vec![rx.clone(), Job::Engine, tx(0)])]);
         assert_eq!(plan(&[0, 1, 2]).lcores, [(1, vec![rx.clone()]), (2, vec![Job::Engine, tx(0)])]);
         let four = plan(&[0, 1, 2, 3, 4]);
@@ -206,11 +230,21 @@ mod tests {
     }
 
     #[test]
+    fn senders_are_limited_by_the_ports() {
+        let config = config(&[(0, 0, 1), (0, 1, 2)]);
+        let lcores = [0, 1, 2, 3, 4, 5];
+        let host = Host { tx_queues_max: 1, ..host(1, &lcores, 0) };
+        let refused = Plan::new(RunToCompletion, Some(&config), host);
+        assert_eq!(refused, Err(PlanError::Senders { lcores: 2, limit: 1 }));
+        assert_eq!(Plan::new(Pipeline, Some(&config), host).unwrap().senders, 1);
+    }
+
+    #[test]
     fn what_does_not_exist_is_named() {
-        let plan = |tuple| Plan::new(RunToCompletion, Some(&config(&[tuple])), 2, &[0, 1], 0);
+        let plan = |tuple| Plan::new(RunToCompletion, Some(&config(&[tuple])), host(2, &[0, 1], 0));
         assert_eq!(plan((2, 0, 1)), Err(PlanError::NoPort { port: 2, ports: 2 }));
         let error = plan((0, 0, 9)).unwrap_err().to_string();
         assert!(error.contains("lcore 9") && error.contains("0, 1"), "{error}");
-        assert_eq!(Plan::new(RunToCompletion, None, 0, &[0], 0), Err(PlanError::NoPorts));
+        assert_eq!(Plan::new(RunToCompletion, None, host(0, &[0], 0)), Err(PlanError::NoPorts));
     }
 }

@@ -1,0 +1,79 @@
+//! The golden results in `pcap/`: every packet's verdict, port and bytes, made by an independent forwarder in Python.
+
+use crate::support::{bundled, drops, number, read_pcap, replay};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn digest(bytes: &[u8]) -> String {
+    hex(Sha256::digest(bytes).as_slice())
+}
+
+/// Replays `capture` and compares with the first entries of `golden`, all of them when `count` is `None`.
+fn compare(capture: &str, golden: &str, count: Option<usize>, extra: &[&str]) {
+    let golden: Value = serde_json::from_slice(&std::fs::read(bundled(golden)).unwrap()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("out");
+    let mut arguments = vec!["--verify", "--out", out.to_str().unwrap()];
+    arguments.extend(extra);
+    let Some(summary) = replay(&bundled(capture), &bundled("routes.txt"), &arguments) else { return };
+    let entries = golden["packets"].as_array().unwrap();
+    let entries = &entries[..count.unwrap_or(entries.len())];
+    assert_eq!(number(&summary, "/packets/rx"), entries.len() as u64);
+    assert_eq!(number(&summary, "/verify/checked"), entries.len() as u64);
+    assert_eq!(number(&summary, "/verify/mismatches"), 0);
+    assert_eq!(summary["truncated"], Value::Bool(false));
+
+    let ports = usize::try_from(golden["ports"].as_u64().unwrap()).unwrap();
+    let mut sent: Vec<_> =
+        (0..ports).map(|p| read_pcap(&out.join(format!("port{p}.pcap"))).into_iter()).collect();
+    let mut wanted_drops = std::collections::BTreeMap::new();
+    for entry in entries {
+        let note = format!("{capture} packet {}: {}", entry["index"], entry["note"]);
+        if entry["verdict"] != "tx" {
+            *wanted_drops.entry(entry["verdict"].as_str().unwrap().to_owned()).or_insert(0) += 1;
+            continue;
+        }
+        let port = usize::try_from(entry["port"].as_u64().unwrap()).unwrap();
+        let (_, frame) =
+            sent[port].next().unwrap_or_else(|| panic!("{note}: nothing more left by port {port}"));
+        let mac = golden["source_macs"][port].as_str().unwrap().replace(':', "");
+        assert_eq!(hex(&frame[6..12]), mac, "{note}");
+        match entry.get("out_hex") {
+            Some(wanted) => assert_eq!(hex(&frame), wanted.as_str().unwrap(), "{note}"),
+            None => assert_eq!(digest(&frame), entry["out_sha256"].as_str().unwrap(), "{note}"),
+        }
+    }
+    for (port, mut rest) in sent.into_iter().enumerate() {
+        assert!(rest.next().is_none(), "port {port} sent more than the golden results say");
+    }
+    assert_eq!(drops(&summary), wanted_drops.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn every_kind_of_bad_packet() {
+    compare("bad.pcap", "bad.golden.json", None, &["--engine", "oracle"]);
+    compare(
+        "bad.pcap",
+        "bad.golden.json",
+        None,
+        &["--engine", "bloom", "--topology", "pipeline", "--lcores", "3"],
+    );
+    compare("bad.pcap", "bad.golden.json", None, &["--engine", "bloom", "--isa", "scalar", "--batch", "1"]);
+}
+
+#[test]
+fn the_mix_in_every_capture_format() {
+    compare("mix.pcap", "mix.golden.json", None, &[]);
+    compare("mix.pcapng", "mix.golden.json", None, &["--topology", "pipeline"]);
+    compare("mix-ns.pcap", "mix.golden.json", Some(500), &[]);
+    compare("mix-be.pcap", "mix.golden.json", Some(200), &[]);
+    compare("mix-be.pcapng", "mix.golden.json", Some(200), &["--batch", "256", "--flush-us", "0"]);
+}

@@ -1,0 +1,34 @@
+//! `replay` and `run` as a user sees them: the program is started, fed captures, signalled, and its files and JSON judged.
+//!
+//! | module | what it holds the forwarder to |
+//! |---|---|
+//! | `golden` | the golden results in `pcap/`, packet by packet |
+//! | `rewriter` | byte-exact output captures, against a rewriter of this suite's own |
+//! | `topologies` | both topologies, batch sizes, more lcores than CPUs, order, a slow TX side |
+//! | `pacing` | rates, latency from the intended send time, the report's files |
+//! | `updates` | routes that change while packets flow |
+//! | `signals` | SIGTERM drains, a second one ends at once |
+//! | `refusals` | what cannot be: messages and exit codes |
+//! | `run` | `run` over `net_null` and `net_pcap` ports |
+//! | `full_tables` | full-size tables, when `FWD_DATA` names their folder |
+
+#[cfg(test)]
+mod full_tables;
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod pacing;
+#[cfg(test)]
+mod refusals;
+#[cfg(test)]
+mod rewriter;
+#[cfg(test)]
+mod run;
+#[cfg(test)]
+mod signals;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod topologies;
+#[cfg(test)]
+mod updates;

@@ -1,0 +1,74 @@
+//! Rates, latency from the intended send time, and the files of the report. Nothing here asserts how fast a machine is,
+//! only that packets do not go before their time.
+
+use crate::support::{bundled, fwd_app, number, replay, skipped, stderr};
+
+#[test]
+fn a_rate_is_kept_and_every_packet_is_timed() {
+    // 2,000 packets: the last is due after 1,999 gaps.
+    for (rate, seconds_min) in [("10kpps", 0.1999), ("original", 0.015), ("x0.1", 0.15)] {
+        let extra = ["--rate", rate, "--topology", "run-to-completion"];
+        let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
+        let seconds = summary["rate"]["duration_s"].as_f64().unwrap();
+        assert!(seconds >= seconds_min, "{rate}: {seconds} s");
+        assert_eq!(summary["latency_ns"]["measured"], "intended send time to arrival");
+        assert_eq!(number(&summary, "/latency_ns/count"), number(&summary, "/packets/tx"));
+        let [min, p50, p99_99, max] =
+            ["min", "p50", "p99_99", "max"].map(|name| number(&summary, &format!("/latency_ns/{name}")));
+        assert!(0 < min && min <= p50 && p50 <= p99_99 && p99_99 <= max);
+    }
+}
+
+#[test]
+fn the_contract_of_the_json() {
+    let extra = ["--verify", "--engine", "bloom", "--isa", "scalar", "--loops", "200"];
+    let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
+    for key in ["rx", "tx", "drops/tx_full", "drops/engine_stall", "drops/no_neighbour"] {
+        number(&summary, &format!("/packets/{key}"));
+    }
+    for key in ["min", "p50", "p90", "p99", "p99_9", "p99_99", "max", "count"] {
+        assert!(number(&summary, &format!("/latency_ns/{key}")) > 0, "{key}");
+    }
+    for key in ["/rate/mpps", "/rate/gbps", "/latency_ns/mean"] {
+        assert!(summary.pointer(key).unwrap().as_f64().unwrap() > 0.0, "{key}");
+    }
+    assert_eq!(
+        (summary["engine"]["name"].as_str(), summary["engine"]["isa"].as_str()),
+        (Some("bloom"), Some("scalar"))
+    );
+    assert!(number(&summary, "/engine/table_bytes") > 0);
+    assert_eq!(number(&summary, "/verify/checked"), 400_000);
+    let stages: Vec<_> =
+        summary["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
+    assert_eq!(stages, ["rx", "parse", "lookup", "verdict", "rewrite", "tx"]);
+}
+
+#[test]
+fn the_text_and_the_histogram_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let hgrm = scratch.path().join("latency.hgrm");
+    let mut command = fwd_app(&["replay"]);
+    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
+    let output =
+        command.args(["--no-huge", "--stats-period", "0.01", "--loops", "100", "--hgrm"]).arg(&hgrm).output();
+    let output = output.unwrap();
+    if skipped(&output) {
+        return;
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    for part in [
+        "200000 rx = 187500 tx + 12500 dropped + 0 held",
+        "no_route",
+        "(L2)",
+        "(L1)",
+        "p99.99",
+        "|#",
+        "setup",
+    ] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
+    assert!(stderr(&output).contains("Mpps"), "a line each period");
+    let hgrm = std::fs::read_to_string(&hgrm).unwrap();
+    assert!(hgrm.contains("1.000000000000     187500"), "{hgrm}");
+}

@@ -1,0 +1,151 @@
+//! Byte-exact output captures, against a forwarder written here: a scan over all routes, one packet at a time.
+
+use crate::support::{bundled, draw, read_pcap, replay, v4_frame, v6_frame, write_pcap};
+use std::net::IpAddr;
+use std::path::Path;
+
+/// A route: family, prefix as the top bits of 128, its length, its id.
+type Route = (bool, u128, u32, u32);
+
+fn routes(path: &Path) -> Vec<Route> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    lines
+        .map(|line| {
+            let (prefix, id) = line.split_once(' ').unwrap();
+            let (address, len) = prefix.split_once('/').unwrap();
+            let (len, id) = (len.parse().unwrap(), id.trim().parse().unwrap());
+            match address.parse().unwrap() {
+                IpAddr::V4(address) => (false, u128::from(u32::from(address)) << 96, len, id),
+                IpAddr::V6(address) => (true, u128::from(address), len, id),
+            }
+        })
+        .collect()
+}
+
+fn longest(routes: &[Route], v6: bool, key: u128) -> Option<u32> {
+    let covers = |&&(family, prefix, len, _): &&Route| {
+        family == v6 && (len == 0 || (prefix ^ key) >> (128 - len) == 0)
+    };
+    routes.iter().filter(covers).max_by_key(|(_, _, len, _)| *len).map(|(_, _, _, id)| *id)
+}
+
+/// What leaves, and by which of `ports`; `None` for packets without a route. Only for packets that pass every check.
+fn forward(frame: &[u8], routes: &[Route], ports: u32) -> Option<(usize, Vec<u8>)> {
+    let mut at = 12;
+    while matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8] | [0x91, 0]) {
+        at += 4;
+    }
+    let (v6, ip) = (frame[at..at + 2] == [0x86, 0xdd], at + 2);
+    let key = if v6 {
+        u128::from_be_bytes(frame[ip + 24..ip + 40].try_into().unwrap())
+    } else {
+        u128::from(u32::from_be_bytes(frame[ip + 16..ip + 20].try_into().unwrap())) << 96
+    };
+    let id = longest(routes, v6, key)?;
+    let port = (id - 1) % ports;
+    let mut out = vec![2, 0, 0];
+    out.extend(&id.to_be_bytes()[1..]);
+    out.extend([2, 0xf0, 0, 0, 0, u8::try_from(port).unwrap()]);
+    out.extend(&frame[12..]);
+    if v6 {
+        out[ip + 7] -= 1;
+    } else {
+        out[ip + 8] -= 1;
+        out[ip + 10..ip + 12].fill(0);
+        let end = ip + usize::from(out[ip] & 15) * 4;
+        let mut sum: u64 = out[ip..end].chunks(2).map(|w| u64::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+        while sum > 0xffff {
+            sum = sum % 0x1_0000 + sum / 0x1_0000;
+        }
+        let sum = u16::try_from(0xffff - sum).unwrap();
+        out[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+    Some((port as usize, out))
+}
+
+fn compare(trace: &Path, loops: usize, ports: u32, extra: &[&str]) {
+    let frames = read_pcap(trace);
+    let routes = routes(&bundled("routes.txt"));
+    let mut wanted = vec![Vec::new(); ports as usize];
+    for _ in 0..loops {
+        for (time_ns, frame) in &frames {
+            if let Some((port, out)) = forward(frame, &routes, ports) {
+                wanted[port].push((*time_ns, out));
+            }
+        }
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let (out, loops, count) = (scratch.path().join("out"), loops.to_string(), ports.to_string());
+    let mut arguments = vec!["--out", out.to_str().unwrap(), "--loops", &loops, "--ports", &count];
+    arguments.extend(extra);
+    if replay(trace, &bundled("routes.txt"), &arguments).is_none() {
+        return;
+    }
+    for (port, wanted) in wanted.iter().enumerate() {
+        let sent = read_pcap(&out.join(format!("port{port}.pcap")));
+        assert_eq!(sent.len(), wanted.len(), "port {port}");
+        for (i, (sent, wanted)) in sent.iter().zip(wanted).enumerate() {
+            assert_eq!(sent, wanted, "port {port}, packet {i}");
+        }
+    }
+}
+
+#[test]
+fn the_bundled_mix_byte_for_byte() {
+    compare(&bundled("mix-ns.pcap"), 3, 4, &[]);
+    compare(&bundled("mix.pcap"), 2, 4, &["--topology", "pipeline", "--lcores", "3"]);
+    compare(&bundled("mix.pcap"), 1, 7, &["--batch", "1"]);
+}
+
+/// Packets to prefixes of the table and to random places, both families, all sizes, some tagged.
+fn generated(count: usize) -> Vec<Vec<u8>> {
+    let routes = routes(&bundled("routes.txt"));
+    let mut state = 7;
+    let mut frames = Vec::with_capacity(count);
+    while frames.len() < count {
+        let (v6, prefix, len, _) = routes[usize::try_from(draw(&mut state)).unwrap_or(0) % routes.len()];
+        let host = u128::from(draw(&mut state)) << 64 | u128::from(draw(&mut state));
+        let key = if len == 0 { host } else { prefix | host.checked_shr(len).unwrap_or(0) };
+        let bytes = usize::try_from(42 + draw(&mut state) % 1470).unwrap();
+        let tags: &[u16] = match draw(&mut state) % 8 {
+            0 => &[0x8100],
+            1 => &[0x88a8, 0x8100],
+            2 => &[0x9100, 0x8100],
+            _ => &[],
+        };
+        let bytes = bytes + 4 * tags.len();
+        if v6 {
+            frames.push(v6_frame(0x2001_0db8 << 96 | 1, key, bytes.max(62), tags));
+        } else if !matches!(key >> 120, 0 | 127 | 169 | 224..) {
+            frames.push(v4_frame(0xc000_0201, u32::try_from(key >> 96).unwrap(), bytes, tags));
+        }
+    }
+    frames
+}
+
+#[test]
+fn generated_packets_byte_for_byte() {
+    let scratch = tempfile::tempdir().unwrap();
+    let trace = scratch.path().join("generated.pcap");
+    write_pcap(&trace, &generated(5000));
+    compare(&trace, 1, 4, &["--verify"]);
+    compare(&trace, 2, 3, &["--verify", "--topology", "pipeline", "--batch", "256", "--lcores", "4"]);
+}
+
+#[test]
+fn frames_longer_than_an_mbuf_are_chains() {
+    // Above the largest mbuf of a replay, 16 KB: but the MTU forbids them to leave.
+    let scratch = tempfile::tempdir().unwrap();
+    let trace = scratch.path().join("long.pcap");
+    let mut frames = generated(50);
+    frames.push(v4_frame(0xc000_0201, 0x0a00_0001, 40_000, &[]));
+    frames.push(v6_frame(1 << 100, 0x2001_0db8 << 96 | 5, 65_000, &[]));
+    write_pcap(&trace, &frames);
+    let Some(summary) = replay(&trace, &bundled("routes.txt"), &["--verify", "--loops", "20"]) else {
+        return;
+    };
+    let exceeded = crate::support::number(&summary, "/packets/drops/mtu_exceeded");
+    assert!(exceeded >= 20, "{summary}");
+    assert_eq!(crate::support::number(&summary, "/verify/mismatches"), 0);
+}

@@ -1,0 +1,89 @@
+//! SIGTERM and SIGINT: receiving stops, what is inside drains, the summary is printed; a second signal ends at once.
+
+use crate::support::{assert_conserved, bundled, fwd_app, number, skipped, stderr};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+
+fn send(child: &Child, signal: &str) {
+    let status = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// A replay that would last for hours.
+fn endless(json: &Path, extra: &[&str]) -> Child {
+    let mut command = fwd_app(&["replay"]);
+    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
+    command.args(["--no-huge", "--loops", "1000000000", "--json"]).arg(json).args(extra).spawn().unwrap()
+}
+
+/// Waits until the process takes signals over and packets flow: it has threads by then.
+fn wait_until_it_runs(child: &Child) {
+    let end = Instant::now() + Duration::from_secs(60);
+    let threads = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Threads:").map(str::to_owned));
+        line.and_then(|n| n.trim().parse::<u32>().ok()).unwrap_or(0)
+    };
+    while threads() < 2 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(700));
+}
+
+fn wait(mut child: Child) -> Output {
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            let _ = child.kill();
+            panic!("still there after a minute: {}", stderr(&child.wait_with_output().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_signal_drains_and_prints_the_summary() {
+    for (signal, topology) in [("-TERM", "run-to-completion"), ("-INT", "pipeline")] {
+        let scratch = tempfile::tempdir().unwrap();
+        let json = scratch.path().join("summary.json");
+        let child = endless(&json, &["--verify", "--topology", topology, "--lcores", "3"]);
+        wait_until_it_runs(&child);
+        send(&child, "-USR1");
+        std::thread::sleep(Duration::from_millis(300));
+        send(&child, signal);
+        let output = wait(child);
+        if skipped(&output) {
+            return;
+        }
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("0 held"));
+        assert!(stderr(&output).contains("Mpps"), "SIGUSR1 prints a line: {}", stderr(&output));
+        let summary: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_conserved(&summary);
+        assert!(number(&summary, "/packets/tx") > 0);
+        assert_eq!(number(&summary, "/verify/mismatches"), 0);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("summary.json");
+    // A sink that never takes anything keeps the drain waiting.
+    let mut child = endless(&json, &["--tx-slow", "4000000000"]);
+    wait_until_it_runs(&child);
+    send(&child, "-TERM");
+    std::thread::sleep(Duration::from_millis(500));
+    if child.try_wait().unwrap().is_none() {
+        send(&child, "-TERM");
+    }
+    let output = wait(child);
+    if skipped(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(output.stdout.is_empty() && !json.exists(), "no summary after a second signal");
+}

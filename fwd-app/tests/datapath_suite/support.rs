@@ -1,0 +1,168 @@
+//! Starting the program, reading what it wrote, making captures. Captures are read and written here by hand, so that no
+//! library judges itself.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The folder of the bundled captures.
+pub(crate) fn pcap_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap")
+}
+
+pub(crate) fn bundled(name: &str) -> PathBuf {
+    pcap_dir().join(name)
+}
+
+/// The program with these arguments.
+pub(crate) fn fwd_app<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fwd-app"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether DPDK could not start here: prints SKIPPED, or fails when `FWD_REQUIRE` names dpdk.
+pub(crate) fn skipped(output: &Output) -> bool {
+    let text = stderr(output);
+    if !text.contains("DPDK does not start") {
+        return false;
+    }
+    let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|word| word.trim() == "dpdk"), "FWD_REQUIRE names dpdk, but: {text}");
+    eprintln!("SKIPPED: DPDK does not start here: {text}");
+    true
+}
+
+/// A replay that must exit with `code`; its JSON, or `None` when DPDK does not start here.
+pub(crate) fn replay_with_code(trace: &Path, routes: &Path, extra: &[&str], code: i32) -> Option<Value> {
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("summary.json");
+    let mut command = fwd_app(&["replay"]);
+    command.arg(trace).arg("--fib").arg(routes).args(["--no-huge", "--json"]).arg(&json).args(extra);
+    let output = command.output().unwrap();
+    if skipped(&output) {
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(code), "{extra:?}: {}", stderr(&output));
+    Some(serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap())
+}
+
+/// A replay that must succeed; its JSON, conservation and order checked.
+pub(crate) fn replay(trace: &Path, routes: &Path, extra: &[&str]) -> Option<Value> {
+    let summary = replay_with_code(trace, routes, extra, 0)?;
+    assert_conserved(&summary);
+    assert_eq!(number(&summary, "/packets/reordered"), 0);
+    Some(summary)
+}
+
+pub(crate) fn number(summary: &Value, pointer: &str) -> u64 {
+    summary.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {pointer} in {summary}"))
+}
+
+/// The drops that are not zero.
+pub(crate) fn drops(summary: &Value) -> Vec<(String, u64)> {
+    let all = summary.pointer("/packets/drops").unwrap().as_object().unwrap();
+    assert_eq!(all.len(), 12, "every reason is there");
+    let counts = all.iter().map(|(reason, count)| (reason.clone(), count.as_u64().unwrap()));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+pub(crate) fn dropped(summary: &Value) -> u64 {
+    drops(summary).iter().map(|(_, count)| count).sum()
+}
+
+pub(crate) fn assert_conserved(summary: &Value) {
+    let [rx, tx, held] = ["rx", "tx", "held"].map(|name| number(summary, &format!("/packets/{name}")));
+    assert_eq!((rx, held), (tx + dropped(summary), 0), "{summary}");
+}
+
+/// Frames of a little-endian nanosecond or microsecond pcap, each with its time in nanoseconds.
+pub(crate) fn read_pcap(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    let file = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    let unit = match word(0) {
+        0xa1b2_3c4d => 1,
+        0xa1b2_c3d4 => 1000,
+        magic => panic!("magic {magic:x}"),
+    };
+    assert_eq!(word(20), 1, "link type Ethernet");
+    let mut frames = Vec::new();
+    let mut at = 24;
+    while at < file.len() {
+        let bytes = word(at + 8) as usize;
+        assert_eq!(word(at + 12) as usize, bytes, "nothing is cut");
+        let time_ns = u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4)) * unit;
+        frames.push((time_ns, file[at + 16..at + 16 + bytes].to_vec()));
+        at += 16 + bytes;
+    }
+    frames
+}
+
+/// A little-endian nanosecond pcap of `frames`, 1 us apart.
+pub(crate) fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
+    let mut file = Vec::new();
+    for word in [0xa1b2_3c4d_u32, 4 << 16 | 2, 0, 0, 1 << 18, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for (i, frame) in (0_u32..).zip(frames) {
+        let bytes = u32::try_from(frame.len()).unwrap();
+        for word in [i / 1_000_000, i % 1_000_000 * 1000, bytes, bytes] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(frame);
+    }
+    std::fs::write(path, file).unwrap();
+}
+
+/// An IPv4 UDP frame of `frame_bytes` to `destination`, `tags` in front.
+pub(crate) fn v4_frame(source: u32, destination: u32, frame_bytes: usize, tags: &[u16]) -> Vec<u8> {
+    let mut frame = ethernet(tags, 0x0800);
+    let total = frame_bytes.max(frame.len() + 28) - frame.len();
+    let ip = frame.len();
+    frame.extend([0x45, 0]);
+    frame.extend(u16::try_from(total).unwrap().to_be_bytes());
+    frame.extend([0x12, 0x34, 0, 0, 64, 17, 0, 0]);
+    frame.extend(source.to_be_bytes());
+    frame.extend(destination.to_be_bytes());
+    let sum: u32 = frame[ip..].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !((sum & 0xffff) + (sum >> 16)) & 0xffff;
+    frame[ip + 10..ip + 12].copy_from_slice(&u16::try_from(sum).unwrap().to_be_bytes());
+    frame.extend((0..total - 20).map(|i| u8::try_from(i & 0xff).unwrap()));
+    frame
+}
+
+/// An IPv6 UDP frame of `frame_bytes` to `destination`, `tags` in front.
+pub(crate) fn v6_frame(source: u128, destination: u128, frame_bytes: usize, tags: &[u16]) -> Vec<u8> {
+    let mut frame = ethernet(tags, 0x86dd);
+    let payload = frame_bytes.max(frame.len() + 48) - frame.len() - 40;
+    frame.extend([0x60, 0, 0, 0]);
+    frame.extend(u16::try_from(payload).unwrap().to_be_bytes());
+    frame.extend([17, 64]);
+    frame.extend(source.to_be_bytes());
+    frame.extend(destination.to_be_bytes());
+    frame.extend((0..payload).map(|i| u8::try_from(i & 0xff).unwrap()));
+    frame
+}
+
+fn ethernet(tags: &[u16], ethertype: u16) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8];
+    for tag in tags {
+        frame.extend(tag.to_be_bytes());
+        frame.extend([0, 7]);
+    }
+    frame.extend(ethertype.to_be_bytes());
+    frame
+}
+
+/// The next number of a fixed sequence (splitmix64): tests draw the same packets everywhere.
+pub(crate) fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
