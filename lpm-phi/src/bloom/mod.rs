@@ -257,14 +257,14 @@ impl EngineWriter for BloomEngine {
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
         let slots = vec![Slot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
-        Ok(Box::new(BloomReader {
+        let tables = Tables {
             epoch: self.shared.epochs.register(),
             v4: Cache::new(SharedV4(Arc::clone(&self.shared))),
             v6: Cache::new(SharedV6(Arc::clone(&self.shared))),
+            lists: kernel::Lists::new(),
             isa: self.params.isa,
-            slots,
-            batch_max,
-        }))
+        };
+        Ok(Box::new(BloomReader { tables, slots, batch_max }))
     }
 }
 
@@ -295,28 +295,28 @@ impl std::ops::Deref for SharedV6 {
 
 /// The reading side of the engine `bloom`. It finishes inside `submit`.
 struct BloomReader {
-    epoch: ReaderEpoch,
-    v4: Cache<SharedV4, Arc<Table4>>,
-    v6: Cache<SharedV6, Arc<Table6>>,
-    isa: Isa,
+    tables: Tables,
     slots: Vec<Slot>,
     batch_max: usize,
 }
 
-impl BloomReader {
+/// A reader's way to the tables.
+struct Tables {
+    epoch: ReaderEpoch,
+    v4: Cache<SharedV4, Arc<Table4>>,
+    v6: Cache<SharedV6, Arc<Table6>>,
+    lists: Box<kernel::Lists>,
+    isa: Isa,
+}
+
+impl Tables {
     /// Answers `keys` into `out`, equally long.
-    fn answer(
-        epoch: &mut ReaderEpoch,
-        v4: &mut Cache<SharedV4, Arc<Table4>>,
-        v6: &mut Cache<SharedV6, Arc<Table6>>,
-        isa: Isa,
-        keys: Keys<'_>,
-        out: &mut [NextHopId],
-    ) {
-        let _batch = epoch.enter();
+    #[inline]
+    fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) {
+        let _batch = self.epoch.enter();
         match keys {
-            Keys::V4(keys) => kernel::lookup_v4(isa, v4.load(), keys, out),
-            Keys::V6 { hi, lo } => kernel::lookup_v6(isa, v6.load(), hi, lo, out),
+            Keys::V4(keys) => kernel::lookup_v4(self.isa, self.v4.load(), &mut self.lists, keys, out),
+            Keys::V6 { hi, lo } => kernel::lookup_v6(self.isa, self.v6.load(), &mut self.lists, hi, lo, out),
         }
     }
 }
@@ -346,8 +346,7 @@ impl EngineReader for BloomReader {
         check(keys, self.batch_max)?;
         let slot = &mut self.slots[usize::from(slot.0)];
         slot.len = keys.len();
-        let out = &mut slot.answers[..keys.len()];
-        Self::answer(&mut self.epoch, &mut self.v4, &mut self.v6, self.isa, keys, out);
+        self.tables.answer(keys, &mut slot.answers[..keys.len()]);
         Ok(())
     }
 
@@ -361,7 +360,7 @@ impl EngineReader for BloomReader {
         if keys.len() != out.len() {
             return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
         }
-        Self::answer(&mut self.epoch, &mut self.v4, &mut self.v6, self.isa, keys, out);
+        self.tables.answer(keys, out);
         Ok(())
     }
 }

@@ -17,7 +17,37 @@ const PIECE: usize = 256;
 /// A work list is written in whole vectors.
 const LIST: usize = PIECE + 16;
 
+/// The work lists of a reader: some 27 KiB, made once, for clearing them would cost more than a small batch.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    v4: Lists4,
+    v6: Lists6,
+}
+
+impl Lists {
+    /// Empty lists.
+    pub(crate) fn new() -> Box<Self> {
+        let v4 = Lists4 { in_g1: List4::new(), in_g2: List4::new(), probes: Probes4::new() };
+        let v6 = Lists6 { lists: [List6::new(), List6::new()], probes: Probes6::new() };
+        Box::new(Self { v4, v6 })
+    }
+}
+
+#[derive(Debug)]
+struct Lists4 {
+    in_g1: List4,
+    in_g2: List4,
+    probes: Probes4,
+}
+
+#[derive(Debug)]
+struct Lists6 {
+    lists: [List6; 2],
+    probes: Probes6,
+}
+
 /// The keys of a piece that go on to the next stage.
+#[derive(Debug)]
 #[repr(align(64))]
 struct List4 {
     /// Position within the piece; in the upper bits the direct entry's flags.
@@ -33,6 +63,7 @@ impl List4 {
 }
 
 /// Probes of a piece: position, hash and line of each key that passed a filter.
+#[derive(Debug)]
 #[repr(align(64))]
 struct Probes4 {
     pos: [u32; LIST],
@@ -42,34 +73,35 @@ struct Probes4 {
     len: usize,
 }
 
+impl Probes4 {
+    const fn new() -> Self {
+        Self { pos: [0; LIST], hash: [0; LIST], line: [0; LIST], key: [0; LIST], len: 0 }
+    }
+}
+
 /// Answers IPv4 `keys` into `out`, equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(super) fn lookup_v4(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+pub(super) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
     match table.hash {
-        Hash32::H2 => lookup_v4_by::<false>(table, keys, out),
-        Hash32::Murmur => lookup_v4_by::<true>(table, keys, out),
+        Hash32::H2 => lookup_v4_by::<false>(table, lists, keys, out),
+        Hash32::Murmur => lookup_v4_by::<true>(table, lists, keys, out),
     }
 }
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-fn lookup_v4_by<const MURMUR: bool>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
     let [g1, g2] = &table.levels;
-    let mut in_g1 = List4::new();
-    let mut in_g2 = List4::new();
-    let mut probes = Probes4 { pos: [0; LIST], hash: [0; LIST], line: [0; LIST], key: [0; LIST], len: 0 };
+    let Lists4 { in_g1, in_g2, probes } = &mut lists.v4;
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
-        for key in keys {
-            prefetch(table.direct.as_ptr().cast(), (key >> (32 - DIRECT_BITS)) as usize * 4);
-        }
-        direct_v4(table, keys, out, &mut in_g1, &mut in_g2);
+        direct_v4(table, keys, out, in_g1, in_g2);
         if in_g2.len > 0 {
-            filter_v4::<MURMUR, 0>(g2, &in_g2, &mut probes, Some(&mut in_g1));
-            probe_v4::<true>(table, g2, &probes, out, &mut in_g1);
+            filter_v4::<MURMUR, 0>(g2, in_g2, probes, Some(in_g1));
+            probe_v4::<true>(table, g2, probes, out, in_g1);
             in_g2.len = 0;
         }
         if in_g1.len > 0 {
-            filter_v4::<MURMUR, 8>(g1, &in_g1, &mut probes, None);
-            probe_v4::<false>(table, g1, &probes, out, &mut in_g1);
+            filter_v4::<MURMUR, 8>(g1, in_g1, probes, None);
+            probe_v4::<false>(table, g1, probes, out, in_g1);
             in_g1.len = 0;
         }
     }
@@ -291,6 +323,7 @@ fn probe_v4<const NEXT: bool>(
 }
 
 /// The keys of a piece that have levels left to ask.
+#[derive(Debug)]
 #[repr(align(64))]
 struct List6 {
     /// Position within the piece, and from bit 32 the mask of levels to ask.
@@ -307,6 +340,7 @@ impl List6 {
 }
 
 /// Probes of a piece: the list entry, the level's key and the line of each key that passed a filter.
+#[derive(Debug)]
 #[repr(align(64))]
 struct Probes6 {
     pos: [u64; LIST],
@@ -314,6 +348,12 @@ struct Probes6 {
     address: [u64; LIST],
     line: [u64; LIST],
     len: usize,
+}
+
+impl Probes6 {
+    const fn new() -> Self {
+        Self { pos: [0; LIST], key: [0; LIST], address: [0; LIST], line: [0; LIST], len: 0 }
+    }
 }
 
 /// A piece's keys and answers.
@@ -325,83 +365,59 @@ struct Piece6<'a> {
 
 /// Answers IPv6 keys, given as two halves, into `out`, all equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(super) fn lookup_v6(table: &Table6, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
-    let mut lists = [List6::new(), List6::new()];
-    let mut index = [0; LIST];
-    let mut probes = Probes6 { pos: [0; LIST], key: [0; LIST], address: [0; LIST], line: [0; LIST], len: 0 };
+pub(super) fn lookup_v6(table: &Table6, lists: &mut Lists, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+    let Lists6 { lists: [now, next], probes } = &mut lists.v6;
+    let (mut now, mut next) = (now, next);
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
         let mut piece = Piece6 { hi, lo, out };
-        top_v6(table, hi, &mut index);
-        chunk_v6(table, &mut piece, &index, &mut lists[0]);
-        while lists[0].len > 0 {
-            let [now, next] = &mut lists;
+        direct_v6(table, &mut piece, now);
+        while now.len > 0 {
             next.len = 0;
-            filter_v6(table, &mut piece, now, &mut probes, next);
-            probe_v6(table, &probes, piece.out, next);
-            lists.swap(0, 1);
+            filter_v6(table, &mut piece, now, probes, next);
+            probe_v6(table, probes, piece.out, next);
+            std::mem::swap(&mut now, &mut next);
         }
     }
 }
 
-/// Stage 1 for IPv6, first step: for each key, the index of its chunk entry, prefetched; or with bit 31 the complement of
-/// its next hop, where no chunk follows.
+/// Stage 1 for IPv6: top and chunk entries answer every key; keys with levels below are listed.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn top_v6(table: &Table6, hi: &[u64], index: &mut [u32; LIST]) {
+fn direct_v6(table: &Table6, piece: &mut Piece6<'_>, list: &mut List6) {
     let hop_mask = _mm512_set1_epi32(v6::HOP_MASK.cast_signed());
     let chunk_flag = _mm512_set1_epi32(CHUNK.cast_signed());
+    let below_mask = _mm512_set1_epi32((0xff_u32 << MASK_SHIFT).cast_signed());
     let low_bits = u32::from(table.direct_bits) - 16;
     let low_count = _mm_cvtsi32_si128(low_bits.cast_signed());
     let rest_count = _mm_cvtsi32_si128(32 - low_bits.cast_signed());
+    let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let top = table.top.as_ptr().cast::<i32>();
-    let chunks = table.chunks.as_ptr().cast::<i8>();
-    for at in (0..hi.len().min(PIECE)).step_by(16) {
-        let live = lanes(hi.len() - at);
+    let chunks = table.chunks.as_ptr().cast::<i32>();
+    list.len = 0;
+    for at in (0..piece.hi.len().min(PIECE)).step_by(16) {
+        let live = lanes(piece.hi.len() - at);
         // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose
         // address may lie behind the end but is then not read.
         let key = unsafe {
-            let first = _mm512_maskz_loadu_epi64(live as u8, hi.as_ptr().add(at).cast());
-            let second = _mm512_maskz_loadu_epi64((live >> 8) as u8, hi.as_ptr().wrapping_add(at + 8).cast());
+            let first = _mm512_maskz_loadu_epi64(live as u8, piece.hi.as_ptr().add(at).cast());
+            let second =
+                _mm512_maskz_loadu_epi64((live >> 8) as u8, piece.hi.as_ptr().wrapping_add(at + 8).cast());
             high_words(first, second)
         };
         let top_index = _mm512_srli_epi32::<16>(key);
         // SAFETY: 16-bit indices into 2^16 entries.
-        let head = unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, top_index, top) };
-        let chunked = _mm512_test_epi32_mask(head, chunk_flag);
-        let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(key), rest_count);
-        let start = _mm512_sll_epi32(_mm512_and_si512(head, hop_mask), low_count);
-        let answer = _mm512_or_si512(head, chunk_flag);
-        let item = _mm512_mask_or_epi32(answer, chunked, start, within);
-        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within `index`.
-        unsafe { _mm512_storeu_si512(index.as_mut_ptr().add(at).cast(), item) };
+        let mut entry =
+            unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, top_index, top) };
+        let chunked = _mm512_test_epi32_mask(entry, chunk_flag);
         if chunked != 0 {
-            for item in &index[at..at + 16] {
-                // An answer's bits lie far behind the chunks: a prefetch there is wasted, no more.
-                prefetch(chunks, *item as usize * 4);
-            }
+            let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(key), rest_count);
+            let first = _mm512_sll_epi32(_mm512_and_si512(entry, hop_mask), low_count);
+            let index = _mm512_or_si512(first, within);
+            // SAFETY: a top entry names a chunk that exists, and `within` is below the entries of a chunk. All chunks have
+            // at most 64 MiB, so that no index reaches 2^31.
+            entry = unsafe { _mm512_mask_i32gather_epi32::<4>(entry, chunked, index, chunks) };
         }
-    }
-}
-
-/// Stage 1 for IPv6, second step: chunk entries answer the keys; those with levels below are listed.
-#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-#[inline]
-fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, index: &[u32; LIST], list: &mut List6) {
-    let hop_mask = _mm512_set1_epi32(v6::HOP_MASK.cast_signed());
-    let answer_flag = _mm512_set1_epi32(CHUNK.cast_signed());
-    let below_mask = _mm512_set1_epi32((0xff_u32 << MASK_SHIFT).cast_signed());
-    let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    let chunks = table.chunks.as_ptr().cast::<i32>();
-    list.len = 0;
-    for at in (0..piece.out.len().min(PIECE)).step_by(16) {
-        let live = lanes(piece.out.len() - at);
-        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within `index`.
-        let item = unsafe { _mm512_loadu_si512(index.as_ptr().add(at).cast()) };
-        let chunked = _mm512_mask_testn_epi32_mask(live, item, answer_flag);
-        // SAFETY: without the answer flag `top_v6` made an index of a chunk that exists; all chunks have at most 64 MiB, so
-        // that no index reaches 2^31.
-        let entry = unsafe { _mm512_mask_i32gather_epi32::<4>(item, chunked, item, chunks) };
-        // SAFETY: `live` holds lanes within `out`; a `NextHopId` is a `u32`.
+        // SAFETY: `live` holds lanes within `out`, which is as long as `hi`; a `NextHopId` is a `u32`.
         unsafe {
             let answers = piece.out.as_mut_ptr().add(at).cast();
             _mm512_mask_storeu_epi32(answers, live, _mm512_and_si512(entry, hop_mask));
@@ -591,8 +607,7 @@ fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: u8, items: &[u64]) 
     missed
 }
 
-/// Stage 3 for IPv6: finds each probe's key in its line; keys that are not there go on to `next` if a level is left. As in
-/// [`probe_v4`], nothing branches on what is found.
+/// Stage 3 for IPv6: finds each probe's key in its line; keys that are not there go on to `next` if a level is left.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v6(table: &Table6, probes: &Probes6, out: &mut [NextHopId], next: &mut List6) {
@@ -606,26 +621,21 @@ fn probe_v6(table: &Table6, probes: &Probes6, out: &mut [NextHopId], next: &mut 
             (_mm512_load_si512(line.cast()), std::slice::from_raw_parts(line, v6::LINE_WORDS))
         };
         let hit = _mm512_mask_cmpeq_epi64_mask(0x3f, slots, _mm512_set1_epi64(key.cast_signed()));
-        // Without a hit, slot 5 is read for nothing.
-        let slot = (hit | 1 << (v6::LINE_SLOTS - 1)).trailing_zeros() as usize;
-        let found = v6::index_at(words, slot);
-        let mut index = if hit != 0 { found } else { 0 };
-        let link = v6::link_of(words);
-        if (index == 0) & (link != 0) {
-            index = scalar::probe_v6(table, link as usize, key);
+        let mut index = if hit != 0 { v6::index_at(words, hit.trailing_zeros() as usize) } else { 0 };
+        if index == 0 {
+            let link = v6::link_of(words);
+            if link != 0 {
+                index = scalar::probe_v6(table, link as usize, key);
+            }
         }
-        // SAFETY: an index is below 2^16, the length of `hop_ids`; a position is below the length of `out`, since it was
-        // made from it by `chunk_v6`.
-        unsafe {
-            let next_hop = NextHopId::from_answer(
-                (*table.hop_ids.as_ptr().add(usize::from(index))).load(Ordering::Relaxed),
-            );
-            let answer = out.as_mut_ptr().add(item as u32 as usize);
-            *answer = if index != 0 { next_hop } else { *answer };
+        if index != 0 {
+            let next_hop = table.hop_ids[usize::from(index)].load(Ordering::Relaxed);
+            out[item as u32 as usize] = NextHopId::from_answer(next_hop);
+        } else if item >> 32 != 0 {
+            let len = next.len.min(PIECE);
+            next.pos[len] = item;
+            next.key[len] = probes.address[at];
+            next.len = len + 1;
         }
-        let len = next.len.min(PIECE);
-        next.pos[len] = item;
-        next.key[len] = probes.address[at];
-        next.len = len + usize::from((index == 0) & (item >> 32 != 0));
     }
 }

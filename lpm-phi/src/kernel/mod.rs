@@ -11,30 +11,53 @@
 mod avx512f;
 mod scalar;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512f::Lists;
+
+/// The work lists of a reader; no kernel of this architecture has any.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Debug)]
+pub(crate) struct Lists;
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Lists {
+    /// No lists.
+    pub(crate) fn new() -> Box<Self> {
+        Box::new(Self)
+    }
+}
+
 use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
 use fib::{Isa, NextHopId};
 
 /// Answers IPv4 `keys` into `out`, equally long.
 #[inline]
-pub(crate) fn lookup_v4(isa: Isa, table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+pub(crate) fn lookup_v4(isa: Isa, table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
-        Isa::Avx512f => unsafe { avx512f::lookup_v4(table, keys, out) },
-        _ => scalar::lookup_v4(table, keys, out),
+        Isa::Avx512f => unsafe { avx512f::lookup_v4(table, lists, keys, out) },
+        _ => scalar::lookup_v4(table, lists, keys, out),
     }
 }
 
 /// Answers IPv6 keys, given as two halves, into `out`, all equally long.
 #[inline]
-pub(crate) fn lookup_v6(isa: Isa, table: &Table6, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+pub(crate) fn lookup_v6(
+    isa: Isa,
+    table: &Table6,
+    lists: &mut Lists,
+    hi: &[u64],
+    lo: &[u64],
+    out: &mut [NextHopId],
+) {
     assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
-        Isa::Avx512f => unsafe { avx512f::lookup_v6(table, hi, lo, out) },
-        _ => scalar::lookup_v6(table, hi, lo, out),
+        Isa::Avx512f => unsafe { avx512f::lookup_v6(table, lists, hi, lo, out) },
+        _ => scalar::lookup_v6(table, lists, hi, lo, out),
     }
 }

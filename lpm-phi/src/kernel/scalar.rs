@@ -1,12 +1,13 @@
 //! The scalar kernels: the algorithm as it reads, one key at a time. Never tuned.
 
+use super::Lists;
 use crate::bloom::hash::{filter_mask, murmur64, scale};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::bloom::v6::{self, CHUNK, DEEP_BIT, MASK_SHIFT, Table6};
 use fib::NextHopId;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub(super) fn lookup_v4(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+pub(super) fn lookup_v4(table: &Table4, _lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
     for (key, answer) in keys.iter().zip(out) {
         *answer = NextHopId::from_answer(lookup_v4_one(table, *key));
     }
@@ -66,7 +67,7 @@ pub(super) fn probe_v4(level: &Level4, mut line: usize, hash: u32) -> u32 {
     }
 }
 
-pub(super) fn lookup_v6(table: &Table6, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+pub(super) fn lookup_v6(table: &Table6, _lists: &mut Lists, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
     for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
         *answer = NextHopId::from_answer(lookup_v6_one(table, *hi, *lo));
     }
