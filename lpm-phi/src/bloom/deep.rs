@@ -4,6 +4,8 @@
 //! The routes are dealt to shards by a hash of those 64 bits. A shard never changes: an update makes a new one and puts
 //! it in place, so a lookup sees one state of all routes that could answer it.
 
+#![expect(clippy::cast_possible_truncation, reason = "halves of addresses are cut out on purpose")]
+
 use super::hash::murmur64;
 use arc_swap::ArcSwap;
 use fib::{Key, NextHopId, Prefix6};

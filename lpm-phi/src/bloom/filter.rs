@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn no_false_negative_and_a_bounded_false_positive_rate() {
         let size = FilterSize::of(100_000, 0.3);
-        let words = size.bits.div_ceil(32) as u32;
+        let words = u32::try_from(size.bits.div_ceil(32)).unwrap();
         let array: Vec<AtomicU32> = (0..words).map(|_| AtomicU32::new(0)).collect();
         let mut filter = CountingFilter::new(0..words, size.hashes);
         for key in 0..100_000 {

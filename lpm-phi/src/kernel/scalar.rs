@@ -79,9 +79,10 @@ fn lookup_v6_one(table: &Table6, hi: u64, lo: u64) -> u32 {
         return top & v6::HOP_MASK;
     }
     let low_bits = u32::from(table.direct_bits) - 16;
-    let within = (hi >> (48 - low_bits)) as usize & ((1 << low_bits) - 1);
-    let chunk = (top & v6::HOP_MASK) as usize;
-    let entry = table.chunks[(chunk << low_bits) | within].load(Ordering::Acquire);
+    let within = hi << 16 >> (64 - low_bits);
+    let chunk = u64::from(top & v6::HOP_MASK);
+    let at = usize::try_from(chunk << low_bits | within).unwrap_or(usize::MAX);
+    let entry = table.chunks[at].load(Ordering::Acquire);
     let mut below = entry >> MASK_SHIFT;
     while below != 0 {
         let level = below.ilog2();

@@ -1,146 +1,27 @@
-//! The IPv6 table of Bloomfwd (section 4.2): expansion levels, each a counting Bloom filter with its hash table, below a
-//! direct part; prefixes past /64 in a table of their own ([`super::deep`]).
-//!
-//! The direct part has two steps, 16 bits and then 4 to 16 more (as many as its memory allows), and each of its entries
-//! carries a mask of the levels that hold anything below it. A lookup asks only those, deepest first, each key at its own
-//! level; uniform random addresses never leave the direct part.
-//!
-//! ```text
-//! top entry      31 a chunk follows | 0..24 its number;   or   0..24 next-hop id
-//! chunk entry    24..32 levels below: bit i = level i, bit 7 = past /64 | 0..24 next-hop id
-//! line           6 keys of 64 bits | 6 next-hop indices of 16 bits (0: empty) | number of an overflow line or 0
-//! ```
+//! IPv6: what lookups read ([`table`]), how large it is made ([`sizes`]), and here the writer that keeps it.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "halves of addresses are cut out on purpose; indices are bounded at build"
+)]
+
+mod sizes;
+mod table;
 
 use super::deep::Deep;
 use super::filter::CountingFilter;
-use super::hash::{murmur64, scale};
+use super::hash::murmur64;
 use super::hops::{HOPS_MAX, HopIndex};
-use super::params::{FilterSize, Params};
-use super::update::{Routes, Store, expanded_entries, expansion};
+use super::params::Params;
+use super::update::{Routes, Store, expansion};
 use crate::memory::Array;
 use fib::{Change, EngineError, NextHopId, Prefix, Prefix6};
 use rustc_hash::{FxHashMap, FxHashSet};
+use sizes::{Sizes, groups_of};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// Hashed levels; bit [`DEEP_BIT`] of a chunk entry's mask stands for prefixes past /64.
-pub(crate) const LEVELS: usize = 7;
-/// The mask bit of prefixes past /64.
-pub(crate) const DEEP_BIT: u32 = 1 << 7;
-/// Top entry: a chunk follows.
-pub(crate) const CHUNK: u32 = 1 << 31;
-/// The next-hop id, or a chunk's number.
-pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
-/// The first bit of a chunk entry's level mask.
-pub(crate) const MASK_SHIFT: u32 = 24;
-
-/// 64-bit words of a line, and its slots.
-pub(crate) const LINE_WORDS: usize = 8;
-pub(crate) const LINE_SLOTS: usize = 6;
-/// Entries a line is sized for: 3.6 of 6.
-const LINE_FILL_TENTHS: u64 = 36;
-/// Bytes that chunks may take before the direct part is made narrower.
-const CHUNK_BYTES_MAX: u64 = 64 << 20;
-/// Chunks to spare, so that a new first-16-bits block does not rebuild the table.
-const CHUNKS_SPARE: u64 = 8;
-
-/// For each width of the direct part: its bits, and the longest length of each level below it.
-const SHAPES: [(u8, [u8; LEVELS]); 4] = [
-    (32, [36, 40, 44, 48, 52, 56, 64]),
-    (28, [32, 36, 40, 44, 48, 56, 64]),
-    (24, [28, 32, 36, 40, 48, 56, 64]),
-    (20, [24, 28, 32, 40, 48, 56, 64]),
-];
-
-/// What lookups of IPv6 read.
-#[derive(Debug)]
-pub(crate) struct Table6 {
-    /// 2^16 top entries.
-    pub(crate) top: Array<AtomicU32>,
-    /// Chunks of 2^(direct_bits - 16) entries.
-    pub(crate) chunks: Array<AtomicU32>,
-    /// Bits answered by the direct part: 20, 24, 28 or 32.
-    pub(crate) direct_bits: u8,
-    /// Next-hop ids by the index that slots hold.
-    pub(crate) hop_ids: Array<AtomicU32>,
-    /// The filters of all levels, one after the other.
-    pub(crate) filter: Array<AtomicU32>,
-    /// The lines of all levels, one level after the other, then overflow lines.
-    pub(crate) lines: Array<AtomicU64>,
-    /// What a kernel must know of each level; the last is that of routes past /64, which has a filter and no lines.
-    pub(crate) levels: LevelTable,
-    /// Prefixes past /64.
-    pub(crate) deep: Deep,
-}
-
-/// The levels as arrays, indexed by level, routes past /64 last: a vector kernel loads each array into one register.
-#[derive(Debug, Default)]
-pub(crate) struct LevelTable {
-    /// The bits of the first 64 that are the level's key.
-    pub(crate) key_mask: [u64; 8],
-    /// First filter word.
-    pub(crate) filter_start: [u64; 8],
-    /// Filter words.
-    pub(crate) filter_words: [u64; 8],
-    /// First line.
-    pub(crate) line_start: [u64; 8],
-    /// Lines that hashes map to.
-    pub(crate) lines: [u64; 8],
-    /// Bits that a key sets in a filter, the same for all levels.
-    pub(crate) filter_hashes: u32,
-}
-
-impl Table6 {
-    pub(crate) fn bytes(&self) -> u64 {
-        let arrays = self.top.bytes() + self.chunks.bytes() + self.hop_ids.bytes();
-        arrays + self.filter.bytes() + self.lines.bytes() + self.deep.bytes()
-    }
-
-    /// The first line of `level` for a key of this hash.
-    pub(crate) const fn line(&self, level: usize, hash: u64) -> usize {
-        let (start, lines) = (self.levels.line_start[level], self.levels.lines[level]);
-        (start + ((hash >> 32) * lines >> 32)) as usize
-    }
-
-    /// The slot of `key` of `level`: its line and its number within it. Empty slots are found too if they hold the key.
-    fn find(&self, level: usize, key: u64, live: bool) -> Option<(usize, usize)> {
-        let mut line = self.line(level, murmur64(key));
-        loop {
-            let words = &self.lines[line * LINE_WORDS..(line + 1) * LINE_WORDS];
-            let hit = (0..LINE_SLOTS).find(|slot| {
-                words[*slot].load(Ordering::Relaxed) == key && (index_at(words, *slot) != 0) == live
-            });
-            if let Some(slot) = hit {
-                return Some((line, slot));
-            }
-            match link_of(words) {
-                0 => return None,
-                next => line = next as usize,
-            }
-        }
-    }
-}
-
-/// The next-hop index of `slot` of a line; 0 means the slot is empty.
-#[inline]
-pub(crate) fn index_at(words: &[AtomicU64], slot: usize) -> u16 {
-    let word = words[LINE_SLOTS + slot / 4].load(Ordering::Acquire);
-    (word >> (slot % 4 * 16)) as u16
-}
-
-/// The overflow line behind a line, or 0.
-#[inline]
-pub(crate) fn link_of(words: &[AtomicU64]) -> u32 {
-    (words[LINE_WORDS - 1].load(Ordering::Acquire) >> 32) as u32
-}
-
-fn set_index(words: &[AtomicU64], slot: usize, index: u16) {
-    let word = &words[LINE_SLOTS + slot / 4];
-    let shift = slot % 4 * 16;
-    let old = word.load(Ordering::Relaxed);
-    word.store(old & !(0xffff << shift) | u64::from(index) << shift, Ordering::Release);
-}
+use std::sync::atomic::{AtomicU32, Ordering};
+pub(crate) use table::*;
 
 /// The writer's side of the IPv6 table.
 #[derive(Debug)]
@@ -164,90 +45,6 @@ pub(crate) struct Writer6 {
     /// Slots were emptied since the last grace period: their keys may not be replaced yet.
     slots_in_limbo: bool,
     unplaced: u64,
-}
-
-/// How large the parts are made.
-struct Sizes {
-    direct_bits: u8,
-    levels: [u8; LEVELS],
-    chunks: u64,
-    /// Entries of each level, and last the routes past /64, with room to grow.
-    rooms: [u64; LEVELS + 1],
-    filters: [FilterSize; LEVELS + 1],
-    lines: [u64; LEVELS],
-    overflow: u64,
-}
-
-impl Sizes {
-    fn of(sorted: &[(Prefix6, NextHopId)], params: &Params) -> Result<Self, EngineError> {
-        let (direct_bits, levels, chunks) = shape(sorted);
-        let groups = groups_of(direct_bits, &levels);
-        let rooms: [u64; LEVELS + 1] = std::array::from_fn(|level| {
-            let entries = match level {
-                LEVELS => sorted.iter().filter(|(prefix, _)| prefix.len() > 64).count() as u64,
-                _ => expanded_entries(sorted, &groups[level + 1]),
-            };
-            entries.saturating_add(entries / 10 + 256)
-        });
-        let filters = rooms.map(|room| FilterSize::of(room, params.fpr));
-        let lines = std::array::from_fn(|level| rooms[level].saturating_mul(10) / LINE_FILL_TENTHS + 1);
-        let primary = lines.iter().fold(0_u64, |sum, lines| sum.saturating_add(*lines));
-        let sizes = Self { direct_bits, levels, chunks, rooms, filters, lines, overflow: primary / 4 + 1024 };
-        let bytes = sizes.bytes();
-        if bytes > params.table_bytes_max || primary > 1 << 30 {
-            return Err(EngineError::Full {
-                what: "IPv6 table bytes",
-                used: bytes,
-                limit: params.table_bytes_max,
-            });
-        }
-        Ok(sizes)
-    }
-
-    fn chunk_entries(&self) -> u64 {
-        1 << (self.direct_bits - 16)
-    }
-
-    fn filter_words(&self, level: usize) -> u64 {
-        self.filters[level].bits.div_ceil(32)
-    }
-
-    fn bytes(&self) -> u64 {
-        let lines = self.lines.iter().fold(self.overflow, |sum, lines| sum.saturating_add(*lines));
-        let filters: u64 = (0..=LEVELS).map(|level| self.filter_words(level)).fold(0, u64::saturating_add);
-        (4 << 16)
-            + (HOPS_MAX as u64 + 1) * 4
-            + self.chunks * self.chunk_entries() * 4
-            + lines.saturating_mul(64).saturating_add(filters.saturating_mul(4))
-    }
-}
-
-/// The widest direct part whose chunks stay within [`CHUNK_BYTES_MAX`].
-fn shape(sorted: &[(Prefix6, NextHopId)]) -> (u8, [u8; LEVELS], u64) {
-    let mut blocks = 0_u64;
-    let mut last = None;
-    for (prefix, _) in sorted.iter().filter(|(prefix, _)| prefix.len() > 16) {
-        let block = prefix.address() >> 112;
-        if last != Some(block) {
-            blocks += 1;
-            last = Some(block);
-        }
-    }
-    let chunks = (blocks + blocks / 4 + CHUNKS_SPARE).min(1 << 16);
-    let fits = |bits: u8| (chunks << (bits - 16)) * 4 <= CHUNK_BYTES_MAX;
-    let (bits, levels) = SHAPES.into_iter().find(|(bits, _)| fits(*bits)).unwrap_or(SHAPES[3]);
-    (bits, levels, chunks)
-}
-
-fn groups_of(direct_bits: u8, levels: &[u8; LEVELS]) -> Vec<RangeInclusive<u8>> {
-    let mut groups = vec![0..=direct_bits];
-    let mut from = direct_bits + 1;
-    for to in levels {
-        groups.push(from..=*to);
-        from = to + 1;
-    }
-    groups.push(65..=128);
-    groups
 }
 
 impl Writer6 {
@@ -429,7 +226,6 @@ impl Writer6 {
     }
 
     /// One entry more or less of `level` below the chunk entry of `address`.
-    #[expect(clippy::cast_possible_truncation, reason = "2^16 chunks of 2^16 entries at most")]
     fn count_below(&mut self, address: u128, level: u8, more: bool) {
         let at = self.chunk_entry(address);
         let entry = &self.table.chunks[at];
@@ -626,13 +422,6 @@ impl Store<u128> for Writer6 {
     }
 }
 
-/// The 32 bits of a key's hash that its filter uses: word from the high half, bits from the low ones.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "two disjoint parts of the hash")]
-pub(crate) const fn filter_hash(hash: u64) -> u32 {
-    (hash >> 32) as u32
-}
-
 const fn top_of(address: u128) -> usize {
     (address >> 112) as usize
 }
@@ -647,10 +436,4 @@ fn entries(prefix: Prefix6, to: u8) -> impl Iterator<Item = u64> {
     let step = 64 - u32::from(to);
     let high = |address: u128| (address >> 64) as u64;
     (high(prefix.address()) >> step..=high(prefix.last_address()) >> step).map(move |entry| entry << step)
-}
-
-/// The filter word of a key of `level`, and the first word of the level's filter.
-pub(crate) const fn filter_word(levels: &LevelTable, level: usize, hash: u64) -> usize {
-    let words = levels.filter_words[level] as u32;
-    levels.filter_start[level] as usize + scale(filter_hash(hash), words) as usize
 }

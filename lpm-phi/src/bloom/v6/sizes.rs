@@ -1,0 +1,107 @@
+//! How large the parts of an IPv6 table are made: the width of its direct part, its levels, filters and lines.
+
+use super::table::LEVELS;
+use crate::bloom::hops::HOPS_MAX;
+use crate::bloom::params::{FilterSize, Params};
+use crate::bloom::update::expanded_entries;
+use fib::{EngineError, NextHopId, Prefix6};
+use std::ops::RangeInclusive;
+
+/// Entries a line is sized for: 3.6 of 6.
+const LINE_FILL_TENTHS: u64 = 36;
+/// Bytes that chunks may take before the direct part is made narrower.
+const CHUNK_BYTES_MAX: u64 = 64 << 20;
+/// Chunks to spare, so that a new first-16-bits block does not rebuild the table.
+const CHUNKS_SPARE: u64 = 8;
+
+/// For each width of the direct part: its bits, and the longest length of each level below it.
+const SHAPES: [(u8, [u8; LEVELS]); 4] = [
+    (32, [36, 40, 44, 48, 52, 56, 64]),
+    (28, [32, 36, 40, 44, 48, 56, 64]),
+    (24, [28, 32, 36, 40, 48, 56, 64]),
+    (20, [24, 28, 32, 40, 48, 56, 64]),
+];
+
+/// How large the parts are made.
+pub(super) struct Sizes {
+    pub(super) direct_bits: u8,
+    pub(super) levels: [u8; LEVELS],
+    pub(super) chunks: u64,
+    /// Entries of each level, and last the routes past /64, with room to grow.
+    pub(super) rooms: [u64; LEVELS + 1],
+    pub(super) filters: [FilterSize; LEVELS + 1],
+    pub(super) lines: [u64; LEVELS],
+    pub(super) overflow: u64,
+}
+
+impl Sizes {
+    pub(super) fn of(sorted: &[(Prefix6, NextHopId)], params: &Params) -> Result<Self, EngineError> {
+        let (direct_bits, levels, chunks) = shape(sorted);
+        let groups = groups_of(direct_bits, &levels);
+        let rooms: [u64; LEVELS + 1] = std::array::from_fn(|level| {
+            let entries = match level {
+                LEVELS => sorted.iter().filter(|(prefix, _)| prefix.len() > 64).count() as u64,
+                _ => expanded_entries(sorted, &groups[level + 1]),
+            };
+            entries.saturating_add(entries / 10 + 256)
+        });
+        let filters = rooms.map(|room| FilterSize::of(room, params.fpr));
+        let lines = std::array::from_fn(|level| rooms[level].saturating_mul(10) / LINE_FILL_TENTHS + 1);
+        let primary = lines.iter().fold(0_u64, |sum, lines| sum.saturating_add(*lines));
+        let sizes = Self { direct_bits, levels, chunks, rooms, filters, lines, overflow: primary / 4 + 1024 };
+        let bytes = sizes.bytes();
+        if bytes > params.table_bytes_max || primary > 1 << 30 {
+            return Err(EngineError::Full {
+                what: "IPv6 table bytes",
+                used: bytes,
+                limit: params.table_bytes_max,
+            });
+        }
+        Ok(sizes)
+    }
+
+    pub(super) fn chunk_entries(&self) -> u64 {
+        1 << (self.direct_bits - 16)
+    }
+
+    pub(super) fn filter_words(&self, level: usize) -> u64 {
+        self.filters[level].bits.div_ceil(32)
+    }
+
+    fn bytes(&self) -> u64 {
+        let lines = self.lines.iter().fold(self.overflow, |sum, lines| sum.saturating_add(*lines));
+        let filters: u64 = (0..=LEVELS).map(|level| self.filter_words(level)).fold(0, u64::saturating_add);
+        (4 << 16)
+            + (HOPS_MAX as u64 + 1) * 4
+            + self.chunks * self.chunk_entries() * 4
+            + lines.saturating_mul(64).saturating_add(filters.saturating_mul(4))
+    }
+}
+
+/// The widest direct part whose chunks stay within [`CHUNK_BYTES_MAX`].
+fn shape(sorted: &[(Prefix6, NextHopId)]) -> (u8, [u8; LEVELS], u64) {
+    let mut blocks = 0_u64;
+    let mut last = None;
+    for (prefix, _) in sorted.iter().filter(|(prefix, _)| prefix.len() > 16) {
+        let block = prefix.address() >> 112;
+        if last != Some(block) {
+            blocks += 1;
+            last = Some(block);
+        }
+    }
+    let chunks = (blocks + blocks / 4 + CHUNKS_SPARE).min(1 << 16);
+    let fits = |bits: u8| (chunks << (bits - 16)) * 4 <= CHUNK_BYTES_MAX;
+    let (bits, levels) = SHAPES.into_iter().find(|(bits, _)| fits(*bits)).unwrap_or(SHAPES[3]);
+    (bits, levels, chunks)
+}
+
+pub(super) fn groups_of(direct_bits: u8, levels: &[u8; LEVELS]) -> Vec<RangeInclusive<u8>> {
+    let mut groups = vec![0..=direct_bits];
+    let mut from = direct_bits + 1;
+    for to in levels {
+        groups.push(from..=*to);
+        from = to + 1;
+    }
+    groups.push(65..=128);
+    groups
+}

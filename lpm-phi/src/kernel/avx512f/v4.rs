@@ -1,0 +1,285 @@
+//! IPv4: the direct array, then G2, then G1.
+
+use super::{LIST, Lists, PIECE, lanes, prefetch};
+use crate::bloom::hash::{FMIX32, H2_MULTIPLIER, Hash32};
+use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
+use crate::kernel::scalar;
+use fib::NextHopId;
+use std::arch::x86_64::*;
+use std::sync::atomic::Ordering;
+
+/// The work lists of IPv4.
+#[derive(Debug)]
+pub(super) struct Lists4 {
+    in_g1: List4,
+    in_g2: List4,
+    probes: Probes4,
+}
+
+impl Lists4 {
+    pub(super) const fn new() -> Self {
+        Self { in_g1: List4::new(), in_g2: List4::new(), probes: Probes4::new() }
+    }
+}
+
+/// The keys of a piece that go on to the next stage.
+#[derive(Debug)]
+#[repr(align(64))]
+struct List4 {
+    /// Position within the piece; in the upper bits the direct entry's flags.
+    pos: [u32; LIST],
+    key: [u32; LIST],
+    len: usize,
+}
+
+impl List4 {
+    const fn new() -> Self {
+        Self { pos: [0; LIST], key: [0; LIST], len: 0 }
+    }
+}
+
+/// Probes of a piece: position, hash and line of each key that passed a filter.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Probes4 {
+    pos: [u32; LIST],
+    hash: [u32; LIST],
+    line: [u32; LIST],
+    key: [u32; LIST],
+    len: usize,
+}
+
+impl Probes4 {
+    const fn new() -> Self {
+        Self { pos: [0; LIST], hash: [0; LIST], line: [0; LIST], key: [0; LIST], len: 0 }
+    }
+}
+
+/// Answers IPv4 `keys` into `out`, equally long.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+    match table.hash {
+        Hash32::H2 => lookup_v4_by::<false>(table, lists, keys, out),
+        Hash32::Murmur => lookup_v4_by::<true>(table, lists, keys, out),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+    let [g1, g2] = &table.levels;
+    let Lists4 { in_g1, in_g2, probes } = &mut lists.v4;
+    for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+        direct_v4(table, keys, out, in_g1, in_g2);
+        if in_g2.len > 0 {
+            filter_v4::<MURMUR, 0>(g2, in_g2, probes, Some(in_g1));
+            probe_v4::<true>(table, g2, probes, out, in_g1);
+            in_g2.len = 0;
+        }
+        if in_g1.len > 0 {
+            filter_v4::<MURMUR, 8>(g1, in_g1, probes, None);
+            probe_v4::<false>(table, g1, probes, out, in_g1);
+            in_g1.len = 0;
+        }
+    }
+}
+
+/// Stage 1 for IPv4: the direct array answers every key; keys with something below are listed.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn direct_v4(table: &Table4, keys: &[u32], out: &mut [NextHopId], in_g1: &mut List4, in_g2: &mut List4) {
+    let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let hop_mask = _mm512_set1_epi32(v4::HOP_MASK.cast_signed());
+    let flag_g1 = _mm512_set1_epi32(G1_BELOW.cast_signed());
+    let flag_g2 = _mm512_set1_epi32(G2_BELOW.cast_signed());
+    let direct = table.direct.as_ptr().cast::<i32>();
+    for at in (0..keys.len()).step_by(16) {
+        let live = lanes(keys.len() - at);
+        // SAFETY: `live` holds lanes within `keys`. The gather's indices are below 2^20, the length of the direct array.
+        let (key, entry) = unsafe {
+            let key = _mm512_maskz_loadu_epi32(live, keys.as_ptr().add(at).cast());
+            let index = _mm512_srli_epi32::<{ 32 - DIRECT_BITS }>(key);
+            (key, _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, index, direct))
+        };
+        // SAFETY: `live` holds lanes within `out`, which is as long as `keys`; a `NextHopId` is a `u32`.
+        unsafe {
+            _mm512_mask_storeu_epi32(out.as_mut_ptr().add(at).cast(), live, _mm512_and_si512(entry, hop_mask))
+        };
+        let below_g2 = _mm512_test_epi32_mask(entry, flag_g2);
+        let below_g1 = _mm512_test_epi32_mask(entry, flag_g1) & !below_g2;
+        let pos = _mm512_add_epi32(iota, _mm512_set1_epi32(at as i32));
+        let pos = _mm512_or_si512(pos, _mm512_andnot_si512(hop_mask, entry));
+        if below_g1 != 0 {
+            append_v4(in_g1, below_g1, pos, key);
+        }
+        if below_g2 != 0 {
+            append_v4(in_g2, below_g2, pos, key);
+        }
+    }
+}
+
+/// Adds the lanes of `mask` to a list.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn append_v4(list: &mut List4, mask: __mmask16, pos: __m512i, key: __m512i) {
+    let len = list.len.min(PIECE);
+    // SAFETY: `len` is at most `PIECE`, and both arrays have 16 words beyond that.
+    unsafe {
+        _mm512_storeu_si512(list.pos.as_mut_ptr().add(len).cast(), _mm512_maskz_compress_epi32(mask, pos));
+        _mm512_storeu_si512(list.key.as_mut_ptr().add(len).cast(), _mm512_maskz_compress_epi32(mask, key));
+    }
+    list.len = len + mask.count_ones() as usize;
+}
+
+/// The high half of the 64-bit product of each lane: maps a hash onto `0..n`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn scale_x16(hash: __m512i, n: __m512i) -> __m512i {
+    let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(hash, n));
+    let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(hash), n);
+    _mm512_mask_blend_epi32(0xaaaa, even, odd)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn hash_x16<const MURMUR: bool>(x: __m512i) -> __m512i {
+    let [first, second] = if MURMUR { FMIX32 } else { [H2_MULTIPLIER; 2] };
+    let x = _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x);
+    let x = _mm512_mullo_epi32(x, _mm512_set1_epi32(first.cast_signed()));
+    let shifted = if MURMUR { _mm512_srli_epi32::<13>(x) } else { _mm512_srli_epi32::<16>(x) };
+    let x = _mm512_mullo_epi32(_mm512_xor_si512(shifted, x), _mm512_set1_epi32(second.cast_signed()));
+    _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x)
+}
+
+/// The bits of a filter word that each hash sets: `k` bits at `h1 + i * h2` modulo 32.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn filter_mask_x16(hash: __m512i, k: u32) -> __m512i {
+    let one = _mm512_set1_epi32(1);
+    let low = _mm512_set1_epi32(31);
+    let step = _mm512_or_si512(_mm512_srli_epi32::<5>(hash), one);
+    let mut at = hash;
+    let mut bits = _mm512_setzero_si512();
+    for _ in 0..k {
+        bits = _mm512_or_si512(bits, _mm512_sllv_epi32(one, _mm512_and_si512(at, low)));
+        at = _mm512_add_epi32(at, step);
+    }
+    bits
+}
+
+/// Stage 2 for IPv4: keys that pass the filter become probes, their lines are prefetched; with a `next` list, keys that do
+/// not pass go on there. `SHIFT` host bits are no part of the level's keys. G1 is asked without its filter where it is
+/// dense (`SHIFT` 8).
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
+    level: &Level4,
+    list: &List4,
+    probes: &mut Probes4,
+    mut next: Option<&mut List4>,
+) {
+    let words = _mm512_set1_epi32(level.filter_words.cast_signed());
+    let primary = _mm512_set1_epi32(level.primary.cast_signed());
+    let dense = _mm512_set1_epi32(if SHIFT == 8 { G1_DENSE.cast_signed() } else { 0 });
+    let filter = level.filter.as_ptr().cast::<i32>();
+    let lines = level.lines.as_ptr().cast::<i8>();
+    let mut len = 0;
+    for at in (0..list.len).step_by(16) {
+        let live = lanes(list.len - at);
+        // SAFETY: `list.len` is at most `PIECE`, so 16 words from `at` lie within the arrays.
+        let (pos, key) = unsafe {
+            (
+                _mm512_loadu_si512(list.pos.as_ptr().add(at).cast()),
+                _mm512_loadu_si512(list.key.as_ptr().add(at).cast()),
+            )
+        };
+        let hash = hash_x16::<MURMUR>(_mm512_srli_epi32::<SHIFT>(key));
+        let sure = _mm512_mask_test_epi32_mask(live, pos, dense);
+        let ask = live & !sure;
+        let mut pass = sure;
+        if ask != 0 {
+            let bits = filter_mask_x16(hash, level.filter_hashes);
+            let index = scale_x16(hash, words);
+            // SAFETY: `scale` yields indices below `filter_words`, the length of the filter.
+            let word =
+                unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), ask, index, filter) };
+            pass |= _mm512_mask_cmpeq_epi32_mask(ask, _mm512_and_si512(word, bits), bits);
+        }
+        if let Some(next) = next.as_deref_mut()
+            && pass != live
+        {
+            append_v4(next, live & !pass, pos, key);
+        }
+        let line = scale_x16(hash, primary);
+        // SAFETY: `len` grows by at most 16 a turn and stays at most `list.len`, so 16 words from it lie within the arrays.
+        unsafe {
+            _mm512_storeu_si512(
+                probes.pos.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(pass, pos),
+            );
+            _mm512_storeu_si512(
+                probes.hash.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(pass, hash),
+            );
+            _mm512_storeu_si512(
+                probes.line.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(pass, line),
+            );
+            _mm512_storeu_si512(
+                probes.key.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(pass, key),
+            );
+        }
+        let end = len + pass.count_ones() as usize;
+        for line in &probes.line[len..end] {
+            prefetch(lines, *line as usize * 64);
+        }
+        len = end;
+    }
+    probes.len = len;
+}
+
+/// Stage 3 for IPv4: finds each probe's hash in its line. With `NEXT`, probes that find nothing go on to `next`. Whether a
+/// probe finds its hash is a matter of chance, so nothing branches on it but the rare way to an overflow line.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn probe_v4<const NEXT: bool>(
+    table: &Table4,
+    level: &Level4,
+    probes: &Probes4,
+    out: &mut [NextHopId],
+    next: &mut List4,
+) {
+    let tag_mask = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
+    let lines = level.lines.as_ptr();
+    for at in 0..probes.len.min(PIECE) {
+        let (pos, hash) = (probes.pos[at], probes.hash[at]);
+        let tag = _mm512_set1_epi32((hash << 16).cast_signed());
+        // SAFETY: `scale` yields a line below `primary`, so its 16 words lie within the array, aligned to 64 bytes. A slot
+        // is one aligned 32-bit word, which the load takes whole, and is used only as this load saw it.
+        let (slots, link) = unsafe {
+            let line = lines.add(probes.line[at] as usize * v4::LINE_WORDS);
+            (_mm512_load_si512(line.cast()), (*line.add(v4::LINE_SLOTS)).load(Ordering::Acquire))
+        };
+        let used = _mm512_mask_test_epi32_mask(0x7fff, slots, slots);
+        let hit = _mm512_mask_cmpeq_epi32_mask(used, _mm512_and_si512(slots, tag_mask), tag);
+        let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(hit, slots));
+        let mut index = _mm_cvtsi128_si32(first).cast_unsigned() & 0xffff;
+        if (hit == 0) & (link != 0) {
+            index = scalar::probe_v4(level, link as usize, hash);
+        }
+        // SAFETY: an index is below 2^16, the length of `hop_ids`; a position is below the length of `out`, since it was
+        // made from it by `direct_v4`.
+        unsafe {
+            let next_hop =
+                NextHopId::from_answer((*table.hop_ids.as_ptr().add(index as usize)).load(Ordering::Relaxed));
+            let answer = out.as_mut_ptr().add((pos & v4::HOP_MASK) as usize);
+            *answer = if index != 0 { next_hop } else { *answer };
+        }
+        if NEXT {
+            let len = next.len.min(PIECE);
+            next.pos[len] = pos;
+            next.key[len] = probes.key[at];
+            next.len = len + usize::from(index == 0);
+        }
+    }
+}
