@@ -167,6 +167,7 @@ fn row(
         wrong: checked.wrong,
         mlps_worst: quantile(&series.mlps, 0.0),
         spread: (quantile(&series.mlps, 0.75) - quantile(&series.mlps, 0.25)) / mid,
+        on_cpu: median(&series.on_cpu),
         ns_per_lookup: ns,
         cycles_per_lookup: ns * host.clock_ghz_estimated,
         keys: series.keys,
@@ -231,6 +232,7 @@ mod tests {
                 row.table_bytes > 0 && row.build_s > 0.0 && row.analysis.contains("cycles a lookup"),
                 "{row:?}"
             );
+            assert!(row.on_cpu > 0.0 && row.on_cpu.is_finite(), "{row:?}");
             assert!(row.ratio.is_none() && row.keys > 0 && row.keys % 256 == 0);
         }
     }

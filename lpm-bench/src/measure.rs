@@ -3,6 +3,10 @@
 //! A shared machine changes under a run. Interleaving lets every contender see the same changes, so ratios taken inside
 //! a round hold where absolute figures do not. A measurement is one sweep over a stream, after an untimed sweep over its
 //! first quarter, because the contender before has evicted what this one needs.
+//!
+//! Seconds are the thread's CPU seconds: on a quiet host they are the wall's, on a shared one they leave out the moments
+//! in which another process had the CPU. What such a process does to the caches remains, so the share of wall time that
+//! the thread was on a CPU is kept with each figure.
 
 use crate::contenders::Built;
 use crate::fault::Fault;
@@ -26,8 +30,10 @@ pub(crate) struct Series {
     pub(crate) stream: usize,
     /// Keys of a sweep.
     pub(crate) keys: usize,
-    /// Millions of lookups a second, one a round.
+    /// Millions of lookups a CPU second, one a round.
     pub(crate) mlps: Vec<f64>,
+    /// CPU seconds over wall seconds, one a round; below 1 something else had the CPU.
+    pub(crate) on_cpu: Vec<f64>,
 }
 
 /// Runs `rounds` rounds of every contender on every stream of its family.
@@ -45,7 +51,7 @@ pub(crate) fn run(
         for (contender, one) in built.iter_mut().enumerate() {
             if one.family == keys.family {
                 let keys = sweep_keys(one, keys, call)?;
-                series.push(Series { contender, stream, keys, mlps: Vec::with_capacity(rounds) });
+                series.push(Series { contender, stream, keys, mlps: vec![], on_cpu: vec![] });
             }
         }
     }
@@ -59,7 +65,9 @@ pub(crate) fn run(
             let (contender, keys) = (&mut built[one.contender], &streams[one.stream]);
             bar.set_message(format!("{} {} {}", contender.engine, contender.isa, keys.traffic));
             contender.looker.sweep(keys, 0..one.keys / WARM_SHARE, call)?;
-            one.mlps.push(timed_sweep(contender, keys, one.keys, call)?);
+            let (mlps, on_cpu) = timed_sweep(contender, keys, one.keys, call)?;
+            one.mlps.push(mlps);
+            one.on_cpu.push(on_cpu);
             bar.inc(1);
         }
     }
@@ -67,21 +75,27 @@ pub(crate) fn run(
     Ok(series)
 }
 
-/// Millions of lookups a second over the first `count` keys.
-fn timed_sweep(one: &mut Built, keys: &KeySet, count: usize, call: usize) -> Result<f64, Fault> {
-    let start = Instant::now();
+/// Millions of lookups a CPU second over the first `count` keys, and CPU seconds over wall seconds.
+fn timed_sweep(one: &mut Built, keys: &KeySet, count: usize, call: usize) -> Result<(f64, f64), Fault> {
+    let (start, cpu_start_s) = (Instant::now(), cpu_s());
     one.looker.sweep(keys, 0..count, call)?;
-    let elapsed_s = start.elapsed().as_secs_f64();
-    if elapsed_s <= 0.0 {
+    let (cpu_s, wall_s) = (cpu_s() - cpu_start_s, start.elapsed().as_secs_f64());
+    if cpu_s <= 0.0 {
         return Err(Fault::Measurement(format!("{count} keys took no time: the stream is too short")));
     }
-    Ok(count as f64 / elapsed_s / 1e6)
+    Ok((count as f64 / cpu_s / 1e6, cpu_s / wall_s))
+}
+
+/// CPU seconds of this thread.
+fn cpu_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// How many keys a sweep of this contender takes: the whole stream, or what it does in [`SWEEP_MAX_S`].
 fn sweep_keys(one: &mut Built, keys: &KeySet, call: usize) -> Result<usize, Fault> {
     let probe = keys.len().min(SWEEP_MIN_KEYS);
-    let mlps = timed_sweep(one, keys, probe, call)?;
+    let (mlps, _) = timed_sweep(one, keys, probe, call)?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -116,6 +130,18 @@ fn floor(at: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clock_stands_still_while_the_thread_sleeps() {
+        let before = cpu_s();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let slept = cpu_s() - before;
+        let mut value = 1_u64;
+        while cpu_s() - before < slept + 0.001 {
+            value = std::hint::black_box(value.wrapping_mul(3));
+        }
+        assert!(slept < 0.05, "50 ms of sleep cost {slept} CPU seconds");
+    }
 
     #[test]
     fn quantiles_of_small_sets() {

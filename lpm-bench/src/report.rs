@@ -19,7 +19,7 @@ pub(crate) struct LookupRow {
     pub(crate) family: String,
     /// Traffic, as on the command line.
     pub(crate) traffic: String,
-    /// Millions of lookups a second, median of the rounds.
+    /// Millions of lookups a CPU second, median of the rounds.
     pub(crate) mlps_median: f64,
     /// The best round.
     pub(crate) mlps_best: f64,
@@ -35,6 +35,8 @@ pub(crate) struct LookupRow {
     pub(crate) mlps_worst: f64,
     /// Half of the rounds lie within this share of the median: (third quartile - first) / median.
     pub(crate) spread: f64,
+    /// CPU seconds over wall seconds, median of the rounds; well below 1 the host was busy with something else.
+    pub(crate) on_cpu: f64,
     /// Nanoseconds a lookup, of the median.
     pub(crate) ns_per_lookup: f64,
     /// Core cycles a lookup, of the median and the estimated clock.
@@ -202,6 +204,7 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
             "Mlps",
             "best",
             "spread",
+            "on CPU",
             "ns",
             "cycles",
             &first,
@@ -222,6 +225,7 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
             format!("{:.1}", row.mlps_median),
             format!("{:.1}", row.mlps_best),
             format!("{:.0}%", row.spread * 100.0),
+            format!("{:.0}%", row.on_cpu * 100.0),
             format!("{:.2}", row.ns_per_lookup),
             format!("{:.1}", row.cycles_per_lookup),
             ratio(row.ratio),
