@@ -1,0 +1,105 @@
+//! The rules of the house, as a test: who may import whom, where unsafe code may live, what a source file looks like.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A crate and those of ours that it may import, as `ARCHITECTURE.md` has them.
+const IMPORTS: [(&str, &[&str]); 5] = [
+    ("fib", &[]),
+    ("dpdk-ffi", &[]),
+    ("lpm-phi", &["fib"]),
+    ("fwd-app", &["dpdk-ffi", "fib", "lpm-phi"]),
+    ("lpm-bench", &["dpdk-ffi", "fib", "lpm-phi"]),
+];
+/// Where unsafe code may live.
+const UNSAFE: [&str; 3] = ["dpdk-ffi/", "lpm-phi/src/kernel/", "lpm-phi/src/memory.rs"];
+/// A longer file is more than one room.
+const LINES_MAX: usize = 700;
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(top())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Every Rust source file below the crates, by its path from the top.
+fn sources() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders: Vec<PathBuf> = IMPORTS.iter().map(|(name, _)| top().join(name)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(top()).unwrap().to_string_lossy().into_owned();
+                found.insert(name, std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    assert!(found.len() > 50, "the sources were not found");
+    found
+}
+
+#[test]
+fn crates_import_only_what_they_may() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let mut ours: Vec<_> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
+    let mut known: Vec<_> = IMPORTS.iter().map(|(name, _)| *name).collect();
+    ours.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(ours, known, "a new crate needs a row in ARCHITECTURE.md and here");
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let (_, may) = IMPORTS.iter().find(|(known, _)| *known == name).unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            // A crate may ask for its own features, or another's, in its tests.
+            let in_tests = dependency["kind"].as_str() == Some("dev");
+            let allowed = may.contains(&on) || in_tests && (on == "fib" || on == name);
+            assert!(!ours.contains(&on) || allowed, "{name} imports {on}");
+            if name == "lpm-bench" && on == "dpdk-ffi" && !in_tests {
+                assert_eq!(dependency["optional"], Value::Bool(true), "lpm-bench builds where there is no DPDK");
+            }
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_stays_where_it_may_live() {
+    // The word is put together so that this file does not hold it.
+    let words = [concat!("uns", "afe {"), concat!("uns", "afe fn"), concat!("uns", "afe impl")];
+    for (name, text) in sources() {
+        if UNSAFE.iter().any(|folder| name.starts_with(folder)) {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            assert!(!words.iter().any(|word| code.contains(word)), "{name}:{}: {line}", number + 1);
+        }
+    }
+    for root in ["fib/src/lib.rs", "fwd-app/src/main.rs", "lpm-bench/src/main.rs"] {
+        let text = std::fs::read_to_string(top().join(root)).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{root} does not forbid it");
+    }
+}
+
+#[test]
+fn a_file_says_what_it_is_for_and_is_one_room() {
+    for (name, text) in sources() {
+        assert!(text.starts_with("//!"), "{name} does not begin with what it is for");
+        let lines = text.lines().count();
+        assert!(lines <= LINES_MAX, "{name} has {lines} lines");
+    }
+}
