@@ -39,7 +39,7 @@ enum Command {
     /// Drive the forwarder with a capture, and measure it.
     #[command(after_help = args::REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
-    /// Look addresses up: one line an address, ADDR<TAB>NEXT-HOP-ID.
+    /// Look addresses up: one line an address, `ADDR<TAB>NEXT-HOP-ID`.
     #[command(after_help = lookup::EXAMPLES)]
     Lookup(Box<lookup::LookupArgs>),
     /// Look at a table, change its format, make one.

@@ -11,7 +11,7 @@
 //! | [`schedule`] | when each packet is meant to be sent |
 //! | [`feeder`] | packets into the forwarder |
 //! | [`sink`] | packets out of it: order, latency, captures |
-//! | [`reference`] | what must become of a packet, by the definition |
+//! | [`mod@reference`] | what must become of a packet, by the definition |
 //! | [`verify`] | `--verify`: the results against the reference |
 //! | [`updates`] | `--updates`: routes that change meanwhile |
 //! | [`harness`] | the ports, rings and pools, and the loop |
