@@ -87,7 +87,7 @@ fn timed_sweep(one: &mut Built, keys: &KeySet, count: usize, call: usize) -> Res
 }
 
 /// CPU seconds of this thread.
-fn cpu_s() -> f64 {
+pub(crate) fn cpu_s() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

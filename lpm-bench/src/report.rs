@@ -66,9 +66,9 @@ pub(crate) struct UpdateRow {
     pub(crate) engine: String,
     /// Updates a second with no lookups beside them.
     pub(crate) updates_per_s: f64,
-    /// Millions of lookups a second with no updates beside them.
+    /// Millions of lookups a CPU second with no updates beside them.
     pub(crate) lookup_mlps_idle: f64,
-    /// Millions of lookups a second while updates run at `rate`.
+    /// Millions of lookups a CPU second while updates run at `rate`.
     pub(crate) lookup_mlps_under: f64,
     /// Updates a second asked for: a number, or `max` for as fast as they go.
     pub(crate) rate: Rate,
@@ -80,8 +80,10 @@ pub(crate) struct UpdateRow {
     pub(crate) traffic: String,
     /// Updates a second that were reached beside the lookups.
     pub(crate) updates_per_s_under: f64,
-    /// `lookup_mlps_under` over `lookup_mlps_idle`.
+    /// `lookup_mlps_under` over `lookup_mlps_idle`, median of the ratio within a turn.
     pub(crate) lookup_kept: f64,
+    /// CPU seconds over wall seconds of the lookups beside updates; well below 1 the two shared a CPU.
+    pub(crate) on_cpu_under: f64,
     /// Updates of one delta.
     pub(crate) delta: usize,
     /// The slowest delta of the undisturbed run, microseconds.
@@ -267,6 +269,7 @@ pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
             "Mlps idle",
             "Mlps under",
             "kept",
+            "on CPU",
             "updates/s under",
             "refused",
             "checked",
@@ -286,6 +289,7 @@ pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
             format!("{:.1}", row.lookup_mlps_idle),
             format!("{:.1}", row.lookup_mlps_under),
             format!("{:.0}%", row.lookup_kept * 100.0),
+            format!("{:.0}%", row.on_cpu_under * 100.0),
             format!("{:.0}", row.updates_per_s_under),
             row.refused.to_string(),
             row.checked.to_string(),

@@ -1,8 +1,8 @@
 //! `lpm-bench update`: updates a second, and what they cost the lookups beside them.
 //!
 //! Three figures a contender: updates with nothing beside them, lookups with nothing beside them, and lookups while the
-//! calling thread applies updates at a rate. Lookups run on a thread of their own. Idle and loaded lookups are measured
-//! in turn, several times, so that a neighbour on the host disturbs both.
+//! calling thread applies updates at a rate. Lookups run on a thread of their own, in CPU seconds of that thread. Idle and
+//! loaded lookups are measured in turn, several times, so that a neighbour on the host disturbs both.
 
 use crate::analysis;
 use crate::args::{Rate, UpdateArgs};
@@ -11,7 +11,7 @@ use crate::contenders::{self, Built, Makers};
 use crate::fault::Fault;
 use crate::host::{Build, Host};
 use crate::keys::KeySet;
-use crate::measure::{median, quantile};
+use crate::measure::{cpu_s, median, quantile};
 use crate::report::{Report, UpdateRow};
 use crate::table::{Looker, Table};
 use crate::tables::Tables;
@@ -93,6 +93,14 @@ struct Work<'a> {
     samples: [Sample; 2],
 }
 
+/// What the thread of the lookups did in one turn.
+struct Lookups {
+    /// Millions of lookups a CPU second.
+    mlps: f64,
+    /// CPU seconds over wall seconds.
+    on_cpu: f64,
+}
+
 /// The undisturbed run of updates.
 struct Offline {
     updates_per_s: f64,
@@ -132,7 +140,8 @@ impl<'a> Work<'a> {
         bar.inc(1);
         let mut rows = Vec::new();
         for rate in &self.args.rates {
-            let (mut idle, mut under, mut kept, mut applied) = (vec![], vec![], vec![], vec![]);
+            let (mut idle, mut under, mut kept, mut applied, mut on_cpu) =
+                (vec![], vec![], vec![], vec![], vec![]);
             let mut refused = offline.refused;
             for _ in 0..TURNS {
                 let free = self.lookups(&mut *looker, |_| Ok(()))?;
@@ -141,9 +150,10 @@ impl<'a> Work<'a> {
                     refused += pace.run(&mut *table, &mut player, deadline)?;
                     Ok(())
                 })?;
-                idle.push(free);
-                under.push(loaded);
-                kept.push(loaded / free);
+                idle.push(free.mlps);
+                under.push(loaded.mlps);
+                kept.push(loaded.mlps / free.mlps);
+                on_cpu.push(loaded.on_cpu);
                 applied.push(pace.reached());
                 bar.inc(1);
             }
@@ -159,6 +169,7 @@ impl<'a> Work<'a> {
                 traffic: self.keys.traffic.clone(),
                 updates_per_s_under: median(&applied),
                 lookup_kept: median(&kept),
+                on_cpu_under: median(&on_cpu),
                 delta: self.args.delta,
                 apply_us_max: offline.apply_us_max,
                 apply_us_p99: offline.apply_us_p99,
@@ -201,12 +212,12 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Millions of lookups a second while `beside` runs on this thread, which gets the moment it must end.
+    /// Lookups while `beside` runs on this thread, which gets the moment it must end.
     fn lookups(
         &self,
         looker: &mut dyn Looker,
         beside: impl FnOnce(Instant) -> Result<(), Fault>,
-    ) -> Result<f64, Fault> {
+    ) -> Result<Lookups, Fault> {
         let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
         let turn = Duration::from_secs_f64(self.args.seconds / f64::from(TURNS));
         std::thread::scope(|scope| {
@@ -230,16 +241,20 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Sweeps part by part, round and round, until told to stop; millions of lookups a second.
-    fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<f64, Fault> {
-        let (mut at, mut done, start) = (0, 0_u64, Instant::now());
+    /// Sweeps part by part, round and round, until told to stop.
+    fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<Lookups, Fault> {
+        let (mut at, mut done, start, cpu_start_s) = (0, 0_u64, Instant::now(), cpu_s());
         while !stop.load(Ordering::Relaxed) {
             let end = (at + PART_KEYS).min(self.keys.len());
             looker.sweep(&self.keys, at..end, self.args.engine.call)?;
             done += (end - at) as u64;
             at = end % self.keys.len();
         }
-        Ok(done as f64 / start.elapsed().as_secs_f64() / 1e6)
+        let (cpu_s, wall_s) = (cpu_s() - cpu_start_s, start.elapsed().as_secs_f64());
+        if cpu_s <= 0.0 {
+            return Err(Fault::Measurement("the thread of the lookups never ran".into()));
+        }
+        Ok(Lookups { mlps: done as f64 / cpu_s / 1e6, on_cpu: cpu_s / wall_s })
     }
 
     /// Goes on to the end of a pass and compares with the oracle there.
