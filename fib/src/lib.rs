@@ -10,6 +10,7 @@
 //! | [`next_hop`] | [`NextHopId`], [`NextHopTable`]: what a lookup answers, and what that means |
 //! | [`rib`] | [`Rib`]: what the feeds told, with a dirty set |
 //! | [`delta`] | [`FibDelta`], [`Generation`]: what crosses to an engine |
+//! | [`compact`] | [`Compactor`]: leaves out routes that change no answer |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compact;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod delta;
@@ -36,6 +38,7 @@ mod random;
 pub mod rib;
 pub mod traffic;
 
+pub use compact::Compactor;
 pub use delta::{Change, FibDelta, Generation};
 pub use engine::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Keys, SlotId,
