@@ -17,6 +17,10 @@ pub(crate) struct Cli {
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
 
+/// What runs unless told: not `rte_lpm`, which takes minutes to load a full table.
+const DEFAULT_ENGINES: &str =
+    if cfg!(feature = "dpdk") { "oracle,bloom,rte_fib,rte_fib6" } else { "oracle,bloom" };
+
 const LOOKUP_EXAMPLES: &str = "\
 Examples:
   lpm-bench lookup --generate v4=950000,v6=200000 --engines bloom --cpu 1
@@ -26,6 +30,7 @@ Examples:
 Engines: oracle, bloom, and with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
   NAME        every variant this host has: each instruction set, and rte_fib with 4-byte and 2-byte entries
   NAME:ISA    one instruction set, scalar or avx512f        rte_fib-2b, rte_fib-4b    one entry size
+rte_lpm takes minutes to load a full table.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
 
@@ -73,7 +78,7 @@ pub(crate) struct TableArgs {
 #[command(next_help_heading = "Engines")]
 pub(crate) struct EngineArgs {
     /// Engines and peers, see below; `all` is every one
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "all")]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = DEFAULT_ENGINES)]
     pub(crate) engines: Vec<String>,
 
     /// Keys of one call, as a forwarder's batch

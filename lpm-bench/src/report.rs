@@ -138,7 +138,7 @@ pub(crate) struct Report<Row: Serialize> {
 }
 
 impl<Row: Serialize> Report<Row> {
-    /// Writes the document to `path`, whole or not at all.
+    /// Writes the document to `path`, whole or not at all; straight into what is no ordinary file (`/dev/stdout`).
     ///
     /// # Errors
     /// [`Fault::Write`].
@@ -146,8 +146,12 @@ impl<Row: Serialize> Report<Row> {
         let failed = |source| Fault::Write { path: path.display().to_string(), source };
         let mut text = serde_json::to_string_pretty(self).map_err(|why| failed(why.into()))?;
         text.push('\n');
+        if path.exists() && !path.is_file() {
+            return std::fs::write(path, text).map_err(failed);
+        }
         // A reader never sees half a document.
-        let part = path.with_extension("part");
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
         std::fs::write(&part, text).map_err(failed)?;
         std::fs::rename(&part, path).map_err(failed)
     }

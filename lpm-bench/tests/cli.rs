@@ -41,6 +41,15 @@ fn a_lookup_run_prints_a_table_and_writes_json() {
 }
 
 #[test]
+fn json_goes_into_what_is_no_file_without_replacing_it() {
+    let line =
+        "lookup --generate v4=50 --engines oracle --keys 4K --check 64 --rounds 1 --traffic table --json";
+    let done = lpm_bench(&format!("{line} /dev/null"));
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    assert!(!Path::new("/dev/null").is_file() && !Path::new("/dev/null.part").exists());
+}
+
+#[test]
 fn an_update_run_writes_json() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out.json");
