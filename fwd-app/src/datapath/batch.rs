@@ -4,32 +4,47 @@
 //! port of every packet, rewrite the headers, tx empties it. All arrays are allocated when the batch is made, for as many
 //! packets as it may hold, and used again and again.
 //!
-//! Invariant: packets lie in order of arrival, and each lane's packets too. Once `ports` is written, every parsed packet is
+//! Invariant: packets lie in order of arrival. Once `ports` is written, every parsed packet is
 //! in exactly one state: it has a port, or it has [`Code::DROPPED`] and is counted in `drops`.
 
 use super::{Code, DropReason, Drops, Egress};
-use fib::{Keys, NextHopId};
+use fib::{Family, Keys, NextHopId};
 
-/// One packet of a lane.
+/// What kind of frame a packet is, for the rewrite pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
-    /// Length of the IP packet, bytes.
-    pub(crate) ip_bytes: u32,
-    /// Its place in the batch.
-    pub(crate) packet: u16,
-    /// Where its IP header starts, bytes.
-    pub(crate) ip_at: u16,
+pub(crate) struct Way(u8);
+
+impl Way {
+    /// Untagged IPv4, at least 54 bytes of it in the first segment.
+    pub(crate) const PLAIN_V4: Self = Self(1);
+    /// Untagged IPv6, at least 54 bytes of it in the first segment.
+    pub(crate) const PLAIN_V6: Self = Self(2);
+    /// Odd frames have their IP header's place, and this bit for IPv6.
+    const ODD_V6: u8 = 0x80;
+
+    /// A frame with tags, or a short one: its IP header starts at `ip_at`, 14 to 22.
+    pub(crate) const fn odd(ip_at: u8, v6: bool) -> Self {
+        Self(if v6 { ip_at | Self::ODD_V6 } else { ip_at })
+    }
+
+    /// Where the IP header of an odd frame starts, and whether it is IPv6.
+    pub(crate) const fn parts(self) -> (usize, bool) {
+        ((self.0 & !Self::ODD_V6) as usize, self.0 & Self::ODD_V6 != 0)
+    }
 }
 
 /// The packets of one family: parallel arrays, `len` of each in use.
+///
+/// Their order is that of arrival but for odd frames, which come after the plain ones of their burst; `packets` says which
+/// each is, and nothing else depends on the order.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    /// Which packets they are.
-    pub(crate) entries: Box<[Entry]>,
+    /// Places in the batch.
+    pub(crate) packets: Box<[u16]>,
+    /// Lengths of the IP packets, bytes.
+    pub(crate) ip_bytes: Box<[u32]>,
     /// What the engine answered.
     pub(crate) hops: Box<[NextHopId]>,
-    /// What that means.
-    pub(crate) egress: Box<[Egress]>,
     /// How many packets.
     pub(crate) len: usize,
 }
@@ -37,12 +52,22 @@ pub(crate) struct Lane {
 impl Lane {
     fn new(packets_max: usize) -> Self {
         Self {
-            entries: vec![Entry::default(); packets_max].into_boxed_slice(),
+            packets: vec![0; packets_max].into_boxed_slice(),
+            ip_bytes: vec![0; packets_max].into_boxed_slice(),
             hops: vec![NextHopId::NONE; packets_max].into_boxed_slice(),
-            egress: vec![Egress::default(); packets_max].into_boxed_slice(),
             len: 0,
         }
     }
+}
+
+/// Header fields of plain frames on their way through the checks, as they lie in the frame (the CPU's byte order is applied
+/// to nothing): in step with the lanes.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    /// IPv4: frame bytes 14 to 21 and 22 to 29.
+    pub(crate) v4: (Box<[u64]>, Box<[u64]>),
+    /// IPv6: frame bytes 18 to 21 (length, next header, hop limit), and the first half of the source.
+    pub(crate) v6: (Box<[u32]>, Box<[u64]>),
 }
 
 /// When packets were received: `packets` of them at `tsc`.
@@ -71,6 +96,14 @@ pub(crate) struct Batch<P> {
     pub(crate) v4: Lane,
     /// IPv6 packets.
     pub(crate) v6: Lane,
+    /// Fields under check.
+    pub(crate) fields: Fields,
+    /// The kind of each packet that passed its checks.
+    pub(crate) ways: Box<[Way]>,
+    /// What becomes of each packet; of a dropped one only its port is right.
+    pub(crate) egress: Box<[Egress]>,
+    /// The longest IP packet that passed its checks is not longer than this, bytes.
+    pub(crate) ip_bytes_max: u32,
     /// The egress port of each packet, or [`Code::DROPPED`].
     pub(crate) ports: Box<[u16]>,
     /// Bytes of the packets that have been parsed.
@@ -95,6 +128,13 @@ impl<P> Batch<P> {
             keys6: (vec![0; packets_max].into_boxed_slice(), vec![0; packets_max].into_boxed_slice()),
             v4: Lane::new(packets_max),
             v6: Lane::new(packets_max),
+            fields: Fields {
+                v4: (vec![0; packets_max].into_boxed_slice(), vec![0; packets_max].into_boxed_slice()),
+                v6: (vec![0; packets_max].into_boxed_slice(), vec![0; packets_max].into_boxed_slice()),
+            },
+            ways: vec![Way::default(); packets_max].into_boxed_slice(),
+            egress: vec![Egress::default(); packets_max].into_boxed_slice(),
+            ip_bytes_max: 0,
             ports: vec![Code::DROPPED; packets_max].into_boxed_slice(),
             bytes: 0,
             drops: Drops::default(),
@@ -132,12 +172,16 @@ impl<P> Batch<P> {
         &self.stamps[..self.stamps_len]
     }
 
-    /// Drops every packet of a lane for `reason`.
-    pub(crate) fn drop_lane(lane: &mut Lane, ports: &mut [u16], drops: &mut Drops, reason: DropReason) {
-        for entry in &lane.entries[..lane.len] {
-            ports[usize::from(entry.packet)] = Code::DROPPED;
+    /// Drops every packet of a family for `reason`.
+    pub(crate) fn drop_lane(&mut self, family: Family, reason: DropReason) {
+        let lane = match family {
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
+        };
+        for packet in &lane.packets[..lane.len] {
+            self.ports[usize::from(*packet)] = Code::DROPPED;
         }
-        drops.add(reason, lane.len as u64);
+        self.drops.add(reason, lane.len as u64);
         lane.len = 0;
     }
 
@@ -148,6 +192,7 @@ impl<P> Batch<P> {
         self.v6.len = 0;
         self.stamps_len = 0;
         self.bytes = 0;
+        self.ip_bytes_max = 0;
         self.drops = Drops::default();
     }
 }

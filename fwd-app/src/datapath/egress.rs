@@ -93,6 +93,7 @@ pub(crate) struct EgressTable {
     links: FxHashMap<NextHopId, u16>,
     /// Next hops that are more than a bare id.
     named: usize,
+    mtu_bytes_min: u32,
 }
 
 impl EgressTable {
@@ -110,6 +111,7 @@ impl EgressTable {
             neighbours: FxHashMap::default(),
             links: FxHashMap::default(),
             named: 0,
+            mtu_bytes_min: ports.iter().map(|port| u32::from(port.mtu_bytes)).min().unwrap_or(0),
         };
         for neighbour in hops.neighbours() {
             let user = || format!("neighbour {}", neighbour.address);
@@ -139,8 +141,21 @@ impl EgressTable {
     pub(crate) fn get(&self, id: NextHopId) -> Egress {
         match self.dense.get(id.get() as usize) {
             Some(entry) => *entry,
-            None => self.bare(id),
+            None => self.computed(id),
         }
+    }
+
+    /// The entry of a bare id beyond the dense ones.
+    #[cold]
+    #[inline(never)]
+    fn computed(&self, id: NextHopId) -> Egress {
+        self.bare(id)
+    }
+
+    /// No port's MTU is below this, bytes.
+    #[inline]
+    pub(crate) fn mtu_bytes_min(&self) -> u32 {
+        self.mtu_bytes_min
     }
 
     /// The entry of one destination on the link that `id` stands for.

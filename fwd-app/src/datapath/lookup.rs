@@ -5,8 +5,8 @@
 //! gives no answer in [`STALL_US`], costs the packets of that batch (`engine_stall`), never the forwarder.
 
 use super::batch::Batch;
-use super::{DropReason, Drops, Packets};
-use fib::{EngineReader, SlotId};
+use super::{DropReason, Packets};
+use fib::{EngineReader, Family, Keys, SlotId};
 use std::collections::VecDeque;
 use std::task::Poll;
 
@@ -27,19 +27,17 @@ impl Lookup {
     /// Fills the next hops of both lanes; a lane whose lookup fails is dropped.
     #[inline]
     pub(crate) fn run<P>(&mut self, batch: &mut Batch<P>) {
-        let Batch { keys4, keys6, v4, v6, ports, drops, .. } = batch;
+        let Batch { keys4, keys6, v4, v6, .. } = batch;
+        let mut failed = [false; 2];
         if v4.len > 0 {
-            let keys = fib::Keys::V4(&keys4[..v4.len]);
-            if self.reader.lookup(keys, &mut v4.hops[..v4.len]).is_err() {
-                Batch::<P>::drop_lane(v4, ports, drops, DropReason::EngineStall);
-            }
+            let keys = Keys::V4(&keys4[..v4.len]);
+            failed[0] = self.reader.lookup(keys, &mut v4.hops[..v4.len]).is_err();
         }
         if v6.len > 0 {
-            let keys = fib::Keys::V6 { hi: &keys6.0[..v6.len], lo: &keys6.1[..v6.len] };
-            if self.reader.lookup(keys, &mut v6.hops[..v6.len]).is_err() {
-                Batch::<P>::drop_lane(v6, ports, drops, DropReason::EngineStall);
-            }
+            let keys = Keys::V6 { hi: &keys6.0[..v6.len], lo: &keys6.1[..v6.len] };
+            failed[1] = self.reader.lookup(keys, &mut v6.hops[..v6.len]).is_err();
         }
+        drop_lanes(batch, failed);
     }
 }
 
@@ -170,23 +168,20 @@ fn collect<P>(reader: &mut dyn EngineReader, pending: &mut Pending<P>) {
 
 /// Drops the lanes marked in `which`, IPv4 first, as `engine_stall`.
 fn drop_lanes<P>(batch: &mut Batch<P>, which: [bool; 2]) {
-    let Batch { v4, v6, ports, drops, .. } = batch;
-    let drops: &mut Drops = drops;
-    if which[0] {
-        Batch::<P>::drop_lane(v4, ports, drops, DropReason::EngineStall);
-    }
-    if which[1] {
-        Batch::<P>::drop_lane(v6, ports, drops, DropReason::EngineStall);
+    for (family, dropped) in [Family::V4, Family::V6].into_iter().zip(which) {
+        if dropped {
+            batch.drop_lane(family, DropReason::EngineStall);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Code;
-    use super::super::parse::parse;
+    use super::super::parse::Parse;
     use super::super::test_frames::{V4, V6};
     use super::*;
-    use fib::{EngineError, Keys, NextHopId};
+    use fib::{EngineError, NextHopId};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -233,7 +228,7 @@ mod tests {
         let mut frames = vec![V4::default().frame(); v4];
         frames.extend(vec![V6::default().frame(); v6]);
         let mut batch = Box::new(Batch::new(frames, 16));
-        parse(&mut batch);
+        Parse::new().run(&mut batch);
         batch
     }
 

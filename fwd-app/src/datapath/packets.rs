@@ -17,24 +17,11 @@ pub(crate) trait Packets {
     /// The first segment of packet `i`.
     fn head(&self, i: usize) -> &[u8];
 
-    /// The first segment of packet `i`, to write.
-    fn head_mut(&mut self, i: usize) -> &mut [u8];
+    /// Calls `each` with place, frame bytes and first segment of every packet from place `first` on, in order.
+    fn for_each(&self, first: usize, each: impl FnMut(usize, u32, &[u8]));
 
-    /// The first `N` bytes of packet `i`; `None` when its first segment has fewer.
-    #[inline(always)]
-    fn start<const N: usize>(&self, i: usize) -> Option<&[u8; N]> {
-        self.head(i).first_chunk::<N>()
-    }
-
-    /// The first `N` bytes of packet `i`, to write; `None` when its first segment has fewer.
-    #[inline(always)]
-    fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]> {
-        self.head_mut(i).first_chunk_mut::<N>()
-    }
-
-    /// Asks the CPU to fetch what the passes read of packet `i`.
-    #[inline(always)]
-    fn prefetch(&self, _i: usize) {}
+    /// Calls `each` with the first segment of every packet, in order, to write.
+    fn for_each_mut(&mut self, each: impl FnMut(&mut [u8]));
 }
 
 impl Packets for dpdk_ffi::Burst {
@@ -54,13 +41,17 @@ impl Packets for dpdk_ffi::Burst {
     }
 
     #[inline(always)]
-    fn head_mut(&mut self, i: usize) -> &mut [u8] {
-        self.data_mut(i)
+    fn for_each(&self, first: usize, mut each: impl FnMut(usize, u32, &[u8])) {
+        for (i, packet) in self.iter().enumerate().skip(first) {
+            each(i, packet.pkt_len(), packet.data());
+        }
     }
 
     #[inline(always)]
-    fn prefetch(&self, i: usize) {
-        self.prefetch_data(i);
+    fn for_each_mut(&mut self, mut each: impl FnMut(&mut [u8])) {
+        for packet in self.iter_mut() {
+            each(packet.into_data());
+        }
     }
 }
 
@@ -78,7 +69,15 @@ impl Packets for Vec<Vec<u8>> {
         &self[i]
     }
 
-    fn head_mut(&mut self, i: usize) -> &mut [u8] {
-        &mut self[i]
+    fn for_each(&self, first: usize, mut each: impl FnMut(usize, u32, &[u8])) {
+        for (i, frame) in self.iter().enumerate().skip(first) {
+            each(i, u32::try_from(frame.len()).unwrap(), frame);
+        }
+    }
+
+    fn for_each_mut(&mut self, mut each: impl FnMut(&mut [u8])) {
+        for frame in self {
+            each(frame);
+        }
     }
 }

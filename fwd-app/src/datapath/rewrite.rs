@@ -1,64 +1,61 @@
 //! Rewrite: MACs, TTL or hop limit, IPv4 checksum; every other byte stays as it came.
 
-use super::batch::Batch;
+use super::batch::{Batch, Way};
 use super::{Code, Packets};
 
-/// Where the IP header of an untagged frame starts.
-const IP_AT: u16 = 14;
+/// What is read and written of a plain frame: MACs, and the header up to the IPv4 checksum.
+const START_BYTES: usize = 26;
 
 /// Rewrites the headers of every packet that leaves.
 pub(crate) fn rewrite<P: Packets>(batch: &mut Batch<P>) {
-    let Batch { packets, v4, v6, .. } = batch;
-    for (entry, egress) in v4.entries[..v4.len].iter().zip(&v4.egress[..v4.len]) {
-        if egress.port >= Code::FIRST {
-            continue;
+    let Batch { packets, ways, egress, ports, .. } = batch;
+    let mut known = ways.iter().zip(egress.iter()).zip(ports.iter());
+    packets.for_each_mut(|head| {
+        let Some(((way, egress), port)) = known.next() else { return };
+        if *port >= Code::FIRST {
+            return;
         }
-        let packet = usize::from(entry.packet);
-        if entry.ip_at == IP_AT
-            && let Some(start) = packets.start_mut::<34>(packet)
-        {
+        let plain = (*way == Way::PLAIN_V4) | (*way == Way::PLAIN_V6);
+        if plain && let Some(start) = head.first_chunk_mut::<START_BYTES>() {
             start[..12].copy_from_slice(&egress.macs);
-            let [.., ttl, protocol, high, low, _, _, _, _, _, _, _, _] = *start;
-            let ttl_and_sum = forwarded_v4([ttl, protocol, high, low]);
-            start[22..26].copy_from_slice(&ttl_and_sum);
+            // A copy, not a pattern: that is one load.
+            let mut word = [0; 8];
+            word.copy_from_slice(&start[18..]);
+            let word = u64::from_le_bytes(word);
+            // Both families are computed and one is chosen: cheaper than a branch on mixed traffic.
+            let (v4, v6) = (forwarded_v4(word), forwarded_v6(word));
+            let word = if *way == Way::PLAIN_V4 { v4 } else { v6 };
+            start[18..].copy_from_slice(&word.to_le_bytes());
         } else {
-            tagged(packets.head_mut(packet), &egress.macs, usize::from(entry.ip_at), false);
+            let (ip_at, v6) = way.parts();
+            odd(head, &egress.macs, ip_at, v6);
         }
-    }
-    for (entry, egress) in v6.entries[..v6.len].iter().zip(&v6.egress[..v6.len]) {
-        if egress.port >= Code::FIRST {
-            continue;
-        }
-        let packet = usize::from(entry.packet);
-        if entry.ip_at == IP_AT
-            && let Some(start) = packets.start_mut::<22>(packet)
-        {
-            start[..12].copy_from_slice(&egress.macs);
-            // Parse let no hop limit below 2 through.
-            start[21] = start[21].wrapping_sub(1);
-        } else {
-            tagged(packets.head_mut(packet), &egress.macs, usize::from(entry.ip_at), true);
-        }
-    }
+    });
 }
 
-/// TTL, protocol and checksum of an IPv4 header, bytes 8 to 11, after one hop.
+/// Bytes 4 to 11 of an IPv4 header after one hop: TTL (byte 8), protocol, checksum (10 and 11), in the order of the wire.
 ///
 /// RFC 1624 equation 3, `HC' = ~(~HC + ~m + m')`, with `m` the word of TTL and protocol: the TTL less one makes
-/// `~m + m' = 0xfeff` whatever `m` is.
+/// `~m + m' = 0xfeff` whatever `m` is. One's complement sums are the same in either byte order (RFC 1071 2 B), so the
+/// bytes stay as they lie and the number is 0xfffe.
 #[inline(always)]
-fn forwarded_v4([ttl, protocol, high, low]: [u8; 4]) -> [u8; 4] {
-    let sum = u32::from(!u16::from_be_bytes([high, low])) + 0xfeff;
-    #[expect(clippy::cast_possible_truncation, reason = "folded: 0x1_feff at most, so one carry at most")]
-    let [high, low] = (!((sum + (sum >> 16)) as u16)).to_be_bytes();
-    // Parse let no TTL below 2 through.
-    [ttl.wrapping_sub(1), protocol, high, low]
+fn forwarded_v4(word: u64) -> u64 {
+    let sum = (!word >> 48) + 0xfffe;
+    let sum = (sum + (sum >> 16)) & 0xffff;
+    // Parse let no TTL below 2 through, so the subtraction borrows from no other byte.
+    (word.wrapping_sub(1 << 32) & 0xffff_ffff_ffff) | (sum ^ 0xffff) << 48
+}
+
+/// Bytes 4 to 11 of an IPv6 header after one hop: hop limit (byte 7) less one. Parse let none below 2 through.
+#[inline(always)]
+fn forwarded_v6(word: u64) -> u64 {
+    word.wrapping_sub(1 << 24)
 }
 
 /// The same for a frame with tags, or one whose first segment is short.
 #[cold]
 #[inline(never)]
-fn tagged(head: &mut [u8], macs: &[u8; 12], ip_at: usize, v6: bool) {
+fn odd(head: &mut [u8], macs: &[u8; 12], ip_at: usize, v6: bool) {
     if let Some(start) = head.first_chunk_mut::<12>() {
         *start = *macs;
     }
@@ -67,10 +64,8 @@ fn tagged(head: &mut [u8], macs: &[u8; 12], ip_at: usize, v6: bool) {
         if let Some(hop_limit) = ip.get_mut(7) {
             *hop_limit = hop_limit.wrapping_sub(1);
         }
-    } else if let Some(&mut [ttl, protocol, high, low]) = ip.get_mut(8..12)
-        && let Some(bytes) = ip.get_mut(8..12)
-    {
-        bytes.copy_from_slice(&forwarded_v4([ttl, protocol, high, low]));
+    } else if let Some(bytes) = ip.get_mut(4..12).and_then(|bytes| bytes.first_chunk_mut::<8>()) {
+        *bytes = forwarded_v4(u64::from_le_bytes(*bytes)).to_le_bytes();
     }
 }
 
@@ -79,7 +74,7 @@ mod tests {
     use super::super::EgressTable;
     use super::super::check;
     use super::super::egress::tests::ports;
-    use super::super::parse::parse;
+    use super::super::parse::Parse;
     use super::super::test_frames::{V4, V6};
     use super::super::verdict::verdict;
     use super::*;
@@ -89,7 +84,7 @@ mod tests {
     fn forwarded(frame: &[u8]) -> Vec<u8> {
         let table = EgressTable::new(&NextHopTable::new(), &ports(4)).unwrap();
         let mut batch = Batch::new(vec![frame.to_vec()], 1);
-        parse(&mut batch);
+        Parse::new().run(&mut batch);
         assert_eq!(batch.v4.len + batch.v6.len, 1);
         batch.v4.hops[0] = NextHopId::from_answer(6);
         batch.v6.hops[0] = NextHopId::from_answer(6);
@@ -135,8 +130,9 @@ mod tests {
         for old in 0..=u16::MAX {
             for ttl in [2, 64, 255] {
                 let [high, low] = old.to_be_bytes();
-                let [less, protocol, high, low] = forwarded_v4([ttl, 17, high, low]);
-                assert_eq!((less, protocol), (ttl - 1, 17));
+                let word = u64::from_le_bytes([1, 2, 3, 4, ttl, 17, high, low]);
+                let [b4, b5, b6, b7, less, protocol, high, low] = forwarded_v4(word).to_le_bytes();
+                assert_eq!([b4, b5, b6, b7, less, protocol], [1, 2, 3, 4, ttl - 1, 17]);
                 // The rest of the header sums to whatever made `old` right; the new sum over all must be all ones.
                 let before = u32::from(ttl) << 8 | 17;
                 let rest = {

@@ -5,6 +5,7 @@ use super::plan::{Job, Plan};
 use super::run_to_completion::{Input, Worker};
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::lookup::{InFlight, Lookup, STALL_US};
+use crate::datapath::parse::Parse;
 use crate::datapath::rx::{Rx, RxLimits};
 use crate::datapath::tx::Tx;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published};
@@ -88,6 +89,7 @@ impl Parts<'_> {
             control: Arc::clone(&self.control),
             published: self.publish(),
             counters: Counters::default(),
+            parse: Parse::new(),
             filling: None,
             turn: 0,
         })

@@ -13,7 +13,7 @@
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::InFlight;
-use crate::datapath::parse::parse;
+use crate::datapath::parse::Parse;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
 use crate::datapath::tx::Tx;
@@ -46,6 +46,8 @@ pub(crate) struct RxStage {
     pub(crate) published: Arc<Published>,
     /// What it counts.
     pub(crate) counters: Counters,
+    /// The header checks.
+    pub(crate) parse: Parse,
     /// The batch being filled.
     pub(crate) filling: Option<Travelling>,
     /// Polls so far.
@@ -66,7 +68,7 @@ impl Stage for RxStage {
         let came = if stopping { 0 } else { self.rx.poll(&mut batch, &mut self.counters) };
         if came > 0 {
             watch.lap(&mut self.counters, StageName::Rx, came);
-            parse(&mut batch);
+            self.parse.run(&mut batch);
             watch.lap(&mut self.counters, StageName::Parse, came);
             self.published.publish(&self.counters);
         }

@@ -3,7 +3,7 @@
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::Lookup;
-use crate::datapath::parse::parse;
+use crate::datapath::parse::Parse;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
 use crate::datapath::tx::Tx;
@@ -27,6 +27,7 @@ pub(crate) struct Worker {
     path: Path,
     control: Arc<Control>,
     turn: u32,
+    parse: Parse,
 }
 
 /// Everything behind rx.
@@ -49,7 +50,13 @@ impl Worker {
         published: Arc<Published>,
     ) -> Self {
         let (egress, counters) = (Cache::new(egress), Counters::default());
-        Self { inputs, path: Path { lookup, egress, tx, counters, published }, control, turn: 0 }
+        Self {
+            inputs,
+            path: Path { lookup, egress, tx, counters, published },
+            control,
+            turn: 0,
+            parse: Parse::new(),
+        }
     }
 }
 
@@ -63,7 +70,7 @@ impl Stage for Worker {
             let came = if stopping { 0 } else { rx.poll(batch, &mut self.path.counters) };
             if came > 0 {
                 watch.lap(&mut self.path.counters, StageName::Rx, came);
-                parse(batch);
+                self.parse.run(batch);
                 watch.lap(&mut self.path.counters, StageName::Parse, came);
             }
             if rx.is_due(batch, came) || (stopping && !batch.packets.is_empty()) {
