@@ -61,13 +61,14 @@ impl Lane {
 }
 
 /// Header fields of plain frames on their way through the checks, as they lie in the frame (the CPU's byte order is applied
-/// to nothing): in step with the lanes.
+/// to nothing): a record a packet, in step with the lanes.
 #[derive(Debug)]
 pub(crate) struct Fields {
-    /// IPv4: frame bytes 14 to 21 and 22 to 29.
-    pub(crate) v4: (Box<[u64]>, Box<[u64]>),
-    /// IPv6: frame bytes 18 to 21 (length, next header, hop limit), and the first half of the source.
-    pub(crate) v6: (Box<[u32]>, Box<[u64]>),
+    /// IPv4: frame bytes 14 to 21; 22 to 29; 30 to 33 with the bytes of the frame from 14 on above them; the place.
+    pub(crate) v4: Box<[[u64; 4]]>,
+    /// IPv6: frame bytes 18 to 21 with the bytes of the frame from 14 on above them; the first half of the source; the
+    /// halves of the destination.
+    pub(crate) v6: Box<[[u64; 4]]>,
 }
 
 /// When packets were received: `packets` of them at `tsc`.
@@ -129,8 +130,8 @@ impl<P> Batch<P> {
             v4: Lane::new(packets_max),
             v6: Lane::new(packets_max),
             fields: Fields {
-                v4: (vec![0; packets_max].into_boxed_slice(), vec![0; packets_max].into_boxed_slice()),
-                v6: (vec![0; packets_max].into_boxed_slice(), vec![0; packets_max].into_boxed_slice()),
+                v4: vec![[0; 4]; packets_max].into_boxed_slice(),
+                v6: vec![[0; 4]; packets_max].into_boxed_slice(),
             },
             ways: vec![Way::default(); packets_max].into_boxed_slice(),
             egress: vec![Egress::default(); packets_max].into_boxed_slice(),

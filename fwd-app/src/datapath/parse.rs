@@ -1,7 +1,7 @@
 //! Parse: checks headers and collects destinations, family by family.
 //!
 //! Plain frames, untagged IPv4 without options and untagged IPv6 of at least 54 bytes, are nearly all there are. Their header
-//! fields are first copied to columns, a few loads and stores a packet and one branch on the family; then the columns are
+//! fields are first copied to records, a few loads and stores a packet and one branch on the family; then the records are
 //! checked all at once, in a loop without branches that the compiler turns into vector instructions. `pulp` runs it with
 //! what the CPU has (AVX-512, AVX2 or the baseline), without unsafe code here. Whatever is not plain, or fails, goes one by
 //! one through [`super::check`], which alone decides what such a packet is; so the loop must only never pass a packet that
@@ -32,7 +32,7 @@ impl Parse {
     /// Parses the packets that have not been parsed yet.
     pub(crate) fn run<P: Packets>(self, batch: &mut Batch<P>) {
         let (first, first4, first6) = (batch.parsed, batch.v4.len, batch.v6.len);
-        let mut all_good = columns(batch);
+        let mut all_good = collect(batch);
         if batch.v4.len > first4 {
             all_good &= self.arch.dispatch(CheckV4 { batch, first: first4 });
         }
@@ -47,50 +47,39 @@ impl Parse {
     }
 }
 
-/// Copies the fields of plain frames to the columns, behind what is there. Answers whether all frames are plain.
+/// Copies the fields of plain frames to the records, behind what is there. Answers whether all frames are plain.
 #[inline]
-fn columns<P: Packets>(batch: &mut Batch<P>) -> bool {
+fn collect<P: Packets>(batch: &mut Batch<P>) -> bool {
     let (first, max) = (batch.parsed, batch.packets_max());
-    let Batch { packets, keys4, keys6, fields, v4, v6, ways, .. } = batch;
-    // All of one length, so that one comparison covers them.
-    let (c0, c1, keys4) = (&mut fields.v4.0[..max], &mut fields.v4.1[..max], &mut keys4[..max]);
-    let (packets4, bytes4) = (&mut v4.packets[..max], &mut v4.ip_bytes[..max]);
-    let (d0, d1) = (&mut fields.v6.0[..max], &mut fields.v6.1[..max]);
-    let (hi, lo) = (&mut keys6.0[..max], &mut keys6.1[..max]);
-    let (packets6, bytes6) = (&mut v6.packets[..max], &mut v6.ip_bytes[..max]);
-    let ways = &mut ways[..max];
+    let Batch { packets, fields, v4, v6, ways, .. } = batch;
+    // All of one length, so that one comparison covers them. One record a packet and not a column a field: that many
+    // pointers do not fit the registers.
+    let (fields4, fields6, ways) = (&mut fields.v4[..max], &mut fields.v6[..max], &mut ways[..max]);
+    let packets6 = &mut v6.packets[..max];
     // In locals: through `&mut` they would be stored and loaded again at each packet.
     let (mut len4, mut len6, mut odd, mut bytes) = (v4.len, v6.len, 0, 0);
     packets.for_each(first, |i, frame_bytes, head| {
         if i >= max || len4 >= max || len6 >= max {
             return;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "a batch holds at most 65,536 packets")]
-        let packet = i as u16;
         bytes += u64::from(frame_bytes);
         ways[i] = Way::default();
         let Some(start) = head.first_chunk::<START_BYTES>() else {
             odd += 1;
             return;
         };
-        let there = frame_bytes.wrapping_sub(IP_AT);
+        let there = u64::from(frame_bytes.wrapping_sub(IP_AT)) << 32;
         // Ethertype and the byte behind it in one comparison; the numbers are in the order of the wire.
         let kind = le32(start, 12);
         if kind & 0x00ff_ffff == 0x0045_0008 {
-            c0[len4] = le64(start, 14);
-            c1[len4] = le64(start, 22);
-            keys4[len4] = le32(start, 30);
-            bytes4[len4] = there;
-            packets4[len4] = packet;
+            let destination = u64::from(le32(start, 30));
+            fields4[len4] = [le64(start, 14), le64(start, 22), destination | there, i as u64];
             ways[i] = Way::PLAIN_V4;
             len4 += 1;
         } else if kind & 0x00f0_ffff == 0x0060_dd86 {
-            d0[len6] = le32(start, 18);
-            d1[len6] = le64(start, 22);
-            hi[len6] = le64(start, 38);
-            lo[len6] = le64(start, 46);
-            bytes6[len6] = there;
-            packets6[len6] = packet;
+            let word = u64::from(le32(start, 18));
+            fields6[len6] = [word | there, le64(start, 22), le64(start, 38), le64(start, 46)];
+            packets6[len6] = place(i);
             ways[i] = Way::PLAIN_V6;
             len6 += 1;
         } else {
@@ -100,6 +89,13 @@ fn columns<P: Packets>(batch: &mut Batch<P>) -> bool {
     (v4.len, v6.len) = (len4, len6);
     batch.bytes += bytes;
     odd == 0
+}
+
+/// A place in a batch.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a batch holds at most 65,536 packets")]
+fn place(i: usize) -> u16 {
+    i as u16
 }
 
 /// [`check_v4`] for `pulp`: a closure is not inlined into its vector context, and so not vectorized, a forced call is.
@@ -132,36 +128,39 @@ impl<P> NullaryFnOnce for CheckV6<'_, P> {
     }
 }
 
-/// Checks the IPv4 columns from `first` on and turns them into keys and lengths. Answers whether all are good.
+/// Checks the IPv4 records from `first` on and turns them into columns of the lane. Answers whether all are good.
 #[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "halves of a word, and places below 65,536")]
 fn check_v4<P>(batch: &mut Batch<P>, first: usize) -> bool {
     let Batch { keys4, fields, v4, ip_bytes_max, .. } = batch;
     let range = first..v4.len;
-    let words = fields.v4.0[range.clone()].iter().zip(&fields.v4.1[range.clone()]);
-    let outs = keys4[range.clone()].iter_mut().zip(&mut v4.ip_bytes[range]);
+    let places = v4.packets[range.clone()].iter_mut();
+    let outs = keys4[range.clone()].iter_mut().zip(&mut v4.ip_bytes[range.clone()]).zip(places);
     let (mut good, mut longest) = (true, *ip_bytes_max);
-    for ((a, b), (key, bytes)) in words.zip(outs) {
-        let (is_good, total) = good_v4(*a, *b, *key, *bytes);
+    for ([a, b, c, i], ((key, bytes), place)) in fields.v4[range].iter().zip(outs) {
+        let (is_good, total) = good_v4(*a, *b, *c as u32, (*c >> 32) as u32);
         good &= is_good;
         longest = longest.max(total);
-        *key = key.swap_bytes();
+        *key = (*c as u32).swap_bytes();
         *bytes = if is_good { total } else { BAD };
+        *place = *i as u16;
     }
     *ip_bytes_max = longest;
     good
 }
 
-/// Checks the IPv6 columns from `first` on and turns them into keys and lengths. Answers whether all are good.
+/// Checks the IPv6 records from `first` on and turns them into columns of the lane. Answers whether all are good.
 #[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
 fn check_v6<P>(batch: &mut Batch<P>, first: usize) -> bool {
     let Batch { keys6, fields, v6, ip_bytes_max, .. } = batch;
     let range = first..v6.len;
-    let words = fields.v6.0[range.clone()].iter().zip(&fields.v6.1[range.clone()]);
     let keys = keys6.0[range.clone()].iter_mut().zip(&mut keys6.1[range.clone()]);
+    let outs = keys.zip(&mut v6.ip_bytes[range.clone()]);
     let (mut good, mut longest) = (true, *ip_bytes_max);
-    for (((word, source), (hi, lo)), bytes) in words.zip(keys).zip(&mut v6.ip_bytes[range]) {
-        (*hi, *lo) = (hi.swap_bytes(), lo.swap_bytes());
-        let (is_good, ip_bytes) = good_v6(*word, source.swap_bytes(), *hi, *bytes);
+    for ([word, source, to_hi, to_lo], ((hi, lo), bytes)) in fields.v6[range].iter().zip(outs) {
+        (*hi, *lo) = (to_hi.swap_bytes(), to_lo.swap_bytes());
+        let (is_good, ip_bytes) = good_v6(*word as u32, source.swap_bytes(), *hi, (*word >> 32) as u32);
         good &= is_good;
         longest = longest.max(ip_bytes);
         *bytes = if is_good { ip_bytes } else { BAD };
