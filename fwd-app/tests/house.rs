@@ -70,7 +70,11 @@ fn crates_import_only_what_they_may() {
             let allowed = may.contains(&on) || in_tests && (on == "fib" || on == name);
             assert!(!ours.contains(&on) || allowed, "{name} imports {on}");
             if name == "lpm-bench" && on == "dpdk-ffi" && !in_tests {
-                assert_eq!(dependency["optional"], Value::Bool(true), "lpm-bench builds where there is no DPDK");
+                assert_eq!(
+                    dependency["optional"],
+                    Value::Bool(true),
+                    "lpm-bench builds where there is no DPDK"
+                );
             }
         }
     }
