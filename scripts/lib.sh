@@ -66,10 +66,10 @@ clang_version() {
   printf '%s' "${version// /}"
 }
 
-# What is missing of the packages that a build and the tests need, one a line.
+# What is missing of the packages that a build and the tests need, one a line. procps has the `kill` that tests of signals run.
 missing_packages() {
   local package version
-  for package in gcc libc6-dev binutils pkg-config python3 ca-certificates libdpdk-dev dpdk-dev; do
+  for package in gcc libc6-dev binutils pkg-config python3 ca-certificates procps libdpdk-dev dpdk-dev; do
     installed "$package" || printf '%s\n' "$package"
   done
   if ! find_libclang; then
