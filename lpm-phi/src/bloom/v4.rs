@@ -33,7 +33,7 @@ pub(crate) const G1_DENSE: u32 = 1 << 29;
 /// Direct entry: the next-hop id.
 pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
 /// Of the 16 /24s below a direct entry, this many in G1 make it dense.
-const DENSE_MIN: u16 = 8;
+const DENSE_MIN: u16 = 5;
 
 /// Words of a line, its slots, and the word that links to an overflow line.
 pub(crate) const LINE_WORDS: usize = 16;

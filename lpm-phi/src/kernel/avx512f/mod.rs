@@ -2,7 +2,7 @@
 //!
 //! Bound, IPv4: one gather into the direct array a key; for keys with something below, one gather into a filter (none
 //! where G1 is dense) and one table line. Bound, IPv6: two gathers into the direct part; a filter gather and a line for
-//! each level that is asked. Lines are prefetched when their number is known and probed when the piece's filters are done.
+//! each level that is asked. Chunk entries and lines are asked for some keys ahead.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -19,6 +19,9 @@ pub(super) use v6::lookup_v6;
 
 /// Keys of a piece: its work lists stay in L1.
 const PIECE: usize = 256;
+/// Lines asked for ahead of the probe at hand. A list is at least this much longer than a piece; what stands behind its end is
+/// stale, and a prefetch there is wasted, no more.
+const AHEAD: usize = 16;
 /// A work list is written in whole vectors.
 const LIST: usize = PIECE + 16;
 

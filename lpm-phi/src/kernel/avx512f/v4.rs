@@ -1,6 +1,6 @@
 //! IPv4: the direct array, then G2, then G1.
 
-use super::{LIST, Lists, PIECE, lanes, prefetch};
+use super::{AHEAD, LIST, Lists, PIECE, lanes, prefetch};
 use crate::bloom::hash::{FMIX32, H2_MULTIPLIER, Hash32};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::scalar;
@@ -181,7 +181,6 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
     let primary = _mm512_set1_epi32(level.primary.cast_signed());
     let dense = _mm512_set1_epi32(if SHIFT == 8 { G1_DENSE.cast_signed() } else { 0 });
     let filter = level.filter.as_ptr().cast::<i32>();
-    let lines = level.lines.as_ptr().cast::<i8>();
     let mut len = 0;
     for at in (0..list.len).step_by(16) {
         let live = lanes(list.len - at);
@@ -229,11 +228,7 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
                 _mm512_maskz_compress_epi32(pass, key),
             );
         }
-        let end = len + pass.count_ones() as usize;
-        for line in &probes.line[len..end] {
-            prefetch(lines, *line as usize * 64);
-        }
-        len = end;
+        len += pass.count_ones() as usize;
     }
     probes.len = len;
 }
@@ -251,7 +246,12 @@ fn probe_v4<const NEXT: bool>(
 ) {
     let tag_mask = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
     let lines = level.lines.as_ptr();
+    let line_bytes = lines.cast::<i8>();
+    for line in &probes.line[..AHEAD] {
+        prefetch(line_bytes, *line as usize * 64);
+    }
     for at in 0..probes.len.min(PIECE) {
+        prefetch(line_bytes, probes.line[at + AHEAD] as usize * 64);
         let (pos, hash) = (probes.pos[at], probes.hash[at]);
         let tag = _mm512_set1_epi32((hash << 16).cast_signed());
         // SAFETY: `scale` yields a line below `primary`, so its 16 words lie within the array, aligned to 64 bytes. A slot

@@ -1,6 +1,6 @@
 //! IPv6: the direct part, then each key its own levels, deepest first.
 
-use super::{LIST, Lists, PIECE, lanes, prefetch};
+use super::{AHEAD, LIST, Lists, PIECE, lanes, prefetch};
 use crate::bloom::hash::FMIX64;
 use crate::bloom::v6::{self, CHUNK, DEEP_BIT, LevelTable, MASK_SHIFT, Table6};
 use crate::kernel::scalar;
@@ -11,13 +11,15 @@ use std::sync::atomic::Ordering;
 /// The work lists of IPv6.
 #[derive(Debug)]
 pub(super) struct Lists6 {
+    chunks: Chunks6,
     lists: [List6; 2],
     probes: Probes6,
 }
 
 impl Lists6 {
     pub(super) const fn new() -> Self {
-        Self { lists: [List6::new(), List6::new()], probes: Probes6::new() }
+        let chunks = Chunks6 { index: [0; LIST], lanes: [0; PIECE / 16] };
+        Self { chunks, lists: [List6::new(), List6::new()], probes: Probes6::new() }
     }
 }
 
@@ -71,11 +73,12 @@ pub(in crate::kernel) fn lookup_v6(
     lo: &[u64],
     out: &mut [NextHopId],
 ) {
-    let Lists6 { lists: [now, next], probes } = &mut lists.v6;
+    let Lists6 { chunks, lists: [now, next], probes } = &mut lists.v6;
     let (mut now, mut next) = (now, next);
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
         let mut piece = Piece6 { hi, lo, out };
-        direct_v6(table, &mut piece, now);
+        top_v6(table, &mut piece, chunks);
+        chunk_v6(table, &mut piece, chunks, now);
         while now.len > 0 {
             next.len = 0;
             filter_v6(table, &mut piece, now, probes, next);
@@ -85,20 +88,26 @@ pub(in crate::kernel) fn lookup_v6(
     }
 }
 
-/// Stage 1 for IPv6: top and chunk entries answer every key; keys with levels below are listed.
+/// The chunk entries that a piece's keys lead to.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Chunks6 {
+    /// For each key, the index of its chunk entry.
+    index: [u32; LIST],
+    /// For each 16 keys, those that a chunk follows for.
+    lanes: [__mmask16; PIECE / 16],
+}
+
+/// Stage 1 for IPv6, first step: top entries answer the keys that no chunk follows for.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn direct_v6(table: &Table6, piece: &mut Piece6<'_>, list: &mut List6) {
+fn top_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6) {
     let hop_mask = _mm512_set1_epi32(v6::HOP_MASK.cast_signed());
     let chunk_flag = _mm512_set1_epi32(CHUNK.cast_signed());
-    let below_mask = _mm512_set1_epi32((0xff_u32 << MASK_SHIFT).cast_signed());
     let low_bits = u32::from(table.direct_bits) - 16;
     let low_count = _mm_cvtsi32_si128(low_bits.cast_signed());
     let rest_count = _mm_cvtsi32_si128(32 - low_bits.cast_signed());
-    let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let top = table.top.as_ptr().cast::<i32>();
-    let chunks = table.chunks.as_ptr().cast::<i32>();
-    list.len = 0;
     for at in (0..piece.hi.len().min(PIECE)).step_by(16) {
         let live = lanes(piece.hi.len() - at);
         // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose
@@ -110,23 +119,56 @@ fn direct_v6(table: &Table6, piece: &mut Piece6<'_>, list: &mut List6) {
             high_words(first, second)
         };
         let top_index = _mm512_srli_epi32::<16>(key);
-        // SAFETY: 16-bit indices into 2^16 entries.
-        let mut entry =
-            unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, top_index, top) };
-        let chunked = _mm512_test_epi32_mask(entry, chunk_flag);
+        // SAFETY: 16-bit indices into 2^16 entries. `live` holds lanes within `out`; a `NextHopId` is a `u32`.
+        let head = unsafe {
+            let head = _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, top_index, top);
+            let answers = piece.out.as_mut_ptr().add(at).cast();
+            _mm512_mask_storeu_epi32(answers, live, _mm512_and_si512(head, hop_mask));
+            head
+        };
+        let chunked = _mm512_test_epi32_mask(head, chunk_flag);
+        chunks.lanes[at / 16] = chunked;
         if chunked != 0 {
             let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(key), rest_count);
-            let first = _mm512_sll_epi32(_mm512_and_si512(entry, hop_mask), low_count);
-            let index = _mm512_or_si512(first, within);
-            // SAFETY: a top entry names a chunk that exists, and `within` is below the entries of a chunk. All chunks have
-            // at most 64 MiB, so that no index reaches 2^31.
-            entry = unsafe { _mm512_mask_i32gather_epi32::<4>(entry, chunked, index, chunks) };
+            let first = _mm512_sll_epi32(_mm512_and_si512(head, hop_mask), low_count);
+            let index = _mm512_maskz_or_epi32(chunked, first, within);
+            // SAFETY: `at` is below `PIECE`, so 16 words from it lie within the array.
+            unsafe { _mm512_storeu_si512(chunks.index.as_mut_ptr().add(at).cast(), index) };
         }
-        // SAFETY: `live` holds lanes within `out`, which is as long as `hi`; a `NextHopId` is a `u32`.
-        unsafe {
+    }
+}
+
+/// Stage 1 for IPv6, second step: chunk entries, asked for ahead, answer their keys; those with levels below are listed.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &Chunks6, list: &mut List6) {
+    let hop_mask = _mm512_set1_epi32(v6::HOP_MASK.cast_signed());
+    let below_mask = _mm512_set1_epi32((0xff_u32 << MASK_SHIFT).cast_signed());
+    let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let start = table.chunks.as_ptr().cast::<i32>();
+    // An index that no chunk follows for is stale: a prefetch there is wasted, no more.
+    let ask = |keys: std::ops::Range<usize>| {
+        for index in &chunks.index[keys.start.min(LIST)..keys.end.min(LIST)] {
+            prefetch(start.cast(), *index as usize * 4);
+        }
+    };
+    list.len = 0;
+    ask(0..2 * AHEAD);
+    for at in (0..piece.out.len().min(PIECE)).step_by(16) {
+        let chunked = chunks.lanes[at / 16];
+        if chunked == 0 {
+            continue;
+        }
+        ask(at + 2 * AHEAD..at + 2 * AHEAD + 16);
+        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within the array. `top_v6` made each index of a chunk that
+        // exists; all chunks have at most 64 MiB, so that none reaches 2^31. The lanes lie within `out`.
+        let entry = unsafe {
+            let index = _mm512_loadu_si512(chunks.index.as_ptr().add(at).cast());
+            let entry = _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), chunked, index, start);
             let answers = piece.out.as_mut_ptr().add(at).cast();
-            _mm512_mask_storeu_epi32(answers, live, _mm512_and_si512(entry, hop_mask));
-        }
+            _mm512_mask_storeu_epi32(answers, chunked, _mm512_and_si512(entry, hop_mask));
+            entry
+        };
         let below = _mm512_mask_test_epi32_mask(chunked, entry, below_mask);
         if below != 0 {
             let pos = _mm512_add_epi32(iota, _mm512_set1_epi32(at as i32));
@@ -268,7 +310,6 @@ fn filter_v6(table: &Table6, piece: &mut Piece6<'_>, list: &List6, probes: &mut 
     let levels = Levels8::load(&table.levels);
     let position = _mm512_set1_epi64(0xffff_ffff);
     let filter = table.filter.as_ptr().cast::<i32>();
-    let line_bytes = table.lines.as_ptr().cast::<i8>();
     probes.len = 0;
     for at in (0..list.len.min(PIECE)).step_by(8) {
         let live = lanes(list.len - at) as u8;
@@ -312,11 +353,7 @@ fn filter_v6(table: &Table6, piece: &mut Piece6<'_>, list: &List6, probes: &mut 
             store(&mut probes.line, len, pass, line);
         }
         next.len = next_len + more.count_ones() as usize;
-        let end = len + pass.count_ones() as usize;
-        for line in &probes.line[len..end] {
-            prefetch(line_bytes, *line as usize * 64);
-        }
-        probes.len = end;
+        probes.len = len + pass.count_ones() as usize;
     }
 }
 
@@ -341,7 +378,12 @@ fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: u8, items: &[u64]) 
 #[inline]
 fn probe_v6(table: &Table6, probes: &Probes6, out: &mut [NextHopId], next: &mut List6) {
     let lines = table.lines.as_ptr();
+    let line_bytes = lines.cast::<i8>();
+    for line in &probes.line[..AHEAD] {
+        prefetch(line_bytes, *line as usize * 64);
+    }
     for at in 0..probes.len.min(PIECE) {
+        prefetch(line_bytes, probes.line[at + AHEAD] as usize * 64);
         let (item, key) = (probes.pos[at], probes.key[at]);
         // SAFETY: `filter_v6` made a line within its level, so its 8 words lie within the array, aligned to 64 bytes. Each
         // key is one aligned 64-bit word, taken whole.
