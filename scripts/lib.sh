@@ -66,10 +66,10 @@ clang_version() {
   printf '%s' "${version// /}"
 }
 
-# What is missing of the packages that a build and the tests need, one a line. procps has the `kill` that tests of signals run.
+# What is missing of the packages that a build and the tests need and of those named, one a line. procps has the `kill` that tests of signals run.
 missing_packages() {
   local package version
-  for package in gcc libc6-dev binutils pkg-config python3 ca-certificates procps libdpdk-dev dpdk-dev; do
+  for package in "$@" gcc libc6-dev binutils pkg-config python3 ca-certificates procps libdpdk-dev dpdk-dev; do
     installed "$package" || printf '%s\n' "$package"
   done
   if ! find_libclang; then
@@ -85,7 +85,7 @@ need_packages() {
     pkg-config --exists libdpdk && has gcc && has python3 && has objdump && find_libclang && return 0
     die "not a Debian or Ubuntu: install DPDK 22.11 or newer with headers, libclang, pkg-config, gcc, binutils and python3 yourself"
   fi
-  missing=$(missing_packages) || exit 1
+  missing=$(missing_packages "$@") || exit 1
   if [ -n "$missing" ]; then
     say "installing ${missing//$'\n'/ }"
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq update ||
@@ -124,9 +124,9 @@ need_rust() {
   (cd "$TOP" && cargo --version >/dev/null 2>&1) || die "cargo does not run in $TOP: is Rust $channel installed?"
 }
 
-# Everything, quickly when it is there.
+# Everything and the packages named, quickly when it is there.
 need_all() {
-  need_packages
+  need_packages "$@"
   need_rust
 }
 

@@ -74,7 +74,8 @@ done
 [ ${#chosen[@]} = 0 ] && chosen=("${STEPS[@]}")
 
 cd "$TOP" || exit 1
-need_all
+# The last three are for the smoke scripts: network namespaces, compressed route files.
+need_all iproute2 xz-utils bzip2
 if [ -z "${FWD_REQUIRE+set}" ]; then
   FWD_REQUIRE=dpdk
   grep -qw avx512f /proc/cpuinfo && FWD_REQUIRE=$FWD_REQUIRE,avx512f
