@@ -1,5 +1,7 @@
 //! The rules of the house, as a test: who may import whom, where unsafe code may live, what a source file looks like.
 
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
+
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

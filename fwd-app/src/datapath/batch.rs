@@ -99,6 +99,8 @@ pub(crate) struct Batch<P> {
     pub(crate) v6: Lane,
     /// Fields under check.
     pub(crate) fields: Fields,
+    /// Whether any packet is an odd frame, or does not leave: then passes look at each packet's `ways` and `ports`.
+    pub(crate) odd: bool,
     /// The kind of each packet that passed its checks.
     pub(crate) ways: Box<[Way]>,
     /// What becomes of each packet; of a dropped one only its port is right.
@@ -133,6 +135,7 @@ impl<P> Batch<P> {
                 v4: vec![[0; 4]; packets_max].into_boxed_slice(),
                 v6: vec![[0; 4]; packets_max].into_boxed_slice(),
             },
+            odd: false,
             ways: vec![Way::default(); packets_max].into_boxed_slice(),
             egress: vec![Egress::default(); packets_max].into_boxed_slice(),
             ip_bytes_max: 0,
@@ -183,6 +186,7 @@ impl<P> Batch<P> {
             self.ports[usize::from(*packet)] = Code::DROPPED;
         }
         self.drops.add(reason, lane.len as u64);
+        self.odd |= lane.len > 0;
         lane.len = 0;
     }
 
@@ -194,6 +198,7 @@ impl<P> Batch<P> {
         self.stamps_len = 0;
         self.bytes = 0;
         self.ip_bytes_max = 0;
+        self.odd = false;
         self.drops = Drops::default();
     }
 }

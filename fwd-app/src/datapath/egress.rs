@@ -136,19 +136,16 @@ impl EgressTable {
         Ok(table)
     }
 
-    /// The entry of an id.
+    /// The entry of an id, unless it is a bare one beyond the dense ones.
     #[inline(always)]
-    pub(crate) fn get(&self, id: NextHopId) -> Egress {
-        match self.dense.get(id.get() as usize) {
-            Some(entry) => *entry,
-            None => self.computed(id),
-        }
+    pub(crate) fn dense(&self, id: NextHopId) -> Option<&Egress> {
+        self.dense.get(id.get() as usize)
     }
 
     /// The entry of a bare id beyond the dense ones.
     #[cold]
     #[inline(never)]
-    fn computed(&self, id: NextHopId) -> Egress {
+    pub(crate) fn computed(&self, id: NextHopId) -> Egress {
         self.bare(id)
     }
 

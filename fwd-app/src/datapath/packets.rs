@@ -20,6 +20,9 @@ pub(crate) trait Packets {
     /// Calls `each` with place, frame bytes and first segment of every packet from place `first` on, in order.
     fn for_each(&self, first: usize, each: impl FnMut(usize, u32, &[u8]));
 
+    /// The first `N` bytes of packet `i`, to write; `None` when its first segment is shorter.
+    fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]>;
+
     /// Calls `each` with the first segment of every packet, in order, to write.
     fn for_each_mut(&mut self, each: impl FnMut(&mut [u8]));
 }
@@ -48,6 +51,11 @@ impl Packets for dpdk_ffi::Burst {
     }
 
     #[inline(always)]
+    fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]> {
+        self.header_mut(i)
+    }
+
+    #[inline(always)]
     fn for_each_mut(&mut self, mut each: impl FnMut(&mut [u8])) {
         for packet in self.iter_mut() {
             each(packet.into_data());
@@ -73,6 +81,10 @@ impl Packets for Vec<Vec<u8>> {
         for (i, frame) in self.iter().enumerate().skip(first) {
             each(i, u32::try_from(frame.len()).unwrap(), frame);
         }
+    }
+
+    fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]> {
+        self[i].first_chunk_mut()
     }
 
     fn for_each_mut(&mut self, mut each: impl FnMut(&mut [u8])) {

@@ -41,6 +41,7 @@ impl Parse {
         }
         batch.parsed = batch.packets.count().min(batch.packets_max());
         if !all_good {
+            batch.odd = true;
             compact(batch, first4, first6);
             slow(batch, first);
         }

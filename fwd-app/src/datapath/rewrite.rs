@@ -1,13 +1,43 @@
 //! Rewrite: MACs, TTL or hop limit, IPv4 checksum; every other byte stays as it came.
 
-use super::batch::{Batch, Way};
-use super::{Code, Packets};
+use super::batch::{Batch, Lane, Way};
+use super::{Code, Egress, Packets};
 
 /// What is read and written of a plain frame: MACs, and the header up to the IPv4 checksum.
 const START_BYTES: usize = 26;
 
 /// Rewrites the headers of every packet that leaves.
 pub(crate) fn rewrite<P: Packets>(batch: &mut Batch<P>) {
+    if batch.odd {
+        return one_by_one(batch);
+    }
+    let Batch { packets, v4, v6, egress, .. } = batch;
+    plain(packets, v4, egress, forwarded_v4);
+    plain(packets, v6, egress, forwarded_v6);
+}
+
+/// A lane of plain frames that all leave. `forwarded` is what becomes of frame bytes 18 to 25.
+#[inline(always)]
+fn plain<P: Packets>(packets: &mut P, lane: &Lane, egress: &[Egress], forwarded: impl Fn(u64) -> u64) {
+    for packet in &lane.packets[..lane.len] {
+        let packet = usize::from(*packet);
+        if let (Some(egress), Some(start)) = (egress.get(packet), packets.start_mut::<START_BYTES>(packet)) {
+            write(start, &egress.macs, &forwarded);
+        }
+    }
+}
+
+#[inline(always)]
+fn write(start: &mut [u8; START_BYTES], macs: &[u8; 12], forwarded: impl Fn(u64) -> u64) {
+    start[..12].copy_from_slice(macs);
+    // A copy, not a pattern: that is one load.
+    let mut word = [0; 8];
+    word.copy_from_slice(&start[18..]);
+    start[18..].copy_from_slice(&forwarded(u64::from_le_bytes(word)).to_le_bytes());
+}
+
+/// A batch with odd frames or dropped packets in it.
+fn one_by_one<P: Packets>(batch: &mut Batch<P>) {
     let Batch { packets, ways, egress, ports, .. } = batch;
     let mut known = ways.iter().zip(egress.iter()).zip(ports.iter());
     packets.for_each_mut(|head| {
@@ -15,20 +45,14 @@ pub(crate) fn rewrite<P: Packets>(batch: &mut Batch<P>) {
         if *port >= Code::FIRST {
             return;
         }
-        let plain = (*way == Way::PLAIN_V4) | (*way == Way::PLAIN_V6);
-        if plain && let Some(start) = head.first_chunk_mut::<START_BYTES>() {
-            start[..12].copy_from_slice(&egress.macs);
-            // A copy, not a pattern: that is one load.
-            let mut word = [0; 8];
-            word.copy_from_slice(&start[18..]);
-            let word = u64::from_le_bytes(word);
-            // Both families are computed and one is chosen: cheaper than a branch on mixed traffic.
-            let (v4, v6) = (forwarded_v4(word), forwarded_v6(word));
-            let word = if *way == Way::PLAIN_V4 { v4 } else { v6 };
-            start[18..].copy_from_slice(&word.to_le_bytes());
-        } else {
-            let (ip_at, v6) = way.parts();
-            odd(head, &egress.macs, ip_at, v6);
+        let start = head.first_chunk_mut::<START_BYTES>();
+        match (*way, start) {
+            (Way::PLAIN_V4, Some(start)) => write(start, &egress.macs, forwarded_v4),
+            (Way::PLAIN_V6, Some(start)) => write(start, &egress.macs, forwarded_v6),
+            _ => {
+                let (ip_at, v6) = way.parts();
+                odd(head, &egress.macs, ip_at, v6);
+            }
         }
     });
 }

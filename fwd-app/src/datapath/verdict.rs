@@ -10,6 +10,7 @@ pub(crate) fn verdict<P>(batch: &mut Batch<P>, table: &EgressTable) {
     let odd4 = lane(v4, egress, ports, table);
     let odd6 = lane(v6, egress, ports, table);
     if odd4 | odd6 | (*ip_bytes_max > table.mtu_bytes_min()) {
+        batch.odd = true;
         settle(batch, table);
     }
 }
@@ -23,10 +24,19 @@ fn lane(lane: &Lane, egress: &mut [Egress], ports: &mut [u16], table: &EgressTab
     let (egress, ports) = (&mut egress[..max], &mut ports[..max]);
     let mut odd = false;
     for (packet, hop) in packets[..*len].iter().zip(&hops[..*len]) {
-        let (packet, found) = (usize::from(*packet), table.get(*hop));
+        let packet = usize::from(*packet);
+        let computed;
+        // By reference: a copy of 16 bytes in a register would go through memory for its port.
+        let found = match table.dense(*hop) {
+            Some(found) => found,
+            None => {
+                computed = table.computed(*hop);
+                &computed
+            }
+        };
         odd |= found.port >= Code::FIRST;
         if packet < max {
-            egress[packet] = found;
+            egress[packet] = *found;
             ports[packet] = found.port;
         }
     }
