@@ -3,6 +3,9 @@
 //! The passes are generic over [`Packets`], so the same code runs over the mbufs of a [`dpdk_ffi::Burst`] and, in unit
 //! tests, over plain byte vectors without DPDK.
 
+/// How many packets ahead of the one being parsed the header line is asked for; rx asks for the first ones.
+pub(crate) const PREFETCH_AHEAD: usize = 16;
+
 /// The packets of a burst, by index.
 ///
 /// The first segment of a packet must hold its headers up to the end of the IP header (62 bytes with two tags and no
@@ -16,6 +19,9 @@ pub(crate) trait Packets {
 
     /// The first segment of packet `i`.
     fn head(&self, i: usize) -> &[u8];
+
+    /// Asks for the header line of packet `i`, if there is one.
+    fn prefetch(&self, i: usize);
 
     /// Calls `each` with place, frame bytes and first segment of every packet from place `first` on, in order.
     fn for_each(&self, first: usize, each: impl FnMut(usize, u32, &[u8]));
@@ -44,8 +50,14 @@ impl Packets for dpdk_ffi::Burst {
     }
 
     #[inline(always)]
+    fn prefetch(&self, i: usize) {
+        self.prefetch_data(i);
+    }
+
+    #[inline(always)]
     fn for_each(&self, first: usize, mut each: impl FnMut(usize, u32, &[u8])) {
         for (i, packet) in self.iter().enumerate().skip(first) {
+            self.prefetch_data(i + PREFETCH_AHEAD);
             each(i, packet.pkt_len(), packet.data());
         }
     }
@@ -76,6 +88,8 @@ impl Packets for Vec<Vec<u8>> {
     fn head(&self, i: usize) -> &[u8] {
         &self[i]
     }
+
+    fn prefetch(&self, _i: usize) {}
 
     fn for_each(&self, first: usize, mut each: impl FnMut(usize, u32, &[u8])) {
         for (i, frame) in self.iter().enumerate().skip(first) {

@@ -58,16 +58,19 @@ fn collect<P: Packets>(batch: &mut Batch<P>) -> bool {
     let (fields4, fields6, ways) = (&mut fields.v4[..max], &mut fields.v6[..max], &mut ways[..max]);
     let packets6 = &mut v6.packets[..max];
     // In locals: through `&mut` they would be stored and loaded again at each packet.
-    let (mut len4, mut len6, mut odd, mut bytes) = (v4.len, v6.len, 0, 0);
+    let (mut len4, mut len6, mut odd, mut odd_bytes) = (v4.len, v6.len, 0, 0);
     packets.for_each(first, |i, frame_bytes, head| {
         if i >= max || len4 >= max || len6 >= max {
             return;
         }
-        bytes += u64::from(frame_bytes);
-        ways[i] = Way::default();
-        let Some(start) = head.first_chunk::<START_BYTES>() else {
+        // Plain frames' bytes are summed with their checks.
+        let mut pass_by = || {
+            ways[i] = Way::default();
+            odd_bytes += u64::from(frame_bytes);
             odd += 1;
-            return;
+        };
+        let Some(start) = head.first_chunk::<START_BYTES>() else {
+            return pass_by();
         };
         let there = u64::from(frame_bytes.wrapping_sub(IP_AT)) << 32;
         // Ethertype and the byte behind it in one comparison; the numbers are in the order of the wire.
@@ -84,11 +87,11 @@ fn collect<P: Packets>(batch: &mut Batch<P>) -> bool {
             ways[i] = Way::PLAIN_V6;
             len6 += 1;
         } else {
-            odd += 1;
+            pass_by();
         }
     });
     (v4.len, v6.len) = (len4, len6);
-    batch.bytes += bytes;
+    batch.bytes += odd_bytes;
     odd == 0
 }
 
@@ -133,12 +136,14 @@ impl<P> NullaryFnOnce for CheckV6<'_, P> {
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "halves of a word, and places below 65,536")]
 fn check_v4<P>(batch: &mut Batch<P>, first: usize) -> bool {
-    let Batch { keys4, fields, v4, ip_bytes_max, .. } = batch;
+    let Batch { keys4, fields, v4, ip_bytes_max, bytes: batch_bytes, .. } = batch;
     let range = first..v4.len;
     let places = v4.packets[range.clone()].iter_mut();
     let outs = keys4[range.clone()].iter_mut().zip(&mut v4.ip_bytes[range.clone()]).zip(places);
-    let (mut good, mut longest) = (true, *ip_bytes_max);
+    let (mut good, mut longest, mut sum) = (true, *ip_bytes_max, 0);
+    *batch_bytes += range.len() as u64 * u64::from(IP_AT);
     for ([a, b, c, i], ((key, bytes), place)) in fields.v4[range].iter().zip(outs) {
+        sum += *c >> 32;
         let (is_good, total) = good_v4(*a, *b, *c as u32, (*c >> 32) as u32);
         good &= is_good;
         longest = longest.max(total);
@@ -147,6 +152,7 @@ fn check_v4<P>(batch: &mut Batch<P>, first: usize) -> bool {
         *place = *i as u16;
     }
     *ip_bytes_max = longest;
+    *batch_bytes += sum;
     good
 }
 
@@ -154,12 +160,14 @@ fn check_v4<P>(batch: &mut Batch<P>, first: usize) -> bool {
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
 fn check_v6<P>(batch: &mut Batch<P>, first: usize) -> bool {
-    let Batch { keys6, fields, v6, ip_bytes_max, .. } = batch;
+    let Batch { keys6, fields, v6, ip_bytes_max, bytes: batch_bytes, .. } = batch;
     let range = first..v6.len;
     let keys = keys6.0[range.clone()].iter_mut().zip(&mut keys6.1[range.clone()]);
     let outs = keys.zip(&mut v6.ip_bytes[range.clone()]);
-    let (mut good, mut longest) = (true, *ip_bytes_max);
+    let (mut good, mut longest, mut sum) = (true, *ip_bytes_max, 0);
+    *batch_bytes += range.len() as u64 * u64::from(IP_AT);
     for ([word, source, to_hi, to_lo], ((hi, lo), bytes)) in fields.v6[range].iter().zip(outs) {
+        sum += *word >> 32;
         (*hi, *lo) = (to_hi.swap_bytes(), to_lo.swap_bytes());
         let (is_good, ip_bytes) = good_v6(*word as u32, source.swap_bytes(), *hi, (*word >> 32) as u32);
         good &= is_good;
@@ -167,6 +175,7 @@ fn check_v6<P>(batch: &mut Batch<P>, first: usize) -> bool {
         *bytes = if is_good { ip_bytes } else { BAD };
     }
     *ip_bytes_max = longest;
+    *batch_bytes += sum;
     good
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn rewrite<P: Packets>(batch: &mut Batch<P>) {
 fn plain<P: Packets>(packets: &mut P, lane: &Lane, egress: &[Egress], forwarded: impl Fn(u64) -> u64) {
     for packet in &lane.packets[..lane.len] {
         let packet = usize::from(*packet);
+        packets.prefetch(packet + 12);
         if let (Some(egress), Some(start)) = (egress.get(packet), packets.start_mut::<START_BYTES>(packet)) {
             write(start, &egress.macs, &forwarded);
         }

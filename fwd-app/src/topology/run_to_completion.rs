@@ -13,6 +13,9 @@ use arc_swap::{ArcSwap, Cache};
 use dpdk_ffi::Burst;
 use std::sync::Arc;
 
+/// A busy lcore shows its counters once in so many batches; an idle one at each turn.
+const PUBLISHED_ONE_IN: u64 = 16;
+
 /// A queue and the batch that its packets gather in.
 pub(crate) struct Input {
     /// The queue.
@@ -79,6 +82,9 @@ impl Stage for Worker {
             }
             worked |= came > 0;
         }
+        if !worked {
+            self.path.published.publish(&self.path.counters);
+        }
         match (worked, stopping) {
             (true, _) => Progress::Worked,
             (false, false) => Progress::Idle,
@@ -107,6 +113,9 @@ impl Path {
         watch.lap(counters, StageName::Rewrite, count);
         self.tx.send(batch, counters);
         watch.lap(counters, StageName::Tx, count);
-        self.published.publish(counters);
+        // Readers want the news of the last moments, not of each burst.
+        if counters.batches.is_multiple_of(PUBLISHED_ONE_IN) {
+            self.published.publish(counters);
+        }
     }
 }
