@@ -15,7 +15,7 @@ pub(crate) enum StageName {
     Parse,
     /// The engine.
     Lookup,
-    /// Next hops to ports.
+    /// Next hops to ports. An lcore that rewrites too does both in one pass, which is timed as [`Self::Rewrite`].
     Verdict,
     /// Headers.
     Rewrite,

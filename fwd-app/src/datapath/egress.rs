@@ -242,6 +242,13 @@ impl EgressTable {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    impl EgressTable {
+        /// The entry of an id.
+        fn get(&self, id: NextHopId) -> Egress {
+            self.dense(id).copied().unwrap_or_else(|| self.computed(id))
+        }
+    }
     use fib::Neighbour;
 
     /// `count` ports named `p0`, `p1`, .. with MACs `02:f0:00:00:00:PP` and an MTU of 1500.

@@ -5,6 +5,8 @@ use super::{Code, Egress, Packets};
 
 /// What is read and written of a plain frame: MACs, and the header up to the IPv4 checksum.
 const START_BYTES: usize = 26;
+/// How many packets ahead the header line is asked for: since parse it may have left the L1 cache.
+pub(super) const PREFETCH_AHEAD: usize = 12;
 
 /// Rewrites the headers of every packet that leaves.
 pub(crate) fn rewrite<P: Packets>(batch: &mut Batch<P>) {
@@ -21,7 +23,7 @@ pub(crate) fn rewrite<P: Packets>(batch: &mut Batch<P>) {
 fn plain<P: Packets>(packets: &mut P, lane: &Lane, egress: &[Egress], forwarded: impl Fn(u64) -> u64) {
     for packet in &lane.packets[..lane.len] {
         let packet = usize::from(*packet);
-        packets.prefetch(packet + 12);
+        packets.prefetch(packet + PREFETCH_AHEAD);
         if let (Some(egress), Some(start)) = (egress.get(packet), packets.start_mut::<START_BYTES>(packet)) {
             write(start, &egress.macs, &forwarded);
         }
@@ -29,7 +31,8 @@ fn plain<P: Packets>(packets: &mut P, lane: &Lane, egress: &[Egress], forwarded:
 }
 
 #[inline(always)]
-fn write(start: &mut [u8; START_BYTES], macs: &[u8; 12], forwarded: impl Fn(u64) -> u64) {
+/// What every packet gets: MACs, and frame bytes 18 to 25 as `forwarded` makes them.
+pub(super) fn write(start: &mut [u8; START_BYTES], macs: &[u8; 12], forwarded: impl Fn(u64) -> u64) {
     start[..12].copy_from_slice(macs);
     // A copy, not a pattern: that is one load.
     let mut word = [0; 8];
@@ -64,7 +67,7 @@ fn one_by_one<P: Packets>(batch: &mut Batch<P>) {
 /// `~m + m' = 0xfeff` whatever `m` is. One's complement sums are the same in either byte order (RFC 1071 2 B), so the
 /// bytes stay as they lie and the number is 0xfffe.
 #[inline(always)]
-fn forwarded_v4(word: u64) -> u64 {
+pub(super) fn forwarded_v4(word: u64) -> u64 {
     let sum = (!word >> 48) + 0xfffe;
     let sum = (sum + (sum >> 16)) & 0xffff;
     // Parse let no TTL below 2 through, so the subtraction borrows from no other byte.
@@ -73,7 +76,7 @@ fn forwarded_v4(word: u64) -> u64 {
 
 /// Bytes 4 to 11 of an IPv6 header after one hop: hop limit (byte 7) less one. Parse let none below 2 through.
 #[inline(always)]
-fn forwarded_v6(word: u64) -> u64 {
+pub(super) fn forwarded_v6(word: u64) -> u64 {
     word.wrapping_sub(1 << 24)
 }
 

@@ -15,13 +15,15 @@ pub(crate) struct Tx {
     outs: Vec<Burst>,
     dropped: Burst,
     latency: Latency,
+    /// When the batch before was done; 0 after a turn without work.
+    last_tsc: u64,
 }
 
 impl Tx {
     /// Over one queue a port, for batches of at most `batch_max` packets.
     pub(crate) fn new(eal: &Eal, queues: Vec<TxQueue>, batch_max: usize, latency: Latency) -> Self {
         let outs = queues.iter().map(|_| Burst::with_capacity(eal, batch_max)).collect();
-        Self { queues, outs, dropped: Burst::with_capacity(eal, batch_max), latency }
+        Self { queues, outs, dropped: Burst::with_capacity(eal, batch_max), latency, last_tsc: 0 }
     }
 
     /// Sends or frees every packet of `batch` and clears it.
@@ -67,7 +69,11 @@ impl Tx {
         let now = dpdk_ffi::tsc();
         let stamps = batch.stamps();
         let Some(first) = stamps.first() else { return };
-        counters.busy_cycles += now.wrapping_sub(stamps.last().map_or(first.tsc, |last| last.tsc));
+        // Between two batches without a rest the driver's work counts too.
+        let since =
+            if self.last_tsc == 0 { stamps.last().map_or(first.tsc, |last| last.tsc) } else { self.last_tsc };
+        counters.busy_cycles += now.wrapping_sub(since);
+        self.last_tsc = now;
         if stamps.len() == 1 {
             self.latency.record(now.wrapping_sub(first.tsc), sent);
             return;
@@ -79,6 +85,11 @@ impl Tx {
             self.latency.record(now.wrapping_sub(stamp.tsc), left as u64);
             at = end;
         }
+    }
+
+    /// Notes a turn without work: what comes next was not waited for.
+    pub(crate) fn rest(&mut self) {
+        self.last_tsc = 0;
     }
 
     /// Packets held: none between two calls of [`Self::send`].

@@ -1,7 +1,9 @@
 //! Verdict: next hops become egress entries, and every packet gets its port or its drop reason.
 
 use super::batch::{Batch, Lane};
-use super::{Code, DropReason, Drops, Egress, EgressTable};
+use super::rewrite;
+use super::{Code, DropReason, Drops, Egress, EgressTable, Packets};
+use fib::NextHopId;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Gives every packet of the lanes its egress entry and its port. Packets that do not leave are counted in the batch.
@@ -12,6 +14,83 @@ pub(crate) fn verdict<P>(batch: &mut Batch<P>, table: &EgressTable) {
     if odd4 | odd6 | (*ip_bytes_max > table.mtu_bytes_min()) {
         batch.odd = true;
         settle(batch, table);
+    }
+}
+
+/// [`verdict`] and [`rewrite`](super::rewrite::rewrite) in one pass, for an lcore that does both: in a batch of plain frames that
+/// all leave, the entries need not be stored between the two.
+pub(crate) fn verdict_and_rewrite<P: Packets>(batch: &mut Batch<P>, table: &EgressTable) {
+    if batch.odd || batch.ip_bytes_max > table.mtu_bytes_min() {
+        verdict(batch, table);
+        rewrite::rewrite(batch);
+        return;
+    }
+    let Batch { packets, v4, v6, ports, .. } = batch;
+    let odd4 = lane_and_rewrite(packets, v4, ports, table, rewrite::forwarded_v4);
+    let odd6 = lane_and_rewrite(packets, v6, ports, table, rewrite::forwarded_v6);
+    if odd4 | odd6 {
+        finish(batch, table);
+    }
+}
+
+/// Gives every packet of a lane its port and rewrites those that leave. Answers whether any has a code in place of a port.
+#[inline(always)]
+fn lane_and_rewrite<P: Packets>(
+    packets: &mut P,
+    lane: &Lane,
+    ports: &mut [u16],
+    table: &EgressTable,
+    forwarded: impl Fn(u64) -> u64,
+) -> bool {
+    let Lane { packets: places, hops, len, .. } = lane;
+    let mut odd = false;
+    for (place, hop) in places[..*len].iter().zip(&hops[..*len]) {
+        let place = usize::from(*place);
+        packets.prefetch(place + rewrite::PREFETCH_AHEAD);
+        let computed;
+        let found = match table.dense(*hop) {
+            Some(found) => found,
+            None => {
+                computed = table.computed(*hop);
+                &computed
+            }
+        };
+        ports[place] = found.port;
+        if found.port >= Code::FIRST {
+            odd = true;
+        } else if let Some(start) = packets.start_mut(place) {
+            rewrite::write(start, &found.macs, &forwarded);
+        }
+    }
+    odd
+}
+
+/// Settles and rewrites the packets of a plain batch that [`verdict_and_rewrite`] left with a code in place of a port.
+#[cold]
+#[inline(never)]
+fn finish<P: Packets>(batch: &mut Batch<P>, table: &EgressTable) {
+    let Batch { packets, keys4, keys6, v4, v6, ports, drops, .. } = batch;
+    let addresses4 = keys4.iter().map(|key| IpAddr::V4(Ipv4Addr::from(*key)));
+    let addresses6 = keys6.0.iter().zip(&keys6.1);
+    let addresses6 =
+        addresses6.map(|(hi, lo)| IpAddr::V6(Ipv6Addr::from(u128::from(*hi) << 64 | u128::from(*lo))));
+    let lane4 = v4.hops[..v4.len].iter().zip(&v4.packets).zip(&v4.ip_bytes).zip(addresses4);
+    let lane6 = v6.hops[..v6.len].iter().zip(&v6.packets).zip(&v6.ip_bytes).zip(addresses6);
+    let lane4 = lane4.map(|packet| (packet, true));
+    for ((((hop, place), ip_bytes), address), is_v4) in lane4.chain(lane6.map(|packet| (packet, false))) {
+        let place = usize::from(*place);
+        if ports[place] < Code::FIRST {
+            continue;
+        }
+        let found = table.dense(*hop).copied().unwrap_or_else(|| table.computed(*hop));
+        let found = settled(found, *hop, address, *ip_bytes, table, drops);
+        ports[place] = found.port;
+        if found.port < Code::FIRST
+            && let Some(start) = packets.start_mut(place)
+        {
+            let forwarded = if is_v4 { rewrite::forwarded_v4 } else { rewrite::forwarded_v6 };
+            rewrite::write(start, &found.macs, forwarded);
+        }
     }
 }
 
@@ -68,20 +147,33 @@ fn settle_lane(
     let lane = packets[..*len].iter().zip(&ip_bytes[..*len]).zip(&hops[..*len]);
     for (((packet, ip_bytes), hop), address) in lane.zip(addresses) {
         let found = &mut egress[usize::from(*packet)];
-        if found.port == Code::CONNECTED {
-            *found = table.connected(*hop, address);
-        }
-        // An entry that sends nothing keeps its own reason, however long the packet is.
-        if found.port < Code::FIRST && *ip_bytes > u32::from(found.mtu_bytes) {
-            found.port = Code::of(DropReason::MtuExceeded);
-        }
-        if found.port >= Code::FIRST {
-            // Every code that is left is made of a reason.
-            drops.add(Code::reason(found.port).unwrap_or(DropReason::EngineStall), 1);
-            found.port = Code::DROPPED;
-        }
+        *found = settled(*found, *hop, address, *ip_bytes, table, drops);
         ports[usize::from(*packet)] = found.port;
     }
+}
+
+/// What becomes of one packet whose entry is `found`: its entry with a port, or with [`Code::DROPPED`] and a count in `drops`.
+fn settled(
+    mut found: Egress,
+    hop: NextHopId,
+    address: IpAddr,
+    ip_bytes: u32,
+    table: &EgressTable,
+    drops: &mut Drops,
+) -> Egress {
+    if found.port == Code::CONNECTED {
+        found = table.connected(hop, address);
+    }
+    // An entry that sends nothing keeps its own reason, however long the packet is.
+    if found.port < Code::FIRST && ip_bytes > u32::from(found.mtu_bytes) {
+        found.port = Code::of(DropReason::MtuExceeded);
+    }
+    if found.port >= Code::FIRST {
+        // Every code that is left is made of a reason.
+        drops.add(Code::reason(found.port).unwrap_or(DropReason::EngineStall), 1);
+        found.port = Code::DROPPED;
+    }
+    found
 }
 
 #[cfg(test)]
@@ -124,6 +216,45 @@ mod tests {
         let counted: Vec<_> = batch.drops.iter().filter(|(_, n)| *n > 0).collect();
         use DropReason::{Blackhole, MtuExceeded, NoNeighbour, NoRoute};
         assert_eq!(counted, [(NoRoute, 2), (Blackhole, 1), (NoNeighbour, 1), (MtuExceeded, 2)]);
+    }
+
+    #[test]
+    fn one_pass_does_what_two_do() {
+        let mut hops = NextHopTable::new();
+        let black = hops.intern(NextHop::Blackhole).unwrap();
+        let link = hops.intern(NextHop::Connected { port: PortRef::Index(3) }).unwrap();
+        let (address, mac) = ("198.51.100.7".parse().unwrap(), MacAddr([2, 7, 7, 7, 7, 7]));
+        hops.set_neighbour(Neighbour { address, port: PortRef::Index(3), mac });
+        let table = EgressTable::new(&hops, &ports(4)).unwrap();
+        let v4 = |payload_bytes| V4 { payload_bytes, ..V4::default() }.frame();
+        let v6 = |payload_bytes| V6 { payload_bytes, ..V6::default() }.frame();
+        let plain = vec![v4(40), v6(40), v4(40), v4(40), v6(40), v4(40)];
+        let tagged = V4 { payload_bytes: 40, ..V4::default() }.tagged(&[0x8100]);
+        let (odd, long) = ([plain.clone(), vec![tagged]].concat(), [plain.clone(), vec![v6(1461)]].concat());
+        let last = id(1 << 24); // no route
+        for frames in [plain, odd, long] {
+            for answers in [[id(5); 4], [id(5), black, link, last], [link; 4], [last, id(5), id(7), black]] {
+                let run = |pass: fn(&mut Batch<Vec<Vec<u8>>>, &EgressTable)| {
+                    let mut batch = Batch::new(frames.clone(), 16);
+                    Parse::new().run(&mut batch);
+                    for lane in [&mut batch.v4, &mut batch.v6] {
+                        for (k, hop) in lane.hops[..lane.len].iter_mut().enumerate() {
+                            *hop = answers[k % 4];
+                        }
+                    }
+                    pass(&mut batch, &table);
+                    let leave = |i: &usize| batch.ports[*i] < Code::FIRST;
+                    let sent: Vec<_> =
+                        (0..frames.len()).filter(leave).map(|i| batch.packets[i].clone()).collect();
+                    (batch.ports[..frames.len()].to_vec(), batch.drops, sent)
+                };
+                let two = run(|batch, table| {
+                    verdict(batch, table);
+                    rewrite::rewrite(batch);
+                });
+                assert_eq!(run(verdict_and_rewrite), two);
+            }
+        }
     }
 
     #[test]

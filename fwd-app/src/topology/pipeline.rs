@@ -171,7 +171,10 @@ impl Stage for TxStage {
     fn poll(&mut self) -> Progress {
         let mut batch = match self.from_engine.try_recv() {
             Ok(batch) => batch,
-            Err(TryRecvError::Empty) => return Progress::Idle,
+            Err(TryRecvError::Empty) => {
+                self.tx.rest();
+                return Progress::Idle;
+            }
             Err(TryRecvError::Disconnected) => return Progress::Done,
         };
         self.turn = self.turn.wrapping_add(1);

@@ -4,10 +4,9 @@ use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::Parse;
-use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
 use crate::datapath::tx::Tx;
-use crate::datapath::verdict::verdict;
+use crate::datapath::verdict::verdict_and_rewrite;
 use crate::datapath::{Batch, Counters, EgressTable, Published, StageName};
 use arc_swap::{ArcSwap, Cache};
 use dpdk_ffi::Burst;
@@ -83,6 +82,7 @@ impl Stage for Worker {
             worked |= came > 0;
         }
         if !worked {
+            self.path.tx.rest();
             self.path.published.publish(&self.path.counters);
         }
         match (worked, stopping) {
@@ -107,9 +107,7 @@ impl Path {
         self.lookup.run(batch);
         watch.lap(counters, StageName::Lookup, count);
         // Read after the lookup: a table that came before the engine's news knows every id that the engine can answer.
-        verdict(batch, self.egress.load());
-        watch.lap(counters, StageName::Verdict, count);
-        rewrite(batch);
+        verdict_and_rewrite(batch, self.egress.load());
         watch.lap(counters, StageName::Rewrite, count);
         self.tx.send(batch, counters);
         watch.lap(counters, StageName::Tx, count);
