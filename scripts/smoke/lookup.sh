@@ -19,7 +19,7 @@ for engine in oracle bloom auto; do
   same "$WORK/out" "$WORK/wanted"
 done
 
-echo "# no routes" >"$WORK/empty"
+: >"$WORK/empty"
 expect 0 "$APP" lookup --fib "$WORK/empty" 192.0.2.1 2001:db8::
 printf '192.0.2.1\t0\n2001:db8::\t0\n' >"$WORK/wanted"
 same "$WORK/out" "$WORK/wanted"

@@ -23,12 +23,6 @@ pub enum FeedError {
         /// The directory.
         path: PathBuf,
     },
-    /// The file holds no byte. A table without routes is a file with a comment, or the JSON `[]`.
-    #[error("{}: is empty", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
     /// The content is none of the formats.
     #[error("{}: is neither route text nor `ip -j route` JSON nor MRT", path.display())]
     UnknownFormat {
@@ -128,7 +122,6 @@ impl FeedError {
         match self {
             Self::Open { path, .. }
             | Self::Directory { path }
-            | Self::Empty { path }
             | Self::UnknownFormat { path }
             | Self::UnknownCompression { path, .. }
             | Self::Content { path, .. }

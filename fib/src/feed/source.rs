@@ -86,8 +86,8 @@ impl fmt::Debug for Source {
 /// Opens a feed: plain, gzip, bzip2 or xz by its first bytes.
 ///
 /// # Errors
-/// [`FeedError::Open`] when it is not there or may not be read, [`FeedError::Directory`], [`FeedError::Empty`] for a file
-/// of no bytes, [`FeedError::UnknownCompression`] for zstd and lz4.
+/// [`FeedError::Open`] when it is not there or may not be read, [`FeedError::Directory`],
+/// [`FeedError::UnknownCompression`] for zstd and lz4. A file of no bytes is text of no lines.
 pub fn open(path: &Path) -> Result<Source, FeedError> {
     let fail = |source| FeedError::Open { path: path.to_owned(), source };
     let file = File::open(path).map_err(fail)?;
@@ -99,9 +99,6 @@ pub fn open(path: &Path) -> Result<Source, FeedError> {
     let mut counted = Counted { file, done: Arc::clone(&done) };
     let mut magic = Vec::with_capacity(MAGIC_BYTES);
     counted.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut magic).map_err(fail)?;
-    if magic.is_empty() {
-        return Err(FeedError::Empty { path: path.to_owned() });
-    }
     let compression = match magic[..] {
         [0x1f, 0x8b, ..] => Compression::Gzip,
         [b'B', b'Z', b'h', ..] => Compression::Bzip2,
@@ -202,11 +199,11 @@ impl Source {
 
     /// The format, guessed from the first bytes; nothing is consumed.
     ///
-    /// Text has no NUL byte, while the fifth byte of an MRT file, the high half of a type below 256, is always one.
+    /// No content is text of no lines. Text has no NUL byte, while the fifth byte of an MRT file, the high half of a type below 256, is always one.
     ///
     /// # Errors
-    /// [`FeedError::Empty`] when there is no content, [`FeedError::UnknownFormat`] when it is none of the formats; what
-    /// [`Self::error`] makes of a failure that comes before the first byte.
+    /// [`FeedError::UnknownFormat`] when it is none of the formats; what [`Self::error`] makes of a failure that comes before the
+    /// first byte.
     pub fn sniff(&mut self) -> Result<Format, FeedError> {
         let head = self.peek(HEAD_BYTES);
         let format = if head.get(4) == Some(&0) {
@@ -218,11 +215,10 @@ impl Source {
             let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
             Some(if matches!(first, Some(b'[' | b'{')) { Format::Json } else { Format::Text })
         };
-        if self.start == self.end {
-            return Err(match self.failure.take() {
-                Some(failure) => self.error(failure),
-                None => FeedError::Empty { path: self.path.clone() },
-            });
+        if self.start == self.end
+            && let Some(failure) = self.failure.take()
+        {
+            return Err(self.error(failure));
         }
         format.ok_or_else(|| FeedError::UnknownFormat { path: self.path.clone() })
     }
