@@ -54,7 +54,7 @@ impl ReaderEpoch {
     #[inline]
     pub(crate) fn enter(&mut self) -> Batch<'_> {
         let inside = self.counter.load(Ordering::Relaxed) + 1;
-        // On x86 an exchange is the full barrier that a fence would be, at half its price.
+        // On x86 an exchange is the full barrier that a store and a fence would be.
         self.counter.swap(inside, Ordering::SeqCst);
         if !cfg!(target_arch = "x86_64") {
             fence(Ordering::SeqCst);

@@ -1,8 +1,8 @@
 //! The IPv4 table of Bloomfwd (sections 3.2 and 4.2): a direct lookup array of 2^20 next hops, and the groups G1 (/21-/24
 //! expanded to /24) and G2 (/25-/32 expanded to /32), each a counting Bloom filter with its hash table.
 //!
-//! What goes beyond the paper: an entry of the direct array says whether G1 or G2 hold anything below it, so most keys
-//! never touch a filter; a filter keeps all bits of a key in one word; a hash table's bucket is one cache line.
+//! What goes beyond the paper: an entry of the direct array says whether G1 or G2 hold anything below it, so a
+//! key with nothing below it never touches a filter; a filter keeps all bits of a key in one word; a hash table's bucket is one cache line.
 //!
 //! ```text
 //! direct entry   31 G1 below | 30 G2 below | 29 G1 is dense here: skip its filter | 24..29 zero | 0..24 next-hop id
@@ -28,7 +28,7 @@ pub(crate) const DIRECT_BITS: u32 = 20;
 pub(crate) const G1_BELOW: u32 = 1 << 31;
 /// Direct entry: G2 holds something below.
 pub(crate) const G2_BELOW: u32 = 1 << 30;
-/// Direct entry: most /24s below are in G1, so its filter would only cost.
+/// Direct entry: so many of the /24s below are in G1 that asking its filter first would only cost.
 pub(crate) const G1_DENSE: u32 = 1 << 29;
 /// Direct entry: the next-hop id.
 pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
@@ -40,9 +40,10 @@ pub(crate) const LINE_WORDS: usize = 16;
 pub(crate) const LINE_SLOTS: usize = 15;
 /// With fewer lines, 16 bits of hash would not identify a key.
 const LINES_MIN: u32 = 1 << 16;
-/// Entries a line is sized for: 10 of 15 keep overflow below 1 % of the keys.
+/// Entries a line is sized for: 10 of 15 keep overflow below 1 % of the keys (Poisson).
 const LINE_FILL: u64 = 10;
-/// Entries a line may come to hold on average before the table is rebuilt larger.
+/// Before entries exceed the room there was made for in this proportion to [`LINE_FILL`], the table is rebuilt larger: lines
+/// and filter are for so many.
 const LINE_FILL_MAX: u64 = 13;
 
 const GROUPS: [RangeInclusive<u8>; 3] = [0..=20, 21..=24, 25..=32];
@@ -376,7 +377,7 @@ impl LevelWriter {
             filter: CountingFilter::new(0..size.filter_words, size.filter.hashes),
             owner: vec![0; lines as usize * LINE_WORDS],
             entries: 0,
-            entries_max: size.entries.max(u64::from(size.primary) * LINE_FILL_MAX),
+            entries_max: size.entries * LINE_FILL_MAX / LINE_FILL,
             overflow: size.primary..lines,
             unplaced: 0,
         }

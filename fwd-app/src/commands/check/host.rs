@@ -13,16 +13,16 @@ const LIBRARY_FOLDERS: [&str; 6] =
 pub(super) struct Host {
     root: PathBuf,
     /// `LD_LIBRARY_PATH`, split.
-    library_path: Vec<PathBuf>,
+    loader_path: Vec<PathBuf>,
 }
 
 impl Host {
     /// The host this runs on.
     pub(super) fn here() -> Self {
-        let library_path = std::env::var_os("LD_LIBRARY_PATH")
+        let loader_path = std::env::var_os("LD_LIBRARY_PATH")
             .map(|paths| std::env::split_paths(&paths).filter(|p| p.is_absolute()).collect())
             .unwrap_or_default();
-        Self { root: PathBuf::from("/"), library_path }
+        Self { root: PathBuf::from("/"), loader_path }
     }
 
     /// The contents of a file, without blanks around them. `path` is relative to the root.
@@ -63,8 +63,8 @@ impl Host {
     }
 
     /// Folders in which the dynamic linker looks, relative to the root or absolute, each once.
-    pub(super) fn library_folders(&self) -> Vec<PathBuf> {
-        let mut folders = self.library_path.clone();
+    pub(super) fn linker_folders(&self) -> Vec<PathBuf> {
+        let mut folders = self.loader_path.clone();
         for name in self.list("etc/ld.so.conf.d").iter().filter(|name| name.ends_with(".conf")) {
             let text = self.read(Path::new("etc/ld.so.conf.d").join(name)).unwrap_or_default();
             let lines = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
@@ -78,7 +78,7 @@ impl Host {
 
     /// The first library folder with a file whose name starts with `prefix`, and those names, shortest first.
     pub(super) fn find_library(&self, prefix: &str) -> Option<(PathBuf, Vec<String>)> {
-        self.library_folders().into_iter().find_map(|folder| {
+        self.linker_folders().into_iter().find_map(|folder| {
             let mut names = self.list(&folder);
             names.retain(|name| name.starts_with(prefix));
             names.sort_by_key(String::len);
@@ -121,7 +121,7 @@ pub(super) mod tests {
         }
 
         pub(in super::super) fn host(&self) -> Host {
-            Host { root: self.0.path().to_owned(), library_path: Vec::new() }
+            Host { root: self.0.path().to_owned(), loader_path: Vec::new() }
         }
 
         pub(in super::super) fn file(&self, path: &str, text: &str) -> &Self {
