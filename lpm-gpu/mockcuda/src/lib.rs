@@ -1,0 +1,1 @@
+//! A libcuda for tests.

@@ -1,0 +1,141 @@
+//! What a table on the host owes the device: an image to start from, then steps that keep the image up to date.
+//!
+//! Every engine of this crate keeps its table twice: on the host, where updates are worked out (off-line), and as one array
+//! of 32-bit words on the device, which lookups read. A [`HostTable`] is one family's table on the host. It knows nothing of
+//! CUDA; what drives it (`engine`) knows nothing of tries.
+//!
+//! Two promises make updates invisible to running lookups. Steps are run in order, each finished before the next
+//! starts, and after every single write of a step each lookup still finds the old or the new answer of its key: what is new
+//! is written before what points to it. And what an update unlinks is written again only after [`HostTable::reclaim`] says
+//! that no lookup can still see it.
+
+use fib::{Change, EngineError, Key, NextHopId};
+use std::sync::Arc;
+
+/// Words in front of a table that tell the kernels its shape; what each means is up to the kernel.
+pub const HEADER_WORDS: usize = 128;
+
+/// Set in a raw answer: the device matched 64 bits, and longer prefixes lie below (IPv6 only).
+pub const RAW_DEEP: u32 = 1 << 31;
+
+/// The bits of a raw answer that hold the `inf` code (GAMT, section 3.1).
+pub const RAW_INF: u32 = 0x00ff_ffff;
+
+/// A word of the device's array, and its new value: what the write kernel reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Write {
+    /// Index into the table's words.
+    pub at: u32,
+    /// The word.
+    pub value: u32,
+}
+
+/// A prefix operation that the device works out itself (GALE): four words, as its kernel reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct PrefixOp {
+    /// The prefix's first address, host order; of an extension, the /24's.
+    pub address: u32,
+    /// What to do, and with which lengths: `kind | length << 8 | parent_length << 16`; the kinds are the table's.
+    pub how: u32,
+    /// Next hop or chunk.
+    pub value: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What the device has to do. Within a step the order does not matter for `Writes`, and is kept for `Ops`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Words to write, each at most once in a step.
+    Writes(Vec<Write>),
+    /// Operations of the table's own update kernel.
+    Ops(Vec<PrefixOp>),
+}
+
+/// The table as the device gets it when it is new or rebuilt.
+#[derive(Debug)]
+pub struct Image<'a> {
+    /// The shape, for the kernels.
+    pub header: [u32; HEADER_WORDS],
+    /// Runs of words: where each starts, and the words. What no run covers is zero.
+    pub runs: Vec<(u32, &'a [u32])>,
+    /// Words to allocate, head room included.
+    pub words: usize,
+}
+
+/// The kernels of a table, by entry name. All lookups have the parameters
+/// `(const u32 *words, const u32 *header, const KEY *keys, u32 *raw, u32 count)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelNames {
+    /// The module: a file `kernels/NAME.ptx`.
+    pub module: &'static str,
+    /// Lookup in a table that is not written meanwhile.
+    pub frozen: &'static str,
+    /// Lookup in a table that is.
+    pub live: &'static str,
+    /// Runs [`Step::Ops`]: `(u32 *words, const u32 *header, const PrefixOp *ops, u32 count)`; `None` without such steps.
+    pub ops: Option<&'static str>,
+}
+
+/// From raw answers to next hops. Shared with the readers, and valid for answers of all generations that are still in flight,
+/// rebuilds included.
+pub trait Answers<K: Key>: Send + Sync {
+    /// Turns the `raw` answers to `keys` into next hops. All three are equally long.
+    fn resolve(&self, keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]);
+}
+
+/// Keys beside their raw answers, as a batch has them.
+#[derive(Clone, Copy, Debug)]
+pub enum KeySlice<'a, K: Key> {
+    /// One array (IPv4).
+    Whole(&'a [K]),
+    /// First and last 64 bits (IPv6).
+    Halves(&'a [u64], &'a [u64]),
+}
+
+/// One family's table on the host.
+pub trait HostTable<K: Key>: Send {
+    /// Off-line update, all or nothing is up to the caller: for each change that was made, `undo` gets the change that takes it
+    /// back. What the device must learn is kept for [`Self::take_steps`].
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] or [`EngineError::Memory`]; the changes before it have been made, and are in `undo`.
+    fn apply(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError>;
+
+    /// Whether the image on the device can no longer be kept up by steps, or should not be: then [`Self::rebuild`] comes
+    /// before the next [`Self::take_steps`].
+    fn rebuild_due(&self) -> bool;
+
+    /// Builds the table anew from its routes, with fresh head room; drops the steps that were kept. The image changes.
+    ///
+    /// # Errors
+    /// As [`Self::apply`]; the table then is as it was.
+    fn rebuild(&mut self) -> Result<(), EngineError>;
+
+    /// What the device has to do since the last call, or the image, whichever is later. `update` numbers the update that these
+    /// steps belong to, counting up: what they unlink may be used again once [`Self::reclaim`] was told of it.
+    fn take_steps(&mut self, update: u64) -> Vec<Step>;
+
+    /// Every lookup that was submitted before update `update` was finished on the device has been collected.
+    fn reclaim(&mut self, update: u64);
+
+    /// The image of the table as it is now.
+    fn image(&self) -> Image<'_>;
+
+    /// Its kernels.
+    fn kernels(&self) -> KernelNames;
+
+    /// From its raw answers to next hops.
+    fn answers(&self) -> Arc<dyn Answers<K>>;
+
+    /// Routes in it.
+    fn routes(&self) -> u64;
+
+    /// Bytes of host memory, about.
+    fn host_bytes(&self) -> u64;
+
+    /// Figures of its own for `EngineStats::details`.
+    fn details(&self, out: &mut Vec<(&'static str, f64)>);
+}

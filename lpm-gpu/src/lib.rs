@@ -1,0 +1,3 @@
+//! Longest-prefix match on an NVIDIA GPU: GAMT, with GALE and SAIL_L beside it.
+
+pub mod host;
