@@ -80,7 +80,10 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     match cause.downcast_ref::<EngineError>()? {
         EngineError::Isa(_) | EngineError::Unknown { .. } | EngineError::Parameter { .. } => Some(USAGE),
         EngineError::NoDevice { .. } => Some(NO_DEVICE),
-        EngineError::Full { .. } | EngineError::Memory { .. } | EngineError::Batch { .. } => Some(FAILED),
+        EngineError::Full { .. }
+        | EngineError::Memory { .. }
+        | EngineError::Device { .. }
+        | EngineError::Batch { .. } => Some(FAILED),
     }
 }
 
