@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# Makes and checks the PTX of the GPU kernels (lpm-gpu/kernels/NAME.ptx from NAME.cu and common.cuh).
+#
+#   scripts/ptx.sh                      compile all kernels, write the .ptx beside them (needs clang-16)
+#   scripts/ptx.sh NAME..               only these
+#   scripts/ptx.sh --check              check that the committed .ptx are those of the sources: their source hash, what they
+#                                       must not hold, and byte for byte against clang-16, which is SKIPPED aloud without it
+#   scripts/ptx.sh --ptxas              assemble for sm_75/80/90/100/120; fail on stack, spills or calls. Takes ptxas from
+#                                       $PTXAS or PATH, else from a wheel of PyPI (about 50 MB, kept in target/ptxas); SKIPPED
+#                                       aloud when it cannot be had, failed when FWD_REQUIRE names ptxas
+#   scripts/ptx.sh --registers          as --ptxas, and print registers and shared memory of each entry
+#
+# The PTX is committed, so that a build needs no compiler and every machine runs the same bytes. One compiler version makes
+# it, and --cuda-path=/nonexistent keeps it from looking at what else is installed.
+
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+KERNELS="$TOP/lpm-gpu/kernels"
+CLANG=clang-16
+# PTX 6.3 for sm_75: every driver since CUDA 10 loads it, and each newer device assembles it for itself.
+FLAGS=(-x cuda --cuda-device-only --cuda-gpu-arch=sm_75 --cuda-path=/nonexistent -nocudainc -nocudalib -O3 -S -Wall -Wextra -Werror)
+ARCHITECTURES=(75 80 90 100 120)
+WHEEL=nvidia-cuda-nvcc==13.5.37
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# head_of NAME: the first line of its .ptx.
+head_of() { printf '// sha256 of common.cuh and %s.cu: %s\n' "$1" "$(cat "$KERNELS/common.cuh" "$KERNELS/$1.cu" | sha256sum | cut -d' ' -f1)"; }
+
+# compile NAME FILE
+compile() {
+  head_of "$1" >"$2"
+  (cd "$KERNELS" && "$CLANG" "${FLAGS[@]}" "$1.cu" -o -) >>"$2"
+}
+
+# sound FILE: nothing in it that would be slow everywhere or unknown to a driver.
+sound() {
+  local bad=0
+  if grep -nE '\.local|__local_depot|\.extern|call(\.uni)? ' "$1" | grep -v '^[0-9]*:[[:space:]]*//'; then
+    note "$1: uses local memory, or calls a function"
+    bad=1
+  fi
+  if ! grep -qx '\.version 6\.3' "$1" || ! grep -qx '\.target sm_75' "$1"; then
+    note "$1: is not PTX 6.3 for sm_75"
+    bad=1
+  fi
+  return $bad
+}
+
+names() { (cd "$KERNELS" && for f in *."$1"; do [ -e "$f" ] && printf '%s\n' "${f%."$1"}"; done) | sort; }
+
+make_all() {
+  has "$CLANG" || die "needs $CLANG (apt-get install $CLANG)"
+  local name
+  for name in "$@"; do
+    [ -f "$KERNELS/$name.cu" ] || die "no such kernel file: $KERNELS/$name.cu"
+    compile "$name" "$scratch/$name.ptx"
+    sound "$scratch/$name.ptx" || die "$name.cu is not as it should be"
+    mv "$scratch/$name.ptx" "$KERNELS/$name.ptx"
+    note "$name.ptx: $(grep -c '^\.visible \.entry' "$KERNELS/$name.ptx") entries"
+  done
+}
+
+check_all() {
+  local name bad=0
+  if [ "$(names cu)" != "$(names ptx)" ]; then
+    note "the .cu and .ptx files in $KERNELS do not go together: run scripts/ptx.sh"
+    bad=1
+  fi
+  for name in $(names ptx); do
+    [ -f "$KERNELS/$name.cu" ] || continue
+    sound "$KERNELS/$name.ptx" || bad=1
+    if [ "$(head -n 1 "$KERNELS/$name.ptx")" != "$(head_of "$name")" ]; then
+      note "$name.ptx: not made from these sources (hash): run scripts/ptx.sh $name"
+      bad=1
+    elif has "$CLANG"; then
+      compile "$name" "$scratch/$name.ptx"
+      if cmp -s "$scratch/$name.ptx" "$KERNELS/$name.ptx"; then
+        note "$name.ptx: as $CLANG makes it"
+      else
+        note "$name.ptx: not what $CLANG makes of $name.cu"
+        bad=1
+      fi
+    else
+      note "$name.ptx: the source hash is right"
+    fi
+  done
+  has "$CLANG" || note "SKIPPED: byte comparison of the PTX, since $CLANG is not installed"
+  return $bad
+}
+
+# find_ptxas: its path, or nothing.
+find_ptxas() {
+  local kept="$TOP/target/ptxas/ptxas"
+  if [ -n "${PTXAS:-}" ]; then
+    printf '%s\n' "$PTXAS"
+  elif has ptxas; then
+    command -v ptxas
+  elif [ -x "$kept" ]; then
+    printf '%s\n' "$kept"
+  elif has python3 && python3 -m pip --quiet download --no-deps --dest "$scratch/wheel" "$WHEEL" >"$scratch/pip.log" 2>&1; then
+    mkdir -p "$(dirname "$kept")"
+    python3 - "$scratch"/wheel/*.whl "$kept" <<'PYTHON'
+import os, shutil, sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+(name,) = [n for n in wheel.namelist() if n.endswith("/bin/ptxas")]
+part = sys.argv[2] + ".part"
+with wheel.open(name) as source, open(part, "wb") as target:
+    shutil.copyfileobj(source, target)
+os.chmod(part, 0o755)
+os.replace(part, sys.argv[2])
+PYTHON
+    printf '%s\n' "$kept"
+  fi
+}
+
+assemble_all() {
+  local ptxas name arch log bad=0
+  ptxas=$(find_ptxas)
+  if [ -z "$ptxas" ]; then
+    case ",${FWD_REQUIRE:-}," in *,ptxas,*) die "no ptxas: none in PATH, and pip could not get $WHEEL" ;; esac
+    note "SKIPPED: assembling the PTX: no ptxas in PATH, and pip could not get $WHEEL"
+    return 0
+  fi
+  for name in $(names ptx); do
+    for arch in "${ARCHITECTURES[@]}"; do
+      log="$scratch/$name.$arch"
+      if ! "$ptxas" -v -arch="sm_$arch" "$KERNELS/$name.ptx" -o "$scratch/cubin" >"$log" 2>&1; then
+        sed "s/^/$name sm_$arch: /" "$log"
+        bad=1
+      elif grep -E 'stack frame|spill' "$log" | grep -vE '^ *0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads'; then
+        note "$name.ptx: stack or spills on sm_$arch"
+        bad=1
+      elif [ "$1" = registers ]; then
+        sed -n "s/.*entry function '\(.*\)' for '\(.*\)'/\2 \1/p; s/.*Used/  Used/p" "$log" | paste - - | sort
+      else
+        note "$name.ptx: sm_$arch, no stack, no spills, $(sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$log" | sort -n | tail -n 1) registers at most"
+      fi
+    done
+  done
+  return $bad
+}
+
+action=make wanted=()
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help) usage && exit 0 ;;
+    --check) action=check ;;
+    --ptxas) action=ptxas ;;
+    --registers) action=registers ;;
+    -*) usage >&2 && exit 2 ;;
+    *) wanted+=("$argument") ;;
+  esac
+done
+case $action in
+  make)
+    if [ ${#wanted[@]} = 0 ]; then mapfile -t wanted < <(names cu); fi
+    make_all "${wanted[@]}"
+    ;;
+  check) check_all ;;
+  ptxas | registers) assemble_all "$action" ;;
+esac
