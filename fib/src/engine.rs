@@ -90,14 +90,14 @@ pub enum EngineError {
     },
     /// The device an engine runs on was there and has failed since: lost, a call refused, a batch that never ends. What was
     /// in flight is lost; whoever keeps the keys may ask another engine.
-    #[error("engine {engine}: {device} failed: {reason}")]
+    #[error("engine {engine}: its device failed: {reason}")]
     Device {
         /// The engine.
         engine: &'static str,
-        /// The device.
-        device: &'static str,
         /// The call that failed, and with what.
         reason: String,
+        /// Whether the device is of no more use to this engine: every later call fails as well.
+        lost: bool,
     },
     /// The batch is larger than the slots were made for, or its arrays differ in length.
     #[error("a batch of {keys} keys does not fit a slot of {limit}")]
