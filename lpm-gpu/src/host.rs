@@ -121,6 +121,12 @@ pub trait HostTable<K: Key>: Send {
     /// Every lookup that was submitted before update `update` was finished on the device has been collected.
     fn reclaim(&mut self, update: u64);
 
+    /// From now on the image may have `words` words at most: a rebuild takes less head room rather than more words, and is
+    /// [`EngineError::Full`] when the routes alone need more. The engine checks what a table that ignores this comes to.
+    fn limit(&mut self, words: usize) {
+        let _ = words;
+    }
+
     /// The image of the table as it is now.
     fn image(&self) -> Image<'_>;
 
