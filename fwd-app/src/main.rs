@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `cli` | options, their parsers, `--help`, exit codes |
 //! | `engines` | names of engines, and how each is made |
+//! | `fallback` | a second engine that takes over when the first fails |
 //! | `tables` | route files to RIB to engine |
 //! | `commands` | `lookup`, `fib`, `check` |
 //! | `datapath` | the passes over a batch of packets, rx to tx |
@@ -22,6 +23,7 @@ mod commands;
 mod control;
 mod datapath;
 mod engines;
+mod fallback;
 mod ports;
 mod replay;
 mod report;

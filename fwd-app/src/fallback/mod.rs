@@ -1,0 +1,515 @@
+//! A second engine that takes over when the first fails: `--fallback`.
+//!
+//! [`Fallback`] looks like one engine. It holds two, both kept up to date with the same deltas, and [`Switch`] says which of them
+//! answers: the primary until it is absent, refuses a delta, fails, or keeps a batch longer than a limit; from then on, and for
+//! good, the fallback. The datapath stays as it is: a [reader](reader) keeps the keys of what is in flight, and looks them up
+//! again on the fallback, so that no packet is lost.
+//!
+//! ```text
+//! apply:   fallback first, then primary      a delta is refused only by the fallback, with nothing changed in either
+//! submit:  primary, keys kept a slot         after the switch: fallback
+//! collect: primary                           failed, stalled or switched: the kept keys to the fallback
+//! ```
+//! The promise on generations holds across the switch. While a delta goes in, either generation is right; once `apply` has
+//! returned, whichever engine answers has the delta, because a primary that did not take it is out of service by then. What was
+//! in flight is answered from the fallback as it is at `collect`.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`reader`] | both readers, and the keys in flight |
+//! | [`remote`] | the primary's writer on a thread of its own, so that one that hangs holds up nobody |
+//! | `fake` | for tests: an engine that fails on demand |
+
+#[cfg(test)]
+mod fake;
+mod reader;
+mod remote;
+
+use crate::cli::message::warn;
+use crossbeam_channel::{Sender, bounded};
+use fib::{Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa};
+use reader::FallbackReader;
+use remote::Remote;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// How long the primary may take over a delta or a reader. A full table is built in less on any host; lookups that stall
+/// end the wait earlier.
+const CONTROL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Why the fallback is in service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The primary could not be made.
+    Absent(EngineError),
+    /// The primary failed.
+    Failed {
+        /// What it was doing: `submit`, `collect`, `apply` or `reader`.
+        during: &'static str,
+        /// What it said.
+        error: EngineError,
+    },
+    /// The primary answered with another number of answers than there were keys.
+    Short {
+        /// The keys.
+        keys: usize,
+        /// The answers.
+        answers: usize,
+    },
+    /// The primary took longer than it may.
+    Stalled {
+        /// What it was doing.
+        during: &'static str,
+        /// The limit, microseconds.
+        limit_us: u64,
+    },
+    /// The primary broke an invariant of its own and is gone.
+    Died {
+        /// What it was doing.
+        during: &'static str,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(error) => write!(f, "{error}"),
+            Self::Failed { during, error } => write!(f, "{during} failed: {error}"),
+            Self::Short { keys, answers } => write!(f, "collect gave {answers} answers to {keys} keys"),
+            Self::Stalled { during, limit_us } => write!(f, "{during} took more than {limit_us} us"),
+            Self::Died { during } => write!(f, "{during} broke an invariant of the engine"),
+        }
+    }
+}
+
+/// Which of the two engines answers. Moves once, from the primary to the fallback.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    primary: &'static str,
+    fallback: &'static str,
+    moved: AtomicBool,
+    why: OnceLock<Why>,
+    again: AtomicU64,
+    said: AtomicBool,
+    wake: Sender<()>,
+}
+
+impl Switch {
+    /// On the primary. Both names are as on the command line.
+    fn new(primary: &'static str, fallback: &'static str) -> Arc<Self> {
+        let (wake, woken) = bounded(1);
+        let switch = Arc::new(Self {
+            primary,
+            fallback,
+            moved: AtomicBool::new(false),
+            why: OnceLock::new(),
+            again: AtomicU64::new(0),
+            said: AtomicBool::new(false),
+            wake,
+        });
+        // An lcore must not wait for stderr, so another thread says it. Without that thread it is said at the end.
+        let weak: Weak<Self> = Arc::downgrade(&switch);
+        let _ = std::thread::Builder::new().name("fallback".into()).spawn(move || {
+            if woken.recv().is_ok()
+                && let Some(switch) = weak.upgrade()
+            {
+                switch.say();
+            }
+        });
+        switch
+    }
+
+    /// Whether the fallback is in service.
+    #[inline]
+    pub(crate) fn is_moved(&self) -> bool {
+        self.moved.load(Ordering::Acquire)
+    }
+
+    /// Puts the fallback in service; the first reason is kept.
+    #[cold]
+    fn move_over(&self, why: Why) {
+        if self.why.set(why).is_ok() {
+            self.moved.store(true, Ordering::Release);
+            let _ = self.wake.try_send(());
+        }
+        self.moved.store(true, Ordering::Release);
+    }
+
+    /// Says once that the fallback is in service, and why; nothing before it is.
+    pub(crate) fn say(&self) {
+        if let Some(why) = self.why.get()
+            && !self.said.swap(true, Ordering::AcqRel)
+        {
+            warn(format_args!(
+                "engine {} is out of service, {} answers from now on: {why}",
+                self.primary, self.fallback
+            ));
+        }
+    }
+
+    /// The primary's name.
+    pub(crate) fn primary(&self) -> &'static str {
+        self.primary
+    }
+
+    /// The fallback's name.
+    pub(crate) fn fallback(&self) -> &'static str {
+        self.fallback
+    }
+
+    /// Why the fallback is in service, if it is.
+    pub(crate) fn why(&self) -> Option<&Why> {
+        self.why.get()
+    }
+
+    /// Keys that were in flight on the primary and were looked up again.
+    pub(crate) fn looked_up_again(&self) -> u64 {
+        self.again.load(Ordering::Relaxed)
+    }
+}
+
+/// See the module.
+pub(crate) struct Fallback {
+    /// `None` when it could not be made.
+    primary: Option<Remote>,
+    fallback: Box<dyn EngineWriter>,
+    switch: Arc<Switch>,
+    stall: Duration,
+    generation: Generation,
+}
+
+impl Fallback {
+    /// `primary` with `fallback` behind it, both empty. `name` is the primary's; when it could not be made for a reason that
+    /// [justifies it](is_device_trouble), the fallback is in service at once. `stall`: how long a batch may take.
+    ///
+    /// # Errors
+    /// The error of `primary` when it is the user's to mend: an unknown name, a wrong parameter.
+    pub(crate) fn new(
+        name: &'static str,
+        primary: Result<Box<dyn EngineWriter>, EngineError>,
+        fallback: Box<dyn EngineWriter>,
+        stall: Duration,
+    ) -> Result<Self, EngineError> {
+        let switch = Switch::new(name, fallback.name());
+        let primary = match primary {
+            Ok(primary) => Some(Remote::new(primary, Arc::clone(&switch))),
+            Err(error) if is_device_trouble(&error) => {
+                switch.move_over(Why::Absent(error));
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { primary, fallback, switch, stall, generation: Generation(0) })
+    }
+
+    /// Which engine answers, for reports.
+    pub(crate) fn switch(&self) -> Arc<Switch> {
+        Arc::clone(&self.switch)
+    }
+
+    /// The primary, while it is in service.
+    fn in_service(&self) -> Option<&Remote> {
+        self.primary.as_ref().filter(|_| !self.switch.is_moved())
+    }
+
+    /// Asks the primary for something; when it does not give it, the fallback is in service from then on.
+    fn ask<T: Send + 'static>(
+        &self,
+        during: &'static str,
+        question: impl FnOnce(&mut dyn EngineWriter) -> Result<T, EngineError> + Send + 'static,
+    ) -> Option<T> {
+        let why = match self.in_service()?.ask(during, CONTROL_LIMIT, question) {
+            Ok(Ok(answer)) => return Some(answer),
+            Ok(Err(error)) => Why::Failed { during, error },
+            Err(why) => why,
+        };
+        self.switch.move_over(why);
+        None
+    }
+}
+
+/// Whether an engine that cannot be made has a device to blame: that is what a fallback is for.
+fn is_device_trouble(error: &EngineError) -> bool {
+    matches!(error, EngineError::NoDevice { .. } | EngineError::Device { .. } | EngineError::Memory { .. })
+}
+
+impl EngineWriter for Fallback {
+    /// The engine in service.
+    fn name(&self) -> &'static str {
+        if self.switch.is_moved() { self.switch.fallback } else { self.switch.primary }
+    }
+
+    fn isa(&self) -> Isa {
+        self.in_service().map_or_else(|| self.fallback.isa(), Remote::isa)
+    }
+
+    /// As any engine's. A delta that the fallback cannot hold is refused; one that only the primary cannot hold puts the fallback
+    /// in service.
+    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+        self.fallback.apply(delta)?;
+        if self.in_service().is_some() {
+            let delta = delta.clone();
+            self.ask("apply", move |primary| primary.apply(&delta));
+        }
+        self.generation = self.generation.next();
+        Ok(self.generation)
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// What both can hold.
+    fn capacity(&self) -> Capacity {
+        let mut capacity = self.fallback.capacity();
+        if let Some(primary) = self.in_service() {
+            let other = primary.capacity();
+            capacity.next_hop_id_max = capacity.next_hop_id_max.min(other.next_hop_id_max);
+            capacity.next_hops_max = capacity.next_hops_max.min(other.next_hops_max);
+            capacity.table_bytes_max = capacity.table_bytes_max.min(other.table_bytes_max);
+        }
+        capacity
+    }
+
+    /// Of the engine in service.
+    fn stats(&self) -> EngineStats {
+        self.ask("stats", |primary| Ok(primary.stats())).unwrap_or_else(|| self.fallback.stats())
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let fallback = self.fallback.reader(slots, batch_max)?;
+        match self.ask("reader", move |primary| primary.reader(slots, batch_max)) {
+            Some(primary) => {
+                Ok(Box::new(FallbackReader::new(primary, fallback, Arc::clone(&self.switch), self.stall)))
+            }
+            None => Ok(fallback),
+        }
+    }
+}
+
+impl Drop for Fallback {
+    fn drop(&mut self) {
+        self.switch.say();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::{Fake, Faults, never};
+    use super::*;
+    use fib::NextHopId;
+    use fib::conformance::{self, Options};
+    use fib::oracle::OracleEngine;
+    use fib::{EngineOptions, Keys, SlotId};
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::task::Poll;
+
+    const STALL: Duration = Duration::from_millis(20);
+
+    fn oracle() -> Box<dyn EngineWriter> {
+        Box::new(OracleEngine::new(&EngineOptions::default()))
+    }
+
+    fn pair(faults: &Arc<Faults>) -> Fallback {
+        Fallback::new("fake", Ok(Box::new(Fake::new(faults))), oracle(), STALL).unwrap()
+    }
+
+    fn delta(id: u32) -> FibDelta {
+        let mut delta = FibDelta::new();
+        delta.push("10.0.0.0/8".parse().unwrap(), NextHopId::new(id).unwrap());
+        delta.push("2001:db8::/32".parse().unwrap(), NextHopId::new(id + 1).unwrap());
+        delta
+    }
+
+    /// Polls a slot until it answers.
+    fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<u32>, EngineError> {
+        loop {
+            if let Poll::Ready(answers) = reader.collect(SlotId(slot)) {
+                return answers.map(|answers| answers.iter().map(|id| id.get()).collect());
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    const V4: Keys<'_> = Keys::V4(&[0x0a00_0001, 0x0b00_0001, 0x0aff_ffff]);
+
+    #[test]
+    fn a_healthy_primary_answers_and_the_suite_holds() {
+        let faults = Arc::new(Faults::default());
+        let engine = pair(&faults);
+        let switch = engine.switch();
+        let mut reader = engine.reader(2, 16).unwrap();
+        reader.submit(SlotId(0), V4).unwrap();
+        assert_eq!(collect(reader.as_mut(), 0).unwrap(), [0, 0, 0]);
+        assert!(!switch.is_moved() && faults.calls(fake::Call::Submit) == 1);
+        assert_eq!((engine.name(), switch.why()), ("fake", None));
+        let healthy =
+            || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(pair(&Arc::default()))) };
+        for group in
+            [conformance::batches, conformance::withdraw, conformance::refusals, conformance::concurrent]
+        {
+            group(&healthy, Options::default());
+        }
+    }
+
+    #[test]
+    fn the_suite_holds_whenever_the_primary_fails() {
+        // Late in the session or early, in whatever it was doing; counted over all calls of the engine and its readers.
+        for at in [0, 1, 2, 30, 1000] {
+            for call in fake::Call::ALL {
+                let make = move || -> Result<Box<dyn EngineWriter>, EngineError> {
+                    let faults = Arc::new(Faults::default());
+                    faults.fail_from(call, at);
+                    Ok(Box::new(pair(&faults)))
+                };
+                conformance::batches(&make, Options::default());
+                conformance::refusals(&make, Options::default());
+                if at == 30 {
+                    conformance::concurrent(&make, Options::default());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_in_flight_is_looked_up_again() {
+        let faults = Arc::new(Faults::default());
+        let mut engine = pair(&faults);
+        let switch = engine.switch();
+        engine.apply(&delta(7)).unwrap();
+        let mut reader = engine.reader(4, 16).unwrap();
+        faults.pending_polls.store(never(), SeqCst);
+        for slot in 0..3 {
+            reader.submit(SlotId(slot), V4).unwrap();
+        }
+        let (hi, lo) = ([0x2001_0db8_0000_0000, 1], [5, 6]);
+        reader.submit(SlotId(3), Keys::V6 { hi: &hi, lo: &lo }).unwrap();
+        assert!(reader.collect(SlotId(1)).is_pending());
+        // News that come meanwhile are in the answers: the generation is that of the fallback at collect.
+        engine.apply(&delta(9)).unwrap();
+        faults.fail_from(fake::Call::Collect, 0);
+        assert_eq!(collect(reader.as_mut(), 1).unwrap(), [9, 0, 9]);
+        assert!(matches!(switch.why(), Some(Why::Failed { during: "collect", .. })), "{:?}", switch.why());
+        for slot in [0, 2] {
+            assert_eq!(collect(reader.as_mut(), slot).unwrap(), [9, 0, 9]);
+        }
+        assert_eq!(collect(reader.as_mut(), 3).unwrap(), [10, 0]);
+        assert_eq!((switch.looked_up_again(), engine.name()), (11, "oracle"));
+        // From now on the primary is not asked at all.
+        let asked = faults.calls(fake::Call::Submit);
+        reader.submit(SlotId(0), V4).unwrap();
+        assert_eq!(collect(reader.as_mut(), 0).unwrap(), [9, 0, 9]);
+        engine.apply(&delta(11)).unwrap();
+        let mut out = [NextHopId::NONE; 3];
+        reader.lookup(V4, &mut out).unwrap();
+        assert_eq!(out.map(NextHopId::get), [11, 0, 11]);
+        assert_eq!((faults.calls(fake::Call::Submit), engine.generation()), (asked, Generation(3)));
+    }
+
+    #[test]
+    fn a_stall_moves_once_and_late_answers_are_not_taken() {
+        let faults = Arc::new(Faults::default());
+        let mut engine = pair(&faults);
+        engine.apply(&delta(1)).unwrap();
+        let (mut one, mut two) = (engine.reader(2, 16).unwrap(), engine.reader(2, 16).unwrap());
+        faults.pending_polls.store(never(), SeqCst);
+        one.submit(SlotId(0), V4).unwrap();
+        two.submit(SlotId(1), V4).unwrap();
+        assert_eq!(collect(one.as_mut(), 0).unwrap(), [1, 0, 1]);
+        let switch = engine.switch();
+        assert_eq!(switch.why(), Some(&Why::Stalled { during: "collect", limit_us: 20_000 }));
+        // The other reader does not wait for its own limit.
+        assert_eq!(two.collect(SlotId(1)), Poll::Ready(Ok(&[1, 0, 1].map(NextHopId::from_answer)[..])));
+        // The primary wakes up with what was right long ago.
+        engine.apply(&delta(5)).unwrap();
+        faults.pending_polls.store(0, SeqCst);
+        one.submit(SlotId(0), V4).unwrap();
+        assert_eq!(collect(one.as_mut(), 0).unwrap(), [5, 0, 5]);
+        assert_eq!(switch.looked_up_again(), 6);
+    }
+
+    #[test]
+    fn answers_that_are_only_late_do_not_move_it() {
+        let faults = Arc::new(Faults::default());
+        faults.pending_polls.store(100, SeqCst);
+        let stall = Duration::from_secs(600);
+        let mut engine = Fallback::new("fake", Ok(Box::new(Fake::new(&faults))), oracle(), stall).unwrap();
+        engine.apply(&delta(1)).unwrap();
+        let mut reader = engine.reader(2, 2).unwrap();
+        let mut out = [NextHopId::NONE; 3];
+        reader.lookup(V4, &mut out).unwrap();
+        assert_eq!(out.map(NextHopId::get), [1, 0, 1]);
+        assert!(!engine.switch().is_moved());
+    }
+
+    #[test]
+    fn an_apply_that_fails_dies_or_hangs_moves_it_and_the_delta_is_in() {
+        for (arm, wanted) in [
+            (Faults::fail_apply as fn(&Faults), "apply failed"),
+            (Faults::die_in_apply, "apply broke an invariant"),
+        ] {
+            let faults = Arc::new(Faults::default());
+            let mut engine = pair(&faults);
+            engine.apply(&delta(1)).unwrap();
+            let mut reader = engine.reader(1, 16).unwrap();
+            reader.submit(SlotId(0), V4).unwrap();
+            arm(&faults);
+            assert_eq!(engine.apply(&delta(2)), Ok(Generation(2)));
+            let why = engine.switch().why().unwrap().to_string();
+            assert!(why.starts_with(wanted), "{why}");
+            // In flight since before: either generation is right.
+            assert!(
+                [[1, 0, 1], [2, 0, 2]].contains(&collect(reader.as_mut(), 0).unwrap().try_into().unwrap())
+            );
+            reader.submit(SlotId(0), V4).unwrap();
+            assert_eq!(collect(reader.as_mut(), 0).unwrap(), [2, 0, 2]);
+        }
+        // A hang: the wait ends when a lookup stalls, long before its own limit.
+        let faults = Arc::new(Faults::default());
+        let mut engine = pair(&faults);
+        let mut reader = engine.reader(1, 16).unwrap();
+        faults.pending_polls.store(never(), SeqCst);
+        reader.submit(SlotId(0), V4).unwrap();
+        faults.hang_apply.store(true, SeqCst);
+        let asking = std::thread::spawn(move || collect(reader.as_mut(), 0).map(|answers| (answers, reader)));
+        assert_eq!(engine.apply(&delta(3)), Ok(Generation(1)));
+        let (answers, mut reader) = asking.join().unwrap().unwrap();
+        assert!([[0, 0, 0], [3, 0, 3]].contains(&answers.try_into().unwrap()));
+        assert_eq!(engine.stats().routes_v4, 1);
+        reader.submit(SlotId(0), V4).unwrap();
+        assert_eq!(collect(reader.as_mut(), 0).unwrap(), [3, 0, 3]);
+        faults.hang_apply.store(false, SeqCst);
+    }
+
+    #[test]
+    fn a_delta_that_the_fallback_refuses_changes_neither() {
+        let faults = Arc::new(Faults::default());
+        let full = Arc::new(Faults::default());
+        full.fail_from(fake::Call::Apply, 1);
+        let fallback = Box::new(Fake::new(&full));
+        let mut engine = Fallback::new("fake", Ok(Box::new(Fake::new(&faults))), fallback, STALL).unwrap();
+        engine.apply(&delta(3)).unwrap();
+        assert!(engine.apply(&delta(1)).is_err());
+        assert_eq!((engine.generation(), faults.calls(fake::Call::Apply)), (Generation(1), 1));
+        assert!(!engine.switch().is_moved());
+    }
+
+    #[test]
+    fn without_a_device_the_fallback_answers_from_the_start() {
+        let absent = || EngineError::NoDevice { engine: "gamt", device: "GPU", reason: "no driver".into() };
+        let mut engine = Fallback::new("gamt", Err(absent()), oracle(), STALL).unwrap();
+        let switch = engine.switch();
+        assert_eq!((engine.name(), switch.primary(), switch.fallback()), ("oracle", "gamt", "oracle"));
+        assert_eq!(switch.why().unwrap().to_string(), absent().to_string());
+        engine.apply(&delta(4)).unwrap();
+        let mut reader = engine.reader(1, 16).unwrap();
+        reader.submit(SlotId(0), V4).unwrap();
+        assert_eq!(collect(reader.as_mut(), 0).unwrap(), [4, 0, 4]);
+        // What the user has to mend is not hidden.
+        let wrong =
+            EngineError::Parameter { parameter: "layout", value: "x".into(), wanted: "flat or paper" };
+        assert_eq!(Fallback::new("gamt", Err(wrong.clone()), oracle(), STALL).err(), Some(wrong));
+    }
+}
