@@ -3,9 +3,15 @@
 //! An engine checks its own options; what is checked here is what every engine shares: the name, and that this CPU has
 //! the instruction set asked for.
 
+use crate::cli::args::EngineArgs;
+use crate::cli::exit::CliError;
+use crate::fallback::{Fallback, Switch};
+use anyhow::Context as _;
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter};
 use lpm_phi::bloom::BloomEngine;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// What `--engine auto` stands for: the fastest engine that every host can run. `bloom` has a kernel for each
 /// instruction set, so no host is without one.
@@ -13,6 +19,24 @@ pub(crate) const AUTO: &str = BloomEngine::NAME;
 
 /// Every name that `--engine` takes, in the order in which messages list them.
 pub(crate) const NAMES: [&str; 3] = ["auto", OracleEngine::NAME, BloomEngine::NAME];
+
+/// The engines that run on a GPU.
+const GPU_NAMES: [&str; 0] = [];
+
+/// Whether the engine of that name runs on a GPU.
+pub(crate) fn is_gpu(name: &str) -> bool {
+    GPU_NAMES.contains(&name)
+}
+
+/// The engine's own name behind a name of the command line.
+///
+/// # Errors
+/// [`EngineError::Unknown`] for a name that is not in [`NAMES`].
+fn canonical(name: &str) -> Result<&'static str, EngineError> {
+    let unknown = || EngineError::Unknown { name: name.to_owned(), known: NAMES.join(", ") };
+    let known = NAMES.into_iter().find(|known| *known == name).ok_or_else(unknown)?;
+    Ok(if known == "auto" { AUTO } else { known })
+}
 
 /// An empty engine.
 ///
@@ -23,11 +47,48 @@ pub(crate) fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn Engine
     if let Some(isa) = options.isa {
         isa.checked()?;
     }
-    match if name == "auto" { AUTO } else { name } {
-        OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
+    match canonical(name)? {
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
-        _ => Err(EngineError::Unknown { name: name.to_owned(), known: NAMES.join(", ") }),
+        _ => Ok(Box::new(OracleEngine::new(options))),
     }
+}
+
+/// An engine, and with `--fallback` what tells which of the two is in service.
+pub(crate) struct Made {
+    /// The engine, empty; with a fallback, both in one.
+    pub(crate) engine: Box<dyn EngineWriter>,
+    /// Which of the two answers.
+    pub(crate) switch: Option<Arc<Switch>>,
+}
+
+/// The engine that the command line names, with its fallback.
+///
+/// # Errors
+/// As [`make`]; [`CliError::Usage`] for options that do not fit the engine. With a fallback, an absent device is no error.
+pub(crate) fn make_with_fallback(args: &EngineArgs) -> anyhow::Result<Made> {
+    let name = canonical(&args.name)?;
+    if args.latency_target_us.is_some() && !is_gpu(name) {
+        let gpus = GPU_NAMES.join(", ");
+        return Err(
+            CliError::Usage(format!("--latency-target-us is for {gpus}; {name} answers at once")).into()
+        );
+    }
+    let cannot = |name: &str| format!("cannot make engine {name}");
+    let engine = make(name, &args.options());
+    let Some(fallback) = &args.fallback else {
+        return Ok(Made { engine: engine.with_context(|| cannot(name))?, switch: None });
+    };
+    let fallback = canonical(fallback).context("--fallback")?;
+    if is_gpu(fallback) {
+        let message = format!(
+            "--fallback {fallback}: it would fail with the device that it stands in for; name a CPU engine"
+        );
+        return Err(CliError::Usage(message).into());
+    }
+    let fallback = make(fallback, &args.fallback_options()).with_context(|| cannot(fallback))?;
+    let stall = Duration::from_micros(args.stall_us);
+    let pair = Fallback::new(name, engine, fallback, stall).with_context(|| cannot(name))?;
+    Ok(Made { switch: Some(pair.switch()), engine: Box::new(pair) })
 }
 
 #[cfg(test)]
@@ -38,7 +99,7 @@ mod tests {
     #[test]
     fn every_name_makes_its_engine() {
         let options = EngineOptions { isa: Some(Isa::Scalar), ..EngineOptions::default() };
-        for name in NAMES {
+        for name in NAMES.into_iter().filter(|name| !is_gpu(name)) {
             let engine = make(name, &options).unwrap();
             assert_eq!(engine.name(), if name == "auto" { AUTO } else { name });
             assert_eq!(engine.isa(), Isa::Scalar);
@@ -48,7 +109,7 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_what_there_is() {
         let Err(error) = make("bloomy", &EngineOptions::default()) else { panic!("made an engine 'bloomy'") };
-        assert_eq!(error.to_string(), "'bloomy' is no engine; known are: auto, oracle, bloom");
+        assert_eq!(error.to_string(), format!("'bloomy' is no engine; known are: {}", NAMES.join(", ")));
     }
 
     #[test]

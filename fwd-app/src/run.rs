@@ -36,6 +36,7 @@ impl From<PlanError> for CliError {
 /// # Errors
 /// When it cannot be set up, or a packet was lost track of.
 pub(crate) fn main(args: &RunArgs) -> anyhow::Result<()> {
+    let args = &args.settled();
     let words = eal_arguments(args)?;
     let signals = Signals::take_over().context("cannot take over signals")?;
     let tables = Tables::load(&args.tables)?;
@@ -73,7 +74,7 @@ fn forward(args: &RunArgs, eal: &Eal, tables: &Tables, signals: &Signals) -> any
     let config = args.forward.config.as_ref().map(|map| map.0.as_slice());
     let tx_queues_max = Ports::tx_queues_max(&found)?;
     let host = Host { ports: found.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
-    let plan = Plan::new(args.forward.topology, config, host).map_err(CliError::from)?;
+    let plan = Plan::new(args.forward.topology(), config, host).map_err(CliError::from)?;
     let ports = Ports::set_up(eal, found, &plan, args)?;
     let egress = EgressTable::new(&tables.hops, &ports.egress).map_err(CliError::from)?;
     ports.await_links(signals)?;
@@ -95,6 +96,7 @@ fn forward(args: &RunArgs, eal: &Eal, tables: &Tables, signals: &Signals) -> any
             flush_cycles: tsc_hz / 1_000_000 * u64::from(args.forward.flush_us),
         },
         control: Arc::clone(&control),
+        stall_us: tables.stall_us(),
         published: Vec::new(),
     };
     let stages = parts.build(&plan)?;
@@ -198,7 +200,7 @@ fn banner(args: &RunArgs, tables: &Tables, plan: &Plan, config: &str) {
     let forward = &args.forward;
     eprintln!(
         "setup    {}, {config}, rx burst {}, batch {}, flush {} us, {}",
-        topology_name(forward.topology),
+        topology_name(forward.topology()),
         forward.rx_burst,
         forward.batch_max(),
         forward.flush_us,
@@ -235,7 +237,7 @@ fn summary(tables: &Tables, totals: &Totals, facts: Facts) -> Summary {
         rate: totals.rate(facts.duration_s, facts.tsc_hz),
         latency_ns: LatencyNs::new(histogram, "rx to tx"),
         stages: totals.stages(facts.tsc_hz),
-        engine: EngineReport::new(tables.engine.as_ref(), tables.load_s, tables.build_s),
+        engine: EngineReport::new(tables),
         setup: facts.setup,
         verify: Verify::default(),
         trace: None,

@@ -7,7 +7,8 @@ use crate::cli::args::TableArgs;
 use crate::cli::exit::CliError;
 use crate::cli::message::warn;
 use crate::commands::check::list_holds;
-use crate::engines;
+use crate::engines::{self, Made};
+use crate::fallback::Switch;
 use anyhow::Context as _;
 use fib::feed::{self, LoadOptions, Loaded};
 use fib::{EngineError, EngineWriter, Generation, NextHopTable, Rib};
@@ -15,6 +16,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Updates that become one delta. Large enough that an engine's fixed cost per delta does not show, small enough that
@@ -29,6 +31,10 @@ pub(crate) struct Tables {
     pub(crate) hops: NextHopTable,
     /// The engine, with the whole RIB applied.
     pub(crate) engine: Box<dyn EngineWriter>,
+    /// With a fallback, which of the two engines answers.
+    pub(crate) switch: Option<Arc<Switch>>,
+    /// How long the engine may keep a batch, microseconds.
+    stall_us: u64,
     /// The generation of the engine that holds the RIB.
     pub(crate) generation: Generation,
     /// Time to read the files, seconds.
@@ -53,8 +59,7 @@ impl Tables {
     /// [`EngineError`] for an engine that cannot be made or a table it cannot hold, `FeedError` for a file.
     pub(crate) fn load(args: &TableArgs) -> anyhow::Result<Self> {
         check_node(args.engine.table_node)?;
-        let mut engine = engines::make(&args.engine.name, &args.engine.options())
-            .with_context(|| format!("cannot make engine {}", args.engine.name))?;
+        let Made { mut engine, switch } = engines::make_with_fallback(&args.engine)?;
         let start = Instant::now();
         let (mut rib, hops, _) = load_rib(&args.fib)?;
         let load_s = start.elapsed().as_secs_f64();
@@ -69,7 +74,7 @@ impl Tables {
             .apply(&delta)
             .with_context(|| format!("engine {} cannot hold this table of {routes} routes", engine.name()))?;
         let build_s = start.elapsed().as_secs_f64();
-        Ok(Self { rib, hops, engine, generation, load_s, build_s })
+        Ok(Self { rib, hops, engine, switch, stall_us: args.engine.stall_us, generation, load_s, build_s })
     }
 
     /// Applies at most `limit` updates of the file at `path`, in batches, to the RIB and the engine.
@@ -102,6 +107,11 @@ impl Tables {
             warn(format_args!("{}: {cut}; the {updates} updates before it are applied", path.display()));
         }
         Ok(counts)
+    }
+
+    /// How long the datapath waits for a batch, microseconds. A fallback answers always, so there is no end to the wait then.
+    pub(crate) fn stall_us(&self) -> u64 {
+        if self.switch.is_some() { u64::MAX } else { self.stall_us }
     }
 
     /// Hands the engine what changed in the RIB; whether there was anything.

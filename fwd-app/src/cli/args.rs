@@ -46,6 +46,20 @@ pub(crate) struct EngineArgs {
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = values::engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
 
+    /// Second engine, on the CPU, kept up to date with the same routes: when the first has no device, fails or stalls, it takes
+    /// over, and what was in flight is looked up again
+    #[arg(long, value_name = "NAME")]
+    pub(crate) fallback: Option<String>,
+
+    /// Longest time a device engine may keep a batch, microseconds: then --fallback takes over, or the batch is dropped as
+    /// engine_stall
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=60_000_000))]
+    pub(crate) stall_us: u64,
+
+    /// Latency that the batches of a GPU engine stay under, microseconds: batch size and streams are measured out at start
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) latency_target_us: Option<u64>,
+
     /// Refuse a table of more routes than this
     #[arg(long, value_name = "N")]
     pub(crate) routes_max: Option<u64>,
@@ -54,11 +68,17 @@ pub(crate) struct EngineArgs {
 impl EngineArgs {
     /// The options in the form that engines take.
     pub(crate) fn options(&self) -> EngineOptions {
+        let mut parameters = self.parameters.clone();
+        parameters.extend(self.latency_target_us.map(|us| ("latency-target-us".to_owned(), us.to_string())));
+        EngineOptions { parameters, ..self.fallback_options() }
+    }
+
+    /// The same for the fallback: parameters are the first engine's.
+    pub(crate) fn fallback_options(&self) -> EngineOptions {
         EngineOptions {
             isa: self.isa,
             table_bytes_max: self.table_memory,
             numa_node: self.table_node,
-            parameters: self.parameters.clone(),
             ..EngineOptions::default()
         }
     }
@@ -81,15 +101,16 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "(PORT,QUEUE,LCORE),..")]
     pub(crate) config: Option<QueueMap>,
 
-    /// Which stages share an lcore
-    #[arg(long, value_name = "T", value_enum, default_value_t = TopologyKind::RunToCompletion)]
-    pub(crate) topology: TopologyKind,
+    /// Which stages share an lcore [default: pipeline for GPU engines, else run-to-completion]
+    #[arg(long, value_name = "T", value_enum)]
+    topology: Option<TopologyKind>,
 
     /// Packets taken from a queue at once, at most
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) rx_burst: u16,
 
-    /// Keys handed to the engine at once, at most [default: the size of a burst]
+    /// Keys handed to the engine at once, at most [default: the size of a burst; of GPU engines 1024, or what
+    /// --latency-target-us comes to]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) batch: Option<u32>,
 
@@ -110,7 +131,24 @@ pub(crate) struct ForwardArgs {
     pub(crate) hgrm: Option<PathBuf>,
 }
 
+/// Keys of a GPU engine's batch unless told: a call to the driver costs a few microseconds whatever it carries, so a burst is too
+/// little; a thousand packets of 10 Mpps come within the time that a round trip takes anyway.
+const GPU_BATCH: u32 = 1024;
+
 impl ForwardArgs {
+    /// Fills in what depends on the engine; comes before [`Self::topology`] and [`Self::batch_max`].
+    pub(crate) fn settle(&mut self, engine: &EngineArgs) {
+        if crate::engines::is_gpu(&engine.name) {
+            self.topology.get_or_insert(TopologyKind::Pipeline);
+            self.batch.get_or_insert(GPU_BATCH.max(u32::from(self.rx_burst)));
+        }
+    }
+
+    /// Which stages share an lcore.
+    pub(crate) fn topology(&self) -> TopologyKind {
+        self.topology.unwrap_or(TopologyKind::RunToCompletion)
+    }
+
     /// Keys handed to the engine at once, at most.
     pub(crate) fn batch_max(&self) -> usize {
         self.batch.map_or(usize::from(self.rx_burst), |n| usize::try_from(n).unwrap_or(usize::MAX))
@@ -136,6 +174,15 @@ pub(crate) struct RunArgs {
     /// Arguments for DPDK's EAL, verbatim; the program's name is put before them
     #[arg(last = true, value_name = "EAL ARGUMENTS", help_heading = "DPDK")]
     pub(crate) eal: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// With what depends on the engine filled in.
+    pub(crate) fn settled(&self) -> Self {
+        let mut args = self.clone();
+        args.forward.settle(&args.tables.engine);
+        args
+    }
 }
 
 /// How `run` sets its ports up.
@@ -182,6 +229,15 @@ pub(crate) struct ReplayArgs {
 
     #[command(flatten)]
     pub(crate) harness: HarnessArgs,
+}
+
+impl ReplayArgs {
+    /// With what depends on the engine filled in.
+    pub(crate) fn settled(&self) -> Self {
+        let mut args = self.clone();
+        args.forward.settle(&args.tables.engine);
+        args
+    }
 }
 
 /// How `replay` drives the forwarder.

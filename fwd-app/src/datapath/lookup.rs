@@ -2,16 +2,13 @@
 //!
 //! [`Lookup`] is for engines that answer at once: each family of a batch is one call. [`InFlight`] keeps several batches in
 //! an engine's slots, for engines that answer later; batches leave it in the order they came. An engine that fails, or
-//! gives no answer in [`STALL_US`], costs the packets of that batch (`engine_stall`), never the forwarder.
+//! gives no answer in `--stall-us`, costs the packets of that batch (`engine_stall`), never the forwarder.
 
 use super::batch::Batch;
 use super::{DropReason, Packets};
 use fib::{EngineReader, Family, Keys, SlotId};
 use std::collections::VecDeque;
 use std::task::Poll;
-
-/// How long an engine may take for a batch. Far beyond any engine's latency: what takes longer is broken.
-pub(crate) const STALL_US: u64 = 100_000;
 
 /// Lookups that are done when the call returns.
 pub(crate) struct Lookup {

@@ -115,6 +115,7 @@ impl Replay<'_> {
             egress: Arc::clone(&egress),
             limits: self.limits(eal),
             control: Arc::clone(&control),
+            stall_us: tables.stall_us(),
             published: Vec::new(),
         };
         let stages = parts.build(&plan)?;
@@ -181,7 +182,7 @@ impl Replay<'_> {
         let all = self.lcores.all();
         let main = u32::from(self.lcores.main);
         let host = Host { ports: self.ports.len(), tx_queues_max: QUEUES_MAX, lcores: &all, main };
-        Ok(Plan::new(self.args.forward.topology, Some(&self.lcores.config), host)?)
+        Ok(Plan::new(self.args.forward.topology(), Some(&self.lcores.config), host)?)
     }
 
     fn limits(&self, eal: &Eal) -> RxLimits {

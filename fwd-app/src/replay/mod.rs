@@ -50,6 +50,7 @@ const MTU_BYTES: u16 = 1500;
 /// # Errors
 /// When it cannot be done; when nothing was sent; when a result was wrong; when a packet was lost track of or overtaken.
 pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
+    let args = &args.settled();
     let cpus = setup::cpus_allowed();
     let lcores = Lcores::new(args, cpus.len())?;
     let trace = Arc::new(Trace::load(&args.trace)?);
@@ -129,8 +130,7 @@ fn summary(
         Some(latency) => (latency, "intended send time to arrival"),
         None => (totals.latency.clone(), "rx to tx"),
     };
-    let mut engine =
-        EngineReport::new(outcome.tables.engine.as_ref(), outcome.tables.load_s, outcome.tables.build_s);
+    let mut engine = EngineReport::new(&outcome.tables);
     (engine.generations_applied, engine.updates_applied) = (outcome.deltas, outcome.updates);
     let config = QueueMap(lcores.config.clone()).to_string();
     Summary {

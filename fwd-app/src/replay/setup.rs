@@ -40,7 +40,7 @@ impl Lcores {
             return Self::of_config(args, map, cpus);
         }
         let spare = u16::try_from(cpus.saturating_sub(1)).unwrap_or(u16::MAX);
-        let pipeline = args.forward.topology == TopologyKind::Pipeline;
+        let pipeline = args.forward.topology() == TopologyKind::Pipeline;
         let inputs_min = if args.harness.spread { ports } else { 1 };
         let useful = if pipeline { 3 } else { inputs_min };
         let count = args.harness.lcores.unwrap_or(useful.min(spare));
@@ -89,7 +89,7 @@ impl Lcores {
         workers.sort_unstable();
         workers.dedup();
         let receiving = workers.len();
-        if args.forward.topology == TopologyKind::Pipeline {
+        if args.forward.topology() == TopologyKind::Pipeline {
             // Engine and senders need lcores of their own, as many as --lcores says or there are CPUs for.
             let wanted =
                 usize::from(args.harness.lcores.unwrap_or(0)).max(cpus.saturating_sub(1).min(receiving + 2));

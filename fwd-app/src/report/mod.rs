@@ -9,10 +9,11 @@ mod text;
 
 use crate::cli::args::{ForwardArgs, TopologyKind};
 use crate::datapath::{Counters, Latency, StageName};
+use crate::fallback::Switch;
+use crate::tables::Tables;
 use crate::topology::Outcome;
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use fib::EngineWriter;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -152,7 +153,7 @@ pub(crate) struct StageReport {
 /// The engine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct EngineReport {
-    /// Its name.
+    /// Its name; of the one in service, with a fallback.
     pub(crate) name: &'static str,
     /// The instruction set of its lookups.
     pub(crate) isa: String,
@@ -172,11 +173,41 @@ pub(crate) struct EngineReport {
     pub(crate) load_s: f64,
     /// Time to build the table, seconds.
     pub(crate) build_s: f64,
+    /// With `--fallback`, how that went.
+    pub(crate) fallback: Option<FallbackReport>,
+}
+
+/// The engine behind the engine.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FallbackReport {
+    /// The engine that was to answer.
+    pub(crate) engine: &'static str,
+    /// The one behind it.
+    pub(crate) fallback: &'static str,
+    /// Whether the one behind it is in service.
+    pub(crate) in_service: bool,
+    /// Why.
+    pub(crate) reason: Option<String>,
+    /// Packets that were in flight then and were looked up again.
+    pub(crate) looked_up_again: u64,
+}
+
+impl FallbackReport {
+    fn new(switch: &Switch) -> Self {
+        Self {
+            engine: switch.primary(),
+            fallback: switch.fallback(),
+            in_service: switch.is_moved(),
+            reason: switch.why().map(ToString::to_string),
+            looked_up_again: switch.looked_up_again(),
+        }
+    }
 }
 
 impl EngineReport {
-    /// Of `engine` as it is now.
-    pub(crate) fn new(engine: &dyn EngineWriter, load_s: f64, build_s: f64) -> Self {
+    /// Of the engine of `tables` as it is now.
+    pub(crate) fn new(tables: &Tables) -> Self {
+        let engine = tables.engine.as_ref();
         let stats = engine.stats();
         Self {
             name: engine.name(),
@@ -187,8 +218,9 @@ impl EngineReport {
             generation: engine.generation().0,
             generations_applied: 0,
             updates_applied: 0,
-            load_s,
-            build_s,
+            load_s: tables.load_s,
+            build_s: tables.build_s,
+            fallback: tables.switch.as_deref().map(FallbackReport::new),
         }
     }
 }
@@ -220,7 +252,7 @@ impl Setup {
     /// From the command line and what was found.
     pub(crate) fn new(args: &ForwardArgs, config: String, lcores: usize, huge_pages: bool) -> Self {
         Self {
-            topology: topology_name(args.topology),
+            topology: topology_name(args.topology()),
             config,
             lcores,
             rx_burst: args.rx_burst,

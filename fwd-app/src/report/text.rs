@@ -37,6 +37,16 @@ pub(crate) fn render(summary: &Summary) -> String {
         engine.generations_applied,
         engine.updates_applied
     );
+    if let Some(fallback) = &engine.fallback {
+        let _ = match &fallback.reason {
+            Some(reason) => writeln!(
+                out,
+                "fallback {} answers for {} ({} packets looked up again): {reason}",
+                fallback.fallback, fallback.engine, fallback.looked_up_again
+            ),
+            None => writeln!(out, "fallback {} was ready and not needed", fallback.fallback),
+        };
+    }
     let _ = writeln!(
         out,
         "setup    {}, {} lcores, {}, rx burst {}, batch {}, flush {} us",

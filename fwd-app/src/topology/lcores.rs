@@ -4,7 +4,7 @@ use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxSta
 use super::plan::{Job, Plan};
 use super::run_to_completion::{Input, Worker};
 use super::{Control, Outcome, Progress, Stage};
-use crate::datapath::lookup::{InFlight, Lookup, STALL_US};
+use crate::datapath::lookup::{InFlight, Lookup};
 use crate::datapath::parse::Parse;
 use crate::datapath::rx::{Rx, RxLimits};
 use crate::datapath::tx::Tx;
@@ -29,6 +29,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) limits: RxLimits,
     /// What stops the stages.
     pub(crate) control: Arc<Control>,
+    /// How long the engine may keep a batch before it is given up, microseconds.
+    pub(crate) stall_us: u64,
     /// Where counters are shown; each stage that counts adds its own.
     pub(crate) published: Vec<Arc<Published>>,
 }
@@ -43,6 +45,9 @@ pub(crate) enum BuildError {
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
+
+/// Batches in an engine's slots, at most: one for each of the 24 streams that the GPU engines have at most (GAMT, section 5.4.4).
+const IN_FLIGHT_MAX: usize = 24;
 
 /// The stages of one lcore.
 pub(crate) type Stages = Vec<Box<dyn Stage>>;
@@ -61,7 +66,7 @@ impl Parts<'_> {
                 stages.push(match job {
                     Job::Worker { inputs, tx } => Box::new(self.worker(plan, inputs, *tx)?),
                     Job::Rx { input } => Box::new(self.rx_stage(plan, *input, &channels)?),
-                    Job::Engine => Box::new(self.engine_stage(&channels)?),
+                    Job::Engine => Box::new(self.engine_stage(plan, &channels)?),
                     Job::Tx { tx } => Box::new(self.tx_stage(*tx, &channels)?),
                 });
             }
@@ -95,11 +100,13 @@ impl Parts<'_> {
         })
     }
 
-    fn engine_stage(&mut self, channels: &Channels) -> Result<EngineStage, BuildError> {
-        // Two slots a batch, one a family; a CPU engine answers at once, and a few batches keep a device engine busy.
-        let slots = u16::try_from(BATCHES_PER_INPUT).unwrap_or(u16::MAX).saturating_mul(2);
+    fn engine_stage(&mut self, plan: &Plan, channels: &Channels) -> Result<EngineStage, BuildError> {
+        // Two slots a batch, one a family: a CPU engine answers at once, and a device engine is kept busy by the batches there
+        // are, up to what its streams carry.
+        let batches = (plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
+        let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
         let reader = self.engine.reader(slots, self.limits.batch)?;
-        let stall_cycles = dpdk_ffi::tsc_hz(self.eal).saturating_mul(STALL_US) / 1_000_000;
+        let stall_cycles = dpdk_ffi::tsc_hz(self.eal).saturating_mul(self.stall_us) / 1_000_000;
         Ok(EngineStage {
             from_rx: channels.to_engine.1.clone(),
             to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
