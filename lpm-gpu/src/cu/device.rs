@@ -1,0 +1,359 @@
+//! One GPU: its context, its facts, and the rule of when memory is freed.
+
+use super::driver::{Driver, OUT_OF_MEMORY, call};
+use super::error::GpuError;
+use super::probe;
+use cudarc::driver::sys;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The oldest device the PTX is for: compute capability 7.5 (Turing).
+const CAPABILITY_MIN: (u32, u32) = (7, 5);
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Its name, as the driver gives it.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: (u32, u32),
+    /// What the driver supports.
+    pub driver: super::DriverVersion,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Threads that one multiprocessor holds.
+    pub threads_multiprocessor_max: u32,
+    /// Threads of a block at most.
+    pub threads_block_max: u32,
+    /// Engines that copy while kernels run.
+    pub copy_engines: u32,
+    /// Core clock, kHz.
+    pub clock_khz: u32,
+    /// Memory clock, kHz.
+    pub memory_clock_khz: u32,
+    /// Width of the memory bus, bits.
+    pub memory_bus_bits: u32,
+    /// Memory, bytes.
+    pub memory_bytes: u64,
+    /// Second-level cache, bytes.
+    pub l2_bytes: u64,
+    /// The share of it that can be set aside for what is to stay, bytes; 0 where that is not supported.
+    pub l2_persisting_bytes_max: u64,
+    /// The largest window of memory that can be preferred there, bytes.
+    pub l2_window_bytes_max: u64,
+}
+
+/// A GPU with its context. Clones share it; the context ends with the last of them and of all objects made from it.
+#[derive(Clone)]
+pub struct Device(Arc<Context>);
+
+struct Context {
+    driver: &'static Driver,
+    index: sys::CUdevice,
+    raw: Handle<sys::CUcontext>,
+    /// Never used twice in this process, unlike the address of a context.
+    id: u64,
+    /// The driver's answer that ended the context; 0 while it lives.
+    lost: AtomicU32,
+    /// Kernels that stay on the device: while there are any, freeing would wait for them.
+    residents: AtomicUsize,
+    /// Freed by us, and not yet by the driver.
+    graves: Mutex<Vec<Memory>>,
+    facts: Facts,
+}
+
+/// A handle of the driver's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handle<T>(pub(super) T);
+
+// SAFETY: handles of the driver API are tokens; its calls may be made from any thread that has the context bound ("the driver
+// API is thread-safe", CUDA C++ Programming Guide, driver API).
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+
+/// Memory to be freed.
+#[derive(Clone, Copy)]
+pub(super) enum Memory {
+    /// Of the device.
+    Device(sys::CUdeviceptr),
+    /// Page-locked, of the host.
+    Host(Handle<*mut c_void>),
+}
+
+/// Stands in [`Context::lost`] for a device that did not answer: no call of the driver's said so.
+const STALLED: u32 = u32::MAX;
+
+thread_local! {
+    /// The id of the context that is bound to this thread; 0 for none.
+    static BOUND: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Calls a function of the driver with the device's context bound to this thread. An answer that ends the context is
+/// remembered, and no call is made after it.
+macro_rules! on {
+    ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let device: &$crate::cu::Device = $device;
+        match device.bind(stringify!($name)) {
+            Ok(driver) => {
+                let code = (driver.$name)($($argument),*);
+                device.check(stringify!($name), code)
+            }
+            Err(error) => Err(error),
+        }
+    }};
+}
+pub(super) use on;
+
+impl Device {
+    /// Opens device `index` of those that [`probe`](super::probe) counts: its primary context is retained.
+    ///
+    /// # Errors
+    /// As [`probe`](super::probe); [`GpuError::NoDevice`] when there are fewer; [`GpuError::DeviceTooOld`] before compute
+    /// capability 7.5; [`GpuError::Call`].
+    pub fn open(index: u32) -> Result<Self, GpuError> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let (driver, found) = probe::init()?;
+        let ordinal = match c_int::try_from(index) {
+            Ok(ordinal) if index < found.devices => ordinal,
+            _ => return Err(GpuError::NoDevice { wanted: index, count: found.devices }),
+        };
+        let mut device = 0;
+        // SAFETY: the driver is initialised; takes a place for the handle and an ordinal within the count.
+        unsafe { call!(driver, cuDeviceGet(&raw mut device, ordinal)) }?;
+        let facts = facts(driver, device, found.driver)?;
+        if facts.capability < CAPABILITY_MIN {
+            return Err(GpuError::DeviceTooOld { have: facts.capability, want: CAPABILITY_MIN });
+        }
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: `device` is a device; what is retained here is released once, when the context is dropped.
+        unsafe { call!(driver, cuDevicePrimaryCtxRetain(&raw mut raw, device)) }?;
+        Ok(Self(Arc::new(Context {
+            driver,
+            index: device,
+            raw: Handle(raw),
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            lost: AtomicU32::new(0),
+            residents: AtomicUsize::new(0),
+            graves: Mutex::new(Vec::new()),
+            facts,
+        })))
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.0.facts
+    }
+
+    /// Whether its context has ended: nothing works any more until all objects of this device are dropped and it is opened
+    /// anew.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.0.lost.load(Ordering::Relaxed) != 0
+    }
+
+    /// Memory that is free, bytes.
+    ///
+    /// # Errors
+    /// [`GpuError::Call`].
+    pub fn free_bytes(&self) -> Result<u64, GpuError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: takes two places for sizes.
+        unsafe { on!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
+        Ok(free as u64)
+    }
+
+    /// Sets aside up to `bytes` of the second-level cache for what a [window](super::Stream::keep_in_l2) prefers, for the whole
+    /// context; at most [`Facts::l2_persisting_bytes_max`]. `false` where the device does not support that.
+    ///
+    /// # Errors
+    /// [`GpuError::Call`].
+    pub fn set_aside_l2(&self, bytes: u64) -> Result<bool, GpuError> {
+        let bytes = bytes.min(self.0.facts.l2_persisting_bytes_max);
+        if self.0.facts.l2_persisting_bytes_max == 0 {
+            return Ok(false);
+        }
+        let limit = sys::CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        // SAFETY: takes two numbers.
+        unsafe { on!(self, cuCtxSetLimit(limit, bytes)) }?;
+        Ok(true)
+    }
+
+    /// Waits for everything that was enqueued on the device. Never returns while a [resident](super::Resident) kernel runs; for
+    /// that there is [`Stream::finish`](super::Stream::finish).
+    ///
+    /// # Errors
+    /// [`GpuError::Call`], also of what went wrong in what was waited for.
+    pub fn synchronize(&self) -> Result<(), GpuError> {
+        // SAFETY: no arguments.
+        unsafe { on!(self, cuCtxSynchronize()) }
+    }
+
+    /// Whether both are the same context.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The raw context.
+    pub(super) fn context(&self) -> sys::CUcontext {
+        self.0.raw.0
+    }
+
+    /// Binds the context to this thread, for a call of `call`.
+    #[inline]
+    pub(super) fn bind(&self, call: &'static str) -> Result<&'static Driver, GpuError> {
+        let context = &*self.0;
+        if context.lost.load(Ordering::Relaxed) != 0 {
+            return Err(self.lost_error(call));
+        }
+        if BOUND.get() != context.id {
+            // SAFETY: the context was retained and lives as long as `self`.
+            unsafe { call!(context.driver, cuCtxSetCurrent(context.raw.0)) }
+                .inspect_err(|error| self.note(error))?;
+            BOUND.set(context.id);
+        }
+        Ok(context.driver)
+    }
+
+    /// The answer `code` of `call` as a result.
+    #[inline]
+    pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), GpuError> {
+        self.0.driver.check(call, code).inspect_err(|error| self.note(error))
+    }
+
+    /// The error of a call that is not made since the context has ended.
+    #[cold]
+    fn lost_error(&self, call: &'static str) -> GpuError {
+        match self.0.lost.load(Ordering::Relaxed) {
+            STALLED => GpuError::Stalled { what: "earlier work", limit_ms: 0 },
+            code => match self.0.driver.error(call, code) {
+                GpuError::Call { call, code, name, .. } => GpuError::Call { call, code, name, lost: true },
+                other => other,
+            },
+        }
+    }
+
+    /// Remembers an error that ended the context.
+    #[cold]
+    fn note(&self, error: &GpuError) {
+        if let GpuError::Call { code, lost: true, .. } = *error {
+            // The first one is the cause.
+            let _first = self.0.lost.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the device up since `what` did not end within `limit_ms`: nothing is called any more, and what is dropped is leaked,
+    /// since the driver would wait.
+    #[cold]
+    pub(super) fn stalled(&self, what: &'static str, limit_ms: u64) -> GpuError {
+        self.0.lost.store(STALLED, Ordering::Relaxed);
+        GpuError::Stalled { what, limit_ms }
+    }
+
+    /// A kernel stays on the device until [`Self::resident_ended`].
+    pub(super) fn resident_began(&self) {
+        self.0.residents.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether a kernel stays on the device.
+    pub(super) fn has_residents(&self) -> bool {
+        self.0.residents.load(Ordering::SeqCst) > 0
+    }
+
+    /// A resident kernel has ended; with the last one, what was dropped meanwhile is freed.
+    pub(super) fn resident_ended(&self) {
+        if self.0.residents.fetch_sub(1, Ordering::SeqCst) == 1 {
+            let graves = std::mem::take(&mut *self.0.graves.lock().unwrap_or_else(PoisonError::into_inner));
+            for memory in graves {
+                self.free(memory);
+            }
+        }
+    }
+
+    /// Frees `memory` once nothing that was enqueued can still use it. Errors have nobody to go to: the context then has ended,
+    /// and its memory with it.
+    pub(super) fn free(&self, memory: Memory) {
+        if self.is_lost() {
+            return;
+        }
+        if self.has_residents() {
+            self.0.graves.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+            return;
+        }
+        if self.synchronize().is_err() && self.is_lost() {
+            return;
+        }
+        let _swallowed = match memory {
+            // SAFETY: allocated by `cuMemAlloc`, freed once (by the owner's drop), no longer in use (synchronised).
+            Memory::Device(pointer) => unsafe { on!(self, cuMemFree_v2(pointer)) },
+            // SAFETY: allocated by `cuMemHostAlloc`, else as above.
+            Memory::Host(Handle(pointer)) => unsafe { on!(self, cuMemFreeHost(pointer)) },
+        };
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("name", &self.0.facts.name).field("lost", &self.is_lost()).finish()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if *self.lost.get_mut() == STALLED {
+            return; // the driver would wait for what does not end
+        }
+        // SAFETY: retained once by `open`; every object of the context held the `Device`, so nothing uses it any more.
+        let _swallowed = unsafe { call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.index)) };
+    }
+}
+
+/// As `error`, but out of memory is an error of its own, with the bytes of `what` memory that were asked for.
+pub(super) fn memory_error(error: GpuError, what: &'static str, bytes: usize) -> GpuError {
+    match error {
+        GpuError::Call { code: OUT_OF_MEMORY, .. } => GpuError::OutOfMemory { what, bytes: bytes as u64 },
+        other => other,
+    }
+}
+
+/// Reads the facts of `device`.
+fn facts(driver: &Driver, device: sys::CUdevice, version: super::DriverVersion) -> Result<Facts, GpuError> {
+    use sys::CUdevice_attribute as A;
+    let mut name: [c_char; 128] = [0; 128];
+    // SAFETY: takes a place for 128 characters and its length; writes a string that ends in zero.
+    unsafe { call!(driver, cuDeviceGetName(name.as_mut_ptr(), 127, device)) }?;
+    // SAFETY: zeroed before, at most 127 characters written: there is a zero within.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+    let mut memory_bytes = 0;
+    // SAFETY: takes a place for a size.
+    unsafe { call!(driver, cuDeviceTotalMem_v2(&raw mut memory_bytes, device)) }?;
+    let attribute = |attribute| -> Result<u32, GpuError> {
+        let mut value = 0;
+        // SAFETY: takes a place for a number; `attribute` is one of the enum's.
+        unsafe { call!(driver, cuDeviceGetAttribute(&raw mut value, attribute, device)) }?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    };
+    Ok(Facts {
+        name,
+        capability: (
+            attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        driver: version,
+        multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        threads_multiprocessor_max: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+        threads_block_max: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        copy_engines: attribute(A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT)?,
+        clock_khz: attribute(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+        memory_clock_khz: attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
+        memory_bus_bits: attribute(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
+        memory_bytes: memory_bytes as u64,
+        l2_bytes: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+        l2_persisting_bytes_max: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE)?),
+        l2_window_bytes_max: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE)?),
+    })
+}

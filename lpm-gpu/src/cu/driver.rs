@@ -1,0 +1,169 @@
+//! The functions of the driver that we call, looked up once.
+//!
+//! `cudarc::driver::sys` looks up a function at its first call and panics when it is not there, and it declares the answer to be
+//! a Rust `enum` of the codes that one version knew, so that a later driver's new code would be undefined behaviour. Here every
+//! function is looked up before the first call, answers are plain numbers, and the compiler checks each signature against
+//! cudarc's. Finding and loading the library is cudarc's part.
+
+use super::error::{GpuError, ends_context};
+use cudarc::driver::sys;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::OnceLock;
+
+/// The driver's answer to a call that went well.
+const SUCCESS: u32 = 0;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(super) const OUT_OF_MEMORY: u32 = 2;
+/// `CUDA_ERROR_NO_DEVICE`.
+pub(super) const NO_DEVICE: u32 = 100;
+/// `CUDA_ERROR_NOT_READY`: what was asked about still runs.
+pub(super) const NOT_READY: u32 = 600;
+
+/// Declares [`Driver`]: a pointer a function, the check of its type against cudarc's, and the look-up.
+macro_rules! functions {
+    ($($name:ident($($type:ty),* $(,)?);)*) => {
+        $(const _: unsafe fn($($type),*) -> sys::CUresult = sys::$name;)*
+
+        /// The functions, all there.
+        #[expect(non_snake_case, reason = "the driver's names")]
+        pub(super) struct Driver {
+            $(pub(super) $name: unsafe extern "C" fn($($type),*) -> u32,)*
+            cuGetErrorName: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
+        }
+
+        impl Driver {
+            /// Looks all of them up.
+            fn look_up() -> Result<Self, GpuError> {
+                Ok(Self {
+                    $($name: {
+                        // SAFETY: `is_present` found the library, so `culib` does not panic. The type is that of cudarc's
+                        // declaration (checked above) but for the answer, a C enum that a u32 holds. The library is a static
+                        // of cudarc's and never unloaded, so the pointer may be copied out of the symbol.
+                        unsafe {
+                            *sys::culib()
+                                .get::<unsafe extern "C" fn($($type),*) -> u32>(concat!(stringify!($name), "\0").as_bytes())
+                                .map_err(|_| GpuError::MissingSymbol { name: stringify!($name) })?
+                        }
+                    },)*
+                    cuGetErrorName: {
+                        // SAFETY: as above; `CUresult cuGetErrorName(CUresult error, const char **pStr)` (cuda.h).
+                        unsafe {
+                            *sys::culib()
+                                .get::<unsafe extern "C" fn(u32, *mut *const c_char) -> u32>(b"cuGetErrorName\0")
+                                .map_err(|_| GpuError::MissingSymbol { name: "cuGetErrorName" })?
+                        }
+                    },
+                })
+            }
+        }
+
+        /// The names that are looked up.
+        #[cfg(test)]
+        pub(super) const NAMES: &[&str] = &[$(stringify!($name),)* "cuGetErrorName"];
+    };
+}
+
+functions! {
+    cuInit(c_uint);
+    cuDriverGetVersion(*mut c_int);
+    cuDeviceGetCount(*mut c_int);
+    cuDeviceGet(*mut sys::CUdevice, c_int);
+    cuDeviceGetName(*mut c_char, c_int, sys::CUdevice);
+    cuDeviceTotalMem_v2(*mut usize, sys::CUdevice);
+    cuDeviceGetAttribute(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
+    cuDevicePrimaryCtxRetain(*mut sys::CUcontext, sys::CUdevice);
+    cuDevicePrimaryCtxRelease_v2(sys::CUdevice);
+    cuCtxSetCurrent(sys::CUcontext);
+    cuCtxSynchronize();
+    cuCtxSetLimit(sys::CUlimit, usize);
+    cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
+    cuMemGetInfo_v2(*mut usize, *mut usize);
+    cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
+    cuMemFree_v2(sys::CUdeviceptr);
+    cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+    cuMemFreeHost(*mut c_void);
+    cuMemHostGetDevicePointer_v2(*mut sys::CUdeviceptr, *mut c_void, c_uint);
+    cuMemcpyHtoDAsync_v2(sys::CUdeviceptr, *const c_void, usize, sys::CUstream);
+    cuMemcpyDtoHAsync_v2(*mut c_void, sys::CUdeviceptr, usize, sys::CUstream);
+    cuMemcpyDtoDAsync_v2(sys::CUdeviceptr, sys::CUdeviceptr, usize, sys::CUstream);
+    cuMemsetD32Async(sys::CUdeviceptr, c_uint, usize, sys::CUstream);
+    cuStreamCreateWithPriority(*mut sys::CUstream, c_uint, c_int);
+    cuStreamDestroy_v2(sys::CUstream);
+    cuStreamQuery(sys::CUstream);
+    cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
+    cuStreamSetAttribute(sys::CUstream, sys::CUstreamAttrID, *const sys::CUstreamAttrValue);
+    cuEventCreate(*mut sys::CUevent, c_uint);
+    cuEventDestroy_v2(sys::CUevent);
+    cuEventRecord(sys::CUevent, sys::CUstream);
+    cuEventQuery(sys::CUevent);
+    cuEventElapsedTime(*mut f32, sys::CUevent, sys::CUevent);
+    cuModuleLoadDataEx(*mut sys::CUmodule, *const c_void, c_uint, *mut sys::CUjit_option, *mut *mut c_void);
+    cuModuleUnload(sys::CUmodule);
+    cuModuleGetFunction(*mut sys::CUfunction, sys::CUmodule, *const c_char);
+    cuFuncGetAttribute(*mut c_int, sys::CUfunction_attribute, sys::CUfunction);
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, sys::CUfunction, c_int, usize);
+    cuLaunchKernel(sys::CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, sys::CUstream, *mut *mut c_void,
+        *mut *mut c_void);
+    cuGraphCreate(*mut sys::CUgraph, c_uint);
+    cuGraphAddMemcpyNode(*mut sys::CUgraphNode, sys::CUgraph, *const sys::CUgraphNode, usize, *const sys::CUDA_MEMCPY3D,
+        sys::CUcontext);
+    cuGraphAddKernelNode_v2(*mut sys::CUgraphNode, sys::CUgraph, *const sys::CUgraphNode, usize,
+        *const sys::CUDA_KERNEL_NODE_PARAMS);
+    cuGraphInstantiateWithFlags(*mut sys::CUgraphExec, sys::CUgraph, c_ulonglong);
+    cuGraphExecMemcpyNodeSetParams(sys::CUgraphExec, sys::CUgraphNode, *const sys::CUDA_MEMCPY3D, sys::CUcontext);
+    cuGraphExecKernelNodeSetParams_v2(sys::CUgraphExec, sys::CUgraphNode, *const sys::CUDA_KERNEL_NODE_PARAMS);
+    cuGraphLaunch(sys::CUgraphExec, sys::CUstream);
+    cuGraphExecDestroy(sys::CUgraphExec);
+    cuGraphDestroy(sys::CUgraph);
+}
+
+impl Driver {
+    /// The answer `code` of `call` as a result.
+    #[inline]
+    pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), GpuError> {
+        if code == SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
+    }
+
+    /// The failure of `call` with answer `code`.
+    #[cold]
+    pub(super) fn error(&self, call: &'static str, code: u32) -> GpuError {
+        let mut name: *const c_char = std::ptr::null();
+        // SAFETY: the function takes any number, known or not, and a place for a pointer, which it sets to null or to a static
+        // string.
+        let known = unsafe { (self.cuGetErrorName)(code, &raw mut name) };
+        let name = if known != SUCCESS || name.is_null() {
+            "an error it has no name for".to_owned()
+        } else {
+            // SAFETY: not null, so a string of the driver's, ending in zero, that lives as long as the library.
+            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+        };
+        GpuError::Call { call, code, name, lost: ends_context(code) }
+    }
+}
+
+/// Calls a function of the driver; its name goes into the error.
+macro_rules! call {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let driver: &$crate::cu::driver::Driver = $driver;
+        let code = (driver.$name)($($argument),*);
+        driver.check(stringify!($name), code)
+    }};
+}
+pub(super) use call;
+
+/// The driver, once it has been found whole. A failure is not kept: a driver may be installed while we run.
+///
+/// # Errors
+/// [`GpuError::NoDriver`], [`GpuError::MissingSymbol`].
+pub(super) fn driver() -> Result<&'static Driver, GpuError> {
+    static DRIVER: OnceLock<Driver> = OnceLock::new();
+    if let Some(driver) = DRIVER.get() {
+        return Ok(driver);
+    }
+    // SAFETY: loads and unloads a library by name; the driver's initialisers are as safe as those of any shared library.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(GpuError::NoDriver { tried: "libcuda.so, libcuda.so.1".to_owned() });
+    }
+    let driver = Driver::look_up()?;
+    Ok(DRIVER.get_or_init(|| driver))
+}

@@ -1,0 +1,350 @@
+//! Modules, the kernels in them, and how one is launched.
+
+use super::device::{Device, Handle, on};
+use super::error::GpuError;
+use super::memory::{DeviceBuffer, Plain};
+use super::pinned::{Pinned, Uses};
+use super::ptx;
+use super::shared::{Element, Shared};
+use super::stream::Progress;
+use cudarc::driver::sys;
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+/// The most arguments a kernel takes.
+pub(super) const ARGUMENTS_MAX: usize = 12;
+
+/// Bytes of the log that the driver's compiler writes.
+const LOG_BYTES: usize = 8192;
+
+/// A module of kernels on a device.
+#[derive(Clone)]
+pub struct Module(Arc<Loaded>);
+
+struct Loaded {
+    device: Device,
+    raw: Handle<sys::CUmodule>,
+    name: String,
+    text: std::borrow::Cow<'static, str>,
+}
+
+impl Module {
+    /// Loads the module `name` that this crate brings: `gamt`, `gale`, `sail` or `ceilings`.
+    ///
+    /// # Errors
+    /// [`GpuError::Ptx`] when there is none of that name or the driver refuses it; [`GpuError::Call`].
+    pub fn new(device: &Device, name: &str) -> Result<Self, GpuError> {
+        let text = ptx::text(name)
+            .ok_or_else(|| GpuError::Ptx { module: name.to_owned(), reason: "no such module".to_owned() })?;
+        Self::load(device, name, text.into())
+    }
+
+    /// Loads `text` as a module.
+    fn load(device: &Device, name: &str, text: std::borrow::Cow<'static, str>) -> Result<Self, GpuError> {
+        let refused = |reason: String| GpuError::Ptx { module: name.to_owned(), reason };
+        let image = CString::new(text.as_bytes()).map_err(|_| refused("there is a zero in it".to_owned()))?;
+        let mut log = vec![0_u8; LOG_BYTES];
+        let mut options = [
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        // The values are what the options say: an address, and a number in the place of one.
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES - 1)];
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: a place for the handle, text that ends in zero, and two options with their values; the driver writes at most
+        // the given bytes of the log, and keeps none of these pointers.
+        unsafe {
+            on!(
+                device,
+                cuModuleLoadDataEx(
+                    &raw mut raw,
+                    image.as_ptr().cast(),
+                    2,
+                    options.as_mut_ptr(),
+                    values.as_mut_ptr()
+                )
+            )
+        }
+        .map_err(|error| match error {
+            GpuError::Call { lost: true, .. } | GpuError::Stalled { .. } => error,
+            other => {
+                let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+                let log = String::from_utf8_lossy(&log[..end]);
+                refused(format!("{other}; {}", log.trim()).trim_end_matches("; ").to_owned())
+            }
+        })?;
+        Ok(Self(Arc::new(Loaded { device: device.clone(), raw: Handle(raw), name: name.to_owned(), text })))
+    }
+
+    /// The kernel `entry` of this module.
+    ///
+    /// # Errors
+    /// [`GpuError::Kernel`] when there is none; [`GpuError::Call`].
+    pub fn kernel(&self, entry: &str) -> Result<Kernel, GpuError> {
+        let device = &self.0.device;
+        let wrong =
+            |reason| GpuError::Kernel { module: self.0.name.clone(), entry: entry.to_owned(), reason };
+        let parameters = ptx::parameters(&self.0.text, entry).ok_or_else(|| wrong("there is none"))?;
+        if parameters.len() > ARGUMENTS_MAX || parameters.iter().any(|&bytes| bytes == 0 || bytes > 8) {
+            return Err(wrong("it takes more or larger arguments than we hand over"));
+        }
+        let name = CString::new(entry).map_err(|_| wrong("there is none"))?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: a place for the handle, a loaded module, and a string that ends in zero.
+        unsafe { on!(device, cuModuleGetFunction(&raw mut raw, self.0.raw.0, name.as_ptr())) }?;
+        // Asking for its registers makes sure that it is loaded now and not, lazily, at its first launch: that would wait for
+        // a kernel that stays on the device.
+        let attribute = |attribute| -> Result<u32, GpuError> {
+            let mut value = 0;
+            // SAFETY: a place for a number, an attribute of the enum, and a function of a loaded module.
+            unsafe { on!(device, cuFuncGetAttribute(&raw mut value, attribute, raw)) }?;
+            Ok(u32::try_from(value).unwrap_or(0))
+        };
+        use sys::CUfunction_attribute as A;
+        let facts = KernelFacts {
+            registers: attribute(A::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            local_bytes: attribute(A::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            shared_bytes: attribute(A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            threads_block_max: attribute(A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        };
+        Ok(Kernel(Arc::new(Function {
+            module: self.clone(),
+            raw: Handle(raw),
+            entry: entry.to_owned(),
+            parameters,
+            facts,
+        })))
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // Its kernels may still run: as with memory, wait for them, and leave it to the context's end where that would take
+        // for ever.
+        if self.device.is_lost() || self.device.has_residents() || self.device.synchronize().is_err() {
+            return;
+        }
+        // SAFETY: loaded once, unloaded once; every `Kernel` held this, and what they launched is over.
+        let _swallowed = unsafe { on!(&self.device, cuModuleUnload(self.raw.0)) };
+    }
+}
+
+/// A kernel. Clones are cheap.
+#[derive(Clone)]
+pub struct Kernel(Arc<Function>);
+
+struct Function {
+    module: Module,
+    raw: Handle<sys::CUfunction>,
+    entry: String,
+    /// Size of each parameter, bytes.
+    parameters: Vec<u8>,
+    facts: KernelFacts,
+}
+
+/// What the driver's compiler made of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelFacts {
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Memory of a thread that did not fit in registers, bytes; our kernels want 0.
+    pub local_bytes: u32,
+    /// Shared memory of a block, bytes.
+    pub shared_bytes: u32,
+    /// Threads of a block at most.
+    pub threads_block_max: u32,
+}
+
+impl Kernel {
+    /// What the driver's compiler made of it.
+    #[must_use]
+    pub fn facts(&self) -> KernelFacts {
+        self.0.facts
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn entry(&self) -> &str {
+        &self.0.entry
+    }
+
+    /// Blocks of `threads` that one multiprocessor holds at a time.
+    ///
+    /// # Errors
+    /// [`GpuError::Call`].
+    pub fn blocks_multiprocessor_max(&self, threads: u32) -> Result<u32, GpuError> {
+        let mut blocks = 0;
+        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
+        // SAFETY: a place for a number, a function of a loaded module, and two numbers.
+        unsafe {
+            on!(
+                self.device(),
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, self.0.raw.0, threads, 0)
+            )
+        }?;
+        Ok(u32::try_from(blocks).unwrap_or(0))
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.0.module.0.device
+    }
+
+    /// The raw function.
+    pub(super) fn function(&self) -> sys::CUfunction {
+        self.0.raw.0
+    }
+
+    /// Whether both are the same.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.0.raw == other.0.raw
+    }
+
+    /// Whether it takes arguments of this number and these sizes.
+    #[inline]
+    pub(super) fn accepts(&self, args: &[Arg<'_>]) -> Result<(), GpuError> {
+        let takes = &self.0.parameters;
+        if args.len() == takes.len() && args.iter().zip(takes).all(|(arg, &bytes)| arg.bytes() == bytes) {
+            return Ok(());
+        }
+        Err(GpuError::Kernel {
+            module: self.0.module.0.name.clone(),
+            entry: self.0.entry.clone(),
+            reason: "launched with other arguments than it takes",
+        })
+    }
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").field("entry", &self.0.entry).field("facts", &self.0.facts).finish()
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Module({})", self.0.name)
+    }
+}
+
+/// How many threads run a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads of a block: a multiple of 32, up to [`KernelFacts::threads_block_max`].
+    pub threads: u32,
+    /// Shared memory of a block beyond what the kernel declares, bytes.
+    pub shared_bytes: u32,
+}
+
+impl Shape {
+    /// `blocks` blocks of `threads`.
+    #[must_use]
+    pub const fn new(blocks: u32, threads: u32) -> Self {
+        Self { blocks, threads, shared_bytes: 0 }
+    }
+}
+
+/// An argument of a kernel.
+pub struct Arg<'a>(Value<'a>);
+
+enum Value<'a> {
+    U32(u32),
+    U64(u64),
+    Memory(&'a Device, sys::CUdeviceptr),
+    Pinned(&'a Device, sys::CUdeviceptr, &'a mut Uses),
+}
+
+impl<'a> Arg<'a> {
+    /// A number of 32 bits.
+    #[must_use]
+    #[inline]
+    pub const fn u32(value: u32) -> Self {
+        Self(Value::U32(value))
+    }
+
+    /// A number of 64 bits. Never an address: the memory would not be known to be in use.
+    #[must_use]
+    #[inline]
+    pub const fn u64(value: u64) -> Self {
+        Self(Value::U64(value))
+    }
+
+    /// An array on the device.
+    #[must_use]
+    #[inline]
+    pub const fn buffer<T: Plain>(buffer: &'a DeviceBuffer<T>) -> Self {
+        Self(Value::Memory(buffer.device(), buffer.address()))
+    }
+
+    /// Page-locked memory, which the kernel reads and writes across the bus. It is in use until the launch is over.
+    #[must_use]
+    #[inline]
+    pub fn pinned<T: Plain>(memory: &'a mut Pinned<T>) -> Self {
+        let (device, pointer, uses) = memory.mapped();
+        Self(Value::Pinned(device, pointer, uses))
+    }
+
+    /// Memory that the host goes on using.
+    #[must_use]
+    #[inline]
+    pub fn shared<T: Element>(memory: &'a Shared<T>) -> Self {
+        Self(Value::Memory(memory.device(), memory.address()))
+    }
+
+    /// Memory of `device` at `address`, which the caller knows to be there.
+    pub(super) const fn address(device: &'a Device, address: sys::CUdeviceptr) -> Self {
+        Self(Value::Memory(device, address))
+    }
+
+    /// Its size.
+    #[inline]
+    const fn bytes(&self) -> u8 {
+        match self.0 {
+            Value::U32(_) => 4,
+            Value::U64(_) | Value::Memory(..) | Value::Pinned(..) => 8,
+        }
+    }
+
+    /// Its bits.
+    #[inline]
+    const fn bits(&self) -> u64 {
+        match self.0 {
+            Value::U32(value) => value as u64,
+            Value::U64(value) => value,
+            Value::Memory(_, pointer) | Value::Pinned(_, pointer, _) => pointer,
+        }
+    }
+
+    /// Notes that what is enqueued as `number` of a stream of `device` uses it.
+    #[inline]
+    pub(super) fn note(
+        &mut self,
+        device: &Device,
+        progress: &Arc<Progress>,
+        number: u64,
+    ) -> Result<(), GpuError> {
+        match &mut self.0 {
+            Value::U32(_) | Value::U64(_) => Ok(()),
+            Value::Memory(of, _) if device.is(of) => Ok(()),
+            Value::Pinned(of, _, uses) if device.is(of) => uses.note(progress, number),
+            _ => Err(GpuError::Foreign("an argument")),
+        }
+    }
+}
+
+/// Calls `launch` with `args` (at most [`ARGUMENTS_MAX`], see [`Kernel::accepts`]) as the driver wants them: an array of pointers,
+/// each to a value of at least its parameter's size. Valid until `launch` returns.
+#[inline]
+pub(super) fn with_parameters<R>(args: &[Arg<'_>], launch: impl FnOnce(*mut *mut c_void) -> R) -> R {
+    let mut values = [0_u64; ARGUMENTS_MAX];
+    let mut pointers = [std::ptr::null_mut::<c_void>(); ARGUMENTS_MAX];
+    for ((value, pointer), arg) in values.iter_mut().zip(&mut pointers).zip(args) {
+        // Little-endian, as every host of the driver is: a u32 is the first half.
+        *value = arg.bits();
+        *pointer = std::ptr::from_mut(value).cast();
+    }
+    launch(pointers.as_mut_ptr())
+}

@@ -1,0 +1,111 @@
+//! Arrays on the device.
+
+use super::device::{Device, Memory, memory_error, on};
+use super::error::GpuError;
+use crate::host::{PrefixOp, Write};
+use cudarc::driver::sys;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// What may be copied to and from a device: every pattern of bits is a value, and there is no padding.
+///
+/// # Safety
+/// Both must hold.
+pub unsafe trait Plain: Copy + Send + Sync + 'static {}
+
+// SAFETY: a number.
+unsafe impl Plain for u8 {}
+// SAFETY: a number.
+unsafe impl Plain for u16 {}
+// SAFETY: a number.
+unsafe impl Plain for u32 {}
+// SAFETY: a number.
+unsafe impl Plain for u64 {}
+// SAFETY: `repr(C)`, two u32.
+unsafe impl Plain for Write {}
+// SAFETY: `repr(C)`, four u32.
+unsafe impl Plain for PrefixOp {}
+
+/// An array on the device. The host touches it by copies alone, so any number of streams may use it at once; what they then read
+/// is up to the kernels. Fresh memory holds arbitrary values.
+pub struct DeviceBuffer<T: Plain> {
+    device: Device,
+    pointer: sys::CUdeviceptr,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+/// A table's words.
+pub type DeviceWords = DeviceBuffer<u32>;
+
+impl<T: Plain> DeviceBuffer<T> {
+    /// `len` elements; the driver aligns them to 256 bytes.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
+    pub fn new(device: &Device, len: usize) -> Result<Self, GpuError> {
+        let bytes = len.max(1).saturating_mul(size_of::<T>());
+        let mut pointer = 0;
+        // SAFETY: takes a place for the pointer, and a size that is not 0.
+        unsafe { on!(device, cuMemAlloc_v2(&raw mut pointer, bytes)) }
+            .map_err(|error| memory_error(error, "device", bytes))?;
+        Ok(Self { device: device.clone(), pointer, len, elements: PhantomData })
+    }
+
+    /// Elements.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        (self.len * size_of::<T>()) as u64
+    }
+
+    /// Its address on the device: a number to compare or to hand to a kernel through memory, as the persistent kernels want.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.pointer
+    }
+
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The address of elements `range`, when they are all within.
+    pub(super) fn range(&self, range: &Range<usize>) -> Result<sys::CUdeviceptr, GpuError> {
+        within(range, self.len)?;
+        Ok(self.pointer + (range.start * size_of::<T>()) as u64)
+    }
+}
+
+/// Whether `range` lies within an array of `len` elements.
+pub(super) fn within(range: &Range<usize>, len: usize) -> Result<(), GpuError> {
+    if range.start <= range.end && range.end <= len {
+        Ok(())
+    } else {
+        Err(GpuError::Range { at: range.start, count: range.end.saturating_sub(range.start), len })
+    }
+}
+
+impl<T: Plain> Drop for DeviceBuffer<T> {
+    fn drop(&mut self) {
+        self.device.free(Memory::Device(self.pointer));
+    }
+}
+
+impl<T: Plain> std::fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DeviceBuffer({} x {} bytes at {:#x})", self.len, size_of::<T>(), self.pointer)
+    }
+}

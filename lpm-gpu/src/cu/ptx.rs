@@ -1,0 +1,67 @@
+//! The kernels that this crate brings, as PTX, and what a launch must know of them.
+
+/// The text of module `name`, a file `kernels/NAME.ptx`.
+pub(super) fn text(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "gamt" => include_str!("../../kernels/gamt.ptx"),
+        "gale" => include_str!("../../kernels/gale.ptx"),
+        "sail" => include_str!("../../kernels/sail.ptx"),
+        _ => return None,
+    })
+}
+
+/// The size in bytes of each parameter of kernel `entry`, in order; `None` when the text has no such kernel. A parameter whose
+/// type is not a scalar counts as 0.
+pub(super) fn parameters(text: &str, entry: &str) -> Option<Vec<u8>> {
+    let (_, list) = text.split(".entry ").skip(1).find_map(|rest| {
+        let (name, after) = rest.split_once('(')?;
+        (name.trim() == entry).then(|| after.split_once(')').map(|(list, _)| (name, list)))?
+    })?;
+    let declared = list.split(',').map(str::trim).filter(|parameter| !parameter.is_empty());
+    Some(declared.map(size_of_parameter).collect())
+}
+
+/// The size of `.param .u64 name` and the like.
+fn size_of_parameter(declaration: &str) -> u8 {
+    if declaration.contains('[') {
+        return 0;
+    }
+    match declaration
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(['.']).filter(|word| *word != "param"))
+    {
+        Some(kind) => match kind.trim_start_matches(['u', 's', 'b', 'f']) {
+            "8" => 1,
+            "16" => 2,
+            "32" => 4,
+            "64" => 8,
+            _ => 0,
+        },
+        None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_off_the_text() {
+        let text = ".visible .entry first(\n\t.param .u64 first_param_0,\n\t.param .u32 first_param_1\n)\n{ ret; }\n\
+                    .visible .entry none()\n{ ret; }\n\
+                    .visible .entry odd(.param .align 8 .b8 odd_param_0[16], .param .u64 .ptr .global .align 4 odd_param_1)\n{}";
+        assert_eq!(parameters(text, "first"), Some(vec![8, 4]));
+        assert_eq!(parameters(text, "none"), Some(vec![]));
+        assert_eq!(parameters(text, "odd"), Some(vec![0, 8]));
+        assert_eq!(parameters(text, "fir"), None);
+    }
+
+    #[test]
+    fn every_lookup_kernel_takes_what_the_engine_hands_over() {
+        let text = text("gamt").unwrap();
+        for entry in ["gamt_lookup_v4_flat_frozen", "gamt_lookup_v6_paper_live"] {
+            assert_eq!(parameters(text, entry), Some(vec![8, 8, 8, 8, 4]), "{entry}");
+        }
+        assert_eq!(parameters(text, "write_words"), Some(vec![8, 8, 4]));
+    }
+}

@@ -1,0 +1,88 @@
+//! A kernel that stays on the device until it is told to stop.
+
+use super::device::Device;
+use super::error::GpuError;
+use super::kernel::{Arg, Kernel, Shape};
+use super::stream::Stream;
+use std::time::Duration;
+
+/// How long a dropped kernel may take to stop before the device is given up.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// A kernel that runs until it is stopped, with the stream it has for itself. While one runs, nothing on its device is freed (the
+/// driver would wait for it): what is dropped is kept until it has ended.
+///
+/// What it works on must be memory that the host may use at the same time ([`Shared`](super::Shared)), or that the host does not
+/// use ([`DeviceBuffer`](super::DeviceBuffer)). Addresses that it reads out of memory rather than out of its arguments are the
+/// caller's to keep alive; what they point to must be device memory.
+pub struct Resident {
+    stream: Stream,
+    stop: Box<dyn Fn() + Send>,
+    over: bool,
+}
+
+impl Resident {
+    /// Launches `kernel` on `stream`. `stop` tells it to end: it sets a flag in shared memory, and holds what the kernel works on.
+    ///
+    /// # Errors
+    /// As [`Stream::launch`].
+    pub fn launch(
+        mut stream: Stream,
+        kernel: &Kernel,
+        shape: Shape,
+        args: &mut [Arg<'_>],
+        stop: Box<dyn Fn() + Send>,
+    ) -> Result<Self, GpuError> {
+        let device = stream.device().clone();
+        device.resident_began();
+        match stream.launch(kernel, shape, args) {
+            Ok(()) => Ok(Self { stream, stop, over: false }),
+            Err(error) => {
+                device.resident_ended();
+                Err(error)
+            }
+        }
+    }
+
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> &Device {
+        self.stream.device()
+    }
+
+    /// Whether it still runs; when not, it failed or was stopped.
+    ///
+    /// # Errors
+    /// [`GpuError::Call`] of what it failed with.
+    #[inline]
+    pub fn is_running(&mut self) -> Result<bool, GpuError> {
+        self.stream.is_finished().map(|over| !over)
+    }
+
+    /// Tells it to stop and waits until it has, for `limit` at most: then the device is given up as lost.
+    ///
+    /// # Errors
+    /// As [`Self::is_running`]; [`GpuError::Stalled`].
+    pub fn stop(&mut self, limit: Duration) -> Result<(), GpuError> {
+        if self.over {
+            return Ok(());
+        }
+        (self.stop)();
+        let ended = self.stream.finish(limit);
+        self.over = true;
+        self.stream.device().resident_ended();
+        ended
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        let _swallowed = self.stop(STOP_LIMIT);
+    }
+}
+
+impl std::fmt::Debug for Resident {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Resident(over: {})", self.over)
+    }
+}

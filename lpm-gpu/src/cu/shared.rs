@@ -1,0 +1,166 @@
+//! Page-locked memory that host and device use at the same time.
+
+use super::device::{Device, Handle, Memory};
+use super::error::GpuError;
+use super::memory::within;
+use super::pinned::{allocate, device_address};
+use cudarc::driver::sys;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Page-locked memory of the host, mapped into the device's addresses, for a [`Resident`](super::Resident) kernel and us to talk
+/// through: each element is read and written as a whole, in the order that is asked for. Zero when new; clones share it.
+#[derive(Clone)]
+pub struct Shared<T: Element>(Arc<Inner<T>>);
+
+struct Inner<T: Element> {
+    device: Device,
+    host: Handle<*const T::Atomic>,
+    mapped: sys::CUdeviceptr,
+    len: usize,
+}
+
+/// A number that is read and written as a whole: `u32` and `u64`.
+pub trait Element: super::Plain + sealed::Sealed {
+    /// The atomic of its size.
+    type Atomic: Send + Sync + 'static;
+    /// Reads.
+    fn load(from: &Self::Atomic, order: Ordering) -> Self;
+    /// Writes.
+    fn store(to: &Self::Atomic, value: Self, order: Ordering);
+}
+
+mod sealed {
+    /// Only numbers whose atomic has the same size and alignment.
+    pub trait Sealed {}
+    impl Sealed for u32 {}
+    impl Sealed for u64 {}
+}
+
+/// Implements [`Element`] for a number and its atomic.
+macro_rules! element {
+    ($number:ty, $atomic:ty) => {
+        impl Element for $number {
+            type Atomic = $atomic;
+            #[inline]
+            fn load(from: &$atomic, order: Ordering) -> Self {
+                from.load(order)
+            }
+            #[inline]
+            fn store(to: &$atomic, value: Self, order: Ordering) {
+                to.store(value, order);
+            }
+        }
+    };
+}
+element!(u32, AtomicU32);
+element!(u64, AtomicU64);
+
+impl<T: Element> Shared<T> {
+    /// `len` elements.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
+    pub fn new(device: &Device, len: usize) -> Result<Self, GpuError> {
+        let host = allocate::<T>(device, len, 0)?;
+        let memory = Memory::Host(Handle(host.cast()));
+        let mapped = device_address(device, host).inspect_err(|_| device.free(memory))?;
+        Ok(Self(Arc::new(Inner {
+            device: device.clone(),
+            host: Handle(host.cast_const().cast()),
+            mapped,
+            len,
+        })))
+    }
+
+    /// Elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Its address on the device.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0.mapped
+    }
+
+    /// The elements as atomics. On x86 and ARM the device's accesses of whole elements with system scope are atomic to the host
+    /// (CUDA C++ Programming Guide, "system-scope atomics" and "mapped memory").
+    #[must_use]
+    #[inline]
+    pub fn atomics(&self) -> &[T::Atomic] {
+        // SAFETY: `len` zeroed elements; `Element` is sealed to numbers whose atomic has their size, and pages are aligned for
+        // it; only atomics of these elements are ever handed out; they live as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.0.host.0, self.0.len) }
+    }
+
+    /// Reads element `at`, after which what the device wrote before it is seen.
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[must_use]
+    #[inline]
+    pub fn load(&self, at: usize) -> T {
+        T::load(&self.atomics()[at], Ordering::Acquire)
+    }
+
+    /// Writes element `at`; a device that sees it sees all that was written before.
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    pub fn store(&self, at: usize, value: T) {
+        T::store(&self.atomics()[at], value, Ordering::Release);
+    }
+
+    /// Writes `values` from element `at` on, in no order.
+    ///
+    /// # Errors
+    /// [`GpuError::Range`].
+    #[inline]
+    pub fn write(&self, at: usize, values: &[T]) -> Result<(), GpuError> {
+        within(&(at..at + values.len()), self.len())?;
+        for (to, &value) in self.atomics()[at..].iter().zip(values) {
+            T::store(to, value, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Reads as many elements as `values` has from element `at` on, in no order.
+    ///
+    /// # Errors
+    /// [`GpuError::Range`].
+    #[inline]
+    pub fn read(&self, at: usize, values: &mut [T]) -> Result<(), GpuError> {
+        within(&(at..at + values.len()), self.len())?;
+        for (from, value) in self.atomics()[at..].iter().zip(values) {
+            *value = T::load(from, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+}
+
+impl<T: Element> Drop for Inner<T> {
+    fn drop(&mut self) {
+        self.device.free(Memory::Host(Handle(self.host.0.cast_mut().cast())));
+    }
+}
+
+impl<T: Element> std::fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Shared({} x {} bytes)", self.0.len, size_of::<T>())
+    }
+}

@@ -1,0 +1,1 @@
+//! Which driver a test runs on: `mockcuda`, or the real one.
