@@ -103,75 +103,16 @@ GLOBAL write_words(u32 *words, const Write *writes, u32 count) {
     }
 }
 
-// Persistent lookups: one launch stays on the device and serves slots that the host fills, without a driver call a batch.
-//
-// Launch (slots, done, blocks a slot) with grid (blocks a slot, slots, 1): blockIdx.y is the slot, blockIdx.x the block's part
-// of it. All blocks must be resident at once (no more than the occupancy the driver reports, less room for write_words).
-//
-// For a batch the host writes words, header, keys, raw of the slot, then, last and as one 64-bit store (release), the
-// doorbell: batch number in the low half (1, 2, .. counted per slot, never STOP), keys in the high half. Each block that has
-// answered its part writes the batch number to done[slot * blocks a slot + part]; the batch is complete once all parts have it.
-// Doorbell and done start at zero. The slot's fields may change again only then. A doorbell of STOP ends the slot's blocks.
-//
-// All four are device addresses. words and header are read anew for each batch and past L1, so a batch after a swap or an update
-// sees it; keys and raw lie in mapped memory. While this kernel runs, driver calls that wait for the whole device would
-// wait for ever (cuMemFree, cuCtxSynchronize, the first launch of a lazily loaded kernel): stop it first.
-struct alignas(64) Slot {
-    u64 doorbell;
-    u64 reserved;
-    const u32 *words;
-    const u32 *header;
-    const void *keys;
-    u32 *raw;
-    u64 unused[2];
+// Persistent lookups (common.cuh has the protocol).
+template <class Layout> struct Open {
+    DEVICE Search<Live> open(const u32 *words, const u32 *header) {
+        SHARED static Levels levels;
+        return {words, &levels, read_levels<Layout, Live>(header, levels)};
+    }
 };
 
-static const u32 STOP = 0xffffffffu;
-
-// Long enough not to crowd the bus with polls from all blocks, short beside the trip to host memory itself (about 1 us).
-static const u32 POLL_NS = 100;
-
-DEVICE u64x2 load_pair(const void *p) {
-    u64x2 v;
-    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
-    return v;
-}
-
-template <class Layout, class Key> DEVICE void serve(const Slot *slots, u32 *done, u32 parts) {
-    SHARED static Levels levels;
-    SHARED static u64 rung;
-    const Slot *slot = slots + block_y();
-    u32 part = block();
-    u32 served = 0;
-    for (;;) {
-        if (thread_in_block() == 0) {
-            u64 bell = load_sys_u64(&slot->doorbell);
-            while ((u32)bell == served) {
-                sleep_ns(POLL_NS);
-                bell = load_sys_u64(&slot->doorbell);
-            }
-            fence_system();
-            rung = bell;
-        }
-        sync_block();
-        u64 bell = rung;
-        served = (u32)bell;
-        if (served == STOP) return;
-        u64x2 table = load_pair(&slot->words);
-        u64x2 batch = load_pair(&slot->keys);
-        Search<Live> search = {(const u32 *)table.x, &levels, read_levels<Layout, Live>((const u32 *)table.y, levels)};
-        for_keys<Mapped>(search, (const Key *)batch.x, (u32 *)batch.y, (u32)(bell >> 32), part * block_threads() + thread_in_block(),
-                         parts * block_threads());
-        sync_block();
-        if (thread_in_block() == 0) {
-            fence_system();
-            store_sys(done + block_y() * parts + part, served);
-        }
-    }
-}
-
 #define PERSISTENT(NAME, LAYOUT, KEY) \
-    GLOBAL NAME(const Slot *slots, u32 *done, u32 parts) { serve<LAYOUT, KEY>(slots, done, parts); }
+    GLOBAL NAME(const Slot *slots, u32 *done, u32 parts) { serve<Open<LAYOUT>, KEY>(slots, done, parts); }
 
 PERSISTENT(gamt_persistent_v4_flat, Flat, u32)
 PERSISTENT(gamt_persistent_v4_paper, Paper, u32)

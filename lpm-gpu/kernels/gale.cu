@@ -1,0 +1,129 @@
+// GALE: lookups in the direct table and its second stage, and the kernel that draws routes on it.
+//
+// A unit is `value << 8 | chunk << 7 | depth` (src/direct/unit.rs): next hop and length of the route that it came from, or
+// the number of a chunk. Words 0..2^24 are indexed by the key's first 24 bits; chunk c is the 256 words from
+// 2^24 + 256 c, indexed by the last 8. The kernels need nothing of the header ([0]: chunks there is room for).
+//
+// Entries: gale_lookup_v4_{frozen|live}(words, header, keys, raw, count), gale_persistent_v4(slots, done, parts) and
+// gale_operations(words, header, ops, count), which is to be launched as one block.
+#include "common.cuh"
+
+enum { DIRECT_UNITS = 1 << 24, CHUNK_UNITS = 256, CHUNK = 0x80, DEPTH = 0x3f };
+enum { INSERT = 1, MODIFY = 2, DELETE = 3, EXTEND = 4, FOLD = 5 };
+
+// First word of the chunk that `unit` leads to: its value times 256, without the shift by 8 that would be undone.
+DEVICE u32 chunk_of(u32 unit) { return DIRECT_UNITS + (unit & ~0xffu); }
+
+// K keys in step: K loads are under way at once, and a second each for those that found a chunk.
+template <class Load> struct Search {
+    const u32 *words;
+
+    template <int K> METHOD void run(u32 (&key)[K], u32 (&raw)[K]) const {
+        u32 unit[K];
+#pragma unroll
+        for (int k = 0; k < K; k++) unit[k] = Load::load(words + (key[k] >> 8));
+#pragma unroll
+        for (int k = 0; k < K; k++) Load::load_if(unit[k] & CHUNK, unit[k], words + (chunk_of(unit[k]) + (key[k] & 0xff)));
+#pragma unroll
+        for (int k = 0; k < K; k++) raw[k] = unit[k] >> 8;
+    }
+};
+
+#define LOOKUP(NAME, LOAD)                                                                                          \
+    GLOBAL NAME(const u32 *words, const u32 *, const u32 *keys, u32 *raw, u32 count) {                              \
+        for_keys<Stream>(Search<LOAD>{words}, keys, raw, count, thread_in_grid(), grid_threads());                  \
+    }
+
+LOOKUP(gale_lookup_v4_frozen, Frozen)
+LOOKUP(gale_lookup_v4_live, Live)
+
+struct Open {
+    DEVICE Search<Live> open(const u32 *words, const u32 *) { return Search<Live>{words}; }
+};
+GLOBAL gale_persistent_v4(const Slot *slots, u32 *done, u32 parts) { serve<Open, u32>(slots, done, parts); }
+
+// A route over a run of units: the depth test, and what passes it becomes. The poster's delete needs a second pass over the
+// stencil buffer, since OpenGL's depth test knows no "exactly this depth with another depth written"; here a unit is one
+// thread's, which compares and writes, so both passes are one.
+struct Draw {
+    u32 *words;
+    u32 depth_min, depth_span, unit;
+
+    METHOD void one(u32 at, u32 old) const {
+        if ((old & DEPTH) - depth_min <= depth_span) store_live(words + at, unit);
+    }
+
+    // The 256 units of a chunk by one thread, eight loads under way: a wide route meets a chunk now and then.
+    METHOD void chunk(u32 base) const {
+#pragma unroll 1
+        for (u32 i = 0; i < CHUNK_UNITS; i += 8) {
+            u32 old[8];
+#pragma unroll
+            for (int k = 0; k < 8; k++) old[k] = load_live(words + base + i + k);
+#pragma unroll
+            for (int k = 0; k < 8; k++) one(base + i + k, old[k]);
+        }
+    }
+
+    // One thread's `K` units, `step` apart; those of the direct table that are chunks are drawn inside.
+    template <int K> METHOD void some(u32 at, u32 step) const {
+        u32 old[K], any = 0;
+#pragma unroll
+        for (u32 k = 0; k < K; k++) old[k] = load_live(words + at + k * step);
+#pragma unroll
+        for (u32 k = 0; k < K; k++) {
+            any |= old[k];
+            if (!(old[k] & CHUNK)) one(at + k * step, old[k]);
+        }
+        if (!(any & CHUNK)) return;
+        // Rare, so the units are read again rather than kept in registers by number.
+#pragma unroll 1
+        for (u32 k = 0; k < K; k++, at += step) {
+            u32 unit = load_live(words + at);
+            if (unit & CHUNK) chunk(chunk_of(unit));
+        }
+    }
+
+    // `count` units by the block.
+    METHOD void run(u32 first, u32 count) const {
+        u32 i = thread_in_block(), step = block_threads();
+#pragma unroll 1
+        for (; i + 3 * step < count; i += 4 * step) some<4>(first + i, step);
+#pragma unroll 1
+        for (; i < count; i += step) some<1>(first + i, step);
+    }
+};
+
+// Runs `count` operations one after the other: what one wrote the next one reads. A unit is written once in an operation, by
+// one 32-bit store, so a running lookup sees the unit of before or of after.
+GLOBAL gale_operations(u32 *words, const u32 *, const PrefixOp *ops, u32 count) {
+    for (u32 n = 0; n < count; n++) {
+        u32 address = ops[n].address, how = ops[n].how, value = ops[n].value;
+        u32 kind = how & 0xff, length = how >> 8 & 0xff, depth = how >> 16 & 0xff;
+        u32 *slot = words + (address >> 8);
+        if (kind == EXTEND) {
+            u32 under = load_live(slot);
+            for (u32 i = thread_in_block(); i < CHUNK_UNITS; i += block_threads()) {
+                store_live(words + DIRECT_UNITS + value * CHUNK_UNITS + i, under);
+            }
+            // The chunk is there for every lookup before the unit that leads to it is.
+            fence_device();
+            sync_block();
+            if (thread_in_block() == 0) store_live(slot, value << 8 | CHUNK);
+        } else if (kind == FOLD) {
+            if (thread_in_block() == 0) store_live(slot, load_live(words + DIRECT_UNITS + value * CHUNK_UNITS));
+        } else {
+            u32 depth_min = kind == INSERT ? 0 : length;
+            Draw draw = {words, depth_min, length - depth_min, value << 8 | depth};
+            u32 first = address >> 8, units = 1u << (24 - length);
+            if (length > 24) {
+                u32 unit = load_live(slot);
+                first = chunk_of(unit) + (address & 0xff);
+                units = unit & CHUNK ? 1u << (32 - length) : 0;
+            }
+            draw.run(first, units);
+        }
+        fence_device();
+        sync_block();
+    }
+}

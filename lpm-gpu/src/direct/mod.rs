@@ -1,0 +1,17 @@
+//! What the tables that are indexed directly by the key, GALE and SAIL_L, have in common: the unit, the routes told, the
+//! chunks of 256 units.
+//!
+//! Both expand a route over all units that it covers, and keep in each unit the length of the route that it came from. So
+//! an update needs no search: a unit is rewritten when the length in it says that it may be.
+
+pub mod answers;
+mod chunks;
+mod routes;
+pub mod unit;
+
+pub(crate) use chunks::{Chunk, Chunks};
+pub(crate) use routes::Routes;
+pub use unit::{Draw, Unit};
+
+/// Units of a chunk: one for each value of the eight bits that it is indexed by.
+pub const CHUNK_UNITS: usize = 256;

@@ -1,0 +1,75 @@
+//! The image of a GALE table, painted from its routes, the shortest first.
+//!
+//! It takes 64 MiB of host memory and more, so it lives from a rebuild to the next change only; a table that is kept up by
+//! operations has no copy of itself on the host.
+
+use super::DIRECT_UNITS;
+use super::table::Long;
+use crate::direct::{CHUNK_UNITS, Routes, Unit};
+use std::collections::BTreeMap;
+
+/// Words whose zeros are not worth leaving out.
+const BLOCK_WORDS: usize = 4096;
+
+/// The words of a table.
+#[derive(Debug)]
+pub(super) struct Painted {
+    words: Vec<u32>,
+    /// Whether a block of words is other than zero.
+    touched: Vec<bool>,
+}
+
+impl Painted {
+    /// All `routes`; chunks for the /24s of `longs`.
+    pub(super) fn new(routes: &Routes, longs: &BTreeMap<u32, Long>) -> Self {
+        let live = || longs.iter().filter(|(_, long)| long.routes != 0);
+        let chunks = live().map(|(_, long)| long.chunk as usize + 1).max().unwrap_or(0);
+        let words = DIRECT_UNITS + chunks * CHUNK_UNITS;
+        let mut image = Self { words: vec![0; words], touched: vec![false; words.div_ceil(BLOCK_WORDS)] };
+        for len in 0..=24 {
+            for (prefix, next_hop) in routes.of_len(len) {
+                let first = (prefix.address() >> 8) as usize;
+                image.fill(first, 1 << (24 - len), Unit::route(next_hop, len));
+            }
+        }
+        for (slot, long) in live() {
+            let under = Unit(image.words[*slot as usize]);
+            image.fill(DIRECT_UNITS + long.chunk as usize * CHUNK_UNITS, CHUNK_UNITS, under);
+            image.fill(*slot as usize, 1, Unit::chunk(long.chunk));
+        }
+        for len in 25..=32 {
+            for (prefix, next_hop) in routes.of_len(len) {
+                if let Some(long) = longs.get(&(prefix.address() >> 8)) {
+                    let base = DIRECT_UNITS + long.chunk as usize * CHUNK_UNITS;
+                    let first = base + (prefix.address() & 0xff) as usize;
+                    image.fill(first, 1 << (32 - len), Unit::route(next_hop, len));
+                }
+            }
+        }
+        image
+    }
+
+    fn fill(&mut self, first: usize, count: usize, unit: Unit) {
+        self.words[first..first + count].fill(unit.0);
+        self.touched[first / BLOCK_WORDS..=(first + count - 1) / BLOCK_WORDS].fill(true);
+    }
+
+    /// The words in runs, without long stretches of zeros.
+    pub(super) fn runs(&self) -> Vec<(u32, &[u32])> {
+        let mut runs = Vec::new();
+        let mut block = 0;
+        while block < self.touched.len() {
+            let end = (block..self.touched.len()).find(|b| !self.touched[*b]).unwrap_or(self.touched.len());
+            if end > block {
+                let (from, to) = (block * BLOCK_WORDS, self.words.len().min(end * BLOCK_WORDS));
+                runs.push((u32::try_from(from).unwrap_or(u32::MAX), &self.words[from..to]));
+            }
+            block = end + 1;
+        }
+        runs
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        (size_of_val(&self.words[..]) + self.touched.len()) as u64
+    }
+}

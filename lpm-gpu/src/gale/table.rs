@@ -1,0 +1,379 @@
+//! GALE's table on the host: the routes told, what changed since the device last heard, and the chunks.
+
+use super::DIRECT_UNITS;
+use super::paint::Painted;
+use crate::direct::answers::PlainAnswers;
+use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
+use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Routes, Unit};
+use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
+use fib::{Change, EngineError, NextHopId, Prefix4};
+use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Units that one block draws in the time of one small operation, about: 1024 threads with four units each.
+const UNITS_PER_TURN: u64 = 4096;
+/// Chunks of head room at least: a mebibyte beside the direct table's 64.
+const CHUNKS_SPARE_MIN: u64 = 1024;
+
+/// Words that a 32-bit index reaches.
+const WORDS_MAX: u64 = 1 << 32;
+
+/// How a GALE table is made.
+#[derive(Clone, Copy, Debug)]
+pub struct GaleOptions {
+    /// Bytes of device memory that the table may take at most.
+    pub table_bytes_max: u64,
+    /// Chunks to keep free at a rebuild, in percent of those in use.
+    pub headroom_percent: u32,
+    /// Turns of the update kernel (an operation, or 4096 units of one) beyond which the table is painted on the host and
+    /// uploaded instead: 64 MiB take some milliseconds on the wire, a turn about a microsecond.
+    pub rebuild_turns: u64,
+}
+
+impl Default for GaleOptions {
+    fn default() -> Self {
+        Self { table_bytes_max: 4 << 30, headroom_percent: 25, rebuild_turns: 4096 }
+    }
+}
+
+/// A /24 with longer prefixes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Long {
+    /// Routes longer than 24 bits in it. Zero until the next steps: its chunk is given back then.
+    pub(super) routes: u32,
+    /// Its chunk.
+    pub(super) chunk: u32,
+}
+
+/// A route that changed since the device last heard of it.
+#[derive(Clone, Copy, Debug)]
+struct Dirty {
+    prefix: Prefix4,
+    /// What the device has.
+    before: NextHopId,
+}
+
+/// Operations that the device was given.
+#[derive(Clone, Copy, Debug, Default)]
+struct Given {
+    inserts: u64,
+    modifies: u64,
+    deletes: u64,
+    extends: u64,
+    folds: u64,
+    loads: u64,
+}
+
+/// GALE over IPv4.
+#[derive(Debug)]
+pub struct GaleTable {
+    options: GaleOptions,
+    /// Words that the image may have.
+    words_max: u64,
+    routes: Routes,
+    dirty: Vec<Dirty>,
+    /// Turns that the device would need for what is dirty.
+    turns: u64,
+    /// By /24: its 24 bits.
+    longs: BTreeMap<u32, Long>,
+    /// Those of `longs` with routes.
+    extended: u64,
+    /// /24s whose first long prefix came or last one went since the last steps.
+    touched: Vec<u32>,
+    chunks: Chunks,
+    /// Chunks that the device's array has room for.
+    capacity: u64,
+    /// The image, from when it is asked for to the next change.
+    painted: OnceCell<Painted>,
+    /// Whether the device got an image with all that is dirty in it.
+    imaged: Cell<bool>,
+    given: Given,
+}
+
+impl GaleTable {
+    /// A table without routes.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] when not even the direct table fits `options.table_bytes_max`.
+    pub fn new(options: GaleOptions) -> Result<Self, EngineError> {
+        let mut table = Self {
+            options,
+            words_max: WORDS_MAX.min(options.table_bytes_max / 4),
+            routes: Routes::new(),
+            dirty: Vec::new(),
+            turns: 0,
+            longs: BTreeMap::new(),
+            extended: 0,
+            touched: Vec::new(),
+            chunks: Chunks::default(),
+            capacity: 0,
+            painted: OnceCell::new(),
+            imaged: Cell::new(false),
+            given: Given::default(),
+        };
+        table.check_room(0)?;
+        table.capacity = table.capacity_for(0);
+        Ok(table)
+    }
+
+    /// Whether a table with `chunks` chunks fits.
+    fn check_room(&self, chunks: u64) -> Result<(), EngineError> {
+        let words = DIRECT_UNITS as u64 + chunks * CHUNK_UNITS as u64;
+        if words > self.words_max {
+            let (used, limit) = (4 * words, 4 * self.words_max);
+            return Err(EngineError::Full { what: "table bytes", used, limit });
+        }
+        Ok(())
+    }
+
+    /// Chunks to make room for when `used` are in use.
+    fn capacity_for(&self, used: u64) -> u64 {
+        let wanted = used + (used * u64::from(self.options.headroom_percent) / 100).max(CHUNKS_SPARE_MIN);
+        let fit = self.words_max.saturating_sub(DIRECT_UNITS as u64) / CHUNK_UNITS as u64;
+        wanted.min(fit)
+    }
+
+    /// Counts a long prefix that came or went, and takes a chunk for a /24 without one.
+    fn count_long(&mut self, prefix: Prefix4, came: bool) -> Result<(), EngineError> {
+        let slot = prefix.address() >> 8;
+        if came {
+            if self.longs.get(&slot).is_none_or(|long| long.routes == 0) {
+                self.check_room(self.extended + 1)?;
+                self.extended += 1;
+                self.touched.push(slot);
+            }
+            let chunks = &mut self.chunks;
+            self.longs.entry(slot).or_insert_with(|| Long { routes: 0, chunk: chunks.take() }).routes += 1;
+        } else if let Some(long) = self.longs.get_mut(&slot) {
+            long.routes -= 1;
+            if long.routes == 0 {
+                self.extended -= 1;
+                self.touched.push(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// One change, of which nothing is done on an error.
+    fn change(&mut self, change: &Change<u32>) -> Result<NextHopId, EngineError> {
+        let Change { prefix, next_hop } = *change;
+        if prefix.len() > 24 {
+            let there = !self.routes.get(prefix).is_none();
+            if there == next_hop.is_none() {
+                self.count_long(prefix, !there)?;
+            }
+        }
+        let before = self.routes.set(prefix, next_hop);
+        if before != next_hop {
+            self.dirty.push(Dirty { prefix, before });
+            self.turns += 1 + (units(prefix) / UNITS_PER_TURN);
+        }
+        Ok(before)
+    }
+
+    /// Gives back the chunks of /24s that have no long prefixes any more, and tells which the device has to fold.
+    fn sweep(&mut self) -> Vec<(u32, u32)> {
+        let mut folded = Vec::new();
+        for slot in std::mem::take(&mut self.touched) {
+            let Some(Long { routes: 0, chunk }) = self.longs.get(&slot).copied() else { continue };
+            self.longs.remove(&slot);
+            if self.chunks.state(chunk) == Chunk::Live {
+                folded.push((slot, chunk));
+            }
+            self.chunks.give_back(chunk);
+        }
+        folded
+    }
+
+    /// Forgets what is dirty, if an image told the device of it.
+    fn settle(&mut self) {
+        self.painted = OnceCell::new();
+        if self.imaged.replace(false) {
+            self.dirty.clear();
+            self.turns = 0;
+            self.sweep();
+            self.chunks.adopt();
+        }
+    }
+
+    /// The routes that are not as the device has them, each once, by length and address.
+    fn take_changed(&mut self) -> Vec<(Dirty, NextHopId)> {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        self.turns = 0;
+        // Stable: of several entries of a route the first has what the device has.
+        dirty.sort_by_key(|dirty| (dirty.prefix.len(), dirty.prefix.address()));
+        dirty.dedup_by_key(|dirty| dirty.prefix);
+        let with_now = dirty.iter().map(|dirty| (*dirty, self.routes.get(dirty.prefix)));
+        let changed = with_now.filter(|(dirty, now)| dirty.before != *now).collect();
+        dirty.clear();
+        self.dirty = dirty;
+        changed
+    }
+
+    /// Units that the device loads to draw `prefix`.
+    fn loads(&self, prefix: Prefix4) -> u64 {
+        if prefix.len() > 24 {
+            return 1 + units(prefix);
+        }
+        let first = prefix.address() >> 8;
+        let last = prefix.last_address() >> 8;
+        let chunks = self.longs.range(first..=last).count() * CHUNK_UNITS;
+        units(prefix) + chunks as u64
+    }
+
+    fn draw(&mut self, ops: &mut Vec<PrefixOp>, kind: u32, prefix: Prefix4, unit: Unit) {
+        self.given.loads += self.loads(prefix);
+        ops.push(operation(kind, prefix, unit));
+    }
+
+    fn count_kinds(&mut self, ops: &[PrefixOp]) {
+        for op in ops {
+            let counter = match op.how & 0xff {
+                INSERT => &mut self.given.inserts,
+                MODIFY => &mut self.given.modifies,
+                DELETE => &mut self.given.deletes,
+                EXTEND => &mut self.given.extends,
+                _ => &mut self.given.folds,
+            };
+            *counter += 1;
+        }
+    }
+}
+
+/// Units that a route covers at the stage it lies in.
+fn units(prefix: Prefix4) -> u64 {
+    let bits = if prefix.len() > 24 { 32 } else { 24 };
+    1 << (bits - prefix.len())
+}
+
+impl HostTable<u32> for GaleTable {
+    fn apply(&mut self, changes: &[Change<u32>], undo: &mut Vec<Change<u32>>) -> Result<(), EngineError> {
+        self.settle();
+        for change in changes {
+            let before = self.change(change)?;
+            undo.push(Change { prefix: change.prefix, next_hop: before });
+        }
+        Ok(())
+    }
+
+    fn rebuild_due(&self) -> bool {
+        self.chunks.high_water() as u64 > self.capacity
+            || (self.turns > self.options.rebuild_turns && !self.imaged.get())
+    }
+
+    fn rebuild(&mut self) -> Result<(), EngineError> {
+        self.check_room(self.extended)?;
+        self.longs.retain(|_, long| long.routes != 0);
+        for (number, long) in (0..).zip(self.longs.values_mut()) {
+            long.chunk = number;
+        }
+        self.capacity = self.capacity_for(self.extended);
+        self.chunks.restart(u32::try_from(self.extended).unwrap_or(u32::MAX));
+        self.touched.clear();
+        self.dirty.clear();
+        self.turns = 0;
+        self.painted = OnceCell::new();
+        self.imaged.set(false);
+        Ok(())
+    }
+
+    /// One launch: /24s get chunks; routes are inserted and modified, the longest first; routes are deleted, the shortest
+    /// first; chunks are folded.
+    ///
+    /// In this order each operation changes a lookup's answer to its new one or not at all. While routes are inserted
+    /// and modified, what is under a key is covered by its old route, or by its new one if that is longer, which then
+    /// was drawn before. While routes are deleted, shortest first, those that go but are not the key's old answer are
+    /// covered by it, and when that goes at last all that remains is new.
+    fn take_steps(&mut self, update: u64) -> Vec<Step> {
+        self.settle();
+        let changed = self.take_changed();
+        let mut ops = Vec::with_capacity(changed.len());
+        for slot in &self.touched {
+            let prefix = Prefix4::truncating(slot << 8, 24);
+            match self.longs.get(slot) {
+                // New, so the device has no chunk here yet; no other op of it, though touched several times.
+                Some(long) if long.routes != 0 && self.chunks.state(long.chunk) == Chunk::New => {
+                    ops.push(operation(EXTEND, prefix, Unit(long.chunk << 8)));
+                }
+                _ => {}
+            }
+        }
+        ops.sort_unstable_by_key(|op: &PrefixOp| op.address);
+        ops.dedup();
+        for (dirty, now) in changed.iter().rev().filter(|(_, now)| !now.is_none()) {
+            let kind = if dirty.before.is_none() { INSERT } else { MODIFY };
+            self.draw(&mut ops, kind, dirty.prefix, Unit::route(*now, dirty.prefix.len()));
+        }
+        for (dirty, _) in changed.iter().filter(|(_, now)| now.is_none()) {
+            let parent = self.routes.parent(dirty.prefix);
+            self.draw(&mut ops, DELETE, dirty.prefix, parent);
+        }
+        for (slot, chunk) in self.sweep() {
+            ops.push(operation(FOLD, Prefix4::truncating(slot << 8, 24), Unit(chunk << 8)));
+        }
+        self.chunks.publish(update);
+        self.count_kinds(&ops);
+        let folds_and_extends = ops.iter().filter(|op| op.how & 0xff >= EXTEND).count();
+        self.given.loads += folds_and_extends as u64;
+        if ops.is_empty() { Vec::new() } else { vec![Step::Ops(ops)] }
+    }
+
+    fn reclaim(&mut self, update: u64) {
+        self.chunks.reclaim(update);
+    }
+
+    fn limit(&mut self, words: usize) {
+        self.words_max = WORDS_MAX.min(words as u64);
+    }
+
+    fn image(&self) -> Image<'_> {
+        let mut header = [0; HEADER_WORDS];
+        let capacity = self.capacity.max(self.chunks.high_water() as u64);
+        header[0] = u32::try_from(capacity).unwrap_or(u32::MAX);
+        let words = DIRECT_UNITS + usize::try_from(capacity).unwrap_or(0) * CHUNK_UNITS;
+        let runs = if self.routes.len() == 0 {
+            Vec::new()
+        } else {
+            self.painted.get_or_init(|| Painted::new(&self.routes, &self.longs)).runs()
+        };
+        self.imaged.set(true);
+        Image { header, runs, words }
+    }
+
+    fn kernels(&self) -> KernelNames {
+        KernelNames {
+            module: "gale",
+            frozen: "gale_lookup_v4_frozen",
+            live: "gale_lookup_v4_live",
+            ops: Some("gale_operations"),
+        }
+    }
+
+    fn answers(&self) -> Arc<dyn Answers<u32>> {
+        Arc::new(PlainAnswers)
+    }
+
+    fn routes(&self) -> u64 {
+        self.routes.len()
+    }
+
+    fn host_bytes(&self) -> u64 {
+        let longs = self.longs.len() * (size_of::<(u32, Long)>() + 8); // node overhead of the map, about
+        let painted = self.painted.get().map_or(0, Painted::bytes);
+        self.routes.bytes() + longs as u64 + self.chunks.bytes() + painted
+    }
+
+    fn details(&self, out: &mut Vec<(&'static str, f64)>) {
+        let mut add = |name, count: u64| out.push((name, count as f64));
+        add("gale_chunks", u64::from(self.chunks.used()));
+        add("gale_chunks_max", self.capacity);
+        add("gale_chunks_waiting", self.chunks.waiting() as u64);
+        add("gale_inserts", self.given.inserts);
+        add("gale_modifies", self.given.modifies);
+        add("gale_deletes", self.given.deletes);
+        add("gale_extends", self.given.extends);
+        add("gale_folds", self.given.folds);
+        add("gale_device_loads", self.given.loads);
+    }
+}
