@@ -251,7 +251,7 @@ impl<K: Plain> BatchGraph<K> {
             let parameters = sys::CUDA_KERNEL_NODE_PARAMS {
                 func: launch.kernel.function(),
                 gridDimX: launch.shape.blocks,
-                gridDimY: 1,
+                gridDimY: launch.shape.rows,
                 gridDimZ: 1,
                 blockDimX: launch.shape.threads,
                 blockDimY: 1,

@@ -231,8 +231,10 @@ impl std::fmt::Debug for Module {
 /// How many threads run a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Blocks.
+    /// Blocks of a row.
     pub blocks: u32,
+    /// Rows of blocks: slots, for the persistent kernels; else 1.
+    pub rows: u32,
     /// Threads of a block: a multiple of 32, up to [`KernelFacts::threads_block_max`].
     pub threads: u32,
     /// Shared memory of a block beyond what the kernel declares, bytes.
@@ -243,7 +245,13 @@ impl Shape {
     /// `blocks` blocks of `threads`.
     #[must_use]
     pub const fn new(blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads, shared_bytes: 0 }
+        Self { blocks, rows: 1, threads, shared_bytes: 0 }
+    }
+
+    /// `rows` times as many.
+    #[must_use]
+    pub const fn with_rows(self, rows: u32) -> Self {
+        Self { rows, ..self }
     }
 }
 

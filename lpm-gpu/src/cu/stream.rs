@@ -271,7 +271,7 @@ impl Stream {
             arg.note(&self.device, &self.progress, number)?;
         }
         let (device, stream) = (&self.device, self.raw.0);
-        let Shape { blocks, threads, shared_bytes } = shape;
+        let Shape { blocks, rows, threads, shared_bytes } = shape;
         with_parameters(args, |parameters| {
             // SAFETY: the function is of a loaded module (held by `kernel`); the parameters are as many and as large as it
             // takes (checked), and are read before the call returns; the memory they point to outlives the launch, since
@@ -282,7 +282,7 @@ impl Stream {
                     cuLaunchKernel(
                         kernel.function(),
                         blocks,
-                        1,
+                        rows,
                         1,
                         threads,
                         1,
