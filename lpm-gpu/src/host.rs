@@ -84,6 +84,11 @@ pub struct KernelNames {
 pub trait Answers<K: Key>: Send + Sync {
     /// Turns the `raw` answers to `keys` into next hops. All three are equally long.
     fn resolve(&self, keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]);
+
+    /// Whether it looks at the keys; when not, it may be handed empty ones, and no copy of them is kept.
+    fn reads_keys(&self) -> bool {
+        true
+    }
 }
 
 /// Keys beside their raw answers, as a batch has them.
