@@ -17,6 +17,12 @@ pub(crate) fn sentence(built: &Built, profile: &Profile, ns: f64, host: &Host) -
         Contender::Engine("bloom") => bloom_sentence(built, profile),
         Contender::Engine(_) => format!("mean matched length {:.1} bits", profile.len_mean),
     };
+    if built.contender.is_on_device() {
+        return format!(
+            "{what}; {}; {ns:.3} ns a lookup from the caller's keys to its next hops",
+            fits(built, profile, host)
+        );
+    }
     format!(
         "{what}; {}; about {:.0} cycles a lookup",
         fits(built, profile, host),
@@ -31,6 +37,9 @@ fn fits(built: &Built, profile: &Profile, host: &Host) -> String {
         // the lines where neighbours are touched, as many where they are not.
         Contender::Peer(_, 4) => (profile.touched_bytes, "touched"),
         Contender::Peer(..) => (profile.touched_bytes / 2, "touched at least"),
+        Contender::Engine(_) if built.contender.is_on_device() => {
+            return format!("{:.1} MB of table on the device", built.table_bytes as f64 / 1e6);
+        }
         Contender::Engine(_) => (built.table_bytes, "of table"),
     };
     let place = match bytes / 1024 {
@@ -82,6 +91,9 @@ pub(crate) fn update_sentence(contender: Contender) -> &'static str {
         Contender::Engine("bloom") => {
             "a change writes the words of its own prefix in place, more of them where the prefix expands, and waits where \
              it must for the lookups to end the call they are in; lookups pay for the lines that move between the cores"
+        }
+        Contender::Engine(_) if contender.is_on_device() => {
+            "a change is worked out on the host and written by a small kernel beside those that look up"
         }
         Contender::Engine(_) => "changes are applied by the engine's own rules beside the lookups",
         Contender::Peer(Peer::RteFib | Peer::RteFib6, _) => {

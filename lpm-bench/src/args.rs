@@ -15,7 +15,8 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, \
+3 a named engine's device is absent";
 
 /// What runs unless told: not `rte_lpm`, which takes minutes to load a full table.
 const DEFAULT_ENGINES: &str =
@@ -27,19 +28,19 @@ Examples:
   lpm-bench lookup --fib v4.txt.xz --fib v6.txt.xz --engines bloom,rte_fib,rte_fib6 --json lookup.json
   lpm-bench lookup --fib routes.txt --engines bloom:scalar,bloom:avx512f,oracle --traffic table,capture:trace.pcap
 
-Engines: oracle, bloom, and with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
+Engines: oracle, bloom, on a GPU gamt, gale, sail-gpu, and with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
   NAME        every variant this host has: each instruction set, and rte_fib with 4-byte and 2-byte entries
   NAME:ISA    one instruction set, scalar or avx512f        rte_fib-2b, rte_fib-4b    one entry size
 rte_lpm takes minutes to load a full table.
 
-Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";
 
 const UPDATE_EXAMPLES: &str = "\
 Examples:
   lpm-bench update --fib v4.txt.xz --updates updates.mrt.gz --engines bloom,rte_fib
   lpm-bench update --generate v4=950000 --generate-updates 200000 --engines bloom --rates 1k,100k,max --json update.json
 
-Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
@@ -71,6 +72,23 @@ pub(crate) struct TableArgs {
     /// Seed of everything drawn at random: routes, traffic, updates, sample
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+/// How engines on a device are driven; their figures are of the wall's seconds, all threads together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Engines on a device")]
+pub(crate) struct DeviceArgs {
+    /// Keys of a batch
+    #[arg(long, value_name = "N[K|M]", default_value = "256K", value_parser = positive)]
+    pub(crate) device_batch: usize,
+
+    /// Batches in flight a thread
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) device_slots: u16,
+
+    /// Threads that hand batches over
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) device_threads: u16,
 }
 
 /// Which engines, and how they are driven.
@@ -108,6 +126,10 @@ pub(crate) struct EngineArgs {
     /// A parameter of our engines; may be given several times
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
+
+    /// Engines on a device.
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 
     /// EAL arguments for the peers, in one text [default: chosen by the huge pages there are]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]

@@ -2,7 +2,8 @@
 //!
 //! One table an engine, instruction set and family, so that `table_bytes` and `build_s` are of that family alone.
 
-use crate::args::EngineArgs;
+use crate::args::{DeviceArgs, EngineArgs};
+use crate::device::DeviceTable;
 use crate::fault::Fault;
 #[cfg(feature = "dpdk")]
 use crate::peers::Peers;
@@ -38,7 +39,7 @@ pub(crate) struct Built {
     pub(crate) table: Box<dyn Table>,
 }
 
-/// A contender that cannot hold the table, and why. A finding, not a failure.
+/// A contender that cannot hold the table or lacks its device, and why. A finding, not a failure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Refused {
     /// The engine's or peer's name.
@@ -55,6 +56,7 @@ pub(crate) struct Refused {
 pub(crate) struct Makers {
     options: EngineOptions,
     call: usize,
+    device: DeviceArgs,
     #[cfg(feature = "dpdk")]
     peers: Option<Peers>,
 }
@@ -78,6 +80,7 @@ impl Makers {
         Ok(Self {
             options,
             call: args.call,
+            device: args.device,
             #[cfg(feature = "dpdk")]
             peers,
         })
@@ -98,7 +101,11 @@ impl Makers {
                 let options = EngineOptions { isa: Some(wanted.isa), ..self.options.clone() };
                 let writer = engine(name, &options)
                     .map_err(|source| Fault::Engine { engine: name.to_owned(), source })?;
-                Ok(Box::new(EngineTable::new(writer, self.call)))
+                Ok(if wanted.contender.is_on_device() {
+                    Box::new(DeviceTable::new(writer, self.device))
+                } else {
+                    Box::new(EngineTable::new(writer, self.call))
+                })
             }
             #[cfg(feature = "dpdk")]
             Contender::Peer(..) => match &mut self.peers {
@@ -149,7 +156,7 @@ pub(crate) fn build(
             let tell = |done| bar.set_message(format!("{name} {done}/{routes} routes"));
             match build_one(makers, *wanted, *family, tables, &tell) {
                 Ok(one) => built.push(one),
-                Err(why) if why.is_refusal() && !wanted.exact => refused.push(Refused {
+                Err(why) if may_go_without(&why, *wanted) => refused.push(Refused {
                     engine: wanted.contender.to_string(),
                     isa: wanted.isa.to_string(),
                     family: family.to_string(),
@@ -161,6 +168,11 @@ pub(crate) fn build(
     }
     bar.finish_and_clear();
     Ok((built, refused))
+}
+
+/// Whether the others are measured when `wanted` cannot be.
+fn may_go_without(why: &Fault, wanted: Wanted) -> bool {
+    why.is_refusal() && !wanted.exact || why.is_absence() && wanted.optional
 }
 
 fn build_one(

@@ -1,6 +1,7 @@
 //! Why a run ends early, and with which exit code.
 //!
-//! 0: done. 1: a failure, or a wrong answer was found. 2: the command line or the configuration is wrong.
+//! 0: done. 1: a failure, or a wrong answer was found. 2: the command line or the configuration is wrong. 3: a device that
+//! a named engine needs is absent.
 
 use fib::{EngineError, IsaError};
 
@@ -8,6 +9,9 @@ use fib::{EngineError, IsaError};
 pub(crate) const FAILED: u8 = 1;
 /// The exit code for bad usage or configuration.
 pub(crate) const BAD_USAGE: u8 = 2;
+
+/// The exit code for a device that is absent.
+pub(crate) const NO_DEVICE: u8 = 3;
 
 /// Why a run ends early.
 #[derive(Debug, thiserror::Error)]
@@ -91,8 +95,14 @@ impl Fault {
             Self::Usage(_) | Self::Generate(_) | Self::Pin { .. } => BAD_USAGE,
             Self::Engine { source: EngineError::Isa(_) | EngineError::Unknown { .. }, .. } => BAD_USAGE,
             Self::Engine { source: EngineError::Parameter { .. }, .. } => BAD_USAGE,
+            Self::Engine { source: EngineError::NoDevice { .. }, .. } => NO_DEVICE,
             _ => FAILED,
         }
+    }
+
+    /// Whether this is a device that is absent: no failure of the run where others are measured.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::Engine { source: EngineError::NoDevice { .. }, .. })
     }
 
     /// Whether this is a table that does not fit, which is a finding and not a failure of the run.
@@ -124,6 +134,9 @@ mod tests {
         let full = Fault::Engine { engine: "bloom".into(), source: full };
         assert_eq!((full.exit_code(), full.is_refusal()), (FAILED, true));
         assert_eq!(full.to_string(), "bloom: next hops: 9 needed, at most 8 fit");
+        let absent = EngineError::NoDevice { engine: "gamt", device: "GPU", reason: "none".into() };
+        let absent = Fault::Engine { engine: "gamt".into(), source: absent };
+        assert_eq!((absent.exit_code(), absent.is_refusal(), absent.is_absence()), (NO_DEVICE, false, true));
         let isa = IsaError::Unknown { name: "sse9".into() };
         assert_eq!(Fault::from(isa).exit_code(), BAD_USAGE);
     }

@@ -169,6 +169,7 @@ fn row(
         spread: (quantile(&series.mlps, 0.75) - quantile(&series.mlps, 0.25)) / mid,
         on_cpu: median(&series.on_cpu),
         ns_per_lookup: ns,
+        clock: of.looker.clock().name(),
         cycles_per_lookup: ns * host.clock_ghz_estimated,
         keys: series.keys,
         ratio: None,

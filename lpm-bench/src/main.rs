@@ -8,7 +8,7 @@
 //! | `args` | the command line |
 //! | `tables`, `keys` | routes and key streams, made once, before any clock runs |
 //! | `wanted`, `contenders` | from names to built tables |
-//! | `table`, `peers` | what can be measured: engines of ours, and DPDK's libraries (feature `dpdk`) |
+//! | `table`, `device`, `peers` | what can be measured: engines of ours, on a CPU or a device, and DPDK's libraries (feature `dpdk`) |
 //! | `check` | a sample of every contender's answers against the oracle |
 //! | `measure` | the clock |
 //! | `profile`, `analysis` | what a traffic asks of a table, and the sentence that says why a figure is what it is |
@@ -22,6 +22,7 @@ mod analysis;
 mod args;
 mod check;
 mod contenders;
+mod device;
 mod fault;
 mod host;
 mod keys;

@@ -6,11 +6,12 @@
 //!
 //! Seconds are the thread's CPU seconds: on a quiet host they are the wall's, on a shared one they leave out the moments
 //! in which another process had the CPU. What such a process does to the caches remains, so the share of wall time that
-//! the thread was on a CPU is kept with each figure.
+//! the thread was on a CPU is kept with each figure. An engine on a device is measured in the wall's seconds.
 
 use crate::contenders::Built;
 use crate::fault::Fault;
 use crate::keys::KeySet;
+use crate::table::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
 
@@ -30,7 +31,7 @@ pub(crate) struct Series {
     pub(crate) stream: usize,
     /// Keys of a sweep.
     pub(crate) keys: usize,
-    /// Millions of lookups a CPU second, one a round.
+    /// Millions of lookups a CPU second (on a device: a second), one a round.
     pub(crate) mlps: Vec<f64>,
     /// CPU seconds over wall seconds, one a round; below 1 something else had the CPU.
     pub(crate) on_cpu: Vec<f64>,
@@ -75,15 +76,16 @@ pub(crate) fn run(
     Ok(series)
 }
 
-/// Millions of lookups a CPU second over the first `count` keys, and CPU seconds over wall seconds.
+/// Millions of lookups a second of the contender's clock over the first `count` keys, and CPU seconds over wall seconds.
 fn timed_sweep(one: &mut Built, keys: &KeySet, count: usize, call: usize) -> Result<(f64, f64), Fault> {
     let (start, cpu_start_s) = (Instant::now(), cpu_s());
     one.looker.sweep(keys, 0..count, call)?;
     let (cpu_s, wall_s) = (cpu_s() - cpu_start_s, start.elapsed().as_secs_f64());
-    if cpu_s <= 0.0 {
+    let took_s = if one.looker.clock() == Clock::Wall { wall_s } else { cpu_s };
+    if took_s <= 0.0 {
         return Err(Fault::Measurement(format!("{count} keys took no time: the stream is too short")));
     }
-    Ok((count as f64 / cpu_s / 1e6, cpu_s / wall_s))
+    Ok((count as f64 / took_s / 1e6, cpu_s / wall_s))
 }
 
 /// CPU seconds of this thread.
@@ -94,7 +96,7 @@ pub(crate) fn cpu_s() -> f64 {
 
 /// How many keys a sweep of this contender takes: the whole stream, or what it does in [`SWEEP_MAX_S`].
 fn sweep_keys(one: &mut Built, keys: &KeySet, call: usize) -> Result<usize, Fault> {
-    let probe = keys.len().min(SWEEP_MIN_KEYS);
+    let probe = keys.len().min(SWEEP_MIN_KEYS.max(one.looker.grain()));
     let (mlps, _) = timed_sweep(one, keys, probe, call)?;
     #[expect(
         clippy::cast_possible_truncation,

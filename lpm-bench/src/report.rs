@@ -19,7 +19,7 @@ pub(crate) struct LookupRow {
     pub(crate) family: String,
     /// Traffic, as on the command line.
     pub(crate) traffic: String,
-    /// Millions of lookups a CPU second, median of the rounds.
+    /// Millions of lookups a second of `clock`, median of the rounds.
     pub(crate) mlps_median: f64,
     /// The best round.
     pub(crate) mlps_best: f64,
@@ -39,6 +39,8 @@ pub(crate) struct LookupRow {
     pub(crate) on_cpu: f64,
     /// Nanoseconds a lookup, of the median.
     pub(crate) ns_per_lookup: f64,
+    /// Which seconds: `cpu` of the thread that looks up, or of the `wall` for engines on a device.
+    pub(crate) clock: &'static str,
     /// Core cycles a lookup, of the median and the estimated clock.
     pub(crate) cycles_per_lookup: f64,
     /// Keys of a sweep.
@@ -66,9 +68,9 @@ pub(crate) struct UpdateRow {
     pub(crate) engine: String,
     /// Updates a second with no lookups beside them.
     pub(crate) updates_per_s: f64,
-    /// Millions of lookups a CPU second with no updates beside them.
+    /// Millions of lookups a second of `clock` with no updates beside them.
     pub(crate) lookup_mlps_idle: f64,
-    /// Millions of lookups a CPU second while updates run at `rate`.
+    /// Millions of lookups a second of `clock` while updates run at `rate`.
     pub(crate) lookup_mlps_under: f64,
     /// Updates a second asked for: a number, or `max` for as fast as they go.
     pub(crate) rate: Rate,
@@ -84,6 +86,8 @@ pub(crate) struct UpdateRow {
     pub(crate) lookup_kept: f64,
     /// CPU seconds over wall seconds of the lookups beside updates; well below 1 the two shared a CPU.
     pub(crate) on_cpu_under: f64,
+    /// Which seconds: `cpu` of the thread that looks up, or of the `wall` for engines on a device.
+    pub(crate) clock: &'static str,
     /// Updates of one delta.
     pub(crate) delta: usize,
     /// The slowest delta of the undisturbed run, microseconds.

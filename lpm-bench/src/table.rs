@@ -64,6 +64,35 @@ pub(crate) trait Looker: Send {
     /// # Errors
     /// As [`Self::sweep`].
     fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault>;
+
+    /// Which seconds its sweeps are counted in.
+    fn clock(&self) -> Clock {
+        Clock::Cpu
+    }
+
+    /// Keys that a sweep should have at least, so that its beginning and end do not show.
+    fn grain(&self) -> usize {
+        1
+    }
+}
+
+/// Which seconds a rate is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// CPU seconds of the thread that looks up.
+    Cpu,
+    /// Seconds of the wall: others do the work.
+    Wall,
+}
+
+impl Clock {
+    /// As rows have it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Wall => "wall",
+        }
+    }
 }
 
 /// Each part of `range`, at most `call` keys long.

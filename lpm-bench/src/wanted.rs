@@ -55,6 +55,11 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
+    /// Whether it runs on a device.
+    pub(crate) fn is_on_device(self) -> bool {
+        matches!(self, Self::Engine(name) if GPU_ENGINES.contains(&name))
+    }
+
     /// The families it looks up.
     pub(crate) fn has_family(self, family: Family) -> bool {
         match self {
@@ -84,11 +89,16 @@ pub(crate) struct Wanted {
     pub(crate) isa: Isa,
     /// Whether exactly this variant was named, so that a refusal is an error.
     pub(crate) exact: bool,
+    /// Whether only `all` stands for it, so that the absence of its device is none.
+    pub(crate) optional: bool,
 }
 
 /// Our engines, and whether their kernels come in several instruction sets.
 const ENGINES: &[(&str, bool)] =
     &[(fib::oracle::OracleEngine::NAME, false), (lpm_phi::bloom::BloomEngine::NAME, true)];
+
+/// Those of them that run on a GPU.
+const GPU_ENGINES: [&str; 0] = [];
 
 /// Every contender that `names` stand for, each once, in the order of the names.
 ///
@@ -100,7 +110,10 @@ pub(crate) fn expand(names: &[String]) -> Result<Vec<Wanted>, Fault> {
     for name in names {
         for wanted in expand_one(name)? {
             match all.iter_mut().find(|old| (old.contender, old.isa) == (wanted.contender, wanted.isa)) {
-                Some(old) => old.exact |= wanted.exact,
+                Some(old) => {
+                    old.exact |= wanted.exact;
+                    old.optional &= wanted.optional;
+                }
                 None => all.push(wanted),
             }
         }
@@ -112,7 +125,9 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
     if name == "all" {
         let peers = Peer::ALL.iter().filter(|_| cfg!(feature = "dpdk")).map(|peer| peer.base());
         let names = ENGINES.iter().map(|(name, _)| *name).chain(peers);
-        return Ok(names.map(expand_one).collect::<Result<Vec<_>, _>>()?.concat());
+        let mut all = names.map(expand_one).collect::<Result<Vec<_>, _>>()?.concat();
+        all.iter_mut().for_each(|wanted| wanted.optional = true);
+        return Ok(all);
     }
     let (base, isa) = match name.split_once(':') {
         Some((base, isa)) => (base, Some(isa.parse::<Isa>()?.checked()?)),
@@ -149,7 +164,7 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
 }
 
 fn mark(found: Vec<(Contender, Isa)>, exact: bool) -> Vec<Wanted> {
-    found.into_iter().map(|(contender, isa)| Wanted { contender, isa, exact }).collect()
+    found.into_iter().map(|(contender, isa)| Wanted { contender, isa, exact, optional: false }).collect()
 }
 
 /// The instruction sets to run: the one asked for, or all that this CPU has, or the plain one.

@@ -1,0 +1,201 @@
+//! Engines on a device: several threads, each with several batches in flight.
+//!
+//! A CPU engine is measured as one core's work, in that thread's CPU seconds. A device answers batches that are large and many,
+//! and what hands them over is memory traffic of the host, so here several threads share a sweep, each with a reader and
+//! [`DeviceArgs::slots`] batches in flight, and the clock is the wall's. A figure includes everything between keys in the
+//! caller's memory and next hops in the caller's memory.
+
+use crate::args::DeviceArgs;
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use crate::table::{Applied, Clock, Looker, Table, calls};
+use fib::{EngineError, EngineReader, EngineWriter, FibDelta, NextHopId, SlotId};
+use std::hint::black_box;
+use std::ops::Range;
+use std::task::Poll;
+
+/// A device engine's writer.
+pub(crate) struct DeviceTable {
+    engine: String,
+    writer: Box<dyn EngineWriter>,
+    args: DeviceArgs,
+}
+
+impl DeviceTable {
+    /// `writer`, looked up as `args` say.
+    pub(crate) fn new(writer: Box<dyn EngineWriter>, args: DeviceArgs) -> Self {
+        Self { engine: writer.name().to_owned(), writer, args }
+    }
+
+    fn refused(&self, source: EngineError) -> Fault {
+        Fault::Engine { engine: self.engine.clone(), source }
+    }
+}
+
+impl Table for DeviceTable {
+    fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault> {
+        self.writer.apply(delta).map_err(|source| self.refused(source))?;
+        Ok(Applied { changes: delta.len() as u64, ..Applied::default() })
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.writer.stats().table_bytes
+    }
+
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        let mut details = self.writer.stats().details;
+        let DeviceArgs { device_batch, device_slots, device_threads } = self.args;
+        #[expect(clippy::cast_precision_loss, reason = "a batch size")]
+        let batch = device_batch as f64;
+        details.extend([
+            ("device_batch", batch),
+            ("device_slots", device_slots.into()),
+            ("device_threads", device_threads.into()),
+        ]);
+        details
+    }
+
+    fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
+        let lane = || -> Result<Lane, Fault> {
+            let reader = self.writer.reader(self.args.device_slots, self.args.device_batch);
+            let reader = reader.map_err(|source| self.refused(source))?;
+            // A reader may have fewer slots, and smaller ones, than it was asked for.
+            let batch = self.args.device_batch.min(reader.batch_max()).max(1);
+            Ok(Lane { batch, slots: reader.slots().max(1), reader })
+        };
+        let lanes = (0..self.args.device_threads).map(|_| lane()).collect::<Result<_, _>>()?;
+        Ok(Box::new(DeviceLooker { engine: self.engine.clone(), lanes }))
+    }
+}
+
+/// What one thread works with.
+struct Lane {
+    reader: Box<dyn EngineReader>,
+    slots: u16,
+    batch: usize,
+}
+
+impl Lane {
+    /// Looks up the keys of `range` with all slots in flight; `take` gets the answers to each part, in order.
+    fn run(
+        &mut self,
+        keys: &KeySet,
+        range: Range<usize>,
+        mut take: impl FnMut(&[NextHopId]),
+    ) -> Result<(), EngineError> {
+        let slots = usize::from(self.slots);
+        let mut parts = calls(range, self.batch);
+        let (mut submitted, mut collected) = (0, 0);
+        loop {
+            if submitted - collected < slots
+                && let Some(part) = parts.next()
+            {
+                self.reader.submit(slot(submitted, slots), keys.keys(part))?;
+                submitted += 1;
+                continue;
+            }
+            if submitted == collected {
+                return Ok(());
+            }
+            if let Poll::Ready(answers) = self.reader.collect(slot(collected, slots)) {
+                take(answers?);
+                collected += 1;
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// The slot of the `number`-th part: round robin.
+fn slot(number: usize, slots: usize) -> SlotId {
+    SlotId(u16::try_from(number % slots).unwrap_or(0))
+}
+
+struct DeviceLooker {
+    engine: String,
+    lanes: Vec<Lane>,
+}
+
+impl DeviceLooker {
+    #[cold]
+    fn refused(&self, source: EngineError) -> Fault {
+        Fault::Engine { engine: self.engine.clone(), source }
+    }
+}
+
+impl Looker for DeviceLooker {
+    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, _call: usize) -> Result<(), Fault> {
+        let share = range.len().div_ceil(self.lanes.len().max(1)).max(1);
+        let shares: Vec<_> = calls(range, share).collect();
+        let results = std::thread::scope(|scope| {
+            let sweep = |(lane, part): (_, Range<usize>)| {
+                let lane: &mut Lane = lane;
+                scope.spawn(move || {
+                    lane.run(keys, part, |answers| {
+                        black_box(answers);
+                    })
+                })
+            };
+            // Threads first, joins second.
+            let threads: Vec<_> = self.lanes.iter_mut().zip(shares).map(sweep).collect();
+            threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        for result in results {
+            let done = result.map_err(|_| Fault::Measurement("a thread of the lookups panicked".into()))?;
+            done.map_err(|source| self.refused(source))?;
+        }
+        Ok(())
+    }
+
+    fn answers(&mut self, keys: &KeySet, _call: usize) -> Result<Vec<u32>, Fault> {
+        let mut answers = Vec::with_capacity(keys.len());
+        if let Some(lane) = self.lanes.first_mut() {
+            let done = lane.run(keys, 0..keys.len(), |part| answers.extend(part.iter().map(|id| id.get())));
+            done.map_err(|source| self.refused(source))?;
+        }
+        Ok(answers)
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Wall
+    }
+
+    fn grain(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.batch * usize::from(lane.slots)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::Tables;
+    use fib::oracle::OracleEngine;
+    use fib::traffic::Traffic;
+    use fib::{EngineOptions, Family};
+
+    #[test]
+    fn threads_and_slots_cover_every_key_once_and_in_order() {
+        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        for family in [Family::V4, Family::V6] {
+            let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
+            let mut plain = OracleEngine::new(&EngineOptions::default());
+            plain.apply(&tables.delta_of(family)).unwrap();
+            let mut wanted = vec![NextHopId::NONE; 1000];
+            plain.reader(1, 1000).unwrap().lookup(keys.keys(0..1000), &mut wanted).unwrap();
+            for (device_batch, device_slots, device_threads) in [(7, 3, 1), (256, 2, 3), (4096, 1, 8)] {
+                let args = DeviceArgs { device_batch, device_slots, device_threads };
+                let engine = OracleEngine::new(&EngineOptions::default());
+                let mut table = DeviceTable::new(Box::new(engine), args);
+                table.apply(&tables.delta_of(family)).unwrap();
+                let mut looker = table.looker().unwrap();
+                let answers = looker.answers(&keys, 256).unwrap();
+                assert!(answers.iter().zip(&wanted).all(|(got, wanted)| *got == wanted.get()));
+                assert_eq!(answers.len(), 1000);
+                looker.sweep(&keys, 10..999, 256).unwrap();
+                looker.sweep(&keys, 5..5, 256).unwrap();
+                assert_eq!((looker.clock(), table.details().len() >= 3), (Clock::Wall, true));
+            }
+        }
+    }
+}
