@@ -21,7 +21,7 @@ pub(crate) const AUTO: &str = BloomEngine::NAME;
 pub(crate) const NAMES: [&str; 3] = ["auto", OracleEngine::NAME, BloomEngine::NAME];
 
 /// The engines that run on a GPU.
-const GPU_NAMES: [&str; 0] = [];
+pub(crate) const GPU_NAMES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
 
 /// Whether the engine of that name runs on a GPU.
 pub(crate) fn is_gpu(name: &str) -> bool {

@@ -2,6 +2,8 @@
 
 use super::Item;
 use super::host::Host;
+use crate::engines;
+use lpm_gpu::cu::{Facts, GpuError};
 use std::path::Path;
 
 /// Kernel drivers that hand a whole device to user space.
@@ -112,25 +114,46 @@ pub(super) fn nics(host: &Host) -> Item {
     Item::ok(NAME, found)
 }
 
-/// NVIDIA GPUs: device nodes, driver, and the library. The library is looked for, never loaded.
-pub(super) fn gpu(host: &Host) -> Item {
+/// The GPU: its driver, device and versions, or why the GPU engines would not start. A host is ready without one.
+pub(super) fn gpu(host: &Host, found: &Result<Facts, GpuError>) -> Item {
     const NAME: &str = "gpu";
+    let error = match found {
+        Ok(gpu) => return Item::ok(NAME, gpu_text(host, gpu)),
+        Err(error) => error,
+    };
     let nodes = host.list("dev");
-    let count =
-        nodes.iter().filter(|n| n.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok())).count();
-    if count == 0 {
-        return Item::ok(NAME, "none; no engine of this build needs one");
+    let is_device = |n: &String| n.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok());
+    let count = nodes.iter().filter(|n| is_device(n)).count();
+    if count == 0 && error.is_absent() {
+        return Item::ok(NAME, format!("none for {}: {error}", engines::GPU_NAMES.join(", ")));
     }
-    let driver = host.read("proc/driver/nvidia/version").unwrap_or_default();
-    let driver =
-        driver.lines().next().unwrap_or_default().trim_start_matches("NVRM version:").trim().to_owned();
-    let found = format!("{count} NVIDIA device(s), {driver}");
-    match host.find_library("libcuda.so") {
-        Some((folder, _)) => {
-            Item::ok(NAME, format!("{found}, libcuda in {}", Path::new("/").join(folder).display()))
-        }
-        None => Item::warn(NAME, format!("{found}, no libcuda.so"), "install the driver's libcuda1 package"),
-    }
+    Item::warn(
+        NAME,
+        format!("{count} NVIDIA device(s), not usable: {error}"),
+        "install the driver for CUDA 12.0 or later (525 or later), with its libcuda1; nvidia-smi says what it sees",
+    )
+}
+
+fn gpu_text(host: &Host, gpu: &Facts) -> String {
+    let kernel_driver = host.read("proc/driver/nvidia/version").unwrap_or_default();
+    // NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 ..
+    let kernel_driver =
+        kernel_driver.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    let driver = kernel_driver.map_or_else(|| "driver".to_owned(), |version| format!("driver {version}"));
+    let (major, minor) = gpu.capability;
+    format!(
+        "{}, sm_{major}{minor}, {} multiprocessors, {:.1} GB, L2 {:.0} MB; {driver} for {}",
+        gpu.name,
+        gpu.multiprocessors,
+        in_units(gpu.memory_bytes, 1e9),
+        in_units(gpu.l2_bytes, 1e6),
+        gpu.driver
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "memory sizes below 2^53")]
+fn in_units(bytes: u64, unit: f64) -> f64 {
+    bytes as f64 / unit
 }
 
 #[cfg(test)]
@@ -138,6 +161,7 @@ mod tests {
     use super::super::Status;
     use super::super::host::tests::Tree;
     use super::*;
+    use lpm_gpu::cu::DriverVersion;
 
     #[test]
     fn dpdk_needs_its_library_and_its_drivers() {
@@ -181,15 +205,39 @@ mod tests {
     #[test]
     fn iommu_drivers_and_gpu() {
         let tree = Tree::new();
+        let absent = || Err(GpuError::NoDriver { tried: "libcuda.so".into() });
         let statuses = |tree: &Tree| {
             let host = tree.host();
-            [iommu(&host).status, drivers(&host).status, gpu(&host).status]
+            [iommu(&host).status, drivers(&host).status, gpu(&host, &absent()).status]
         };
         assert_eq!(statuses(&tree), [Status::Warn, Status::Warn, Status::Ok]);
+        let item = gpu(&tree.host(), &absent());
+        assert!(item.found.contains("gamt") && item.found.contains("no CUDA driver"), "{item:?}");
         tree.file("sys/kernel/iommu_groups/0/type", "DMA\n").file("sys/bus/pci/drivers/vfio-pci/bind", "");
         tree.file("dev/nvidia0", "").file("dev/nvidiactl", "");
         assert_eq!(statuses(&tree), [Status::Ok, Status::Ok, Status::Warn]);
-        tree.file("usr/lib64/libcuda.so.1", "");
-        assert_eq!(statuses(&tree), [Status::Ok, Status::Ok, Status::Ok]);
+        tree.file(
+            "proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX Kernel Module  550.54.14  Thu Feb 22\n",
+        );
+        let facts = Facts {
+            name: "NVIDIA H200".into(),
+            capability: (9, 0),
+            driver: DriverVersion(12_040),
+            multiprocessors: 132,
+            threads_multiprocessor_max: 2048,
+            threads_block_max: 1024,
+            copy_engines: 3,
+            clock_khz: 1_980_000,
+            memory_clock_khz: 3_201_000,
+            memory_bus_bits: 6144,
+            memory_bytes: 150_000_000_000,
+            l2_bytes: 62_914_560,
+            l2_persisting_bytes_max: 0,
+            l2_window_bytes_max: 0,
+        };
+        let wanted =
+            "NVIDIA H200, sm_90, 132 multiprocessors, 150.0 GB, L2 63 MB; driver 550.54.14 for CUDA 12.4";
+        assert_eq!(gpu(&tree.host(), &Ok(facts)), Item::ok("gpu", wanted));
     }
 }

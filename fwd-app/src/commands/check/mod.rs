@@ -1,8 +1,8 @@
 //! `fwd-app check`: is this host ready to forward?
 //!
 //! Every item is one line: OK, WARN (works, but worse than it could) or FAIL (`run` cannot work), what was found, and a
-//! hint that says what to do. Nothing is changed, no driver or library is loaded: only files are read, so `check` needs
-//! no privilege and no DPDK.
+//! hint that says what to do. Nothing is changed: files are read, and a GPU's driver is asked for its devices, so `check`
+//! needs no privilege and no DPDK.
 
 mod compute;
 mod devices;
@@ -13,6 +13,7 @@ use crate::commands::output;
 use clap::Args;
 use host::Host;
 pub(crate) use host::list_holds;
+use lpm_gpu::cu::{Facts, GpuError};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -88,7 +89,8 @@ struct Report {
 
 /// Looks, prints, and fails when the host is not ready.
 pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
-    let report = inspect(&Host::here(), args);
+    let report =
+        inspect(&Host::here(), lpm_gpu::cu::Device::open(0).map(|device| device.facts().clone()), args);
     output::write_to(None, |out| {
         if args.json {
             serde_json::to_writer_pretty(&mut *out, &report)?;
@@ -103,7 +105,8 @@ pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn inspect(host: &Host, args: &CheckArgs) -> Report {
+/// `gpu`: what the driver said of its first device.
+fn inspect(host: &Host, gpu: Result<Facts, GpuError>, args: &CheckArgs) -> Report {
     let mut items = vec![
         compute::cpus(host, args.config.as_ref()),
         compute::isa(),
@@ -120,7 +123,7 @@ fn inspect(host: &Host, args: &CheckArgs) -> Report {
         devices::iommu(host),
         devices::drivers(host),
         devices::nics(host),
-        devices::gpu(host),
+        devices::gpu(host, &gpu),
     ]);
     Report { ready: items.iter().all(|i| i.status != Status::Fail), items }
 }
@@ -149,10 +152,14 @@ mod tests {
         CheckArgs { routes: 1000, config: None, json: false }
     }
 
+    fn no_gpu() -> Result<Facts, GpuError> {
+        Err(GpuError::NoDriver { tried: "libcuda.so".into() })
+    }
+
     #[test]
     fn a_bare_host_is_not_ready_and_every_line_but_ok_has_a_hint() {
         let tree = Tree::new();
-        let report = inspect(&tree.host(), &args());
+        let report = inspect(&tree.host(), no_gpu(), &args());
         assert!(!report.ready);
         for item in &report.items {
             assert_eq!(item.hint.is_none(), item.status == Status::Ok, "{item:?}");
@@ -167,7 +174,7 @@ mod tests {
     fn a_host_with_dpdk_and_memory_is_ready() {
         let tree = Tree::new();
         tree.dpdk().file("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\n");
-        let report = inspect(&tree.host(), &args());
+        let report = inspect(&tree.host(), no_gpu(), &args());
         assert!(report.ready, "{report:#?}");
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["ready"], true);
