@@ -37,7 +37,7 @@ pub enum GpuError {
         want: DriverVersion,
     },
     /// The driver is there, the device is not.
-    #[error("device {wanted} of {count}: the driver sees {count} devices")]
+    #[error("{}", no_device(*.wanted, *.count))]
     NoDevice {
         /// The index that was asked for.
         wanted: u32,
@@ -146,6 +146,14 @@ impl GpuError {
             Self::OutOfMemory { bytes, .. } => EngineError::Memory { bytes, reason },
             _ => EngineError::Device { engine, reason, lost: self.is_lost() },
         }
+    }
+}
+
+/// Words for [`GpuError::NoDevice`].
+fn no_device(wanted: u32, count: u32) -> String {
+    match count {
+        0 => "the driver sees no device".to_owned(),
+        _ => format!("there is no device {wanted}, the driver sees {count}"),
     }
 }
 
