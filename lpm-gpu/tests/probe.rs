@@ -1,6 +1,8 @@
 //! Every way in which there can be no GPU is an error of its own, and none a panic. Each is looked at in a process of its own,
 //! since a process has one driver: the test runs itself again with another environment.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
 use fib::EngineError;
 use lpm_gpu::cu::{Device, probe, testing};
 use std::path::PathBuf;

@@ -68,8 +68,9 @@ struct Context {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle<T>(pub(super) T);
 
-// SAFETY: handles of the driver API are tokens; its calls may be made from any thread that has the context bound ("the driver
-// API is thread-safe", CUDA C++ Programming Guide, driver API).
+// SAFETY: handles of the driver API are tokens, and its calls may be made from any thread that has the context bound. Addresses
+// of page-locked memory are used by their owners alone, which hold `Plain` elements (`Send` and `Sync`) and lend them as `&` and
+// `&mut` demand.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
@@ -284,7 +285,8 @@ impl Device {
             self.0.graves.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
             return;
         }
-        if self.synchronize().is_err() && self.is_lost() {
+        // Where waiting fails nobody knows what still runs: rather a leak. A second try takes what a stray error cost the first.
+        if self.synchronize().or_else(|_| self.synchronize()).is_err() {
             return;
         }
         let _swallowed = match memory {

@@ -68,7 +68,14 @@ impl Resident {
             return Ok(());
         }
         (self.stop)();
-        let ended = self.stream.finish(limit);
+        let mut ended = self.stream.finish(limit);
+        if ended.as_ref().is_err_and(|error| !error.is_lost()) {
+            ended = self.stream.finish(limit); // asking failed, which says nothing about the kernel
+        }
+        if ended.as_ref().is_err_and(|error| !error.is_lost()) {
+            let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            ended = Err(self.stream.device().stalled("a resident kernel", limit_ms));
+        }
         self.over = true;
         self.stream.device().resident_ended();
         ended

@@ -5,7 +5,7 @@
 //! the real driver instead.
 
 use super::{Device, probe};
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -146,6 +146,10 @@ controls! {
     /// The call that is number `index`, counted from 0 as [`Self::calls`] does, answers `code`, once. A code that ends the context
     /// keeps it ended until the context is released.
     fail_at(index: u64, code: u32) = c"mockcuda_fail_at";
+    /// The driver's function that the last fault was injected into; null when there was none.
+    failed_call_raw() -> *const c_char = c"mockcuda_failed_call";
+    /// Puts everything back to what it was when the library was loaded; nothing of the driver may be in use.
+    reset() = c"mockcuda_reset";
     /// Up to so many microseconds are waited before an operation of a stream begins, by chance.
     set_delay_us(max: u32) = c"mockcuda_set_delay_us";
     /// The seed of what happens by chance.
@@ -176,9 +180,20 @@ impl Mock {
         self.fail_at(u64::MAX, 0);
     }
 
+    /// The driver's function that the last fault was injected into; empty when there was none.
+    #[must_use]
+    pub fn failed_call(self) -> String {
+        let name = self.failed_call_raw();
+        if name.is_null() {
+            return String::new();
+        }
+        // SAFETY: not null, so a string that ends in zero and lives as long as the library.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+
     /// The address of `name`.
     #[expect(clippy::panic, reason = "a test")]
-    fn symbol(self, name: &'static std::ffi::CStr) -> *mut c_void {
+    fn symbol(self, name: &'static CStr) -> *mut c_void {
         let library = std::ptr::with_exposed_provenance_mut(self.library);
         let name_pointer: *const c_char = name.as_ptr();
         // SAFETY: an open library and a string that ends in zero.
