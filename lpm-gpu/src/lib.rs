@@ -7,3 +7,4 @@ pub mod cu;
 pub mod direct;
 pub mod gale;
 pub mod host;
+pub mod sail;

@@ -7,6 +7,8 @@
 pub mod answers;
 mod chunks;
 mod routes;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod unit;
 
 pub(crate) use chunks::{Chunk, Chunks};
@@ -15,3 +17,6 @@ pub use unit::{Draw, Unit};
 
 /// Units of a chunk: one for each value of the eight bits that it is indexed by.
 pub const CHUNK_UNITS: usize = 256;
+
+/// As [`CHUNK_UNITS`], as a step of word numbers.
+pub const CHUNK_STEP: u32 = 256;

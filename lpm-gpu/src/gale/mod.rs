@@ -23,6 +23,8 @@
 pub mod model;
 mod paint;
 pub mod table;
+#[cfg(test)]
+mod tests;
 
 pub use table::{GaleOptions, GaleTable};
 

@@ -117,6 +117,12 @@ impl GaleTable {
         Ok(table)
     }
 
+    /// Chunks of the second stage in use.
+    #[must_use]
+    pub const fn chunks_in_use(&self) -> u32 {
+        self.chunks.used()
+    }
+
     /// Whether a table with `chunks` chunks fits.
     fn check_room(&self, chunks: u64) -> Result<(), EngineError> {
         let words = DIRECT_UNITS as u64 + chunks * CHUNK_UNITS as u64;
@@ -278,13 +284,12 @@ impl HostTable<u32> for GaleTable {
         Ok(())
     }
 
-    /// One launch: /24s get chunks; routes are inserted and modified, the longest first; routes are deleted, the shortest
-    /// first; chunks are folded.
+    /// One launch: /24s get chunks; routes are inserted and modified, the longest first; routes are deleted; chunks are
+    /// folded.
     ///
     /// In this order each operation changes a lookup's answer to its new one or not at all. While routes are inserted
     /// and modified, what is under a key is covered by its old route, or by its new one if that is longer, which then
-    /// was drawn before. While routes are deleted, shortest first, those that go but are not the key's old answer are
-    /// covered by it, and when that goes at last all that remains is new.
+    /// was drawn before. A delete puts what covers the unit after all of them, which is the new answer.
     fn take_steps(&mut self, update: u64) -> Vec<Step> {
         self.settle();
         let changed = self.take_changed();

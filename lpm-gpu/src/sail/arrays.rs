@@ -1,0 +1,180 @@
+//! BCN, BN24 and N32 on the host, and routes drawn over them.
+
+use super::BCN_WORDS;
+use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunks, Draw, Unit};
+use fib::Prefix4;
+
+/// A word of one of the arrays. Ordered by array, so that locations sorted are runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Bcn(u32),
+    Bn24(u32),
+    N32(u32),
+}
+
+impl Place {
+    /// The chunk it lies in: of BN24 or of N32.
+    pub(super) const fn chunk(self) -> u32 {
+        match self {
+            Self::Bcn(at) | Self::Bn24(at) | Self::N32(at) => at / CHUNK_STEP,
+        }
+    }
+}
+
+/// The three arrays and the chunks of two of them.
+#[derive(Debug)]
+pub(super) struct Arrays {
+    pub(super) bcn: Vec<u32>,
+    pub(super) bn24: Vec<u32>,
+    pub(super) n32: Vec<u32>,
+    pub(super) chunks24: Chunks,
+    pub(super) chunks32: Chunks,
+}
+
+impl Arrays {
+    pub(super) fn new() -> Self {
+        Self {
+            bcn: vec![0; BCN_WORDS],
+            bn24: Vec::new(),
+            n32: Vec::new(),
+            chunks24: Chunks::default(),
+            chunks32: Chunks::default(),
+        }
+    }
+
+    pub(super) fn word(&self, place: Place) -> u32 {
+        match place {
+            Place::Bcn(at) => self.bcn[at as usize],
+            Place::Bn24(at) => self.bn24[at as usize],
+            Place::N32(at) => self.n32[at as usize],
+        }
+    }
+
+    /// Writes a word; `wrote` is told when a lookup could tell the difference.
+    fn set(&mut self, place: Place, unit: Unit, wrote: &mut Vec<Place>) {
+        let word = match place {
+            Place::Bcn(at) => &mut self.bcn[at as usize],
+            Place::Bn24(at) => &mut self.bn24[at as usize],
+            Place::N32(at) => &mut self.n32[at as usize],
+        };
+        let old = std::mem::replace(word, unit.0);
+        if Unit(old).value() != unit.value() || Unit(old).to_chunk().is_some() != unit.to_chunk().is_some() {
+            wrote.push(place);
+        }
+    }
+
+    /// A chunk at `place`, filled with what was there; the one that is there already.
+    pub(super) fn extend(&mut self, place: Place, wrote: &mut Vec<Place>) -> u32 {
+        let under = Unit(self.word(place));
+        if let Some(chunk) = under.to_chunk() {
+            return chunk;
+        }
+        let (chunks, words) = match place {
+            Place::Bcn(_) => (&mut self.chunks24, &mut self.bn24),
+            Place::Bn24(_) | Place::N32(_) => (&mut self.chunks32, &mut self.n32),
+        };
+        let chunk = chunks.take();
+        let first = chunk as usize * CHUNK_UNITS;
+        words.resize(words.len().max(first + CHUNK_UNITS), 0);
+        words[first..first + CHUNK_UNITS].fill(under.0);
+        self.set(place, Unit::chunk(chunk), wrote);
+        chunk
+    }
+
+    /// Puts the unit that fills the chunk at `place`, nothing longer being left in it, back in its place.
+    pub(super) fn fold(&mut self, place: Place, wrote: &mut Vec<Place>) {
+        let Some(chunk) = Unit(self.word(place)).to_chunk() else { return };
+        let first = chunk as usize * CHUNK_UNITS;
+        let (chunks, words) = match place {
+            Place::Bcn(_) => (&mut self.chunks24, &self.bn24),
+            Place::Bn24(_) | Place::N32(_) => (&mut self.chunks32, &self.n32),
+        };
+        chunks.give_back(chunk);
+        let unit = Unit(words[first]);
+        self.set(place, unit, wrote);
+    }
+
+    /// The word of BN24 for `address`, if its /16 has a chunk.
+    pub(super) fn place24(&self, address: u32) -> Option<Place> {
+        let chunk = Unit(self.bcn[(address >> 16) as usize]).to_chunk()?;
+        Some(Place::Bn24(chunk * CHUNK_STEP + (address >> 8 & 0xff)))
+    }
+
+    /// The word of N32 for `address`, if its /24 has a chunk.
+    fn place32(&self, address: u32) -> Option<Place> {
+        let chunk = Unit(self.word(self.place24(address)?)).to_chunk()?;
+        Some(Place::N32(chunk * CHUNK_STEP + (address & 0xff)))
+    }
+
+    /// Draws a route over all words that it covers, chunks below included.
+    pub(super) fn draw(&mut self, prefix: Prefix4, draw: Draw, wrote: &mut Vec<Place>) {
+        let address = prefix.address();
+        let (level, place) = match prefix.len() {
+            0..=16 => (16, Some(Place::Bcn(address >> 16))),
+            17..=24 => (24, self.place24(address)),
+            _ => (32, self.place32(address)),
+        };
+        // The chunks for a route's level are there before it is drawn.
+        if let Some(place) = place {
+            self.draw_run(place, 1 << (level - prefix.len()), draw, wrote);
+        }
+    }
+
+    fn draw_run(&mut self, first: Place, count: u32, draw: Draw, wrote: &mut Vec<Place>) {
+        for n in 0..count {
+            let place = match first {
+                Place::Bcn(at) => Place::Bcn(at + n),
+                Place::Bn24(at) => Place::Bn24(at + n),
+                Place::N32(at) => Place::N32(at + n),
+            };
+            let unit = Unit(self.word(place));
+            match (unit.to_chunk(), place) {
+                (Some(chunk), Place::Bcn(_)) => {
+                    self.draw_run(Place::Bn24(chunk * CHUNK_STEP), CHUNK_STEP, draw, wrote);
+                }
+                (Some(chunk), _) => {
+                    self.draw_run(Place::N32(chunk * CHUNK_STEP), CHUNK_STEP, draw, wrote);
+                }
+                (None, _) if draw.hits(unit) => self.set(place, draw.unit, wrote),
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// The arrays with their chunks in order of address and none unused; all chunks are live then.
+    pub(super) fn pack(&mut self) {
+        let mut packed = Self::new();
+        for (at, word) in self.bcn.iter().enumerate() {
+            packed.bcn[at] = match Unit(*word).to_chunk() {
+                Some(chunk) => packed.pack24(self, chunk).0,
+                None => *word,
+            };
+        }
+        let count = |words: &[u32]| u32::try_from(words.len() / CHUNK_UNITS).unwrap_or(u32::MAX);
+        packed.chunks24.restart(count(&packed.bn24));
+        packed.chunks32.restart(count(&packed.n32));
+        *self = packed;
+    }
+
+    fn pack24(&mut self, from: &Self, chunk: u32) -> Unit {
+        let to = self.bn24.len();
+        self.bn24.extend_from_slice(chunk_words(&from.bn24, chunk));
+        for word in &mut self.bn24[to..] {
+            if let Some(chunk) = Unit(*word).to_chunk() {
+                *word = Unit::chunk(u32::try_from(self.n32.len() / CHUNK_UNITS).unwrap_or(u32::MAX)).0;
+                self.n32.extend_from_slice(chunk_words(&from.n32, chunk));
+            }
+        }
+        Unit::chunk(u32::try_from(to / CHUNK_UNITS).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let words = self.bcn.capacity() + self.bn24.capacity() + self.n32.capacity();
+        4 * words as u64 + self.chunks24.bytes() + self.chunks32.bytes()
+    }
+}
+
+fn chunk_words(words: &[u32], chunk: u32) -> &[u32] {
+    let first = chunk as usize * CHUNK_UNITS;
+    &words[first..first + CHUNK_UNITS]
+}

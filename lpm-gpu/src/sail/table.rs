@@ -1,0 +1,378 @@
+//! SAIL_L's table on the host: the routes told, and the words that the device has to write.
+
+use super::BCN_WORDS;
+use super::arrays::{Arrays, Place};
+use crate::direct::answers::PlainAnswers;
+use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Draw, Routes, Unit};
+use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
+use fib::{Change, EngineError, NextHopId, Prefix4};
+use rustc_hash::FxHashMap;
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// Words that a 32-bit index reaches.
+const WORDS_MAX: u64 = 1 << 32;
+/// Chunks of head room at least, of each array.
+const CHUNKS_SPARE_MIN: u64 = 256;
+/// Words to write, in percent of the table's, beyond which an image is less work: a write is two words on the wire.
+const WRITES_MAX_PERCENT: usize = 25;
+/// Words below which writes are never too many.
+const WRITES_MIN: usize = 1 << 16;
+
+/// How a SAIL_L table is made.
+#[derive(Clone, Copy, Debug)]
+pub struct SailOptions {
+    /// Bytes of device memory that the table may take at most.
+    pub table_bytes_max: u64,
+    /// Chunks to keep free at a rebuild, in percent of those in use.
+    pub headroom_percent: u32,
+}
+
+impl Default for SailOptions {
+    fn default() -> Self {
+        Self { table_bytes_max: 4 << 30, headroom_percent: 25 }
+    }
+}
+
+/// Work that the device was given.
+#[derive(Clone, Copy, Debug, Default)]
+struct Given {
+    writes: u64,
+    steps: u64,
+    rebuilds: u64,
+}
+
+/// SAIL_L over IPv4.
+#[derive(Debug)]
+pub struct SailTable {
+    options: SailOptions,
+    words_max: u64,
+    routes: Routes,
+    arrays: Arrays,
+    /// Routes longer than 16 bits, by /16.
+    long16: Vec<u32>,
+    /// Routes longer than 24 bits, by /24; none is 0.
+    long24: FxHashMap<u32, u32>,
+    /// Words that changed since the last steps, each at least once.
+    dirty: Vec<Place>,
+    /// Whether more changed than `dirty` was worth keeping for.
+    overflowed: bool,
+    /// Chunks that the device's arrays have room for.
+    capacity24: u64,
+    capacity32: u64,
+    /// Whether the device got an image with all that is dirty in it.
+    imaged: Cell<bool>,
+    given: Given,
+}
+
+/// Chunks of both arrays.
+#[derive(Clone, Copy)]
+struct Room {
+    bn24: u64,
+    n32: u64,
+}
+
+impl SailTable {
+    /// A table without routes.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] when not even BCN fits `options.table_bytes_max`.
+    pub fn new(options: SailOptions) -> Result<Self, EngineError> {
+        let mut table = Self {
+            options,
+            words_max: WORDS_MAX.min(options.table_bytes_max / 4),
+            routes: Routes::new(),
+            arrays: Arrays::new(),
+            long16: vec![0; BCN_WORDS],
+            long24: FxHashMap::default(),
+            dirty: Vec::new(),
+            overflowed: false,
+            capacity24: 0,
+            capacity32: 0,
+            imaged: Cell::new(false),
+            given: Given::default(),
+        };
+        table.check_room(table.used())?;
+        table.make_room();
+        Ok(table)
+    }
+
+    /// Chunks of BN24 and of N32 in use.
+    #[must_use]
+    pub const fn chunks_in_use(&self) -> (u32, u32) {
+        (self.arrays.chunks24.used(), self.arrays.chunks32.used())
+    }
+
+    fn used(&self) -> Room {
+        Room { bn24: u64::from(self.arrays.chunks24.used()), n32: u64::from(self.arrays.chunks32.used()) }
+    }
+
+    fn check_room(&self, room: Room) -> Result<(), EngineError> {
+        let words = BCN_WORDS as u64 + (room.bn24 + room.n32) * CHUNK_UNITS as u64;
+        if words > self.words_max {
+            let (used, limit) = (4 * words, 4 * self.words_max);
+            return Err(EngineError::Full { what: "table bytes", used, limit });
+        }
+        Ok(())
+    }
+
+    /// Head room for both arrays, shared out if memory is short.
+    fn make_room(&mut self) {
+        let used = self.used();
+        let percent = u64::from(self.options.headroom_percent);
+        let fit = self.words_max.saturating_sub(BCN_WORDS as u64) / CHUNK_UNITS as u64;
+        let left = fit.saturating_sub(used.bn24 + used.n32);
+        let spare24 = (used.bn24 * percent / 100).max(CHUNKS_SPARE_MIN).min(BCN_WORDS as u64 - used.bn24);
+        let spare32 = (used.n32 * percent / 100).max(CHUNKS_SPARE_MIN);
+        let spare24 = if spare24 + spare32 > left { spare24.min(left / 2) } else { spare24 };
+        self.capacity24 = used.bn24 + spare24;
+        self.capacity32 = used.n32 + spare32.min(left - spare24);
+    }
+
+    /// Makes the chunks that a new route of `prefix` needs.
+    fn extend(&mut self, prefix: Prefix4) -> Result<(), EngineError> {
+        if prefix.len() <= 16 {
+            return Ok(());
+        }
+        let address = prefix.address();
+        let (slot16, slot24) = ((address >> 16) as usize, address >> 8);
+        let mut room = self.used();
+        room.bn24 += u64::from(self.long16[slot16] == 0);
+        room.n32 += u64::from(prefix.len() > 24 && !self.long24.contains_key(&slot24));
+        self.check_room(room)?;
+        self.long16[slot16] += 1;
+        self.arrays.extend(Place::Bcn(address >> 16), &mut self.dirty);
+        if prefix.len() > 24 {
+            *self.long24.entry(slot24).or_default() += 1;
+            if let Some(place) = self.arrays.place24(address) {
+                self.arrays.extend(place, &mut self.dirty);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the chunks that `prefix`, withdrawn and drawn over, was the last to need.
+    fn fold(&mut self, prefix: Prefix4) {
+        if prefix.len() <= 16 {
+            return;
+        }
+        let address = prefix.address();
+        let (slot16, slot24) = ((address >> 16) as usize, address >> 8);
+        if prefix.len() > 24
+            && let Some(count) = self.long24.get_mut(&slot24)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.long24.remove(&slot24);
+                if let Some(place) = self.arrays.place24(address) {
+                    self.arrays.fold(place, &mut self.dirty);
+                }
+            }
+        }
+        self.long16[slot16] -= 1;
+        if self.long16[slot16] == 0 {
+            self.arrays.fold(Place::Bcn(address >> 16), &mut self.dirty);
+        }
+    }
+
+    /// One change, of which nothing is done on an error; what the route's next hop was.
+    fn change(&mut self, change: &Change<u32>) -> Result<NextHopId, EngineError> {
+        let Change { prefix, next_hop } = *change;
+        let before = self.routes.get(prefix);
+        if before == next_hop {
+            return Ok(before);
+        }
+        let draw = if next_hop.is_none() {
+            Draw::delete(prefix.len(), self.routes.parent(prefix))
+        } else if before.is_none() {
+            self.extend(prefix)?;
+            Draw::insert(prefix.len(), next_hop)
+        } else {
+            Draw::modify(prefix.len(), next_hop)
+        };
+        self.routes.set(prefix, next_hop);
+        self.arrays.draw(prefix, draw, &mut self.dirty);
+        if next_hop.is_none() {
+            self.fold(prefix);
+        }
+        if self.overflowed || self.dirty.len() > self.dirty_max() {
+            self.overflowed = true;
+            self.dirty.clear();
+        }
+        Ok(before)
+    }
+
+    /// Changed words that steps are worth it for.
+    fn dirty_max(&self) -> usize {
+        let words = self.arrays.bn24.len() + self.arrays.n32.len();
+        WRITES_MIN.max(words / 100 * WRITES_MAX_PERCENT)
+    }
+
+    /// Forgets what is dirty, if an image told the device of it.
+    fn settle(&mut self) {
+        if self.imaged.replace(false) {
+            self.dirty.clear();
+            self.overflowed = false;
+            self.arrays.chunks24.adopt();
+            self.arrays.chunks32.adopt();
+        }
+    }
+
+    /// First words of BN24 and N32 on the device.
+    fn bases(&self) -> (usize, usize) {
+        let bn24 = usize::try_from(self.capacity24).unwrap_or(0).max(self.arrays.chunks24.high_water());
+        (BCN_WORDS, BCN_WORDS + bn24 * CHUNK_UNITS)
+    }
+
+    fn write(&self, place: Place) -> Write {
+        let (bn24, n32) = self.bases();
+        let at = match place {
+            Place::Bcn(at) => at as usize,
+            Place::Bn24(at) => bn24 + at as usize,
+            Place::N32(at) => n32 + at as usize,
+        };
+        Write { at: u32::try_from(at).unwrap_or(u32::MAX), value: self.arrays.word(place) }
+    }
+
+    /// Whether the word is one that lookups reach by now, and which leads to a chunk that they do not reach yet.
+    fn leads_to_new(&self, place: Place) -> bool {
+        let Some(chunk) = Unit(self.arrays.word(place)).to_chunk() else { return false };
+        let chunks =
+            if matches!(place, Place::Bcn(_)) { &self.arrays.chunks24 } else { &self.arrays.chunks32 };
+        chunks.state(chunk) == Chunk::New
+    }
+
+    /// Whether lookups reach the chunk that the word lies in by now, and go on doing so.
+    fn reached(&self, place: Place) -> bool {
+        match place {
+            Place::Bcn(_) => true,
+            Place::Bn24(_) => self.arrays.chunks24.state(place.chunk()) == Chunk::Live,
+            Place::N32(_) => self.arrays.chunks32.state(place.chunk()) == Chunk::Live,
+        }
+    }
+}
+
+impl HostTable<u32> for SailTable {
+    fn apply(&mut self, changes: &[Change<u32>], undo: &mut Vec<Change<u32>>) -> Result<(), EngineError> {
+        self.settle();
+        for change in changes {
+            let before = self.change(change)?;
+            undo.push(Change { prefix: change.prefix, next_hop: before });
+        }
+        Ok(())
+    }
+
+    fn rebuild_due(&self) -> bool {
+        self.arrays.chunks24.high_water() as u64 > self.capacity24
+            || self.arrays.chunks32.high_water() as u64 > self.capacity32
+            || (self.overflowed && !self.imaged.get())
+    }
+
+    fn rebuild(&mut self) -> Result<(), EngineError> {
+        self.check_room(self.used())?;
+        self.arrays.pack();
+        self.make_room();
+        self.dirty.clear();
+        self.overflowed = false;
+        self.imaged.set(false);
+        self.given.rebuilds += 1;
+        Ok(())
+    }
+
+    /// Two steps at most: what no lookup can reach, the new chunks, beside the words that change from next hop to next
+    /// hop; then the words that lead to new chunks.
+    ///
+    /// All words get the value they have after the last change, so the first step and each single write move a key from
+    /// its old answer to its new one or not at all. A chunk that was unlinked keeps its words as they were.
+    fn take_steps(&mut self, update: u64) -> Vec<Step> {
+        self.settle();
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.sort_unstable();
+        dirty.dedup();
+        dirty.retain(|place| self.reached(*place));
+        let (pointers, plain): (Vec<Place>, Vec<Place>) =
+            dirty.iter().copied().partition(|place| self.leads_to_new(*place));
+        let mut first: Vec<Write> = plain.into_iter().map(|place| self.write(place)).collect();
+        for chunk in self.arrays.chunks24.publish(update) {
+            first
+                .extend((chunk * CHUNK_STEP..(chunk + 1) * CHUNK_STEP).map(|at| self.write(Place::Bn24(at))));
+        }
+        for chunk in self.arrays.chunks32.publish(update) {
+            first.extend((chunk * CHUNK_STEP..(chunk + 1) * CHUNK_STEP).map(|at| self.write(Place::N32(at))));
+        }
+        let second: Vec<Write> = pointers.into_iter().map(|place| self.write(place)).collect();
+        dirty.clear();
+        self.dirty = dirty;
+        let steps: Vec<Step> =
+            [first, second].into_iter().filter(|writes| !writes.is_empty()).map(Step::Writes).collect();
+        for step in &steps {
+            if let Step::Writes(writes) = step {
+                self.given.writes += writes.len() as u64;
+            }
+        }
+        self.given.steps += steps.len() as u64;
+        steps
+    }
+
+    fn reclaim(&mut self, update: u64) {
+        self.arrays.chunks24.reclaim(update);
+        self.arrays.chunks32.reclaim(update);
+    }
+
+    fn limit(&mut self, words: usize) {
+        self.words_max = WORDS_MAX.min(words as u64);
+    }
+
+    fn image(&self) -> Image<'_> {
+        let (bn24, n32) = self.bases();
+        let room32 = usize::try_from(self.capacity32).unwrap_or(0).max(self.arrays.chunks32.high_water());
+        let word = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut header = [0; HEADER_WORDS];
+        header[0] = word(n32);
+        header[1] = word((n32 - bn24) / CHUNK_UNITS);
+        header[2] = word(room32);
+        let mut runs = Vec::new();
+        if self.routes.len() != 0 {
+            runs.push((0, &self.arrays.bcn[..]));
+            runs.push((word(bn24), &self.arrays.bn24[..]));
+            runs.push((word(n32), &self.arrays.n32[..]));
+            runs.retain(|(_, words)| !words.is_empty());
+        }
+        self.imaged.set(true);
+        Image { header, runs, words: n32 + room32 * CHUNK_UNITS }
+    }
+
+    fn kernels(&self) -> KernelNames {
+        KernelNames {
+            module: "sail",
+            frozen: "sail_lookup_v4_frozen",
+            live: "sail_lookup_v4_live",
+            ops: None,
+        }
+    }
+
+    fn answers(&self) -> Arc<dyn Answers<u32>> {
+        Arc::new(PlainAnswers)
+    }
+
+    fn routes(&self) -> u64 {
+        self.routes.len()
+    }
+
+    fn host_bytes(&self) -> u64 {
+        let counts = 4 * self.long16.capacity() + 9 * self.long24.capacity();
+        self.routes.bytes() + self.arrays.bytes() + counts as u64
+    }
+
+    fn details(&self, out: &mut Vec<(&'static str, f64)>) {
+        let mut add = |name, count: u64| out.push((name, count as f64));
+        add("sail_chunks24", u64::from(self.arrays.chunks24.used()));
+        add("sail_chunks24_max", self.capacity24);
+        add("sail_chunks32", u64::from(self.arrays.chunks32.used()));
+        add("sail_chunks32_max", self.capacity32);
+        add("sail_chunks_waiting", (self.arrays.chunks24.waiting() + self.arrays.chunks32.waiting()) as u64);
+        add("sail_writes", self.given.writes);
+        add("sail_steps", self.given.steps);
+        add("sail_rebuilds", self.given.rebuilds);
+    }
+}
