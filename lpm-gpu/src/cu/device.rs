@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The oldest device the PTX is for: compute capability 7.5 (Turing).
 const CAPABILITY_MIN: (u32, u32) = (7, 5);
@@ -247,12 +248,14 @@ impl Device {
         }
     }
 
-    /// Gives the device up since `what` did not end within `limit_ms`: nothing is called any more, and what is dropped is leaked,
-    /// since the driver would wait.
+    /// Gives the device up since `what` did not end within `limit`: from now on it is [lost](Self::is_lost), nothing is called any
+    /// more, and what is dropped is leaked, since the driver would wait for what does not end. Whoever waits by a loop of their
+    /// own calls this; [`Stream::finish`](super::Stream::finish) and [`Event::wait`](super::Event::wait) do it themselves.
+    /// Returns [`GpuError::Stalled`].
     #[cold]
-    pub(super) fn stalled(&self, what: &'static str, limit_ms: u64) -> GpuError {
+    pub fn give_up(&self, what: &'static str, limit: Duration) -> GpuError {
         self.0.lost.store(STALLED, Ordering::Relaxed);
-        GpuError::Stalled { what, limit_ms }
+        GpuError::Stalled { what, limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
     }
 
     /// A kernel stays on the device until [`Self::resident_ended`].

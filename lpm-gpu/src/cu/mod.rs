@@ -49,5 +49,5 @@ pub use memory::{DeviceBuffer, DeviceWords, Plain};
 pub use pinned::{HostSide, Pinned};
 pub use probe::{DRIVER_MIN, Probe, probe};
 pub use resident::Resident;
-pub use shared::Shared;
+pub use shared::{Element, Shared};
 pub use stream::{Event, Priority, Stream};

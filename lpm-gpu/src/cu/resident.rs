@@ -15,6 +15,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// What it works on must be memory that the host may use at the same time ([`Shared`](super::Shared)), or that the host does not
 /// use ([`DeviceBuffer`](super::DeviceBuffer)). Addresses that it reads out of memory rather than out of its arguments are the
 /// caller's to keep alive; what they point to must be device memory.
+///
+/// Streams share the driver's connections to the device (8, or what `CUDA_DEVICE_MAX_CONNECTIONS` says, at most 32): a stream on
+/// the connection of a resident kernel waits for it. So launch one kernel for many slots rather than one a slot.
 pub struct Resident {
     stream: Stream,
     stop: Box<dyn Fn() + Send>,
@@ -73,8 +76,7 @@ impl Resident {
             ended = self.stream.finish(limit); // asking failed, which says nothing about the kernel
         }
         if ended.as_ref().is_err_and(|error| !error.is_lost()) {
-            let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-            ended = Err(self.stream.device().stalled("a resident kernel", limit_ms));
+            ended = Err(self.stream.device().give_up("a resident kernel", limit));
         }
         self.over = true;
         self.stream.device().resident_ended();

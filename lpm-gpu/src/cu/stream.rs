@@ -401,7 +401,7 @@ pub(super) fn poll(
         asked += 1;
         if asked.is_multiple_of(64) {
             if start.elapsed() > limit {
-                return Err(device.stalled(what, u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)));
+                return Err(device.give_up(what, limit));
             }
             std::thread::yield_now();
         } else {
