@@ -34,6 +34,7 @@ step_shell() {
 step_clippy() { cargo clippy --workspace --all-targets --features "$(features)" -- -D warnings; }
 step_test() { cargo test --workspace --features "$(features)" --no-fail-fast; }
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features "$(features)"; }
+step_ptx() { scripts/ptx.sh --check && scripts/ptx.sh --ptxas; }
 step_isa() { scripts/isa-scan.sh; }
 step_deny() {
   if has cargo-deny; then
@@ -55,7 +56,7 @@ step_smoke() {
 }
 
 # Cheap ones first; `isa` builds the release binary that `smoke` uses.
-STEPS=(fmt shell captures clippy test doc isa smoke deny)
+STEPS=(fmt shell captures ptx clippy test doc isa smoke deny)
 
 chosen=()
 for argument in "$@"; do
