@@ -5,6 +5,7 @@ pub(super) fn text(name: &str) -> Option<&'static str> {
     Some(match name {
         "gamt" => include_str!("../../kernels/gamt.ptx"),
         "gale" => include_str!("../../kernels/gale.ptx"),
+        "ceilings" => include_str!("../../kernels/ceilings.ptx"),
         "sail" => include_str!("../../kernels/sail.ptx"),
         _ => return None,
     })
@@ -43,6 +44,7 @@ fn size_of_parameter(declaration: &str) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel::ARGUMENTS_MAX;
     use super::*;
 
     #[test]
@@ -57,11 +59,24 @@ mod tests {
     }
 
     #[test]
-    fn every_lookup_kernel_takes_what_the_engine_hands_over() {
-        let text = text("gamt").unwrap();
-        for entry in ["gamt_lookup_v4_flat_frozen", "gamt_lookup_v6_paper_live"] {
-            assert_eq!(parameters(text, entry), Some(vec![8, 8, 8, 8, 4]), "{entry}");
+    fn every_kernel_can_be_launched_and_every_lookup_takes_what_the_engine_hands_over() {
+        let mut lookups = 0;
+        for module in ["gamt", "gale", "sail"] {
+            let text = text(module).unwrap();
+            for rest in text.split(".entry ").skip(1) {
+                let entry = rest.split_once('(').unwrap().0.trim();
+                let sizes = parameters(text, entry).unwrap();
+                assert!(
+                    sizes.len() <= ARGUMENTS_MAX && sizes.iter().all(|&bytes| bytes == 4 || bytes == 8),
+                    "{entry}"
+                );
+                if entry.contains("_lookup_") {
+                    assert_eq!(sizes, [8, 8, 8, 8, 4], "{entry}");
+                    lookups += 1;
+                }
+            }
         }
-        assert_eq!(parameters(text, "write_words"), Some(vec![8, 8, 4]));
+        assert!(lookups >= 12, "{lookups} lookup kernels");
+        assert_eq!(parameters(text("gamt").unwrap(), "write_words"), Some(vec![8, 8, 4]));
     }
 }
