@@ -121,6 +121,10 @@ pub trait HostTable<K: Key>: Send {
 
     /// What the device has to do since the last call, or the image, whichever is later. `update` numbers the update that these
     /// steps belong to, counting up: what they unlink may be used again once [`Self::reclaim`] was told of it.
+    ///
+    /// To be called once for every update, before the device shows anything of it: the steps of the update are run after
+    /// this, and an image that replaces them is put into service after this (the steps are none after a rebuild, and can be
+    /// dropped when the image of an updated table is sent instead). [`Self::answers`] know of the update from here on.
     fn take_steps(&mut self, update: u64) -> Vec<Step>;
 
     /// Every lookup that was submitted before update `update` was finished on the device has been collected.
