@@ -200,6 +200,7 @@ fn every_module_loads_with_its_kernels() {
         ("gamt", ["gamt_lookup_v4_paper_frozen", "gamt_persistent_v6_flat"].as_slice()),
         ("gale", &[]),
         ("sail", &[]),
+        ("ceilings", &[]),
     ] {
         let module = Module::new(&device, module).unwrap();
         for entry in entries {

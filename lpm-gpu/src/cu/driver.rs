@@ -56,10 +56,6 @@ macro_rules! functions {
                 })
             }
         }
-
-        /// The names that are looked up.
-        #[cfg(test)]
-        pub(super) const NAMES: &[&str] = &[$(stringify!($name),)* "cuGetErrorName"];
     };
 }
 

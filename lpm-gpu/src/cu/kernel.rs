@@ -356,3 +356,39 @@ pub(super) fn with_parameters<R>(args: &[Arg<'_>], launch: impl FnOnce(*mut *mut
     }
     launch(pointers.as_mut_ptr())
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn text_that_is_no_module_is_refused_with_the_compilers_words() {
+        let _one = testing::exclusive();
+        let Some(device) = testing::device() else { return };
+        let text = ptx::text("gamt").unwrap();
+        let half = &text[..text.len() / 2];
+        for wrong in ["no PTX at all", "", half, ".version 6.3\n.target sm_75\n\0"] {
+            match Module::load(&device, "wrong", wrong.to_owned().into()) {
+                Err(GpuError::Ptx { module, reason }) => {
+                    assert_eq!(module, "wrong");
+                    assert!(!reason.is_empty());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(!device.is_lost());
+        Module::load(&device, "right", text.into()).unwrap();
+    }
+
+    #[test]
+    fn arguments_are_laid_out_as_the_driver_reads_them() {
+        let args = [Arg::u32(0x0102_0304), Arg::u64(5)];
+        with_parameters(&args, |parameters| {
+            // SAFETY: two arguments, so two pointers, to values of 4 and of 8 bytes.
+            let read =
+                unsafe { (**parameters.cast::<*const u32>(), **parameters.add(1).cast::<*const u64>()) };
+            assert_eq!(read, (0x0102_0304, 5));
+        });
+    }
+}

@@ -12,7 +12,7 @@
 //!
 //! What makes it sound, in four rules:
 //!
-//! 1. Nothing is called before [`driver()`](driver::driver) has found the library and looked up every function; a function that
+//! 1. Nothing is called before [`probe`] has found the library and looked up every function; a function that
 //!    is not there is an error then, and cannot be one later.
 //! 2. Every object holds its [`Device`], so the context outlives it. Calls bind the context to the calling thread first; that
 //!    costs one thread-local load when it is bound already.
