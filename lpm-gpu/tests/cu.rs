@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use lpm_gpu::cu::testing::{self, Exclusive, TestDriver};
+use lpm_gpu::cu::testing::{self, Exclusive, Mock, TestDriver};
 use lpm_gpu::cu::{
     Arg, BatchGraph, Device, DeviceBuffer, DeviceWords, GpuError, HostSide, Kernel, Module, Pinned, Priority,
     Resident, Shape, Shared, Stream,
@@ -409,27 +409,30 @@ fn an_illegal_address_loses_the_device_until_it_is_opened_anew() {
 }
 
 #[test]
-fn work_that_does_not_end_is_given_up() {
+fn work_that_does_not_end_is_given_up_and_its_memory_left_alone() {
     let (_one, device) = device!();
     let Some(mock) = testing::driver().and_then(TestDriver::mock) else {
-        eprintln!("SKIPPED: only the mock can be told to be slow");
+        eprintln!("SKIPPED: only the mock can be told to stall");
         return;
     };
+    let limit = Duration::from_millis(20);
     let mut stream = Stream::new(&device, Priority::Usual).unwrap();
-    let words = DeviceWords::new(&device, 1 << 20).unwrap();
-    mock.set_delay_us(1_000_000);
-    let mut stalled = Ok(());
-    for _ in 0..100 {
-        stream.fill(&words, 0..1 << 20, 1).unwrap();
-        stalled = stream.finish(Duration::from_micros(1));
-        if stalled.is_err() {
-            break;
-        }
-    }
-    assert!(matches!(stalled, Err(GpuError::Stalled { .. })), "{stalled:?}");
+    let mut event = stream.event(false).unwrap();
+    let words = DeviceWords::new(&device, 1 << 10).unwrap();
+    let memory = Pinned::<u32>::new(&device, 1 << 10, HostSide::Reads).unwrap();
+    mock.set_stalled(1);
+    stream.fill(&words, 0..1 << 10, 1).unwrap();
+    stream.record(&mut event).unwrap();
+    assert!(!event.has_come().unwrap() && !stream.is_finished().unwrap());
+    assert_eq!(event.wait(limit), Err(GpuError::Stalled { what: "a batch", limit_ms: 20 }));
     assert!(device.is_lost());
     assert!(matches!(stream.fill(&words, 0..1, 1), Err(GpuError::Stalled { .. })));
-    mock.set_delay_us(0);
+    drop((stream, event, words, memory, device));
+    // Nobody waited, so all of it is still there.
+    assert!(mock.memory_used() >= 1 << 12 && mock.host_used() >= 1 << 12);
+    mock.set_stalled(0);
+    mock.reset_device(0);
+    nothing_is_left(TestDriver::Mock(mock));
 }
 
 #[test]
@@ -523,8 +526,15 @@ fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     device.synchronize()
 }
 
+/// Puts the context back that a failed release has left behind.
+fn forget_a_failed_release(mock: Mock, call: u64) {
+    if mock.call_name(call) == "cuDevicePrimaryCtxRelease_v2" {
+        mock.reset_device(0);
+    }
+}
+
 /// Whatever call fails, with whatever answer: an error of ours or (where the call was one of a drop) none, never a panic or
-/// a hang; no memory is left over, and the next session works.
+/// a hang, and the next session works.
 #[test]
 fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
     let (one, device) = device!();
@@ -541,24 +551,46 @@ fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
     assert!(calls > 60, "{calls} calls");
     nothing_is_left(driver);
     let (mut errors, mut lost) = (0, 0);
-    for code in [1, 2, 304, 700, 719, 999] {
-        for index in 0..calls {
-            mock.fail_at(mock.calls() + index, code);
-            if let Err(error) = session() {
-                errors += 1;
-                lost += u32::from(error.is_lost());
-                assert!(!error.to_string().is_empty());
-            }
-            mock.never_fail();
-            // A context that could not be released keeps its error: nobody can open it anew.
-            if mock.failed_call() == "cuDevicePrimaryCtxRelease_v2" {
-                mock.reset();
-            }
-            session()
-                .unwrap_or_else(|error| panic!("after {code} at {}, {index}: {error}", mock.failed_call()));
+    let codes = [1, 2, 304, 700, 719, 999];
+    for (code, index) in codes.iter().flat_map(|code| (0..calls).map(move |index| (*code, index))) {
+        let call = mock.calls() + index;
+        mock.fail_at(call, code);
+        if let Err(error) = session() {
+            errors += 1;
+            lost += u32::from(error.is_lost());
+            assert!(!error.to_string().is_empty());
         }
+        mock.never_fail();
+        forget_a_failed_release(mock, call);
+        session()
+            .unwrap_or_else(|error| panic!("after {code} at {}, {index}: {error}", mock.call_name(call)));
     }
     let tried = u32::try_from(calls).unwrap() * 6;
     assert!(errors > tried / 2 && errors < tried, "{errors} errors of {tried} faults");
     assert!(lost > tried / 4, "{lost} of {tried} lost the device");
+}
+
+/// What fails while it runs is found out by the calls after it.
+#[test]
+fn a_fault_of_every_operation_is_found_out_and_the_next_session_works() {
+    let (one, device) = device!();
+    let driver = testing::driver().unwrap();
+    let Some(mock) = driver.mock() else {
+        eprintln!("SKIPPED: only the mock can be told to fail");
+        return;
+    };
+    drop(device);
+    let session = || Device::open(0).and_then(|device| works(&device, &one));
+    let before = mock.operations();
+    session().unwrap();
+    let operations = mock.operations() - before;
+    assert!(operations > 15, "{operations} operations");
+    for index in 0..operations {
+        mock.fail_operation(mock.operations() + index, 719);
+        let error = session().unwrap_err();
+        assert!(matches!(error, GpuError::Call { code: 719, lost: true, .. }), "{index}: {error:?}");
+        mock.never_fail();
+        nothing_is_left(driver);
+        session().unwrap_or_else(|error| panic!("after operation {index}: {error}"));
+    }
 }

@@ -82,6 +82,7 @@ impl Drop for Exclusive {
         {
             mock.never_fail();
             mock.set_delay_us(0);
+            mock.set_stalled(0);
         }
     }
 }
@@ -149,9 +150,18 @@ controls! {
     /// The call that is number `index`, counted from 0 as [`Self::calls`] does, answers `code`, once. A code that ends the context
     /// keeps it ended until the context is released.
     fail_at(index: u64, code: u32) = c"mockcuda_fail_at";
-    /// The driver's function that the last fault was injected into; null when there was none.
-    failed_call_raw() -> *const c_char = c"mockcuda_failed_call";
-    /// Puts everything back to what it was when the library was loaded; nothing of the driver may be in use.
+    /// The name of driver call `index`; null when there was none.
+    call_name_raw(index: u64) -> *const c_char = c"mockcuda_call_name";
+    /// Operations of streams so far: kernels, copies, fills, records.
+    operations() -> u64 = c"mockcuda_operations";
+    /// The operation that is number `index`, counted as [`Self::operations`] does, is not done, and ends the context with `code`:
+    /// found out by the calls after it.
+    fail_operation(index: u64, code: u32) = c"mockcuda_fail_operation";
+    /// While not 0, no stream gets on.
+    set_stalled(stalled: u32) = c"mockcuda_set_stalled";
+    /// The driver's own: destroys the context of device `index` however often it is retained.
+    reset_device(index: i32) -> u32 = c"cuDevicePrimaryCtxReset_v2";
+    /// Puts counters to 0 and switches to what they are without environment; memory stays.
     reset() = c"mockcuda_reset";
     /// Up to so many microseconds are waited before an operation of a stream begins, by chance.
     set_delay_us(max: u32) = c"mockcuda_set_delay_us";
@@ -173,20 +183,21 @@ controls! {
     mark_freed(address: u64, words: u64) = c"mockcuda_mark_freed";
     /// They may.
     unmark_freed(address: u64, words: u64) = c"mockcuda_unmark_freed";
-    /// Reads of words marked as freed.
+    /// Reads of words marked as freed, and writes of words that must not be written.
     violations() -> u64 = c"mockcuda_violations";
 }
 
 impl Mock {
-    /// Takes [`Self::fail_at`] back.
+    /// Takes [`Self::fail_at`] and [`Self::fail_operation`] back.
     pub fn never_fail(self) {
         self.fail_at(u64::MAX, 0);
+        self.fail_operation(u64::MAX, 0);
     }
 
-    /// The driver's function that the last fault was injected into; empty when there was none.
+    /// The name of driver call `index`, counted as [`Self::calls`] does; empty when there was none.
     #[must_use]
-    pub fn failed_call(self) -> String {
-        let name = self.failed_call_raw();
+    pub fn call_name(self, index: u64) -> String {
+        let name = self.call_name_raw(index);
         if name.is_null() {
             return String::new();
         }
