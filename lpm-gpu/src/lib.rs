@@ -5,6 +5,8 @@
 #[expect(unsafe_code, reason = "the CUDA driver is a C library; nothing else in this crate needs it")]
 pub mod cu;
 pub mod direct;
+pub mod engine;
 pub mod gale;
+pub mod gamt;
 pub mod host;
 pub mod sail;

@@ -1,0 +1,182 @@
+//! The update stream: steps are run on the device in order, while lookups go on in other streams (section 3.2).
+
+use super::gpu::Gpu;
+use super::tables::DeviceTable;
+use crate::cu::{Arg, DeviceBuffer, GpuError, HostSide, Kernel, Pinned, Plain, Priority, Shape, Stream};
+use crate::host::{PrefixOp, Step, Write};
+use std::time::Duration;
+
+/// Writes, or operations, that go to the device in one copy at most: 512 KB or 1 MB.
+const STAGED: usize = 1 << 16;
+
+/// Threads of a block of the write kernel, and its blocks at most: bubbles should leave the multiprocessors to lookups.
+const WRITE_THREADS: u32 = 128;
+const WRITE_BLOCKS_MAX: u32 = 32;
+
+/// Threads of the one block that runs operations in order.
+const OPS_THREADS: u32 = 1024;
+
+/// How long the steps of one copy may take before the device is given up.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What was done on the device for updates so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    /// Words written by bubbles.
+    pub(super) bubbles: u64,
+    /// Operations run.
+    pub(super) ops: u64,
+    /// Launches of update kernels.
+    pub(super) launches: u64,
+}
+
+/// Page-locked memory for a kind of things to do, and its counterpart on the device.
+struct Stage<T: Plain> {
+    host: Pinned<T>,
+    device: DeviceBuffer<T>,
+}
+
+impl<T: Plain> Stage<T> {
+    fn new(gpu: &Gpu) -> Result<Self, GpuError> {
+        Ok(Self {
+            host: Pinned::new(&gpu.device, STAGED, HostSide::Writes)?,
+            device: DeviceBuffer::new(&gpu.device, STAGED)?,
+        })
+    }
+}
+
+/// The update stream.
+pub(super) struct Bubbles {
+    /// The stream; rebuilt tables go up on it too.
+    pub(super) stream: Stream,
+    write_words: Kernel,
+    writes: Stage<Write>,
+    /// Made for tables whose updates are operations.
+    ops: Option<Stage<PrefixOp>>,
+    /// What was done so far.
+    pub(super) done: Done,
+}
+
+impl Bubbles {
+    /// The stream, with operations when `with_ops`.
+    pub(super) fn new(gpu: &Gpu, with_ops: bool) -> Result<Self, GpuError> {
+        Ok(Self {
+            stream: Stream::new(&gpu.device, Priority::First)?,
+            write_words: gpu.kernel("gamt", "write_words")?,
+            writes: Stage::new(gpu)?,
+            ops: if with_ops { Some(Stage::new(gpu)?) } else { None },
+            done: Done::default(),
+        })
+    }
+
+    /// Runs `steps` on `table` in order, each finished before the next starts, and returns when the last one is. `ops` is the kernel
+    /// of operations.
+    pub(super) fn run(
+        &mut self,
+        table: &DeviceTable,
+        ops: Option<&Kernel>,
+        steps: &[Step],
+    ) -> Result<(), GpuError> {
+        let mut rest = steps;
+        while !rest.is_empty() {
+            let taken = match &rest[0] {
+                Step::Writes(_) => self.run_writes(table, rest)?,
+                Step::Ops(_) => self.run_ops(table, ops, rest)?,
+            };
+            rest = &rest[taken..];
+        }
+        Ok(())
+    }
+
+    /// Runs the leading steps of writes; returns how many steps those are.
+    fn run_writes(&mut self, table: &DeviceTable, steps: &[Step]) -> Result<usize, GpuError> {
+        let parts: Vec<_> = steps
+            .iter()
+            .map_while(|step| match step {
+                Step::Writes(writes) => Some(writes.as_slice()),
+                Step::Ops(_) => None,
+            })
+            .collect();
+        let (kernel, done) = (&self.write_words, &mut self.done);
+        staged(&mut self.stream, &mut self.writes, &parts, |stream, staged, count| {
+            done.bubbles += u64::from(count);
+            done.launches += 1;
+            let shape = Shape::new(count.div_ceil(WRITE_THREADS).clamp(1, WRITE_BLOCKS_MAX), WRITE_THREADS);
+            stream.launch(
+                kernel,
+                shape,
+                &mut [Arg::buffer(&table.words), Arg::buffer(staged), Arg::u32(count)],
+            )
+        })?;
+        Ok(parts.len())
+    }
+
+    /// Runs the leading steps of operations; returns how many steps those are.
+    fn run_ops(
+        &mut self,
+        table: &DeviceTable,
+        kernel: Option<&Kernel>,
+        steps: &[Step],
+    ) -> Result<usize, GpuError> {
+        let (Some(kernel), Some(stage)) = (kernel, &mut self.ops) else {
+            return Err(GpuError::Kernel {
+                module: "the table's".into(),
+                entry: "for operations".into(),
+                reason: "the table has operations, and names no kernel for them",
+            });
+        };
+        let parts: Vec<_> = steps
+            .iter()
+            .map_while(|step| match step {
+                Step::Ops(ops) => Some(ops.as_slice()),
+                Step::Writes(_) => None,
+            })
+            .collect();
+        let done = &mut self.done;
+        staged(&mut self.stream, stage, &parts, |stream, staged, count| {
+            done.ops += u64::from(count);
+            done.launches += 1;
+            stream.launch(
+                kernel,
+                Shape::new(1, OPS_THREADS),
+                &mut [
+                    Arg::buffer(&table.words),
+                    Arg::buffer(&table.header),
+                    Arg::buffer(staged),
+                    Arg::u32(count),
+                ],
+            )
+        })?;
+        Ok(parts.len())
+    }
+}
+
+/// Copies `parts` through `stage`, as much as fits at a time, and calls `launch` for each piece of a part in order; returns when
+/// all of that is finished. Every piece comes to the start of the device's array: the stream copies it there after the piece
+/// before was worked on.
+fn staged<T: Plain>(
+    stream: &mut Stream,
+    stage: &mut Stage<T>,
+    parts: &[&[T]],
+    mut launch: impl FnMut(&mut Stream, &DeviceBuffer<T>, u32) -> Result<(), GpuError>,
+) -> Result<(), GpuError> {
+    let mut pieces = parts.iter().flat_map(|part| part.chunks(STAGED)).peekable();
+    let mut ranges = Vec::new();
+    while pieces.peek().is_some() {
+        ranges.clear();
+        let host = stage.host.slice_mut()?;
+        let mut filled = 0;
+        while let Some(piece) = pieces.next_if(|piece| filled + piece.len() <= STAGED) {
+            host[filled..filled + piece.len()].copy_from_slice(piece);
+            ranges.push(filled..filled + piece.len());
+            filled += piece.len();
+        }
+        for range in ranges.drain(..) {
+            let count = u32::try_from(range.len()).unwrap_or(u32::MAX);
+            stream.upload(&stage.device, 0, &mut stage.host, range)?;
+            launch(stream, &stage.device, count)?;
+        }
+        stream.finish(LIMIT)?; // the page-locked memory is ours again
+    }
+    Ok(())
+}

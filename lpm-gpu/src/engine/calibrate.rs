@@ -1,0 +1,204 @@
+//! Batch size and stream count for a latency (section 5.4.4): measured at start, on a table like the Internet's.
+//!
+//! Latency is what a caller sees: from `submit` to the answers of `collect`, with every stream of the reader in flight. Of the
+//! settings whose median stays within the target, the one with the highest throughput is taken; when none does, the smallest
+//! batch on one stream. A parameter that was given is not varied.
+
+use super::gpu::{Gpu, Plan};
+use super::params::Params;
+use super::reader::GpuReader;
+use super::{GpuEngine, HostTables};
+use fib::generate::{TableSpec, table};
+use fib::{Change, EngineError, EngineReader, EngineWriter, Family, FibDelta, Key, Keys, NextHopId, SlotId};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// Routes of the tables that are measured on: enough that upper levels look as in a full table.
+const ROUTES_V4: usize = 60_000;
+const ROUTES_V6: usize = 20_000;
+const SEED: u64 = 20_240_101;
+
+/// Batches that are tried: 256 keys to 1 Mi.
+const BATCH_LOG2_MIN: u32 = 8;
+const BATCH_LOG2_MAX: u32 = 20;
+
+/// Stream counts that are tried, the paper's range (figure 18).
+const STREAMS: [u16; 7] = [1, 2, 4, 8, 12, 16, 24];
+
+/// A batch is given this long before the calibration counts it as too slow.
+const BATCH_LIMIT: Duration = Duration::from_secs(5);
+
+/// No setting is begun later than this after a family's first.
+const FAMILY_LIMIT: Duration = Duration::from_millis(300);
+
+/// What a setting came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Measured {
+    latency: Duration,
+    keys_per_s: f64,
+}
+
+/// A setting that keeps to the target.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    streams: u16,
+    batch: usize,
+    measured: Measured,
+}
+
+/// `plan` with batch sizes, streams and blocks that keep to `target_us`.
+pub(super) fn plan(
+    name: &'static str,
+    params: &Params,
+    plan: Plan,
+    target_us: u64,
+) -> Result<Plan, EngineError> {
+    let host = HostTables::new(name, params)?;
+    let gpu = Gpu::open(name).map_err(|error| error.into_engine(name))?;
+    let mut engine = GpuEngine::assemble(name, params.clone(), host, gpu, plan)?;
+    engine.apply(&FibDelta { v4: routes::<u32>(ROUTES_V4), v6: routes::<u128>(ROUTES_V6) })?;
+    let target = Duration::from_micros(target_us);
+    let v4 = choose(&engine, params, plan, Family::V4, target)?;
+    let v6 = choose(&engine, params, plan, Family::V6, target)?;
+    let plan = Plan { streams: v4.streams.max(v6.streams), batch_v4: v4.batch, batch_v6: v6.batch, ..plan };
+    if params.blocks.is_some() || params.threads.is_some() {
+        return Ok(plan);
+    }
+    fill(&engine, plan, v4, target)
+}
+
+/// A table like the Internet's, as changes. The generator refuses no such size; an empty table would do as well.
+fn routes<K: Key>(routes: usize) -> Vec<Change<K>> {
+    let spec = TableSpec { family: K::FAMILY, routes, seed: SEED, next_hops: 64 };
+    let generated = table::<K>(&spec).unwrap_or_default();
+    generated.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect()
+}
+
+/// The best setting for `family`.
+fn choose(
+    engine: &GpuEngine,
+    params: &Params,
+    plan: Plan,
+    family: Family,
+    target: Duration,
+) -> Result<Choice, EngineError> {
+    let start = Instant::now();
+    let fixed = [params.streams.unwrap_or(1)];
+    let streams: &[u16] = if params.streams.is_some() { &fixed } else { &STREAMS };
+    let smallest = 1 << BATCH_LOG2_MIN;
+    let mut best = Choice {
+        streams: streams[0],
+        batch: smallest,
+        measured: Measured { latency: Duration::MAX, keys_per_s: 0.0 },
+    };
+    // The largest batch that keeps to the target alone; with more streams in flight it only gets slower.
+    let mut largest = smallest;
+    for log2 in BATCH_LOG2_MIN..=BATCH_LOG2_MAX {
+        let batch = 1 << log2;
+        let measured = measure(engine, Plan { streams: streams[0], ..plan }, family, batch)?;
+        if measured.latency > target {
+            break;
+        }
+        largest = batch;
+        best = better(best, Choice { streams: streams[0], batch, measured });
+        if start.elapsed() > FAMILY_LIMIT {
+            break;
+        }
+    }
+    for &streams in &streams[1..] {
+        let mut batch = largest;
+        while batch >= smallest && start.elapsed() < FAMILY_LIMIT {
+            let measured = measure(engine, Plan { streams, ..plan }, family, batch)?;
+            if measured.latency <= target {
+                best = better(best, Choice { streams, batch, measured });
+                break;
+            }
+            batch /= 2;
+        }
+    }
+    Ok(best)
+}
+
+fn better(one: Choice, other: Choice) -> Choice {
+    if other.measured.keys_per_s > one.measured.keys_per_s { other } else { one }
+}
+
+/// `plan` with the number of blocks and threads that serves `choice` best.
+fn fill(engine: &GpuEngine, plan: Plan, choice: Choice, target: Duration) -> Result<Plan, EngineError> {
+    let mut best = (plan, choice.measured);
+    for (blocks, threads) in [
+        (plan.blocks / 2, plan.threads),
+        (plan.blocks * 2, plan.threads),
+        (plan.blocks * 2, plan.threads / 2),
+        (plan.blocks / 2, plan.threads * 2),
+    ] {
+        let tried = Plan { blocks: blocks.max(1), threads, streams: choice.streams, ..plan };
+        let measured = measure(engine, tried, Family::V4, choice.batch)?;
+        if measured.latency <= target && measured.keys_per_s > best.1.keys_per_s {
+            best = (Plan { streams: plan.streams, ..tried }, measured);
+        }
+    }
+    Ok(best.0)
+}
+
+/// Runs batches of `batch` keys as `plan` says, each stream with one in flight.
+fn measure(engine: &GpuEngine, plan: Plan, family: Family, batch: usize) -> Result<Measured, EngineError> {
+    let answers = (engine.v4.host.answers(), engine.v6.host.answers());
+    let reader = GpuReader::new(&engine.shared, plan, answers, plan.streams, batch);
+    let mut reader = reader.map_err(|error| engine.shared.gpu.fault(error))?;
+    // Multiplicative steps through the key space: no two batches alike, and cheap to make.
+    let v4: Vec<u32> = (0..=u32::MAX).take(batch).map(|at| at.wrapping_mul(0x9e37_79b1)).collect();
+    let v6: Vec<u64> = (0..batch as u64)
+        .map(|at| 0x2000_0000_0000_0000 | at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3)
+        .collect();
+    let keys = match family {
+        Family::V4 => Keys::V4(&v4),
+        Family::V6 => Keys::V6 { hi: &v6, lo: &v6 },
+    };
+    let streams = plan.streams;
+    let mut submitted = vec![Instant::now(); streams.into()];
+    // The first round is for whatever the driver does at first use.
+    round(&mut reader, keys, &mut submitted, |_| {})?;
+    let rounds = 4.max(16 / streams);
+    let mut latencies = Vec::with_capacity(usize::from(rounds) * usize::from(streams));
+    let start = Instant::now();
+    for _ in 0..rounds {
+        round(&mut reader, keys, &mut submitted, |latency| latencies.push(latency))?;
+    }
+    let elapsed = start.elapsed().as_secs_f64().max(1e-9);
+    latencies.sort_unstable();
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let keys_per_s = (latencies.len() * batch) as f64 / elapsed;
+    Ok(Measured { latency: latencies[latencies.len() / 2], keys_per_s })
+}
+
+/// Submits to every slot and collects from every slot.
+fn round(
+    reader: &mut GpuReader,
+    keys: Keys<'_>,
+    submitted: &mut [Instant],
+    mut take: impl FnMut(Duration),
+) -> Result<(), EngineError> {
+    for (slot, submitted) in (0..).map(SlotId).zip(submitted.iter_mut()) {
+        *submitted = Instant::now();
+        reader.submit(slot, keys)?;
+    }
+    for (slot, submitted) in (0..).map(SlotId).zip(submitted) {
+        loop {
+            match reader.collect(slot) {
+                Poll::Ready(answers) => {
+                    let _: &[NextHopId] = answers?;
+                    break;
+                }
+                Poll::Pending if submitted.elapsed() > BATCH_LIMIT => {
+                    let limit_ms = u64::try_from(BATCH_LIMIT.as_millis()).unwrap_or(u64::MAX);
+                    let stalled = crate::cu::GpuError::Stalled { what: "a batch", limit_ms };
+                    return Err(stalled.into_engine("calibration"));
+                }
+                Poll::Pending => std::hint::spin_loop(),
+            }
+        }
+        take(submitted.elapsed());
+    }
+    Ok(())
+}

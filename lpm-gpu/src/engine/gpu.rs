@@ -1,0 +1,143 @@
+//! What all parts of an engine need of the device: its kernels, by name, and how they are launched.
+
+use super::params::{Mode, Params, STREAMS_MAX};
+use crate::cu::{Device, GpuError, Kernel, Module, Shape};
+use crate::host::KernelNames;
+use rustc_hash::FxHashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Threads of a block unless told otherwise: enough warps to cover memory's latency with few blocks a multiprocessor, and few
+/// enough that the last block of a batch does not run alone for long.
+const THREADS: u32 = 256;
+
+/// Blocks a multiprocessor unless told otherwise: 2,048 threads, all that one holds.
+const BLOCKS_A_MULTIPROCESSOR: u32 = 8;
+
+/// Streams of a reader unless told otherwise: two copies and a kernel overlap with three, the fourth fills gaps.
+const STREAMS: u16 = 4;
+
+/// Keys of a batch unless a latency is asked for: 256 Ki, the paper's choice for controlled latency (section 5.4.4).
+const BATCH: usize = 1 << 18;
+
+/// How batches are run: from the parameters, or measured out by the calibration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// How batches travel.
+    pub(super) mode: Mode,
+    /// Streams of a reader.
+    pub(super) streams: u16,
+    /// Blocks of a launch at most.
+    pub(super) blocks: u32,
+    /// Threads of a block.
+    pub(super) threads: u32,
+    /// Keys that [`fib::EngineReader::lookup`] puts into a batch at most, IPv4.
+    pub(super) batch_v4: usize,
+    /// The same, IPv6.
+    pub(super) batch_v6: usize,
+}
+
+impl Plan {
+    /// The plan that `params` make for a device of `multiprocessors`.
+    pub(super) fn new(params: &Params, multiprocessors: u32) -> Self {
+        let threads = params.threads.unwrap_or(THREADS);
+        let filling = multiprocessors.max(1) * BLOCKS_A_MULTIPROCESSOR * THREADS / threads;
+        Self {
+            mode: params.mode.unwrap_or(Mode::Copy),
+            streams: params.streams.unwrap_or(STREAMS).clamp(1, STREAMS_MAX),
+            blocks: params.blocks.unwrap_or(filling).max(1),
+            threads,
+            batch_v4: BATCH,
+            batch_v6: BATCH,
+        }
+    }
+
+    /// The launch for `count` keys, of which a thread takes `2^keys_log2` at a time: no more blocks than have work to do.
+    #[inline]
+    pub(super) fn shape(&self, count: u32, keys_log2: u32) -> Shape {
+        // The largest power of two not above a block's keys: a few blocks too many at most, and no division.
+        let block_log2 = (u32::BITS - 1 - self.threads.leading_zeros()) + keys_log2;
+        Shape::new(self.blocks.min((count >> block_log2) + 1), self.threads)
+    }
+}
+
+/// The device and its kernels.
+pub(super) struct Gpu {
+    /// The engine, for errors.
+    pub(super) engine: &'static str,
+    /// The device.
+    pub(super) device: Device,
+    modules: Mutex<FxHashMap<&'static str, Module>>,
+    kernels: Mutex<FxHashMap<String, Kernel>>,
+}
+
+impl Gpu {
+    /// Opens the first device.
+    pub(super) fn open(engine: &'static str) -> Result<Self, GpuError> {
+        Ok(Self { engine, device: Device::open(0)?, modules: Mutex::default(), kernels: Mutex::default() })
+    }
+
+    /// The kernel `entry` of `module`, loaded once. For the control thread: loading takes its time.
+    pub(super) fn kernel(&self, module: &'static str, entry: &str) -> Result<Kernel, GpuError> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = kernels.get(entry) {
+            return Ok(kernel.clone());
+        }
+        let kernel = self.module(module)?.kernel(entry)?;
+        kernels.insert(entry.to_owned(), kernel.clone());
+        Ok(kernel)
+    }
+
+    fn module(&self, name: &'static str) -> Result<Module, GpuError> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = modules.get(name) {
+            return Ok(module.clone());
+        }
+        let module = Module::new(&self.device, name)?;
+        modules.insert(name, module.clone());
+        Ok(module)
+    }
+
+    /// `error` as an error of this engine.
+    #[cold]
+    pub(super) fn fault(&self, error: GpuError) -> fib::EngineError {
+        error.into_engine(self.engine)
+    }
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gpu({}, {:?})", self.engine, self.device)
+    }
+}
+
+/// The persistent kernel that looks up in the tables which `names` are the kernels of.
+pub(super) fn persistent_entry(names: &KernelNames) -> Option<String> {
+    let (module, shape) = names.live.split_once("_lookup_")?;
+    Some(format!("{module}_persistent_{}", shape.strip_suffix("_live")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_has_threads_for_every_key_up_to_its_most_blocks() {
+        let plan = Plan::new(&Params { threads: Some(96), ..Params::default() }, 2);
+        for count in [1, 31, 95, 96, 97, 255, 256, 257, 1000, 4095, 4096, 1 << 20] {
+            for keys_log2 in [1, 2] {
+                let shape = plan.shape(count, keys_log2);
+                let keys = shape.blocks * shape.threads << keys_log2;
+                assert!(keys >= count || shape.blocks == plan.blocks, "{count} keys: {shape:?}");
+                assert!(shape.blocks >= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn persistent_kernels_are_named_after_lookup_kernels() {
+        let entry = |live| persistent_entry(&KernelNames { module: "m", frozen: "", live, ops: None });
+        assert_eq!(entry("gamt_lookup_v6_flat_live").as_deref(), Some("gamt_persistent_v6_flat"));
+        assert_eq!(entry("gale_lookup_v4_live").as_deref(), Some("gale_persistent_v4"));
+        assert_eq!(entry("odd"), None);
+    }
+}

@@ -1,0 +1,360 @@
+//! The engines `gamt`, `gale` and `sail-gpu`: tables on a GPU, updated under running lookups, read through a ring of slots.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`params`] | parameters by name |
+//! | `gpu` | the device, its kernels, and the plan: mode, streams, blocks, batch sizes |
+//! | `tables` | a table on the device, the second one beside it, the swap (section 4.3) |
+//! | `side` | one family: the host's table and the device's |
+//! | `bubbles` | the update stream (section 3.2) |
+//! | `grace` | when what an update unlinked may be written again |
+//! | `lane`, `slot`, `reader` | a batch's way, by mode; slots; the pipeline over streams (section 4.4) |
+//! | `calibrate` | batch size and stream count for a latency (section 5.4.4) |
+//!
+//! A delta is applied in this order, and each stage can fail only before the next begins: on the host, both families; rebuilt
+//! tables go up beside those in service; steps run on the update stream, until they are finished; rebuilt tables come into
+//! service. So when `apply` returns, every batch that is submitted later is of the new generation, and when it fails, the
+//! host's tables have been taken back and the device goes on with what it had.
+//!
+//! IPv6 of `gale` and `sail-gpu` is a GAMT trie: their papers are about IPv4 only.
+
+mod bubbles;
+mod calibrate;
+mod gpu;
+mod grace;
+mod lane;
+pub mod params;
+mod reader;
+mod side;
+mod slot;
+mod tables;
+
+use crate::cu::{GpuError, Kernel};
+use crate::gale::{GaleOptions, GaleTable};
+use crate::gamt::{GamtOptions, GamtTable};
+use crate::host::{HostTable, KernelNames};
+use crate::sail::{SailOptions, SailTable};
+use arc_swap::ArcSwap;
+use bubbles::Bubbles;
+use fib::{
+    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
+    NextHopId,
+};
+use gpu::{Gpu, Plan, persistent_entry};
+use grace::Grace;
+use params::{Mode, Params};
+use side::{Limits, Side};
+use slot::PersistentKernels;
+use std::sync::Arc;
+use tables::DeviceTable;
+
+/// The engine of the GAMT paper.
+pub const GAMT: &str = "gamt";
+/// The engine of the GALE poster, which the GAMT paper measures itself against.
+pub const GALE: &str = "gale";
+/// SAIL_L on the GPU.
+pub const SAIL: &str = "sail-gpu";
+/// All of them.
+pub const NAMES: [&str; 3] = [GAMT, GALE, SAIL];
+
+/// Makes the engine `name`, with empty tables.
+///
+/// # Errors
+/// [`EngineError::Unknown`], [`EngineError::Parameter`]; [`EngineError::NoDevice`] without a GPU or with a driver that is too old;
+/// [`EngineError::Memory`], [`EngineError::Full`] when there is no room for empty tables; [`EngineError::Device`].
+pub fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    let Some(name) = NAMES.into_iter().find(|known| *known == name) else {
+        return Err(EngineError::Unknown { name: name.to_owned(), known: NAMES.join(", ") });
+    };
+    Ok(Box::new(GpuEngine::new(name, options)?))
+}
+
+/// What writer and readers share.
+struct Shared {
+    gpu: Gpu,
+    plan: Plan,
+    persistent: PersistentKernels,
+    grace: Arc<Grace>,
+    v4: ArcSwap<DeviceTable>,
+    v6: ArcSwap<DeviceTable>,
+}
+
+/// The two tables of an engine on the host.
+struct HostTables {
+    v4: Box<dyn HostTable<u32>>,
+    v6: Box<dyn HostTable<u128>>,
+}
+
+impl HostTables {
+    /// Empty tables.
+    fn new(name: &'static str, params: &Params) -> Result<Self, EngineError> {
+        let gamt = |levels| GamtOptions {
+            layout: params.layout,
+            next_hops: params.next_hops,
+            levels,
+            transaction_bytes: params.transaction_bytes,
+            headroom_percent: params.headroom_percent,
+            table_bytes_max: params.table_bytes_max,
+        };
+        let (headroom_percent, table_bytes_max) = (params.headroom_percent, params.table_bytes_max);
+        let v4: Box<dyn HostTable<u32>> = match name {
+            GALE => Box::new(GaleTable::new(GaleOptions {
+                table_bytes_max,
+                headroom_percent,
+                ..GaleOptions::default()
+            })?),
+            SAIL => Box::new(SailTable::new(SailOptions { table_bytes_max, headroom_percent })?),
+            _ => Box::new(GamtTable::<u32>::new(gamt(params.levels))?),
+        };
+        Ok(Self { v4, v6: Box::new(GamtTable::<u128>::new(gamt(params.levels6))?) })
+    }
+}
+
+/// The writing side of a GPU engine.
+pub struct GpuEngine {
+    name: &'static str,
+    params: Params,
+    // Before `shared`, and the buffers in `bubbles`: all of them hold the device.
+    v4: Side<u32>,
+    v6: Side<u128>,
+    bubbles: Bubbles,
+    shared: Arc<Shared>,
+    generation: Generation,
+    /// Numbers updates on the device; failed ones too.
+    update: u64,
+    /// Why the host's tables are of no more use: a delta that was refused could not be taken back.
+    broken: Option<EngineError>,
+}
+
+impl GpuEngine {
+    /// The engine `name` (one of [`NAMES`]) with empty tables.
+    ///
+    /// # Errors
+    /// As [`make`].
+    pub fn new(name: &'static str, options: &EngineOptions) -> Result<Self, EngineError> {
+        let params = Params::from_options(options)?;
+        let host = HostTables::new(name, &params)?;
+        let gpu = Gpu::open(name).map_err(|error| error.into_engine(name))?;
+        let mut plan = Plan::new(&params, gpu.device.facts().multiprocessors);
+        if let Some(target_us) = params.latency_target_us {
+            plan = calibrate::plan(name, &params, plan, target_us)?;
+        }
+        Self::assemble(name, params, host, gpu, plan)
+    }
+
+    /// The engine of these tables, run as `plan` says.
+    fn assemble(
+        name: &'static str,
+        params: Params,
+        host: HostTables,
+        gpu: Gpu,
+        plan: Plan,
+    ) -> Result<Self, EngineError> {
+        let (names_v4, names_v6) = (host.v4.kernels(), host.v6.kernels());
+        let with_ops = names_v4.ops.is_some() || names_v6.ops.is_some();
+        let mut bubbles = Bubbles::new(&gpu, with_ops).map_err(|error| gpu.fault(error))?;
+        let persistent = persistent_kernels(&gpu, &plan, &names_v4, &names_v6)?;
+        let max = params.table_bytes_max;
+        let stream = &mut bubbles.stream;
+        let v4 = Side::new(&gpu, stream, host.v4, params.frozen, max)?;
+        let v6 = Side::new(&gpu, stream, host.v6, params.frozen, max.saturating_sub(v4.current.bytes()))?;
+        let shared = Shared {
+            plan,
+            persistent,
+            grace: Arc::default(),
+            v4: ArcSwap::new(Arc::clone(&v4.current)),
+            v6: ArcSwap::new(Arc::clone(&v6.current)),
+            gpu,
+        };
+        Ok(Self {
+            name,
+            params,
+            v4,
+            v6,
+            bubbles,
+            shared: Arc::new(shared),
+            generation: Generation::default(),
+            update: 0,
+            broken: None,
+        })
+    }
+
+    /// The delta, on the host's tables.
+    fn apply_on_host(&mut self, delta: &FibDelta) -> Result<(), EngineError> {
+        self.v6.apply(&[])?; // forgets what it would take back
+        self.v4.apply(&delta.v4)?;
+        self.v6.apply(&delta.v6)
+    }
+
+    /// The delta, on the device.
+    fn apply_on_device(&mut self) -> Result<(), EngineError> {
+        let done = self.try_on_device();
+        if done.is_err() {
+            self.v4.fail();
+            self.v6.fail();
+        }
+        done
+    }
+
+    fn try_on_device(&mut self) -> Result<(), EngineError> {
+        let gpu = &self.shared.gpu;
+        let limits = |others_bytes| Limits { table_bytes_max: self.params.table_bytes_max, others_bytes };
+        self.v4.prepare(limits(self.v6.current.bytes()))?;
+        self.v6.prepare(limits(self.v4.current.bytes()))?;
+        self.v4.take_steps(self.update);
+        self.v6.take_steps(self.update);
+        let new_v4 = self.v4.renew(gpu, &mut self.bubbles.stream, limits(self.v6.current.bytes()))?;
+        let bytes_v4 = new_v4.as_ref().unwrap_or(&self.v4.current).bytes();
+        let new_v6 = match self.v6.renew(gpu, &mut self.bubbles.stream, limits(bytes_v4)) {
+            Ok(new_v6) => new_v6,
+            Err(error) => {
+                self.v4.discard(new_v4);
+                return Err(error);
+            }
+        };
+        let stepped =
+            self.v4.step(gpu, &mut self.bubbles).and_then(|()| self.v6.step(gpu, &mut self.bubbles));
+        if let Err(error) = stepped {
+            self.v4.discard(new_v4);
+            self.v6.discard(new_v6);
+            return Err(error);
+        }
+        self.v4.commit(new_v4, &self.shared.v4);
+        self.v6.commit(new_v6, &self.shared.v6);
+        Ok(())
+    }
+
+    /// Takes the delta under way back, on the host and, as far as it had come there, on the device.
+    #[cold]
+    fn take_back(&mut self) {
+        if let Err(error) = self.v4.take_back().and_then(|()| self.v6.take_back()) {
+            self.broken = Some(error);
+            return;
+        }
+        if self.shared.gpu.device.is_lost() {
+            return;
+        }
+        // Steps that were begun may have left the table in service between two generations: mend it by the same means. What
+        // cannot be mended now is, by the next delta.
+        self.update += 1;
+        if self.apply_on_device().is_ok() {
+            self.finish();
+        }
+    }
+
+    /// The update is on the device: what earlier ones unlinked may be used again, as far as no batch can see it.
+    fn finish(&mut self) {
+        let over = self.shared.grace.finish(self.update);
+        self.v4.host.reclaim(over);
+        self.v6.host.reclaim(over);
+    }
+
+    /// Figures of the engine itself.
+    #[expect(clippy::cast_precision_loss, reason = "counts for people")]
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        let (plan, done) = (&self.shared.plan, self.bubbles.done);
+        let mut details = vec![
+            ("mode", f64::from(plan.mode.number())),
+            ("streams", f64::from(plan.streams)),
+            ("blocks", f64::from(plan.blocks)),
+            ("threads", f64::from(plan.threads)),
+            ("batch", plan.batch_v4 as f64),
+            ("batch_v6", plan.batch_v6 as f64),
+            ("updates", self.update as f64),
+            ("bubbles", done.bubbles as f64),
+            ("device_ops", done.ops as f64),
+            ("device_writes", (done.bubbles + done.ops) as f64),
+            ("update_launches", done.launches as f64),
+            ("rebuilds", (self.v4.rebuilds + self.v6.rebuilds) as f64),
+            ("swaps", (self.v4.swaps + self.v6.swaps) as f64),
+            ("spare_bytes", (self.v4.spare_bytes() + self.v6.spare_bytes()) as f64),
+            ("v4_table_bytes", self.v4.current.bytes() as f64),
+            ("v6_table_bytes", self.v6.current.bytes() as f64),
+        ];
+        self.v4.host.details(&mut details);
+        self.v6.host.details(&mut details);
+        details
+    }
+}
+
+/// The kernels that stay on the device, when the mode wants them.
+fn persistent_kernels(
+    gpu: &Gpu,
+    plan: &Plan,
+    v4: &KernelNames,
+    v6: &KernelNames,
+) -> Result<PersistentKernels, EngineError> {
+    if plan.mode != Mode::Persistent {
+        return Ok(PersistentKernels::default());
+    }
+    let kernel = |names: &KernelNames| -> Result<Option<Kernel>, EngineError> {
+        let missing = || GpuError::Kernel {
+            module: names.module.to_owned(),
+            entry: names.live.to_owned(),
+            reason: "it has no persistent kernel beside it",
+        };
+        let entry = persistent_entry(names).ok_or_else(missing);
+        let kernel = entry.and_then(|entry| gpu.kernel(names.module, &entry));
+        kernel.map(Some).map_err(|error| gpu.fault(error))
+    };
+    Ok(PersistentKernels { v4: kernel(v4)?, v6: kernel(v6)? })
+}
+
+impl EngineWriter for GpuEngine {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// [`Isa::Scalar`]: of the host's instruction sets, lookups use none in particular.
+    fn isa(&self) -> Isa {
+        Isa::Scalar
+    }
+
+    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        // Batches have been collected since the last delta: room that this one may need.
+        let over = self.shared.grace.over();
+        self.v4.host.reclaim(over);
+        self.v6.host.reclaim(over);
+        self.update += 1;
+        if let Err(error) = self.apply_on_host(delta).and_then(|()| self.apply_on_device()) {
+            self.take_back();
+            return Err(error);
+        }
+        self.finish();
+        self.generation = self.generation.next();
+        Ok(self.generation)
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            next_hop_id_max: NextHopId::MAX.get(),
+            next_hops_max: u64::from(NextHopId::MAX.get()),
+            table_bytes_max: self.params.table_bytes_max,
+        }
+    }
+
+    fn stats(&self) -> EngineStats {
+        EngineStats {
+            routes_v4: self.v4.host.routes(),
+            routes_v6: self.v6.host.routes(),
+            table_bytes: self.v4.current.bytes() + self.v6.current.bytes(),
+            writer_bytes: self.v4.host.host_bytes() + self.v6.host.host_bytes(),
+            details: self.details(),
+        }
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let answers = (self.v4.host.answers(), self.v6.host.answers());
+        let reader = reader::GpuReader::new(&self.shared, self.shared.plan, answers, slots, batch_max);
+        reader
+            .map(|reader| Box::new(reader) as Box<dyn EngineReader>)
+            .map_err(|error| self.shared.gpu.fault(error))
+    }
+}

@@ -1,0 +1,260 @@
+//! The reading side: a ring of slots over a few streams, so that copies in, kernels and copies out overlap (section 4.4).
+//!
+//! Slot `s` runs on stream `s mod streams`. Within a stream work is in order; between streams the device overlaps what it can. A
+//! batch is collected from its slot, so answers come back in the order that the caller collects, whatever the device did
+//! first. Nothing here allocates, takes a lock, or waits for the writer; what waits for the device is `submit` to a slot that is
+//! still in flight (its memory is in use) and [`EngineReader::lookup`].
+
+use super::Shared;
+use super::gpu::Plan;
+use super::grace::Pins;
+use super::slot::{Slot, State};
+use crate::cu::{Device, GpuError, Priority, Stream};
+use crate::host::Answers;
+use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// How long a reader that ends waits for what it has in flight.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long [`EngineReader::lookup`] waits for a batch before it holds the device to be stalled.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(30);
+
+/// Fewest keys of a part when [`EngineReader::lookup`] deals a batch out to slots: below, a launch costs more than the overlap
+/// brings.
+const PART_MIN: usize = 16 << 10;
+
+/// The reading side of a GPU engine.
+pub(super) struct GpuReader {
+    // In the order in which they have to go: slots end persistent kernels, streams what they ran on.
+    slots: Vec<Slot>,
+    streams: Vec<Stream>,
+    /// The stream of each slot.
+    stream_of: Vec<u8>,
+    /// The slots that a lookup goes round; room for all of them.
+    rota: Vec<usize>,
+    answers_v4: Arc<dyn Answers<u32>>,
+    answers_v6: Arc<dyn Answers<u128>>,
+    batch_max: usize,
+    pins: Pins,
+    plan: Plan,
+    shared: Arc<Shared>,
+}
+
+impl GpuReader {
+    /// A reader of `slots` slots of `batch_max` keys, run as `plan` says.
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        plan: Plan,
+        answers: (Arc<dyn Answers<u32>>, Arc<dyn Answers<u128>>),
+        slots: u16,
+        batch_max: usize,
+    ) -> Result<Self, GpuError> {
+        let slot_count = slots.max(1);
+        // A batch is counted in 32 bits on its way; grids and copies of that size are out of reach anyway.
+        let batch_max = batch_max.clamp(1, 1 << 30);
+        let device: &Device = &shared.gpu.device;
+        let streams = plan.streams.min(slot_count);
+        let streams =
+            (0..streams).map(|_| Stream::new(device, Priority::Usual)).collect::<Result<Vec<_>, _>>()?;
+        let stream_of: Vec<u8> = (0..streams.len())
+            .cycle()
+            .take(slot_count.into())
+            .map(|stream| u8::try_from(stream).unwrap_or(0))
+            .collect();
+        let copies = (answers.0.reads_keys(), answers.1.reads_keys());
+        let make = |stream: &u8| {
+            let stream = &streams[usize::from(*stream)];
+            Slot::new(device, stream, &plan, &shared.persistent, batch_max, copies)
+        };
+        let slots = stream_of.iter().map(make).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            slots,
+            streams,
+            stream_of,
+            rota: Vec::with_capacity(slot_count.into()),
+            answers_v4: answers.0,
+            answers_v6: answers.1,
+            batch_max,
+            pins: shared.grace.register(slot_count),
+            plan,
+            shared: Arc::clone(shared),
+        })
+    }
+
+    /// Hands `keys`, which fit, to slot `at`.
+    #[inline]
+    fn launch(&mut self, at: usize, keys: Keys<'_>) -> Result<(), GpuError> {
+        let slot = &mut self.slots[at];
+        slot.settle()?;
+        if keys.is_empty() {
+            slot.set_empty();
+            self.pins.unpin(at);
+            return Ok(());
+        }
+        match keys {
+            Keys::V4(keys) => slot.write_v4(keys)?,
+            Keys::V6 { hi, lo } => slot.write_v6(hi, lo)?,
+        }
+        self.pins.pin(at); // before the table is read
+        let (family, table) = match keys {
+            Keys::V4(_) => (Family::V4, self.shared.v4.load_full()),
+            Keys::V6 { .. } => (Family::V6, self.shared.v6.load_full()),
+        };
+        let stream = &mut self.streams[usize::from(self.stream_of[at])];
+        slot.launch(family, stream, &self.plan, table)
+    }
+
+    /// Takes in what slot `at` has, if it is over.
+    #[inline]
+    fn poll(&mut self, at: usize) -> Result<bool, GpuError> {
+        let slot = &mut self.slots[at];
+        if let State::Flying(family) = slot.state {
+            if !slot.is_over()? {
+                return Ok(false);
+            }
+            slot.resolve(family, &*self.answers_v4, &*self.answers_v6)?;
+            self.pins.unpin(at);
+        }
+        Ok(true)
+    }
+
+    /// Waits for slot `at` and copies its answers to `out`.
+    fn take(&mut self, at: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
+        let mut polls = 0_u32;
+        let mut start = None;
+        while !self.poll(at)? {
+            polls += 1;
+            if polls.is_multiple_of(256) {
+                if start.get_or_insert_with(Instant::now).elapsed() > LOOKUP_LIMIT {
+                    return Err(GpuError::Stalled { what: "a batch", limit_ms: 30_000 });
+                }
+                std::thread::yield_now(); // few CPUs: whoever drives the device may want this one
+            }
+            std::hint::spin_loop();
+        }
+        out.copy_from_slice(self.slots[at].answers());
+        self.slots[at].state = State::Free;
+        Ok(())
+    }
+
+    /// Looks up `keys` in parts of `part`, through slot 0 and every slot that holds nothing, in turn.
+    fn rotate(&mut self, keys: Keys<'_>, part: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
+        // A slot with a batch that nobody has collected yet keeps it.
+        self.rota.clear();
+        let usable = (0..self.slots.len()).filter(|at| *at == 0 || self.slots[*at].state == State::Free);
+        self.rota.extend(usable);
+        let (count, all) = (out.len(), self.rota.len());
+        let (mut submitted, mut taken, mut flying) = (0, 0, 0);
+        let (mut head, mut tail) = (0, 0);
+        while taken < count {
+            while submitted < count && flying < all {
+                let end = count.min(submitted + part);
+                self.launch(self.rota[head], slice(keys, submitted, end))?;
+                head = if head + 1 == all { 0 } else { head + 1 };
+                (submitted, flying) = (end, flying + 1);
+            }
+            let end = count.min(taken + part);
+            self.take(self.rota[tail], &mut out[taken..end])?;
+            tail = if tail + 1 == all { 0 } else { tail + 1 };
+            (taken, flying) = (end, flying - 1);
+        }
+        Ok(())
+    }
+
+    /// Gives up what [`Self::rotate`] has in flight after a part of it has failed.
+    #[cold]
+    fn abandon(&mut self) {
+        for &at in &self.rota {
+            if self.slots[at].settle().is_ok() {
+                self.slots[at].state = State::Free;
+                self.pins.unpin(at);
+            }
+        }
+    }
+
+    /// Keys of a part when `count` are looked up at once.
+    #[inline]
+    fn part(&self, keys: Keys<'_>) -> usize {
+        let batch = match keys {
+            Keys::V4(_) => self.plan.batch_v4,
+            Keys::V6 { .. } => self.plan.batch_v6,
+        };
+        // Two parts a stream, so that a copy can begin when the one before ends. Both are powers of two or nearly so: no
+        // division.
+        let share = keys.len() >> (1 + self.streams.len().ilog2());
+        share.max(PART_MIN).min(batch).min(self.batch_max)
+    }
+}
+
+/// Keys `start..end`.
+#[inline]
+fn slice(keys: Keys<'_>, start: usize, end: usize) -> Keys<'_> {
+    match keys {
+        Keys::V4(keys) => Keys::V4(&keys[start..end]),
+        Keys::V6 { hi, lo } => Keys::V6 { hi: &hi[start..end], lo: &lo[start..end] },
+    }
+}
+
+/// Refuses arrays of different lengths, and more keys than `limit`.
+#[inline]
+fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
+    match keys {
+        Keys::V6 { hi, lo } if hi.len() != lo.len() => {
+            Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
+        }
+        _ if keys.len() > limit => Err(EngineError::Batch { keys: keys.len(), limit }),
+        _ => Ok(()),
+    }
+}
+
+impl EngineReader for GpuReader {
+    #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
+    fn slots(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        check(keys, self.batch_max)?;
+        self.launch(slot.0.into(), keys).map_err(|error| self.shared.gpu.fault(error))
+    }
+
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+        let at = usize::from(slot.0);
+        match self.poll(at) {
+            Ok(false) => Poll::Pending,
+            Ok(true) => Poll::Ready(Ok(self.slots[at].answers())),
+            Err(error) => Poll::Ready(Err(self.shared.gpu.fault(error))),
+        }
+    }
+
+    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        check(keys, out.len())?;
+        if keys.len() != out.len() {
+            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
+        }
+        let part = self.part(keys);
+        self.rotate(keys, part, out).map_err(|error| {
+            self.abandon();
+            self.shared.gpu.fault(error)
+        })
+    }
+}
+
+impl Drop for GpuReader {
+    /// Waits for what is in flight: the pins go with the reader, and the writer may then reuse what it was reading.
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            let _lost = slot.settle(); // a device that is lost reads nothing any more
+        }
+        for stream in &mut self.streams {
+            let _lost = stream.finish(DRAIN_LIMIT);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! One family's table on both sides: the host's, where updates are worked out, and the device's, which lookups read.
+
+use super::bubbles::Bubbles;
+use super::gpu::Gpu;
+use super::tables::{DeviceTable, Spares};
+use crate::cu::{Kernel, Stream};
+use crate::host::{HEADER_WORDS, HostTable, KernelNames, Step};
+use arc_swap::ArcSwap;
+use fib::{Change, EngineError, Key};
+use std::sync::Arc;
+
+/// What a family's table may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of both families' tables in service at most.
+    pub(super) table_bytes_max: u64,
+    /// What the other family's takes of that.
+    pub(super) others_bytes: u64,
+}
+
+impl Limits {
+    /// What is left for this family.
+    const fn bytes(self) -> u64 {
+        self.table_bytes_max.saturating_sub(self.others_bytes)
+    }
+}
+
+/// One family.
+pub(super) struct Side<K: Key> {
+    /// The table on the host.
+    pub(super) host: Box<dyn HostTable<K>>,
+    /// The table in service.
+    pub(super) current: Arc<DeviceTable>,
+    spares: Spares,
+    ops: Option<Kernel>,
+    /// Takes back what the delta under way has done to the host's table.
+    undo: Vec<Change<K>>,
+    /// The host's table was built anew and its image is not in service: steps would not fit what is.
+    stale: bool,
+    /// Tables in service are not written.
+    frozen: bool,
+    /// The steps of the delta under way, taken and not run yet.
+    steps: Vec<Step>,
+    /// The delta under way puts another table in service.
+    renewing: bool,
+    /// Tables built anew, and tables put in service.
+    pub(super) rebuilds: u64,
+    pub(super) swaps: u64,
+}
+
+impl<K: Key> Side<K> {
+    /// Puts the table `host` on the device.
+    pub(super) fn new(
+        gpu: &Gpu,
+        stream: &mut Stream,
+        host: Box<dyn HostTable<K>>,
+        frozen: bool,
+        table_bytes_max: u64,
+    ) -> Result<Self, EngineError> {
+        let names = host.kernels();
+        let ops = match names.ops {
+            Some(entry) => Some(gpu.kernel(names.module, entry).map_err(|error| gpu.fault(error))?),
+            None => None,
+        };
+        let mut spares = Spares::default();
+        let image = host.image();
+        check_bytes(image_bytes(image.words), table_bytes_max)?;
+        let kernel = lookup_kernel(gpu, &names, frozen)?;
+        let current = spares.upload(gpu, stream, &image, kernel, u64::MAX)?;
+        drop(image);
+        Ok(Self {
+            host,
+            current: Arc::new(current),
+            spares,
+            ops,
+            undo: Vec::new(),
+            stale: false,
+            frozen,
+            steps: Vec::new(),
+            renewing: false,
+            rebuilds: 0,
+            swaps: 0,
+        })
+    }
+
+    /// Brings the host's table to the state after `changes`; [`Self::take_back`] is for an error, too.
+    pub(super) fn apply(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+        self.undo.clear();
+        self.host.apply(changes, &mut self.undo)
+    }
+
+    /// Takes back what [`Self::apply`] did. Going back needs no more than there was, but perhaps not where it was: a table that
+    /// is full is built anew once.
+    pub(super) fn take_back(&mut self) -> Result<(), EngineError> {
+        let changes: Vec<_> = self.undo.drain(..).rev().collect();
+        let mut unused = Vec::new();
+        if self.host.apply(&changes, &mut unused).is_ok() {
+            return Ok(());
+        }
+        self.host.rebuild()?;
+        self.stale = true;
+        self.host.apply(&changes, &mut unused)
+    }
+
+    /// Whether the delta under way has changed anything.
+    fn is_changed(&self) -> bool {
+        !self.undo.is_empty()
+    }
+
+    /// First stage of a delta on the device: builds the table anew if that is due.
+    pub(super) fn prepare(&mut self, limits: Limits) -> Result<(), EngineError> {
+        if self.host.rebuild_due() {
+            self.rebuild(limits)?;
+        }
+        self.renewing = self.stale || (self.frozen && self.is_changed());
+        Ok(())
+    }
+
+    /// Takes the steps of update `update`. From here on answers know of the update.
+    pub(super) fn take_steps(&mut self, update: u64) {
+        self.steps = self.host.take_steps(update);
+    }
+
+    /// Second stage: uploads the table if steps cannot bring the one in service up to date. The new one is not in service yet.
+    pub(super) fn renew(
+        &mut self,
+        gpu: &Gpu,
+        stream: &mut Stream,
+        limits: Limits,
+    ) -> Result<Option<DeviceTable>, EngineError> {
+        if !self.renewing {
+            return Ok(None);
+        }
+        self.stale = true; // until it is in service
+        let limit = limits.bytes();
+        let kernel = lookup_kernel(gpu, &self.host.kernels(), self.frozen)?;
+        if image_bytes(self.host.image().words) > limit {
+            self.rebuild(limits)?; // head room may make the difference
+        }
+        let image = self.host.image();
+        if image_bytes(image.words) > limit {
+            let used = image_bytes(image.words).saturating_add(limits.others_bytes);
+            return Err(EngineError::Full { what: "table bytes", used, limit: limits.table_bytes_max });
+        }
+        // Two tables each (section 4.3), and those that lookups in flight hold: no more than twice the limit in all.
+        let in_service = self.current.allocated_bytes() + limits.others_bytes.saturating_mul(2);
+        let allowance_bytes = limits.table_bytes_max.saturating_mul(2).saturating_sub(in_service);
+        self.spares.upload(gpu, stream, &image, kernel, allowance_bytes).map(Some)
+    }
+
+    fn rebuild(&mut self, limits: Limits) -> Result<(), EngineError> {
+        let words = usize::try_from(limits.bytes() / 4).unwrap_or(usize::MAX);
+        self.host.limit(words.saturating_sub(HEADER_WORDS));
+        self.host.rebuild()?;
+        self.stale = true;
+        self.rebuilds += 1;
+        Ok(())
+    }
+
+    /// Third stage: brings the table in service up to date by steps, unless a renewed one is to take its place.
+    pub(super) fn step(&mut self, gpu: &Gpu, bubbles: &mut Bubbles) -> Result<(), EngineError> {
+        let steps = std::mem::take(&mut self.steps);
+        if self.renewing || steps.is_empty() {
+            return Ok(());
+        }
+        bubbles.run(&self.current, self.ops.as_ref(), &steps).map_err(|error| {
+            self.stale = true; // how far they have come is not known
+            gpu.fault(error)
+        })
+    }
+
+    /// The delta has failed: steps that were taken and not run are lost, so the table in service cannot be kept up any more.
+    pub(super) fn fail(&mut self) {
+        self.stale |= !self.steps.is_empty();
+        self.steps.clear();
+    }
+
+    /// Puts a renewed table in service.
+    pub(super) fn commit(&mut self, renewed: Option<DeviceTable>, place: &ArcSwap<DeviceTable>) {
+        if let Some(table) = renewed {
+            let table = Arc::new(table);
+            place.store(Arc::clone(&table));
+            self.spares.retire(std::mem::replace(&mut self.current, table));
+            self.stale = false;
+            self.swaps += 1;
+        }
+    }
+
+    /// Gives a renewed table up that is not to come into service.
+    pub(super) fn discard(&mut self, renewed: Option<DeviceTable>) {
+        if let Some(table) = renewed {
+            self.stale = true;
+            self.spares.retire(Arc::new(table));
+        }
+    }
+
+    /// Memory of tables that are not in service, bytes.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        self.spares.allocated_bytes()
+    }
+}
+
+fn lookup_kernel(gpu: &Gpu, names: &KernelNames, frozen: bool) -> Result<Kernel, EngineError> {
+    let entry = if frozen { names.frozen } else { names.live };
+    gpu.kernel(names.module, entry).map_err(|error| gpu.fault(error))
+}
+
+/// Bytes of a table of `words`.
+const fn image_bytes(words: usize) -> u64 {
+    (words as u64 + HEADER_WORDS as u64) * 4
+}
+
+fn check_bytes(bytes: u64, limit: u64) -> Result<(), EngineError> {
+    if bytes > limit {
+        return Err(EngineError::Full { what: "table bytes", used: bytes, limit });
+    }
+    Ok(())
+}
