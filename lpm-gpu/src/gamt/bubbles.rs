@@ -1,0 +1,185 @@
+//! The write bubble table: which units the device does not know yet (GAMT, section 3.2).
+//!
+//! Each level keeps the locations of its changed units, each once: a bit a unit says whether it is listed. Values are fetched
+//! from the trie when bubbles are made (Algorithm 2), so that a unit changed ten times is written once, with the latest.
+//!
+//! Nodes that the device has not seen (*fresh*) are listed as a whole and written before anything else: no pointer leads to
+//! them until then. Their units' bits are set too, so that a change within a fresh node is listed nowhere else.
+
+/// A memory modification `<stage, location, value>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bubble {
+    /// The level, from 1.
+    pub stage: u32,
+    /// The unit within the level.
+    pub location: u32,
+    /// Its code.
+    pub value: u32,
+}
+
+/// One level's row of the table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stage {
+    listed: Vec<u64>,
+    locations: Vec<u32>,
+    fresh: Vec<u32>,
+}
+
+impl Stage {
+    /// Room for a level of `units` units.
+    pub(super) fn new(units: usize) -> Self {
+        Self { listed: vec![0; units.div_ceil(64)], locations: Vec::new(), fresh: Vec::new() }
+    }
+
+    /// Lists a unit. Units beyond the room are left out: the device has no place for them.
+    #[inline]
+    pub(super) fn mark(&mut self, location: u32) {
+        let Some(word) = self.listed.get_mut((location / 64) as usize) else { return };
+        let bit = 1 << (location % 64);
+        if *word & bit == 0 {
+            *word |= bit;
+            self.locations.push(location);
+        }
+    }
+
+    /// Lists a new node of `units` units.
+    pub(super) fn mark_fresh(&mut self, node: u32, units: u32) {
+        for location in node..node + units {
+            if let Some(word) = self.listed.get_mut((location / 64) as usize) {
+                *word |= 1 << (location % 64);
+            }
+        }
+        self.fresh.push(node);
+    }
+
+    /// Takes a node that nothing points to any more off the list: no lookup needs what was to be written, and one that is
+    /// still on its way through the node must not see it.
+    pub(super) fn forget(&mut self, node: u32, units: u32) {
+        for location in node..node + units {
+            self.unlist(location);
+        }
+    }
+
+    /// Whether the unit was listed; it is not any more.
+    fn unlist(&mut self, location: u32) -> bool {
+        let Some(word) = self.listed.get_mut((location / 64) as usize) else { return false };
+        let bit = 1 << (location % 64);
+        let was = *word & bit != 0;
+        *word &= !bit;
+        was
+    }
+
+    /// Units listed, about: those forgotten are counted until the next bubbles are made.
+    pub(super) fn len(&self, node_units: u32) -> u64 {
+        self.locations.len() as u64 + self.fresh.len() as u64 * u64::from(node_units)
+    }
+
+    /// Empties the row.
+    pub(super) fn clear(&mut self, node_units: u32) {
+        for location in std::mem::take(&mut self.locations) {
+            self.unlist(location);
+        }
+        for node in std::mem::take(&mut self.fresh) {
+            self.forget(node, node_units);
+        }
+    }
+
+    /// Adds the bubbles of all fresh nodes; the row lists none after.
+    pub(super) fn take_fresh(&mut self, stage: u32, units: &[u32], node_units: u32, out: &mut Vec<Bubble>) {
+        for node in std::mem::take(&mut self.fresh) {
+            for location in node..node + node_units {
+                if self.unlist(location) {
+                    out.push(Bubble { stage, location, value: units[location as usize] });
+                }
+            }
+        }
+    }
+
+    /// Algorithm 2 for one stage: fills `out` from its end with bubbles of the latest values until `left` is 0.
+    fn prepare(&mut self, stage: u32, units: &[u32], out: &mut [Bubble], left: &mut usize) {
+        while *left > 0 {
+            let Some(location) = self.locations.pop() else { return };
+            if self.unlist(location) {
+                *left -= 1;
+                out[*left] = Bubble { stage, location, value: units[location as usize] };
+            }
+        }
+    }
+}
+
+/// Algorithm 2: at most `batch_size` bubbles, the deepest stage first. `stages` are the rows and the units, from level 1 on.
+pub(super) fn prepare<'a>(
+    stages: impl Iterator<Item = (&'a mut Stage, &'a [u32])>,
+    batch_size: usize,
+) -> Vec<Bubble> {
+    let mut list = vec![Bubble { stage: 0, location: 0, value: 0 }; batch_size];
+    let mut left = batch_size;
+    for (number, (stage, units)) in (1..).zip(stages) {
+        if left == 0 {
+            break;
+        }
+        stage.prepare(number, units, &mut list, &mut left);
+    }
+    list.drain(..left);
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_is_listed_once_and_gets_the_latest_value() {
+        let mut stages = [Stage::new(64), Stage::new(64)];
+        let mut units = [[0_u32; 64], [0; 64]];
+        for value in [7, 9] {
+            for (stage, location) in [(0, 3), (1, 5), (0, 3), (1, 6), (1, 5)] {
+                units[stage][location as usize] = value;
+                stages[stage].mark(location);
+            }
+        }
+        let all = prepare(stages.iter_mut().zip(units.iter().map(<[u32; 64]>::as_slice)), 8);
+        let deepest_first = [(2, 5, 9), (2, 6, 9), (1, 3, 9)];
+        assert_eq!(
+            all,
+            deepest_first.map(|(stage, location, value)| Bubble { stage, location, value }),
+            "each once, deepest stage first"
+        );
+        assert!(prepare(stages.iter_mut().zip(units.iter().map(<[u32; 64]>::as_slice)), 8).is_empty());
+    }
+
+    #[test]
+    fn a_batch_takes_no_more_than_its_size_and_leaves_the_rest() {
+        let mut stage = Stage::new(64);
+        (0..10).for_each(|location| stage.mark(location));
+        let units: Vec<u32> = (0..64).collect();
+        let mut seen = Vec::new();
+        for size in [4, 4, 4] {
+            let bubbles = prepare(std::iter::once((&mut stage, units.as_slice())), size);
+            assert!(bubbles.len() <= size);
+            seen.extend(bubbles.into_iter().map(|bubble| bubble.location));
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn fresh_nodes_come_as_a_whole_and_forgotten_ones_not_at_all() {
+        let mut stage = Stage::new(64);
+        let units = [1; 64];
+        stage.mark_fresh(8, 4);
+        stage.mark(9); // within the fresh node: listed already
+        stage.mark(2);
+        stage.mark_fresh(12, 4);
+        stage.forget(12, 4);
+        let mut fresh = Vec::new();
+        stage.take_fresh(1, &units, 4, &mut fresh);
+        assert_eq!(fresh.iter().map(|bubble| bubble.location).collect::<Vec<_>>(), [8, 9, 10, 11]);
+        let rest = prepare(std::iter::once((&mut stage, units.as_slice())), 9);
+        assert_eq!(rest.iter().map(|bubble| bubble.location).collect::<Vec<_>>(), [2]);
+        stage.mark(2); // can be listed again
+        assert_eq!(stage.len(4), 1);
+        stage.clear(4);
+        assert!(prepare(std::iter::once((&mut stage, units.as_slice())), 9).is_empty());
+    }
+}

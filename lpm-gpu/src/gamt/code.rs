@@ -1,0 +1,125 @@
+//! The 32-bit code of a unit (GAMT, section 3.1), and Algorithm 1 over codes in plain Rust.
+//!
+//! `inf << 8 | jump`. With jump 0 the unit is a leaf and `inf` says where the next hop is; else jump is the level of the
+//! child node, counted from 1, and `inf` where that node begins in its level, in units. A trie of 64 bits has at most 64
+//! levels, so bit 7 of jump is free: in a leaf it says that prefixes longer than the bits searched lie below, and `inf`
+//! is their group (see `deep`).
+
+use super::options::Layout;
+use crate::host::{HEADER_WORDS, RAW_DEEP, RAW_INF};
+
+/// In a leaf's jump code: prefixes longer than the bits searched lie below (IPv6 only).
+pub const DEEP: u32 = 0x80;
+
+/// The largest `inf`: 24 bits.
+pub const INF_MAX: u32 = RAW_INF;
+
+/// Units of a level at most, for `inf` to reach them all.
+pub const LEVEL_UNITS_MAX: u64 = INF_MAX as u64 + 1;
+
+/// Longest stride of a level that the kernels take, bits: a node of more would not fit a level.
+pub const STRIDE_MAX: u8 = 24;
+
+/// The code of a leaf.
+#[must_use]
+pub const fn leaf(inf: u32) -> u32 {
+    inf << 8
+}
+
+/// The code of a unit that points to the node at `offset` of level `level`, counted from 1.
+#[must_use]
+pub const fn child(offset: u32, level: u32) -> u32 {
+    offset << 8 | level
+}
+
+/// The `inf` code.
+#[must_use]
+pub const fn inf(code: u32) -> u32 {
+    code >> 8
+}
+
+/// The level that the unit points to; 0 for a leaf.
+#[must_use]
+pub const fn jump(code: u32) -> u32 {
+    code & (DEEP - 1)
+}
+
+/// Whether the unit is a leaf.
+#[must_use]
+pub const fn is_leaf(code: u32) -> bool {
+    jump(code) == 0
+}
+
+/// Where the header of an image has a level's stride; its first word of the flat layout is behind it.
+#[must_use]
+pub const fn stride_at(level: usize) -> usize {
+    4 + 2 * level
+}
+
+/// Algorithm 1: the raw answer to one key in the image of a table. `key` has the address's first bits in its top bits.
+///
+/// This is what the kernels compute, one key at a time and for any layout; tests hold the kernels and the images against it.
+#[must_use]
+pub fn search(words: &[u32], header: &[u32; HEADER_WORDS], layout: Layout, key: u64) -> u32 {
+    let (mut left, mut level, mut inf_code, mut unit) = (key, 1, 0, 0);
+    while level <= header[0] {
+        let at = stride_at(level as usize);
+        let (stride, base) = (header[at], header[at + 1]);
+        let base = match layout {
+            Layout::Flat => base,
+            Layout::Paper => level * header[1],
+        };
+        // The stride is 1 at least: no level is empty.
+        unit = words[(base + inf_code) as usize + (left >> (64 - stride)) as usize];
+        left <<= stride;
+        inf_code = inf(unit);
+        level = jump(unit);
+        if level == 0 {
+            break;
+        }
+    }
+    inf(unit) | if unit & DEEP == 0 { 0 } else { RAW_DEEP }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figure 3: strides {1,3,1}, three levels in rows of eight units.
+    fn figure_3() -> (Vec<u32>, [u32; HEADER_WORDS]) {
+        let mut words = vec![0; 4 * 8];
+        words[8] = leaf(1);
+        words[8 + 1] = child(0, 2);
+        words[2 * 8] = child(0, 3);
+        words[3 * 8] = leaf(2);
+        words[3 * 8 + 1] = leaf(5);
+        let mut header = [0; HEADER_WORDS];
+        (header[0], header[1], header[2]) = (3, 8, 5);
+        for (level, stride) in [(1, 1), (2, 3), (3, 1)] {
+            header[stride_at(level)] = stride;
+        }
+        (words, header)
+    }
+
+    #[test]
+    fn the_paper_s_address_takes_the_paper_s_three_jumps() {
+        let (words, header) = figure_3();
+        // "unit 1 of level 1, whose code is 2 (0, 2)", "unit 0 of level 2, whose code is 3 (0, 3)", "its code is 1280 (5, 0)"
+        assert_eq!([words[8 + 1], words[2 * 8], words[3 * 8 + 1]], [2, 3, 1280]);
+        assert_eq!([(inf(2), jump(2)), (inf(3), jump(3)), (inf(1280), jump(1280))], [(0, 2), (0, 3), (5, 0)]);
+        assert!(!is_leaf(2) && !is_leaf(3) && is_leaf(1280));
+        assert_eq!(search(&words, &header, Layout::Paper, 0b10001 << 59), 5);
+        assert_eq!(search(&words, &header, Layout::Paper, 0b10000 << 59), 2);
+        assert_eq!(search(&words, &header, Layout::Paper, 0b01111 << 59), 1);
+    }
+
+    #[test]
+    fn a_deep_leaf_is_a_leaf_and_says_so() {
+        let code = leaf(7) | DEEP;
+        assert!(is_leaf(code));
+        let mut header = [0; HEADER_WORDS];
+        (header[0], header[stride_at(1)]) = (1, 1);
+        assert_eq!(search(&[leaf(3), code], &header, Layout::Flat, u64::MAX), RAW_DEEP | 7);
+        assert_eq!(search(&[leaf(3), code], &header, Layout::Flat, 0), 3);
+    }
+}

@@ -1,0 +1,257 @@
+//! What the `inf` of a leaf means: a next hop (GAMT_T), or an entry of the next-hop table on the host (GAMT_S).
+//!
+//! Apart, each route has an entry of its own, and its new next hop is a store into that entry: nothing goes to the device
+//! (section 3.3). That is right only for keys that still belong to the route. A lookup may have read the route's entry from
+//! a leaf that a longer route has taken over since; were the entry changed under it, it would find a next hop that its key had
+//! in no generation. So an entry remembers the batch in which it last lost keys to a longer route, and is
+//! changed in place only once no lookup from before that batch is in flight. Until then a changed route moves to a new entry,
+//! which is written to the device like any other change. An entry that no route has keeps its last next hop until no
+//! lookup can come with it.
+
+use super::code::{INF_MAX, inf, leaf};
+use super::options::NextHops;
+use fib::{EngineError, NextHopId};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+const CHUNK: usize = 1 << 14;
+
+/// The next-hop table that readers see: it only grows, and never moves.
+#[derive(Debug)]
+pub(super) struct NextHopEntries {
+    chunks: Box<[OnceLock<Box<[AtomicU32]>>]>,
+}
+
+impl NextHopEntries {
+    fn new() -> Self {
+        Self { chunks: (0..(INF_MAX as usize + 1) / CHUNK).map(|_| OnceLock::new()).collect() }
+    }
+
+    fn store(&self, entry: u32, next_hop: u32) {
+        let entry = entry as usize;
+        let chunk =
+            self.chunks[entry / CHUNK].get_or_init(|| (0..CHUNK).map(|_| AtomicU32::new(0)).collect());
+        chunk[entry % CHUNK].store(next_hop, Ordering::Release);
+    }
+
+    /// The next hop of an entry; `NONE` of one that never was.
+    #[inline]
+    pub(super) fn get(&self, entry: u32) -> NextHopId {
+        let entry = entry as usize;
+        let chunk = self.chunks.get(entry / CHUNK).and_then(OnceLock::get);
+        NextHopId::from_answer(chunk.map_or(0, |chunk| chunk[entry % CHUNK].load(Ordering::Acquire)))
+    }
+
+    fn bytes(&self) -> u64 {
+        let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
+        (chunks * CHUNK * 4 + size_of_val(&*self.chunks)) as u64
+    }
+}
+
+/// A route whose next hop changed in this batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Changed {
+    pub(super) key: u64,
+    pub(super) len: u8,
+    pub(super) entry: u32,
+}
+
+/// The host's side of the next-hop table.
+#[derive(Debug)]
+pub(super) struct Entries {
+    /// Next hop of each entry, 0 of those without a route; entry 0 is "no route".
+    next_hops: Vec<u32>,
+    /// The batch in which each entry last lost keys.
+    lost: Vec<u64>,
+    /// In this batch or before, each entry may have lost keys.
+    all_lost: u64,
+    free: Vec<u32>,
+    /// Entries without a route, with the batch that took it away.
+    retired: VecDeque<(u64, u32)>,
+    changed: Vec<Changed>,
+    shared: Arc<NextHopEntries>,
+}
+
+/// What leaves hold.
+#[derive(Debug)]
+pub(super) enum Hops {
+    /// The next hop's id.
+    Together,
+    /// The number of an entry.
+    Apart(Entries),
+}
+
+impl Hops {
+    pub(super) fn new(next_hops: NextHops) -> Self {
+        match next_hops {
+            NextHops::Together => Self::Together,
+            NextHops::Apart => Self::Apart(Entries {
+                next_hops: vec![0],
+                lost: vec![0],
+                all_lost: 0,
+                free: Vec::new(),
+                retired: VecDeque::new(),
+                changed: Vec::new(),
+                shared: Arc::new(NextHopEntries::new()),
+            }),
+        }
+    }
+
+    /// The next hop that a leaf stands for.
+    pub(super) fn next_hop(&self, code: u32) -> NextHopId {
+        NextHopId::from_answer(match self {
+            Self::Together => inf(code),
+            Self::Apart(entries) => entries.next_hops[inf(code) as usize],
+        })
+    }
+
+    /// The code for the leaves of a new route.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] when all entries are in use.
+    pub(super) fn code(&mut self, next_hop: NextHopId) -> Result<u32, EngineError> {
+        match self {
+            Self::Together => Ok(leaf(next_hop.get())),
+            Self::Apart(entries) => entries.room_for(1).map(|()| leaf(entries.add(next_hop.get()))),
+        }
+    }
+
+    /// Checks that `routes` new routes can have codes.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] when they cannot.
+    pub(super) fn room_for(&self, routes: usize) -> Result<(), EngineError> {
+        match self {
+            Self::Together => Ok(()),
+            Self::Apart(entries) => entries.room_for(routes),
+        }
+    }
+
+    /// A longer route takes keys from the route whose leaves are `code`.
+    #[inline]
+    pub(super) fn lose(&mut self, code: u32, batch: u64) {
+        if let Self::Apart(entries) = self {
+            entries.lost[inf(code) as usize] = batch;
+        }
+    }
+
+    /// Any route may have lost keys in this batch.
+    pub(super) fn lose_all(&mut self, batch: u64) {
+        if let Self::Apart(entries) = self {
+            entries.all_lost = batch;
+        }
+    }
+
+    /// The route whose leaves are `code` is gone in this batch.
+    pub(super) fn retire(&mut self, code: u32, batch: u64) {
+        if let Self::Apart(entries) = self {
+            entries.retire(inf(code), batch);
+        }
+    }
+
+    /// No lookup is in flight from before batch `batch` was finished.
+    pub(super) fn reclaim(&mut self, batch: u64) {
+        if let Self::Apart(entries) = self {
+            while let Some((_, entry)) = entries.retired.pop_front_if(|(retired, _)| *retired <= batch) {
+                entries.free.push(entry);
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Together => 0,
+            Self::Apart(entries) => {
+                (entries.next_hops.capacity() * 4 + entries.lost.capacity() * 8) as u64
+                    + entries.shared.bytes()
+            }
+        }
+    }
+}
+
+impl Entries {
+    pub(super) fn shared(&self) -> Arc<NextHopEntries> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Every route that changed may need an entry more when the batch is settled.
+    fn room_for(&self, routes: usize) -> Result<(), EngineError> {
+        let used = self.next_hops.len() - self.free.len() + self.changed.len() + routes;
+        let limit = INF_MAX as usize;
+        if used > limit {
+            return Err(EngineError::Full {
+                what: "next-hop entries",
+                used: used as u64,
+                limit: limit as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// An entry that no lookup knows yet: readers may have it at once.
+    fn add(&mut self, next_hop: u32) -> u32 {
+        let entry = if let Some(entry) = self.free.pop() {
+            self.next_hops[entry as usize] = next_hop;
+            entry
+        } else {
+            self.next_hops.push(next_hop);
+            self.lost.push(0);
+            u32::try_from(self.next_hops.len() - 1).unwrap_or(INF_MAX)
+        };
+        self.lost[entry as usize] = 0;
+        self.shared.store(entry, next_hop);
+        entry
+    }
+
+    fn retire(&mut self, entry: u32, batch: u64) {
+        self.next_hops[entry as usize] = 0;
+        self.retired.push_back((batch, entry));
+    }
+
+    /// Changes the next hop of a route. Readers learn it when the batch is settled.
+    ///
+    /// # Errors
+    /// As [`Hops::code`].
+    pub(super) fn change(&mut self, changed: Changed, next_hop: NextHopId) -> Result<(), EngineError> {
+        self.room_for(1)?;
+        self.next_hops[changed.entry as usize] = next_hop.get();
+        self.changed.push(changed);
+        Ok(())
+    }
+
+    /// The routes that have to move to new entries, with the codes of these, and how many changed in place: now for
+    /// `publish`. Lookups from before batch `reclaimed` was finished are not in flight.
+    pub(super) fn settle(&mut self, reclaimed: u64, batch: u64) -> Vec<(Changed, u32)> {
+        let mut moved = Vec::new();
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.retain(|change| {
+            let at = change.entry as usize;
+            let next_hop = self.next_hops[at];
+            if next_hop == 0 {
+                return false; // withdrawn since, or moved already
+            }
+            if self.lost[at].max(self.all_lost) <= reclaimed {
+                return true;
+            }
+            let entry = self.add(next_hop);
+            self.retire(change.entry, batch);
+            moved.push((*change, leaf(entry)));
+            false
+        });
+        self.changed = changed;
+        moved
+    }
+
+    /// Lets readers see what changed in place; returns how many routes.
+    pub(super) fn publish(&mut self) -> u64 {
+        let changed = std::mem::take(&mut self.changed);
+        for change in &changed {
+            let next_hop = self.next_hops[change.entry as usize];
+            if next_hop != 0 {
+                self.shared.store(change.entry, next_hop);
+            }
+        }
+        changed.len() as u64
+    }
+}

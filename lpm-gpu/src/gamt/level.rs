@@ -1,0 +1,275 @@
+//! One level of the trie on the host: its nodes' units, the routes that end in them, and what the device does not know.
+//!
+//! All nodes of a level have `2^stride` units, so a level is an array of equal nodes. Beside each node lie the routes that end
+//! in it, in the order of a heap: the route of r bits (of the level's own bits) at `2^r + its bits`, r = 1..=stride. The
+//! parent of a place is half of it, so the route that covers another within a node is found by halving, and
+//! the units that a route owns are the leaves of the heap that no longer route stands before. Place 0 has what the whole
+//! node inherits from above (of the root: the default route), place 1 how many routes and child nodes the node has.
+
+use super::bubbles::Stage;
+use super::code::{DEEP, LEVEL_UNITS_MAX, child, inf, is_leaf, jump, leaf};
+use std::collections::VecDeque;
+
+/// Set in place 1 when the node is listed as empty.
+const LISTED: u32 = 1 << 31;
+
+/// A level.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Level {
+    /// From 1, as jump codes have it.
+    pub(super) number: u32,
+    /// The key's bits before this level.
+    pub(super) start: u8,
+    /// The key's bits that this level reads.
+    pub(super) stride: u8,
+    /// Codes: what the device has, or will have after the next steps.
+    pub(super) units: Vec<u32>,
+    /// Leaf codes of routes in heap order, `2^(stride+1)` a node; 0: none.
+    pub(super) routes: Vec<u32>,
+    pub(super) stage: Stage,
+    /// Units that the device has room for.
+    room: u32,
+    /// Units of head room that the level began with.
+    headroom: u32,
+    /// Nodes that can be used.
+    free: Vec<u32>,
+    /// Nodes that nothing points to any more, with the batch that unlinked them.
+    limbo: VecDeque<(u64, u32)>,
+    /// Nodes without routes and children.
+    empties: Vec<u32>,
+    /// The unit of the level above that points to each node.
+    parents: Vec<u32>,
+}
+
+impl Level {
+    /// A level without nodes.
+    ///
+    /// # Errors
+    /// The bytes that could not be had, and why.
+    pub(super) fn new(number: u32, start: u8, stride: u8, room: u32) -> Result<Self, (u64, String)> {
+        let units = room as usize;
+        let mut level = Self { number, start, stride, room, stage: Stage::new(units), ..Self::default() };
+        let reserved = level.units.try_reserve_exact(units).and(level.routes.try_reserve_exact(2 * units));
+        reserved.map_err(|e| (12 * u64::from(room), e.to_string()))?;
+        Ok(level)
+    }
+
+    /// Units of a node.
+    pub(super) fn node_units(&self) -> u32 {
+        1 << self.stride
+    }
+
+    /// Units in use, those of nodes that wait to be used again included.
+    pub(super) fn used(&self) -> u32 {
+        u32::try_from(self.units.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether there are more units than the device has room for.
+    pub(super) fn overflows(&self) -> bool {
+        self.used() > self.room
+    }
+
+    /// To be called when the level is built: what it has beyond that is head room.
+    pub(super) fn built(&mut self) {
+        self.headroom = self.room.saturating_sub(self.used());
+    }
+
+    /// Whether most of the head room is used up.
+    pub(super) fn is_short(&self) -> bool {
+        let free = self.free.len() as u64 * u64::from(self.node_units());
+        u64::from(self.room.saturating_sub(self.used())) + free < u64::from(self.headroom / 4)
+    }
+
+    /// The unit of `key` in the node at `node`.
+    #[inline]
+    pub(super) fn unit(&self, node: u32, key: u64) -> u32 {
+        // No level is empty, and no unit lies beyond 2^24.
+        node + (key << self.start >> (64 - self.stride)) as u32
+    }
+
+    /// The heap place of a route whose length ends in this level, `start < len <= start + stride`.
+    #[inline]
+    pub(super) fn place(&self, key: u64, len: u8) -> u32 {
+        let bits = len - self.start;
+        1 << bits | (key << self.start >> (64 - bits)) as u32
+    }
+
+    #[inline]
+    pub(super) fn route(&self, node: u32, place: u32) -> u32 {
+        self.routes[2 * node as usize + place as usize]
+    }
+
+    #[inline]
+    pub(super) fn set_route(&mut self, node: u32, place: u32, code: u32) {
+        self.routes[2 * node as usize + place as usize] = code;
+    }
+
+    /// The code of the longest route that covers a place; 0 when there is none.
+    #[inline]
+    pub(super) fn cover(&self, node: u32, place: u32) -> u32 {
+        let routes = &self.routes[2 * node as usize..];
+        let mut at = place >> 1;
+        while at > 1 {
+            let code = routes[at as usize];
+            if code != 0 {
+                return code;
+            }
+            at >>= 1;
+        }
+        routes[0]
+    }
+
+    /// Appends or reuses a node all of whose units are `code`, for unit `parent` of the level above to point to; `None` when no
+    /// offset is left for it.
+    pub(super) fn add_node(&mut self, code: u32, parent: u32) -> Option<u32> {
+        let units = self.node_units();
+        let node = if let Some(node) = self.free.pop() {
+            self.units[node as usize..(node + units) as usize].fill(code);
+            node
+        } else {
+            let node = self.used();
+            if u64::from(node) + u64::from(units) > LEVEL_UNITS_MAX {
+                return None;
+            }
+            self.units.resize(self.units.len() + units as usize, code);
+            self.routes.resize(self.routes.len() + 2 * units as usize, 0);
+            self.parents.push(0);
+            node
+        };
+        self.set_route(node, 0, code);
+        self.set_route(node, 1, 0);
+        self.parents[(node >> self.stride) as usize] = parent;
+        Some(node)
+    }
+
+    /// Counts a route or a child node more.
+    #[inline]
+    pub(super) fn count_up(&mut self, node: u32) {
+        self.routes[2 * node as usize + 1] += 1;
+    }
+
+    /// Counts a route or a child node less.
+    pub(super) fn count_down(&mut self, node: u32) {
+        let count = &mut self.routes[2 * node as usize + 1];
+        *count -= 1;
+        if *count == 0 && self.number > 1 {
+            *count = LISTED;
+            self.empties.push(node);
+        }
+    }
+
+    /// The nodes that hold nothing; the list is empty after.
+    pub(super) fn take_empties(&mut self) -> Vec<u32> {
+        let mut empties = std::mem::take(&mut self.empties);
+        empties.retain(|node| {
+            let count = &mut self.routes[2 * *node as usize + 1];
+            *count &= !LISTED;
+            *count == 0
+        });
+        empties
+    }
+
+    /// The unit of the level above that points to a node.
+    pub(super) fn parent(&self, node: u32) -> u32 {
+        self.parents[(node >> self.stride) as usize]
+    }
+
+    /// What all of a node's units are when it holds nothing.
+    pub(super) fn inherited(&self, node: u32) -> u32 {
+        self.route(node, 0)
+    }
+
+    /// Takes a node out of use in batch `batch`.
+    pub(super) fn retire(&mut self, node: u32, batch: u64) {
+        self.stage.forget(node, self.node_units());
+        self.limbo.push_back((batch, node));
+    }
+
+    /// Nodes that were unlinked up to batch `batch` can be used again.
+    pub(super) fn reclaim(&mut self, batch: u64) {
+        while let Some((_, node)) = self.limbo.pop_front_if(|(unlinked, _)| *unlinked <= batch) {
+            self.free.push(node);
+        }
+    }
+
+    /// Points a unit to a node of the next level.
+    pub(super) fn link(&mut self, unit: u32, node: u32) {
+        self.units[unit as usize] = child(node, self.number + 1);
+        self.stage.mark(unit);
+    }
+
+    /// Bytes of host memory.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.units.capacity() * 4 + self.routes.capacity() * 4 + self.room as usize / 8) as u64
+    }
+}
+
+/// Gives units of one node a new code: those below a heap place that no longer route stands before.
+pub(super) struct Brush<'a> {
+    routes: &'a [u32],
+    units: &'a mut [u32],
+    stage: &'a mut Stage,
+    node: u32,
+    code: u32,
+    /// Nodes of the next level that inherit the code.
+    pub(super) children: &'a mut Vec<u32>,
+    /// Groups of longer prefixes that fall back on the code, from now on.
+    pub(super) deep: &'a mut Vec<(u32, u32)>,
+}
+
+impl<'a> Brush<'a> {
+    pub(super) fn new(
+        level: &'a mut Level,
+        node: u32,
+        code: u32,
+        children: &'a mut Vec<u32>,
+        deep: &'a mut Vec<(u32, u32)>,
+    ) -> Self {
+        let (first, size) = (node as usize, level.node_units() as usize);
+        Self {
+            routes: &level.routes[2 * first..2 * (first + size)],
+            units: &mut level.units[first..first + size],
+            stage: &mut level.stage,
+            node,
+            code,
+            children,
+            deep,
+        }
+    }
+
+    /// Paints everything below `place`, and `place` itself.
+    pub(super) fn paint(&mut self, place: usize) {
+        if place >= self.units.len() {
+            return self.unit(place - self.units.len());
+        }
+        for below in [2 * place, 2 * place + 1] {
+            if self.routes[below] == 0 {
+                self.paint(below);
+            }
+        }
+    }
+
+    #[inline]
+    fn unit(&mut self, at: usize) {
+        let unit = &mut self.units[at];
+        if jump(*unit) != 0 {
+            self.children.push(inf(*unit));
+        } else if *unit & DEEP != 0 {
+            self.deep.push((inf(*unit), self.code));
+        } else if *unit != self.code {
+            *unit = self.code;
+            // A node has 2^24 units at most.
+            self.stage.mark(self.node + at as u32);
+        }
+    }
+}
+
+/// Marks a unit as having longer prefixes below, those of `group`. Returns the leaf's code before.
+pub(super) fn deepen(level: &mut Level, unit: u32, group: u32) -> u32 {
+    let code = &mut level.units[unit as usize];
+    debug_assert!(is_leaf(*code));
+    let before = *code;
+    *code = leaf(group) | DEEP;
+    level.stage.mark(unit);
+    before
+}

@@ -1,0 +1,117 @@
+//! Merging sorted routes with sorted changes.
+
+use super::code;
+use super::trie::Entry;
+use fib::NextHopId;
+
+fn order(entry: &Entry) -> (u64, u8) {
+    (entry.key, entry.len)
+}
+
+/// `entries` and the ways in `ways`, both in order of key, then length; a way that is an entry is left out.
+pub(super) fn entries(entries: Vec<Entry>, ways: impl IntoIterator<Item = Entry>) -> Vec<Entry> {
+    let mut ways = ways.into_iter().peekable();
+    if ways.peek().is_none() {
+        return entries;
+    }
+    let mut out = Vec::with_capacity(entries.len() + ways.size_hint().0);
+    for entry in entries {
+        while let Some(way) = ways.next_if(|way| order(way) <= order(&entry)) {
+            if order(&way) < order(&entry) {
+                out.push(way);
+            }
+        }
+        out.push(entry);
+    }
+    out.extend(ways);
+    out
+}
+
+/// In the place of a level: the entry has no code yet, but a next hop.
+const TO_SET: u32 = 1;
+
+/// The next hop of an entry that has no code yet.
+pub(super) fn next_hop_to_set(code: u32) -> Option<NextHopId> {
+    (code::jump(code) == TO_SET).then(|| NextHopId::from_answer(code::inf(code)))
+}
+
+/// Routes after changes.
+#[derive(Debug, Default)]
+pub(super) struct Merged {
+    /// All routes; of those that are new or have a new next hop, [`next_hop_to_set`] tells which.
+    pub(super) entries: Vec<Entry>,
+    /// How many these are.
+    pub(super) set: usize,
+    /// Routes, with their codes, that are gone or have a new next hop.
+    pub(super) gone: Vec<Entry>,
+    /// For each change that changes something, the next hop before; 0 when there was no route.
+    pub(super) undo: Vec<Entry>,
+}
+
+/// Merges `before` with `changes`, whose codes are next hops (0 withdraws). Of changes of one prefix the last counts.
+pub(super) fn changes(
+    before: &[Entry],
+    changes: impl Iterator<Item = Entry>,
+    next_hop: impl Fn(u32) -> NextHopId,
+) -> Merged {
+    let mut merged = Merged::default();
+    let (mut before, mut changes) = (before.iter().copied().peekable(), changes.peekable());
+    while let Some(change) = changes.next() {
+        if changes.peek().is_some_and(|next| order(next) == order(&change)) {
+            continue;
+        }
+        while let Some(entry) = before.next_if(|entry| order(entry) < order(&change)) {
+            merged.entries.push(entry);
+        }
+        let old = before.next_if(|entry| order(entry) == order(&change));
+        let old_hop = old.map_or(NextHopId::NONE, |entry| next_hop(entry.code));
+        let new_hop = NextHopId::from_answer(change.code);
+        if old_hop == new_hop {
+            merged.entries.extend(old);
+            continue;
+        }
+        merged.undo.push(Entry { code: old_hop.get(), ..change });
+        merged.gone.extend(old);
+        if !new_hop.is_none() {
+            merged.set += 1;
+            merged.entries.push(Entry { code: code::child(new_hop.get(), TO_SET), ..change });
+        }
+    }
+    merged.entries.extend(before);
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(key: u64, len: u8, code: u32) -> Entry {
+        Entry { key, len, code }
+    }
+
+    #[test]
+    fn ways_that_are_routes_are_left_out() {
+        let merged =
+            entries(vec![entry(1, 8, 5), entry(3, 8, 6)], [entry(0, 8, 0), entry(1, 8, 0), entry(4, 8, 0)]);
+        assert_eq!(merged, [entry(0, 8, 0), entry(1, 8, 5), entry(3, 8, 6), entry(4, 8, 0)]);
+    }
+
+    #[test]
+    fn changes_are_merged_and_can_be_taken_back() {
+        let before = [entry(1, 8, 5 << 8), entry(2, 8, 6 << 8), entry(3, 8, 7 << 8), entry(5, 8, 8 << 8)];
+        // new, the same, another next hop (told twice), withdrawn, withdrawn but not there
+        let told =
+            [entry(0, 8, 9), entry(1, 8, 5), entry(2, 8, 1), entry(2, 8, 2), entry(3, 8, 0), entry(4, 8, 0)];
+        let merged = changes(&before, told.into_iter(), |code| NextHopId::from_answer(code::inf(code)));
+        let to_set = |next_hop| code::child(next_hop, TO_SET);
+        assert_eq!(
+            merged.entries,
+            [entry(0, 8, to_set(9)), entry(1, 8, 5 << 8), entry(2, 8, to_set(2)), entry(5, 8, 8 << 8)]
+        );
+        assert_eq!(merged.set, 2);
+        assert_eq!(next_hop_to_set(to_set(9)), Some(NextHopId::from_answer(9)));
+        assert_eq!(next_hop_to_set(9 << 8), None);
+        assert_eq!(merged.gone, [entry(2, 8, 6 << 8), entry(3, 8, 7 << 8)]);
+        assert_eq!(merged.undo, [entry(0, 8, 0), entry(2, 8, 6), entry(3, 8, 7)]);
+    }
+}

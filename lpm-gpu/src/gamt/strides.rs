@@ -1,0 +1,368 @@
+//! The stride array: Algorithm 3, and how many levels to have.
+//!
+//! A multi-bit trie of H levels cuts the key into H strides. The level that spans bits k..l has a node for each inner node
+//! that the uni-bit trie has at depth k, with 2^(l-k) units each; [`Census`] counts those nodes. Algorithm 3 asks for the smallest
+//! array width (units of the widest level) first, and then for the fewest memory transactions, the sum over the levels
+//! of ⌈units/T⌉ where T units are one transaction.
+//!
+//! The paper's recurrence keeps, for each number of levels and bits, only the fewest transactions among the narrowest
+//! beginnings. A wider beginning that is still within the final width may need fewer, so its second goal can be missed.
+//! We run the same recurrence twice: for the width, then for the transactions among all arrays within that width. That is
+//! exact in both goals, as brute force shows in the tests.
+//!
+//! All bits of the key are covered even if no route is that long, so that a long route is an update like any other; a depth
+//! without inner nodes counts as one node there, which keeps the strides that nobody uses yet short.
+//!
+//! **How many levels.** The paper finds six best on its GPU by trying (figure 11), twenty for IPv6 (figure 15). Fewer levels
+//! are fewer steps, each a gather of 32 bytes that only 4 are used of; more levels are a smaller table. A step costs little while
+//! the table stays in the L2 cache and several times that once it does not. So [`Plan::choose`] takes the array with the
+//! fewest expected steps, each route being asked for equally often, among those that fit [`L2_BYTES`]; if none does, each step
+//! counts for what it is expected to cost, L2 hits and misses weighed by the share of the table that fits.
+
+use super::code::{LEVEL_UNITS_MAX, STRIDE_MAX};
+use std::ops::RangeInclusive;
+
+/// What of a table stays in the L2 cache while batches stream through it, bytes: of an H200's 50 MB some 25 to 30.
+pub const L2_BYTES: u64 = 25 << 20;
+
+/// What a gather from memory costs against one from the L2 cache.
+const MISS_COST: f64 = 4.0;
+
+/// Depths of a trie, root included.
+const DEPTHS: usize = 65;
+
+/// What the uni-bit trie of a table looks like: all that strides depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Census {
+    bits: u8,
+    nodes: [u64; DEPTHS],
+    routes: [u64; DEPTHS],
+}
+
+impl Census {
+    /// Counts the inner nodes of each depth. `prefixes` are (key, length) in order of key, then length, the key's first
+    /// bits in the top bits; `bits` is the length of the longest that may come.
+    #[must_use]
+    pub fn new(bits: u8, prefixes: impl IntoIterator<Item = (u64, u8)>) -> Self {
+        // Depths from `first` of a route to below its length are new when no earlier route came that deep on its path: two
+        // neighbours share as many nodes as they share bits, and what the earlier ones shared goes through the neighbour.
+        let mut starts = [0_i64; DEPTHS + 1];
+        let mut routes = [0; DEPTHS];
+        let (mut before, mut reached) = (0_u64, -1_i64);
+        for (key, len) in prefixes {
+            let shared = i64::from((key ^ before).leading_zeros());
+            let first = 1 + reached.min(shared);
+            let end = i64::from(len);
+            if first < end {
+                starts[index(first)] += 1;
+                starts[index(end)] -= 1;
+            }
+            reached = (first - 1).max(end - 1);
+            before = key;
+            routes[usize::from(len)] += 1;
+        }
+        let mut nodes = [0; DEPTHS];
+        let mut open = 0;
+        for (node, start) in nodes.iter_mut().zip(starts) {
+            open += start;
+            *node = open.unsigned_abs();
+        }
+        Self { bits, nodes, routes }
+    }
+
+    /// Inner nodes at `depth` (the paper's NodesInLevel): prefixes of that many bits which a longer route lies below.
+    #[must_use]
+    pub fn nodes(&self, depth: u8) -> u64 {
+        self.nodes[usize::from(depth)]
+    }
+
+    /// Bits of a key.
+    #[must_use]
+    pub const fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// Units of a level from depth `from` to depth `to`.
+    #[must_use]
+    pub fn units(&self, from: u8, to: u8) -> u64 {
+        let stride = u32::from(to - from);
+        self.nodes(from)
+            .max(1)
+            .checked_shl(stride)
+            .filter(|units| units >> stride == self.nodes(from).max(1))
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Steps that a lookup takes on average when each route is asked for equally often.
+    #[must_use]
+    pub fn steps(&self, strides: &[u8]) -> f64 {
+        let (mut sum, mut routes, mut depth) = (0_u64, 0_u64, 0);
+        for (level, stride) in (1..).zip(strides) {
+            let end = depth + usize::from(*stride);
+            let first = if depth == 0 { 0 } else { depth + 1 };
+            let ends_here: u64 = self.routes[first..=end].iter().sum();
+            (sum, routes, depth) = (sum + level * ends_here, routes + ends_here, end);
+        }
+        if routes == 0 { 1.0 } else { ratio(sum, routes) }
+    }
+}
+
+/// The depths here are -1..=64 by construction.
+fn index(depth: i64) -> usize {
+    usize::try_from(depth).unwrap_or(0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of units and routes are far below 2^52")]
+fn ratio(a: u64, b: u64) -> f64 {
+    a as f64 / b as f64
+}
+
+/// A stride array, and what Algorithm 3 rates it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Bits of each level.
+    pub strides: Vec<u8>,
+    /// Units of the widest level.
+    pub width: u64,
+    /// Memory transactions to read all levels once.
+    pub transactions: u64,
+    /// Units of all levels.
+    pub units: u64,
+}
+
+impl Plan {
+    /// Rates a stride array.
+    #[must_use]
+    pub fn rate(census: &Census, strides: Vec<u8>, transaction_units: u64) -> Self {
+        let (mut width, mut transactions, mut units, mut depth) = (0, 0_u64, 0_u64, 0);
+        for stride in &strides {
+            let level = census.units(depth, depth + stride);
+            width = level.max(width);
+            transactions = transactions.saturating_add(level.div_ceil(transaction_units));
+            units = units.saturating_add(level);
+            depth += stride;
+        }
+        Self { strides, width, transactions, units }
+    }
+
+    /// Algorithm 3 for `levels` levels: the smallest array width, then the fewest transactions of `transaction_units`
+    /// units each. `levels` is 1..=bits; strides above [`STRIDE_MAX`] are not considered unless nothing else is left.
+    #[must_use]
+    pub fn of_levels(census: &Census, levels: u8, transaction_units: u64) -> Self {
+        let width = Recurrence::new(census, levels, |size| size, u64::max).best(levels);
+        let within = |size: u64| if size > width { u64::MAX } else { size.div_ceil(transaction_units) };
+        let strides = Recurrence::new(census, levels, within, u64::saturating_add).backtrack(levels);
+        Self::rate(census, strides, transaction_units)
+    }
+
+    /// Of the plans for the numbers of levels in `levels` the one expected to answer fastest; see the module's text. `bytes`
+    /// tells what memory a plan's table takes, `None` for more than there is.
+    #[must_use]
+    pub fn choose(
+        census: &Census,
+        levels: RangeInclusive<u8>,
+        transaction_units: u64,
+        bytes: impl Fn(&Self) -> Option<u64>,
+    ) -> Self {
+        let cost = |plan: &Self| {
+            let Some(bytes) = bytes(plan).filter(|_| plan.width <= LEVEL_UNITS_MAX) else {
+                // It will be refused; the smallest is refused with the best reason.
+                return 1e9 + ratio(plan.units, 1);
+            };
+            let missed = if bytes > L2_BYTES { 1.0 - ratio(L2_BYTES, bytes) } else { 0.0 };
+            census.steps(&plan.strides) * (1.0 + missed * (MISS_COST - 1.0))
+        };
+        let first = Self::of_levels(census, *levels.start(), transaction_units);
+        let mut best = (cost(&first), first);
+        for levels in *levels.start() + 1..=*levels.end() {
+            let plan = Self::of_levels(census, levels, transaction_units);
+            let cost = cost(&plan);
+            if cost < best.0 {
+                best = (cost, plan);
+            }
+        }
+        best.1
+    }
+}
+
+/// The recurrence of Algorithm 3: the best way to cover the first l bits with s levels, for one goal.
+struct Recurrence {
+    /// By levels, then bits: the value, and where the last level begins.
+    table: Vec<[(u64, u8); DEPTHS]>,
+    bits: u8,
+}
+
+impl Recurrence {
+    /// `rate` is what a level of so many units costs, `u64::MAX` for never; `join` adds it to what is before it.
+    fn new(census: &Census, levels: u8, rate: impl Fn(u64) -> u64, join: impl Fn(u64, u64) -> u64) -> Self {
+        let bits = census.bits;
+        let mut table = vec![[(u64::MAX, 0); DEPTHS]; usize::from(levels) + 1];
+        table[0][0].0 = 0;
+        for s in 1..=usize::from(levels) {
+            for l in 1..=bits {
+                let mut best = (u64::MAX, 0);
+                // Of equals the one whose last level is shortest: the bits are read early.
+                for k in 0..l {
+                    let before = table[s - 1][usize::from(k)].0;
+                    let level = rate(census.units(k, l));
+                    if before == u64::MAX || level == u64::MAX || (l - k > STRIDE_MAX && bits > STRIDE_MAX) {
+                        continue;
+                    }
+                    let value = join(before, level);
+                    if value <= best.0 {
+                        best = (value, k);
+                    }
+                }
+                table[s][usize::from(l)] = best;
+            }
+        }
+        Self { table, bits }
+    }
+
+    fn best(&self, levels: u8) -> u64 {
+        self.table[usize::from(levels)][usize::from(self.bits)].0
+    }
+
+    fn backtrack(&self, levels: u8) -> Vec<u8> {
+        let mut strides = vec![0; usize::from(levels)];
+        let mut end = self.bits;
+        for (s, stride) in strides.iter_mut().enumerate().rev() {
+            let start = self.table[s + 1][usize::from(end)].1;
+            *stride = end - start;
+            end = start;
+        }
+        strides
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn census(bits: u8, prefixes: &[(u64, u8)]) -> Census {
+        let sorted: BTreeSet<(u64, u8)> = prefixes
+            .iter()
+            .map(|(value, len)| (value.checked_shl(64 - u32::from(*len)).unwrap_or(0), *len))
+            .collect();
+        Census::new(bits, sorted)
+    }
+
+    /// All ways to cut `bits` into `levels` strides.
+    fn arrays(bits: u8, levels: u8) -> Vec<Vec<u8>> {
+        if levels == 1 {
+            return vec![vec![bits]];
+        }
+        let mut all = Vec::new();
+        for first in 1..=bits - (levels - 1) {
+            for mut rest in arrays(bits - first, levels - 1) {
+                rest.insert(0, first);
+                all.push(rest);
+            }
+        }
+        all
+    }
+
+    /// Algorithm 3 as printed: (width, transactions).
+    fn as_printed(census: &Census, levels: usize, t: u64) -> (u64, u64) {
+        let bits = usize::from(census.bits());
+        let mut table = vec![vec![(u64::MAX, u64::MAX); bits + 1]; levels + 1];
+        table[0][0] = (0, 0);
+        for s in 1..=levels {
+            for l in 1..=bits {
+                for k in 0..l {
+                    let (width, transactions) = table[s - 1][k];
+                    if width == u64::MAX {
+                        continue;
+                    }
+                    let size = census.units(u8::try_from(k).unwrap(), u8::try_from(l).unwrap());
+                    let new = (width.max(size), transactions + size.div_ceil(t));
+                    table[s][l] = table[s][l].min(new);
+                }
+            }
+        }
+        table[levels][bits]
+    }
+
+    /// A trie that the text on figures 1 and 7 is true of: five bits, all that is long lies below 10*.
+    fn figure_1() -> Census {
+        census(5, &[(0b0, 1), (0b1, 1), (0b11, 2), (0b10001, 5), (0b10010, 5), (0b10101, 5), (0b10111, 5)])
+    }
+
+    #[test]
+    fn figures_1_and_7_have_one_width_and_five_transactions_or_four() {
+        let census = figure_1();
+        assert_eq!([0, 1, 2, 3, 4].map(|depth| census.nodes(depth)), [1, 1, 1, 2, 4]);
+        let figure_1 = Plan::rate(&census, vec![1, 3, 1], 4);
+        assert_eq!((figure_1.width, figure_1.transactions), (8, 5));
+        let figure_7 = Plan::of_levels(&census, 3, 4);
+        assert_eq!((figure_7.width, figure_7.transactions), (8, 4));
+        let brute = arrays(5, 3).into_iter().map(|array| Plan::rate(&census, array, 4));
+        assert_eq!(brute.map(|plan| (plan.width, plan.transactions)).min(), Some((8, 4)));
+    }
+
+    #[test]
+    fn every_bit_is_covered_and_an_empty_table_has_short_strides() {
+        for (bits, levels) in [(32, 4..=20), (64, 8..=30)] {
+            let census = Census::new(bits, []);
+            for levels in levels {
+                let plan = Plan::of_levels(&census, levels, 32);
+                assert_eq!(
+                    plan.strides.iter().map(|stride| u32::from(*stride)).sum::<u32>(),
+                    u32::from(bits)
+                );
+                assert_eq!(plan.strides.len(), usize::from(levels));
+                assert!(plan.strides.iter().all(|stride| (1..=8).contains(stride)), "{:?}", plan.strides);
+            }
+        }
+    }
+
+    #[test]
+    fn steps_count_the_level_that_a_route_ends_in() {
+        let census = census(32, &[(0, 0), (0x0a, 8), (0x0a01, 16), (0x0a_0101, 24), (0x0a01_0101, 32)]);
+        let expected = (1.0 + 1.0 + 1.0 + 2.0 + 3.0) / 5.0;
+        assert!((census.steps(&[16, 8, 8]) - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn more_levels_are_taken_when_the_table_would_not_fit_the_cache() {
+        let spread: Vec<(u64, u8)> = (0..200_000_u64).map(|n| ((n * 79) << 40, 24)).collect();
+        let census = Census::new(32, spread);
+        let small = Plan::choose(&census, 4..=20, 32, |plan| Some(plan.units * 4));
+        let huge = Plan::choose(&census, 4..=20, 32, |plan| Some(plan.units * 400));
+        assert!(small.strides.len() < huge.strides.len(), "{small:?} {huge:?}");
+        let tight =
+            Plan::choose(&census, 4..=20, 32, |plan| Some(plan.units).filter(|units| *units < 2_000_000));
+        assert!(tight.units < 2_000_000, "{tight:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn algorithm_3_finds_what_brute_force_finds(
+            bits in 2_u8..=9,
+            routes in proptest::collection::vec((any::<u64>(), 0_u8..=9), 0..40),
+            levels in 1_u8..=9,
+            transaction_units in prop_oneof![Just(1_u64), Just(2), Just(4), Just(8), Just(32)],
+        ) {
+            let levels = levels.min(bits);
+            let routes: Vec<(u64, u8)> = routes.into_iter()
+                .map(|(value, len)| { let len = len.min(bits); (value & ((1 << len) - 1), len) })
+                .collect();
+            let census = census(bits, &routes);
+            for depth in 0..bits {
+                let inner: BTreeSet<u64> = routes.iter().filter(|(_, len)| *len > depth)
+                    .map(|(value, len)| value >> (len - depth)).collect();
+                prop_assert_eq!(census.nodes(depth), inner.len() as u64, "depth {}", depth);
+            }
+            let plan = Plan::of_levels(&census, levels, transaction_units);
+            let brute = arrays(bits, levels).into_iter()
+                .map(|array| Plan::rate(&census, array, transaction_units))
+                .map(|plan| (plan.width, plan.transactions)).min();
+            prop_assert_eq!(Some((plan.width, plan.transactions)), brute);
+            let printed = as_printed(&census, usize::from(levels), transaction_units);
+            prop_assert_eq!(plan.width, printed.0);
+            prop_assert!(plan.transactions <= printed.1);
+        }
+    }
+}

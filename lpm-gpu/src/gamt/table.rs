@@ -1,0 +1,459 @@
+//! [`GamtTable`]: GAMT's table of one family on the host.
+
+use super::answers::GamtAnswers;
+use super::bubbles::Bubble;
+use super::build::build;
+use super::deep::{Deep, Effect};
+use super::hops::{Changed, Hops};
+use super::options::{GamtOptions, Layout};
+use super::shape::{Shape, plan_bytes};
+use super::strides::{Census, Plan};
+use super::trie::{Entry, Trie};
+use super::{details, merge};
+use crate::host::{Answers, HostTable, Image, KernelNames, Step, Write};
+use fib::{Change, EngineError, Family, Key, NextHopId, Prefix};
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Changes that are more than this share of the routes rebuild the table instead of being made one by one: building costs some
+/// 150 ns a route, an update not much less.
+const BULK_SHARE: u64 = 2;
+
+/// Fewer changes than this are always made one by one.
+const BULK_MIN: usize = 1024;
+
+/// Units to write that make a rebuild due, when they are also half of the table: a write is two words, and takes a
+/// transaction of its own.
+const REWRITE_UNITS_MIN: u64 = 64 << 10;
+
+/// Counts of what a table has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Changes that changed something.
+    pub updates: u64,
+    /// Bubbles written to the device (figure 14); an image is none.
+    pub bubbles: u64,
+    /// Changes of a next hop that wrote nothing to the device (GAMT_S).
+    pub next_hop_updates: u64,
+    /// Images after the first.
+    pub rebuilds: u64,
+    /// Nodes taken out of use because their level ran short.
+    pub collapsed_nodes: u64,
+}
+
+/// GAMT's table of one family: the trie, the longer prefixes beside it, and what leaves mean.
+#[derive(Debug)]
+pub struct GamtTable<K: Key> {
+    options: GamtOptions,
+    levels: RangeInclusive<u8>,
+    transaction_units: u64,
+    words_max: u64,
+    trie: Trie,
+    hops: Hops,
+    deep: Deep,
+    /// Routes of at most the bits that the device searches.
+    routes: u64,
+    /// The image is not the one that steps lead on from.
+    is_new: bool,
+    /// Counts up with [`HostTable::take_steps`]: what is unlinked between two calls is one batch.
+    batch: u64,
+    /// Batches that were taken, with the number of their update.
+    taken: VecDeque<(u64, u64)>,
+    /// No lookup is in flight from before this batch was finished.
+    reclaimed: u64,
+    answers: Arc<GamtAnswers>,
+    figures: Figures,
+    family: PhantomData<K>,
+}
+
+impl<K: Key> GamtTable<K> {
+    /// Bits of a key that the device searches.
+    pub const BITS: u8 = if K::BITS < 64 { K::BITS } else { 64 };
+
+    /// A table without routes.
+    ///
+    /// # Errors
+    /// [`EngineError::Parameter`] for options that are out of range, [`EngineError::Full`] when not even the empty table
+    /// fits, [`EngineError::Memory`].
+    pub fn new(options: GamtOptions) -> Result<Self, EngineError> {
+        let levels = options.levels_of(K::FAMILY)?;
+        let transaction_units = options.transaction_units()?;
+        let words_max = options.table_bytes_max / 4;
+        let shape = Self::plan(&options, &levels, transaction_units, words_max, &[], None)?;
+        let trie = build(shape, &[])?;
+        let (hops, deep) = (Hops::new(options.next_hops), Deep::default());
+        let entries = if let Hops::Apart(entries) = &hops { Some(entries.shared()) } else { None };
+        let answers = Arc::new(GamtAnswers { entries, deep: deep.shared() });
+        Ok(Self {
+            options,
+            levels,
+            transaction_units,
+            words_max,
+            trie,
+            hops,
+            deep,
+            routes: 0,
+            is_new: false,
+            batch: 1,
+            taken: VecDeque::new(),
+            reclaimed: 0,
+            answers,
+            figures: Figures::default(),
+            family: PhantomData,
+        })
+    }
+
+    /// The shape of the image.
+    #[must_use]
+    pub fn shape(&self) -> &Shape {
+        self.trie.shape()
+    }
+
+    /// What the table has done so far.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        Figures { collapsed_nodes: self.trie.collapsed() + self.figures.collapsed_nodes, ..self.figures }
+    }
+
+    /// Units in use in each level.
+    #[must_use]
+    pub fn units_used(&self) -> Vec<u32> {
+        self.trie.levels.iter().map(super::level::Level::used).collect()
+    }
+
+    /// Bytes a prefix as the paper counts them (section 5.2.3): levels x array width x 4 / prefixes, the width
+    /// without head room.
+    #[must_use]
+    pub fn paper_bytes_per_prefix(&self) -> f64 {
+        let used = self.units_used();
+        let width = f64::from(used.iter().copied().max().unwrap_or(0));
+        let levels = f64::from(u32::try_from(used.len()).unwrap_or(0));
+        4.0 * levels * width / details::float(self.routes().max(1))
+    }
+
+    /// Bytes a prefix of the units in use, which is what the flat layout needs.
+    #[must_use]
+    pub fn flat_bytes_per_prefix(&self) -> f64 {
+        4.0 * self.units_used().into_iter().map(f64::from).sum::<f64>() / details::float(self.routes().max(1))
+    }
+
+    /// The shape for routes, which are in order of key, then length; that of `fallback` without head room if no better fits.
+    fn plan(
+        options: &GamtOptions,
+        levels: &RangeInclusive<u8>,
+        transaction_units: u64,
+        words_max: u64,
+        entries: &[Entry],
+        fallback: Option<&Shape>,
+    ) -> Result<Shape, EngineError> {
+        let census = Census::new(Self::BITS, entries.iter().map(|entry| (entry.key, entry.len)));
+        let fit =
+            |plan: &Plan| Shape::fit(&census, plan, options.layout, options.headroom_percent, words_max);
+        let bytes =
+            |plan: &Plan| Some(plan_bytes(plan, options.layout)).filter(|bytes| bytes / 4 <= words_max);
+        let plan = Plan::choose(&census, levels.clone(), transaction_units, bytes);
+        let shape = fit(&plan);
+        match (shape, fallback) {
+            (Err(error), Some(shape)) => {
+                fit(&Plan::rate(&census, shape.strides.clone(), transaction_units)).map_err(|_| error)
+            }
+            (shape, _) => shape,
+        }
+    }
+
+    /// The shape for `entries` and the groups of longer prefixes, and all that goes into the trie.
+    fn plan_all(&self, entries: Vec<Entry>) -> Result<(Shape, Vec<Entry>), EngineError> {
+        let groups = self.deep.groups();
+        let groups = groups.iter().map(|(high, _)| Entry { key: *high, len: Self::BITS, code: 0 });
+        let entries = merge::entries(entries, groups);
+        let (levels, units) = (&self.levels, self.transaction_units);
+        let shape =
+            Self::plan(&self.options, levels, units, self.words_max, &entries, Some(self.trie.shape()))?;
+        Ok((shape, entries))
+    }
+
+    /// Replaces the trie.
+    fn build(&mut self, shape: Shape, entries: &[Entry]) -> Result<(), EngineError> {
+        let trie = build(shape, entries)?;
+        self.figures.collapsed_nodes += self.trie.collapsed();
+        self.trie = trie;
+        for (high, number) in self.deep.groups() {
+            // The way to each group is among the entries.
+            if let Some(place) = self.trie.find(high, Self::BITS) {
+                let cover = self.trie.deepen(high, place, number);
+                self.deep.set_cover(number, cover);
+            }
+        }
+        self.trie.forget_bubbles();
+        self.is_new = true;
+        Ok(())
+    }
+
+    /// Makes one change. Returns the next hop before; `None` when nothing changed.
+    fn set(&mut self, change: &Change<K>) -> Result<Option<NextHopId>, EngineError> {
+        let bits = change.prefix.address().to_high_bits();
+        let (high, low) = split(bits);
+        let (len, next_hop) = (change.prefix.len(), change.next_hop);
+        if len > Self::BITS {
+            return self.set_deep((high, low), len, next_hop);
+        }
+        let place =
+            if next_hop.is_none() { self.trie.find(high, len) } else { self.find_or_make(high, len)? };
+        let Some(place) = place else { return Ok(None) };
+        let code = self.trie.code(place);
+        let before = self.hops.next_hop(code);
+        if before == next_hop {
+            return Ok(None);
+        }
+        if next_hop.is_none() {
+            self.hops.retire(code, self.batch);
+            self.trie.remove(place);
+            self.routes -= 1;
+        } else if code == 0 {
+            let code = self.hops.code(next_hop)?;
+            let cover = self.trie.cover(place);
+            self.hops.lose(cover, self.batch);
+            self.trie.put(place, code);
+            self.routes += 1;
+        } else if let Hops::Apart(entries) = &mut self.hops {
+            entries.change(Changed { key: high, len, entry: super::code::inf(code) }, next_hop)?;
+        } else {
+            self.trie.put(place, super::code::leaf(next_hop.get()));
+        }
+        self.update_covers();
+        Ok(Some(before))
+    }
+
+    /// Where a route is to go. A level that has no offsets left makes the table anew.
+    fn find_or_make(&mut self, high: u64, len: u8) -> Result<Option<super::trie::Place>, EngineError> {
+        if let Some(place) = self.trie.find_or_make(high, len) {
+            return Ok(Some(place));
+        }
+        let way = [Entry { key: high, len, code: 0 }];
+        let entries = self.trie.entries(self.route_count());
+        self.hops.lose_all(self.batch);
+        let (shape, entries) = self.plan_all(merge::entries(entries, way))?;
+        self.build(shape, &entries)?;
+        Ok(self.trie.find_or_make(high, len))
+    }
+
+    fn set_deep(
+        &mut self,
+        (high, low): (u64, u64),
+        len: u8,
+        next_hop: NextHopId,
+    ) -> Result<Option<NextHopId>, EngineError> {
+        let before = self.deep.get(high, low, len);
+        if before == next_hop {
+            return Ok(None);
+        }
+        // Before the group is there: a table that is made anew on the way marks the groups there are.
+        let place = if next_hop.is_none() {
+            self.trie.find(high, Self::BITS)
+        } else {
+            self.find_or_make(high, Self::BITS)?
+        };
+        let Some(place) = place else { return Ok(None) };
+        match self.deep.set((high, low), len, next_hop, self.batch)? {
+            Effect::None => {}
+            Effect::Made(number) => {
+                let cover = self.trie.deepen(high, place, number);
+                self.hops.lose(cover, self.batch);
+                self.deep.set_cover(number, cover);
+            }
+            Effect::Gone { cover } => self.trie.undeepen(high, place, cover),
+        }
+        Ok(Some(before))
+    }
+
+    /// Tells the groups which codes they fall back on now.
+    fn update_covers(&mut self) {
+        if !self.trie.fallbacks.is_empty() {
+            for (number, cover) in std::mem::take(&mut self.trie.fallbacks) {
+                self.deep.set_cover(number, cover);
+            }
+        }
+    }
+
+    /// Makes changes that are a large part of the table by building it anew: all of them or none.
+    fn apply_bulk(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError> {
+        let (mut wide, deep): (Vec<Change<K>>, Vec<Change<K>>) =
+            changes.iter().copied().partition(|change| change.prefix.len() <= Self::BITS);
+        if !wide.is_sorted_by_key(|change| change.prefix) {
+            wide.sort_by_key(|change| change.prefix);
+        }
+        let before = self.trie.entries(self.route_count());
+        let told = wide.iter().map(|change| Entry {
+            key: split(change.prefix.address().to_high_bits()).0,
+            len: change.prefix.len(),
+            code: change.next_hop.get(),
+        });
+        let merged = merge::changes(&before, told, |code| self.hops.next_hop(code));
+        self.hops.room_for(merged.set)?;
+        let (routes, made) = (merged.entries.len() as u64, merged.undo.len() as u64);
+        let (shape, mut entries) = self.plan_all(merged.entries)?;
+        // Nothing is refused from here on but memory; routes that are merged in any way may have lost keys.
+        self.hops.lose_all(self.batch);
+        for entry in &merged.gone {
+            self.hops.retire(entry.code, self.batch);
+        }
+        for entry in &mut entries {
+            if let Some(next_hop) = merge::next_hop_to_set(entry.code) {
+                entry.code = self.hops.code(next_hop)?;
+            }
+        }
+        undo.extend(merged.undo.iter().map(|entry| Change {
+            prefix: Prefix::truncating(K::from_high_bits(u128::from(entry.key) << 64), entry.len),
+            next_hop: NextHopId::from_answer(entry.code),
+        }));
+        self.build(shape, &entries)?;
+        self.routes = routes;
+        self.figures.updates += made;
+        // Routes beyond the bits searched are few, and each needs a mark of its own.
+        self.apply_each(&deep, undo)
+    }
+
+    /// Makes changes one by one.
+    fn apply_each(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError> {
+        for change in changes {
+            if let Some(before) = self.set(change)? {
+                undo.push(Change { prefix: change.prefix, next_hop: before });
+                self.figures.updates += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves routes to new entries that may not be changed in place.
+    fn settle(&mut self) {
+        let Hops::Apart(entries) = &mut self.hops else { return };
+        for (changed, code) in entries.settle(self.reclaimed, self.batch) {
+            if let Some(place) = self.trie.find(changed.key, changed.len) {
+                self.trie.put(place, code);
+            }
+        }
+        self.update_covers();
+    }
+
+    fn route_count(&self) -> usize {
+        usize::try_from(self.routes).unwrap_or(usize::MAX)
+    }
+
+    fn writes(&mut self, bubbles: Vec<Bubble>, steps: &mut Vec<Step>) {
+        if bubbles.is_empty() {
+            return;
+        }
+        self.figures.bubbles += bubbles.len() as u64;
+        let bases = &self.trie.shape().bases;
+        let write = |bubble: Bubble| Write {
+            at: bases[bubble.stage as usize - 1] + bubble.location,
+            value: bubble.value,
+        };
+        steps.push(Step::Writes(bubbles.into_iter().map(write).collect()));
+    }
+}
+
+/// First and last 64 bits.
+#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+const fn split(bits: u128) -> (u64, u64) {
+    ((bits >> 64) as u64, bits as u64)
+}
+
+impl<K: Key> HostTable<K> for GamtTable<K> {
+    fn apply(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError> {
+        let is_bulk = changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE;
+        let made = if is_bulk { self.apply_bulk(changes, undo) } else { self.apply_each(changes, undo) };
+        self.settle();
+        self.trie.collapse(self.batch);
+        made?;
+        if self.trie.overflows() {
+            // What a rebuild would come to, now that the caller can still take the changes back.
+            self.plan_all(self.trie.entries(self.route_count()))?;
+        }
+        Ok(())
+    }
+
+    fn rebuild_due(&self) -> bool {
+        let used = || self.trie.levels.iter().map(|level| u64::from(level.used())).sum::<u64>();
+        let pending = self.trie.pending();
+        self.is_new || self.trie.overflows() || (pending > REWRITE_UNITS_MIN && pending > used() / 2)
+    }
+
+    fn rebuild(&mut self) -> Result<(), EngineError> {
+        if !self.is_new || self.trie.overflows() {
+            let (shape, entries) = self.plan_all(self.trie.entries(self.route_count()))?;
+            self.build(shape, &entries)?;
+        }
+        self.trie.forget_bubbles();
+        self.is_new = false;
+        self.figures.rebuilds += 1;
+        Ok(())
+    }
+
+    fn take_steps(&mut self, update: u64) -> Vec<Step> {
+        if let Hops::Apart(entries) = &mut self.hops {
+            self.figures.next_hop_updates += entries.publish();
+        }
+        self.deep.publish();
+        let mut steps = Vec::new();
+        let (fresh, rest) = self.trie.take_bubbles();
+        self.writes(fresh, &mut steps);
+        self.writes(rest, &mut steps);
+        self.taken.push_back((update, self.batch));
+        self.batch += 1;
+        steps
+    }
+
+    fn reclaim(&mut self, update: u64) {
+        while let Some((_, batch)) = self.taken.pop_front_if(|(taken, _)| *taken <= update) {
+            self.reclaimed = batch;
+        }
+        self.trie.reclaim(self.reclaimed);
+        self.hops.reclaim(self.reclaimed);
+        self.deep.reclaim(self.reclaimed);
+    }
+
+    fn limit(&mut self, words: usize) {
+        self.words_max = (words as u64).min(self.options.table_bytes_max / 4);
+    }
+
+    fn image(&self) -> Image<'_> {
+        let shape = self.trie.shape();
+        let levels = self.trie.levels.iter().zip(&shape.bases).zip(&shape.rooms);
+        let runs = levels
+            .map(|((level, base), room)| (*base, &level.units[..level.units.len().min(*room as usize)]));
+        Image {
+            header: shape.header(),
+            runs: runs.collect(),
+            words: usize::try_from(shape.words).unwrap_or(usize::MAX),
+        }
+    }
+
+    fn kernels(&self) -> KernelNames {
+        let (frozen, live) = match (K::FAMILY, self.options.layout) {
+            (Family::V4, Layout::Flat) => ("gamt_lookup_v4_flat_frozen", "gamt_lookup_v4_flat_live"),
+            (Family::V4, Layout::Paper) => ("gamt_lookup_v4_paper_frozen", "gamt_lookup_v4_paper_live"),
+            (Family::V6, Layout::Flat) => ("gamt_lookup_v6_flat_frozen", "gamt_lookup_v6_flat_live"),
+            (Family::V6, Layout::Paper) => ("gamt_lookup_v6_paper_frozen", "gamt_lookup_v6_paper_live"),
+        };
+        KernelNames { module: "gamt", frozen, live, ops: None }
+    }
+
+    fn answers(&self) -> Arc<dyn Answers<K>> {
+        Arc::clone(&self.answers) as Arc<dyn Answers<K>>
+    }
+
+    fn routes(&self) -> u64 {
+        self.routes + self.deep.routes()
+    }
+
+    fn host_bytes(&self) -> u64 {
+        self.trie.bytes() + self.hops.bytes() + self.deep.bytes()
+    }
+
+    fn details(&self, out: &mut Vec<(&'static str, f64)>) {
+        details::push(self, out);
+    }
+}

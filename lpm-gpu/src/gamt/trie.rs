@@ -1,0 +1,304 @@
+//! The leaf-pushed multi-bit trie on the host (GAMT, sections 3.1 and 3.2), whose units are what the device has.
+//!
+//! It is the FIB at once: every route is kept in the node that it ends in ([`Level`]), so an update needs no other structure.
+//! [`Trie::put`] and [`Trie::remove`] rewrite the units that the route owns, and only those; nodes that hold nothing any more
+//! stay as they are (lazy mode, section 4.3), ready for the route to come back.
+//! Only when a level runs short are they unlinked, one unit each, and used again once no lookup can be in them.
+//!
+//! **Why each write may be seen alone.** [`Trie::take_bubbles`] gives two lists. The first fills nodes that nothing on the
+//! device points to, so no lookup sees it. Once it is done, what the second list changes is this, in any order: a leaf becomes
+//! another leaf; a leaf becomes a pointer to a node that is filled with the new state; a pointer to a node that
+//! is given up becomes a leaf. A node that was given up is not written, and a node in use is not moved. So a key's walk goes through
+//! units of which at most one changes, from the old answer (or the way to it) to the new one, however many nested prefixes
+//! a delta has: each unit goes from its value before the delta to its value after it, never through one between.
+
+use super::bubbles::{self, Bubble};
+use super::code::{DEEP, inf, is_leaf, jump};
+use super::level::{Brush, Level, deepen};
+use super::shape::Shape;
+
+/// A route as the trie has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// First bits in the top bits.
+    pub(super) key: u64,
+    /// 0..=bits.
+    pub(super) len: u8,
+    /// Code of its leaves; 0: none, only the way to it.
+    pub(super) code: u32,
+}
+
+/// Where a route is, or would be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    level: usize,
+    node: u32,
+    /// Heap place in the node; 0: the default route.
+    at: u32,
+}
+
+/// The trie of one family.
+#[derive(Debug)]
+pub(super) struct Trie {
+    shape: Shape,
+    pub(super) levels: Vec<Level>,
+    /// The level that a route of so many bits ends in.
+    level_of: [u8; 65],
+    /// Groups of longer prefixes, each with the code that it falls back on from now on.
+    pub(super) fallbacks: Vec<(u32, u32)>,
+    /// Nodes that inherit from a unit that is being painted.
+    heirs: Vec<(usize, u32)>,
+    children: Vec<u32>,
+    collapsed: u64,
+}
+
+impl Trie {
+    /// Levels without nodes but the root.
+    pub(super) fn empty(shape: Shape) -> Result<Self, (u64, String)> {
+        let mut levels: Vec<Level> = Vec::with_capacity(shape.strides.len());
+        let (mut level_of, mut start, mut number) = ([0; 65], 0_u8, 0_u8);
+        for (stride, room) in shape.strides.iter().zip(&shape.rooms) {
+            for len in start + 1..=start + stride {
+                level_of[usize::from(len)] = number;
+            }
+            levels.push(Level::new(u32::from(number) + 1, start, *stride, *room)?);
+            start += stride;
+            number += 1;
+        }
+        levels[0].add_node(0, 0);
+        Ok(Self {
+            shape,
+            levels,
+            level_of,
+            fallbacks: Vec::new(),
+            heirs: Vec::new(),
+            children: Vec::new(),
+            collapsed: 0,
+        })
+    }
+
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The level, from 0, that a route of `len` bits ends in.
+    pub(super) fn level_of(&self, len: u8) -> usize {
+        usize::from(self.level_of[usize::from(len)])
+    }
+
+    /// Whether some level has more units than the device has room for.
+    pub(super) fn overflows(&self) -> bool {
+        self.levels.iter().any(Level::overflows)
+    }
+
+    /// Where a route is; `None` when there is not even a node for it.
+    pub(super) fn find(&self, key: u64, len: u8) -> Option<Place> {
+        let target = self.level_of(len);
+        let mut node = 0;
+        for level in &self.levels[..target] {
+            let code = level.units[level.unit(node, key) as usize];
+            if is_leaf(code) {
+                return None;
+            }
+            node = inf(code);
+        }
+        Some(Place { level: target, node, at: self.at(target, key, len) })
+    }
+
+    fn at(&self, level: usize, key: u64, len: u8) -> u32 {
+        if len == 0 { 0 } else { self.levels[level].place(key, len) }
+    }
+
+    /// Where a route is, with the nodes made that lead to it; `None` when a level has no offsets left.
+    pub(super) fn find_or_make(&mut self, key: u64, len: u8) -> Option<Place> {
+        let target = self.level_of(len);
+        let mut node = 0;
+        for l in 0..target {
+            let level = &self.levels[l];
+            let parent = level.unit(node, key);
+            let code = level.units[parent as usize];
+            if !is_leaf(code) {
+                node = inf(code);
+                continue;
+            }
+            let below = &mut self.levels[l + 1];
+            let made = below.add_node(code, parent)?;
+            below.stage.mark_fresh(made, below.node_units());
+            self.levels[l].link(parent, made);
+            self.levels[l].count_up(node);
+            node = made;
+        }
+        Some(Place { level: target, node, at: self.at(target, key, len) })
+    }
+
+    /// The code of the route at a place; 0 when there is none.
+    #[inline]
+    pub(super) fn code(&self, place: Place) -> u32 {
+        self.levels[place.level].route(place.node, place.at)
+    }
+
+    /// The code of the longest route that covers the one at a place.
+    #[inline]
+    pub(super) fn cover(&self, place: Place) -> u32 {
+        if place.at == 0 { 0 } else { self.levels[place.level].cover(place.node, place.at) }
+    }
+
+    /// Sets the code of a route that is new or had another.
+    pub(super) fn put(&mut self, place: Place, code: u32) {
+        let level = &mut self.levels[place.level];
+        if place.at != 0 && level.route(place.node, place.at) == 0 {
+            level.count_up(place.node);
+        }
+        level.set_route(place.node, place.at, code);
+        self.paint(place, code);
+    }
+
+    /// Takes a route out. Its units get the code of the route that covers it.
+    pub(super) fn remove(&mut self, place: Place) {
+        let cover = self.cover(place);
+        let level = &mut self.levels[place.level];
+        level.set_route(place.node, place.at, 0);
+        if place.at != 0 {
+            level.count_down(place.node);
+        }
+        self.paint(place, cover);
+    }
+
+    fn paint(&mut self, place: Place, code: u32) {
+        let mut place = (place.level, place.node, place.at.max(1) as usize);
+        loop {
+            let (level, node, at) = place;
+            Brush::new(&mut self.levels[level], node, code, &mut self.children, &mut self.fallbacks)
+                .paint(at);
+            self.heirs.extend(self.children.drain(..).map(|child| (level + 1, child)));
+            let Some((level, node)) = self.heirs.pop() else { return };
+            self.levels[level].set_route(node, 0, code);
+            place = (level, node, 1);
+        }
+    }
+
+    /// Makes `group` answer for the unit of a route that fills one unit of the last level. Returns the code before.
+    pub(super) fn deepen(&mut self, key: u64, place: Place, group: u32) -> u32 {
+        let level = &mut self.levels[place.level];
+        level.count_up(place.node);
+        let unit = level.unit(place.node, key);
+        deepen(level, unit, group)
+    }
+
+    /// Gives a unit that a group answered for back to the code that the group fell back on.
+    pub(super) fn undeepen(&mut self, key: u64, place: Place, code: u32) {
+        let level = &mut self.levels[place.level];
+        let unit = level.unit(place.node, key);
+        debug_assert!(level.units[unit as usize] & DEEP != 0);
+        level.units[unit as usize] = code;
+        level.stage.mark(unit);
+        level.count_down(place.node);
+    }
+
+    /// Unlinks nodes that hold nothing from levels that run short, deepest first.
+    pub(super) fn collapse(&mut self, batch: u64) {
+        for l in (1..self.levels.len()).rev() {
+            if !self.levels[l].is_short() {
+                continue;
+            }
+            for node in self.levels[l].take_empties() {
+                let level = &mut self.levels[l];
+                let (code, parent) = (level.inherited(node), level.parent(node));
+                level.retire(node, batch);
+                let above = &mut self.levels[l - 1];
+                above.units[parent as usize] = code;
+                above.stage.mark(parent);
+                above.count_down(parent & !(above.node_units() - 1));
+                self.collapsed += 1;
+            }
+        }
+    }
+
+    /// Nodes unlinked because their level ran short.
+    pub(super) fn collapsed(&self) -> u64 {
+        self.collapsed
+    }
+
+    /// Nodes unlinked up to batch `batch` can be used again.
+    pub(super) fn reclaim(&mut self, batch: u64) {
+        for level in &mut self.levels {
+            level.reclaim(batch);
+        }
+    }
+
+    /// Units that the device does not know yet, about.
+    pub(super) fn pending(&self) -> u64 {
+        self.levels.iter().map(|level| level.stage.len(level.node_units())).sum()
+    }
+
+    /// The bubbles of nodes that the device has not seen, and those of all other units that changed.
+    pub(super) fn take_bubbles(&mut self) -> (Vec<Bubble>, Vec<Bubble>) {
+        let mut fresh = Vec::new();
+        for level in self.levels.iter_mut().rev() {
+            let units = level.node_units();
+            level.stage.take_fresh(level.number, &level.units, units, &mut fresh);
+        }
+        let batch_size = usize::try_from(self.pending()).unwrap_or(usize::MAX);
+        let stages = self.levels.iter_mut().map(|level| (&mut level.stage, level.units.as_slice()));
+        (fresh, bubbles::prepare(stages, batch_size))
+    }
+
+    /// Forgets which units the device does not know.
+    pub(super) fn forget_bubbles(&mut self) {
+        for level in &mut self.levels {
+            let units = level.node_units();
+            level.stage.clear(units);
+        }
+    }
+
+    /// All routes in order of key, then length.
+    pub(super) fn entries(&self, routes: usize) -> Vec<Entry> {
+        let mut out = Vec::with_capacity(routes);
+        let code = self.levels[0].inherited(0);
+        if code != 0 {
+            out.push(Entry { key: 0, len: 0, code });
+        }
+        self.collect(0, 0, 0, &mut out);
+        out
+    }
+
+    fn collect(&self, l: usize, node: u32, key: u64, out: &mut Vec<Entry>) {
+        let level = &self.levels[l];
+        let (size, first) = (level.node_units() as usize, node as usize);
+        let routes = &level.routes[2 * first..2 * (first + size)];
+        let units = &level.units[first..first + size];
+        if routes[1] == 0 {
+            return;
+        }
+        // A walk over the heap in order: `place` of `bits` bits of this level.
+        let (mut place, mut bits) = (1, 0);
+        loop {
+            let shift = 64 - u32::from(level.start + bits);
+            let key = key | ((place as u64) ^ (1 << bits)).checked_shl(shift).unwrap_or(0);
+            if bits > 0 && routes[place] != 0 {
+                out.push(Entry { key, len: level.start + bits, code: routes[place] });
+            }
+            if bits < level.stride {
+                (place, bits) = (2 * place, bits + 1);
+                continue;
+            }
+            let code = units[place - size];
+            if jump(code) != 0 {
+                self.collect(l + 1, inf(code), key, out);
+            }
+            // Up as long as this was the right child, then to the sibling.
+            while place & 1 == 1 && bits > 0 {
+                (place, bits) = (place >> 1, bits - 1);
+            }
+            if bits == 0 {
+                return;
+            }
+            place += 1;
+        }
+    }
+
+    /// Bytes of host memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.levels.iter().map(Level::bytes).sum()
+    }
+}
