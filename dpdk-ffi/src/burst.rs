@@ -9,6 +9,7 @@ use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
 use crate::mbuf::{Mbuf, Raw};
 use crate::mempool::Mempool;
+use crate::starts::Starts;
 use crate::sys;
 
 /// In [`Burst::scatter`]: this packet goes to the `dropped` burst.
@@ -21,6 +22,7 @@ pub const DROP: u16 = u16::MAX;
 pub struct Burst {
     mbufs: Box<[Raw]>,
     len: usize,
+    starts: Starts,
     token: Token,
 }
 
@@ -43,6 +45,7 @@ impl Burst {
         Burst {
             mbufs: vec![Raw(std::ptr::null_mut()); capacity].into_boxed_slice(),
             len: 0,
+            starts: Starts::new(capacity),
             token: eal.token(),
         }
     }
@@ -78,6 +81,18 @@ impl Burst {
     #[inline(always)]
     fn packets(&self) -> &[Raw] {
         &self.mbufs[..self.len]
+    }
+
+    /// The packets, and what is noted of them.
+    #[inline(always)]
+    pub(crate) fn parts(&mut self) -> (&[Raw], &mut Starts) {
+        (&self.mbufs[..self.len], &mut self.starts)
+    }
+
+    /// What is noted of the packets.
+    #[inline(always)]
+    pub(crate) fn starts(&self) -> &Starts {
+        &self.starts
     }
 
     #[inline(always)]
@@ -217,6 +232,7 @@ impl Burst {
     /// # Errors
     /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
     pub fn append_data(&mut self, i: usize, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
+        self.starts.forget(i);
         self.at(i).append(bytes, pool)
     }
 
@@ -239,6 +255,7 @@ impl Burst {
     pub fn pop(&mut self) -> Option<Mbuf> {
         let raw = *self.packets().last()?;
         self.len -= 1;
+        self.starts.forget(self.len);
         let raw = std::ptr::NonNull::new(raw.0)?;
         // SAFETY: the packet was ours (invariant) and no longer counts as such.
         Some(unsafe { Mbuf::from_raw(raw, self.token.clone()) })
@@ -264,14 +281,16 @@ impl Burst {
         other.len += 1;
         self.len -= 1;
         self.mbufs[i] = self.mbufs[self.len];
+        self.starts.forget(i);
         true
     }
 
-    /// Exchanges all packets with `other`, and the capacities: three words move.
+    /// Exchanges all packets with `other`, and the capacities: a few words move.
     #[inline(always)]
     pub fn swap(&mut self, other: &mut Burst) {
         std::mem::swap(&mut self.mbufs, &mut other.mbufs);
         std::mem::swap(&mut self.len, &mut other.len);
+        std::mem::swap(&mut self.starts, &mut other.starts);
     }
 
     /// Deals the packets to `outs`, in order: packet `i` to the end of `outs[to[i]]`, or of `dropped` when `to[i]` is
@@ -281,6 +300,7 @@ impl Burst {
     /// When `to` is shorter than the burst.
     pub fn scatter(&mut self, to: &[u16], outs: &mut [Burst], dropped: &mut Burst) -> usize {
         let to = &to[..self.len];
+        self.starts.forget(0);
         let mut stay = 0;
         for (i, &target) in to.iter().enumerate() {
             let packet = self.mbufs[i];
@@ -323,6 +343,7 @@ impl Burst {
         let count = self.len - len;
         let first = self.mbufs[len..].as_mut_ptr();
         self.len = len;
+        self.starts.forget(len);
         // A burst beyond u32 packets would need 32 GB of pointers; the loop is for the type, not for life.
         let mut done = 0;
         while done < count {
@@ -364,6 +385,7 @@ impl Burst {
         if count < self.len {
             self.mbufs.copy_within(count..self.len, 0);
         }
+        self.starts.forget(0);
         self.len -= count.min(self.len);
     }
 }

@@ -3,8 +3,8 @@
 //! The passes are generic over [`Packets`], so the same code runs over the mbufs of a [`dpdk_ffi::Burst`] and, in unit
 //! tests, over plain byte vectors without DPDK.
 
-/// How many packets ahead of the one being parsed the header line is asked for; rx asks for the first ones.
-pub(crate) const PREFETCH_AHEAD: usize = 16;
+use dpdk_ffi::Columns;
+use std::ops::Range;
 
 /// The packets of a burst, by index.
 ///
@@ -20,11 +20,18 @@ pub(crate) trait Packets {
     /// The first segment of packet `i`.
     fn head(&self, i: usize) -> &[u8];
 
+    /// Looks where the packets that came since the last call start; before [`Self::columns`] and [`Self::start_mut`].
+    fn note(&mut self);
+
     /// Asks for the header line of packet `i`, if there is one.
     fn prefetch(&self, i: usize);
 
-    /// Calls `each` with place, frame bytes and first segment of every packet from place `first` on, in order.
-    fn for_each(&self, first: usize, each: impl FnMut(usize, u32, &[u8]));
+    /// Fills `columns` with the 32 bytes from `offset` of 16 packets from `at` on, if there are as many and each has at least
+    /// `head_bytes_min` bytes in its first segment.
+    fn columns(&self, at: usize, offset: usize, head_bytes_min: u16, columns: &mut Columns) -> bool;
+
+    /// Calls `each` with place, frame bytes and first segment of every packet of `range`, in order.
+    fn for_each(&self, range: Range<usize>, each: impl FnMut(usize, u32, &[u8]));
 
     /// The first `N` bytes of packet `i`, to write; `None` when its first segment is shorter.
     fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]>;
@@ -50,21 +57,30 @@ impl Packets for dpdk_ffi::Burst {
     }
 
     #[inline(always)]
-    fn prefetch(&self, i: usize) {
-        self.prefetch_data(i);
+    fn note(&mut self) {
+        dpdk_ffi::Burst::note(self);
     }
 
     #[inline(always)]
-    fn for_each(&self, first: usize, mut each: impl FnMut(usize, u32, &[u8])) {
-        for (i, packet) in self.iter().enumerate().skip(first) {
-            self.prefetch_data(i + PREFETCH_AHEAD);
+    fn prefetch(&self, i: usize) {
+        self.prefetch_start(i);
+    }
+
+    #[inline(always)]
+    fn columns(&self, at: usize, offset: usize, head_bytes_min: u16, columns: &mut Columns) -> bool {
+        dpdk_ffi::Burst::columns(self, at, offset, head_bytes_min, columns)
+    }
+
+    #[inline(always)]
+    fn for_each(&self, range: Range<usize>, mut each: impl FnMut(usize, u32, &[u8])) {
+        for (i, packet) in self.iter().enumerate().take(range.end).skip(range.start) {
             each(i, packet.pkt_len(), packet.data());
         }
     }
 
     #[inline(always)]
     fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]> {
-        self.header_mut(i)
+        dpdk_ffi::Burst::start_mut(self, i)
     }
 
     #[inline(always)]
@@ -89,10 +105,27 @@ impl Packets for Vec<Vec<u8>> {
         &self[i]
     }
 
+    fn note(&mut self) {}
+
     fn prefetch(&self, _i: usize) {}
 
-    fn for_each(&self, first: usize, mut each: impl FnMut(usize, u32, &[u8])) {
-        for (i, frame) in self.iter().enumerate().skip(first) {
+    fn columns(&self, at: usize, offset: usize, head_bytes_min: u16, columns: &mut Columns) -> bool {
+        let Some(frames) = self.get(at..at + columns.frame_bytes.len()) else { return false };
+        if frames.iter().any(|frame| frame.len() < usize::from(head_bytes_min)) {
+            return false;
+        }
+        for (lane, frame) in frames.iter().enumerate() {
+            columns.frame_bytes[lane] = self.frame_bytes(at + lane);
+            for (w, column) in columns.words.iter_mut().enumerate() {
+                let word = frame[offset + 4 * w..].first_chunk().unwrap();
+                column[lane] = u32::from_le_bytes(*word);
+            }
+        }
+        true
+    }
+
+    fn for_each(&self, range: Range<usize>, mut each: impl FnMut(usize, u32, &[u8])) {
+        for (i, frame) in self.iter().enumerate().take(range.end).skip(range.start) {
             each(i, u32::try_from(frame.len()).unwrap(), frame);
         }
     }

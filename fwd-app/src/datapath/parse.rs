@@ -1,57 +1,181 @@
 //! Parse: checks headers and collects destinations, family by family.
 //!
-//! Plain frames, untagged IPv4 without options and untagged IPv6 of at least 54 bytes, are nearly all there are. Their header
-//! fields are first copied to records, a few loads and stores a packet and one branch on the family; then the records are
-//! checked all at once, in a loop without branches that the compiler turns into vector instructions. `pulp` runs it with
-//! what the CPU has (AVX-512, AVX2 or the baseline), without unsafe code here. Whatever is not plain, or fails, goes one by
-//! one through [`super::check`], which alone decides what such a packet is; so the loop must only never pass a packet that
-//! `check` refuses, and need not pass every good one.
+//! Plain frames, untagged IPv4 without options and untagged IPv6 of at least 54 bytes, are nearly all there are. While they
+//! come 16 of one family in a row, their header words are taken as columns and checked as such. A burst of both families is
+//! copied field by field to records instead, a few loads and stores a packet and one branch on the family, and the records
+//! are checked all at once. Either way the checks are loops without branches that the compiler turns into vector
+//! instructions. `pulp` runs them with what the CPU has (AVX-512, AVX2 or the baseline), without unsafe code here. Whatever
+//! is not plain, or fails, goes one by one through [`super::check`], which alone decides what such a packet is; so the loops
+//! must only never pass a packet that `check` refuses, and need not pass every good one.
 
 use super::batch::{Batch, Way};
 use super::check::{self, Destination};
 use super::{Code, Packets};
+use dpdk_ffi::Columns;
 use pulp::{Arch, NullaryFnOnce};
+use std::ops::Range;
 
+/// Packets whose header words are taken at once.
+const LANES: usize = 16;
 /// What a plain frame has in its first segment: an Ethernet header and an IPv6 header.
 const START_BYTES: usize = 54;
 /// Where the IP header of an untagged frame starts.
 const IP_AT: u32 = 14;
 
 /// The parse pass, with the instruction set it runs on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Parse {
     arch: Arch,
+    columns: Box<Columns>,
 }
 
 impl Parse {
     /// On the best instruction set of this CPU.
     pub(crate) fn new() -> Self {
-        Self { arch: Arch::new() }
+        Self { arch: Arch::new(), columns: Box::default() }
     }
 
     /// Parses the packets that have not been parsed yet.
-    pub(crate) fn run<P: Packets>(self, batch: &mut Batch<P>) {
+    pub(crate) fn run<P: Packets>(&mut self, batch: &mut Batch<P>) {
+        batch.packets.note();
         let (first, first4, first6) = (batch.parsed, batch.v4.len, batch.v6.len);
-        let mut all_good = collect(batch);
-        if batch.v4.len > first4 {
-            all_good &= self.arch.dispatch(CheckV4 { batch, first: first4 });
+        let count = batch.packets.count().min(batch.packets_max());
+        let (mut all_good, mut at) = (true, first);
+        while at + LANES <= count {
+            match self.arch.dispatch(Take { batch, columns: &mut self.columns, at }) {
+                Some(good) => all_good &= good,
+                // A burst of several kinds stays one.
+                None => break,
+            }
+            at += LANES;
         }
-        if batch.v6.len > first6 {
-            all_good &= self.arch.dispatch(CheckV6 { batch, first: first6 });
+        if at < count {
+            all_good &= self.mixed(batch, at..count);
         }
-        batch.parsed = batch.packets.count().min(batch.packets_max());
+        batch.parsed = count;
         if !all_good {
             batch.odd = true;
             compact(batch, first4, first6);
             slow(batch, first);
         }
     }
+
+    /// Parses packets of any kinds.
+    fn mixed<P: Packets>(&mut self, batch: &mut Batch<P>, range: Range<usize>) -> bool {
+        let (first4, first6) = (batch.v4.len, batch.v6.len);
+        let mut all_good = collect(batch, range);
+        if batch.v4.len > first4 {
+            all_good &= self.arch.dispatch(CheckV4 { batch, first: first4 });
+        }
+        if batch.v6.len > first6 {
+            all_good &= self.arch.dispatch(CheckV6 { batch, first: first6 });
+        }
+        all_good
+    }
 }
 
-/// Copies the fields of plain frames to the records, behind what is there. Answers whether all frames are plain.
+/// [`take`] for `pulp`: a closure is not inlined into its vector context, and so not vectorized, a forced call is.
+struct Take<'a, P> {
+    batch: &'a mut Batch<P>,
+    columns: &'a mut Columns,
+    at: usize,
+}
+
+impl<P: Packets> NullaryFnOnce for Take<'_, P> {
+    type Output = Option<bool>;
+
+    #[inline(always)]
+    fn call(self) -> Option<bool> {
+        take(self.batch, self.columns, self.at)
+    }
+}
+
+/// Parses the 16 packets from `at` on, if they are plain frames of one family: answers whether all are good then.
+#[inline(always)]
+fn take<P: Packets>(batch: &mut Batch<P>, columns: &mut Columns, at: usize) -> Option<bool> {
+    #[expect(clippy::cast_possible_truncation, reason = "54")]
+    const BYTES: u16 = START_BYTES as u16;
+    // From the last bytes of the source MAC to the last of an IPv4 header without options.
+    if !batch.packets.columns(at, 10, BYTES, columns) {
+        return None;
+    }
+    let every = |wanted: fn(u32, u32) -> bool| {
+        let [first, second, ..] = &columns.words;
+        first.iter().zip(second).fold(true, |all, (first, second)| all & wanted(*first, *second))
+    };
+    // Ethertype and the byte behind it; the numbers are in the order of the wire.
+    if every(|first, second| (first >> 16 == 0x0008) & (second & 0xff == 0x45)) {
+        return take_v4(batch, columns, at);
+    }
+    if every(|first, second| (first >> 16 == 0xdd86) & (second & 0xf0 == 0x60)) {
+        let lengths = columns.words[2];
+        // The addresses.
+        if batch.packets.columns(at, 22, BYTES, columns) {
+            return take_v6(batch, columns, &lengths, at);
+        }
+    }
+    None
+}
+
+/// Checks 16 IPv4 packets, columns of bytes 10 to 41, and adds them to the lane.
+#[inline(always)]
+fn take_v4<P>(batch: &mut Batch<P>, columns: &Columns, at: usize) -> Option<bool> {
+    let Batch { keys4, v4, ways, ip_bytes_max, bytes, .. } = batch;
+    let keys = keys4.get_mut(v4.len..)?.first_chunk_mut::<LANES>()?;
+    let lengths = v4.ip_bytes.get_mut(v4.len..)?.first_chunk_mut::<LANES>()?;
+    let places = v4.packets.get_mut(v4.len..)?.first_chunk_mut::<LANES>()?;
+    *ways.get_mut(at..)?.first_chunk_mut::<LANES>()? = [Way::PLAIN_V4; LANES];
+    let Columns { words: [_, a, b, c, source, destination, ..], frame_bytes } = columns;
+    let (mut good, mut longest, mut sum) = (true, 0, 0);
+    for lane in 0..LANES {
+        let words = [a[lane], b[lane], c[lane], source[lane], destination[lane]];
+        let (is_good, total) = good_v4(words, frame_bytes[lane].wrapping_sub(IP_AT));
+        good &= is_good;
+        longest = longest.max(total);
+        sum += frame_bytes[lane];
+        keys[lane] = destination[lane].swap_bytes();
+        lengths[lane] = if is_good { total } else { BAD };
+        places[lane] = place(at + lane);
+    }
+    *ip_bytes_max = longest.max(*ip_bytes_max);
+    *bytes += u64::from(sum);
+    v4.len += LANES;
+    Some(good)
+}
+
+/// Checks 16 IPv6 packets, columns of their addresses and of bytes 18 to 21 (`lengths`), and adds them to the lane.
+#[inline(always)]
+fn take_v6<P>(batch: &mut Batch<P>, columns: &Columns, lengths: &[u32; LANES], at: usize) -> Option<bool> {
+    let Batch { keys6, v6, ways, ip_bytes_max, bytes, .. } = batch;
+    let his = keys6.0.get_mut(v6.len..)?.first_chunk_mut::<LANES>()?;
+    let los = keys6.1.get_mut(v6.len..)?.first_chunk_mut::<LANES>()?;
+    let ip_bytes = v6.ip_bytes.get_mut(v6.len..)?.first_chunk_mut::<LANES>()?;
+    let places = v6.packets.get_mut(v6.len..)?.first_chunk_mut::<LANES>()?;
+    *ways.get_mut(at..)?.first_chunk_mut::<LANES>()? = [Way::PLAIN_V6; LANES];
+    let Columns { words: [from, from_low, _, _, a, b, c, d], frame_bytes } = columns;
+    let (mut good, mut longest, mut sum) = (true, 0, 0);
+    // A half of an address from its words as they lie in the frame.
+    let half = |first: u32, second: u32| u64::from(first.swap_bytes()) << 32 | u64::from(second.swap_bytes());
+    for lane in 0..LANES {
+        (his[lane], los[lane]) = (half(a[lane], b[lane]), half(c[lane], d[lane]));
+        let there = frame_bytes[lane].wrapping_sub(IP_AT);
+        let (is_good, total) = good_v6(lengths[lane], half(from[lane], from_low[lane]), his[lane], there);
+        good &= is_good;
+        longest = longest.max(total);
+        sum += frame_bytes[lane];
+        ip_bytes[lane] = if is_good { total } else { BAD };
+        places[lane] = place(at + lane);
+    }
+    *ip_bytes_max = longest.max(*ip_bytes_max);
+    *bytes += u64::from(sum);
+    v6.len += LANES;
+    Some(good)
+}
+
+/// Copies the fields of the plain frames of `range` to the records, behind what is there. Answers whether all are plain.
 #[inline]
-fn collect<P: Packets>(batch: &mut Batch<P>) -> bool {
-    let (first, max) = (batch.parsed, batch.packets_max());
+fn collect<P: Packets>(batch: &mut Batch<P>, range: Range<usize>) -> bool {
+    let max = batch.packets_max();
     let Batch { packets, fields, v4, v6, ways, .. } = batch;
     // All of one length, so that one comparison covers them. One record a packet and not a column a field: that many
     // pointers do not fit the registers.
@@ -59,7 +183,7 @@ fn collect<P: Packets>(batch: &mut Batch<P>) -> bool {
     let packets6 = &mut v6.packets[..max];
     // In locals: through `&mut` they would be stored and loaded again at each packet.
     let (mut len4, mut len6, mut odd, mut odd_bytes) = (v4.len, v6.len, 0, 0);
-    packets.for_each(first, |i, frame_bytes, head| {
+    packets.for_each(range, |i, frame_bytes, head| {
         if i >= max || len4 >= max || len6 >= max {
             return;
         }
@@ -102,7 +226,7 @@ fn place(i: usize) -> u16 {
     i as u16
 }
 
-/// [`check_v4`] for `pulp`: a closure is not inlined into its vector context, and so not vectorized, a forced call is.
+/// [`check_v4`] for `pulp`, see [`Take`].
 struct CheckV4<'a, P> {
     batch: &'a mut Batch<P>,
     first: usize,
@@ -117,7 +241,7 @@ impl<P> NullaryFnOnce for CheckV4<'_, P> {
     }
 }
 
-/// [`check_v6`] for `pulp`, see [`CheckV4`].
+/// [`check_v6`] for `pulp`, see [`Take`].
 struct CheckV6<'a, P> {
     batch: &'a mut Batch<P>,
     first: usize,
@@ -144,7 +268,8 @@ fn check_v4<P>(batch: &mut Batch<P>, first: usize) -> bool {
     *batch_bytes += range.len() as u64 * u64::from(IP_AT);
     for ([a, b, c, i], ((key, bytes), place)) in fields.v4[range].iter().zip(outs) {
         sum += *c >> 32;
-        let (is_good, total) = good_v4(*a, *b, *c as u32, (*c >> 32) as u32);
+        let words = [*a as u32, (*a >> 32) as u32, *b as u32, (*b >> 32) as u32, *c as u32];
+        let (is_good, total) = good_v4(words, (*c >> 32) as u32);
         good &= is_good;
         longest = longest.max(total);
         *key = (*c as u32).swap_bytes();
@@ -249,24 +374,22 @@ fn slow<P: Packets>(batch: &mut Batch<P>, first: usize) {
     }
 }
 
-/// Whether an IPv4 packet whose first byte is 0x45 may be forwarded, and its length. `a`, `b` and `destination` are its
-/// header as it lies in the frame (bytes 0 to 7, 8 to 15, 16 to 19), `there` the bytes of the frame from it on.
+/// Whether an IPv4 packet whose first byte is 0x45 may be forwarded, and its length. `words` are its header as it lies in
+/// the frame, `there` the bytes of the frame from it on.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "fields of a word")]
-fn good_v4(a: u64, b: u64, destination: u32, there: u32) -> (bool, u32) {
-    let total = u32::from(((a >> 16) as u16).swap_bytes());
-    // RFC 1071: the sum may be taken in any byte order and over wider words, then folded. The first fold leaves at most
-    // 2^32 + 3, the second 0x1_ffff, the third 0x1_0000, so the sum is 0 modulo 0xffff exactly when that is 0xffff.
-    let half = |word: u64| (word & 0xffff_ffff) + (word >> 32);
-    let sum = half(half(a) + half(b) + u64::from(destination));
+fn good_v4(words: [u32; 5], there: u32) -> (bool, u32) {
+    let total = (words[0] >> 24) | (words[0] >> 8 & 0xff00);
+    // RFC 1071: the sum may be taken in any byte order, then folded. Ten halves make at most 0x9_fff6, the first fold leaves
+    // at most 0x1_0007, the second 0xffff; the sum is 0 modulo 0xffff exactly when that is 0xffff.
+    let sum = words.iter().fold(0, |sum, word| sum + (word & 0xffff) + (word >> 16));
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     let good = (sum == 0xffff)
         & (total >= 20)
         & (total <= there)
-        & (b & 0xff > 1)
-        & unicast_v4((b >> 32) as u32)
-        & unicast_v4(destination);
+        & (words[2] & 0xff > 1)
+        & unicast_v4(words[3])
+        & unicast_v4(words[4]);
     (good, total)
 }
 
@@ -309,6 +432,7 @@ fn le64(start: &[u8; START_BYTES], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::batch::Lane;
     use super::super::test_frames::{V4, V6};
     use super::super::{DropReason, Drops};
     use super::*;
@@ -346,6 +470,24 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_one_family_and_mixed_ones_keep_their_order() {
+        let v4 = |last| V4 { destination: [203, 0, 113, last], payload_bytes: 40, ..V4::default() }.frame();
+        let v6 = V6 { payload_bytes: 20, ..V6::default() }.frame();
+        // A row of IPv4, then a mixed one, then what is left; and a row of IPv6 first, which ends with the IPv4 behind it.
+        let frames: Vec<_> = (0..40u8).map(|i| if i == 20 { v6.clone() } else { v4(i) }).collect();
+        let batch = parsed(frames.clone());
+        let wanted: Vec<u16> = (0..40).filter(|i| *i != 20).collect();
+        assert_eq!((&batch.v4.packets[..batch.v4.len], batch.v6.packets[0]), (&wanted[..], 20));
+        for (key, place) in batch.keys4.iter().zip(&wanted) {
+            assert_eq!(*key, 0xcb00_7100 | u32::from(*place));
+        }
+        let batch = parsed([vec![v6.clone(); 32], frames].concat());
+        assert_eq!((batch.v6.len, batch.v6.packets[32], batch.v4.len), (33, 52, 39));
+        assert_eq!((batch.keys6.0[16], batch.keys6.1[16]), (batch.keys6.0[32], batch.keys6.1[32]));
+        assert!(!batch.odd);
+    }
+
+    #[test]
     fn a_batch_is_parsed_in_parts() {
         let frame = V4 { payload_bytes: 40, ..V4::default() }.frame();
         let mut batch = Batch::new(vec![frame.clone(); 3], 8);
@@ -355,22 +497,36 @@ mod tests {
         assert_eq!((batch.v4.len, batch.parsed, batch.v4.packets[3]), (4, 4, 3));
     }
 
-    /// What parse says of one frame, as the slow path would say it.
-    fn verdict(frame: &[u8]) -> Result<check::Checked, DropReason> {
-        let batch = parsed(vec![frame.to_vec()]);
-        let ip_at = match batch.ways[0] {
+    /// What parse says of one frame, as the slow path would say it: alone, and the fifth of 16 in a row of its family, which
+    /// are taken as columns when all are plain.
+    fn verdict(frame: &[u8], good: &[u8]) -> Result<check::Checked, DropReason> {
+        let alone = verdict_at(vec![frame.to_vec()], 0);
+        let mut row = vec![good.to_vec(); LANES];
+        row[4] = frame.to_vec();
+        assert_eq!(verdict_at(row, 4), alone, "alone and in a row");
+        alone
+    }
+
+    /// What parse says of the frame at `place`, when all others are good.
+    fn verdict_at(frames: Vec<Vec<u8>>, place: usize) -> Result<check::Checked, DropReason> {
+        let others = frames.len() - 1;
+        let bytes: usize = frames.iter().map(Vec::len).sum();
+        let batch = parsed(frames);
+        assert_eq!(batch.bytes, bytes as u64);
+        let ip_at = match batch.ways[place] {
             Way::PLAIN_V4 | Way::PLAIN_V6 => 14,
             odd => u16::try_from(odd.parts().0).unwrap(),
         };
         let checked = |destination, ip_bytes| check::Checked { destination, ip_at, ip_bytes };
-        match (batch.v4.len, batch.v6.len) {
-            (1, 0) => Ok(checked(Destination::V4(batch.keys4[0]), batch.v4.ip_bytes[0])),
-            (0, 1) => {
-                let key = u128::from(batch.keys6.0[0]) << 64 | u128::from(batch.keys6.1[0]);
-                Ok(checked(Destination::V6(key), batch.v6.ip_bytes[0]))
+        let find = |lane: &Lane| lane.packets[..lane.len].iter().position(|at| usize::from(*at) == place);
+        match (find(&batch.v4), find(&batch.v6)) {
+            (Some(k), None) => Ok(checked(Destination::V4(batch.keys4[k]), batch.v4.ip_bytes[k])),
+            (None, Some(k)) => {
+                let key = u128::from(batch.keys6.0[k]) << 64 | u128::from(batch.keys6.1[k]);
+                Ok(checked(Destination::V6(key), batch.v6.ip_bytes[k]))
             }
             _ => {
-                assert_eq!(batch.drops.total(), 1);
+                assert_eq!((batch.drops.total(), batch.v4.len + batch.v6.len), (1, others));
                 Err(batch.drops.iter().find(|(_, count)| *count == 1).unwrap().0)
             }
         }
@@ -435,7 +591,7 @@ mod tests {
                 frame[at] ^= bits;
             }
             let wanted = check::check(&frame, u32::try_from(frame.len()).unwrap());
-            prop_assert_eq!(verdict(&frame), wanted);
+            prop_assert_eq!(verdict(&frame, &V4 { payload_bytes: 20, ..V4::default() }.frame()), wanted);
         }
 
         #[test]
@@ -449,13 +605,13 @@ mod tests {
                 frame[at] ^= bits;
             }
             let wanted = check::check(&frame, u32::try_from(frame.len()).unwrap());
-            prop_assert_eq!(verdict(&frame), wanted);
+            prop_assert_eq!(verdict(&frame, &V6 { payload_bytes: 0, ..V6::default() }.frame()), wanted);
         }
 
         #[test]
         fn any_bytes_are_data(frame in prop::collection::vec(any::<u8>(), 0..120)) {
             let wanted = check::check(&frame, u32::try_from(frame.len()).unwrap());
-            prop_assert_eq!(verdict(&frame), wanted);
+            prop_assert_eq!(verdict(&frame, &V4 { payload_bytes: 20, ..V4::default() }.frame()), wanted);
         }
     }
 }

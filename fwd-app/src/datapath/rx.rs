@@ -5,7 +5,6 @@
 
 use super::Batch;
 use super::counters::Counters;
-use super::packets::PREFETCH_AHEAD;
 use dpdk_ffi::{Burst, RxQueue};
 
 /// How much is taken at once, and how long a batch may wait.
@@ -38,9 +37,6 @@ impl Rx {
         let room = u16::try_from(self.limits.batch.saturating_sub(before)).unwrap_or(u16::MAX);
         let came = self.queue.rx_burst_limit(&mut batch.packets, room.min(self.limits.burst));
         if came > 0 {
-            for i in before..(before + came).min(before + PREFETCH_AHEAD) {
-                batch.packets.prefetch_data(i);
-            }
             #[expect(clippy::cast_possible_truncation, reason = "a burst is a u16")]
             batch.stamp(dpdk_ffi::tsc(), came as u32);
             counters.rx_packets += came as u64;
