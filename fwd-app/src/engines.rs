@@ -9,6 +9,7 @@ use crate::fallback::{Fallback, Switch};
 use anyhow::Context as _;
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter};
+use lpm_gpu::engine as gpu;
 use lpm_phi::bloom::BloomEngine;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,11 @@ use std::time::Duration;
 pub(crate) const AUTO: &str = BloomEngine::NAME;
 
 /// Every name that `--engine` takes, in the order in which messages list them.
-pub(crate) const NAMES: [&str; 3] = ["auto", OracleEngine::NAME, BloomEngine::NAME];
+pub(crate) const NAMES: [&str; 6] =
+    ["auto", OracleEngine::NAME, BloomEngine::NAME, gpu::GAMT, gpu::GALE, gpu::SAIL];
 
 /// The engines that run on a GPU.
-pub(crate) const GPU_NAMES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
+pub(crate) const GPU_NAMES: [&str; 3] = gpu::NAMES;
 
 /// Whether the engine of that name runs on a GPU.
 pub(crate) fn is_gpu(name: &str) -> bool {
@@ -49,6 +51,7 @@ pub(crate) fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn Engine
     }
     match canonical(name)? {
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
+        name if is_gpu(name) => gpu::make(name, options),
         _ => Ok(Box::new(OracleEngine::new(options))),
     }
 }

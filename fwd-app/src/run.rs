@@ -36,13 +36,15 @@ impl From<PlanError> for CliError {
 /// # Errors
 /// When it cannot be set up, or a packet was lost track of.
 pub(crate) fn main(args: &RunArgs) -> anyhow::Result<()> {
-    let args = &args.settled();
-    let words = eal_arguments(args)?;
+    let mut args = args.clone();
+    args.forward.settle_topology(&args.tables.engine);
+    let words = eal_arguments(&args)?;
     let signals = Signals::take_over().context("cannot take over signals")?;
     let tables = Tables::load(&args.tables)?;
+    args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
     let eal =
         Eal::init(&words).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
-    let summary = forward(args, &eal, &tables, &signals)?;
+    let summary = forward(&args, &eal, &tables, &signals)?;
     // Ports are closed by now; pools and EAL follow here, before anything is written.
     drop(eal);
     summary.publish(&args.forward)?;

@@ -35,6 +35,8 @@ pub(crate) struct Tables {
     pub(crate) switch: Option<Arc<Switch>>,
     /// How long the engine may keep a batch, microseconds.
     stall_us: u64,
+    /// Whether the engine was given a latency to keep to.
+    is_latency_target: bool,
     /// The generation of the engine that holds the RIB.
     pub(crate) generation: Generation,
     /// Time to read the files, seconds.
@@ -74,7 +76,17 @@ impl Tables {
             .apply(&delta)
             .with_context(|| format!("engine {} cannot hold this table of {routes} routes", engine.name()))?;
         let build_s = start.elapsed().as_secs_f64();
-        Ok(Self { rib, hops, engine, switch, stall_us: args.engine.stall_us, generation, load_s, build_s })
+        Ok(Self {
+            rib,
+            hops,
+            engine,
+            switch,
+            stall_us: args.engine.stall_us,
+            is_latency_target: args.engine.latency_target_us.is_some(),
+            generation,
+            load_s,
+            build_s,
+        })
     }
 
     /// Applies at most `limit` updates of the file at `path`, in batches, to the RIB and the engine.
@@ -107,6 +119,15 @@ impl Tables {
             warn(format_args!("{}: {cut}; the {updates} updates before it are applied", path.display()));
         }
         Ok(counts)
+    }
+
+    /// The keys of a batch that the engine found to keep to `--latency-target-us`, in both families; `None` where it did not measure.
+    pub(crate) fn batch_measured(&self) -> Option<u32> {
+        let details = self.engine.stats().details;
+        let batch = |wanted| details.iter().find(|(name, _)| *name == wanted).map(|(_, keys)| *keys);
+        let keys = f64::min(batch("batch")?, batch("batch_v6")?);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; saturates")]
+        self.is_latency_target.then_some(keys as u32)
     }
 
     /// How long the datapath waits for a batch, microseconds. A fallback answers always, so there is no end to the wait then.

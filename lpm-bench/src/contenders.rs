@@ -125,10 +125,7 @@ fn engine(name: &'static str, options: &EngineOptions) -> Result<Box<dyn EngineW
     match name {
         OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
-        _ => Err(EngineError::Unknown {
-            name: name.to_owned(),
-            known: format!("{}, {}", OracleEngine::NAME, BloomEngine::NAME),
-        }),
+        _ => lpm_gpu::engine::make(name, options),
     }
 }
 

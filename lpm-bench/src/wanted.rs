@@ -5,6 +5,7 @@
 
 use crate::fault::Fault;
 use fib::{Family, Isa};
+use lpm_gpu::engine as gpu;
 use std::fmt;
 
 /// A library of DPDK.
@@ -94,11 +95,16 @@ pub(crate) struct Wanted {
 }
 
 /// Our engines, and whether their kernels come in several instruction sets.
-const ENGINES: &[(&str, bool)] =
-    &[(fib::oracle::OracleEngine::NAME, false), (lpm_phi::bloom::BloomEngine::NAME, true)];
+const ENGINES: &[(&str, bool)] = &[
+    (fib::oracle::OracleEngine::NAME, false),
+    (lpm_phi::bloom::BloomEngine::NAME, true),
+    (gpu::GAMT, false),
+    (gpu::GALE, false),
+    (gpu::SAIL, false),
+];
 
 /// Those of them that run on a GPU.
-const GPU_ENGINES: [&str; 0] = [];
+const GPU_ENGINES: [&str; 3] = gpu::NAMES;
 
 /// Every contender that `names` stand for, each once, in the order of the names.
 ///

@@ -3,6 +3,7 @@
 //! Names are a contract. What each value means is on the option itself, so that `--help` and the code say the same.
 
 use super::values::{self, EthDest, QueueMap, Rate};
+use crate::engines;
 use clap::{Args, ValueEnum};
 use fib::{EngineOptions, Isa};
 use std::ffi::OsString;
@@ -111,7 +112,7 @@ pub(crate) struct ForwardArgs {
 
     /// Keys handed to the engine at once, at most [default: the size of a burst; of GPU engines 1024, or what
     /// --latency-target-us comes to]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(BATCH_MAX)))]
     pub(crate) batch: Option<u32>,
 
     /// Longest wait for a batch to fill, microseconds; 0 sends what is there
@@ -131,16 +132,26 @@ pub(crate) struct ForwardArgs {
     pub(crate) hgrm: Option<PathBuf>,
 }
 
+/// Keys of a batch at most.
+const BATCH_MAX: u32 = 65_536;
 /// Keys of a GPU engine's batch unless told: a call to the driver costs a few microseconds whatever it carries, so a burst is too
 /// little; a thousand packets of 10 Mpps come within the time that a round trip takes anyway.
 const GPU_BATCH: u32 = 1024;
 
 impl ForwardArgs {
-    /// Fills in what depends on the engine; comes before [`Self::topology`] and [`Self::batch_max`].
-    pub(crate) fn settle(&mut self, engine: &EngineArgs) {
-        if crate::engines::is_gpu(&engine.name) {
+    /// Fills in the topology that suits the engine; comes before [`Self::topology`].
+    pub(crate) fn settle_topology(&mut self, engine: &EngineArgs) {
+        if engines::is_gpu(&engine.name) {
             self.topology.get_or_insert(TopologyKind::Pipeline);
-            self.batch.get_or_insert(GPU_BATCH.max(u32::from(self.rx_burst)));
+        }
+    }
+
+    /// Fills in the batch size that suits the engine; comes before [`Self::batch_max`]. `measured` is what the engine found for a
+    /// latency target.
+    pub(crate) fn settle_batch(&mut self, engine: &EngineArgs, measured: Option<u32>) {
+        if engines::is_gpu(&engine.name) {
+            let usual = GPU_BATCH.max(u32::from(self.rx_burst));
+            self.batch.get_or_insert(measured.map_or(usual, |batch| batch.clamp(1, BATCH_MAX)));
         }
     }
 
@@ -174,15 +185,6 @@ pub(crate) struct RunArgs {
     /// Arguments for DPDK's EAL, verbatim; the program's name is put before them
     #[arg(last = true, value_name = "EAL ARGUMENTS", help_heading = "DPDK")]
     pub(crate) eal: Vec<OsString>,
-}
-
-impl RunArgs {
-    /// With what depends on the engine filled in.
-    pub(crate) fn settled(&self) -> Self {
-        let mut args = self.clone();
-        args.forward.settle(&args.tables.engine);
-        args
-    }
 }
 
 /// How `run` sets its ports up.
@@ -229,15 +231,6 @@ pub(crate) struct ReplayArgs {
 
     #[command(flatten)]
     pub(crate) harness: HarnessArgs,
-}
-
-impl ReplayArgs {
-    /// With what depends on the engine filled in.
-    pub(crate) fn settled(&self) -> Self {
-        let mut args = self.clone();
-        args.forward.settle(&args.tables.engine);
-        args
-    }
 }
 
 /// How `replay` drives the forwarder.

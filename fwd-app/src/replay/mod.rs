@@ -50,12 +50,15 @@ const MTU_BYTES: u16 = 1500;
 /// # Errors
 /// When it cannot be done; when nothing was sent; when a result was wrong; when a packet was lost track of or overtaken.
 pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
-    let args = &args.settled();
+    let mut args = args.clone();
+    args.forward.settle_topology(&args.tables.engine);
     let cpus = setup::cpus_allowed();
-    let lcores = Lcores::new(args, cpus.len())?;
+    let lcores = Lcores::new(&args, cpus.len())?;
     let trace = Arc::new(Trace::load(&args.trace)?);
-    warn_of(args, &trace);
+    warn_of(&args, &trace);
     let tables = Tables::load(&args.tables)?;
+    args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
+    let args = &args;
     let ports = egress_ports(args.harness.ports);
     let verifier = verifier(args, &tables, &trace)?;
     let signals = Signals::take_over().context("cannot take over signals")?;

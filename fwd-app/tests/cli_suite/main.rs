@@ -12,6 +12,8 @@ mod fib;
 #[cfg(test)]
 mod full_tables;
 #[cfg(test)]
+mod gpu;
+#[cfg(test)]
 mod help;
 #[cfg(test)]
 mod lookup;

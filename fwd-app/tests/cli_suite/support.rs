@@ -39,8 +39,14 @@ pub(crate) fn fwd(args: &[&str]) -> Output {
 
 /// Runs `fwd-app args..` with `input` on stdin. What holds for every run is checked here.
 pub(crate) fn fwd_stdin(args: &[&str], input: &str) -> Output {
+    fwd_env(args, input, &[])
+}
+
+/// The same, with more in its environment.
+pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
         .args(args)
+        .envs(environment.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

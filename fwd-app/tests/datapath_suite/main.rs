@@ -10,12 +10,15 @@
 //! | `signals` | SIGTERM drains, a second one ends at once |
 //! | `refusals` | what cannot be: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
+//! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, when `FWD_DATA` names their folder |
 
 #[cfg(test)]
 mod full_tables;
 #[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod gpu;
 #[cfg(test)]
 mod pacing;
 #[cfg(test)]

@@ -1,0 +1,279 @@
+//! The GPU engines from outside: their answers over the mock driver, what is said when there is no GPU, and `--fallback`.
+//!
+//! `libmockcuda.so` has the driver's SONAME, so that preloading it makes it the driver of the process; the program knows nothing of it.
+//! With `LPM_GPU=real` the answers come from the host's own driver.
+
+use crate::support::{Output, Scratch, check_answers, data, fwd, fwd_env};
+use crate::trie::{Model, edges, random_addresses, route};
+use std::fs;
+use std::net::IpAddr;
+
+const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
+
+/// The mock driver, which cargo builds beside the tests.
+fn mock() -> String {
+    let tests = std::env::current_exe().unwrap();
+    let path = tests.parent().unwrap().join("libmockcuda.so");
+    assert!(path.is_file(), "{} is not there: is mockcuda a dependency of these tests?", path.display());
+    path.to_str().unwrap().to_owned()
+}
+
+/// The driver to test on, as environment variables; says so when there is none.
+fn driver() -> Option<Vec<(&'static str, String)>> {
+    if std::env::var("LPM_GPU").is_ok_and(|which| which == "real") {
+        let found = fwd(&["check", "--json"]).stdout;
+        if found.contains("multiprocessors") {
+            return Some(Vec::new());
+        }
+        let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|name| name == "gpu"), "FWD_REQUIRE names gpu: {found}");
+        eprintln!("SKIPPED: LPM_GPU=real, and no GPU is here");
+        return None;
+    }
+    Some(vec![("LD_PRELOAD", mock())])
+}
+
+/// Runs the program with `environment`.
+fn with(environment: &[(&'static str, String)], args: &[&str], input: &str) -> Output {
+    let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    fwd_env(args, input, &environment)
+}
+
+/// Over the mock driver, with these of its switches set.
+fn mocked(switches: &[(&'static str, &str)], args: &[&str], input: &str) -> Output {
+    let mut environment = vec![("LD_PRELOAD", mock())];
+    environment.extend(switches.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    with(&environment, args, input)
+}
+
+/// Looks `addresses` up with every GPU engine and compares with the model.
+fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
+    let Some(driver) = driver() else { return };
+    let input: String = addresses.iter().map(|address| format!("{address}\n")).collect();
+    for engine in ENGINES {
+        let mut args = vec!["lookup", "--engine", engine];
+        fib.iter().for_each(|file| args.extend(["--fib", file]));
+        args.extend(more);
+        let out = with(&driver, &args, &input);
+        assert!(!out.stderr.contains("warning"), "{engine}: {}", out.stderr);
+        check_answers(&out.ok(), addresses, model, engine);
+    }
+}
+
+/// A generated table with an update stream, and the model of both.
+fn generated(scratch: &Scratch, routes: &str, updates: &str) -> ([String; 2], Model) {
+    let [fib, stream] = ["routes.txt", "updates.txt"].map(|name| scratch.path(name));
+    fwd(&["fib", "generate", "--family", "both", "--routes", routes, "--seed", "5", "-o", &fib]).ok();
+    fwd(&["fib", "generate", "--updates", updates, "--fib", &fib, "--seed", "6", "-o", &stream]).ok();
+    let mut model = Model::of_text(&fs::read_to_string(&fib).unwrap());
+    let text = fs::read_to_string(&stream).unwrap();
+    text.lines().filter(|line| !line.starts_with('#')).for_each(|line| model.update(line));
+    ([fib, stream], model)
+}
+
+#[test]
+fn generated_tables_before_and_after_updates() {
+    let scratch = Scratch::new();
+    let ([fib, updates], after) = generated(&scratch, "20000", "10000");
+    let before = Model::of_text(&fs::read_to_string(&fib).unwrap());
+    for (model, more) in [(before, vec![]), (after, vec!["--updates", updates.as_str()])] {
+        let mut probes = model.probes(2);
+        probes.extend(random_addresses(20_000, 3));
+        check(&[&fib], &more, &probes, &model);
+    }
+}
+
+#[test]
+fn routes_of_every_length_and_every_mode_of_the_device() {
+    let scratch = Scratch::new();
+    let mut text = String::new();
+    for len in 0..=128_u32 {
+        let bits = 0x2aaa_aaaa_aaaa_aaaa_aaaa_aaaa_aaaa_aaaa & u128::MAX.checked_shl(128 - len).unwrap_or(0);
+        text += &format!("{}/{len} {}\n", std::net::Ipv6Addr::from_bits(bits), len + 100);
+        if len <= 32 {
+            let bits = 0xaaaa_aaaa & u32::MAX.checked_shl(32 - len).unwrap_or(0);
+            text += &format!("{}/{len} {}\n", std::net::Ipv4Addr::from_bits(bits), 16_777_215 - len);
+        }
+    }
+    let fib = scratch.file("routes.txt", &text);
+    let model = Model::of_text(&text);
+    let mut probes = model.probes(1);
+    probes.extend(random_addresses(500, 1));
+    for mode in ["copy", "graph", "mapped"] {
+        check(&[&fib], &["--engine-arg", &format!("mode={mode}")], &probes, &model);
+    }
+    check(&[&fib], &["--engine-arg", "streams=1", "--latency-target-us", "100"], &probes, &model);
+}
+
+#[test]
+fn full_tables() {
+    let (Some(v4), Some(v6)) = (data("v4-202401.txt.xz"), data("v6-202401.txt.xz")) else { return };
+    let text = |path: &String| {
+        let mut text = String::new();
+        let mut file = fib::feed::open(std::path::Path::new(path)).unwrap();
+        std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+        text
+    };
+    let model = Model::of_text(&(text(&v4) + &text(&v6)));
+    // The edges of every third route, and of all beyond /64: the device searches 64 bits, so those take another way.
+    let mut probes = model.probes(3);
+    let deep = model.routes.keys().filter(|(first, len)| first.is_ipv6() && *len > 64);
+    probes.extend(deep.flat_map(|route| edges(*route)));
+    probes.extend(random_addresses(200_000, 7));
+    check(&[&v4, &v6], &[], &probes, &model);
+}
+
+#[test]
+fn without_a_gpu_there_is_one_clear_line_and_exit_code_3() {
+    let scratch = Scratch::new();
+    let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
+    let no_driver = fwd(&["check"]).stdout.contains("no CUDA driver");
+    for engine in ENGINES {
+        let args = ["lookup", "--fib", &fib, "--engine", engine, "10.0.0.1"];
+        let mut runs = vec![
+            (mocked(&[("MOCKCUDA_NO_DEVICE", "1")], &args, ""), "GPU"),
+            (mocked(&[("MOCKCUDA_DRIVER_VERSION", "11040")], &args, ""), "CUDA 11.4"),
+        ];
+        if no_driver {
+            runs.push((fwd(&args), "no CUDA driver"));
+        }
+        for (out, reason) in runs {
+            let out = out.fails(3, &[engine, reason]);
+            assert_eq!((out.stderr.lines().count(), out.stdout.as_str()), (1, ""), "{}", out.stderr);
+        }
+    }
+    if no_driver {
+        // Whatever the command, and before the routes are read.
+        fwd(&["replay", "/absent.pcap", "--fib", "/absent", "--engine", "gamt"]).fails(1, &["/absent.pcap"]);
+        fwd(&["lookup", "--fib", "/absent", "--engine", "gamt", "10.0.0.1"]).fails(3, &["no CUDA driver"]);
+        fwd(&["run", "--fib", "/absent", "--engine", "gamt"]).fails(3, &["no CUDA driver"]);
+    } else {
+        eprintln!("SKIPPED: a host without libcuda: this one has it");
+    }
+}
+
+#[test]
+fn check_says_what_gpu_there_is_or_why_none() {
+    let gpu = |out: Output| {
+        let line = out.stdout.lines().find(|line| line.contains("  gpu ")).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("no line of the GPU in {}", out.stdout))
+    };
+    let found = gpu(mocked(&[], &["check"], ""));
+    assert!(
+        found.starts_with("OK") && found.contains("multiprocessors") && found.contains("for CUDA"),
+        "{found}"
+    );
+    let old = gpu(mocked(&[("MOCKCUDA_DRIVER_VERSION", "11040")], &["check"], ""));
+    assert!(old.contains("CUDA 11.4") && old.contains("CUDA 12.0"), "{old}");
+    let none = gpu(mocked(&[("MOCKCUDA_NO_DEVICE", "1")], &["check"], ""));
+    assert!(none.contains("gamt") || none.contains("not usable"), "{none}");
+}
+
+#[test]
+fn options_that_do_not_fit_are_bad_usage() {
+    let scratch = Scratch::new();
+    let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
+    let lookup = |more: &[&str]| fwd(&[&["lookup", "--fib", &fib, "10.0.0.1"], more].concat());
+    lookup(&["--engine", "bloom", "--fallback", "gamt"]).fails(2, &["--fallback gamt", "CPU engine"]);
+    lookup(&["--engine", "bloom", "--fallback", "warp"]).fails(2, &["'warp' is no engine"]);
+    lookup(&["--engine", "bloom", "--latency-target-us", "9"]).fails(2, &["--latency-target-us", "gamt"]);
+    lookup(&["--engine", "gamt", "--latency-target-us", "0"]).fails(2, &["--latency-target-us"]);
+    // A wrong parameter is the user's to mend: no fallback hides it.
+    let args = ["lookup", "--fib", &fib, "--engine", "gamt", "--fallback", "bloom", "--engine-arg"];
+    for wrong in ["levels=3", "colour=red"] {
+        mocked(&[], &[&args[..], &[wrong, "10.0.0.1"]].concat(), "")
+            .fails(2, &[wrong.split('=').next().unwrap()]);
+    }
+}
+
+/// The warnings of a run with a fallback: one says that it is in service, or none does.
+fn switched(out: &Output) -> bool {
+    let count = out.stderr.lines().filter(|line| line.contains("answers from now on")).count();
+    assert!(count <= 1, "said more than once: {}", out.stderr);
+    count == 1
+}
+
+#[test]
+fn a_fallback_answers_where_there_is_no_gpu() {
+    let scratch = Scratch::new();
+    let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n2001:db8::/32 2\n");
+    for engine in ENGINES {
+        let args =
+            ["lookup", "--fib", &fib, "--engine", engine, "--fallback", "bloom", "10.0.0.1", "2001:db8::1"];
+        for switches in [
+            ("MOCKCUDA_NO_DEVICE", "1"),
+            ("MOCKCUDA_DRIVER_VERSION", "11040"),
+            ("MOCKCUDA_MEMORY_BYTES", "4096"),
+        ] {
+            let out = mocked(&[switches], &args, "");
+            assert!(
+                switched(&out) && out.stderr.contains(&format!("engine {engine} is out")),
+                "{}",
+                out.stderr
+            );
+            assert_eq!(out.ok(), "10.0.0.1\t1\n2001:db8::1\t2\n", "{switches:?}");
+        }
+        let out = mocked(&[], &args, "");
+        assert!(!switched(&out), "{}", out.stderr);
+        assert_eq!(out.ok(), "10.0.0.1\t1\n2001:db8::1\t2\n");
+    }
+}
+
+#[test]
+fn whichever_driver_call_fails_the_answers_are_right() {
+    let scratch = Scratch::new();
+    let ([fib, updates], model) = generated(&scratch, "300", "200");
+    let mut probes = model.probes(1);
+    probes.extend([route("0.0.0.0/0").0, route("::/0").0]);
+    let input: String = probes.iter().map(|address| format!("{address}\n")).collect();
+    let (mut moved, mut stayed) = (0, 0);
+    // 700 ends the context (an illegal address), 2 is no memory, 1 a call that is refused.
+    for (i, at) in (0..40).chain((40..400).step_by(7)).enumerate() {
+        let fault = format!("{at}:{}", [700, 2, 1][i % 3]);
+        let engine = ENGINES[i % 3];
+        let args =
+            ["lookup", "--fib", &fib, "--updates", &updates, "--engine", engine, "--fallback", "bloom"];
+        let out = mocked(&[("MOCKCUDA_FAIL_AT", &fault)], &args, &input);
+        if switched(&out) {
+            moved += 1;
+        } else {
+            stayed += 1;
+        }
+        check_answers(&out.ok(), &probes, &model, &format!("{engine}, call {fault} fails"));
+        // Without a fallback: a typed error in one line, or right answers, when the fault was of no consequence.
+        let out = mocked(&[("MOCKCUDA_FAIL_AT", &fault)], &args[..7], &input);
+        if out.code == 0 {
+            check_answers(
+                &out.stdout,
+                &probes,
+                &model,
+                &format!("{engine}, call {fault} fails, no fallback"),
+            );
+        } else {
+            assert!([1, 3].contains(&out.code), "{}", out.stderr);
+            assert_eq!(out.stderr.lines().count(), 1, "{}", out.stderr);
+        }
+    }
+    assert!(moved > 40 && stayed > 0, "{moved} runs moved to the fallback, {stayed} did not");
+}
+
+#[test]
+fn a_device_that_is_too_slow_is_given_up() {
+    let scratch = Scratch::new();
+    let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
+    let args = [
+        "lookup",
+        "--fib",
+        &fib,
+        "--engine",
+        "gamt",
+        "--fallback",
+        "oracle",
+        "--stall-us",
+        "1000",
+        "10.0.0.1",
+    ];
+    let out = mocked(&[("MOCKCUDA_DELAY_US", "3000000"), ("MOCKCUDA_SEED", "1")], &args, "");
+    assert!(switched(&out) && out.stderr.contains("took more than"), "{}", out.stderr);
+    assert_eq!(out.ok(), "10.0.0.1\t1\n");
+}

@@ -1,0 +1,252 @@
+//! GPU engines in the datapath, over the mock driver: every packet's result is right in both topologies, beside route changes, and
+//! when the device fails under the packets.
+//!
+//! `libmockcuda.so` is preloaded and is the driver then; see `cli_suite/gpu.rs`. The mock interprets the kernels, so batches and
+//! traces are small, and `--stall-us` is long where no stall is meant.
+
+use crate::support::{
+    assert_conserved, bundled, drops, fwd_app, number, read_pcap, replay as replay_on_cpu, skipped, stderr,
+    v4_frame, v6_frame, write_pcap,
+};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::Path;
+
+const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
+/// Far more than a batch takes on a busy host.
+const PATIENT: [&str; 2] = ["--stall-us", "60000000"];
+
+fn mock() -> String {
+    let tests = std::env::current_exe().unwrap();
+    let path = tests.parent().unwrap().join("libmockcuda.so");
+    assert!(path.is_file(), "{} is not there: is mockcuda a dependency of these tests?", path.display());
+    path.to_str().unwrap().to_owned()
+}
+
+/// A replay over the mock driver that ends with exit code 0; its JSON and what it said. `None` where DPDK does not start.
+fn replay(trace: &Path, routes: &Path, switches: &[(&str, &str)], extra: &[&str]) -> Option<(Value, String)> {
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("summary.json");
+    let mut command = fwd_app(&["replay"]);
+    command.env("LD_PRELOAD", mock()).envs(switches.iter().copied());
+    command
+        .arg(trace)
+        .arg("--fib")
+        .arg(routes)
+        .args(["--no-huge", "--verify", "--json"])
+        .arg(&json)
+        .args(extra);
+    let output = command.output().unwrap();
+    if skipped(&output) {
+        return None;
+    }
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{switches:?} {extra:?}: {said}");
+    let summary = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_conserved(&summary);
+    assert_eq!(number(&summary, "/verify/mismatches"), 0, "{switches:?} {extra:?}: {said}");
+    assert_eq!(number(&summary, "/packets/reordered"), 0);
+    Some((summary, said))
+}
+
+/// The mix, whose 2000 packets must all be dealt with as by any engine.
+fn mix(switches: &[(&str, &str)], extra: &[&str]) -> Option<(Value, String)> {
+    let (summary, said) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), switches, extra)?;
+    let loops = extra.iter().position(|word| *word == "--loops").map_or(1, |i| extra[i + 1].parse().unwrap());
+    assert_eq!(number(&summary, "/packets/rx"), 2000 * loops);
+    assert_eq!(drops(&summary), [("no_route".to_owned(), 125 * loops)], "{switches:?} {extra:?}: {said}");
+    Some((summary, said))
+}
+
+#[test]
+fn every_engine_answers_in_the_pipeline_unless_told_otherwise() {
+    for engine in ENGINES {
+        for (extra, topology, batch) in [
+            (&[][..], "pipeline", 1024),
+            (&["--batch", "1"], "pipeline", 1),
+            (&["--batch", "33", "--lcores", "4", "--spread"], "pipeline", 33),
+            (&["--topology", "run-to-completion", "--batch", "256"], "run-to-completion", 256),
+        ] {
+            let common = ["--engine", engine];
+            let Some((summary, _)) = mix(&[], &[&common[..], &PATIENT, extra].concat()) else { return };
+            assert_eq!(summary["setup"]["topology"], topology);
+            assert_eq!(summary["engine"]["name"], engine);
+            assert_eq!(summary["engine"]["fallback"], Value::Null);
+            assert_eq!(number(&summary, "/setup/batch"), batch);
+        }
+    }
+}
+
+#[test]
+fn every_mode_of_the_device_and_a_latency_target() {
+    for mode in ["copy", "graph", "mapped", "persistent"] {
+        let mode = format!("mode={mode}");
+        let extra = ["--engine", "gamt", "--batch", "64", "--engine-arg", &mode];
+        if mix(&[], &[&extra[..], &PATIENT].concat()).is_none() {
+            return;
+        }
+    }
+    let extra = ["--engine", "gamt", "--latency-target-us", "1000"];
+    let Some((summary, _)) = mix(&[], &[&extra[..], &PATIENT].concat()) else { return };
+    assert!((1..=65_536).contains(&number(&summary, "/setup/batch")));
+}
+
+/// Every route gets another id, goes, and comes back, again and again.
+fn stream(rounds: usize) -> String {
+    let routes = std::fs::read_to_string(bundled("routes.txt")).unwrap();
+    let routes: Vec<_> =
+        routes.lines().filter(|line| !line.starts_with('#')).filter_map(|l| l.split_once(' ')).collect();
+    let mut text = String::new();
+    for round in 0..rounds {
+        for (i, (prefix, id)) in routes.iter().enumerate() {
+            let _ = match (i + round) % 3 {
+                0 => writeln!(text, "a {prefix} {}", round * 7 + i + 1),
+                1 => writeln!(text, "w {prefix}"),
+                _ => writeln!(text, "a {prefix} {id}"),
+            };
+        }
+    }
+    text
+}
+
+#[test]
+fn routes_change_while_the_device_looks_up() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("updates.txt");
+    std::fs::write(&file, stream(20)).unwrap();
+    let file = file.to_str().unwrap();
+    for (engine, more) in [
+        ("gamt", &["--engine-arg", "next-hops=together"][..]),
+        ("gamt", &["--engine-arg", "next-hops=apart"]),
+        ("gale", &[]),
+        ("sail-gpu", &["--fallback", "bloom"]),
+    ] {
+        let extra = ["--engine", engine, "--batch", "64", "--loops", "20", "--rate", "40kpps"];
+        let updates = ["--updates", file, "--update-rate", "5000"];
+        let extra = [&extra[..], &updates, &PATIENT, more].concat();
+        let switches = [("MOCKCUDA_DELAY_US", "200"), ("MOCKCUDA_SEED", "7")];
+        let Some((summary, said)) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &switches, &extra)
+        else {
+            return;
+        };
+        assert_eq!(number(&summary, "/packets/rx"), 40_000);
+        assert!(number(&summary, "/engine/updates_applied") > 500, "{engine}: {said}");
+        assert_eq!(summary["engine"]["name"], engine, "{said}");
+    }
+}
+
+#[test]
+fn whichever_driver_call_fails_no_packet_is_lost() {
+    let (mut moved, mut again) = (0, 0);
+    let topologies = ["pipeline", "run-to-completion"];
+    for (i, at) in (0..60).step_by(6).chain((60..900).step_by(31)).enumerate() {
+        // 700 ends the context (an illegal address), 2 is no memory, 1 a call that is refused.
+        let fault = format!("{at}:{}", [700, 2, 1][i % 3]);
+        let extra = [
+            "--engine",
+            ENGINES[i % 3],
+            "--fallback",
+            "bloom",
+            "--batch",
+            "64",
+            "--loops",
+            "3",
+            "--topology",
+            topologies[i / 3 % 2],
+        ];
+        let Some((summary, said)) = mix(&[("MOCKCUDA_FAIL_AT", &fault)], &[&extra[..], &PATIENT].concat())
+        else {
+            return;
+        };
+        let fallback = &summary["engine"]["fallback"];
+        let in_service = fallback["in_service"].as_bool().unwrap();
+        assert_eq!(in_service, said.contains("answers from now on"), "{fault}: {said}");
+        assert_eq!(summary["engine"]["name"], if in_service { "bloom" } else { ENGINES[i % 3] });
+        assert_eq!(fallback["reason"].is_string(), in_service);
+        moved += usize::from(in_service);
+        again += number(fallback, "/looked_up_again");
+    }
+    assert!(moved > 20, "{moved} runs moved to the fallback");
+    assert!(again > 0, "no fault came while packets were in flight");
+}
+
+#[test]
+fn a_device_that_stalls_costs_no_packet() {
+    for topology in ["pipeline", "run-to-completion"] {
+        let extra = [
+            "--engine",
+            "gamt",
+            "--fallback",
+            "oracle",
+            "--stall-us",
+            "2000",
+            "--topology",
+            topology,
+            "--batch",
+            "128",
+        ];
+        let switches = [("MOCKCUDA_DELAY_US", "2000000"), ("MOCKCUDA_SEED", "3")];
+        let Some((summary, said)) = mix(&switches, &[&extra[..], &["--loops", "3"]].concat()) else { return };
+        assert_eq!(summary["engine"]["name"], "oracle", "{said}");
+        assert!(said.contains("took more than 2000 us"), "{said}");
+        assert!(number(&summary, "/engine/fallback/looked_up_again") > 0);
+    }
+}
+
+#[test]
+fn without_a_fallback_a_lost_device_costs_packets_and_says_so() {
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("summary.json");
+    let mut command = fwd_app(&["replay"]);
+    command.env("LD_PRELOAD", mock()).env("MOCKCUDA_FAIL_AT", "300:700").arg(bundled("mix.pcap"));
+    command.arg("--fib").arg(bundled("routes.txt")).args([
+        "--no-huge",
+        "--engine",
+        "gamt",
+        "--batch",
+        "32",
+        "--loops",
+        "20",
+    ]);
+    let output = command.arg("--json").arg(&json).output().unwrap();
+    if skipped(&output) {
+        return;
+    }
+    let summary: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_conserved(&summary);
+    assert!(number(&summary, "/packets/drops/engine_stall") > 0, "{}", stderr(&output));
+}
+
+#[test]
+fn what_leaves_is_byte_for_byte_what_leaves_with_a_cpu_engine() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [cpu, gpu] = ["cpu", "gpu"].map(|name| scratch.path().join(name));
+    let trace = scratch.path().join("trace.pcap");
+    let frame = |i: u32| match i % 2 {
+        0 => v4_frame(0xc000_0201, i.wrapping_mul(0x9e37_79b9), 60 + i as usize % 900, &[]),
+        _ => {
+            v6_frame(1 | 0x2001_0db8 << 96, u128::from(i.wrapping_mul(0x9e37_79b9)) << 92 | 1 << 125, 80, &[])
+        }
+    };
+    write_pcap(&trace, &(0..3000).map(frame).collect::<Vec<_>>());
+    let routes = scratch.path().join("routes.txt");
+    std::fs::write(&routes, "0.0.0.0/1 1\n64.0.0.0/3 2\n128.0.0.0/2 3\n2000::/3 4\n2400::/8 5\n3000::/5 6\n")
+        .unwrap();
+    let out = ["--out", cpu.to_str().unwrap(), "--engine", "oracle", "--verify"];
+    if replay_on_cpu(&trace, &routes, &out).is_none() {
+        return;
+    }
+    let out = ["--out", gpu.to_str().unwrap(), "--engine", "gamt"];
+    replay(&trace, &routes, &[], &[&out[..], &PATIENT].concat()).unwrap();
+    let frames = |folder: &Path, port: usize| -> Vec<Vec<u8>> {
+        read_pcap(&folder.join(format!("port{port}.pcap"))).into_iter().map(|(_, frame)| frame).collect()
+    };
+    let sent: usize = (0..4)
+        .map(|port| {
+            let sent = frames(&cpu, port);
+            assert_eq!(sent, frames(&gpu, port), "port {port}");
+            sent.len()
+        })
+        .sum();
+    assert!(sent > 1000, "{sent}");
+}
