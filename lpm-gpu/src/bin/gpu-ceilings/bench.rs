@@ -1,0 +1,137 @@
+//! The opened device, and how one thing is timed on it.
+
+use crate::report::KernelRow;
+use indicatif::{ProgressBar, ProgressStyle};
+use lpm_gpu::cu::{Arg, Device, DeviceWords, GpuError, Kernel, Module, Priority, Shape, Stream};
+use std::time::Duration;
+
+/// How long anything may take before the device is given up.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// Threads of a block.
+pub(crate) const THREADS: u32 = 256;
+
+/// A device to measure on.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) device: Device,
+    pub(crate) stream: Stream,
+    /// Module `ceilings`.
+    pub(crate) module: Module,
+}
+
+impl Bench {
+    /// Opens device `index`.
+    pub(crate) fn open(index: u32) -> Result<Self, GpuError> {
+        let device = Device::open(index)?;
+        let stream = Stream::new(&device, Priority::Usual)?;
+        let module = Module::new(&device, "ceilings")?;
+        Ok(Self { device, stream, module })
+    }
+
+    /// `count` words that look random, on the device.
+    pub(crate) fn words(&mut self, count: u64, seed: u32) -> Result<DeviceWords, GpuError> {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let words = DeviceWords::new(&self.device, count as usize)?;
+        let fill = self.module.kernel("fill_words")?;
+        let shape = Shape::new(count.div_ceil(THREADS).min(4096), THREADS);
+        self.stream.launch(&fill, shape, &mut [Arg::buffer(&words), Arg::u32(count), Arg::u32(seed)])?;
+        self.stream.finish(LIMIT)?;
+        Ok(words)
+    }
+
+    /// Microseconds that a launch of `kernel` takes on the device, by its clock.
+    pub(crate) fn time_us(
+        &mut self,
+        kernel: &Kernel,
+        shape: Shape,
+        args: &mut [Arg<'_>],
+    ) -> Result<f64, GpuError> {
+        let mut start = self.stream.event(true)?;
+        let mut end = self.stream.event(true)?;
+        self.stream.record(&mut start)?;
+        self.stream.launch(kernel, shape, args)?;
+        self.stream.record(&mut end)?;
+        end.wait(LIMIT)?;
+        // The clock counts half microseconds: less than one tick is one.
+        end.elapsed_us_since(&start).map(|us| us.max(0.5))
+    }
+}
+
+/// The lookup kernels, and those that measure: module and entries.
+const KERNELS: [(&str, &[&str]); 4] = [
+    (
+        "gamt",
+        &[
+            "gamt_lookup_v4_flat_frozen",
+            "gamt_lookup_v4_flat_live",
+            "gamt_lookup_v4_paper_frozen",
+            "gamt_lookup_v4_paper_live",
+            "gamt_lookup_v6_flat_frozen",
+            "gamt_lookup_v6_flat_live",
+            "gamt_lookup_v6_paper_frozen",
+            "gamt_lookup_v6_paper_live",
+            "gamt_persistent_v4_flat",
+            "gamt_persistent_v6_flat",
+        ],
+    ),
+    ("gale", &["gale_lookup_v4_frozen", "gale_lookup_v4_live"]),
+    ("sail", &["sail_lookup_v4_frozen", "sail_lookup_v4_live"]),
+    ("ceilings", &["gather_4_frozen", "gather_16_frozen", "chase"]),
+];
+
+/// What this device's compiler made of the kernels.
+pub(crate) fn kernels(device: &Device) -> Result<Vec<KernelRow>, GpuError> {
+    let mut rows = Vec::new();
+    for (name, entries) in KERNELS {
+        let module = Module::new(device, name)?;
+        for entry in entries {
+            let kernel = module.kernel(entry)?;
+            let facts = kernel.facts();
+            rows.push(KernelRow {
+                entry: (*entry).to_owned(),
+                registers: facts.registers,
+                local_bytes: facts.local_bytes,
+                shared_bytes: facts.shared_bytes,
+                threads_multiprocessor: kernel.blocks_multiprocessor_max(THREADS)? * THREADS,
+            });
+        }
+    }
+    Ok(rows)
+}
+
+/// A bar on standard error for `steps` steps of measuring `what`.
+pub(crate) fn progress(what: &'static str, steps: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:>8} {bar:30} {pos}/{len}");
+    let bar = ProgressBar::new(steps as u64).with_message(what);
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// The value below which `share` of `values` lie, sorted for it; 0 when there are none.
+pub(crate) fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a length, from 0 on, is an index"
+    )]
+    let at = (values.len().saturating_sub(1) as f64 * share).round() as usize;
+    values.get(at).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        let mut values = [5.0, 1.0, 4.0, 2.0, 3.0];
+        assert!((quantile(&mut values, 0.5) - 3.0).abs() < 1e-9);
+        assert!((quantile(&mut values, 0.99) - 5.0).abs() < 1e-9);
+        assert!((quantile(&mut values, 0.0) - 1.0).abs() < 1e-9);
+        assert!(quantile(&mut [], 0.5).abs() < 1e-9);
+    }
+}

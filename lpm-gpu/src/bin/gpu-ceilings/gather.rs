@@ -1,0 +1,105 @@
+//! Random loads: how many a second when all threads load at once, and how long one takes when each waits for the one before.
+//!
+//! A table of so many bytes cannot be looked up in faster than this by as many loads as a lookup makes.
+
+use crate::bench::{Bench, THREADS, progress, quantile};
+use crate::options::Plan;
+use crate::report::{ChaseRow, GatherRow};
+use lpm_gpu::cu::{Arg, DeviceWords, GpuError, Kernel, Shape};
+
+/// Loads of a thread in a round, as the kernel has them.
+const LOADS_ROUND: u64 = 4;
+
+/// The kernels: bytes of a load, how it is cached, entry.
+const KERNELS: [(u8, &str, &str); 6] = [
+    (4, "frozen", "gather_4_frozen"),
+    (4, "live", "gather_4_live"),
+    (8, "frozen", "gather_8_frozen"),
+    (8, "live", "gather_8_live"),
+    (16, "frozen", "gather_16_frozen"),
+    (16, "live", "gather_16_live"),
+];
+
+/// Loads a second, by footprint, width and kind.
+pub(crate) fn measure_rate(bench: &mut Bench, plan: &Plan) -> Result<Vec<GatherRow>, GpuError> {
+    let Some((words, sums)) = memory(bench, plan)? else { return Ok(Vec::new()) };
+    let shape = Shape::new(plan.gather_blocks, THREADS);
+    let loads =
+        u64::from(plan.gather_blocks) * u64::from(THREADS) * u64::from(plan.gather_rounds) * LOADS_ROUND;
+    let bar = progress("loads", plan.footprints.len() * KERNELS.len());
+    let mut rows = Vec::new();
+    let mut seed = plan.seed;
+    for &footprint_bytes in &plan.footprints {
+        for (width_bytes, load, entry) in KERNELS {
+            let kernel = bench.module.kernel(entry)?;
+            let bits = (footprint_bytes / u64::from(width_bytes)).ilog2();
+            let mut rates = Vec::new();
+            // One more than asked for: the first fills the caches, and does not count.
+            for _ in 0..=plan.repeat {
+                seed = seed.wrapping_add(0x9e37_79b9); // other addresses each time
+                let us = timed(bench, &kernel, shape, (&words, bits, seed, plan.gather_rounds), &sums)?;
+                rates.push(loads as f64 / us / 1e3);
+            }
+            rates.remove(0);
+            let giga_s = quantile(&mut rates, 0.5);
+            rows.push(GatherRow {
+                footprint_bytes,
+                width_bytes,
+                load,
+                giga_loads_s: giga_s,
+                giga_loads_s_min: quantile(&mut rates, 0.0),
+                giga_loads_s_max: quantile(&mut rates, 1.0),
+            });
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(rows)
+}
+
+/// Nanoseconds of one load by one thread, by footprint; the instructions that make the next address out of what was loaded
+/// are in it.
+pub(crate) fn measure_time(bench: &mut Bench, plan: &Plan) -> Result<Vec<ChaseRow>, GpuError> {
+    let Some((words, sums)) = memory(bench, plan)? else { return Ok(Vec::new()) };
+    let kernel = bench.module.kernel("chase")?;
+    let bar = progress("one load", plan.footprints.len());
+    let mut rows = Vec::new();
+    let mut seed = plan.seed;
+    for &footprint_bytes in &plan.footprints {
+        let mut times = Vec::new();
+        for _ in 0..=plan.repeat {
+            seed = seed.wrapping_add(0x9e37_79b9);
+            let bits = (footprint_bytes / 4).ilog2();
+            let us = timed(bench, &kernel, Shape::new(1, 1), (&words, bits, seed, plan.chase_steps), &sums)?;
+            times.push(us * 1e3 / f64::from(plan.chase_steps));
+        }
+        times.remove(0);
+        rows.push(ChaseRow { footprint_bytes, load_ns: quantile(&mut times, 0.5) });
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(rows)
+}
+
+/// Words for the largest footprint, and room for the threads' sums; `None` when no footprint fits.
+fn memory(bench: &mut Bench, plan: &Plan) -> Result<Option<(DeviceWords, DeviceWords)>, GpuError> {
+    let Some(&bytes) = plan.footprints.iter().max() else { return Ok(None) };
+    let words = bench.words(bytes / 4, plan.seed)?;
+    let sums = DeviceWords::new(&bench.device, (plan.gather_blocks * THREADS) as usize)?;
+    Ok(Some((words, sums)))
+}
+
+/// Microseconds of one launch.
+fn timed(
+    bench: &mut Bench,
+    kernel: &Kernel,
+    shape: Shape,
+    (words, bits, seed, rounds): (&DeviceWords, u32, u32, u32),
+    sums: &DeviceWords,
+) -> Result<f64, GpuError> {
+    bench.time_us(
+        kernel,
+        shape,
+        &mut [Arg::buffer(words), Arg::u32(bits), Arg::u32(seed), Arg::u32(rounds), Arg::buffer(sums)],
+    )
+}

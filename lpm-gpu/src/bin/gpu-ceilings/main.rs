@@ -1,0 +1,64 @@
+//! `gpu-ceilings`: what the GPU of this host can do at best. A lookup kernel or an engine is judged by its share of these figures.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `options` | the command line, and the plan of what is measured |
+//! | `bench` | the opened device, and how one thing is timed |
+//! | `copy` | bandwidth between host and device, by direction, streams and size |
+//! | `gather` | random loads by footprint and width, and the time of one load |
+//! | `latency` | a small lookup there and back, by mode and batch |
+//! | `report` | the figures as JSON and as a table |
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong options, 3 no device.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod copy;
+mod gather;
+mod latency;
+mod options;
+mod report;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use lpm_gpu::cu::GpuError;
+use options::{Options, Part, Plan};
+use report::Report;
+use std::process::ExitCode;
+
+/// No driver or no device.
+const EXIT_NO_DEVICE: u8 = 3;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gpu-ceilings: {error:#}");
+            let absent = error.downcast_ref::<GpuError>().is_some_and(GpuError::is_absent);
+            if absent { ExitCode::from(EXIT_NO_DEVICE) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+/// Measures what the options ask for, and reports it.
+fn run(options: &Options) -> anyhow::Result<()> {
+    let mut bench = bench::Bench::open(options.device)?;
+    let plan = Plan::new(options, bench.device.facts(), bench.device.free_bytes()?);
+    let mut report = Report::new(&bench.device, plan.seed, plan.repeat);
+    report.kernels = bench::kernels(&bench.device).context("kernels")?;
+    if plan.parts.contains(&Part::Copy) {
+        report.copy = copy::measure(&mut bench, &plan).context("copies")?;
+    }
+    if plan.parts.contains(&Part::Gather) {
+        report.gather = gather::measure_rate(&mut bench, &plan).context("random loads")?;
+    }
+    if plan.parts.contains(&Part::Chase) {
+        report.chase = gather::measure_time(&mut bench, &plan).context("one load at a time")?;
+    }
+    if plan.parts.contains(&Part::Latency) {
+        report.latency = latency::measure(&mut bench, &plan).context("latency")?;
+    }
+    report.write(options.json.as_deref())
+}

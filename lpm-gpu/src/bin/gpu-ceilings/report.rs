@@ -1,0 +1,262 @@
+//! The figures, as JSON and as a table.
+
+use crate::copy::Direction;
+use crate::options::Mode;
+use anyhow::Context as _;
+use comfy_table::{CellAlignment, Table, presets};
+use lpm_gpu::cu::Device;
+use serde::Serialize;
+use std::io::Write as _;
+use std::path::Path;
+
+/// Everything that was measured. Rates are medians.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    tool: &'static str,
+    version: &'static str,
+    device: DeviceRow,
+    seed: u32,
+    repeat: u16,
+    pub(crate) kernels: Vec<KernelRow>,
+    pub(crate) copy: Vec<CopyRow>,
+    pub(crate) gather: Vec<GatherRow>,
+    pub(crate) chase: Vec<ChaseRow>,
+    pub(crate) latency: Vec<LatencyRow>,
+}
+
+/// The device.
+#[derive(Debug, Serialize)]
+struct DeviceRow {
+    name: String,
+    capability: String,
+    driver: String,
+    multiprocessors: u32,
+    copy_engines: u32,
+    clock_khz: u32,
+    memory_clock_khz: u32,
+    memory_bus_bits: u32,
+    memory_bytes: u64,
+    l2_bytes: u64,
+    l2_persisting_bytes_max: u64,
+}
+
+/// A kernel as the driver compiled it.
+#[derive(Debug, Serialize)]
+pub(crate) struct KernelRow {
+    pub(crate) entry: String,
+    pub(crate) registers: u32,
+    /// Of a thread; anything but 0 is slow.
+    pub(crate) local_bytes: u32,
+    /// Of a block.
+    pub(crate) shared_bytes: u32,
+    /// Threads that a multiprocessor holds.
+    pub(crate) threads_multiprocessor: u32,
+}
+
+/// Bandwidth, all streams and directions together.
+#[derive(Debug, Serialize)]
+pub(crate) struct CopyRow {
+    pub(crate) direction: Direction,
+    /// In each direction.
+    pub(crate) streams: u16,
+    /// Of one copy.
+    pub(crate) bytes: u64,
+    pub(crate) gb_s: f64,
+    pub(crate) gb_s_min: f64,
+    pub(crate) gb_s_max: f64,
+}
+
+/// Random loads.
+#[derive(Debug, Serialize)]
+pub(crate) struct GatherRow {
+    pub(crate) footprint_bytes: u64,
+    pub(crate) width_bytes: u8,
+    /// `frozen` or `live`, as the lookup kernels are.
+    pub(crate) load: &'static str,
+    pub(crate) giga_loads_s: f64,
+    pub(crate) giga_loads_s_min: f64,
+    pub(crate) giga_loads_s_max: f64,
+}
+
+/// One load after the other.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChaseRow {
+    pub(crate) footprint_bytes: u64,
+    pub(crate) load_ns: f64,
+}
+
+/// A batch there and back.
+#[derive(Debug, Serialize)]
+pub(crate) struct LatencyRow {
+    pub(crate) mode: Mode,
+    /// Keys.
+    pub(crate) batch: u32,
+    /// Batches that were measured.
+    pub(crate) batches: usize,
+    pub(crate) min_us: f64,
+    pub(crate) median_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) max_us: f64,
+}
+
+impl Report {
+    /// A report of nothing so far.
+    pub(crate) fn new(device: &Device, seed: u32, repeat: u16) -> Self {
+        let facts = device.facts();
+        Self {
+            tool: "gpu-ceilings",
+            version: env!("CARGO_PKG_VERSION"),
+            device: DeviceRow {
+                name: facts.name.clone(),
+                capability: format!("{}.{}", facts.capability.0, facts.capability.1),
+                driver: facts.driver.to_string(),
+                multiprocessors: facts.multiprocessors,
+                copy_engines: facts.copy_engines,
+                clock_khz: facts.clock_khz,
+                memory_clock_khz: facts.memory_clock_khz,
+                memory_bus_bits: facts.memory_bus_bits,
+                memory_bytes: facts.memory_bytes,
+                l2_bytes: facts.l2_bytes,
+                l2_persisting_bytes_max: facts.l2_persisting_bytes_max,
+            },
+            seed,
+            repeat,
+            kernels: Vec::new(),
+            copy: Vec::new(),
+            gather: Vec::new(),
+            chase: Vec::new(),
+            latency: Vec::new(),
+        }
+    }
+
+    /// Writes the JSON to `json` (`-`: standard output alone), and the table to standard output.
+    pub(crate) fn write(&self, json: Option<&Path>) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        let text = serde_json::to_string_pretty(self)?;
+        if json == Some(Path::new("-")) {
+            return writeln!(out, "{text}").context("standard output");
+        }
+        if let Some(path) = json {
+            std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
+        }
+        write!(out, "{}", self.table()).context("standard output")
+    }
+
+    /// The figures for a person.
+    fn table(&self) -> String {
+        let DeviceRow { name, capability, driver, multiprocessors, l2_bytes, memory_bytes, .. } =
+            &self.device;
+        let mut text = format!(
+            "{name}: capability {capability}, {driver}, {multiprocessors} multiprocessors, L2 {}, memory {}\n",
+            bytes(*l2_bytes),
+            bytes(*memory_bytes)
+        );
+        let rows = self.kernels.iter().map(|row| {
+            [
+                row.entry.clone(),
+                row.registers.to_string(),
+                row.local_bytes.to_string(),
+                row.threads_multiprocessor.to_string(),
+            ]
+        });
+        section(
+            &mut text,
+            "Kernels",
+            ["entry", "registers", "local bytes", "threads a multiprocessor"],
+            rows,
+        );
+        let rows = self.copy.iter().map(|row| {
+            [
+                format!("{:?}", row.direction).to_lowercase(),
+                row.streams.to_string(),
+                bytes(row.bytes),
+                figure(row.gb_s),
+                format!("{} .. {}", figure(row.gb_s_min), figure(row.gb_s_max)),
+            ]
+        });
+        section(&mut text, "Copies", ["direction", "streams", "a copy", "GB/s", "spread"], rows);
+        let rows = self.gather.iter().map(|row| {
+            [
+                bytes(row.footprint_bytes),
+                row.width_bytes.to_string(),
+                row.load.to_owned(),
+                figure(row.giga_loads_s),
+                format!("{} .. {}", figure(row.giga_loads_s_min), figure(row.giga_loads_s_max)),
+            ]
+        });
+        section(&mut text, "Random loads", ["footprint", "bytes", "load", "G/s", "spread"], rows);
+        let rows = self.chase.iter().map(|row| [bytes(row.footprint_bytes), figure(row.load_ns)]);
+        section(&mut text, "One load after the other", ["footprint", "ns"], rows);
+        let rows = self.latency.iter().map(|row| {
+            [
+                format!("{:?}", row.mode).to_lowercase(),
+                row.batch.to_string(),
+                figure(row.median_us),
+                figure(row.p99_us),
+                figure(row.min_us),
+            ]
+        });
+        section(&mut text, "There and back, us", ["mode", "batch", "median", "99 %", "least"], rows);
+        text
+    }
+}
+
+/// Adds a table with `title` and `head`, unless it has no rows.
+fn section<const N: usize>(
+    text: &mut String,
+    title: &str,
+    head: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(head);
+    for row in rows {
+        table.add_row(row);
+    }
+    if table.is_empty() {
+        return;
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    text.push_str(&format!("\n{title}\n{table}\n"));
+}
+
+/// A power of two with its unit, or the number.
+fn bytes(count: u64) -> String {
+    match count {
+        n if n >= 1 << 30 && n % (1 << 30) == 0 => format!("{}G", n >> 30),
+        n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
+        n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),
+        n => n.to_string(),
+    }
+}
+
+/// Three digits or so.
+fn figure(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        assert_eq!([bytes(1 << 32), bytes(96 << 20), bytes(4096), bytes(100)], ["4G", "96M", "4K", "100"]);
+        assert_eq!([figure(123.4), figure(12.34), figure(1.234)], ["123", "12.3", "1.23"]);
+    }
+
+    #[test]
+    fn a_section_without_rows_is_left_out() {
+        let mut text = String::new();
+        section(&mut text, "Nothing", ["a"], std::iter::empty());
+        assert_eq!(text, "");
+        section(&mut text, "One", ["a", "b"], std::iter::once(["1".to_owned(), "2".to_owned()]));
+        assert!(text.contains("One\n") && text.contains('2'), "{text}");
+    }
+}
