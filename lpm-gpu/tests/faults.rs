@@ -1,0 +1,438 @@
+//! What fails, fails as an error: a session of an engine (start, load, batches, updates, rebuild, stop) is run again and again,
+//! each time with a fault at another call of the driver, or in another operation on the device.
+//!
+//! An error that leaves the device alive may cost the step it hit, and nothing else: answers go on being those of the table in
+//! service, and the step works when it is tried again. After one that ends the device everything is an error, soon. Never is
+//! there a panic, a hang, a wrong answer, or memory left over.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use fib::oracle::OraclePair;
+use fib::{
+    EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Key, Keys, NextHopId, Prefix, SlotId,
+};
+use lpm_gpu::cu::testing::{self, Mock};
+use lpm_gpu::engine;
+use std::sync::mpsc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+const SLOTS: u16 = 3;
+const BATCH_MAX: usize = 64;
+const BATCHES: usize = 10;
+/// Longer than any session takes on a busy machine.
+const SESSION_LIMIT: Duration = Duration::from_secs(120);
+/// The same for a batch.
+const BATCH_LIMIT: Duration = Duration::from_secs(60);
+
+/// Random numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn prefix<K: Key>(&mut self, address: K, shortest: u64, longest: u64) -> Prefix<K> {
+        let len = u8::try_from(shortest + self.below(longest - shortest + 1)).unwrap();
+        Prefix::truncating(address, len)
+    }
+
+    fn next_hop(&mut self) -> NextHopId {
+        NextHopId::new(1 + u32::try_from(self.below(200)).unwrap()).unwrap()
+    }
+
+    /// A delta of `v4` and `v6` announcements. The routes crowd into few places, so that prefixes nest and collide.
+    fn delta(&mut self, v4: usize, v6: usize) -> FibDelta {
+        let mut delta = FibDelta::new();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..v4 {
+            let address = self.key_v4();
+            let prefix = self.prefix(address, 6, 32);
+            if seen.insert((prefix.address().into(), prefix.len(), false)) {
+                delta.v4.push(fib::Change { prefix, next_hop: self.next_hop() });
+            }
+        }
+        for _ in 0..v6 {
+            let address = self.key_v6();
+            let prefix = self.prefix(address, 16, 128);
+            if seen.insert((prefix.address(), prefix.len(), true)) {
+                delta.v6.push(fib::Change { prefix, next_hop: self.next_hop() });
+            }
+        }
+        delta
+    }
+
+    fn key_v4(&mut self) -> u32 {
+        10 << 24
+            | u32::try_from(self.below(1 << 12)).unwrap() << 12
+            | u32::try_from(self.below(1 << 12)).unwrap()
+    }
+
+    fn key_v6(&mut self) -> u128 {
+        0x2001_0db8 << 96
+            | u128::from(self.below(1 << 8)) << 72
+            | u128::from(self.below(1 << 8)) << 60
+            | u128::from(self.below(1 << 4))
+    }
+}
+
+/// A batch, and what it may answer: by the tables from `first` on.
+enum Batch {
+    V4(Vec<u32>),
+    V6(Vec<u64>, Vec<u64>),
+}
+
+impl Batch {
+    fn new(random: &mut Random, number: usize) -> Self {
+        let len = [BATCH_MAX, 1, 33][number % 3];
+        if number.is_multiple_of(2) {
+            return Self::V4((0..len).map(|_| random.key_v4()).collect());
+        }
+        let keys: Vec<u128> = (0..len).map(|_| random.key_v6()).collect();
+        let half = |shift: u32| {
+            let low = |key: &u128| u64::try_from(key >> shift & u128::from(u64::MAX)).unwrap();
+            keys.iter().map(low).collect()
+        };
+        Self::V6(half(64), half(0))
+    }
+
+    fn keys(&self) -> Keys<'_> {
+        match self {
+            Self::V4(keys) => Keys::V4(keys),
+            Self::V6(hi, lo) => Keys::V6 { hi, lo },
+        }
+    }
+
+    fn answer(&self, at: usize, table: &OraclePair) -> NextHopId {
+        match self {
+            Self::V4(keys) => table.v4.lookup(keys[at]),
+            Self::V6(hi, lo) => table.v6.lookup(u128::from(hi[at]) << 64 | u128::from(lo[at])),
+        }
+    }
+}
+
+/// A session under way.
+struct Session {
+    writer: Box<dyn EngineWriter>,
+    reader: Box<dyn EngineReader>,
+    /// The table of every generation.
+    tables: Vec<OraclePair>,
+    /// What each slot holds, and the generation it was submitted in.
+    flying: Vec<Option<(Batch, usize)>>,
+    random: Random,
+    /// Errors that left the device alive.
+    survived: u32,
+}
+
+/// Whether the session goes on after `error` of `step`: with a device that is alive it must.
+fn goes_on(step: &str, error: &EngineError, tries: &mut u32) -> bool {
+    match error {
+        EngineError::Device { lost: true, .. } => false,
+        EngineError::Device { .. } | EngineError::Memory { .. } => {
+            *tries += 1;
+            assert!(*tries <= 2, "one fault, and {step} fails again and again: {error}");
+            true
+        }
+        other => panic!("{step}: no error for a fault: {other:?}"),
+    }
+}
+
+impl Session {
+    fn start(name: &str, parameters: &[(&str, &str)]) -> Result<Self, EngineError> {
+        let parameters =
+            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let options = EngineOptions { parameters, ..EngineOptions::default() };
+        let writer = engine::make(name, &options)?;
+        let reader = writer.reader(SLOTS, BATCH_MAX)?;
+        Ok(Self {
+            writer,
+            reader,
+            tables: vec![OraclePair::default()],
+            flying: (0..SLOTS).map(|_| None).collect(),
+            random: Random(7),
+            survived: 0,
+        })
+    }
+
+    fn apply(&mut self, step: &str, delta: &FibDelta) -> Result<(), EngineError> {
+        let mut tries = 0;
+        loop {
+            let generation = self.writer.generation();
+            match self.writer.apply(delta) {
+                Ok(_) => {
+                    let mut next = self.tables.last().unwrap().clone();
+                    next.apply(delta);
+                    self.tables.push(next);
+                    self.survived += tries;
+                    return Ok(());
+                }
+                Err(error) => {
+                    assert_eq!(self.writer.generation(), generation, "{step}: refused, and counted");
+                    if !goes_on(step, &error, &mut tries) {
+                        return Err(error);
+                    }
+                    // All or nothing: the old table is in service.
+                    self.all_slots(step)?;
+                    for number in 0..2 {
+                        self.submit(step, 0, number)?;
+                        self.collect(step, 0)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn submit(&mut self, step: &str, slot: usize, number: usize) -> Result<(), EngineError> {
+        let batch = Batch::new(&mut self.random, number);
+        let mut tries = 0;
+        while let Err(error) = self.reader.submit(SlotId(u16::try_from(slot).unwrap()), batch.keys()) {
+            if !goes_on(step, &error, &mut tries) {
+                return Err(error);
+            }
+        }
+        self.survived += tries;
+        self.flying[slot] = Some((batch, self.tables.len() - 1));
+        Ok(())
+    }
+
+    fn collect(&mut self, step: &str, slot: usize) -> Result<(), EngineError> {
+        let Some((batch, first)) = self.flying[slot].take() else { return Ok(()) };
+        let (start, mut tries) = (Instant::now(), 0);
+        loop {
+            match self.reader.collect(SlotId(u16::try_from(slot).unwrap())) {
+                Poll::Pending => {
+                    assert!(start.elapsed() < BATCH_LIMIT, "{step}: a batch that never comes");
+                    std::thread::yield_now();
+                }
+                Poll::Ready(Ok(answers)) => {
+                    assert_eq!(answers.len(), batch.keys().len(), "{step}");
+                    for (at, answer) in answers.iter().enumerate() {
+                        let known =
+                            self.tables[first..].iter().any(|table| batch.answer(at, table) == *answer);
+                        assert!(known, "{step}: key {at} answers {answer:?}, of no generation in between");
+                    }
+                    self.survived += tries;
+                    return Ok(());
+                }
+                Poll::Ready(Err(error)) => {
+                    if !goes_on(step, &error, &mut tries) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn all_slots(&mut self, step: &str) -> Result<(), EngineError> {
+        (0..usize::from(SLOTS)).try_for_each(|slot| self.collect(step, slot))
+    }
+
+    /// Load, batches with updates and a rebuild in between.
+    fn run(&mut self) -> Result<(), EngineError> {
+        let load = self.random.delta(400, 120);
+        self.apply("load", &load)?;
+        for number in 0..BATCHES {
+            let slot = number % usize::from(SLOTS);
+            self.collect("batch", slot)?;
+            self.submit("batch", slot, number)?;
+            if [2, 4, 6].contains(&number) {
+                let mut update = self.random.delta(12, 6);
+                // Some routes go.
+                load.v4.iter().skip(number * 9).take(6).for_each(|change| {
+                    if update.v4.iter().all(|other| other.prefix != change.prefix) {
+                        update.v4.push(fib::Change { next_hop: NextHopId::NONE, ..*change });
+                    }
+                });
+                self.apply("update", &update)?;
+            }
+            if number == 8 {
+                let growth = self.random.delta(2500, 700);
+                self.apply("rebuild", &growth)?;
+            }
+        }
+        self.all_slots("last batches")
+    }
+
+    /// After the device is lost: errors, and soon.
+    fn check_lost(&mut self) {
+        let start = Instant::now();
+        for slot in 0..SLOTS {
+            // What was in flight before may have come; it may be taken or lost.
+            let _in_flight = self.reader.collect(SlotId(slot));
+        }
+        assert!(self.reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).is_err(), "a lost device takes a batch");
+        let delta = self.random.delta(3, 3);
+        assert!(self.writer.apply(&delta).is_err(), "a lost device takes an update");
+        assert!(self.writer.reader(1, 1).is_err(), "a lost device takes a reader");
+        assert!(start.elapsed() < Duration::from_secs(20), "a lost device takes its time");
+    }
+}
+
+/// A session: its rebuilds and the errors it survived, or the error that ended it. A hang ends the process.
+fn session(
+    name: &'static str,
+    parameters: &'static [(&'static str, &'static str)],
+) -> Result<(f64, u32), EngineError> {
+    let (done, over) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let result = Session::start(name, parameters).and_then(|mut session| match session.run() {
+            Ok(()) => {
+                let details = session.writer.stats().details;
+                let rebuilds = details.iter().find(|(name, _)| *name == "rebuilds").unwrap().1;
+                Ok((rebuilds, session.survived))
+            }
+            Err(error) => {
+                session.check_lost();
+                Err(error)
+            }
+        });
+        let _receiver_waits = done.send(());
+        result
+    });
+    match over.recv_timeout(SESSION_LIMIT) {
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            eprintln!("a session hangs: {name} {parameters:?}");
+            std::process::abort();
+        }
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+            thread.join().unwrap_or_else(|_| panic!("a session panics: {name} {parameters:?}"))
+        }
+    }
+}
+
+/// The mock; the test is skipped without.
+macro_rules! mock {
+    () => {{
+        let one = testing::exclusive();
+        let Some(driver) = testing::driver() else { return };
+        let Some(mock) = driver.mock() else {
+            eprintln!("SKIPPED: only the mock can be told to fail");
+            return;
+        };
+        (one, mock)
+    }};
+}
+
+fn nothing_is_left(mock: Mock, after: &str) {
+    assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory left after {after}");
+}
+
+/// A fault with each of `codes` at every call of a session.
+fn at_every_call(
+    mock: Mock,
+    name: &'static str,
+    parameters: &'static [(&'static str, &'static str)],
+    codes: &[u32],
+) {
+    let before = mock.calls();
+    let (rebuilds, survived) = session(name, parameters).unwrap();
+    let calls = mock.calls() - before;
+    assert!(rebuilds >= 1.0 && survived == 0, "{rebuilds} rebuilds, {survived} errors without a fault");
+    assert!(calls > 100, "{calls} calls");
+    nothing_is_left(mock, "a session without a fault");
+    let (mut ended, mut survivors) = (0, 0);
+    for (code, index) in codes.iter().flat_map(|code| (0..calls).map(move |index| (*code, index))) {
+        let call = mock.calls() + index;
+        mock.fail_at(call, code);
+        match session(name, parameters) {
+            Ok((_, survived)) => survivors += survived,
+            Err(EngineError::Device { .. } | EngineError::Memory { .. } | EngineError::NoDevice { .. }) => {
+                ended += 1
+            }
+            Err(other) => panic!("{code} at call {index}, {}: {other:?}", mock.call_name(call)),
+        }
+        mock.never_fail();
+        let name_of_call = mock.call_name(call);
+        if name_of_call == "cuDevicePrimaryCtxRelease_v2" {
+            mock.reset_device(0); // nobody else can put back what a failed release leaves
+        }
+        nothing_is_left(mock, &format!("{code} at call {index}, {name_of_call}"));
+    }
+    assert!(ended > 0 && survivors > 0, "{ended} sessions ended, {survivors} errors survived");
+    session(name, parameters).unwrap();
+}
+
+/// A fault in every operation on the device: each ends it.
+fn in_every_operation(mock: Mock, name: &'static str, parameters: &'static [(&'static str, &'static str)]) {
+    let before = mock.operations();
+    session(name, parameters).unwrap();
+    let operations = mock.operations() - before;
+    assert!(operations > 20, "{operations} operations");
+    for index in 0..operations {
+        mock.fail_operation(mock.operations() + index, if index % 2 == 0 { 700 } else { 719 });
+        match session(name, parameters) {
+            Err(EngineError::Device { lost: true, .. }) => {}
+            // The last ones may not be waited for by anyone but those who drop.
+            Ok(_) if index + 4 > operations => {}
+            other => panic!("operation {index} of {operations}: {other:?}"),
+        }
+        mock.never_fail();
+        nothing_is_left(mock, &format!("a fault in operation {index}"));
+    }
+    session(name, parameters).unwrap();
+}
+
+macro_rules! every_fault {
+    ($($test:ident: $name:literal, $parameters:expr, $codes:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                let (_one, mock) = mock!();
+                at_every_call(mock, $name, &$parameters, &$codes);
+                in_every_operation(mock, $name, &$parameters);
+            }
+        )*
+    };
+}
+
+every_fault! {
+    gamt_by_copies: "gamt", [("mode", "copy"), ("streams", "2"), ("headroom", "5")], [1, 2, 700];
+    gamt_by_graphs: "gamt", [("mode", "graph"), ("streams", "2"), ("headroom", "5")], [1, 719];
+    gamt_by_mapped_memory: "gamt", [("mode", "mapped"), ("streams", "2"), ("headroom", "5")], [1, 719];
+    gamt_resident: "gamt", [("mode", "persistent"), ("streams", "2"), ("blocks", "2"), ("threads", "32"), ("headroom", "5")], [1, 719];
+    gamt_apart_and_frozen: "gamt", [("next-hops", "apart"), ("frozen", "1"), ("streams", "1"), ("headroom", "5")], [1, 700];
+}
+
+/// The big direct tables take long to copy: one answer that leaves the device alive, one that does not.
+#[test]
+fn gale_and_sail() {
+    let (_one, mock) = mock!();
+    for name in ["gale", "sail-gpu"] {
+        at_every_call(mock, name, &[("streams", "2"), ("headroom", "5")], &[1, 700]);
+        in_every_operation(mock, name, &[("streams", "2"), ("headroom", "5")]);
+    }
+}
+
+/// A device that no longer gets on is given up: what waits for it says so, and nothing hangs when all is dropped.
+#[test]
+fn a_device_that_stalls_is_given_up() {
+    let (_one, mock) = mock!();
+    for mode in [[("mode", "copy")].as_slice(), &[("mode", "persistent"), ("blocks", "1"), ("threads", "32")]]
+    {
+        let mut session = Session::start("gamt", mode).unwrap();
+        let load = session.random.delta(100, 20);
+        session.apply("load", &load).unwrap();
+        session.submit("batch", 0, 0).unwrap();
+        session.collect("batch", 0).unwrap();
+        mock.set_stalled(1);
+        session.submit("batch", 0, 0).unwrap();
+        assert!(session.reader.collect(SlotId(0)).is_pending(), "nothing moves");
+        let update = session.random.delta(5, 5);
+        let refused = session.writer.apply(&update);
+        assert!(matches!(refused, Err(EngineError::Device { lost: true, .. })), "{refused:?}");
+        session.check_lost();
+        drop(session);
+        mock.set_stalled(0);
+        mock.reset_device(0);
+        nothing_is_left(mock, "a stall");
+    }
+}
