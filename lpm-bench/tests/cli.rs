@@ -62,12 +62,71 @@ fn an_update_run_writes_json() {
     assert_eq!(document["rows"][0]["wrong"], 0);
 }
 
+/// The mock driver, which cargo builds beside the tests: preloaded, it is the driver of the process.
+fn mock() -> std::path::PathBuf {
+    let path = std::env::current_exe().unwrap().parent().unwrap().join("libmockcuda.so");
+    assert!(path.is_file(), "{} is not there: is mockcuda a dependency of these tests?", path.display());
+    path
+}
+
+#[test]
+fn gpu_engines_run_over_the_mock_driver() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.json");
+    let sizes = "--keys 16K --check 2K --device-batch 1000 --device-slots 3 --device-threads 2 --json";
+    for (line, kind) in [
+        (
+            "lookup --generate v4=2000,v6=1000 --engines gamt,gale,sail-gpu --rounds 1 --traffic table",
+            "lookup",
+        ),
+        (
+            "update --generate v4=2000,v6=1000 --generate-updates 300 --engines gamt,gale,sail-gpu --rates 1k --seconds 0.1",
+            "update",
+        ),
+    ] {
+        let words = format!("{line} {sizes} {}", out.display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lpm-bench"));
+        let done = command.args(words.split_whitespace()).env("LD_PRELOAD", mock()).output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{line}: {}", stderr(&done));
+        let document = json(&out);
+        let rows = document["rows"].as_array().unwrap();
+        assert_eq!((document["kind"].as_str(), rows.len()), (Some(kind), 6), "{rows:?}");
+        for row in rows {
+            assert!(
+                row["wrong"] == 0 && row["checked"].as_u64() >= Some(2048) && row["clock"] == "wall",
+                "{row}"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_a_gpu_a_named_engine_is_3_and_all_goes_without() {
+    let words = "lookup --generate v4=100 --keys 4K --check 64 --rounds 1 --traffic table --engines";
+    let run = |engines: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lpm-bench"));
+        command.args(words.split_whitespace()).arg(engines).env("LD_PRELOAD", mock());
+        command.env("MOCKCUDA_NO_DEVICE", "1").output().unwrap()
+    };
+    for engines in ["gamt", "oracle,gale"] {
+        let done = run(engines);
+        assert_eq!(done.status.code(), Some(3), "{engines}: {}", stderr(&done));
+        assert!(stderr(&done).contains("needs GPU"), "{}", stderr(&done));
+    }
+    if !cfg!(feature = "dpdk") {
+        let done = run("all");
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+        assert!(text.contains("bloom") && text.contains("sail-gpu") && text.contains("needs GPU"), "{text}");
+    }
+}
+
 #[test]
 fn bad_usage_is_2_and_says_what_would_be_right() {
     for (line, words) in [
         ("", "Usage"),
         ("lookup", "--fib FILE or --generate"),
-        ("lookup --generate v4=10 --engines blom", "known are: oracle, bloom"),
+        ("lookup --generate v4=10 --engines blom", "known are: oracle, bloom, gamt, gale, sail-gpu"),
         ("lookup --generate v4=10 --engines bloom:sse9", "no instruction set"),
         ("lookup --generate v4=10 --engines oracle --family v6", "no route of ipv6"),
         ("lookup --generate v9=10", "v4=ROUTES"),
