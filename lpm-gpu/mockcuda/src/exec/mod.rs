@@ -1,0 +1,6 @@
+//! Runs kernels: [`warp`] interprets the bytecode of 32 lanes at a time, [`grid`] schedules the warps of a block between barriers
+//! and the blocks of a launch, all on the thread of the stream.
+
+pub(crate) mod grid;
+mod lanes;
+pub(crate) mod warp;

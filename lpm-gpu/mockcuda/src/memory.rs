@@ -1,0 +1,438 @@
+//! Device memory and pinned host memory: addresses that can be checked, over real memory that stays mapped.
+//!
+//! Both kinds live in an arena each: a reserved stretch of addresses cut into slots, one allocation a slot (or several
+//! slots in a row), never filling the last, so that a gap follows. A table holds for each slot how many bytes of it are live; a
+//! kernel's access is a subtraction, a look into that table and a comparison. Device addresses are made up: they differ from
+//! the host addresses behind them by a constant, so a host that follows one crashes, as it would without a mock. Pinned
+//! memory has one address for both sides, as unified addressing has it.
+//!
+//! The invariant that makes the unsafe code sound: an arena is never unmapped. An access that lost a race with a free reads
+//! or writes bytes of the arena, which is wrong for the program under test, and found by the check of the next access, but never
+//! memory of anybody else. Slots are used again only when all have been used, oldest first: a stale address stays invalid for long.
+//!
+//! All accesses of kernels and copies are relaxed atomics of 1, 4 or 8 bytes, since streams and the host may race.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The first device address. Nothing of a Linux process is mapped here.
+const DEVICE_FIRST: u64 = 0x0d00_0000_0000;
+const SLOT_SHIFT: u32 = 28;
+const SLOT_BYTES: u64 = 1 << SLOT_SHIFT;
+const SLOTS: usize = 1 << 16;
+const ARENA_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
+
+/// What fresh memory holds: as a unit of a table it leads nowhere sensible.
+pub(crate) const POISON: u32 = 0xa5a5_a5a5;
+
+/// A kernel must not read the word.
+pub(crate) const NO_READ: u8 = 1;
+/// A kernel must not write the word.
+pub(crate) const NO_WRITE: u8 = 2;
+/// The first write of any kind clears all marks of the word: it is in use again.
+pub(crate) const UNTIL_WRITTEN: u8 = 4;
+
+/// Why an access failed, as the driver's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bad {
+    /// Outside live memory: 700.
+    Address,
+    /// Not a multiple of its size: 716.
+    Alignment,
+}
+
+struct Arena {
+    /// Host address of the arena's first byte.
+    base: usize,
+    /// Live bytes of each slot.
+    live: Box<[AtomicU64]>,
+}
+
+impl Arena {
+    fn new() -> Option<Self> {
+        Some(Self { base: reserve(ARENA_BYTES)?, live: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() })
+    }
+
+    #[inline(always)]
+    fn holds(&self, offset: u64, bytes: u64) -> bool {
+        let slot = (offset >> SLOT_SHIFT) as usize;
+        self.live.get(slot).is_some_and(|live| (offset & (SLOT_BYTES - 1)) + bytes <= live.load(Relaxed))
+    }
+}
+
+/// Reserves address space; pages come when they are touched.
+fn reserve(bytes: u64) -> Option<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let base = unsafe {
+        libc::mmap(std::ptr::null_mut(), usize::try_from(bytes).ok()?, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
+    if base == libc::MAP_FAILED { None } else { Some(base.expose_provenance()) }
+}
+
+/// What an allocation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Device memory.
+    Device,
+    /// Pinned host memory of the mock's own.
+    Pinned,
+    /// Host memory that the program registered.
+    Registered,
+}
+
+/// An allocation that is live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allocation {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) kind: Kind,
+    /// `cuMemHostAlloc` flags.
+    pub(crate) flags: u32,
+    /// The context it belongs to.
+    pub(crate) context: u64,
+}
+
+#[derive(Default)]
+struct Book {
+    live: BTreeMap<u64, Allocation>,
+    next_slot: [usize; 2],
+    /// Slots that were freed: arena, first slot, how many.
+    freed: [VecDeque<(usize, usize)>; 2],
+    used: u64,
+}
+
+/// All memory a kernel can reach.
+pub(crate) struct Memory {
+    device: Arena,
+    pinned: Arena,
+    /// A byte of marks for each word of the device arena.
+    marks: usize,
+    /// Words that carry marks; 0 spares the look.
+    marked: AtomicUsize,
+    book: Mutex<Book>,
+    /// Loads of words that must not be read.
+    pub(crate) bad_reads: AtomicU64,
+    /// Stores to words that must not be written.
+    pub(crate) bad_writes: AtomicU64,
+    /// The first such word's address, 0 before.
+    pub(crate) first_bad: AtomicU64,
+}
+
+/// The memory; `None` when the system does not give address space for it.
+pub(crate) fn memory() -> Option<&'static Memory> {
+    static MEMORY: OnceLock<Option<Memory>> = OnceLock::new();
+    MEMORY.get_or_init(Memory::new).as_ref()
+}
+
+impl Memory {
+    fn new() -> Option<Self> {
+        Some(Self {
+            device: Arena::new()?,
+            pinned: Arena::new()?,
+            marks: reserve(ARENA_BYTES / 4)?,
+            marked: AtomicUsize::new(0),
+            book: Mutex::default(),
+            bad_reads: AtomicU64::new(0),
+            bad_writes: AtomicU64::new(0),
+            first_bad: AtomicU64::new(0),
+        })
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Host address of `bytes` (at most 16) at `address` if they are live. For kernels.
+    #[inline(always)]
+    pub(crate) fn locate(&self, address: u64, bytes: u64) -> Option<usize> {
+        let offset = address.wrapping_sub(DEVICE_FIRST);
+        if offset < ARENA_BYTES {
+            return if self.device.holds(offset, bytes) { Some(self.device.base + offset as usize) } else { None };
+        }
+        self.locate_pinned(address, bytes)
+    }
+
+    #[inline]
+    fn locate_pinned(&self, address: u64, bytes: u64) -> Option<usize> {
+        let offset = address.wrapping_sub(self.pinned.base as u64);
+        if offset < ARENA_BYTES {
+            return if self.pinned.holds(offset, bytes) { Some(address as usize) } else { None };
+        }
+        self.range(address, bytes)
+    }
+
+    /// Host address of `bytes` from `address`, all within one live allocation. For copies.
+    pub(crate) fn range(&self, address: u64, bytes: u64) -> Option<usize> {
+        let book = self.book();
+        let found = book.live.range(..=address).next_back()?.1;
+        if address - found.address > found.bytes || bytes > found.bytes - (address - found.address) {
+            return None;
+        }
+        Some(match found.kind {
+            Kind::Device => self.device.base + (address - DEVICE_FIRST) as usize,
+            Kind::Pinned | Kind::Registered => address as usize,
+        })
+    }
+
+    /// The live allocation that holds `address`.
+    pub(crate) fn find(&self, address: u64) -> Option<Allocation> {
+        let book = self.book();
+        book.live.range(..=address).next_back().map(|f| *f.1).filter(|f| address - f.address < f.bytes.max(1))
+    }
+
+    /// Where `address` lies beside the allocations, for messages.
+    pub(crate) fn nearest(&self, address: u64) -> String {
+        let book = self.book();
+        match book.live.range(..=address).next_back() {
+            Some((first, found)) => format!("{} bytes behind the start of a live allocation of {} bytes", address - first, found.bytes),
+            None => "no live allocation lies before it".to_owned(),
+        }
+    }
+
+    /// Bytes of device memory in use, or of pinned host memory.
+    pub(crate) fn used(&self, pinned: bool) -> u64 {
+        let book = self.book();
+        if !pinned {
+            return book.used;
+        }
+        book.live.values().filter(|a| a.kind == Kind::Pinned).map(|a| a.bytes).sum()
+    }
+
+    /// Allocates and poisons. `None`: more than `limit` bytes of device memory would be used, or no slots are left.
+    pub(crate) fn allocate(&self, kind: Kind, bytes: u64, flags: u32, context: u64, limit: u64) -> Option<u64> {
+        let which = usize::from(kind == Kind::Pinned);
+        let (arena, first) =
+            if which == 0 { (&self.device, DEVICE_FIRST) } else { (&self.pinned, self.pinned.base as u64) };
+        // One slot more than full ones, even for a size that fills them: a gap must follow.
+        let slots = usize::try_from(bytes >> SLOT_SHIFT).ok()?.checked_add(1)?;
+        let address = {
+            let mut book = self.book();
+            if kind == Kind::Device && book.used.checked_add(bytes)? > limit {
+                return None;
+            }
+            let slot = book.take_slots(which, slots)?;
+            if kind == Kind::Device {
+                book.used += bytes;
+            }
+            let address = first + ((slot as u64) << SLOT_SHIFT);
+            book.live.insert(address, Allocation { address, bytes, kind, flags, context });
+            let mut left = bytes;
+            for live in arena.live.iter().skip(slot).take(slots) {
+                live.store(left.min(SLOT_BYTES), Relaxed);
+                left -= left.min(SLOT_BYTES);
+            }
+            address
+        };
+        if let Some(at) = self.range(address, bytes) {
+            fill_words(at, bytes as usize, POISON);
+        }
+        Some(address)
+    }
+
+    /// Notes host memory that is not the mock's. `false`: it overlaps what is noted already.
+    pub(crate) fn register(&self, address: u64, bytes: u64, flags: u32, context: u64) -> bool {
+        let mut book = self.book();
+        let free = book.live.range(..address.saturating_add(bytes)).next_back().is_none_or(|f| f.1.address + f.1.bytes <= address);
+        if free {
+            book.live.insert(address, Allocation { address, bytes, kind: Kind::Registered, flags, context });
+        }
+        free
+    }
+
+    /// Frees the allocation that starts at `address`. `false`: there is none of that kind.
+    pub(crate) fn free(&self, address: u64, kind: Kind) -> bool {
+        let mut book = self.book();
+        let Some(found) = book.live.get(&address).copied().filter(|f| f.kind == kind) else { return false };
+        book.live.remove(&address);
+        let (arena, which, first) = match kind {
+            Kind::Device => (&self.device, 0, DEVICE_FIRST),
+            Kind::Pinned => (&self.pinned, 1, self.pinned.base as u64),
+            Kind::Registered => return true,
+        };
+        let slot = ((address - first) >> SLOT_SHIFT) as usize;
+        let slots = (found.bytes >> SLOT_SHIFT) as usize + 1;
+        for live in arena.live.iter().skip(slot).take(slots) {
+            live.store(0, Relaxed);
+        }
+        if kind == Kind::Device {
+            book.used -= found.bytes;
+        }
+        if let Some(freed) = book.freed.get_mut(which) {
+            freed.push_back((slot, slots));
+        }
+        drop(book);
+        if kind == Kind::Device {
+            self.mark(address, found.bytes / 4, 0);
+        }
+        let at = arena.base + (slot << SLOT_SHIFT);
+        // SAFETY: the pages are the arena's own, private and anonymous; they stay mapped and read as zeros from now on.
+        unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(at), found.bytes as usize, libc::MADV_DONTNEED) };
+        true
+    }
+
+    /// Frees all that belongs to `context`.
+    pub(crate) fn free_context(&self, context: u64) {
+        let all: Vec<_> = self.book().live.values().filter(|f| f.context == context).copied().collect();
+        for found in all {
+            self.free(found.address, found.kind);
+        }
+    }
+
+    /// Gives `words` words from device address `address` the marks `marks`. `false`: they are not device memory.
+    pub(crate) fn mark(&self, address: u64, words: u64, marks: u8) -> bool {
+        let offset = address.wrapping_sub(DEVICE_FIRST);
+        if offset >= ARENA_BYTES || words > (ARENA_BYTES - offset) / 4 || address % 4 != 0 {
+            return false;
+        }
+        if marks == 0 && self.marked.load(Relaxed) == 0 {
+            return true;
+        }
+        for word in offset / 4..offset / 4 + words {
+            self.set_mark(word, marks);
+        }
+        true
+    }
+
+    fn mark_of(&self, word: u64) -> &AtomicU8 {
+        debug_assert!(word < ARENA_BYTES / 4, "a word of the device arena has a mark");
+        // SAFETY: `marks` maps one byte for each word of the device arena and stays mapped; callers pass words of the arena.
+        unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(self.marks + word as usize)) }
+    }
+
+    fn set_mark(&self, word: u64, marks: u8) {
+        let before = self.mark_of(word).swap(marks, Relaxed);
+        match (before, marks) {
+            (0, 1..) => drop(self.marked.fetch_add(1, Relaxed)),
+            (1.., 0) => drop(self.marked.fetch_sub(1, Relaxed)),
+            _ => {}
+        }
+    }
+
+    /// Whether any word carries a mark.
+    #[inline(always)]
+    pub(crate) fn has_marks(&self) -> bool {
+        self.marked.load(Relaxed) != 0
+    }
+
+    /// Looks at the marks of the words that a kernel's access of `bytes` at `address` touches.
+    #[cold]
+    pub(crate) fn check_marks(&self, address: u64, bytes: u64, write: bool) {
+        let offset = address.wrapping_sub(DEVICE_FIRST);
+        if offset >= ARENA_BYTES {
+            return;
+        }
+        for word in offset / 4..(offset + bytes).div_ceil(4) {
+            let marks = self.mark_of(word).load(Relaxed);
+            let forbidden = if write { NO_WRITE } else { NO_READ };
+            if marks & forbidden != 0 {
+                let counter = if write { &self.bad_writes } else { &self.bad_reads };
+                counter.fetch_add(1, Relaxed);
+                let _ = self.first_bad.compare_exchange(0, DEVICE_FIRST + word * 4, Relaxed, Relaxed);
+            }
+            if write && marks & UNTIL_WRITTEN != 0 {
+                self.set_mark(word, 0);
+            }
+        }
+    }
+
+    /// A copy or fill writes these bytes: words that are marked until written are in use again.
+    pub(crate) fn written_by_host(&self, address: u64, bytes: u64) {
+        let offset = address.wrapping_sub(DEVICE_FIRST);
+        if !self.has_marks() || offset >= ARENA_BYTES {
+            return;
+        }
+        for word in offset / 4..(offset + bytes).div_ceil(4) {
+            if self.mark_of(word).load(Relaxed) & UNTIL_WRITTEN != 0 {
+                self.set_mark(word, 0);
+            }
+        }
+    }
+}
+
+impl Book {
+    fn take_slots(&mut self, which: usize, slots: usize) -> Option<usize> {
+        let next = self.next_slot.get_mut(which)?;
+        if *next + slots <= SLOTS {
+            *next += slots;
+            return Some(*next - slots);
+        }
+        let freed = self.freed.get_mut(which)?;
+        let at = freed.iter().position(|f| f.1 >= slots)?;
+        freed.remove(at).map(|f| f.0)
+    }
+}
+
+/// Loads `bytes` (1, 2, 4, 8) at `at`, which [`Memory::locate`] gave for as many, aligned.
+#[inline(always)]
+pub(crate) fn load(at: usize, bytes: u8) -> u64 {
+    // SAFETY: `locate` said the bytes lie in an arena, or in memory that the program registered and keeps; the caller
+    // checked the alignment. Others access them by atomics as well, or order their accesses by streams.
+    unsafe {
+        match bytes {
+            1 => AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
+            2 => std::sync::atomic::AtomicU16::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
+            4 => AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
+            _ => AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed),
+        }
+    }
+}
+
+/// Stores the low `bytes` of `value` at `at`: as [`load`].
+#[inline(always)]
+pub(crate) fn store(at: usize, bytes: u8, value: u64) {
+    // SAFETY: as in `load`.
+    unsafe {
+        match bytes {
+            1 => AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value as u8, Relaxed),
+            2 => std::sync::atomic::AtomicU16::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value as u16, Relaxed),
+            4 => AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value as u32, Relaxed),
+            _ => AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value, Relaxed),
+        }
+    }
+}
+
+/// Changes the 4 or 8 `bytes` at `at` from `f` of their value: as [`load`]. Returns the old value.
+pub(crate) fn update(at: usize, bytes: u8, f: impl Fn(u64) -> u64) -> u64 {
+    // SAFETY: as in `load`.
+    unsafe {
+        if bytes == 4 {
+            let word = AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at));
+            let mut old = word.load(Relaxed);
+            while let Err(now) = word.compare_exchange_weak(old, f(old.into()) as u32, Relaxed, Relaxed) {
+                old = now;
+            }
+            return old.into();
+        }
+        let word = AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at));
+        let mut old = word.load(Relaxed);
+        while let Err(now) = word.compare_exchange_weak(old, f(old), Relaxed, Relaxed) {
+            old = now;
+        }
+        old
+    }
+}
+
+/// Copies `bytes` from host address `from` to `to`, in words where both are aligned. Front to back: the two do not overlap.
+pub(crate) fn copy(to: usize, from: usize, bytes: usize) {
+    let unit = if (to | from) % 4 == 0 { 4 } else { 1 };
+    let whole = bytes - bytes % unit;
+    for at in (0..whole).step_by(unit) {
+        store(to + at, unit as u8, load(from + at, unit as u8));
+    }
+    for at in whole..bytes {
+        store(to + at, 1, load(from + at, 1));
+    }
+}
+
+/// Fills `bytes` from host address `at` with `word`, whose first bytes come first.
+pub(crate) fn fill_words(at: usize, bytes: usize, word: u32) {
+    let whole = bytes - bytes % 4;
+    for offset in (0..whole).step_by(4) {
+        store(at + offset, 4, word.into());
+    }
+    for (offset, byte) in (whole..bytes).zip(word.to_le_bytes()) {
+        store(at + offset, 1, byte.into());
+    }
+}

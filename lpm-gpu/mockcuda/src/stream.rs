@@ -1,0 +1,481 @@
+//! Streams: a queue of operations and a thread that does them in order; events as places in such a queue.
+
+use crate::control::control;
+use crate::error::{Answer, CAPTURE_INVALIDATED, Code, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, NOT_READY, OUT_OF_MEMORY};
+use crate::exec::grid::{self, Launch, Owner};
+use crate::exec::warp::Counters;
+use crate::memory::{self, Kind, Memory};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What the streams of a context share: whether it is lost, or gone.
+#[derive(Debug, Default)]
+pub(crate) struct Fate {
+    /// The code that ended it, 0 before.
+    code: AtomicU32,
+    /// It is destroyed: threads leave.
+    gone: AtomicBool,
+}
+
+impl Fate {
+    /// Ends the context with `code`, unless it has ended.
+    pub(crate) fn end(&self, code: Code, what: &str) {
+        if self.code.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            control().say(what);
+        }
+    }
+
+    /// `Err` with the code that ended the context.
+    pub(crate) fn check(&self) -> Answer {
+        match self.code.load(Ordering::Acquire) {
+            0 => Ok(()),
+            code => Err(code),
+        }
+    }
+
+    /// Stops all streams.
+    pub(crate) fn leave(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+/// One end of a copy.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// Host memory by its address: the caller of the driver vouches for it.
+    Host(usize),
+    /// Memory of an allocation, checked.
+    Device(u64),
+    /// Bytes that were taken when the copy was asked for.
+    Staged(Arc<[u8]>),
+}
+
+/// A copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) to: End,
+    pub(crate) from: End,
+    pub(crate) bytes: usize,
+}
+
+/// A fill: rows of `width` elements of `unit` bytes, `pitch` bytes apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fill {
+    pub(crate) address: u64,
+    pub(crate) value: u32,
+    pub(crate) unit: u8,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) pitch: usize,
+}
+
+/// Something a stream does.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    Kernel(Arc<Launch>),
+    Copy(Copy),
+    Fill(Fill),
+    /// Until another stream has done so many operations.
+    Wait(Arc<Stream>, u64),
+    /// Notes the time of an event.
+    Record(Arc<OnceLock<Instant>>),
+    Free(u64),
+    /// A function of the host and its argument.
+    Host(unsafe extern "C" fn(*mut c_void), usize),
+    /// Waits until a word is `value` in the way of `flags`; writes one.
+    WaitValue(u64, u32, u32),
+    WriteValue(u64, u32),
+    Graph(Arc<Vec<Operation>>),
+    Nothing,
+}
+
+/// A capture that a stream takes part in.
+#[derive(Debug, Default)]
+pub(crate) struct Capture {
+    pub(crate) nodes: Vec<Operation>,
+    /// Something happened that a capture forbids.
+    pub(crate) invalid: bool,
+    /// Streams that joined and whose last operations nothing in the first stream waits for.
+    pub(crate) unjoined: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    operations: VecDeque<Operation>,
+    submitted: u64,
+    has_thread: bool,
+    closed: bool,
+}
+
+/// A stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: u64,
+    pub(crate) context: u64,
+    pub(crate) fate: Arc<Fate>,
+    /// It waits for the default stream, and the default stream for it.
+    pub(crate) blocking: bool,
+    pub(crate) priority: i32,
+    pub(crate) flags: u32,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    completed: AtomicU64,
+    /// The capture it is in: shared by all streams of one.
+    pub(crate) capture: Mutex<Option<Arc<Mutex<Capture>>>>,
+    /// It is the one where the capture began.
+    pub(crate) is_origin: AtomicBool,
+}
+
+/// Locks, whatever a panicking thread left.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stream {
+    pub(crate) fn new(id: u64, context: u64, fate: Arc<Fate>, flags: u32, priority: i32) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            context,
+            fate,
+            blocking: flags & 1 == 0,
+            priority,
+            flags,
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            completed: AtomicU64::new(0),
+            capture: Mutex::default(),
+            is_origin: AtomicBool::new(false),
+        })
+    }
+
+    /// Hands over an operation; when the stream captures, to the capture. Returns its ticket.
+    pub(crate) fn submit(self: &Arc<Self>, operation: Operation) -> Answer<u64> {
+        if let Some(capture) = lock(&self.capture).as_ref() {
+            let mut capture = lock(capture);
+            if capture.invalid {
+                return Err(CAPTURE_INVALIDATED);
+            }
+            capture.nodes.push(operation);
+            if !self.is_origin.load(Ordering::Relaxed) && !capture.unjoined.contains(&self.id) {
+                capture.unjoined.push(self.id);
+            }
+            return Ok(0);
+        }
+        let mut queue = lock(&self.queue);
+        if !queue.has_thread {
+            let stream = Arc::clone(self);
+            let name = format!("mock stream {}", self.id & 0xffff);
+            let spawned = std::thread::Builder::new().name(name).spawn(move || stream.work());
+            if spawned.is_err() {
+                return Err(OUT_OF_MEMORY);
+            }
+            queue.has_thread = true;
+        }
+        queue.operations.push_back(operation);
+        queue.submitted += 1;
+        self.changed.notify_all();
+        Ok(queue.submitted)
+    }
+
+    /// The ticket of the last operation.
+    pub(crate) fn last(&self) -> u64 {
+        lock(&self.queue).submitted
+    }
+
+    /// Whether operation `ticket` is done.
+    pub(crate) fn is_done(&self, ticket: u64) -> bool {
+        self.completed.load(Ordering::Acquire) >= ticket
+    }
+
+    /// `Err(NOT_READY)` until all is done.
+    pub(crate) fn query(&self) -> Answer {
+        let done = self.is_done(self.last());
+        self.fate.check()?;
+        if done { Ok(()) } else { Err(NOT_READY) }
+    }
+
+    /// Waits until operation `ticket` is done. The driver would wait for ever for a kernel that never ends; a test would rather know.
+    pub(crate) fn wait(&self, ticket: u64, what: &str) -> Answer {
+        let begin = Instant::now();
+        let limit = Duration::from_millis(control().wait_ms());
+        let mut queue = lock(&self.queue);
+        while !self.is_done(ticket) {
+            if self.fate.is_gone() {
+                return Ok(());
+            }
+            if begin.elapsed() > limit {
+                control().say(&format!(
+                    "{what} has waited {} ms for a stream: a kernel that does not end, or a stall? The driver would wait on",
+                    limit.as_millis()
+                ));
+                return Err(LAUNCH_TIMEOUT);
+            }
+            queue = self.changed.wait_timeout(queue, Duration::from_millis(20)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(queue);
+        self.fate.check()
+    }
+
+    /// No more operations come: the thread leaves when it has done those there are.
+    pub(crate) fn close(&self) {
+        lock(&self.queue).closed = true;
+        self.changed.notify_all();
+    }
+
+    fn work(self: Arc<Self>) {
+        let mut worker = Worker { chance: Chance::new(control().seed() ^ self.id), stream: self };
+        while let Some(operation) = worker.next() {
+            // Nothing in here should panic; if it does, the context is lost and the process goes on.
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run(&operation)));
+            if done.is_err() {
+                worker.stream.fate.end(999, "the mock itself failed: see the panic above");
+            }
+            drop(operation);
+            // Counted under the lock, or a waiter could look before and sleep after.
+            let stream = &worker.stream;
+            let queue = lock(&stream.queue);
+            stream.completed.fetch_add(1, Ordering::Release);
+            drop(queue);
+            stream.changed.notify_all();
+        }
+    }
+}
+
+struct Worker {
+    stream: Arc<Stream>,
+    chance: Chance,
+}
+
+impl Worker {
+    /// The next operation; `None`: the thread leaves.
+    fn next(&mut self) -> Option<Operation> {
+        let stream = Arc::clone(&self.stream);
+        let mut queue = lock(&stream.queue);
+        loop {
+            if stream.fate.is_gone() {
+                // What is left is counted as done: nobody waits for it.
+                stream.completed.store(queue.submitted, Ordering::Release);
+                queue.operations.clear();
+                queue.has_thread = false;
+                stream.changed.notify_all();
+                return None;
+            }
+            if let Some(operation) = queue.operations.pop_front() {
+                return Some(operation);
+            }
+            if queue.closed {
+                queue.has_thread = false;
+                return None;
+            }
+            queue = stream.changed.wait_timeout(queue, Duration::from_millis(100)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn run(&mut self, operation: &Operation) {
+        self.stand_still();
+        self.delay(1);
+        if self.stream.fate.check().is_err() {
+            return;
+        }
+        if !matches!(operation, Operation::Wait(..) | Operation::Nothing | Operation::Graph(_)) {
+            if let Some(code) = control().operation() {
+                self.stream.fate.end(code, &format!("operation fails with {code}, as asked"));
+                return;
+            }
+        }
+        let Some(memory) = memory::memory() else { return };
+        let outcome = match operation {
+            Operation::Kernel(launch) => self.kernel(launch, memory),
+            Operation::Copy(copy) => run_copy(memory, copy),
+            Operation::Fill(fill) => run_fill(memory, fill),
+            Operation::Wait(other, ticket) => {
+                while !other.is_done(*ticket) && self.stop().is_none() {
+                    let queue = lock(&other.queue);
+                    if !other.is_done(*ticket) {
+                        drop(other.changed.wait_timeout(queue, Duration::from_millis(5)));
+                    }
+                }
+                Ok(())
+            }
+            Operation::Record(time) => {
+                let _ = time.set(Instant::now());
+                Ok(())
+            }
+            Operation::Free(address) => if memory.free(*address, Kind::Device) { Ok(()) } else { Err(ILLEGAL_ADDRESS) },
+            Operation::Host(function, data) => {
+                // SAFETY: the caller of cuLaunchHostFunc vouches for the function and its argument until it has run.
+                unsafe { function(std::ptr::with_exposed_provenance_mut(*data)) };
+                Ok(())
+            }
+            Operation::WaitValue(address, value, flags) => self.wait_value(memory, *address, *value, *flags),
+            Operation::WriteValue(address, value) => match memory.range(*address, 4) {
+                Some(at) if address % 4 == 0 => {
+                    memory::store(at, 4, (*value).into());
+                    Ok(())
+                }
+                _ => Err(ILLEGAL_ADDRESS),
+            },
+            Operation::Graph(nodes) => {
+                for node in nodes.iter() {
+                    self.run(node);
+                }
+                Ok(())
+            }
+            Operation::Nothing => Ok(()),
+        };
+        if let Err(code) = outcome {
+            self.stream.fate.end(code, &format!("{operation:?} failed with {code}"));
+        }
+    }
+
+    fn kernel(&mut self, launch: &Launch, memory: &'static Memory) -> Answer {
+        let mut counters = Counters::default();
+        let outcome = grid::run(launch, memory, self, &mut counters);
+        let c = control();
+        c.words_read.fetch_add(counters.loads, Ordering::Relaxed);
+        c.words_written.fetch_add(counters.stores, Ordering::Relaxed);
+        c.instructions.fetch_add(counters.instructions, Ordering::Relaxed);
+        c.launches.fetch_add(1, Ordering::Relaxed);
+        outcome.map_err(|fault| {
+            self.stream.fate.end(fault.code, &fault.what);
+            fault.code
+        })
+    }
+
+    fn wait_value(&mut self, memory: &Memory, address: u64, value: u32, flags: u32) -> Answer {
+        while self.stop().is_none() {
+            let at = memory.range(address, 4).filter(|_| address % 4 == 0).ok_or(ILLEGAL_ADDRESS)?;
+            let now = memory::load(at, 4) as u32;
+            let reached = match flags & 3 {
+                0 => now.wrapping_sub(value).cast_signed() >= 0,
+                1 => now == value,
+                2 => now & value != 0,
+                _ => !(now | value) != 0,
+            };
+            if reached {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Ok(())
+    }
+
+    fn stand_still(&self) {
+        while control().stalled() && !self.stream.fate.is_gone() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Waits by chance, one time in `odds`.
+    fn delay(&mut self, odds: u64) {
+        let max = u64::from(control().delay_us());
+        if max > 0 && self.chance.next() % odds == 0 {
+            std::thread::sleep(Duration::from_micros(self.chance.next() % (max + 1)));
+        }
+    }
+}
+
+impl Owner for Worker {
+    fn stop(&mut self) -> Option<u32> {
+        self.stand_still();
+        let fate = &self.stream.fate;
+        if fate.is_gone() { Some(crate::error::CONTEXT_DESTROYED) } else { fate.check().err() }
+    }
+
+    fn between_blocks(&mut self) {
+        self.delay(16);
+    }
+}
+
+/// A generator of numbers that look random: SplitMix64.
+struct Chance(u64);
+
+impl Chance {
+    fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+fn host_address(memory: &Memory, end: &End, bytes: usize) -> Answer<usize> {
+    match end {
+        End::Host(at) => Ok(*at),
+        End::Device(address) => memory.range(*address, bytes as u64).ok_or(ILLEGAL_ADDRESS),
+        End::Staged(staged) => Ok(staged.as_ptr().expose_provenance()),
+    }
+}
+
+/// Does a copy.
+pub(crate) fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
+    let (to, from) = (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
+    if let End::Device(address) = copy.to {
+        memory.written_by_host(address, copy.bytes as u64);
+    }
+    match (&copy.to, &copy.from) {
+        (End::Device(_), End::Host(_) | End::Staged(_)) => control().bytes_to_device.fetch_add(copy.bytes as u64, Ordering::Relaxed),
+        (End::Host(_), End::Device(_)) => control().bytes_to_host.fetch_add(copy.bytes as u64, Ordering::Relaxed),
+        _ => 0,
+    };
+    memory::copy(to, from, copy.bytes);
+    Ok(())
+}
+
+/// Does a fill.
+pub(crate) fn run_fill(memory: &Memory, fill: &Fill) -> Answer {
+    let word = match fill.unit {
+        1 => u32::from_le_bytes([fill.value.to_le_bytes()[0]; 4]),
+        2 => fill.value & 0xffff | fill.value << 16,
+        _ => fill.value,
+    };
+    for row in 0..fill.height {
+        let address = fill.address.wrapping_add((row * fill.pitch) as u64);
+        let bytes = fill.width * usize::from(fill.unit);
+        let at = memory.range(address, bytes as u64).ok_or(ILLEGAL_ADDRESS)?;
+        memory.written_by_host(address, bytes as u64);
+        memory::fill_words(at, bytes, word);
+    }
+    Ok(())
+}
+
+/// What an event was last recorded for.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) ticket: u64,
+    pub(crate) time: Arc<OnceLock<Instant>>,
+}
+
+/// An event.
+#[derive(Debug, Default)]
+pub(crate) struct Event {
+    /// `CU_EVENT_DISABLE_TIMING` and others.
+    pub(crate) flags: u32,
+    pub(crate) recorded: Mutex<Option<Recorded>>,
+    /// The capture it was last recorded in, and the stream.
+    pub(crate) captured: Mutex<Option<(Arc<Mutex<Capture>>, u64)>>,
+}
+
+impl Event {
+    /// Whether what it was recorded for is done; it is if it never was recorded.
+    pub(crate) fn query(&self) -> Answer {
+        let recorded = lock(&self.recorded).clone();
+        let Some(recorded) = recorded else { return Ok(()) };
+        let done = recorded.stream.is_done(recorded.ticket);
+        recorded.stream.fate.check()?;
+        if done { Ok(()) } else { Err(NOT_READY) }
+    }
+}
