@@ -28,6 +28,9 @@ const STREAMS: [u16; 7] = [1, 2, 4, 8, 12, 16, 24];
 /// A batch is given this long before the calibration counts it as too slow.
 const BATCH_LIMIT: Duration = Duration::from_secs(5);
 
+/// A setting is measured no longer than this, and at least for one round.
+const SETTING_LIMIT: Duration = Duration::from_millis(40);
+
 /// No setting is begun later than this after a family's first.
 const FAMILY_LIMIT: Duration = Duration::from_millis(300);
 
@@ -164,6 +167,9 @@ fn measure(engine: &GpuEngine, plan: Plan, family: Family, batch: usize) -> Resu
     let start = Instant::now();
     for _ in 0..rounds {
         round(&mut reader, keys, &mut submitted, |latency| latencies.push(latency))?;
+        if start.elapsed() > SETTING_LIMIT {
+            break;
+        }
     }
     let elapsed = start.elapsed().as_secs_f64().max(1e-9);
     latencies.sort_unstable();

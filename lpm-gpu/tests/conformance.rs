@@ -1,0 +1,129 @@
+//! The conformance suite for `gamt`, `gale` and `sail-gpu`, over the mock driver or, with `LPM_GPU=real`, on a GPU.
+//!
+//! Four engines go through every group; the other level counts, layouts and ways to keep next hops through those groups
+//! that a trie's shape can break; the other modes through those that a batch's way can break. `FWD_CONFORMANCE=full` takes
+//! everything through everything.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::{engine, engine_within, is_full};
+use fib::conformance::{self, Make, Options};
+
+fib::conformance_tests!(gamt, || engine("gamt", &[]));
+fib::conformance_tests!(gamt_paper_apart, || {
+    engine("gamt", &[("layout", "paper"), ("next-hops", "apart"), ("levels", "6"), ("levels6", "20")])
+});
+fib::conformance_tests!(gale, || engine("gale", &[]));
+fib::conformance_tests!(sail_gpu, || engine("sail-gpu", &[]));
+
+/// Runs `groups` on `gamt` with `parameters`, or everything when all is to be tried.
+fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(Make<'_>, Options)]) {
+    let make = || engine(name, parameters);
+    if conformance::skipped(&make) {
+        return;
+    }
+    if is_full() {
+        conformance::run(&make, Options::from_env());
+        return;
+    }
+    for group in groups {
+        group(&make, Options::default());
+    }
+}
+
+/// A shape of the tries.
+fn shape(layout: &str, next_hops: &str, levels: &str, levels6: &str) {
+    let parameters = [("layout", layout), ("next-hops", next_hops), ("levels", levels), ("levels6", levels6)];
+    run("gamt", &parameters, &[conformance::shapes, conformance::boundaries, conformance::withdraw]);
+}
+
+#[test]
+fn gamt_of_4_and_8_levels_flat_apart() {
+    shape("flat", "apart", "4", "8");
+}
+
+#[test]
+fn gamt_of_5_and_12_levels_paper_together() {
+    shape("paper", "together", "5", "12");
+}
+
+#[test]
+fn gamt_of_7_and_16_levels_flat_together() {
+    shape("flat", "together", "7", "16");
+}
+
+#[test]
+fn gamt_of_10_and_20_levels_paper_apart() {
+    shape("paper", "apart", "10", "20");
+}
+
+#[test]
+fn gamt_of_15_and_25_levels_flat_apart() {
+    shape("flat", "apart", "15", "25");
+}
+
+#[test]
+fn gamt_of_20_and_30_levels_paper_together() {
+    shape("paper", "together", "20", "30");
+}
+
+/// A mode, on every engine.
+fn mode(mode: &str) {
+    for name in lpm_gpu::engine::NAMES {
+        run(name, &[("mode", mode), ("streams", "3")], &[conformance::batches, conformance::concurrent]);
+    }
+}
+
+#[test]
+fn graphs() {
+    mode("graph");
+}
+
+#[test]
+fn mapped_memory() {
+    mode("mapped");
+}
+
+#[test]
+fn persistent_kernels() {
+    mode("persistent");
+}
+
+/// Tables in service are not written: each delta is uploaded.
+#[test]
+fn frozen_tables() {
+    run("gamt", &[("frozen", "1")], &[conformance::withdraw, conformance::concurrent]);
+}
+
+/// Little head room and small steps of growth: rebuilds all the time.
+#[test]
+fn without_head_room() {
+    run("gamt", &[("headroom", "0")], &[conformance::withdraw, conformance::churn, conformance::concurrent]);
+}
+
+#[test]
+fn tables_above_their_limit_are_refused() {
+    for (name, parameters) in [
+        ("gamt", &[][..]),
+        ("gamt", &[("layout", "paper"), ("next-hops", "apart")][..]),
+        ("gale", &[][..]),
+        ("sail-gpu", &[][..]),
+    ] {
+        let make = |table_bytes_max| engine_within(name, parameters, table_bytes_max);
+        if conformance::skipped(&|| make(u64::MAX)) {
+            return;
+        }
+        conformance::limited(&make, Options::default());
+    }
+}
+
+#[test]
+fn what_is_no_engine_and_no_parameter_is_refused() {
+    use fib::EngineError;
+    assert!(matches!(engine("hal", &[]), Err(EngineError::Unknown { .. })));
+    for parameter in [("levels", "3"), ("levels6", "31"), ("mode", "magic"), ("colour", "red")] {
+        assert!(matches!(engine("gamt", &[parameter]), Err(EngineError::Parameter { .. })), "{parameter:?}");
+    }
+}

@@ -1,0 +1,270 @@
+//! The pipeline: batch sizes, streams, modes, slots, and readers that do what they like.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use common::{Dice, KeySet, collect, engine, id, is_full, oracle_of, random_rib};
+use fib::conformance::skipped;
+use fib::oracle::OraclePair;
+use fib::{
+    EngineError, EngineReader, EngineWriter, FibDelta, IpPrefix, Keys, NextHopId, Prefix, Rib, SlotId,
+};
+
+const MODES: [&str; 4] = ["copy", "graph", "mapped", "persistent"];
+
+/// An engine with a table, and keys with their right answers.
+struct Bench {
+    writer: Box<dyn EngineWriter>,
+    rib: Rib,
+    keys: KeySet,
+    right: (Vec<NextHopId>, Vec<NextHopId>),
+}
+
+impl Bench {
+    /// `None`, after saying so, where there is no device.
+    fn new(name: &str, parameters: &[(&str, &str)]) -> Option<Self> {
+        if skipped(&|| engine(name, parameters)) {
+            return None;
+        }
+        let mut dice = Dice::new(7);
+        let mut writer = engine(name, parameters).unwrap();
+        let mut rib = random_rib(2000, &mut dice);
+        writer.apply(&rib.take_delta()).unwrap();
+        let keys = KeySet::draw(&rib, 4096, &mut dice);
+        let right = keys.right(&oracle_of(&rib));
+        Some(Self { writer, rib, keys, right })
+    }
+
+    /// `size` keys from number `start` on, counting round, with their answers.
+    fn batch(&self, start: usize, size: usize) -> (KeySet, Vec<NextHopId>, Vec<NextHopId>) {
+        let at = |index: usize| (start + index) % self.keys.v4.len();
+        let set = KeySet {
+            v4: (0..size).map(|index| self.keys.v4[at(index)]).collect(),
+            hi: (0..size).map(|index| self.keys.hi[at(index)]).collect(),
+            lo: (0..size).map(|index| self.keys.lo[at(index)]).collect(),
+        };
+        let v4 = (0..size).map(|index| self.right.0[at(index)]).collect();
+        let v6 = (0..size).map(|index| self.right.1[at(index)]).collect();
+        (set, v4, v6)
+    }
+
+    /// Batches of each of `sizes`, IPv4 and IPv6 in turn, through all slots of a reader, `slots` in flight at once.
+    fn sizes(&self, slots: u16, batch_max: usize, sizes: &[usize], what: &str) {
+        let mut reader = self.writer.reader(slots, batch_max).unwrap();
+        let mut flights: Vec<Option<(Vec<NextHopId>, String)>> = vec![None; slots.into()];
+        let turns = sizes.len().max(usize::from(slots)) * 2;
+        for turn in 0..turns {
+            let slot = turn % usize::from(slots);
+            let number = u16::try_from(slot).unwrap();
+            if let Some((right, case)) = flights[slot].take() {
+                assert!(collect(reader.as_mut(), number).unwrap() == right, "{case}");
+            }
+            let size = sizes[turn / 2 % sizes.len()];
+            let (keys, right_v4, right_v6) = self.batch(turn * 31, size);
+            let (keys, right) =
+                if turn.is_multiple_of(2) { (keys.keys_v4(), right_v4) } else { (keys.keys_v6(), right_v6) };
+            reader.submit(SlotId(number), keys).unwrap();
+            flights[slot] = Some((right, format!("{what}: {size} keys, turn {turn}, slot {slot}")));
+        }
+        for (slot, flight) in (0..).zip(flights) {
+            if let Some((right, case)) = flight {
+                assert!(collect(reader.as_mut(), slot).unwrap() == right, "{case}");
+                // Answers stay until the slot is handed another batch.
+                assert!(collect(reader.as_mut(), slot).unwrap() == right, "{case}, again");
+            }
+        }
+    }
+}
+
+/// Sizes that warps, vectors and blocks may get wrong.
+const SIZES: [usize; 8] = [0, 1, 3, 31, 32, 33, 255, 4096];
+
+#[test]
+fn every_size_in_every_mode_on_1_2_8_and_24_streams() {
+    for name in lpm_gpu::engine::NAMES {
+        for mode in MODES {
+            for streams in ["1", "2", "8", "24"] {
+                if name != "gamt" && streams != "8" && !is_full() {
+                    continue;
+                }
+                let Some(bench) = Bench::new(name, &[("mode", mode), ("streams", streams)]) else { return };
+                let slots = streams.parse::<u16>().unwrap().max(2);
+                bench.sizes(slots, 4096, &SIZES, &format!("{name}, {mode}, {streams} streams"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_million_keys_at_once() {
+    for (name, mode) in [
+        ("gamt", "copy"),
+        ("gamt", "graph"),
+        ("gamt", "mapped"),
+        ("gamt", "persistent"),
+        ("gale", "copy"),
+        ("sail-gpu", "copy"),
+    ] {
+        let Some(bench) = Bench::new(name, &[("mode", mode), ("streams", "2")]) else { return };
+        bench.sizes(2, 1 << 20, &[1 << 20], &format!("{name}, {mode}"));
+    }
+}
+
+/// Shapes of launches that do not divide the batch.
+#[test]
+fn any_blocks_and_threads() {
+    for (blocks, threads) in [("1", "32"), ("3", "96"), ("1000", "1024")] {
+        for mode in MODES {
+            let parameters = [("blocks", blocks), ("threads", threads), ("mode", mode)];
+            let Some(bench) = Bench::new("gamt", &parameters) else { return };
+            bench.sizes(2, 1000, &[1, 33, 999, 1000], &format!("{blocks} blocks of {threads}, {mode}"));
+        }
+    }
+}
+
+#[test]
+fn a_lookup_goes_round_the_slots_that_hold_nothing_and_keeps_the_order() {
+    for mode in MODES {
+        let Some(bench) = Bench::new("gamt", &[("mode", mode)]) else { return };
+        let mut reader = bench.writer.reader(5, 500).unwrap();
+        let (kept, right_kept, _) = bench.batch(100, 400);
+        reader.submit(SlotId(2), kept.keys_v4()).unwrap();
+        let (many, right_v4, right_v6) = bench.batch(0, 10_007);
+        let mut answers = vec![NextHopId::MAX; 10_007];
+        reader.lookup(many.keys_v4(), &mut answers).unwrap();
+        assert!(answers == right_v4, "{mode}");
+        reader.lookup(many.keys_v6(), &mut answers).unwrap();
+        assert!(answers == right_v6, "{mode}");
+        reader.lookup(Keys::V4(&[]), &mut []).unwrap();
+        assert!(collect(reader.as_mut(), 2).unwrap() == right_kept, "{mode}: what was in flight");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_the_slot_goes_on() {
+    let Some(bench) = Bench::new("gamt", &[]) else { return };
+    let mut reader = bench.writer.reader(1, 100).unwrap();
+    let (keys, right, _) = bench.batch(0, 101);
+    let refused = |result: Result<(), EngineError>| assert!(matches!(result, Err(EngineError::Batch { .. })));
+    refused(reader.submit(SlotId(0), keys.keys_v4()));
+    refused(reader.submit(SlotId(0), Keys::V6 { hi: &keys.hi[..3], lo: &keys.lo[..2] }));
+    refused(reader.lookup(keys.keys_v4(), &mut [NextHopId::NONE; 3]));
+    reader.submit(SlotId(0), Keys::V4(&keys.v4[..100])).unwrap();
+    assert_eq!(collect(reader.as_mut(), 0).unwrap(), right[..100]);
+}
+
+/// Changes of one to three routes around others, and of all next hops now and then.
+fn churn(bench: &mut Bench, oracle: &mut OraclePair, dice: &mut Dice, turn: usize) -> FibDelta {
+    let routes: Vec<IpPrefix> =
+        bench.rib.full_delta().v4.iter().map(|change| IpPrefix::V4(change.prefix)).collect();
+    for _ in 0..if turn.is_multiple_of(20) { 500 } else { 3 } {
+        let base = dice.u128();
+        let len = 9 + dice.below(24) as u8;
+        let fresh = IpPrefix::V4(Prefix::truncating((base >> 96) as u32, len));
+        let next_hop = id(dice);
+        bench.rib.set(fresh, next_hop);
+        bench.rib.set(IpPrefix::V6(Prefix::truncating(base, 20 + dice.below(100) as u8)), id(dice));
+        bench.rib.set(routes[dice.below(routes.len())], NextHopId::NONE);
+    }
+    let delta = bench.rib.take_delta();
+    oracle.apply(&delta);
+    delta
+}
+
+/// A reader that hands in a batch and never asks for it holds up neither deltas nor other readers, through rebuilds and
+/// swaps; in the end its answers are those of a table that was in service.
+#[test]
+fn a_reader_that_never_collects_holds_nothing_up() {
+    for (name, parameters) in [
+        ("gamt", &[("headroom", "0"), ("next-hops", "apart")][..]),
+        ("gamt", &[("frozen", "1")][..]),
+        ("gamt", &[("mode", "persistent"), ("headroom", "0")][..]),
+        ("sail-gpu", &[("headroom", "0")][..]),
+    ] {
+        let Some(mut bench) = Bench::new(name, parameters) else { return };
+        let mut oracle = oracle_of(&bench.rib);
+        let mut dice = Dice::new(11);
+        let mut idle = bench.writer.reader(2, 4096).unwrap();
+        let (keys, right, _) = bench.batch(0, 4096);
+        idle.submit(SlotId(0), keys.keys_v4()).unwrap();
+        let mut reader = bench.writer.reader(2, 4096).unwrap();
+        for turn in 0..60 {
+            let delta = churn(&mut bench, &mut oracle, &mut dice, turn);
+            bench.writer.apply(&delta).unwrap();
+            let set = KeySet::draw(&bench.rib, 300, &mut dice);
+            let (v4, v6) = set.right(&oracle);
+            let mut answers = vec![NextHopId::MAX; 300];
+            reader.lookup(set.keys_v4(), &mut answers).unwrap();
+            assert!(answers == v4, "{name} {parameters:?}, turn {turn}");
+            reader.lookup(set.keys_v6(), &mut answers).unwrap();
+            assert!(answers == v6, "{name} {parameters:?}, turn {turn}");
+        }
+        // On the mock and on a GPU alike the batch was done long before the table changed, or sees some of the changes: at
+        // least the keys whose answer never changed must have it.
+        let late = collect(idle.as_mut(), 0).unwrap();
+        let (now, _) = keys.right(&oracle);
+        for (at, answer) in late.iter().enumerate() {
+            assert!(right[at] != now[at] || *answer == now[at], "{name} {parameters:?}, key {at}");
+        }
+    }
+}
+
+/// Readers outlive their engine, and go in any order.
+#[test]
+fn a_reader_outlives_its_engine() {
+    for mode in MODES {
+        let Some(bench) = Bench::new("gamt", &[("mode", mode)]) else { return };
+        let mut first = bench.writer.reader(3, 256).unwrap();
+        let mut second = bench.writer.reader(3, 256).unwrap();
+        let (keys, right, _) = bench.batch(5, 256);
+        first.submit(SlotId(1), keys.keys_v4()).unwrap();
+        drop(bench);
+        second.submit(SlotId(2), keys.keys_v4()).unwrap();
+        drop(first); // with a batch in flight
+        assert!(collect(second.as_mut(), 2).unwrap() == right, "{mode}");
+    }
+}
+
+#[test]
+fn figures_say_how_the_engine_runs() {
+    let parameters = [("mode", "graph"), ("streams", "7"), ("blocks", "5"), ("threads", "64")];
+    let Some(mut bench) = Bench::new("gamt", &parameters) else { return };
+    let figure = |bench: &Bench, name: &str| {
+        let details = bench.writer.stats().details;
+        match details.iter().find(|(known, _)| *known == name) {
+            Some((_, value)) => *value,
+            None => panic!("no figure {name} in {details:?}"),
+        }
+    };
+    assert_eq!(figure(&bench, "mode"), 1.0);
+    assert_eq!(figure(&bench, "streams"), 7.0);
+    assert_eq!(figure(&bench, "blocks"), 5.0);
+    assert_eq!(figure(&bench, "threads"), 64.0);
+    let before = figure(&bench, "device_writes");
+    bench.rib.set(IpPrefix::V4(Prefix::truncating(0x0a01_0000, 16)), NextHopId::new(77).unwrap());
+    let delta = bench.rib.take_delta();
+    bench.writer.apply(&delta).unwrap();
+    let after = figure(&bench, "device_writes");
+    assert!(after > before || figure(&bench, "rebuilds") > 0.0, "{before} words written, then {after}");
+    assert!(bench.writer.stats().table_bytes > 0);
+}
+
+#[test]
+fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
+    let Some(bench) = Bench::new("gamt", &[("latency-target-us", "3000")]) else { return };
+    let details = bench.writer.stats().details;
+    let figure = |name: &str| details.iter().find(|(known, _)| *known == name).unwrap().1;
+    for name in ["batch", "batch_v6"] {
+        let batch = figure(name);
+        assert!(
+            (256.0..=1_048_576.0).contains(&batch) && (batch as u32).is_power_of_two(),
+            "{name} = {batch}"
+        );
+    }
+    assert!((1.0..=24.0).contains(&figure("streams")));
+    bench.sizes(3, 4096, &SIZES, "calibrated");
+    let fixed = Bench::new("gamt", &[("latency-target-us", "3000"), ("streams", "2")]).unwrap();
+    let details = fixed.writer.stats().details;
+    assert!(details.contains(&("streams", 2.0)), "what was given is not chosen: {details:?}");
+}
