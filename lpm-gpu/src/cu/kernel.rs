@@ -287,6 +287,14 @@ impl<'a> Arg<'a> {
         Self(Value::Memory(buffer.device(), buffer.address()))
     }
 
+    /// The same from element `at` on.
+    ///
+    /// # Errors
+    /// [`GpuError::Range`] when `at` is beyond its end.
+    pub fn buffer_from<T: Plain>(buffer: &'a DeviceBuffer<T>, at: usize) -> Result<Self, GpuError> {
+        Ok(Self(Value::Memory(buffer.device(), buffer.range(&(at..buffer.len().max(at)))?)))
+    }
+
     /// Page-locked memory, which the kernel reads and writes across the bus. It is in use until the launch is over.
     #[must_use]
     #[inline]

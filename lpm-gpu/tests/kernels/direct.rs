@@ -1,0 +1,150 @@
+//! The lookups of GALE and SAIL_L, and GALE's operations.
+
+use crate::{COUNTS, LIMIT, Rig, SHAPES, same};
+use lpm_gpu::cu::{Arg, Shape};
+use lpm_gpu::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY};
+use lpm_gpu::direct::{CHUNK_UNITS, Unit};
+use lpm_gpu::gale::DIRECT_UNITS;
+use lpm_gpu::gale::model::Model;
+use lpm_gpu::host::{HEADER_WORDS, Image, PrefixOp};
+use lpm_gpu::sail::BCN_WORDS;
+use rand_chacha::rand_core::Rng as _;
+
+/// Chunks of the tables here.
+const CHUNKS: u32 = 40;
+
+/// A route's unit with a random next hop.
+fn leaf(rig: &mut Rig) -> u32 {
+    rig.rng.next_u32() & !0xff | rig.below(33)
+}
+
+#[test]
+fn gale_reads_a_word_or_two() {
+    let Some(mut rig) = Rig::new(11) else { return };
+    let mut words = vec![0_u32; DIRECT_UNITS + CHUNKS as usize * CHUNK_UNITS];
+    let mut slots = Vec::new();
+    for number in 0..2000 {
+        let slot = rig.below(1 << 24) as usize;
+        words[slot] = if number < CHUNKS { Unit::chunk(number).0 } else { leaf(&mut rig) };
+        slots.push(slot);
+    }
+    for word in &mut words[DIRECT_UNITS..] {
+        *word = rig.rng.next_u32() & !0xff | 32;
+    }
+    let (there, header) = (rig.upload(&words), rig.upload(&[0_u32; HEADER_WORDS]));
+    for kind in ["frozen", "live"] {
+        let kernel = rig.kernel("gale", &format!("gale_lookup_v4_{kind}"));
+        for (number, count) in COUNTS.into_iter().enumerate() {
+            let keys: Vec<u32> = (0..count)
+                .map(|i| match slots.get(i / 2 * 7 % 2000) {
+                    Some(&slot) if i % 2 == 0 => u32::try_from(slot << 8).unwrap() | rig.below(256),
+                    _ => rig.rng.next_u32(),
+                })
+                .collect();
+            let wanted: Vec<u32> = keys
+                .iter()
+                .map(|&key| match Unit(words[(key >> 8) as usize]) {
+                    unit if unit.to_chunk().is_none() => unit.value(),
+                    unit => {
+                        words[DIRECT_UNITS + unit.value() as usize * CHUNK_UNITS + (key & 0xff) as usize] >> 8
+                    }
+                })
+                .collect();
+            let offsets = (number % 3, number % 2);
+            let found = rig.lookup(&kernel, SHAPES[number % SHAPES.len()], (&there, &header), &keys, offsets);
+            same(kernel.entry(), "a random table", &keys, &found, &wanted);
+        }
+    }
+}
+
+#[test]
+fn sail_reads_three_words_at_most() {
+    let Some(mut rig) = Rig::new(12) else { return };
+    let n32 = BCN_WORDS + CHUNKS as usize * CHUNK_UNITS;
+    let mut words = vec![0_u32; n32 + CHUNKS as usize * CHUNK_UNITS];
+    for (at, word) in words.iter_mut().enumerate() {
+        let chunk = at < n32 && rig.rng.next_u32().is_multiple_of(4);
+        *word = if chunk { Unit::chunk(rig.below(CHUNKS)).0 } else { leaf(&mut rig) };
+    }
+    let mut header = vec![0; HEADER_WORDS];
+    header[0] = u32::try_from(n32).unwrap();
+    let (there, header) = (rig.upload(&words), rig.upload(&header));
+    let chunk = |first: usize, unit: Unit, byte: u32| {
+        Unit(words[first + unit.value() as usize * CHUNK_UNITS + byte as usize])
+    };
+    for kind in ["frozen", "live"] {
+        let kernel = rig.kernel("sail", &format!("sail_lookup_v4_{kind}"));
+        for (number, count) in COUNTS.into_iter().enumerate() {
+            let keys: Vec<u32> = (0..count).map(|_| rig.rng.next_u32()).collect();
+            let wanted: Vec<u32> = keys
+                .iter()
+                .map(|&key| {
+                    let mut unit = Unit(words[(key >> 16) as usize]);
+                    if unit.to_chunk().is_some() {
+                        unit = chunk(BCN_WORDS, unit, key >> 8 & 0xff);
+                        if unit.to_chunk().is_some() {
+                            unit = chunk(n32, unit, key & 0xff);
+                        }
+                    }
+                    unit.value()
+                })
+                .collect();
+            let offsets = (number % 2, number % 3);
+            let found = rig.lookup(&kernel, SHAPES[number % SHAPES.len()], (&there, &header), &keys, offsets);
+            same(kernel.entry(), "a random table", &keys, &found, &wanted);
+        }
+    }
+}
+
+/// Operations of all kinds and lengths, in one launch after the other: the words are then those of the model, which runs them one by
+/// one.
+#[test]
+fn gale_s_operations_are_the_model_s() {
+    let Some(mut rig) = Rig::new(13) else { return };
+    let words = vec![0_u32; DIRECT_UNITS + 8 * CHUNK_UNITS];
+    let mut model = Model::new(&Image { header: [0; HEADER_WORDS], runs: Vec::new(), words: words.len() });
+    let (there, header) = (rig.upload(&words), rig.upload(&[0_u32; HEADER_WORDS]));
+    let kernel = rig.kernel("gale", "gale_operations");
+    // All within one /12 with a few /24s that have chunks, so that routes meet.
+    let base = 0x0a10_0000;
+    let op = |kind: u32, address: u32, length: u32, value: u32, depth: u32| PrefixOp {
+        address,
+        how: kind | length << 8 | depth << 16,
+        value,
+        reserved: 0,
+    };
+    let mut batches =
+        vec![(0..8).map(|chunk| op(EXTEND, base | chunk << 16, 24, chunk, 0)).collect::<Vec<_>>()];
+    for size in [1, 2, 7, 40] {
+        let mut batch = Vec::new();
+        for _ in 0..size {
+            let length = 12 + rig.below(21);
+            let within = if length > 24 {
+                rig.below(8) << 16 | rig.below(256)
+            } else {
+                rig.rng.next_u32() & 0x000f_ffff
+            };
+            let address = base | within & u32::MAX << (32 - length);
+            let value = rig.rng.next_u32() >> 8;
+            batch.push(match rig.below(4) {
+                0 => op(MODIFY, address, length, value, length),
+                1 => op(DELETE, address, length, value, 11),
+                _ => op(INSERT, address, length, value, length),
+            });
+        }
+        batches.push(batch);
+    }
+    batches.push(vec![op(FOLD, base | 3 << 16, 24, 3, 0), op(DELETE, base, 12, 0, 0)]);
+    for (number, batch) in batches.iter().enumerate() {
+        let ops = rig.upload(batch);
+        let count = u32::try_from(batch.len()).unwrap();
+        let threads = [32, 256, 1024][number % 3];
+        let args = &mut [Arg::buffer(&there), Arg::buffer(&header), Arg::buffer(&ops), Arg::u32(count)];
+        rig.stream.launch(&kernel, Shape::new(1, threads), args).unwrap();
+        rig.stream.finish(LIMIT).unwrap();
+        model.run(batch, |_| {});
+        let found = rig.download(&there);
+        let wrong = found.iter().zip(&model.words).position(|(found, wanted)| found != wanted);
+        assert_eq!(wrong, None, "the first word that differs after batch {number}");
+    }
+}

@@ -1,0 +1,168 @@
+//! GAMT's lookups and the kernel that writes words.
+
+use crate::model::{Layout, Table, Trie};
+use crate::{CANARY, COUNTS, LIMIT, Rig, SHAPES, same};
+use lpm_gpu::cu::{Arg, DeviceBuffer, DeviceWords, Kernel, Shape};
+use lpm_gpu::host::{HEADER_WORDS, Write};
+use rand_chacha::rand_core::Rng as _;
+
+/// Strides of IPv4 tries: few levels and many, equal and not; not all of them use all bits.
+const STRIDES_V4: [&[u32]; 7] = [
+    &[16, 8, 8],
+    &[8, 8, 8, 8],
+    &[13, 4, 1, 6, 8],
+    &[12],
+    &[1, 3, 1],
+    &[6, 4, 3, 3, 3, 3, 2, 2, 2, 2, 1, 1],
+    &[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1],
+];
+
+/// Strides of IPv6 tries; the last has as many levels as there may be.
+const STRIDES_V6: [&[u32]; 6] = [
+    &[16, 8, 8, 8, 8, 8, 8],
+    &[13, 7, 4, 4, 4, 4, 4, 4, 4, 8, 8],
+    &[12, 12, 8],
+    &[3; 21],
+    &[4, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2],
+    &[1; 61],
+];
+
+/// Entry of a family (4 or 6).
+fn entry(family: u8, layout: Layout, kind: &str) -> String {
+    format!("gamt_lookup_v{family}_{}_{kind}", format!("{layout:?}").to_lowercase())
+}
+
+struct Loaded {
+    table: Table,
+    words: DeviceWords,
+    header: DeviceWords,
+}
+
+impl Loaded {
+    fn new(rig: &mut Rig, trie: &Trie, layout: Layout, key_bits: u32) -> Self {
+        let table = trie.image(layout, key_bits);
+        let (words, header) = (rig.upload(&table.words), rig.upload(&table.header));
+        Self { table, words, header }
+    }
+
+    fn parts(&self) -> (&DeviceWords, &DeviceWords) {
+        (&self.words, &self.header)
+    }
+}
+
+#[test]
+fn ipv4_lookups_are_algorithm_1() {
+    let Some(mut rig) = Rig::new(4) else { return };
+    for strides in STRIDES_V4 {
+        let trie = Trie::new(strides, false, &mut rig.rng);
+        for layout in [Layout::Flat, Layout::Paper] {
+            let loaded = Loaded::new(&mut rig, &trie, layout, 32);
+            for kind in ["frozen", "live"] {
+                let kernel = rig.kernel("gamt", &entry(4, layout, kind));
+                for (number, count) in COUNTS.into_iter().enumerate() {
+                    let keys: Vec<u32> = (0..count).map(|_| (trie.key(&mut rig.rng) >> 32) as u32).collect();
+                    let wanted: Vec<u32> =
+                        keys.iter().map(|&key| loaded.table.lookup(layout, key.into())).collect();
+                    let shape = SHAPES[number % SHAPES.len()];
+                    let found = rig.lookup(&kernel, shape, loaded.parts(), &keys, (0, 0));
+                    same(kernel.entry(), &format!("{strides:?}"), &keys, &found, &wanted);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ipv6_lookups_are_algorithm_1() {
+    let Some(mut rig) = Rig::new(6) else { return };
+    for strides in STRIDES_V6 {
+        let trie = Trie::new(strides, true, &mut rig.rng);
+        for layout in [Layout::Flat, Layout::Paper] {
+            let loaded = Loaded::new(&mut rig, &trie, layout, 64);
+            for kind in ["frozen", "live"] {
+                let kernel = rig.kernel("gamt", &entry(6, layout, kind));
+                for (number, count) in COUNTS.into_iter().enumerate() {
+                    let keys: Vec<u64> = (0..count).map(|_| trie.key(&mut rig.rng)).collect();
+                    let wanted: Vec<u32> = keys.iter().map(|&key| loaded.table.lookup(layout, key)).collect();
+                    let shape = SHAPES[number % SHAPES.len()];
+                    let found = rig.lookup(&kernel, shape, loaded.parts(), &keys, (0, 0));
+                    same(kernel.entry(), &format!("{strides:?}"), &keys, &found, &wanted);
+                }
+            }
+        }
+    }
+}
+
+/// Vectors need 16 bytes of alignment: the kernels must notice when keys or answers lack it.
+#[test]
+fn keys_and_answers_may_lie_anywhere() {
+    let Some(mut rig) = Rig::new(7) else { return };
+    let trie = Trie::new(&[12, 4, 4, 4, 8], false, &mut rig.rng);
+    let wide = Trie::new(&[12, 4, 4, 4, 8, 8, 8, 8, 8], true, &mut rig.rng);
+    let loaded = Loaded::new(&mut rig, &trie, Layout::Flat, 32);
+    let loaded_wide = Loaded::new(&mut rig, &wide, Layout::Flat, 64);
+    let (v4, v6) =
+        (rig.kernel("gamt", "gamt_lookup_v4_flat_live"), rig.kernel("gamt", "gamt_lookup_v6_flat_frozen"));
+    for count in [1, 3, 33, 255] {
+        for offsets in (0..20).map(|n| (n % 5, n / 5)) {
+            let what = format!("offsets {offsets:?}");
+            let keys: Vec<u32> = (0..count).map(|_| (trie.key(&mut rig.rng) >> 32) as u32).collect();
+            let wanted: Vec<u32> =
+                keys.iter().map(|&key| loaded.table.lookup(Layout::Flat, key.into())).collect();
+            let found = rig.lookup(&v4, SHAPES[1], loaded.parts(), &keys, offsets);
+            same(v4.entry(), &what, &keys, &found, &wanted);
+            let keys: Vec<u64> = (0..count).map(|_| wide.key(&mut rig.rng)).collect();
+            let wanted: Vec<u32> =
+                keys.iter().map(|&key| loaded_wide.table.lookup(Layout::Flat, key)).collect();
+            let found = rig.lookup(&v6, SHAPES[1], loaded_wide.parts(), &keys, offsets);
+            same(v6.entry(), &what, &keys, &found, &wanted);
+        }
+    }
+}
+
+/// Figure 3 of the paper: strides {1, 3, 1}; address 10001 goes by codes 2, 3 and 1280 to P5.
+#[test]
+fn the_paper_s_example() {
+    let Some(mut rig) = Rig::new(3) else { return };
+    const WIDTH: usize = 8;
+    let mut words = vec![0; 4 * WIDTH];
+    words[WIDTH + 1] = 2;
+    words[2 * WIDTH] = 3;
+    words[3 * WIDTH + 1] = 1280;
+    let mut header = vec![0; HEADER_WORDS];
+    (header[0], header[1], header[2]) = (3, u32::try_from(WIDTH).unwrap(), 32);
+    (header[6], header[8], header[10]) = (1, 3, 1);
+    let (words, header) = (rig.upload(&words), rig.upload(&header));
+    let kernel = rig.kernel("gamt", "gamt_lookup_v4_paper_live");
+    let found = rig.lookup(&kernel, SHAPES[0], (&words, &header), &[0b10001_u32 << 27], (0, 0));
+    assert_eq!(found, [5]);
+}
+
+/// Launches the kernel that writes words.
+fn write(rig: &mut Rig, kernel: &Kernel, shape: Shape, words: &DeviceWords, writes: &[Write]) {
+    let there: DeviceBuffer<Write> = rig.upload(writes);
+    let count = u32::try_from(writes.len()).unwrap();
+    let args = &mut [Arg::buffer(words), Arg::buffer(&there), Arg::u32(count)];
+    rig.stream.launch(kernel, shape, args).unwrap();
+    rig.stream.finish(LIMIT).unwrap();
+}
+
+#[test]
+fn words_are_written_where_told_and_nowhere_else() {
+    let Some(mut rig) = Rig::new(8) else { return };
+    let kernel = rig.kernel("gamt", "write_words");
+    for (number, count) in COUNTS.into_iter().enumerate() {
+        let mut wanted = vec![CANARY; 5000];
+        let words = rig.upload(&wanted);
+        // Each word at most once, as the steps promise: every third, from behind.
+        let mut writes = Vec::new();
+        for at in (0..5000).rev().filter(|at| count > 1000 || at % 3 == 0).take(count) {
+            let value = rig.rng.next_u32();
+            wanted[at] = value;
+            writes.push(Write { at: u32::try_from(at).unwrap(), value });
+        }
+        assert_eq!(writes.len(), count);
+        write(&mut rig, &kernel, SHAPES[number % SHAPES.len()], &words, &writes);
+        assert_eq!(rig.download(&words), wanted, "{count} writes");
+    }
+}

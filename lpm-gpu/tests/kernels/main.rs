@@ -1,0 +1,116 @@
+//! Single kernels against plain Rust models, through `lpm_gpu::cu`: over `mockcuda`, which checks every access, or over the real
+//! driver with `LPM_GPU=real`.
+//!
+//! | module | what it looks at |
+//! |---|---|
+//! | `model` | random tries, their images in both layouts, and Algorithm 1 in Rust |
+//! | `gamt` | GAMT's lookups, and the kernel that writes words |
+//! | `direct` | the lookups of GALE and SAIL_L, and GALE's operations |
+//! | `persistent` | the kernels that stay |
+//! | `ceilings` | the kernels that measure |
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod ceilings;
+mod direct;
+mod gamt;
+mod model;
+mod persistent;
+
+use lpm_gpu::cu::testing::{self, Exclusive};
+use lpm_gpu::cu::{Arg, Device, DeviceBuffer, DeviceWords, Kernel, Module, Plain, Priority, Shape, Stream};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use std::time::Duration;
+
+/// Longer than anything takes on the mock of a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Batch sizes: nothing, less than a vector, around a warp, no power of two, several rounds of the grid.
+const COUNTS: [usize; 8] = [0, 1, 3, 31, 32, 33, 255, 4096];
+
+/// Grids: a warp alone, which takes many rounds; blocks of more than one; more threads than most batches have keys.
+const SHAPES: [Shape; 3] = [Shape::new(1, 32), Shape::new(3, 64), Shape::new(8, 256)];
+
+/// What stands where no kernel may write.
+const CANARY: u32 = 0xdead_beef;
+
+/// A device for one test alone.
+struct Rig {
+    device: Device,
+    stream: Stream,
+    rng: ChaCha8Rng,
+    _one: Exclusive,
+}
+
+impl Rig {
+    /// `None`, after printing SKIPPED, where there is no driver.
+    fn new(seed: u64) -> Option<Self> {
+        let one = testing::exclusive();
+        let device = testing::device()?;
+        let stream = Stream::new(&device, Priority::Usual).unwrap();
+        Some(Self { device, stream, rng: ChaCha8Rng::seed_from_u64(seed), _one: one })
+    }
+
+    /// `values` on the device, in an array that is just as long.
+    fn upload<T: Plain>(&mut self, values: &[T]) -> DeviceBuffer<T> {
+        let buffer = DeviceBuffer::new(&self.device, values.len()).unwrap();
+        self.stream.upload_now(&buffer, 0, values).unwrap();
+        buffer
+    }
+
+    /// What `buffer` holds.
+    fn download(&mut self, buffer: &DeviceWords) -> Vec<u32> {
+        let mut values = vec![0; buffer.len()];
+        self.stream.download_now(&mut values, buffer, 0).unwrap();
+        values
+    }
+
+    /// A kernel.
+    fn kernel(&self, module: &str, entry: &str) -> Kernel {
+        Module::new(&self.device, module).unwrap().kernel(entry).unwrap()
+    }
+
+    /// A number below `below`.
+    fn below(&mut self, below: u32) -> u32 {
+        self.rng.next_u32() % below
+    }
+
+    /// Runs lookup `kernel` for `keys`, with keys and answers so many elements from where the driver aligned them; the answers,
+    /// when nothing beside them was written.
+    fn lookup<K: Plain + Default>(
+        &mut self,
+        kernel: &Kernel,
+        shape: Shape,
+        (words, header): (&DeviceWords, &DeviceWords),
+        keys: &[K],
+        (key_offset, raw_offset): (usize, usize),
+    ) -> Vec<u32> {
+        let mut shifted = vec![K::default(); key_offset];
+        shifted.extend_from_slice(keys);
+        let keys_there = self.upload(&shifted);
+        let raw = self.upload(&vec![CANARY; raw_offset + keys.len() + 3]);
+        let args = &mut [
+            Arg::buffer(words),
+            Arg::buffer(header),
+            Arg::buffer_from(&keys_there, key_offset).unwrap(),
+            Arg::buffer_from(&raw, raw_offset).unwrap(),
+            Arg::u32(u32::try_from(keys.len()).unwrap()),
+        ];
+        self.stream.launch(kernel, shape, args).unwrap();
+        self.stream.finish(LIMIT).unwrap();
+        let raw = self.download(&raw);
+        let (before, rest) = raw.split_at(raw_offset);
+        let (answers, behind) = rest.split_at(keys.len());
+        assert!(before.iter().chain(behind).all(|&word| word == CANARY), "{}: wrote beside", kernel.entry());
+        answers.to_vec()
+    }
+}
+
+/// Compares answers, and tells which key went wrong.
+fn same<K: std::fmt::LowerHex + Copy>(entry: &str, what: &str, keys: &[K], found: &[u32], wanted: &[u32]) {
+    for ((key, found), wanted) in keys.iter().zip(found).zip(wanted) {
+        assert_eq!(found, wanted, "{entry}, {what}, {} keys: key {key:#x}", keys.len());
+    }
+    assert_eq!(found.len(), wanted.len(), "{entry}, {what}");
+}

@@ -1,0 +1,131 @@
+//! Random tries as GAMT codes them, their images in both layouts, and Algorithm 1 in Rust, word by word as the paper has it.
+
+use lpm_gpu::host::{HEADER_WORDS, RAW_DEEP};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::Rng as _;
+
+/// Nodes of a level at most.
+const NODES_MAX: usize = 24;
+
+/// A leaf-pushed trie: the units of each level, as the device has them.
+pub(crate) struct Trie {
+    strides: Vec<u32>,
+    levels: Vec<Vec<u32>>,
+}
+
+/// A table as the device has it.
+pub(crate) struct Table {
+    pub(crate) words: Vec<u32>,
+    pub(crate) header: Vec<u32>,
+}
+
+/// How units lie in the words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// A row of equal width for each level, row 0 unused (Algorithm 1).
+    Paper,
+    /// One level behind the other.
+    Flat,
+}
+
+impl Trie {
+    /// A trie with these strides, about a third of whose units lead further; with `deep`, some leaves say that longer prefixes lie
+    /// below.
+    pub(crate) fn new(strides: &[u32], deep: bool, rng: &mut ChaCha8Rng) -> Self {
+        let mut levels = vec![vec![0; 1 << strides[0]]];
+        for level in 0..strides.len() {
+            let mut below: Vec<u32> = Vec::new();
+            for unit in &mut levels[level] {
+                let next = strides.get(level + 1).filter(|stride| below.len() >> **stride < NODES_MAX);
+                *unit = match next {
+                    Some(stride) if rng.next_u32().is_multiple_of(3) => {
+                        let node = below.len();
+                        below.resize(node + (1 << stride), 0);
+                        u32::try_from(node << 8 | (level + 2)).unwrap()
+                    }
+                    _ => {
+                        rng.next_u32() & !0xff
+                            | if deep && rng.next_u32().is_multiple_of(2) { 0x80 } else { 0 }
+                    }
+                };
+            }
+            if below.is_empty() {
+                // No unit led further: the levels below then are never read, and hold one node each.
+                below.resize(strides.get(level + 1).map_or(0, |stride| 1 << stride), 0);
+            }
+            levels.push(below);
+        }
+        levels.truncate(strides.len());
+        Self { strides: strides.to_vec(), levels }
+    }
+
+    /// The image. What no unit covers would lead far astray.
+    pub(crate) fn image(&self, layout: Layout, key_bits: u32) -> Table {
+        let width = self.levels.iter().map(Vec::len).max().unwrap() + 5;
+        let mut header = vec![0; HEADER_WORDS];
+        let mut words = Vec::new();
+        header[0] = u32::try_from(self.strides.len()).unwrap();
+        header[2] = key_bits;
+        if layout == Layout::Paper {
+            header[1] = u32::try_from(width).unwrap();
+            words.resize(width, u32::MAX);
+        }
+        for (level, (stride, units)) in self.strides.iter().zip(&self.levels).enumerate() {
+            header[6 + 2 * level] = *stride;
+            if layout == Layout::Flat {
+                words.resize(words.len() + level * 3, u32::MAX);
+                header[7 + 2 * level] = u32::try_from(words.len()).unwrap();
+            }
+            words.extend_from_slice(units);
+            if layout == Layout::Paper {
+                words.resize((level + 2) * width, u32::MAX);
+            }
+        }
+        Table { words, header }
+    }
+
+    /// A key, aligned to the left, whose way goes deep more often than that of a random one.
+    pub(crate) fn key(&self, rng: &mut ChaCha8Rng) -> u64 {
+        let random = rng.next_u64();
+        let (mut key, mut taken, mut node) = (0_u64, 0, 0);
+        for (stride, units) in self.strides.iter().zip(&self.levels) {
+            let mut chunk = 0;
+            for _ in 0..4 {
+                chunk = rng.next_u64() & ((1 << stride) - 1);
+                if units[node + usize::try_from(chunk).unwrap()] & 0x7f != 0 {
+                    break;
+                }
+            }
+            key |= chunk << (64 - taken - stride);
+            taken += stride;
+            let unit = units[node + usize::try_from(chunk).unwrap()];
+            if unit & 0x7f == 0 {
+                break;
+            }
+            node = (unit >> 8) as usize;
+        }
+        key | if taken < 64 { random & (u64::MAX >> taken) } else { 0 }
+    }
+}
+
+impl Table {
+    /// Algorithm 1 on a key of the header's bits, aligned to the right; raw answer.
+    pub(crate) fn lookup(&self, layout: Layout, key: u64) -> u32 {
+        let header = &self.header;
+        let (mut address, mut len) = (key, header[2]);
+        let (mut jump, mut inf, mut code) = (1, 0, 0);
+        while jump != 0 && len > 0 {
+            let level = jump as usize;
+            len -= header[4 + 2 * level];
+            inf += u32::try_from(address >> len).unwrap();
+            address &= (1 << len) - 1;
+            let base = match layout {
+                Layout::Paper => header[1] * jump,
+                Layout::Flat => header[5 + 2 * level],
+            };
+            code = self.words[(base + inf) as usize];
+            (jump, inf) = (code & 0x7f, code >> 8);
+        }
+        inf | if code & 0x80 == 0 { 0 } else { RAW_DEEP }
+    }
+}

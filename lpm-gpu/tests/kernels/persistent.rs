@@ -1,0 +1,181 @@
+//! The kernels that stay: several slots and blocks, batches of all sizes at all alignments, another table from one batch to
+//! the next, words written meanwhile, and the end.
+
+use crate::model::{Layout, Table, Trie};
+use crate::{COUNTS, LIMIT, Rig, same};
+use lpm_gpu::cu::{Arg, DeviceWords, Element, Priority, Resident, Shape, Shared, Stream};
+use lpm_gpu::host::Write;
+use std::time::Instant;
+
+const SLOTS: usize = 2;
+const PARTS: usize = 3;
+/// 64-bit words of a slot, and which are what (`Slot` in `kernels/common.cuh`).
+const SLOT_WORDS: usize = 8;
+const TABLE: usize = 2;
+const STOP: u64 = 0xffff_ffff;
+
+/// The control block, and memory for the batches of each slot.
+struct Control<K: Element> {
+    slots: Shared<u64>,
+    done: Shared<u32>,
+    keys: Vec<Shared<K>>,
+    raw: Vec<Shared<u32>>,
+}
+
+impl<K: Element> Control<K> {
+    fn new(rig: &Rig, keys_max: usize) -> Self {
+        Self {
+            slots: Shared::new(&rig.device, SLOTS * SLOT_WORDS).unwrap(),
+            done: Shared::new(&rig.device, SLOTS * PARTS).unwrap(),
+            keys: (0..SLOTS).map(|_| Shared::new(&rig.device, keys_max).unwrap()).collect(),
+            raw: (0..SLOTS).map(|_| Shared::new(&rig.device, keys_max).unwrap()).collect(),
+        }
+    }
+
+    /// Launches `entry` on a stream of its own.
+    fn launch(&self, rig: &Rig, entry: &str, threads: u32) -> Resident {
+        let kernel = rig.kernel("gamt", entry);
+        let slots = self.slots.clone();
+        Resident::launch(
+            Stream::new(&rig.device, Priority::Usual).unwrap(),
+            &kernel,
+            Shape::new(u32::try_from(PARTS).unwrap(), threads).with_rows(u32::try_from(SLOTS).unwrap()),
+            &mut [Arg::shared(&self.slots), Arg::shared(&self.done), Arg::u32(u32::try_from(PARTS).unwrap())],
+            Box::new(move || (0..SLOTS).for_each(|slot| slots.store(slot * SLOT_WORDS, STOP))),
+        )
+        .unwrap()
+    }
+
+    /// Sends batch `number` to `slot`, from element `offset` on.
+    fn ring(
+        &self,
+        slot: usize,
+        number: u32,
+        (words, header): (&DeviceWords, &DeviceWords),
+        keys: &[K],
+        offset: usize,
+    ) {
+        self.keys[slot].write(offset, keys).unwrap();
+        let from = self.keys[slot].address() + (offset * size_of::<K>()) as u64;
+        let to = self.raw[slot].address() + 4 * offset as u64;
+        let at = slot * SLOT_WORDS;
+        self.slots.write(at + TABLE, &[words.address(), header.address(), from, to]).unwrap();
+        self.slots.store(at, (keys.len() as u64) << 32 | u64::from(number));
+    }
+
+    /// Waits for batch `number` of `slot`; its answers.
+    fn answers(
+        &self,
+        resident: &mut Resident,
+        slot: usize,
+        number: u32,
+        offset: usize,
+        count: usize,
+    ) -> Vec<u32> {
+        let start = Instant::now();
+        while !(0..PARTS).all(|part| self.done.load(slot * PARTS + part) == number) {
+            assert!(resident.is_running().unwrap(), "it ended without being told to");
+            assert!(start.elapsed() < LIMIT, "no answer to batch {number} of slot {slot}");
+            std::thread::yield_now();
+        }
+        let mut raw = vec![0; count];
+        self.raw[slot].read(offset, &mut raw).unwrap();
+        raw
+    }
+}
+
+/// Runs `entry` over two tables in turn.
+fn serve<K: Element + std::fmt::LowerHex>(
+    rig: &mut Rig,
+    entry: &str,
+    layout: Layout,
+    tries: [&Trie; 2],
+    narrow: fn(u64) -> K,
+    wide: fn(K) -> u64,
+    bits: u32,
+) {
+    let tables: Vec<Table> = tries.iter().map(|trie| trie.image(layout, bits)).collect();
+    let there: Vec<_> =
+        tables.iter().map(|table| (rig.upload(&table.words), rig.upload(&table.header))).collect();
+    let control: Control<K> = Control::new(rig, 4096 + 3);
+    let mut resident = control.launch(rig, entry, 64);
+    for (number, count) in (1..).zip(COUNTS) {
+        let mut sent = Vec::new();
+        for slot in 0..SLOTS {
+            let which = (number + slot) % 2;
+            let keys: Vec<K> = (0..count).map(|_| narrow(tries[which].key(&mut rig.rng))).collect();
+            let (words, header) = &there[which];
+            control.ring(slot, u32::try_from(number).unwrap(), (words, header), &keys, number % 4);
+            sent.push((which, keys));
+        }
+        for (slot, (which, keys)) in sent.iter().enumerate() {
+            let found =
+                control.answers(&mut resident, slot, u32::try_from(number).unwrap(), number % 4, keys.len());
+            let wanted: Vec<u32> = keys.iter().map(|&key| tables[*which].lookup(layout, wide(key))).collect();
+            same(entry, &format!("batch {number} of slot {slot}"), keys, &found, &wanted);
+        }
+    }
+    resident.stop(LIMIT).unwrap();
+    assert!(!resident.is_running().unwrap());
+}
+
+#[test]
+fn slots_are_served_until_told_to_stop() {
+    let Some(mut rig) = Rig::new(21) else { return };
+    let narrow: [Trie; 2] = [&[12, 4, 4, 4, 8][..], &[8, 8, 8, 8]].map(|s| Trie::new(s, false, &mut rig.rng));
+    let wide: [Trie; 2] = [&[13, 3, 8, 8, 8, 8][..], &[4; 16]].map(|s| Trie::new(s, true, &mut rig.rng));
+    for layout in [Layout::Flat, Layout::Paper] {
+        let name = format!("{layout:?}").to_lowercase();
+        let tries = [&narrow[0], &narrow[1]];
+        serve(
+            &mut rig,
+            &format!("gamt_persistent_v4_{name}"),
+            layout,
+            tries,
+            |key| (key >> 32) as u32,
+            u64::from,
+            32,
+        );
+        let tries = [&wide[0], &wide[1]];
+        serve(&mut rig, &format!("gamt_persistent_v6_{name}"), layout, tries, |key| key, |key| key, 64);
+    }
+}
+
+/// What another stream wrote before a batch was sent, the batch sees: the kernel that stays trusts no cache of before.
+#[test]
+fn a_batch_sees_what_was_written_before_it() {
+    let Some(mut rig) = Rig::new(22) else { return };
+    let trie = Trie::new(&[8, 8, 8], false, &mut rig.rng);
+    let mut table = trie.image(Layout::Flat, 32);
+    let (words, header) = (rig.upload(&table.words), rig.upload(&table.header));
+    let writes_there = lpm_gpu::cu::DeviceBuffer::<Write>::new(&rig.device, 16).unwrap();
+    let kernel = rig.kernel("gamt", "write_words");
+    let control: Control<u32> = Control::new(&rig, 512);
+    let mut resident = control.launch(&rig, "gamt_persistent_v4_flat", 64);
+    for number in 1..=30 {
+        let keys: Vec<u32> = (0..500).map(|_| (trie.key(&mut rig.rng) >> 32) as u32).collect();
+        control.ring(0, number, (&words, &header), &keys, 0);
+        let found = control.answers(&mut resident, 0, number, 0, keys.len());
+        let wanted: Vec<u32> = keys.iter().map(|&key| table.lookup(Layout::Flat, key.into())).collect();
+        same("gamt_persistent_v4_flat", &format!("after {} updates", number - 1), &keys, &found, &wanted);
+        // Other answers in 16 leaves.
+        let leaves: Vec<usize> = (0..table.words.len()).filter(|&at| table.words[at] & 0xff == 0).collect();
+        let first = rig.below(u32::try_from(leaves.len() - 16).unwrap()) as usize;
+        let writes: Vec<Write> = leaves[first..first + 16]
+            .iter()
+            .map(|&at| Write {
+                at: u32::try_from(at).unwrap(),
+                value: (table.words[at] ^ number << 8) & !0xff,
+            })
+            .collect();
+        for write in &writes {
+            table.words[write.at as usize] = write.value;
+        }
+        rig.stream.upload_now(&writes_there, 0, &writes).unwrap();
+        let args = &mut [Arg::buffer(&words), Arg::buffer(&writes_there), Arg::u32(16)];
+        rig.stream.launch(&kernel, Shape::new(1, 32), args).unwrap();
+        rig.stream.finish(LIMIT).unwrap();
+    }
+    drop(resident); // told to stop by that
+    rig.device.synchronize().unwrap();
+}
