@@ -35,6 +35,17 @@ rte_lpm takes minutes to load a full table.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";
 
+const PAPER_EXAMPLES: &str = "\
+Examples:
+  lpm-bench paper gamt --out figures
+  lpm-bench paper gamt --out figures --quick --generate v4=450752,v6=11841
+  lpm-bench paper gamt --out figures --fib v4.txt.xz --fib v6.txt.xz --updates updates.mrt.gz --figures fig13,fig14
+
+Tables: each --fib file is a data set, and what --generate makes; without either the known files of the folder that the
+environment variable FWD_DATA names, without that two generated sets. Without a GPU the figures that take one are skipped, and say so.
+
+Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+
 const UPDATE_EXAMPLES: &str = "\
 Examples:
   lpm-bench update --fib v4.txt.xz --updates updates.mrt.gz --engines bloom,rte_fib
@@ -51,6 +62,9 @@ pub(crate) enum Command {
     /// Updates a second, and what they cost the lookups beside them
     #[command(after_help = UPDATE_EXAMPLES)]
     Update(UpdateArgs),
+    /// The figures and tables of a paper, on this host
+    #[command(after_help = PAPER_EXAMPLES)]
+    Paper(PaperArgs),
 }
 
 /// Which routes.
@@ -200,6 +214,63 @@ pub(crate) struct UpdateArgs {
     pub(crate) writer_cpu: Option<usize>,
 }
 
+/// A paper whose figures there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Series {
+    /// GAMT: figures 9 to 19, tables 1 and 2.
+    Gamt,
+}
+
+/// `lpm-bench paper`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PaperArgs {
+    /// Which paper
+    pub(crate) series: Series,
+
+    /// Folder for the files, one JSON and one SVG a figure; made if it is not there
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: PathBuf,
+
+    /// Routes.
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
+
+    /// File of updates, for all data sets [default: generated for each]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) updates: Option<PathBuf>,
+
+    /// Figures to make, such as fig09 or table1 [default: all]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub(crate) figures: Vec<String>,
+
+    /// Fewer points, and a shorter time each
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Keys of each stream, and of a batch at most
+    #[arg(long, value_name = "N[K|M]", default_value = "32M", value_parser = positive)]
+    pub(crate) keys: usize,
+
+    /// Seconds of each measurement [default: 0.3, quick 0.1]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) point_seconds: Option<f64>,
+
+    /// A parameter of our engines, where a figure does not set it; may be given several times
+    #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = engine_arg)]
+    pub(crate) parameters: Vec<(String, String)>,
+
+    /// Write no SVG
+    #[arg(long)]
+    pub(crate) no_pictures: bool,
+}
+
+impl PaperArgs {
+    /// Seconds of each measurement.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.point_seconds.unwrap_or(if self.quick { 0.1 } else { 0.3 })
+    }
+}
+
 /// How many routes to generate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Generate {
@@ -302,7 +373,7 @@ fn engine_arg(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn generate(text: &str) -> Result<Generate, String> {
+pub(crate) fn generate(text: &str) -> Result<Generate, String> {
     let mut spec = Generate::default();
     for part in text.split(',') {
         let wrong = || format!("'{part}' is not v4=ROUTES or v6=ROUTES");

@@ -121,7 +121,10 @@ impl Makers {
     }
 }
 
-fn engine(name: &'static str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+pub(crate) fn engine(
+    name: &'static str,
+    options: &EngineOptions,
+) -> Result<Box<dyn EngineWriter>, EngineError> {
     match name {
         OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),

@@ -14,7 +14,7 @@
 //! | `profile`, `analysis` | what a traffic asks of a table, and the sentence that says why a figure is what it is |
 //! | `host`, `report` | what a figure depends on; rows for people and programs |
 //! | `updates` | a stream of updates, forward and back again |
-//! | `lookup`, `update` | the two subcommands |
+//! | `lookup`, `update`, `paper` | the subcommands |
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ mod host;
 mod keys;
 mod lookup;
 mod measure;
+mod paper;
 #[cfg(feature = "dpdk")]
 mod peers;
 mod profile;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
             let code = exit_code_of(report.rows.iter().filter(|row| row.refused == 0).map(|row| row.wrong));
             finish(&report, &report::update_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
         }),
+        Command::Paper(args) => paper::run(&args),
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -172,3 +172,32 @@ fn help_has_examples_and_exit_codes() {
         assert!(text.contains(&format!("lpm-bench {sub} --")) && text.contains("Exit codes:"), "{text}");
     }
 }
+
+#[test]
+fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("figures");
+    let line = "paper gamt --quick --generate v4=3000,v6=500 --keys 4K --point-seconds 0.005 --out";
+    let done = lpm_bench(&format!("{line} {}", out.display()));
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    let names = ["table1", "table2", "fig13", "fig14", "fig19", "fig11", "fig15"];
+    for name in names.into_iter().chain(["fig09", "fig10", "fig12", "fig16", "fig17", "fig18"]) {
+        let document = json(&out.join(format!("{name}.json")));
+        assert_eq!(document["quick"], true, "{name}");
+        let made = names.contains(&name);
+        assert!(!made || !document["rows"].as_array().unwrap().is_empty(), "{name}");
+        // On a host with a GPU they are made.
+        let skipped = document["skipped"].as_str().is_some_and(|why| why.contains("takes a GPU"));
+        assert!(made || skipped || !document["rows"].as_array().unwrap().is_empty(), "{name}");
+        assert!(!skipped || stderr(&done).contains(&format!("SKIPPED: {name}")), "{name}");
+    }
+    let figure = json(&out.join("fig14.json"));
+    let of = |table: &str| {
+        let rows = figure["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["table"] == table).unwrap()["writes_an_update"].as_f64().unwrap()
+    };
+    assert!(of("GAMT_S") < of("GAMT_T") && of("GAMT_T") < of("GALE"), "{figure}");
+    assert!(out.join("fig11.svg").exists() && figure["beside"][0]["paper"][0] == 94.7);
+    let refused = lpm_bench(&format!("paper gamt --figures fig99 --out {}", out.display()));
+    assert!(refused.status.code() == Some(2) && stderr(&refused).contains("fig09"), "{}", stderr(&refused));
+}

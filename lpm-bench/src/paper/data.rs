@@ -1,0 +1,307 @@
+//! The data sets: routes, and updates over them. The paper has four route collectors of 2013 with a day's updates each.
+
+use crate::args::{PaperArgs, TableArgs};
+use crate::fault::Fault;
+use crate::tables::Tables;
+use fib::{Family, FibDelta, IpPrefix, NextHopId, Rib, feed, generate};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// Files of the folder that `FWD_DATA` names, the one nearest to the paper's time first.
+const KNOWN_TABLES: [&str; 3] = ["v4-201405.txt.xz", "v4-202401.txt.xz", "v6-202401.txt.xz"];
+/// The updates there.
+const KNOWN_UPDATES: &str = "updates-ris-20190101.txt.xz";
+/// Generated otherwise: as large as the paper's rrc12, and as a full table of today.
+const GENERATED: [(&str, &str); 2] =
+    [("generated-2013", "v4=450752,v6=11841"), ("generated-2024", "v4=950000,v6=200000")];
+/// Updates to generate, and of a stream that are used at most.
+const UPDATES: usize = 200_000;
+/// Updates generated in a second of their own time: about what one collector of the paper has (table 1, rrc12).
+const UPDATES_A_STAMP: usize = 64;
+
+/// An update.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// When, seconds.
+    pub(super) time_s: f64,
+    /// Which route.
+    pub(super) prefix: IpPrefix,
+    /// What becomes of it, the next hop being the route's origin (as the tables have it).
+    by_origin: NextHopId,
+    /// The same, the next hop being the peer that said so.
+    by_peer: NextHopId,
+}
+
+/// What the next hop of an update is. A collector hears each route from all its peers: by origin most of what they say changes
+/// nothing, by peer each says something new, as for a router that forwards by whom it heard last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hops {
+    /// The route's origin.
+    Origin,
+    /// The peer; the same as by origin where a feed does not tell peers.
+    Peer,
+}
+
+impl Hops {
+    /// Both, with their names.
+    pub(super) const ALL: [(Self, &'static str); 2] = [(Self::Origin, "by origin"), (Self::Peer, "by peer")];
+}
+
+/// Routes and updates over them.
+#[derive(Debug)]
+pub(super) struct DataSet {
+    /// What figures call it.
+    pub(super) name: String,
+    /// The routes.
+    pub(super) tables: Tables,
+    /// The updates, in order.
+    pub(super) told: Vec<Told>,
+    /// Where they came from.
+    updates_source: String,
+}
+
+/// Deltas of one family, forward and back again, so that a table does not drift however often they run.
+#[derive(Debug, Default)]
+pub(super) struct Deltas {
+    /// In order.
+    pub(super) forward: Vec<FibDelta>,
+    /// What undoes them, the last one's undoing first.
+    pub(super) backward: Vec<FibDelta>,
+}
+
+impl Deltas {
+    /// New routes, changed ones and withdrawn ones of a pass forward.
+    pub(super) fn kinds(&self) -> [usize; 3] {
+        let before =
+            self.backward.iter().rev().flat_map(|delta| delta.v4.iter().map(|change| change.next_hop));
+        let after = self.forward.iter().flat_map(|delta| delta.v4.iter().map(|change| change.next_hop));
+        let mut kinds = [0; 3];
+        for (before, after) in before.zip(after) {
+            kinds[if before.is_none() { 0 } else { 1 + usize::from(after.is_none()) }] += 1;
+        }
+        kinds
+    }
+
+    /// Changes of one pass forward.
+    pub(super) fn changes(&self) -> usize {
+        self.forward.iter().map(FibDelta::len).sum()
+    }
+}
+
+impl Told {
+    const fn next_hop(&self, hops: Hops) -> NextHopId {
+        match hops {
+            Hops::Origin => self.by_origin,
+            Hops::Peer => self.by_peer,
+        }
+    }
+}
+
+impl DataSet {
+    /// For the files.
+    pub(super) fn summary(&self) -> Value {
+        json!({
+            "name": self.name,
+            "routes": self.tables.source,
+            "routes_v4": self.tables.v4.len(),
+            "routes_v6": self.tables.v6.len(),
+            "table_hash": self.tables.hash,
+            "updates": self.updates_source,
+            "updates_told": self.told.len(),
+        })
+    }
+
+    /// The updates of `family` that change something, in deltas of `size` updates; of one time stamp each when `None`.
+    pub(super) fn deltas(&self, family: Family, size: Option<usize>, hops: Hops) -> Deltas {
+        let mut rib = Rib::new();
+        match family {
+            Family::V4 => self.tables.v4.iter().for_each(|(prefix, id)| {
+                rib.set(IpPrefix::V4(*prefix), *id);
+            }),
+            Family::V6 => self.tables.v6.iter().for_each(|(prefix, id)| {
+                rib.set(IpPrefix::V6(*prefix), *id);
+            }),
+        }
+        let told: Vec<&Told> = self.told.iter().filter(|told| told.prefix.family() == family).collect();
+        let parts: Vec<&[&Told]> = match size {
+            Some(size) => told.chunks(size.max(1)).collect(),
+            None => told.chunk_by(|a, b| a.time_s.floor().total_cmp(&b.time_s.floor()).is_eq()).collect(),
+        };
+        let mut deltas = Deltas::default();
+        for part in parts {
+            // The last word on a prefix counts, as in a RIB's dirty set.
+            let latest: BTreeMap<IpPrefix, NextHopId> =
+                part.iter().map(|told| (told.prefix, told.next_hop(hops))).collect();
+            let (mut there, mut back) = (FibDelta::new(), FibDelta::new());
+            for (prefix, id) in latest {
+                let old = rib.set(prefix, id);
+                if old != id {
+                    there.push(prefix, id);
+                    back.push(prefix, old);
+                }
+            }
+            if !there.is_empty() {
+                deltas.forward.push(there);
+                deltas.backward.push(back);
+            }
+        }
+        deltas.backward.reverse();
+        deltas
+    }
+
+    fn read_updates(&mut self, path: &Path) -> Result<(), Fault> {
+        let mut updates = feed::updates(path, None)?;
+        let mut peers: BTreeMap<IpAddr, u32> = BTreeMap::new();
+        for update in &mut updates {
+            let update = update?;
+            let id = update
+                .next_hop(&mut self.tables.hops)
+                .map_err(|why| Fault::Usage(format!("{}: {why}", path.display())))?;
+            let by_peer = match update.peer {
+                Some(peer) if !id.is_none() => {
+                    let next = u32::try_from(peers.len() + 1).unwrap_or(u32::MAX);
+                    NextHopId::from_answer(*peers.entry(peer).or_insert(next))
+                }
+                _ => id,
+            };
+            self.told.push(Told { time_s: update.time_s, prefix: update.prefix, by_origin: id, by_peer });
+        }
+        if let Some(cut) = updates.truncated() {
+            eprintln!("lpm-bench: warning: {}: {cut}; what was read before is used", path.display());
+        }
+        self.updates_source = path.display().to_string();
+        Ok(())
+    }
+
+    fn generate_updates(&mut self, count: usize, seed: u64) {
+        let updates = generate::Updates::of_rib(&self.tables.rib, seed).take(count);
+        let stamp = |at: usize| f64::from(u32::try_from(at / UPDATES_A_STAMP).unwrap_or(u32::MAX));
+        let told = |(at, (prefix, id))| Told { time_s: stamp(at), prefix, by_origin: id, by_peer: id };
+        self.told = updates.enumerate().map(told).collect();
+        self.updates_source = format!("generated {count} seed={seed}, {UPDATES_A_STAMP} a stamp");
+    }
+}
+
+/// All data sets: each `--fib` file and what is generated; else the files of `FWD_DATA`; else two that are generated.
+///
+/// # Errors
+/// As [`Tables::load`]; a file of updates that cannot be read.
+pub(super) fn load(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
+    let folder = std::env::var_os("FWD_DATA").map(PathBuf::from);
+    let mut files = args.table.fib.clone();
+    let mut updates = args.updates.clone();
+    let mut generated = Vec::new();
+    if let Some(spec) = args.table.generate {
+        generated.push(("generated".to_owned(), spec));
+    } else if files.is_empty() {
+        match &folder {
+            Some(folder) => {
+                files =
+                    KNOWN_TABLES.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
+                updates = updates.or_else(|| Some(folder.join(KNOWN_UPDATES)).filter(|path| path.exists()));
+            }
+            None => {
+                for (name, spec) in GENERATED {
+                    generated.push((name.to_owned(), crate::args::generate(spec).map_err(Fault::Usage)?));
+                }
+            }
+        }
+    }
+    let mut sets = Vec::new();
+    for path in files {
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name = name.split('.').next().unwrap_or_default().to_owned();
+        sets.push(set(
+            args,
+            name,
+            &TableArgs { fib: vec![path], generate: None, ..args.table.clone() },
+            updates.as_deref(),
+        )?);
+    }
+    for (name, spec) in generated {
+        sets.push(set(
+            args,
+            name,
+            &TableArgs { fib: vec![], generate: Some(spec), ..args.table.clone() },
+            updates.as_deref(),
+        )?);
+    }
+    if sets.is_empty() {
+        return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
+    }
+    Ok(sets)
+}
+
+fn set(args: &PaperArgs, name: String, table: &TableArgs, updates: Option<&Path>) -> Result<DataSet, Fault> {
+    let tables = Tables::load(table)?;
+    let mut set = DataSet { name, tables, told: Vec::new(), updates_source: String::new() };
+    if let Some(path) = updates {
+        set.read_updates(path)?;
+    }
+    // A file may have no updates of the families of this table.
+    let has = |family| set.told.iter().any(|told| told.prefix.family() == family);
+    let lacks = |family| set.tables.routes(family) > 0 && !has(family);
+    if lacks(Family::V4) || lacks(Family::V6) {
+        set.generate_updates(
+            UPDATES.min(20 * (set.tables.v4.len() + set.tables.v6.len()).max(1)),
+            args.table.seed,
+        );
+    }
+    set.told.truncate(if args.quick { UPDATES / 2 } else { usize::MAX });
+    Ok(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn args(line: &str) -> PaperArgs {
+        let line = format!("lpm-bench paper gamt --out none {line}");
+        let Command::Paper(args) = Cli::parse_from(line.split_whitespace()).command else { panic!("{line}") };
+        args
+    }
+
+    #[test]
+    fn deltas_lead_there_and_back() {
+        let sets = load(&args("--generate v4=500,v6=100")).unwrap();
+        let set = &sets[0];
+        assert_eq!((sets.len(), set.name.as_str()), (1, "generated"));
+        for (family, size) in [(Family::V4, None), (Family::V4, Some(1)), (Family::V6, Some(10))] {
+            let deltas = set.deltas(family, size, Hops::Origin);
+            assert!(deltas.changes() > 100 && deltas.forward.len() == deltas.backward.len());
+            assert_eq!(size == Some(1), deltas.changes() == deltas.forward.len());
+            let mut rib = set.tables.oracle.clone();
+            deltas.forward.iter().chain(&deltas.backward).for_each(|delta| rib.apply(delta));
+            for (prefix, id) in &set.tables.v4 {
+                assert_eq!(
+                    rib.v4.longest_match(prefix.last_address()),
+                    set.tables.oracle.v4.longest_match(prefix.last_address()),
+                    "{prefix} {id}"
+                );
+            }
+        }
+        let kinds = set.deltas(Family::V4, Some(1), Hops::Origin).kinds();
+        assert!(kinds.iter().all(|kind| *kind > 0), "{kinds:?}");
+    }
+
+    #[test]
+    fn by_peer_each_peer_s_word_is_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
+        std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
+        // Two peers tell the same route with the same origin, a second later one withdraws it.
+        let lines = "1.0 a 10.1.0.0/16 192.0.2.1 64500\n1.5 a 10.1.0.0/16 192.0.2.2 64500\n\
+                     2.0 a 10.1.0.0/16 192.0.2.1 64500\n3.0 w 10.1.0.0/16 192.0.2.1 64500\n";
+        std::fs::write(&updates, lines).unwrap();
+        let sets =
+            load(&args(&format!("--fib {} --updates {}", routes.display(), updates.display()))).unwrap();
+        let told = |hops| sets[0].deltas(Family::V4, Some(1), hops);
+        assert_eq!((told(Hops::Origin).changes(), told(Hops::Peer).changes()), (2, 4));
+        assert_eq!(told(Hops::Peer).kinds(), [1, 2, 1]);
+        assert_eq!(sets[0].deltas(Family::V4, None, Hops::Peer).forward.len(), 3, "one delta a second");
+    }
+}

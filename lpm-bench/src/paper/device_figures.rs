@@ -1,0 +1,491 @@
+//! What takes a device: lookup speed by batch, data, levels, configuration, update rate; latency by streams. Figures 11 and 15
+//! are half about memory, and that half is made on any host.
+
+use super::data::Hops;
+use super::drive::{Driven, Round, beside, drive};
+use super::figure::{Figure, Panel};
+use super::{Bench, DataSet};
+use crate::check::Sample;
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use crate::table::{Looker, calls};
+use fib::traffic::Traffic;
+use fib::{EngineReader, EngineWriter, Family};
+use lpm_gpu::gamt::strides::{Census, Plan};
+use serde_json::{Value, json};
+use std::ops::{Range, RangeInclusive};
+
+/// Batch of the paper's lookup figures: "a big batch size (16M)".
+const BATCH: usize = 16 << 20;
+/// Batches in flight where a figure is not about that.
+const IN_FLIGHT: u16 = 4;
+/// Keys that all batches in flight may have together: page-locked memory takes its time to get.
+const KEYS_IN_FLIGHT_MAX: usize = 64 << 20;
+/// Answers compared with the oracle's for each table.
+const CHECKED: usize = 4096;
+/// Updates of a delta beside lookups: the mean number of updates in a second at the paper's rrc12 (table 1).
+const UPDATES_A_DELTA: usize = 64;
+/// Units of a memory transaction: 128 bytes, the paper's.
+const TRANSACTION_UNITS: u64 = 32;
+
+/// An engine of the figures, and the family it is asked.
+#[derive(Clone, Copy, Debug)]
+struct Subject {
+    engine: &'static str,
+    family: Family,
+    name: &'static str,
+}
+
+const GAMT: Subject = Subject { engine: "gamt", family: Family::V4, name: "GAMT, IPv4" };
+const GAMT6: Subject = Subject { engine: "gamt", family: Family::V6, name: "GAMT, IPv6" };
+const GALE: Subject = Subject { engine: "gale", family: Family::V4, name: "GALE" };
+const SAIL: Subject = Subject { engine: "sail-gpu", family: Family::V4, name: "SAIL_L" };
+
+/// A parameter of an engine.
+type Parameter = (&'static str, String);
+
+impl Subject {
+    /// The levels that the paper found best: six for IPv4, twenty for IPv6.
+    fn levels(self) -> Vec<Parameter> {
+        match (self.engine, self.family) {
+            ("gamt", Family::V4) => vec![("levels", "6".into())],
+            ("gamt", Family::V6) => vec![("levels6", "20".into())],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A table that was built and checked.
+struct Ready {
+    writer: Box<dyn EngineWriter>,
+    checked: u64,
+    wrong: u64,
+}
+
+/// An engine with the routes of one family of a data set.
+fn ready(
+    bench: &Bench<'_>,
+    set: &DataSet,
+    subject: Subject,
+    parameters: &[Parameter],
+) -> Result<Ready, Fault> {
+    let mut writer = bench.engine(subject.engine, parameters)?;
+    let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
+    writer.apply(&set.tables.delta_of(subject.family)).map_err(fault)?;
+    let count = CHECKED.min(bench.args.keys);
+    let keys =
+        KeySet::make(&Traffic::Table, subject.family, &set.tables, count, bench.args.table.seed, false)?;
+    let reader = writer.reader(1, count).map_err(fault)?;
+    let sample = Sample::draw(&keys, &set.tables, count, bench.args.table.seed);
+    let found = sample.check(&mut Checker { engine: subject.engine, reader }, count)?;
+    Ok(Ready { writer, checked: found.checked, wrong: found.wrong })
+}
+
+/// A reader as the check asks it.
+struct Checker {
+    engine: &'static str,
+    reader: Box<dyn EngineReader>,
+}
+
+impl Looker for Checker {
+    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
+        let mut out = vec![fib::NextHopId::NONE; call];
+        for part in calls(range, call) {
+            let out = &mut out[..part.len()];
+            self.lookup(keys, part, out)?;
+        }
+        Ok(())
+    }
+
+    fn answers(&mut self, keys: &KeySet, _call: usize) -> Result<Vec<u32>, Fault> {
+        let mut out = vec![fib::NextHopId::NONE; keys.len()];
+        self.lookup(keys, 0..keys.len(), &mut out)?;
+        Ok(out.iter().map(|id| id.get()).collect())
+    }
+}
+
+impl Checker {
+    fn lookup(
+        &mut self,
+        keys: &KeySet,
+        range: Range<usize>,
+        out: &mut [fib::NextHopId],
+    ) -> Result<(), Fault> {
+        let fault = |source| Fault::Engine { engine: self.engine.to_owned(), source };
+        self.reader.lookup(keys.keys(range), out).map_err(fault)
+    }
+}
+
+/// Keys of random traffic, or drawn from the table.
+fn keys(bench: &Bench<'_>, set: &DataSet, family: Family, traffic: &Traffic) -> Result<KeySet, Fault> {
+    KeySet::make(traffic, family, &set.tables, bench.args.keys, bench.args.table.seed, false)
+}
+
+/// Batches in flight: as many as asked for, if they are not too large together.
+fn in_flight(batch: usize, wanted: u16) -> u16 {
+    let fit = u16::try_from(KEYS_IN_FLIGHT_MAX / batch.max(1)).unwrap_or(u16::MAX);
+    wanted.min(fit).max(2)
+}
+
+fn measure(
+    bench: &Bench<'_>,
+    subject: Subject,
+    writer: &dyn EngineWriter,
+    keys: &KeySet,
+    (batch, slots): (usize, u16),
+) -> Result<Driven, Fault> {
+    let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
+    let batch = batch.min(keys.len());
+    let mut reader = writer.reader(slots, batch).map_err(fault)?;
+    let batch = batch.min(reader.batch_max());
+    drive(&mut *reader, keys, batch, slots, bench.args.seconds()).map_err(fault)
+}
+
+/// The fields of a row that every measurement has.
+fn row(set: &DataSet, subject: Subject, batch: usize, driven: &Driven) -> Value {
+    json!({
+        "data": set.name, "engine": subject.engine, "family": subject.family.to_string(), "batch": batch,
+        "mlps": driven.mlps, "latency_us_mean": driven.mean_us, "latency_us_p99": driven.p99_us,
+        "batches": driven.batches,
+    })
+}
+
+fn with(mut row: Value, more: &[(&str, Value)]) -> Value {
+    if let Value::Object(fields) = &mut row {
+        fields.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    }
+    row
+}
+
+impl Figure {
+    fn count(&mut self, ready: &Ready) {
+        self.checked += ready.checked;
+        self.wrong += ready.wrong;
+    }
+}
+
+/// Figure 9: lookup speed by batch size, on random traffic.
+pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Lookup speed vs. batch size", "keys a batch");
+    figure.x_log = true;
+    let mut panel = Panel::new("million lookups a second");
+    let sizes: Vec<usize> = (0..=25).map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys).collect();
+    for subject in [GAMT, GALE, SAIL, GAMT6] {
+        let Some(set) = bench.main_set(subject.family) else { continue };
+        let ready = ready(bench, set, subject, &subject.levels())?;
+        figure.count(&ready);
+        let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+        for size in bench.some(&sizes) {
+            let slots = in_flight(size, 8);
+            let driven = measure(bench, subject, &*ready.writer, &keys, (size, slots))?;
+            panel.add(subject.name, size as f64, driven.mlps);
+            figure.rows.push(with(row(set, subject, size, &driven), &[("slots", slots.into())]));
+        }
+    }
+    for (subject, said) in [(GAMT, 1100.0), (GALE, 580.0), (GAMT6, 680.0)] {
+        let best = panel.best(subject.name).map(|(_, mlps)| mlps);
+        figure.said(format!("{}, at most", subject.name), &[said], "Mlps", "5.2.1", best);
+    }
+    figure.panels.push(panel);
+    figure.note = "End to end: a batch is copied to the device and its answers back, so large batches are as fast as the bus, and \
+                   small ones as the driver's calls; with a table of 64 MB GALE's gathers miss the L2 cache where GAMT's hit."
+        .into();
+    Ok(figure)
+}
+
+/// Figure 10: lookup speed by routing data, on random and on table traffic.
+pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Lookup speed vs. routing data with two types of traffic", "routing data");
+    let mut panel = Panel::new("million lookups a second");
+    for (at, set) in (0_u32..).zip(&bench.sets) {
+        figure.x_names.push(set.name.clone());
+        for subject in [GAMT, GALE, SAIL, GAMT6] {
+            if set.tables.routes(subject.family) == 0 {
+                continue;
+            }
+            let ready = ready(bench, set, subject, &subject.levels())?;
+            figure.count(&ready);
+            for traffic in [Traffic::Random, Traffic::Table] {
+                let keys = keys(bench, set, subject.family, &traffic)?;
+                let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
+                let driven = measure(bench, subject, &*ready.writer, &keys, shape)?;
+                panel.add(&format!("{}, {traffic}", subject.name), f64::from(at), driven.mlps);
+                let more = [("traffic", traffic.to_string().into())];
+                figure.rows.push(with(row(set, subject, BATCH, &driven), &more));
+            }
+        }
+    }
+    let ratio = |panel: &Panel, traffic: &str| {
+        let best =
+            |subject: Subject| panel.best(&format!("{}, {traffic}", subject.name)).map(|(_, mlps)| mlps);
+        Some(best(GAMT)? / best(GALE)?)
+    };
+    let ours = (ratio(&panel, "random"), ratio(&panel, "table"));
+    figure.said("GAMT over GALE, random traffic, at most", &[2.0], "times", "5.2.2", ours.0);
+    figure.said("GAMT over GALE, table traffic, at most", &[1.2], "times", "5.2.2", ours.1);
+    figure.panels.push(panel);
+    figure.note =
+        "Traffic drawn from the table asks for neighbours more often, so a warp's gathers share lines."
+            .into();
+    Ok(figure)
+}
+
+/// Bytes a prefix of a trie with so many levels, as the paper counts and as the levels' units sum up.
+fn memory(census: &Census, levels: u8, routes: usize) -> (f64, f64) {
+    let plan = Plan::of_levels(census, levels, TRANSACTION_UNITS);
+    let routes = routes.max(1) as f64;
+    (4.0 * f64::from(levels) * plan.width as f64 / routes, 4.0 * plan.units as f64 / routes)
+}
+
+fn census(set: &DataSet, family: Family) -> Census {
+    match family {
+        Family::V4 => Census::new(
+            32,
+            set.tables.v4.iter().map(|(prefix, _)| (u64::from(prefix.address()) << 32, prefix.len())),
+        ),
+        Family::V6 => Census::new(
+            64,
+            set.tables.v6.iter().map(|(prefix, _)| ((prefix.address() >> 64) as u64, prefix.len().min(64))),
+        ),
+    }
+}
+
+/// Figures 11 and 15: lookup speed and memory by the number of levels.
+fn by_levels(
+    bench: &Bench<'_>,
+    subject: Subject,
+    levels: RangeInclusive<u8>,
+    parameter: &'static str,
+) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Lookup speed and memory efficiency vs. tree level", "levels");
+    let (mut speed, mut bytes) = (Panel::new("million lookups a second"), Panel::new("bytes a prefix"));
+    let Some(set) = bench.main_set(subject.family) else {
+        figure.skipped = Some(format!("no data set has {} routes", subject.family));
+        return Ok(figure);
+    };
+    let routes = set.tables.routes(subject.family);
+    let census = census(set, subject.family);
+    let all: Vec<u8> = levels.collect();
+    for levels in &all {
+        let (paper, flat) = memory(&census, *levels, routes);
+        bytes.add("levels x array width, as the paper counts", f64::from(*levels), paper);
+        bytes.add("levels behind each other", f64::from(*levels), flat);
+        figure.rows.push(json!({
+            "data": set.name, "levels": levels, "bytes_a_prefix_paper": paper, "bytes_a_prefix_flat": flat,
+        }));
+    }
+    if let Err(reason) = &bench.device {
+        figure.skipped = Some(format!("the lookup speed takes a GPU: {reason}"));
+    } else {
+        let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+        for levels in bench.some(&all) {
+            for (layout, name) in [("flat", "GAMT"), ("paper", "GAMT, paper's layout")] {
+                if layout == "paper" && bench.args.quick {
+                    continue;
+                }
+                let parameters = [(parameter, levels.to_string()), ("layout", layout.to_owned())];
+                let ready = ready(bench, set, subject, &parameters)?;
+                figure.count(&ready);
+                let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
+                let driven = measure(bench, subject, &*ready.writer, &keys, shape)?;
+                speed.add(name, f64::from(levels), driven.mlps);
+                let more = [("levels", levels.into()), ("layout", layout.into())];
+                figure.rows.push(with(row(set, subject, BATCH, &driven), &more));
+            }
+        }
+    }
+    figure.panels = vec![speed, bytes];
+    Ok(figure)
+}
+
+/// Figure 11: the number of levels, IPv4.
+pub(super) fn figure_11(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = by_levels(bench, GAMT, 4..=20, "levels")?;
+    let memory =
+        figure.panels.get(1).and_then(|panel| panel.at("levels x array width, as the paper counts", 6.0));
+    let best = figure.panels.first().and_then(|panel| panel.best("GAMT")).map(|(levels, _)| levels);
+    figure.said("6 levels", &[22.0], "bytes a prefix", "5.4.5", memory);
+    figure.said("the fastest trie has", &[6.0], "levels", "5.2.3", best);
+    figure.note = "Fewer levels are fewer gathers, more levels a smaller table; the turning point is where the table leaves the \
+                   L2 cache, 768 KB on the paper's GPU."
+        .into();
+    Ok(figure)
+}
+
+/// Figure 15: the number of levels, IPv6.
+pub(super) fn figure_15(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = by_levels(bench, GAMT6, 8..=30, "levels6")?;
+    figure.title = "Lookup speed for IPv6".into();
+    let best = figure.panels.first().and_then(|panel| panel.best("GAMT"));
+    figure.said("the fastest trie has", &[20.0], "levels", "5.4.1", best.map(|(levels, _)| levels));
+    figure.said(
+        "20 levels",
+        &[658.0],
+        "Mlps",
+        "5.4.1",
+        figure.panels.first().and_then(|panel| panel.at("GAMT", 20.0)),
+    );
+    figure.note = "A key takes 8 bytes of the bus, and long IPv6 prefixes more steps.".into();
+    Ok(figure)
+}
+
+/// Figure 12: lookup speed by blocks, threads and streams.
+pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Lookup speed with different CUDA configurations", "threads a block");
+    figure.x_log = true;
+    let mut panel = Panel::new("million lookups a second");
+    let Some(set) = bench.main_set(Family::V4) else {
+        figure.skipped = Some("no data set has IPv4 routes".into());
+        return Ok(figure);
+    };
+    let keys = keys(bench, set, Family::V4, &Traffic::Random)?;
+    let mut by_streams = [Vec::new(), Vec::new()];
+    for (streams, speeds) in (1_u16..).zip(&mut by_streams) {
+        for blocks in bench.some(&[16, 32, 48, 64]) {
+            for threads in bench.some(&[128, 256, 512, 1024]) {
+                let mut parameters = GAMT.levels();
+                parameters.extend([("streams", streams.to_string()), ("blocks", blocks.to_string())]);
+                parameters.push(("threads", threads.to_string()));
+                let ready = ready(bench, set, GAMT, &parameters)?;
+                figure.count(&ready);
+                // As many slots as streams: what is queued behind one would run beside it.
+                let driven = measure(bench, GAMT, &*ready.writer, &keys, (BATCH, streams))?;
+                panel.add(&format!("{streams} streams, {blocks} blocks"), f64::from(threads), driven.mlps);
+                speeds.push(driven.mlps);
+                let more =
+                    [("streams", streams.into()), ("blocks", blocks.into()), ("threads", threads.into())];
+                figure.rows.push(with(row(set, GAMT, BATCH, &driven), &more));
+            }
+        }
+    }
+    let best = |speeds: &[f64]| speeds.iter().copied().reduce(f64::max);
+    let (one, two) = (best(&by_streams[0]), best(&by_streams[1]));
+    figure.said("two streams, at most", &[522.0], "Mlps", "5.2.4", two);
+    figure.said(
+        "two streams over one, at most",
+        &[1.5],
+        "times",
+        "5.2.4",
+        two.zip(one).map(|(two, one)| two / one),
+    );
+    figure.panels.push(panel);
+    figure.note =
+        "Few blocks leave multiprocessors idle; a second stream hides the copies of the first.".into();
+    Ok(figure)
+}
+
+/// Lookups beside updates: `(series, rates)` for figures 16 and 17.
+fn under_updates(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    subjects: &[Subject],
+    rates: &[f64],
+) -> Result<Panel, Fault> {
+    let mut panel = Panel::new("million lookups a second");
+    for subject in subjects {
+        let Some(set) = bench.main_set(subject.family) else { continue };
+        let mut ready = ready(bench, set, *subject, &subject.levels())?;
+        figure.count(&ready);
+        let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+        let deltas = set.deltas(subject.family, Some(UPDATES_A_DELTA), Hops::Peer);
+        let mut round = Round::new(&deltas);
+        let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
+        let batch = BATCH.min(keys.len());
+        let slots = in_flight(batch, IN_FLIGHT);
+        let mut reader = ready.writer.reader(slots, batch).map_err(fault)?;
+        let batch = batch.min(reader.batch_max());
+        for rate in rates {
+            let seconds = bench.args.seconds();
+            let beside = beside(
+                (&mut ready.writer, &mut reader),
+                &keys,
+                (&mut round, *rate),
+                (batch, slots),
+                seconds,
+            )?;
+            panel.add(subject.name, *rate, beside.lookups.mlps);
+            let more = [("rate", (*rate).into()), ("updates_per_s", beside.updates_per_s.into())];
+            figure.rows.push(with(row(set, *subject, batch, &beside.lookups), &more));
+        }
+    }
+    Ok(panel)
+}
+
+/// What is lost at `rate` against no updates, percent.
+fn lost(panel: &Panel, subject: Subject, rate: f64) -> Option<f64> {
+    Some(100.0 * (1.0 - panel.at(subject.name, rate)? / panel.at(subject.name, 0.0)?))
+}
+
+/// Figure 16: lookup speed under frequent updates.
+pub(super) fn figure_16(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Lookup speed under frequent updates", "updates a second");
+    let all = [0.0, 1e4, 2e4, 3e4, 4e4, 5e4, 6e4, 7e4, 1e5];
+    let rates = if bench.args.quick { vec![0.0, 1e4, 7e4, 1e5] } else { all.to_vec() };
+    let panel = under_updates(bench, &mut figure, &[GAMT, GALE, SAIL, GAMT6], &rates)?;
+    figure.said("GAMT, IPv4, lost at 70,000 a second", &[4.0], "percent", "5.4.2", lost(&panel, GAMT, 7e4));
+    figure.said("GAMT, IPv6, lost at 70,000 a second", &[8.0], "percent", "5.4.2", lost(&panel, GAMT6, 7e4));
+    figure.said(
+        "GALE, lost at 70,000 a second, more than",
+        &[80.0],
+        "percent",
+        "5.4.2",
+        lost(&panel, GALE, 7e4),
+    );
+    figure.said("GAMT, IPv4, at 70,000 a second", &[972.0], "Mlps", "5.4.2", panel.at(GAMT.name, 7e4));
+    figure.panels.push(panel);
+    figure.note = "GAMT writes a few words an update, in parallel; GALE's operations are one block's work, one after the other. Where \
+                   a rate is not reached, updates_per_s of the row tells."
+        .into();
+    Ok(figure)
+}
+
+/// Figure 17: lookup speed on other devices. One run has one device: this is its share, without and with updates.
+pub(super) fn figure_17(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Lookup speed on other GPUs", "updates a second");
+    let panel = under_updates(bench, &mut figure, &[GAMT, GALE], &[0.0, 7e4])?;
+    for (subject, desktop, notebook) in [(GALE, 235.0, 107.0), (GAMT, 218.0, 111.0)] {
+        let ours = panel.at(subject.name, 0.0);
+        figure.said(format!("{}, GTS 450, at most", subject.name), &[desktop], "Mlps", "5.4.3", ours);
+        figure.said(format!("{}, GT 550M, at most", subject.name), &[notebook], "Mlps", "5.4.3", ours);
+    }
+    figure.panels.push(panel);
+    figure.note = "The device is the one named in this file; files of several hosts are the figure.".into();
+    Ok(figure)
+}
+
+/// Figure 18: lookup speed and latency by streams, 256 K requests divided among them.
+pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    const REQUESTS: usize = 256 << 10;
+    let mut figure = Figure::new("Lookup speed with controlled latency", "streams");
+    let (mut speed, mut latency) =
+        (Panel::new("million lookups a second"), Panel::new("mean latency, microseconds"));
+    let all = [1_u16, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24];
+    for subject in [GAMT, GALE, GAMT6] {
+        let Some(set) = bench.main_set(subject.family) else { continue };
+        let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+        for streams in bench.some(&all) {
+            let mut parameters = subject.levels();
+            parameters.push(("streams", streams.to_string()));
+            let ready = ready(bench, set, subject, &parameters)?;
+            figure.count(&ready);
+            let batch = (REQUESTS / usize::from(streams)).min(keys.len());
+            let driven = measure(bench, subject, &*ready.writer, &keys, (batch, streams))?;
+            speed.add(subject.name, f64::from(streams), driven.mlps);
+            latency.add(subject.name, f64::from(streams), driven.mean_us);
+            figure.rows.push(with(row(set, subject, batch, &driven), &[("streams", streams.into())]));
+        }
+    }
+    for (subject, said) in [(GAMT, 339.0), (GALE, 248.0), (GAMT6, 240.0)] {
+        // The fastest whose mean latency stays below the paper's baseline.
+        let below =
+            latency.series.iter().filter(|line| line.name == subject.name).flat_map(|line| &line.points);
+        let streams = below.filter(|(_, us)| *us < 100.0).map(|(streams, _)| *streams);
+        let best = streams.filter_map(|streams| speed.at(subject.name, streams)).reduce(f64::max);
+        figure.said(format!("{}, below 100 microseconds", subject.name), &[said], "Mlps", "5.4.4", best);
+    }
+    figure.panels = vec![speed, latency];
+    figure.note = "From submit to answers in this process. A batch of one stream waits for its own copies only; more streams \
+                   are smaller batches, until the calls for each cost more than the copies."
+        .into();
+    Ok(figure)
+}

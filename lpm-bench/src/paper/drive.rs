@@ -1,0 +1,168 @@
+//! Batches in flight on an engine, and the clock.
+
+use super::data::Deltas;
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use fib::{EngineError, EngineReader, EngineWriter, FibDelta, SlotId};
+use hdrhistogram::Histogram;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// A closed loop that lasted a while.
+#[derive(Debug)]
+pub(super) struct Driven {
+    /// Millions of lookups a second of the wall.
+    pub(super) mlps: f64,
+    /// From submit to answers, microseconds.
+    pub(super) mean_us: f64,
+    /// 99 of 100 batches took less.
+    pub(super) p99_us: f64,
+    /// Batches.
+    pub(super) batches: u64,
+}
+
+/// Keeps `slots` batches of `batch` keys in flight for `seconds`, after a tenth of that to warm up.
+///
+/// # Errors
+/// What the reader says.
+pub(super) fn drive(
+    reader: &mut dyn EngineReader,
+    keys: &KeySet,
+    batch: usize,
+    slots: u16,
+    seconds: f64,
+) -> Result<Driven, EngineError> {
+    run(reader, keys, batch, slots, Duration::from_secs_f64(seconds / 10.0))?;
+    run(reader, keys, batch, slots, Duration::from_secs_f64(seconds))
+}
+
+fn run(
+    reader: &mut dyn EngineReader,
+    keys: &KeySet,
+    batch: usize,
+    slots: u16,
+    time: Duration,
+) -> Result<Driven, EngineError> {
+    let batch = batch.clamp(1, keys.len().max(1));
+    let slots = usize::from(slots.clamp(1, reader.slots()));
+    // 1 ns to 100 s at 3 digits; what does not fit is counted as the largest.
+    let mut latency = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).unwrap_or_else(|_| empty());
+    let mut begun = vec![Instant::now(); slots];
+    let (mut submitted, mut collected, mut at, mut lookups) = (0, 0, 0, 0_u64);
+    let start = Instant::now();
+    loop {
+        let over = start.elapsed() >= time && collected > 0;
+        if !over && submitted - collected < slots {
+            if at + batch > keys.len() {
+                at = 0;
+            }
+            begun[submitted % slots] = Instant::now();
+            reader.submit(slot(submitted % slots), keys.keys(at..at + batch))?;
+            at += batch;
+            submitted += 1;
+            continue;
+        }
+        if submitted == collected {
+            break;
+        }
+        let Poll::Ready(answers) = reader.collect(slot(collected % slots)) else {
+            std::hint::spin_loop();
+            continue;
+        };
+        lookups += black_box(answers?).len() as u64;
+        let ns = u64::try_from(begun[collected % slots].elapsed().as_nanos()).unwrap_or(u64::MAX);
+        latency.saturating_record(ns);
+        collected += 1;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(Driven {
+        mlps: lookups as f64 / seconds / 1e6,
+        mean_us: latency.mean() / 1e3,
+        p99_us: latency.value_at_quantile(0.99) as f64 / 1e3,
+        batches: collected as u64,
+    })
+}
+
+fn empty() -> Histogram<u64> {
+    // Bounds that the histogram documents as right.
+    Histogram::new(3).unwrap_or_else(|_| unreachable!("3 digits are allowed"))
+}
+
+fn slot(number: usize) -> SlotId {
+    SlotId(u16::try_from(number).unwrap_or(0))
+}
+
+/// Lookups beside updates at `rate` a second.
+#[derive(Debug)]
+pub(super) struct Beside {
+    /// The lookups.
+    pub(super) lookups: Driven,
+    /// Updates a second that were made.
+    pub(super) updates_per_s: f64,
+}
+
+/// Deltas that go round: forward to the end, back to the start, and again.
+#[derive(Debug)]
+pub(super) struct Round<'a> {
+    all: Vec<&'a FibDelta>,
+    at: usize,
+}
+
+impl<'a> Round<'a> {
+    /// At the start.
+    pub(super) fn new(deltas: &'a Deltas) -> Self {
+        Self { all: deltas.forward.iter().chain(&deltas.backward).collect(), at: 0 }
+    }
+
+    /// Applies deltas at `rate` changes a second until told to stop. Returns changes a second.
+    fn apply(
+        &mut self,
+        writer: &mut dyn EngineWriter,
+        rate: f64,
+        done: &AtomicBool,
+    ) -> Result<f64, EngineError> {
+        let start = Instant::now();
+        let mut changes = 0;
+        while !done.load(Ordering::Acquire) {
+            if rate <= 0.0 || self.all.is_empty() || changes as f64 > start.elapsed().as_secs_f64() * rate {
+                std::thread::sleep(Duration::from_micros(100));
+                continue;
+            }
+            let delta = self.all[self.at];
+            writer.apply(delta)?;
+            changes += delta.len();
+            self.at = (self.at + 1) % self.all.len();
+        }
+        Ok(changes as f64 / start.elapsed().as_secs_f64())
+    }
+}
+
+/// Drives `reader` on a thread of its own while this one applies `deltas` at `rate` changes a second (0: none).
+///
+/// # Errors
+/// What the engine says; [`Fault::Measurement`] when the lookups' thread panicked.
+pub(super) fn beside(
+    (writer, reader): (&mut Box<dyn EngineWriter>, &mut Box<dyn EngineReader>),
+    keys: &KeySet,
+    (deltas, rate): (&mut Round<'_>, f64),
+    (batch, slots): (usize, u16),
+    seconds: f64,
+) -> Result<Beside, Fault> {
+    let engine = writer.name().to_owned();
+    let fault = |source| Fault::Engine { engine: engine.clone(), source };
+    let done = AtomicBool::new(false);
+    let (driven, updates) = std::thread::scope(|scope| {
+        let lookups = scope.spawn(|| {
+            let driven = drive(&mut **reader, keys, batch, slots, seconds);
+            done.store(true, Ordering::Release);
+            driven
+        });
+        // An error of the updates leaves the lookups to end by the clock.
+        let updates = deltas.apply(&mut **writer, rate, &done);
+        (lookups.join(), updates)
+    });
+    let driven = driven.map_err(|_| Fault::Measurement("the thread of the lookups panicked".into()))?;
+    Ok(Beside { lookups: driven.map_err(fault)?, updates_per_s: updates.map_err(fault)? })
+}

@@ -1,0 +1,184 @@
+//! What a figure is: series of points, rows for tables, and the paper's numbers beside ours.
+
+use crate::host::{Build, Host};
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// A figure or a table of the paper, made here.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Figure {
+    /// Its title in the paper.
+    pub(crate) title: String,
+    /// What the x axis is.
+    pub(crate) x: String,
+    /// Whether the x axis is logarithmic, to the base of two.
+    pub(crate) x_log: bool,
+    /// Names of the places on the x axis, when they are no numbers: point 0 is the first.
+    pub(crate) x_names: Vec<String>,
+    /// Graphs over the same x axis.
+    pub(crate) panels: Vec<Panel>,
+    /// What was measured, row by row.
+    pub(crate) rows: Vec<Value>,
+    /// The paper's numbers, and ours where they compare.
+    pub(crate) beside: Vec<Beside>,
+    /// One sentence that says why the figures are what they are.
+    pub(crate) note: String,
+    /// Why it, or its half that takes a device, was not made.
+    pub(crate) skipped: Option<String>,
+    /// Answers compared with the oracle's.
+    pub(crate) checked: u64,
+    /// Answers that were wrong.
+    pub(crate) wrong: u64,
+}
+
+/// One graph.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Panel {
+    /// What the y axis is, with its unit.
+    pub(crate) y: String,
+    /// Its lines.
+    pub(crate) series: Vec<Line>,
+}
+
+/// One line of a graph.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Line {
+    /// Its name.
+    pub(crate) name: String,
+    /// x and y.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// A number of the paper's text.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Beside {
+    /// What it is.
+    pub(crate) what: String,
+    /// The unit.
+    pub(crate) unit: &'static str,
+    /// What the paper says; two numbers are a range.
+    pub(crate) paper: Vec<f64>,
+    /// Where it says so.
+    pub(crate) section: &'static str,
+    /// What we measured.
+    pub(crate) ours: Option<f64>,
+}
+
+/// The file of a figure.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document<'a> {
+    /// The figure.
+    #[serde(flatten)]
+    pub(crate) figure: &'a Figure,
+    /// The paper.
+    pub(crate) paper: &'static str,
+    /// Whether fewer points were taken, for a shorter time each.
+    pub(crate) quick: bool,
+    /// Seconds it took.
+    pub(crate) took_s: f64,
+    /// The device, if there is one.
+    pub(crate) device: Option<&'a str>,
+    /// What a figure depends on.
+    pub(crate) host: &'a Host,
+    /// What the binary was built from.
+    pub(crate) build: Build,
+    /// The command line.
+    pub(crate) arguments: Vec<String>,
+    /// The seed.
+    pub(crate) seed: u64,
+    /// The data sets.
+    pub(crate) data: Vec<Value>,
+}
+
+impl Figure {
+    /// A figure without graphs.
+    pub(crate) fn new(title: &str, x: &str) -> Self {
+        Self { title: title.into(), x: x.into(), ..Self::default() }
+    }
+
+    /// One that cannot be made here.
+    pub(crate) fn skipped(id: &str, reason: &str) -> Self {
+        let reason = format!("takes a GPU: {reason}");
+        Self { title: id.into(), skipped: Some(reason), ..Self::default() }
+    }
+
+    /// Adds a number of the paper.
+    pub(crate) fn said(
+        &mut self,
+        what: impl Into<String>,
+        paper: &[f64],
+        unit: &'static str,
+        section: &'static str,
+        ours: Option<f64>,
+    ) {
+        self.beside.push(Beside { what: what.into(), unit, paper: paper.to_vec(), section, ours });
+    }
+
+    /// Whether there is anything to draw.
+    pub(crate) fn has_points(&self) -> bool {
+        self.panels.iter().any(|panel| panel.series.iter().any(|line| !line.points.is_empty()))
+    }
+
+    /// What a person reads.
+    pub(crate) fn text(&self, id: &str, took_s: f64) -> String {
+        let mut text = format!("{id}: {} ({took_s:.1} s)\n", self.title);
+        for panel in &self.panels {
+            for line in panel.series.iter().filter(|line| !line.points.is_empty()) {
+                let best = line.points.iter().map(|(_, y)| *y).fold(f64::NEG_INFINITY, f64::max);
+                let _ = writeln!(
+                    text,
+                    "  {}, {}: {} points, at most {best:.2}",
+                    line.name,
+                    panel.y,
+                    line.points.len()
+                );
+            }
+        }
+        for beside in &self.beside {
+            let paper: Vec<_> = beside.paper.iter().map(|number| format!("{number}")).collect();
+            let ours = beside.ours.map_or("-".to_owned(), |ours| format!("{ours:.2}"));
+            let _ = writeln!(
+                text,
+                "  {}: paper {} {}, here {ours}",
+                beside.what,
+                paper.join(" to "),
+                beside.unit
+            );
+        }
+        if self.wrong > 0 {
+            let _ = writeln!(text, "  WRONG: {} of {} answers", self.wrong, self.checked);
+        }
+        if !self.note.is_empty() {
+            let _ = writeln!(text, "  {}", self.note);
+        }
+        text
+    }
+}
+
+impl Panel {
+    /// A graph without lines.
+    pub(crate) fn new(y: &str) -> Self {
+        Self { y: y.into(), series: Vec::new() }
+    }
+
+    /// Adds a point to the line `name`.
+    pub(crate) fn add(&mut self, name: &str, x: f64, y: f64) {
+        match self.series.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push((x, y)),
+            None => self.series.push(Line { name: name.into(), points: vec![(x, y)] }),
+        }
+    }
+
+    /// The y of the line `name` at `x`.
+    pub(crate) fn at(&self, name: &str, x: f64) -> Option<f64> {
+        let line = self.series.iter().find(|line| line.name == name)?;
+        line.points.iter().find(|(at, _)| (*at - x).abs() < 1e-9).map(|(_, y)| *y)
+    }
+
+    /// The greatest y of the line `name`, and where.
+    pub(crate) fn best(&self, name: &str) -> Option<(f64, f64)> {
+        let line = self.series.iter().find(|line| line.name == name)?;
+        line.points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}

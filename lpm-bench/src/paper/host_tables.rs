@@ -1,0 +1,371 @@
+//! What needs no device: the data, the platform, off-line updates (figure 13), accesses on the device (figure 14, the device's
+//! kernels in plain Rust), memory (figure 19).
+
+use super::data::{DataSet, Deltas, Hops};
+use super::figure::{Figure, Panel};
+use super::{Bench, median};
+use crate::fault::Fault;
+use crate::measure::cpu_s;
+use fib::{EngineError, Family, FibDelta};
+use lpm_gpu::gale::model::{Accesses, Model};
+use lpm_gpu::gale::{GaleOptions, GaleTable};
+use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
+use lpm_gpu::host::{HostTable, Step};
+use lpm_gpu::sail::{SailOptions, SailTable};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Levels of the paper's IPv4 trie.
+const LEVELS: u8 = 6;
+/// Updates made off line between two times that steps are taken: a millisecond of a busy peer, as a control plane batches.
+const UPDATES_A_BATCH: usize = 1024;
+/// Passes over the stream, forward and back; the median counts.
+const PASSES: usize = 5;
+
+/// The tables that are compared.
+const KINDS: [Kind; 4] = [Kind::GamtS, Kind::GamtT, Kind::Gale, Kind::Sail];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    GamtS,
+    GamtT,
+    Gale,
+    Sail,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::GamtS => "GAMT_S",
+            Self::GamtT => "GAMT_T",
+            Self::Gale => "GALE",
+            Self::Sail => "SAIL_L",
+        }
+    }
+
+    /// The table with the routes of `set`, as just uploaded.
+    fn table(self, set: &DataSet) -> Result<Box<dyn HostTable<u32>>, Fault> {
+        let gamt = |next_hops| GamtOptions { next_hops, levels: Some(LEVELS), ..GamtOptions::default() };
+        // The paper's GALE knows no upload of a painted table: every update is an operation.
+        let gale = GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() };
+        let table: Result<Box<dyn HostTable<u32>>, EngineError> = match self {
+            Self::GamtS => GamtTable::<u32>::new(gamt(NextHops::Apart)).map(boxed),
+            Self::GamtT => GamtTable::<u32>::new(gamt(NextHops::Together)).map(boxed),
+            Self::Gale => GaleTable::new(gale).map(boxed),
+            Self::Sail => SailTable::new(SailOptions::default()).map(boxed),
+        };
+        let mut table = table.map_err(|source| self.fault(source))?;
+        table
+            .apply(&set.tables.delta_of(Family::V4).v4, &mut Vec::new())
+            .map_err(|source| self.fault(source))?;
+        table.rebuild().map_err(|source| self.fault(source))?;
+        table.take_steps(0);
+        table.reclaim(0);
+        Ok(table)
+    }
+
+    fn fault(self, source: EngineError) -> Fault {
+        Fault::Engine { engine: self.name().to_owned(), source }
+    }
+}
+
+fn boxed<T: HostTable<u32> + 'static>(table: T) -> Box<dyn HostTable<u32>> {
+    Box::new(table)
+}
+
+/// Table 1: the data sets.
+pub(super) fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Routing data", "");
+    for set in &bench.sets {
+        for family in [Family::V4, Family::V6] {
+            let lens: Vec<u8> = match family {
+                Family::V4 => set.tables.v4.iter().map(|(prefix, _)| prefix.len()).collect(),
+                Family::V6 => set.tables.v6.iter().map(|(prefix, _)| prefix.len()).collect(),
+            };
+            if lens.is_empty() {
+                continue;
+            }
+            let mut stamps: BTreeMap<i64, u64> = BTreeMap::new();
+            for told in &set.told {
+                if told.prefix.family() == family {
+                    #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
+                    let second = told.time_s.floor() as i64;
+                    *stamps.entry(second).or_default() += 1;
+                }
+            }
+            let total: u64 = stamps.values().sum();
+            figure.rows.push(json!({
+                "name": set.name, "family": family.to_string(), "prefix": lens.len(),
+                "length": lens.iter().max(), "stamp": stamps.len(), "total": total,
+                "max": stamps.values().max(), "avg": total as f64 / stamps.len().max(1) as f64,
+            }));
+        }
+    }
+    let rrc12 = "rrc12, IPv4:";
+    let main = bench.main_set(Family::V4).map(|set| set.tables.v4.len() as f64);
+    figure.said(format!("{rrc12} prefixes"), &[450_752.0], "routes", "table 1", main);
+    figure.said(format!("{rrc12} updates in a second, mean"), &[63.74], "updates", "table 1", None);
+    figure.said(format!("{rrc12} updates in a second, at most"), &[19_854.0], "updates", "table 1", None);
+    let v6 = bench.main_set(Family::V6).map(|set| set.tables.v6.len() as f64);
+    figure.said("rrc12, IPv6: prefixes", &[11_841.0], "routes", "table 1", v6);
+    figure.note =
+        "The paper's tables are of January 2013, its updates of one day; ours are named in data.".into();
+    Ok(figure)
+}
+
+/// Table 2: the platform.
+pub(super) fn table_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Experiment platform specification", "");
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")).map(str::trim);
+    figure.rows.push(json!({
+        "platform": "this host", "cpu": bench.host.cpu_model, "cpus": bench.host.cpus, "ram": kib,
+        "gpu": bench.device.as_ref().ok(), "no_gpu": bench.device.as_ref().err(),
+    }));
+    figure.rows.push(json!({
+        "platform": "the paper's server", "cpu": "Intel Xeon E5-2630 (2.30 GHz, 6 cores)", "cpus": 12,
+        "ram": "2 RDIMM 8 GB (1333 MHz)", "gpu": "NVIDIA Tesla C2075 (1.15 GHz, 5376 MB, 14 x 32 cores)",
+    }));
+    Ok(figure)
+}
+
+/// Each data set with IPv4 routes twice: next hops by origin, and by peer.
+fn both_hops<'a>(bench: &'a Bench<'_>) -> impl Iterator<Item = (&'a DataSet, (Hops, &'static str))> {
+    let sets = bench.sets.iter().filter(|set| !set.tables.v4.is_empty());
+    sets.flat_map(|set| Hops::ALL.map(|hops| (set, hops)))
+}
+
+/// Figure 13: off-line update speed.
+pub(super) fn figure_13(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Off-line update speed", "routing data");
+    let mut panel = Panel::new("million updates a second, one at a time");
+    let mut with_steps = Panel::new("million updates a second, steps for the device included");
+    let mut best_s = 0.0_f64;
+    for (x, (set, (hops, by))) in (0_u32..).zip(both_hops(bench)) {
+        figure.x_names.push(format!("{} {by}", set.name));
+        let x = f64::from(x);
+        let deltas = set.deltas(Family::V4, Some(1), hops);
+        for kind in KINDS {
+            let offline = off_line(kind, set, &deltas, if bench.args.quick { 1 } else { PASSES })?;
+            panel.add(kind.name(), x, offline.mups);
+            with_steps.add(kind.name(), x, offline.mups_with_steps);
+            if kind == Kind::GamtS {
+                best_s = best_s.max(offline.mups);
+            }
+            figure.rows.push(json!({
+                "data": set.name, "next_hops": by, "table": kind.name(), "updates": deltas.changes(),
+                "mups": offline.mups, "mups_with_steps": offline.mups_with_steps, "rebuilds": offline.rebuilds,
+            }));
+        }
+    }
+    figure.said("GAMT_S at most", &[2.7], "million updates a second", "5.3", Some(best_s));
+    figure.panels = vec![panel, with_steps];
+    figure.note = "CPU seconds of one thread; GALE only keeps routes in a hash table, GAMT changes a trie and notes which \
+                   units the device needs, SAIL_L draws the route on its arrays."
+        .into();
+    Ok(figure)
+}
+
+struct OffLine {
+    mups: f64,
+    mups_with_steps: f64,
+    rebuilds: u64,
+}
+
+/// Updates one at a time, over and over; every now and then the device's steps are taken.
+fn off_line(kind: Kind, set: &DataSet, deltas: &Deltas, passes: usize) -> Result<OffLine, Fault> {
+    let mut table = kind.table(set)?;
+    let (mut update, mut rebuilds) = (0, 0);
+    let (mut rates, mut rates_with) = (Vec::new(), Vec::new());
+    let mut undo = Vec::new();
+    for _ in 0..passes {
+        for way in [&deltas.forward, &deltas.backward] {
+            let (mut off_line_s, mut steps_s, mut changes) = (0.0, 0.0, 0);
+            for batch in way.chunks(UPDATES_A_BATCH) {
+                let start = cpu_s();
+                for delta in batch {
+                    undo.clear();
+                    table.apply(&delta.v4, &mut undo).map_err(|source| kind.fault(source))?;
+                    changes += delta.v4.len();
+                }
+                let applied = cpu_s();
+                update += 1;
+                rebuilds += u64::from(settle(kind, &mut *table, update)?.is_none());
+                off_line_s += applied - start;
+                steps_s += cpu_s() - applied;
+            }
+            if changes > 0 {
+                rates.push(changes as f64 / off_line_s / 1e6);
+                rates_with.push(changes as f64 / (off_line_s + steps_s) / 1e6);
+            }
+        }
+    }
+    Ok(OffLine { mups: median(&rates), mups_with_steps: median(&rates_with), rebuilds })
+}
+
+/// What the device gets: the steps, or `None` for an image.
+fn settle(kind: Kind, table: &mut dyn HostTable<u32>, update: u64) -> Result<Option<Vec<Step>>, Fault> {
+    let steps = if table.rebuild_due() {
+        table.rebuild().map_err(|source| kind.fault(source))?;
+        table.take_steps(update);
+        None
+    } else {
+        Some(table.take_steps(update))
+    };
+    table.reclaim(update);
+    Ok(steps)
+}
+
+/// Figure 14: on-line update overhead.
+pub(super) fn figure_14(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("On-line update overhead", "routing data");
+    let mut panel = Panel::new("memory accesses on the device an update");
+    let (mut reductions, mut of_writes, mut further) = (Vec::new(), Vec::new(), Vec::new());
+    for (x, (set, (hops, by))) in (0_u32..).zip(both_hops(bench)) {
+        figure.x_names.push(format!("{} {by}", set.name));
+        let x = f64::from(x);
+        let deltas = set.deltas(Family::V4, None, hops);
+        let updates = deltas.changes().max(1) as f64;
+        let mut of = |kind: Kind| -> Result<(f64, f64), Fault> {
+            let online = on_line(kind, set, &deltas.forward)?;
+            let (loads, writes) =
+                (online.accesses.loads as f64 / updates, online.accesses.writes as f64 / updates);
+            panel.add(&format!("{} writes", kind.name()), x, writes);
+            if loads > 0.0 {
+                panel.add(&format!("{} loads", kind.name()), x, loads);
+            }
+            figure.rows.push(json!({
+                "data": set.name, "next_hops": by, "table": kind.name(), "updates": deltas.changes(),
+                "new_changed_withdrawn": deltas.kinds(), "deltas": deltas.forward.len(),
+                "loads_an_update": loads, "writes_an_update": writes, "rebuilds": online.rebuilds,
+                "image_words": online.image_words,
+            }));
+            Ok((loads, writes))
+        };
+        let [s, t, gale, _] = [of(KINDS[0])?, of(KINDS[1])?, of(KINDS[2])?, of(KINDS[3])?];
+        reductions.push(100.0 * (1.0 - t.1 / (gale.0 + gale.1)));
+        of_writes.push(100.0 * (1.0 - t.1 / gale.1));
+        further.push(100.0 * (1.0 - s.1 / t.1));
+    }
+    let percent = "percent fewer";
+    figure.said("GAMT_T against GALE", &[94.7, 96.6], percent, "5.3", Some(median(&reductions)));
+    figure.said(
+        "GAMT_T against GALE's writes alone",
+        &[90.3, 92.5],
+        percent,
+        "5.3",
+        Some(median(&of_writes)),
+    );
+    figure.said("GAMT_S against GAMT_T", &[78.7, 88.2], percent, "5.3", Some(median(&further)));
+    figure.panels = vec![panel];
+    figure.note = "Updates of one second are one delta, so what several of them write to one unit is one bubble; GALE's accesses \
+                   are those of its kernel run in plain Rust. Of next hops by peer most updates only change the next hop, as in \
+                   the paper's traces; by origin most bring a route or take it away."
+        .into();
+    Ok(figure)
+}
+
+struct OnLine {
+    accesses: Accesses,
+    rebuilds: u64,
+    image_words: u64,
+}
+
+fn on_line(kind: Kind, set: &DataSet, deltas: &[FibDelta]) -> Result<OnLine, Fault> {
+    let mut table = kind.table(set)?;
+    let mut model = (kind == Kind::Gale).then(|| Model::new(&table.image()));
+    let mut online = OnLine { accesses: Accesses::default(), rebuilds: 0, image_words: 0 };
+    for (update, delta) in (1..).zip(deltas) {
+        table.apply(&delta.v4, &mut Vec::new()).map_err(|source| kind.fault(source))?;
+        let Some(steps) = settle(kind, &mut *table, update)? else {
+            online.rebuilds += 1;
+            let image = table.image();
+            online.image_words += image.runs.iter().map(|(_, words)| words.len() as u64).sum::<u64>();
+            if let Some(model) = &mut model {
+                *model = Model { accesses: model.accesses, ..Model::new(&image) };
+            }
+            continue;
+        };
+        for step in &steps {
+            match (step, &mut model) {
+                (Step::Writes(writes), _) => online.accesses.writes += writes.len() as u64,
+                (Step::Ops(ops), Some(model)) => model.run(ops, |_| {}),
+                (Step::Ops(_), None) => {}
+            }
+        }
+    }
+    if let Some(model) = model {
+        online.accesses = model.accesses;
+    }
+    Ok(online)
+}
+
+/// Figure 19: memory on the device, over the updates.
+pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Memory consumptions", "updates");
+    let mut panel = Panel::new("MB on the device");
+    let Some(set) = bench.main_set(Family::V4) else {
+        figure.skipped = Some("no data set has IPv4 routes".into());
+        return Ok(figure);
+    };
+    let deltas = set.deltas(Family::V4, None, Hops::Peer);
+    let mb = |words: f64| words * 4.0 / f64::from(1 << 20);
+    let gale = Kind::Gale.table(set)?;
+    let gale_mb = mb(gale.image().words as f64);
+    let mut grown = Vec::new();
+    let (mut total_mb, mut bytes_a_prefix) = (0.0, 0.0);
+    for (layout, name) in
+        [(Layout::Paper, "GAMT, 6 levels, paper's layout"), (Layout::Flat, "GAMT, 6 levels, flat layout")]
+    {
+        let options = GamtOptions { layout, levels: Some(LEVELS), ..GamtOptions::default() };
+        let fault = |source| Kind::GamtT.fault(source);
+        let mut table = GamtTable::<u32>::new(options).map_err(fault)?;
+        table.apply(&set.tables.delta_of(Family::V4).v4, &mut Vec::new()).map_err(fault)?;
+        settle(Kind::GamtT, &mut table, 0)?;
+        let width = |table: &GamtTable<u32>| f64::from(table.units_used().into_iter().max().unwrap_or(0));
+        let before = width(&table);
+        if layout == Layout::Paper {
+            bytes_a_prefix = table.paper_bytes_per_prefix();
+            total_mb = 2.0 * mb(table.shape().words as f64);
+        }
+        let (mut done, mut rebuilds) = (0, 0);
+        let every = deltas.forward.len().div_ceil(50).max(1);
+        for (at, delta) in deltas.forward.iter().enumerate() {
+            if at % every == 0 {
+                panel.add(
+                    &format!("{name}, two tables with head room"),
+                    f64::from(done),
+                    2.0 * mb(table.shape().words as f64),
+                );
+            }
+            table.apply(&delta.v4, &mut Vec::new()).map_err(fault)?;
+            rebuilds += u64::from(settle(Kind::GamtT, &mut table, at as u64 + 1)?.is_none());
+            done += u32::try_from(delta.v4.len()).unwrap_or(0);
+        }
+        let growth = 100.0 * (width(&table) / before.max(1.0) - 1.0);
+        grown.push(growth);
+        figure.rows.push(json!({
+            "table": name, "routes": set.tables.v4.len(), "width_units": before, "grown_percent": growth,
+            "updates": done, "rebuilds": rebuilds, "mb_with_head_room_twice": 2.0 * mb(table.shape().words as f64),
+            "bytes_a_prefix_paper": table.paper_bytes_per_prefix(), "bytes_a_prefix_flat": table.flat_bytes_per_prefix(),
+        }));
+    }
+    panel.add("GALE", 0.0, gale_mb);
+    panel.add("GALE", deltas.changes() as f64, gale_mb);
+    figure.said("GALE", &[64.0], "MB", "5.4.5", Some(gale_mb));
+    figure.said("GAMT, 6 levels", &[22.0], "bytes a prefix", "5.4.5", Some(bytes_a_prefix));
+    figure.said("GAMT, 6 levels, head room and backup", &[19.1], "MB", "5.4.5", Some(total_mb));
+    figure.said("the same of GALE's", &[29.8], "percent", "5.4.5", Some(100.0 * total_mb / gale_mb));
+    figure.said(
+        "array width grown over the updates, less than",
+        &[8.0],
+        "percent",
+        "5.4.5",
+        grown.first().copied(),
+    );
+    figure.panels = vec![panel];
+    figure.note = "The paper's rectangle is as wide as its widest level six times over; levels behind each other take what they \
+                   need. Its updates are a week's, ours are those named in data."
+        .into();
+    Ok(figure)
+}

@@ -1,0 +1,133 @@
+//! A figure as SVG: one graph below the other.
+
+use super::figure::{Figure, Panel};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use std::error::Error;
+use std::path::Path;
+
+/// Size of one graph.
+const SIZE: (u32, u32) = (900, 480);
+
+/// Draws `figure` into `path`.
+///
+/// # Errors
+/// What the backend says: the file cannot be written.
+pub(super) fn draw(figure: &Figure, path: &Path) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let panels: Vec<&Panel> = figure
+        .panels
+        .iter()
+        .filter(|panel| panel.series.iter().any(|line| !line.points.is_empty()))
+        .collect();
+    let height = SIZE.1 * u32::try_from(panels.len()).unwrap_or(1);
+    let area = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
+    area.fill(&WHITE).map_err(said)?;
+    for (panel, area) in panels.iter().zip(area.split_evenly((panels.len(), 1))) {
+        graph(figure, panel, &area)?;
+    }
+    area.present().map_err(said)
+}
+
+fn said(error: impl std::fmt::Display) -> Box<dyn Error + Send + Sync> {
+    error.to_string().into()
+}
+
+fn graph(
+    figure: &Figure,
+    panel: &Panel,
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    // A logarithmic axis is drawn over the logarithm, so that 0 updates or one key have a place.
+    let place = |x: f64| if figure.x_log { x.max(1.0).log2() } else { x };
+    let points = || panel.series.iter().flat_map(|line| line.points.iter());
+    let (low, high) =
+        points().map(|(x, _)| place(*x)).fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));
+    let top = points().map(|(_, y)| *y).filter(|y| y.is_finite()).fold(0.0, f64::max);
+    let margin = ((high - low) * 0.03).max(0.1);
+    let mut chart = ChartBuilder::on(area)
+        .caption(&figure.title, ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .build_cartesian_2d(low - margin..high + margin, 0.0..(top * 1.08).max(1e-9))
+        .map_err(said)?;
+    let label = |x: &f64| x_label(figure, *x);
+    chart
+        .configure_mesh()
+        .x_desc(figure.x.as_str())
+        .y_desc(panel.y.as_str())
+        .x_label_formatter(&label)
+        .light_line_style(WHITE)
+        .draw()
+        .map_err(said)?;
+    for (at, line) in panel.series.iter().enumerate() {
+        let colour = Palette99::pick(at).to_rgba();
+        let points: Vec<_> = line.points.iter().map(|(x, y)| (place(*x), *y)).collect();
+        chart
+            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))
+            .map_err(said)?
+            .label(line.name.as_str())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
+        chart.draw_series(dots).map_err(said)?;
+    }
+    chart
+        .configure_series_labels()
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()
+        .map_err(said)
+}
+
+fn x_label(figure: &Figure, x: f64) -> String {
+    if figure.x_log {
+        return human(x.exp2());
+    }
+    if figure.x_names.is_empty() {
+        return human(x);
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a place on the axis, 0 or more"
+    )]
+    let at = x.round().max(0.0) as usize;
+    // Ticks between two places have no name.
+    if (x - x.round()).abs() < 1e-6 {
+        figure.x_names.get(at).cloned().unwrap_or_default()
+    } else {
+        String::new()
+    }
+}
+
+fn human(x: f64) -> String {
+    match x.abs() {
+        x_abs if x_abs >= 1e6 => format!("{:.0}M", x / 1e6),
+        x_abs if x_abs >= 1e4 => format!("{:.0}k", x / 1e3),
+        _ => format!("{:.0}", x),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_becomes_a_picture_with_its_lines_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.svg");
+        let mut panel = Panel::new("million lookups a second");
+        for x in 0..5_u32 {
+            panel.add("GAMT", f64::from(1 << x), f64::from(x));
+            panel.add("GALE", f64::from(1 << x), 2.0);
+        }
+        let mut figure = Figure::new("A title", "keys a batch");
+        figure.x_log = true;
+        figure.panels = vec![panel.clone(), panel];
+        draw(&figure, &path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        for words in ["<svg", "GAMT", "GALE", "A title", "keys a batch", "polyline"] {
+            assert!(text.contains(words), "{words}");
+        }
+    }
+}
