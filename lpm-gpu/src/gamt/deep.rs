@@ -6,8 +6,8 @@
 //! the one of the generation that readers see when they collect it, whatever the device was told since.
 //!
 //! Readers have a snapshot: chunks of groups behind one pointer, replaced whole when a batch is published, copied only where it
-//! changed. A group without routes goes back to the device; its last state stays as a tombstone until no lookup can come
-//! with its number.
+//! changed. A group without routes goes back to the device; it stays as a tombstone, which answers what the device is being told
+//! instead, until no lookup can come with its number.
 
 use super::code::INF_MAX;
 use arc_swap::ArcSwap;
@@ -136,7 +136,9 @@ pub(super) struct Deep {
     groups: Vec<Told>,
     dirty: Vec<u32>,
     free: Vec<u32>,
-    /// Numbers of groups that are gone, with the batch that saw them go.
+    /// Groups that are gone since groups were published last, by their first 64 bits.
+    gone: FxHashMap<u64, u32>,
+    /// Numbers of groups that were gone before, with the batch that saw them go.
     retired: VecDeque<(u64, u32)>,
     routes: u64,
     shared: Arc<ArcSwap<Snapshot>>,
@@ -175,7 +177,6 @@ impl Deep {
         (high, low): (u64, u64),
         len: u8,
         next_hop: NextHopId,
-        batch: u64,
     ) -> Result<Effect, EngineError> {
         let known = self.numbers.get(&high).copied();
         let number = match known {
@@ -201,12 +202,12 @@ impl Deep {
         }
         let cover = group.cover;
         self.numbers.remove(&high);
-        self.retired.push_back((batch, number));
+        self.gone.insert(high, number);
         Ok(Effect::Gone { cover })
     }
 
     fn add(&mut self, high: u64) -> Result<u32, EngineError> {
-        let number = if let Some(number) = self.free.pop() {
+        let number = if let Some(number) = self.gone.remove(&high).or_else(|| self.free.pop()) {
             let is_dirty = self.groups[number as usize].is_dirty;
             self.groups[number as usize] = Told { is_dirty, ..Told::default() };
             number
@@ -240,8 +241,13 @@ impl Deep {
         }
     }
 
-    /// Lets readers see all groups as they are.
-    pub(super) fn publish(&mut self) {
+    /// Lets readers see all groups as they are after batch `batch`. `code` tells the leaf that the device has for a key from
+    /// now on: what a group that is gone answers to those who still come with its number.
+    pub(super) fn publish(&mut self, batch: u64, code: impl Fn(u64) -> u32) {
+        for (high, number) in std::mem::take(&mut self.gone) {
+            self.set_cover(number, code(high));
+            self.retired.push_back((batch, number));
+        }
         if self.dirty.is_empty() {
             return;
         }
@@ -293,20 +299,29 @@ mod tests {
     fn a_group_is_made_published_and_kept_as_a_tombstone() {
         let mut deep = Deep::default();
         let shared = deep.shared();
-        let Effect::Made(number) = deep.set((7, 0x100), 128, id(3), 1).unwrap() else { panic!("no group") };
+        let Effect::Made(number) = deep.set((7, 0x100), 128, id(3)).unwrap() else { panic!("no group") };
         deep.set_cover(number, 9 << 8);
         assert_eq!(shared.load().find(number, 0x100), Found::Cover(0), "not published yet");
-        deep.publish();
+        deep.publish(1, |_| 0);
         assert_eq!(shared.load().find(number, 0x100), Found::NextHop(id(3)));
         assert_eq!(shared.load().find(number, 0x101), Found::Cover(9 << 8));
-        assert_eq!(deep.set((7, 0x100), 128, NextHopId::NONE, 2).unwrap(), Effect::Gone { cover: 9 << 8 });
-        deep.publish();
-        let Effect::Made(other) = deep.set((8, 0), 65, id(4), 3).unwrap() else { panic!("no group") };
+        assert_eq!(deep.set((7, 0x100), 128, NextHopId::NONE).unwrap(), Effect::Gone { cover: 9 << 8 });
+        assert_eq!(
+            deep.set((7, 0x100), 128, id(5)).unwrap(),
+            Effect::Made(number),
+            "back before anyone knew"
+        );
+        assert_eq!(deep.set((7, 0x100), 128, NextHopId::NONE).unwrap(), Effect::Gone { cover: 0 });
+        deep.publish(2, |high| {
+            assert_eq!(high, 7);
+            8 << 8
+        });
+        let Effect::Made(other) = deep.set((8, 0), 65, id(4)).unwrap() else { panic!("no group") };
         assert_ne!(other, number, "a lookup may still come with the number");
-        deep.publish();
-        assert_eq!(shared.load().find(number, 0x100), Found::Cover(9 << 8));
+        deep.publish(3, |_| 0);
+        assert_eq!(shared.load().find(number, 0x100), Found::Cover(8 << 8));
         deep.reclaim(2);
-        assert_eq!(deep.set((9, 0), 65, id(4), 4).unwrap(), Effect::Made(number));
+        assert_eq!(deep.set((9, 0), 65, id(4)).unwrap(), Effect::Made(number));
         assert_eq!(deep.routes(), 2);
     }
 
@@ -323,9 +338,9 @@ mod tests {
                 let prefix = Prefix6::truncating(u128::from(low & 0xc000_0000_0000_0003), *len);
                 oracle.set(prefix, id(*hop));
                 let low = u64::try_from(prefix.address()).unwrap();
-                deep.set((0, low), *len, id(*hop), 1).unwrap();
+                deep.set((0, low), *len, id(*hop)).unwrap();
             }
-            deep.publish();
+            deep.publish(1, |_| 0);
             prop_assert_eq!(deep.routes(), oracle.len() as u64);
             let edges = routes.iter().flat_map(|(low, len, _)| {
                 let prefix = Prefix6::truncating(u128::from(low & 0xc000_0000_0000_0003), *len);

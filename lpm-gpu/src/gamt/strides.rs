@@ -164,25 +164,30 @@ impl Plan {
         transaction_units: u64,
         bytes: impl Fn(&Self) -> Option<u64>,
     ) -> Self {
-        let cost = |plan: &Self| {
+        let rating = |plan: &Self| {
             let Some(bytes) = bytes(plan).filter(|_| plan.width <= LEVEL_UNITS_MAX) else {
                 // It will be refused; the smallest is refused with the best reason.
                 return 1e9 + ratio(plan.units, 1);
             };
-            let missed = if bytes > L2_BYTES { 1.0 - ratio(L2_BYTES, bytes) } else { 0.0 };
-            census.steps(&plan.strides) * (1.0 + missed * (MISS_COST - 1.0))
+            cost(census.steps(&plan.strides), bytes)
         };
         let first = Self::of_levels(census, *levels.start(), transaction_units);
-        let mut best = (cost(&first), first);
+        let mut best = (rating(&first), first);
         for levels in *levels.start() + 1..=*levels.end() {
             let plan = Self::of_levels(census, levels, transaction_units);
-            let cost = cost(&plan);
-            if cost < best.0 {
-                best = (cost, plan);
+            let rating = rating(&plan);
+            if rating < best.0 {
+                best = (rating, plan);
             }
         }
         best.1
     }
+}
+
+/// What `steps` steps in a table of `bytes` are expected to cost, in gathers from the L2 cache.
+fn cost(steps: f64, bytes: u64) -> f64 {
+    let missed = if bytes > L2_BYTES { 1.0 - ratio(L2_BYTES, bytes) } else { 0.0 };
+    steps * (1.0 + missed * (MISS_COST - 1.0))
 }
 
 /// The recurrence of Algorithm 3: the best way to cover the first l bits with s levels, for one goal.
@@ -326,15 +331,23 @@ mod tests {
     }
 
     #[test]
-    fn more_levels_are_taken_when_the_table_would_not_fit_the_cache() {
-        let spread: Vec<(u64, u8)> = (0..200_000_u64).map(|n| ((n * 79) << 40, 24)).collect();
-        let census = Census::new(32, spread);
-        let small = Plan::choose(&census, 4..=20, 32, |plan| Some(plan.units * 4));
-        let huge = Plan::choose(&census, 4..=20, 32, |plan| Some(plan.units * 400));
-        assert!(small.strides.len() < huge.strides.len(), "{small:?} {huge:?}");
+    fn a_step_more_is_worth_it_only_when_the_table_then_fits_the_cache() {
+        assert!(cost(3.0, L2_BYTES) < cost(4.0, L2_BYTES / 2));
+        assert!(cost(4.0, L2_BYTES) < cost(3.0, 3 * L2_BYTES));
+        assert!(cost(3.0, 4 * L2_BYTES) < cost(4.0, 5 * L2_BYTES));
+    }
+
+    #[test]
+    fn a_plan_that_fits_is_taken_before_a_faster_one_that_does_not() {
+        // Long prefixes in few places: the more levels, the fewer units.
+        let routes: BTreeSet<(u64, u8)> =
+            (0..4000_u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16 << 16, 48)).collect();
+        let census = Census::new(64, routes);
+        let free = Plan::choose(&census, 8..=30, 32, |plan| Some(plan.units * 4));
+        let limit = free.units - 1;
         let tight =
-            Plan::choose(&census, 4..=20, 32, |plan| Some(plan.units).filter(|units| *units < 2_000_000));
-        assert!(tight.units < 2_000_000, "{tight:?}");
+            Plan::choose(&census, 8..=30, 32, |plan| Some(plan.units).filter(|units| *units <= limit));
+        assert!(tight.units <= limit && tight.strides.len() > free.strides.len(), "{tight:?} {free:?}");
     }
 
     proptest! {

@@ -256,7 +256,7 @@ impl<K: Key> GamtTable<K> {
             self.find_or_make(high, Self::BITS)?
         };
         let Some(place) = place else { return Ok(None) };
-        match self.deep.set((high, low), len, next_hop, self.batch)? {
+        match self.deep.set((high, low), len, next_hop)? {
             Effect::None => {}
             Effect::Made(number) => {
                 let cover = self.trie.deepen(high, place, number);
@@ -396,7 +396,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         if let Hops::Apart(entries) = &mut self.hops {
             self.figures.next_hop_updates += entries.publish();
         }
-        self.deep.publish();
+        self.deep.publish(self.batch, |high| self.trie.leaf(high));
         let mut steps = Vec::new();
         let (fresh, rest) = self.trie.take_bubbles();
         self.writes(fresh, &mut steps);

@@ -105,6 +105,19 @@ impl Trie {
         Some(Place { level: target, node, at: self.at(target, key, len) })
     }
 
+    /// The leaf that a key comes to.
+    pub(super) fn leaf(&self, key: u64) -> u32 {
+        let (mut node, mut code) = (0, 0);
+        for level in &self.levels {
+            code = level.units[level.unit(node, key) as usize];
+            if is_leaf(code) {
+                break;
+            }
+            node = inf(code);
+        }
+        code
+    }
+
     fn at(&self, level: usize, key: u64, len: u8) -> u32 {
         if len == 0 { 0 } else { self.levels[level].place(key, len) }
     }

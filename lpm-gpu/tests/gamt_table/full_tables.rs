@@ -1,0 +1,165 @@
+//! Full-size tables and a real update stream.
+
+use crate::device::{Words, high, resolve};
+use crate::random::Random;
+use fib::feed::{self, LoadOptions};
+use fib::oracle::Oracle;
+use fib::{Change, IpPrefix, Key, NextHopId, NextHopTable, Rib};
+use lpm_gpu::gamt::strides::{Census, Plan};
+use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops, code};
+use lpm_gpu::host::{HostTable, Step};
+use std::path::PathBuf;
+
+fn file(name: &str) -> Option<PathBuf> {
+    let Some(folder) = std::env::var_os("FWD_DATA") else {
+        eprintln!("SKIPPED: {name}: FWD_DATA does not name the folder of full-size tables");
+        return None;
+    };
+    let path = PathBuf::from(folder).join(name);
+    if !path.exists() {
+        eprintln!("SKIPPED: {name}: not in FWD_DATA");
+        return None;
+    }
+    Some(path)
+}
+
+fn load(name: &str) -> Option<Rib> {
+    let mut rib = Rib::new();
+    feed::load(&[file(name)?], &mut rib, &mut NextHopTable::default(), LoadOptions::default()).unwrap();
+    Some(rib)
+}
+
+fn oracle<K: Key>(routes: &[Change<K>]) -> Oracle<K> {
+    routes.iter().map(|change| (change.prefix, change.next_hop)).collect()
+}
+
+fn check<K: Key>(table: &GamtTable<K>, oracle: &Oracle<K>, layout: Layout, routes: &[Change<K>]) {
+    let words = Words::load(&table.image(), layout);
+    let answers = table.answers();
+    let mut random = Random(11);
+    for round in 0..40_000 {
+        let prefix = routes[random.below(routes.len())].prefix;
+        let key = match round % 4 {
+            0 => prefix.address(),
+            1 => prefix.last_address(),
+            2 => K::from_high_bits(prefix.last_address().to_high_bits().wrapping_add(1)),
+            _ => K::from_high_bits(u128::from(random.next()) << 64 | u128::from(random.next())),
+        };
+        assert_eq!(resolve(&*answers, key, words.search(high(key))), oracle.lookup(key), "{key:?}");
+    }
+}
+
+fn build_and_check<K: Key>(routes: &[Change<K>], levels: &[Option<u8>]) {
+    let oracle = oracle(routes);
+    for (at, levels) in levels.iter().enumerate() {
+        let layout = [Layout::Flat, Layout::Paper][at % 2];
+        let next_hops = [NextHops::Together, NextHops::Apart][at / 2 % 2];
+        let options = GamtOptions { layout, next_hops, levels: *levels, ..GamtOptions::default() };
+        let mut table = GamtTable::<K>::new(options).unwrap();
+        table.apply(routes, &mut Vec::new()).unwrap();
+        table.rebuild().unwrap();
+        assert!(table.take_steps(1).is_empty());
+        assert_eq!(table.routes(), routes.len() as u64);
+        check(&table, &oracle, layout, routes);
+    }
+}
+
+#[test]
+fn full_tables_answer_as_the_oracle_does() {
+    if let Some(rib) = load("v4-202401.txt.xz") {
+        build_and_check(&rib.full_delta().v4, &[None, Some(4), Some(6), Some(8), Some(12), Some(20)]);
+    }
+    if let Some(rib) = load("v6-202401.txt.xz") {
+        build_and_check(&rib.full_delta().v6, &[None, Some(8), Some(12), Some(16), Some(20), Some(30)]);
+    }
+}
+
+#[test]
+fn six_levels_take_about_what_the_paper_says() {
+    let Some(rib) = load("v4-201405.txt.xz") else { return };
+    let routes = rib.full_delta().v4;
+    let prefixes =
+        routes.iter().map(|change| (u64::from(change.prefix.address()) << 32, change.prefix.len()));
+    let plan = Plan::of_levels(&Census::new(32, prefixes), 6, 32);
+    let mut table = GamtTable::<u32>::new(GamtOptions { levels: Some(6), ..GamtOptions::default() }).unwrap();
+    table.apply(&routes, &mut Vec::new()).unwrap();
+    table.rebuild().unwrap();
+    println!(
+        "v4-201405, 6 levels {:?}: {:.1} bytes a prefix in rows (the paper, on a table of 2013: 22), {:.1} flat",
+        plan.strides,
+        table.paper_bytes_per_prefix(),
+        table.flat_bytes_per_prefix()
+    );
+    assert_eq!(table.shape().strides, plan.strides);
+    assert!((15.0..30.0).contains(&table.paper_bytes_per_prefix()));
+    assert!(table.flat_bytes_per_prefix() < table.paper_bytes_per_prefix());
+}
+
+fn replay<K: Key>(routes: &[Change<K>], updates: &[Change<K>], next_hops: NextHops) {
+    let mut oracle = oracle(routes);
+    let options = GamtOptions { next_hops, ..GamtOptions::default() };
+    let mut table = GamtTable::<K>::new(options).unwrap();
+    table.apply(routes, &mut Vec::new()).unwrap();
+    table.rebuild().unwrap();
+    table.take_steps(1);
+    let mut words = Words::load(&table.image(), Layout::Flat);
+    let answers = table.answers();
+    for (number, changes) in (2..).zip(updates.chunks(500)) {
+        table.apply(changes, &mut Vec::new()).unwrap();
+        let renewed = table.rebuild_due();
+        if renewed {
+            table.rebuild().unwrap();
+        }
+        for step in table.take_steps(number) {
+            let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
+            for write in writes {
+                words.words[write.at as usize] = write.value;
+            }
+        }
+        if renewed {
+            words = Words::load(&table.image(), Layout::Flat);
+        }
+        table.reclaim(number);
+        for change in changes {
+            oracle.set(change.prefix, change.next_hop);
+        }
+        for change in changes {
+            for key in [change.prefix.address(), change.prefix.last_address()] {
+                assert_eq!(resolve(&*answers, key, words.search(high(key))), oracle.lookup(key), "{key:?}");
+            }
+        }
+    }
+    assert_eq!(table.routes(), oracle.len() as u64);
+    // What steps made of the words is what the image says.
+    assert_eq!(words.words, Words::load(&table.image(), Layout::Flat).words);
+    let gone: Vec<Change<K>> =
+        routes.iter().chain(updates).map(|change| Change { next_hop: NextHopId::NONE, ..*change }).collect();
+    table.apply(&gone, &mut Vec::new()).unwrap();
+    table.rebuild().unwrap();
+    assert_eq!(table.routes(), 0);
+    let words = Words::load(&table.image(), Layout::Flat);
+    assert!(words.words.iter().all(|unit| *unit == 0 || !code::is_leaf(*unit)), "no route, no answer");
+}
+
+#[test]
+fn a_real_update_stream_is_followed() {
+    let Some(path) = file("updates-ris-20190101.txt.xz") else { return };
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    let mut hops = NextHopTable::default();
+    for update in feed::updates(&path, None).unwrap() {
+        let update = update.unwrap();
+        let next_hop = update.next_hop(&mut hops).unwrap();
+        match update.prefix {
+            IpPrefix::V4(prefix) => v4.push(Change { prefix, next_hop }),
+            IpPrefix::V6(prefix) => v6.push(Change { prefix, next_hop }),
+        }
+    }
+    for next_hops in [NextHops::Together, NextHops::Apart] {
+        if let Some(rib) = load("v4-202401.txt.xz") {
+            replay(&rib.full_delta().v4, &v4, next_hops);
+        }
+        if let Some(rib) = load("v6-202401.txt.xz") {
+            replay(&rib.full_delta().v6, &v6, next_hops);
+        }
+    }
+}

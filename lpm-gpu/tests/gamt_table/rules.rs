@@ -1,0 +1,231 @@
+//! What the paper and the engine's contract say of the table.
+
+use crate::device::{Rig, Words, high, resolve};
+use crate::random::Random;
+use fib::{Change, EngineError, NextHopId, Prefix, Prefix4, Prefix6};
+use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
+use lpm_gpu::host::{HostTable, Step};
+use std::collections::BTreeMap;
+
+fn id(value: u32) -> NextHopId {
+    NextHopId::new(value).unwrap()
+}
+
+fn v4(text: &str) -> Prefix4 {
+    let fib::IpPrefix::V4(prefix) = text.parse().unwrap() else { panic!("{text}") };
+    prefix
+}
+
+fn set(text: &str, next_hop: u32) -> Change<u32> {
+    Change { prefix: v4(text), next_hop: NextHopId::from_answer(next_hop) }
+}
+
+fn writes(steps: &[Step]) -> usize {
+    let count = |step: &Step| if let Step::Writes(writes) = step { writes.len() } else { 0 };
+    steps.iter().map(count).sum()
+}
+
+fn table(next_hops: NextHops, levels: u8) -> GamtTable<u32> {
+    GamtTable::new(GamtOptions { next_hops, levels: Some(levels), ..GamtOptions::default() }).unwrap()
+}
+
+/// Routes of all lengths, sorted.
+fn routes(count: usize, seed: u64) -> Vec<Change<u32>> {
+    let mut random = Random(seed);
+    let routes: BTreeMap<Prefix4, NextHopId> = (0..count)
+        .map(|_| {
+            let len = 8 + u8::try_from(random.below(25)).unwrap();
+            let address = u32::try_from(random.next() >> 32).unwrap();
+            (Prefix::truncating(address, len), random.next_hop())
+        })
+        .collect();
+    routes.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect()
+}
+
+#[test]
+fn next_hops_alone_write_nothing_when_they_are_apart() {
+    for (next_hops, expected) in [(NextHops::Apart, false), (NextHops::Together, true)] {
+        let mut table = table(next_hops, 6);
+        let mut all = routes(5000, 4);
+        table.apply(&all, &mut Vec::new()).unwrap();
+        table.rebuild().unwrap();
+        table.take_steps(1);
+        table.reclaim(1);
+        for change in &mut all {
+            change.next_hop = id(change.next_hop.get() + 7);
+        }
+        let mut bubbles = 0;
+        for (update, part) in (2..).zip(all.chunks(100)) {
+            table.apply(part, &mut Vec::new()).unwrap();
+            assert!(!table.rebuild_due());
+            bubbles += writes(&table.take_steps(update));
+        }
+        assert_eq!(bubbles > 0, expected, "{next_hops:?}: {bubbles}");
+        assert_eq!(table.figures().next_hop_updates, if expected { 0 } else { all.len() as u64 });
+        let words = Words::load(&table.image(), Layout::Flat);
+        for change in &all {
+            let key = change.prefix.last_address();
+            let longest =
+                all.iter().filter(|other| other.prefix.contains(key)).max_by_key(|other| other.prefix.len());
+            assert_eq!(resolve(&*table.answers(), key, words.search(high(key))), longest.unwrap().next_hop);
+        }
+    }
+}
+
+#[test]
+fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
+    let mut table = table(NextHops::Together, 4); // 8-8-8-8 when it is empty
+    assert_eq!(table.shape().strides, [8, 8, 8, 8]);
+    let told = [set("10.0.0.0/8", 1), set("10.1.0.0/16", 2), set("10.1.16.0/20", 3), set("10.1.18.0/24", 4)];
+    table.apply(&told, &mut Vec::new()).unwrap();
+    table.take_steps(1);
+    let used = table.units_used();
+    // A /20 of 16 units, one of which the /24 has.
+    table.apply(&[set("10.1.16.0/20", 0)], &mut Vec::new()).unwrap();
+    assert_eq!(writes(&table.take_steps(2)), 15);
+    table.apply(&[set("10.1.18.0/24", 0)], &mut Vec::new()).unwrap();
+    assert_eq!(writes(&table.take_steps(3)), 1);
+    assert_eq!(table.units_used(), used, "nodes stay: lazy mode");
+    table.apply(&[set("10.1.18.0/24", 9)], &mut Vec::new()).unwrap();
+    assert_eq!(writes(&table.take_steps(4)), 1, "and are there when the route comes back");
+    let again = [set("10.1.18.0/24", 9), set("10.9.0.0/16", 0)];
+    table.apply(&again, &mut Vec::new()).unwrap();
+    assert!(table.take_steps(5).is_empty(), "told again, or withdrawn without having been there");
+}
+
+#[test]
+fn new_nodes_come_in_a_step_before_the_pointer() {
+    let mut table = table(NextHops::Together, 4);
+    table.apply(&[set("10.0.0.0/8", 1)], &mut Vec::new()).unwrap();
+    table.take_steps(1);
+    table.apply(&[set("10.1.2.3/32", 2)], &mut Vec::new()).unwrap();
+    let steps = table.take_steps(2);
+    let sizes: Vec<usize> = steps.iter().map(|step| writes(std::slice::from_ref(step))).collect();
+    assert_eq!(sizes, [3 * 256, 1], "three nodes, then the pointer to the first of them");
+}
+
+#[test]
+fn a_prefix_changed_often_between_two_updates_is_written_once() {
+    let mut table = table(NextHops::Together, 4);
+    for next_hop in 1..=10 {
+        table.apply(&[set("10.0.0.0/8", next_hop)], &mut Vec::new()).unwrap();
+    }
+    let steps = table.take_steps(1);
+    let [Step::Writes(writes)] = steps.as_slice() else { panic!("{steps:?}") };
+    assert_eq!(writes.iter().map(|write| write.value >> 8).collect::<Vec<_>>(), [10]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_can_be_taken_back() {
+    for (layout, next_hops) in [(Layout::Flat, NextHops::Together), (Layout::Paper, NextHops::Apart)] {
+        let options = GamtOptions { layout, next_hops, table_bytes_max: 400_000, ..GamtOptions::default() };
+        let mut rig = Rig::new(GamtTable::<u32>::new(options).unwrap(), layout, 8, 16);
+        let few = routes(300, 1);
+        rig.update(&few).unwrap();
+        let before = rig.table.routes();
+        for seed in 2..5 {
+            let many = routes(60_000, seed);
+            let refused = rig.update(&many).unwrap_err();
+            assert!(
+                matches!(refused, EngineError::Full { what: "table bytes", used, limit } if used > limit),
+                "{refused}"
+            );
+            // The same in small deltas: refused when the room is used up, and not before.
+            let mut made = 0;
+            for part in many.chunks(50) {
+                match rig.update(part) {
+                    Ok(()) => made += 1,
+                    Err(EngineError::Full { .. }) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert!(made >= 1 && made < 1200, "{made}");
+            rig.check(&many, 300);
+            for part in many.chunks(50) {
+                let gone: Vec<_> =
+                    part.iter().map(|change| Change { next_hop: NextHopId::NONE, ..*change }).collect();
+                rig.update(&gone).unwrap();
+            }
+            rig.update(&few).unwrap();
+            rig.check(&few, 300);
+            assert_eq!(rig.table.routes(), before);
+        }
+        assert!(rig.table.image().words * 4 <= 400_000);
+    }
+}
+
+#[test]
+fn a_table_that_cannot_be_is_refused_by_its_parameter() {
+    let refused = |options| GamtTable::<u32>::new(options).map(|_| ()).unwrap_err().to_string();
+    let text = refused(GamtOptions { levels: Some(3), ..GamtOptions::default() });
+    assert!(text.starts_with("levels = 3"), "{text}");
+    let text = refused(GamtOptions { transaction_bytes: 100, ..GamtOptions::default() });
+    assert!(text.starts_with("transaction-bytes = 100"), "{text}");
+    let text = refused(GamtOptions { table_bytes_max: 64, ..GamtOptions::default() });
+    assert!(text.contains("table bytes"), "{text}");
+}
+
+#[test]
+fn the_default_route_and_host_routes_of_both_families() {
+    let mut rig = Rig::new(GamtTable::<u32>::new(GamtOptions::default()).unwrap(), Layout::Flat, 1, 8);
+    let told =
+        [set("0.0.0.0/0", 1), set("255.255.255.255/32", 2), set("0.0.0.0/32", 3), set("128.0.0.0/1", 4)];
+    rig.update(&told).unwrap();
+    let at = |rig: &Rig<u32>, key| rig.lookup(key).get();
+    assert_eq!([0, 1, 1 << 31, u32::MAX - 1, u32::MAX].map(|key| at(&rig, key)), [3, 1, 4, 4, 2]);
+    rig.update(&[set("0.0.0.0/0", 0), set("0.0.0.0/32", 0)]).unwrap();
+    assert_eq!([0, 1, 1 << 31, u32::MAX].map(|key| at(&rig, key)), [0, 0, 4, 2]);
+
+    let mut rig = Rig::new(GamtTable::<u128>::new(GamtOptions::default()).unwrap(), Layout::Flat, 1, 8);
+    let set = |len, address, next_hop| Change {
+        prefix: Prefix6::truncating(address, len),
+        next_hop: NextHopId::from_answer(next_hop),
+    };
+    rig.update(&[set(0, 0, 1), set(128, u128::MAX, 2), set(128, 0, 3), set(64, 0, 4), set(65, 0, 5)])
+        .unwrap();
+    let at = |rig: &Rig<u128>, key| rig.lookup(key).get();
+    let keys = [0, 1, 1 << 63, 1 << 64, u128::MAX - 1, u128::MAX];
+    assert_eq!(keys.map(|key| at(&rig, key)), [3, 5, 4, 1, 1, 2]);
+    rig.update(&[set(64, 0, 6), set(128, 0, 0)]).unwrap();
+    assert_eq!(keys.map(|key| at(&rig, key)), [5, 5, 6, 1, 1, 2]);
+    rig.update(&[set(65, 0, 0), set(0, 0, 0)]).unwrap();
+    assert_eq!(keys.map(|key| at(&rig, key)), [6, 6, 6, 0, 0, 2]);
+}
+
+#[test]
+fn many_routes_beyond_64_bits_in_one_64_and_in_many() {
+    let mut rig = Rig::new(GamtTable::<u128>::new(GamtOptions::default()).unwrap(), Layout::Flat, 2, 8);
+    let base = 0x2001_0db8_u128 << 96;
+    let host = |n: u128, next_hop: u32| Change {
+        prefix: Prefix6::truncating(base | n, 128),
+        next_hop: NextHopId::from_answer(next_hop),
+    };
+    let one: Vec<_> = (0..3000).map(|n| host(n * 3, 1 + u32::try_from(n % 5).unwrap())).collect();
+    let many: Vec<_> = (1..3000).map(|n| host(n << 64, 1 + u32::try_from(n % 5).unwrap())).collect();
+    rig.update(&one).unwrap();
+    rig.update(&many).unwrap();
+    rig.check(&one, 2000);
+    rig.check(&many, 2000);
+    for part in [&one[..1000], &many[..1000], &one[1000..], &many[1000..]] {
+        let gone: Vec<_> =
+            part.iter().map(|change| Change { next_hop: NextHopId::NONE, ..*change }).collect();
+        rig.update(&gone).unwrap();
+        rig.check(&gone, 500);
+    }
+    assert_eq!(rig.table.routes(), 0);
+}
+
+#[test]
+fn details_name_what_a_bench_wants() {
+    let mut table = table(NextHops::Apart, 5);
+    table.apply(&routes(5000, 1), &mut Vec::new()).unwrap();
+    table.rebuild().unwrap();
+    let mut details = Vec::new();
+    table.details(&mut details);
+    let of = |wanted: &str| details.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
+    assert_eq!(of("gamt_levels_v4"), Some(5.0));
+    assert!(of("gamt_bytes_per_prefix_flat_v4").unwrap() <= of("gamt_bytes_per_prefix_paper_v4").unwrap());
+    let strides: f64 = (1..=5).map(|level| of(&format!("gamt_stride_{level}_v4")).unwrap()).sum();
+    assert!((strides - 32.0).abs() < 1e-9);
+    assert_eq!(of("gamt_rebuilds_v4"), Some(1.0));
+}
