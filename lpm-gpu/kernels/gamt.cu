@@ -26,15 +26,15 @@ struct Paper {
     template <class Load> DEVICE u32 base(const u32 *header, u32 level) { return Load::load(header + 1) * level; }
 };
 
-// The block's copy of the header; every thread of the block must come here.
+// The block's copy of the header; every thread of the block must come here. Levels beyond the last are copied too: waiting for
+// their number before would cost small batches a trip to L2.
 template <class Layout, class Load> DEVICE u32 read_levels(const u32 *header, Levels &levels) {
     u32 count = Load::load(header);
-    count = count < LEVELS_MAX ? count : LEVELS_MAX;
-    for (u32 l = 1 + thread_in_block(); l <= count; l += block_threads()) {
+    for (u32 l = 1 + thread_in_block(); l <= LEVELS_MAX; l += block_threads()) {
         levels.at[l - 1] = u32x2{Load::load(header + 4 + 2 * l), Layout::template base<Load>(header, l)};
     }
     sync_block();
-    return count;
+    return count < LEVELS_MAX ? count : LEVELS_MAX;
 }
 
 // The first 32 of the key's bits from bit `at` on, counted from the top; at < 32 (IPv4), < 64 (IPv6).
