@@ -7,7 +7,7 @@
 //! | `MOCKCUDA_DRIVER_VERSION=N` | `mockcuda_set_driver_version` | version of the driver, as 12040 |
 //! | `MOCKCUDA_MEMORY_BYTES=N` | `mockcuda_set_memory_bytes` | memory of the device; more is code 2 |
 //! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at`, `mockcuda_fail_from` | driver call N (from 0) answers CODE (999), COUNT times |
-//! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | | call N (from 0) of that function answers CODE |
+//! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | `mockcuda_fail_call` | call N (from 0) of that function answers CODE |
 //! | `MOCKCUDA_FAIL_OPERATION=N[:CODE]` | `mockcuda_fail_operation` | operation N of all streams fails with CODE (719): found out later |
 //! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | up to N us of waiting before an operation of a stream, and now and then between blocks |
 //! | `MOCKCUDA_SEED=N` | `mockcuda_set_seed` | the seed of these delays |
@@ -18,7 +18,7 @@
 
 use crate::error::{Code, LAUNCH_FAILED, UNKNOWN, ends_context};
 use crate::memory::{NO_READ, NO_WRITE, UNTIL_WRITTEN, memory};
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -49,7 +49,8 @@ pub(crate) struct Control {
     quiet: bool,
     calls: AtomicU64,
     operations: AtomicU64,
-    log: Mutex<Vec<&'static str>>,
+    /// Index and name of the last calls; not in order where threads race.
+    log: Mutex<Vec<(u64, &'static str)>>,
     pub(crate) words_read: AtomicU64,
     pub(crate) words_written: AtomicU64,
     pub(crate) instructions: AtomicU64,
@@ -86,7 +87,10 @@ impl Control {
         let operation = numbers("MOCKCUDA_FAIL_OPERATION");
         let control = Self {
             no_device: AtomicBool::new(flag("MOCKCUDA_NO_DEVICE")),
-            driver_version: AtomicU32::new(code_of(number("MOCKCUDA_DRIVER_VERSION").as_ref(), DRIVER_VERSION)),
+            driver_version: AtomicU32::new(code_of(
+                number("MOCKCUDA_DRIVER_VERSION").as_ref(),
+                DRIVER_VERSION,
+            )),
             memory_bytes: AtomicU64::new(number("MOCKCUDA_MEMORY_BYTES").unwrap_or(MEMORY_BYTES)),
             fail_first: AtomicU64::new(fail.first().copied().unwrap_or(NEVER)),
             fail_code: AtomicU32::new(code_of(fail.get(1), UNKNOWN)),
@@ -150,7 +154,9 @@ impl Control {
         let index = self.calls.fetch_add(1, Relaxed);
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.len() < LOG_MAX {
-            log.push(name);
+            log.push((index, name));
+        } else if let Some(oldest) = log.get_mut(usize::try_from(index).unwrap_or(0) % LOG_MAX) {
+            *oldest = (index, name);
         }
         drop(log);
         if index >= self.stall_at.load(Relaxed) {
@@ -224,7 +230,9 @@ pub extern "C" fn mockcuda_calls() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_call_name(index: u64) -> *const c_char {
     let log = control().log.lock().unwrap_or_else(PoisonError::into_inner);
-    let name = usize::try_from(index).ok().and_then(|i| log.get(i).copied());
+    let guess = usize::try_from(index).unwrap_or(0) % LOG_MAX;
+    let near = log.iter().skip(guess.saturating_sub(64)).take(128);
+    let name = near.chain(log.iter()).find(|entry| entry.0 == index).map(|entry| entry.1);
     name.and_then(crate::api::c_name).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
@@ -242,6 +250,23 @@ pub extern "C" fn mockcuda_fail_from(index: u64, code: u32, count: u64) {
     c.fail_code.store(code, Relaxed);
     c.fail_count.store(count, Relaxed);
     c.fail_first.store(index, Relaxed);
+}
+
+/// Call number `index`, from 0 and from now on, of the function `name` answers `code`, once; the way to hit the same call in every run,
+/// however often a stream is asked in between. Null: none does.
+///
+/// # Safety
+/// `name` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mockcuda_fail_call(name: *const c_char, index: u64, code: u32) {
+    let failing = if name.is_null() {
+        None
+    } else {
+        // SAFETY: not null, so a C string (the caller's promise), read before we return.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        Some((name, index, code))
+    };
+    *control().fail_name.lock().unwrap_or_else(PoisonError::into_inner) = failing;
 }
 
 /// Operations of streams so far: kernels, copies, fills, records.

@@ -1,5 +1,5 @@
 //! A libcuda for tests.
-mod api;
+pub mod api;
 pub mod control;
 mod error;
 mod exec;

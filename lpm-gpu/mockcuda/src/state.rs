@@ -206,11 +206,9 @@ impl Driver {
         if primary.1 == 0 {
             return Ok(());
         }
-        // Those who retained it hold the handle: it stays, over a fresh context.
         let id = primary.0;
-        self.destroy_context(id)?;
-        primary.0 = self.new_context();
-        Ok(())
+        *primary = (0, 0);
+        self.destroy_context(id)
     }
 
     pub(crate) fn primary_active(&self) -> bool {

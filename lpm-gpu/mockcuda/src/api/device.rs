@@ -148,7 +148,7 @@ api! {
         driver().release_primary()
     }
 
-    /// Ends it at once.
+    /// Ends it at once, however often it is retained.
     fn cuDevicePrimaryCtxReset_v2(device: c_int) {
         driver().check_device(device)?;
         driver().reset_primary()

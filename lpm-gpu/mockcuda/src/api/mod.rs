@@ -1,11 +1,11 @@
 //! The driver's functions as C sees them: each counts itself, fails if told to, does its work and never unwinds.
 
-mod device;
-mod events;
-mod graphs;
-mod memory;
-mod module;
-mod streams;
+pub mod device;
+pub mod events;
+pub mod graphs;
+pub mod memory;
+pub mod module;
+pub mod streams;
 
 use crate::control::control;
 use crate::error::{Answer, Code, UNKNOWN, ends_context};

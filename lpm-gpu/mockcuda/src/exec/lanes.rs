@@ -38,22 +38,23 @@ macro_rules! each {
     ($m:expr, $out:expr, $d:expr; $($x:ident = $row:expr),+; $e:expr) => {{
         let mask: u32 = $m;
         let mut out = $out[usize::from($d)];
+        $(let $x = &$row;)+
         if mask.count_ones() <= FEW {
             let mut rest = mask;
             while rest != 0 {
                 let lane = rest.trailing_zeros() as usize & (LANES - 1);
                 rest &= rest - 1;
-                $(let $x = $row[lane];)+
+                $(let $x = $x[lane];)+
                 out[lane] = $e;
             }
         } else if mask == u32::MAX {
             for lane in 0..LANES {
-                $(let $x = $row[lane];)+
+                $(let $x = $x[lane];)+
                 out[lane] = $e;
             }
         } else {
             for lane in 0..LANES {
-                $(let $x = $row[lane];)+
+                $(let $x = $x[lane];)+
                 let value = $e;
                 out[lane] = if mask >> lane & 1 != 0 { value } else { out[lane] };
             }
@@ -64,9 +65,10 @@ macro_rules! each {
 
 macro_rules! test {
     ($m:expr, $files:expr, $d:expr; $a:expr, $b:expr; |$x:ident, $y:ident| $e:expr) => {{
+        let (a, b) = (&$a, &$b);
         let mut bits = 0_u32;
         for lane in 0..LANES {
-            let ($x, $y) = ($a[lane], $b[lane]);
+            let ($x, $y) = (a[lane], b[lane]);
             bits |= u32::from($e) << lane;
         }
         let d = &mut $files.predicates[usize::from($d)];
@@ -86,10 +88,44 @@ fn clamp_shift(by: u32, bits: u32) -> u32 {
     by.min(bits)
 }
 
-/// Runs an arithmetic instruction in the lanes of `m`. `false`: it is none.
+/// Runs an arithmetic instruction in the lanes of a mask. `false`: it is none.
+pub(super) type Arithmetic = fn(&mut Files, &Ins, u32) -> bool;
+
+/// [`Arithmetic`] compiled for this processor: shifts by different amounts, for one, are a vector instruction only since AVX2.
+pub(super) fn arithmetic() -> Arithmetic {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512bw") {
+            return |files, ins, m| {
+                // SAFETY: the processor has these features, which was asked before this function was handed out.
+                unsafe { arithmetic_avx512(files, ins, m) }
+            };
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
+            return |files, ins, m| {
+                // SAFETY: as above.
+                unsafe { arithmetic_avx2(files, ins, m) }
+            };
+        }
+    }
+    arithmetic_any
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi2")]
+fn arithmetic_avx2(files: &mut Files, ins: &Ins, m: u32) -> bool {
+    arithmetic_any(files, ins, m)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,bmi2")]
+fn arithmetic_avx512(files: &mut Files, ins: &Ins, m: u32) -> bool {
+    arithmetic_any(files, ins, m)
+}
+
 #[inline(always)]
 #[expect(clippy::too_many_lines, reason = "one arm an operation: splitting the table would hide it")]
-pub(super) fn arithmetic(files: &mut Files, ins: &Ins, m: u32) -> bool {
+fn arithmetic_any(files: &mut Files, ins: &Ins, m: u32) -> bool {
     let (a, b, c) = (usize::from(ins.a), usize::from(ins.b), usize::from(ins.c));
     let d = ins.d;
     let imm = ins.imm;

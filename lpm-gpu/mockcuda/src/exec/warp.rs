@@ -4,7 +4,7 @@
 //! left a loop early wait behind it for the others and go on together. A group that only spins lets the others go first now
 //! and then, so a lane may wait for another of its warp, as on devices since sm_70.
 
-use super::lanes::{Files, arithmetic, lanes_of};
+use super::lanes::{Arithmetic, Files, arithmetic, lanes_of};
 use crate::memory::{self, Bad, Memory};
 use crate::ptx::code::{Atomic, Ins, Kernel, LANES, Op, Shape, Space, Special, UNGUARDED};
 use crate::ptx::compile::SHARED_WINDOW;
@@ -83,6 +83,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Warp {
     files: Files,
+    arithmetic: Arithmetic,
     groups: Vec<Group>,
     /// Lanes that have not left.
     live: u32,
@@ -110,7 +111,15 @@ impl Warp {
         for &(row, value) in &kernel.constants64 {
             files.wide[usize::from(row)] = [value; LANES];
         }
-        let mut warp = Self { files, groups: Vec::with_capacity(LANES), live: 0, first_thread, unfair: false, turns: 0 };
+        let mut warp = Self {
+            files,
+            arithmetic: arithmetic(),
+            groups: Vec::with_capacity(LANES),
+            live: 0,
+            first_thread,
+            unfair: false,
+            turns: 0,
+        };
         warp.fill_specials(kernel, place, false);
         warp
     }
@@ -233,7 +242,7 @@ impl Warp {
                 let Some(ins) = kernel.code.get(pc as usize) else { return Err(self.fault(at, pc, mask, 718, "no code here")) };
                 *instructions += 1;
                 let run = if ins.guard == UNGUARDED { mask } else { mask & self.guard(ins.guard) };
-                if arithmetic(&mut self.files, ins, run) {
+                if (self.arithmetic)(&mut self.files, ins, run) {
                     pc += 1;
                     continue;
                 }

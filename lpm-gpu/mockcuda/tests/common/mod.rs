@@ -1,0 +1,204 @@
+//! The driver's functions with Rust's types, for the tests of this crate. The library is linked, not opened: a test calls
+//! the very functions that programs find in `libmockcuda.so`.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use mockcuda::api::{device, events, graphs, memory, module, streams};
+use mockcuda::control;
+use std::ffi::{CString, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The driver for one test: others of the process wait.
+pub struct Driver {
+    _one: MutexGuard<'static, ()>,
+}
+
+/// What a driver call answered, when not 0.
+pub type Code = u32;
+
+pub fn check(code: u32) -> Result<(), Code> {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
+/// Text before the entries of a module.
+pub const HEAD: &str = ".version 6.3\n.target sm_75\n.address_size 64\n";
+
+/// An entry `k(u64 a, u64 b, u32 n)` with registers of all kinds and `body`.
+pub fn entry(body: &str) -> String {
+    format!(
+        "{HEAD}.visible .entry k(.param .u64 k_a, .param .u64 k_b, .param .u32 k_n)\n{{\n.reg .pred %p<16>;\n\
+         .reg .b16 %rs<16>;\n.reg .b32 %r<64>;\n.reg .b64 %rd<64>;\n.reg .f32 %f<16>;\n.reg .f64 %fd<16>;\n{body}\nret;\n}}\n"
+    )
+}
+
+/// A launch parameter.
+#[derive(Clone, Copy)]
+pub enum Arg {
+    U32(u32),
+    U64(u64),
+}
+
+impl Driver {
+    /// The driver with switches and counters as at the start, initialised, with the primary context current.
+    pub fn open() -> Self {
+        static ONE: Mutex<()> = Mutex::new(());
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        control::mockcuda_reset();
+        let mut context = 0;
+        // SAFETY: out pointers to locals.
+        unsafe {
+            check(device::cuInit(0)).unwrap();
+            check(device::cuDevicePrimaryCtxReset_v2(0)).unwrap();
+            check(device::cuDevicePrimaryCtxRetain(&raw mut context, 0)).unwrap();
+            check(device::cuCtxSetCurrent(context)).unwrap();
+        }
+        Self { _one: one }
+    }
+
+    /// The current context.
+    pub fn context(&self) -> u64 {
+        let mut context = 0;
+        // SAFETY: an out pointer to a local.
+        check(unsafe { device::cuCtxGetCurrent(&raw mut context) }).unwrap();
+        context
+    }
+
+    pub fn alloc(&self, bytes: usize) -> Result<u64, Code> {
+        let mut address = 0;
+        // SAFETY: an out pointer to a local.
+        check(unsafe { memory::cuMemAlloc_v2(&raw mut address, bytes) }).map(|()| address)
+    }
+
+    pub fn free(&self, address: u64) -> Result<(), Code> {
+        // SAFETY: takes a number.
+        check(unsafe { memory::cuMemFree_v2(address) })
+    }
+
+    pub fn pinned(&self, words: usize) -> *mut u32 {
+        let mut pointer = std::ptr::null_mut();
+        // SAFETY: an out pointer to a local.
+        check(unsafe { memory::cuMemHostAlloc(&raw mut pointer, words * 4, 2) }).unwrap();
+        pointer.cast()
+    }
+
+    pub fn upload<T: Copy>(&self, address: u64, data: &[T]) -> Result<(), Code> {
+        // SAFETY: the slice is as long as said.
+        check(unsafe { memory::cuMemcpyHtoD_v2(address, data.as_ptr().cast(), size_of_val(data)) })
+    }
+
+    pub fn download<T: Copy + Default>(&self, address: u64, count: usize) -> Result<Vec<T>, Code> {
+        let mut data = vec![T::default(); count];
+        // SAFETY: the vector is as long as said.
+        check(unsafe { memory::cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), address, size_of_val(&data[..])) }).map(|()| data)
+    }
+
+    /// Device memory with `data` in it.
+    pub fn device<T: Copy>(&self, data: &[T]) -> u64 {
+        let address = self.alloc(size_of_val(data).max(1)).unwrap();
+        self.upload(address, data).unwrap();
+        address
+    }
+
+    pub fn load(&self, ptx: &str) -> Result<u64, Code> {
+        let text = CString::new(ptx).unwrap();
+        let mut handle = 0;
+        // SAFETY: an out pointer to a local, and a string that ends in zero.
+        check(unsafe { module::cuModuleLoadData(&raw mut handle, text.as_ptr().cast()) }).map(|()| handle)
+    }
+
+    pub fn function(&self, module: u64, name: &str) -> Result<u64, Code> {
+        let name = CString::new(name).unwrap();
+        let mut handle = 0;
+        // SAFETY: an out pointer to a local, and a string that ends in zero.
+        check(unsafe { module::cuModuleGetFunction(&raw mut handle, module, name.as_ptr()) }).map(|()| handle)
+    }
+
+    /// The kernel `k` of `ptx`.
+    pub fn kernel(&self, ptx: &str) -> u64 {
+        let module = self.load(ptx).unwrap();
+        self.function(module, "k").unwrap()
+    }
+
+    pub fn launch(&self, function: u64, blocks: u32, threads: u32, stream: u64, args: &[Arg]) -> Result<(), Code> {
+        let mut values: Vec<u64> = args
+            .iter()
+            .map(|arg| match arg {
+                Arg::U32(value) => u64::from(*value),
+                Arg::U64(value) => *value,
+            })
+            .collect();
+        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        let null = std::ptr::null_mut();
+        let params = pointers.as_mut_ptr();
+        // SAFETY: a pointer for each argument, to a value at least as large (little-endian).
+        check(unsafe { module::cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, params, null) })
+    }
+
+    pub fn stream(&self) -> u64 {
+        let mut handle = 0;
+        // SAFETY: an out pointer to a local.
+        check(unsafe { streams::cuStreamCreate(&raw mut handle, 1) }).unwrap();
+        handle
+    }
+
+    pub fn synchronize(&self, stream: u64) -> Result<(), Code> {
+        // SAFETY: takes a number.
+        check(unsafe { streams::cuStreamSynchronize(stream) })
+    }
+
+    pub fn query(&self, stream: u64) -> Result<(), Code> {
+        // SAFETY: takes a number.
+        check(unsafe { streams::cuStreamQuery(stream) })
+    }
+
+    pub fn event(&self, flags: u32) -> u64 {
+        let mut handle = 0;
+        // SAFETY: an out pointer to a local.
+        check(unsafe { events::cuEventCreate(&raw mut handle, flags) }).unwrap();
+        handle
+    }
+
+    pub fn record(&self, event: u64, stream: u64) {
+        // SAFETY: takes numbers.
+        check(unsafe { events::cuEventRecord(event, stream) }).unwrap();
+    }
+
+    pub fn graph_of_capture(&self, stream: u64) -> Result<u64, Code> {
+        let mut graph = 0;
+        // SAFETY: an out pointer to a local.
+        check(unsafe { streams::cuStreamEndCapture(stream, &raw mut graph) }).map(|()| graph)
+    }
+
+    pub fn instantiate(&self, graph: u64) -> u64 {
+        let mut exec = 0;
+        // SAFETY: an out pointer to a local.
+        check(unsafe { graphs::cuGraphInstantiateWithFlags(&raw mut exec, graph, 0) }).unwrap();
+        exec
+    }
+
+    /// Runs kernel body `body` in one block of `threads`: `a` holds `input`, `b` room for `outputs` elements, which come back.
+    pub fn run<I: Copy, O: Copy + Default>(&self, body: &str, threads: u32, input: &[I], outputs: usize) -> Vec<O> {
+        self.try_run(body, threads, input, outputs).unwrap()
+    }
+
+    pub fn try_run<I: Copy, O: Copy + Default>(
+        &self,
+        body: &str,
+        threads: u32,
+        input: &[I],
+        outputs: usize,
+    ) -> Result<Vec<O>, Code> {
+        let module = self.load(&entry(body))?;
+        let kernel = self.function(module, "k")?;
+        let (a, b) = (self.device(input), self.alloc(outputs * size_of::<O>())?);
+        let count = u32::try_from(input.len()).unwrap();
+        self.launch(kernel, 1, threads, 0, &[Arg::U64(a), Arg::U64(b), Arg::U32(count)])?;
+        let out = self.download(b, outputs)?;
+        self.free(a)?;
+        self.free(b)?;
+        // SAFETY: takes a number.
+        check(unsafe { module::cuModuleUnload(module) })?;
+        Ok(out)
+    }
+}
