@@ -20,6 +20,8 @@
 
 mod bubbles;
 mod calibrate;
+#[cfg(all(test, feature = "testing"))]
+mod freed;
 mod gpu;
 mod grace;
 mod lane;

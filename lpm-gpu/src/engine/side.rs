@@ -92,7 +92,9 @@ impl<K: Key> Side<K> {
     /// Takes back what [`Self::apply`] did. Going back needs no more than there was, but perhaps not where it was: a table that
     /// is full is built anew once.
     pub(super) fn take_back(&mut self) -> Result<(), EngineError> {
-        let changes: Vec<_> = self.undo.drain(..).rev().collect();
+        // Withdraws first: they make room for what comes back.
+        let mut changes: Vec<_> = self.undo.drain(..).collect();
+        changes.sort_by_key(|change| !change.next_hop.is_none());
         let mut unused = Vec::new();
         if self.host.apply(&changes, &mut unused).is_ok() {
             return Ok(());

@@ -1,0 +1,327 @@
+//! Nodes that an update has unlinked are read by no lookup once they may be written again: shown by the mock driver, which
+//! counts reads of words that it was told are free.
+//!
+//! What is free is worked out here, not asked of the table: a copy of the device's words follows the steps, and a walk from the
+//! root finds the words that some key can lead to. What only generations led to that are over is free.
+
+use super::{GAMT, GpuEngine, HostTables, Plan};
+use crate::cu::testing::{self, Mock, TestDriver};
+use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step};
+use fib::{
+    Change, EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Key, Keys, NextHopId, Prefix,
+    SlotId,
+};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+/// What is known of a table on the device.
+#[derive(Default)]
+struct Watch {
+    /// Where its words are; 0 while that is not known.
+    address: u64,
+    header: Vec<u32>,
+    words: Vec<u32>,
+    /// The words that each update's table leads to, for updates that are not over.
+    generations: VecDeque<(u64, BTreeSet<u32>)>,
+    /// Words that were told to be free.
+    freed: u64,
+}
+
+impl Watch {
+    /// The words that some key leads to (Algorithm 1, all keys at once).
+    fn reachable(&self) -> BTreeSet<u32> {
+        let mut seen = BTreeSet::new();
+        let mut nodes = vec![(1_u32, 0_u32)];
+        while let Some((level, node)) = nodes.pop() {
+            let stride = self.header[4 + 2 * level as usize];
+            let base = self.header[5 + 2 * level as usize] + node;
+            for at in base..base + (1 << stride) {
+                seen.insert(at);
+                let unit = self.words[at as usize];
+                if unit & 0x7f != 0 {
+                    nodes.push((unit & 0x7f, unit >> 8));
+                }
+            }
+        }
+        seen
+    }
+
+    fn update(&mut self, update: u64) {
+        let reachable = self.reachable();
+        self.generations.push_back((update, reachable));
+    }
+
+    /// Updates before `over` are seen by no lookup any more.
+    fn reclaim(&mut self, over: u64, mock: Mock) {
+        let mut gone = BTreeSet::new();
+        while self.generations.len() > 1 && self.generations[0].0 < over {
+            if let Some((_, words)) = self.generations.pop_front() {
+                gone.extend(words);
+            }
+        }
+        for (_, words) in &self.generations {
+            gone = &gone - words;
+        }
+        if self.address != 0 {
+            for at in gone {
+                mock.mark_freed(self.address + 4 * u64::from(at), 1);
+                self.freed += 1;
+            }
+        }
+    }
+}
+
+/// A table that is watched.
+struct Watched<K: Key> {
+    table: Box<dyn HostTable<K>>,
+    watch: Arc<Mutex<Watch>>,
+    mock: Mock,
+}
+
+impl<K: Key> HostTable<K> for Watched<K> {
+    fn apply(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError> {
+        self.table.apply(changes, undo)
+    }
+
+    fn rebuild_due(&self) -> bool {
+        self.table.rebuild_due()
+    }
+
+    fn rebuild(&mut self) -> Result<(), EngineError> {
+        self.table.rebuild()
+    }
+
+    fn take_steps(&mut self, update: u64) -> Vec<Step> {
+        let steps = self.table.take_steps(update);
+        let mut watch = self.watch.lock().unwrap();
+        for step in &steps {
+            let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
+            for write in writes {
+                watch.words[write.at as usize] = write.value;
+            }
+        }
+        if !watch.words.is_empty() {
+            watch.update(update);
+        }
+        steps
+    }
+
+    fn reclaim(&mut self, update: u64) {
+        self.watch.lock().unwrap().reclaim(update, self.mock);
+        self.table.reclaim(update);
+    }
+
+    fn limit(&mut self, words: usize) {
+        self.table.limit(words);
+    }
+
+    fn image(&self) -> Image<'_> {
+        let image = self.table.image();
+        let mut watch = self.watch.lock().unwrap();
+        watch.header = image.header[..HEADER_WORDS].to_vec();
+        watch.words = vec![0; image.words];
+        for (start, run) in &image.runs {
+            watch.words[*start as usize..*start as usize + run.len()].copy_from_slice(run);
+        }
+        let last = watch.generations.back().map_or(0, |(update, _)| *update);
+        watch.generations.clear();
+        watch.address = 0;
+        watch.update(last);
+        image
+    }
+
+    fn kernels(&self) -> KernelNames {
+        self.table.kernels()
+    }
+
+    fn answers(&self) -> Arc<dyn Answers<K>> {
+        self.table.answers()
+    }
+
+    fn routes(&self) -> u64 {
+        self.table.routes()
+    }
+
+    fn host_bytes(&self) -> u64 {
+        self.table.host_bytes()
+    }
+
+    fn details(&self, out: &mut Vec<(&'static str, f64)>) {
+        self.table.details(out);
+    }
+}
+
+/// A watched engine.
+struct Rig {
+    engine: GpuEngine,
+    watch_v4: Arc<Mutex<Watch>>,
+    watch_v6: Arc<Mutex<Watch>>,
+    mock: Mock,
+}
+
+impl Rig {
+    fn new(parameters: &[(&str, &str)]) -> Option<Self> {
+        let Some(TestDriver::Mock(mock)) = testing::driver() else {
+            eprintln!("SKIPPED: only the mock driver knows which words were read");
+            return None;
+        };
+        let parameters =
+            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let options = EngineOptions { parameters, ..EngineOptions::default() };
+        let params = super::Params::from_options(&options).unwrap();
+        let tables = HostTables::new(GAMT, &params).unwrap();
+        let (watch_v4, watch_v6) = (Arc::<Mutex<Watch>>::default(), Arc::<Mutex<Watch>>::default());
+        let host = HostTables {
+            v4: Box::new(Watched { table: tables.v4, watch: Arc::clone(&watch_v4), mock }),
+            v6: Box::new(Watched { table: tables.v6, watch: Arc::clone(&watch_v6), mock }),
+        };
+        let gpu = super::Gpu::open(GAMT).unwrap();
+        let plan = Plan::new(&params, gpu.device.facts().multiprocessors);
+        let engine = GpuEngine::assemble(GAMT, params, host, gpu, plan).unwrap();
+        Some(Self { engine, watch_v4, watch_v6, mock })
+    }
+
+    fn apply(&mut self, delta: &FibDelta) {
+        self.engine.apply(delta).unwrap();
+        self.watch_v4.lock().unwrap().address = self.engine.v4.current.words.address();
+        self.watch_v6.lock().unwrap().address = self.engine.v6.current.words.address();
+    }
+
+    fn freed(&self) -> u64 {
+        self.watch_v4.lock().unwrap().freed + self.watch_v6.lock().unwrap().freed
+    }
+}
+
+/// Numbers that repeat (Vigna's splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Keys and prefixes lie in few places, so that nodes come and go.
+const PLACES: u64 = 24;
+
+fn address(dice: &mut Dice) -> u64 {
+    let place = dice.next() % PLACES;
+    let noise = dice.next() >> (14 + dice.next() % 40);
+    (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ noise) & !(7 << 61) | 1 << 61
+}
+
+/// Long routes that come, others that go.
+fn delta(dice: &mut Dice, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>, changes: usize) -> FibDelta {
+    let mut delta = FibDelta::new();
+    for _ in 0..changes {
+        let len = u8::try_from(dice.next() % 12).unwrap_or(0);
+        let v4 = Prefix::truncating((address(dice) >> 32) as u32, 21 + len);
+        let v6 = Prefix::truncating(u128::from(address(dice)) << 64, 40 + 2 * len);
+        if there.iter().any(|(one, two)| *one == v4 || *two == v6) {
+            continue;
+        }
+        there.push_back((v4, v6));
+        let next_hop = NextHopId::from_answer(u32::try_from(1 + dice.next() % 1000).unwrap_or(1));
+        delta.v4.push(Change { prefix: v4, next_hop });
+        delta.v6.push(Change { prefix: v6, next_hop });
+    }
+    while there.len() > 150 {
+        if let Some((v4, v6)) = there.pop_front() {
+            delta.v4.push(Change { prefix: v4, next_hop: NextHopId::NONE });
+            delta.v6.push(Change { prefix: v6, next_hop: NextHopId::NONE });
+        }
+    }
+    delta
+}
+
+/// Keeps every slot of `reader` in flight until told to stop.
+fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, stop: &AtomicBool) -> u64 {
+    let mut dice = Dice(seed);
+    let slots = reader.slots();
+    let mut batches = 0;
+    let mut flying = vec![false; slots.into()];
+    for turn in 0_u64.. {
+        let slot = SlotId(u16::try_from(turn % u64::from(slots)).unwrap_or(0));
+        if flying[usize::from(slot.0)] {
+            while let Poll::Pending = reader.collect(slot).map(|answers| answers.unwrap().len()) {
+                std::thread::yield_now();
+            }
+            batches += 1;
+        }
+        if stop.load(Ordering::Relaxed) {
+            return batches;
+        }
+        flying[usize::from(slot.0)] = true;
+        let hi: Vec<u64> = (0..64).map(|_| address(&mut dice)).collect();
+        let v4: Vec<u32> = hi.iter().map(|key| (key >> 32) as u32).collect();
+        let keys = if turn.is_multiple_of(2) { Keys::V4(&v4) } else { Keys::V6 { hi: &hi, lo: &hi } };
+        reader.submit(slot, keys).unwrap();
+    }
+    batches
+}
+
+#[test]
+fn what_was_freed_is_never_read() {
+    for parameters in [
+        &[("headroom", "400")][..],
+        &[("headroom", "400"), ("levels", "12"), ("levels6", "25"), ("next-hops", "apart")][..],
+        &[("headroom", "0"), ("mode", "persistent")][..],
+        &[("headroom", "50"), ("mode", "mapped")][..],
+    ] {
+        let _exclusive = testing::exclusive();
+        let Some(mut rig) = Rig::new(parameters) else { return };
+        let before = rig.mock.violations();
+        rig.mock.set_delay_us(200);
+        let stop = AtomicBool::new(false);
+        let readers: Vec<_> = (0..2).map(|_| rig.engine.reader(5, 64).unwrap()).collect();
+        std::thread::scope(|scope| {
+            let looking: Vec<_> = (1..)
+                .zip(readers)
+                .map(|(seed, reader)| {
+                    scope.spawn({
+                        let stop = &stop;
+                        move || look_up(reader, seed, stop)
+                    })
+                })
+                .collect();
+            let (mut dice, mut there) = (Dice(99), VecDeque::new());
+            for turn in 0..100 {
+                let delta = delta(&mut dice, &mut there, if turn == 0 { 150 } else { 6 });
+                rig.apply(&delta);
+            }
+            stop.store(true, Ordering::Relaxed);
+            for reader in looking {
+                assert!(reader.join().unwrap() > 0);
+            }
+        });
+        assert!(rig.freed() > 0, "{parameters:?}: nothing was ever freed: the test shows nothing");
+        assert_eq!(
+            rig.mock.violations(),
+            before,
+            "{parameters:?}: freed words were read; {} freed",
+            rig.freed()
+        );
+    }
+}
+
+/// The other way round: a read of a word that is told to be free is counted.
+#[test]
+fn a_read_of_what_was_freed_is_found() {
+    let _exclusive = testing::exclusive();
+    let Some(mut rig) = Rig::new(&[]) else { return };
+    rig.apply(&delta(&mut Dice(1), &mut VecDeque::new(), 20));
+    let words = rig.engine.v4.current.words.address();
+    let before = rig.mock.violations();
+    rig.mock.mark_freed(words, 1 << 10);
+    let mut reader = rig.engine.reader(1, 64).unwrap();
+    let keys: Vec<u32> = (0..64).map(|at| at << 26).collect();
+    reader.lookup(Keys::V4(&keys), &mut [NextHopId::NONE; 64]).unwrap();
+    assert!(rig.mock.violations() > before);
+    rig.mock.unmark_freed(words, 1 << 10);
+}
