@@ -5,6 +5,7 @@ use crate::cli::exit::CliError;
 use crate::cli::values::{QueueLcore, QueueMap};
 use crate::control::Signals;
 use crate::datapath::EgressTable;
+use crate::datapath::lookup::EngineFault;
 use crate::datapath::rx::RxLimits;
 use crate::ports::Ports;
 use crate::report::periodic::Periodic;
@@ -57,6 +58,9 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<()> {
             packets.held
         );
     }
+    if let Some(error) = &summary.engine.error {
+        bail!("{error}");
+    }
     Ok(())
 }
 
@@ -99,6 +103,7 @@ fn forward(args: &RunArgs, eal: &Eal, tables: &Tables, signals: &Signals) -> any
         },
         control: Arc::clone(&control),
         stall_us: tables.stall_us(),
+        fault: Arc::clone(&tables.fault),
         published: Vec::new(),
     };
     let stages = parts.build(&plan)?;
@@ -107,7 +112,8 @@ fn forward(args: &RunArgs, eal: &Eal, tables: &Tables, signals: &Signals) -> any
     let idle = idle(eal, &plan);
     let start = Instant::now();
     let (running, mine) = Running::launch(eal, stages, idle, &control)?;
-    let house = House { periodic, signals, control: &control, end: args.duration.map(|after| start + after) };
+    let end = args.duration.map(|after| start + after);
+    let house = House { periodic, signals, control: &control, fault: &tables.fault, end };
     let outcomes = run(house, running, mine, idle)?;
     let duration_s = start.elapsed().as_secs_f64();
     let reports = ports.ports.iter().map(PortReport::new).collect();
@@ -141,6 +147,7 @@ struct House<'a> {
     periodic: Periodic,
     signals: &'a Signals,
     control: &'a Control,
+    fault: &'a EngineFault,
     end: Option<Instant>,
 }
 
@@ -151,6 +158,7 @@ impl House<'_> {
             self.control.stop_rx();
         }
         self.periodic.tick(self.signals.stats_wanted());
+        self.fault.say();
     }
 }
 

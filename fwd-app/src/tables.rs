@@ -7,6 +7,7 @@ use crate::cli::args::TableArgs;
 use crate::cli::exit::CliError;
 use crate::cli::message::warn;
 use crate::commands::check::list_holds;
+use crate::datapath::lookup::EngineFault;
 use crate::engines::{self, Made};
 use crate::fallback::Switch;
 use anyhow::Context as _;
@@ -33,6 +34,8 @@ pub(crate) struct Tables {
     pub(crate) engine: Box<dyn EngineWriter>,
     /// With a fallback, which of the two engines answers.
     pub(crate) switch: Option<Arc<Switch>>,
+    /// What went wrong first when packets were looked up.
+    pub(crate) fault: Arc<EngineFault>,
     /// How long the engine may keep a batch, microseconds.
     stall_us: u64,
     /// Whether the engine was given a latency to keep to.
@@ -81,6 +84,7 @@ impl Tables {
             hops,
             engine,
             switch,
+            fault: Arc::default(),
             stall_us: args.engine.stall_us,
             is_latency_target: args.engine.latency_target_us.is_some(),
             generation,

@@ -2,23 +2,57 @@
 //!
 //! [`Lookup`] is for engines that answer at once: each family of a batch is one call. [`InFlight`] keeps several batches in
 //! an engine's slots, for engines that answer later; batches leave it in the order they came. An engine that fails, or
-//! gives no answer in `--stall-us`, costs the packets of that batch (`engine_stall`), never the forwarder.
+//! gives no answer in `--stall-us`, costs the packets of that batch (`engine_stall`), never the forwarder; what it said first is
+//! kept in an [`EngineFault`].
 
 use super::batch::Batch;
 use super::{DropReason, Packets};
-use fib::{EngineReader, Family, Keys, SlotId};
+use crate::cli::message::warn;
+use fib::{EngineError, EngineReader, Family, Keys, SlotId};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
+
+/// The first error of an engine that was to look up packets. Lcores note it, the control side says it.
+#[derive(Debug, Default)]
+pub(crate) struct EngineFault {
+    first: OnceLock<EngineError>,
+    said: AtomicBool,
+}
+
+impl EngineFault {
+    /// Notes `error`, unless there was one before.
+    #[cold]
+    fn note(&self, error: EngineError) {
+        let _ = self.first.set(error);
+    }
+
+    /// The first error, if there was any.
+    pub(crate) fn first(&self) -> Option<&EngineError> {
+        self.first.get()
+    }
+
+    /// Says it on stderr, once.
+    pub(crate) fn say(&self) {
+        if let Some(error) = self.first()
+            && !self.said.swap(true, Ordering::AcqRel)
+        {
+            warn(format_args!("{error}; its packets are dropped as engine_stall"));
+        }
+    }
+}
 
 /// Lookups that are done when the call returns.
 pub(crate) struct Lookup {
     reader: Box<dyn EngineReader>,
+    fault: Arc<EngineFault>,
 }
 
 impl Lookup {
     /// Over `reader`, whose slots hold at least as many keys as the batches.
-    pub(crate) fn new(reader: Box<dyn EngineReader>) -> Self {
-        Self { reader }
+    pub(crate) fn new(reader: Box<dyn EngineReader>, fault: Arc<EngineFault>) -> Self {
+        Self { reader, fault }
     }
 
     /// Fills the next hops of both lanes; a lane whose lookup fails is dropped.
@@ -28,14 +62,20 @@ impl Lookup {
         let mut failed = [false; 2];
         if v4.len > 0 {
             let keys = Keys::V4(&keys4[..v4.len]);
-            failed[0] = self.reader.lookup(keys, &mut v4.hops[..v4.len]).is_err();
+            failed[0] = is_lost(self.reader.lookup(keys, &mut v4.hops[..v4.len]), &self.fault);
         }
         if v6.len > 0 {
             let keys = Keys::V6 { hi: &keys6.0[..v6.len], lo: &keys6.1[..v6.len] };
-            failed[1] = self.reader.lookup(keys, &mut v6.hops[..v6.len]).is_err();
+            failed[1] = is_lost(self.reader.lookup(keys, &mut v6.hops[..v6.len]), &self.fault);
         }
         drop_lanes(batch, failed);
     }
+}
+
+/// Whether `result` is an error; it is noted then.
+#[inline]
+fn is_lost(result: Result<(), EngineError>, fault: &EngineFault) -> bool {
+    result.map_err(|error| fault.note(error)).is_err()
 }
 
 /// A pair of slots with a batch, or with one that was given up.
@@ -56,11 +96,12 @@ pub(crate) struct InFlight<P> {
     /// Slots whose batch was given up; they come back when the engine answers after all.
     lost: Vec<Pending<P>>,
     stall_cycles: u64,
+    fault: Arc<EngineFault>,
 }
 
 impl<P> InFlight<P> {
     /// Over `reader`; each batch takes two slots, one a family. `stall_cycles`: when a batch is given up.
-    pub(crate) fn new(reader: Box<dyn EngineReader>, stall_cycles: u64) -> Self {
+    pub(crate) fn new(reader: Box<dyn EngineReader>, stall_cycles: u64, fault: Arc<EngineFault>) -> Self {
         let pairs = usize::from(reader.slots() / 2);
         let slots = (0..reader.slots()).map(SlotId).collect::<Vec<_>>();
         let free = slots.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect();
@@ -70,6 +111,7 @@ impl<P> InFlight<P> {
             pending: VecDeque::with_capacity(pairs),
             lost: Vec::with_capacity(pairs),
             stall_cycles,
+            fault,
         }
     }
 
@@ -92,11 +134,11 @@ impl<P> InFlight<P> {
             return;
         };
         let mut owed = [batch.v4.len > 0, batch.v6.len > 0];
-        if owed[0] && self.reader.submit(slots[0], batch.keys_v4()).is_err() {
+        if owed[0] && is_lost(self.reader.submit(slots[0], batch.keys_v4()), &self.fault) {
             drop_lanes(&mut batch, [true, false]);
             owed[0] = false;
         }
-        if owed[1] && self.reader.submit(slots[1], batch.keys_v6()).is_err() {
+        if owed[1] && is_lost(self.reader.submit(slots[1], batch.keys_v6()), &self.fault) {
             drop_lanes(&mut batch, [false, true]);
             owed[1] = false;
         }
@@ -107,7 +149,7 @@ impl<P> InFlight<P> {
     pub(crate) fn take(&mut self, now_tsc: u64) -> Option<Box<Batch<P>>> {
         self.recover();
         let front = self.pending.front_mut()?;
-        collect(self.reader.as_mut(), front);
+        collect(self.reader.as_mut(), front, &self.fault);
         let stalled = now_tsc.wrapping_sub(front.since_tsc) > self.stall_cycles;
         if front.owed != [false; 2] && !stalled {
             return None;
@@ -127,7 +169,7 @@ impl<P> InFlight<P> {
     fn recover(&mut self) {
         let mut i = 0;
         while i < self.lost.len() {
-            collect(self.reader.as_mut(), &mut self.lost[i]);
+            collect(self.reader.as_mut(), &mut self.lost[i], &self.fault);
             if self.lost[i].owed == [false; 2] {
                 self.free.extend(self.lost.swap_remove(i).slots);
             } else {
@@ -146,7 +188,7 @@ impl<P: Packets> InFlight<P> {
 }
 
 /// Takes the answers that are there.
-fn collect<P>(reader: &mut dyn EngineReader, pending: &mut Pending<P>) {
+fn collect<P>(reader: &mut dyn EngineReader, pending: &mut Pending<P>, fault: &EngineFault) {
     let Some(slots) = pending.slots else { return };
     for (family, slot) in slots.into_iter().enumerate() {
         if !pending.owed[family] {
@@ -154,6 +196,9 @@ fn collect<P>(reader: &mut dyn EngineReader, pending: &mut Pending<P>) {
         }
         let Poll::Ready(answers) = reader.collect(slot) else { continue };
         pending.owed[family] = false;
+        if let Err(error) = &answers {
+            fault.note(error.clone());
+        }
         let Some(batch) = pending.batch.as_mut() else { continue };
         let lane = if family == 0 { &mut batch.v4 } else { &mut batch.v6 };
         match answers {
@@ -178,8 +223,7 @@ mod tests {
     use super::super::parse::Parse;
     use super::super::test_frames::{V4, V6};
     use super::*;
-    use fib::{EngineError, NextHopId};
-    use std::sync::Arc;
+    use fib::NextHopId;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     /// An engine whose answers come after `delay` polls of their slot; `u32::MAX` is never. It answers the number of keys.
@@ -232,7 +276,7 @@ mod tests {
     #[test]
     fn batches_leave_in_order_when_both_families_are_answered() {
         let delay = Arc::new(AtomicU32::new(2));
-        let mut flight = InFlight::new(Slow::boxed(4, &delay, false), 1000);
+        let mut flight = InFlight::new(Slow::boxed(4, &delay, false), 1000, Arc::default());
         flight.submit(batch(1, 2), 0);
         flight.submit(batch(3, 0), 0);
         assert!(!flight.has_room() && flight.len() == 2);
@@ -248,7 +292,7 @@ mod tests {
     #[test]
     fn a_stalled_batch_is_dropped_and_its_slots_come_back() {
         let delay = Arc::new(AtomicU32::new(u32::MAX));
-        let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000);
+        let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000, Arc::default());
         flight.submit(batch(1, 2), 0);
         assert!(flight.take(1000).is_none());
         let given_up = flight.take(1001).unwrap();
@@ -268,20 +312,22 @@ mod tests {
     #[test]
     fn an_engine_that_refuses_costs_the_batch_only() {
         let delay = Arc::new(AtomicU32::new(0));
-        let mut flight = InFlight::new(Slow::boxed(2, &delay, true), 1000);
+        let mut flight = InFlight::new(Slow::boxed(2, &delay, true), 1000, Arc::default());
         flight.submit(batch(2, 1), 0);
         assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 3);
         assert!(flight.has_room());
-        let mut lookup = Lookup::new(Slow::boxed(2, &delay, true));
+        let fault = Arc::new(EngineFault::default());
+        let mut lookup = Lookup::new(Slow::boxed(2, &delay, true), Arc::clone(&fault));
         let mut one = batch(2, 1);
         lookup.run(&mut one);
         assert_eq!(one.drops.get(DropReason::EngineStall), 3);
+        assert_eq!(fault.first(), Some(&EngineError::Batch { keys: 2, limit: 0 }));
     }
 
     #[test]
     fn without_a_free_slot_the_packets_are_dropped_in_turn() {
         let delay = Arc::new(AtomicU32::new(0));
-        let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000);
+        let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000, Arc::default());
         flight.submit(batch(1, 0), 0);
         flight.submit(batch(2, 0), 0);
         assert_eq!(flight.take(1).unwrap().drops.total(), 0);

@@ -11,6 +11,7 @@ use crate::cli::args::ReplayArgs;
 use crate::cli::exit::CliError;
 use crate::cli::values::Rate;
 use crate::control::Signals;
+use crate::datapath::lookup::EngineFault;
 use crate::datapath::rx::RxLimits;
 use crate::datapath::{EgressPort, EgressTable, Latency};
 use crate::report::periodic::Periodic;
@@ -116,6 +117,7 @@ impl Replay<'_> {
             limits: self.limits(eal),
             control: Arc::clone(&control),
             stall_us: tables.stall_us(),
+            fault: Arc::clone(&tables.fault),
             published: Vec::new(),
         };
         let stages = parts.build(&plan)?;
@@ -124,10 +126,11 @@ impl Replay<'_> {
         let sink = self.sink(eal, &wiring)?;
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
         let (running, mine) = Running::launch(eal, stages, idle, &control)?;
+        let fault = Arc::clone(&tables.fault);
         let source = self.routes(tables, egress, applied);
         let outcomes = Vec::new();
         let mut turns =
-            Loop { feeder, sink, verifier, mine, running, control, periodic, signals, idle, outcomes };
+            Loop { feeder, sink, verifier, mine, running, control, periodic, signals, idle, fault, outcomes };
         let start = Instant::now();
         let result = turns.run();
         let duration_s = start.elapsed().as_secs_f64();
@@ -294,6 +297,7 @@ struct Loop<'a> {
     periodic: Periodic,
     signals: &'a Signals,
     idle: Idle,
+    fault: Arc<EngineFault>,
     /// What stages that ran here have counted.
     outcomes: Vec<topology::Outcome>,
 }
@@ -316,6 +320,7 @@ impl Loop<'_> {
             gone = taken + dropped.total();
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
                 self.periodic.tick(self.signals.stats_wanted());
+                self.fault.say();
                 if self.signals.is_stopping() {
                     self.feeder.stop();
                 }

@@ -178,6 +178,9 @@ fn judge(summary: &Summary) -> anyhow::Result<()> {
     if summary.verify.mismatches > 0 {
         bail!("{} of {} results differ from the oracle's", summary.verify.mismatches, summary.verify.checked);
     }
+    if let Some(error) = &summary.engine.error {
+        bail!("{error}");
+    }
     if packets.tx == 0 {
         bail!("nothing was sent: all of {} packets were dropped; the drop reasons say why", packets.rx);
     }

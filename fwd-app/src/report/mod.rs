@@ -173,6 +173,8 @@ pub(crate) struct EngineReport {
     pub(crate) load_s: f64,
     /// Time to build the table, seconds.
     pub(crate) build_s: f64,
+    /// What went wrong first when packets were looked up; their packets are dropped as `engine_stall`.
+    pub(crate) error: Option<String>,
     /// With `--fallback`, how that went.
     pub(crate) fallback: Option<FallbackReport>,
 }
@@ -220,6 +222,7 @@ impl EngineReport {
             updates_applied: 0,
             load_s: tables.load_s,
             build_s: tables.build_s,
+            error: tables.fault.first().map(ToString::to_string),
             fallback: tables.switch.as_deref().map(FallbackReport::new),
         }
     }

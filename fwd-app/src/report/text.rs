@@ -37,6 +37,9 @@ pub(crate) fn render(summary: &Summary) -> String {
         engine.generations_applied,
         engine.updates_applied
     );
+    if let Some(error) = &engine.error {
+        let _ = writeln!(out, "  FAULT  {error}");
+    }
     if let Some(fallback) = &engine.fallback {
         let _ = match &fallback.reason {
             Some(reason) => writeln!(

@@ -4,7 +4,7 @@ use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxSta
 use super::plan::{Job, Plan};
 use super::run_to_completion::{Input, Worker};
 use super::{Control, Outcome, Progress, Stage};
-use crate::datapath::lookup::{InFlight, Lookup};
+use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::parse::Parse;
 use crate::datapath::rx::{Rx, RxLimits};
 use crate::datapath::tx::Tx;
@@ -31,6 +31,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) control: Arc<Control>,
     /// How long the engine may keep a batch before it is given up, microseconds.
     pub(crate) stall_us: u64,
+    /// Where the engine's first error is noted.
+    pub(crate) fault: Arc<EngineFault>,
     /// Where counters are shown; each stage that counts adds its own.
     pub(crate) published: Vec<Arc<Published>>,
 }
@@ -80,7 +82,7 @@ impl Parts<'_> {
             Ok(Input { rx: self.rx(plan, *i)?, batch: self.batch(*i) })
         };
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
-        let lookup = Lookup::new(self.engine.reader(1, self.limits.batch)?);
+        let lookup = Lookup::new(self.engine.reader(1, self.limits.batch)?, Arc::clone(&self.fault));
         let (egress, control) = (Arc::clone(&self.egress), Arc::clone(&self.control));
         Ok(Worker::new(inputs, lookup, egress, self.tx(tx)?, control, self.publish()))
     }
@@ -110,7 +112,7 @@ impl Parts<'_> {
         Ok(EngineStage {
             from_rx: channels.to_engine.1.clone(),
             to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
-            in_flight: InFlight::new(reader, stall_cycles),
+            in_flight: InFlight::new(reader, stall_cycles, Arc::clone(&self.fault)),
             egress: Cache::new(Arc::clone(&self.egress)),
             counters: Counters::default(),
             turn: 0,

@@ -228,7 +228,7 @@ fn whichever_driver_call_fails_the_answers_are_right() {
     let input: String = probes.iter().map(|address| format!("{address}\n")).collect();
     let (mut moved, mut stayed) = (0, 0);
     // 700 ends the context (an illegal address), 2 is no memory, 1 a call that is refused.
-    for (i, at) in (0..40).chain((40..400).step_by(7)).enumerate() {
+    for (i, at) in (0..40).chain((40..400).step_by(11)).chain([u32::MAX]).enumerate() {
         let fault = format!("{at}:{}", [700, 2, 1][i % 3]);
         let engine = ENGINES[i % 3];
         let args =
