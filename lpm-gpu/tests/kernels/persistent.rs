@@ -46,18 +46,18 @@ impl<K: Element> Control<K> {
         .unwrap()
     }
 
-    /// Sends batch `number` to `slot`, from element `offset` on.
+    /// Sends batch `number` to `slot`, keys and answers from these elements on.
     fn ring(
         &self,
         slot: usize,
         number: u32,
         (words, header): (&DeviceWords, &DeviceWords),
         keys: &[K],
-        offset: usize,
+        (offset, raw_offset): (usize, usize),
     ) {
         self.keys[slot].write(offset, keys).unwrap();
         let from = self.keys[slot].address() + (offset * size_of::<K>()) as u64;
-        let to = self.raw[slot].address() + 4 * offset as u64;
+        let to = self.raw[slot].address() + 4 * raw_offset as u64;
         let at = slot * SLOT_WORDS;
         self.slots.write(at + TABLE, &[words.address(), header.address(), from, to]).unwrap();
         self.slots.store(at, (keys.len() as u64) << 32 | u64::from(number));
@@ -105,12 +105,23 @@ fn serve<K: Element + std::fmt::LowerHex>(
             let which = (number + slot) % 2;
             let keys: Vec<K> = (0..count).map(|_| narrow(tries[which].key(&mut rig.rng))).collect();
             let (words, header) = &there[which];
-            control.ring(slot, u32::try_from(number).unwrap(), (words, header), &keys, number % 4);
+            control.ring(
+                slot,
+                u32::try_from(number).unwrap(),
+                (words, header),
+                &keys,
+                (number % 4, number / 2 % 4),
+            );
             sent.push((which, keys));
         }
         for (slot, (which, keys)) in sent.iter().enumerate() {
-            let found =
-                control.answers(&mut resident, slot, u32::try_from(number).unwrap(), number % 4, keys.len());
+            let found = control.answers(
+                &mut resident,
+                slot,
+                u32::try_from(number).unwrap(),
+                number / 2 % 4,
+                keys.len(),
+            );
             let wanted: Vec<u32> = keys.iter().map(|&key| tables[*which].lookup(layout, wide(key))).collect();
             same(entry, &format!("batch {number} of slot {slot}"), keys, &found, &wanted);
         }
@@ -154,7 +165,7 @@ fn a_batch_sees_what_was_written_before_it() {
     let mut resident = control.launch(&rig, "gamt_persistent_v4_flat", 64);
     for number in 1..=30 {
         let keys: Vec<u32> = (0..500).map(|_| (trie.key(&mut rig.rng) >> 32) as u32).collect();
-        control.ring(0, number, (&words, &header), &keys, 0);
+        control.ring(0, number, (&words, &header), &keys, (0, 0));
         let found = control.answers(&mut resident, 0, number, 0, keys.len());
         let wanted: Vec<u32> = keys.iter().map(|&key| table.lookup(Layout::Flat, key.into())).collect();
         same("gamt_persistent_v4_flat", &format!("after {} updates", number - 1), &keys, &found, &wanted);
