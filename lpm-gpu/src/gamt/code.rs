@@ -60,6 +60,7 @@ pub const fn stride_at(level: usize) -> usize {
 ///
 /// This is what the kernels compute, one key at a time and for any layout; tests hold the kernels and the images against it.
 #[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "a stride is 24 bits at most")]
 pub fn search(words: &[u32], header: &[u32; HEADER_WORDS], layout: Layout, key: u64) -> u32 {
     let (mut left, mut level, mut inf_code, mut unit) = (key, 1, 0, 0);
     while level <= header[0] {

@@ -82,13 +82,15 @@ impl Level {
 
     /// The unit of `key` in the node at `node`.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a stride is 24 bits at most")]
     pub(super) fn unit(&self, node: u32, key: u64) -> u32 {
-        // No level is empty, and no unit lies beyond 2^24.
+        // The stride is 1 at least.
         node + (key << self.start >> (64 - self.stride)) as u32
     }
 
     /// The heap place of a route whose length ends in this level, `start < len <= start + stride`.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a stride is 24 bits at most")]
     pub(super) fn place(&self, key: u64, len: u8) -> u32 {
         let bits = len - self.start;
         1 << bits | (key << self.start >> (64 - bits)) as u32
@@ -250,6 +252,7 @@ impl<'a> Brush<'a> {
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a node has 2^24 units at most")]
     fn unit(&mut self, at: usize) {
         let unit = &mut self.units[at];
         if jump(*unit) != 0 {
@@ -258,7 +261,6 @@ impl<'a> Brush<'a> {
             self.deep.push((inf(*unit), self.code));
         } else if *unit != self.code {
             *unit = self.code;
-            // A node has 2^24 units at most.
             self.stage.mark(self.node + at as u32);
         }
     }

@@ -364,7 +364,11 @@ const fn split(bits: u128) -> (u64, u64) {
 impl<K: Key> HostTable<K> for GamtTable<K> {
     fn apply(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError> {
         let is_bulk = changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE;
+        let before = undo.len();
         let made = if is_bulk { self.apply_bulk(changes, undo) } else { self.apply_each(changes, undo) };
+        if undo.len() == before {
+            return made; // nothing changed
+        }
         self.settle();
         self.trie.collapse(self.batch);
         made?;
@@ -398,9 +402,11 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         }
         self.deep.publish(self.batch, |high| self.trie.leaf(high));
         let mut steps = Vec::new();
-        let (fresh, rest) = self.trie.take_bubbles();
-        self.writes(fresh, &mut steps);
-        self.writes(rest, &mut steps);
+        if self.trie.pending() > 0 {
+            let (fresh, rest) = self.trie.take_bubbles();
+            self.writes(fresh, &mut steps);
+            self.writes(rest, &mut steps);
+        }
         self.taken.push_back((update, self.batch));
         self.batch += 1;
         steps

@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A table on the device.
-pub struct Words {
-    pub words: Vec<u32>,
-    pub header: [u32; HEADER_WORDS],
-    pub layout: Layout,
+pub(crate) struct Words {
+    pub(crate) words: Vec<u32>,
+    pub(crate) header: [u32; HEADER_WORDS],
+    pub(crate) layout: Layout,
 }
 
 impl Words {
-    pub fn load(image: &Image<'_>, layout: Layout) -> Self {
+    pub(crate) fn load(image: &Image<'_>, layout: Layout) -> Self {
         let mut words = vec![0; image.words];
         for (start, run) in &image.runs {
             words[*start as usize..*start as usize + run.len()].copy_from_slice(run);
@@ -25,7 +25,7 @@ impl Words {
     }
 
     /// Algorithm 1.
-    pub fn search(&self, key: u64) -> u32 {
+    pub(crate) fn search(&self, key: u64) -> u32 {
         code::search(&self.words, &self.header, self.layout, key)
     }
 
@@ -37,7 +37,7 @@ impl Words {
     }
 
     /// All words that a lookup can come to.
-    pub fn reachable(&self) -> BTreeSet<u32> {
+    pub(crate) fn reachable(&self) -> BTreeSet<u32> {
         let mut words = BTreeSet::new();
         let mut nodes = vec![(1, 0)];
         while let Some((level, node)) = nodes.pop() {
@@ -55,11 +55,11 @@ impl Words {
 }
 
 /// First 64 bits, left-aligned: what the device searches.
-pub fn high<K: Key>(key: K) -> u64 {
+pub(crate) fn high<K: Key>(key: K) -> u64 {
     u64::try_from(key.to_high_bits() >> 64).unwrap()
 }
 
-pub fn resolve<K: Key>(answers: &dyn Answers<K>, key: K, raw: u32) -> NextHopId {
+pub(crate) fn resolve<K: Key>(answers: &dyn Answers<K>, key: K, raw: u32) -> NextHopId {
     let mut out = [NextHopId::NONE];
     if K::BITS == 32 {
         assert_eq!(raw & RAW_DEEP, 0);
@@ -86,25 +86,25 @@ struct Walker<K> {
 }
 
 /// What the engine does with a table, in plain Rust.
-pub struct Rig<K: Key> {
-    pub table: GamtTable<K>,
-    pub oracle: Oracle<K>,
-    pub device: Vec<Words>,
-    pub layout: Layout,
-    pub random: Random,
+pub(crate) struct Rig<K: Key> {
+    pub(crate) table: GamtTable<K>,
+    pub(crate) oracle: Oracle<K>,
+    pub(crate) device: Vec<Words>,
+    pub(crate) layout: Layout,
+    pub(crate) random: Random,
     answers: Arc<dyn Answers<K>>,
     walkers: Vec<Walker<K>>,
     walkers_max: usize,
     finished: u64,
     /// Words that an update unlinked, with the update: not to be written before it is reclaimed.
     unlinked: Option<Vec<(u64, BTreeSet<u32>)>>,
-    pub swaps: u64,
-    pub writes: u64,
-    pub collected: u64,
+    pub(crate) swaps: u64,
+    pub(crate) writes: u64,
+    pub(crate) collected: u64,
 }
 
 impl<K: Key> Rig<K> {
-    pub fn new(table: GamtTable<K>, layout: Layout, seed: u64, walkers_max: usize) -> Self {
+    pub(crate) fn new(table: GamtTable<K>, layout: Layout, seed: u64, walkers_max: usize) -> Self {
         let device = vec![Words::load(&table.image(), layout)];
         let answers = table.answers();
         Self {
@@ -125,17 +125,17 @@ impl<K: Key> Rig<K> {
     }
 
     /// Checks from now on that no word is written between its unlinking and the reclaim. Slow.
-    pub fn watch_unlinked(&mut self) {
+    pub(crate) fn watch_unlinked(&mut self) {
         self.unlinked = Some(Vec::new());
     }
 
-    pub fn lookup(&self, key: K) -> NextHopId {
+    pub(crate) fn lookup(&self, key: K) -> NextHopId {
         let raw = self.device.last().unwrap().search(high(key));
         resolve(&*self.answers, key, raw)
     }
 
     /// One delta, as the engine makes it; every write is seen alone.
-    pub fn update(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+    pub(crate) fn update(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         let mut undo = Vec::new();
         if let Err(error) = self.table.apply(changes, &mut undo) {
             undo.reverse();
@@ -205,7 +205,7 @@ impl<K: Key> Rig<K> {
     }
 
     /// A key that the changes may concern.
-    pub fn key(&mut self, changes: &[Change<K>]) -> K {
+    pub(crate) fn key(&mut self, changes: &[Change<K>]) -> K {
         if changes.is_empty() || self.random.below(4) == 0 {
             return self.random.address();
         }
@@ -293,7 +293,7 @@ impl<K: Key> Rig<K> {
     }
 
     /// The whole table against the oracle, at keys around `prefixes`.
-    pub fn check(&mut self, changes: &[Change<K>], keys: usize) {
+    pub(crate) fn check(&mut self, changes: &[Change<K>], keys: usize) {
         for _ in 0..keys {
             let key = self.key(changes);
             assert_eq!(self.lookup(key), self.oracle.lookup(key), "{key:?}");

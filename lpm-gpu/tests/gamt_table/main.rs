@@ -7,6 +7,8 @@
 //! | `rules` | what the paper says of bubbles, GAMT_S, lazy deletion; memory limits; taking back |
 //! | `full_tables` | full-size tables and a real update stream, when `FWD_DATA` names their folder |
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+
 mod churn;
 mod device;
 mod full_tables;

@@ -3,10 +3,10 @@
 use fib::{Key, NextHopId, Prefix};
 
 /// SplitMix64: small, seeded, the same everywhere.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -14,22 +14,22 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit.max(1) as u64).unwrap()
     }
 
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));
         }
     }
 
-    pub fn next_hop(&mut self) -> NextHopId {
+    pub(crate) fn next_hop(&mut self) -> NextHopId {
         NextHopId::new(1 + u32::try_from(self.below(6)).unwrap()).unwrap()
     }
 
     /// An address out of few neighbourhoods, so that routes nest and nodes are shared.
-    pub fn address<K: Key>(&mut self) -> K {
+    pub(crate) fn address<K: Key>(&mut self) -> K {
         let places = [0x0a00_0000_u128 << 96, 0x0a01_8000 << 96, 0xc0a8_0000 << 96, 0x2001_0db8 << 96];
         let place = places[self.below(places.len())];
         // Bits close to the place, or anywhere below it: a sparse mask keeps neighbours together.
@@ -40,7 +40,7 @@ impl Random {
         K::from_high_bits(place | (sparse & (u128::MAX >> 12) & (mask | u128::MAX >> 20)))
     }
 
-    pub fn prefix<K: Key>(&mut self) -> Prefix<K> {
+    pub(crate) fn prefix<K: Key>(&mut self) -> Prefix<K> {
         let len = match self.below(20) {
             0 => self.below(12),
             1..12 => 12 + self.below(usize::from(K::BITS.min(64)) - 11),

@@ -139,7 +139,7 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            assert!(made >= 1 && made < 1200, "{made}");
+            assert!((1..1200).contains(&made), "{made}");
             rig.check(&many, 300);
             for part in many.chunks(50) {
                 let gone: Vec<_> =
