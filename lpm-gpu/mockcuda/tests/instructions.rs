@@ -244,7 +244,7 @@ fn predicates_join_and_guard() {
 fn sixteen_bits_and_conversions() {
     let driver = Driver::open();
     let cases: [(&str, Three32); 18] = [
-        ("cvt.u16.u32 %rs1, %r1; add.s16 %rs2, %rs1, 1; cvt.u32.u16 %r10, %rs2;", |a, _, _| (a + 1) & 0xffff),
+        ("cvt.u16.u32 %rs1, %r1; add.s16 %rs2, %rs1, 1; cvt.u32.u16 %r10, %rs2;", |a, _, _| a.wrapping_add(1) & 0xffff),
         ("cvt.u16.u32 %rs1, %r1; shr.s16 %rs2, %rs1, 2; cvt.s32.s16 %r10, %rs2;", |a, _, _| {
             (s(a << 16) >> 18).cast_unsigned()
         }),

@@ -1,0 +1,160 @@
+//! The switches: no device, old driver, faults by call and by operation, and how they look from outside.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::{Arg, Code, Driver, check, entry};
+use mockcuda::api::{device, module};
+use mockcuda::control;
+use std::ffi::CStr;
+
+fn session(driver: &Driver) -> Result<u32, Code> {
+    let module = driver.load(&entry(
+        "ld.param.u64 %rd1, [k_a]; ld.param.u32 %r1, [k_n]; ld.global.u32 %r2, [%rd1]; add.s32 %r2, %r2, %r1; st.global.u32 [%rd1], %r2;",
+    ))?;
+    let kernel = driver.function(module, "k")?;
+    let word = driver.alloc(4)?;
+    driver.upload(word, &[30_u32])?;
+    driver.launch(kernel, 1, 1, 0, &[Arg::U64(word), Arg::U64(0), Arg::U32(12)])?;
+    driver.synchronize(0)?;
+    let sum = driver.download::<u32>(word, 1)?;
+    driver.free(word)?;
+    Ok(sum[0])
+}
+
+#[test]
+fn a_fault_at_each_call_comes_out_there() {
+    let mut driver = Driver::open();
+    let before = control::mockcuda_calls();
+    assert_eq!(session(&driver), Ok(42));
+    let calls = control::mockcuda_calls() - before;
+    assert_eq!(calls, 8);
+    for code in [2, 999, 700, 719] {
+        for index in 0..calls {
+            let at = control::mockcuda_calls() + index;
+            control::mockcuda_fail_at(at, code);
+            assert_eq!(session(&driver), Err(code), "call {index}");
+            let name = control::mockcuda_call_name(at);
+            // SAFETY: a C string of the library, or null, which it is not.
+            let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap();
+            assert!(name.starts_with("cu"), "{name}");
+            // A code that ends the context goes on to do so; any other leaves all well.
+            assert_eq!(session(&driver), if code >= 700 && code < 800 { Err(code) } else { Ok(42) }, "after call {index}");
+            drop(driver);
+            driver = Driver::open();
+            assert_eq!(session(&driver), Ok(42));
+        }
+    }
+    control::mockcuda_fail_from(control::mockcuda_calls() + 3, 46, u64::MAX);
+    assert_eq!(session(&driver), Err(46));
+    assert_eq!(session(&driver), Err(46));
+}
+
+#[test]
+fn a_fault_of_an_operation_comes_out_later() {
+    let mut driver = Driver::open();
+    let before = control::mockcuda_operations();
+    session(&driver).unwrap();
+    let operations = control::mockcuda_operations() - before;
+    assert_eq!(operations, 3, "two copies and a kernel");
+    for index in 0..operations {
+        control::mockcuda_fail_operation(control::mockcuda_operations() + index, 719);
+        assert_eq!(session(&driver), Err(719));
+        assert_eq!(session(&driver), Err(719), "the context is lost");
+        drop(driver);
+        driver = Driver::open();
+        assert_eq!(session(&driver), Ok(42));
+    }
+}
+
+#[test]
+fn a_host_without_device_or_with_an_old_driver() {
+    let driver = Driver::open();
+    let (mut count, mut version, mut number) = (7, 0, 7);
+    // SAFETY: out pointers to locals.
+    unsafe {
+        check(device::cuDriverGetVersion(&raw mut version)).unwrap();
+        assert_eq!(version, 12_040);
+        control::mockcuda_set_driver_version(11_040);
+        check(device::cuDriverGetVersion(&raw mut version)).unwrap();
+        assert_eq!(version, 11_040);
+        check(device::cuDeviceGetCount(&raw mut count)).unwrap();
+        assert_eq!(count, 1);
+        control::mockcuda_set_no_device(1);
+        assert_eq!(device::cuInit(0), 100);
+        check(device::cuDeviceGetCount(&raw mut count)).unwrap();
+        assert_eq!(count, 0);
+        assert_eq!(device::cuDeviceGet(&raw mut number, 0), 101);
+    }
+    drop(driver);
+}
+
+#[test]
+fn codes_have_names_and_asking_is_no_call() {
+    let driver = Driver::open();
+    let before = control::mockcuda_calls();
+    let mut text = std::ptr::null();
+    for (code, expected) in [(0, "CUDA_SUCCESS"), (700, "CUDA_ERROR_ILLEGAL_ADDRESS"), (999, "CUDA_ERROR_UNKNOWN")] {
+        // SAFETY: an out pointer to a local, which then is a C string of the library.
+        unsafe {
+            check(device::cuGetErrorName(code, &raw mut text)).unwrap();
+            assert_eq!(CStr::from_ptr(text).to_str().unwrap(), expected);
+            check(device::cuGetErrorString(code, &raw mut text)).unwrap();
+            assert!(!CStr::from_ptr(text).is_empty());
+        }
+    }
+    // SAFETY: an out pointer to a local.
+    assert_eq!(unsafe { device::cuGetErrorName(12_345, &raw mut text) }, 1);
+    assert_eq!(control::mockcuda_calls(), before);
+    drop(driver);
+}
+
+#[test]
+fn functions_are_found_by_name() {
+    let driver = Driver::open();
+    let (mut function, mut status) = (0, 9);
+    // SAFETY: C strings and out pointers to locals.
+    unsafe {
+        check(device::cuGetProcAddress_v2(c"cuMemAlloc".as_ptr(), &raw mut function, 12_000, 0, &raw mut status)).unwrap();
+        assert_eq!((function, status), (mockcuda::api::memory::cuMemAlloc_v2 as *const () as usize, 0));
+        check(device::cuGetProcAddress_v2(c"cuNothing".as_ptr(), &raw mut function, 12_000, 0, &raw mut status)).unwrap();
+        assert_eq!((function, status), (0, 1));
+        assert_eq!(device::cuGetProcAddress(c"cuNothing".as_ptr(), &raw mut function, 12_000, 0), 500);
+    }
+    drop(driver);
+}
+
+#[test]
+fn a_message_says_where_ptx_is_wrong() {
+    let driver = Driver::open();
+    let text = std::ffi::CString::new(entry("frob.u32 %r1, %r2;")).unwrap();
+    let mut log = [1_u8; 200];
+    let mut options = [5_u32, 6];
+    let mut values = [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len())];
+    let mut handle = 0;
+    // SAFETY: a C string, two options with a buffer of the length given, an out pointer to a local.
+    let code = unsafe {
+        module::cuModuleLoadDataEx(&raw mut handle, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
+    };
+    let message = CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap();
+    assert_eq!((code, message), (218, "PTX line 12: instruction `frob.u32` is not known to mockcuda"));
+    drop(driver);
+}
+
+#[test]
+fn the_devices_facts_are_there() {
+    let driver = Driver::open();
+    let (mut value, mut bytes, mut name) = (0, 0_usize, [0_i8; 64]);
+    // SAFETY: out pointers to locals, and a name's room.
+    unsafe {
+        check(device::cuDeviceGetAttribute(&raw mut value, 16, 0)).unwrap();
+        assert_eq!(value, 132);
+        assert_eq!(device::cuDeviceGetAttribute(&raw mut value, 16, 1), 101);
+        check(device::cuDeviceTotalMem_v2(&raw mut bytes, 0)).unwrap();
+        assert_eq!(bytes, 8 << 30);
+        check(device::cuDeviceGetName(name.as_mut_ptr(), 64, 0)).unwrap();
+        assert_eq!(CStr::from_ptr(name.as_ptr()).to_str().unwrap(), "mockcuda interpreter");
+    }
+    drop(driver);
+}
