@@ -165,8 +165,13 @@ impl Driver {
     pub(crate) fn destroy_context(&self, id: u64) -> Answer {
         let context = self.context(id).map_err(|_| INVALID_CONTEXT)?;
         context.fate.leave();
-        for stream in lock(&context.streams).iter() {
+        let streams = lock(&context.streams).clone();
+        for stream in &streams {
             stream.close();
+        }
+        // Before its memory goes: a kernel must not find it gone under it.
+        for stream in &streams {
+            stream.join();
         }
         if let Ok(memory) = self.memory() {
             memory.free_context(id);

@@ -11,6 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+/// One load of a warp in so many is delayed, and for how long at most: a batch of a million keys waits 0.1 s or so in all.
+const LOADS_A_DELAY: u64 = 256;
+const LOAD_DELAY_US_MAX: u64 = 200;
+/// How long the threads of an ended context may take to leave.
+const LEAVE_LIMIT: Duration = Duration::from_secs(10);
+
 /// What the streams of a context share: whether it is lost, or gone.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
@@ -229,6 +235,15 @@ impl Stream {
         self.changed.notify_all();
     }
 
+    /// Waits until the thread has left; not for ever, since a function of the host may not return.
+    pub(crate) fn join(&self) {
+        let begin = Instant::now();
+        let mut queue = lock(&self.queue);
+        while queue.has_thread && begin.elapsed() < LEAVE_LIMIT {
+            queue = self.changed.wait_timeout(queue, Duration::from_millis(20)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     fn work(self: Arc<Self>) {
         let mut worker = Worker { chance: Chance::new(control().seed() ^ self.id), stream: self };
         while let Some(operation) = worker.next() {
@@ -272,6 +287,7 @@ impl Worker {
             }
             if queue.closed {
                 queue.has_thread = false;
+                stream.changed.notify_all();
                 return None;
             }
             queue = stream.changed.wait_timeout(queue, Duration::from_millis(100)).unwrap_or_else(PoisonError::into_inner).0;
@@ -280,7 +296,7 @@ impl Worker {
 
     fn run(&mut self, operation: &Operation) {
         self.stand_still();
-        self.delay(1);
+        self.delay(1, u64::MAX);
         if self.stream.fate.check().is_err() {
             return;
         }
@@ -343,10 +359,12 @@ impl Worker {
         c.words_written.fetch_add(counters.stores, Ordering::Relaxed);
         c.instructions.fetch_add(counters.instructions, Ordering::Relaxed);
         c.launches.fetch_add(1, Ordering::Relaxed);
-        outcome.map_err(|fault| {
-            self.stream.fate.end(fault.code, &fault.what);
-            fault.code
-        })
+        if let Err(fault) = outcome {
+            if !self.stream.fate.is_gone() {
+                self.stream.fate.end(fault.code, &fault.what);
+            }
+        }
+        Ok(())
     }
 
     fn wait_value(&mut self, memory: &Memory, address: u64, value: u32, flags: u32) -> Answer {
@@ -373,9 +391,9 @@ impl Worker {
         }
     }
 
-    /// Waits by chance, one time in `odds`.
-    fn delay(&mut self, odds: u64) {
-        let max = u64::from(control().delay_us());
+    /// Waits by chance, one time in `odds`, `most` microseconds at most.
+    fn delay(&mut self, odds: u64, most: u64) {
+        let max = u64::from(control().delay_us()).min(most);
         if max > 0 && self.chance.next() % odds == 0 {
             std::thread::sleep(Duration::from_micros(self.chance.next() % (max + 1)));
         }
@@ -389,8 +407,16 @@ impl Owner for Worker {
         if fate.is_gone() { Some(crate::error::CONTEXT_DESTROYED) } else { fate.check().err() }
     }
 
+    fn delays(&self) -> bool {
+        control().delay_us() > 0
+    }
+
     fn between_blocks(&mut self) {
-        self.delay(16);
+        self.delay(16, u64::MAX);
+    }
+
+    fn before_load(&mut self) {
+        self.delay(LOADS_A_DELAY, LOAD_DELAY_US_MAX);
     }
 }
 

@@ -31,8 +31,12 @@ pub(crate) struct Launch {
 pub(crate) trait Owner {
     /// Whether the launch must stop, and with which code: the context is lost, or the stream goes away.
     fn stop(&mut self) -> Option<u32>;
+    /// Whether delays are asked for.
+    fn delays(&self) -> bool;
     /// Between blocks: a place for a random delay.
     fn between_blocks(&mut self);
+    /// Before a load of a warp: another, so that others change memory in the middle of what this warp does.
+    fn before_load(&mut self);
 }
 
 struct Block {
@@ -61,7 +65,14 @@ impl Block {
     }
 
     /// Runs all warps until none can go on without others, or all are done.
-    fn step(&mut self, launch: &Launch, memory: &'static Memory, counters: &mut Counters) -> Result<Outcome, Fault> {
+    fn step(
+        &mut self,
+        launch: &Launch,
+        memory: &'static Memory,
+        owner: &mut dyn Owner,
+        counters: &mut Counters,
+    ) -> Result<Outcome, Fault> {
+        let delays = owner.delays();
         loop {
             let (mut yielded, mut at_barrier, mut numbers) = (false, false, None);
             for warp in self.warps.iter_mut().filter(|w| w.live() != 0) {
@@ -71,6 +82,8 @@ impl Block {
                     memory,
                     shared: &mut self.shared,
                     counters,
+                    owner,
+                    delays,
                 };
                 match warp.run(&mut at)? {
                     Pause::Done => {}
@@ -120,7 +133,7 @@ pub(crate) fn run(launch: &Launch, memory: &'static Memory, owner: &mut dyn Owne
             next += 1;
             let mut block = spare.pop().unwrap_or_else(|| Block::new(launch, &place));
             block.restart(launch, &place);
-            match block.step(launch, memory, counters)? {
+            match block.step(launch, memory, owner, counters)? {
                 Outcome::Done => spare.push(block),
                 Outcome::Waits => waiting.push(block),
             }
@@ -132,7 +145,7 @@ pub(crate) fn run(launch: &Launch, memory: &'static Memory, owner: &mut dyn Owne
         let stores = counters.stores;
         let mut still = Vec::with_capacity(waiting.len());
         for mut block in waiting {
-            match block.step(launch, memory, counters)? {
+            match block.step(launch, memory, owner, counters)? {
                 Outcome::Done => spare.push(block),
                 Outcome::Waits => still.push(block),
             }

@@ -5,6 +5,7 @@
 //! and then, so a lane may wait for another of its warp, as on devices since sm_70.
 
 use super::lanes::{Arithmetic, Files, arithmetic, lanes_of};
+use super::grid::Owner;
 use crate::memory::{self, Bad, Memory};
 use crate::ptx::code::{Atomic, Ins, Kernel, LANES, Op, Shape, Space, Special, UNGUARDED};
 use crate::ptx::compile::SHARED_WINDOW;
@@ -67,6 +68,9 @@ pub(crate) struct Surroundings<'a> {
     /// The block's shared memory, as words.
     pub(crate) shared: &'a mut [u32],
     pub(crate) counters: &'a mut Counters,
+    pub(crate) owner: &'a mut dyn Owner,
+    /// The owner wants to delay loads.
+    pub(crate) delays: bool,
 }
 
 /// Numbers that the special registers show.
@@ -400,6 +404,9 @@ impl Warp {
     /// Memory, parameters, clocks.
     fn other(&mut self, ins: &Ins, at: &mut Surroundings<'_>, run: u32) -> Result<(), (u32, usize, String)> {
         let d = usize::from(ins.d);
+        if at.delays && matches!(ins.op, Op::LoadG32 | Op::LoadG64 | Op::LoadG4x32) {
+            at.owner.before_load();
+        }
         match ins.op {
             Op::LoadG32 => {
                 at.counters.loads += u64::from(run.count_ones());

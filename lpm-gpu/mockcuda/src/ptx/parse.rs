@@ -4,6 +4,9 @@
 use super::PtxError;
 use super::scan::{Placed, Token, scan};
 
+/// Bytes of parameters a kernel may have (PTX manual: 4,352 until PTX 8.1).
+const PARAM_BYTES_MAX: usize = 4_352;
+
 /// A module's text, understood.
 #[derive(Debug)]
 pub(crate) struct Module {
@@ -191,7 +194,7 @@ impl Parser {
     fn size(&mut self) -> Result<usize, PtxError> {
         let value = self.int()?;
         // No variable of a kernel comes near this; more is a misread text.
-        if value > 1 << 30 { self.error(format!("{value} is too large")) } else { Ok(usize::try_from(value).unwrap_or(0)) }
+        if value > 1 << 28 { self.error(format!("{value} is too large")) } else { Ok(usize::try_from(value).unwrap_or(0)) }
     }
 
     fn skip_line(&mut self) {
@@ -317,10 +320,13 @@ impl Parser {
         };
         let align = align.max(bytes).max(1);
         if self.accept('[') {
-            bytes *= self.size()?;
+            bytes = bytes.saturating_mul(self.size()?).min(PARAM_BYTES_MAX + 1);
             self.expect(']')?;
         }
         let end = before.map_or(0, |p| p.offset + p.bytes);
+        if end + bytes > PARAM_BYTES_MAX {
+            return self.error(format!("parameters take more than {PARAM_BYTES_MAX} bytes"));
+        }
         Ok(Param { name, offset: end.next_multiple_of(align), bytes })
     }
 
@@ -340,7 +346,7 @@ impl Parser {
                 _ => {
                     let mut bytes = unit;
                     while self.accept('[') {
-                        bytes *= if self.is(']') { 0 } else { self.size()? };
+                        bytes = bytes.saturating_mul(if self.is(']') { 0 } else { self.size()? });
                         self.expect(']')?;
                     }
                     let init = if self.accept('=') { self.init(unit)? } else { Vec::new() };
