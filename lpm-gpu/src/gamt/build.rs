@@ -88,3 +88,71 @@ fn push_down(level: &mut Level, codes: &mut Vec<u32>, inherited: &mut Vec<(u32, 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gamt::code::leaf;
+    use crate::gamt::options::Layout;
+    use crate::gamt::strides::{Census, Plan};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn trie(entries: &[Entry], levels: u8) -> Trie {
+        let census = Census::new(32, entries.iter().map(|entry| (entry.key, entry.len)));
+        let plan = Plan::of_levels(&census, levels, 32);
+        build(Shape::fit(&census, &plan, Layout::Flat, 25, 1 << 26).unwrap(), entries).unwrap()
+    }
+
+    /// The longest route by the definition.
+    fn longest(entries: &[Entry], key: u64) -> u32 {
+        let covers = |entry: &&Entry| (entry.key ^ key).leading_zeros() >= u32::from(entry.len);
+        entries.iter().filter(covers).max_by_key(|entry| entry.len).map_or(0, |entry| entry.code)
+    }
+
+    fn entries() -> impl Strategy<Value = Vec<Entry>> {
+        // Few values of the bits in between, so that routes nest.
+        let route = (any::<u8>(), 0_u64..4, any::<u8>(), 0_u8..=32, 1_u32..100);
+        proptest::collection::vec(route, 0..60).prop_map(|routes| {
+            let routes: BTreeMap<(u64, u8), u32> = routes
+                .into_iter()
+                .map(|(high, middle, low, len, code)| {
+                    let key = u64::from(high & 0xc1) << 56 | middle << 46 | u64::from(low) << 32;
+                    let mask = u64::MAX.checked_shl(64 - u32::from(len)).unwrap_or(0);
+                    ((key & mask, len), leaf(code))
+                })
+                .collect();
+            routes.into_iter().map(|((key, len), code)| Entry { key, len, code }).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_trie_answers_by_its_routes_however_it_was_made(
+            entries in entries(),
+            levels in 2_u8..=20,
+            keys in proptest::collection::vec(any::<u32>(), 30),
+        ) {
+            let built = trie(&entries, levels);
+            prop_assert_eq!(built.entries(0), entries.clone());
+            let mut grown = trie(&[], levels);
+            for entry in entries.iter().rev() {
+                let place = grown.find_or_make(entry.key, entry.len).unwrap();
+                grown.put(place, entry.code);
+            }
+            prop_assert_eq!(grown.entries(0), entries.clone());
+            let near = entries.iter().flat_map(|entry| [entry.key, entry.key ^ 1 << 32, entry.key ^ 1 << 40]);
+            for key in keys.iter().map(|key| u64::from(*key) << 32).chain(near) {
+                let expected = longest(&entries, key);
+                prop_assert_eq!([built.leaf(key), grown.leaf(key)], [expected; 2], "{:x}", key);
+            }
+            for entry in &entries {
+                let place = grown.find(entry.key, entry.len).unwrap();
+                prop_assert_eq!(grown.code(place), entry.code);
+                grown.remove(place);
+            }
+            prop_assert!(grown.entries(0).is_empty());
+            prop_assert!(keys.iter().all(|key| grown.leaf(u64::from(*key) << 32) == 0));
+        }
+    }
+}

@@ -255,3 +255,57 @@ impl Entries {
         changed.len() as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(value: u32) -> NextHopId {
+        NextHopId::new(value).unwrap()
+    }
+
+    fn apart() -> Entries {
+        let Hops::Apart(entries) = Hops::new(NextHops::Apart) else { panic!("asked for entries") };
+        entries
+    }
+
+    #[test]
+    fn a_route_that_lost_no_keys_changes_in_place_when_the_batch_is_published() {
+        let mut entries = apart();
+        let (shared, entry) = (entries.shared(), entries.add(5));
+        entries.change(Changed { key: 0, len: 8, entry }, id(6)).unwrap();
+        assert_eq!(shared.get(entry), id(5), "the delta may still be taken back");
+        assert!(entries.settle(0, 1).is_empty());
+        assert_eq!(entries.publish(), 1);
+        assert_eq!(shared.get(entry), id(6));
+        assert_eq!(shared.get(INF_MAX), NextHopId::NONE);
+    }
+
+    #[test]
+    fn a_route_that_lost_keys_moves_until_no_lookup_has_its_entry() {
+        let mut hops = Hops::new(NextHops::Apart);
+        let code = hops.code(id(5)).unwrap();
+        hops.lose(code, 3);
+        let Hops::Apart(entries) = &mut hops else { panic!("asked for entries") };
+        let (shared, changed) = (entries.shared(), Changed { key: 0, len: 8, entry: inf(code) });
+        entries.change(changed, id(6)).unwrap();
+        let moved = entries.settle(2, 4);
+        let [(_, new)] = moved[..] else { panic!("{moved:?}") };
+        assert_eq!(entries.publish(), 0);
+        assert_eq!((shared.get(inf(code)), shared.get(inf(new))), (id(5), id(6)));
+        assert_eq!(hops.next_hop(new), id(6));
+        // The old entry is used again once batch 4 is over for all lookups, not before.
+        hops.reclaim(3);
+        assert_ne!(hops.code(id(7)).unwrap(), code);
+        hops.reclaim(4);
+        assert_eq!(hops.code(id(7)).unwrap(), code);
+        assert_eq!(shared.get(inf(code)), id(7));
+    }
+
+    #[test]
+    fn together_the_leaf_is_the_next_hop() {
+        let mut hops = Hops::new(NextHops::Together);
+        let code = hops.code(id(9)).unwrap();
+        assert_eq!((inf(code), hops.next_hop(code), hops.bytes()), (9, id(9), 0));
+    }
+}
