@@ -247,9 +247,13 @@ pub(crate) struct PaperArgs {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Keys of each stream, and of a batch at most
-    #[arg(long, value_name = "N[K|M]", default_value = "32M", value_parser = positive)]
-    pub(crate) keys: usize,
+    /// Keys of each stream, and of a batch at most [default: 32M, quick 8M]
+    #[arg(long, value_name = "N[K|M]", value_parser = positive)]
+    pub(crate) keys: Option<usize>,
+
+    /// Threads that a large batch is divided among [default: one less than there are CPUs, 8 at most]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) threads: Option<u16>,
 
     /// Seconds of each measurement [default: 0.3, quick 0.1]
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -265,6 +269,17 @@ pub(crate) struct PaperArgs {
 }
 
 impl PaperArgs {
+    /// Keys of each stream.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.unwrap_or(if self.quick { 8 << 20 } else { 32 << 20 })
+    }
+
+    /// Threads of a large batch.
+    pub(crate) fn threads(&self) -> usize {
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.threads.map_or((cpus - 1).clamp(1, 8), usize::from)
+    }
+
     /// Seconds of each measurement.
     pub(crate) fn seconds(&self) -> f64 {
         self.point_seconds.unwrap_or(if self.quick { 0.1 } else { 0.3 })

@@ -174,6 +174,32 @@ fn help_has_examples_and_exit_codes() {
 }
 
 #[test]
+fn a_paper_s_figures_are_whole_over_the_mock_driver() {
+    let folder = tempfile::tempdir().unwrap();
+    let line =
+        "paper gamt --quick --generate v4=1000,v6=300 --keys 4K --threads 2 --point-seconds 0.003 --out";
+    let words = format!("{line} {}", folder.path().display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lpm-bench"));
+    let done = command.args(words.split_whitespace()).env("LD_PRELOAD", mock()).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    for name in ["fig09", "fig10", "fig11", "fig12", "fig15", "fig16", "fig17", "fig18", "kernels"] {
+        let document = json(&folder.path().join(format!("{name}.json")));
+        assert!(document["skipped"].is_null() && document["wrong"] == 0, "{document}");
+        assert!(name == "kernels" || document["checked"].as_u64() > Some(0), "{name}");
+        for panel in document["panels"].as_array().unwrap() {
+            let lines = panel["series"].as_array().unwrap();
+            let points = lines.iter().flat_map(|line| line["points"].as_array().unwrap());
+            assert!(lines.len() + points.clone().count() > 2, "{name}: {panel}");
+            assert!(points.into_iter().all(|point| point[1].as_f64() > Some(0.0)), "{name}: {panel}");
+        }
+        assert!(folder.path().join(format!("{name}.svg")).exists(), "{name}");
+    }
+    let figure = json(&folder.path().join("fig16.json"));
+    let asked = figure["rows"].as_array().unwrap().iter().find(|row| row["rate"] == 1e5).unwrap();
+    assert!(asked["updates_per_s"].as_f64() > Some(0.0), "{asked}");
+}
+
+#[test]
 fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("figures");

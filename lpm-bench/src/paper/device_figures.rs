@@ -2,8 +2,9 @@
 //! are half about memory, and that half is made on any host.
 
 use super::data::Hops;
-use super::drive::{Driven, Round, beside, drive};
+use super::drive::{Driven, Load, Round, beside, drive};
 use super::figure::{Figure, Panel};
+use super::kernels::Launcher;
 use super::{Bench, DataSet};
 use crate::check::Sample;
 use crate::fault::Fault;
@@ -19,6 +20,8 @@ use std::ops::{Range, RangeInclusive};
 const BATCH: usize = 16 << 20;
 /// Batches in flight where a figure is not about that.
 const IN_FLIGHT: u16 = 4;
+/// Keys of a batch that are worth a thread.
+const BATCH_A_THREAD_MIN: usize = 64 << 10;
 /// Keys that all batches in flight may have together: page-locked memory takes its time to get.
 const KEYS_IN_FLIGHT_MAX: usize = 64 << 20;
 /// Answers compared with the oracle's for each table.
@@ -72,7 +75,7 @@ fn ready(
     let mut writer = bench.engine(subject.engine, parameters)?;
     let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
     writer.apply(&set.tables.delta_of(subject.family)).map_err(fault)?;
-    let count = CHECKED.min(bench.args.keys);
+    let count = CHECKED.min(bench.args.keys());
     let keys =
         KeySet::make(&Traffic::Table, subject.family, &set.tables, count, bench.args.table.seed, false)?;
     let reader = writer.reader(1, count).map_err(fault)?;
@@ -118,13 +121,51 @@ impl Checker {
 
 /// Keys of random traffic, or drawn from the table.
 fn keys(bench: &Bench<'_>, set: &DataSet, family: Family, traffic: &Traffic) -> Result<KeySet, Fault> {
-    KeySet::make(traffic, family, &set.tables, bench.args.keys, bench.args.table.seed, false)
+    KeySet::make(traffic, family, &set.tables, bench.args.keys(), bench.args.table.seed, false)
 }
 
 /// Batches in flight: as many as asked for, if they are not too large together.
 fn in_flight(batch: usize, wanted: u16) -> u16 {
     let fit = u16::try_from(KEYS_IN_FLIGHT_MAX / batch.max(1)).unwrap_or(u16::MAX);
     wanted.min(fit).max(2)
+}
+
+/// A batch of `batch` keys in flight `slots` times, divided among threads if it is large: one core cannot copy keys as fast as
+/// the bus takes them.
+struct Way {
+    readers: Vec<Box<dyn EngineReader>>,
+    batch: usize,
+    slots: u16,
+}
+
+impl Way {
+    fn new(
+        bench: &Bench<'_>,
+        subject: Subject,
+        writer: &dyn EngineWriter,
+        (batch, slots): (usize, u16),
+    ) -> Result<Self, Fault> {
+        let threads = (batch / BATCH_A_THREAD_MIN).clamp(1, bench.args.threads());
+        Self::of_threads(subject, writer, (batch, slots), threads)
+    }
+
+    fn of_threads(
+        subject: Subject,
+        writer: &dyn EngineWriter,
+        (batch, slots): (usize, u16),
+        threads: usize,
+    ) -> Result<Self, Fault> {
+        let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
+        let mut batch = (batch / threads).max(1);
+        let readers: Vec<_> =
+            (0..threads).map(|_| writer.reader(slots, batch)).collect::<Result<_, _>>().map_err(fault)?;
+        batch = readers.iter().map(|reader| reader.batch_max()).fold(batch, usize::min);
+        Ok(Self { readers, batch, slots })
+    }
+
+    fn load<'a>(&self, bench: &Bench<'_>, keys: &'a KeySet) -> Load<'a> {
+        Load { keys, batch: self.batch, slots: self.slots, seconds: bench.args.seconds() }
+    }
 }
 
 fn measure(
@@ -135,10 +176,23 @@ fn measure(
     (batch, slots): (usize, u16),
 ) -> Result<Driven, Fault> {
     let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
-    let batch = batch.min(keys.len());
-    let mut reader = writer.reader(slots, batch).map_err(fault)?;
-    let batch = batch.min(reader.batch_max());
-    drive(&mut *reader, keys, batch, slots, bench.args.seconds()).map_err(fault)
+    let mut way = Way::new(bench, subject, writer, (batch.min(keys.len()), slots))?;
+    let load = way.load(bench, keys);
+    drive(&mut way.readers, load).map_err(fault)
+}
+
+/// As [`measure`], by one thread: where streams are what it is about.
+fn measure_alone(
+    bench: &Bench<'_>,
+    subject: Subject,
+    writer: &dyn EngineWriter,
+    keys: &KeySet,
+    (batch, slots): (usize, u16),
+) -> Result<Driven, Fault> {
+    let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
+    let mut way = Way::of_threads(subject, writer, (batch.min(keys.len()), slots), 1)?;
+    let load = way.load(bench, keys);
+    drive(&mut way.readers, load).map_err(fault)
 }
 
 /// The fields of a row that every measurement has.
@@ -169,7 +223,8 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed vs. batch size", "keys a batch");
     figure.x_log = true;
     let mut panel = Panel::new("million lookups a second");
-    let sizes: Vec<usize> = (0..=25).map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys).collect();
+    let sizes: Vec<usize> =
+        (0..=25).map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys()).collect();
     for subject in [GAMT, GALE, SAIL, GAMT6] {
         let Some(set) = bench.main_set(subject.family) else { continue };
         let ready = ready(bench, set, subject, &subject.levels())?;
@@ -259,6 +314,7 @@ fn by_levels(
 ) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed and memory efficiency vs. tree level", "levels");
     let (mut speed, mut bytes) = (Panel::new("million lookups a second"), Panel::new("bytes a prefix"));
+    let mut alone = Panel::new("million lookups a second, kernel alone");
     let Some(set) = bench.main_set(subject.family) else {
         figure.skipped = Some(format!("no data set has {} routes", subject.family));
         return Ok(figure);
@@ -278,7 +334,11 @@ fn by_levels(
         figure.skipped = Some(format!("the lookup speed takes a GPU: {reason}"));
     } else {
         let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+        let mut launcher = Launcher::open()?;
         for levels in bench.some(&all) {
+            let timed = launcher.gamt(set, subject.family, levels, &keys)?;
+            alone.add("GAMT", f64::from(levels), 1e3 * timed.glps_median);
+            figure.rows.push(json!({"data": set.name, "levels": levels, "layout": "flat", "kernel": timed}));
             for (layout, name) in [("flat", "GAMT"), ("paper", "GAMT, paper's layout")] {
                 if layout == "paper" && bench.args.quick {
                     continue;
@@ -294,7 +354,7 @@ fn by_levels(
             }
         }
     }
-    figure.panels = vec![speed, bytes];
+    figure.panels = vec![speed, bytes, alone];
     Ok(figure)
 }
 
@@ -306,6 +366,8 @@ pub(super) fn figure_11(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let best = figure.panels.first().and_then(|panel| panel.best("GAMT")).map(|(levels, _)| levels);
     figure.said("6 levels", &[22.0], "bytes a prefix", "5.4.5", memory);
     figure.said("the fastest trie has", &[6.0], "levels", "5.2.3", best);
+    let best = figure.panels.get(2).and_then(|panel| panel.best("GAMT")).map(|(levels, _)| levels);
+    figure.said("the fastest trie has, the kernel alone", &[6.0], "levels", "5.2.3", best);
     figure.note = "Fewer levels are fewer gathers, more levels a smaller table; the turning point is where the table leaves the \
                    L2 cache, 768 KB on the paper's GPU."
         .into();
@@ -349,7 +411,7 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 let ready = ready(bench, set, GAMT, &parameters)?;
                 figure.count(&ready);
                 // As many slots as streams: what is queued behind one would run beside it.
-                let driven = measure(bench, GAMT, &*ready.writer, &keys, (BATCH, streams))?;
+                let driven = measure_alone(bench, GAMT, &*ready.writer, &keys, (BATCH, streams))?;
                 panel.add(&format!("{streams} streams, {blocks} blocks"), f64::from(threads), driven.mlps);
                 speeds.push(driven.mlps);
                 let more =
@@ -389,20 +451,11 @@ fn under_updates(
         let keys = keys(bench, set, subject.family, &Traffic::Random)?;
         let deltas = set.deltas(subject.family, Some(UPDATES_A_DELTA), Hops::Peer);
         let mut round = Round::new(&deltas);
-        let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
         let batch = BATCH.min(keys.len());
-        let slots = in_flight(batch, IN_FLIGHT);
-        let mut reader = ready.writer.reader(slots, batch).map_err(fault)?;
-        let batch = batch.min(reader.batch_max());
+        let mut way = Way::new(bench, *subject, &*ready.writer, (batch, in_flight(batch, IN_FLIGHT)))?;
+        let load = way.load(bench, &keys);
         for rate in rates {
-            let seconds = bench.args.seconds();
-            let beside = beside(
-                (&mut ready.writer, &mut reader),
-                &keys,
-                (&mut round, *rate),
-                (batch, slots),
-                seconds,
-            )?;
+            let beside = beside(&mut *ready.writer, &mut way.readers, load, (&mut round, *rate))?;
             panel.add(subject.name, *rate, beside.lookups.mlps);
             let more = [("rate", (*rate).into()), ("updates_per_s", beside.updates_per_s.into())];
             figure.rows.push(with(row(set, *subject, batch, &beside.lookups), &more));
@@ -469,7 +522,7 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let ready = ready(bench, set, subject, &parameters)?;
             figure.count(&ready);
             let batch = (REQUESTS / usize::from(streams)).min(keys.len());
-            let driven = measure(bench, subject, &*ready.writer, &keys, (batch, streams))?;
+            let driven = measure_alone(bench, subject, &*ready.writer, &keys, (batch, streams))?;
             speed.add(subject.name, f64::from(streams), driven.mlps);
             latency.add(subject.name, f64::from(streams), driven.mean_us);
             figure.rows.push(with(row(set, subject, batch, &driven), &[("streams", streams.into())]));

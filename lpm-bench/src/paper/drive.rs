@@ -23,26 +23,57 @@ pub(super) struct Driven {
     pub(super) batches: u64,
 }
 
-/// Keeps `slots` batches of `batch` keys in flight for `seconds`, after a tenth of that to warm up.
+/// A closed loop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load<'a> {
+    /// The keys, over and over.
+    pub(super) keys: &'a KeySet,
+    /// Keys of a batch, of each reader.
+    pub(super) batch: usize,
+    /// Batches in flight, of each reader.
+    pub(super) slots: u16,
+    /// For how long, after a tenth of that to warm up.
+    pub(super) seconds: f64,
+}
+
+/// Keeps batches in flight on all `readers`, each on a thread of its own if there are several.
 ///
 /// # Errors
-/// What the reader says.
-pub(super) fn drive(
-    reader: &mut dyn EngineReader,
-    keys: &KeySet,
-    batch: usize,
-    slots: u16,
-    seconds: f64,
-) -> Result<Driven, EngineError> {
-    run(reader, keys, batch, slots, Duration::from_secs_f64(seconds / 10.0))?;
-    run(reader, keys, batch, slots, Duration::from_secs_f64(seconds))
+/// What a reader says.
+pub(super) fn drive(readers: &mut [Box<dyn EngineReader>], load: Load<'_>) -> Result<Driven, EngineError> {
+    if let [reader] = readers {
+        return drive_one(&mut **reader, load, 0);
+    }
+    // Each begins elsewhere in the keys, so that no two ask for the same at the same time.
+    let share = load.keys.len() / readers.len().max(1);
+    let driven = std::thread::scope(|scope| {
+        let begin = |(number, reader): (usize, &mut Box<dyn EngineReader>)| {
+            let reader: &mut dyn EngineReader = &mut **reader;
+            drive_one(reader, load, number * share)
+        };
+        let threads: Vec<_> =
+            readers.iter_mut().enumerate().map(|both| scope.spawn(move || begin(both))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Result<Vec<_>, _>>()
+    })?;
+    let batches = driven.iter().map(|one| one.batches).sum();
+    let mean = |of: fn(&Driven) -> f64| driven.iter().map(of).sum::<f64>() / driven.len().max(1) as f64;
+    Ok(Driven {
+        mlps: driven.iter().map(|one| one.mlps).sum(),
+        mean_us: mean(|one| one.mean_us),
+        p99_us: driven.iter().map(|one| one.p99_us).fold(0.0, f64::max),
+        batches,
+    })
+}
+
+fn drive_one(reader: &mut dyn EngineReader, load: Load<'_>, at: usize) -> Result<Driven, EngineError> {
+    run(reader, load, at, Duration::from_secs_f64(load.seconds / 10.0))?;
+    run(reader, load, at, Duration::from_secs_f64(load.seconds))
 }
 
 fn run(
     reader: &mut dyn EngineReader,
-    keys: &KeySet,
-    batch: usize,
-    slots: u16,
+    Load { keys, batch, slots, .. }: Load<'_>,
+    mut at: usize,
     time: Duration,
 ) -> Result<Driven, EngineError> {
     let batch = batch.clamp(1, keys.len().max(1));
@@ -50,7 +81,7 @@ fn run(
     // 1 ns to 100 s at 3 digits; what does not fit is counted as the largest.
     let mut latency = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).unwrap_or_else(|_| empty());
     let mut begun = vec![Instant::now(); slots];
-    let (mut submitted, mut collected, mut at, mut lookups) = (0, 0, 0, 0_u64);
+    let (mut submitted, mut collected, mut lookups) = (0, 0, 0_u64);
     let start = Instant::now();
     loop {
         let over = start.elapsed() >= time && collected > 0;
@@ -139,28 +170,27 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Drives `reader` on a thread of its own while this one applies `deltas` at `rate` changes a second (0: none).
+/// Drives `readers` on threads of their own while this one applies `deltas` at `rate` changes a second (0: none).
 ///
 /// # Errors
 /// What the engine says; [`Fault::Measurement`] when the lookups' thread panicked.
 pub(super) fn beside(
-    (writer, reader): (&mut Box<dyn EngineWriter>, &mut Box<dyn EngineReader>),
-    keys: &KeySet,
+    writer: &mut dyn EngineWriter,
+    readers: &mut [Box<dyn EngineReader>],
+    load: Load<'_>,
     (deltas, rate): (&mut Round<'_>, f64),
-    (batch, slots): (usize, u16),
-    seconds: f64,
 ) -> Result<Beside, Fault> {
     let engine = writer.name().to_owned();
     let fault = |source| Fault::Engine { engine: engine.clone(), source };
     let done = AtomicBool::new(false);
     let (driven, updates) = std::thread::scope(|scope| {
         let lookups = scope.spawn(|| {
-            let driven = drive(&mut **reader, keys, batch, slots, seconds);
+            let driven = drive(readers, load);
             done.store(true, Ordering::Release);
             driven
         });
         // An error of the updates leaves the lookups to end by the clock.
-        let updates = deltas.apply(&mut **writer, rate, &done);
+        let updates = deltas.apply(writer, rate, &done);
         (lookups.join(), updates)
     });
     let driven = driven.map_err(|_| Fault::Measurement("the thread of the lookups panicked".into()))?;

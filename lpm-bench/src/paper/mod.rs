@@ -9,6 +9,7 @@
 //! | `figure` | what a figure is: series, rows, the paper's numbers beside ours |
 //! | `host_tables` | figures about the tables on the host: memory, off-line updates, accesses on the device |
 //! | `drive` | batches in flight on an engine, and the clock |
+//! | `kernels` | lookup kernels alone, by the device's clock |
 //! | `device_figures` | figures that take a device |
 //! | `picture` | a figure as SVG |
 //!
@@ -20,6 +21,7 @@ mod device_figures;
 mod drive;
 mod figure;
 mod host_tables;
+mod kernels;
 mod picture;
 
 use crate::args::{PaperArgs, Series};
@@ -51,6 +53,7 @@ const KNOWN: &[Known] = &[
     Known { id: "fig19", device: false, make: host_tables::figure_19 },
     Known { id: "fig11", device: false, make: device_figures::figure_11 },
     Known { id: "fig15", device: false, make: device_figures::figure_15 },
+    Known { id: "kernels", device: true, make: kernels::table },
     Known { id: "fig09", device: true, make: device_figures::figure_9 },
     Known { id: "fig10", device: true, make: device_figures::figure_10 },
     Known { id: "fig12", device: true, make: device_figures::figure_12 },

@@ -1,0 +1,270 @@
+//! Lookup kernels alone: keys and answers stay on the device, and the device's clock counts. The paper has no such figure, since
+//! its bus was slower than its kernels by less; today the bus hides what a structure is worth.
+
+use super::data::DataSet;
+use super::figure::{Figure, Panel};
+use super::{Bench, median};
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use fib::traffic::Traffic;
+use fib::{EngineError, Family, Key, Keys};
+use lpm_gpu::cu::{
+    Arg, Device, DeviceBuffer, DeviceWords, GpuError, Kernel, Module, Plain, Priority, Shape, Stream,
+};
+use lpm_gpu::gale::{GaleOptions, GaleTable};
+use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout};
+use lpm_gpu::host::{HostTable, Image, KernelNames};
+use lpm_gpu::sail::{SailOptions, SailTable};
+use serde::Serialize;
+use serde_json::json;
+use std::time::Duration;
+
+/// How long anything may take before the device is given up.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Keys of a launch: enough to fill the largest device many times over.
+const KEYS: usize = 4 << 20;
+/// Launches that are timed, each on other keys where there are as many.
+const LAUNCHES: usize = 11;
+/// Threads of a block, and blocks a multiprocessor: as the engines launch.
+const SHAPE: (u32, u32) = (256, 8);
+
+/// What the kernels are to reach on an H200: must and stretch, billions of lookups a second.
+const TARGETS: [(&str, Family, f64, f64); 4] = [
+    ("gamt", Family::V4, 30.0, 70.0),
+    ("gamt", Family::V6, 10.0, 25.0),
+    ("gale", Family::V4, 40.0, 80.0),
+    ("sail", Family::V4, 25.0, 50.0),
+];
+
+/// Launches of one kernel.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Timed {
+    /// Billions of lookups a second, the median launch.
+    pub(super) glps_median: f64,
+    /// The best launch.
+    glps_best: f64,
+    /// Keys of a launch.
+    keys: usize,
+    /// Bytes of the table.
+    table_bytes: u64,
+}
+
+/// A device to launch on.
+pub(super) struct Launcher {
+    device: Device,
+    stream: Stream,
+}
+
+/// A table as the device has it.
+struct OnDevice {
+    words: DeviceWords,
+    header: DeviceWords,
+    names: KernelNames,
+}
+
+/// Keys as the device has them.
+enum DeviceKeys {
+    V4(DeviceBuffer<u32>),
+    V6(DeviceBuffer<u64>),
+}
+
+impl DeviceKeys {
+    fn from(&self, at: usize) -> Result<Arg<'_>, GpuError> {
+        match self {
+            Self::V4(keys) => Arg::buffer_from(keys, at),
+            Self::V6(keys) => Arg::buffer_from(keys, at),
+        }
+    }
+}
+
+fn fault(error: GpuError) -> Fault {
+    Fault::Engine { engine: "kernels".into(), source: error.into_engine("kernels") }
+}
+
+impl Launcher {
+    /// The first device.
+    pub(super) fn open() -> Result<Self, Fault> {
+        let device = Device::open(0).map_err(fault)?;
+        let stream = Stream::new(&device, Priority::Usual).map_err(fault)?;
+        Ok(Self { device, stream })
+    }
+
+    /// GAMT's kernel for tables that are written meanwhile, flat layout, so many levels.
+    pub(super) fn gamt(
+        &mut self,
+        set: &DataSet,
+        family: Family,
+        levels: u8,
+        keys: &KeySet,
+    ) -> Result<Timed, Fault> {
+        let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
+        let on = match family {
+            Family::V4 => self.load(&gamt::<u32>(options, &set.tables.delta_of(family).v4)?),
+            Family::V6 => self.load(&gamt::<u128>(options, &set.tables.delta_of(family).v6)?),
+        };
+        self.time(&on.map_err(fault)?, true, keys).map_err(fault)
+    }
+
+    fn load<K: Key>(&mut self, table: &dyn HostTable<K>) -> Result<OnDevice, GpuError> {
+        let Image { header, runs, words } = table.image();
+        let on = OnDevice {
+            words: DeviceWords::new(&self.device, words.max(1))?,
+            header: DeviceWords::new(&self.device, header.len())?,
+            names: table.kernels(),
+        };
+        self.stream.fill(&on.words, 0..words, 0)?;
+        self.stream.upload_now(&on.header, 0, &header)?;
+        for (at, run) in runs {
+            self.stream.upload_now(&on.words, at as usize, run)?;
+        }
+        Ok(on)
+    }
+
+    fn upload<T: Plain>(&mut self, keys: &[T]) -> Result<DeviceBuffer<T>, GpuError> {
+        let buffer = DeviceBuffer::new(&self.device, keys.len().max(1))?;
+        self.stream.upload_now(&buffer, 0, keys)?;
+        Ok(buffer)
+    }
+
+    /// Launches the lookup kernel over and over, after once to warm up.
+    fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet) -> Result<Timed, GpuError> {
+        let entry = if live { on.names.live } else { on.names.frozen };
+        let kernel = Module::new(&self.device, on.names.module)?.kernel(entry)?;
+        let all = match keys.keys(0..keys.len()) {
+            Keys::V4(keys) => DeviceKeys::V4(self.upload(keys)?),
+            Keys::V6 { hi, .. } => DeviceKeys::V6(self.upload(hi)?),
+        };
+        let count = KEYS.min(keys.len());
+        let raw = DeviceWords::new(&self.device, count)?;
+        // Batches begin where 16-byte loads may.
+        let places = (keys.len() / count.max(1)).max(1);
+        let mut glps = Vec::new();
+        for launch in 0..=LAUNCHES {
+            let us = self.launch(&kernel, on, (&all, launch % places * (count & !3)), &raw, count)?;
+            if launch > 0 {
+                glps.push(count as f64 / us / 1e3);
+            }
+        }
+        Ok(Timed {
+            glps_median: median(&glps),
+            glps_best: glps.iter().copied().fold(0.0, f64::max),
+            keys: count,
+            table_bytes: 4 * on.words.len() as u64,
+        })
+    }
+
+    fn launch(
+        &mut self,
+        kernel: &Kernel,
+        on: &OnDevice,
+        (keys, at): (&DeviceKeys, usize),
+        raw: &DeviceWords,
+        count: usize,
+    ) -> Result<f64, GpuError> {
+        let (mut start, mut end) = (self.stream.event(true)?, self.stream.event(true)?);
+        let shape = Shape::new(self.device.facts().multiprocessors.max(1) * SHAPE.1, SHAPE.0);
+        let count = Arg::u32(u32::try_from(count).unwrap_or(u32::MAX));
+        let mut args =
+            [Arg::buffer(&on.words), Arg::buffer(&on.header), keys.from(at)?, Arg::buffer(raw), count];
+        self.stream.record(&mut start)?;
+        self.stream.launch(kernel, shape, &mut args)?;
+        self.stream.record(&mut end)?;
+        end.wait(LIMIT)?;
+        // The clock counts half microseconds: less than one tick is one.
+        end.elapsed_us_since(&start).map(|us| us.max(0.5))
+    }
+}
+
+fn gamt<K: Key>(options: GamtOptions, changes: &[fib::Change<K>]) -> Result<GamtTable<K>, Fault> {
+    let mut table = GamtTable::new(options).map_err(refused)?;
+    fill(&mut table, changes)?;
+    Ok(table)
+}
+
+fn fill<K: Key>(table: &mut dyn HostTable<K>, changes: &[fib::Change<K>]) -> Result<(), Fault> {
+    table.apply(changes, &mut Vec::new()).and_then(|()| table.rebuild()).map_err(refused)
+}
+
+fn refused(source: EngineError) -> Fault {
+    Fault::Engine { engine: "kernels".into(), source }
+}
+
+/// Each structure's kernels on the main tables, on random and on table traffic.
+pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Lookup kernels alone", "traffic");
+    let mut panel = Panel::new("billion lookups a second");
+    let mut launcher = Launcher::open()?;
+    let traffics = [Traffic::Random, Traffic::Table];
+    figure.x_names = traffics.iter().map(ToString::to_string).collect();
+    for family in [Family::V4, Family::V6] {
+        let Some(set) = bench.main_set(family) else { continue };
+        let loaded = load_all(&mut launcher, set, family)?;
+        for (x, traffic) in (0_u32..).zip(&traffics) {
+            let keys =
+                KeySet::make(traffic, family, &set.tables, bench.args.keys(), bench.args.table.seed, false)?;
+            for (name, on) in &loaded {
+                for (live, kind) in [(false, "frozen"), (true, "live")] {
+                    let timed = launcher.time(on, live, &keys).map_err(fault)?;
+                    panel.add(&format!("{name}, {family}, {kind}"), f64::from(x), timed.glps_median);
+                    let target =
+                        TARGETS.iter().find(|target| (target.0, target.1) == (on.names.module, family));
+                    figure.rows.push(json!({
+                        "data": set.name, "table": name, "family": family.to_string(), "traffic": traffic.to_string(),
+                        "kind": kind, "kernel": timed, "target_must_glps": target.map(|target| target.2),
+                        "target_stretch_glps": target.map(|target| target.3),
+                    }));
+                }
+            }
+        }
+    }
+    figure.panels.push(panel);
+    figure.note = "Keys and answers stay on the device, and each launch has other keys. What bounds these figures is gathers: \
+                   gpu-ceilings has the device's own, by footprint."
+        .into();
+    Ok(figure)
+}
+
+/// The tables of a family, on the device.
+fn load_all(
+    launcher: &mut Launcher,
+    set: &DataSet,
+    family: Family,
+) -> Result<Vec<(&'static str, OnDevice)>, Fault> {
+    let delta = set.tables.delta_of(family);
+    let levels = |levels| GamtOptions { levels, ..GamtOptions::default() };
+    let paper = |levels| GamtOptions { layout: Layout::Paper, ..self::levels_of(levels) };
+    let mut loaded = Vec::new();
+    match family {
+        Family::V4 => {
+            let gamts = [
+                ("GAMT", levels(None)),
+                ("GAMT, 6 levels", levels(Some(6))),
+                ("GAMT, 6 levels, paper's layout", paper(6)),
+            ];
+            for (name, options) in gamts {
+                loaded.push((name, launcher.load(&gamt::<u32>(options, &delta.v4)?).map_err(fault)?));
+            }
+            let mut gale = GaleTable::new(GaleOptions::default()).map_err(refused)?;
+            fill(&mut gale, &delta.v4)?;
+            loaded.push(("GALE", launcher.load(&gale).map_err(fault)?));
+            let mut sail = SailTable::new(SailOptions::default()).map_err(refused)?;
+            fill(&mut sail, &delta.v4)?;
+            loaded.push(("SAIL_L", launcher.load(&sail).map_err(fault)?));
+        }
+        Family::V6 => {
+            let gamts = [
+                ("GAMT", levels(None)),
+                ("GAMT, 20 levels", levels(Some(20))),
+                ("GAMT, 20 levels, paper's layout", paper(20)),
+            ];
+            for (name, options) in gamts {
+                loaded.push((name, launcher.load(&gamt::<u128>(options, &delta.v6)?).map_err(fault)?));
+            }
+        }
+    }
+    Ok(loaded)
+}
+
+fn levels_of(levels: u8) -> GamtOptions {
+    GamtOptions { levels: Some(levels), ..GamtOptions::default() }
+}
