@@ -333,31 +333,37 @@ fn at_every_call(
     parameters: &'static [(&'static str, &'static str)],
     codes: &[u32],
 ) {
-    let before = mock.calls();
-    let (rebuilds, survived) = session(name, parameters).unwrap();
-    let calls = mock.calls() - before;
-    assert!(rebuilds >= 1.0 && survived == 0, "{rebuilds} rebuilds, {survived} errors without a fault");
-    assert!(calls > 100, "{calls} calls");
+    let calls = mock.calls_of(|| {
+        let (rebuilds, survived) = session(name, parameters).unwrap();
+        assert!(rebuilds >= 1.0 && survived == 0, "{rebuilds} rebuilds, {survived} errors without a fault");
+    });
     nothing_is_left(mock, "a session without a fault");
-    let (mut ended, mut survivors) = (0, 0);
-    for (code, index) in codes.iter().flat_map(|code| (0..calls).map(move |index| (*code, index))) {
-        let call = mock.calls() + index;
-        mock.fail_at(call, code);
-        match session(name, parameters) {
-            Ok((_, survived)) => survivors += survived,
-            Err(EngineError::Device { .. } | EngineError::Memory { .. } | EngineError::NoDevice { .. }) => {
-                ended += 1
+    let (mut tried, mut ended, mut survivors) = (0, 0, 0);
+    for (call, count) in &calls {
+        // A stream is asked more or less often, run by run.
+        let count = if call.ends_with("Query") { 5 } else { *count };
+        for (code, index) in codes.iter().flat_map(|code| (0..count).map(move |index| (*code, index))) {
+            mock.fail_call(call, index, code);
+            tried += 1;
+            match session(name, parameters) {
+                Ok((_, survived)) => survivors += survived,
+                Err(
+                    EngineError::Device { .. } | EngineError::Memory { .. } | EngineError::NoDevice { .. },
+                ) => ended += 1,
+                Err(other) => panic!("{code} at {call} {index}: {other:?}"),
             }
-            Err(other) => panic!("{code} at call {index}, {}: {other:?}", mock.call_name(call)),
+            mock.never_fail();
+            if call == "cuDevicePrimaryCtxRelease_v2" {
+                mock.reset_device(0); // nobody else can put back what a failed release leaves
+            }
+            nothing_is_left(mock, &format!("{code} at {call} {index}"));
         }
-        mock.never_fail();
-        let name_of_call = mock.call_name(call);
-        if name_of_call == "cuDevicePrimaryCtxRelease_v2" {
-            mock.reset_device(0); // nobody else can put back what a failed release leaves
-        }
-        nothing_is_left(mock, &format!("{code} at call {index}, {name_of_call}"));
     }
-    assert!(ended > 0 && survivors > 0, "{ended} sessions ended, {survivors} errors survived");
+    eprintln!("{name} {parameters:?}: {tried} faults, {ended} sessions ended, {survivors} errors survived");
+    assert!(
+        tried > 100 && ended > tried / 10 && survivors > 0,
+        "{ended} ended, {survivors} survived of {tried}"
+    );
     session(name, parameters).unwrap();
 }
 

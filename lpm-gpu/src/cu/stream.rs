@@ -388,25 +388,29 @@ impl Stream {
 /// How long a copy of a table may take: 16 GB at the 2 GB/s of pageable memory, with room.
 const COPY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Asks `over` until it says yes, for `limit` at most; then `device` is given up.
+/// Asks `over` until it says yes, for `limit` at most; then `device` is given up. It asks ever less often, down to once in about
+/// 10 us: each question takes a lock that whoever submits needs as well.
 pub(super) fn poll(
     device: &Device,
     what: &'static str,
     limit: Duration,
     mut over: impl FnMut() -> Result<bool, GpuError>,
 ) -> Result<(), GpuError> {
-    let start = Instant::now();
-    let mut asked = 0_u32;
+    const PAUSES_MAX: u32 = 512;
+    let mut start = None;
+    let mut pauses = 1;
     while !over()? {
-        asked += 1;
-        if asked.is_multiple_of(64) {
-            if start.elapsed() > limit {
-                return Err(device.give_up(what, limit));
-            }
-            std::thread::yield_now();
-        } else {
+        for _ in 0..pauses {
             std::hint::spin_loop();
         }
+        if pauses < PAUSES_MAX {
+            pauses *= 2;
+            continue;
+        }
+        if start.get_or_insert_with(Instant::now).elapsed() > limit {
+            return Err(device.give_up(what, limit));
+        }
+        std::thread::yield_now(); // few CPUs: whoever drives the device may want this one
     }
     Ok(())
 }

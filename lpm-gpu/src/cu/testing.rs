@@ -83,6 +83,9 @@ impl Drop for Exclusive {
             mock.never_fail();
             mock.set_delay_us(0);
             mock.set_stalled(0);
+            if std::thread::panicking() {
+                mock.reset_device(0); // what this test has left is not the next one's fault
+            }
         }
     }
 }
@@ -150,6 +153,8 @@ controls! {
     /// The call that is number `index`, counted from 0 as [`Self::calls`] does, answers `code`, once. A code that ends the context
     /// keeps it ended until the context is released.
     fail_at(index: u64, code: u32) = c"mockcuda_fail_at";
+    /// Call `index`, from 0 and from now on, of the function `name` answers `code`, once; null for none.
+    fail_call_raw(name: *const c_char, index: u64, code: u32) = c"mockcuda_fail_call";
     /// The name of driver call `index`; null when there was none.
     call_name_raw(index: u64) -> *const c_char = c"mockcuda_call_name";
     /// Operations of streams so far: kernels, copies, fills, records.
@@ -188,8 +193,30 @@ controls! {
 }
 
 impl Mock {
-    /// Takes [`Self::fail_at`] and [`Self::fail_operation`] back.
+    /// Call `index` of the function `name`, from 0 and from now on, answers `code`, once. Unlike the number of a call among all
+    /// calls, this is the same call in every run, however often a stream is asked in between.
+    pub fn fail_call(self, name: &str, index: u64, code: u32) {
+        let name = CString::new(name).unwrap_or_default();
+        self.fail_call_raw(name.as_ptr(), index, code);
+    }
+
+    /// The driver calls that `run` makes: each function with how often it is called, in the order in which they first are.
+    pub fn calls_of(self, run: impl FnOnce()) -> Vec<(String, u64)> {
+        let first = self.calls();
+        run();
+        let mut counts: Vec<(String, u64)> = Vec::new();
+        for name in (first..self.calls()).map(|index| self.call_name(index)) {
+            match counts.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((name, 1)),
+            }
+        }
+        counts
+    }
+
+    /// Takes [`Self::fail_at`], [`Self::fail_call`] and [`Self::fail_operation`] back.
     pub fn never_fail(self) {
+        self.fail_call_raw(std::ptr::null(), 0, 0);
         self.fail_at(u64::MAX, 0);
         self.fail_operation(u64::MAX, 0);
     }
