@@ -106,10 +106,13 @@ GLOBAL gale_operations(u32 *words, const u32 *, const PrefixOp *ops, u32 count) 
             for (u32 i = thread_in_block(); i < CHUNK_UNITS; i += block_threads()) {
                 store_live(words + DIRECT_UNITS + value * CHUNK_UNITS + i, under);
             }
-            // The chunk is there for every lookup before the unit that leads to it is.
-            fence_device();
+            // The chunk is there for every lookup before the unit that leads to it is: the barrier brings the block's stores
+            // to the first thread, whose fence orders all of them before its own.
             sync_block();
-            if (thread_in_block() == 0) store_live(slot, value << 8 | CHUNK);
+            if (thread_in_block() == 0) {
+                fence_device();
+                store_live(slot, value << 8 | CHUNK);
+            }
         } else if (kind == FOLD) {
             if (thread_in_block() == 0) store_live(slot, load_live(words + DIRECT_UNITS + value * CHUNK_UNITS));
         } else {
