@@ -114,11 +114,11 @@ impl Shape {
     }
 }
 
-/// What a plan without head room takes on the device, bytes.
+/// What a plan without head room takes on the device at most, bytes.
 #[must_use]
 pub fn plan_bytes(plan: &Plan, layout: Layout) -> u64 {
     match layout {
-        Layout::Flat => plan.units.saturating_mul(4),
+        Layout::Flat => plan.units.saturating_add(ALIGN_WORDS * plan.strides.len() as u64).saturating_mul(4),
         Layout::Paper => plan.width.saturating_mul(4 * (plan.strides.len() as u64 + 1)),
     }
 }

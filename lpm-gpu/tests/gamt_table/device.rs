@@ -136,12 +136,7 @@ impl<K: Key> Rig<K> {
 
     /// One delta, as the engine makes it; every write is seen alone.
     pub(crate) fn update(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
-        let mut undo = Vec::new();
-        if let Err(error) = self.table.apply(changes, &mut undo) {
-            undo.reverse();
-            self.table.apply(&undo, &mut Vec::new()).unwrap();
-            return Err(error);
-        }
+        self.apply(changes)?;
         let mut after = self.oracle.clone();
         for change in changes {
             after.set(change.prefix, change.next_hop);
@@ -173,6 +168,37 @@ impl<K: Key> Rig<K> {
         self.finished = number;
         self.collect();
         Ok(())
+    }
+
+    /// Now and then in two parts, or after the other way round was tried and taken back: what counts is where it ends.
+    fn apply(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+        let way = self.random.below(4);
+        if way == 0 {
+            let other: Vec<Change<K>> =
+                changes.iter().map(|change| Change { next_hop: self.random.next_hop(), ..*change }).collect();
+            self.apply_or_take_back(&other, true)?;
+        }
+        let first = if way == 1 { self.random.below(changes.len() + 1) } else { 0 };
+        let mut undo = self.apply_or_take_back(&changes[..first], false)?;
+        self.apply_or_take_back(&changes[first..], false).inspect_err(|_| {
+            undo.reverse();
+            self.table.apply(&undo, &mut Vec::new()).unwrap();
+        })?;
+        Ok(())
+    }
+
+    fn apply_or_take_back(
+        &mut self,
+        changes: &[Change<K>],
+        back: bool,
+    ) -> Result<Vec<Change<K>>, EngineError> {
+        let mut undo = Vec::new();
+        let made = self.table.apply(changes, &mut undo);
+        if back || made.is_err() {
+            undo.reverse();
+            self.table.apply(&undo, &mut Vec::new()).unwrap();
+        }
+        made.map(|()| undo)
     }
 
     fn run(&mut self, steps: &[Step], changes: &[Change<K>], after: &Oracle<K>) {

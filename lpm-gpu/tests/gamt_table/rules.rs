@@ -155,6 +155,37 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
 }
 
 #[test]
+fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
+    let mut table = table(NextHops::Apart, 4);
+    let base: Vec<_> = (0..200_000_u32)
+        .map(|n| Change {
+            prefix: Prefix::truncating(n * 0x5340, 20 + u8::try_from(n % 5).unwrap()),
+            next_hop: id(1),
+        })
+        .collect();
+    table.apply(&base, &mut Vec::new()).unwrap();
+    table.rebuild().unwrap();
+    table.take_steps(1);
+    // A host route in each of many places: below the level that ends at 24 bits each wants a node of 256 units.
+    let hosts: Vec<_> = (0..90_000_u32)
+        .map(|n| Change { prefix: Prefix::truncating(n * 0xb900 + 77, 32), next_hop: id(2 + n % 5) })
+        .collect();
+    let stride = *table.shape().strides.last().unwrap();
+    assert!(hosts.len() << stride > 1 << 24, "a stride of {stride} leaves room");
+    let mut undo = Vec::new();
+    table.apply(&hosts, &mut undo).unwrap();
+    assert_eq!(undo.len(), hosts.len());
+    assert!(table.rebuild_due());
+    table.rebuild().unwrap();
+    table.take_steps(2);
+    let words = Words::load(&table.image(), Layout::Flat);
+    for change in hosts.iter().step_by(7) {
+        let key = change.prefix.address();
+        assert_eq!(resolve(&*table.answers(), key, words.search(high(key))), change.next_hop);
+    }
+}
+
+#[test]
 fn a_table_that_cannot_be_is_refused_by_its_parameter() {
     let refused = |options| GamtTable::<u32>::new(options).map(|_| ()).unwrap_err().to_string();
     let text = refused(GamtOptions { levels: Some(3), ..GamtOptions::default() });
