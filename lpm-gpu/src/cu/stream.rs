@@ -416,6 +416,12 @@ pub(super) fn poll(
 }
 
 impl Event {
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Whether it has come: everything before it is over, and the host may use what that used. An event that was never recorded
     /// has.
     ///

@@ -10,6 +10,7 @@ use crate::cu::{
     Arg, BatchGraph, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Kernel, Pinned, Plain,
     Priority, Resident, Shape, Shared, Stream,
 };
+use std::time::Duration;
 
 /// A key as the device has it: `u32` for IPv4, for IPv6 the first 64 bits.
 pub(super) trait DeviceKey: Plain + crate::cu::Element {
@@ -203,10 +204,15 @@ impl<K: DeviceKey> Persistent<K> {
     #[inline]
     fn ring(&mut self, table: &DeviceTable, count: u32) -> Result<(), GpuError> {
         if let Residence::Waiting(stream) = &mut self.state {
-            let Some(stream) = stream.take() else {
-                return Err(GpuError::Stalled { what: "a persistent kernel's launch", limit_ms: 0 });
+            // The launch before has failed and taken its stream with it.
+            let stream = match stream.take() {
+                Some(stream) => stream,
+                None => Stream::new(self.control.device(), Priority::Usual)?,
             };
             self.start(stream)?;
+        }
+        if self.control.device().is_lost() {
+            self.question()?; // no call is made from here on that would tell
         }
         self.batch = if self.batch + 1 == STOP { 1 } else { self.batch + 1 };
         self.control.write(TABLE, &[table.words.address(), table.header.address()])?;
@@ -252,7 +258,7 @@ impl<K: DeviceKey> Persistent<K> {
         if running {
             return Ok(());
         }
-        Err(GpuError::Stalled { what: "a batch whose persistent kernel has ended", limit_ms: 0 })
+        Err(self.control.device().give_up("a batch whose persistent kernel has ended", Duration::ZERO))
     }
 
     #[inline]

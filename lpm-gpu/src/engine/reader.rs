@@ -129,7 +129,7 @@ impl GpuReader {
             polls += 1;
             if polls.is_multiple_of(256) {
                 if start.get_or_insert_with(Instant::now).elapsed() > LOOKUP_LIMIT {
-                    return Err(GpuError::Stalled { what: "a batch", limit_ms: 30_000 });
+                    return Err(self.shared.gpu.device.give_up("a batch", LOOKUP_LIMIT));
                 }
                 std::thread::yield_now(); // few CPUs: whoever drives the device may want this one
             }

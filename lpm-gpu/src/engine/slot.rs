@@ -89,7 +89,7 @@ impl Slot {
             polls += 1;
             if polls.is_multiple_of(64) {
                 if start.elapsed() > LIMIT {
-                    return Err(GpuError::Stalled { what: "a batch", limit_ms: 10_000 });
+                    return Err(self.event.device().give_up("a batch", LIMIT));
                 }
                 std::thread::yield_now();
             }
