@@ -13,7 +13,8 @@ const KEYS: usize = 1 << 20;
 
 fn main() -> Result<(), u32> {
     let driver = Driver::open();
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/gamt.ptx")).map_err(|_| 301_u32)?;
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/gamt.ptx"))
+        .map_err(|_| 301_u32)?;
     let module = driver.load(&text)?;
     // Level 1: 65,536 units that point to nodes of 256 in level 2, one in eight to a node of level 3.
     let (second, third) = (65_536_u32, 65_536 + 65_536 * 4);
@@ -24,8 +25,11 @@ fn main() -> Result<(), u32> {
         u32::try_from(random >> 33).unwrap_or(0)
     };
     words.extend((0..second).map(|i| (i % 1024 * 256) << 8 | 2));
-    words.extend((second..third).map(|_| if next() % 8 == 0 { (next() % 256 * 256) << 8 | 3 } else { next() % 1000 << 8 }));
-    words.extend((0..65_536).map(|_| next() % 1000 << 8));
+    words.extend(
+        (second..third)
+            .map(|_| if next() % 8 == 0 { (next() % 256 * 256) << 8 | 3 } else { (next() % 1000) << 8 }),
+    );
+    words.extend((0..65_536).map(|_| (next() % 1000) << 8));
     let mut header = [0_u32; 128];
     header[0] = 3;
     header[2] = 32;
@@ -45,7 +49,10 @@ fn main() -> Result<(), u32> {
             let seconds = begin.elapsed().as_secs_f64();
             let instructions = mockcuda::control::mockcuda_instructions() - before;
             let rate = f64::from(count) / seconds / 1e6;
-            println!("{name}, {blocks} blocks: {rate:.1} M lookups/s, {:.1} ns a warp instruction", seconds * 1e9 / instructions as f64);
+            println!(
+                "{name}, {blocks} blocks: {rate:.1} M lookups/s, {:.1} ns a warp instruction",
+                seconds * 1e9 / instructions as f64
+            );
         }
     }
     Ok(())

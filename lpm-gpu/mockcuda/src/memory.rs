@@ -66,7 +66,14 @@ fn reserve(bytes: u64) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
     let base = unsafe {
-        libc::mmap(std::ptr::null_mut(), usize::try_from(bytes).ok()?, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        libc::mmap(
+            std::ptr::null_mut(),
+            usize::try_from(bytes).ok()?,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            -1,
+            0,
+        )
     };
     if base == libc::MAP_FAILED { None } else { Some(base.expose_provenance()) }
 }
@@ -149,7 +156,11 @@ impl Memory {
     pub(crate) fn locate(&self, address: u64, bytes: u64) -> Option<usize> {
         let offset = address.wrapping_sub(DEVICE_FIRST);
         if offset < ARENA_BYTES {
-            return if self.device.holds(offset, bytes) { Some(self.device.base + offset as usize) } else { None };
+            return if self.device.holds(offset, bytes) {
+                Some(self.device.base + offset as usize)
+            } else {
+                None
+            };
         }
         self.locate_pinned(address, bytes)
     }
@@ -186,7 +197,11 @@ impl Memory {
     pub(crate) fn nearest(&self, address: u64) -> String {
         let book = self.book();
         match book.live.range(..=address).next_back() {
-            Some((first, found)) => format!("{} bytes behind the start of a live allocation of {} bytes", address - first, found.bytes),
+            Some((first, found)) => format!(
+                "{} bytes behind the start of a live allocation of {} bytes",
+                address - first,
+                found.bytes
+            ),
             None => "no live allocation lies before it".to_owned(),
         }
     }
@@ -201,7 +216,14 @@ impl Memory {
     }
 
     /// Allocates and poisons. `None`: more than `limit` bytes of device memory would be used, or no slots are left.
-    pub(crate) fn allocate(&self, kind: Kind, bytes: u64, flags: u32, context: u64, limit: u64) -> Option<u64> {
+    pub(crate) fn allocate(
+        &self,
+        kind: Kind,
+        bytes: u64,
+        flags: u32,
+        context: u64,
+        limit: u64,
+    ) -> Option<u64> {
         let which = usize::from(kind == Kind::Pinned);
         let (arena, first) =
             if which == 0 { (&self.device, DEVICE_FIRST) } else { (&self.pinned, self.pinned.base as u64) };
@@ -234,7 +256,11 @@ impl Memory {
     /// Notes host memory that is not the mock's. `false`: it overlaps what is noted already.
     pub(crate) fn register(&self, address: u64, bytes: u64, flags: u32, context: u64) -> bool {
         let mut book = self.book();
-        let free = book.live.range(..address.saturating_add(bytes)).next_back().is_none_or(|f| f.1.address + f.1.bytes <= address);
+        let free = book
+            .live
+            .range(..address.saturating_add(bytes))
+            .next_back()
+            .is_none_or(|f| f.1.address + f.1.bytes <= address);
         if free {
             book.live.insert(address, Allocation { address, bytes, kind: Kind::Registered, flags, context });
         }
@@ -268,7 +294,13 @@ impl Memory {
         }
         let at = arena.base + (slot << SLOT_SHIFT);
         // SAFETY: the pages are the arena's own, private and anonymous; they stay mapped and read as zeros from now on.
-        unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(at), found.bytes as usize, libc::MADV_DONTNEED) };
+        unsafe {
+            libc::madvise(
+                std::ptr::with_exposed_provenance_mut(at),
+                found.bytes as usize,
+                libc::MADV_DONTNEED,
+            )
+        };
         true
     }
 
@@ -283,7 +315,7 @@ impl Memory {
     /// Gives `words` words from device address `address` the marks `marks`. `false`: they are not device memory.
     pub(crate) fn mark(&self, address: u64, words: u64, marks: u8) -> bool {
         let offset = address.wrapping_sub(DEVICE_FIRST);
-        if offset >= ARENA_BYTES || words > (ARENA_BYTES - offset) / 4 || address % 4 != 0 {
+        if offset >= ARENA_BYTES || words > (ARENA_BYTES - offset) / 4 || !address.is_multiple_of(4) {
             return false;
         }
         if marks == 0 && self.marked.load(Relaxed) == 0 {
@@ -372,7 +404,9 @@ pub(crate) fn load(at: usize, bytes: u8) -> u64 {
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
-            2 => std::sync::atomic::AtomicU16::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
+            2 => std::sync::atomic::AtomicU16::from_ptr(std::ptr::with_exposed_provenance_mut(at))
+                .load(Relaxed)
+                .into(),
             4 => AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
             _ => AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed),
         }
@@ -386,7 +420,8 @@ pub(crate) fn store(at: usize, bytes: u8, value: u64) {
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value as u8, Relaxed),
-            2 => std::sync::atomic::AtomicU16::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value as u16, Relaxed),
+            2 => std::sync::atomic::AtomicU16::from_ptr(std::ptr::with_exposed_provenance_mut(at))
+                .store(value as u16, Relaxed),
             4 => AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value as u32, Relaxed),
             _ => AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value, Relaxed),
         }
@@ -416,7 +451,7 @@ pub(crate) fn update(at: usize, bytes: u8, f: impl Fn(u64) -> u64) -> u64 {
 
 /// Copies `bytes` from host address `from` to `to`, in words where both are aligned. Front to back: the two do not overlap.
 pub(crate) fn copy(to: usize, from: usize, bytes: usize) {
-    let unit = if (to | from) % 4 == 0 { 4 } else { 1 };
+    let unit = if (to | from).is_multiple_of(4) { 4 } else { 1 };
     let whole = bytes - bytes % unit;
     for at in (0..whole).step_by(unit) {
         store(to + at, unit as u8, load(from + at, unit as u8));

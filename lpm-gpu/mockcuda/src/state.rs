@@ -155,8 +155,13 @@ impl Driver {
         let id = self.new_handle();
         let fate = Arc::new(Fate::default());
         let null = Stream::new(0, id, Arc::clone(&fate), 0, 0);
-        let context =
-            Context { id, fate, null: Arc::clone(&null), streams: Mutex::new(vec![null]), limits: Mutex::default() };
+        let context = Context {
+            id,
+            fate,
+            null: Arc::clone(&null),
+            streams: Mutex::new(vec![null]),
+            limits: Mutex::default(),
+        };
         self.put(id, Object::Context(Arc::new(context)));
         id
     }

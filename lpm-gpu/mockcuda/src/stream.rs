@@ -1,7 +1,9 @@
 //! Streams: a queue of operations and a thread that does them in order; events as places in such a queue.
 
 use crate::control::control;
-use crate::error::{Answer, CAPTURE_INVALIDATED, Code, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, NOT_READY, OUT_OF_MEMORY};
+use crate::error::{
+    Answer, CAPTURE_INVALIDATED, Code, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, NOT_READY, OUT_OF_MEMORY,
+};
 use crate::exec::grid::{self, Launch, Owner};
 use crate::exec::warp::Counters;
 use crate::memory::{self, Kind, Memory};
@@ -223,7 +225,11 @@ impl Stream {
                 ));
                 return Err(LAUNCH_TIMEOUT);
             }
-            queue = self.changed.wait_timeout(queue, Duration::from_millis(20)).unwrap_or_else(PoisonError::into_inner).0;
+            queue = self
+                .changed
+                .wait_timeout(queue, Duration::from_millis(20))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         drop(queue);
         self.fate.check()
@@ -240,7 +246,11 @@ impl Stream {
         let begin = Instant::now();
         let mut queue = lock(&self.queue);
         while queue.has_thread && begin.elapsed() < LEAVE_LIMIT {
-            queue = self.changed.wait_timeout(queue, Duration::from_millis(20)).unwrap_or_else(PoisonError::into_inner).0;
+            queue = self
+                .changed
+                .wait_timeout(queue, Duration::from_millis(20))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -290,7 +300,11 @@ impl Worker {
                 stream.changed.notify_all();
                 return None;
             }
-            queue = stream.changed.wait_timeout(queue, Duration::from_millis(100)).unwrap_or_else(PoisonError::into_inner).0;
+            queue = stream
+                .changed
+                .wait_timeout(queue, Duration::from_millis(100))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -300,11 +314,11 @@ impl Worker {
         if self.stream.fate.check().is_err() {
             return;
         }
-        if !matches!(operation, Operation::Wait(..) | Operation::Nothing | Operation::Graph(_)) {
-            if let Some(code) = control().operation() {
-                self.stream.fate.end(code, &format!("operation fails with {code}, as asked"));
-                return;
-            }
+        if !matches!(operation, Operation::Wait(..) | Operation::Nothing | Operation::Graph(_))
+            && let Some(code) = control().operation()
+        {
+            self.stream.fate.end(code, &format!("operation fails with {code}, as asked"));
+            return;
         }
         let Some(memory) = memory::memory() else { return };
         let outcome = match operation {
@@ -324,7 +338,13 @@ impl Worker {
                 let _ = time.set(Instant::now());
                 Ok(())
             }
-            Operation::Free(address) => if memory.free(*address, Kind::Device) { Ok(()) } else { Err(ILLEGAL_ADDRESS) },
+            Operation::Free(address) => {
+                if memory.free(*address, Kind::Device) {
+                    Ok(())
+                } else {
+                    Err(ILLEGAL_ADDRESS)
+                }
+            }
             Operation::Host(function, data) => {
                 // SAFETY: the caller of cuLaunchHostFunc vouches for the function and its argument until it has run.
                 unsafe { function(std::ptr::with_exposed_provenance_mut(*data)) };
@@ -359,17 +379,17 @@ impl Worker {
         c.words_written.fetch_add(counters.stores, Ordering::Relaxed);
         c.instructions.fetch_add(counters.instructions, Ordering::Relaxed);
         c.launches.fetch_add(1, Ordering::Relaxed);
-        if let Err(fault) = outcome {
-            if !self.stream.fate.is_gone() {
-                self.stream.fate.end(fault.code, &fault.what);
-            }
+        if let Err(fault) = outcome
+            && !self.stream.fate.is_gone()
+        {
+            self.stream.fate.end(fault.code, &fault.what);
         }
         Ok(())
     }
 
     fn wait_value(&mut self, memory: &Memory, address: u64, value: u32, flags: u32) -> Answer {
         while self.stop().is_none() {
-            let at = memory.range(address, 4).filter(|_| address % 4 == 0).ok_or(ILLEGAL_ADDRESS)?;
+            let at = memory.range(address, 4).filter(|_| address.is_multiple_of(4)).ok_or(ILLEGAL_ADDRESS)?;
             let now = memory::load(at, 4) as u32;
             let reached = match flags & 3 {
                 0 => now.wrapping_sub(value).cast_signed() >= 0,
@@ -394,7 +414,7 @@ impl Worker {
     /// Waits by chance, one time in `odds`, `most` microseconds at most.
     fn delay(&mut self, odds: u64, most: u64) {
         let max = u64::from(control().delay_us()).min(most);
-        if max > 0 && self.chance.next() % odds == 0 {
+        if max > 0 && self.chance.next().is_multiple_of(odds) {
             std::thread::sleep(Duration::from_micros(self.chance.next() % (max + 1)));
         }
     }
@@ -447,13 +467,18 @@ fn host_address(memory: &Memory, end: &End, bytes: usize) -> Answer<usize> {
 
 /// Does a copy.
 pub(crate) fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
-    let (to, from) = (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
+    let (to, from) =
+        (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
     if let End::Device(address) = copy.to {
         memory.written_by_host(address, copy.bytes as u64);
     }
     match (&copy.to, &copy.from) {
-        (End::Device(_), End::Host(_) | End::Staged(_)) => control().bytes_to_device.fetch_add(copy.bytes as u64, Ordering::Relaxed),
-        (End::Host(_), End::Device(_)) => control().bytes_to_host.fetch_add(copy.bytes as u64, Ordering::Relaxed),
+        (End::Device(_), End::Host(_) | End::Staged(_)) => {
+            control().bytes_to_device.fetch_add(copy.bytes as u64, Ordering::Relaxed)
+        }
+        (End::Host(_), End::Device(_)) => {
+            control().bytes_to_host.fetch_add(copy.bytes as u64, Ordering::Relaxed)
+        }
         _ => 0,
     };
     memory::copy(to, from, copy.bytes);

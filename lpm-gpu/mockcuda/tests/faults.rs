@@ -1,7 +1,5 @@
 //! The switches: no device, old driver, faults by call and by operation, and how they look from outside.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 mod common;
 
 use common::{Arg, Code, Driver, check, entry};
@@ -40,7 +38,11 @@ fn a_fault_at_each_call_comes_out_there() {
             let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap();
             assert!(name.starts_with("cu"), "{name}");
             // A code that ends the context goes on to do so; any other leaves all well.
-            assert_eq!(session(&driver), if code >= 700 && code < 800 { Err(code) } else { Ok(42) }, "after call {index}");
+            assert_eq!(
+                session(&driver),
+                if (700..800).contains(&code) { Err(code) } else { Ok(42) },
+                "after call {index}"
+            );
             drop(driver);
             driver = Driver::open();
             assert_eq!(session(&driver), Ok(42));
@@ -95,7 +97,9 @@ fn codes_have_names_and_asking_is_no_call() {
     let driver = Driver::open();
     let before = control::mockcuda_calls();
     let mut text = std::ptr::null();
-    for (code, expected) in [(0, "CUDA_SUCCESS"), (700, "CUDA_ERROR_ILLEGAL_ADDRESS"), (999, "CUDA_ERROR_UNKNOWN")] {
+    for (code, expected) in
+        [(0, "CUDA_SUCCESS"), (700, "CUDA_ERROR_ILLEGAL_ADDRESS"), (999, "CUDA_ERROR_UNKNOWN")]
+    {
         // SAFETY: an out pointer to a local, which then is a C string of the library.
         unsafe {
             check(device::cuGetErrorName(code, &raw mut text)).unwrap();
@@ -116,9 +120,23 @@ fn functions_are_found_by_name() {
     let (mut function, mut status) = (0, 9);
     // SAFETY: C strings and out pointers to locals.
     unsafe {
-        check(device::cuGetProcAddress_v2(c"cuMemAlloc".as_ptr(), &raw mut function, 12_000, 0, &raw mut status)).unwrap();
+        check(device::cuGetProcAddress_v2(
+            c"cuMemAlloc".as_ptr(),
+            &raw mut function,
+            12_000,
+            0,
+            &raw mut status,
+        ))
+        .unwrap();
         assert_eq!((function, status), (mockcuda::api::memory::cuMemAlloc_v2 as *const () as usize, 0));
-        check(device::cuGetProcAddress_v2(c"cuNothing".as_ptr(), &raw mut function, 12_000, 0, &raw mut status)).unwrap();
+        check(device::cuGetProcAddress_v2(
+            c"cuNothing".as_ptr(),
+            &raw mut function,
+            12_000,
+            0,
+            &raw mut status,
+        ))
+        .unwrap();
         assert_eq!((function, status), (0, 1));
         assert_eq!(device::cuGetProcAddress(c"cuNothing".as_ptr(), &raw mut function, 12_000, 0), 500);
     }
@@ -135,7 +153,13 @@ fn a_message_says_where_ptx_is_wrong() {
     let mut handle = 0;
     // SAFETY: a C string, two options with a buffer of the length given, an out pointer to a local.
     let code = unsafe {
-        module::cuModuleLoadDataEx(&raw mut handle, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
+        module::cuModuleLoadDataEx(
+            &raw mut handle,
+            text.as_ptr().cast(),
+            2,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+        )
     };
     let message = CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap();
     assert_eq!((code, message), (218, "PTX line 12: instruction `frob.u32` is not known to mockcuda"));

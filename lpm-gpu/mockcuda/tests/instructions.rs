@@ -18,6 +18,8 @@ const LOAD64: &str = "ld.param.u64 %rd0, [k_a]; ld.param.u64 %rd1, [k_b]; mov.u3
     cvt.u32.u64 %r1, %rd11; cvt.u32.u64 %r2, %rd12; cvt.u32.u64 %r3, %rd13;\n";
 const STORE64: &str = "mad.wide.u32 %rd4, %r0, 8, %rd1; st.global.u64 [%rd4], %rd20;\n";
 
+type One32 = fn(u32) -> u32;
+type Test32 = fn(u32, u32) -> bool;
 type Three32 = fn(u32, u32, u32) -> u32;
 type Three64 = fn(u64, u64, u64) -> u64;
 
@@ -87,18 +89,22 @@ fn arithmetic_of_32_bits() {
         ("add.s32 %r10, %r1, %r2;", |a, b, _| a.wrapping_add(b)),
         ("sub.s32 %r10, %r1, %r2;", |a, b, _| a.wrapping_sub(b)),
         ("mul.lo.s32 %r10, %r1, %r2;", |a, b, _| a.wrapping_mul(b)),
-        ("mul.hi.u32 %r10, %r1, %r2;", |a, b, _| u32::try_from(u64::from(a) * u64::from(b) >> 32).unwrap()),
+        ("mul.hi.u32 %r10, %r1, %r2;", |a, b, _| u32::try_from((u64::from(a) * u64::from(b)) >> 32).unwrap()),
         ("mul.hi.s32 %r10, %r1, %r2;", |a, b, _| {
-            u32::try_from((i64::from(s(a)) * i64::from(s(b)) >> 32) & 0xffff_ffff).unwrap()
+            u32::try_from(((i64::from(s(a)) * i64::from(s(b))) >> 32) & 0xffff_ffff).unwrap()
         }),
         ("mad.lo.s32 %r10, %r1, %r2, %r3;", |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
         ("mad.hi.u32 %r10, %r1, %r2, %r3;", |a, b, c| {
-            u32::try_from(u64::from(a) * u64::from(b) >> 32).unwrap().wrapping_add(c)
+            u32::try_from((u64::from(a) * u64::from(b)) >> 32).unwrap().wrapping_add(c)
         }),
         ("or.b32 %r2, %r2, 1; div.u32 %r10, %r1, %r2;", |a, b, _| a / (b | 1)),
-        ("or.b32 %r2, %r2, 2; div.s32 %r10, %r1, %r2;", |a, b, _| s(a).wrapping_div(s(b | 2)).cast_unsigned()),
+        ("or.b32 %r2, %r2, 2; div.s32 %r10, %r1, %r2;", |a, b, _| {
+            s(a).wrapping_div(s(b | 2)).cast_unsigned()
+        }),
         ("or.b32 %r2, %r2, 1; rem.u32 %r10, %r1, %r2;", |a, b, _| a % (b | 1)),
-        ("or.b32 %r2, %r2, 2; rem.s32 %r10, %r1, %r2;", |a, b, _| s(a).wrapping_rem(s(b | 2)).cast_unsigned()),
+        ("or.b32 %r2, %r2, 2; rem.s32 %r10, %r1, %r2;", |a, b, _| {
+            s(a).wrapping_rem(s(b | 2)).cast_unsigned()
+        }),
         ("and.b32 %r10, %r1, %r2;", |a, b, _| a & b),
         ("or.b32 %r10, %r1, %r2;", |a, b, _| a | b),
         ("xor.b32 %r10, %r1, %r2;", |a, b, _| a ^ b),
@@ -116,7 +122,9 @@ fn arithmetic_of_32_bits() {
         ("clz.b32 %r10, %r1;", |a, _, _| a.leading_zeros()),
         ("brev.b32 %r10, %r1;", |a, _, _| a.reverse_bits()),
         ("bfind.u32 %r10, %r1;", |a, _, _| 31_u32.wrapping_sub(a.leading_zeros())),
-        ("bfind.s32 %r10, %r1;", |a, _, _| 31_u32.wrapping_sub((if s(a) < 0 { !a } else { a }).leading_zeros())),
+        ("bfind.s32 %r10, %r1;", |a, _, _| {
+            31_u32.wrapping_sub((if s(a) < 0 { !a } else { a }).leading_zeros())
+        }),
         ("mul24.lo.u32 %r10, %r1, 3;", |a, _, _| a.wrapping_mul(3)),
     ];
     for (body, expected) in cases {
@@ -159,19 +167,31 @@ fn arithmetic_of_64_bits() {
         ("add.s64 %rd20, %rd11, %rd12;", |a, b, _| a.wrapping_add(b)),
         ("sub.s64 %rd20, %rd11, %rd12;", |a, b, _| a.wrapping_sub(b)),
         ("mul.lo.s64 %rd20, %rd11, %rd12;", |a, b, _| a.wrapping_mul(b)),
-        ("mul.hi.u64 %rd20, %rd11, %rd12;", |a, b, _| u64::try_from(u128::from(a) * u128::from(b) >> 64).unwrap()),
+        ("mul.hi.u64 %rd20, %rd11, %rd12;", |a, b, _| {
+            u64::try_from((u128::from(a) * u128::from(b)) >> 64).unwrap()
+        }),
         ("mad.lo.s64 %rd20, %rd11, %rd12, %rd13;", |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
         ("mul.wide.u32 %rd20, %r1, %r2;", |a, b, _| (a & 0xffff_ffff) * (b & 0xffff_ffff)),
-        ("mul.wide.s32 %rd20, %r1, %r2;", |a, b, _| (s64(a << 32) >> 32).wrapping_mul(s64(b << 32) >> 32).cast_unsigned()),
-        ("mad.wide.u32 %rd20, %r1, %r2, %rd13;", |a, b, c| ((a & 0xffff_ffff) * (b & 0xffff_ffff)).wrapping_add(c)),
+        ("mul.wide.s32 %rd20, %r1, %r2;", |a, b, _| {
+            (s64(a << 32) >> 32).wrapping_mul(s64(b << 32) >> 32).cast_unsigned()
+        }),
+        ("mad.wide.u32 %rd20, %r1, %r2, %rd13;", |a, b, c| {
+            ((a & 0xffff_ffff) * (b & 0xffff_ffff)).wrapping_add(c)
+        }),
         ("or.b64 %rd12, %rd12, 1; div.u64 %rd20, %rd11, %rd12;", |a, b, _| a / (b | 1)),
-        ("or.b64 %rd12, %rd12, 2; div.s64 %rd20, %rd11, %rd12;", |a, b, _| s64(a).wrapping_div(s64(b | 2)).cast_unsigned()),
+        ("or.b64 %rd12, %rd12, 2; div.s64 %rd20, %rd11, %rd12;", |a, b, _| {
+            s64(a).wrapping_div(s64(b | 2)).cast_unsigned()
+        }),
         ("or.b64 %rd12, %rd12, 1; rem.u64 %rd20, %rd11, %rd12;", |a, b, _| a % (b | 1)),
         ("and.b64 %rd20, %rd11, %rd12;", |a, b, _| a & b),
         ("xor.b64 %rd20, %rd11, -1;", |a, _, _| !a),
         ("not.b64 %rd20, %rd11;", |a, _, _| !a),
-        ("shl.b64 %rd20, %rd11, %r2;", |a, b, _| a.checked_shl(u32::try_from(b & 0xffff_ffff).unwrap()).unwrap_or(0)),
-        ("shr.u64 %rd20, %rd11, %r2;", |a, b, _| a.checked_shr(u32::try_from(b & 0xffff_ffff).unwrap()).unwrap_or(0)),
+        ("shl.b64 %rd20, %rd11, %r2;", |a, b, _| {
+            a.checked_shl(u32::try_from(b & 0xffff_ffff).unwrap()).unwrap_or(0)
+        }),
+        ("shr.u64 %rd20, %rd11, %r2;", |a, b, _| {
+            a.checked_shr(u32::try_from(b & 0xffff_ffff).unwrap()).unwrap_or(0)
+        }),
         ("shr.s64 %rd20, %rd11, %r2;", |a, b, _| (s64(a) >> (b & 0xffff_ffff).min(63)).cast_unsigned()),
         ("min.s64 %rd20, %rd11, %rd12;", |a, b, _| s64(a).min(s64(b)).cast_unsigned()),
         ("max.u64 %rd20, %rd11, %rd12;", |a, b, _| a.max(b)),
@@ -192,7 +212,7 @@ fn arithmetic_of_64_bits() {
 #[test]
 fn comparisons_select() {
     let driver = Driver::open();
-    let cases: [(&str, fn(u32, u32) -> bool); 12] = [
+    let cases: [(&str, Test32); 12] = [
         ("eq.s32", |a, b| a == b),
         ("ne.u32", |a, b| a != b),
         ("lt.s32", |a, b| s(a) < s(b)),
@@ -218,7 +238,8 @@ fn comparisons_select() {
             assert_eq!(out, if expected(row[0], row[1]) { 7 } else { 3 }, "{compare} of {row:x?}");
         }
     }
-    let wide = format!("{LOAD64} setp.lt.s64 %p1, %rd11, %rd12; selp.b64 %rd20, %rd11, %rd12, %p1; {STORE64}");
+    let wide =
+        format!("{LOAD64} setp.lt.s64 %p1, %rd11, %rd12; selp.b64 %rd20, %rd11, %rd12, %p1; {STORE64}");
     let rows = [[1_u64, u64::MAX, 0], [u64::MAX, 1, 0], [1 << 63, 0, 0], [5, 5, 0]];
     assert_eq!(driver.run::<_, u64>(&wide, 4, &rows, 4), [u64::MAX, u64::MAX, 1 << 63, 5]);
 }
@@ -244,41 +265,58 @@ fn predicates_join_and_guard() {
 fn sixteen_bits_and_conversions() {
     let driver = Driver::open();
     let cases: [(&str, Three32); 18] = [
-        ("cvt.u16.u32 %rs1, %r1; add.s16 %rs2, %rs1, 1; cvt.u32.u16 %r10, %rs2;", |a, _, _| a.wrapping_add(1) & 0xffff),
+        ("cvt.u16.u32 %rs1, %r1; add.s16 %rs2, %rs1, 1; cvt.u32.u16 %r10, %rs2;", |a, _, _| {
+            a.wrapping_add(1) & 0xffff
+        }),
         ("cvt.u16.u32 %rs1, %r1; shr.s16 %rs2, %rs1, 2; cvt.s32.s16 %r10, %rs2;", |a, _, _| {
             (s(a << 16) >> 18).cast_unsigned()
         }),
-        ("cvt.u16.u32 %rs1, %r1; cvt.u16.u32 %rs2, %r2; mul.wide.u16 %r10, %rs1, %rs2;", |a, b, _| (a & 0xffff) * (b & 0xffff)),
+        ("cvt.u16.u32 %rs1, %r1; cvt.u16.u32 %rs2, %r2; mul.wide.u16 %r10, %rs1, %rs2;", |a, b, _| {
+            (a & 0xffff) * (b & 0xffff)
+        }),
         ("cvt.u16.u32 %rs1, %r1; cvt.u16.u32 %rs2, %r2; mul.wide.s16 %r10, %rs1, %rs2;", |a, b, _| {
             ((s(a << 16) >> 16) * (s(b << 16) >> 16)).cast_unsigned()
         }),
-        ("cvt.u16.u32 %rs1, %r1; cvt.u16.u32 %rs2, %r2; setp.lt.s16 %p1, %rs1, %rs2; selp.u32 %r10, 1, 0, %p1;", |a, b, _| {
-            (s(a << 16) < s(b << 16)).into()
-        }),
-        ("cvt.u16.u32 %rs1, %r1; and.b16 %rs2, %rs1, 255; setp.eq.s16 %p1, %rs2, -1; selp.b32 %r10, 1, 0, %p1;", |_, _, _| 0),
+        (
+            "cvt.u16.u32 %rs1, %r1; cvt.u16.u32 %rs2, %r2; setp.lt.s16 %p1, %rs1, %rs2; selp.u32 %r10, 1, 0, %p1;",
+            |a, b, _| (s(a << 16) < s(b << 16)).into(),
+        ),
+        (
+            "cvt.u16.u32 %rs1, %r1; and.b16 %rs2, %rs1, 255; setp.eq.s16 %p1, %rs2, -1; selp.b32 %r10, 1, 0, %p1;",
+            |_, _, _| 0,
+        ),
         ("cvt.u16.u32 %rs1, %r1; not.b16 %rs2, %rs1; cvt.u32.u16 %r10, %rs2;", |a, _, _| !a & 0xffff),
         ("mov.b32 {%rs1, %rs2}, %r1; mov.b32 %r10, {%rs2, %rs1};", |a, _, _| a.rotate_left(16)),
         ("cvt.u32.u8 %r10, %r1;", |a, _, _| a & 0xff),
         ("cvt.s32.s8 %r10, %r1;", |a, _, _| (s(a << 24) >> 24).cast_unsigned()),
-        ("cvt.u64.u32 %rd20, %r1; cvt.s64.s32 %rd21, %r1; sub.s64 %rd20, %rd21, %rd20; shr.u64 %rd20, %rd20, 32; cvt.u32.u64 %r10, %rd20;", |a, _, _| {
-            if s(a) < 0 { u32::MAX } else { 0 }
-        }),
+        (
+            "cvt.u64.u32 %rd20, %r1; cvt.s64.s32 %rd21, %r1; sub.s64 %rd20, %rd21, %rd20; shr.u64 %rd20, %rd20, 32; cvt.u32.u64 %r10, %rd20;",
+            |a, _, _| {
+                if s(a) < 0 { u32::MAX } else { 0 }
+            },
+        ),
         ("cvt.sat.u16.u32 %rs1, %r1; cvt.u32.u16 %r10, %rs1;", |a, _, _| a.min(0xffff)),
         ("cvt.sat.s8.s32 %r10, %r1;", |a, _, _| s(a).clamp(-128, 127).cast_unsigned()),
         ("cvt.u16.u64 %rs1, %rd3; cvt.u32.u16 %r10, 7;", |_, _, _| 7),
         ("cvt.rn.f32.u32 %f1, %r1; cvt.rzi.u32.f32 %r10, %f1;", |a, _, _| {
             let exact = f64::from(a);
             // The nearest single, ties to even, is what `as` gives.
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the conversion under test")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the conversion under test"
+            )]
             let single = f64::from(exact as f32).min(f64::from(u32::MAX)) as u32;
             single
         }),
-        ("and.b32 %r1, %r1, 0xffff; cvt.rn.f32.u32 %f1, %r1; mul.f32 %f2, %f1, 0f40000000; cvt.rzi.u32.f32 %r10, %f2;", |a, _, _| {
-            (a & 0xffff) * 2
-        }),
-        ("cvt.rn.f64.u32 %fd1, %r1; add.f64 %fd2, %fd1, 0d3ff0000000000000; cvt.rzi.u64.f64 %rd20, %fd2; cvt.u32.u64 %r10, %rd20;", |a, _, _| {
-            a.wrapping_add(1)
-        }),
+        (
+            "and.b32 %r1, %r1, 0xffff; cvt.rn.f32.u32 %f1, %r1; mul.f32 %f2, %f1, 0f40000000; cvt.rzi.u32.f32 %r10, %f2;",
+            |a, _, _| (a & 0xffff) * 2,
+        ),
+        (
+            "cvt.rn.f64.u32 %fd1, %r1; add.f64 %fd2, %fd1, 0d3ff0000000000000; cvt.rzi.u64.f64 %rd20, %fd2; cvt.u32.u64 %r10, %rd20;",
+            |a, _, _| a.wrapping_add(1),
+        ),
         ("mov.pred %p2, %p1; mov.u32 %r10, %ntid.x; @%p2 mov.u32 %r10, 0;", |_, _, _| 45),
     ];
     for (body, expected) in cases {
@@ -318,14 +356,15 @@ fn loads_and_stores_of_every_size() {
     }
     let signed = "ld.global.s8 %r1, [%rd2]; ld.global.s16 %r2, [%rd2+2]; ld.global.s32 %rd4, [%rd2+4]; ld.global.s8 %rs1, [%rd2];\n\
         st.global.u32 [%rd3], %r1; st.global.u16 [%rd3+4], %r2; st.global.u16 [%rd3+6], %rs1; st.global.u64 [%rd3+8], %rd4;";
-    let out: Vec<u64> = driver.run(&format!("{head}{signed}"), 1, &[0x80_u8, 0, 0xfe, 0xff, 0xfd, 0xff, 0xff, 0xff], 2);
+    let out: Vec<u64> =
+        driver.run(&format!("{head}{signed}"), 1, &[0x80_u8, 0, 0xfe, 0xff, 0xfd, 0xff, 0xff, 0xff], 2);
     assert_eq!(out, [0xff80_fffe_ffff_ff80, 0xffff_ffff_ffff_fffd]);
 }
 
 #[test]
 fn atomics_change_and_answer() {
     let driver = Driver::open();
-    let cases: [(&str, u32, fn(u32) -> u32); 9] = [
+    let cases: [(&str, u32, One32); 9] = [
         ("add.u32", 5, |old| old + 5),
         ("exch.b32", 9, |_| 9),
         ("and.b32", 12, |old| old & 12),
@@ -361,20 +400,29 @@ fn atomics_change_and_answer() {
 fn lanes_exchange() {
     let driver = Driver::open();
     let head = "ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; mov.u32 %r1, %laneid; mad.wide.u32 %rd2, %r0, 4, %rd1; mul.lo.s32 %r2, %r1, 10;\n";
-    let cases: [(&str, fn(u32) -> u32); 7] = [
+    let cases: [(&str, One32); 7] = [
         ("shfl.sync.bfly.b32 %r10|%p1, %r2, 1, 31, -1;", |lane| (lane ^ 1) * 10),
         ("shfl.sync.up.b32 %r10, %r2, 3, 0, -1;", |lane| if lane < 3 { lane * 10 } else { (lane - 3) * 10 }),
-        ("shfl.sync.down.b32 %r10|%p1, %r2, 2, 31, -1; @!%p1 mov.u32 %r10, 1;", |lane| if lane > 29 { 1 } else { (lane + 2) * 10 }),
+        ("shfl.sync.down.b32 %r10|%p1, %r2, 2, 31, -1; @!%p1 mov.u32 %r10, 1;", |lane| {
+            if lane > 29 { 1 } else { (lane + 2) * 10 }
+        }),
         ("shfl.sync.idx.b32 %r10, %r2, 7, 31, -1;", |_| 70),
         ("setp.gt.u32 %p1, %r1, 20; vote.sync.ballot.b32 %r10, %p1, -1;", |_| 0xffe0_0000),
-        ("setp.gt.u32 %p1, %r1, 20; vote.sync.any.pred %p2, %p1, -1; vote.sync.all.pred %p3, %p1, -1; selp.b32 %r10, 1, 0, %p2; @%p3 add.s32 %r10, %r10, 2;", |_| 1),
+        (
+            "setp.gt.u32 %p1, %r1, 20; vote.sync.any.pred %p2, %p1, -1; vote.sync.all.pred %p3, %p1, -1; selp.b32 %r10, 1, 0, %p2; @%p3 add.s32 %r10, %r10, 2;",
+            |_| 1,
+        ),
         // Half the warp goes another way; both come together again at the ballot.
-        ("and.b32 %r3, %r1, 1; setp.eq.s32 %p1, %r3, 0; @%p1 bra $A; mov.u32 %r10, 5; bra.uni $B; $A: mov.u32 %r10, 6; $B: bar.warp.sync -1; activemask.b32 %r4; add.s32 %r10, %r10, %r4;", |lane| {
-            if lane % 2 == 0 { 5 } else { 4 }
-        }),
+        (
+            "and.b32 %r3, %r1, 1; setp.eq.s32 %p1, %r3, 0; @%p1 bra $A; mov.u32 %r10, 5; bra.uni $B; $A: mov.u32 %r10, 6; $B: bar.warp.sync -1; activemask.b32 %r4; add.s32 %r10, %r10, %r4;",
+            |lane| {
+                if lane % 2 == 0 { 5 } else { 4 }
+            },
+        ),
     ];
     for (body, expected) in cases {
-        let out: Vec<u32> = driver.run(&format!("{head}{body} st.global.u32 [%rd2], %r10;"), 32, &[0_u32], 32);
+        let out: Vec<u32> =
+            driver.run(&format!("{head}{body} st.global.u32 [%rd2], %r10;"), 32, &[0_u32], 32);
         for (lane, out) in (0..).zip(out) {
             assert_eq!(out, expected(lane), "{body} in lane {lane}");
         }

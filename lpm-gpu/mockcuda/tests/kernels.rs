@@ -18,7 +18,9 @@ fn every_committed_module_loads() {
     let mut count = 0;
     for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if file.extension().is_some_and(|extension| extension == "ptx") {
-            driver.load(&std::fs::read_to_string(&file).unwrap()).unwrap_or_else(|code| panic!("{}: {code}", file.display()));
+            driver
+                .load(&std::fs::read_to_string(&file).unwrap())
+                .unwrap_or_else(|code| panic!("{}: {code}", file.display()));
             count += 1;
         }
     }
@@ -76,11 +78,23 @@ fn gamt_looks_up_in_both_layouts() {
         let words = driver.device(if layout == "flat" { &figure.flat } else { &figure.paper });
         for loads in ["frozen", "live"] {
             let kernel = driver.function(module, &format!("gamt_lookup_v4_{layout}_{loads}")).unwrap();
-            for (blocks, threads, count) in [(1, 32, 1), (1, 32, 3), (2, 64, 255), (3, 96, 4096), (132, 256, 4099)] {
+            for (blocks, threads, count) in
+                [(1, 32, 1), (1, 32, 3), (2, 64, 255), (3, 96, 4096), (132, 256, 4099)]
+            {
                 let raw = driver.alloc(4 * count).unwrap();
-                let args = [Arg::U64(words), Arg::U64(header), Arg::U64(keys_at), Arg::U64(raw), Arg::U32(u32::try_from(count).unwrap())];
+                let args = [
+                    Arg::U64(words),
+                    Arg::U64(header),
+                    Arg::U64(keys_at),
+                    Arg::U64(raw),
+                    Arg::U32(u32::try_from(count).unwrap()),
+                ];
                 driver.launch(kernel, blocks, threads, 0, &args).unwrap();
-                assert_eq!(driver.download::<u32>(raw, count).unwrap(), answers[..count], "{layout} {loads} {count}");
+                assert_eq!(
+                    driver.download::<u32>(raw, count).unwrap(),
+                    answers[..count],
+                    "{layout} {loads} {count}"
+                );
                 driver.free(raw).unwrap();
             }
         }

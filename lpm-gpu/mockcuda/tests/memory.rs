@@ -1,7 +1,5 @@
 //! What a program does wrong with memory, and what the driver says to it.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 mod common;
 
 use common::{Arg, Code, Driver, check, entry};
@@ -9,8 +7,7 @@ use mockcuda::api::{device, memory, module};
 use mockcuda::control;
 
 /// Loads a word from `a` and stores it to `b`.
-const COPY_WORD: &str =
-    "ld.param.u64 %rd1, [k_a]; ld.param.u64 %rd2, [k_b]; ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd2], %r1;";
+const COPY_WORD: &str = "ld.param.u64 %rd1, [k_a]; ld.param.u64 %rd2, [k_b]; ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd2], %r1;";
 
 fn copy_word(driver: &Driver, from: u64, to: u64) -> Result<(), Code> {
     let kernel = driver.kernel(&entry(COPY_WORD));
@@ -38,7 +35,9 @@ fn fresh_memory_is_poison_and_not_zero() {
 #[test]
 fn a_word_too_far_ends_the_context() {
     let mut driver = Driver::open();
-    for (what, from, to, code) in [("read behind", 8, 0, 700), ("write behind", 0, 8, 700), ("misaligned", 2, 0, 716)] {
+    for (what, from, to, code) in
+        [("read behind", 8, 0, 700), ("write behind", 0, 8, 700), ("misaligned", 2, 0, 716)]
+    {
         let address = driver.device(&[1_u32, 2]);
         assert_eq!(copy_word(&driver, address + from, address + to).unwrap_err(), code, "{what}");
         // From now on everything says so, but another context works.
@@ -184,7 +183,10 @@ fn shared_memory_has_bounds() {
     let bodies = [
         (".shared .align 4 .b8 s[64]; mov.u64 %rd1, s; st.shared.u32 [%rd1+64], 1;", 700),
         (".shared .align 4 .b8 s[64]; mov.u64 %rd1, s; ld.shared.u32 %r1, [%rd1+2];", 716),
-        (".shared .align 4 .b8 s[64]; mov.u64 %rd1, s; cvta.shared.u64 %rd1, %rd1; ld.u32 %r1, [%rd1+4096];", 700),
+        (
+            ".shared .align 4 .b8 s[64]; mov.u64 %rd1, s; cvta.shared.u64 %rd1, %rd1; ld.u32 %r1, [%rd1+4096];",
+            700,
+        ),
     ];
     for (body, code) in bodies {
         assert_eq!(driver.try_run::<u32, u32>(body, 1, &[0], 1).unwrap_err(), code, "{body}");
@@ -212,11 +214,15 @@ fn module_variables_have_their_values() {
     let mut params = [std::ptr::from_mut(&mut value).cast()];
     let null = std::ptr::null_mut();
     // SAFETY: one parameter, of its size.
-    check(unsafe { module::cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 64, 0, params.as_mut_ptr(), null) }).unwrap();
+    check(unsafe { module::cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 64, 0, params.as_mut_ptr(), null) })
+        .unwrap();
     assert_eq!(driver.download::<u32>(out, 1).unwrap(), [45]);
     let (mut address, mut bytes) = (0, 0);
     // SAFETY: out pointers to locals, a string that ends in zero.
-    check(unsafe { module::cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module_handle, c"table".as_ptr()) }).unwrap();
+    check(unsafe {
+        module::cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module_handle, c"table".as_ptr())
+    })
+    .unwrap();
     assert_eq!((driver.download::<u32>(address, 2).unwrap(), bytes), (vec![1, 2], 16));
 }
 

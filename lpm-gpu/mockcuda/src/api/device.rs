@@ -15,7 +15,7 @@ const UUID: [u8; 16] = *b"mockcuda--------";
 /// Attributes of the device by their number in `CUdevice_attribute`: those of an H200 where a program may ask for them.
 fn attribute(number: u32) -> i32 {
     match number {
-        1 | 2 | 3 => 1024,
+        1..=3 => 1024,
         4 => 64,
         5 => i32::MAX,
         6 | 7 => 65_535,
@@ -343,7 +343,6 @@ fn look_up(name: *const c_char, _version: c_int) -> Result<usize, u32> {
 /// # Safety
 /// `name` is valid for a write.
 #[unsafe(no_mangle)]
-
 pub unsafe extern "C" fn cuGetErrorName(code: c_uint, name: *mut *const c_char) -> c_uint {
     // SAFETY: an out pointer of the caller.
     unsafe { text(describe(code).map(|d| d.0), name) }
@@ -354,7 +353,6 @@ pub unsafe extern "C" fn cuGetErrorName(code: c_uint, name: *mut *const c_char) 
 /// # Safety
 /// `text_out` is valid for a write.
 #[unsafe(no_mangle)]
-
 pub unsafe extern "C" fn cuGetErrorString(code: c_uint, text_out: *mut *const c_char) -> c_uint {
     // SAFETY: an out pointer of the caller.
     unsafe { text(describe(code).map(|d| d.1), text_out) }

@@ -139,7 +139,13 @@ unsafe fn fill_of(params: *const FillNode) -> Answer<Operation> {
 ///
 /// # Safety
 /// `dependencies` is null or points to `count` handles; `node` is an out pointer.
-unsafe fn add(node: *mut u64, graph: u64, dependencies: *const u64, count: usize, operation: Operation) -> Answer {
+unsafe fn add(
+    node: *mut u64,
+    graph: u64,
+    dependencies: *const u64,
+    count: usize,
+    operation: Operation,
+) -> Answer {
     let graph = driver().graph(graph)?;
     if node.is_null() || (dependencies.is_null() && count > 0) {
         return Err(INVALID_VALUE);

@@ -3,7 +3,8 @@
 use super::{api, out, out_if};
 use crate::control::control;
 use crate::error::{
-    ALREADY_REGISTERED, Answer, CAPTURE_UNSUPPORTED, INVALID_VALUE, NOT_REGISTERED, NOT_SUPPORTED, OUT_OF_MEMORY,
+    ALREADY_REGISTERED, Answer, CAPTURE_UNSUPPORTED, INVALID_VALUE, NOT_REGISTERED, NOT_SUPPORTED,
+    OUT_OF_MEMORY,
 };
 use crate::memory::Kind;
 use crate::state::{Context, driver};
@@ -116,12 +117,13 @@ fn device_to_device(to: u64, from: u64, bytes: usize, stream: &Arc<Stream>) -> A
 
 fn fill(address: u64, value: u32, unit: u8, count: usize, stream: u64, synchronous: bool) -> Answer {
     let bytes = count.checked_mul(unit.into()).ok_or(INVALID_VALUE)?;
-    if address % u64::from(unit) != 0 {
+    if !address.is_multiple_of(u64::from(unit)) {
         return Err(INVALID_VALUE);
     }
     let stream = driver().stream(stream)?;
     check_device_range(address, bytes)?;
-    let ticket = submit(&stream, Operation::Fill(Fill { address, value, unit, width: count, height: 1, pitch: 0 }))?;
+    let ticket =
+        submit(&stream, Operation::Fill(Fill { address, value, unit, width: count, height: 1, pitch: 0 }))?;
     if synchronous && lock(&stream.capture).is_none() { stream.wait(ticket, "a fill") } else { Ok(()) }
 }
 

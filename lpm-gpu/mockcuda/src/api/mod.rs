@@ -28,7 +28,7 @@ macro_rules! api {
             /// # Safety
             /// As the driver's function of this name: pointers must be what its documentation asks for.
             #[unsafe(no_mangle)]
-            
+
             pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
                 $crate::api::enter(stringify!($name), || -> $crate::error::Answer { $body })
             }
@@ -64,10 +64,10 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
 /// A fault as asked for: one that ends a context does so.
 fn fail(name: &str, code: Code) {
     control().say(&format!("{name} fails with {code}, as asked"));
-    if ends_context(code) {
-        if let Ok(context) = driver().context(current_handle()) {
-            context.fate.end(code, &format!("the context is lost with {code}, as asked"));
-        }
+    if ends_context(code)
+        && let Ok(context) = driver().context(current_handle())
+    {
+        context.fate.end(code, &format!("the context is lost with {code}, as asked"));
     }
 }
 
@@ -99,8 +99,14 @@ pub(crate) unsafe fn out_if<T>(to: *mut T, value: T) {
 pub(crate) fn functions() -> &'static [Row] {
     static TABLE: std::sync::OnceLock<Vec<Row>> = std::sync::OnceLock::new();
     TABLE.get_or_init(|| {
-        let tables =
-            [device::table(), events::table(), graphs::table(), memory::table(), module::table(), streams::table()];
+        let tables = [
+            device::table(),
+            events::table(),
+            graphs::table(),
+            memory::table(),
+            module::table(),
+            streams::table(),
+        ];
         tables.concat()
     })
 }

@@ -3,8 +3,8 @@
 use super::{api, memory::submit, out, out_if};
 use crate::control::control;
 use crate::error::{
-    Answer, COOPERATIVE_TOO_LARGE, FILE_NOT_FOUND, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY, NOT_FOUND,
-    OUT_OF_MEMORY, OUT_OF_RESOURCES, UNSUPPORTED_PTX,
+    Answer, COOPERATIVE_TOO_LARGE, FILE_NOT_FOUND, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY,
+    NOT_FOUND, OUT_OF_MEMORY, OUT_OF_RESOURCES, UNSUPPORTED_PTX,
 };
 use crate::exec::grid::{Launch, MULTIPROCESSORS};
 use crate::memory::{self, Kind};
@@ -53,15 +53,20 @@ fn load(text: &str) -> Result<u64, (u32, String)> {
     if parsed.target > CAPABILITY {
         return Err((NO_BINARY, format!("target sm_{} is above sm_{CAPABILITY}", parsed.target)));
     }
-    let (variables, shared): (Vec<&Variable>, Vec<&Variable>) = parsed.variables.iter().partition(|v| v.space != "shared");
+    let (variables, shared): (Vec<&Variable>, Vec<&Variable>) =
+        parsed.variables.iter().partition(|v| v.space != "shared");
     let shared: Vec<Variable> = shared.into_iter().cloned().collect();
     let placed = place(&variables, context.id).ok_or((OUT_OF_MEMORY, String::new()))?;
     let addresses = placed.iter().map(|(name, address, _)| (name.clone(), *address)).collect();
     match kernels(&parsed, &addresses, &shared) {
         Ok(kernels) => {
             let handle = driver().new_handle();
-            let kernels = kernels.into_iter().map(|kernel| (kernel.name.clone(), function(kernel, handle))).collect();
-            driver().put(handle, Object::Module(Arc::new(Module { context: context.id, kernels, variables: placed })));
+            let kernels =
+                kernels.into_iter().map(|kernel| (kernel.name.clone(), function(kernel, handle))).collect();
+            driver().put(
+                handle,
+                Object::Module(Arc::new(Module { context: context.id, kernels, variables: placed })),
+            );
             Ok(handle)
         }
         Err(error) => {
@@ -71,12 +76,17 @@ fn load(text: &str) -> Result<u64, (u32, String)> {
     }
 }
 
-fn kernels(parsed: &Parsed, addresses: &HashMap<String, u64>, shared: &[Variable]) -> Result<Vec<Kernel>, PtxError> {
+fn kernels(
+    parsed: &Parsed,
+    addresses: &HashMap<String, u64>,
+    shared: &[Variable],
+) -> Result<Vec<Kernel>, PtxError> {
     parsed.entries.iter().map(|entry| compile::compile(entry, addresses, shared)).collect()
 }
 
 fn function(kernel: Kernel, module: u64) -> u64 {
-    let function = Function { kernel: Arc::new(kernel), module, shared_dynamic_max: AtomicU32::new(SHARED_DEFAULT_MAX) };
+    let function =
+        Function { kernel: Arc::new(kernel), module, shared_dynamic_max: AtomicU32::new(SHARED_DEFAULT_MAX) };
     driver().add(Object::Function(Arc::new(function)))
 }
 
@@ -148,7 +158,13 @@ pub(super) unsafe fn launch(
 ) -> Answer<Arc<Launch>> {
     let kernel = &function.kernel;
     let threads = block.iter().try_fold(1_u32, |all, &n| all.checked_mul(n)).unwrap_or(u32::MAX);
-    if grid.contains(&0) || threads == 0 || grid[1] > 65_535 || grid[2] > 65_535 || block[2] > 64 || grid[0] > i32::MAX as u32 {
+    if grid.contains(&0)
+        || threads == 0
+        || grid[1] > 65_535
+        || grid[2] > 65_535
+        || block[2] > 64
+        || grid[0] > i32::MAX as u32
+    {
         return Err(INVALID_VALUE);
     }
     if threads > THREADS_MAX || kernel.threads_max.is_some_and(|max| threads > max) {
@@ -180,7 +196,9 @@ unsafe fn parameters(kernel: &Kernel, params: *mut *mut c_void, extra: *mut *mut
     for (i, param) in kernel.params.iter().enumerate() {
         // SAFETY: the caller gives one pointer for each parameter.
         let value = unsafe { params.add(i).read() };
-        let Some(place) = block.get_mut(param.offset..param.offset + param.bytes) else { return Err(INVALID_VALUE) };
+        let Some(place) = block.get_mut(param.offset..param.offset + param.bytes) else {
+            return Err(INVALID_VALUE);
+        };
         if value.is_null() {
             return Err(INVALID_VALUE);
         }
@@ -223,7 +241,9 @@ fn resident_blocks(kernel: &Kernel, threads: u32, shared_dynamic: usize) -> u32 
         return 0;
     }
     let shared = u32::try_from(kernel.shared_bytes + shared_dynamic).unwrap_or(u32::MAX);
-    (THREADS_OF_MULTIPROCESSOR / threads.next_multiple_of(32)).min(32).min((SHARED_MAX + 1024) / (shared + 1024))
+    (THREADS_OF_MULTIPROCESSOR / threads.next_multiple_of(32))
+        .min(32)
+        .min((SHARED_MAX + 1024) / (shared + 1024))
 }
 
 fn occupancy(function: u64, block: c_int, shared: usize) -> Answer<c_int> {

@@ -1,7 +1,9 @@
 //! Streams, their order, and capture into graphs.
 
 use super::{api, memory::submit, out, out_if};
-use crate::error::{CAPTURE_INVALIDATED, CAPTURE_UNJOINED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, INVALID_VALUE};
+use crate::error::{
+    CAPTURE_INVALIDATED, CAPTURE_UNJOINED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, INVALID_VALUE,
+};
 use crate::state::{Context, Graph, Object, driver};
 use crate::stream::{Capture, Operation, Stream, lock};
 use std::ffi::{c_int, c_uint, c_void};

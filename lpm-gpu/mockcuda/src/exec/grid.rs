@@ -114,12 +114,20 @@ impl Block {
 fn different(launch: &Launch, number: u32) -> Fault {
     Fault {
         code: 719,
-        what: format!("kernel `{}`: threads of a block wait at different barriers, {number} among them", launch.kernel.name),
+        what: format!(
+            "kernel `{}`: threads of a block wait at different barriers, {number} among them",
+            launch.kernel.name
+        ),
     }
 }
 
 /// Runs a launch to its end.
-pub(crate) fn run(launch: &Launch, memory: &'static Memory, owner: &mut dyn Owner, counters: &mut Counters) -> Result<(), Fault> {
+pub(crate) fn run(
+    launch: &Launch,
+    memory: &'static Memory,
+    owner: &mut dyn Owner,
+    counters: &mut Counters,
+) -> Result<(), Fault> {
     let total: u64 = launch.grid.iter().map(|&n| u64::from(n)).product();
     let (mut next, mut idle) = (0_u64, 0_u32);
     let (mut waiting, mut spare): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());

@@ -20,6 +20,27 @@ pub(crate) struct Files {
     pub(super) predicates: Vec<u32>,
 }
 
+impl Files {
+    /// What the first lane of a mask has in a row.
+    pub(super) fn of_first(&self, row: u16, mask: u32) -> u32 {
+        self.narrow[usize::from(row)][mask.trailing_zeros() as usize & (LANES - 1)]
+    }
+
+    /// Gives the lanes of `run` one value.
+    pub(super) fn narrow_to_all(&mut self, row: usize, run: u32, value: u32) {
+        for lane in lanes_of(run) {
+            self.narrow[row][lane] = value;
+        }
+    }
+
+    /// Gives the lanes of `run` one value.
+    pub(super) fn wide_to_all(&mut self, row: usize, run: u32, value: u64) {
+        for lane in lanes_of(run) {
+            self.wide[row][lane] = value;
+        }
+    }
+}
+
 /// The lanes of a mask, lowest first.
 pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     let mut rest = mask;
@@ -95,7 +116,10 @@ pub(super) type Arithmetic = fn(&mut Files, &Ins, u32) -> bool;
 pub(super) fn arithmetic() -> Arithmetic {
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512bw") {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bw")
+        {
             return |files, ins, m| {
                 // SAFETY: the processor has these features, which was asked before this function was handed out.
                 unsafe { arithmetic_avx512(files, ins, m) }
@@ -149,10 +173,12 @@ fn arithmetic_any(files: &mut Files, ins: &Ins, m: u32) -> bool {
         Op::Add32 => bin32!(|x, y| x.wrapping_add(y)),
         Op::Sub32 => bin32!(|x, y| x.wrapping_sub(y)),
         Op::Mul32 => bin32!(|x, y| x.wrapping_mul(y)),
-        Op::MulHiU32 => bin32!(|x, y| (u64::from(x) * u64::from(y) >> 32) as u32),
-        Op::MulHiS32 => bin32!(|x, y| (i64::from(signed(x)) * i64::from(signed(y)) >> 32) as u32),
+        Op::MulHiU32 => bin32!(|x, y| ((u64::from(x) * u64::from(y)) >> 32) as u32),
+        Op::MulHiS32 => bin32!(|x, y| ((i64::from(signed(x)) * i64::from(signed(y))) >> 32) as u32),
         Op::Mad32 => tri32!(|x, y, z| x.wrapping_mul(y).wrapping_add(z)),
-        Op::MulWideU32 => each!(m, files.wide, d; x = files.narrow[a], y = files.narrow[b]; u64::from(x) * u64::from(y)),
+        Op::MulWideU32 => {
+            each!(m, files.wide, d; x = files.narrow[a], y = files.narrow[b]; u64::from(x) * u64::from(y))
+        }
         Op::MulWideS32 => {
             each!(m, files.wide, d; x = files.narrow[a], y = files.narrow[b]; (i64::from(signed(x)) * i64::from(signed(y))).cast_unsigned());
         }
@@ -167,20 +193,30 @@ fn arithmetic_any(files: &mut Files, ins: &Ins, m: u32) -> bool {
         Op::Add64 => bin64!(|x, y| x.wrapping_add(y)),
         Op::Sub64 => bin64!(|x, y| x.wrapping_sub(y)),
         Op::Mul64 => bin64!(|x, y| x.wrapping_mul(y)),
-        Op::MulHiU64 => bin64!(|x, y| (u128::from(x) * u128::from(y) >> 64) as u64),
-        Op::MulHiS64 => bin64!(|x, y| (i128::from(signed64(x)) * i128::from(signed64(y)) >> 64) as u64),
+        Op::MulHiU64 => bin64!(|x, y| ((u128::from(x) * u128::from(y)) >> 64) as u64),
+        Op::MulHiS64 => bin64!(|x, y| ((i128::from(signed64(x)) * i128::from(signed64(y))) >> 64) as u64),
         Op::Mad64 => {
             each!(m, files.wide, d; x = files.wide[a], y = files.wide[b], z = files.wide[c]; x.wrapping_mul(y).wrapping_add(z));
         }
         // Division by zero has no defined result on the device; all ones is what it gives in practice.
         Op::DivU32 => bin32!(|x, y| x.checked_div(y).unwrap_or(u32::MAX)),
-        Op::DivS32 => bin32!(|x, y| if y == 0 { u32::MAX } else { signed(x).wrapping_div(signed(y)).cast_unsigned() }),
+        Op::DivS32 => {
+            bin32!(|x, y| if y == 0 { u32::MAX } else { signed(x).wrapping_div(signed(y)).cast_unsigned() })
+        }
         Op::RemU32 => bin32!(|x, y| x.checked_rem(y).unwrap_or(x)),
-        Op::RemS32 => bin32!(|x, y| if y == 0 { x } else { signed(x).wrapping_rem(signed(y)).cast_unsigned() }),
+        Op::RemS32 => {
+            bin32!(|x, y| if y == 0 { x } else { signed(x).wrapping_rem(signed(y)).cast_unsigned() })
+        }
         Op::DivU64 => bin64!(|x, y| x.checked_div(y).unwrap_or(u64::MAX)),
-        Op::DivS64 => bin64!(|x, y| if y == 0 { u64::MAX } else { signed64(x).wrapping_div(signed64(y)).cast_unsigned() }),
+        Op::DivS64 => bin64!(|x, y| if y == 0 {
+            u64::MAX
+        } else {
+            signed64(x).wrapping_div(signed64(y)).cast_unsigned()
+        }),
         Op::RemU64 => bin64!(|x, y| x.checked_rem(y).unwrap_or(x)),
-        Op::RemS64 => bin64!(|x, y| if y == 0 { x } else { signed64(x).wrapping_rem(signed64(y)).cast_unsigned() }),
+        Op::RemS64 => {
+            bin64!(|x, y| if y == 0 { x } else { signed64(x).wrapping_rem(signed64(y)).cast_unsigned() })
+        }
         Op::And32 => bin32!(|x, y| x & y),
         Op::Or32 => bin32!(|x, y| x | y),
         Op::Xor32 => bin32!(|x, y| x ^ y),
@@ -218,7 +254,9 @@ fn arithmetic_any(files: &mut Files, ins: &Ins, m: u32) -> bool {
         Op::Brev32 => un32!(|x| x.reverse_bits()),
         Op::Brev64 => un64!(|x| x.reverse_bits()),
         Op::BfindU32 => un32!(|x| 31_u32.wrapping_sub(x.leading_zeros())),
-        Op::BfindS32 => un32!(|x| 31_u32.wrapping_sub((x ^ (signed(x) >> 31).cast_unsigned()).leading_zeros())),
+        Op::BfindS32 => {
+            un32!(|x| 31_u32.wrapping_sub((x ^ (signed(x) >> 31).cast_unsigned()).leading_zeros()))
+        }
         Op::BfindU64 => each!(m, files.narrow, d; x = files.wide[a]; 63_u32.wrapping_sub(x.leading_zeros())),
         Op::BfindS64 => {
             each!(m, files.narrow, d; x = files.wide[a];
@@ -310,7 +348,8 @@ fn bfi_rows(files: &mut Files, ins: &Ins, m: u32, wide: bool) -> bool {
         if wide {
             files.wide[d][lane] = bfi(files.wide[a][lane], files.wide[b][lane], at, length, 64);
         } else {
-            files.narrow[d][lane] = bfi(files.narrow[a][lane].into(), files.narrow[b][lane].into(), at, length, 32) as u32;
+            files.narrow[d][lane] =
+                bfi(files.narrow[a][lane].into(), files.narrow[b][lane].into(), at, length, 32) as u32;
         }
     }
     true
@@ -319,7 +358,9 @@ fn bfi_rows(files: &mut Files, ins: &Ins, m: u32, wide: bool) -> bool {
 /// Bit field insert: the low `length` bits of `x` into `y` from bit `at`.
 fn bfi(x: u64, y: u64, at: u32, length: u32, bits: u32) -> u64 {
     let (at, length) = (at & 0xff, length & 0xff);
-    (0..bits).filter(|i| *i >= at && *i - at < length).fold(y, |out, i| out & !(1 << i) | (x >> (i - at) & 1) << i)
+    (0..bits)
+        .filter(|i| *i >= at && *i - at < length)
+        .fold(y, |out, i| out & !(1 << i) | (x >> (i - at) & 1) << i)
 }
 
 /// Byte permutation, default mode: selector nibbles of 3 bits, the fourth replicates the sign.
@@ -345,7 +386,11 @@ fn lop3(x: u32, y: u32, z: u32, table: u32) -> u32 {
 fn saturate(x: u64, packed: i64) -> u64 {
     let (bits, signed, source_signed) = (packed & 0xff, packed >> 8 & 1 != 0, packed >> 9 & 1 != 0);
     let value = if source_signed { i128::from(x.cast_signed()) } else { i128::from(x) };
-    let (low, high) = if signed { (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1) } else { (0, (1_i128 << bits) - 1) };
+    let (low, high) = if signed {
+        (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1)
+    } else {
+        (0, (1_i128 << bits) - 1)
+    };
     value.clamp(low, high) as u64
 }
 

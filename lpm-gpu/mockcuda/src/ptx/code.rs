@@ -174,7 +174,6 @@ pub(crate) enum Op {
     Nanosleep,
     Clock32,
     Clock64,
-    Nop,
 }
 
 /// Memory that a load or store means.
@@ -374,9 +373,11 @@ mod tests {
 
     #[test]
     fn shapes_survive_packing() {
-        let shape = Shape { bytes: 8, count: 2, signed: true, wide: true, space: Space::Shared, fenced: true };
+        let shape =
+            Shape { bytes: 8, count: 2, signed: true, wide: true, space: Space::Shared, fenced: true };
         assert_eq!(Shape::unpack(shape.pack()), shape);
-        let shape = Shape { bytes: 1, count: 1, signed: false, wide: false, space: Space::Global, fenced: false };
+        let shape =
+            Shape { bytes: 1, count: 1, signed: false, wide: false, space: Space::Global, fenced: false };
         assert_eq!(Shape::unpack(shape.pack()), shape);
         assert!(Atomic::ALL.iter().enumerate().all(|(i, a)| *a as usize == i));
     }

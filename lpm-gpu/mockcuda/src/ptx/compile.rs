@@ -51,7 +51,11 @@ pub(super) fn kind_of(name: &str) -> Option<Kind> {
 ///
 /// # Errors
 /// What is not modelled, with its line.
-pub(crate) fn compile(entry: &Entry, variables: &HashMap<String, u64>, shared: &[Variable]) -> Result<Kernel, PtxError> {
+pub(crate) fn compile(
+    entry: &Entry,
+    variables: &HashMap<String, u64>,
+    shared: &[Variable],
+) -> Result<Kernel, PtxError> {
     let mut compiler = Compiler::new(entry, variables, shared);
     for statement in &entry.body {
         compiler.statement(statement)?;
@@ -168,7 +172,9 @@ impl<'a> Compiler<'a> {
 
     fn is_declared(&self, name: &str) -> bool {
         let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        self.registers.contains_key(name) || self.declared.contains_key(name) || self.declared.contains_key(prefix)
+        self.registers.contains_key(name)
+            || self.declared.contains_key(name)
+            || self.declared.contains_key(prefix)
     }
 
     pub(super) fn constant32(&mut self, value: u32) -> Result<u16, PtxError> {
@@ -248,7 +254,11 @@ impl<'a> Compiler<'a> {
         match operand {
             Operand::Name(name, _) => {
                 let register = self.register(name)?;
-                if register.file == File::Predicate { Ok(register.row) } else { self.error(format!("`{name}` is no predicate")) }
+                if register.file == File::Predicate {
+                    Ok(register.row)
+                } else {
+                    self.error(format!("`{name}` is no predicate"))
+                }
             }
             Operand::Not(name) => {
                 let row = self.predicate(&Operand::Name(name.clone(), 0))?;
@@ -299,7 +309,8 @@ impl<'a> Compiler<'a> {
             "brx" => self.jump_table(operands)?,
             "ret" | "exit" => self.plain(Op::Exit),
             "trap" => self.plain(Op::Trap),
-            "brkpt" | "prefetch" | "prefetchu" | "discard" | "applypriority" | "griddepcontrol" | "pmevent" => true,
+            "brkpt" | "prefetch" | "prefetchu" | "discard" | "applypriority" | "griddepcontrol"
+            | "pmevent" => true,
             "membar" | "fence" => self.plain(Op::Fence),
             "nanosleep" => self.plain(Op::Nanosleep),
             "bar" | "barrier" => self.barrier(&parts, operands)?,
@@ -316,7 +327,11 @@ impl<'a> Compiler<'a> {
             "ld" | "ldu" | "st" | "atom" | "red" => self.memory(&parts, operands)?,
             _ => self.arithmetic(&parts, operands)?,
         };
-        if known { Ok(()) } else { self.error(format!("instruction `{}` is not known to mockcuda", instruction.opcode)) }
+        if known {
+            Ok(())
+        } else {
+            self.error(format!("instruction `{}` is not known to mockcuda", instruction.opcode))
+        }
     }
 
     fn plain(&mut self, op: Op) -> bool {
@@ -381,7 +396,8 @@ impl<'a> Compiler<'a> {
         let unwanted = Operand::Name("_".to_owned(), 0);
         if bits == 64 {
             let s = self.wide(s)?;
-            for (half, op) in [(low, Op::Low32), (high, Op::High32)].into_iter().filter(|h| *h.0 != unwanted) {
+            for (half, op) in [(low, Op::Low32), (high, Op::High32)].into_iter().filter(|h| *h.0 != unwanted)
+            {
                 let d = self.narrow(half, 32)?;
                 self.emit(op, d, s, 0, 0, 0);
             }
@@ -435,7 +451,9 @@ impl<'a> Compiler<'a> {
 
     /// `shfl.sync.MODE.b32 d|p, a, b, c, mask`
     fn shuffle(&mut self, parts: &[&str], operands: &[Operand]) -> Result<bool, PtxError> {
-        let (&["shfl", "sync", mode, "b32"], [d, a, b, c, mask]) = (parts, operands) else { return Ok(false) };
+        let (&["shfl", "sync", mode, "b32"], [d, a, b, c, mask]) = (parts, operands) else {
+            return Ok(false);
+        };
         let mode = match mode {
             "up" => 0,
             "down" => 1,
@@ -481,7 +499,10 @@ impl<'a> Compiler<'a> {
     }
 
     fn label(&self, name: &str, line: u32) -> Result<u32, PtxError> {
-        self.labels.get(name).copied().ok_or_else(|| PtxError::new(line, format!("label `{name}` is missing")))
+        self.labels
+            .get(name)
+            .copied()
+            .ok_or_else(|| PtxError::new(line, format!("label `{name}` is missing")))
     }
 
     fn finish(mut self) -> Result<Kernel, PtxError> {

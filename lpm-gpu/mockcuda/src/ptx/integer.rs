@@ -23,7 +23,9 @@ impl Compiler<'_> {
             _ if kind.float => self.float(name, operands, kind),
             "shl" | "shr" => self.shift(name, operands, kind),
             "bfe" | "bfi" | "prmt" | "lop3" | "shf" => self.fields(parts, operands, kind),
-            "popc" | "clz" | "brev" | "bfind" | "not" | "neg" | "abs" | "cnot" => self.unary(name, operands, kind),
+            "popc" | "clz" | "brev" | "bfind" | "not" | "neg" | "abs" | "cnot" => {
+                self.unary(name, operands, kind)
+            }
             _ => self.binary(name, operands, kind),
         }
     }
@@ -89,7 +91,8 @@ impl Compiler<'_> {
         if kind.bits == 64 {
             let a = self.wide(a)?;
             // Counts of 64 bits are 32-bit numbers.
-            let d = if matches!(name, "popc" | "clz" | "bfind") { self.narrow(d, 32)? } else { self.wide(d)? };
+            let d =
+                if matches!(name, "popc" | "clz" | "bfind") { self.narrow(d, 32)? } else { self.wide(d)? };
             self.emit(wide, d, a, 0, 0, 0);
         } else {
             if kind.bits < 32 && matches!(name, "popc" | "clz" | "brev" | "bfind") {
@@ -123,7 +126,9 @@ impl Compiler<'_> {
 
     /// `mul` and `mad` with `.lo`, `.hi`, `.wide`; the 24-bit forms, whose operands clang has shown to fit, as the 32-bit ones.
     fn multiply(&mut self, parts: &[&str], operands: &[Operand], kind: Kind) -> Result<bool, PtxError> {
-        let (&["mul" | "mad" | "mul24" | "mad24", part, _], [d, a, b, rest @ ..]) = (parts, operands) else { return Ok(false) };
+        let (&["mul" | "mad" | "mul24" | "mad24", part, _], [d, a, b, rest @ ..]) = (parts, operands) else {
+            return Ok(false);
+        };
         let add = rest.first();
         if parts.first().is_some_and(|p| p.ends_with("24")) && part != "lo" {
             return Ok(false);
@@ -190,7 +195,11 @@ impl Compiler<'_> {
                     (64, true) => Op::BfeS64,
                     _ => return Ok(false),
                 };
-                let (d, a) = if kind.bits == 64 { (self.wide(d)?, self.wide(a)?) } else { (self.narrow(d, 32)?, self.narrow(a, 32)?) };
+                let (d, a) = if kind.bits == 64 {
+                    (self.wide(d)?, self.wide(a)?)
+                } else {
+                    (self.narrow(d, 32)?, self.narrow(a, 32)?)
+                };
                 self.emit(op, d, a, from, length, 0);
             }
             (&["bfi", _], [d, a, b, at, length]) => {
@@ -209,7 +218,8 @@ impl Compiler<'_> {
                 self.emit(Op::Prmt, d, a, b, selector, 0);
             }
             (&["lop3", "b32"], [d, a, b, c, Operand::Int(table)]) => {
-                let (d, a, b, c) = (self.narrow(d, 32)?, self.narrow(a, 32)?, self.narrow(b, 32)?, self.narrow(c, 32)?);
+                let (d, a, b, c) =
+                    (self.narrow(d, 32)?, self.narrow(a, 32)?, self.narrow(b, 32)?, self.narrow(c, 32)?);
                 self.emit(Op::Lop3, d, a, b, c, (*table & 0xff).cast_signed());
             }
             (&["shf", direction, mode, "b32"], [d, a, b, by]) => {
@@ -220,7 +230,8 @@ impl Compiler<'_> {
                     ("r", "clamp") => Op::ShfRightClamp,
                     _ => return Ok(false),
                 };
-                let (d, a, b, by) = (self.narrow(d, 32)?, self.narrow(a, 32)?, self.narrow(b, 32)?, self.narrow(by, 32)?);
+                let (d, a, b, by) =
+                    (self.narrow(d, 32)?, self.narrow(a, 32)?, self.narrow(b, 32)?, self.narrow(by, 32)?);
                 self.emit(op, d, a, b, by, 0);
             }
             _ => return Ok(false),
@@ -230,7 +241,8 @@ impl Compiler<'_> {
 
     /// `setp.CMP{.BOOL}.TYPE p{|q}, a, b{, c}`
     fn setp(&mut self, parts: &[&str], operands: &[Operand], kind: Kind) -> Result<bool, PtxError> {
-        let (join, [d, a, b, rest @ ..]) = (if parts.len() == 4 { parts.get(2) } else { None }, operands) else {
+        let (join, [d, a, b, rest @ ..]) = (if parts.len() == 4 { parts.get(2) } else { None }, operands)
+        else {
             return Ok(false);
         };
         let compare = parts.get(1).copied().unwrap_or_default();
@@ -275,7 +287,14 @@ impl Compiler<'_> {
         Ok(true)
     }
 
-    fn compare(&mut self, d: u16, compare: &str, a: &Operand, b: &Operand, kind: Kind) -> Result<bool, PtxError> {
+    fn compare(
+        &mut self,
+        d: u16,
+        compare: &str,
+        a: &Operand,
+        b: &Operand,
+        kind: Kind,
+    ) -> Result<bool, PtxError> {
         if kind.float {
             let float = match compare {
                 "lt" => Float::Lt32,
@@ -323,7 +342,8 @@ impl Compiler<'_> {
             let (d, a, b) = (self.wide(d)?, self.wide(a)?, self.wide(b)?);
             self.emit(Op::Selp64, d, a, b, p, 0);
         } else {
-            let (d, a, b) = (self.narrow(d, kind.bits)?, self.narrow(a, kind.bits)?, self.narrow(b, kind.bits)?);
+            let (d, a, b) =
+                (self.narrow(d, kind.bits)?, self.narrow(a, kind.bits)?, self.narrow(b, kind.bits)?);
             self.emit(Op::Selp32, d, a, b, p, 0);
         }
         Ok(true)
@@ -348,7 +368,8 @@ impl Compiler<'_> {
 
     fn cvt(&mut self, parts: &[&str], operands: &[Operand], source: Kind) -> Result<bool, PtxError> {
         let [d, s] = operands else { return Ok(false) };
-        let Some(target) = parts.len().checked_sub(2).and_then(|i| parts.get(i)).and_then(|p| kind_of(p)) else {
+        let Some(target) = parts.len().checked_sub(2).and_then(|i| parts.get(i)).and_then(|p| kind_of(p))
+        else {
             return Ok(false);
         };
         if target.float || source.float {
@@ -357,7 +378,8 @@ impl Compiler<'_> {
         let (target_bits, source_bits) = (self.bits_of(d)?, self.bits_of(s)?);
         // The value, extended as its type says to the whole of a 32-bit or 64-bit row.
         let wide_source = source_bits == 64 && (source.bits == 64 || !matches!(s, Operand::Int(_)));
-        let (mut row, mut in_wide) = if wide_source { (self.wide(s)?, true) } else { (self.narrow(s, source.bits)?, false) };
+        let (mut row, mut in_wide) =
+            if wide_source { (self.wide(s)?, true) } else { (self.narrow(s, source.bits)?, false) };
         let row_bits = if in_wide { 64 } else { 32 };
         if source.bits < row_bits {
             let temp = self.new_row(if in_wide { File::Wide } else { File::Narrow })?;
@@ -387,7 +409,14 @@ impl Compiler<'_> {
             if target.bits == 64 {
                 self.emit(Op::Mov64, d, row, 0, 0, 0);
             } else {
-                self.emit(if target.signed { Op::Trunc64S } else { Op::Trunc64U }, d, row, 0, 0, target.bits.into());
+                self.emit(
+                    if target.signed { Op::Trunc64S } else { Op::Trunc64U },
+                    d,
+                    row,
+                    0,
+                    0,
+                    target.bits.into(),
+                );
             }
             return Ok(true);
         }
@@ -402,9 +431,17 @@ impl Compiler<'_> {
         Ok(true)
     }
 
-    fn cvt_float(&mut self, parts: &[&str], d: &Operand, s: &Operand, target: Kind, source: Kind) -> Result<bool, PtxError> {
+    fn cvt_float(
+        &mut self,
+        parts: &[&str],
+        d: &Operand,
+        s: &Operand,
+        target: Kind,
+        source: Kind,
+    ) -> Result<bool, PtxError> {
         let to_zero = parts.iter().any(|p| p.starts_with("rz"));
-        let float = match (target.float, target.bits, target.signed, source.float, source.bits, source.signed) {
+        let float = match (target.float, target.bits, target.signed, source.float, source.bits, source.signed)
+        {
             (true, 32, _, false, 32, false) if to_zero => Float::To32FromU32Zero,
             (true, 32, _, false, 32, false) => Float::U32To32,
             (true, 32, _, false, 32, true) => Float::S32To32,

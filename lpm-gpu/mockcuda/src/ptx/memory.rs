@@ -17,7 +17,8 @@ struct Access {
 /// Reads the modifiers; `None` for one that is not known. Cache hints and scopes mean nothing here: all accesses are coherent.
 fn access(parts: &[&str]) -> Option<Access> {
     let (kind, modifiers) = parts.split_last()?;
-    let mut access = Access { kind: kind_of(kind)?, count: 1, space: Space::Global, param: false, fenced: false };
+    let mut access =
+        Access { kind: kind_of(kind)?, count: 1, space: Space::Global, param: false, fenced: false };
     for modifier in modifiers {
         match *modifier {
             "global" | "const" => {}
@@ -26,8 +27,8 @@ fn access(parts: &[&str]) -> Option<Access> {
             "v2" => access.count = 2,
             "v4" => access.count = 4,
             "acquire" | "release" | "acq_rel" | "volatile" | "mmio" => access.fenced = true,
-            "relaxed" | "weak" | "cta" | "cluster" | "gpu" | "sys" | "nc" | "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt"
-            | "unified" => {}
+            "relaxed" | "weak" | "cta" | "cluster" | "gpu" | "sys" | "nc" | "ca" | "cg" | "cs" | "lu"
+            | "cv" | "wb" | "wt" | "unified" => {}
             hint if hint.starts_with("L1::") || hint.starts_with("L2::") => {}
             _ => return None,
         }
@@ -95,7 +96,9 @@ impl Compiler<'_> {
 
     fn load_param(&mut self, d: &Operand, address: &Operand, access: &Access) -> Result<bool, PtxError> {
         let Operand::Address(Some(name), offset) = address else { return Ok(false) };
-        let Some(at) = self.param_offset(name) else { return self.error(format!("parameter `{name}` is missing")) };
+        let Some(at) = self.param_offset(name) else {
+            return self.error(format!("parameter `{name}` is missing"));
+        };
         let (rows, wide) = self.rows(d, access.kind)?;
         let bytes = access.kind.bits / 8;
         for (i, row) in (0_i64..).zip(rows) {
@@ -165,7 +168,13 @@ impl Compiler<'_> {
         Ok(true)
     }
 
-    fn atom(&mut self, modifiers: &[&str], d: Option<&Operand>, address: &Operand, rest: &[Operand]) -> Result<bool, PtxError> {
+    fn atom(
+        &mut self,
+        modifiers: &[&str],
+        d: Option<&Operand>,
+        address: &Operand,
+        rest: &[Operand],
+    ) -> Result<bool, PtxError> {
         let names = ["add", "exch", "cas", "and", "or", "xor", "min", "max", "inc", "dec"];
         let operation = modifiers.iter().find(|m| names.contains(m)).copied();
         let others: Vec<&str> = modifiers.iter().filter(|m| Some(**m) != operation).copied().collect();

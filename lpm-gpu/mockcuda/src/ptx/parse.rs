@@ -169,7 +169,11 @@ impl Parser {
     }
 
     fn expect(&mut self, punct: char) -> Result<(), PtxError> {
-        if self.accept(punct) { Ok(()) } else { self.error(format!("`{punct}` expected, not {:?}", self.peek())) }
+        if self.accept(punct) {
+            Ok(())
+        } else {
+            self.error(format!("`{punct}` expected, not {:?}", self.peek()))
+        }
     }
 
     fn word(&mut self) -> Result<String, PtxError> {
@@ -194,7 +198,11 @@ impl Parser {
     fn size(&mut self) -> Result<usize, PtxError> {
         let value = self.int()?;
         // No variable of a kernel comes near this; more is a misread text.
-        if value > 1 << 28 { self.error(format!("{value} is too large")) } else { Ok(usize::try_from(value).unwrap_or(0)) }
+        if value > 1 << 28 {
+            self.error(format!("{value} is too large"))
+        } else {
+            Ok(usize::try_from(value).unwrap_or(0))
+        }
     }
 
     fn skip_line(&mut self) {
@@ -207,7 +215,9 @@ impl Parser {
     fn module(&mut self) -> Result<Module, PtxError> {
         let mut module = Module { version: (0, 0), target: 0, variables: Vec::new(), entries: Vec::new() };
         while let Some(token) = self.peek().cloned() {
-            let Token::Word(word) = token else { return self.error(format!("a directive expected, not {token:?}")) };
+            let Token::Word(word) = token else {
+                return self.error(format!("a directive expected, not {token:?}"));
+            };
             match word.as_str() {
                 ".version" => module.version = self.version()?,
                 ".target" => module.target = self.target()?,
@@ -225,7 +235,11 @@ impl Parser {
                 other => return self.error(format!("directive `{other}` is not known")),
             }
         }
-        if module.version == (0, 0) || module.target == 0 { self.error(".version or .target is missing") } else { Ok(module) }
+        if module.version == (0, 0) || module.target == 0 {
+            self.error(".version or .target is missing")
+        } else {
+            Ok(module)
+        }
     }
 
     /// `.version 6.3`: the scanner sees 6 and `.3`.
@@ -246,7 +260,8 @@ impl Parser {
         while self.accept(',') {
             self.word()?;
         }
-        let digits: String = word.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect();
+        let digits: String =
+            word.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect();
         digits.parse().or_else(|_| self.error(format!("target `{word}` is not known")))
     }
 
@@ -350,7 +365,13 @@ impl Parser {
                         self.expect(']')?;
                     }
                     let init = if self.accept('=') { self.init(unit)? } else { Vec::new() };
-                    found.push(Variable { space: space.clone(), name: word, align: align.max(unit).max(1), bytes, init });
+                    found.push(Variable {
+                        space: space.clone(),
+                        name: word,
+                        align: align.max(unit).max(1),
+                        bytes,
+                        init,
+                    });
                     if self.accept(';') {
                         return Ok(found);
                     }

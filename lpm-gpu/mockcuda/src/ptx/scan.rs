@@ -40,7 +40,8 @@ pub(crate) fn scan(text: &str) -> Result<Vec<Placed>, PtxError> {
             b' ' | b'\t' | b'\r' => at += 1,
             b'/' if next == b'/' => at = end_of(bytes, at, |b| b == b'\n'),
             b'/' if next == b'*' => {
-                let end = text.get(at + 2..).and_then(|rest| rest.find("*/")).map_or(bytes.len(), |n| at + 4 + n);
+                let end =
+                    text.get(at + 2..).and_then(|rest| rest.find("*/")).map_or(bytes.len(), |n| at + 4 + n);
                 line += newlines(bytes.get(at..end).unwrap_or_default());
                 at = end;
             }
@@ -59,8 +60,8 @@ pub(crate) fn scan(text: &str) -> Result<Vec<Placed>, PtxError> {
                 tokens.push((Token::Word(text.get(at..end).unwrap_or_default().to_owned()), line));
                 at = end;
             }
-            b'[' | b']' | b'{' | b'}' | b'(' | b')' | b',' | b';' | b':' | b'@' | b'!' | b'+' | b'-' | b'=' | b'|' | b'<'
-            | b'>' => {
+            b'[' | b']' | b'{' | b'}' | b'(' | b')' | b',' | b';' | b':' | b'@' | b'!' | b'+' | b'-'
+            | b'=' | b'|' | b'<' | b'>' => {
                 tokens.push((Token::Punct(char::from(byte)), line));
                 at += 1;
             }
@@ -122,7 +123,10 @@ mod tests {
 
     #[test]
     fn words_numbers_and_comments() {
-        let tokens = scan("ld.global.L1::no_allocate.u32 %r1, [%rd2+0x10]; // c\n$L1: /* a\nb */ mov 0f40200000 017 7U").unwrap();
+        let tokens = scan(
+            "ld.global.L1::no_allocate.u32 %r1, [%rd2+0x10]; // c\n$L1: /* a\nb */ mov 0f40200000 017 7U",
+        )
+        .unwrap();
         let words: Vec<_> = tokens.iter().map(|(t, line)| (t.clone(), *line)).collect();
         assert_eq!(words[0], (Token::Word("ld.global.L1::no_allocate.u32".into()), 1));
         assert_eq!(words[6], (Token::Int(16), 1));

@@ -2,7 +2,8 @@
 //! the very functions that programs find in `libmockcuda.so`.
 
 #![allow(dead_code, reason = "each test file uses its part")]
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![expect(unreachable_pub, reason = "a module of every test file")]
 
 use mockcuda::api::{device, events, graphs, memory, module, streams};
 use mockcuda::control;
@@ -90,7 +91,8 @@ impl Driver {
     pub fn download<T: Copy + Default>(&self, address: u64, count: usize) -> Result<Vec<T>, Code> {
         let mut data = vec![T::default(); count];
         // SAFETY: the vector is as long as said.
-        check(unsafe { memory::cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), address, size_of_val(&data[..])) }).map(|()| data)
+        check(unsafe { memory::cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), address, size_of_val(&data[..])) })
+            .map(|()| data)
     }
 
     /// Device memory with `data` in it.
@@ -120,7 +122,14 @@ impl Driver {
         self.function(module, "k").unwrap()
     }
 
-    pub fn launch(&self, function: u64, blocks: u32, threads: u32, stream: u64, args: &[Arg]) -> Result<(), Code> {
+    pub fn launch(
+        &self,
+        function: u64,
+        blocks: u32,
+        threads: u32,
+        stream: u64,
+        args: &[Arg],
+    ) -> Result<(), Code> {
         let mut values: Vec<u64> = args
             .iter()
             .map(|arg| match arg {
@@ -128,11 +137,14 @@ impl Driver {
                 Arg::U64(value) => *value,
             })
             .collect();
-        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        let mut pointers: Vec<*mut c_void> =
+            values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
         let null = std::ptr::null_mut();
         let params = pointers.as_mut_ptr();
         // SAFETY: a pointer for each argument, to a value at least as large (little-endian).
-        check(unsafe { module::cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, params, null) })
+        check(unsafe {
+            module::cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, params, null)
+        })
     }
 
     pub fn stream(&self) -> u64 {
@@ -178,7 +190,13 @@ impl Driver {
     }
 
     /// Runs kernel body `body` in one block of `threads`: `a` holds `input`, `b` room for `outputs` elements, which come back.
-    pub fn run<I: Copy, O: Copy + Default>(&self, body: &str, threads: u32, input: &[I], outputs: usize) -> Vec<O> {
+    pub fn run<I: Copy, O: Copy + Default>(
+        &self,
+        body: &str,
+        threads: u32,
+        input: &[I],
+        outputs: usize,
+    ) -> Vec<O> {
         self.try_run(body, threads, input, outputs).unwrap()
     }
 

@@ -1,0 +1,106 @@
+//! The library as a process meets it: its SONAME, and the switches in its environment.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::{Driver, check};
+use mockcuda::api::{device, memory};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Command;
+
+/// `libmockcuda.so`, where cargo puts it.
+fn library() -> std::path::PathBuf {
+    std::env::current_exe().unwrap().with_file_name("libmockcuda.so")
+}
+
+#[test]
+fn opened_by_its_path_it_is_libcuda() {
+    let path = CString::new(library().as_os_str().as_bytes()).unwrap();
+    // SAFETY: strings that end in zero; the library's initialisers only read the environment. A symbol is looked up, not called.
+    unsafe {
+        assert!(
+            libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD).is_null(),
+            "not before"
+        );
+        let opened = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL);
+        assert!(!opened.is_null(), "{} cannot be opened", library().display());
+        let found = libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW);
+        assert_eq!(found, opened);
+        for name in
+            [c"cuInit", c"cuLaunchKernel", c"cuGraphAddKernelNode_v2", c"mockcuda_calls", c"cuGetErrorName"]
+        {
+            assert!(!libc::dlsym(found, name.as_ptr()).is_null(), "{name:?}");
+        }
+    }
+}
+
+/// Runs this binary again for one test, with a switch.
+fn child(test: &str, name: &str, value: &str) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env("MOCK_CHILD", "1")
+        .env(name, value)
+        .output()
+        .unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+/// What a process sees: run by the tests below with a switch set.
+#[test]
+fn child_reports() {
+    if std::env::var_os("MOCK_CHILD").is_none() {
+        return;
+    }
+    let (mut version, mut address) = (0, 0);
+    // SAFETY: out pointers to locals.
+    let (init, alloc) = unsafe {
+        check(device::cuDriverGetVersion(&raw mut version)).unwrap();
+        let init = device::cuInit(0);
+        let mut context = 0;
+        device::cuDevicePrimaryCtxRetain(&raw mut context, 0);
+        device::cuCtxSetCurrent(context);
+        (init, memory::cuMemAlloc_v2(&raw mut address, 1 << 20))
+    };
+    println!("init {init} version {version} alloc {alloc}");
+}
+
+#[test]
+fn switches_are_read_from_the_environment() {
+    for (name, value, expected) in [
+        ("MOCKCUDA_SEED", "7", "init 0 version 12040 alloc 0"),
+        ("MOCKCUDA_NO_DEVICE", "1", "init 100 version 12040 alloc 3"),
+        ("MOCKCUDA_DRIVER_VERSION", "11040", "init 0 version 11040 alloc 0"),
+        ("MOCKCUDA_MEMORY_BYTES", "1000000", "init 0 version 12040 alloc 2"),
+        ("MOCKCUDA_FAIL_AT", "1", "init 999 version 12040 alloc 3"),
+        ("MOCKCUDA_FAIL_AT", "4:700", "init 0 version 12040 alloc 700"),
+        ("MOCKCUDA_FAIL_CALL", "cuMemAlloc_v2:0:2", "init 0 version 12040 alloc 2"),
+        ("MOCKCUDA_REPORT", "1", "mockcuda: 5 calls, 0 operations"),
+    ] {
+        let text = child("child_reports", name, value);
+        assert!(text.contains(expected), "{name}={value}: {text}");
+    }
+}
+
+/// A wait for a stream that stands still ends in the limit that was set.
+#[test]
+fn child_waits() {
+    if std::env::var_os("MOCK_CHILD").is_none() {
+        return;
+    }
+    let driver = Driver::open();
+    let (stream, event) = (driver.stream(), driver.event(2));
+    mockcuda::control::mockcuda_set_stalled(1);
+    driver.record(event, stream);
+    println!("waited {:?}", driver.synchronize(stream));
+}
+
+#[test]
+fn a_wait_has_an_end() {
+    let text = child("child_waits", "MOCKCUDA_WAIT_MS", "50");
+    assert!(text.contains("waited Err(702)") && text.contains("The driver would wait on"), "{text}");
+}
