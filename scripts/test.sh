@@ -7,7 +7,8 @@
 #
 # On a fresh Debian 12 or Ubuntu 24.04, as root or with sudo. Hugepages are not needed. FWD_DATA names a folder of real tables, if
 # there is one; tests that want it print SKIPPED without. FWD_REQUIRE (a list of avx512f, dpdk, gpu) makes tests fail that would
-# skip; unset it is dpdk, and avx512f where the CPU has it. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
+# skip; unset it is dpdk, gpu (the mock driver stands in, or with LPM_GPU=real the host's), and avx512f where the CPU has it. clang-16
+# compares the PTX byte for byte, where it is installed. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
 
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -78,7 +79,7 @@ cd "$TOP" || exit 1
 # The last three are for the smoke scripts: network namespaces, compressed route files.
 need_all iproute2 xz-utils bzip2
 if [ -z "${FWD_REQUIRE+set}" ]; then
-  FWD_REQUIRE=dpdk
+  FWD_REQUIRE=dpdk,gpu
   grep -qw avx512f /proc/cpuinfo && FWD_REQUIRE=$FWD_REQUIRE,avx512f
 fi
 export FWD_REQUIRE
