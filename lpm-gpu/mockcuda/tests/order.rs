@@ -95,13 +95,17 @@ fn the_default_stream_waits_for_blocking_ones() {
     let mut blocking = 0;
     // SAFETY: an out pointer to a local.
     check(unsafe { streams::cuStreamCreate(&raw mut blocking, 0) }).unwrap();
-    control::mockcuda_set_delay_us(3_000);
-    let word = driver.device(&[0_u32, 0]);
-    for _ in 0..3 {
+    let (free, word) = (driver.stream(), driver.device(&[0_u32, 0, 0]));
+    for round in 1..4 {
         driver.upload(word, &[0_u32, 0]).unwrap();
+        // SAFETY: takes numbers.
+        check(unsafe { streams::cuStreamWaitValue32_v2(blocking, word + 8, round, 1) }).unwrap();
         step(&driver, kernel, blocking, (word, word + 4), 1);
         step(&driver, kernel, 0, (word, word + 4), 2);
         step(&driver, kernel, blocking, (word, word + 4), 3);
+        assert_eq!(driver.query(0).unwrap_err(), 600);
+        // SAFETY: takes numbers. This stream waits for none of them.
+        check(unsafe { streams::cuStreamWriteValue32_v2(free, word + 8, round, 0) }).unwrap();
         driver.synchronize(blocking).unwrap();
         assert_eq!(driver.download::<u32>(word, 1).unwrap(), [123]);
     }
