@@ -70,7 +70,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     }
 
     pub(crate) fn below(&mut self, limit: u32) -> u32 {
-        (u64::from(self.rng.next_u32()) * u64::from(limit) >> 32) as u32
+        ((u64::from(self.rng.next_u32()) * u64::from(limit)) >> 32) as u32
     }
 
     pub(crate) fn id(&mut self) -> NextHopId {
@@ -139,7 +139,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
         let some = 1 + changes.len() / 12;
         for change in changes.iter().step_by(some) {
             let (first, last) = (change.prefix.address(), change.prefix.last_address());
-            let inside = first + (u64::from(self.rng.next_u32()) * u64::from(last - first) >> 32) as u32;
+            let inside = first + ((u64::from(self.rng.next_u32()) * u64::from(last - first)) >> 32) as u32;
             keys.extend([first, last, first.wrapping_sub(1), last.wrapping_add(1), inside]);
         }
         keys.into_iter().map(|key| (key, NextHopId::NONE, NextHopId::NONE)).collect()
@@ -252,7 +252,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
         while drawn.len() < changes {
             let near =
                 0x0a01_0000 | self.below(4) << 14 | [0x0, 0x100, 0x200, 0x3f00][self.below(4) as usize];
-            let len = len_min + self.below(33 - u32::from(len_min)) as u8;
+            let len = len_min + u8::try_from(self.below(33 - u32::from(len_min))).unwrap();
             let prefix = Prefix4::truncating(near | self.below(256), len);
             let withdraw = self.below(100) < 45;
             let id = self.id();

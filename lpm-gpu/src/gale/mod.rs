@@ -17,7 +17,7 @@
 //! | file | what lives there |
 //! |---|---|
 //! | [`table`] | [`GaleTable`]: the routes told, and the operations that follow from changes |
-//! | [`paint`] | the image of a table with many routes, which operations would take too long for |
+//! | `paint` | the image of a table with many routes, which operations would take too long for |
 //! | [`model`] | what the kernels do, in plain Rust: for tests, and to count loads and writes |
 
 pub mod model;
