@@ -194,7 +194,6 @@ impl GaleTable {
 
     /// Forgets what is dirty, if an image told the device of it.
     fn settle(&mut self) {
-        self.painted = OnceCell::new();
         if self.imaged.replace(false) {
             self.dirty.clear();
             self.turns = 0;
@@ -256,6 +255,7 @@ fn units(prefix: Prefix4) -> u64 {
 impl HostTable<u32> for GaleTable {
     fn apply(&mut self, changes: &[Change<u32>], undo: &mut Vec<Change<u32>>) -> Result<(), EngineError> {
         self.settle();
+        self.painted = OnceCell::new();
         for change in changes {
             let before = self.change(change)?;
             undo.push(Change { prefix: change.prefix, next_hop: before });

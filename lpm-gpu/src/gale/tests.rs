@@ -127,6 +127,25 @@ fn what_is_taken_back_costs_the_device_nothing() {
 }
 
 #[test]
+fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
+    let mut table = GaleTable::new(GaleOptions::default()).unwrap();
+    table.apply(&[change(0x0a01_0200, 24, 1), change(0x0a01_0203, 32, 2)], &mut Vec::new()).unwrap();
+    let first = table.image().runs[0].1.as_ptr();
+    assert!(table.take_steps(1).is_empty(), "the image has them");
+    let image = table.image();
+    assert_eq!(image.runs[0].1.as_ptr(), first, "painted once");
+    let mut model = Model::new(&image);
+    assert_eq!(Lookup::run(0x0a01_0203, &model.words), id(2));
+    table.apply(&[change(0x0a01_0203, 32, 0)], &mut Vec::new()).unwrap();
+    for step in table.take_steps(2) {
+        let Step::Ops(ops) = step else { panic!("GALE has no single writes") };
+        model.run(&ops, |_| {});
+    }
+    assert_eq!(Lookup::run(0x0a01_0203, &model.words), id(1));
+    assert_eq!(Lookup::run(0x0a01_0203, &Model::new(&table.image()).words), id(1));
+}
+
+#[test]
 fn accesses_are_counted_as_the_device_makes_them() {
     let mut table = GaleTable::new(GaleOptions::default()).unwrap();
     let mut model = Model::new(&table.image());
