@@ -12,7 +12,7 @@
 //! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | up to N us of waiting before an operation of a stream, and now and then between blocks |
 //! | `MOCKCUDA_SEED=N` | `mockcuda_set_seed` | the seed of these delays |
 //! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | from driver call N on no stream gets on |
-//! | `MOCKCUDA_WAIT_MS=N` | | a wait for a stream that takes longer answers 702 and says so (30,000) |
+//! | `MOCKCUDA_WAIT_MS=N` | | a wait for a stream that takes longer ends the context with 702 and says so (60,000) |
 //! | `MOCKCUDA_QUIET=1` | | no messages on standard error |
 //! | `MOCKCUDA_REPORT=1` | | calls, words and violations on standard error when the process ends |
 
@@ -102,7 +102,7 @@ impl Control {
             seed: AtomicU64::new(number("MOCKCUDA_SEED").unwrap_or(1)),
             stall_at: AtomicU64::new(number("MOCKCUDA_STALL_AT").unwrap_or(NEVER)),
             stalled: AtomicBool::new(false),
-            wait_ms: number("MOCKCUDA_WAIT_MS").unwrap_or(30_000),
+            wait_ms: number("MOCKCUDA_WAIT_MS").unwrap_or(60_000),
             quiet: flag("MOCKCUDA_QUIET"),
             calls: AtomicU64::new(0),
             operations: AtomicU64::new(0),

@@ -348,25 +348,28 @@ impl Memory {
         self.marked.load(Relaxed) != 0
     }
 
-    /// Looks at the marks of the words that a kernel's access of `bytes` at `address` touches.
+    /// Looks at the marks of the words that a kernel's access of `bytes` at `address` touches. `true`: the first violation.
     #[cold]
-    pub(crate) fn check_marks(&self, address: u64, bytes: u64, write: bool) {
+    pub(crate) fn check_marks(&self, address: u64, bytes: u64, write: bool) -> bool {
         let offset = address.wrapping_sub(DEVICE_FIRST);
         if offset >= ARENA_BYTES {
-            return;
+            return false;
         }
+        let mut first = false;
         for word in offset / 4..(offset + bytes).div_ceil(4) {
             let marks = self.mark_of(word).load(Relaxed);
             let forbidden = if write { NO_WRITE } else { NO_READ };
             if marks & forbidden != 0 {
                 let counter = if write { &self.bad_writes } else { &self.bad_reads };
                 counter.fetch_add(1, Relaxed);
-                let _ = self.first_bad.compare_exchange(0, DEVICE_FIRST + word * 4, Relaxed, Relaxed);
+                first |=
+                    self.first_bad.compare_exchange(0, DEVICE_FIRST + word * 4, Relaxed, Relaxed).is_ok();
             }
             if write && marks & UNTIL_WRITTEN != 0 {
                 self.set_mark(word, 0);
             }
         }
+        first
     }
 
     /// A copy or fill writes these bytes: words that are marked until written are in use again.

@@ -219,10 +219,14 @@ impl Stream {
                 return Ok(());
             }
             if begin.elapsed() > limit {
-                control().say(&format!(
-                    "{what} has waited {} ms for a stream: a kernel that does not end, or a stall? The driver would wait on",
-                    limit.as_millis()
-                ));
+                // The context ends, so that nothing writes to the caller's memory after the call has failed.
+                self.fate.end(
+                    LAUNCH_TIMEOUT,
+                    &format!(
+                        "{what} has waited {} ms for a stream: a kernel that does not end, or a stall? The driver would wait on",
+                        limit.as_millis()
+                    ),
+                );
                 return Err(LAUNCH_TIMEOUT);
             }
             queue = self

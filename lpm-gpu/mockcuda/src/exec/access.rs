@@ -2,6 +2,7 @@
 
 use super::lanes::lanes_of;
 use super::warp::{Surroundings, Warp};
+use crate::control::control;
 use crate::memory::{self, Bad, Memory};
 use crate::ptx::code::{Atomic, Ins, Kernel, Op, Shape, Space};
 use crate::ptx::compile::SHARED_WINDOW;
@@ -288,8 +289,10 @@ fn aligned(address: u64, bytes: u64) -> Result<(), Bad> {
 fn place_of(at: &Surroundings<'_>, address: u64, bytes: u8, write: bool) -> Result<usize, Bad> {
     aligned(address, bytes.into())?;
     let place = at.memory.locate(address, bytes.into()).ok_or(Bad::Address)?;
-    if at.memory.has_marks() {
-        at.memory.check_marks(address, bytes.into(), write);
+    if at.memory.has_marks() && at.memory.check_marks(address, bytes.into(), write) {
+        let what = if write { "writes" } else { "reads" };
+        control()
+            .say(&format!("kernel `{}` {what} {address:#x}, which is marked against that", at.kernel.name));
     }
     Ok(place)
 }

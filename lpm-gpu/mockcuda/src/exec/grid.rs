@@ -7,7 +7,7 @@ use super::warp::{Counters, Fault, Pause, Place, Surroundings, Warp};
 use crate::memory::{Memory, POISON};
 use crate::ptx::code::Kernel;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Multiprocessors that the mock has.
 pub(crate) const MULTIPROCESSORS: u32 = 132;
@@ -15,6 +15,7 @@ pub(crate) const MULTIPROCESSORS: u32 = 132;
 /// Rounds of mere polling before the thread sleeps instead of yielding.
 const IDLE_ROUNDS: u32 = 200;
 const IDLE_SLEEP: Duration = Duration::from_micros(50);
+const IDLE_SLEEP_MAX: Duration = Duration::from_millis(2);
 
 /// A kernel with its arguments.
 #[derive(Clone, Debug)]
@@ -150,7 +151,7 @@ pub(crate) fn run(
         if waiting.is_empty() {
             return Ok(());
         }
-        let stores = counters.stores;
+        let (stores, begin) = (counters.stores, Instant::now());
         let mut still = Vec::with_capacity(waiting.len());
         for mut block in waiting {
             match block.step(launch, memory, owner, counters)? {
@@ -161,7 +162,8 @@ pub(crate) fn run(
         waiting = still;
         idle = if counters.stores == stores { idle + 1 } else { 0 };
         if idle > IDLE_ROUNDS {
-            std::thread::sleep(IDLE_SLEEP);
+            // As long as the round took: many blocks that poll leave half of a CPU to others.
+            std::thread::sleep(begin.elapsed().clamp(IDLE_SLEEP, IDLE_SLEEP_MAX));
         } else {
             std::thread::yield_now();
         }
