@@ -129,6 +129,9 @@ struct Session {
     /// What each slot holds, and the generation it was submitted in.
     flying: Vec<Option<(Batch, usize)>>,
     random: Random,
+    /// What an update that failed was to lead to. A batch that was in flight meanwhile may have read a part of it: every prefix
+    /// is of one table or the other.
+    refused: Option<OraclePair>,
     /// Errors that left the device alive.
     survived: u32,
 }
@@ -159,6 +162,7 @@ impl Session {
             tables: vec![OraclePair::default()],
             flying: (0..SLOTS).map(|_| None).collect(),
             random: Random(7),
+            refused: None,
             survived: 0,
         })
     }
@@ -181,7 +185,11 @@ impl Session {
                         return Err(error);
                     }
                     // All or nothing: the old table is in service.
+                    let mut refused = self.tables.last().unwrap().clone();
+                    refused.apply(delta);
+                    self.refused = Some(refused);
                     self.all_slots(step)?;
+                    self.refused = None;
                     for number in 0..2 {
                         self.submit(step, 0, number)?;
                         self.collect(step, 0)?;
@@ -326,12 +334,13 @@ fn nothing_is_left(mock: Mock, after: &str) {
     assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory left after {after}");
 }
 
-/// A fault with each of `codes` at every call of a session.
+/// A fault at every call of a session: with each code of the first of `codes` at the first call of a function, with those of the
+/// second at the second, and round again.
 fn at_every_call(
     mock: Mock,
     name: &'static str,
     parameters: &'static [(&'static str, &'static str)],
-    codes: &[u32],
+    codes: &[&[u32]],
 ) {
     let calls = mock.calls_of(|| {
         let (rebuilds, survived) = session(name, parameters).unwrap();
@@ -342,9 +351,13 @@ fn at_every_call(
     for (call, count) in &calls {
         // A stream is asked more or less often, run by run.
         let count = if call.ends_with("Query") { 5 } else { *count };
-        for (code, index) in codes.iter().flat_map(|code| (0..count).map(move |index| (*code, index))) {
+        let faults = (0..count).zip(codes.iter().cycle());
+        for (code, index) in faults.flat_map(|(index, codes)| codes.iter().map(move |code| (*code, index))) {
             mock.fail_call(call, index, code);
             tried += 1;
+            if std::env::var_os("FAULTS_LOG").is_some() {
+                eprintln!("{code} at {call} {index}");
+            }
             match session(name, parameters) {
                 Ok((_, survived)) => survivors += survived,
                 Err(
@@ -393,7 +406,7 @@ macro_rules! every_fault {
             #[test]
             fn $test() {
                 let (_one, mock) = mock!();
-                at_every_call(mock, $name, &$parameters, &$codes);
+                at_every_call(mock, $name, &$parameters, &[&$codes]);
                 in_every_operation(mock, $name, &$parameters);
             }
         )*
@@ -408,12 +421,17 @@ every_fault! {
     gamt_apart_and_frozen: "gamt", [("next-hops", "apart"), ("frozen", "1"), ("streams", "1"), ("headroom", "5")], [1, 700];
 }
 
-/// The big direct tables take long to copy: one answer that leaves the device alive, one that does not.
+/// The big direct tables take long to copy: one fault a call, in turn one that leaves the device alive and one that does not.
 #[test]
 fn gale_and_sail() {
     let (_one, mock) = mock!();
-    for name in ["gale", "sail-gpu"] {
-        at_every_call(mock, name, &[("streams", "2"), ("headroom", "5")], &[1, 700]);
+    for (name, codes) in [("gale", [&[1], &[700]]), ("sail-gpu", [&[700], &[1]])] {
+        at_every_call(
+            mock,
+            name,
+            &[("streams", "2"), ("headroom", "5")],
+            &codes.map(|codes| codes.as_slice()),
+        );
         in_every_operation(mock, name, &[("streams", "2"), ("headroom", "5")]);
     }
 }
