@@ -11,10 +11,11 @@
 //! | `lane`, `slot`, `reader` | a batch's way, by mode; slots; the pipeline over streams (section 4.4) |
 //! | `calibrate` | batch size and stream count for a latency (section 5.4.4) |
 //!
-//! A delta is applied in this order, and each stage can fail only before the next begins: on the host, both families; rebuilt
-//! tables go up beside those in service; steps run on the update stream, until they are finished; rebuilt tables come into
-//! service. So when `apply` returns, every batch that is submitted later is of the new generation, and when it fails, the
-//! host's tables have been taken back and the device goes on with what it had.
+//! A delta is applied in this order: on the host, both families; memory is had for tables that were built anew; the update
+//! begins to show: steps run on the update stream until they are finished, tables built anew go up beside those in
+//! service and come into service. So when `apply` returns, every batch that is submitted later is of the new generation. What
+//! can be refused for want of room is refused before anything shows: the host's tables are taken back, and the device goes
+//! on with what it had. A call of the driver that fails later is made good by uploading whole tables.
 //!
 //! IPv6 of `gale` and `sail-gpu` is a GAMT trie: their papers are about IPv4 only.
 
@@ -188,37 +189,43 @@ impl GpuEngine {
         self.v6.apply(&delta.v6)
     }
 
-    /// The delta, on the device.
+    /// The delta, on the device. A call that fails once the update has begun to show is answered by going on: whole tables are
+    /// uploaded instead. Only when that fails, too, is the delta refused.
     fn apply_on_device(&mut self) -> Result<(), EngineError> {
-        let done = self.try_on_device();
-        if done.is_err() {
-            self.v4.fail();
-            self.v6.fail();
+        let mut showing = false;
+        let mut done = self.try_on_device(&mut showing);
+        if done.is_err() && showing && !self.shared.gpu.device.is_lost() {
+            self.update += 1;
+            done = self.try_on_device(&mut showing);
         }
         done
     }
 
-    fn try_on_device(&mut self) -> Result<(), EngineError> {
+    /// As [`Self::apply_on_device`], once. `showing` becomes true when the update may be seen from then on.
+    fn try_on_device(&mut self, showing: &mut bool) -> Result<(), EngineError> {
         let gpu = &self.shared.gpu;
         let limits = |others_bytes| Limits { table_bytes_max: self.params.table_bytes_max, others_bytes };
-        self.v4.prepare(limits(self.v6.current.bytes()))?;
-        self.v6.prepare(limits(self.v4.current.bytes()))?;
-        self.v4.take_steps(self.update);
-        self.v6.take_steps(self.update);
-        let new_v4 = self.v4.renew(gpu, &mut self.bubbles.stream, limits(self.v6.current.bytes()))?;
+        let mut new_v4 = self.v4.prepare(gpu, limits(self.v6.current.bytes()))?;
         let bytes_v4 = new_v4.as_ref().unwrap_or(&self.v4.current).bytes();
-        let new_v6 = match self.v6.renew(gpu, &mut self.bubbles.stream, limits(bytes_v4)) {
+        let mut new_v6 = match self.v6.prepare(gpu, limits(bytes_v4)) {
             Ok(new_v6) => new_v6,
             Err(error) => {
                 self.v4.discard(new_v4);
                 return Err(error);
             }
         };
-        let stepped =
-            self.v4.step(gpu, &mut self.bubbles).and_then(|()| self.v6.step(gpu, &mut self.bubbles));
-        if let Err(error) = stepped {
+        *showing = true;
+        self.v4.take_steps(self.update);
+        self.v6.take_steps(self.update);
+        let updated = self
+            .v4
+            .update(gpu, &mut self.bubbles, new_v4.as_mut())
+            .and_then(|()| self.v6.update(gpu, &mut self.bubbles, new_v6.as_mut()));
+        if let Err(error) = updated {
             self.v4.discard(new_v4);
             self.v6.discard(new_v6);
+            self.v4.fail();
+            self.v6.fail();
             return Err(error);
         }
         self.v4.commit(new_v4, &self.shared.v4);

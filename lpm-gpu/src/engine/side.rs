@@ -2,7 +2,7 @@
 
 use super::bubbles::Bubbles;
 use super::gpu::Gpu;
-use super::tables::{DeviceTable, Spares};
+use super::tables::{self, DeviceTable, Spares};
 use crate::cu::{Kernel, Stream};
 use crate::host::{HEADER_WORDS, HostTable, KernelNames, Step};
 use arc_swap::ArcSwap;
@@ -66,7 +66,8 @@ impl<K: Key> Side<K> {
         let image = host.image();
         check_bytes(image_bytes(image.words), table_bytes_max)?;
         let kernel = lookup_kernel(gpu, &names, frozen)?;
-        let current = spares.upload(gpu, stream, &image, kernel, u64::MAX)?;
+        let mut current = spares.reserve(gpu, image.words, kernel, u64::MAX)?;
+        tables::write(stream, &mut current, &image).map_err(|error| gpu.fault(error))?;
         drop(image);
         Ok(Self {
             host,
@@ -109,45 +110,56 @@ impl<K: Key> Side<K> {
         !self.undo.is_empty()
     }
 
-    /// First stage of a delta on the device: builds the table anew if that is due.
-    pub(super) fn prepare(&mut self, limits: Limits) -> Result<(), EngineError> {
+    /// First stage of a delta on the device: builds the table anew if that is due, and gets memory for it where steps cannot bring
+    /// the one in service up to date. Nobody sees anything of that yet.
+    pub(super) fn prepare(&mut self, gpu: &Gpu, limits: Limits) -> Result<Option<DeviceTable>, EngineError> {
         if self.host.rebuild_due() {
             self.rebuild(limits)?;
         }
         self.renewing = self.stale || (self.frozen && self.is_changed());
-        Ok(())
-    }
-
-    /// Takes the steps of update `update`. From here on answers know of the update.
-    pub(super) fn take_steps(&mut self, update: u64) {
-        self.steps = self.host.take_steps(update);
-    }
-
-    /// Second stage: uploads the table if steps cannot bring the one in service up to date. The new one is not in service yet.
-    pub(super) fn renew(
-        &mut self,
-        gpu: &Gpu,
-        stream: &mut Stream,
-        limits: Limits,
-    ) -> Result<Option<DeviceTable>, EngineError> {
         if !self.renewing {
             return Ok(None);
         }
         self.stale = true; // until it is in service
-        let limit = limits.bytes();
-        let kernel = lookup_kernel(gpu, &self.host.kernels(), self.frozen)?;
-        if image_bytes(self.host.image().words) > limit {
+        if image_bytes(self.host.image().words) > limits.bytes() {
             self.rebuild(limits)?; // head room may make the difference
         }
-        let image = self.host.image();
-        if image_bytes(image.words) > limit {
-            let used = image_bytes(image.words).saturating_add(limits.others_bytes);
+        let words = self.host.image().words;
+        if image_bytes(words) > limits.bytes() {
+            let used = image_bytes(words).saturating_add(limits.others_bytes);
             return Err(EngineError::Full { what: "table bytes", used, limit: limits.table_bytes_max });
         }
         // Two tables each (section 4.3), and those that lookups in flight hold: no more than twice the limit in all.
         let in_service = self.current.allocated_bytes() + limits.others_bytes.saturating_mul(2);
         let allowance_bytes = limits.table_bytes_max.saturating_mul(2).saturating_sub(in_service);
-        self.spares.upload(gpu, stream, &image, kernel, allowance_bytes).map(Some)
+        let kernel = lookup_kernel(gpu, &self.host.kernels(), self.frozen)?;
+        self.spares.reserve(gpu, words, kernel, allowance_bytes).map(Some)
+    }
+
+    /// Second stage: takes the steps of update `update`. From here on answers know of the update.
+    pub(super) fn take_steps(&mut self, update: u64) {
+        self.steps = self.host.take_steps(update);
+    }
+
+    /// Third stage: brings `renewed`, which is not in service yet, or the table in service up to date.
+    pub(super) fn update(
+        &mut self,
+        gpu: &Gpu,
+        bubbles: &mut Bubbles,
+        renewed: Option<&mut DeviceTable>,
+    ) -> Result<(), EngineError> {
+        let steps = std::mem::take(&mut self.steps);
+        let done = match renewed {
+            Some(table) => {
+                let image = self.host.image(); // with everything that is in the steps
+                tables::write(&mut bubbles.stream, table, &image)
+            }
+            None => bubbles.run(&self.current, self.ops.as_ref(), &steps),
+        };
+        done.map_err(|error| {
+            self.stale = true; // how far it has come is not known
+            gpu.fault(error)
+        })
     }
 
     fn rebuild(&mut self, limits: Limits) -> Result<(), EngineError> {
@@ -157,18 +169,6 @@ impl<K: Key> Side<K> {
         self.stale = true;
         self.rebuilds += 1;
         Ok(())
-    }
-
-    /// Third stage: brings the table in service up to date by steps, unless a renewed one is to take its place.
-    pub(super) fn step(&mut self, gpu: &Gpu, bubbles: &mut Bubbles) -> Result<(), EngineError> {
-        let steps = std::mem::take(&mut self.steps);
-        if self.renewing || steps.is_empty() {
-            return Ok(());
-        }
-        bubbles.run(&self.current, self.ops.as_ref(), &steps).map_err(|error| {
-            self.stale = true; // how far they have come is not known
-            gpu.fault(error)
-        })
     }
 
     /// The delta has failed: steps that were taken and not run are lost, so the table in service cannot be kept up any more.

@@ -73,43 +73,32 @@ impl Spares {
         found
     }
 
-    /// Puts `image` on the device, into a table out of service when one fits, else into a new one. Returns when it is there.
+    /// A table of `words` for `kernel`, its content arbitrary: one out of service when one fits, else a new one.
     /// `allowance_bytes` is what tables out of service may take in all.
-    pub(super) fn upload(
+    pub(super) fn reserve(
         &mut self,
         gpu: &Gpu,
-        stream: &mut Stream,
-        image: &Image<'_>,
+        words: usize,
         kernel: Kernel,
         allowance_bytes: u64,
     ) -> Result<DeviceTable, EngineError> {
-        let spare = self.take(image.words);
-        let bytes = (image.words as u64 + HEADER_WORDS as u64) * 4;
+        if let Some(table) = self.take(words) {
+            return Ok(DeviceTable { words: table.words, header: table.header, kernel, used: words });
+        }
+        let bytes = (words as u64 + HEADER_WORDS as u64) * 4;
         let left = allowance_bytes.saturating_sub(self.allocated_bytes());
-        if spare.is_none() && bytes > left {
+        if bytes > left {
             let reason = format!("{left} bytes are left beside tables that lookups in flight still read");
             return Err(EngineError::Memory { bytes, reason });
         }
-        let (words, header) = match spare {
-            Some(table) => (table.words, table.header),
-            None => (
-                DeviceWords::new(&gpu.device, image.words).map_err(|error| gpu.fault(error))?,
-                DeviceWords::new(&gpu.device, HEADER_WORDS).map_err(|error| gpu.fault(error))?,
-            ),
-        };
-        let table = DeviceTable { words, header, kernel, used: image.words };
-        match write(stream, &table, image) {
-            Ok(()) => Ok(table),
-            Err(error) => {
-                self.retire(Arc::new(table));
-                Err(gpu.fault(error))
-            }
-        }
+        let new = |words| DeviceWords::new(&gpu.device, words).map_err(|error| gpu.fault(error));
+        Ok(DeviceTable { words: new(words)?, header: new(HEADER_WORDS)?, kernel, used: words })
     }
 }
 
-/// Writes `image` into `table`.
-fn write(stream: &mut Stream, table: &DeviceTable, image: &Image<'_>) -> Result<(), GpuError> {
+/// Writes `image` into `table`, which has room for it. Returns when it is there.
+pub(super) fn write(stream: &mut Stream, table: &mut DeviceTable, image: &Image<'_>) -> Result<(), GpuError> {
+    table.used = image.words;
     stream.fill(&table.words, 0..image.words, 0)?;
     for (start, run) in &image.runs {
         let mut at = *start as usize;
