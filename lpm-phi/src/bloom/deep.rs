@@ -96,7 +96,12 @@ impl Deep {
 
     /// Bytes of the routes, roughly: what their vectors and maps hold.
     pub(crate) fn bytes(&self) -> u64 {
-        (SHARDS * size_of::<ArcSwap<Shard>>()) as u64 + self.len() * 2 * size_of::<(u64, NextHopId)>() as u64
+        Self::bytes_of(self.len())
+    }
+
+    /// Bytes of so many routes, roughly.
+    pub(crate) const fn bytes_of(routes: u64) -> u64 {
+        (SHARDS * size_of::<ArcSwap<Shard>>()) as u64 + routes * 2 * size_of::<(u64, NextHopId)>() as u64
     }
 
     /// The next hop of the longest route past /64 for the address of these halves; `NONE` if there is none.

@@ -2,7 +2,8 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`params`] | parameters and the sizes that follow (equations 1-3) |
+//! | [`params`] | parameters |
+//! | [`equations`] | the sizes of filters (equations 1-3) |
 //! | [`hash`] | H2 and Murmur (section 4.3.2), double hashing, hash reuse (section 4.1) |
 //! | `filter` | counting Bloom filters, blocked to a word |
 //! | `hops` | next-hop ids behind 16-bit indices |
@@ -15,27 +16,28 @@
 //! A delta is applied in place when it fits the memory that is there; else a larger table is built beside the old one and
 //! put in its place with one store. Either way readers go on, and a refusal leaves everything as it was.
 
-mod deep;
+pub(crate) mod deep;
+pub mod equations;
 mod filter;
 pub mod hash;
 mod hops;
 pub mod params;
-mod update;
+pub(crate) mod update;
 pub(crate) mod v4;
 pub(crate) mod v6;
 
 use crate::epoch::{Epochs, ReaderEpoch};
 use crate::kernel;
+use crate::reader::{Answer, SlotReader};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{
     Capacity, Change, Compactor, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter,
-    FibDelta, Generation, Isa, Key, Keys, NextHopId, SlotId,
+    FibDelta, Generation, Isa, Key, Keys, NextHopId,
 };
 use params::Params;
 use std::sync::Arc;
-use std::task::Poll;
-use update::Routes;
+use update::{Routes, Undo, added, advance, is_bulk, retreat};
 use v4::{Table4, Writer4};
 use v6::{Table6, Writer6};
 
@@ -65,9 +67,6 @@ enum Plan<W, K: Key> {
     InPlace(Vec<Change<K>>),
     Replace(Box<W>),
 }
-
-/// A delta's changes with what each replaces, so that a refused delta can be taken back.
-type Undo<K> = Vec<(Change<K>, NextHopId)>;
 
 impl BloomEngine {
     /// The engine's name on the command line.
@@ -174,16 +173,6 @@ impl BloomEngine {
     }
 }
 
-/// Whether so much changes that building anew is quicker than changing in place.
-const fn is_bulk(changes: usize, routes: usize) -> bool {
-    changes > 10_000 && changes > routes / 8
-}
-
-/// The changes that add a prefix.
-fn added<K: Key>(undo: &Undo<K>) -> impl Iterator<Item = &Change<K>> {
-    undo.iter().filter(|(change, old)| old.is_none() && !change.next_hop.is_none()).map(|(change, _)| change)
-}
-
 /// Tells `changes` to a compactor. Returns what was told before, and what changes in the compacted table, each prefix once.
 fn tell<K: Key>(told: &mut Compactor<K>, changes: &[Change<K>]) -> (Vec<Change<K>>, Vec<Change<K>>) {
     let mut before = Vec::with_capacity(changes.len());
@@ -205,34 +194,6 @@ fn untell<K: Key>(told: &mut Compactor<K>, before: Vec<Change<K>>) {
     for change in before.into_iter().rev() {
         told.set(change.prefix, change.next_hop, &mut unused);
         unused.clear();
-    }
-}
-
-/// Brings `routes` to the state after `changes`. Returns what really changed and what it was before.
-fn advance<K: Key>(routes: &mut Routes<K>, changes: &[Change<K>]) -> Undo<K> {
-    let mut undo = Undo::with_capacity(changes.len());
-    for change in changes {
-        let old = if change.next_hop.is_none() {
-            routes.remove(&change.prefix)
-        } else {
-            routes.insert(change.prefix, change.next_hop)
-        };
-        let old = old.unwrap_or(NextHopId::NONE);
-        if old != change.next_hop {
-            undo.push((*change, old));
-        }
-    }
-    undo
-}
-
-/// Takes back what [`advance`] did.
-fn retreat<K: Key>(routes: &mut Routes<K>, undo: Undo<K>) {
-    for (change, old) in undo.into_iter().rev() {
-        if old.is_none() {
-            routes.remove(&change.prefix);
-        } else {
-            routes.insert(change.prefix, old);
-        }
     }
 }
 
@@ -301,7 +262,6 @@ impl EngineWriter for BloomEngine {
     }
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let slots = vec![Slot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
         let tables = Tables {
             epoch: self.shared.epochs.register(),
             v4: Cache::new(SharedV4(Arc::clone(&self.shared))),
@@ -309,14 +269,8 @@ impl EngineWriter for BloomEngine {
             lists: kernel::Lists::new(),
             isa: self.params.isa,
         };
-        Ok(Box::new(BloomReader { tables, slots, batch_max }))
+        Ok(Box::new(SlotReader::new(tables, slots, batch_max)))
     }
-}
-
-#[derive(Clone)]
-struct Slot {
-    answers: Vec<NextHopId>,
-    len: usize,
 }
 
 /// The place of the IPv4 table, for a reader's cache.
@@ -338,13 +292,6 @@ impl std::ops::Deref for SharedV6 {
     }
 }
 
-/// The reading side of the engine `bloom`. It finishes inside `submit`.
-struct BloomReader {
-    tables: Tables,
-    slots: Vec<Slot>,
-    batch_max: usize,
-}
-
 /// A reader's way to the tables.
 struct Tables {
     epoch: ReaderEpoch,
@@ -354,8 +301,7 @@ struct Tables {
     isa: Isa,
 }
 
-impl Tables {
-    /// Answers `keys` into `out`, equally long.
+impl Answer for Tables {
     #[inline]
     fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) {
         let _batch = self.epoch.enter();
@@ -363,49 +309,5 @@ impl Tables {
             Keys::V4(keys) => kernel::lookup_v4(self.isa, self.v4.load(), &mut self.lists, keys, out),
             Keys::V6 { hi, lo } => kernel::lookup_v6(self.isa, self.v6.load(), &mut self.lists, hi, lo, out),
         }
-    }
-}
-
-/// Refuses arrays of different lengths, and more keys than `limit`.
-fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
-    match keys {
-        Keys::V6 { hi, lo } if hi.len() != lo.len() => {
-            Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
-        }
-        _ if keys.len() > limit => Err(EngineError::Batch { keys: keys.len(), limit }),
-        _ => Ok(()),
-    }
-}
-
-impl EngineReader for BloomReader {
-    #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
-    fn slots(&self) -> u16 {
-        self.slots.len() as u16
-    }
-
-    fn batch_max(&self) -> usize {
-        self.batch_max
-    }
-
-    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        check(keys, self.batch_max)?;
-        let slot = &mut self.slots[usize::from(slot.0)];
-        slot.len = keys.len();
-        self.tables.answer(keys, &mut slot.answers[..keys.len()]);
-        Ok(())
-    }
-
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-        let slot = &self.slots[usize::from(slot.0)];
-        Poll::Ready(Ok(&slot.answers[..slot.len]))
-    }
-
-    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        check(keys, out.len())?;
-        if keys.len() != out.len() {
-            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
-        }
-        self.tables.answer(keys, out);
-        Ok(())
     }
 }

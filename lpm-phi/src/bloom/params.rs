@@ -1,5 +1,6 @@
-//! Parameters of the engine `bloom`, and the sizes that follow from them (section 6.2, equations 1-3).
+//! Parameters of the engine `bloom`.
 
+use super::equations::FPR_RANGE;
 use super::hash::Hash32;
 use crate::memory::Placement;
 use fib::{EngineError, EngineOptions, Isa};
@@ -39,7 +40,7 @@ impl Params {
             match name.as_str() {
                 "fpr" => {
                     params.fpr =
-                        value.parse().ok().filter(|f| (0.01..=0.9).contains(f)).ok_or_else(|| {
+                        value.parse().ok().filter(|f| FPR_RANGE.contains(f)).ok_or_else(|| {
                             refuse("fpr", "wanted a false-positive rate between 0.01 and 0.9")
                         })?;
                 }
@@ -66,43 +67,9 @@ impl Params {
     }
 }
 
-/// The size of a Bloom filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FilterSize {
-    /// Bits, `m` of equation 3, rounded up.
-    pub bits: u64,
-    /// Hash functions, `k` of equation 1, rounded to the nearest and at least 1.
-    pub hashes: u32,
-}
-
-impl FilterSize {
-    /// The filter for `entries` keys at a false-positive rate of `fpr`: `m = n lg(1/f) / ln 2` and `k = m/n ln 2`.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive numbers")]
-    #[expect(clippy::cast_precision_loss, reason = "2^52 entries are out of reach")]
-    pub fn of(entries: u64, fpr: f64) -> Self {
-        let hashes = (1.0 / fpr).log2();
-        let bits = entries as f64 * hashes / std::f64::consts::LN_2;
-        // A key's bits share one word of 32: past 8 of them the word itself is the limit.
-        Self { bits: bits.ceil() as u64, hashes: (hashes.round() as u32).clamp(1, 8) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_those_of_table_5() {
-        // AS65000, G1 after expansion: 971,555 prefixes. The paper's table rounds its k: 7, 4 (3.3), 2, 1, 1 (0.15).
-        for (percent, bits) in
-            [(1.0, 9_312_412), (10.0, 4_656_206), (30.0, 2_434_631), (60.0, 1_032_974), (90.0, 213_057)]
-        {
-            let size = FilterSize::of(971_555, percent / 100.0);
-            assert!(size.bits.abs_diff(bits) <= 1, "{percent} %: {} bits, the paper has {bits}", size.bits);
-        }
-        assert_eq!([0.01, 0.3, 0.6, 0.9].map(|f| FilterSize::of(1000, f).hashes), [7, 2, 1, 1]);
-    }
 
     #[test]
     fn parameters_are_checked() {

@@ -20,6 +20,9 @@ use std::ops::RangeInclusive;
 /// The routes a table was made from.
 pub(crate) type Routes<K> = FxHashMap<Prefix<K>, NextHopId>;
 
+/// A delta's changes with what each replaces, so that a refused delta can be taken back.
+pub(crate) type Undo<K> = Vec<(Change<K>, NextHopId)>;
+
 /// A table that can be changed under its readers.
 pub(crate) trait Store<K: Key> {
     /// The lengths of each group, group 0 first; together they cover every length once.
@@ -96,6 +99,44 @@ fn heir<K: Key>(
         let next_hop = routes.get(&Prefix::truncating(prefix.address(), len))?;
         Some((len, *next_hop))
     })
+}
+
+/// Whether so much changes that building anew is quicker than changing in place.
+pub(crate) const fn is_bulk(changes: usize, routes: usize) -> bool {
+    changes > 10_000 && changes > routes / 8
+}
+
+/// The changes that add a prefix.
+pub(crate) fn added<K: Key>(undo: &Undo<K>) -> impl Iterator<Item = &Change<K>> {
+    undo.iter().filter(|(change, old)| old.is_none() && !change.next_hop.is_none()).map(|(change, _)| change)
+}
+
+/// Brings `routes` to the state after `changes`. Returns what really changed and what it was before.
+pub(crate) fn advance<K: Key>(routes: &mut Routes<K>, changes: &[Change<K>]) -> Undo<K> {
+    let mut undo = Undo::with_capacity(changes.len());
+    for change in changes {
+        let old = if change.next_hop.is_none() {
+            routes.remove(&change.prefix)
+        } else {
+            routes.insert(change.prefix, change.next_hop)
+        };
+        let old = old.unwrap_or(NextHopId::NONE);
+        if old != change.next_hop {
+            undo.push((*change, old));
+        }
+    }
+    undo
+}
+
+/// Takes back what [`advance`] did.
+pub(crate) fn retreat<K: Key>(routes: &mut Routes<K>, undo: Undo<K>) {
+    for (change, old) in undo.into_iter().rev() {
+        if old.is_none() {
+            routes.remove(&change.prefix);
+        } else {
+            routes.insert(change.prefix, old);
+        }
+    }
 }
 
 /// The number of distinct entries that the routes of `lengths` expand to, at the group's longest length. `routes` are

@@ -11,10 +11,11 @@
 //! A slot identifies its key: the line follows from the high bits of a bijective hash, and with at least 2^16 lines
 //! the low 16 bits are all that the line leaves open.
 
+use super::equations::FilterSize;
 use super::filter::CountingFilter;
 use super::hash::{Hash32, scale};
 use super::hops::{HOPS_MAX, HopIndex};
-use super::params::{FilterSize, Params};
+use super::params::Params;
 use super::update::{Routes, Store, expanded_entries, expansion};
 use crate::memory::{Array, Placement};
 use fib::{Change, EngineError, NextHopId, Prefix, Prefix4};
@@ -125,7 +126,7 @@ impl LevelSize {
     /// Room for `entries`, and a tenth more to grow in place.
     fn of(entries: u64, fpr: f64) -> Result<Self, EngineError> {
         let room = entries + entries / 10 + 1024;
-        let filter = FilterSize::of(room, fpr);
+        let filter = FilterSize::blocked(room, fpr);
         let primary = u32::try_from(room / LINE_FILL + 1).ok().map(|lines| lines.max(LINES_MIN));
         let filter_words = u32::try_from(filter.bits.div_ceil(32)).ok();
         let (Some(primary), Some(filter_words)) = (primary.filter(|p| *p < 1 << 30), filter_words) else {

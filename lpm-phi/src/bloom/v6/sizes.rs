@@ -1,8 +1,9 @@
 //! How large the parts of an IPv6 table are made: the width of its direct part, its levels, filters and lines.
 
 use super::table::LEVELS;
+use crate::bloom::equations::FilterSize;
 use crate::bloom::hops::HOPS_MAX;
-use crate::bloom::params::{FilterSize, Params};
+use crate::bloom::params::Params;
 use crate::bloom::update::expanded_entries;
 use fib::{EngineError, NextHopId, Prefix6};
 use std::ops::RangeInclusive;
@@ -45,7 +46,7 @@ impl Sizes {
             };
             entries.saturating_add(entries / 10 + 256)
         });
-        let filters = rooms.map(|room| FilterSize::of(room, params.fpr));
+        let filters = rooms.map(|room| FilterSize::blocked(room, params.fpr));
         let lines = std::array::from_fn(|level| rooms[level].saturating_mul(10) / LINE_FILL_TENTHS + 1);
         let primary = lines.iter().fold(0_u64, |sum, lines| sum.saturating_add(*lines));
         let sizes = Self { direct_bits, levels, chunks, rooms, filters, lines, overflow: primary / 4 + 1024 };

@@ -1,0 +1,191 @@
+//! How large a Bloom filter is for a false-positive rate (section 6.2, equations 1-3), and how it has to be corrected.
+//!
+//! With n keys, m bits and k hashes, the rate f is least where k = m/n ln 2 (equation 1), and there f = 2^-k (equation 2), so
+//! m = n lg(1/f) / ln 2 (equation 3). k is a whole number, rounded up in table 5. Rounding moves the rate: asked for 90 %, the
+//! sizes of table 5 give 99 %. [`FilterSize::for_rate`] keeps k and makes m exact for it, by the rate that equations 1-3 come
+//! from, f = (1 - e^(-kn/m))^k; [`FilterSize::blocked`] does so for filters whose bits of a key share a word.
+
+use super::hash::filter_mask;
+
+/// The size of a Bloom filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterSize {
+    /// Bits, `m`, rounded up.
+    pub bits: u64,
+    /// Hash functions, `k`, at least 1.
+    pub hashes: u32,
+}
+
+/// Bits of the word that a blocked filter keeps a key's bits in.
+const WORD_BITS: u32 = 32;
+/// Most bits a key that a blocked filter uses: more would fill the word.
+const BLOCKED_HASHES_MAX: u32 = 8;
+
+/// The least false-positive rate that a filter is made for, and the largest.
+pub const FPR_RANGE: std::ops::RangeInclusive<f64> = 0.01..=0.9;
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive numbers")]
+#[expect(clippy::cast_precision_loss, reason = "2^52 entries are out of reach")]
+impl FilterSize {
+    /// Equations 1-3 to the letter, as table 5 has them.
+    #[must_use]
+    pub fn of(entries: u64, fpr: f64) -> Self {
+        let hashes = (1.0 / fpr).log2();
+        let bits = entries as f64 * hashes / std::f64::consts::LN_2;
+        Self { bits: bits.ceil() as u64, hashes: (hashes.ceil() as u32).max(1) }
+    }
+
+    /// The filter that really has a rate of `fpr` once it holds `entries` keys: k of equation 1, m made exact for it.
+    #[must_use]
+    pub fn for_rate(entries: u64, fpr: f64) -> Self {
+        let hashes = Self::of(entries, fpr).hashes;
+        let k = f64::from(hashes);
+        let bits = -k * entries as f64 / (1.0 - fpr.powf(1.0 / k)).ln();
+        Self { bits: bits.ceil() as u64, hashes }
+    }
+
+    /// The rate of this filter with `entries` keys in it.
+    #[must_use]
+    pub fn rate(&self, entries: u64) -> f64 {
+        let k = f64::from(self.hashes);
+        (1.0 - (-k * entries as f64 / self.bits.max(1) as f64).exp()).powf(k)
+    }
+
+    /// The smallest filter of rate `fpr` with `entries` keys whose bits of a key share one word of 32, as
+    /// [`super::hash`] sets them; whole words. Words fill unequally, which costs such a filter more bits than equation 3 says.
+    #[must_use]
+    pub fn blocked(entries: u64, fpr: f64) -> Self {
+        let sized = (1..=BLOCKED_HASHES_MAX).map(|hashes| {
+            let keys_a_word = Blocked::new(hashes).keys_a_word(fpr);
+            let words = (entries as f64 / keys_a_word).ceil().max(1.0) as u64;
+            Self { bits: words * u64::from(WORD_BITS), hashes }
+        });
+        sized.min_by_key(|size| size.bits).unwrap_or(Self { bits: u64::from(WORD_BITS), hashes: 1 })
+    }
+}
+
+/// The rate of a filter of one-word blocks, exactly.
+///
+/// A key's bits are an arithmetic progression modulo 32 with an odd step: 512 equally likely masks. For a set S of bits let
+/// p(S) be the share of masks that miss all of S. With Poisson-many keys in a word, λ on average, all of S is missed with
+/// probability e^(-λ(1-p(S))), and all bits Q of another key are hit, by inclusion and exclusion, with probability
+/// Σ over S within Q of (-1)^|S| e^(-λ(1-p(S))). Multiplying by an odd number turns one progression into another, so every
+/// Q gives the same sum.
+struct Blocked {
+    /// `(-1)^|S|` and `1 - p(S)` for each S.
+    terms: Vec<(f64, f64)>,
+}
+
+impl Blocked {
+    fn new(hashes: u32) -> Self {
+        // All starts and odd steps, each twice: a mask takes bits 0..5 and 6..10 of a hash.
+        let masks: Vec<u32> = (0..1024).map(|hash| filter_mask(hash, hashes)).collect();
+        let query = filter_mask(0, hashes);
+        let mut terms = Vec::with_capacity(1 << hashes);
+        let mut set = query;
+        loop {
+            let missing = masks.iter().filter(|mask| **mask & set == 0).count();
+            let sign = if set.count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+            #[expect(clippy::cast_precision_loss, reason = "at most 512")]
+            terms.push((sign, 1.0 - missing as f64 / masks.len() as f64));
+            if set == 0 {
+                break;
+            }
+            set = (set - 1) & query;
+        }
+        Self { terms }
+    }
+
+    /// The rate with `keys` keys a word on average.
+    fn rate(&self, keys: f64) -> f64 {
+        self.terms.iter().map(|(sign, hit)| sign * (-keys * hit).exp()).sum()
+    }
+
+    /// The keys a word on average at which the rate is `fpr`.
+    fn keys_a_word(&self, fpr: f64) -> f64 {
+        let (mut low, mut high) = (0.0_f64, 1024.0_f64);
+        // The rate grows with the keys; 60 halvings are past what a double tells apart.
+        for _ in 0..60 {
+            let middle = f64::midpoint(low, high);
+            if self.rate(middle) < fpr { low = middle } else { high = middle }
+        }
+        high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Table 5: the name, then n of G1 and G2 (table 3, after expansion), and m at 1, 10, 30, 60 and 90 %.
+    const TABLE_5: [(&str, u64, [u64; 5]); 14] = [
+        ("AS65000 G1", 971_555, [9_312_412, 4_656_206, 2_434_631, 1_032_974, 213_057]),
+        ("AS65000 G2", 113_397, [1_086_917, 543_459, 284_163, 120_566, 24_868]),
+        ("SYDNEY G1", 1_037_247, [9_942_074, 4_971_037, 2_599_250, 1_102_819, 227_463]),
+        ("SYDNEY G2", 67_397, [646_005, 323_003, 168_891, 71_658, 14_780]),
+        ("DE-CIX G1", 1_007_513, [9_657_071, 4_828_536, 2_524_739, 1_071_205, 220_942]),
+        ("DE-CIX G2", 209_488, [2_007_955, 1_003_978, 524_959, 222_732, 45_940]),
+        ("LINX G1", 982_940, [9_421_538, 4_710_769, 2_463_161, 1_045_079, 215_553]),
+        ("LINX G2", 19_863, [190_389, 95_195, 49_775, 21_119, 4356]),
+        ("MSK-IX G1", 1_004_073, [9_624_099, 4_812_050, 2_516_119, 1_067_548, 220_188]),
+        ("MSK-IX G2", 203_360, [1_949_218, 974_609, 509_603, 216_216, 44_596]),
+        ("NYIIX G1", 1_000_128, [9_586_286, 4_793_143, 2_506_233, 1_063_353, 219_323]),
+        ("NYIIX G2", 151_391, [1_451_092, 725_546, 379_373, 160_962, 33_200]),
+        ("IX.br/SP G1", 1_024_899, [9_823_717, 4_911_859, 2_568_307, 1_089_690, 224_755]),
+        ("IX.br/SP G2", 147_201, [1_410_931, 705_466, 368_873, 156_507, 32_281]),
+    ];
+
+    #[test]
+    fn every_cell_of_table_5() {
+        for (name, entries, bits) in TABLE_5 {
+            for ((fpr, bits), hashes) in [0.01, 0.1, 0.3, 0.6, 0.9].into_iter().zip(bits).zip([7, 4, 2, 1, 1])
+            {
+                assert_eq!(FilterSize::of(entries, fpr), FilterSize { bits, hashes }, "{name}, {fpr}");
+            }
+        }
+    }
+
+    #[test]
+    fn equations_1_to_3_hold_between_themselves() {
+        for k in 1..=6_u32 {
+            let fpr = 0.5_f64.powi(k.cast_signed()); // equation 2
+            let size = FilterSize::of(1_000_000, fpr);
+            assert_eq!(size.hashes, k);
+            let by_equation_1 = size.bits as f64 / 1e6 * std::f64::consts::LN_2;
+            assert!((by_equation_1 - f64::from(k)).abs() < 1e-5);
+            assert!((size.rate(1_000_000) - fpr).abs() < 1e-5);
+            assert_eq!(FilterSize::for_rate(1_000_000, fpr).bits.abs_diff(size.bits), 0);
+        }
+    }
+
+    #[test]
+    fn corrected_sizes_have_the_asked_rate() {
+        for percent in 1..=90 {
+            let fpr = f64::from(percent) / 100.0;
+            let size = FilterSize::for_rate(971_555, fpr);
+            assert_eq!(size.hashes, FilterSize::of(971_555, fpr).hashes);
+            assert!((size.rate(971_555) / fpr - 1.0).abs() < 1e-3, "{percent} %");
+        }
+        assert!(FilterSize::of(971_555, 0.85).rate(971_555) > 0.85 * 1.1, "what the correction is for");
+    }
+
+    #[test]
+    fn blocked_filters_take_more_bits() {
+        for percent in [1, 10, 30, 60, 90] {
+            let fpr = f64::from(percent) / 100.0;
+            let (blocked, free) = (FilterSize::blocked(1_000_000, fpr), FilterSize::for_rate(1_000_000, fpr));
+            assert!(blocked.bits >= free.bits, "{percent} %: {blocked:?}, unblocked {free:?}");
+            assert!(blocked.bits < free.bits * 8, "{percent} %: {blocked:?}, unblocked {free:?}");
+        }
+        assert_eq!(FilterSize::blocked(0, 0.3).bits, 32);
+    }
+
+    #[test]
+    fn the_masks_are_all_there_are() {
+        let blocked = Blocked::new(2);
+        assert_eq!(blocked.terms.len(), 4);
+        // The empty set is missed by all; one bit is hit by k of 32.
+        assert!(blocked.terms.iter().any(|(sign, hit)| *sign > 0.0 && *hit == 0.0));
+        assert_eq!(blocked.terms.iter().filter(|(sign, hit)| *sign < 0.0 && *hit == 2.0 / 32.0).count(), 2);
+    }
+}

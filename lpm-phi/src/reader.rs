@@ -1,0 +1,75 @@
+//! The reading side that every engine of this crate shares: slots whose answers are there when `submit` returns.
+
+use fib::{EngineError, EngineReader, Keys, NextHopId, SlotId};
+use std::task::Poll;
+
+/// What an engine adds: a way from keys to answers.
+pub(crate) trait Answer: Send {
+    /// Answers `keys` into `out`, equally long; the halves of IPv6 keys are equally long too.
+    fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]);
+}
+
+/// A reader that finishes inside `submit`.
+pub(crate) struct SlotReader<A> {
+    tables: A,
+    slots: Vec<Slot>,
+    batch_max: usize,
+}
+
+#[derive(Clone)]
+struct Slot {
+    answers: Vec<NextHopId>,
+    len: usize,
+}
+
+impl<A: Answer> SlotReader<A> {
+    /// A reader with `slots` slots of `batch_max` keys.
+    pub(crate) fn new(tables: A, slots: u16, batch_max: usize) -> Self {
+        let slots = vec![Slot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
+        Self { tables, slots, batch_max }
+    }
+}
+
+/// Refuses arrays of different lengths, and more keys than `limit`.
+fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
+    match keys {
+        Keys::V6 { hi, lo } if hi.len() != lo.len() => {
+            Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
+        }
+        _ if keys.len() > limit => Err(EngineError::Batch { keys: keys.len(), limit }),
+        _ => Ok(()),
+    }
+}
+
+impl<A: Answer> EngineReader for SlotReader<A> {
+    #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
+    fn slots(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        check(keys, self.batch_max)?;
+        let slot = &mut self.slots[usize::from(slot.0)];
+        slot.len = keys.len();
+        self.tables.answer(keys, &mut slot.answers[..keys.len()]);
+        Ok(())
+    }
+
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+        let slot = &self.slots[usize::from(slot.0)];
+        Poll::Ready(Ok(&slot.answers[..slot.len]))
+    }
+
+    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        check(keys, out.len())?;
+        if keys.len() != out.len() {
+            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
+        }
+        self.tables.answer(keys, out);
+        Ok(())
+    }
+}
