@@ -7,17 +7,23 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`bloom`] | the engine `bloom`: tables, hashes, filters, updates in place |
+//! | [`variants`] | the engines `bloom-naive` and `bloom-baseline`, the paper's steps towards it |
+//! | [`cpe`] | controlled prefix expansion, and DPCPE |
 //! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
 //! | `epoch` | grace periods between the writer and the readers |
+//! | `reader` | the slots that every engine's reader has |
 //!
 //! Unsafe code lives in `kernel` and [`memory`] only.
 
 #![deny(unsafe_code)]
 
 pub mod bloom;
+pub mod cpe;
 mod epoch;
 #[expect(unsafe_code, reason = "vector loads and gathers take raw pointers")]
 mod kernel;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
+mod reader;
+pub mod variants;

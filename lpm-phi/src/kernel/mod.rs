@@ -1,15 +1,18 @@
 //! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch.
 //!
-//! Both kernels do the same in stages over a piece of the batch, so that the loads of one stage are independent:
+//! Both kernels of `bloom` do the same in stages over a piece of the batch, so that the loads of one stage are independent:
 //!
 //! 1. *direct*: index the direct part with every key; its next hop is the answer unless something lies below;
 //! 2. *filter*: for the keys with something below, deepest group first, hash the key and test one filter word;
 //! 3. *probe*: for the keys that pass, find the hash in one table line (prefetched in stage 2), an overflow line at worst;
 //! 4. keys that were not found go on to the next shallower group, or keep their direct answer.
+//!
+//! `variants` has those of `bloom-naive` and `bloom-baseline`.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512f;
 mod scalar;
+pub(crate) mod variants;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512f::Lists;

@@ -11,6 +11,7 @@
 
 mod v4;
 mod v6;
+pub(super) mod variants;
 
 use std::arch::x86_64::*;
 

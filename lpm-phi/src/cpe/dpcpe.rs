@@ -1,0 +1,232 @@
+//! DPCPE (section 4.2): the levels to expand to, so that as few prefixes as possible result.
+//!
+//! The paper begins with the longest length alone and adds, one at a time, the length that costs least; every choice of its
+//! table 4 holds the next smaller one. That is [`one_by_one`]. A choice of n levels that is the best of all need not hold the
+//! best of n - 1, and the dynamic programme over (levels, longest length) finds it: [`Dpcpe`]. With `cost(a, b)` the prefixes
+//! that the lengths `a+1..=b` make when expanded to b,
+//!
+//! ```text
+//! best(1, b) = cost(first-1, b)        best(n, b) = min over a < b of best(n-1, a) + cost(a, b)
+//! ```
+//!
+//! One run answers for every number of levels.
+
+use super::CpeError;
+use super::histogram::LengthHistogram;
+
+/// Lengths to expand to, and what they make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Levels {
+    /// Ascending; the last is the histogram's longest.
+    pub lengths: Vec<u8>,
+    /// Prefixes after expansion, prefix capture not seen; saturates.
+    pub estimate: u64,
+}
+
+impl Levels {
+    fn of(histogram: &LengthHistogram, lengths: Vec<u8>) -> Self {
+        let estimate = u64::try_from(histogram.estimate(&lengths)).unwrap_or(u64::MAX);
+        Self { lengths, estimate }
+    }
+
+    /// These levels, if what they make fits.
+    ///
+    /// # Errors
+    /// [`CpeError::TooLarge`] for an estimate above `prefixes_max`, as the paper refused 3 levels (table 4).
+    pub fn within(self, prefixes_max: u64) -> Result<Self, CpeError> {
+        if self.estimate > prefixes_max {
+            let (levels, prefixes) = (self.lengths.len(), self.estimate);
+            return Err(CpeError::TooLarge { levels, prefixes, limit: prefixes_max });
+        }
+        Ok(self)
+    }
+}
+
+/// The dynamic programme, solved for every number of levels.
+#[derive(Clone, Debug)]
+pub struct Dpcpe<'a> {
+    histogram: &'a LengthHistogram,
+    /// `last_but_one[n][b]`: of n+1 levels that end at length index b, the index of the one before the last.
+    last_but_one: Vec<Vec<usize>>,
+}
+
+impl<'a> Dpcpe<'a> {
+    /// Solves for `histogram`: lengths cubed steps, a quarter million for IPv6.
+    #[must_use]
+    pub fn solve(histogram: &'a LengthHistogram) -> Self {
+        let lengths = histogram.lengths();
+        let costs = costs(histogram);
+        let mut best: Vec<u128> = costs.iter().map(|row| row[0]).collect();
+        let mut last_but_one = vec![vec![0; lengths]];
+        for levels in 1..lengths {
+            let mut next = vec![u128::MAX; lengths];
+            let mut from = vec![0; lengths];
+            // With `levels` levels before it, the last is at index `levels` at least.
+            for to in levels..lengths {
+                for before in levels - 1..to {
+                    let cost = best[before].saturating_add(costs[to][before + 1]);
+                    if cost < next[to] {
+                        (next[to], from[to]) = (cost, before);
+                    }
+                }
+            }
+            last_but_one.push(from);
+            best = next;
+        }
+        Self { histogram, last_but_one }
+    }
+
+    /// The best choice of so many levels.
+    ///
+    /// # Errors
+    /// [`CpeError::Levels`] for none, or for more than there are lengths.
+    #[expect(clippy::cast_possible_truncation, reason = "an index of at most 256 lengths")]
+    pub fn levels(&self, levels: usize) -> Result<Levels, CpeError> {
+        self.histogram.check_levels(levels)?;
+        let mut at = self.histogram.lengths() - 1;
+        let mut lengths = Vec::with_capacity(levels);
+        for from in self.last_but_one[..levels].iter().rev() {
+            lengths.push(self.histogram.first() + at as u8);
+            at = from[at];
+        }
+        lengths.reverse();
+        Ok(Levels::of(self.histogram, lengths))
+    }
+}
+
+/// `costs[b][a]`: prefixes that the lengths of indices `a..=b` make at length index b.
+fn costs(histogram: &LengthHistogram) -> Vec<Vec<u128>> {
+    let last = histogram.last();
+    (histogram.first()..=last)
+        .map(|to| (histogram.first()..=to).map(|from| histogram.expanded(from, to)).collect())
+        .collect()
+}
+
+/// The paper's own choice: beginning with the longest length, each step adds the length that leaves the fewest prefixes.
+///
+/// # Errors
+/// [`CpeError::Levels`] for none, or for more than there are lengths.
+pub fn one_by_one(histogram: &LengthHistogram, levels: usize) -> Result<Levels, CpeError> {
+    histogram.check_levels(levels)?;
+    let mut chosen = vec![histogram.last()];
+    while chosen.len() < levels {
+        let candidates = (histogram.first()..histogram.last()).filter(|len| !chosen.contains(len));
+        let with = |len: u8| {
+            let mut lengths = chosen.clone();
+            lengths.push(len);
+            lengths.sort_unstable();
+            lengths
+        };
+        let Some(best) = candidates.map(with).min_by_key(|lengths| histogram.estimate(lengths)) else {
+            break; // `check_levels` saw to it that there is a candidate
+        };
+        chosen = best;
+    }
+    Ok(Levels::of(histogram, chosen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Every choice of `levels` lengths that holds the longest, by trying all.
+    fn brute_force(histogram: &LengthHistogram, levels: usize) -> u128 {
+        let others: Vec<u8> = (histogram.first()..histogram.last()).collect();
+        let mut best = u128::MAX;
+        for set in 0_u32..1 << others.len() {
+            if set.count_ones() as usize == levels - 1 {
+                let chosen = others.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
+                let mut lengths: Vec<u8> = chosen.map(|(_, len)| *len).collect();
+                lengths.push(histogram.last());
+                best = best.min(histogram.estimate(&lengths));
+            }
+        }
+        best
+    }
+
+    fn histogram(first: u8, counts: &[u64]) -> LengthHistogram {
+        let last = first + u8::try_from(counts.len()).unwrap() - 1;
+        let mut histogram = LengthHistogram::new(first, last);
+        for (len, count) in (first..).zip(counts) {
+            histogram.add(len, *count);
+        }
+        histogram
+    }
+
+    proptest! {
+        #[test]
+        fn the_programme_is_as_good_as_trying_all(
+            first in 1_u8..50,
+            counts in prop::collection::vec(prop_oneof![Just(0_u64), 0_u64..50, 0_u64..100_000], 1..=10),
+        ) {
+            let histogram = histogram(first, &counts);
+            let solved = Dpcpe::solve(&histogram);
+            for levels in 1..=counts.len() {
+                let found = solved.levels(levels).unwrap();
+                prop_assert_eq!(found.lengths.len(), levels);
+                prop_assert!(found.lengths.is_sorted_by(|a, b| a < b));
+                prop_assert_eq!(*found.lengths.last().unwrap(), histogram.last());
+                prop_assert_eq!(u128::from(found.estimate), brute_force(&histogram, levels));
+                let greedy = one_by_one(&histogram, levels).unwrap();
+                prop_assert_eq!(greedy.lengths.len(), levels);
+                prop_assert!(greedy.estimate >= found.estimate);
+            }
+        }
+
+        /// The property of table 4: fewer levels never give fewer prefixes, and 64 is always there.
+        #[test]
+        fn fewer_levels_never_make_fewer_prefixes(counts in prop::collection::vec(0_u64..50_000, 64)) {
+            let histogram = histogram(1, &counts);
+            let solved = Dpcpe::solve(&histogram);
+            for choose in [&|n| solved.levels(n), &|n| one_by_one(&histogram, n)] as [&dyn Fn(usize) -> _; 2] {
+                let mut last = u64::MAX;
+                for levels in 1..=12 {
+                    let found = choose(levels)?;
+                    prop_assert!(found.lengths.contains(&64));
+                    prop_assert!(found.estimate <= last, "{} levels make {}", levels, found.estimate);
+                    last = found.estimate;
+                }
+            }
+            prop_assert_eq!(solved.levels(64).unwrap().estimate, histogram.total());
+        }
+    }
+
+    #[test]
+    fn the_best_of_all_need_not_hold_the_best_of_fewer() {
+        let histogram = histogram(1, &[9, 5, 5, 5, 2]);
+        let solved = Dpcpe::solve(&histogram);
+        let [two, three] = [2, 3].map(|levels| solved.levels(levels).unwrap());
+        assert_eq!((two.lengths.as_slice(), two.estimate), (&[2, 5][..], 55));
+        assert_eq!((three.lengths.as_slice(), three.estimate), (&[1, 3, 5][..], 36));
+        let paper = one_by_one(&histogram, 3).unwrap();
+        assert!(paper.lengths.contains(&2) && paper.estimate > 36);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_its_numbers() {
+        let mut histogram = LengthHistogram::new(1, 64);
+        for (len, routes) in [(32, 10_000), (40, 1000), (44, 2000), (48, 20_000), (64, 10)] {
+            histogram.add(len, routes);
+        }
+        let solved = Dpcpe::solve(&histogram);
+        let five = solved.levels(5).unwrap();
+        assert_eq!((five.lengths.as_slice(), five.estimate), (&[32, 40, 44, 48, 64][..], 33_010));
+        assert!(five.within(33_010).is_ok());
+        let three = solved.levels(3).unwrap();
+        let prefixes = three.estimate;
+        let refused = three.within(100_000);
+        assert_eq!(refused, Err(CpeError::TooLarge { levels: 3, prefixes, limit: 100_000 }));
+        assert_eq!(solved.levels(0), Err(CpeError::Levels { asked: 0, most: 64 }));
+        assert_eq!(solved.levels(65), Err(CpeError::Levels { asked: 65, most: 64 }));
+    }
+
+    #[test]
+    fn ipv4_after_a_direct_array_of_20_bits() {
+        // AS65000's shape: nearly all of what is longer than /20 is a /24, few are longer.
+        let histogram =
+            histogram(21, &[30_000, 60_000, 60_000, 366_699, 500, 300, 200, 150, 150, 150, 75, 100]);
+        let solved = Dpcpe::solve(&histogram);
+        assert_eq!(solved.levels(2).unwrap().lengths, [24, 32], "the paper's G1 and G2");
+    }
+}

@@ -1,0 +1,39 @@
+//! Controlled prefix expansion, and DPCPE: which lengths to expand to (sections 3.2 and 4.2 of the paper).
+//!
+//! Expansion replaces a prefix by all prefixes of a greater length that it covers, so that a table has few distinct lengths and
+//! a lookup few filters to ask. The fewer the levels, the more prefixes there are: DPCPE finds the levels that make the fewest.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`histogram`] | how many routes there are of each length |
+//! | [`dpcpe`] | the dynamic programme over the histogram, and the paper's one-by-one choice beside it |
+//! | [`expand`] | the expansion itself, and its exact size with prefix capture counted |
+//! | [`model`] | the number of levels by modelled lookup time |
+
+pub mod dpcpe;
+pub mod expand;
+pub mod histogram;
+pub mod model;
+
+/// Why an expansion is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CpeError {
+    /// There is no such number of levels.
+    #[error("{asked} levels of expansion: 1 to {most} are possible")]
+    Levels {
+        /// The number that was asked for.
+        asked: usize,
+        /// One for each length.
+        most: usize,
+    },
+    /// The expanded prefixes do not fit: the paper's "not possible because of the high memory requirements".
+    #[error("{levels} levels of expansion make {prefixes} prefixes; at most {limit} fit")]
+    TooLarge {
+        /// The number of levels.
+        levels: usize,
+        /// Prefixes after expansion.
+        prefixes: u64,
+        /// Prefixes that fit.
+        limit: u64,
+    },
+}

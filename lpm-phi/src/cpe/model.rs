@@ -1,0 +1,200 @@
+//! The number of levels, by modelled lookup time.
+//!
+//! Fewer levels mean fewer filters to ask, but more prefixes, so larger filters and tables, which lie in slower memory. The paper
+//! finds the best number by experiment and says that caches and the false-positive rate decide it (section 6.6). The model here
+//! weighs just these, for keys that match each route equally often:
+//!
+//! - levels are asked from the longest to the one that has the answer;
+//! - a level that has not costs a hash, `1 + 1/2 + 1/4 + ..` filter loads (half of a full filter's bits are set), and with the
+//!   false-positive rate a look into its table; the one that has costs a hash, all k filter loads, and a look into its table;
+//! - a look into a table is two loads, the bucket and the entry;
+//! - a load costs the average over the caches that hold a share of what is loaded from, all filters or all tables.
+//!
+//! Only the order of the choices matters, so the loads' prices need not be this host's to the nanosecond.
+
+use super::CpeError;
+use super::dpcpe::{Dpcpe, Levels};
+use super::histogram::LengthHistogram;
+use crate::bloom::equations::FilterSize;
+
+/// What memory costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostModel {
+    /// Caches, smallest first: bytes, and nanoseconds a load.
+    pub caches: [(u64, f64); 3],
+    /// Nanoseconds a load beyond the caches.
+    pub memory_ns: f64,
+    /// Nanoseconds to hash a key.
+    pub hash_ns: f64,
+}
+
+impl Default for HostModel {
+    /// A server core of 2024 with what is really its own of the shared cache: 32 KB, 1 MB, 16 MB. The prices are independent
+    /// loads from tables of 32 KB, 1 MB, 8 MB and 64 MB, measured on such a core.
+    fn default() -> Self {
+        Self { caches: [(32 << 10, 0.22), (1 << 20, 0.36), (16 << 20, 0.8)], memory_ns: 3.4, hash_ns: 1.5 }
+    }
+}
+
+/// How an expanded table is laid out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Layout {
+    /// The asked false-positive rate of each filter.
+    pub fpr: f64,
+    /// Bytes of hash table an entry.
+    pub entry_bytes: u64,
+    /// Bytes that filters and tables may take.
+    pub table_bytes_max: u64,
+}
+
+impl Layout {
+    /// Bytes of all filters, and of all tables, for so many expanded prefixes.
+    fn bytes(&self, entries: u64) -> (u64, u64) {
+        (FilterSize::of(entries, self.fpr).bits.div_ceil(8), entries.saturating_mul(self.entry_bytes))
+    }
+
+    /// Expanded prefixes that fit.
+    #[must_use]
+    pub fn entries_max(&self) -> u64 {
+        // Filters grow as the entries do: what a million take tells what one does.
+        let (filters, tables) = self.bytes(1 << 20);
+        u64::try_from((u128::from(self.table_bytes_max) << 20) / u128::from(filters + tables))
+            .unwrap_or(u64::MAX)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a model of nanoseconds")]
+impl HostModel {
+    /// Nanoseconds of a load from anywhere within `bytes`.
+    #[must_use]
+    pub fn load_ns(&self, bytes: u64) -> f64 {
+        let bytes = bytes.max(1) as f64;
+        let (mut ns, mut held) = (0.0, 0.0);
+        for (size, price) in self.caches {
+            let share = (size as f64 / bytes).min(1.0);
+            ns += (share - held) * price;
+            held = share;
+        }
+        ns + (1.0 - held) * self.memory_ns
+    }
+
+    /// Nanoseconds of an average lookup with `levels`.
+    #[must_use]
+    pub fn lookup_ns(&self, histogram: &LengthHistogram, levels: &Levels, layout: &Layout) -> f64 {
+        let (filters, tables) = layout.bytes(levels.estimate);
+        let (filter_ns, table_ns) = (self.load_ns(filters), 2.0 * self.load_ns(tables));
+        let hashes = FilterSize::of(1 << 20, layout.fpr).hashes;
+        let misses: f64 = (0..hashes).map(|i| 0.5_f64.powi(i.cast_signed())).sum();
+        let miss_ns = self.hash_ns + misses * filter_ns + layout.fpr * table_ns;
+        let hit_ns = self.hash_ns + f64::from(hashes) * filter_ns + table_ns;
+        let (mut ns, mut routes) = (0.0, 0_u64);
+        let groups = super::expand::groups(histogram.first(), &levels.lengths);
+        for (asked_before, lengths) in groups.into_iter().rev().enumerate() {
+            let here = lengths.fold(0_u64, |sum, len| sum.saturating_add(histogram.count(len)));
+            ns += here as f64 * (asked_before as f64 * miss_ns + hit_ns);
+            routes = routes.saturating_add(here);
+        }
+        // An empty table asks every filter.
+        if routes == 0 { levels.lengths.len() as f64 * miss_ns } else { ns / routes as f64 }
+    }
+
+    /// The levels whose lookups are modelled quickest, of all numbers of levels that fit; fewer levels where that is equal.
+    ///
+    /// # Errors
+    /// [`CpeError::TooLarge`] when not even one level for each length fits.
+    pub fn choose(&self, histogram: &LengthHistogram, layout: &Layout) -> Result<Levels, CpeError> {
+        let solved = Dpcpe::solve(histogram);
+        let limit = layout.entries_max();
+        let mut best: Option<(f64, Levels)> = None;
+        for number in 1..=histogram.lengths() {
+            let levels = solved.levels(number)?;
+            if levels.estimate > limit {
+                continue;
+            }
+            let ns = self.lookup_ns(histogram, &levels, layout);
+            if best.as_ref().is_none_or(|(best_ns, _)| ns < *best_ns) {
+                best = Some((ns, levels));
+            }
+        }
+        match best {
+            Some((_, levels)) => Ok(levels),
+            None => solved.levels(histogram.lengths())?.within(limit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// AS65000-V6's shape: most routes are /48 and /32, few are past /48.
+    fn histogram() -> LengthHistogram {
+        let mut histogram = LengthHistogram::new(1, 64);
+        for (len, routes) in [
+            (24, 20),
+            (28, 100),
+            (29, 1500),
+            (32, 9000),
+            (36, 1200),
+            (40, 1500),
+            (44, 1800),
+            (48, 15_000),
+            (64, 30),
+        ] {
+            histogram.add(len, routes);
+        }
+        histogram
+    }
+
+    const LAYOUT: Layout = Layout { fpr: 0.3, entry_bytes: 20, table_bytes_max: 4 << 30 };
+
+    #[test]
+    fn loads_cost_what_the_caches_leave() {
+        let model = HostModel::default();
+        assert!((model.load_ns(1000) - 0.22).abs() < 1e-9);
+        let ns: Vec<f64> = (10..40).map(|bits| model.load_ns(1 << bits)).collect();
+        assert!(ns.is_sorted() && *ns.last().unwrap() < model.memory_ns);
+    }
+
+    #[test]
+    fn the_choice_is_the_quickest_that_fits() {
+        let (histogram, model) = (histogram(), HostModel::default());
+        let chosen = model.choose(&histogram, &LAYOUT).unwrap();
+        let ns = model.lookup_ns(&histogram, &chosen, &LAYOUT);
+        let solved = Dpcpe::solve(&histogram);
+        for number in 1..=64 {
+            let other = solved.levels(number).unwrap();
+            if other.estimate <= LAYOUT.entries_max() {
+                assert!(ns <= model.lookup_ns(&histogram, &other, &LAYOUT), "{number} levels are quicker");
+            }
+        }
+        assert!((3..=10).contains(&chosen.lengths.len()), "{chosen:?}");
+        assert!(chosen.lengths.contains(&64));
+    }
+
+    #[test]
+    fn little_memory_takes_more_levels_and_too_little_is_refused() {
+        let (histogram, model) = (histogram(), HostModel::default());
+        let free = model.choose(&histogram, &LAYOUT).unwrap();
+        let tight = Layout { table_bytes_max: 22 * histogram.total(), ..LAYOUT };
+        let chosen = model.choose(&histogram, &tight).unwrap();
+        assert!(chosen.estimate <= tight.entries_max());
+        assert!(chosen.lengths.len() > free.lengths.len(), "{chosen:?}, without a limit {free:?}");
+        let none = Layout { table_bytes_max: 1000, ..LAYOUT };
+        let refused = model.choose(&histogram, &none);
+        assert!(matches!(refused, Err(CpeError::TooLarge { levels: 64, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn slow_memory_asks_for_more_levels_than_fast() {
+        let histogram = histogram();
+        let fast = HostModel { memory_ns: 0.8, ..HostModel::default() };
+        let slow = HostModel {
+            caches: [(1 << 10, 0.2), (16 << 10, 1.0), (256 << 10, 4.0)],
+            memory_ns: 80.0,
+            hash_ns: 1.0,
+        };
+        let levels = |model: HostModel| model.choose(&histogram, &LAYOUT).unwrap().lengths.len();
+        assert!(levels(slow) >= levels(fast));
+    }
+}

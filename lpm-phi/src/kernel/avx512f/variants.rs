@@ -1,0 +1,350 @@
+//! The lookups of `bloom-naive` and `bloom-baseline`, sixteen keys at a time: hashes, remainders and filter tests in vectors.
+//!
+//! A key is one word (IPv4) or two (the first half of an IPv6 address), each word of sixteen keys in a vector of its own. So the
+//! hashes of both are 32-bit arithmetic, which is what Knights Landing has.
+
+use super::lanes;
+use crate::bloom::hash::{FMIX32, H2_MULTIPLIER};
+use crate::kernel::variants::next_hop;
+use crate::variants::hash::{HashName, KNUTH_32, KNUTH_64, MURMUR_ADD, MURMUR_BLOCK};
+use crate::variants::table::{Filter, Level, Shape, Table, Words};
+use fib::NextHopId;
+use std::arch::x86_64::*;
+
+/// Sixteen keys: their low words, and their high words, which IPv4 has none of.
+#[derive(Clone, Copy)]
+struct Keys16 {
+    low: __m512i,
+    high: __m512i,
+}
+
+/// Answers IPv4 `keys` into `out`, equally long.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+pub(in crate::kernel) fn lookup_v4(table: &Table, keys: &[u32], out: &mut [NextHopId]) {
+    let words = table.live();
+    for (keys, out) in keys.chunks(16).zip(out.chunks_mut(16)) {
+        let live = lanes(keys.len());
+        // SAFETY: `live` holds lanes within `keys`.
+        let low = unsafe { _mm512_maskz_loadu_epi32(live, keys.as_ptr().cast()) };
+        let address = Keys16 { low, high: _mm512_setzero_si512() };
+        lookup_levels::<false>(table, words, address, live, out);
+    }
+}
+
+/// Answers IPv6 keys, given as two halves, into `out`, all equally long.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+pub(in crate::kernel) fn lookup_v6(table: &Table, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+    let words = table.live();
+    let has_deep = words.deep.len() > 0;
+    for ((hi, lo), out) in hi.chunks(16).zip(lo.chunks(16)).zip(out.chunks_mut(16)) {
+        let mut live = lanes(hi.len());
+        // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose address
+        // may lie behind the end but is then not read.
+        let address = unsafe {
+            let first = _mm512_maskz_loadu_epi64(live as u8, hi.as_ptr().cast());
+            let second = _mm512_maskz_loadu_epi64((live >> 8) as u8, hi.as_ptr().wrapping_add(8).cast());
+            words_of(first, second)
+        };
+        if let Some(filter) = table.shape.deep.as_ref().filter(|_| has_deep) {
+            let name = table.shape.filter_hash;
+            let mut maybe = passes(words, filter, name, hash_x16::<true>(name, address), live);
+            while maybe != 0 {
+                let lane = maybe.trailing_zeros() as usize;
+                maybe &= maybe - 1;
+                let next_hop = words.deep.lookup(hi[lane], lo[lane]);
+                if !next_hop.is_none() {
+                    out[lane] = next_hop;
+                    live &= !(1 << lane);
+                }
+            }
+        }
+        lookup_levels::<true>(table, words, address, live, out);
+    }
+}
+
+/// The low words and the high words of two vectors of 64-bit keys.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn words_of(first: __m512i, second: __m512i) -> Keys16 {
+    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    Keys16 {
+        low: _mm512_permutex2var_epi32(first, even, second),
+        high: _mm512_permutex2var_epi32(first, odd, second),
+    }
+}
+
+/// Answers the lanes of `live`: by the levels, from the longest, and by the direct entry in the end.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn lookup_levels<const V6: bool>(
+    table: &Table,
+    words: &Words,
+    address: Keys16,
+    mut live: __mmask16,
+    out: &mut [NextHopId],
+) {
+    let shape = &table.shape;
+    for level in shape.levels.iter().rev() {
+        if live == 0 {
+            return;
+        }
+        let key = first_bits::<V6>(address, level.len);
+        let hash = hash_x16::<V6>(shape.filter_hash, key);
+        let maybe = passes(words, &level.filter, shape.filter_hash, hash, live);
+        if maybe != 0 {
+            live &= !lookup_lists::<V6>(table, words, level, key, hash, maybe, out);
+        }
+    }
+    let first = if V6 { address.high } else { address.low };
+    // A shift by 32, where there is one entry only, gives 0.
+    let shift = _mm_cvtsi32_si128(32 - i32::from(shape.direct_bits));
+    let index = _mm512_srl_epi32(first, shift);
+    // SAFETY: an index of `direct_bits` bits lies within the direct entries, the first words of the copy. `live` holds lanes
+    // within `out`; a `NextHopId` is a `u32`.
+    unsafe {
+        let entry = gather(words, live, index);
+        _mm512_mask_storeu_epi32(out.as_mut_ptr().cast(), live, entry);
+    }
+}
+
+/// The first `len` bits of each key.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn first_bits<const V6: bool>(address: Keys16, len: u8) -> Keys16 {
+    let mask = |bits: u32| _mm512_set1_epi32(u32::MAX.checked_shl(32 - bits).unwrap_or(0).cast_signed());
+    let len = u32::from(len);
+    if V6 {
+        let high = _mm512_and_si512(address.high, mask(len.min(32)));
+        Keys16 { low: _mm512_and_si512(address.low, mask(len.saturating_sub(32))), high }
+    } else {
+        Keys16 { low: _mm512_and_si512(address.low, mask(len)), high: address.high }
+    }
+}
+
+/// Words of the copy at `index`, for the lanes of `mask`; 0 for the others.
+///
+/// # Safety
+/// Each such index is below the number of words.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn gather(words: &Words, mask: __mmask16, index: __m512i) -> __m512i {
+    let start = words.words.as_ptr().cast::<i32>();
+    // SAFETY: the caller's; a table has fewer than 2^31 words, so an index is no negative number.
+    unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), mask, index, start) }
+}
+
+/// The lanes of `live` whose keys a filter may hold, by the hashes `at`.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn passes(words: &Words, filter: &Filter, name: HashName, mut at: __m512i, mut live: __mmask16) -> __mmask16 {
+    let step = if filter.hashes > 1 { word_hash_x16(name, at) } else { at };
+    for _ in 0..filter.hashes {
+        let bit = remainder_x16(at, filter.bits.n, filter.bits.magic, filter.bits.shift);
+        let index = _mm512_add_epi32(_mm512_srli_epi32::<5>(bit), _mm512_set1_epi32(filter.start as i32));
+        // SAFETY: a remainder is below the filter's bits, so its word is one of the filter's, and those lie within the copy.
+        let word = unsafe { gather(words, live, index) };
+        let within = _mm512_and_si512(bit, _mm512_set1_epi32(31));
+        live = _mm512_mask_test_epi32_mask(live, word, _mm512_sllv_epi32(_mm512_set1_epi32(1), within));
+        if live == 0 {
+            break;
+        }
+        at = _mm512_add_epi32(at, step);
+    }
+    live
+}
+
+/// Looks the lanes of `maybe` up in the level's hash table, key by key; returns those that were found.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn lookup_lists<const V6: bool>(
+    table: &Table,
+    words: &Words,
+    level: &Level,
+    key: Keys16,
+    hash: __m512i,
+    mut maybe: __mmask16,
+    out: &mut [NextHopId],
+) -> __mmask16 {
+    let heads = heads::<V6>(&table.shape, words, level, key, hash, maybe);
+    let (mut head, mut low, mut high) = ([0_u32; 16], [0_u32; 16], [0_u32; 16]);
+    // SAFETY: each array has the 64 bytes that are stored.
+    unsafe {
+        _mm512_storeu_si512(head.as_mut_ptr().cast(), heads);
+        _mm512_storeu_si512(low.as_mut_ptr().cast(), key.low);
+        _mm512_storeu_si512(high.as_mut_ptr().cast(), key.high);
+    }
+    let mut found = 0;
+    while maybe != 0 {
+        let lane = maybe.trailing_zeros() as usize;
+        maybe &= maybe - 1;
+        if let Some(next_hop) = next_hop(table, words, head[lane], [low[lane], high[lane]]) {
+            out[lane] = NextHopId::from_answer(next_hop);
+            found |= 1 << lane;
+        }
+    }
+    found
+}
+
+/// The first entry of each key's bucket.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn heads<const V6: bool>(
+    shape: &Shape,
+    words: &Words,
+    level: &Level,
+    key: Keys16,
+    hash: __m512i,
+    maybe: __mmask16,
+) -> __m512i {
+    let hash = if shape.reuses_hash() { hash } else { hash_x16::<V6>(shape.table_hash, key) };
+    let count = level.bucket_count;
+    let bucket = remainder_x16(hash, count.n, count.magic, count.shift);
+    let index = _mm512_add_epi32(bucket, _mm512_set1_epi32(level.buckets as i32));
+    // SAFETY: a remainder is below the level's number of buckets, and those lie within the copy.
+    unsafe { gather(words, maybe, index) }
+}
+
+/// The high half of the 64-bit product of each lane.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn high_product_x16(x: __m512i, y: __m512i) -> __m512i {
+    let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(x, y));
+    let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(x), _mm512_srli_epi64::<32>(y));
+    _mm512_mask_blend_epi32(0xaaaa, even, odd)
+}
+
+/// `Divisor::remainder` of each lane.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn remainder_x16(x: __m512i, n: u32, magic: u32, shift: u32) -> __m512i {
+    let high = high_product_x16(x, _mm512_set1_epi32(magic.cast_signed()));
+    let half = _mm512_srli_epi32::<1>(_mm512_sub_epi32(x, high));
+    let quotient = _mm512_srl_epi32(_mm512_add_epi32(half, high), _mm_cvtsi32_si128(shift.cast_signed()));
+    _mm512_sub_epi32(x, _mm512_mullo_epi32(quotient, _mm512_set1_epi32(n.cast_signed())))
+}
+
+/// The hash of each key.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn hash_x16<const V6: bool>(name: HashName, key: Keys16) -> __m512i {
+    if !V6 {
+        return word_hash_x16(name, key.low);
+    }
+    match name {
+        HashName::Knuth => {
+            let low_factor = _mm512_set1_epi32((KNUTH_64 as u32).cast_signed());
+            let high_factor = _mm512_set1_epi32(((KNUTH_64 >> 32) as u32).cast_signed());
+            let crossed = _mm512_add_epi32(
+                _mm512_mullo_epi32(key.low, high_factor),
+                _mm512_mullo_epi32(key.high, low_factor),
+            );
+            _mm512_add_epi32(high_product_x16(key.low, low_factor), crossed)
+        }
+        _ => {
+            let state = murmur_block_x16(_mm512_setzero_si512(), key.low);
+            let state = murmur_block_x16(state, key.high);
+            fmix_x16(_mm512_xor_si512(state, _mm512_set1_epi32(8)))
+        }
+    }
+}
+
+/// The hash of each word.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn word_hash_x16(name: HashName, x: __m512i) -> __m512i {
+    match name {
+        HashName::Knuth => _mm512_mullo_epi32(x, _mm512_set1_epi32(KNUTH_32.cast_signed())),
+        HashName::H2 => {
+            let factor = _mm512_set1_epi32(H2_MULTIPLIER.cast_signed());
+            let x = _mm512_mullo_epi32(_mm512_xor_si512(_mm512_srli_epi32::<16>(x), x), factor);
+            let x = _mm512_mullo_epi32(_mm512_xor_si512(_mm512_srli_epi32::<16>(x), x), factor);
+            _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x)
+        }
+        // `rand` has no vector form: an engine that hashes by it is scalar.
+        HashName::Murmur | HashName::Rand => {
+            let state = murmur_block_x16(_mm512_setzero_si512(), x);
+            fmix_x16(_mm512_xor_si512(state, _mm512_set1_epi32(4)))
+        }
+    }
+}
+
+/// Mixes one block into MurmurHash3's state.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn murmur_block_x16(state: __m512i, block: __m512i) -> __m512i {
+    let block = _mm512_mullo_epi32(block, _mm512_set1_epi32(MURMUR_BLOCK[0].cast_signed()));
+    let block =
+        _mm512_mullo_epi32(_mm512_rol_epi32::<15>(block), _mm512_set1_epi32(MURMUR_BLOCK[1].cast_signed()));
+    let state = _mm512_rol_epi32::<13>(_mm512_xor_si512(state, block));
+    let five_fold = _mm512_add_epi32(_mm512_slli_epi32::<2>(state), state);
+    _mm512_add_epi32(five_fold, _mm512_set1_epi32(MURMUR_ADD.cast_signed()))
+}
+
+/// MurmurHash3's finaliser.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn fmix_x16(x: __m512i) -> __m512i {
+    let factor = |at: usize| _mm512_set1_epi32(FMIX32[at].cast_signed());
+    let x = _mm512_mullo_epi32(_mm512_xor_si512(_mm512_srli_epi32::<16>(x), x), factor(0));
+    let x = _mm512_mullo_epi32(_mm512_xor_si512(_mm512_srli_epi32::<13>(x), x), factor(1));
+    _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::variants::divisor::Divisor;
+    use crate::variants::hash::LevelKey;
+    use fib::Isa;
+
+    const VECTORISED: [HashName; 3] = [HashName::Murmur, HashName::Knuth, HashName::H2];
+
+    fn stored(x: __m512i) -> [u32; 16] {
+        let mut out = [0; 16];
+        // SAFETY: 64 bytes fit; only called where AVX-512F was found.
+        unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), x) };
+        out
+    }
+
+    fn loaded(x: &[u32; 16]) -> __m512i {
+        // SAFETY: 64 bytes are there; only called where AVX-512F was found.
+        unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
+    }
+
+    #[test]
+    fn vectors_hash_and_divide_as_scalars_do() {
+        if !Isa::Avx512f.is_available() {
+            let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
+            assert!(!required.contains("avx512f"), "FWD_REQUIRE names avx512f");
+            eprintln!("SKIPPED: this CPU has no avx512f");
+            return;
+        }
+        let mut state = 1_u64;
+        for round in 0..5000_u32 {
+            let keys: [u64; 16] = std::array::from_fn(|lane| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                if round % 3 == 0 { state >> 40 << (lane * 3) } else { state ^ state >> 31 }
+            });
+            let low = keys.map(|key| key as u32);
+            let high = keys.map(|key| (key >> 32) as u32);
+            let key = Keys16 { low: loaded(&low), high: loaded(&high) };
+            for name in VECTORISED {
+                // SAFETY: AVX-512F was found above.
+                let (v4, v6) = unsafe { (hash_x16::<false>(name, key), hash_x16::<true>(name, key)) };
+                assert_eq!(stored(v4), low.map(|x| x.hash(name)), "{name}");
+                assert_eq!(stored(v6), keys.map(|x| x.hash(name)), "{name}");
+            }
+            let n = [2, 3, 1 << 20, round + 2, low[0], u32::MAX][round as usize % 6];
+            let divisor = Divisor::new(n);
+            // SAFETY: AVX-512F was found above.
+            let found = unsafe { remainder_x16(key.high, divisor.n, divisor.magic, divisor.shift) };
+            assert_eq!(stored(found), high.map(|x| x % divisor.n));
+            let len = (round % 64 + 1) as u8;
+            // SAFETY: AVX-512F was found above.
+            let cut = unsafe { first_bits::<true>(key, len) };
+            assert_eq!(stored(cut.low), keys.map(|key| key.first_bits(len) as u32));
+            assert_eq!(stored(cut.high), keys.map(|key| (key.first_bits(len) >> 32) as u32));
+        }
+    }
+}

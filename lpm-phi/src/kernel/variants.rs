@@ -1,0 +1,90 @@
+//! The lookups of `bloom-naive` and `bloom-baseline`: Algorithm 2 of the paper, level by level from the longest.
+//!
+//! The scalar form is here: one key at a time, each filter bit tested before the next is computed. The vector form hashes sixteen
+//! keys at once, which is all that the paper vectorises (section 4.3.2); it goes through a level's list key by key.
+
+use crate::variants::hash::LevelKey;
+use crate::variants::table::{HOP_MASK, Level, Table, Words};
+use fib::{Isa, NextHopId};
+
+/// Answers IPv4 `keys` into `out`, equally long.
+#[inline]
+pub(crate) fn lookup_v4(isa: Isa, table: &Table, keys: &[u32], out: &mut [NextHopId]) {
+    assert_eq!(keys.len(), out.len(), "as many answers as keys");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v4(table, keys, out) },
+        _ => {
+            let words = table.live();
+            for (key, answer) in keys.iter().zip(out) {
+                *answer = NextHopId::from_answer(lookup(table, words, *key));
+            }
+        }
+    }
+}
+
+/// Answers IPv6 keys, given as two halves, into `out`, all equally long.
+#[inline]
+pub(crate) fn lookup_v6(isa: Isa, table: &Table, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+    assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v6(table, hi, lo, out) },
+        _ => {
+            let words = table.live();
+            for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
+                *answer = NextHopId::from_answer(
+                    lookup_deep(table, words, *hi, *lo).unwrap_or_else(|| lookup(table, words, *hi)),
+                );
+            }
+        }
+    }
+}
+
+/// The next hop of a route past /64, if one of them matches.
+fn lookup_deep(table: &Table, words: &Words, hi: u64, lo: u64) -> Option<u32> {
+    let name = table.shape.filter_hash;
+    let filter = table.shape.deep.as_ref()?;
+    if words.deep.len() == 0 || !words.passes(filter, name, hi.hash(name)) {
+        return None;
+    }
+    let next_hop = words.deep.lookup(hi, lo);
+    (!next_hop.is_none()).then(|| next_hop.get())
+}
+
+/// The next hop by the levels, from the longest, and by the direct entry in the end.
+fn lookup<W: LevelKey>(table: &Table, words: &Words, address: W) -> u32 {
+    table
+        .shape
+        .levels
+        .iter()
+        .rev()
+        .find_map(|level| lookup_level(table, words, level, address.first_bits(level.len)))
+        .unwrap_or_else(|| words.get(direct(table.shape.direct_bits, address)))
+}
+
+/// The word of the direct entry of an address.
+fn direct<W: LevelKey>(direct_bits: u8, address: W) -> usize {
+    let [low, high] = address.words();
+    let first = if W::BITS == 32 { low } else { high };
+    first.checked_shr(32 - u32::from(direct_bits)).unwrap_or(0) as usize
+}
+
+fn lookup_level<W: LevelKey>(table: &Table, words: &Words, level: &Level, key: W) -> Option<u32> {
+    let shape = &table.shape;
+    let hash = key.hash(shape.filter_hash);
+    if !words.passes(&level.filter, shape.filter_hash, hash) {
+        return None;
+    }
+    let head = words.get(shape.bucket(level, key, hash));
+    next_hop(table, words, head, key.words())
+}
+
+/// The next hop of the key with these words in the list that begins with the entry `head`.
+#[inline]
+pub(super) fn next_hop(table: &Table, words: &Words, head: u32, key: [u32; 2]) -> Option<u32> {
+    let number = words.find(&table.shape, head, key);
+    (number != 0).then(|| words.get(table.shape.entry(number) + 2) & HOP_MASK)
+}

@@ -1,0 +1,174 @@
+//! The counters behind a filter (CBF, section 3.1): how many keys set each bit. Readers never see them.
+//!
+//! A counter is a byte. One that reaches 255 is *saturated*: how many keys share its bit is no longer known, so it is never
+//! counted down and its bit stays. That can cost a false positive, never a route. It ends when the filter's last key goes.
+
+/// One filter's counters.
+#[derive(Debug)]
+pub(super) struct Counters {
+    counts: Vec<u8>,
+    keys: u64,
+    saturated: bool,
+}
+
+impl Counters {
+    /// A counter for each of `bits` bits, all zero.
+    pub(super) fn new(bits: u32) -> Self {
+        Self { counts: vec![0; bits as usize], keys: 0, saturated: false }
+    }
+
+    /// Adds a key of these bits; `set` is told each bit that was clear.
+    pub(super) fn insert(&mut self, bits: impl Iterator<Item = u32>, mut set: impl FnMut(u32)) {
+        self.keys += 1;
+        for bit in bits {
+            let count = &mut self.counts[bit as usize];
+            if *count == 0 {
+                set(bit);
+            }
+            *count = count.saturating_add(1);
+            self.saturated |= *count == u8::MAX;
+        }
+    }
+
+    /// Takes a key of these bits out, which must have been added; `clear` is told each bit that no key sets any more.
+    #[expect(clippy::cast_possible_truncation, reason = "as many counters as a u32 has said")]
+    pub(super) fn remove(&mut self, bits: impl Iterator<Item = u32>, mut clear: impl FnMut(u32)) {
+        debug_assert!(self.keys > 0, "a key was taken out of an empty filter");
+        self.keys = self.keys.saturating_sub(1);
+        for bit in bits {
+            let count = &mut self.counts[bit as usize];
+            debug_assert!(*count > 0, "a key was taken out of the filter that was not in it");
+            if *count != u8::MAX && *count != 0 {
+                *count -= 1;
+                if *count == 0 {
+                    clear(bit);
+                }
+            }
+        }
+        if self.keys == 0 && self.saturated {
+            self.saturated = false;
+            for (bit, count) in self.counts.iter_mut().enumerate().filter(|(_, count)| **count != 0) {
+                *count = 0;
+                clear(bit as u32);
+            }
+        }
+    }
+
+    /// Counters that are not zero.
+    pub(super) fn occupied(&self) -> u64 {
+        self.counts.iter().filter(|count| **count != 0).count() as u64
+    }
+
+    /// Counters that are saturated.
+    pub(super) fn saturated(&self) -> u64 {
+        self.counts.iter().filter(|count| **count == u8::MAX).count() as u64
+    }
+
+    /// Bytes of counters.
+    pub(super) fn bytes(&self) -> u64 {
+        self.counts.capacity() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::divisor::Divisor;
+    use super::super::hash::{HashName, LevelKey};
+    use super::super::table::Filter;
+    use super::*;
+    use crate::bloom::equations::FilterSize;
+    use std::collections::BTreeSet;
+
+    /// A filter as a table has it: its bits and its counters.
+    struct Counting {
+        filter: Filter,
+        name: HashName,
+        bits: Vec<bool>,
+        counters: Counters,
+    }
+
+    impl Counting {
+        fn new(size: FilterSize, name: HashName) -> Self {
+            let bits = u32::try_from(size.bits).unwrap();
+            let filter = Filter { start: 0, bits: Divisor::new(bits), hashes: size.hashes };
+            Self { filter, name, bits: vec![false; bits as usize], counters: Counters::new(bits) }
+        }
+
+        fn insert<W: LevelKey>(&mut self, key: W) {
+            let places = self.filter.places(self.name, key.hash(self.name));
+            self.counters.insert(places, |bit| self.bits[bit as usize] = true);
+        }
+
+        fn remove<W: LevelKey>(&mut self, key: W) {
+            let places = self.filter.places(self.name, key.hash(self.name));
+            self.counters.remove(places, |bit| self.bits[bit as usize] = false);
+        }
+
+        fn passes<W: LevelKey>(&self, key: W) -> bool {
+            self.filter.places(self.name, key.hash(self.name)).all(|bit| self.bits[bit as usize])
+        }
+    }
+
+    /// The n of AS65000's G1 after expansion (table 3).
+    const FULL: u32 = 971_555;
+
+    /// Distinct /24s in runs, as tables have them: runs of 16 at multiples of 32, so that every second run is not in the table.
+    fn slash_24(at: u32) -> u32 {
+        (at / 16 * 32 + at % 16) << 8
+    }
+
+    /// Measured rates of filters for [`FULL`] keys, in and out of the table in the same neighbourhoods.
+    fn measured<W: LevelKey>(name: HashName, fpr: f64, key: impl Fn(u32) -> W) -> f64 {
+        let mut filter = Counting::new(FilterSize::for_rate(u64::from(FULL), fpr), name);
+        (0..FULL).for_each(|at| filter.insert(key(slash_24(at) >> 8)));
+        assert!((0..FULL).step_by(7).all(|at| filter.passes(key(slash_24(at) >> 8))), "a false negative");
+        let asked = 0..400_000_u32;
+        let false_positives =
+            asked.clone().filter(|at| filter.passes(key((slash_24(*at) >> 8) + 16))).count();
+        (0..FULL).for_each(|at| filter.remove(key(slash_24(at) >> 8)));
+        assert_eq!(filter.counters.occupied(), 0);
+        assert!(filter.bits.iter().all(|bit| !bit));
+        false_positives as f64 / asked.len() as f64
+    }
+
+    #[test]
+    fn the_measured_rate_is_the_asked_one_at_full_size() {
+        for fpr in [0.01, 0.1, 0.3, 0.6, 0.9] {
+            for name in [HashName::Murmur, HashName::H2] {
+                let rate = measured(name, fpr, |x| x << 8);
+                assert!((rate / fpr - 1.0).abs() < 0.1, "{name}, IPv4, asked {fpr}, measured {rate}");
+            }
+            let rate = measured(HashName::Murmur, fpr, |x| (0x2001_u64 << 48) + (u64::from(x) << 16));
+            assert!((rate / fpr - 1.0).abs() < 0.1, "murmur, IPv6, asked {fpr}, measured {rate}");
+        }
+    }
+
+    #[test]
+    fn a_saturated_counter_keeps_its_bit_until_the_last_key_goes() {
+        for hashes in [1, 4] {
+            let mut filter = Counting::new(FilterSize { bits: 8, hashes }, HashName::Murmur);
+            let keys: Vec<u32> = (0..3000).map(|x| x << 8).collect();
+            keys.iter().for_each(|key| filter.insert(*key));
+            assert_eq!(filter.counters.saturated(), 8);
+            for (gone, key) in keys.iter().enumerate() {
+                assert!(keys[gone..].iter().all(|key| filter.passes(*key)), "a route was lost");
+                filter.remove(*key);
+            }
+            assert_eq!((filter.counters.occupied(), filter.counters.saturated()), (0, 0));
+            assert!(filter.bits.iter().all(|bit| !bit));
+        }
+    }
+
+    #[test]
+    fn a_key_in_twice_and_out_once_is_there() {
+        let mut filter = Counting::new(FilterSize::for_rate(100, 0.1), HashName::H2);
+        let distinct: BTreeSet<u32> = filter.filter.places(HashName::H2, 7_u32.hash(HashName::H2)).collect();
+        filter.insert(7_u32);
+        filter.insert(7_u32);
+        filter.remove(7_u32);
+        assert!(filter.passes(7_u32));
+        assert_eq!(filter.counters.occupied(), distinct.len() as u64);
+        filter.remove(7_u32);
+        assert!(!filter.passes(7_u32));
+    }
+}

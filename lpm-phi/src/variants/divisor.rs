@@ -1,0 +1,73 @@
+//! Remainders without a division: the paper takes each hash modulo a size (section 4.1), the hot path divides nothing.
+//!
+//! The quotient by a constant n is a multiplication by a rounded-up 2^(32+s)/n whose 33rd bit is understood, after Granlund and
+//! Montgomery, "Division by invariant integers using multiplication" (1994), section 4. It is exact for every 32-bit value, and
+//! a vector kernel does the same steps.
+
+/// A divisor from 2 to 2^32 - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Divisor {
+    /// The divisor.
+    pub(crate) n: u32,
+    /// The multiplier without its 33rd bit.
+    pub(crate) magic: u32,
+    /// How far the high half is shifted in the end.
+    pub(crate) shift: u32,
+}
+
+impl Divisor {
+    /// Division by `n`; 0 and 1 count as 2.
+    #[expect(clippy::cast_possible_truncation, reason = "the 33rd bit is cut off on purpose")]
+    pub(crate) const fn new(n: u32) -> Self {
+        let n = if n < 2 { 2 } else { n };
+        // With l = ceil(lg n): magic = floor(2^32 (2^l - n) / n) + 1.
+        let l = 32 - (n - 1).leading_zeros();
+        let magic = ((((1_u64 << l) - n as u64) << 32) / n as u64 + 1) as u32;
+        Self { n, magic, shift: l - 1 }
+    }
+
+    /// `x` modulo the divisor.
+    #[inline]
+    pub(crate) const fn remainder(&self, x: u32) -> u32 {
+        let high = ((x as u64 * self.magic as u64) >> 32) as u32;
+        let quotient = (((x - high) >> 1) + high) >> self.shift;
+        x - quotient * self.n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn remainders_at_the_edges() {
+        for n in (2..2000)
+            .chain((1..32).flat_map(|bit| [(1_u32 << bit) - 1, 1 << bit, (1 << bit) + 1]))
+            .chain([u32::MAX - 1, u32::MAX])
+        {
+            let divisor = Divisor::new(n);
+            for x in [
+                0,
+                1,
+                n - 1,
+                n,
+                n.wrapping_add(1),
+                n.wrapping_mul(2).wrapping_sub(1),
+                u32::MAX - 1,
+                u32::MAX,
+                u32::MAX / n * n,
+                (u32::MAX / n * n).wrapping_sub(1),
+            ] {
+                assert_eq!(divisor.remainder(x), x % divisor.n, "{x} modulo {n}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn remainders_are_right(x in any::<u32>(), n in prop_oneof![2_u32..5_000_000, 2_u32..]) {
+            prop_assert_eq!(Divisor::new(n).remainder(x), x % n);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The two engines: one writer over both families, readers that see one generation a batch.
+
+use super::params::{Params, Variant};
+use super::shape::TableKey;
+use super::table::Table;
+use super::writer::Writer;
+use crate::bloom::update::{Routes, Undo, added, advance, is_bulk, retreat};
+use crate::epoch::{Epochs, ReaderEpoch};
+use crate::kernel;
+use crate::reader::{Answer, SlotReader};
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use fib::{
+    Capacity, Change, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta,
+    Generation, Isa, Keys, NextHopId, Prefix,
+};
+use std::sync::Arc;
+
+/// What writer and readers share.
+struct Shared {
+    v4: ArcSwap<Table>,
+    v6: ArcSwap<Table>,
+    epochs: Epochs,
+}
+
+/// The writing side of `bloom-naive` or `bloom-baseline`.
+pub struct VariantEngine {
+    params: Params,
+    routes_v4: Routes<u32>,
+    routes_v6: Routes<u128>,
+    v4: Writer<u32>,
+    v6: Writer<u128>,
+    shared: Arc<Shared>,
+    generation: Generation,
+}
+
+/// What is to be done for one family, worked out before anything is changed.
+enum Plan<K: TableKey> {
+    InPlace(Vec<Change<K>>),
+    Replace(Box<Writer<K>>),
+}
+
+impl<K: TableKey> Plan<K> {
+    /// The plan that brings `writer` to `routes`, which are final already.
+    fn of(
+        writer: &Writer<K>,
+        routes: &Routes<K>,
+        undo: &Undo<K>,
+        params: &Params,
+    ) -> Result<Self, EngineError> {
+        if !is_bulk(undo.len(), routes.len()) && writer.admits(added(undo)) {
+            return Ok(Self::InPlace(undo.iter().map(|(change, _)| *change).collect()));
+        }
+        Writer::build(routes, params).map(|writer| Self::Replace(Box::new(writer)))
+    }
+
+    /// Bytes of the table when this is done.
+    fn bytes(&self, writer: &Writer<K>) -> u64 {
+        match self {
+            Self::InPlace(_) => writer.table_bytes(),
+            Self::Replace(writer) => writer.table_bytes(),
+        }
+    }
+
+    /// Carries the plan out, up to where readers see it.
+    fn commit(self, writer: &mut Writer<K>, routes: &Routes<K>, place: &ArcSwap<Table>) {
+        match self {
+            Self::InPlace(mut changes) => {
+                writer.apply(routes, &mut changes);
+                writer.publish();
+            }
+            Self::Replace(new) => {
+                place.store(Arc::clone(new.table()));
+                *writer = *new;
+            }
+        }
+    }
+}
+
+impl VariantEngine {
+    /// An empty engine of the form `variant`.
+    ///
+    /// # Errors
+    /// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, [`EngineError::Full`] when the
+    /// empty tables exceed `table_bytes_max`, [`EngineError::Memory`] when there is no memory for them.
+    pub fn new(variant: Variant, options: &EngineOptions) -> Result<Self, EngineError> {
+        let params = Params::from_options(variant, options)?;
+        let v4 = Writer::build(&Routes::default(), &params)?;
+        let v6 = Writer::build(&Routes::default(), &params)?;
+        params.check_bytes("table bytes", v4.table_bytes() + v6.table_bytes())?;
+        let shared = Shared {
+            v4: ArcSwap::new(Arc::clone(v4.table())),
+            v6: ArcSwap::new(Arc::clone(v6.table())),
+            epochs: Epochs::default(),
+        };
+        Ok(Self {
+            params,
+            routes_v4: Routes::default(),
+            routes_v6: Routes::default(),
+            v4,
+            v6,
+            shared: Arc::new(shared),
+            generation: Generation::default(),
+        })
+    }
+
+    /// The lengths that IPv6 prefixes up to /64 are expanded to, ascending.
+    #[must_use]
+    pub fn levels_v6(&self) -> Vec<u8> {
+        self.v6.table().shape.levels.iter().map(|level| level.len).collect()
+    }
+
+    /// Plans both families; together the tables stay within `table_bytes_max`.
+    fn plan(&self, v4: &Undo<u32>, v6: &Undo<u128>) -> Result<(Plan<u32>, Plan<u128>), EngineError> {
+        let v4 = Plan::of(&self.v4, &self.routes_v4, v4, &self.params)?;
+        let v6 = Plan::of(&self.v6, &self.routes_v6, v6, &self.params)?;
+        let before = self.v4.table_bytes() + self.v6.table_bytes();
+        let after = v4.bytes(&self.v4) + v6.bytes(&self.v6);
+        if after > before {
+            self.params.check_bytes("table bytes", after)?;
+        }
+        Ok((v4, v6))
+    }
+}
+
+impl EngineWriter for VariantEngine {
+    fn name(&self) -> &'static str {
+        self.params.variant.name()
+    }
+
+    fn isa(&self) -> Isa {
+        self.params.isa
+    }
+
+    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+        let undo_v4 = advance(&mut self.routes_v4, &delta.v4);
+        let undo_v6 = advance(&mut self.routes_v6, &delta.v6);
+        let (v4, v6) = match self.plan(&undo_v4, &undo_v6) {
+            Ok(plans) => plans,
+            Err(error) => {
+                retreat(&mut self.routes_v4, undo_v4);
+                retreat(&mut self.routes_v6, undo_v6);
+                return Err(error);
+            }
+        };
+        v4.commit(&mut self.v4, &self.routes_v4, &self.shared.v4);
+        v6.commit(&mut self.v6, &self.routes_v6, &self.shared.v6);
+        if self.v4.is_changed() || self.v6.is_changed() {
+            self.shared.epochs.synchronize();
+            self.v4.repeat();
+            self.v6.repeat();
+        }
+        self.generation = self.generation.next();
+        Ok(self.generation)
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            next_hop_id_max: NextHopId::MAX.get(),
+            next_hops_max: u64::from(NextHopId::MAX.get()),
+            table_bytes_max: self.params.table_bytes_max,
+        }
+    }
+
+    fn stats(&self) -> EngineStats {
+        const NAMES_V4: [&str; 5] =
+            ["v4_levels", "v4_entries", "v4_filter_bits", "v4_filter_occupied", "v4_filter_saturated"];
+        const NAMES_V6: [&str; 6] = [
+            "v6_levels",
+            "v6_entries",
+            "v6_filter_bits",
+            "v6_filter_occupied",
+            "v6_filter_saturated",
+            "v6_deep_routes",
+        ];
+        let routes = self.routes_v4.capacity() * (size_of::<(Prefix<u32>, NextHopId)>() + 1)
+            + self.routes_v6.capacity() * (size_of::<(Prefix<u128>, NextHopId)>() + 1);
+        let mut details: Vec<_> = NAMES_V4.into_iter().zip(self.v4.figures()).collect();
+        details.extend(NAMES_V6.into_iter().zip(self.v6.figures()));
+        EngineStats {
+            routes_v4: self.routes_v4.len() as u64,
+            routes_v6: self.routes_v6.len() as u64,
+            table_bytes: self.v4.table_bytes() + self.v6.table_bytes(),
+            writer_bytes: routes as u64 + self.v4.writer_bytes() + self.v6.writer_bytes(),
+            details,
+        }
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let tables = Tables {
+            epoch: self.shared.epochs.register(),
+            v4: Cache::new(SharedV4(Arc::clone(&self.shared))),
+            v6: Cache::new(SharedV6(Arc::clone(&self.shared))),
+            isa: self.params.isa,
+        };
+        Ok(Box::new(SlotReader::new(tables, slots, batch_max)))
+    }
+}
+
+/// The place of the IPv4 table, for a reader's cache.
+struct SharedV4(Arc<Shared>);
+/// The place of the IPv6 table, for a reader's cache.
+struct SharedV6(Arc<Shared>);
+
+impl std::ops::Deref for SharedV4 {
+    type Target = ArcSwap<Table>;
+    fn deref(&self) -> &ArcSwap<Table> {
+        &self.0.v4
+    }
+}
+
+impl std::ops::Deref for SharedV6 {
+    type Target = ArcSwap<Table>;
+    fn deref(&self) -> &ArcSwap<Table> {
+        &self.0.v6
+    }
+}
+
+/// A reader's way to the tables.
+struct Tables {
+    epoch: ReaderEpoch,
+    v4: Cache<SharedV4, Arc<Table>>,
+    v6: Cache<SharedV6, Arc<Table>>,
+    isa: Isa,
+}
+
+impl Answer for Tables {
+    #[inline]
+    fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) {
+        let _batch = self.epoch.enter();
+        match keys {
+            Keys::V4(keys) => kernel::variants::lookup_v4(self.isa, self.v4.load(), keys, out),
+            Keys::V6 { hi, lo } => kernel::variants::lookup_v6(self.isa, self.v6.load(), hi, lo, out),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The engines `bloom-naive` and `bloom-baseline`: Bloomfwd as sections 3.1 and 3.2 of the paper have it, before the paper's own
+//! optimisations and ours. They are what the engine `bloom` is compared with.
+//!
+//! | engine | IPv4 | IPv6 | hash |
+//! |---|---|---|---|
+//! | `bloom-naive` | a filter and a table for each length, 1 to 32 | the same, 1 to 64 | any pair, H2 at first |
+//! | `bloom-baseline` | a direct array of 2^20, then /24 and /32 | the levels of DPCPE | any pair, `rand` at first |
+//!
+//! IPv6 routes past /64, which the paper does not have, are in a table of their own behind one more filter.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`params`] | parameters |
+//! | [`hash`] | Murmur, Knuth, H2 and `rand`, any pair for filter and table |
+//! | `counters` | the counters behind a filter |
+//! | `divisor` | remainders by a constant |
+//! | `table` | what lookups read |
+//! | `shape` | how large it is made |
+//! | `writer` | how it is kept, in two copies of which readers see one |
+
+mod counters;
+pub(crate) mod divisor;
+mod engine;
+pub mod hash;
+pub mod params;
+mod shape;
+pub(crate) mod table;
+mod writer;
+
+pub use engine::VariantEngine;
+
+/// The name of the engine of section 3.1 on the command line.
+pub const NAIVE: &str = "bloom-naive";
+/// The name of the engine of section 3.2 on the command line.
+pub const BASELINE: &str = "bloom-baseline";

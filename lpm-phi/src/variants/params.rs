@@ -1,0 +1,201 @@
+//! Parameters of the engines `bloom-naive` and `bloom-baseline`.
+
+use super::hash::HashName;
+use crate::bloom::equations::FPR_RANGE;
+use crate::memory::Placement;
+use fib::{EngineError, EngineOptions, Isa};
+
+/// Which of the paper's forms a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// One filter and hash table for each length (section 3.1).
+    Naive,
+    /// A direct lookup array and two groups for IPv4, DPCPE's levels for IPv6 (sections 3.2 and 4.2).
+    Baseline,
+}
+
+impl Variant {
+    /// The engine's name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Naive => super::NAIVE,
+            Self::Baseline => super::BASELINE,
+        }
+    }
+}
+
+/// The number of levels that IPv6 is expanded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LevelChoice {
+    /// The one of the shortest modelled lookup.
+    Auto,
+    /// This one, and refused where it does not fit.
+    Fixed(usize),
+}
+
+/// Parameters, from the command line's `name=value` pairs.
+#[derive(Clone, Copy, Debug)]
+pub struct Params {
+    /// The form of the tables.
+    pub variant: Variant,
+    /// The instruction set of the lookup kernels.
+    pub isa: Isa,
+    /// The asked false-positive rate of each filter, `0.01..=0.9`; the paper's choice is 0.3 (section 6.2).
+    pub fpr: f64,
+    /// The hash of the filters.
+    pub filter_hash: HashName,
+    /// The hash of the hash tables.
+    pub table_hash: HashName,
+    /// The levels of IPv6; `bloom-baseline` only.
+    pub levels: LevelChoice,
+    /// Bytes that lookups may read at most.
+    pub table_bytes_max: u64,
+    /// Where the tables lie.
+    pub placement: Placement,
+}
+
+impl Params {
+    /// Reads the parameters `fpr` (0.01..0.9), `filter-hash`, `table-hash` or both as `hash` (`murmur`, `knuth`, `h2`, `rand`)
+    /// and, for `bloom-baseline`, `levels` (`auto`, 1..64).
+    ///
+    /// `bloom-naive` hashes by H2 and runs on the best instruction set that its hashes are written for. `bloom-baseline` hashes
+    /// by `rand` and is scalar, as the paper's, unless told otherwise.
+    ///
+    /// # Errors
+    /// [`EngineError::Parameter`] for one out of range or unknown, and for `rand` with a vector instruction set;
+    /// [`EngineError::Isa`] for one that this CPU lacks.
+    pub fn from_options(variant: Variant, options: &EngineOptions) -> Result<Self, EngineError> {
+        let hash = match variant {
+            Variant::Naive => HashName::H2,
+            Variant::Baseline => HashName::Rand,
+        };
+        let mut params = Self {
+            variant,
+            isa: Isa::Scalar,
+            fpr: 0.3,
+            filter_hash: hash,
+            table_hash: hash,
+            levels: LevelChoice::Auto,
+            table_bytes_max: options.table_bytes_max,
+            placement: Placement { huge_pages: options.huge_pages, numa_node: options.numa_node },
+        };
+        for (name, value) in &options.parameters {
+            params.set(name, value)?;
+        }
+        params.isa = params.isa_of(options.isa)?;
+        Ok(params)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), EngineError> {
+        let refuse =
+            |parameter, wanted| EngineError::Parameter { parameter, value: value.to_owned(), wanted };
+        let hash =
+            |parameter| value.parse().map_err(|()| refuse(parameter, "wanted murmur, knuth, h2 or rand"));
+        match (name, self.variant) {
+            ("fpr", _) => {
+                self.fpr = value
+                    .parse()
+                    .ok()
+                    .filter(|fpr| FPR_RANGE.contains(fpr))
+                    .ok_or_else(|| refuse("fpr", "wanted a false-positive rate between 0.01 and 0.9"))?;
+            }
+            ("hash", _) => {
+                self.filter_hash = hash("hash")?;
+                self.table_hash = self.filter_hash;
+            }
+            ("filter-hash", _) => self.filter_hash = hash("filter-hash")?,
+            ("table-hash", _) => self.table_hash = hash("table-hash")?,
+            ("levels", Variant::Baseline) => {
+                let fixed =
+                    value.parse().ok().filter(|levels| (1..=64).contains(levels)).map(LevelChoice::Fixed);
+                self.levels = fixed
+                    .or((value == "auto").then_some(LevelChoice::Auto))
+                    .ok_or_else(|| refuse("levels", "wanted auto or a number from 1 to 64"))?;
+            }
+            _ => {
+                let wanted = match self.variant {
+                    Variant::Naive => {
+                        "the parameters of engine bloom-naive are fpr, hash, filter-hash and table-hash"
+                    }
+                    Variant::Baseline => {
+                        "the parameters of engine bloom-baseline are fpr, hash, filter-hash, table-hash and levels"
+                    }
+                };
+                let value = format!("{name}={value}");
+                return Err(EngineError::Parameter { parameter: "engine parameter", value, wanted });
+            }
+        }
+        Ok(())
+    }
+
+    fn isa_of(&self, asked: Option<Isa>) -> Result<Isa, EngineError> {
+        let vectorised = self.filter_hash.is_vectorised() && self.table_hash.is_vectorised();
+        match asked.map(Isa::checked).transpose()? {
+            Some(isa) if isa != Isa::Scalar && !vectorised => Err(EngineError::Parameter {
+                parameter: "hash",
+                value: HashName::Rand.to_string(),
+                wanted: "rand has no vector form; a vector instruction set needs murmur, knuth or h2",
+            }),
+            Some(isa) => Ok(isa),
+            None if self.variant == Variant::Naive && vectorised => Ok(Isa::detect()),
+            None => Ok(Isa::Scalar),
+        }
+    }
+
+    /// Refuses tables of more than `table_bytes_max`.
+    pub(super) fn check_bytes(&self, what: &'static str, bytes: u64) -> Result<(), EngineError> {
+        if bytes > self.table_bytes_max {
+            return Err(EngineError::Full { what, used: bytes, limit: self.table_bytes_max });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(variant: Variant, isa: Option<Isa>, pairs: &[(&str, &str)]) -> Result<Params, EngineError> {
+        let parameters =
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Params::from_options(variant, &EngineOptions { parameters, isa, ..EngineOptions::default() })
+    }
+
+    #[test]
+    fn defaults_are_the_papers() {
+        let baseline = with(Variant::Baseline, None, &[]).unwrap();
+        assert_eq!(
+            (baseline.isa, baseline.filter_hash, baseline.table_hash),
+            (Isa::Scalar, HashName::Rand, HashName::Rand)
+        );
+        let naive = with(Variant::Naive, None, &[("table-hash", "knuth")]).unwrap();
+        assert_eq!(
+            (naive.isa, naive.filter_hash, naive.table_hash),
+            (Isa::detect(), HashName::H2, HashName::Knuth)
+        );
+        assert_eq!(with(Variant::Naive, None, &[("hash", "rand")]).unwrap().isa, Isa::Scalar);
+        assert_eq!(with(Variant::Baseline, None, &[("levels", "5")]).unwrap().levels, LevelChoice::Fixed(5));
+    }
+
+    #[test]
+    fn wrong_ones_are_refused() {
+        for (name, value) in [
+            ("fpr", "0"),
+            ("fpr", "0.91"),
+            ("fpr", "NaN"),
+            ("hash", "md5"),
+            ("levels", "0"),
+            ("levels", "65"),
+            ("size", "1"),
+        ] {
+            let refused = with(Variant::Baseline, None, &[(name, value)]);
+            assert!(matches!(refused, Err(EngineError::Parameter { .. })), "{name}={value}");
+        }
+        assert!(with(Variant::Naive, None, &[("levels", "5")]).is_err());
+        if Isa::Avx512f.is_available() {
+            assert!(with(Variant::Baseline, Some(Isa::Avx512f), &[]).is_err());
+            assert!(with(Variant::Baseline, Some(Isa::Avx512f), &[("hash", "h2")]).is_ok());
+        }
+    }
+}

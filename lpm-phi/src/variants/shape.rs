@@ -1,0 +1,188 @@
+//! How large the tables of `bloom-naive` and `bloom-baseline` are made: levels, filters by the asked rate, buckets, entries.
+//!
+//! Each level's filter and table are made for what the level holds (asymmetric filters, section 3.2). A filter is exact for the
+//! entries that are there when the table is made; room for an eighth more keeps small deltas from making it anew.
+
+use super::divisor::Divisor;
+use super::hash::LevelKey;
+use super::params::{LevelChoice, Params, Variant};
+use super::table::{ENTRY_WORDS, Filter, Level, Shape};
+use crate::bloom::equations::FilterSize;
+use crate::bloom::update::expanded_entries;
+use crate::cpe::CpeError;
+use crate::cpe::dpcpe::Dpcpe;
+use crate::cpe::histogram::LengthHistogram;
+use crate::cpe::model::{HostModel, Layout};
+use fib::{EngineError, Key, NextHopId, Prefix, Prefix6};
+use std::ops::RangeInclusive;
+
+/// Entries that every level has room for.
+const ROOM_MIN: u64 = 256;
+/// A gather's index is a signed 32-bit number of words.
+const WORDS_MAX: u64 = (1 << 31) - 1;
+/// Bits of the baseline's direct lookup array (section 3.2).
+const DIRECT_BITS: u8 = 20;
+
+/// An address family as these tables see it.
+pub(crate) trait TableKey: Key {
+    /// What levels are keyed by: the address, or its first 64 bits.
+    type Word: LevelKey;
+    /// That word.
+    fn word(self) -> Self::Word;
+    /// What a table that is too large is called.
+    const WHAT: &'static str;
+    /// The prefix as one past /64, if it is.
+    fn as_deep(prefix: Prefix<Self>) -> Option<Prefix6>;
+    /// The levels of the baseline below its direct entries, and the bits of these.
+    fn baseline(routes: &[(Prefix<Self>, NextHopId)], params: &Params) -> Result<(u8, Vec<u8>), EngineError>;
+}
+
+impl TableKey for u32 {
+    type Word = Self;
+    const WHAT: &'static str = "IPv4 table bytes";
+
+    fn word(self) -> Self {
+        self
+    }
+
+    fn as_deep(_: Prefix<Self>) -> Option<Prefix6> {
+        None
+    }
+
+    fn baseline(_: &[(Prefix<Self>, NextHopId)], _: &Params) -> Result<(u8, Vec<u8>), EngineError> {
+        Ok((DIRECT_BITS, vec![24, 32]))
+    }
+}
+
+impl TableKey for u128 {
+    type Word = u64;
+    const WHAT: &'static str = "IPv6 table bytes";
+
+    fn word(self) -> u64 {
+        (self >> 64) as u64
+    }
+
+    fn as_deep(prefix: Prefix<Self>) -> Option<Prefix6> {
+        (prefix.len() > 64).then_some(prefix)
+    }
+
+    fn baseline(routes: &[(Prefix<Self>, NextHopId)], params: &Params) -> Result<(u8, Vec<u8>), EngineError> {
+        let histogram = LengthHistogram::of(1, 64, routes.iter().map(|(prefix, _)| *prefix));
+        let levels = match params.levels {
+            LevelChoice::Fixed(levels) => Dpcpe::solve(&histogram).levels(levels),
+            LevelChoice::Auto => {
+                // A bucket and an entry.
+                let entry_bytes = 4 + ENTRY_WORDS as u64 * 4;
+                let layout = Layout { fpr: params.fpr, entry_bytes, table_bytes_max: params.table_bytes_max };
+                HostModel::default().choose(&histogram, &layout)
+            }
+        };
+        Ok((0, levels.map_err(full)?.lengths))
+    }
+}
+
+/// A refused expansion as an engine's refusal.
+const fn full(error: CpeError) -> EngineError {
+    match error {
+        CpeError::Levels { asked, most } => {
+            EngineError::Full { what: "levels of expansion", used: asked as u64, limit: most as u64 }
+        }
+        CpeError::TooLarge { prefixes, limit, .. } => {
+            EngineError::Full { what: "expanded prefixes", used: prefixes, limit }
+        }
+    }
+}
+
+/// What a table is made for.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) shape: Shape,
+    /// The lengths answered by the direct entries, then those of each level, then those past /64.
+    pub(super) groups: Vec<RangeInclusive<u8>>,
+    /// Entries of each level, and last the routes past /64, with room to grow.
+    pub(super) rooms: Vec<u64>,
+}
+
+impl Plan {
+    /// The table for `routes`, sorted.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] for one of more than `table_bytes_max`, before anything is allocated.
+    pub(super) fn of<K: TableKey>(
+        routes: &[(Prefix<K>, NextHopId)],
+        params: &Params,
+    ) -> Result<Self, EngineError> {
+        let last = K::Word::BITS;
+        let (direct_bits, lengths) = match params.variant {
+            Variant::Naive => (0, (1..=last).collect()),
+            Variant::Baseline => K::baseline(routes, params)?,
+        };
+        let mut groups = vec![0..=direct_bits];
+        groups.extend(crate::cpe::expand::groups(direct_bits + 1, &lengths));
+        let mut entries: Vec<u64> =
+            groups[1..].iter().map(|lengths| expanded_entries(routes, lengths)).collect();
+        if K::BITS > last {
+            groups.push(last + 1..=K::BITS);
+            entries.push(routes.iter().filter(|(prefix, _)| prefix.len() > last).count() as u64);
+        }
+        let rooms = entries
+            .iter()
+            .map(|entries| entries.saturating_add(entries / 8).saturating_add(ROOM_MIN))
+            .collect();
+        let shape = lay_out::<K>(direct_bits, &lengths, &entries, params)?;
+        Ok(Self { shape, groups, rooms })
+    }
+}
+
+/// Lays filters, buckets and entries out one after the other.
+#[expect(clippy::cast_possible_truncation, reason = "words were bounded: fewer than 2^31")]
+fn lay_out<K: TableKey>(
+    direct_bits: u8,
+    lengths: &[u8],
+    entries: &[u64],
+    params: &Params,
+) -> Result<Shape, EngineError> {
+    let room = |entries: u64| entries.saturating_add(entries / 8).saturating_add(ROOM_MIN);
+    let bits = |entries: u64| FilterSize::for_rate(entries.max(ROOM_MIN), params.fpr);
+    let filters: Vec<FilterSize> = entries.iter().map(|entries| bits(*entries)).collect();
+    let listed =
+        entries[..lengths.len()].iter().fold(1_u64, |sum, entries| sum.saturating_add(room(*entries)));
+    let bucket_count = |entries: u64| room(entries) | 1;
+    let buckets = entries[..lengths.len()]
+        .iter()
+        .fold(0, |sum: u64, entries| sum.saturating_add(bucket_count(*entries)));
+    let filter_words: u64 = filters.iter().map(|size| size.bits.div_ceil(32)).fold(0, u64::saturating_add);
+    let words = listed
+        .saturating_mul(ENTRY_WORDS as u64)
+        .saturating_add(buckets)
+        .saturating_add(filter_words)
+        .saturating_add(1 << direct_bits);
+    params.check_bytes(K::WHAT, words.saturating_mul(4))?;
+    if words > WORDS_MAX || filters.iter().any(|size| size.bits > u64::from(u32::MAX)) {
+        return Err(EngineError::Full { what: K::WHAT, used: words.saturating_mul(4), limit: WORDS_MAX * 4 });
+    }
+    let mut at = 1 << direct_bits;
+    let mut placed = Vec::with_capacity(filters.len());
+    for size in &filters {
+        let filter = Filter { start: at, bits: Divisor::new(size.bits as u32), hashes: size.hashes };
+        at += filter.words();
+        placed.push(filter);
+    }
+    let mut levels = Vec::with_capacity(lengths.len());
+    for ((len, filter), entries) in lengths.iter().zip(&placed).zip(entries) {
+        // Odd, so that a hash that preserves divisibility (Knuth's) still reaches every bucket.
+        let bucket_count = Divisor::new(bucket_count(*entries) as u32);
+        levels.push(Level { len: *len, filter: *filter, buckets: at, bucket_count });
+        at += bucket_count.n as usize;
+    }
+    let wide = |name: super::hash::HashName| if K::Word::BITS == 64 { name.for_64_bits() } else { name };
+    Ok(Shape {
+        direct_bits,
+        levels,
+        deep: placed.get(lengths.len()).copied(),
+        entries: at,
+        words: at + listed as usize * ENTRY_WORDS,
+        filter_hash: wide(params.filter_hash),
+        table_hash: wide(params.table_hash),
+    })
+}

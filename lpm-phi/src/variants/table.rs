@@ -1,0 +1,183 @@
+//! What lookups of `bloom-naive` and `bloom-baseline` read: one array of words, twice.
+//!
+//! ```text
+//! direct entries | filter of each level | filter of routes past /64 | buckets of each level | entries
+//! bucket         number of the first entry of a list, or 0
+//! entry          key, low word | key, high word | 24..32 owner's length, 0..24 next-hop id | number of the next entry or 0
+//! ```
+//! A filter is a plain array of m bits, a hash table buckets with linked lists, as many buckets as entries (section 6.2).
+//!
+//! There are two copies of the words and of the routes past /64. Readers see the one that `live` names; the writer changes the
+//! other, names it, waits until every batch on the old one is over, and repeats what it did there. So every batch sees one
+//! generation, whatever a delta holds.
+
+use super::divisor::Divisor;
+use super::hash::{HashName, LevelKey, filter_hashes};
+use crate::bloom::deep::Deep;
+use crate::memory::Array;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Words of an entry.
+pub(crate) const ENTRY_WORDS: usize = 4;
+/// The next-hop id of an entry.
+pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
+/// The first bit of the owner's length.
+pub(crate) const OWNER_SHIFT: u32 = 24;
+
+/// One family's tables.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Where everything lies.
+    pub(crate) shape: Shape,
+    pub(super) copies: [Words; 2],
+    live: AtomicUsize,
+}
+
+/// One copy of what changes.
+#[derive(Debug)]
+pub(crate) struct Words {
+    /// All words.
+    pub(crate) words: Array<AtomicU32>,
+    /// IPv6 routes past /64.
+    pub(crate) deep: Deep,
+}
+
+/// Where everything lies; fixed when a table is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    /// Leading bits that index the direct entries; with 0 there is one, of the default route.
+    pub(crate) direct_bits: u8,
+    /// Ascending by length.
+    pub(crate) levels: Vec<Level>,
+    /// The filter over the first 64 bits of routes past /64; IPv6 only.
+    pub(crate) deep: Option<Filter>,
+    /// First word of the entries; entry 0 is none.
+    pub(crate) entries: usize,
+    /// Words in all.
+    pub(crate) words: usize,
+    /// The hash of the filters.
+    pub(crate) filter_hash: HashName,
+    /// The hash of the hash tables.
+    pub(crate) table_hash: HashName,
+}
+
+/// One filter and hash table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Level {
+    /// The length of its keys.
+    pub(crate) len: u8,
+    pub(crate) filter: Filter,
+    /// First word of the buckets.
+    pub(crate) buckets: usize,
+    /// The number of buckets.
+    pub(crate) bucket_count: Divisor,
+}
+
+/// One Bloom filter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filter {
+    /// First word.
+    pub(crate) start: usize,
+    /// The number of bits.
+    pub(crate) bits: Divisor,
+    /// Bits that a key sets.
+    pub(crate) hashes: u32,
+}
+
+impl Filter {
+    /// The bits of a key whose hash is `first`.
+    #[inline]
+    pub(crate) fn places(&self, name: HashName, first: u32) -> impl Iterator<Item = u32> {
+        let bits = self.bits;
+        filter_hashes(name, first, self.hashes).map(move |hash| bits.remainder(hash))
+    }
+
+    /// Words of the filter.
+    pub(crate) const fn words(&self) -> usize {
+        self.bits.n.div_ceil(32) as usize
+    }
+}
+
+impl Shape {
+    /// Whether a key's filter hash also finds its bucket (section 4.1): one function for both, and a cheap one. The baseline's
+    /// costly hash is computed again, as it is there.
+    #[inline]
+    pub(crate) fn reuses_hash(&self) -> bool {
+        self.filter_hash == self.table_hash && self.filter_hash != HashName::Rand
+    }
+
+    /// The bucket of `key`, whose filter hash is `first`: its word.
+    #[inline]
+    pub(crate) fn bucket<W: LevelKey>(&self, level: &Level, key: W, first: u32) -> usize {
+        let hash = if self.reuses_hash() { first } else { key.hash(self.table_hash) };
+        level.buckets + level.bucket_count.remainder(hash) as usize
+    }
+
+    /// The first word of an entry.
+    #[inline]
+    pub(crate) const fn entry(&self, number: u32) -> usize {
+        self.entries + number as usize * ENTRY_WORDS
+    }
+}
+
+impl Words {
+    /// A word.
+    #[inline]
+    pub(crate) fn get(&self, at: usize) -> u32 {
+        // The writer never changes a copy that is read: `live` and the epochs order these loads.
+        self.words[at].load(Ordering::Relaxed)
+    }
+
+    /// Whether a filter may hold the key whose hash is `first`.
+    #[inline]
+    pub(crate) fn passes(&self, filter: &Filter, name: HashName, first: u32) -> bool {
+        filter
+            .places(name, first)
+            .all(|bit| self.get(filter.start + (bit / 32) as usize) >> (bit % 32) & 1 == 1)
+    }
+
+    /// The entry of the key with these words in the list that begins with `number`; 0 when there is none.
+    #[inline]
+    pub(crate) fn find(&self, shape: &Shape, mut number: u32, key: [u32; 2]) -> u32 {
+        while number != 0 {
+            let at = shape.entry(number);
+            let entry = &self.words[at..at + ENTRY_WORDS];
+            let word = |i: usize| entry[i].load(Ordering::Relaxed);
+            if [word(0), word(1)] == key {
+                return number;
+            }
+            number = word(3);
+        }
+        0
+    }
+}
+
+impl Table {
+    pub(super) const fn new(shape: Shape, copies: [Words; 2]) -> Self {
+        Self { shape, copies, live: AtomicUsize::new(0) }
+    }
+
+    /// The copy that lookups read. To be called within a batch of the reader's epoch.
+    #[inline]
+    pub(crate) fn live(&self) -> &Words {
+        // Sequentially consistent, as the entry into the epoch before it: see `flip`.
+        &self.copies[self.live.load(Ordering::SeqCst) & 1]
+    }
+
+    /// The copy that nobody reads.
+    #[inline]
+    pub(super) fn spare(&self) -> &Words {
+        &self.copies[(self.live.load(Ordering::Relaxed) & 1) ^ 1]
+    }
+
+    /// Shows readers the spare copy. The other may be changed after a grace period: a batch that still reads it has entered its
+    /// epoch before, so the writer waits for it; one that enters later sees the new `live`.
+    pub(super) fn flip(&self) {
+        self.live.store((self.live.load(Ordering::Relaxed) & 1) ^ 1, Ordering::SeqCst);
+    }
+
+    /// Bytes of one copy's words, of which there are two.
+    pub(super) fn words_bytes(&self) -> u64 {
+        self.copies[0].words.bytes()
+    }
+}

@@ -1,0 +1,371 @@
+//! The writer of one family's tables of `bloom-naive` and `bloom-baseline`.
+//!
+//! It works on the spare copy and notes each word it stores; once readers see that copy and none reads the other, the notes are
+//! repeated there. What an entry expands to, and who owns it, is decided by [`update::apply`](crate::bloom::update), as for
+//! the engine `bloom`; nobody reads the copy meanwhile, so no grace periods are needed within a delta.
+
+use super::counters::Counters;
+use super::hash::LevelKey;
+use super::params::Params;
+use super::shape::{Plan, TableKey};
+use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, Shape, Table, Words};
+use crate::bloom::deep::Deep;
+use crate::bloom::update::{self, Routes, Store, expansion};
+use crate::cpe::expand::entries;
+use crate::memory::Array;
+use fib::{Change, EngineError, NextHopId, Prefix, Prefix6};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The writer's side of one family.
+#[derive(Debug)]
+pub(super) struct Writer<K: TableKey> {
+    table: Arc<Table>,
+    groups: Vec<RangeInclusive<u8>>,
+    /// The length of the prefix that owns each direct entry.
+    direct_owner: Vec<u8>,
+    /// One filter's counters a level, and last those of routes past /64.
+    counters: Vec<Counters>,
+    /// Entries of each level, and last the routes past /64; and what there is room for.
+    used: Vec<u64>,
+    rooms: Vec<u64>,
+    /// Entries that were emptied, and the first that was never used.
+    free: Vec<u32>,
+    fresh: u32,
+    /// What was stored in the spare copy since readers saw it last.
+    notes: Notes,
+    /// A table being made has no readers: its second copy is copied whole.
+    is_building: bool,
+    family: std::marker::PhantomData<K>,
+}
+
+/// Stores to repeat.
+#[derive(Debug, Default)]
+struct Notes {
+    words: Vec<(usize, u32)>,
+    deep: Vec<(Prefix6, NextHopId)>,
+}
+
+impl<K: TableKey> Writer<K> {
+    /// A table of `routes`, not yet seen by any reader.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] when it would exceed `table_bytes_max`, [`EngineError::Memory`].
+    pub(super) fn build(routes: &Routes<K>, params: &Params) -> Result<Self, EngineError> {
+        let mut sorted: Vec<(Prefix<K>, NextHopId)> = routes.iter().map(|(p, n)| (*p, *n)).collect();
+        sorted.sort_unstable();
+        let mut writer = Self::sized(Plan::of(&sorted, params)?, params)?;
+        // Longest first: an entry is written once, by its owner.
+        sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        let deep = sorted.partition_point(|(prefix, _)| prefix.len() > K::Word::BITS);
+        let past: Vec<_> =
+            sorted[..deep].iter().filter_map(|(prefix, hop)| Some((K::as_deep(*prefix)?, *hop))).collect();
+        writer.table.copies.iter().for_each(|copy| copy.deep.load(&past));
+        for (prefix, _) in &sorted[..deep] {
+            writer.count_deep(*prefix, true);
+        }
+        for (prefix, next_hop) in &sorted[deep..] {
+            writer.announce(writer.group_of(prefix.len()), *prefix, *next_hop);
+        }
+        writer.is_building = false;
+        for (from, to) in writer.spare().words.iter().zip(writer.table.live().words.iter()) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(writer)
+    }
+
+    fn sized(plan: Plan, params: &Params) -> Result<Self, EngineError> {
+        let Plan { shape, groups, rooms } = plan;
+        let copy = || -> Result<Words, EngineError> {
+            Ok(Words { words: Array::zeroed(shape.words, params.placement)?, deep: Deep::new() })
+        };
+        let copies = [copy()?, copy()?];
+        let filters = shape.levels.iter().map(|level| level.filter).chain(shape.deep);
+        Ok(Self {
+            groups,
+            direct_owner: vec![0; 1 << shape.direct_bits],
+            counters: filters.map(|filter| Counters::new(filter.bits.n)).collect(),
+            used: vec![0; rooms.len()],
+            rooms,
+            free: Vec::new(),
+            fresh: 1,
+            notes: Notes::default(),
+            is_building: true,
+            family: std::marker::PhantomData,
+            table: Arc::new(Table::new(shape, copies)),
+        })
+    }
+
+    /// The table that readers share.
+    pub(super) const fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Bytes that lookups read: one copy, with all the routes past /64 that there is room for.
+    pub(super) fn table_bytes(&self) -> u64 {
+        let deep = self.rooms.get(self.shape().levels.len());
+        self.table.words_bytes() + deep.map_or(0, |room| Deep::bytes_of(*room))
+    }
+
+    /// Bytes that lookups do not read: the second copy, counters, owners.
+    pub(super) fn writer_bytes(&self) -> u64 {
+        let counters = self.counters.iter().map(Counters::bytes).sum::<u64>();
+        let lists = self.free.capacity() * size_of::<u32>() + self.direct_owner.capacity();
+        self.table_bytes() + counters + lists as u64
+    }
+
+    /// Whether deltas that add `added` fit in place.
+    pub(super) fn admits<'a>(&self, added: impl Iterator<Item = &'a Change<K>>) -> bool {
+        let mut new = vec![0_u64; self.rooms.len()];
+        for change in added {
+            let group = self.group_of(change.prefix.len());
+            if group > 0 {
+                let lengths = &self.groups[group];
+                let entries = if self.is_deep(group) { 1 } else { expansion(change.prefix, lengths) };
+                new[group - 1] = new[group - 1].saturating_add(entries);
+            }
+        }
+        self.used
+            .iter()
+            .zip(&self.rooms)
+            .zip(new)
+            .all(|((used, room), new)| used.saturating_add(new) <= *room)
+    }
+
+    /// Brings the spare copy to the state after `changes`, which are all that differs from `routes`.
+    pub(super) fn apply(&mut self, routes: &Routes<K>, changes: &mut [Change<K>]) {
+        update::apply(self, routes, changes, &|| {});
+    }
+
+    /// Shows readers the spare copy if it has changed.
+    pub(super) fn publish(&self) {
+        if self.is_changed() {
+            self.table.flip();
+        }
+    }
+
+    /// Whether there is something to repeat.
+    pub(super) const fn is_changed(&self) -> bool {
+        !self.notes.words.is_empty() || !self.notes.deep.is_empty()
+    }
+
+    /// Repeats what was done on the copy that nobody reads any more: a grace period lies behind [`Self::publish`].
+    pub(super) fn repeat(&mut self) {
+        let spare = self.table.spare();
+        for (at, word) in self.notes.words.drain(..) {
+            spare.words[at].store(word, Ordering::Relaxed);
+        }
+        for (prefix, next_hop) in self.notes.deep.drain(..) {
+            if next_hop.is_none() {
+                spare.deep.remove(prefix);
+            } else {
+                spare.deep.set(prefix, next_hop);
+            }
+        }
+    }
+
+    /// Figures of the filters and tables: levels, entries, filter bits, counters that are not zero, saturated counters, routes
+    /// past /64.
+    #[expect(clippy::cast_precision_loss, reason = "counts for people")]
+    pub(super) fn figures(&self) -> [f64; 6] {
+        let levels = self.shape().levels.len();
+        let bits: u64 = self.shape().levels.iter().map(|level| u64::from(level.filter.bits.n)).sum();
+        let deep_bits = self.shape().deep.map_or(0, |filter| u64::from(filter.bits.n));
+        [
+            levels as f64,
+            self.used[..levels].iter().sum::<u64>() as f64,
+            (bits + deep_bits) as f64,
+            self.counters.iter().map(Counters::occupied).sum::<u64>() as f64,
+            self.counters.iter().map(Counters::saturated).sum::<u64>() as f64,
+            self.used[levels..].iter().sum::<u64>() as f64,
+        ]
+    }
+
+    fn shape(&self) -> &Shape {
+        &self.table.shape
+    }
+
+    fn spare(&self) -> &Words {
+        self.table.spare()
+    }
+
+    fn group_of(&self, len: u8) -> usize {
+        self.groups.iter().position(|lengths| lengths.contains(&len)).unwrap_or(self.groups.len() - 1)
+    }
+
+    fn is_deep(&self, group: usize) -> bool {
+        group > self.shape().levels.len()
+    }
+
+    /// Stores a word of the spare copy.
+    fn store(&mut self, at: usize, word: u32) {
+        self.spare().words[at].store(word, Ordering::Relaxed);
+        if !self.is_building {
+            self.notes.words.push((at, word));
+        }
+    }
+
+    /// Turns one bit of a filter.
+    fn turn(&mut self, start: usize, bit: u32) {
+        let at = start + (bit / 32) as usize;
+        self.store(at, self.spare().get(at) ^ 1 << (bit % 32));
+    }
+
+    /// One key more or less in the filter with the index `filter`: the levels', then that of routes past /64.
+    fn count(&mut self, filter: usize, key: K::Word, more: bool) {
+        let shape = self.shape();
+        let place = shape.levels.get(filter).map(|level| level.filter).or(shape.deep);
+        let Some(place) = place else { return };
+        let name = shape.filter_hash;
+        let places = place.places(name, key.hash(name));
+        let mut turned = Vec::new();
+        if more {
+            self.used[filter] += 1;
+            self.counters[filter].insert(places, |bit| turned.push(bit));
+        } else {
+            self.used[filter] -= 1;
+            self.counters[filter].remove(places, |bit| turned.push(bit));
+        }
+        for bit in turned {
+            self.turn(place.start, bit);
+        }
+    }
+
+    /// One route past /64 more or less.
+    fn count_deep(&mut self, prefix: Prefix<K>, more: bool) {
+        self.count(self.shape().levels.len(), prefix.address().word(), more);
+    }
+
+    /// The bucket of a key of `group`, and its entry there, or 0.
+    fn find(&self, group: usize, key: K::Word) -> (usize, u32) {
+        let shape = self.shape();
+        let bucket = shape.bucket(&shape.levels[group - 1], key, key.hash(shape.filter_hash));
+        (bucket, self.spare().find(shape, self.spare().get(bucket), key.words()))
+    }
+
+    fn owner(&self, group: usize, key: K::Word) -> Option<u8> {
+        let (_, number) = self.find(group, key);
+        let word = self.spare().get(self.shape().entry(number) + 2);
+        // An owner's length is at most 64.
+        (number != 0).then_some((word >> OWNER_SHIFT) as u8)
+    }
+
+    /// Gives `next_hop` to the entry of `group` for `key`, for a prefix of `len`.
+    fn set_entry(&mut self, group: usize, key: K::Word, next_hop: NextHopId, len: u8) {
+        let word = u32::from(len) << OWNER_SHIFT | next_hop.get() & HOP_MASK;
+        let (bucket, number) = self.find(group, key);
+        if number != 0 {
+            self.store(self.shape().entry(number) + 2, word);
+            return;
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.fresh += 1;
+            self.fresh - 1
+        });
+        let (at, head) = (self.shape().entry(number), self.spare().get(bucket));
+        let [low, high] = key.words();
+        for (offset, word) in [low, high, word, head].into_iter().enumerate().take(ENTRY_WORDS) {
+            self.store(at + offset, word);
+        }
+        self.store(bucket, number);
+        self.count(group - 1, key, true);
+    }
+
+    /// Takes the entry of `group` for `key` out of its list.
+    fn remove_entry(&mut self, group: usize, key: K::Word) {
+        let (bucket, number) = self.find(group, key);
+        if number == 0 {
+            return;
+        }
+        let next = self.spare().get(self.shape().entry(number) + 3);
+        let mut link = bucket;
+        while self.spare().get(link) != number {
+            link = self.shape().entry(self.spare().get(link)) + 3;
+        }
+        self.store(link, next);
+        self.free.push(number);
+        self.count(group - 1, key, false);
+    }
+
+    /// The direct entries that `prefix` covers.
+    fn direct_range(&self, prefix: Prefix<K>) -> std::ops::Range<usize> {
+        let bits = u32::from(self.shape().direct_bits);
+        let index = |address: K| address.to_high_bits().checked_shr(128 - bits).unwrap_or(0);
+        let bound = |index: u128| usize::try_from(index).unwrap_or(usize::MAX);
+        bound(index(prefix.address()))..bound(index(prefix.last_address())) + 1
+    }
+}
+
+impl<K: TableKey> Store<K> for Writer<K> {
+    fn groups(&self) -> &[RangeInclusive<u8>] {
+        &self.groups
+    }
+
+    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId) {
+        let len = prefix.len();
+        if group == 0 {
+            for at in self.direct_range(prefix) {
+                if self.direct_owner[at] <= len {
+                    self.direct_owner[at] = len;
+                    self.store(at, next_hop.get());
+                }
+            }
+        } else if self.is_deep(group) {
+            let Some(deep) = K::as_deep(prefix) else { return };
+            self.notes.deep.push((deep, next_hop));
+            if self.spare().deep.set(deep, next_hop) {
+                self.count_deep(prefix, true);
+            }
+        } else {
+            for entry in entries(prefix, *self.groups[group].end()) {
+                let key = entry.address().word();
+                if self.owner(group, key).is_none_or(|owner| owner <= len) {
+                    self.set_entry(group, key, next_hop, len);
+                }
+            }
+        }
+    }
+
+    fn withdraw(
+        &mut self,
+        group: usize,
+        prefix: Prefix<K>,
+        heir: Option<(u8, NextHopId)>,
+        deletions: &mut Vec<Prefix<K>>,
+    ) {
+        if group == 0 {
+            let (len, next_hop) = heir.unwrap_or((0, NextHopId::NONE));
+            for at in self.direct_range(prefix) {
+                if self.direct_owner[at] == prefix.len() {
+                    self.direct_owner[at] = len;
+                    self.store(at, next_hop.get());
+                }
+            }
+        } else if self.is_deep(group) {
+            deletions.push(prefix);
+        } else {
+            for entry in entries(prefix, *self.groups[group].end()) {
+                let key = entry.address().word();
+                if self.owner(group, key) == Some(prefix.len()) {
+                    match heir {
+                        Some((len, next_hop)) => self.set_entry(group, key, next_hop, len),
+                        None => deletions.push(entry),
+                    }
+                }
+            }
+        }
+    }
+
+    fn delete(&mut self, group: usize, entry: Prefix<K>) {
+        if !self.is_deep(group) {
+            self.remove_entry(group, entry.address().word());
+            return;
+        }
+        let Some(deep) = K::as_deep(entry) else { return };
+        self.notes.deep.push((deep, NextHopId::NONE));
+        if self.spare().deep.remove(deep) {
+            self.count_deep(entry, false);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The engines `bloom-naive` and `bloom-baseline` against the conformance suite, for every instruction set and pair of hashes,
+//! and what only they have: levels that are refused, counters that come back to zero.
+
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
+
+use fib::generate::{TableSpec, table};
+use fib::{
+    Change, EngineError, EngineOptions, EngineWriter, Family, FibDelta, Isa, NextHopId, Prefix4, Prefix6,
+    Rib, conformance,
+};
+use lpm_phi::variants::VariantEngine;
+use lpm_phi::variants::hash::HashName;
+use lpm_phi::variants::params::Variant;
+
+fn make(
+    variant: Variant,
+    isa: Isa,
+    parameters: &[(&str, &str)],
+    table_bytes_max: u64,
+) -> Result<VariantEngine, EngineError> {
+    let parameters =
+        parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let options = EngineOptions { isa: Some(isa), parameters, table_bytes_max, ..EngineOptions::default() };
+    VariantEngine::new(variant, &options)
+}
+
+fn boxed(
+    variant: Variant,
+    isa: Isa,
+    parameters: &[(&str, &str)],
+) -> Result<Box<dyn EngineWriter>, EngineError> {
+    Ok(Box::new(make(variant, isa, parameters, 4 << 30)?))
+}
+
+fib::conformance_tests!(naive_scalar, || boxed(Variant::Naive, Isa::Scalar, &[]));
+fib::conformance_tests!(naive_avx512f, || boxed(Variant::Naive, Isa::Avx512f, &[]));
+fib::conformance_tests!(baseline_scalar, || boxed(Variant::Baseline, Isa::Scalar, &[]));
+fib::conformance_tests!(baseline_avx512f, || boxed(Variant::Baseline, Isa::Avx512f, &[("hash", "h2")]));
+
+/// Every pair of hashes, over the groups that stress filters and tables.
+#[test]
+fn every_pair_of_hashes() {
+    let options = conformance::Options::from_env();
+    for variant in [Variant::Naive, Variant::Baseline] {
+        for isa in Isa::ALL {
+            for filter in HashName::ALL {
+                for hash in HashName::ALL {
+                    let (filter, hash) = (filter.to_string(), hash.to_string());
+                    let parameters = [("filter-hash", filter.as_str()), ("table-hash", hash.as_str())];
+                    let make = || boxed(variant, isa, &parameters);
+                    let is_scalar_only = filter == "rand" || hash == "rand";
+                    if isa != Isa::Scalar && isa.is_available() && is_scalar_only {
+                        assert!(matches!(make(), Err(EngineError::Parameter { .. })));
+                    } else if !conformance::skipped(&make) {
+                        conformance::boundaries(&make, options);
+                        conformance::replay(&make, options);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Other filter sizes, and other numbers of levels.
+#[test]
+fn parameters() {
+    let options = conformance::Options::from_env();
+    let cases: [(Variant, &[(&str, &str)]); 5] = [
+        (Variant::Naive, &[("fpr", "0.01"), ("hash", "murmur")]),
+        (Variant::Naive, &[("fpr", "0.9")]),
+        (Variant::Baseline, &[("fpr", "0.01"), ("hash", "knuth")]),
+        (Variant::Baseline, &[("fpr", "0.9"), ("levels", "64"), ("hash", "h2")]),
+        (Variant::Baseline, &[("levels", "12"), ("hash", "murmur")]),
+    ];
+    for (variant, parameters) in cases {
+        for isa in Isa::ALL {
+            let make = || boxed(variant, isa, parameters);
+            if !conformance::skipped(&make) {
+                conformance::random_tables(&make, options);
+                conformance::churn(&make, options);
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_limits() {
+    for variant in [Variant::Naive, Variant::Baseline] {
+        conformance::limited(
+            &|bytes| Ok(Box::new(make(variant, Isa::Scalar, &[], bytes)?)),
+            conformance::Options::from_env(),
+        );
+    }
+}
+
+fn generated(routes: usize) -> Rib {
+    let mut rib = Rib::new();
+    let spec = |family, routes| TableSpec { family, routes, seed: 11, next_hops: 40 };
+    for (prefix, next_hop) in table::<u32>(&spec(Family::V4, routes)).unwrap() {
+        rib.v4.set(prefix, next_hop);
+    }
+    for (prefix, next_hop) in table::<u128>(&spec(Family::V6, routes / 4)).unwrap() {
+        rib.v6.set(prefix, next_hop);
+    }
+    rib
+}
+
+fn detail(engine: &dyn EngineWriter, name: &str) -> f64 {
+    engine.stats().details.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+/// Few enough counters are there, at 90 %, that keys share them; after everything is withdrawn each is zero again.
+#[test]
+fn withdrawing_everything_leaves_every_counter_zero() {
+    for variant in [Variant::Naive, Variant::Baseline] {
+        for (hash, fpr) in [("h2", "0.3"), ("knuth", "0.9"), ("rand", "0.01")] {
+            let mut engine = make(variant, Isa::Scalar, &[("hash", hash), ("fpr", fpr)], 4 << 30).unwrap();
+            let rib = generated(20_000);
+            engine.apply(&rib.full_delta()).unwrap();
+            assert!(
+                detail(&engine, "v4_filter_occupied") > 0.0 && detail(&engine, "v6_filter_occupied") > 0.0
+            );
+            let v4: Vec<_> = rib.v4.sorted();
+            let v6: Vec<_> = rib.v6.sorted();
+            for part in 0..100 {
+                let gone = |at: &usize| at % 100 == part;
+                let v4 = v4.iter().enumerate().filter(|(at, _)| gone(at));
+                let v6 = v6.iter().enumerate().filter(|(at, _)| gone(at));
+                let none = NextHopId::NONE;
+                engine
+                    .apply(&FibDelta {
+                        v4: v4.map(|(_, (prefix, _))| Change { prefix: *prefix, next_hop: none }).collect(),
+                        v6: v6.map(|(_, (prefix, _))| Change { prefix: *prefix, next_hop: none }).collect(),
+                    })
+                    .unwrap();
+            }
+            for name in ["v4_filter_occupied", "v6_filter_occupied", "v4_entries", "v6_entries"] {
+                assert!(detail(&engine, name).abs() < 0.5, "{} {hash}: {name}", engine.name());
+            }
+        }
+    }
+}
+
+/// The same for `bloom` itself.
+#[test]
+fn bloom_s_counters_are_zero_too() {
+    let mut engine = lpm_phi::bloom::BloomEngine::new(&EngineOptions::default()).unwrap();
+    let rib = generated(20_000);
+    engine.apply(&rib.full_delta()).unwrap();
+    let v4: Vec<_> = rib.v4.sorted();
+    let v6: Vec<_> = rib.v6.sorted();
+    for part in 0..100 {
+        let none = NextHopId::NONE;
+        let v4 = v4.iter().skip(part).step_by(100);
+        let v6 = v6.iter().skip(part).step_by(100);
+        engine
+            .apply(&FibDelta {
+                v4: v4.map(|(prefix, _)| Change { prefix: *prefix, next_hop: none }).collect(),
+                v6: v6.map(|(prefix, _)| Change { prefix: *prefix, next_hop: none }).collect(),
+            })
+            .unwrap();
+    }
+    for name in ["g1_filter_occupied", "g2_filter_occupied", "v6_filter_occupied"] {
+        assert!(detail(&engine, name).abs() < 0.5, "{name}");
+    }
+}
+
+/// Too few levels for the memory are refused as the paper refused three (table 4), and nothing changes.
+#[test]
+fn levels_that_do_not_fit_are_refused() {
+    let rib = generated(40_000);
+    let delta = FibDelta { v4: Vec::new(), v6: rib.full_delta().v6 };
+    let fixed = |levels: &str, bytes| {
+        make(Variant::Baseline, Isa::Scalar, &[("levels", levels), ("hash", "murmur")], bytes).unwrap()
+    };
+    let mut five = fixed("5", 1 << 30);
+    five.apply(&delta).unwrap();
+    assert_eq!((five.levels_v6().len(), five.levels_v6().last()), (5, Some(&64)));
+    let mut two = fixed("2", 1 << 30);
+    let refused = two.apply(&delta);
+    assert!(matches!(refused, Err(EngineError::Full { limit, .. }) if limit == 1 << 30), "{refused:?}");
+    assert_eq!((two.stats().routes_v6, two.generation().0), (0, 0));
+    // Left to itself the engine takes as many levels as it needs.
+    let mut chosen = make(Variant::Baseline, Isa::Scalar, &[], 64 << 20).unwrap();
+    chosen.apply(&delta).unwrap();
+    assert!((3..=64).contains(&chosen.levels_v6().len()) && chosen.levels_v6().contains(&64));
+}
+
+/// What the paper's forms consist of.
+#[test]
+fn naive_has_a_level_a_length_and_baseline_few() {
+    let mut naive = make(Variant::Naive, Isa::Scalar, &[], 4 << 30).unwrap();
+    let mut baseline = make(Variant::Baseline, Isa::Scalar, &[], 4 << 30).unwrap();
+    let next_hop = NextHopId::new(7).unwrap();
+    let delta = FibDelta {
+        v4: vec![Change { prefix: Prefix4::truncating(0x0a00_0000, 22), next_hop }],
+        v6: vec![Change { prefix: Prefix6::truncating(0x2001_0db8 << 96, 32), next_hop }],
+    };
+    naive.apply(&delta).unwrap();
+    baseline.apply(&delta).unwrap();
+    assert_eq!((detail(&naive, "v4_levels"), detail(&naive, "v6_levels")), (32.0, 64.0));
+    assert_eq!(naive.levels_v6(), (1..=64).collect::<Vec<_>>());
+    assert_eq!((detail(&naive, "v4_entries"), detail(&baseline, "v4_entries")), (1.0, 4.0));
+    assert_eq!(detail(&baseline, "v4_levels"), 2.0);
+}
