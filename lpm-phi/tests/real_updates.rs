@@ -1,0 +1,115 @@
+//! The paper's three forms on real tables under a real stream of updates, in the folder that `FWD_DATA` names; without it the
+//! test says SKIPPED (the conformance suite's `replay` is its generated likeness).
+
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
+
+use fib::oracle::OraclePair;
+use fib::{
+    Change, EngineOptions, EngineReader, EngineWriter, FibDelta, Keys, NextHopId, NextHopTable, Rib, feed,
+};
+use lpm_phi::bloom::BloomEngine;
+use lpm_phi::variants::VariantEngine;
+use lpm_phi::variants::params::Variant;
+use std::path::PathBuf;
+
+/// The files `names` of `FWD_DATA`, if all are there.
+fn data<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
+    let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
+        eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
+        return None;
+    };
+    let paths = names.map(|name| folder.join(name));
+    if let Some(missing) = paths.iter().find(|path| !path.exists()) {
+        eprintln!("SKIPPED: {} is not there", missing.display());
+        return None;
+    }
+    Some(paths)
+}
+
+/// The engine answers as the oracle at both ends of what `delta` changed.
+fn check(reader: &mut dyn EngineReader, oracle: &OraclePair, delta: &FibDelta, step: usize) {
+    let v4: Vec<u32> = delta
+        .v4
+        .iter()
+        .step_by(step)
+        .flat_map(|change| [change.prefix.address(), change.prefix.last_address()])
+        .collect();
+    let v6: Vec<u128> = delta
+        .v6
+        .iter()
+        .step_by(step)
+        .flat_map(|change| [change.prefix.address(), change.prefix.last_address()])
+        .collect();
+    let mut answers = vec![NextHopId::NONE; v4.len()];
+    reader.lookup(Keys::V4(&v4), &mut answers).unwrap();
+    for (key, answer) in v4.iter().zip(&answers) {
+        assert_eq!(*answer, oracle.v4.lookup(*key), "{key:#x}");
+    }
+    let hi: Vec<u64> = v6.iter().map(|key| u64::try_from(key >> 64).unwrap()).collect();
+    let lo: Vec<u64> = v6.iter().map(|key| u64::try_from(key & u128::from(u64::MAX)).unwrap()).collect();
+    let mut answers = vec![NextHopId::NONE; v6.len()];
+    reader.lookup(Keys::V6 { hi: &hi, lo: &lo }, &mut answers).unwrap();
+    for (key, answer) in v6.iter().zip(&answers) {
+        assert_eq!(*answer, oracle.v6.lookup(*key), "{key:#x}");
+    }
+}
+
+/// Withdraws everything in deltas of 20,000; then no filter counts anything.
+fn withdraw_all(engine: &mut dyn EngineWriter, rib: &Rib) {
+    let full = rib.full_delta();
+    let none = |changes: &[Change<u32>]| {
+        changes.iter().map(|change| Change { prefix: change.prefix, next_hop: NextHopId::NONE }).collect()
+    };
+    for part in full.v4.chunks(20_000) {
+        engine.apply(&FibDelta { v4: none(part), v6: Vec::new() }).unwrap();
+    }
+    for part in full.v6.chunks(20_000) {
+        let v6 = part.iter().map(|change| Change { prefix: change.prefix, next_hop: NextHopId::NONE });
+        engine.apply(&FibDelta { v4: Vec::new(), v6: v6.collect() }).unwrap();
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.routes_v4, stats.routes_v6), (0, 0));
+    for (name, value) in stats.details.iter().filter(|(name, _)| name.ends_with("filter_occupied")) {
+        assert!(value.abs() < 0.5, "{}: {name} = {value}", engine.name());
+    }
+}
+
+fn run(engine: &mut dyn EngineWriter, [v4, v6, stream]: &[PathBuf; 3]) {
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    feed::load(&[v4, v6], &mut rib, &mut hops, feed::LoadOptions::default()).unwrap();
+    let mut oracle = OraclePair::default();
+    let mut reader = engine.reader(1, 256).unwrap();
+    let table = rib.take_delta();
+    engine.apply(&table).unwrap();
+    oracle.apply(&table);
+    check(reader.as_mut(), &oracle, &table, 11);
+    let mut told = 0;
+    for update in feed::updates(stream, None).unwrap() {
+        let update = update.unwrap();
+        let next_hop = update.next_hop(&mut hops).unwrap();
+        rib.set(update.prefix, next_hop);
+        told += 1;
+        if told % 1000 == 0 {
+            let delta = rib.take_delta();
+            engine.apply(&delta).unwrap();
+            oracle.apply(&delta);
+            check(reader.as_mut(), &oracle, &delta, 3);
+        }
+    }
+    let rest = rib.take_delta();
+    engine.apply(&rest).unwrap();
+    oracle.apply(&rest);
+    check(reader.as_mut(), &oracle, &rib.full_delta(), 13);
+    withdraw_all(engine, &rib);
+}
+
+#[test]
+fn full_tables_under_their_real_updates() {
+    let Some(files) = data(["v4-202401.txt.xz", "v6-202401.txt.xz", "updates.20190101.0000.mrt.gz"]) else {
+        return;
+    };
+    let options = EngineOptions::default();
+    run(&mut VariantEngine::new(Variant::Naive, &options).unwrap(), &files);
+    run(&mut VariantEngine::new(Variant::Baseline, &options).unwrap(), &files);
+    run(&mut BloomEngine::new(&options).unwrap(), &files);
+}
