@@ -460,3 +460,54 @@ fn to_zero(x: u32) -> f32 {
     let near = x as f32;
     if f64::from(near) > f64::from(x) { f32::from_bits(near.to_bits() - 1) } else { near }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Arithmetic, Files, arithmetic, arithmetic_any};
+    use crate::ptx::code::{Ins, LANES, Op, UNGUARDED};
+
+    /// Rows 0 and 1 are the operands, row 2 the result, which holds 7 before.
+    fn files() -> Files {
+        let lanes = |f: fn(u32) -> u32| std::array::from_fn(|lane| f(u32::try_from(lane).unwrap()));
+        let narrow = vec![lanes(|l| l.wrapping_mul(0x0123_4567)), lanes(|l| l + 3), [7; LANES]];
+        let wide = narrow.iter().map(|row| row.map(|x: u32| u64::from(x) << 20 | 1)).collect();
+        Files { narrow, wide, predicates: vec![0x0f0f_3355, 0, 0x5555_5555] }
+    }
+
+    #[test]
+    fn only_the_lanes_that_run_change_in_every_build() {
+        let ops = [
+            Op::Add32,
+            Op::Shl32,
+            Op::ShrU32,
+            Op::MulHiS32,
+            Op::Selp32,
+            Op::Prmt,
+            Op::Add64,
+            Op::LtS32,
+            Op::Eq64,
+        ];
+        let builds: [Arithmetic; 2] = [arithmetic_any, arithmetic()];
+        for op in ops {
+            let ins = Ins { op, guard: UNGUARDED, d: 2, a: 0, b: 1, c: 0, imm: 0 };
+            let mut whole = files();
+            assert!(arithmetic_any(&mut whole, &ins, u32::MAX));
+            for (mask, build) in
+                [0, 1, 0x8000_0101, 0x00ff_ff00, u32::MAX].into_iter().flat_map(|m| builds.map(|b| (m, b)))
+            {
+                let mut some = files();
+                assert!(build(&mut some, &ins, mask));
+                for lane in 0..LANES {
+                    let expected = if mask >> lane & 1 != 0 { &whole } else { &files() };
+                    assert_eq!(some.narrow[2][lane], expected.narrow[2][lane], "{op:?} {mask:x} {lane}");
+                    assert_eq!(some.wide[2][lane], expected.wide[2][lane], "{op:?} {mask:x} {lane}");
+                    assert_eq!(
+                        some.predicates[2] >> lane & 1,
+                        expected.predicates[2] >> lane & 1,
+                        "{op:?} {mask:x} {lane}"
+                    );
+                }
+            }
+        }
+    }
+}
