@@ -218,7 +218,7 @@ run() {
     driver=mock
     with_driver=(env -u FWD_DATA "LD_PRELOAD=$dir/tests/libmockcuda.so")
     # Of each kind one: the mock takes minutes over all of them.
-    filters=(gamt::boundaries an_engine_error figures_ a_wrong_answer the_paper_s_example rules::the_default too_old device_that_stalls)
+    filters=(gamt::boundaries an_engine_error figures_ a_wrong_answer the_paper_s_example rules::the_default too_old)
   else
     driver=real
     with_driver=(env LPM_GPU=real FWD_REQUIRE=gpu "FWD_DATA=$dir/data")
