@@ -1,6 +1,6 @@
 //! Real tables and the real stream of updates, from the folder that `FWD_DATA` names.
 
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test")]
 
 mod common;
 
@@ -211,7 +211,7 @@ fn look_up(
         if let Some(low) = low[usize::from(slot)].take() {
             let answers = collect(reader, slot).unwrap();
             let high = started.load(Ordering::SeqCst);
-            let known = if slot % 2 == 0 { &plan.answers_v4 } else { &plan.answers_v6 };
+            let known = if slot.is_multiple_of(2) { &plan.answers_v4 } else { &plan.answers_v6 };
             for (at, answer) in answers.iter().enumerate() {
                 assert!(
                     is_right(&known[at], *answer, low, high),
@@ -228,7 +228,7 @@ fn look_up(
             continue;
         }
         low[usize::from(slot)] = Some(done.load(Ordering::SeqCst));
-        let keys = if slot % 2 == 0 { plan.keys.keys_v4() } else { plan.keys.keys_v6() };
+        let keys = if slot.is_multiple_of(2) { plan.keys.keys_v4() } else { plan.keys.keys_v6() };
         reader.submit(SlotId(slot), keys).unwrap();
     }
     batches

@@ -8,6 +8,10 @@ use fib::{Key, NextHopId};
 pub struct PlainAnswers;
 
 impl<K: Key> Answers<K> for PlainAnswers {
+    fn reads_keys(&self) -> bool {
+        false
+    }
+
     fn resolve(&self, _keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]) {
         for (raw, out) in raw.iter().zip(out) {
             *out = NextHopId::from_answer(*raw);

@@ -14,7 +14,6 @@ use fib::{
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 
 /// What is known of a table on the device.
 #[derive(Default)]
@@ -249,7 +248,7 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, stop: &AtomicBool) -> u
     for turn in 0_u64.. {
         let slot = SlotId(u16::try_from(turn % u64::from(slots)).unwrap_or(0));
         if flying[usize::from(slot.0)] {
-            while let Poll::Pending = reader.collect(slot).map(|answers| answers.unwrap().len()) {
+            while reader.collect(slot).map(|answers| answers.unwrap().len()).is_pending() {
                 std::thread::yield_now();
             }
             batches += 1;

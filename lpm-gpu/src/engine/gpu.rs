@@ -126,7 +126,7 @@ mod tests {
         for count in [1, 31, 95, 96, 97, 255, 256, 257, 1000, 4095, 4096, 1 << 20] {
             for keys_log2 in [1, 2] {
                 let shape = plan.shape(count, keys_log2);
-                let keys = shape.blocks * shape.threads << keys_log2;
+                let keys = (shape.blocks * shape.threads) << keys_log2;
                 assert!(keys >= count || shape.blocks == plan.blocks, "{count} keys: {shape:?}");
                 assert!(shape.blocks >= 1);
             }

@@ -22,6 +22,7 @@
 mod bubbles;
 mod calibrate;
 #[cfg(all(test, feature = "testing"))]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 mod freed;
 mod gpu;
 mod grace;

@@ -5,7 +5,7 @@ use super::deep::{Found, Snapshot};
 use super::hops::NextHopEntries;
 use crate::host::{Answers, KeySlice, RAW_DEEP, RAW_INF};
 use arc_swap::ArcSwap;
-use fib::{Key, NextHopId};
+use fib::{Family, Key, NextHopId};
 use std::sync::Arc;
 
 /// The state that answers of all generations in flight are resolved with.
@@ -34,6 +34,10 @@ impl GamtAnswers {
 }
 
 impl<K: Key> Answers<K> for GamtAnswers {
+    fn reads_keys(&self) -> bool {
+        K::FAMILY == Family::V6 // what lies below the bits that the device searches
+    }
+
     fn resolve(&self, keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]) {
         match keys {
             KeySlice::Whole(_) if self.entries.is_none() => {

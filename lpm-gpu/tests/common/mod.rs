@@ -1,5 +1,9 @@
 //! What the tests of engines share: engines over the mock driver, keys, and answers beside the oracle's.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(
+    dead_code,
+    clippy::cast_possible_truncation,
+    reason = "each test file uses its part; keys are cut to size"
+)]
 
 use fib::oracle::OraclePair;
 use fib::{
