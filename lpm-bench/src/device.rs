@@ -2,8 +2,8 @@
 //!
 //! A CPU engine is measured as one core's work, in that thread's CPU seconds. A device answers batches that are large and many,
 //! and what hands them over is memory traffic of the host, so here several threads share a sweep, each with a reader and
-//! [`DeviceArgs::slots`] batches in flight, and the clock is the wall's. A figure includes everything between keys in the
-//! caller's memory and next hops in the caller's memory.
+//! [`DeviceArgs::device_slots`] batches in flight, and the clock is the wall's. A figure includes everything between keys in the
+//! caller's memory and next hops that the caller can read.
 
 use crate::args::DeviceArgs;
 use crate::fault::Fault;
