@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`bloom`] | the engine `bloom`: tables, hashes, filters, updates in place |
 //! | [`variants`] | the engines `bloom-naive` and `bloom-baseline`, the paper's steps towards it |
+//! | [`miht`] | the engine `miht`: the Multi-Index Hybrid Trie, which the paper compares itself with |
 //! | [`cpe`] | controlled prefix expansion, and DPCPE |
 //! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
@@ -25,5 +26,6 @@ mod epoch;
 mod kernel;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
+pub mod miht;
 mod reader;
 pub mod variants;

@@ -1,0 +1,367 @@
+//! One family's table under running lookups: two copies, of which readers see one.
+//!
+//! A delta goes to the copy that no reader is in, which then becomes the one that new batches read. The other copy gets the same
+//! delta when the next one comes, after a grace period that is mostly over by then; so a delta seldom waits for a batch, and
+//! never for a reader that idles. What both copies went through is the same, so both are the same word for word.
+//!
+//! A table that must grow is built anew, both copies of it, and put in the old one's place with one store.
+//!
+//! A delta is refused before anything is changed: the room that it can need at most is there before it is applied.
+
+use super::params::Order;
+use super::search::{self, CHUNK};
+use super::table::{Room, Table, TableWriter};
+use super::words::{IndexKey, TrieKey};
+use crate::memory::Placement;
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use fib::{Change, EngineError, NextHopId, Prefix};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Two copies of a table.
+#[derive(Debug)]
+struct Tables<K: TrieKey, W: IndexKey> {
+    copies: [Table<K, W>; 2],
+    /// The copy that new batches read.
+    active: AtomicUsize,
+}
+
+/// A family's writing side, whatever the width of its index keys.
+pub(super) trait FamilyWriter<K: TrieKey>: Send {
+    /// Works out what `changes` need; with `afresh` the table is built anew in any case, to give back what it has too much.
+    fn plan(&mut self, changes: &[Change<K>], afresh: bool);
+    /// Bytes of the planned table before rounding to pages.
+    fn planned_bytes(&self, with_reserve: bool) -> u64;
+    /// Makes the memory of the planned table; returns its bytes.
+    fn allocate(&mut self, with_reserve: bool) -> Result<u64, EngineError>;
+    /// Forgets the plan.
+    fn abandon(&mut self);
+    /// Puts what was planned in service. `grace` returns when no batch is running that began before it was called.
+    fn commit(&mut self, changes: &[Change<K>], grace: &mut dyn FnMut());
+    /// A reading side.
+    fn reader(&self) -> Box<dyn FamilyReader<K>>;
+    /// Routes.
+    fn routes(&self) -> u64;
+    /// Bytes of the copy that lookups read.
+    fn table_bytes(&self) -> u64;
+    /// Bytes that lookups do not read.
+    fn writer_bytes(&self) -> u64;
+    /// Figures of the structure.
+    fn figures(&self) -> Figures;
+}
+
+/// A family's reading side. It is asked within an epoch only.
+pub(super) trait FamilyReader<K: TrieKey>: Send {
+    /// Answers the first `out.len()` keys of `keys`.
+    fn answer(&mut self, keys: K::Arrays<'_>, out: &mut [NextHopId]);
+}
+
+/// What a table is made of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Figures {
+    /// Index keys.
+    pub(super) keys: usize,
+    /// Levels of the index tree.
+    pub(super) tree_levels: u32,
+    /// Nodes of the index tree.
+    pub(super) tree_nodes: usize,
+    /// Routes shorter than an index key.
+    pub(super) trie_nodes: usize,
+    /// The deepest and the mean level of a suffix in its trie, then of a short prefix in theirs.
+    pub(super) trie_levels: [(f64, f64); 2],
+}
+
+/// What a delta needs.
+#[derive(Debug)]
+enum Plan<K: TrieKey, W: IndexKey> {
+    /// Nothing.
+    Nothing,
+    /// The room that is there.
+    InPlace,
+    /// Another table, for these routes.
+    Replace { routes: Vec<(Prefix<K>, NextHopId)>, room: Room, tables: Option<Tables<K, W>> },
+}
+
+/// The writer of one family.
+pub(super) struct Family<K: TrieKey, W: IndexKey> {
+    order: Order,
+    placement: Placement,
+    shared: Arc<ArcSwap<Tables<K, W>>>,
+    tables: Arc<Tables<K, W>>,
+    writers: [TableWriter; 2],
+    /// What the copy that is not in service lacks.
+    missing: Vec<Change<K>>,
+    plan: Plan<K, W>,
+}
+
+impl<K: TrieKey, W: IndexKey> Tables<K, W> {
+    fn new(order: Order, room: Room, placement: Placement) -> Result<Self, EngineError> {
+        let copies = [Table::new(order, room, placement)?, Table::new(order, room, placement)?];
+        Ok(Self { copies, active: AtomicUsize::new(0) })
+    }
+}
+
+impl<K: TrieKey, W: IndexKey> Family<K, W> {
+    /// An empty table.
+    pub(super) fn new(order: Order, placement: Placement) -> Result<Self, EngineError> {
+        let tables = Tables::new(order, Room::of(0, 0, order).with_reserve(), placement)?;
+        let tables = Arc::new(tables);
+        Ok(Self {
+            order,
+            placement,
+            shared: Arc::new(ArcSwap::new(Arc::clone(&tables))),
+            tables,
+            writers: [TableWriter::new::<K>(order), TableWriter::new::<K>(order)],
+            missing: Vec::new(),
+            plan: Plan::Nothing,
+        })
+    }
+
+    /// The copy in service, and its writer's view.
+    fn active(&self) -> (&Table<K, W>, &TableWriter) {
+        let active = self.tables.active.load(Ordering::Relaxed);
+        (&self.tables.copies[active], &self.writers[active])
+    }
+
+    /// Whether `routes` more routes behind `keys` more index keys fit.
+    fn holds(&self, keys: usize, routes: usize) -> bool {
+        let (table, writer) = self.active();
+        let need = Room::of(writer.tree.keys() + keys, writer.routes() + routes, self.order);
+        table.room().holds(need)
+    }
+
+    /// Whether `changes` fit the room that is there, withdraws first.
+    fn fits(&self, changes: &[Change<K>]) -> bool {
+        let announced = changes.iter().filter(|change| !change.next_hop.is_none()).count();
+        if self.holds(announced, announced) {
+            return true;
+        }
+        let (table, writer) = self.active();
+        // At most every route that is there is only changed, and what is withdrawn makes room.
+        let withdrawn = changes.len() - announced;
+        if !self.holds(0, announced.saturating_sub(writer.routes() + withdrawn)) {
+            return false;
+        }
+        let (mut added, mut removed, mut keys) = (0_usize, 0_usize, BTreeSet::new());
+        for change in changes {
+            let (old, has_trie) = table.get(change.prefix);
+            if change.next_hop.is_none() {
+                removed += usize::from(!old.is_none());
+            } else if old.is_none() {
+                added += 1;
+                if !has_trie && change.prefix.len() >= table.k {
+                    keys.insert(change.prefix.address().index::<W>(table.k));
+                }
+            }
+        }
+        self.holds(keys.len(), added.saturating_sub(removed))
+    }
+
+    /// The routes that there will be after `changes`.
+    fn routes_after(&self, changes: &[Change<K>]) -> Vec<(Prefix<K>, NextHopId)> {
+        let (table, writer) = self.active();
+        let mut routes = writer.collect(table);
+        routes.extend(changes.iter().map(|change| (change.prefix, change.next_hop)));
+        routes.sort_by_key(|(prefix, _)| *prefix);
+        // The sort is stable: of two of the same prefix the second is the change.
+        let after = routes.chunk_by(|a, b| a.0 == b.0).filter_map(|same| same.last()).copied();
+        after.filter(|(_, next_hop)| !next_hop.is_none()).collect()
+    }
+
+    /// The index keys that `routes`, sorted, have.
+    fn keys_of(&self, routes: &[(Prefix<K>, NextHopId)]) -> usize {
+        let k = self.order.k;
+        let mut keys: Vec<W> = routes
+            .iter()
+            .filter(|route| route.0.len() >= k)
+            .map(|route| route.0.address().index(k))
+            .collect();
+        keys.dedup();
+        keys.len()
+    }
+
+    /// Fills both copies of new tables and puts them in service.
+    fn replace(&mut self, tables: Tables<K, W>, mut routes: Vec<(Prefix<K>, NextHopId)>) {
+        let mut writer = TableWriter::new::<K>(self.order);
+        writer.fill(&tables.copies[0], &mut routes);
+        writer.copy(&tables.copies[0], &tables.copies[1]);
+        self.writers = [writer.clone(), writer];
+        self.missing = Vec::new();
+        self.tables = Arc::new(tables);
+        self.shared.store(Arc::clone(&self.tables));
+    }
+}
+
+impl<K: TrieKey, W: IndexKey> FamilyWriter<K> for Family<K, W> {
+    fn plan(&mut self, changes: &[Change<K>], afresh: bool) {
+        self.plan = if !afresh && changes.is_empty() {
+            Plan::Nothing
+        } else if !afresh && self.fits(changes) {
+            Plan::InPlace
+        } else {
+            let routes = self.routes_after(changes);
+            let room = Room::of(self.keys_of(&routes), routes.len(), self.order);
+            Plan::Replace { routes, room, tables: None }
+        };
+    }
+
+    fn planned_bytes(&self, with_reserve: bool) -> u64 {
+        match &self.plan {
+            Plan::Replace { room, .. } => {
+                let room = if with_reserve { room.with_reserve() } else { *room };
+                Table::<K, W>::bytes_for(room, self.order)
+            }
+            _ => self.table_bytes(),
+        }
+    }
+
+    fn allocate(&mut self, with_reserve: bool) -> Result<u64, EngineError> {
+        let Plan::Replace { room, tables, .. } = &mut self.plan else { return Ok(self.table_bytes()) };
+        let room = if with_reserve { room.with_reserve() } else { *room };
+        *tables = None; // a larger one that was tried before
+        let made = tables.insert(Tables::new(self.order, room, self.placement)?);
+        Ok(made.copies[0].bytes())
+    }
+
+    fn abandon(&mut self) {
+        self.plan = Plan::Nothing;
+    }
+
+    fn commit(&mut self, changes: &[Change<K>], grace: &mut dyn FnMut()) {
+        match std::mem::replace(&mut self.plan, Plan::Nothing) {
+            Plan::Replace { routes, tables: Some(tables), .. } => self.replace(tables, routes),
+            Plan::InPlace => {
+                let idle = 1 - self.tables.active.load(Ordering::Relaxed);
+                let (table, writer) = (&self.tables.copies[idle], &mut self.writers[idle]);
+                if !self.missing.is_empty() {
+                    grace(); // batches may still run that began before the copies changed places
+                    writer.apply(table, &self.missing);
+                }
+                writer.apply(table, changes);
+                self.missing.clear();
+                self.missing.extend_from_slice(changes);
+                // Release: who reads the new number reads the words behind it.
+                self.tables.active.store(idle, Ordering::Release);
+            }
+            Plan::Replace { .. } | Plan::Nothing => {}
+        }
+    }
+
+    fn reader(&self) -> Box<dyn FamilyReader<K>> {
+        Box::new(Reader { tables: Cache::new(Arc::clone(&self.shared)) })
+    }
+
+    fn routes(&self) -> u64 {
+        self.active().1.routes() as u64
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.active().0.bytes()
+    }
+
+    fn writer_bytes(&self) -> u64 {
+        let missing = (self.missing.capacity() * size_of::<Change<K>>()) as u64;
+        self.table_bytes() + missing + self.writers.iter().map(TableWriter::bytes).sum::<u64>()
+    }
+
+    fn figures(&self) -> Figures {
+        let (table, writer) = self.active();
+        Figures {
+            keys: writer.tree.keys(),
+            tree_levels: table.tree.root().1,
+            tree_nodes: writer.tree.nodes(),
+            trie_nodes: writer.tries.nodes(),
+            trie_levels: writer.tries.levels(),
+        }
+    }
+}
+
+/// A reader's way to a family's table.
+struct Reader<K: TrieKey, W: IndexKey> {
+    tables: Cache<Arc<ArcSwap<Tables<K, W>>>, Arc<Tables<K, W>>>,
+}
+
+impl<K: TrieKey, W: IndexKey> FamilyReader<K> for Reader<K, W> {
+    fn answer(&mut self, keys: K::Arrays<'_>, out: &mut [NextHopId]) {
+        let tables = self.tables.load();
+        // Acquire: see `commit`.
+        let table = &tables.copies[tables.active.load(Ordering::Acquire) & 1];
+        for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
+            search::answer(table, |at| K::get(keys, chunk * CHUNK + at), out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::Prefix4;
+
+    fn change(at: u32, next_hop: u32) -> Change<u32> {
+        let prefix = Prefix4::truncating(at.wrapping_mul(0x9e37_79b9), 12 + (at % 21) as u8);
+        Change { prefix, next_hop: NextHopId::new(next_hop).unwrap_or(NextHopId::NONE) }
+    }
+
+    fn apply(family: &mut Family<u32, u32>, changes: &[Change<u32>]) -> bool {
+        family.plan(changes, false);
+        let replaces = matches!(family.plan, Plan::Replace { .. });
+        family.allocate(true).unwrap();
+        family.commit(changes, &mut || {});
+        replaces
+    }
+
+    #[test]
+    fn both_copies_stay_the_same_word_for_word() {
+        let order = Order { k: 16, m: 4 };
+        let mut family = Family::<u32, u32>::new(order, Placement::default()).unwrap();
+        let mut replaced = 0;
+        for step in 0..200_u32 {
+            let changes: Vec<_> =
+                (0..40).map(|n| change(step.wrapping_mul(17) + n * 3, (step + n) % 5)).collect();
+            replaced += usize::from(apply(&mut family, &changes));
+        }
+        assert!(replaced < 20, "{replaced} of 200 small deltas made a table anew");
+        let idle = 1 - family.tables.active.load(Ordering::Relaxed);
+        let missing = std::mem::take(&mut family.missing);
+        family.writers[idle].apply(&family.tables.copies[idle], &missing);
+        let [a, b] = &family.tables.copies;
+        let word = std::sync::atomic::AtomicU64::load;
+        let same = a
+            .words()
+            .iter()
+            .zip(b.words())
+            .all(|(a, b)| word(a, Ordering::Relaxed) == word(b, Ordering::Relaxed));
+        assert!(same, "nodes of the tries");
+        assert_eq!(a.short().root, b.short().root);
+        assert_eq!(a.tree.root(), b.tree.root());
+        let entries = |copy: usize| {
+            let mut entries = Vec::new();
+            family.writers[copy]
+                .tree
+                .for_each(&family.tables.copies[copy].tree, |key, root| entries.push((key, root)));
+            entries
+        };
+        assert_eq!(entries(0), entries(1));
+        assert_eq!(family.writers[0].routes(), family.writers[1].routes());
+    }
+
+    #[test]
+    fn room_that_withdraws_leave_is_room() {
+        let order = Order { k: 16, m: 16 };
+        let mut family = Family::<u32, u32>::new(order, Placement::default()).unwrap();
+        let change = |at: u32, next_hop: u32| {
+            let prefix = Prefix4::truncating(at << 8, 24);
+            Change { prefix, next_hop: NextHopId::new(next_hop).unwrap_or(NextHopId::NONE) }
+        };
+        let first: Vec<_> = (0..3000).map(|at| change(at, 1)).collect();
+        assert!(apply(&mut family, &first));
+        let modified: Vec<_> = (0..3000).map(|at| change(at, 2)).collect();
+        assert!(!apply(&mut family, &modified), "changed next hops need no room");
+        let moved: Vec<_> =
+            (0..1000).map(|at| change(at, 0)).chain((3000..4000).map(|at| change(at, 3))).collect();
+        assert!(!apply(&mut family, &moved), "as many come as go");
+        assert_eq!(family.routes(), 3000);
+    }
+}

@@ -1,0 +1,108 @@
+//! Lookups (section 5.1): the index tree, then the trie of the suffix; the trie of short prefixes when neither matches.
+//!
+//! Every step of every structure is a load that depends on the one before, so a lookup alone waits for each in turn. Here the
+//! keys of a chunk go down together, level by level: the loads of one level are independent and overlap. All leaves of the
+//! index tree are equally deep, so its part has no branch that depends on a key; in the tries, lanes that are done are struck
+//! off a list without one.
+
+use super::table::Table;
+use super::trie::Trie;
+use super::words::{IndexKey, TrieKey};
+use fib::NextHopId;
+
+/// Keys that go down together: enough to overlap cache misses, few enough for their state to stay in the first-level cache.
+pub(super) const CHUNK: usize = 64;
+
+/// The state of a chunk.
+struct Lanes<K> {
+    keys: [K; CHUNK],
+    /// The node that each lane is at.
+    at: [u32; CHUNK],
+    /// The longest match of each lane so far.
+    best: [NextHopId; CHUNK],
+    /// The lanes that are under way.
+    list: [u8; CHUNK],
+}
+
+/// Answers `out.len()` keys, at most [`CHUNK`], of which `key_at` gives each.
+#[inline]
+pub(super) fn answer<K: TrieKey, W: IndexKey>(
+    table: &Table<K, W>,
+    key_at: impl Fn(usize) -> K,
+    out: &mut [NextHopId],
+) {
+    let count = out.len().min(CHUNK);
+    let mut lanes =
+        Lanes { keys: [K::ZERO; CHUNK], at: [0; CHUNK], best: [NextHopId::NONE; CHUNK], list: [0; CHUNK] };
+    for (lane, key) in lanes.keys[..count].iter_mut().enumerate() {
+        *key = key_at(lane);
+    }
+    descend_tree(table, &mut lanes, count);
+    let found = lanes.start(count, |_, root| root);
+    lanes.descend_tries(table.nodes(), found, table.k);
+    let Trie { root, base } = table.short();
+    let rest = lanes.start(count, |best, _| if best.is_none() { root } else { 0 });
+    lanes.descend_tries(table.nodes(), rest, base);
+    out[..count].copy_from_slice(&lanes.best[..count]);
+}
+
+/// Leaves each lane at the root of the trie behind its index key; 0 without one.
+#[inline]
+fn descend_tree<K: TrieKey, W: IndexKey>(table: &Table<K, W>, lanes: &mut Lanes<K>, count: usize) {
+    let mut words = [W::MAX; CHUNK];
+    for (word, key) in words[..count].iter_mut().zip(&lanes.keys) {
+        *word = key.index(table.k);
+    }
+    let (root, height) = table.tree.root();
+    lanes.at[..count].fill(root);
+    for _ in 1..height {
+        for (at, word) in lanes.at[..count].iter_mut().zip(&words) {
+            *at = table.tree.child(*at, *word);
+        }
+    }
+    for (at, word) in lanes.at[..count].iter_mut().zip(&words) {
+        *at = table.tree.leaf_value(*at, *word);
+    }
+}
+
+impl<K: TrieKey> Lanes<K> {
+    /// Puts each lane at the root that `root` says (given its match so far and the node it is at), and lists those that have
+    /// one. Returns how many.
+    #[expect(clippy::cast_possible_truncation, reason = "lanes are fewer than 256")]
+    #[inline]
+    fn start(&mut self, count: usize, root: impl Fn(NextHopId, u32) -> u32) -> usize {
+        let mut listed = 0;
+        for lane in 0..count {
+            let root = root(self.best[lane], self.at[lane]);
+            self.at[lane] = root;
+            self.list[listed] = lane as u8;
+            listed += usize::from(root != 0);
+        }
+        listed
+    }
+
+    /// Takes the first `listed` lanes of the list down tries whose roots branch on bit `position`.
+    #[inline]
+    fn descend_tries(&mut self, nodes: &[K::Raw], mut listed: usize, mut position: u8) {
+        while listed != 0 {
+            let mut going_on = 0;
+            for index in 0..listed {
+                let lane = usize::from(self.list[index]) % CHUNK;
+                let key = self.keys[lane];
+                let node = K::load(&nodes[self.at[lane] as usize]);
+                let matches = key.is_covered(node);
+                if matches {
+                    self.best[lane] = node.next_hop();
+                }
+                // A priority node has the longest prefix from here on: its match is the answer.
+                let ends = matches & (node.len() > position);
+                let child = node.child(key.bit(position));
+                self.at[lane] = child;
+                self.list[going_on] = self.list[index];
+                going_on += usize::from(child != 0 && !ends);
+            }
+            listed = going_on;
+            position += 1;
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A table of one family: an index tree, priority tries behind its keys, and one priority trie for short prefixes.
+//!
+//! Prefixes of at least `k` bits lie behind the index key of their first `k` bits; shorter ones, which have no key, in the trie
+//! that the paper calls PT\[-1\] (section 5.1). [`Table`] is what lookups read, [`TableWriter`] changes one that no lookup reads.
+
+use super::params::Order;
+use super::tree::{TreeStore, TreeWriter};
+use super::trie::{Trie, TrieWriter};
+use super::words::{IndexKey, TrieKey};
+use crate::memory::{Array, Placement};
+use fib::{Change, EngineError, NextHopId, Prefix};
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// What lookups read.
+#[derive(Debug)]
+pub(super) struct Table<K: TrieKey, W: IndexKey> {
+    /// Bits of an index key.
+    pub(super) k: u8,
+    /// From index keys to roots of tries.
+    pub(super) tree: TreeStore<W>,
+    /// The root of the trie of prefixes shorter than `k`.
+    short: AtomicU32,
+    nodes: Array<AtomicU64>,
+    keys: PhantomData<K>,
+}
+
+/// The room of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Nodes of the index tree.
+    pub(super) tree_nodes: usize,
+    /// Nodes of tries, node 0 with them.
+    pub(super) trie_nodes: usize,
+}
+
+impl Room {
+    /// The least that `keys` index keys and `routes` routes need.
+    pub(super) fn of(keys: usize, routes: usize, order: Order) -> Self {
+        Self { tree_nodes: TreeWriter::nodes_max(keys, order.m), trie_nodes: routes + 1 }
+    }
+
+    /// An eighth more, and some, for routes to come.
+    pub(super) const fn with_reserve(self) -> Self {
+        Self {
+            tree_nodes: self.tree_nodes + self.tree_nodes / 8 + 32,
+            trie_nodes: self.trie_nodes + self.trie_nodes / 8 + 256,
+        }
+    }
+
+    /// Whether `other` fits.
+    pub(super) const fn holds(self, other: Self) -> bool {
+        self.tree_nodes >= other.tree_nodes && self.trie_nodes >= other.trie_nodes
+    }
+}
+
+impl<K: TrieKey, W: IndexKey> Table<K, W> {
+    /// An empty table.
+    pub(super) fn new(order: Order, room: Room, placement: Placement) -> Result<Self, EngineError> {
+        let nodes_max = u32::MAX as usize;
+        if room.tree_nodes > nodes_max || room.trie_nodes > nodes_max {
+            let used = room.tree_nodes.max(room.trie_nodes) as u64;
+            return Err(EngineError::Full { what: "nodes", used, limit: nodes_max as u64 });
+        }
+        Ok(Self {
+            k: order.k,
+            tree: TreeStore::new(room.tree_nodes, order.m, placement)?,
+            short: AtomicU32::new(0),
+            nodes: Array::zeroed(room.trie_nodes * K::WORDS, placement)?,
+            keys: PhantomData,
+        })
+    }
+
+    /// Bytes of a table with that room, before rounding to pages.
+    pub(super) fn bytes_for(room: Room, order: Order) -> u64 {
+        TreeStore::<W>::bytes_for(room.tree_nodes, order.m) + (room.trie_nodes * K::WORDS * 8) as u64
+    }
+
+    /// Bytes of memory.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.tree.bytes() + self.nodes.bytes()
+    }
+
+    /// The room there is.
+    pub(super) fn room(&self) -> Room {
+        Room { tree_nodes: self.tree.capacity(), trie_nodes: self.nodes.len() / K::WORDS }
+    }
+
+    /// The nodes of all tries.
+    #[inline]
+    pub(super) fn nodes(&self) -> &[K::Raw] {
+        K::nodes(&self.nodes)
+    }
+
+    /// The words of all nodes.
+    #[cfg(test)]
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        &self.nodes
+    }
+
+    /// The trie of prefixes shorter than `k`.
+    #[inline]
+    pub(super) fn short(&self) -> Trie {
+        Trie { root: self.short.load(Relaxed), base: 0 }
+    }
+
+    /// The trie that `prefix` belongs to, empty when there is none.
+    fn trie_of(&self, prefix: Prefix<K>) -> Trie {
+        if prefix.len() < self.k {
+            return self.short();
+        }
+        Trie { root: self.tree.get(prefix.address().index(self.k)), base: self.k }
+    }
+
+    /// The next hop of exactly `prefix`, and whether its trie has any prefix.
+    pub(super) fn get(&self, prefix: Prefix<K>) -> (NextHopId, bool) {
+        let trie = self.trie_of(prefix);
+        (TrieWriter::get(self.nodes(), trie, prefix), trie.root != 0)
+    }
+}
+
+/// What the writer knows of a table beside its words.
+#[derive(Clone, Debug)]
+pub(super) struct TableWriter {
+    pub(super) tree: TreeWriter,
+    pub(super) tries: TrieWriter,
+}
+
+impl TableWriter {
+    /// The writer of an empty table.
+    pub(super) fn new<K: TrieKey>(order: Order) -> Self {
+        Self { tree: TreeWriter::new(order.m), tries: TrieWriter::new(K::BITS) }
+    }
+
+    /// Routes in the table.
+    pub(super) const fn routes(&self) -> usize {
+        self.tries.nodes()
+    }
+
+    /// Fills an empty table with `routes`, each prefix once, in any order. The nodes of a trie come to lie side by side, the
+    /// upper ones first.
+    pub(super) fn fill<K: TrieKey, W: IndexKey>(
+        &mut self,
+        table: &Table<K, W>,
+        routes: &mut [(Prefix<K>, NextHopId)],
+    ) {
+        let k = table.k;
+        let key = |prefix: Prefix<K>| (prefix.len() >= k).then(|| prefix.address().index::<W>(k));
+        // Longest first: each is above what comes after it, and none moves again but for ordinary nodes.
+        routes.sort_unstable_by_key(|(prefix, _)| {
+            (key(*prefix), std::cmp::Reverse(prefix.len()), prefix.address())
+        });
+        let mut entries = Vec::new();
+        for group in routes.chunk_by(|a, b| key(a.0) == key(b.0)) {
+            let key = group.first().and_then(|(prefix, _)| key(*prefix));
+            let mut trie = Trie { root: 0, base: if key.is_some() { k } else { 0 } };
+            for (prefix, next_hop) in group {
+                (trie.root, _) = self.tries.insert(table.nodes(), trie, *prefix, *next_hop);
+            }
+            match key {
+                Some(key) => entries.push((key, trie.root)),
+                None => table.short.store(trie.root, Relaxed),
+            }
+        }
+        self.tree.fill(&table.tree, entries);
+    }
+
+    /// Applies `changes`, withdraws first, so that the room they leave is there for the others.
+    pub(super) fn apply<K: TrieKey, W: IndexKey>(&mut self, table: &Table<K, W>, changes: &[Change<K>]) {
+        for change in changes.iter().filter(|change| change.next_hop.is_none()) {
+            self.withdraw(table, change.prefix);
+        }
+        for change in changes.iter().filter(|change| !change.next_hop.is_none()) {
+            self.announce(table, change.prefix, change.next_hop);
+        }
+    }
+
+    fn announce<K: TrieKey, W: IndexKey>(
+        &mut self,
+        table: &Table<K, W>,
+        prefix: Prefix<K>,
+        next_hop: NextHopId,
+    ) {
+        let trie = table.trie_of(prefix);
+        let (root, _) = self.tries.insert(table.nodes(), trie, prefix, next_hop);
+        if root == trie.root {
+            return;
+        }
+        if prefix.len() < table.k {
+            table.short.store(root, Relaxed);
+        } else {
+            self.tree.insert(&table.tree, prefix.address().index(table.k), root);
+        }
+    }
+
+    fn withdraw<K: TrieKey, W: IndexKey>(&mut self, table: &Table<K, W>, prefix: Prefix<K>) {
+        let trie = table.trie_of(prefix);
+        let (root, _) = self.tries.remove(table.nodes(), trie, prefix);
+        if root == trie.root {
+            return;
+        }
+        if prefix.len() < table.k {
+            table.short.store(root, Relaxed);
+        } else {
+            self.tree.remove(&table.tree, prefix.address().index::<W>(table.k));
+        }
+    }
+
+    /// Every route.
+    pub(super) fn collect<K: TrieKey, W: IndexKey>(
+        &self,
+        table: &Table<K, W>,
+    ) -> Vec<(Prefix<K>, NextHopId)> {
+        let mut routes = Vec::with_capacity(self.routes());
+        let mut add = |root| {
+            TrieWriter::for_each(table.nodes(), root, |prefix, next_hop| routes.push((prefix, next_hop)));
+        };
+        add(table.short().root);
+        self.tree.for_each(&table.tree, |_, root| add(root));
+        routes
+    }
+
+    /// Makes `copy`, empty and of the same room, word for word what `table` is.
+    pub(super) fn copy<K: TrieKey, W: IndexKey>(&self, table: &Table<K, W>, copy: &Table<K, W>) {
+        copy.tree.copy_from(&table.tree, self.tree.touched());
+        copy.short.store(table.short().root, Relaxed);
+        for (from, to) in table.nodes.iter().zip(copy.nodes.iter()).take(self.tries.touched() * K::WORDS) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// Bytes of memory.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.tree.bytes() + self.tries.bytes()
+    }
+}

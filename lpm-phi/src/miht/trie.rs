@@ -1,0 +1,357 @@
+//! Priority tries (section 5.1; Lim, Yim and Swartzlander, "Priority Tries for IP Address Lookup", 2010).
+//!
+//! A binary trie without empty nodes, in which longer prefixes are nearer to the root. The node that the first `d` bits of a
+//! path lead to (those past the trie's base: 0, or `k` behind an index key) holds
+//!
+//! - the prefix of exactly those bits when there is one: an *ordinary* node, which a lookup remembers and passes; or else
+//! - the longest prefix below it: a *priority* node, with which a lookup that matches it ends.
+//!
+//! Invariant: that rule, for every node; so where a prefix has its node follows from the set of prefixes, up to the order of
+//! equally long ones.
+//!
+//! [`TrieWriter`] changes tries that no lookup reads. All tries of a table share one pool of nodes; node 0 is no node.
+
+use super::words::{Node, TrieKey};
+use fib::{NextHopId, Prefix};
+
+/// Which nodes of a pool are in use, and how deep they are.
+#[derive(Clone, Debug)]
+pub(super) struct TrieWriter {
+    /// Nodes from here on were never used.
+    next: u32,
+    free: Vec<u32>,
+    /// Nodes by depth, 0 for a root; behind index keys, then of the trie of short prefixes.
+    depths: [Vec<u32>; 2],
+}
+
+/// A trie, by its root (0: empty) and the number of bits that all its prefixes share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trie {
+    pub(super) root: u32,
+    pub(super) base: u8,
+}
+
+/// A node on the way down: itself, the position of the bit it branches on, and the node above with the bit that led here.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    node: u32,
+    position: u8,
+    above: Option<(u32, u32)>,
+}
+
+impl TrieWriter {
+    /// A pool of which nothing is used; `bits` is what an address has.
+    pub(super) fn new(bits: u8) -> Self {
+        let depths = || vec![0; usize::from(bits) + 1];
+        Self { next: 1, free: Vec::new(), depths: [depths(), depths()] }
+    }
+
+    /// Nodes in use.
+    pub(super) const fn nodes(&self) -> usize {
+        self.touched() - 1 - self.free.len()
+    }
+
+    /// Nodes that were ever used, node 0 with them.
+    pub(super) const fn touched(&self) -> usize {
+        self.next as usize
+    }
+
+    /// Bytes of memory.
+    pub(super) const fn bytes(&self) -> u64 {
+        (self.free.capacity() * size_of::<u32>()) as u64
+    }
+
+    /// The deepest level and the mean level of nodes, a root being level 1: of tries behind index keys, then of the short one.
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    pub(super) fn levels(&self) -> [(f64, f64); 2] {
+        self.depths.each_ref().map(|depths| {
+            let (mut deepest, mut sum, mut nodes) = (0, 0, 0);
+            for (level, count) in (1_u64..).zip(depths) {
+                deepest = if *count > 0 { level } else { deepest };
+                sum += level * u64::from(*count);
+                nodes += u64::from(*count);
+            }
+            (deepest as f64, if nodes == 0 { 0.0 } else { sum as f64 / nodes as f64 })
+        })
+    }
+
+    /// The next hop of exactly `prefix`.
+    pub(super) fn get<K: TrieKey>(nodes: &[K::Raw], trie: Trie, prefix: Prefix<K>) -> NextHopId {
+        Self::find(nodes, trie, prefix)
+            .map_or(NextHopId::NONE, |step| K::load(&nodes[step.node as usize]).next_hop())
+    }
+
+    /// Gives `prefix` the next hop `next_hop`. Returns the root, and the next hop before.
+    pub(super) fn insert<K: TrieKey>(
+        &mut self,
+        nodes: &[K::Raw],
+        trie: Trie,
+        prefix: Prefix<K>,
+        next_hop: NextHopId,
+    ) -> (u32, NextHopId) {
+        let mut carried = Node::new(prefix, next_hop);
+        if trie.root == 0 {
+            return (self.add::<K>(nodes, carried, trie.base, trie.base), NextHopId::NONE);
+        }
+        let (mut at, mut position) = (trie.root, trie.base);
+        loop {
+            let node = K::load(&nodes[at as usize]);
+            if (node.address, node.len()) == (carried.address, carried.len()) {
+                K::store(&nodes[at as usize], Node { tag: carried.tag, ..node });
+                return (trie.root, node.next_hop());
+            }
+            // What belongs here: the prefix that ends here, else the longest one. What was here goes further down.
+            let is_ordinary = node.len() == position;
+            if !is_ordinary && (carried.len() == position || carried.len() > node.len()) {
+                K::store(&nodes[at as usize], Node { children: node.children, ..carried });
+                carried = Node { children: 0, ..node };
+            }
+            let bit = carried.address.bit(position);
+            let child = K::load(&nodes[at as usize]).child(bit);
+            position += 1;
+            if child == 0 {
+                let added = self.add::<K>(nodes, carried, trie.base, position);
+                let node = K::load(&nodes[at as usize]);
+                K::store(&nodes[at as usize], node.with_child(bit, added));
+                return (trie.root, NextHopId::NONE);
+            }
+            at = child;
+        }
+    }
+
+    /// Removes `prefix`. Returns the root, and the next hop that was removed; `NONE` when it was not there.
+    pub(super) fn remove<K: TrieKey>(
+        &mut self,
+        nodes: &[K::Raw],
+        trie: Trie,
+        prefix: Prefix<K>,
+    ) -> (u32, NextHopId) {
+        let Some(mut gap) = Self::find(nodes, trie, prefix) else {
+            return (trie.root, NextHopId::NONE);
+        };
+        let old = K::load(&nodes[gap.node as usize]).next_hop();
+        // The longest prefix below moves up into the gap and leaves another, until the gap is a leaf.
+        while let Some(longest) = longest_below::<K>(nodes, gap) {
+            let moved = K::load(&nodes[longest.node as usize]);
+            let filled = Node { children: K::load(&nodes[gap.node as usize]).children, ..moved };
+            K::store(&nodes[gap.node as usize], filled);
+            gap = longest;
+        }
+        self.free.push(gap.node);
+        *self.level(trie.base, gap.position) -= 1;
+        let Some((above, bit)) = gap.above else { return (0, old) };
+        let parent = K::load(&nodes[above as usize]).with_child(bit, 0);
+        K::store(&nodes[above as usize], parent);
+        (trie.root, old)
+    }
+
+    /// Calls `each` with every prefix of a trie.
+    pub(super) fn for_each<K: TrieKey>(
+        nodes: &[K::Raw],
+        root: u32,
+        mut each: impl FnMut(Prefix<K>, NextHopId),
+    ) {
+        let mut stack = vec![root];
+        while let Some(at) = stack.pop() {
+            if at != 0 {
+                let node = K::load(&nodes[at as usize]);
+                each(node.prefix(), node.next_hop());
+                stack.extend([node.child(1), node.child(0)]);
+            }
+        }
+    }
+
+    /// The node that holds `prefix`.
+    fn find<K: TrieKey>(nodes: &[K::Raw], trie: Trie, prefix: Prefix<K>) -> Option<Step> {
+        let mut step = Step { node: trie.root, position: trie.base, above: None };
+        while step.node != 0 {
+            let node = K::load(&nodes[step.node as usize]);
+            if node.prefix() == prefix {
+                return Some(step);
+            }
+            let is_priority = node.len() > step.position;
+            if prefix.len() == step.position || is_priority && node.len() < prefix.len() {
+                return None; // it would be here
+            }
+            step = below::<K>(step, prefix.address().bit(step.position), node);
+        }
+        None
+    }
+
+    fn add<K: TrieKey>(&mut self, nodes: &[K::Raw], node: Node<K>, base: u8, position: u8) -> u32 {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        K::store(&nodes[at as usize], node);
+        *self.level(base, position) += 1;
+        at
+    }
+
+    fn level(&mut self, base: u8, position: u8) -> &mut u32 {
+        &mut self.depths[usize::from(base == 0)][usize::from(position - base)]
+    }
+}
+
+/// One step down from `step`, whose node is `node`.
+fn below<K: TrieKey>(step: Step, bit: u32, node: Node<K>) -> Step {
+    Step { node: node.child(bit), position: step.position + 1, above: Some((step.node, bit)) }
+}
+
+/// The node below `step` with the longest prefix. A priority node is that of its own subtree; below an ordinary one it has to
+/// be looked for.
+fn longest_below<K: TrieKey>(nodes: &[K::Raw], step: Step) -> Option<Step> {
+    let mut longest: Option<(u8, Step)> = None;
+    let mut stack = vec![step];
+    while let Some(step) = stack.pop() {
+        let node = K::load(&nodes[step.node as usize]);
+        for bit in 0..2 {
+            let child_step = below::<K>(step, bit, node);
+            if child_step.node == 0 {
+                continue;
+            }
+            let child = K::load(&nodes[child_step.node as usize]);
+            if child.len() == child_step.position && child.children != 0 {
+                stack.push(child_step);
+            } else if longest.is_none_or(|(len, _)| child.len() > len) {
+                longest = Some((child.len(), child_step));
+            }
+        }
+    }
+    longest.map(|(_, step)| step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicU64;
+
+    struct Followed<K: TrieKey> {
+        words: Vec<AtomicU64>,
+        writer: TrieWriter,
+        trie: Trie,
+        right: BTreeMap<Prefix<K>, NextHopId>,
+    }
+
+    impl<K: TrieKey> Followed<K> {
+        fn new(base: u8, nodes: usize) -> Self {
+            let words = (0..(nodes + 1) * K::WORDS).map(|_| AtomicU64::default()).collect();
+            Self {
+                words,
+                writer: TrieWriter::new(K::BITS),
+                trie: Trie { root: 0, base },
+                right: BTreeMap::new(),
+            }
+        }
+
+        fn set(&mut self, prefix: Prefix<K>, next_hop: NextHopId) {
+            let nodes = K::nodes(&self.words);
+            let before = self.right.get(&prefix).copied().unwrap_or(NextHopId::NONE);
+            assert_eq!(TrieWriter::get(nodes, self.trie, prefix), before);
+            let old;
+            (self.trie.root, old) = if next_hop.is_none() {
+                self.right.remove(&prefix);
+                self.writer.remove(nodes, self.trie, prefix)
+            } else {
+                self.right.insert(prefix, next_hop);
+                self.writer.insert(nodes, self.trie, prefix, next_hop)
+            };
+            assert_eq!(old, before, "{prefix}");
+            self.check();
+        }
+
+        /// The invariant of the module, and the contents.
+        fn check(&self) {
+            let mut found = BTreeMap::new();
+            let mut depths = vec![0; usize::from(K::BITS) + 1];
+            if self.trie.root != 0 {
+                self.check_node(self.trie.root, self.trie.base, &mut found, &mut depths);
+            }
+            assert_eq!(found, self.right);
+            assert_eq!(self.writer.nodes(), self.right.len(), "one node a prefix");
+            assert_eq!(self.writer.depths[usize::from(self.trie.base == 0)], depths);
+            let mut each = BTreeMap::new();
+            let nodes = K::nodes(&self.words);
+            TrieWriter::for_each(nodes, self.trie.root, |prefix, next_hop| {
+                each.insert(prefix, next_hop);
+            });
+            assert_eq!(each, self.right);
+        }
+
+        /// Returns the longest prefix of the subtree.
+        fn check_node(
+            &self,
+            at: u32,
+            position: u8,
+            found: &mut BTreeMap<Prefix<K>, NextHopId>,
+            depths: &mut [u32],
+        ) -> u8 {
+            depths[usize::from(position - self.trie.base)] += 1;
+            let node = K::load(&K::nodes(&self.words)[at as usize]);
+            assert!(found.insert(node.prefix(), node.next_hop()).is_none(), "{} twice", node.prefix());
+            assert!(node.len() >= position, "{} below its length", node.prefix());
+            let mut longest = node.len();
+            for bit in 0..2 {
+                let child = node.child(bit);
+                if child != 0 {
+                    let mut inner = BTreeMap::new();
+                    longest = longest.max(self.check_node(child, position + 1, &mut inner, depths));
+                    for prefix in inner.keys() {
+                        assert_eq!(prefix.address().bit(position), bit, "{prefix} on the wrong side");
+                        assert!(prefix.len() > position, "{prefix} belongs above");
+                    }
+                    found.extend(inner);
+                }
+            }
+            assert!(node.len() == position || longest == node.len(), "{} is not the longest", node.prefix());
+            longest
+        }
+    }
+
+    fn churn<K: TrieKey>(base: u8, changes: &[(u128, u8, u32)]) {
+        let mut trie = Followed::<K>::new(base, changes.len());
+        for (bits, len, hop) in changes {
+            let len = base + len % (K::BITS - base + 1);
+            // Few bits right behind the base: nesting and crowding are the rule.
+            let address = K::from_high_bits(bits << 120 >> base);
+            let next_hop = NextHopId::new(*hop).unwrap_or(NextHopId::NONE);
+            trie.set(Prefix::truncating(address, len), next_hop);
+        }
+        for prefix in trie.right.clone().into_keys() {
+            trie.set(prefix, NextHopId::NONE);
+        }
+        assert_eq!(trie.trie.root, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn follows_a_map(changes in prop::collection::vec((any::<u128>(), 0u8..=12, 0u32..4), 1..150)) {
+            churn::<u32>(0, &changes);
+            churn::<u32>(16, &changes);
+            churn::<u128>(0, &changes);
+            churn::<u128>(32, &changes);
+            churn::<u128>(60, &changes);
+        }
+    }
+
+    #[test]
+    fn every_prefix_of_a_full_tree_finds_its_level() {
+        for base in [0, 24] {
+            let mut trie = Followed::<u32>::new(base, 1 << 9);
+            let prefixes: Vec<_> = (0..=8)
+                .flat_map(|len| (0..1_u64 << len).map(move |bits| (bits, len)))
+                .map(|(bits, len)| Prefix::truncating((bits << (32 - len) >> base) as u32, base + len))
+                .collect();
+            // Shortest first, so that each next one takes the place of one that is there.
+            for prefix in &prefixes {
+                trie.set(*prefix, NextHopId::MAX);
+            }
+            assert_eq!(trie.writer.levels()[usize::from(base == 0)].0, 9.0);
+            for prefix in prefixes {
+                trie.set(prefix, NextHopId::NONE);
+            }
+        }
+    }
+}
