@@ -11,8 +11,8 @@ use fib::{
     Change, EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Key, Keys, NextHopId, Prefix,
     SlotId,
 };
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What is known of a table on the device.
@@ -22,51 +22,41 @@ struct Watch {
     address: u64,
     header: Vec<u32>,
     words: Vec<u32>,
-    /// The words that each update's table leads to, for updates that are not over.
-    generations: VecDeque<(u64, BTreeSet<u32>)>,
+    /// For each word the last update whose table led to it; 0 for none, or none that is not over.
+    led_to: Vec<u64>,
+    /// The last update.
+    last: u64,
     /// Words that were told to be free.
     freed: u64,
 }
 
 impl Watch {
-    /// The words that some key leads to (Algorithm 1, all keys at once).
-    fn reachable(&self) -> BTreeSet<u32> {
-        let mut seen = BTreeSet::new();
+    /// Follows `update`, which is in the words: notes those that some key leads to (Algorithm 1, all keys at once).
+    fn update(&mut self, update: u64) {
+        self.last = update;
         let mut nodes = vec![(1_u32, 0_u32)];
         while let Some((level, node)) = nodes.pop() {
             let stride = self.header[4 + 2 * level as usize];
-            let base = self.header[5 + 2 * level as usize] + node;
+            let base = (self.header[5 + 2 * level as usize] + node) as usize;
             for at in base..base + (1 << stride) {
-                seen.insert(at);
-                let unit = self.words[at as usize];
+                self.led_to[at] = update;
+                let unit = self.words[at];
                 if unit & 0x7f != 0 {
                     nodes.push((unit & 0x7f, unit >> 8));
                 }
             }
         }
-        seen
     }
 
-    fn update(&mut self, update: u64) {
-        let reachable = self.reachable();
-        self.generations.push_back((update, reachable));
-    }
-
-    /// Updates before `over` are seen by no lookup any more.
+    /// No lookup sees a table from before update `over` any more.
     fn reclaim(&mut self, over: u64, mock: Mock) {
-        let mut gone = BTreeSet::new();
-        while self.generations.len() > 1 && self.generations[0].0 < over {
-            if let Some((_, words)) = self.generations.pop_front() {
-                gone.extend(words);
-            }
-        }
-        for (_, words) in &self.generations {
-            gone = &gone - words;
-        }
-        if self.address != 0 {
-            for at in gone {
-                mock.mark_freed(self.address + 4 * u64::from(at), 1);
-                self.freed += 1;
+        for (at, led_to) in (0_u64..).zip(&mut self.led_to) {
+            if (1..over).contains(led_to) {
+                *led_to = 0;
+                if self.address != 0 {
+                    mock.mark_freed(self.address + 4 * at, 1);
+                    self.freed += 1;
+                }
             }
         }
     }
@@ -124,9 +114,9 @@ impl<K: Key> HostTable<K> for Watched<K> {
         for (start, run) in &image.runs {
             watch.words[*start as usize..*start as usize + run.len()].copy_from_slice(run);
         }
-        let last = watch.generations.back().map_or(0, |(update, _)| *update);
-        watch.generations.clear();
+        watch.led_to = vec![0; image.words];
         watch.address = 0;
+        let last = watch.last;
         watch.update(last);
         image
     }
@@ -239,11 +229,29 @@ fn delta(dice: &mut Dice, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>, cha
     delta
 }
 
+/// What the threads tell each other.
+#[derive(Default)]
+struct Talk {
+    /// The readers are to end; set when the writer's part is over, by a panic too.
+    stop: AtomicBool,
+    /// Batches that all readers have collected.
+    batches: AtomicU64,
+}
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Stops the readers when dropped.
+struct Stop<'a>(&'a Talk);
+
 /// Keeps every slot of `reader` in flight until told to stop.
-fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, stop: &AtomicBool) -> u64 {
+fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
+    let _others = Stop(talk); // when this one panics
     let mut dice = Dice(seed);
     let slots = reader.slots();
-    let mut batches = 0;
     let mut flying = vec![false; slots.into()];
     for turn in 0_u64.. {
         let slot = SlotId(u16::try_from(turn % u64::from(slots)).unwrap_or(0));
@@ -251,10 +259,10 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, stop: &AtomicBool) -> u
             while reader.collect(slot).map(|answers| answers.unwrap().len()).is_pending() {
                 std::thread::yield_now();
             }
-            batches += 1;
+            talk.batches.fetch_add(1, Ordering::Relaxed);
         }
-        if stop.load(Ordering::Relaxed) {
-            return batches;
+        if talk.stop.load(Ordering::Relaxed) {
+            return;
         }
         flying[usize::from(slot.0)] = true;
         let hi: Vec<u64> = (0..64).map(|_| address(&mut dice)).collect();
@@ -262,7 +270,21 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, stop: &AtomicBool) -> u
         let keys = if turn.is_multiple_of(2) { Keys::V4(&v4) } else { Keys::V6 { hi: &hi, lo: &hi } };
         reader.submit(slot, keys).unwrap();
     }
-    batches
+}
+
+/// Applies deltas, few enough at a time that readers come round.
+fn write(rig: &mut Rig, talk: &Talk) {
+    let _readers = Stop(talk);
+    let (mut dice, mut there) = (Dice(99), VecDeque::new());
+    for turn in 0..200 {
+        let delta = delta(&mut dice, &mut there, if turn == 0 { 150 } else { 6 });
+        rig.apply(&delta);
+        let seen = talk.batches.load(Ordering::Relaxed);
+        let wanted = if turn % 4 == 0 { 15 } else { 1 };
+        while talk.batches.load(Ordering::Relaxed) < seen + wanted && !talk.stop.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+    }
 }
 
 #[test]
@@ -277,27 +299,14 @@ fn what_was_freed_is_never_read() {
         let Some(mut rig) = Rig::new(parameters) else { return };
         let before = rig.mock.violations();
         rig.mock.set_delay_us(200);
-        let stop = AtomicBool::new(false);
+        let talk = Talk::default();
         let readers: Vec<_> = (0..2).map(|_| rig.engine.reader(5, 64).unwrap()).collect();
         std::thread::scope(|scope| {
-            let looking: Vec<_> = (1..)
-                .zip(readers)
-                .map(|(seed, reader)| {
-                    scope.spawn({
-                        let stop = &stop;
-                        move || look_up(reader, seed, stop)
-                    })
-                })
-                .collect();
-            let (mut dice, mut there) = (Dice(99), VecDeque::new());
-            for turn in 0..100 {
-                let delta = delta(&mut dice, &mut there, if turn == 0 { 150 } else { 6 });
-                rig.apply(&delta);
+            for (seed, reader) in (1..).zip(readers) {
+                let talk = &talk;
+                scope.spawn(move || look_up(reader, seed, talk));
             }
-            stop.store(true, Ordering::Relaxed);
-            for reader in looking {
-                assert!(reader.join().unwrap() > 0);
-            }
+            write(&mut rig, &talk);
         });
         assert!(rig.freed() > 0, "{parameters:?}: nothing was ever freed: the test shows nothing");
         assert_eq!(
