@@ -20,6 +20,7 @@
 #![deny(unsafe_code)]
 
 pub mod bloom;
+pub mod coop;
 pub mod cpe;
 mod epoch;
 #[expect(unsafe_code, reason = "vector loads and gathers take raw pointers")]

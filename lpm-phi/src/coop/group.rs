@@ -1,0 +1,411 @@
+//! Helper threads that make an engine which finishes inside `submit` an asynchronous one: the "second AVX-512 group".
+//!
+//! Each thread owns a reader and takes jobs from a bounded channel; a job is a box with its keys and its answers, made when the
+//! reader is made, that goes there and back. So nothing is allocated on the way, and nothing is shared but two queues of
+//! pointers a thread, which only ever try: neither end takes a lock.
+//!
+//! An idle thread spins, then yields, then sleeps; [`Group::submit`] wakes it, and a sleep that misses that ends by itself.
+
+use super::service::Why;
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use fib::{EngineError, EngineReader, Keys, NextHopId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::task::Poll;
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// Looks for a job before a thread yields between looks: some 20 us, longer than the pause between batches under load.
+const SPINS: u32 = 1 << 9;
+/// Looks with a yield between before a thread sleeps.
+const YIELDS: u32 = 1 << 8;
+/// The longest sleep.
+const SLEEP: Duration = Duration::from_millis(20);
+/// How long a thread may take to end, or to begin.
+const END_LIMIT: Duration = Duration::from_secs(10);
+/// Keys that go together, so that no two threads write one line of answers.
+const GRAIN: usize = 16;
+
+/// A piece of a batch on its way.
+struct Job {
+    slot: usize,
+    v6: bool,
+    v4: Vec<u32>,
+    hi: Vec<u64>,
+    lo: Vec<u64>,
+    answers: Vec<NextHopId>,
+    len: usize,
+    result: Result<(), EngineError>,
+}
+
+impl Job {
+    fn new(slot: usize, piece_max: usize) -> Self {
+        Self {
+            slot,
+            v6: false,
+            v4: vec![0; piece_max],
+            hi: vec![0; piece_max],
+            lo: vec![0; piece_max],
+            answers: vec![NextHopId::NONE; piece_max],
+            len: 0,
+            result: Ok(()),
+        }
+    }
+
+    /// Takes the keys `from..to` in.
+    #[inline]
+    fn fill(&mut self, keys: Keys<'_>, from: usize, to: usize) {
+        self.len = to - from;
+        match keys {
+            Keys::V4(keys) => {
+                self.v6 = false;
+                self.v4[..to - from].copy_from_slice(&keys[from..to]);
+            }
+            Keys::V6 { hi, lo } => {
+                self.v6 = true;
+                self.hi[..to - from].copy_from_slice(&hi[from..to]);
+                self.lo[..to - from].copy_from_slice(&lo[from..to]);
+            }
+        }
+    }
+
+    fn run(&mut self, reader: &mut dyn EngineReader) {
+        let keys = if self.v6 {
+            Keys::V6 { hi: &self.hi[..self.len], lo: &self.lo[..self.len] }
+        } else {
+            Keys::V4(&self.v4[..self.len])
+        };
+        self.result = reader.lookup(keys, &mut self.answers[..self.len]);
+    }
+}
+
+/// One thread, as the reader sees it.
+struct Helper {
+    /// `None` only while it is being dropped.
+    todo: Option<Sender<Box<Job>>>,
+    done: Receiver<Box<Job>>,
+    /// By slot: the job while it is here.
+    home: Vec<Option<Box<Job>>>,
+    asleep: Arc<AtomicBool>,
+    thread: Thread,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Helper {
+    fn spawn(
+        reader: Box<dyn EngineReader>,
+        slots: usize,
+        piece_max: usize,
+        cpu: Option<usize>,
+    ) -> Result<Self, EngineError> {
+        let (todo, theirs) = bounded(slots);
+        let (back, done) = bounded(slots);
+        let (ready, begun) = bounded(1);
+        let asleep = Arc::new(AtomicBool::new(false));
+        let sleeps = Arc::clone(&asleep);
+        let handle = std::thread::Builder::new()
+            .name("coop".into())
+            .spawn(move || {
+                let pinned =
+                    cpu.is_none_or(|id| core_affinity::set_for_current(core_affinity::CoreId { id }));
+                let _ = ready.send(pinned);
+                if pinned {
+                    serve(reader, &theirs, &back, &sleeps);
+                }
+            })
+            .map_err(|error| EngineError::Memory { bytes: 0, reason: format!("a helper thread: {error}") })?;
+        if begun.recv_timeout(END_LIMIT) != Ok(true) {
+            return Err(EngineError::Parameter {
+                parameter: "cpus",
+                value: cpu.map_or_else(String::new, |cpu| cpu.to_string()),
+                wanted: "wanted CPUs of this host that this process may run on",
+            });
+        }
+        Ok(Self {
+            todo: Some(todo),
+            done,
+            home: (0..slots).map(|slot| Some(Box::new(Job::new(slot, piece_max)))).collect(),
+            asleep,
+            thread: handle.thread().clone(),
+            handle: Some(handle),
+        })
+    }
+
+    /// Takes back what has come. Whether the thread is still there.
+    #[inline]
+    fn drain(&mut self) -> bool {
+        loop {
+            match self.done.try_recv() {
+                Ok(job) => {
+                    let slot = job.slot;
+                    self.home[slot] = Some(job);
+                }
+                Err(error) => return error == TryRecvError::Empty,
+            }
+        }
+    }
+
+    /// Hands the job of `slot`, which is here, to the thread.
+    #[inline]
+    fn send(&mut self, slot: usize) -> Result<(), Why> {
+        let died = Why::Died { during: "submit" };
+        let (Some(job), Some(todo)) = (self.home[slot].take(), &self.todo) else { return Err(died) };
+        // There is room: as many places as jobs.
+        todo.try_send(job).map_err(|_| died)?;
+        // Pairs with the fence of `serve`: either it sees the job, or we see that it sleeps.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            self.thread.unpark();
+        }
+        Ok(())
+    }
+}
+
+/// Works until nobody hands anything over any more.
+fn serve(
+    mut reader: Box<dyn EngineReader>,
+    todo: &Receiver<Box<Job>>,
+    back: &Sender<Box<Job>>,
+    asleep: &AtomicBool,
+) {
+    let mut looks = 0;
+    loop {
+        match todo.try_recv() {
+            Ok(mut job) => {
+                looks = 0;
+                job.run(reader.as_mut());
+                // There is room: as many places as jobs. When nobody takes it, nobody hands over either.
+                let _ = back.try_send(job);
+            }
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {
+                looks += 1;
+                if looks < SPINS {
+                    std::hint::spin_loop();
+                } else if looks < SPINS + YIELDS {
+                    std::thread::yield_now();
+                } else {
+                    asleep.store(true, Ordering::Relaxed);
+                    fence(Ordering::SeqCst);
+                    if todo.is_empty() {
+                        std::thread::park_timeout(SLEEP);
+                    }
+                    asleep.store(false, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Group {
+    helpers: Vec<Helper>,
+    /// By slot and helper: how many keys it has of the slot's batch.
+    lens: Vec<Vec<usize>>,
+    /// One thread's share of a batch, 65536ths, rounded up.
+    share: usize,
+    stall: Duration,
+}
+
+impl Group {
+    /// A thread for each of `readers` (one at least), on the CPU beside it, with `slots` slots of `batch_max` keys.
+    ///
+    /// # Errors
+    /// [`EngineError::Parameter`] for a CPU that cannot be had, [`EngineError::Memory`] when there is no thread.
+    pub(super) fn new(
+        readers: Vec<(Box<dyn EngineReader>, Option<usize>)>,
+        slots: usize,
+        batch_max: usize,
+        stall: Duration,
+    ) -> Result<Self, EngineError> {
+        let count = readers.len().max(1);
+        let share = (1_usize << 16).div_ceil(count);
+        // The last thread has what the others' parts leave, a key a thread more than they at most.
+        let piece_max = batch_max.min(part(batch_max, share) + GRAIN + count);
+        let helpers = readers
+            .into_iter()
+            .map(|(reader, cpu)| Helper::spawn(reader, slots, piece_max, cpu))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { lens: vec![vec![0; helpers.len()]; slots], helpers, share, stall })
+    }
+
+    /// Hands `keys` to the threads, in equal parts. When `slot` is in flight it waits for that.
+    #[inline]
+    pub(super) fn submit(&mut self, slot: usize, keys: Keys<'_>) -> Result<(), Why> {
+        let len = keys.len();
+        let (part, last) = (part(len, self.share), self.helpers.len() - 1);
+        let mut from = 0;
+        for (at, helper) in self.helpers.iter_mut().enumerate() {
+            if helper.home[slot].is_none() {
+                await_home(helper, slot, self.stall)?;
+            }
+            let to = if at == last { len } else { (from + part).min(len) };
+            self.lens[slot][at] = to - from;
+            if let Some(job) = &mut helper.home[slot]
+                && to > from
+            {
+                job.fill(keys, from, to);
+                helper.send(slot)?;
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// The answers of `slot`, into `out`, as many as keys.
+    #[inline]
+    pub(super) fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
+        for helper in &mut self.helpers {
+            if helper.home[slot].is_none() {
+                let lives = helper.drain();
+                if helper.home[slot].is_none() {
+                    let died = Why::Died { during: "collect" };
+                    return if lives { Poll::Pending } else { Poll::Ready(Err(died)) };
+                }
+            }
+        }
+        let mut from = 0;
+        for (helper, len) in self.helpers.iter().zip(&self.lens[slot]) {
+            let Some(job) = &helper.home[slot] else { return Poll::Pending };
+            if *len == 0 {
+                continue; // what lies there is of an older batch
+            }
+            if let Err(error) = &job.result {
+                return Poll::Ready(Err(Why::Failed { during: "collect", error: error.clone() }));
+            }
+            out[from..from + len].copy_from_slice(&job.answers[..*len]);
+            from += len;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// One thread's part of `len` keys, in whole lines.
+#[inline]
+const fn part(len: usize, share: usize) -> usize {
+    (((len * share) >> 16) + GRAIN - 1) & !(GRAIN - 1)
+}
+
+/// Waits until the job of `slot` is here.
+#[cold]
+fn await_home(helper: &mut Helper, slot: usize, stall: Duration) -> Result<(), Why> {
+    let start = Instant::now();
+    loop {
+        let lives = helper.drain();
+        if helper.home[slot].is_some() {
+            return Ok(());
+        }
+        if !lives {
+            return Err(Why::Died { during: "submit" });
+        }
+        if start.elapsed() > stall {
+            let limit_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
+            return Err(Why::Stalled { during: "submit", limit_us });
+        }
+        std::thread::yield_now();
+    }
+}
+
+impl Drop for Group {
+    /// Waits for the threads to end, unless one does not.
+    fn drop(&mut self) {
+        for helper in &mut self.helpers {
+            helper.todo = None;
+            helper.thread.unpark();
+        }
+        let start = Instant::now();
+        for helper in &mut self.helpers {
+            let Some(handle) = helper.handle.take() else { continue };
+            while !handle.is_finished() && start.elapsed() < self.stall.min(END_LIMIT) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            if handle.is_finished() {
+                let _ended = handle.join(); // a panic has been met as `Why::Died`
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::oracle::OracleEngine;
+    use fib::{EngineOptions, EngineWriter, FibDelta};
+
+    fn group(threads: usize, cpu: Option<usize>) -> Result<Group, EngineError> {
+        let mut engine = OracleEngine::new(&EngineOptions::default());
+        let mut delta = FibDelta::new();
+        for block in 0..=255_u32 {
+            delta.push(format!("{block}.0.0.0/8").parse().unwrap(), NextHopId::new(block + 1).unwrap());
+        }
+        engine.apply(&delta).unwrap();
+        let readers = (0..threads).map(|_| (engine.reader(1, 512).unwrap(), cpu)).collect();
+        Group::new(readers, 4, 512, Duration::from_secs(10))
+    }
+
+    fn collect(group: &mut Group, slot: usize, out: &mut [NextHopId]) {
+        loop {
+            if let Poll::Ready(answers) = group.collect(slot, out) {
+                return answers.unwrap();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn any_number_of_threads_keeps_the_order_and_every_length() {
+        for threads in [1, 2, 3, 5] {
+            let mut group = group(threads, None).unwrap();
+            for len in [0, 1, 15, 16, 17, 31, 33, 100, 511, 512] {
+                let keys: Vec<Vec<u32>> =
+                    (0..4).map(|slot| (0..len).map(|at| (at * 7 + slot) % 256 << 24).collect()).collect();
+                for (slot, keys) in keys.iter().enumerate() {
+                    group.submit(slot, Keys::V4(keys)).unwrap();
+                }
+                for slot in [2, 0, 3, 1] {
+                    let mut out = vec![NextHopId::MAX; keys[slot].len()];
+                    collect(&mut group, slot, &mut out);
+                    for (key, answer) in keys[slot].iter().zip(out) {
+                        assert_eq!(answer.get(), (key >> 24) + 1, "{threads} threads, {len} keys");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_handed_over_again_loses_its_first_batch() {
+        let mut group = group(2, None).unwrap();
+        for round in 0..200_u32 {
+            group.submit(0, Keys::V4(&[round << 24; 300])).unwrap();
+            group.submit(0, Keys::V4(&[1 << 24; 20])).unwrap();
+            let mut out = [NextHopId::NONE; 20];
+            collect(&mut group, 0, &mut out);
+            assert!(out.iter().all(|answer| answer.get() == 2), "{out:?}");
+        }
+    }
+
+    #[test]
+    fn threads_wake_from_sleep() {
+        let mut group = group(1, None).unwrap();
+        for _ in 0..3 {
+            while !group.helpers[0].asleep.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let mut out = [NextHopId::NONE; 3];
+            group.submit(1, Keys::V4(&[0, 1 << 24, 2 << 24])).unwrap();
+            collect(&mut group, 1, &mut out);
+            assert_eq!(out.map(NextHopId::get), [1, 2, 3]);
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused() {
+        let Err(error) = group(1, Some(4000)) else { panic!("pinned to CPU 4000") };
+        assert!(matches!(error, EngineError::Parameter { parameter: "cpus", .. }), "{error}");
+        let allowed = core_affinity::get_core_ids().and_then(|cpus| cpus.first().map(|cpu| cpu.id));
+        if let Some(cpu) = allowed {
+            assert!(group(1, Some(cpu)).is_ok());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! One half of a reader: three ways to ask an engine, behind one face.
+
+use super::group::Group;
+use super::service::Why;
+use fib::{EngineReader, Keys, NextHopId, SlotId};
+use std::task::Poll;
+
+/// How the reader of a half is driven.
+pub(super) enum Lane {
+    /// On the caller's thread: answers are there when the call returns.
+    Inline(Box<dyn EngineReader>),
+    /// Through its slots: a device works on them meanwhile.
+    Slots(Box<dyn EngineReader>),
+    /// On helper threads.
+    Threads(Group),
+    /// Could not be made; never asked.
+    Absent,
+}
+
+impl Lane {
+    /// Whether answers come later.
+    #[inline]
+    pub(super) const fn is_asynchronous(&self) -> bool {
+        !matches!(self, Self::Inline(_))
+    }
+
+    /// Hands `keys` over; `Ok(true)` when the answers are in `out` already.
+    #[inline]
+    pub(super) fn submit(&mut self, slot: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, Why> {
+        let failed = |error| Why::Failed { during: "submit", error };
+        match self {
+            Self::Inline(reader) => reader.lookup(keys, out).map(|()| true).map_err(failed),
+            Self::Slots(reader) => reader.submit(slot_id(slot), keys).map(|()| false).map_err(failed),
+            Self::Threads(group) => group.submit(slot, keys).map(|()| false),
+            Self::Absent => Err(Why::Died { during: "submit" }),
+        }
+    }
+
+    /// The answers of `slot` into `out`, as many as keys.
+    #[inline]
+    pub(super) fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
+        match self {
+            Self::Slots(reader) => match reader.collect(slot_id(slot)) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Err(error)) => Poll::Ready(Err(Why::Failed { during: "collect", error })),
+                Poll::Ready(Ok(answers)) if answers.len() == out.len() => {
+                    out.copy_from_slice(answers);
+                    Poll::Ready(Ok(()))
+                }
+                Poll::Ready(Ok(answers)) => {
+                    Poll::Ready(Err(Why::Short { keys: out.len(), answers: answers.len() }))
+                }
+            },
+            Self::Threads(group) => group.collect(slot, out),
+            Self::Inline(_) | Self::Absent => Poll::Ready(Err(Why::Died { during: "collect" })),
+        }
+    }
+}
+
+/// Slots are counted from a `u16`.
+#[inline]
+fn slot_id(slot: usize) -> SlotId {
+    SlotId(u16::try_from(slot).unwrap_or(u16::MAX))
+}

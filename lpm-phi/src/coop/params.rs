@@ -1,0 +1,147 @@
+//! Parameters of the engine `coop`, and those that go to its two engines.
+
+use fib::{EngineError, EngineOptions};
+use std::time::Duration;
+
+/// Helper threads a reader at most.
+const THREADS_MAX: usize = 64;
+/// How long a half may keep a batch unless told: far above any batch, far below what a person would wait.
+const STALL_US: u64 = 1_000_000;
+
+/// Parameters, from the command line's `name=value` pairs.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// The engine of the first half, by name; the caller's choice when `None`.
+    pub first: Option<String>,
+    /// The engine of the second half, by name; the caller's choice when `None`.
+    pub second: Option<String>,
+    /// The first half's share of every batch, 0..=1; measured when `None`.
+    pub split: Option<f64>,
+    /// Helper threads of each reader.
+    pub threads: usize,
+    /// The CPUs of the helper threads, dealt out in turn; where the system puts them when empty.
+    pub cpus: Vec<usize>,
+    /// How long a half may keep a batch.
+    pub stall: Duration,
+    /// How the first engine is to be made.
+    pub first_options: EngineOptions,
+    /// How the second engine is to be made.
+    pub second_options: EngineOptions,
+}
+
+impl Params {
+    /// Reads `first`, `second` (names of engines), `split` (0..1), `threads` (1..64), `cpus` (numbers with commas between),
+    /// `stall-us` (100..60000000); `first.NAME=VALUE` and `second.NAME=VALUE` are parameters of the two engines.
+    ///
+    /// # Errors
+    /// [`EngineError::Parameter`] for one out of range or unknown.
+    pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
+        let bare = EngineOptions { parameters: Vec::new(), ..options.clone() };
+        let mut params = Self {
+            first: None,
+            second: None,
+            split: None,
+            threads: 1,
+            cpus: Vec::new(),
+            stall: Duration::from_micros(STALL_US),
+            first_options: bare.clone(),
+            second_options: bare,
+        };
+        for (name, value) in &options.parameters {
+            params.read(name, value)?;
+        }
+        Ok(params)
+    }
+
+    fn read(&mut self, name: &str, value: &str) -> Result<(), EngineError> {
+        let refuse =
+            |parameter, wanted| EngineError::Parameter { parameter, value: value.to_owned(), wanted };
+        match name {
+            "first" => self.first = Some(value.to_owned()),
+            "second" => self.second = Some(value.to_owned()),
+            "split" => {
+                let split = value.parse().ok().filter(|split| (0.0..=1.0).contains(split));
+                self.split = Some(split.ok_or_else(|| refuse("split", "wanted a fraction between 0 and 1"))?);
+            }
+            "threads" => {
+                let threads = value.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads));
+                self.threads = threads.ok_or_else(|| refuse("threads", "wanted 1 to 64 helper threads"))?;
+            }
+            "cpus" => {
+                let cpus = value.split(',').map(|cpu| cpu.trim().parse().ok()).collect::<Option<_>>();
+                self.cpus = cpus.ok_or_else(|| refuse("cpus", "wanted CPU numbers with commas between"))?;
+            }
+            "stall-us" => {
+                let stall_us = value.parse().ok().filter(|us| (100..=60_000_000).contains(us));
+                let stall_us =
+                    stall_us.ok_or_else(|| refuse("stall-us", "wanted 100 to 60000000 microseconds"))?;
+                self.stall = Duration::from_micros(stall_us);
+            }
+            _ => {
+                let pair = |name: &str| (name.to_owned(), value.to_owned());
+                if let Some(name) = name.strip_prefix("first.") {
+                    self.first_options.parameters.push(pair(name));
+                } else if let Some(name) = name.strip_prefix("second.") {
+                    self.second_options.parameters.push(pair(name));
+                } else {
+                    return Err(EngineError::Parameter {
+                        parameter: "engine parameter",
+                        value: format!("{name}={value}"),
+                        wanted: "the parameters of engine coop are first, second, split, threads, cpus, stall-us, \
+                                 first.NAME and second.NAME",
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Params, EngineError> {
+        let parameters =
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Params::from_options(&EngineOptions { parameters, ..EngineOptions::default() })
+    }
+
+    #[test]
+    fn parameters_are_read_and_handed_on() {
+        let params = read(&[
+            ("first", "gamt"),
+            ("second", "bloom"),
+            ("split", "0.25"),
+            ("threads", "2"),
+            ("cpus", "1, 3"),
+            ("stall-us", "5000"),
+            ("first.mode", "graph"),
+            ("second.fpr", "0.1"),
+        ])
+        .unwrap();
+        assert_eq!((params.first.as_deref(), params.second.as_deref()), (Some("gamt"), Some("bloom")));
+        assert_eq!((params.split, params.threads, params.cpus), (Some(0.25), 2, vec![1, 3]));
+        assert_eq!(params.stall, Duration::from_millis(5));
+        assert_eq!(params.first_options.parameters, [("mode".to_owned(), "graph".to_owned())]);
+        assert_eq!(params.second_options.parameters, [("fpr".to_owned(), "0.1".to_owned())]);
+    }
+
+    #[test]
+    fn wrong_parameters_are_refused() {
+        for (name, value) in [
+            ("split", "1.5"),
+            ("split", "-0.1"),
+            ("split", "NaN"),
+            ("split", "half"),
+            ("threads", "0"),
+            ("threads", "65"),
+            ("cpus", ""),
+            ("cpus", "1,x"),
+            ("stall-us", "1"),
+            ("fpr", "0.1"),
+        ] {
+            assert!(matches!(read(&[(name, value)]), Err(EngineError::Parameter { .. })), "{name}={value}");
+        }
+    }
+}

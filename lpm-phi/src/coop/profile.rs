@@ -1,0 +1,89 @@
+//! The profiling phase (section 4.4.2): how many keys a second each half looks up, before the first batch.
+
+use super::lane::Lane;
+use super::reader::LOOKUP_FLIGHTS;
+use super::service::Why;
+use fib::{Family, Keys, NextHopId};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// How long a half is measured, a family.
+const MEASURE: Duration = Duration::from_micros(500);
+/// Keys of the batches that are measured, at most: a device's launch should be lost in them.
+const BATCH_MAX: usize = 1 << 16;
+/// Batches too small to say anything: there is no profile.
+pub(super) const BATCH_MIN: usize = 64;
+
+/// Random keys to measure with.
+pub(super) struct Profile {
+    v4: Vec<u32>,
+    hi: Vec<u64>,
+    lo: Vec<u64>,
+    out: Vec<NextHopId>,
+}
+
+impl Profile {
+    /// For readers with slots of `batch_max` keys.
+    pub(super) fn new(batch_max: usize) -> Self {
+        let len = batch_max.min(BATCH_MAX);
+        // A counter through a bit mixer (splitmix64): every key differs, and no two runs do.
+        let keys = (0..len as u64).map(|at| {
+            let x = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
+        });
+        let lo: Vec<u64> = keys.collect();
+        Self {
+            #[expect(clippy::cast_possible_truncation, reason = "any 32 bits")]
+            v4: lo.iter().map(|key| (key >> 32) as u32).collect(),
+            // 2000::/3, where routes are.
+            hi: lo.iter().map(|key| key >> 3 | 1 << 61).collect(),
+            lo,
+            out: vec![NextHopId::NONE; len],
+        }
+    }
+
+    /// Keys a second of `lane`.
+    ///
+    /// # Errors
+    /// Why the lane failed; [`Why::Stalled`] after `stall`.
+    pub(super) fn rate(&mut self, lane: &mut Lane, family: Family, stall: Duration) -> Result<f64, Why> {
+        let len = self.out.len();
+        self.round(lane, family, stall)?; // caches and clocks come up, pages are touched
+        let start = Instant::now();
+        let mut keys = 0;
+        while start.elapsed() < MEASURE {
+            self.round(lane, family, stall)?;
+            keys += len * LOOKUP_FLIGHTS;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        Ok(keys as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// As many batches as there are flights of a lookup, all at once.
+    fn round(&mut self, lane: &mut Lane, family: Family, stall: Duration) -> Result<(), Why> {
+        let mut flying = [false; LOOKUP_FLIGHTS];
+        for (slot, flying) in flying.iter_mut().enumerate() {
+            let keys = match family {
+                Family::V4 => Keys::V4(&self.v4),
+                Family::V6 => Keys::V6 { hi: &self.hi, lo: &self.lo },
+            };
+            *flying = !lane.submit(slot, keys, &mut self.out)?;
+        }
+        for (slot, _) in flying.iter().enumerate().filter(|(_, flying)| **flying) {
+            let start = Instant::now();
+            loop {
+                if let Poll::Ready(done) = lane.collect(slot, &mut self.out) {
+                    done?;
+                    break;
+                }
+                if start.elapsed() > stall {
+                    let limit_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
+                    return Err(Why::Stalled { during: "profile", limit_us });
+                }
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! The reading side: each batch is cut in two, and put together again.
+//!
+//! ```text
+//! submit:  first half's keys to its engine, which works on them meanwhile; the second half's are looked up on this thread
+//! collect: the first half's answers beside the second half's; pending while they are not there
+//! ```
+//! A slot's batch is with the first engine while this thread is busy with its own share of the next: that is the double
+//! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] does so with two slots of its own.
+//!
+//! The keys of what an engine has in flight are kept. A half that fails is taken out of service ([`super::service`]), and its pieces go
+//! to the other one, in the slot of the other one's own piece once that is there.
+
+use super::balance::Balance;
+use super::flight::{Flight, Place, family_of, slice};
+use super::lane::Lane;
+use super::service::{BOTH, FIRST, HALVES, SECOND, Service, Tally, Why};
+use crossbeam_utils::CachePadded;
+use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// Batches that [`EngineReader::lookup`] has in flight, in slots of its own.
+pub(super) const LOOKUP_FLIGHTS: usize = 2;
+/// Polls between two yields of a lookup that waits: the helper threads may share this CPU.
+const POLLS_A_YIELD: u32 = 256;
+
+/// The two halves of a reader, and what is in flight.
+pub(super) struct Halves {
+    pub(super) lanes: [Lane; HALVES],
+    flights: Vec<Flight>,
+    /// Who is handed its share first.
+    order: [usize; HALVES],
+    pub(super) balance: Balance,
+    pub(super) service: Arc<Service>,
+    tally: Arc<CachePadded<Tally>>,
+    stall: Duration,
+}
+
+impl Halves {
+    /// Over `lanes`, with room for `flights` batches of `batch_max` keys.
+    pub(super) fn new(
+        lanes: [Lane; HALVES],
+        service: &Arc<Service>,
+        balance: Balance,
+        (flights, batch_max): (usize, usize),
+        stall: Duration,
+    ) -> Self {
+        // What works elsewhere begins first.
+        let order = if lanes[FIRST].is_asynchronous() || !lanes[SECOND].is_asynchronous() {
+            [FIRST, SECOND]
+        } else {
+            [SECOND, FIRST]
+        };
+        Self {
+            lanes,
+            flights: (0..flights).map(|_| Flight::new(batch_max)).collect(),
+            order,
+            balance,
+            service: Arc::clone(service),
+            tally: service.register(),
+            stall,
+        }
+    }
+
+    /// Hands `keys` over in flight `at`; answers go to `out`, as many, here and at [`Self::poll`].
+    #[inline]
+    fn start(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        let (family, len) = (family_of(keys), keys.len());
+        let mask = self.service.mask();
+        let cut = match mask {
+            BOTH => self.balance.cut(family, len),
+            mask if mask >> FIRST & 1 == 1 => len,
+            _ => 0,
+        };
+        self.flights[at].begin(family, len, cut);
+        for half in self.order {
+            let range = self.flights[at].pieces[half].range.clone();
+            if range.is_empty() {
+                continue;
+            }
+            let part = slice(keys, range.clone());
+            let place = match self.lanes[half].submit(at, part, &mut out[range.clone()]) {
+                Ok(true) => Place::Done,
+                Ok(false) => {
+                    self.flights[at].keep(part, range.clone());
+                    Place::Flying(half)
+                }
+                Err(why) => {
+                    self.flights[at].keep(part, range.clone());
+                    self.flights[at].pieces[half].place = Place::Lost;
+                    self.fail(half, why)?;
+                    Place::Lost
+                }
+            };
+            self.flights[at].pieces[half].place = place;
+            Tally::add(&self.tally.keys[half], range.len());
+        }
+        Ok(())
+    }
+
+    /// Takes `half` out of service.
+    ///
+    /// # Errors
+    /// What it said, when it is the last.
+    #[cold]
+    fn fail(&self, half: usize, why: Why) -> Result<(), EngineError> {
+        if self.service.fail(half, &why) { Ok(()) } else { Err(why.into_error(self.service.names()[half])) }
+    }
+
+    /// Whether flight `at` has all its answers in `out`, where it began.
+    #[inline]
+    fn poll(&mut self, at: usize, out: &mut [NextHopId]) -> Poll<Result<(), EngineError>> {
+        for piece in 0..HALVES {
+            if let Place::Flying(half) = self.flights[at].pieces[piece].place {
+                let range = self.flights[at].pieces[piece].range.clone();
+                let place = match self.look(at, half, &mut out[range]) {
+                    Ok(place) => place,
+                    Err(error) => {
+                        self.flights[at].pieces[piece].place = Place::Lost;
+                        return Poll::Ready(Err(error));
+                    }
+                };
+                self.flights[at].pieces[piece].place = place;
+            }
+        }
+        if !self.flights[at].judged {
+            self.judge(at);
+        }
+        if !self.flights[at].is_done() {
+            match self.again(at, out) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// What has become of a piece that `half` has.
+    #[inline]
+    fn look(&mut self, at: usize, half: usize, out: &mut [NextHopId]) -> Result<Place, EngineError> {
+        if !self.service.has(half) {
+            return Ok(Place::Lost); // given up elsewhere: what it says from then on may be of an old table
+        }
+        let why = match self.lanes[half].collect(at, out) {
+            Poll::Ready(Ok(())) => return Ok(Place::Done),
+            Poll::Ready(Err(why)) => why,
+            Poll::Pending => {
+                let flight = &mut self.flights[at];
+                if flight.since.get_or_insert_with(Instant::now).elapsed() < self.stall {
+                    return Ok(Place::Flying(half));
+                }
+                flight.since = None;
+                let limit_us = u64::try_from(self.stall.as_micros()).unwrap_or(u64::MAX);
+                Why::Stalled { during: "collect", limit_us }
+            }
+        };
+        self.fail(half, why)?;
+        Ok(Place::Lost)
+    }
+
+    /// Takes in which half was waited for, once a batch.
+    #[inline]
+    fn judge(&mut self, at: usize) {
+        let flight = &mut self.flights[at];
+        let (first, second) = (flight.pieces[FIRST].place, flight.pieces[SECOND].place);
+        flight.judged = match (first, second) {
+            (Place::Flying(_), Place::Flying(_)) => return, // undecided yet
+            (Place::Lost, _) | (_, Place::Lost) => true,
+            // Both were there. Then one that works on this thread kept the other waiting.
+            (Place::Done, Place::Done)
+                if self.lanes[SECOND].is_asynchronous() == self.lanes[FIRST].is_asynchronous() =>
+            {
+                true
+            }
+            _ => {
+                let first_late = match (first, second) {
+                    (Place::Done, Place::Done) => !self.lanes[FIRST].is_asynchronous(),
+                    (first, _) => first != Place::Done,
+                };
+                let (family, cut) = (flight.family(), flight.pieces[FIRST].range.end);
+                self.balance.judge(family, flight.len, cut, first_late);
+                let share = &self.tally.share[usize::from(family == Family::V6)];
+                share.store(self.balance.share(family).into(), std::sync::atomic::Ordering::Relaxed);
+                true
+            }
+        };
+    }
+
+    /// Has lost pieces of flight `at` looked up by the half that is left. Whether all answers are there.
+    #[cold]
+    fn again(&mut self, at: usize, out: &mut [NextHopId]) -> Result<bool, EngineError> {
+        for piece in 0..HALVES {
+            if self.flights[at].pieces[piece].place != Place::Lost {
+                continue;
+            }
+            let half = if self.service.has(FIRST) { FIRST } else { SECOND };
+            let busy = Place::Flying(half);
+            if self.flights[at].pieces.iter().any(|piece| piece.place == busy) {
+                return Ok(false); // its slot has another piece of this batch
+            }
+            let range = self.flights[at].pieces[piece].range.clone();
+            let keys = self.flights[at].keys(range.clone());
+            let place = match self.lanes[half].submit(at, keys, &mut out[range.clone()]) {
+                Ok(true) => Place::Done,
+                Ok(false) => Place::Flying(half),
+                Err(why) => {
+                    self.fail(half, why)?;
+                    Place::Lost
+                }
+            };
+            self.flights[at].since = None;
+            self.flights[at].pieces[piece].place = place;
+            Tally::add(&self.tally.again, range.len());
+        }
+        Ok(self.flights[at].is_done())
+    }
+
+    /// Waits for flight `at`.
+    fn finish(&mut self, at: usize, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        let mut polls = 0_u32;
+        loop {
+            if let Poll::Ready(done) = self.poll(at, out) {
+                return done;
+            }
+            polls += 1;
+            if polls.is_multiple_of(POLLS_A_YIELD) {
+                std::thread::yield_now()
+            } else {
+                std::hint::spin_loop()
+            }
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct CoopReader {
+    halves: Halves,
+    /// By slot: the answers, and how many there are.
+    answers: Vec<(Vec<NextHopId>, usize)>,
+    batch_max: usize,
+}
+
+impl CoopReader {
+    /// `slots` slots of `batch_max` keys over `halves`, which have [`LOOKUP_FLIGHTS`] more.
+    pub(super) fn new(halves: Halves, slots: usize, batch_max: usize) -> Self {
+        Self { halves, answers: vec![(vec![NextHopId::NONE; batch_max], 0); slots], batch_max }
+    }
+}
+
+/// Refuses arrays of different lengths, and more keys than `limit`.
+#[inline]
+fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
+    match keys {
+        Keys::V6 { hi, lo } if hi.len() != lo.len() => {
+            Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
+        }
+        _ if keys.len() > limit => Err(EngineError::Batch { keys: keys.len(), limit }),
+        _ => Ok(()),
+    }
+}
+
+impl EngineReader for CoopReader {
+    #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
+    fn slots(&self) -> u16 {
+        self.answers.len() as u16
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        check(keys, self.batch_max)?;
+        let (answers, len) = &mut self.answers[usize::from(slot.0)];
+        *len = keys.len();
+        self.halves.start(usize::from(slot.0), keys, &mut answers[..keys.len()])
+    }
+
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+        let (answers, len) = &mut self.answers[usize::from(slot.0)];
+        let answers = &mut answers[..*len];
+        self.halves.poll(usize::from(slot.0), answers).map_ok(|()| &*answers)
+    }
+
+    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        check(keys, out.len())?;
+        if keys.len() != out.len() || self.batch_max == 0 {
+            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
+        }
+        let (len, step) = (out.len(), self.batch_max);
+        let slots = self.answers.len();
+        let range = |start: usize| start..len.min(start + step);
+        let (mut begun, mut done, mut turn) = (0, 0, 0);
+        while done < len {
+            while begun < len && begun - done < LOOKUP_FLIGHTS * step {
+                let part = range(begun);
+                self.halves.start(slots + turn, slice(keys, part.clone()), &mut out[part.clone()])?;
+                turn ^= 1;
+                begun = part.end;
+            }
+            let part = range(done);
+            // With two in flight the older one is in the slot whose turn is next, with one in the other.
+            let oldest = if begun - done > step { turn } else { turn ^ 1 };
+            self.halves.finish(slots + oldest, &mut out[part.clone()])?;
+            done = part.end;
+        }
+        Ok(())
+    }
+}
