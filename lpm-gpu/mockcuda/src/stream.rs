@@ -206,7 +206,7 @@ impl Stream {
     pub(crate) fn query(&self) -> Answer {
         let done = self.is_done(self.last());
         self.fate.check()?;
-        if done { Ok(()) } else { Err(NOT_READY) }
+        if done { Ok(()) } else { Err(not_ready()) }
     }
 
     /// Waits until operation `ticket` is done. The driver would wait for ever for a kernel that never ends; a test would rather know.
@@ -506,6 +506,12 @@ pub(crate) fn run_fill(memory: &Memory, fill: &Fill) -> Answer {
     Ok(())
 }
 
+/// The answer to who polls, whose CPU a stream's thread may need: a device would not.
+fn not_ready() -> Code {
+    std::thread::yield_now();
+    NOT_READY
+}
+
 /// What an event was last recorded for.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
@@ -531,6 +537,6 @@ impl Event {
         let Some(recorded) = recorded else { return Ok(()) };
         let done = recorded.stream.is_done(recorded.ticket);
         recorded.stream.fate.check()?;
-        if done { Ok(()) } else { Err(NOT_READY) }
+        if done { Ok(()) } else { Err(not_ready()) }
     }
 }
