@@ -13,7 +13,7 @@ use crate::commands::output;
 use clap::Args;
 use host::Host;
 pub(crate) use host::list_holds;
-use lpm_gpu::cu::{Facts, GpuError};
+use lpm_gpu::cu::{Device, Facts, GpuError};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -89,8 +89,8 @@ struct Report {
 
 /// Looks, prints, and fails when the host is not ready.
 pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
-    let report =
-        inspect(&Host::here(), lpm_gpu::cu::Device::open(0).map(|device| device.facts().clone()), args);
+    let gpu = Device::open(0).map(|device| device.facts().clone());
+    let report = inspect(&Host::here(), &gpu, args);
     output::write_to(None, |out| {
         if args.json {
             serde_json::to_writer_pretty(&mut *out, &report)?;
@@ -106,7 +106,7 @@ pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
 }
 
 /// `gpu`: what the driver said of its first device.
-fn inspect(host: &Host, gpu: Result<Facts, GpuError>, args: &CheckArgs) -> Report {
+fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> Report {
     let mut items = vec![
         compute::cpus(host, args.config.as_ref()),
         compute::isa(),
@@ -123,7 +123,7 @@ fn inspect(host: &Host, gpu: Result<Facts, GpuError>, args: &CheckArgs) -> Repor
         devices::iommu(host),
         devices::drivers(host),
         devices::nics(host),
-        devices::gpu(host, &gpu),
+        devices::gpu(host, gpu),
     ]);
     Report { ready: items.iter().all(|i| i.status != Status::Fail), items }
 }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_bare_host_is_not_ready_and_every_line_but_ok_has_a_hint() {
         let tree = Tree::new();
-        let report = inspect(&tree.host(), no_gpu(), &args());
+        let report = inspect(&tree.host(), &no_gpu(), &args());
         assert!(!report.ready);
         for item in &report.items {
             assert_eq!(item.hint.is_none(), item.status == Status::Ok, "{item:?}");
@@ -174,7 +174,7 @@ mod tests {
     fn a_host_with_dpdk_and_memory_is_ready() {
         let tree = Tree::new();
         tree.dpdk().file("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\n");
-        let report = inspect(&tree.host(), no_gpu(), &args());
+        let report = inspect(&tree.host(), &no_gpu(), &args());
         assert!(report.ready, "{report:#?}");
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["ready"], true);
