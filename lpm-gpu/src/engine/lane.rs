@@ -5,12 +5,11 @@
 
 use super::gpu::Plan;
 use super::params::Mode;
+use super::residence::Row;
 use super::tables::DeviceTable;
 use crate::cu::{
-    Arg, BatchGraph, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Kernel, Pinned, Plain,
-    Priority, Resident, Shape, Shared, Stream,
+    Arg, BatchGraph, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Pinned, Plain, Stream,
 };
-use std::time::Duration;
 
 /// A key as the device has it: `u32` for IPv4, for IPv6 the first 64 bits.
 pub(super) trait DeviceKey: Plain + crate::cu::Element {
@@ -35,25 +34,23 @@ pub(super) enum Lane<K: DeviceKey> {
     /// [`Mode::Mapped`]: keys write-combined, since the device reads them across the bus once, in order.
     Mapped { keys: Pinned<K>, raw: Pinned<u32> },
     /// [`Mode::Persistent`].
-    Persistent(Box<Persistent<K>>),
+    Persistent(Box<Row<K>>),
 }
 
 impl<K: DeviceKey> Lane<K> {
-    /// A lane for batches of `batch_max` keys. `persistent` is the kernel that stays, where the mode wants one.
+    /// A lane for batches of `batch_max` keys. `row` is the slot's place with the kernel that stays, where the mode wants one.
     pub(super) fn new(
         device: &Device,
         plan: &Plan,
-        persistent: Option<&Kernel>,
+        row: Option<Row<K>>,
         batch_max: usize,
     ) -> Result<Self, GpuError> {
         let pinned_keys = || Pinned::new(device, batch_max, HostSide::Writes);
         let pinned_raw = || Pinned::new(device, batch_max, HostSide::Reads);
-        Ok(match (plan.mode, persistent) {
+        Ok(match (plan.mode, row) {
             (Mode::Graph, _) => Self::Graph(Box::new(BatchGraph::new(device, batch_max)?)),
             (Mode::Mapped, _) => Self::Mapped { keys: pinned_keys()?, raw: pinned_raw()? },
-            (Mode::Persistent, Some(kernel)) => {
-                Self::Persistent(Box::new(Persistent::new(device, plan, kernel, batch_max)?))
-            }
+            (Mode::Persistent, Some(row)) => Self::Persistent(Box::new(row)),
             (Mode::Copy | Mode::Persistent, _) => Self::Copy {
                 keys: pinned_keys()?,
                 raw: pinned_raw()?,
@@ -69,7 +66,7 @@ impl<K: DeviceKey> Lane<K> {
         let to = match self {
             Self::Copy { keys, .. } | Self::Mapped { keys, .. } => keys.slice_mut()?,
             Self::Graph(graph) => graph.keys_mut()?,
-            Self::Persistent(persistent) => return persistent.keys.write(0, from),
+            Self::Persistent(row) => return row.write(from),
         };
         to[..from.len()].copy_from_slice(from);
         Ok(())
@@ -117,7 +114,7 @@ impl<K: DeviceKey> Lane<K> {
                     Arg::u32(count),
                 ],
             )?,
-            Self::Persistent(persistent) => return persistent.ring(table, count),
+            Self::Persistent(row) => return row.ring(table, count),
         }
         stream.record(event)
     }
@@ -126,7 +123,7 @@ impl<K: DeviceKey> Lane<K> {
     #[inline]
     pub(super) fn is_over(&mut self, event: &Event) -> Result<bool, GpuError> {
         match self {
-            Self::Persistent(persistent) => persistent.is_over(),
+            Self::Persistent(row) => row.is_over(),
             _ => event.has_come(),
         }
     }
@@ -137,133 +134,7 @@ impl<K: DeviceKey> Lane<K> {
         Ok(match self {
             Self::Copy { raw, .. } | Self::Mapped { raw, .. } => &raw.slice()?[..count],
             Self::Graph(graph) => &graph.raw()?[..count],
-            Self::Persistent(persistent) => persistent.read(count)?,
+            Self::Persistent(row) => row.read(count)?,
         })
-    }
-}
-
-/// Words of 64 bits in a slot of the persistent kernels' control block (`Slot` in `gamt.cu`), and what lies where.
-const CONTROL_WORDS: usize = 8;
-const DOORBELL: usize = 0;
-const TABLE: usize = 2;
-const BATCH: usize = 4;
-
-/// The doorbell that ends the kernel (`STOP` in `gamt.cu`).
-const STOP: u32 = u32::MAX;
-
-/// Blocks that serve a slot unless told otherwise: 1,024 threads, a batch of 4 Ki IPv4 keys in one round. All slots of all
-/// readers and both families must be resident at once.
-const PARTS: u32 = 4;
-
-/// Polls between two questions whether the kernel still runs: a poll is a load, the question a call.
-const POLLS_A_QUESTION: u32 = 1 << 14;
-
-/// A kernel that stays on the device and serves one slot.
-pub(super) struct Persistent<K: DeviceKey> {
-    control: Shared<u64>,
-    done: Shared<u32>,
-    keys: Shared<K>,
-    raw: Shared<u32>,
-    /// What was read of `raw`.
-    copied: Vec<u32>,
-    parts: u32,
-    /// The number of the last batch.
-    batch: u32,
-    kernel: Kernel,
-    threads: u32,
-    polls: u32,
-    state: Residence,
-}
-
-/// Whether the kernel is there yet.
-enum Residence {
-    /// Not launched: with the first batch it is, so that a slot that is never used takes no room on the device.
-    Waiting(Option<Stream>),
-    Running(Resident),
-}
-
-impl<K: DeviceKey> Persistent<K> {
-    fn new(device: &Device, plan: &Plan, kernel: &Kernel, batch_max: usize) -> Result<Self, GpuError> {
-        let parts = plan.blocks.min(PARTS);
-        Ok(Self {
-            control: Shared::new(device, CONTROL_WORDS)?,
-            done: Shared::new(device, parts as usize)?,
-            keys: Shared::new(device, batch_max)?,
-            raw: Shared::new(device, batch_max)?,
-            copied: vec![0; batch_max],
-            parts,
-            batch: 0,
-            kernel: kernel.clone(),
-            threads: plan.threads,
-            polls: 0,
-            state: Residence::Waiting(Some(Stream::new(device, Priority::Usual)?)),
-        })
-    }
-
-    /// Tells the kernel of `count` keys.
-    #[inline]
-    fn ring(&mut self, table: &DeviceTable, count: u32) -> Result<(), GpuError> {
-        if let Residence::Waiting(stream) = &mut self.state {
-            // The launch before has failed and taken its stream with it.
-            let stream = match stream.take() {
-                Some(stream) => stream,
-                None => Stream::new(self.control.device(), Priority::Usual)?,
-            };
-            self.start(stream)?;
-        }
-        if self.control.device().is_lost() {
-            self.question()?; // no call is made from here on that would tell
-        }
-        self.batch = if self.batch + 1 == STOP { 1 } else { self.batch + 1 };
-        self.control.write(TABLE, &[table.words.address(), table.header.address()])?;
-        self.control.write(BATCH, &[self.keys.address(), self.raw.address()])?;
-        self.control.store(DOORBELL, u64::from(count) << 32 | u64::from(self.batch));
-        Ok(())
-    }
-
-    #[cold]
-    fn start(&mut self, stream: Stream) -> Result<(), GpuError> {
-        let stop = {
-            // What the kernel works on lives as long as the kernel.
-            let held = (self.control.clone(), self.done.clone(), self.keys.clone(), self.raw.clone());
-            Box::new(move || held.0.store(DOORBELL, u64::from(STOP)))
-        };
-        let mut args = [Arg::shared(&self.control), Arg::shared(&self.done), Arg::u32(self.parts)];
-        let shape = Shape::new(self.parts, self.threads);
-        self.state = Residence::Running(Resident::launch(stream, &self.kernel, shape, &mut args, stop)?);
-        Ok(())
-    }
-
-    #[inline]
-    fn is_over(&mut self) -> Result<bool, GpuError> {
-        if (0..self.parts as usize).all(|part| self.done.load(part) == self.batch) {
-            self.polls = 0;
-            return Ok(true);
-        }
-        self.polls += 1;
-        if self.polls == POLLS_A_QUESTION {
-            self.polls = 0;
-            self.question()?;
-        }
-        Ok(false)
-    }
-
-    /// Asks whether the kernel still runs.
-    #[cold]
-    fn question(&mut self) -> Result<(), GpuError> {
-        let running = match &mut self.state {
-            Residence::Running(resident) => resident.is_running()?,
-            Residence::Waiting(_) => false,
-        };
-        if running {
-            return Ok(());
-        }
-        Err(self.control.device().give_up("a batch whose persistent kernel has ended", Duration::ZERO))
-    }
-
-    #[inline]
-    fn read(&mut self, count: usize) -> Result<&[u32], GpuError> {
-        self.raw.read(0, &mut self.copied[..count])?;
-        Ok(&self.copied[..count])
     }
 }

@@ -9,6 +9,7 @@
 //! | `bubbles` | the update stream (section 3.2) |
 //! | `grace` | when what an update unlinked may be written again |
 //! | `lane`, `slot`, `reader` | a batch's way, by mode; slots; the pipeline over streams (section 4.4) |
+//! | `residence` | kernels that stay on the device and serve slots |
 //! | `calibrate` | batch size and stream count for a latency (section 5.4.4) |
 //!
 //! A delta is applied in this order: on the host, both families; memory is had for tables that were built anew; the update
@@ -29,6 +30,7 @@ mod grace;
 mod lane;
 pub mod params;
 mod reader;
+mod residence;
 mod side;
 mod slot;
 mod tables;

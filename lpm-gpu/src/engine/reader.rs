@@ -8,7 +8,7 @@
 use super::Shared;
 use super::gpu::Plan;
 use super::grace::Pins;
-use super::slot::{Slot, State};
+use super::slot::{Residences, Slot, State};
 use crate::cu::{Device, GpuError, Priority, Stream};
 use crate::host::Answers;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
@@ -65,11 +65,12 @@ impl GpuReader {
             .map(|stream| u8::try_from(stream).unwrap_or(0))
             .collect();
         let copies = (answers.0.reads_keys(), answers.1.reads_keys());
-        let make = |stream: &u8| {
+        let residences = Residences::new(device, &plan, &shared.persistent, slot_count, batch_max)?;
+        let make = |(row, stream): (usize, &u8)| {
             let stream = &streams[usize::from(*stream)];
-            Slot::new(device, stream, &plan, &shared.persistent, batch_max, copies)
+            Slot::new(device, stream, &plan, (&residences, row), batch_max, copies)
         };
-        let slots = stream_of.iter().map(make).collect::<Result<Vec<_>, _>>()?;
+        let slots = stream_of.iter().enumerate().map(make).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             slots,
             streams,

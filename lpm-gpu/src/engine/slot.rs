@@ -2,6 +2,7 @@
 
 use super::gpu::Plan;
 use super::lane::Lane;
+use super::residence::{Residence, Row};
 use super::tables::DeviceTable;
 use crate::cu::{Device, Event, GpuError, Kernel, Stream};
 use crate::host::{Answers, KeySlice};
@@ -30,6 +31,36 @@ pub(super) struct PersistentKernels {
     pub(super) v6: Option<Kernel>,
 }
 
+/// The same, serving a reader's slots.
+#[derive(Default)]
+pub(super) struct Residences {
+    v4: Option<Arc<Residence<u32>>>,
+    v6: Option<Arc<Residence<u64>>>,
+}
+
+impl Residences {
+    /// For `slots` slots of `batch_max` keys.
+    pub(super) fn new(
+        device: &Device,
+        plan: &Plan,
+        kernels: &PersistentKernels,
+        slots: u16,
+        batch_max: usize,
+    ) -> Result<Self, GpuError> {
+        let (v4, v6) = (kernels.v4.as_ref(), kernels.v6.as_ref());
+        Ok(Self {
+            v4: v4
+                .map(|kernel| Residence::new(device, plan, kernel, slots, batch_max))
+                .transpose()?
+                .map(Arc::new),
+            v6: v6
+                .map(|kernel| Residence::new(device, plan, kernel, slots, batch_max))
+                .transpose()?
+                .map(Arc::new),
+        })
+    }
+}
+
 /// A slot.
 pub(super) struct Slot {
     lane_v4: Lane<u32>,
@@ -47,19 +78,21 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// A slot of `batch_max` keys whose batches run on `stream`. `copies` says for each family whether answers read keys.
+    /// Slot `row` of a reader, of `batch_max` keys, whose batches run on `stream`. `copies` says for each family whether answers read keys.
     pub(super) fn new(
         device: &Device,
         stream: &Stream,
         plan: &Plan,
-        kernels: &PersistentKernels,
+        (residences, row): (&Residences, usize),
         batch_max: usize,
         copies: (bool, bool),
     ) -> Result<Self, GpuError> {
         let (v4, v6) = (if copies.0 { batch_max } else { 0 }, if copies.1 { batch_max } else { 0 });
+        let row_v4 = residences.v4.as_ref().map(|residence| Row::new(residence, row, batch_max));
+        let row_v6 = residences.v6.as_ref().map(|residence| Row::new(residence, row, batch_max));
         Ok(Self {
-            lane_v4: Lane::new(device, plan, kernels.v4.as_ref(), batch_max)?,
-            lane_v6: Lane::new(device, plan, kernels.v6.as_ref(), batch_max)?,
+            lane_v4: Lane::new(device, plan, row_v4, batch_max)?,
+            lane_v6: Lane::new(device, plan, row_v6, batch_max)?,
             event: stream.event(false)?,
             keys_v4: vec![0; v4],
             hi: vec![0; v6],

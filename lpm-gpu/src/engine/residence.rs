@@ -1,0 +1,198 @@
+//! Kernels that stay on the device: one a reader and family, which serves all slots of the reader (`kernels/common.cuh` has the
+//! protocol).
+//!
+//! One for all slots rather than one a slot: streams share a few connections to the device, and whatever is enqueued on the
+//! connection of a kernel that stays waits until it ends, the update stream too.
+
+use super::gpu::Plan;
+use super::lane::DeviceKey;
+use super::tables::DeviceTable;
+use crate::cu::{Arg, Device, GpuError, Kernel, Priority, Resident, Shape, Shared, Stream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Words of 64 bits that a slot has in the control block (`Slot`), and what lies where.
+const CONTROL_WORDS: usize = 8;
+const DOORBELL: usize = 0;
+const TABLE: usize = 2;
+const BATCH: usize = 4;
+
+/// The doorbell that ends the kernel's blocks of a slot (`STOP`).
+const STOP: u32 = u32::MAX;
+
+/// Blocks that serve a slot unless there is no room for them: 1,024 threads, a batch of 4 Ki IPv4 keys in one round.
+const PARTS: u32 = 4;
+
+/// The share of the device that the kernels of one reader and family may fill, as a shift: all of their blocks must be there at
+/// once, beside those of the other family, of other readers, and the write kernel.
+const SHARE_LOG2: u32 = 2;
+
+/// Polls between two questions whether the kernel still runs: a poll is a load, the question a call.
+const POLLS_A_QUESTION: u32 = 1 << 14;
+
+/// The kernel that serves the slots of a reader, one family, and the memory it shares with the host.
+pub(super) struct Residence<K: DeviceKey> {
+    kernel: Kernel,
+    shape: Shape,
+    /// Blocks a slot.
+    parts: u32,
+    control: Shared<u64>,
+    done: Shared<u32>,
+    keys: Shared<K>,
+    raw: Shared<u32>,
+    /// Keys from one slot's first to the next one's.
+    pitch: usize,
+    state: Mutex<State>,
+}
+
+/// Whether the kernel is there yet. It is launched with the first batch, so that a family that is never asked for takes no room
+/// on the device.
+enum State {
+    /// Not launched; the stream for it, unless a launch that failed has taken it.
+    Waiting(Option<Stream>),
+    Running(Resident),
+}
+
+impl<K: DeviceKey> Residence<K> {
+    /// Memory for `slots` slots of `batch_max` keys, and `kernel` to be launched.
+    pub(super) fn new(
+        device: &Device,
+        plan: &Plan,
+        kernel: &Kernel,
+        slots: u16,
+        batch_max: usize,
+    ) -> Result<Self, GpuError> {
+        let room =
+            kernel.blocks_multiprocessor_max(plan.threads)? * device.facts().multiprocessors >> SHARE_LOG2;
+        let rows = u32::from(slots.max(1));
+        let parts = (room / rows).clamp(1, PARTS).min(plan.blocks);
+        let pitch = batch_max.next_multiple_of(4); // kernels load 16 bytes at a time
+        let count = rows as usize;
+        Ok(Self {
+            kernel: kernel.clone(),
+            shape: Shape::new(parts, plan.threads).with_rows(rows),
+            parts,
+            control: Shared::new(device, CONTROL_WORDS * count)?,
+            done: Shared::new(device, parts as usize * count)?,
+            keys: Shared::new(device, pitch * count)?,
+            raw: Shared::new(device, pitch * count)?,
+            pitch,
+            state: Mutex::new(State::Waiting(Some(Stream::new(device, Priority::Usual)?))),
+        })
+    }
+
+    /// Launches the kernel unless it is there.
+    #[cold]
+    fn start(&self) -> Result<(), GpuError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State::Waiting(stream) = &mut *state else { return Ok(()) };
+        let stream = match stream.take() {
+            Some(stream) => stream,
+            None => Stream::new(self.control.device(), Priority::Usual)?,
+        };
+        let stop = {
+            // What the kernel works on lives as long as the kernel.
+            let held = (self.control.clone(), self.done.clone(), self.keys.clone(), self.raw.clone());
+            Box::new(move || {
+                for doorbell in (DOORBELL..held.0.len()).step_by(CONTROL_WORDS) {
+                    held.0.store(doorbell, u64::from(STOP));
+                }
+            })
+        };
+        let mut args = [Arg::shared(&self.control), Arg::shared(&self.done), Arg::u32(self.parts)];
+        *state = State::Running(Resident::launch(stream, &self.kernel, self.shape, &mut args, stop)?);
+        Ok(())
+    }
+
+    /// Asks whether the kernel still runs.
+    #[cold]
+    fn question(&self) -> Result<(), GpuError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = match &mut *state {
+            State::Running(resident) => resident.is_running()?,
+            State::Waiting(_) => false,
+        };
+        if running {
+            return Ok(());
+        }
+        Err(self.control.device().give_up("a batch whose persistent kernel has ended", Duration::ZERO))
+    }
+}
+
+/// A slot that a kernel serves.
+pub(super) struct Row<K: DeviceKey> {
+    residence: Arc<Residence<K>>,
+    row: usize,
+    /// Whether the kernel was launched, as far as this slot knows.
+    started: bool,
+    /// The number of the last batch.
+    batch: u32,
+    /// What was read of the answers.
+    copied: Vec<u32>,
+    polls: u32,
+}
+
+impl<K: DeviceKey> Row<K> {
+    /// Slot `row` of those that `residence` serves, for batches of `batch_max` keys.
+    pub(super) fn new(residence: &Arc<Residence<K>>, row: usize, batch_max: usize) -> Self {
+        Self {
+            residence: Arc::clone(residence),
+            row,
+            started: false,
+            batch: 0,
+            copied: vec![0; batch_max],
+            polls: 0,
+        }
+    }
+
+    /// Copies `keys` to where the kernel gets them from.
+    #[inline]
+    pub(super) fn write(&mut self, keys: &[K]) -> Result<(), GpuError> {
+        self.residence.keys.write(self.row * self.residence.pitch, keys)
+    }
+
+    /// Tells the kernel of `count` keys.
+    #[inline]
+    pub(super) fn ring(&mut self, table: &DeviceTable, count: u32) -> Result<(), GpuError> {
+        let residence = &*self.residence;
+        if !self.started {
+            residence.start()?;
+            self.started = true;
+        }
+        if residence.control.device().is_lost() {
+            residence.question()?; // no call is made from here on that would tell
+        }
+        self.batch = if self.batch + 1 == STOP { 1 } else { self.batch + 1 };
+        let (control, at) = (self.row * CONTROL_WORDS, (self.row * residence.pitch) as u64);
+        let keys = residence.keys.address() + at * size_of::<K>() as u64;
+        let raw = residence.raw.address() + at * size_of::<u32>() as u64;
+        residence.control.write(control + TABLE, &[table.words.address(), table.header.address()])?;
+        residence.control.write(control + BATCH, &[keys, raw])?;
+        residence.control.store(control + DOORBELL, u64::from(count) << 32 | u64::from(self.batch));
+        Ok(())
+    }
+
+    /// Whether the batch is over.
+    #[inline]
+    pub(super) fn is_over(&mut self) -> Result<bool, GpuError> {
+        let parts = self.residence.parts as usize;
+        let first = self.row * parts;
+        if (first..first + parts).all(|part| self.residence.done.load(part) == self.batch) {
+            self.polls = 0;
+            return Ok(true);
+        }
+        self.polls += 1;
+        if self.polls == POLLS_A_QUESTION {
+            self.polls = 0;
+            self.residence.question()?;
+        }
+        Ok(false)
+    }
+
+    /// The raw answers to the first `count` keys. The batch must be over.
+    #[inline]
+    pub(super) fn read(&mut self, count: usize) -> Result<&[u32], GpuError> {
+        self.residence.raw.read(self.row * self.residence.pitch, &mut self.copied[..count])?;
+        Ok(&self.copied[..count])
+    }
+}
