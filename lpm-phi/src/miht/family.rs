@@ -28,6 +28,11 @@ struct Tables<K: TrieKey, W: IndexKey> {
     active: AtomicUsize,
 }
 
+/// Where readers find the table.
+type Place<K, W> = ArcSwap<Tables<K, W>>;
+/// A reader's hold on it.
+type Held<K, W> = Cache<Arc<Place<K, W>>, Arc<Tables<K, W>>>;
+
 /// A family's writing side, whatever the width of its index keys.
 pub(super) trait FamilyWriter<K: TrieKey>: Send {
     /// Works out what `changes` need; with `afresh` the table is built anew in any case, to give back what it has too much.
@@ -81,14 +86,14 @@ enum Plan<K: TrieKey, W: IndexKey> {
     /// The room that is there.
     InPlace,
     /// Another table, for these routes.
-    Replace { routes: Vec<(Prefix<K>, NextHopId)>, room: Room, tables: Option<Tables<K, W>> },
+    Replace { routes: Vec<(Prefix<K>, NextHopId)>, room: Room, tables: Option<Arc<Tables<K, W>>> },
 }
 
 /// The writer of one family.
 pub(super) struct Family<K: TrieKey, W: IndexKey> {
     order: Order,
     placement: Placement,
-    shared: Arc<ArcSwap<Tables<K, W>>>,
+    shared: Arc<Place<K, W>>,
     tables: Arc<Tables<K, W>>,
     writers: [TableWriter; 2],
     /// What the copy that is not in service lacks.
@@ -183,13 +188,13 @@ impl<K: TrieKey, W: IndexKey> Family<K, W> {
     }
 
     /// Fills both copies of new tables and puts them in service.
-    fn replace(&mut self, tables: Tables<K, W>, mut routes: Vec<(Prefix<K>, NextHopId)>) {
+    fn replace(&mut self, tables: Arc<Tables<K, W>>, mut routes: Vec<(Prefix<K>, NextHopId)>) {
         let mut writer = TableWriter::new::<K>(self.order);
         writer.fill(&tables.copies[0], &mut routes);
         writer.copy(&tables.copies[0], &tables.copies[1]);
         self.writers = [writer.clone(), writer];
         self.missing = Vec::new();
-        self.tables = Arc::new(tables);
+        self.tables = tables;
         self.shared.store(Arc::clone(&self.tables));
     }
 }
@@ -221,7 +226,7 @@ impl<K: TrieKey, W: IndexKey> FamilyWriter<K> for Family<K, W> {
         let Plan::Replace { room, tables, .. } = &mut self.plan else { return Ok(self.table_bytes()) };
         let room = if with_reserve { room.with_reserve() } else { *room };
         *tables = None; // a larger one that was tried before
-        let made = tables.insert(Tables::new(self.order, room, self.placement)?);
+        let made = tables.insert(Arc::new(Tables::new(self.order, room, self.placement)?));
         Ok(made.copies[0].bytes())
     }
 
@@ -280,7 +285,7 @@ impl<K: TrieKey, W: IndexKey> FamilyWriter<K> for Family<K, W> {
 
 /// A reader's way to a family's table.
 struct Reader<K: TrieKey, W: IndexKey> {
-    tables: Cache<Arc<ArcSwap<Tables<K, W>>>, Arc<Tables<K, W>>>,
+    tables: Held<K, W>,
 }
 
 impl<K: TrieKey, W: IndexKey> FamilyReader<K> for Reader<K, W> {

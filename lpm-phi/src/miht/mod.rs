@@ -57,7 +57,7 @@ impl MihtEngine {
         let (order, placement) = (params.v6, params.placement);
         let v6: Box<dyn FamilyWriter<u128>> = match order.k {
             ..=32 => Box::new(Family::<u128, u32>::new(order, placement)?),
-            ..=64 => Box::new(Family::<u128, u64>::new(order, placement)?),
+            33..=64 => Box::new(Family::<u128, u64>::new(order, placement)?),
             _ => Box::new(Family::<u128, u128>::new(order, placement)?),
         };
         let engine = Self {

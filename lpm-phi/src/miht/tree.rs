@@ -477,8 +477,8 @@ mod tests {
 
     fn churn<W: IndexKey>(m: usize, keys: &[u32], spread: impl Fn(u32) -> W) {
         let mut tree = Followed::<W>::new(m, keys.len());
-        for (at, key) in keys.iter().enumerate() {
-            tree.flip(spread(*key), at as u32 + 1);
+        for (value, key) in (1..).zip(keys) {
+            tree.flip(spread(*key), value);
         }
         tree.check_answers((0..300).map(&spread));
         tree.check_answers([W::MAX].into_iter());
@@ -501,12 +501,12 @@ mod tests {
         }
 
         #[test]
-        fn is_filled_at_once(m in 3usize..40, count in 0usize..3000, more in prop::collection::vec(0u32..6000, 0..50)) {
-            let mut tree = Followed::<u32>::new(m, count + more.len());
-            tree.right = (1..=count as u32).map(|value| (value * 2, value)).collect();
+        fn is_filled_at_once(m in 3usize..40, count in 0u32..3000, more in prop::collection::vec(0u32..6000, 0..50)) {
+            let mut tree = Followed::<u32>::new(m, count as usize + more.len());
+            tree.right = (1..=count).map(|value| (value * 2, value)).collect();
             tree.writer.fill(&tree.store, tree.right.clone().into_iter().collect());
             tree.check();
-            tree.check_answers(0..count as u32 * 2 + 3);
+            tree.check_answers(0..count * 2 + 3);
             for key in more {
                 tree.flip(key, 1);
             }

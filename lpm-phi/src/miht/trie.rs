@@ -342,7 +342,9 @@ mod tests {
             let mut trie = Followed::<u32>::new(base, 1 << 9);
             let prefixes: Vec<_> = (0..=8)
                 .flat_map(|len| (0..1_u64 << len).map(move |bits| (bits, len)))
-                .map(|(bits, len)| Prefix::truncating((bits << (32 - len) >> base) as u32, base + len))
+                .map(|(bits, len)| {
+                    Prefix::truncating(u32::try_from(bits << (32 - len) >> base).unwrap(), base + len)
+                })
                 .collect();
             // Shortest first, so that each next one takes the place of one that is there.
             for prefix in &prefixes {

@@ -196,9 +196,10 @@ impl TrieKey for u32 {
     fn is_covered(self, node: Node<Self>) -> bool {
         u64::from(self ^ node.address) >> (32 - node.len()) == 0
     }
+    #[expect(clippy::cast_possible_truncation, reason = "one bit is kept")]
     #[inline]
     fn bit(self, position: u8) -> u32 {
-        ((u64::from(self) << position) >> 31) as u32 & 1
+        (u64::from(self) << position >> 31) as u32 & 1
     }
     #[inline]
     fn index<W: IndexKey>(self, k: u8) -> W {
@@ -233,7 +234,6 @@ impl TrieKey for u128 {
         raw[2].store(u64::from(node.tag), Relaxed);
         raw[3].store(node.children, Relaxed);
     }
-    #[expect(clippy::cast_possible_truncation, reason = "its two halves")]
     #[inline]
     fn is_covered(self, node: Node<Self>) -> bool {
         let differs = self ^ node.address;
