@@ -260,25 +260,20 @@ fn whichever_driver_call_fails_the_answers_are_right() {
 #[test]
 fn a_device_that_is_too_slow_or_hangs_is_given_up() {
     let scratch = Scratch::new();
-    let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
-    let args = [
-        "lookup",
-        "--fib",
-        &fib,
-        "--engine",
-        "gamt",
-        "--fallback",
-        "oracle",
-        "--stall-us",
-        "1000",
-        "10.0.0.1",
-    ];
-    for switches in [
-        [("MOCKCUDA_DELAY_US", "3000000"), ("MOCKCUDA_SEED", "1")],
-        [("MOCKCUDA_STALL_AT", "300"), ("MOCKCUDA_SEED", "1")],
-    ] {
-        let out = mocked(&switches, &args, "");
-        assert!(switched(&out), "{switches:?}: {}", out.stderr);
-        assert_eq!(out.ok(), "10.0.0.1\t1\n");
+    let text = "0.0.0.0/1 1\n128.0.0.0/2 2\n::/2 3\n8000::/1 4\n";
+    let fib = scratch.file("routes.txt", text);
+    let model = Model::of_text(text);
+    // Enough that call 250 comes while addresses are looked up, and not before.
+    let probes = random_addresses(200_000, 4);
+    let input: String = probes.iter().map(|address| format!("{address}\n")).collect();
+    let args = ["lookup", "--fib", &fib, "--engine", "gamt", "--fallback", "oracle", "--stall-us", "1000"];
+    for switch in [("MOCKCUDA_DELAY_US", "3000000"), ("MOCKCUDA_STALL_AT", "250")] {
+        let out = mocked(&[switch], &args, &input);
+        assert!(
+            switched(&out) && out.stderr.contains("took more than 1000 us"),
+            "{switch:?}: {}",
+            out.stderr
+        );
+        check_answers(&out.ok(), &probes, &model, switch.0);
     }
 }
