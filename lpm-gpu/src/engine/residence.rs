@@ -62,8 +62,8 @@ impl<K: DeviceKey> Residence<K> {
         slots: u16,
         batch_max: usize,
     ) -> Result<Self, GpuError> {
-        let room =
-            kernel.blocks_multiprocessor_max(plan.threads)? * device.facts().multiprocessors >> SHARE_LOG2;
+        let blocks_max = kernel.blocks_multiprocessor_max(plan.threads)? * device.facts().multiprocessors;
+        let room = blocks_max >> SHARE_LOG2;
         let rows = u32::from(slots.max(1));
         let parts = (room / rows).clamp(1, PARTS).min(plan.blocks);
         let pitch = batch_max.next_multiple_of(4); // kernels load 16 bytes at a time
