@@ -11,6 +11,7 @@ use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter};
 use lpm_gpu::engine as gpu;
 use lpm_phi::bloom::BloomEngine;
+use lpm_phi::variants;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,16 @@ use std::time::Duration;
 pub(crate) const AUTO: &str = BloomEngine::NAME;
 
 /// Every name that `--engine` takes, in the order in which messages list them.
-pub(crate) const NAMES: [&str; 6] =
-    ["auto", OracleEngine::NAME, BloomEngine::NAME, gpu::GAMT, gpu::GALE, gpu::SAIL];
+pub(crate) const NAMES: [&str; 8] = [
+    "auto",
+    OracleEngine::NAME,
+    BloomEngine::NAME,
+    variants::BASELINE,
+    variants::NAIVE,
+    gpu::GAMT,
+    gpu::GALE,
+    gpu::SAIL,
+];
 
 /// The engines that run on a GPU.
 pub(crate) const GPU_NAMES: [&str; 3] = gpu::NAMES;
@@ -51,6 +60,7 @@ pub(crate) fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn Engine
     }
     match canonical(name)? {
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
+        name if variants::NAMES.contains(&name) => variants::make(name, options),
         name if is_gpu(name) => gpu::make(name, options),
         _ => Ok(Box::new(OracleEngine::new(options))),
     }

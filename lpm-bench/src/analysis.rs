@@ -15,6 +15,7 @@ pub(crate) fn sentence(built: &Built, profile: &Profile, ns: f64, host: &Host) -
             profile.oracle_probes
         ),
         Contender::Engine("bloom") => bloom_sentence(built, profile),
+        Contender::Engine("bloom-naive" | "bloom-baseline") => variant_sentence(built, profile),
         Contender::Engine(_) => format!("mean matched length {:.1} bits", profile.len_mean),
     };
     if built.contender.is_on_device() {
@@ -82,6 +83,23 @@ fn bloom_sentence(built: &Built, profile: &Profile) -> String {
     }
 }
 
+fn variant_sentence(built: &Built, profile: &Profile) -> String {
+    let detail = |name: &str| built.details.iter().find(|(known, _)| *known == name).map_or(0.0, |(_, n)| *n);
+    let levels = match built.family {
+        Family::V4 => detail("v4_levels"),
+        Family::V6 => detail("v6_levels"),
+    };
+    let how = match built.isa {
+        Isa::Scalar => "one key after the other",
+        Isa::Avx512f => "sixteen keys hashed and tested at once, lists followed one by one",
+    };
+    format!(
+        "{levels:.0} filters, each a hash and the lines of its bits, are asked from the longest length down to the one that \
+         matches (mean {:.1} bits), and a linked list for each that says yes, {how}",
+        profile.len_mean
+    )
+}
+
 /// Why updates of `built` cost its lookups what they cost.
 pub(crate) fn update_sentence(contender: Contender) -> &'static str {
     match contender {
@@ -91,6 +109,10 @@ pub(crate) fn update_sentence(contender: Contender) -> &'static str {
         Contender::Engine("bloom") => {
             "a change writes the words of its own prefix in place, more of them where the prefix expands, and waits where \
              it must for the lookups to end the call they are in; lookups pay for the lines that move between the cores"
+        }
+        Contender::Engine("bloom-naive" | "bloom-baseline") => {
+            "a change is written to a second copy of the table, and again to the first once no lookup reads it; lookups pay \
+             for the lines that come fresh from the other core"
         }
         Contender::Engine(_) if contender.is_on_device() => {
             "a change is worked out on the host and written by a small kernel beside those that look up"

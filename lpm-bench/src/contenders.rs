@@ -14,6 +14,7 @@ use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter, Family, Isa};
 use indicatif::{ProgressBar, ProgressStyle};
 use lpm_phi::bloom::BloomEngine;
+use lpm_phi::variants;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -128,6 +129,7 @@ pub(crate) fn engine(
     match name {
         OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
+        name if variants::NAMES.contains(&name) => variants::make(name, options),
         _ => lpm_gpu::engine::make(name, options),
     }
 }

@@ -98,6 +98,8 @@ pub(crate) struct Wanted {
 const ENGINES: &[(&str, bool)] = &[
     (fib::oracle::OracleEngine::NAME, false),
     (lpm_phi::bloom::BloomEngine::NAME, true),
+    (lpm_phi::variants::BASELINE, false),
+    (lpm_phi::variants::NAIVE, true),
     (gpu::GAMT, false),
     (gpu::GALE, false),
     (gpu::SAIL, false),

@@ -85,7 +85,7 @@ fn an_engine_or_instruction_set_that_is_not_there() {
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
     let with = |option: &str, value: &str| fwd(&["lookup", "--fib", &fib, option, value, "10.0.0.1"]);
     let out = with("--engine", "warp")
-        .fails(2, &["'warp' is no engine", "auto, oracle, bloom, gamt, gale, sail-gpu"]);
+        .fails(2, &["'warp' is no engine", "auto, oracle, bloom, bloom-baseline, bloom-naive", "gamt, gale, sail-gpu"]);
     assert_eq!(out.stdout, "");
     with("--isa", "sse9").fails(2, &["'sse9'", "scalar, avx512f"]);
     // The engine is made before a table is read: a missing table does not hide the wrong name.
@@ -94,6 +94,8 @@ fn an_engine_or_instruction_set_that_is_not_there() {
     with("--engine-arg", "warp=9").fails(2, &["warp=9", "engine bloom"]);
     with("--engine-arg", "fpr=7").fails(2, &["fpr = 7", "between"]);
     assert_eq!(with("--engine-arg", "fpr=0.1").ok(), "10.0.0.1\t1\n");
+    fwd(&["lookup", "--fib", &fib, "--engine", "bloom-baseline", "--engine-arg", "hash=md5", "10.0.0.1"])
+        .fails(2, &["hash = md5", "murmur, knuth, h2 or rand"]);
     with("--table-node", "4000").fails(2, &["--table-node 4000: no such NUMA node"]);
     if has_avx512f() {
         eprintln!("SKIPPED: --isa avx512f on a host without: this CPU has it");

@@ -101,9 +101,10 @@ impl Scratch {
 
 /// Every engine with every instruction set that this host can run.
 pub(crate) fn setups() -> Vec<[&'static str; 2]> {
-    let mut setups = vec![["oracle", "scalar"], ["bloom", "scalar"]];
+    let mut setups =
+        vec![["oracle", "scalar"], ["bloom", "scalar"], ["bloom-baseline", "scalar"], ["bloom-naive", "scalar"]];
     if has_avx512f() {
-        setups.push(["bloom", "avx512f"]);
+        setups.extend([["bloom", "avx512f"], ["bloom-naive", "avx512f"]]);
     } else {
         let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
         assert!(!required.split(',').any(|name| name == "avx512f"), "FWD_REQUIRE names avx512f");
