@@ -1,14 +1,17 @@
 //! Lookups (section 5.1): the index tree, then the trie of the suffix; the trie of short prefixes when neither matches.
 //!
 //! Every step of every structure is a load that depends on the one before, so a lookup alone waits for each in turn. Here the
-//! keys of a chunk go down together, level by level: the loads of one level are independent and overlap. All leaves of the
+//! keys of a chunk go down together, level by level: the loads of one level are independent and overlap, and a trie's node is
+//! asked for as soon as it is known, a level before it is read. All leaves of the
 //! index tree are equally deep, so its part has no branch that depends on a key; in the tries, lanes that are done are struck
 //! off a list without one.
 
 use super::table::Table;
 use super::trie::Trie;
 use super::words::{IndexKey, TrieKey};
+use crate::kernel::prefetch;
 use fib::NextHopId;
+use std::hint::select_unpredictable;
 
 /// Keys that go down together: enough to overlap cache misses, few enough for their state to stay in the first-level cache.
 pub(super) const CHUNK: usize = 64;
@@ -60,8 +63,10 @@ fn descend_tree<K: TrieKey, W: IndexKey>(table: &Table<K, W>, lanes: &mut Lanes<
             *at = table.tree.child(*at, *word);
         }
     }
+    let nodes = table.nodes();
     for (at, word) in lanes.at[..count].iter_mut().zip(&words) {
         *at = table.tree.leaf_value(*at, *word);
+        prefetch(&nodes[*at as usize]);
     }
 }
 
@@ -91,15 +96,14 @@ impl<K: TrieKey> Lanes<K> {
                 let key = self.keys[lane];
                 let node = K::load(&nodes[self.at[lane] as usize]);
                 let matches = key.is_covered(node);
-                if matches {
-                    self.best[lane] = node.next_hop();
-                }
+                self.best[lane] = select_unpredictable(matches, node.next_hop(), self.best[lane]);
                 // A priority node has the longest prefix from here on: its match is the answer.
                 let ends = matches & (node.len() > position);
                 let child = node.child(key.bit(position));
                 self.at[lane] = child;
+                prefetch(&nodes[child as usize]);
                 self.list[going_on] = self.list[index];
-                going_on += usize::from(child != 0 && !ends);
+                going_on += usize::from((child != 0) & !ends);
             }
             listed = going_on;
             position += 1;

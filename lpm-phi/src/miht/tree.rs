@@ -13,6 +13,7 @@
 use super::words::IndexKey;
 use crate::memory::{Array, Placement};
 use fib::EngineError;
+use std::hint::select_unpredictable;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -80,7 +81,7 @@ impl<W: IndexKey> TreeStore<W> {
         let at = start + self.less(start, key).min(self.places - 1);
         // A place that is not used has the pointer 0, whatever its key.
         let value = self.pointers[at].load(Relaxed);
-        if W::load(&self.keys, at) == key { value } else { 0 }
+        select_unpredictable(W::load(&self.keys, at) == key, value, 0)
     }
 
     /// How many of the keys in the node that starts at place `start` are less than `key`: the binary search of section 5.1,
@@ -91,7 +92,8 @@ impl<W: IndexKey> TreeStore<W> {
         let (mut base, mut size) = (0, self.places);
         while size > 1 {
             let half = size / 2;
-            base += usize::from(W::load(keys, base + half - 1) < key) * half;
+            let is_less = W::load(keys, base + half - 1) < key;
+            base = select_unpredictable(is_less, base + half, base);
             size -= half;
         }
         base + usize::from(W::load(keys, base) < key)
