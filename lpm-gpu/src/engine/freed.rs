@@ -247,6 +247,9 @@ impl Drop for Stop<'_> {
 /// Stops the readers when dropped.
 struct Stop<'a>(&'a Talk);
 
+/// Keys of a batch: a lookup of so many goes on while an update runs.
+const BATCH: usize = 1024;
+
 /// Keeps every slot of `reader` in flight until told to stop.
 fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
     let _others = Stop(talk); // when this one panics
@@ -265,7 +268,7 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
             return;
         }
         flying[usize::from(slot.0)] = true;
-        let hi: Vec<u64> = (0..64).map(|_| address(&mut dice)).collect();
+        let hi: Vec<u64> = (0..BATCH).map(|_| address(&mut dice)).collect();
         let v4: Vec<u32> = hi.iter().map(|key| (key >> 32) as u32).collect();
         let keys = if turn.is_multiple_of(2) { Keys::V4(&v4) } else { Keys::V6 { hi: &hi, lo: &hi } };
         reader.submit(slot, keys).unwrap();
@@ -276,11 +279,11 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
 fn write(rig: &mut Rig, talk: &Talk) {
     let _readers = Stop(talk);
     let (mut dice, mut there) = (Dice(99), VecDeque::new());
-    for turn in 0..200 {
+    for turn in 0..300 {
         let delta = delta(&mut dice, &mut there, if turn == 0 { 150 } else { 6 });
         rig.apply(&delta);
         let seen = talk.batches.load(Ordering::Relaxed);
-        let wanted = if turn % 4 == 0 { 15 } else { 1 };
+        let wanted = if turn % 8 == 0 { 15 } else { 0 };
         while talk.batches.load(Ordering::Relaxed) < seen + wanted && !talk.stop.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
@@ -300,7 +303,7 @@ fn what_was_freed_is_never_read() {
         let before = rig.mock.violations();
         rig.mock.set_delay_us(200);
         let talk = Talk::default();
-        let readers: Vec<_> = (0..2).map(|_| rig.engine.reader(5, 64).unwrap()).collect();
+        let readers: Vec<_> = (0..2).map(|_| rig.engine.reader(5, BATCH).unwrap()).collect();
         std::thread::scope(|scope| {
             for (seed, reader) in (1..).zip(readers) {
                 let talk = &talk;
