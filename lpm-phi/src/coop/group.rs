@@ -23,6 +23,8 @@ const YIELDS: u32 = 1 << 8;
 const SLEEP: Duration = Duration::from_millis(20);
 /// How long a thread may take to end, or to begin.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// CPUs that the system's sets have a place for.
+const CPUS_MAX: usize = 1024;
 /// Keys that go together, so that no two threads write one line of answers.
 const GRAIN: usize = 16;
 
@@ -106,8 +108,7 @@ impl Helper {
         let handle = std::thread::Builder::new()
             .name("coop".into())
             .spawn(move || {
-                let pinned =
-                    cpu.is_none_or(|id| core_affinity::set_for_current(core_affinity::CoreId { id }));
+                let pinned = cpu.is_none_or(pin);
                 let _ = ready.send(pinned);
                 if pinned {
                     serve(reader, &theirs, &back, &sleeps);
@@ -159,6 +160,11 @@ impl Helper {
         }
         Ok(())
     }
+}
+
+/// Puts this thread on `cpu`; whether the system did so. It may be one that the caller's thread, pinned itself, is not on.
+fn pin(cpu: usize) -> bool {
+    cpu < CPUS_MAX && core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
 }
 
 /// Works until nobody hands anything over any more.
@@ -358,7 +364,7 @@ mod tests {
             let mut group = group(threads, None).unwrap();
             for len in [0, 1, 15, 16, 17, 31, 33, 100, 511, 512] {
                 let keys: Vec<Vec<u32>> =
-                    (0..4).map(|slot| (0..len).map(|at| (at * 7 + slot) % 256 << 24).collect()).collect();
+                    (0..4).map(|slot| (0..len).map(|at| ((at * 7 + slot) % 256) << 24).collect()).collect();
                 for (slot, keys) in keys.iter().enumerate() {
                     group.submit(slot, Keys::V4(keys)).unwrap();
                 }

@@ -6,6 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | `make` | from names to the two halves |
 //! | [`params`] | parameters, those of the two engines among them |
 //! | `balance`, `profile` | where a batch is cut: by the throughput measured at start (section 4.4.2), then by who waits for whom |
 //! | `reader`, `flight`, `lane` | the two halves of a reader, double-buffered (section 4.4.1) |
@@ -28,10 +29,13 @@ mod balance;
 mod flight;
 mod group;
 mod lane;
+mod make;
 pub mod params;
 mod profile;
 mod reader;
 pub mod service;
+
+pub use make::Engines;
 
 use balance::Balance;
 use fib::{
@@ -319,7 +323,7 @@ impl EngineWriter for CoopEngine {
     }
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let flights = slots.saturating_add(LOOKUP_FLIGHTS as u16);
+        let flights = slots.saturating_add(LOOKUP_FLIGHTS);
         let lanes =
             [self.lane_or_out(FIRST, flights, batch_max)?, self.lane_or_out(SECOND, flights, batch_max)?];
         let balance = self.params.split.map_or_else(Balance::even, Balance::by_hand);

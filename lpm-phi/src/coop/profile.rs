@@ -34,7 +34,6 @@ impl Profile {
         });
         let lo: Vec<u64> = keys.collect();
         Self {
-            #[expect(clippy::cast_possible_truncation, reason = "any 32 bits")]
             v4: lo.iter().map(|key| (key >> 32) as u32).collect(),
             // 2000::/3, where routes are.
             hi: lo.iter().map(|key| key >> 3 | 1 << 61).collect(),
@@ -54,7 +53,7 @@ impl Profile {
         let mut keys = 0;
         while start.elapsed() < MEASURE {
             self.round(lane, family, stall)?;
-            keys += len * LOOKUP_FLIGHTS;
+            keys += len * usize::from(LOOKUP_FLIGHTS);
         }
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         Ok(keys as f64 / start.elapsed().as_secs_f64())
@@ -62,7 +61,7 @@ impl Profile {
 
     /// As many batches as there are flights of a lookup, all at once.
     fn round(&mut self, lane: &mut Lane, family: Family, stall: Duration) -> Result<(), Why> {
-        let mut flying = [false; LOOKUP_FLIGHTS];
+        let mut flying = [false; LOOKUP_FLIGHTS as usize];
         for (slot, flying) in flying.iter_mut().enumerate() {
             let keys = match family {
                 Family::V4 => Keys::V4(&self.v4),

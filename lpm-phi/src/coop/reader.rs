@@ -17,11 +17,12 @@ use super::service::{BOTH, FIRST, HALVES, SECOND, Service, Tally, Why};
 use crossbeam_utils::CachePadded;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// Batches that [`EngineReader::lookup`] has in flight, in slots of its own.
-pub(super) const LOOKUP_FLIGHTS: usize = 2;
+pub(super) const LOOKUP_FLIGHTS: u16 = 2;
 /// Polls between two yields of a lookup that waits: the helper threads may share this CPU.
 const POLLS_A_YIELD: u32 = 256;
 
@@ -182,7 +183,7 @@ impl Halves {
                 let (family, cut) = (flight.family(), flight.pieces[FIRST].range.end);
                 self.balance.judge(family, flight.len, cut, first_late);
                 let share = &self.tally.share[usize::from(family == Family::V6)];
-                share.store(self.balance.share(family).into(), std::sync::atomic::Ordering::Relaxed);
+                share.store(self.balance.share(family).into(), Ordering::Relaxed);
                 true
             }
         };
@@ -294,7 +295,7 @@ impl EngineReader for CoopReader {
         let range = |start: usize| start..len.min(start + step);
         let (mut begun, mut done, mut turn) = (0, 0, 0);
         while done < len {
-            while begun < len && begun - done < LOOKUP_FLIGHTS * step {
+            while begun < len && begun - done < usize::from(LOOKUP_FLIGHTS) * step {
                 let part = range(begun);
                 self.halves.start(slots + turn, slice(keys, part.clone()), &mut out[part.clone()])?;
                 turn ^= 1;

@@ -1,0 +1,118 @@
+//! From parameters to the engine: which two engines, and how each is driven.
+
+use super::params::Params;
+use super::{CoopEngine, Drive, First, Half};
+use crate::bloom::BloomEngine;
+use fib::{EngineError, EngineOptions, EngineWriter};
+
+/// What the caller knows of engines; this crate knows only its own.
+pub struct Engines<'a> {
+    /// Makes the engine of a name, empty.
+    pub make: &'a dyn Fn(&str, &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError>,
+    /// Whether the engine of a name runs on a device.
+    pub is_device: &'a dyn Fn(&str) -> bool,
+    /// The device engine that is the first half when there is such a device.
+    pub device: &'static str,
+}
+
+impl CoopEngine {
+    /// The engine that `options` ask for ([`Params::from_options`]). Unless told, the second half is `bloom`, and the first half the
+    /// device engine of `engines`, or, on a host without one, a group of helper threads over the second half's table.
+    ///
+    /// # Errors
+    /// [`EngineError::Parameter`] for parameters out of range, and for `coop` within itself; the errors of both engines, so
+    /// [`EngineError::NoDevice`] when a first half that was named has no device.
+    pub fn make(options: &EngineOptions, engines: &Engines<'_>) -> Result<Self, EngineError> {
+        let params = Params::from_options(options)?;
+        let second = params.second.as_deref().unwrap_or(BloomEngine::NAME);
+        if second == Self::GROUP {
+            return Err(EngineError::Parameter {
+                parameter: "second",
+                value: second.to_owned(),
+                wanted: "a group shares the table of the second half: first=group",
+            });
+        }
+        let second = half(second, "second", &params.second_options, engines)?;
+        let first = match params.first.as_deref() {
+            Some(Self::GROUP) => First::Group,
+            Some(name) => First::Engine(half(name, "first", &params.first_options, engines)?),
+            None => match half(engines.device, "first", &params.first_options, engines) {
+                Ok(half) => First::Engine(half),
+                Err(EngineError::NoDevice { .. }) => group(&params)?,
+                Err(error) => return Err(error),
+            },
+        };
+        Ok(Self::new(first, second, params))
+    }
+}
+
+/// A group, which takes no parameters of an engine.
+fn group(params: &Params) -> Result<First, EngineError> {
+    if let Some((name, value)) = params.first_options.parameters.first() {
+        return Err(EngineError::Parameter {
+            parameter: "engine parameter",
+            value: format!("first.{name}={value}"),
+            wanted: "without a device the first half is a group over the second half's table; name another with first=NAME",
+        });
+    }
+    Ok(First::Group)
+}
+
+fn half(
+    name: &str,
+    which: &'static str,
+    options: &EngineOptions,
+    engines: &Engines<'_>,
+) -> Result<Half, EngineError> {
+    if name == CoopEngine::NAME {
+        return Err(EngineError::Parameter {
+            parameter: which,
+            value: name.to_owned(),
+            wanted: "wanted an engine that is not coop itself",
+        });
+    }
+    let drive = if (engines.is_device)(name) { Drive::Device } else { Drive::Cpu };
+    Ok(Half { engine: (engines.make)(name, options)?, drive })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::oracle::OracleEngine;
+
+    fn make(device: bool, pairs: &[(&str, &str)]) -> Result<[&'static str; 2], EngineError> {
+        let parameters =
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let make = |name: &str, options: &EngineOptions| -> Result<Box<dyn EngineWriter>, EngineError> {
+            match name {
+                "bloom" => Ok(Box::new(BloomEngine::new(options)?)),
+                "gpu" if !device => {
+                    Err(EngineError::NoDevice { engine: "gpu", device: "GPU", reason: String::new() })
+                }
+                _ => Ok(Box::new(OracleEngine::new(options))),
+            }
+        };
+        let engines = Engines { make: &make, is_device: &|name| name == "gpu", device: "gpu" };
+        let options = EngineOptions { parameters, ..EngineOptions::default() };
+        CoopEngine::make(&options, &engines).map(|engine| engine.service().names())
+    }
+
+    #[test]
+    fn the_device_comes_first_where_there_is_one() {
+        assert_eq!(make(true, &[]), Ok(["oracle", "bloom"]));
+        assert_eq!(make(false, &[]), Ok(["group", "bloom"]));
+        assert_eq!(make(true, &[("first", "group")]), Ok(["group", "bloom"]));
+        assert_eq!(make(false, &[("first", "bloom"), ("second", "oracle")]), Ok(["bloom", "oracle"]));
+        assert_eq!(make(false, &[("second.fpr", "0.1"), ("first", "bloom")]), Ok(["bloom", "bloom"]));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        assert!(matches!(make(false, &[("first", "gpu")]), Err(EngineError::NoDevice { .. })));
+        for pair in
+            [("first", "coop"), ("second", "coop"), ("second", "group"), ("first.x", "1"), ("second.x", "1")]
+        {
+            assert!(matches!(make(false, &[pair]), Err(EngineError::Parameter { .. })), "{pair:?}");
+        }
+    }
+}

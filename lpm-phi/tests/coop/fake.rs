@@ -1,0 +1,182 @@
+//! An engine that fails, dawdles and stalls on demand: the oracle behind switches.
+
+use fib::oracle::OracleEngine;
+use fib::{
+    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
+    Keys, NextHopId, SlotId,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::task::Poll;
+
+/// What can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Submit,
+    Collect,
+    Apply,
+    Reader,
+}
+
+impl Call {
+    pub(crate) const ALL: [Self; 4] = [Self::Submit, Self::Collect, Self::Apply, Self::Reader];
+}
+
+/// How it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// With an error of the device.
+    Device,
+    /// With a refusal: there is no room.
+    Full,
+}
+
+/// The switches, and what was called.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    calls: [AtomicU64; 4],
+    fail_from: [AtomicU64; 4],
+    full: AtomicBool,
+    /// Polls of a slot that find it pending; `u64::MAX`: no answer ever comes.
+    pub(crate) pending_polls: AtomicU64,
+    /// One answer too few.
+    pub(crate) short: AtomicBool,
+    /// Lookups panic.
+    pub(crate) die: AtomicBool,
+    /// Lookups wait.
+    pub(crate) hang: AtomicBool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            calls: [const { AtomicU64::new(0) }; 4],
+            fail_from: [const { AtomicU64::new(u64::MAX) }; 4],
+            full: AtomicBool::new(false),
+            pending_polls: AtomicU64::new(0),
+            short: AtomicBool::new(false),
+            die: AtomicBool::new(false),
+            hang: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Faults {
+    /// From the `at`-th such call on (0 is the first of all), every one fails.
+    pub(crate) fn fail_from(&self, call: Call, at: u64, how: How) {
+        self.full.store(how == How::Full, SeqCst);
+        self.fail_from[call as usize].store(at, SeqCst);
+    }
+
+    /// How often it was called.
+    pub(crate) fn calls(&self, call: Call) -> u64 {
+        self.calls[call as usize].load(SeqCst)
+    }
+
+    fn enter(&self, call: Call) -> Result<(), EngineError> {
+        let number = self.calls[call as usize].fetch_add(1, SeqCst);
+        if number < self.fail_from[call as usize].load(SeqCst) {
+            Ok(())
+        } else if self.full.load(SeqCst) {
+            Err(EngineError::Full { what: "routes", used: number, limit: 0 })
+        } else {
+            Err(EngineError::Device { engine: "fake", reason: format!("{call:?} {number}"), lost: true })
+        }
+    }
+}
+
+/// The writer.
+pub(crate) struct Fake {
+    oracle: OracleEngine,
+    faults: Arc<Faults>,
+    /// Distinct next hops it says it holds.
+    next_hops_max: u64,
+}
+
+impl Fake {
+    pub(crate) fn new(faults: &Arc<Faults>) -> Self {
+        let oracle = OracleEngine::new(&EngineOptions::default());
+        let next_hops_max = oracle.capacity().next_hops_max;
+        Self { oracle, faults: Arc::clone(faults), next_hops_max }
+    }
+
+    /// Which says that it holds less than the oracle.
+    pub(crate) fn smaller(faults: &Arc<Faults>) -> Self {
+        Self { next_hops_max: 1 << 20, ..Self::new(faults) }
+    }
+}
+
+impl EngineWriter for Fake {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn isa(&self) -> Isa {
+        self.oracle.isa()
+    }
+
+    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+        self.faults.enter(Call::Apply)?;
+        self.oracle.apply(delta)
+    }
+
+    fn generation(&self) -> Generation {
+        self.oracle.generation()
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity { next_hops_max: self.next_hops_max, ..self.oracle.capacity() }
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.oracle.stats()
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        self.faults.enter(Call::Reader)?;
+        let reader = self.oracle.reader(slots, batch_max)?;
+        Ok(Box::new(FakeReader { reader, polls: vec![0; slots.into()], faults: Arc::clone(&self.faults) }))
+    }
+}
+
+struct FakeReader {
+    reader: Box<dyn EngineReader>,
+    polls: Vec<u64>,
+    faults: Arc<Faults>,
+}
+
+impl EngineReader for FakeReader {
+    fn slots(&self) -> u16 {
+        self.reader.slots()
+    }
+
+    fn batch_max(&self) -> usize {
+        self.reader.batch_max()
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        assert!(!self.faults.die.load(SeqCst), "an invariant, broken on purpose");
+        while self.faults.hang.load(SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.faults.enter(Call::Submit)?;
+        self.polls[usize::from(slot.0)] = 0;
+        self.reader.submit(slot, keys)
+    }
+
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+        if let Err(error) = self.faults.enter(Call::Collect) {
+            return Poll::Ready(Err(error));
+        }
+        let pending = self.faults.pending_polls.load(SeqCst);
+        let polls = &mut self.polls[usize::from(slot.0)];
+        *polls = polls.saturating_add(1);
+        if *polls <= pending {
+            return Poll::Pending;
+        }
+        let short = self.faults.short.load(SeqCst);
+        self.reader
+            .collect(slot)
+            .map_ok(|answers| if short { &answers[..answers.len().saturating_sub(1)] } else { answers })
+    }
+}

@@ -1,0 +1,411 @@
+//! The engine `coop` over pairs of engines: the conformance suite, and halves that fail, dawdle and stall.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+
+mod fake;
+
+use fake::{Call, Fake, Faults, How};
+use fib::conformance::{self, Options};
+use fib::oracle::{OracleEngine, OraclePair};
+use fib::{
+    EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Generation, Isa, Keys, NextHopId,
+    SlotId,
+};
+use lpm_phi::bloom::BloomEngine;
+use lpm_phi::coop::params::Params;
+use lpm_phi::coop::service::Why;
+use lpm_phi::coop::{CoopEngine, Drive, First, Half};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+/// Far beyond any batch, also on a host that is busy with other tests.
+const PATIENT: (&str, &str) = ("stall-us", "30000000");
+
+fn params(pairs: &[(&str, &str)]) -> Params {
+    let parameters = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Params::from_options(&EngineOptions { parameters, ..EngineOptions::default() }).unwrap()
+}
+
+fn oracle() -> Box<dyn EngineWriter> {
+    Box::new(OracleEngine::new(&EngineOptions::default()))
+}
+
+fn bloom(isa: Isa, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {
+    let options = EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::default() };
+    Ok(Box::new(BloomEngine::new(&options)?))
+}
+
+fn on_cpu(engine: Box<dyn EngineWriter>) -> Half {
+    Half { engine, drive: Drive::Cpu }
+}
+
+fn on_device(engine: Box<dyn EngineWriter>) -> Half {
+    Half { engine, drive: Drive::Device }
+}
+
+fn boxed(first: First, second: Half, pairs: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, EngineError> {
+    Ok(Box::new(CoopEngine::new(first, second, params(pairs))))
+}
+
+const ROOM: u64 = 4 << 30;
+
+// Oracle on a helper thread, bloom on the caller's.
+fib::conformance_tests!(oracle_and_bloom, || {
+    boxed(First::Engine(on_cpu(oracle())), on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT])
+});
+// Two tables, two helper threads, and a cut that leaves both halves busy whatever the measurement says.
+fib::conformance_tests!(bloom_and_bloom, || {
+    let first = First::Engine(on_cpu(bloom(Isa::detect(), ROOM)?));
+    boxed(first, on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT, ("split", "0.5"), ("threads", "2")])
+});
+
+#[test]
+fn halves_that_are_devices_or_the_other_way_round_keep_the_contract() {
+    let late = || {
+        let faults = Arc::new(Faults::default());
+        faults.pending_polls.store(3, SeqCst);
+        Box::new(Fake::new(&faults)) as Box<dyn EngineWriter>
+    };
+    let two_devices =
+        || boxed(First::Engine(on_device(late())), on_device(late()), &[PATIENT, ("split", "0.3")]);
+    let cpu_first = || boxed(First::Engine(on_cpu(oracle())), on_device(late()), &[PATIENT]);
+    for make in [&two_devices as conformance::Make<'_>, &cpu_first] {
+        conformance::batches(make, Options::default());
+        conformance::refusals(make, Options::default());
+        conformance::concurrent(make, Options::default());
+    }
+}
+
+/// One table, read by this thread and by a group: the groups of the suite that mix readers, slots and deltas.
+#[test]
+fn a_group_over_the_same_table_keeps_the_contract() {
+    let make = || boxed(First::Group, on_cpu(bloom(Isa::detect(), ROOM)?), &[PATIENT]);
+    for group in [conformance::batches, conformance::withdraw, conformance::concurrent, conformance::refusals]
+    {
+        group(&make, Options::default());
+    }
+}
+
+#[test]
+fn splits_at_the_ends_keep_the_contract() {
+    for split in ["0", "1", "0.01"] {
+        let make = || boxed(First::Group, on_cpu(oracle()), &[PATIENT, ("split", split)]);
+        conformance::batches(&make, Options::default());
+    }
+}
+
+/// A table over the limit is refused whole by two engines with equal room, each of them in service afterwards.
+#[test]
+fn memory_limits() {
+    for separate in [true, false] {
+        let make = |bytes: u64| {
+            // Two tables, each with half of what there is.
+            let each = if separate { bytes / 2 } else { bytes };
+            let first =
+                if separate { First::Engine(on_cpu(bloom(Isa::Scalar, each)?)) } else { First::Group };
+            boxed(first, on_cpu(bloom(Isa::Scalar, each)?), &[PATIENT])
+        };
+        conformance::limited(&make, Options::default());
+    }
+}
+
+#[test]
+fn the_suite_holds_whenever_a_half_fails() {
+    // Early or late, in whatever it was doing; counted over all calls of the engine and its readers.
+    for at in [0, 1, 2, 3, 5, 30, 1000] {
+        for call in Call::ALL {
+            for fake_is_first in [true, false] {
+                let make = move || {
+                    let faults = Arc::new(Faults::default());
+                    faults.fail_from(call, at, How::Device);
+                    let fake = on_device(Box::new(Fake::new(&faults)));
+                    let (first, second) =
+                        if fake_is_first { (fake, on_cpu(oracle())) } else { (on_cpu(oracle()), fake) };
+                    boxed(First::Engine(first), second, &[PATIENT])
+                };
+                conformance::refusals(&make, Options::default());
+                if at % 2 == 1 {
+                    conformance::withdraw(&make, Options::default());
+                }
+                if at == 30 {
+                    conformance::concurrent(&make, Options::default());
+                }
+            }
+        }
+    }
+}
+
+/// Keys of both families, and a delta after which key `at` of them has an answer of its own.
+struct Keyed {
+    v4: Vec<u32>,
+    hi: Vec<u64>,
+    lo: Vec<u64>,
+    oracle: OraclePair,
+}
+
+impl Keyed {
+    fn new(engine: &mut dyn EngineWriter) -> Self {
+        let mut delta = FibDelta::new();
+        for at in 0..256_u32 {
+            let id = NextHopId::new(at + 1).unwrap();
+            delta.push(format!("10.{at}.0.0/16").parse().unwrap(), id);
+            delta.push(format!("2001:db8:{at:x}::/48").parse().unwrap(), id);
+        }
+        engine.apply(&delta).unwrap();
+        let mut oracle = OraclePair::default();
+        oracle.apply(&delta);
+        let order = (0..4096_u32).map(|at| at.wrapping_mul(2_654_435_761) >> 24);
+        Self {
+            v4: order.clone().map(|at| 10 << 24 | at << 16 | 7).collect(),
+            hi: order.map(|at| 0x2001_0db8_0000_0000 | u64::from(at) << 16).collect(),
+            lo: vec![9; 4096],
+            oracle,
+        }
+    }
+
+    fn keys(&self, v6: bool, from: usize, len: usize) -> Keys<'_> {
+        let range = from..from + len;
+        if v6 {
+            Keys::V6 { hi: &self.hi[range.clone()], lo: &self.lo[range] }
+        } else {
+            Keys::V4(&self.v4[range])
+        }
+    }
+
+    fn check(&self, v6: bool, from: usize, answers: &[NextHopId], case: &str) {
+        for (at, answer) in (from..).zip(answers) {
+            let right = if v6 {
+                self.oracle.v6.lookup(u128::from(self.hi[at]) << 64 | u128::from(self.lo[at]))
+            } else {
+                self.oracle.v4.lookup(self.v4[at])
+            };
+            assert_eq!(*answer, right, "{case}: key {at}, IPv6 {v6}");
+        }
+    }
+}
+
+fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, EngineError> {
+    loop {
+        if let Poll::Ready(answers) = reader.collect(SlotId(slot)) {
+            return answers.map(<[_]>::to_vec);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Batches through three slots in flight, both families, collected in another order, and a lookup; all of them right.
+fn ask(keyed: &Keyed, reader: &mut dyn EngineReader, case: &str) {
+    for len in [0, 1, 31, 32, 33, 100, 255, 256, 1000, 1024] {
+        for slot in 0..3_u16 {
+            let keys = keyed.keys(slot == 1, usize::from(slot) * 11, len);
+            reader.submit(SlotId(slot), keys).unwrap();
+        }
+        for slot in [1, 2, 0] {
+            let answers = collect(reader, slot).unwrap();
+            assert_eq!(answers.len(), len, "{case}");
+            keyed.check(slot == 1, usize::from(slot) * 11, &answers, case);
+            assert_eq!(collect(reader, slot).unwrap(), answers, "{case}: they stay");
+        }
+    }
+    for (v6, len) in [(false, 4096), (true, 4096), (false, 2500), (true, 1), (false, 0)] {
+        let mut out = vec![NextHopId::MAX; len];
+        reader.lookup(keyed.keys(v6, 0, len), &mut out).unwrap();
+        keyed.check(v6, 0, &out, case);
+    }
+}
+
+#[test]
+fn order_is_kept_at_every_split_and_length() {
+    for split in ["0", "0.1", "0.5", "0.77", "1"] {
+        for threads in ["1", "2"] {
+            let parameters = [PATIENT, ("split", split), ("threads", threads)];
+            let mut engine = boxed(First::Group, on_cpu(oracle()), &parameters).unwrap();
+            let keyed = Keyed::new(engine.as_mut());
+            let mut reader = engine.reader(3, 1024).unwrap();
+            for len in (0..=80).chain([127, 128, 129, 500, 1023, 1024]) {
+                reader.submit(SlotId(2), keyed.keys(len % 2 == 0, len, len)).unwrap();
+                keyed.check(len % 2 == 0, len, &collect(reader.as_mut(), 2).unwrap(), split);
+            }
+            ask(&keyed, reader.as_mut(), split);
+            let stats = engine.stats();
+            let figure = |name: &str| stats.details.iter().find(|(known, _)| *known == name).unwrap().1;
+            let (first, second) = (figure("coop_first_keys"), figure("coop_second_keys"));
+            let (share, wanted) = (first / (first + second), split.parse::<f64>().unwrap());
+            assert!((share - wanted).abs() < 0.02, "split {split}: the first half had {share}");
+            assert_eq!((figure("coop_first_out"), figure("coop_second_out")), (0.0, 0.0));
+        }
+    }
+}
+
+/// Every call of either half fails in turn; what was in flight and all that follows is right, and the reason is told.
+#[test]
+fn an_error_at_any_call_leaves_the_other_half_to_finish() {
+    for fake_is_first in [true, false] {
+        for call in [Call::Submit, Call::Collect] {
+            for at in 0..60 {
+                let case = format!("{call:?} {at}, first {fake_is_first}");
+                let faults = Arc::new(Faults::default());
+                let fake = on_device(Box::new(Fake::new(&faults)));
+                let (first, second) =
+                    if fake_is_first { (fake, on_cpu(oracle())) } else { (on_cpu(oracle()), fake) };
+                let told = Arc::new(Mutex::new(Vec::new()));
+                let tell = Arc::clone(&told);
+                let parameters = params(&[PATIENT, ("split", "0.5")]);
+                let mut engine = CoopEngine::new(First::Engine(first), second, parameters)
+                    .with_listener(Box::new(move |name, why| tell.lock().unwrap().push((name, why.clone()))));
+                let keyed = Keyed::new(&mut engine);
+                let mut reader = engine.reader(3, 1024).unwrap();
+                faults.fail_from(call, at, How::Device);
+                ask(&keyed, reader.as_mut(), &case);
+                if engine.service().why() == [None, None] {
+                    assert!(at > 30, "{case}: so many calls were not made");
+                    break;
+                }
+                let calls = faults.calls(call);
+                ask(&keyed, reader.as_mut(), &case);
+                assert_eq!(faults.calls(call), calls, "{case}: it is asked no more");
+                let _ = engine.stats();
+                let _ = engine.stats();
+                let told = told.lock().unwrap();
+                assert_eq!(told.len(), 1, "{case}: told once");
+                assert!(told[0].0 == "fake" && matches!(told[0].1, Why::Failed { .. }), "{case}: {told:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn late_answers_are_waited_for_and_answers_that_never_come_are_not() {
+    for pending in [1, 2, 10, 1000, u64::MAX] {
+        for both in [false, true] {
+            let case = format!("{pending} polls, two devices {both}");
+            let faults = Arc::new(Faults::default());
+            let device = on_device(Box::new(Fake::new(&faults)));
+            let second =
+                if both { on_device(Box::new(Fake::new(&Arc::default()))) } else { on_cpu(oracle()) };
+            let stall = if pending == u64::MAX { ("stall-us", "2000") } else { PATIENT };
+            let mut engine =
+                CoopEngine::new(First::Engine(device), second, params(&[stall, ("split", "0.5")]));
+            let keyed = Keyed::new(&mut engine);
+            let mut reader = engine.reader(3, 1024).unwrap();
+            faults.pending_polls.store(pending, SeqCst);
+            ask(&keyed, reader.as_mut(), &case);
+            let service = engine.service();
+            let why = service.why()[0];
+            if pending == u64::MAX {
+                assert_eq!(why, Some(&Why::Stalled { during: "collect", limit_us: 2000 }), "{case}");
+            } else {
+                assert_eq!(why, None, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn too_few_answers_a_thread_that_dies_and_one_that_hangs_leave_the_other_half_to_finish() {
+    for trouble in ["short", "die", "hang"] {
+        let faults = Arc::new(Faults::default());
+        let drive = if trouble == "short" { Drive::Device } else { Drive::Cpu };
+        let first = Half { engine: Box::new(Fake::new(&faults)), drive };
+        let stall = if trouble == "hang" { ("stall-us", "2000") } else { PATIENT };
+        let parameters = params(&[stall, ("split", "0.5"), ("threads", "2")]);
+        let mut engine = CoopEngine::new(First::Engine(first), on_cpu(oracle()), parameters);
+        let keyed = Keyed::new(&mut engine);
+        let mut reader = engine.reader(3, 1024).unwrap();
+        match trouble {
+            "short" => faults.short.store(true, SeqCst),
+            "die" => faults.die.store(true, SeqCst),
+            _ => faults.hang.store(true, SeqCst),
+        }
+        ask(&keyed, reader.as_mut(), trouble);
+        let service = engine.service();
+        match service.why()[0] {
+            Some(Why::Short { .. }) => assert_eq!(trouble, "short"),
+            Some(Why::Died { .. }) => assert_eq!(trouble, "die"),
+            Some(Why::Stalled { .. }) => assert_eq!(trouble, "hang"),
+            other => panic!("{trouble}: {other:?}"),
+        }
+        let mut other = engine.reader(1, 64).unwrap();
+        let mut out = vec![NextHopId::NONE; 64];
+        other.lookup(keyed.keys(false, 0, 64), &mut out).unwrap();
+        keyed.check(false, 0, &out, "a reader made afterwards");
+        drop((reader, other));
+        faults.hang.store(false, SeqCst); // lets the thread end
+    }
+}
+
+#[test]
+fn the_last_half_stays_and_its_errors_are_the_callers() {
+    let faults = [Arc::new(Faults::default()), Arc::new(Faults::default())];
+    let half = |at: usize| on_device(Box::new(Fake::new(&faults[at])));
+    let mut engine = CoopEngine::new(First::Engine(half(0)), half(1), params(&[PATIENT, ("split", "0.5")]));
+    let keyed = Keyed::new(&mut engine);
+    let mut reader = engine.reader(3, 1024).unwrap();
+    faults[0].fail_from(Call::Submit, 0, How::Device);
+    faults[1].fail_from(Call::Submit, faults[1].calls(Call::Submit), How::Device);
+    let mut asked =
+        || reader.submit(SlotId(0), keyed.keys(false, 0, 100)).map(|()| collect(reader.as_mut(), 0));
+    assert!(matches!(asked(), Err(EngineError::Device { .. }) | Ok(Err(EngineError::Device { .. }))));
+    assert!(matches!(asked(), Err(EngineError::Device { .. }) | Ok(Err(EngineError::Device { .. }))));
+    // It mends itself, so it answers again.
+    faults[1].fail_from(Call::Submit, u64::MAX, How::Device);
+    keyed.check(false, 0, &asked().unwrap().unwrap(), "mended");
+    let service = engine.service();
+    assert!(service.why()[0].is_some() && service.why()[1].is_none());
+}
+
+#[test]
+fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
+    let none = FibDelta::new();
+    // The one with less room refuses first: nothing has changed, both stay.
+    let faults = Arc::new(Faults::default());
+    let other = Arc::new(Faults::default());
+    let smaller = on_device(Box::new(Fake::smaller(&faults)));
+    let larger = on_device(Box::new(Fake::new(&other)));
+    let mut engine = CoopEngine::new(First::Engine(smaller), larger, params(&[PATIENT]));
+    let keyed = Keyed::new(&mut engine);
+    faults.fail_from(Call::Apply, 0, How::Full);
+    let applied = other.calls(Call::Apply);
+    assert!(matches!(engine.apply(&none), Err(EngineError::Full { .. })));
+    assert_eq!((engine.generation(), other.calls(Call::Apply)), (Generation(1), applied));
+    assert_eq!(engine.service().why(), [None, None]);
+    let mut reader = engine.reader(3, 1024).unwrap();
+    ask(&keyed, reader.as_mut(), "after a refusal");
+    // It takes deltas again; then the larger one fails behind it, and is out of service.
+    faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    other.fail_from(Call::Apply, 0, How::Full);
+    assert_eq!(engine.apply(&none), Ok(Generation(2)));
+    assert!(engine.service().why()[1].is_some() && engine.service().why()[0].is_none());
+    ask(&keyed, reader.as_mut(), "one is out of service");
+    // The last one's refusal is the caller's.
+    faults.fail_from(Call::Apply, 0, How::Device);
+    assert!(engine.apply(&none).is_err());
+    assert_eq!(engine.generation(), Generation(2));
+}
+
+/// What is in flight on a half that misses a delta is looked up again: its answers are of the new generation.
+#[test]
+fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
+    let faults = Arc::new(Faults::default());
+    let device = on_device(Box::new(Fake::new(&faults)));
+    let mut engine =
+        CoopEngine::new(First::Engine(device), on_cpu(oracle()), params(&[PATIENT, ("split", "1")]));
+    let keyed = Keyed::new(&mut engine);
+    let mut reader = engine.reader(1, 256).unwrap();
+    reader.submit(SlotId(0), keyed.keys(false, 0, 256)).unwrap();
+    faults.fail_from(Call::Apply, 0, How::Device);
+    let mut delta = FibDelta::new();
+    for at in 0..256 {
+        delta.push(format!("10.{at}.0.0/16").parse().unwrap(), NextHopId::new(7777).unwrap());
+    }
+    engine.apply(&delta).unwrap();
+    assert!(collect(reader.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
+}
+
+#[test]
+fn a_cpu_that_is_not_there_is_the_users_to_mend() {
+    let engine = boxed(First::Group, on_cpu(oracle()), &[("cpus", "4000")]).unwrap();
+    let Err(error) = engine.reader(1, 64) else { panic!("pinned to CPU 4000") };
+    assert!(matches!(error, EngineError::Parameter { parameter: "cpus", .. }), "{error}");
+}
