@@ -9,11 +9,12 @@ use crate::fault::Fault;
 use crate::peers::Peers;
 use crate::table::{EngineTable, Looker, Table};
 use crate::tables::Tables;
-use crate::wanted::{Contender, Wanted};
+use crate::wanted::{Contender, ENGINES, Wanted, known};
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter, Family, Isa};
 use indicatif::{ProgressBar, ProgressStyle};
 use lpm_phi::bloom::BloomEngine;
+use lpm_phi::coop::{CoopEngine, Engines};
 use lpm_phi::variants;
 use serde::Serialize;
 use std::time::Instant;
@@ -102,7 +103,7 @@ impl Makers {
                 let options = EngineOptions { isa: Some(wanted.isa), ..self.options.clone() };
                 let writer = engine(name, &options)
                     .map_err(|source| Fault::Engine { engine: name.to_owned(), source })?;
-                Ok(if wanted.contender.is_on_device() {
+                Ok(if wanted.contender.works_elsewhere() {
                     Box::new(DeviceTable::new(writer, self.device))
                 } else {
                     Box::new(EngineTable::new(writer, self.call))
@@ -130,7 +131,20 @@ pub(crate) fn engine(
         OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
         name if variants::NAMES.contains(&name) => variants::make(name, options),
+        CoopEngine::NAME => Ok(Box::new(CoopEngine::make(options, &coop_engines())?)),
         _ => lpm_gpu::engine::make(name, options),
+    }
+}
+
+/// What the engine `coop` may be made of.
+fn coop_engines() -> Engines<'static> {
+    Engines {
+        make: &|name, options| match ENGINES.iter().find(|(known, _)| *known == name) {
+            Some((name, _)) => engine(name, options),
+            None => Err(EngineError::Unknown { name: name.to_owned(), known: known() }),
+        },
+        is_device: &|name| lpm_gpu::engine::NAMES.contains(&name),
+        device: lpm_gpu::engine::GAMT,
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::fault::Fault;
 use fib::{Family, Isa};
 use lpm_gpu::engine as gpu;
+use lpm_phi::coop::CoopEngine;
 use std::fmt;
 
 /// A library of DPDK.
@@ -61,6 +62,12 @@ impl Contender {
         matches!(self, Self::Engine(name) if GPU_ENGINES.contains(&name))
     }
 
+    /// Whether others than the calling thread do the work, so that it is measured in the wall's seconds with many batches in
+    /// flight.
+    pub(crate) fn works_elsewhere(self) -> bool {
+        self.is_on_device() || self == Self::Engine(CoopEngine::NAME)
+    }
+
     /// The families it looks up.
     pub(crate) fn has_family(self, family: Family) -> bool {
         match self {
@@ -95,11 +102,12 @@ pub(crate) struct Wanted {
 }
 
 /// Our engines, and whether their kernels come in several instruction sets.
-const ENGINES: &[(&str, bool)] = &[
+pub(crate) const ENGINES: &[(&str, bool)] = &[
     (fib::oracle::OracleEngine::NAME, false),
     (lpm_phi::bloom::BloomEngine::NAME, true),
     (lpm_phi::variants::BASELINE, false),
     (lpm_phi::variants::NAIVE, true),
+    (CoopEngine::NAME, true),
     (gpu::GAMT, false),
     (gpu::GALE, false),
     (gpu::SAIL, false),
@@ -186,7 +194,8 @@ fn variants(name: &str, many: bool, isa: Option<Isa>) -> Result<impl Iterator<It
     }))
 }
 
-fn known() -> String {
+/// The names there are, for messages.
+pub(crate) fn known() -> String {
     let peers = Peer::ALL.iter().map(|peer| peer.base());
     let names: Vec<_> = ENGINES.iter().map(|(name, _)| *name).chain(peers).collect();
     names.join(", ")
