@@ -5,12 +5,14 @@
 
 use crate::cli::args::EngineArgs;
 use crate::cli::exit::CliError;
+use crate::cli::message::warn;
 use crate::fallback::{Fallback, Switch};
 use anyhow::Context as _;
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter};
 use lpm_gpu::engine as gpu;
 use lpm_phi::bloom::BloomEngine;
+use lpm_phi::coop::{CoopEngine, Engines};
 use lpm_phi::variants;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +22,13 @@ use std::time::Duration;
 pub(crate) const AUTO: &str = BloomEngine::NAME;
 
 /// Every name that `--engine` takes, in the order in which messages list them.
-pub(crate) const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 9] = [
     "auto",
     OracleEngine::NAME,
     BloomEngine::NAME,
     variants::BASELINE,
     variants::NAIVE,
+    CoopEngine::NAME,
     gpu::GAMT,
     gpu::GALE,
     gpu::SAIL,
@@ -61,9 +64,31 @@ pub(crate) fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn Engine
     match canonical(name)? {
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
         name if variants::NAMES.contains(&name) => variants::make(name, options),
+        CoopEngine::NAME => Ok(Box::new(make_coop(options)?)),
         name if is_gpu(name) => gpu::make(name, options),
         _ => Ok(Box::new(OracleEngine::new(options))),
     }
+}
+
+/// The engine `coop` over two others of this list.
+fn make_coop(options: &EngineOptions) -> Result<CoopEngine, EngineError> {
+    let engines = Engines { make: &make, is_device: &is_gpu, device: gpu::GAMT };
+    let engine = CoopEngine::make(options, &engines)?;
+    let names = engine.service().names();
+    Ok(engine.with_listener(Box::new(move |name, why| {
+        warn(format_args!("engine coop of {} and {}: {name} is out of service: {why}", names[0], names[1]));
+    })))
+}
+
+/// Whether the engine that `args` name keeps a GPU busy, so that it wants large batches: `coop` may.
+pub(crate) fn drives_gpu(args: &EngineArgs) -> bool {
+    if args.name != CoopEngine::NAME {
+        return is_gpu(&args.name);
+    }
+    let half =
+        |which: &str| args.parameters.iter().rev().find(|(name, _)| name == which).map(|(_, value)| value);
+    let first = half("first").map_or_else(|| lpm_gpu::cu::probe().is_ok(), |name| is_gpu(name));
+    first || half("second").is_some_and(|name| is_gpu(name))
 }
 
 /// An engine, and with `--fallback` what tells which of the two is in service.
@@ -84,6 +109,11 @@ pub(crate) fn make_with_fallback(args: &EngineArgs) -> anyhow::Result<Made> {
         let gpus = GPU_NAMES.join(", ");
         return Err(
             CliError::Usage(format!("--latency-target-us is for {gpus}; {name} answers at once")).into()
+        );
+    }
+    if args.split.is_some() && name != CoopEngine::NAME {
+        return Err(
+            CliError::Usage(format!("--split is for {}; {name} is one engine", CoopEngine::NAME)).into()
         );
     }
     let cannot = |name: &str| format!("cannot make engine {name}");

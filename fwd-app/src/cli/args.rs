@@ -47,6 +47,10 @@ pub(crate) struct EngineArgs {
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = values::engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
 
+    /// Share of each batch that goes to the first engine of --engine coop, 0 to 1 [default: measured, and kept measured]
+    #[arg(long, value_name = "FRACTION")]
+    pub(crate) split: Option<f64>,
+
     /// Second engine, on the CPU, kept up to date with the same routes: when the first has no device, fails or stalls, it takes
     /// over, and what was in flight is looked up again
     #[arg(long, value_name = "NAME")]
@@ -71,6 +75,7 @@ impl EngineArgs {
     pub(crate) fn options(&self) -> EngineOptions {
         let mut parameters = self.parameters.clone();
         parameters.extend(self.latency_target_us.map(|us| ("latency-target-us".to_owned(), us.to_string())));
+        parameters.extend(self.split.map(|split| ("split".to_owned(), split.to_string())));
         EngineOptions { parameters, ..self.fallback_options() }
     }
 
@@ -141,7 +146,7 @@ const GPU_BATCH: u32 = 1024;
 impl ForwardArgs {
     /// Fills in the topology that suits the engine; comes before [`Self::topology`].
     pub(crate) fn settle_topology(&mut self, engine: &EngineArgs) {
-        if engines::is_gpu(&engine.name) {
+        if engines::drives_gpu(engine) {
             self.topology.get_or_insert(TopologyKind::Pipeline);
         }
     }
@@ -149,7 +154,7 @@ impl ForwardArgs {
     /// Fills in the batch size that suits the engine; comes before [`Self::batch_max`]. `measured` is what the engine found for a
     /// latency target.
     pub(crate) fn settle_batch(&mut self, engine: &EngineArgs, measured: Option<u32>) {
-        if engines::is_gpu(&engine.name) {
+        if engines::drives_gpu(engine) {
             let usual = GPU_BATCH.max(u32::from(self.rx_burst));
             self.batch.get_or_insert(measured.map_or(usual, |batch| batch.clamp(1, BATCH_MAX)));
         }
