@@ -19,6 +19,9 @@ use lpm_phi::variants;
 use serde::Serialize;
 use std::time::Instant;
 
+/// Keys of a batch of `coop` on a host without a GPU, at most: what two cores exchange stays in their caches.
+const COOP_BATCH: usize = 4096;
+
 /// A contender that is built and ready to look up.
 pub(crate) struct Built {
     /// The engine's or peer's name in a row.
@@ -104,7 +107,11 @@ impl Makers {
                 let writer = engine(name, &options)
                     .map_err(|source| Fault::Engine { engine: name.to_owned(), source })?;
                 Ok(if wanted.contender.works_elsewhere() {
-                    Box::new(DeviceTable::new(writer, self.device))
+                    let mut device = self.device;
+                    if !wanted.contender.is_on_device() && lpm_gpu::cu::probe().is_err() {
+                        device.device_batch = device.device_batch.min(COOP_BATCH);
+                    }
+                    Box::new(DeviceTable::new(writer, device))
                 } else {
                     Box::new(EngineTable::new(writer, self.call))
                 })

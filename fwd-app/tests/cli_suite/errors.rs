@@ -84,8 +84,10 @@ fn an_engine_or_instruction_set_that_is_not_there() {
     let scratch = Scratch::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
     let with = |option: &str, value: &str| fwd(&["lookup", "--fib", &fib, option, value, "10.0.0.1"]);
-    let out = with("--engine", "warp")
-        .fails(2, &["'warp' is no engine", "auto, oracle, bloom, bloom-baseline, bloom-naive", "gamt, gale, sail-gpu"]);
+    let out = with("--engine", "warp").fails(
+        2,
+        &["'warp' is no engine", "auto, oracle, bloom, bloom-baseline, bloom-naive", "gamt, gale, sail-gpu"],
+    );
     assert_eq!(out.stdout, "");
     with("--isa", "sse9").fails(2, &["'sse9'", "scalar, avx512f"]);
     // The engine is made before a table is read: a missing table does not hide the wrong name.

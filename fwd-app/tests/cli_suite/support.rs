@@ -101,8 +101,12 @@ impl Scratch {
 
 /// Every engine with every instruction set that this host can run.
 pub(crate) fn setups() -> Vec<[&'static str; 2]> {
-    let mut setups =
-        vec![["oracle", "scalar"], ["bloom", "scalar"], ["bloom-baseline", "scalar"], ["bloom-naive", "scalar"]];
+    let mut setups = vec![
+        ["oracle", "scalar"],
+        ["bloom", "scalar"],
+        ["bloom-baseline", "scalar"],
+        ["bloom-naive", "scalar"],
+    ];
     if has_avx512f() {
         setups.extend([["bloom", "avx512f"], ["bloom-naive", "avx512f"]]);
     } else {

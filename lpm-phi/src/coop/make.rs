@@ -5,10 +5,13 @@ use super::{CoopEngine, Drive, First, Half};
 use crate::bloom::BloomEngine;
 use fib::{EngineError, EngineOptions, EngineWriter};
 
+/// Makes the engine of a name, empty.
+pub type Make<'a> = &'a dyn Fn(&str, &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError>;
+
 /// What the caller knows of engines; this crate knows only its own.
 pub struct Engines<'a> {
     /// Makes the engine of a name, empty.
-    pub make: &'a dyn Fn(&str, &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError>,
+    pub make: Make<'a>,
     /// Whether the engine of a name runs on a device.
     pub is_device: &'a dyn Fn(&str) -> bool,
     /// The device engine that is the first half when there is such a device.

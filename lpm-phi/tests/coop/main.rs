@@ -54,10 +54,10 @@ const ROOM: u64 = 4 << 30;
 fib::conformance_tests!(oracle_and_bloom, || {
     boxed(First::Engine(on_cpu(oracle())), on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT])
 });
-// Two tables, two helper threads, and a cut that leaves both halves busy whatever the measurement says.
+// Two tables, and a cut that leaves both halves busy whatever the measurement says.
 fib::conformance_tests!(bloom_and_bloom, || {
     let first = First::Engine(on_cpu(bloom(Isa::detect(), ROOM)?));
-    boxed(first, on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT, ("split", "0.5"), ("threads", "2")])
+    boxed(first, on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT, ("split", "0.5")])
 });
 
 #[test]
@@ -113,7 +113,7 @@ fn memory_limits() {
 #[test]
 fn the_suite_holds_whenever_a_half_fails() {
     // Early or late, in whatever it was doing; counted over all calls of the engine and its readers.
-    for at in [0, 1, 2, 3, 5, 30, 1000] {
+    for at in [0, 1, 2, 30, 1000] {
         for call in Call::ALL {
             for fake_is_first in [true, false] {
                 let make = move || {
@@ -125,10 +125,10 @@ fn the_suite_holds_whenever_a_half_fails() {
                     boxed(First::Engine(first), second, &[PATIENT])
                 };
                 conformance::refusals(&make, Options::default());
-                if at % 2 == 1 {
+                if at == 1 {
                     conformance::withdraw(&make, Options::default());
                 }
-                if at == 30 {
+                if at == 30 && call != Call::Reader {
                     conformance::concurrent(&make, Options::default());
                 }
             }
@@ -186,12 +186,16 @@ impl Keyed {
 }
 
 fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, EngineError> {
-    loop {
+    for polls in 1_u64.. {
         if let Poll::Ready(answers) = reader.collect(SlotId(slot)) {
             return answers.map(<[_]>::to_vec);
         }
-        std::thread::yield_now();
+        // A helper thread may want this CPU.
+        if polls.is_multiple_of(64) {
+            std::thread::yield_now();
+        }
     }
+    unreachable!("the number of polls has no end")
 }
 
 /// Batches through three slots in flight, both families, collected in another order, and a lookup; all of them right.
@@ -277,7 +281,7 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
 
 #[test]
 fn late_answers_are_waited_for_and_answers_that_never_come_are_not() {
-    for pending in [1, 2, 10, 1000, u64::MAX] {
+    for pending in [1, 2, 10, 300, u64::MAX] {
         for both in [false, true] {
             let case = format!("{pending} polls, two devices {both}");
             let faults = Arc::new(Faults::default());
