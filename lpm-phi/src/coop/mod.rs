@@ -35,7 +35,7 @@ mod profile;
 mod reader;
 pub mod service;
 
-pub use make::Engines;
+pub use make::{Engines, Make};
 
 use balance::Balance;
 use fib::{
