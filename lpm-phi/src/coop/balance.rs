@@ -207,7 +207,6 @@ mod tests {
                     (sum, rounds) = (sum + cut, rounds + 4096);
                 }
             }
-            #[expect(clippy::cast_precision_loss, reason = "small")]
             let share = f64::from(u32::try_from(sum).unwrap()) / rounds as f64;
             assert!((share - want).abs() < 0.01, "{first_ns} and {second_ns} ns: {share}, wanted {want}");
         }
