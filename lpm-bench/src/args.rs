@@ -28,7 +28,7 @@ Examples:
   lpm-bench lookup --fib v4.txt.xz --fib v6.txt.xz --engines bloom,rte_fib,rte_fib6 --json lookup.json
   lpm-bench lookup --fib routes.txt --engines bloom:scalar,bloom:avx512f,oracle --traffic table,capture:trace.pcap
 
-Engines: oracle, bloom, bloom-baseline, bloom-naive, on a GPU gamt, gale, sail-gpu, and with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
+Engines: oracle, bloom, bloom-baseline, bloom-naive, coop, on a GPU gamt, gale, sail-gpu, and with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
   NAME        every variant this host has: each instruction set, and rte_fib with 4-byte and 2-byte entries
   NAME:ISA    one instruction set, scalar or avx512f        rte_fib-2b, rte_fib-4b    one entry size
 rte_lpm takes minutes to load a full table.
