@@ -2,7 +2,7 @@
 //!
 //! [`Fallback`] looks like one engine. It holds two, both kept up to date with the same deltas, and [`Switch`] says which of them
 //! answers: the primary until it is absent, refuses a delta, fails, or keeps a batch longer than a limit; from then on, and for
-//! good, the fallback. The datapath stays as it is: a [reader](reader) keeps the keys of what is in flight, and looks them up
+//! good, the fallback. The datapath stays as it is: a [reader] keeps the keys of what is in flight, and looks them up
 //! again on the fallback, so that no packet is lost.
 //!
 //! ```text
