@@ -119,6 +119,11 @@ struct Told {
 pub(super) enum Effect {
     /// The device need not know.
     None,
+    /// Nor here, but the group's routes have changed: keys may have gone from the route that covers the group to a longer one.
+    Kept {
+        /// The code of the route that covers the group.
+        cover: u32,
+    },
     /// The group is new: its /64 is to be marked.
     Made(u32),
     /// The group is gone: its /64 gets the code of the route that covers it back.
@@ -197,10 +202,10 @@ impl Deep {
         if known.is_none() {
             return Ok(Effect::Made(number));
         }
-        if !group.routes.is_empty() {
-            return Ok(Effect::None);
-        }
         let cover = group.cover;
+        if !group.routes.is_empty() {
+            return Ok(Effect::Kept { cover });
+        }
         self.numbers.remove(&high);
         self.gone.insert(high, number);
         Ok(Effect::Gone { cover })

@@ -258,6 +258,7 @@ impl<K: Key> GamtTable<K> {
         let Some(place) = place else { return Ok(None) };
         match self.deep.set((high, low), len, next_hop)? {
             Effect::None => {}
+            Effect::Kept { cover } => self.hops.lose(cover, self.batch),
             Effect::Made(number) => {
                 let cover = self.trie.deepen(high, place, number);
                 self.hops.lose(cover, self.batch);

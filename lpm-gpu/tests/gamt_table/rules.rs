@@ -73,6 +73,36 @@ fn next_hops_alone_write_nothing_when_they_are_apart() {
 }
 
 #[test]
+fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lookups() {
+    let set = |text: &str, next_hop: u32| {
+        let fib::IpPrefix::V6(prefix) = text.parse().unwrap() else { panic!("{text}") };
+        Change { prefix, next_hop: NextHopId::from_answer(next_hop) }
+    };
+    let options = GamtOptions { next_hops: NextHops::Apart, ..GamtOptions::default() };
+    let mut table = GamtTable::<u128>::new(options).unwrap();
+    let mut update = 0;
+    let mut apply = |table: &mut GamtTable<u128>, changes: &[Change<u128>]| {
+        table.apply(changes, &mut Vec::new()).unwrap();
+        update += 1;
+        table.take_steps(update);
+        table.figures().next_hop_updates
+    };
+    // The group is there, so a further route in it is nothing that the device learns of.
+    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 1), set("2001:db8::1/128", 2)]), 0);
+    table.reclaim(1);
+    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 3)]), 1, "nobody has lost keys: in place");
+    table.reclaim(2);
+    // A lookup of 2001:db8::5 from before this may hold the /64's entry, and the /64 changes while it is in flight.
+    apply(&mut table, &[set("2001:db8::5/128", 4)]);
+    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 5)]), 1, "to a new entry");
+    // In one delta as well.
+    table.reclaim(4);
+    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 6)]), 2, "no such lookup is left");
+    table.reclaim(5);
+    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 7), set("2001:db8::6/128", 8)]), 2, "to a new entry");
+}
+
+#[test]
 fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
     let mut table = table(NextHops::Together, 4); // 8-8-8-8 when it is empty
     assert_eq!(table.shape().strides, [8, 8, 8, 8]);
