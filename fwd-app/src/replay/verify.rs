@@ -9,7 +9,7 @@ use super::reference::{Reference, Verdict, checked};
 use super::trace::Trace;
 use super::updates::History;
 use crate::datapath::{DropReason, Drops};
-use fib::NextHopTable;
+use fib::{MacAddr, NextHopTable};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -89,10 +89,21 @@ impl Verifier {
         self.mismatches += 1;
         if self.mismatches <= SHOWN {
             eprintln!(
-                "fwd-app: mismatch: packet {sequence} (frame {} of the trace) left by port {port}; the oracle says {verdict:?}",
-                frame + 1
+                "fwd-app: mismatch: packet {sequence} (frame {} of the trace) left by port {port}{}; the oracle says {verdict:?}{}",
+                frame + 1,
+                bytes.first_chunk().map_or_else(String::new, |mac| format!(" to {}", MacAddr(*mac))),
+                self.in_between(frame, updates)
             );
         }
+    }
+
+    /// For a message: what was right while updates came.
+    fn in_between(&self, frame: usize, (low, high): (u64, u64)) -> String {
+        let Some(history) = self.history.as_ref().filter(|history| history.has_changes(frame)) else {
+            return String::new();
+        };
+        let ids: Vec<_> = history.next_hops(frame, low, high).map(|id| id.to_string()).collect();
+        format!(", and between updates {low} and {high} next hops {}", ids.join(", "))
     }
 
     fn is_right(&mut self, verdict: Verdict, original: &[u8], port: usize, bytes: &[u8]) -> bool {
