@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long nothing may move, with all packets fed and some not back, before they are given up.
-const STUCK: Duration = Duration::from_secs(5);
+const STUCK: Duration = Duration::from_secs(30);
 /// Turns of the loop between two looks at clock and signals.
 const HOUSEKEEPING_TURNS: u32 = 256;
 
