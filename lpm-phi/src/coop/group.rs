@@ -22,7 +22,7 @@ const YIELDS: u32 = 1 << 8;
 /// The longest sleep.
 const SLEEP: Duration = Duration::from_millis(20);
 /// How long a thread may take to end, or to begin.
-const END_LIMIT: Duration = Duration::from_secs(10);
+const END_LIMIT: Duration = Duration::from_secs(30);
 /// CPUs that the system's sets have a place for.
 const CPUS_MAX: usize = 1024;
 /// Keys that go together, so that no two threads write one line of answers.
@@ -115,12 +115,19 @@ impl Helper {
                 }
             })
             .map_err(|error| EngineError::Memory { bytes: 0, reason: format!("a helper thread: {error}") })?;
-        if begun.recv_timeout(END_LIMIT) != Ok(true) {
-            return Err(EngineError::Parameter {
-                parameter: "cpus",
-                value: cpu.map_or_else(String::new, |cpu| cpu.to_string()),
-                wanted: "wanted CPUs of this host that this process may run on",
-            });
+        match begun.recv_timeout(END_LIMIT) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(EngineError::Parameter {
+                    parameter: "cpus",
+                    value: cpu.map_or_else(String::new, |cpu| cpu.to_string()),
+                    wanted: "wanted CPUs of this host that this process may run on",
+                });
+            }
+            Err(_) => {
+                let reason = format!("a helper thread did not begin within {END_LIMIT:?}");
+                return Err(EngineError::Memory { bytes: 0, reason });
+            }
         }
         Ok(Self {
             todo: Some(todo),
