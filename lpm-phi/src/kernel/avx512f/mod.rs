@@ -22,9 +22,9 @@ pub(super) use v6::lookup_v6;
 const PIECE: usize = 256;
 /// Lines asked for ahead of the probe at hand. A list is at least this much longer than a piece; what stands behind its end is
 /// stale, and a prefetch there is wasted, no more.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
 /// A work list is written in whole vectors.
-const LIST: usize = PIECE + 16;
+const LIST: usize = PIECE + AHEAD;
 
 /// The work lists of a reader: some 27 KiB, made once, for clearing them would cost more than a small batch.
 #[derive(Debug)]

@@ -11,14 +11,17 @@ use std::sync::atomic::Ordering;
 /// The work lists of IPv4.
 #[derive(Debug)]
 pub(super) struct Lists4 {
+    /// Keys to ask G1's filter for.
     in_g1: List4,
+    /// Keys to ask G2's filter for.
     in_g2: List4,
-    probes: Probes4,
+    g1: Probes4,
+    g2: Probes4,
 }
 
 impl Lists4 {
     pub(super) const fn new() -> Self {
-        Self { in_g1: List4::new(), in_g2: List4::new(), probes: Probes4::new() }
+        Self { in_g1: List4::new(), in_g2: List4::new(), g1: Probes4::new(), g2: Probes4::new() }
     }
 }
 
@@ -26,7 +29,7 @@ impl Lists4 {
 #[derive(Debug)]
 #[repr(align(64))]
 struct List4 {
-    /// Position within the piece; in the upper bits the direct entry's flags.
+    /// Position within the piece.
     pos: [u32; LIST],
     key: [u32; LIST],
     len: usize,
@@ -38,7 +41,7 @@ impl List4 {
     }
 }
 
-/// Probes of a piece: position, hash and line of each key that passed a filter.
+/// Probes of a piece: position, key, hash and line of each key that passed a filter, or that goes without one.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Probes4 {
@@ -67,32 +70,51 @@ pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u3
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
     let [g1, g2] = &table.levels;
-    let Lists4 { in_g1, in_g2, probes } = &mut lists.v4;
+    let Lists4 { in_g1, in_g2, g1: probes_g1, g2: probes_g2 } = &mut lists.v4;
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
-        direct_v4(table, keys, out, in_g1, in_g2);
+        probes_g1.len = 0;
+        direct_v4(table, keys, out, in_g1, in_g2, probes_g1);
         if in_g2.len > 0 {
-            filter_v4::<MURMUR, 0>(g2, in_g2, probes, Some(in_g1));
-            probe_v4::<true>(table, g2, probes, out, in_g1);
+            probes_g2.len = 0;
+            filter_v4::<MURMUR, 0>(g2, in_g2, probes_g2, Some(in_g1));
+            probe_v4::<true>(table, g2, probes_g2, out, in_g1);
             in_g2.len = 0;
         }
+        hash_v4::<MURMUR>(g1, probes_g1);
         if in_g1.len > 0 {
-            filter_v4::<MURMUR, 8>(g1, in_g1, probes, None);
-            probe_v4::<false>(table, g1, probes, out, in_g1);
+            filter_v4::<MURMUR, 8>(g1, in_g1, probes_g1, None);
             in_g1.len = 0;
         }
+        probe_v4::<false>(table, g1, probes_g1, out, in_g1);
     }
 }
 
-/// Stage 1 for IPv4: the direct array answers every key; keys with something below are listed.
+/// Stage 1 for IPv4: the direct array answers every key; keys with something below are listed, those of a block that is
+/// dense in G1 as probes at once. Nothing branches on G1's flags: a wrong guess would throw away the loads in flight behind it.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn direct_v4(table: &Table4, keys: &[u32], out: &mut [NextHopId], in_g1: &mut List4, in_g2: &mut List4) {
+fn direct_v4(
+    table: &Table4,
+    keys: &[u32],
+    out: &mut [NextHopId],
+    in_g1: &mut List4,
+    in_g2: &mut List4,
+    probes: &mut Probes4,
+) {
     let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let hop_mask = _mm512_set1_epi32(v4::HOP_MASK.cast_signed());
     let flag_g1 = _mm512_set1_epi32(G1_BELOW.cast_signed());
     let flag_g2 = _mm512_set1_epi32(G2_BELOW.cast_signed());
+    let flag_dense = _mm512_set1_epi32(G1_DENSE.cast_signed());
     let direct = table.direct.as_ptr().cast::<i32>();
+    let ask = |keys: &[u32]| {
+        for key in keys {
+            prefetch(direct.cast(), (*key >> (32 - DIRECT_BITS)) as usize * 4);
+        }
+    };
+    ask(&keys[..keys.len().min(AHEAD)]);
     for at in (0..keys.len()).step_by(16) {
+        ask(keys.get(at + AHEAD..(at + AHEAD + 16).min(keys.len())).unwrap_or_default());
         let live = lanes(keys.len() - at);
         // SAFETY: `live` holds lanes within `keys`. The gather's indices are below 2^20, the length of the direct array.
         let (key, entry) = unsafe {
@@ -107,27 +129,42 @@ fn direct_v4(table: &Table4, keys: &[u32], out: &mut [NextHopId], in_g1: &mut Li
         let below_g2 = _mm512_test_epi32_mask(entry, flag_g2);
         let below_g1 = _mm512_test_epi32_mask(entry, flag_g1) & !below_g2;
         let pos = _mm512_add_epi32(iota, _mm512_set1_epi32(at as i32));
-        let pos = _mm512_or_si512(pos, _mm512_andnot_si512(hop_mask, entry));
-        if below_g1 != 0 {
-            append_v4(in_g1, below_g1, pos, key);
-        }
+        let dense = _mm512_mask_test_epi32_mask(below_g1, entry, flag_dense);
+        probes.len = append_v4(&mut probes.pos, &mut probes.key, probes.len, dense, pos, key);
+        in_g1.append(below_g1 & !dense, pos, key);
         if below_g2 != 0 {
-            append_v4(in_g2, below_g2, pos, key);
+            in_g2.append(below_g2, pos, key);
         }
     }
 }
 
-/// Adds the lanes of `mask` to a list.
+impl List4 {
+    /// Adds the lanes of `mask`.
+    #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+    #[inline]
+    fn append(&mut self, mask: __mmask16, pos: __m512i, key: __m512i) {
+        self.len = append_v4(&mut self.pos, &mut self.key, self.len, mask, pos, key);
+    }
+}
+
+/// Adds the lanes of `mask` to two arrays that hold `len` words, and returns how many they hold then.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn append_v4(list: &mut List4, mask: __mmask16, pos: __m512i, key: __m512i) {
-    let len = list.len.min(PIECE);
-    // SAFETY: `len` is at most `PIECE`, and both arrays have 16 words beyond that.
+fn append_v4(
+    positions: &mut [u32; LIST],
+    keys: &mut [u32; LIST],
+    len: usize,
+    mask: __mmask16,
+    pos: __m512i,
+    key: __m512i,
+) -> usize {
+    let len = len.min(PIECE);
+    // SAFETY: `len` is at most `PIECE`, and both arrays have 16 words and more beyond that.
     unsafe {
-        _mm512_storeu_si512(list.pos.as_mut_ptr().add(len).cast(), _mm512_maskz_compress_epi32(mask, pos));
-        _mm512_storeu_si512(list.key.as_mut_ptr().add(len).cast(), _mm512_maskz_compress_epi32(mask, key));
+        _mm512_storeu_si512(positions.as_mut_ptr().add(len).cast(), _mm512_maskz_compress_epi32(mask, pos));
+        _mm512_storeu_si512(keys.as_mut_ptr().add(len).cast(), _mm512_maskz_compress_epi32(mask, key));
     }
-    list.len = len + mask.count_ones() as usize;
+    len + mask.count_ones() as usize
 }
 
 /// The high half of the 64-bit product of each lane: maps a hash onto `0..n`.
@@ -166,9 +203,25 @@ fn filter_mask_x16(hash: __m512i, k: u32) -> __m512i {
     bits
 }
 
-/// Stage 2 for IPv4: keys that pass the filter become probes, their lines are prefetched; with a `next` list, keys that do
-/// not pass go on there. `SHIFT` host bits are no part of the level's keys. G1 is asked without its filter where it is
-/// dense (`SHIFT` 8).
+/// Stage 2 for IPv4, keys of dense blocks: hash and line of each probe. There is no filter word to wait for.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn hash_v4<const MURMUR: bool>(g1: &Level4, probes: &mut Probes4) {
+    let primary = _mm512_set1_epi32(g1.primary.cast_signed());
+    for at in (0..probes.len.min(PIECE)).step_by(16) {
+        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within the arrays.
+        unsafe {
+            let key = _mm512_loadu_si512(probes.key.as_ptr().add(at).cast());
+            let hash = hash_x16::<MURMUR>(_mm512_srli_epi32::<8>(key));
+            let line = scale_x16(hash, primary);
+            _mm512_storeu_si512(probes.hash.as_mut_ptr().add(at).cast(), hash);
+            _mm512_storeu_si512(probes.line.as_mut_ptr().add(at).cast(), line);
+        }
+    }
+}
+
+/// Stage 2 for IPv4: keys that pass the filter become probes; with a `next` list, keys that do not pass go on there. `SHIFT`
+/// host bits are no part of the level's keys.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
@@ -179,9 +232,8 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
 ) {
     let words = _mm512_set1_epi32(level.filter_words.cast_signed());
     let primary = _mm512_set1_epi32(level.primary.cast_signed());
-    let dense = _mm512_set1_epi32(if SHIFT == 8 { G1_DENSE.cast_signed() } else { 0 });
     let filter = level.filter.as_ptr().cast::<i32>();
-    let mut len = 0;
+    let mut len = probes.len.min(PIECE);
     for at in (0..list.len).step_by(16) {
         let live = lanes(list.len - at);
         // SAFETY: `list.len` is at most `PIECE`, so 16 words from `at` lie within the arrays.
@@ -192,24 +244,19 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
             )
         };
         let hash = hash_x16::<MURMUR>(_mm512_srli_epi32::<SHIFT>(key));
-        let sure = _mm512_mask_test_epi32_mask(live, pos, dense);
-        let ask = live & !sure;
-        let mut pass = sure;
-        if ask != 0 {
-            let bits = filter_mask_x16(hash, level.filter_hashes);
-            let index = scale_x16(hash, words);
-            // SAFETY: `scale` yields indices below `filter_words`, the length of the filter.
-            let word =
-                unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), ask, index, filter) };
-            pass |= _mm512_mask_cmpeq_epi32_mask(ask, _mm512_and_si512(word, bits), bits);
-        }
+        let bits = filter_mask_x16(hash, level.filter_hashes);
+        let index = scale_x16(hash, words);
+        // SAFETY: `scale` yields indices below `filter_words`, the length of the filter.
+        let word = unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, index, filter) };
+        let pass = _mm512_mask_cmpeq_epi32_mask(live, _mm512_and_si512(word, bits), bits);
         if let Some(next) = next.as_deref_mut()
             && pass != live
         {
-            append_v4(next, live & !pass, pos, key);
+            next.append(live & !pass, pos, key);
         }
         let line = scale_x16(hash, primary);
-        // SAFETY: `len` grows by at most 16 a turn and stays at most `list.len`, so 16 words from it lie within the arrays.
+        // SAFETY: `len` grows by what a turn adds; all lists of a piece together hold its keys once, at most `PIECE`, and the
+        // arrays have 16 words and more beyond that.
         unsafe {
             _mm512_storeu_si512(
                 probes.pos.as_mut_ptr().add(len).cast(),
@@ -233,7 +280,7 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
     probes.len = len;
 }
 
-/// Stage 3 for IPv4: finds each probe's hash in its line. With `NEXT`, probes that find nothing go on to `next`. Whether a
+/// Stage 3 for IPv4: finds each probe's hash in its line, asked for ahead. With `NEXT`, probes that find nothing go on to `next`. Whether a
 /// probe finds its hash is a matter of chance, so nothing branches on it but the rare way to an overflow line.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
@@ -272,7 +319,7 @@ fn probe_v4<const NEXT: bool>(
         unsafe {
             let next_hop =
                 NextHopId::from_answer((*table.hop_ids.as_ptr().add(index as usize)).load(Ordering::Relaxed));
-            let answer = out.as_mut_ptr().add((pos & v4::HOP_MASK) as usize);
+            let answer = out.as_mut_ptr().add(pos as usize);
             *answer = if index != 0 { next_hop } else { *answer };
         }
         if NEXT {

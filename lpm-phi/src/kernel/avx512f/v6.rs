@@ -46,14 +46,13 @@ impl List6 {
 struct Probes6 {
     pos: [u64; LIST],
     key: [u64; LIST],
-    address: [u64; LIST],
     line: [u64; LIST],
     len: usize,
 }
 
 impl Probes6 {
     const fn new() -> Self {
-        Self { pos: [0; LIST], key: [0; LIST], address: [0; LIST], line: [0; LIST], len: 0 }
+        Self { pos: [0; LIST], key: [0; LIST], line: [0; LIST], len: 0 }
     }
 }
 
@@ -82,7 +81,7 @@ pub(in crate::kernel) fn lookup_v6(
         while now.len > 0 {
             next.len = 0;
             filter_v6(table, &mut piece, now, probes, next);
-            probe_v6(table, probes, piece.out, next);
+            probe_v6(table, &mut piece, probes, next);
             std::mem::swap(&mut now, &mut next);
         }
     }
@@ -349,7 +348,6 @@ fn filter_v6(table: &Table6, piece: &mut Piece6<'_>, list: &List6, probes: &mut 
             store(&mut next.key, next_len, more, address);
             store(&mut probes.pos, len, pass, item);
             store(&mut probes.key, len, pass, key);
-            store(&mut probes.address, len, pass, address);
             store(&mut probes.line, len, pass, line);
         }
         next.len = next_len + more.count_ones() as usize;
@@ -376,7 +374,7 @@ fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: u8, items: &[u64]) 
 /// Stage 3 for IPv6: finds each probe's key in its line; keys that are not there go on to `next` if a level is left.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn probe_v6(table: &Table6, probes: &Probes6, out: &mut [NextHopId], next: &mut List6) {
+fn probe_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut List6) {
     let lines = table.lines.as_ptr();
     let line_bytes = lines.cast::<i8>();
     for line in &probes.line[..AHEAD] {
@@ -401,11 +399,11 @@ fn probe_v6(table: &Table6, probes: &Probes6, out: &mut [NextHopId], next: &mut 
         }
         if index != 0 {
             let next_hop = table.hop_ids[usize::from(index)].load(Ordering::Relaxed);
-            out[item as u32 as usize] = NextHopId::from_answer(next_hop);
+            piece.out[item as u32 as usize] = NextHopId::from_answer(next_hop);
         } else if item >> 32 != 0 {
             let len = next.len.min(PIECE);
             next.pos[len] = item;
-            next.key[len] = probes.address[at];
+            next.key[len] = piece.hi[item as u32 as usize];
             next.len = len + 1;
         }
     }
