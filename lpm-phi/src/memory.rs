@@ -1,18 +1,26 @@
 //! Table memory: zeroed arrays of atomics in huge pages, on a chosen NUMA node.
 //!
 //! A lookup table of tens of megabytes costs a TLB miss a load in 4 KB pages. An [`Array`] takes 2 MB pages when the
-//! host has some reserved, else asks for transparent ones; it never requires them. First touch is the caller's.
+//! host has some reserved, else asks for transparent ones, and lies in 4 KB pages where there are neither: [`mapped`] says
+//! what became of it.
+//!
+//! With a node ([`Placement::numa_node`]) the pages are bound to it before anything touches them, and reserved ones are taken at
+//! once: a node that has too few must be found out here, not by a signal when the table is filled. Without one, first touch
+//! decides: an engine's control thread makes and fills its tables, so they lie on that thread's node.
 
 use fib::EngineError;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const HUGE_BYTES: usize = 2 << 20;
 /// Below half a huge page a table stays in ordinary pages: it would waste more than it gains.
 const HUGE_MIN_BYTES: usize = HUGE_BYTES / 2;
+const SMALL_BYTES: usize = 4096;
 
 /// A type whose all-zero bytes are a value, and which may be read and written through a shared reference.
 pub trait Word: sealed::Sealed + Sync + Send + 'static {}
@@ -34,11 +42,84 @@ pub struct Placement {
     pub numa_node: Option<u32>,
 }
 
+/// A NUMA node that no table can lie on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{node}: no such NUMA node; this host has memory on {there}")]
+pub struct NoSuchNode {
+    /// The node that was asked for.
+    pub node: u32,
+    /// Those there are, as the kernel lists them: `0-1,4`.
+    pub there: String,
+}
+
+/// Refuses a NUMA node that has no memory on this host. Where the kernel lists no nodes (a container without `/sys`) none is
+/// refused: the kernel does so when memory is asked for.
+///
+/// # Errors
+/// [`NoSuchNode`], with the nodes there are.
+pub fn check_node(node: u32) -> Result<(), NoSuchNode> {
+    match nodes() {
+        Some(there) if !lists(&there, node) => Err(NoSuchNode { node, there }),
+        _ => Ok(()),
+    }
+}
+
+/// The nodes with memory, as the kernel lists them.
+fn nodes() -> Option<String> {
+    let read = |name| std::fs::read_to_string(Path::new("/sys/devices/system/node").join(name)).ok();
+    Some(read("has_memory").or_else(|| read("online"))?.trim().to_owned())
+}
+
+/// Whether a kernel list such as `0-3,8` holds `node`.
+fn lists(list: &str, node: u32) -> bool {
+    list.split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        matches!((first.parse(), last.parse()), (Ok(first), Ok(last)) if (first..=last).contains(&node))
+    })
+}
+
+/// The table memory of this process by the pages it lies in, bytes. Arrays below half a huge page are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapped {
+    /// In reserved 2 MB pages.
+    pub huge_bytes: u64,
+    /// Where the kernel was asked for transparent huge pages, which it gives if it can.
+    pub transparent_bytes: u64,
+    /// In 4 KB pages, because there were no others: a TLB miss a load.
+    pub small_bytes: u64,
+}
+
+/// What an array's pages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pages {
+    Huge,
+    Transparent,
+    Small,
+    /// Of an array that is too small for others.
+    Few,
+}
+
+/// Bytes mapped in [`Pages::Huge`], [`Pages::Transparent`] and [`Pages::Small`].
+static MAPPED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+impl Pages {
+    fn tally(self) -> Option<&'static AtomicU64> {
+        MAPPED.get(self as usize)
+    }
+}
+
+/// What the table memory of this process lies in now.
+#[must_use]
+pub fn mapped() -> Mapped {
+    let [huge_bytes, transparent_bytes, small_bytes] =
+        MAPPED.each_ref().map(|bytes| bytes.load(Ordering::Relaxed));
+    Mapped { huge_bytes, transparent_bytes, small_bytes }
+}
+
 /// A fixed array of atomic words, zeroed, aligned to a cache line at least.
 pub struct Array<T: Word> {
-    start: NonNull<T>,
+    mapping: Mapping,
     len: usize,
-    mapped_bytes: usize,
     owns: PhantomData<T>,
 }
 
@@ -51,70 +132,170 @@ impl<T: Word> Array<T> {
     /// An array of `len` zero words.
     ///
     /// # Errors
-    /// [`EngineError::Memory`] when the system has no such memory.
+    /// [`EngineError::Parameter`] for a NUMA node that this host has not, [`EngineError::Memory`] when the system has no such
+    /// memory.
     pub fn zeroed(len: usize, placement: Placement) -> Result<Self, EngineError> {
-        let bytes = len.max(1).saturating_mul(size_of::<T>());
-        let refuse = |reason: String| EngineError::Memory { bytes: bytes as u64, reason };
-        let huge = placement.huge_pages && bytes >= HUGE_MIN_BYTES;
-        let unit = if huge { HUGE_BYTES } else { 4096 };
-        let mapped_bytes =
-            bytes.checked_next_multiple_of(unit).ok_or_else(|| refuse("too large".to_owned()))?;
-        let explicit = if huge { map(mapped_bytes, libc::MAP_HUGETLB).ok() } else { None };
-        let start = match explicit {
-            Some(start) => start,
-            None => {
-                let start = map(mapped_bytes, 0).map_err(|e| refuse(e.to_string()))?;
-                if huge {
-                    advise_huge(start, mapped_bytes);
-                }
-                start
-            }
-        };
-        let array = Self { start: start.cast(), len, mapped_bytes, owns: PhantomData };
         if let Some(node) = placement.numa_node {
-            bind(start, mapped_bytes, node).map_err(|e| refuse(format!("NUMA node {node}: {e}")))?;
+            check_node(node).map_err(|_| EngineError::Parameter {
+                parameter: "table node",
+                value: node.to_string(),
+                wanted: "wanted a NUMA node of this host that has memory",
+            })?;
         }
-        Ok(array)
+        let bytes = len.max(1).saturating_mul(size_of::<T>());
+        let mapping = Mapping::new(bytes, placement).map_err(|error| {
+            let node = placement.numa_node.map_or_else(String::new, |node| format!("NUMA node {node}: "));
+            EngineError::Memory { bytes: bytes as u64, reason: format!("{node}{error}") }
+        })?;
+        Ok(Self { mapping, len, owns: PhantomData })
     }
 
     /// Bytes of memory mapped for the array.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
-        self.mapped_bytes as u64
+        self.mapping.bytes as u64
     }
 }
 
-/// Maps zeroed private memory. A huge-page mapping is populated at once: with too few pages reserved it fails here
-/// instead of killing the process at first touch.
-fn map(bytes: usize, flags: libc::c_int) -> std::io::Result<NonNull<libc::c_void>> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
-    let start =
-        unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-    if start == libc::MAP_FAILED {
-        return Err(std::io::Error::last_os_error());
+/// Zeroed private memory, unmapped in the end.
+struct Mapping {
+    start: NonNull<libc::c_void>,
+    bytes: usize,
+    pages: Pages,
+}
+
+impl Mapping {
+    fn new(bytes: usize, placement: Placement) -> std::io::Result<Self> {
+        if !placement.huge_pages || bytes < HUGE_MIN_BYTES {
+            let pages = if bytes < HUGE_MIN_BYTES { Pages::Few } else { Pages::Small };
+            let mapping = Self::map(round(bytes, SMALL_BYTES)?, 0, pages)?;
+            mapping.bind(placement.numa_node)?;
+            return Ok(mapping);
+        }
+        let bytes = round(bytes, HUGE_BYTES)?;
+        Self::reserved(bytes, placement.numa_node).or_else(|_| Self::transparent(bytes, placement.numa_node))
     }
-    NonNull::new(start).ok_or_else(|| std::io::Error::other("mapping at address 0"))
+
+    /// In reserved pages, as many as there are on the node.
+    fn reserved(bytes: usize, node: Option<u32>) -> std::io::Result<Self> {
+        // Their size is said: the default may be another on this host. With too few of them in all, this fails.
+        let mapping = Self::map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, Pages::Huge)?;
+        if node.is_some() {
+            mapping.bind(node)?;
+            mapping.advise(libc::MADV_POPULATE_WRITE)?; // with too few of them there, this
+        }
+        Ok(mapping)
+    }
+
+    /// In ordinary pages, which the kernel is asked to make huge ones of.
+    fn transparent(bytes: usize, node: Option<u32>) -> std::io::Result<Self> {
+        // Only what is aligned can be; so a page more, of which what is too much is given back.
+        let mut mapping = Self::map(round(bytes + HUGE_BYTES, HUGE_BYTES)?, 0, Pages::Small)?;
+        let start = mapping.start.addr().get();
+        mapping.keep(start.next_multiple_of(HUGE_BYTES) - start, bytes);
+        mapping.bind(node)?;
+        if has_transparent() && mapping.advise(libc::MADV_HUGEPAGE).is_ok() {
+            mapping.count(Pages::Transparent);
+        }
+        Ok(mapping)
+    }
+
+    fn map(bytes: usize, flags: libc::c_int, pages: Pages) -> std::io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let start = NonNull::new(start).ok_or_else(|| std::io::Error::other("mapping at address 0"))?;
+        let mut mapping = Self { start, bytes, pages: Pages::Few };
+        mapping.count(pages);
+        Ok(mapping)
+    }
+
+    /// Counts the mapping under `pages` from now on.
+    fn count(&mut self, pages: Pages) {
+        let bytes = self.bytes as u64;
+        if let Some(tally) = self.pages.tally() {
+            tally.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        self.pages = pages;
+        if let Some(tally) = pages.tally() {
+            tally.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives all but the `bytes` bytes from `offset` on back; both are multiples of a page within the mapping.
+    fn keep(&mut self, offset: usize, bytes: usize) {
+        let (pages, after) = (self.pages, self.bytes - offset - bytes);
+        self.count(Pages::Few);
+        // SAFETY: `offset` is within the mapping, which is ours.
+        let (before, start) = (self.start, unsafe { self.start.byte_add(offset) });
+        // SAFETY: as above, and so is `offset + bytes`.
+        let end = unsafe { start.byte_add(bytes) };
+        for (from, bytes) in [(before, offset), (end, after)] {
+            if bytes > 0 {
+                // SAFETY: whole pages of our mapping that nobody has a reference into.
+                unsafe { libc::munmap(from.as_ptr(), bytes) };
+            }
+        }
+        (self.start, self.bytes) = (start, bytes);
+        self.count(pages);
+    }
+
+    fn advise(&self, advice: libc::c_int) -> std::io::Result<()> {
+        // SAFETY: the range is our mapping; none of the advice given changes its contents.
+        let result = unsafe { libc::madvise(self.start.as_ptr(), self.bytes, advice) };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+
+    /// Has all pages of the mapping, none of which was touched yet, come from `node`.
+    fn bind(&self, node: Option<u32>) -> std::io::Result<()> {
+        const MPOL_BIND: libc::c_int = 2; // linux/mempolicy.h
+        let Some(node) = node else { return Ok(()) };
+        let mut mask = [0_u64; 16];
+        let Some(word) = mask.get_mut(node as usize / 64) else {
+            return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
+        };
+        *word = 1 << (node % 64);
+        let bits = mask.len() * 64 + 1;
+        // SAFETY: the range is our mapping and the mask outlives the call.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr(),
+                self.bytes,
+                MPOL_BIND,
+                mask.as_ptr(),
+                bits,
+                0_usize,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
 }
 
-fn advise_huge(start: NonNull<libc::c_void>, bytes: usize) {
-    // SAFETY: the range was just mapped by us; the advice changes no contents, and its failure is harmless.
-    unsafe { libc::madvise(start.as_ptr(), bytes, libc::MADV_HUGEPAGE) };
+fn round(bytes: usize, unit: usize) -> std::io::Result<usize> {
+    bytes.checked_next_multiple_of(unit).ok_or_else(|| std::io::Error::other("too large"))
 }
 
-fn bind(start: NonNull<libc::c_void>, bytes: usize, node: u32) -> std::io::Result<()> {
-    const MPOL_BIND: libc::c_int = 2; // linux/mempolicy.h
-    let mut mask = [0_u64; 16];
-    let Some(word) = mask.get_mut(node as usize / 64) else {
-        return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
-    };
-    *word = 1 << (node % 64);
-    let bits = mask.len() * 64 + 1;
-    // SAFETY: the range was just mapped by us and the mask outlives the call.
-    let result = unsafe {
-        libc::syscall(libc::SYS_mbind, start.as_ptr(), bytes, MPOL_BIND, mask.as_ptr(), bits, 0_usize)
-    };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+/// Whether this kernel makes huge pages of ordinary ones where it is asked to.
+fn has_transparent() -> bool {
+    static ENABLED: OnceLock<bool> = OnceLock::new();
+    *ENABLED.get_or_init(|| {
+        let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        enabled.is_ok_and(|choice| !choice.contains("[never]"))
+    })
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.count(Pages::Few);
+        // SAFETY: the mapping is ours, of this size, and nobody can hold a reference into it any more.
+        unsafe { libc::munmap(self.start.as_ptr(), self.bytes) };
+    }
 }
 
 impl<T: Word> Deref for Array<T> {
@@ -122,20 +303,14 @@ impl<T: Word> Deref for Array<T> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: the mapping holds `len` words, zero bytes are a value of a `Word`, and it lives as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl<T: Word> Drop for Array<T> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, of this size, and nobody can hold a reference into it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped_bytes) };
+        unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr().cast(), self.len) }
     }
 }
 
 impl<T: Word> fmt::Debug for Array<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Array").field("len", &self.len).field("mapped_bytes", &self.mapped_bytes).finish()
+        let Mapping { bytes, pages, .. } = &self.mapping;
+        f.debug_struct("Array").field("len", &self.len).field("bytes", bytes).field("pages", pages).finish()
     }
 }
 
@@ -144,15 +319,16 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering::Relaxed;
 
+    const MB: usize = 1 << 20;
+
     #[test]
     fn arrays_are_zero_aligned_and_writable() {
         for huge_pages in [false, true] {
-            let array =
-                Array::<AtomicU32>::zeroed(1 << 20, Placement { huge_pages, numa_node: None }).unwrap();
+            let array = Array::<AtomicU32>::zeroed(MB, Placement { huge_pages, numa_node: None }).unwrap();
             assert_eq!(array.as_ptr().align_offset(64), 0);
             assert!(array.iter().all(|word| word.load(Relaxed) == 0));
-            array[(1 << 20) - 1].store(7, Relaxed);
-            assert_eq!(array[(1 << 20) - 1].load(Relaxed), 7);
+            array[MB - 1].store(7, Relaxed);
+            assert_eq!(array[MB - 1].load(Relaxed), 7);
         }
     }
 
@@ -160,7 +336,81 @@ mod tests {
     fn what_cannot_be_had_is_an_error() {
         let refused = Array::<AtomicU64>::zeroed(usize::MAX / 16, Placement::default());
         assert!(matches!(refused, Err(EngineError::Memory { .. })));
-        let node = Placement { huge_pages: false, numa_node: Some(1023) };
-        assert!(matches!(Array::<AtomicU32>::zeroed(16, node), Err(EngineError::Memory { .. })));
+        if nodes().is_none() {
+            eprintln!("SKIPPED: this kernel lists no NUMA nodes");
+            return;
+        }
+        for node in [1023, 4000, u32::MAX] {
+            let placement = Placement { huge_pages: false, numa_node: Some(node) };
+            let refused = Array::<AtomicU32>::zeroed(16, placement);
+            assert!(matches!(refused, Err(EngineError::Parameter { .. })), "{refused:?}");
+            let refused = check_node(node).unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("{node}: no such NUMA node; this host has memory on 0")));
+        }
+    }
+
+    #[test]
+    fn kernel_lists_are_read() {
+        assert!(lists("0", 0) && lists("0-3,8", 8) && lists("0-3,8", 2));
+        assert!(!lists("0-3,8", 4) && !lists("", 0) && !lists("x-y", 0));
+    }
+
+    #[test]
+    fn pages_are_the_best_there_are() {
+        let huge = Placement { huge_pages: true, numa_node: None };
+        assert_eq!(Mapping::new(HUGE_MIN_BYTES - 1, huge).unwrap().pages, Pages::Few);
+        assert_eq!(Mapping::new(4 * MB, Placement::default()).unwrap().pages, Pages::Small);
+        // More than any host has reserved: the rest of the way is taken, and nothing of it is touched.
+        let most = Mapping::new(64 << 40, huge);
+        assert!(most.is_err() || most.is_ok_and(|most| most.pages != Pages::Huge));
+        let transparent = Mapping::transparent(3 * HUGE_BYTES, None).unwrap();
+        assert_eq!(transparent.start.as_ptr().align_offset(HUGE_BYTES), 0);
+        assert_eq!(transparent.bytes, 3 * HUGE_BYTES);
+        assert_eq!(transparent.pages == Pages::Transparent, has_transparent());
+        assert!(mapped().transparent_bytes + mapped().small_bytes >= transparent.bytes as u64);
+        match Mapping::reserved(HUGE_BYTES, None) {
+            Ok(reserved) => {
+                assert_eq!((reserved.bytes, reserved.pages), (HUGE_BYTES, Pages::Huge));
+                assert!(mapped().huge_bytes >= HUGE_BYTES as u64);
+            }
+            Err(error) => eprintln!("SKIPPED: no 2 MB page is free: {error}"),
+        }
+    }
+
+    /// What the kernel says of the mapping at `start`: its policy, and the pages it has on `node`.
+    fn placed(start: usize, node: u32) -> Option<(String, u64)> {
+        let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
+        let line = maps.lines().find(|line| line.starts_with(&format!("{start:08x} "))).unwrap();
+        let mut words = line.split(' ').skip(1);
+        let policy = words.next().unwrap().to_owned();
+        let pages = words.find_map(|word| word.strip_prefix(&format!("N{node}="))?.parse().ok());
+        Some((policy, pages.unwrap_or(0)))
+    }
+
+    /// On every node of this host, in whatever pages there are, every page is the node's whoever touches it.
+    #[test]
+    fn a_chosen_node_has_every_page() {
+        let Some(there) = nodes() else { return eprintln!("SKIPPED: this kernel lists no NUMA nodes") };
+        for node in (0..1024).filter(|node| lists(&there, *node)) {
+            for (huge_pages, len) in [(true, 2 * MB), (false, 2 * MB), (true, 1000)] {
+                let placement = Placement { huge_pages, numa_node: Some(node) };
+                let array = match Array::<AtomicU32>::zeroed(len, placement) {
+                    Ok(array) => array,
+                    // A control group may leave this process some of the nodes only.
+                    Err(error) => {
+                        eprintln!("SKIPPED: node {node}: {error}");
+                        continue;
+                    }
+                };
+                array.iter().for_each(|word| word.store(1, Relaxed));
+                let Some((policy, pages)) = placed(array.as_ptr().addr(), node) else {
+                    return eprintln!("SKIPPED: this kernel has no numa_maps");
+                };
+                let unit = if array.mapping.pages == Pages::Huge { HUGE_BYTES } else { SMALL_BYTES };
+                let wanted = (array.len * 4).div_ceil(unit);
+                assert_eq!(policy, format!("bind:{node}"), "{array:?}");
+                assert_eq!(pages, wanted as u64, "{array:?}");
+            }
+        }
     }
 }

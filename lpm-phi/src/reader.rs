@@ -31,7 +31,8 @@ impl<A: Answer> SlotReader<A> {
 }
 
 /// Refuses arrays of different lengths, and more keys than `limit`.
-fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
+#[inline]
+pub(crate) fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
     match keys {
         Keys::V6 { hi, lo } if hi.len() != lo.len() => {
             Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })

@@ -1,6 +1,6 @@
 //! The engine `miht` against the conformance suite: the paper's (k, m), and others.
 
-use fib::{EngineError, EngineOptions, EngineWriter, conformance};
+use fib::{EngineError, EngineOptions, EngineWriter, NextHopId, Prefix, Rib, conformance};
 use lpm_phi::miht::MihtEngine;
 
 /// `[k4, m4, k6, m6]`.
@@ -37,4 +37,35 @@ fn memory_limits() {
     for order in [[16, 16, 32, 32], [20, 3, 48, 5]] {
         conformance::limited(&|bytes| miht(order, bytes), conformance::Options::from_env());
     }
+}
+
+/// As many routes come as go, all of them ever new: what was freed is used again, so nothing grows, however long that goes on.
+#[test]
+fn long_churn_takes_no_more_memory() {
+    const ROUTES: u64 = 3000;
+    const STEP: u64 = 100;
+    let mut engine = of_order([16, 16, 32, 32]).unwrap();
+    let mut rib = Rib::new();
+    let set = |rib: &mut Rib, number: u64, next_hop: NextHopId| {
+        // Ever other prefixes (by a multiplication with an odd number), long ones and short ones.
+        let bits = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let len = u8::try_from(number % 24).unwrap();
+        rib.v4.set(Prefix::truncating(u32::try_from(bits >> 32).unwrap(), 9 + len), next_hop);
+        rib.v6.set(Prefix::truncating(bits << 61 | 1 << 125, 20 + len * 4), next_hop);
+    };
+    let (mut bytes, mut routes) = (Vec::new(), Vec::new());
+    for round in 0..600 {
+        for number in round * STEP..(round + 1) * STEP {
+            set(&mut rib, number, NextHopId::MAX);
+            if let Some(old) = number.checked_sub(ROUTES) {
+                set(&mut rib, old, NextHopId::NONE);
+            }
+        }
+        engine.apply(&rib.take_delta()).unwrap();
+        let stats = engine.stats();
+        bytes.push(stats.table_bytes + stats.writer_bytes);
+        routes.push(stats.routes_v4 + stats.routes_v6);
+    }
+    assert!(routes[100] > ROUTES && routes[100].abs_diff(routes[599]) < routes[100] / 20, "{routes:?}");
+    assert!(bytes[599] <= bytes[100] + bytes[100] / 8, "{} bytes, then {}", bytes[100], bytes[599]);
 }

@@ -5,10 +5,14 @@
 //! pointers a thread, which only ever try: neither end takes a lock.
 //!
 //! An idle thread spins, then yields, then sleeps; [`Group::submit`] wakes it, and a sleep that misses that ends by itself.
+//!
+//! A thread that is given no CPU runs where the thread that made the engine might, but not where the reader's maker is pinned to:
+//! it would inherit that, and a forwarder's threads are pinned by the time they get readers.
 
 use super::service::Why;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use fib::{EngineError, EngineReader, Keys, NextHopId};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::Poll;
@@ -23,8 +27,6 @@ const YIELDS: u32 = 1 << 8;
 const SLEEP: Duration = Duration::from_millis(20);
 /// How long a thread may take to end, or to begin.
 const END_LIMIT: Duration = Duration::from_secs(30);
-/// CPUs that the system's sets have a place for.
-const CPUS_MAX: usize = 1024;
 /// Keys that go together, so that no two threads write one line of answers.
 const GRAIN: usize = 16;
 
@@ -90,53 +92,78 @@ struct Helper {
     home: Vec<Option<Box<Job>>>,
     asleep: Arc<AtomicBool>,
     thread: Thread,
+    /// `None` once it is over, or given up.
     handle: Option<JoinHandle<()>>,
+    stall: Duration,
 }
 
 impl Helper {
     fn spawn(
         reader: Box<dyn EngineReader>,
-        slots: usize,
-        piece_max: usize,
+        (slots, piece_max): (usize, usize),
         cpu: Option<usize>,
+        allowed: Option<CpuSet>,
+        stall: Duration,
     ) -> Result<Self, EngineError> {
         let (todo, theirs) = bounded(slots);
         let (back, done) = bounded(slots);
         let (ready, begun) = bounded(1);
         let asleep = Arc::new(AtomicBool::new(false));
         let sleeps = Arc::clone(&asleep);
+        let makers = sched_getaffinity(None).ok();
         let handle = std::thread::Builder::new()
             .name("coop".into())
             .spawn(move || {
-                let pinned = cpu.is_none_or(pin);
-                let _ = ready.send(pinned);
-                if pinned {
+                let placed = place(cpu, makers, allowed);
+                let _ = ready.send(placed);
+                if placed {
                     serve(reader, &theirs, &back, &sleeps);
                 }
             })
             .map_err(|error| EngineError::Memory { bytes: 0, reason: format!("a helper thread: {error}") })?;
-        match begun.recv_timeout(END_LIMIT) {
-            Ok(true) => {}
-            Ok(false) => {
-                return Err(EngineError::Parameter {
-                    parameter: "cpus",
-                    value: cpu.map_or_else(String::new, |cpu| cpu.to_string()),
-                    wanted: "wanted CPUs of this host that this process may run on",
-                });
-            }
-            Err(_) => {
-                let reason = format!("a helper thread did not begin within {END_LIMIT:?}");
-                return Err(EngineError::Memory { bytes: 0, reason });
-            }
-        }
-        Ok(Self {
+        let helper = Self {
             todo: Some(todo),
             done,
             home: (0..slots).map(|slot| Some(Box::new(Job::new(slot, piece_max)))).collect(),
             asleep,
             thread: handle.thread().clone(),
             handle: Some(handle),
-        })
+            stall,
+        };
+        match begun.recv_timeout(END_LIMIT) {
+            Ok(true) => Ok(helper),
+            Ok(false) => Err(EngineError::Parameter {
+                parameter: "cpus",
+                value: cpu.map_or_else(String::new, |cpu| cpu.to_string()),
+                wanted: "wanted CPUs of this host that this process may run on",
+            }),
+            Err(_) => {
+                let reason = format!("a helper thread did not begin within {END_LIMIT:?}");
+                Err(EngineError::Memory { bytes: 0, reason })
+            }
+        }
+    }
+
+    /// Tells the thread to end: nobody hands anything over any more.
+    fn dismiss(&mut self) {
+        self.todo = None;
+        self.thread.unpark();
+    }
+
+    /// Waits for a thread that was dismissed, until `deadline` at most.
+    fn await_end(&mut self, deadline: Instant) {
+        let Some(handle) = self.handle.take() else { return };
+        while !handle.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        if handle.is_finished() {
+            let _ended = handle.join(); // a panic has been met as `Why::Died`
+        }
+    }
+
+    /// When to go on without a thread that does not end.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.stall.min(END_LIMIT)
     }
 
     /// Takes back what has come. Whether the thread is still there.
@@ -169,9 +196,29 @@ impl Helper {
     }
 }
 
-/// Puts this thread on `cpu`; whether the system did so. It may be one that the caller's thread, pinned itself, is not on.
-fn pin(cpu: usize) -> bool {
-    cpu < CPUS_MAX && core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.dismiss();
+        let deadline = self.deadline();
+        self.await_end(deadline);
+    }
+}
+
+/// Puts this thread on `cpu`; whether the system did so. Without a CPU, a thread whose maker is pinned (`makers`) goes to one of
+/// `allowed` that is another.
+fn place(cpu: Option<usize>, makers: Option<CpuSet>, allowed: Option<CpuSet>) -> bool {
+    let mut wanted = CpuSet::new();
+    match (cpu, makers, allowed) {
+        (Some(cpu), ..) if cpu < CpuSet::MAX_CPU => wanted.set(cpu),
+        (Some(_), ..) => return false,
+        (None, Some(makers), Some(allowed)) if makers.count() == 1 => {
+            let others = |cpu: &usize| allowed.is_set(*cpu) && !makers.is_set(*cpu);
+            (0..CpuSet::MAX_CPU).filter(others).for_each(|cpu| wanted.set(cpu));
+        }
+        _ => return true,
+    }
+    // Where there is one CPU alone, threads share it.
+    sched_setaffinity(None, &wanted).is_ok() || cpu.is_none()
 }
 
 /// Works until nobody hands anything over any more.
@@ -217,18 +264,18 @@ pub(super) struct Group {
     lens: Vec<Vec<usize>>,
     /// One thread's share of a batch, 65536ths, rounded up.
     share: usize,
-    stall: Duration,
 }
 
 impl Group {
-    /// A thread for each of `readers` (one at least), on the CPU beside it, with `slots` slots of `batch_max` keys.
+    /// A thread for each of `readers` (one at least), on the CPU beside it, else on one of `allowed`; with `slots` slots of
+    /// `batch_max` keys.
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for a CPU that cannot be had, [`EngineError::Memory`] when there is no thread.
     pub(super) fn new(
         readers: Vec<(Box<dyn EngineReader>, Option<usize>)>,
-        slots: usize,
-        batch_max: usize,
+        (slots, batch_max): (usize, usize),
+        allowed: Option<CpuSet>,
         stall: Duration,
     ) -> Result<Self, EngineError> {
         let count = readers.len().max(1);
@@ -237,9 +284,9 @@ impl Group {
         let piece_max = batch_max.min(part(batch_max, share) + GRAIN + count);
         let helpers = readers
             .into_iter()
-            .map(|(reader, cpu)| Helper::spawn(reader, slots, piece_max, cpu))
+            .map(|(reader, cpu)| Helper::spawn(reader, (slots, piece_max), cpu, allowed, stall))
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { lens: vec![vec![0; helpers.len()]; slots], helpers, share, stall })
+        Ok(Self { lens: vec![vec![0; helpers.len()]; slots], helpers, share })
     }
 
     /// Hands `keys` to the threads, in equal parts. When `slot` is in flight it waits for that.
@@ -250,7 +297,7 @@ impl Group {
         let mut from = 0;
         for (at, helper) in self.helpers.iter_mut().enumerate() {
             if helper.home[slot].is_none() {
-                await_home(helper, slot, self.stall)?;
+                await_home(helper, slot)?;
             }
             let to = if at == last { len } else { (from + part).min(len) };
             self.lens[slot][at] = to - from;
@@ -301,7 +348,7 @@ const fn part(len: usize, share: usize) -> usize {
 
 /// Waits until the job of `slot` is here.
 #[cold]
-fn await_home(helper: &mut Helper, slot: usize, stall: Duration) -> Result<(), Why> {
+fn await_home(helper: &mut Helper, slot: usize) -> Result<(), Why> {
     let start = Instant::now();
     loop {
         let lives = helper.drain();
@@ -311,8 +358,8 @@ fn await_home(helper: &mut Helper, slot: usize, stall: Duration) -> Result<(), W
         if !lives {
             return Err(Why::Died { during: "submit" });
         }
-        if start.elapsed() > stall {
-            let limit_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
+        if start.elapsed() > helper.stall {
+            let limit_us = u64::try_from(helper.stall.as_micros()).unwrap_or(u64::MAX);
             return Err(Why::Stalled { during: "submit", limit_us });
         }
         std::thread::yield_now();
@@ -320,22 +367,11 @@ fn await_home(helper: &mut Helper, slot: usize, stall: Duration) -> Result<(), W
 }
 
 impl Drop for Group {
-    /// Waits for the threads to end, unless one does not.
+    /// Waits for the threads to end, unless one does not; for all together as long as for one.
     fn drop(&mut self) {
-        for helper in &mut self.helpers {
-            helper.todo = None;
-            helper.thread.unpark();
-        }
-        let start = Instant::now();
-        for helper in &mut self.helpers {
-            let Some(handle) = helper.handle.take() else { continue };
-            while !handle.is_finished() && start.elapsed() < self.stall.min(END_LIMIT) {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-            if handle.is_finished() {
-                let _ended = handle.join(); // a panic has been met as `Why::Died`
-            }
-        }
+        self.helpers.iter_mut().for_each(Helper::dismiss);
+        let Some(deadline) = self.helpers.first().map(Helper::deadline) else { return };
+        self.helpers.iter_mut().for_each(|helper| helper.await_end(deadline));
     }
 }
 
@@ -343,7 +379,10 @@ impl Drop for Group {
 mod tests {
     use super::*;
     use fib::oracle::OracleEngine;
-    use fib::{EngineOptions, EngineWriter, FibDelta};
+    use fib::{EngineOptions, EngineWriter, FibDelta, SlotId};
+    use std::sync::Mutex;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     fn group(threads: usize, cpu: Option<usize>) -> Result<Group, EngineError> {
         let mut engine = OracleEngine::new(&EngineOptions::default());
@@ -353,7 +392,7 @@ mod tests {
         }
         engine.apply(&delta).unwrap();
         let readers = (0..threads).map(|_| (engine.reader(1, 512).unwrap(), cpu)).collect();
-        Group::new(readers, 4, 512, Duration::from_secs(10))
+        Group::new(readers, (4, 512), None, PATIENCE)
     }
 
     fn collect(group: &mut Group, slot: usize, out: &mut [NextHopId]) {
@@ -412,13 +451,69 @@ mod tests {
         }
     }
 
+    /// A reader that tells where it runs, and that it is gone.
+    struct Scout {
+        cpus: Arc<Mutex<Option<CpuSet>>>,
+        _gone: Sender<()>,
+    }
+
+    impl EngineReader for Scout {
+        fn slots(&self) -> u16 {
+            1
+        }
+        fn batch_max(&self) -> usize {
+            512
+        }
+        fn submit(&mut self, _: SlotId, _: Keys<'_>) -> Result<(), EngineError> {
+            *self.cpus.lock().unwrap() = Some(sched_getaffinity(None).unwrap());
+            Ok(())
+        }
+        fn collect(&mut self, _: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+            Poll::Ready(Ok(&[NextHopId::NONE]))
+        }
+    }
+
+    /// Where it will have been, its reader, and a channel that closes when that is gone.
+    fn scout() -> (Arc<Mutex<Option<CpuSet>>>, Box<dyn EngineReader>, Receiver<()>) {
+        let (sender, gone) = bounded(1);
+        let cpus = Arc::default();
+        (Arc::clone(&cpus), Box::new(Scout { cpus, _gone: sender }), gone)
+    }
+
     #[test]
     fn a_cpu_that_is_not_there_is_refused() {
         let Err(error) = group(1, Some(4000)) else { panic!("pinned to CPU 4000") };
         assert!(matches!(error, EngineError::Parameter { parameter: "cpus", .. }), "{error}");
-        let allowed = core_affinity::get_core_ids().and_then(|cpus| cpus.first().map(|cpu| cpu.id));
-        if let Some(cpu) = allowed {
-            assert!(group(1, Some(cpu)).is_ok());
+        let allowed = sched_getaffinity(None).unwrap();
+        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
+        assert!(group(1, Some(cpu)).is_ok());
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_made_leaves_no_thread() {
+        let (_, first, gone) = scout();
+        let (_, second, _) = scout();
+        let made = Group::new(vec![(first, None), (second, Some(4000))], (4, 512), None, PATIENCE);
+        assert!(matches!(made, Err(EngineError::Parameter { .. })));
+        assert_eq!(gone.try_recv(), Err(TryRecvError::Disconnected), "a thread lives on with its reader");
+    }
+
+    #[test]
+    fn threads_keep_off_the_cpu_that_their_maker_is_pinned_to() {
+        let allowed = sched_getaffinity(None).unwrap();
+        if allowed.count() < 2 {
+            return eprintln!("SKIPPED: this process has one CPU");
         }
+        let mine = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
+        let maker = std::thread::spawn(move || {
+            assert!(place(Some(mine), None, None));
+            let (cpus, reader, _gone) = scout();
+            let mut group = Group::new(vec![(reader, None)], (1, 512), Some(allowed), PATIENCE).unwrap();
+            group.submit(0, Keys::V4(&[7])).unwrap();
+            collect(&mut group, 0, &mut [NextHopId::NONE]);
+            cpus.lock().unwrap().unwrap()
+        });
+        let helpers = maker.join().unwrap();
+        assert!(!helpers.is_set(mine) && helpers.count() + 1 == allowed.count(), "{helpers:?}");
     }
 }

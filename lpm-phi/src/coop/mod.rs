@@ -46,6 +46,7 @@ use lane::Lane;
 use params::Params;
 use profile::Profile;
 use reader::{CoopReader, Halves, LOOKUP_FLIGHTS};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use service::{BOTH, FIRST, HALVES, SECOND, Service, Why};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -89,6 +90,8 @@ pub struct CoopEngine {
     generation: Generation,
     /// The next of [`Params::cpus`] to be dealt out.
     next_cpu: AtomicUsize,
+    /// Where the thread that made the engine may run.
+    cpus_allowed: Option<CpuSet>,
     listener: Option<Listener>,
     said: Cell<bool>,
 }
@@ -114,6 +117,7 @@ impl CoopEngine {
             second,
             generation: Generation::default(),
             next_cpu: AtomicUsize::new(0),
+            cpus_allowed: sched_getaffinity(None).ok(),
             listener: None,
             said: Cell::new(false),
         }
@@ -219,7 +223,8 @@ impl CoopEngine {
                 source.engine.reader(1, batch_max.max(1)).map(|reader| (reader, cpu))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        Group::new(threads, usize::from(flights), batch_max, self.params.stall).map(Lane::Threads)
+        let room = (usize::from(flights), batch_max);
+        Group::new(threads, room, self.cpus_allowed, self.params.stall).map(Lane::Threads)
     }
 
     /// As [`Self::lane`]; a half that has none goes out of service, unless it is the user's to mend or the last.
@@ -323,7 +328,8 @@ impl EngineWriter for CoopEngine {
     }
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let flights = slots.saturating_add(LOOKUP_FLIGHTS);
+        let slots = slots.min(u16::MAX - LOOKUP_FLIGHTS);
+        let flights = slots + LOOKUP_FLIGHTS;
         let lanes =
             [self.lane_or_out(FIRST, flights, batch_max)?, self.lane_or_out(SECOND, flights, batch_max)?];
         let balance = self.params.split.map_or_else(Balance::even, Balance::by_hand);

@@ -19,7 +19,7 @@ pub struct Params {
     pub split: Option<f64>,
     /// Helper threads of each reader.
     pub threads: usize,
-    /// The CPUs of the helper threads, dealt out in turn; where the system puts them when empty.
+    /// The CPUs of the helper threads, dealt out in turn; when empty, where the system puts them, off the CPU of a pinned caller.
     pub cpus: Vec<usize>,
     /// How long a half may keep a batch.
     pub stall: Duration,

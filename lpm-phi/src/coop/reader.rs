@@ -14,6 +14,7 @@ use super::balance::Balance;
 use super::flight::{Flight, Place, family_of, slice};
 use super::lane::Lane;
 use super::service::{BOTH, FIRST, HALVES, SECOND, Service, Tally, Why};
+use crate::reader::check;
 use crossbeam_utils::CachePadded;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
 use std::sync::Arc;
@@ -64,9 +65,20 @@ impl Halves {
         }
     }
 
-    /// Hands `keys` over in flight `at`; answers go to `out`, as many, here and at [`Self::poll`].
+    /// Hands `keys` over in flight `at`; answers go to `out`, as many, here and at [`Self::poll`]. After an error the flight has
+    /// no keys.
     #[inline]
     fn start(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        let started = self.hand_over(at, keys, out);
+        if started.is_err() {
+            // A piece that nobody was handed has no answers.
+            self.flights[at].begin(family_of(keys), 0, 0);
+        }
+        started
+    }
+
+    #[inline]
+    fn hand_over(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
         let (family, len) = (family_of(keys), keys.len());
         let mask = self.service.mask();
         let cut = match mask {
@@ -250,18 +262,6 @@ impl CoopReader {
     }
 }
 
-/// Refuses arrays of different lengths, and more keys than `limit`.
-#[inline]
-fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
-    match keys {
-        Keys::V6 { hi, lo } if hi.len() != lo.len() => {
-            Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
-        }
-        _ if keys.len() > limit => Err(EngineError::Batch { keys: keys.len(), limit }),
-        _ => Ok(()),
-    }
-}
-
 impl EngineReader for CoopReader {
     #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
     fn slots(&self) -> u16 {
@@ -275,8 +275,9 @@ impl EngineReader for CoopReader {
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
         check(keys, self.batch_max)?;
         let (answers, len) = &mut self.answers[usize::from(slot.0)];
-        *len = keys.len();
-        self.halves.start(usize::from(slot.0), keys, &mut answers[..keys.len()])
+        let started = self.halves.start(usize::from(slot.0), keys, &mut answers[..keys.len()]);
+        *len = if started.is_ok() { keys.len() } else { 0 };
+        started
     }
 
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {

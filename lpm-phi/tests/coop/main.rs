@@ -407,6 +407,41 @@ fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
     assert!(collect(reader.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
 }
 
+/// As many slots as can be asked for leave room for those of a lookup.
+#[test]
+fn readers_of_very_many_slots_look_up() {
+    let mut engine = boxed(First::Group, on_cpu(oracle()), &[PATIENT, ("split", "0.5")]).unwrap();
+    let keyed = Keyed::new(engine.as_mut());
+    let mut reader = engine.reader(u16::MAX, 64).unwrap();
+    let mut out = vec![NextHopId::NONE; 200];
+    reader.lookup(keyed.keys(false, 0, 200), &mut out).unwrap();
+    keyed.check(false, 0, &out, "very many slots");
+    let last = reader.slots() - 1;
+    reader.submit(SlotId(last), keyed.keys(true, 0, 64)).unwrap();
+    keyed.check(true, 0, &collect(reader.as_mut(), last).unwrap(), "the last slot");
+}
+
+/// With batches in flight or not, and one of the threads dead or not: a reader that is gone has left no thread behind.
+#[test]
+fn a_reader_that_goes_takes_its_threads_along() {
+    for (threads, in_flight, dies) in [("1", 0, false), ("3", 3, false), ("3", 3, true)] {
+        let faults = Arc::new(Faults::default());
+        let first = First::Engine(on_cpu(Box::new(Fake::new(&faults))));
+        let parameters = params(&[PATIENT, ("split", "0.5"), ("threads", threads)]);
+        let mut engine = CoopEngine::new(first, on_cpu(oracle()), parameters);
+        let keyed = Keyed::new(&mut engine);
+        let before = Arc::strong_count(&faults);
+        let mut reader = engine.reader(3, 1024).unwrap();
+        assert_eq!(Arc::strong_count(&faults), before + threads.parse::<usize>().unwrap());
+        faults.die.store(dies, SeqCst);
+        for slot in 0..in_flight {
+            reader.submit(SlotId(slot), keyed.keys(false, 0, 1024)).unwrap();
+        }
+        drop(reader);
+        assert_eq!(Arc::strong_count(&faults), before, "{threads} threads, {in_flight} in flight");
+    }
+}
+
 #[test]
 fn a_cpu_that_is_not_there_is_the_users_to_mend() {
     let engine = boxed(First::Group, on_cpu(oracle()), &[("cpus", "4000")]).unwrap();

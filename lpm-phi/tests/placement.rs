@@ -1,0 +1,89 @@
+//! Where tables lie: every engine's on the node that it is told, in the best pages there are. One test, so that this process has no
+//! other tables meanwhile.
+
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
+
+use fib::generate::{TableSpec, table};
+use fib::oracle::OracleEngine;
+use fib::{EngineError, EngineOptions, EngineWriter, Family, FibDelta, Rib};
+use lpm_phi::bloom::BloomEngine;
+use lpm_phi::coop::{CoopEngine, Engines};
+use lpm_phi::memory::{self, Mapped};
+use lpm_phi::miht::MihtEngine;
+use lpm_phi::variants;
+
+const NAMES: [&str; 5] =
+    [BloomEngine::NAME, variants::BASELINE, variants::NAIVE, MihtEngine::NAME, CoopEngine::NAME];
+
+fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    Ok(match name {
+        BloomEngine::NAME => Box::new(BloomEngine::new(options)?),
+        MihtEngine::NAME => Box::new(MihtEngine::new(options)?),
+        CoopEngine::NAME => {
+            let parameters = [("first", BloomEngine::NAME), ("second", MihtEngine::NAME)];
+            let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+            let engines = Engines { make: &make, is_device: &|_| false, device: OracleEngine::NAME };
+            Box::new(CoopEngine::make(&EngineOptions { parameters, ..options.clone() }, &engines)?)
+        }
+        _ => variants::make(name, options)?,
+    })
+}
+
+fn routes() -> FibDelta {
+    let mut rib = Rib::new();
+    let spec = |family, routes| TableSpec { family, routes, seed: 5, next_hops: 40 };
+    for (prefix, next_hop) in table::<u32>(&spec(Family::V4, 200_000)).unwrap() {
+        rib.v4.set(prefix, next_hop);
+    }
+    for (prefix, next_hop) in table::<u128>(&spec(Family::V6, 30_000)).unwrap() {
+        rib.v6.set(prefix, next_hop);
+    }
+    rib.take_delta()
+}
+
+/// Bytes of this process that lie on node 0 because they are bound to it; `None` where the kernel does not say.
+fn bound_bytes() -> Option<u64> {
+    let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
+    let number = |line: &str, name: &str| -> u64 {
+        line.split(' ').find_map(|word| word.strip_prefix(name)?.parse().ok()).unwrap_or(0)
+    };
+    let bound = maps.lines().filter(|line| line.split(' ').nth(1) == Some("bind:0"));
+    Some(bound.map(|line| number(line, "N0=") * number(line, "kernelpagesize_kB=") * 1024).sum())
+}
+
+#[test]
+fn tables_lie_where_they_are_told() {
+    if memory::check_node(4000).is_ok() {
+        return eprintln!("SKIPPED: this kernel lists no NUMA nodes");
+    }
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let transparent = enabled.is_ok_and(|choice| !choice.contains("[never]"));
+    let delta = routes();
+    for name in NAMES {
+        let absent = make(name, &EngineOptions { numa_node: Some(4000), ..EngineOptions::default() });
+        assert!(matches!(absent, Err(EngineError::Parameter { .. })), "{name} on node 4000");
+        for (numa_node, huge_pages) in [(None, true), (Some(0), true), (Some(0), false)] {
+            let options = EngineOptions { numa_node, huge_pages, ..EngineOptions::default() };
+            let mut engine = make(name, &options).unwrap();
+            engine.apply(&delta).unwrap();
+            let (stats, mapped) = (engine.stats(), memory::mapped());
+            let Mapped { huge_bytes, transparent_bytes, small_bytes } = mapped;
+            if !huge_pages {
+                assert_eq!((huge_bytes, transparent_bytes), (0, 0), "{name}");
+            } else if transparent {
+                assert_eq!(small_bytes, 0, "{name}");
+            }
+            let all = huge_bytes + transparent_bytes + small_bytes;
+            assert!(all >= stats.table_bytes / 2, "{name}: {mapped:?} of {} bytes", stats.table_bytes);
+            match bound_bytes() {
+                None => eprintln!("SKIPPED: this kernel has no numa_maps"),
+                Some(bytes) if numa_node.is_none() => assert_eq!(bytes, 0, "{name}"),
+                // Some of it is room that nothing has touched yet.
+                Some(bytes) => {
+                    assert!(bytes >= stats.table_bytes / 2, "{name}: {bytes} of {} bytes", stats.table_bytes);
+                }
+            }
+        }
+        assert_eq!(memory::mapped(), Mapped::default(), "{name}: all of it is given back");
+    }
+}
