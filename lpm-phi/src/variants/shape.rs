@@ -3,6 +3,7 @@
 //! Each level's filter and table are made for what the level holds (asymmetric filters, section 3.2). A filter is exact for the
 //! entries that are there when the table is made; room for an eighth more keeps small deltas from making it anew.
 
+use super::ENTRY_BYTES;
 use super::divisor::Divisor;
 use super::hash::LevelKey;
 use super::params::{LevelChoice, Params, Variant};
@@ -71,9 +72,8 @@ impl TableKey for u128 {
         let levels = match params.levels {
             LevelChoice::Fixed(levels) => Dpcpe::solve(&histogram).levels(levels),
             LevelChoice::Auto => {
-                // A bucket and an entry.
-                let entry_bytes = 4 + ENTRY_WORDS as u64 * 4;
-                let layout = Layout { fpr: params.fpr, entry_bytes, table_bytes_max: params.table_bytes_max };
+                let (fpr, table_bytes_max) = (params.fpr, params.table_bytes_max);
+                let layout = Layout { fpr, entry_bytes: ENTRY_BYTES, table_bytes_max };
                 HostModel::default().choose(&histogram, &layout)
             }
         };
@@ -185,4 +185,44 @@ fn lay_out<K: TableKey>(
         filter_hash: wide(params.filter_hash),
         table_hash: wide(params.table_hash),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::EngineOptions;
+    use fib::generate::{TableSpec, table};
+
+    /// Asymmetric filters: each level's is made for what that level holds, so their sizes differ while the rate is one.
+    #[test]
+    fn each_level_has_a_filter_for_what_it_holds() {
+        let spec = |family, routes| TableSpec { family, routes, seed: 3, next_hops: 9 };
+        let routes_v4 = table::<u32>(&spec(fib::Family::V4, 20_000)).unwrap();
+        let routes_v6 = table::<u128>(&spec(fib::Family::V6, 20_000)).unwrap();
+        for (variant, fpr) in
+            [(Variant::Naive, "0.3"), (Variant::Baseline, "0.01"), (Variant::Baseline, "0.9")]
+        {
+            let parameters = vec![("fpr".to_owned(), fpr.to_owned())];
+            let options = EngineOptions { parameters, ..EngineOptions::default() };
+            let params = Params::from_options(variant, &options).unwrap();
+            check(&routes_v4, &params);
+            check(&routes_v6, &params);
+        }
+    }
+
+    fn check<K: TableKey>(routes: &[(Prefix<K>, NextHopId)], params: &Params) {
+        let mut routes = routes.to_vec();
+        routes.sort_unstable();
+        let Plan { shape, groups, .. } = Plan::of(&routes, params).unwrap();
+        let mut sizes = Vec::new();
+        for (level, lengths) in shape.levels.iter().zip(&groups[1..]) {
+            let entries = expanded_entries(&routes, lengths).max(ROOM_MIN);
+            let size = FilterSize::for_rate(entries, params.fpr);
+            assert_eq!((u64::from(level.filter.bits.n), level.filter.hashes), (size.bits, size.hashes));
+            assert!((size.rate(entries) / params.fpr - 1.0).abs() < 0.1, "{lengths:?}: {size:?}");
+            sizes.push(size.bits);
+        }
+        sizes.sort_unstable();
+        assert!(sizes.first() < sizes.last(), "{sizes:?}");
+    }
 }

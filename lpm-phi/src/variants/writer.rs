@@ -244,17 +244,23 @@ impl<K: TableKey> Writer<K> {
         (bucket, self.spare().find(shape, self.spare().get(bucket), key.words()))
     }
 
-    fn owner(&self, group: usize, key: K::Word) -> Option<u8> {
-        let (_, number) = self.find(group, key);
+    /// The length of the prefix that owns an entry; `None` for number 0.
+    fn owner(&self, number: u32) -> Option<u8> {
         let word = self.spare().get(self.shape().entry(number) + 2);
         // An owner's length is at most 64.
         (number != 0).then_some((word >> OWNER_SHIFT) as u8)
     }
 
-    /// Gives `next_hop` to the entry of `group` for `key`, for a prefix of `len`.
-    fn set_entry(&mut self, group: usize, key: K::Word, next_hop: NextHopId, len: u8) {
+    /// Gives `next_hop` to the entry of `group` for `key`, which [`Self::find`] found at `place`, for a prefix of `len`.
+    fn set_entry(
+        &mut self,
+        group: usize,
+        key: K::Word,
+        place: (usize, u32),
+        (len, next_hop): (u8, NextHopId),
+    ) {
         let word = u32::from(len) << OWNER_SHIFT | next_hop.get() & HOP_MASK;
-        let (bucket, number) = self.find(group, key);
+        let (bucket, number) = place;
         if number != 0 {
             self.store(self.shape().entry(number) + 2, word);
             return;
@@ -320,8 +326,9 @@ impl<K: TableKey> Store<K> for Writer<K> {
         } else {
             for entry in entries(prefix, *self.groups[group].end()) {
                 let key = entry.address().word();
-                if self.owner(group, key).is_none_or(|owner| owner <= len) {
-                    self.set_entry(group, key, next_hop, len);
+                let place = self.find(group, key);
+                if self.owner(place.1).is_none_or(|owner| owner <= len) {
+                    self.set_entry(group, key, place, (len, next_hop));
                 }
             }
         }
@@ -347,9 +354,10 @@ impl<K: TableKey> Store<K> for Writer<K> {
         } else {
             for entry in entries(prefix, *self.groups[group].end()) {
                 let key = entry.address().word();
-                if self.owner(group, key) == Some(prefix.len()) {
+                let place = self.find(group, key);
+                if self.owner(place.1) == Some(prefix.len()) {
                     match heir {
-                        Some((len, next_hop)) => self.set_entry(group, key, next_hop, len),
+                        Some(heir) => self.set_entry(group, key, place, heir),
                         None => deletions.push(entry),
                     }
                 }
