@@ -451,9 +451,12 @@ mod tests {
         }
     }
 
+    /// The CPUs that a thread may run on, once it has run.
+    type Seen = Arc<Mutex<Option<CpuSet>>>;
+
     /// A reader that tells where it runs, and that it is gone.
     struct Scout {
-        cpus: Arc<Mutex<Option<CpuSet>>>,
+        cpus: Seen,
         _gone: Sender<()>,
     }
 
@@ -474,7 +477,7 @@ mod tests {
     }
 
     /// Where it will have been, its reader, and a channel that closes when that is gone.
-    fn scout() -> (Arc<Mutex<Option<CpuSet>>>, Box<dyn EngineReader>, Receiver<()>) {
+    fn scout() -> (Seen, Box<dyn EngineReader>, Receiver<()>) {
         let (sender, gone) = bounded(1);
         let cpus = Arc::default();
         (Arc::clone(&cpus), Box::new(Scout { cpus, _gone: sender }), gone)
