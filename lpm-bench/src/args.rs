@@ -40,9 +40,15 @@ Examples:
   lpm-bench paper gamt --out figures
   lpm-bench paper gamt --out figures --quick --generate v4=450752,v6=11841
   lpm-bench paper gamt --out figures --fib v4.txt.xz --fib v6.txt.xz --updates updates.mrt.gz --figures fig13,fig14
+  lpm-bench paper bloomfwd --out figures --quick
+  lpm-bench paper bloomfwd --out figures --fib v4.txt.xz --fib v6.txt.xz --figures table4,fig02,fig07 --threads 4
+  lpm-bench paper bloomfwd --out figures --figures fig04 --trace trace.pcap
 
+Figures: gamt has table1, table2, fig09 to fig19 and kernels; bloomfwd has table4, table5 and fig01 to fig10. Each becomes NAME.json
+and NAME.svg, with the paper's numbers beside ours.
 Tables: each --fib file is a data set, and what --generate makes; without either the known files of the folder that the
-environment variable FWD_DATA names, without that two generated sets. Without a GPU the figures that take one are skipped, and say so.
+environment variable FWD_DATA names, without that two generated sets; where none are named, bloomfwd adds generated ones as large
+as the paper's. Without a GPU, or without AVX-512F, the figures or the halves that take it are skipped, and say so.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
 
@@ -219,6 +225,8 @@ pub(crate) struct UpdateArgs {
 pub(crate) enum Series {
     /// GAMT: figures 9 to 19, tables 1 and 2.
     Gamt,
+    /// Bloomfwd: figures 1 to 10, tables 4 and 5.
+    Bloomfwd,
 }
 
 /// `lpm-bench paper`.
@@ -235,7 +243,7 @@ pub(crate) struct PaperArgs {
     #[command(flatten)]
     pub(crate) table: TableArgs,
 
-    /// File of updates, for all data sets [default: generated for each]
+    /// File of updates, for all data sets of gamt [default: generated for each]
     #[arg(long, value_name = "FILE")]
     pub(crate) updates: Option<PathBuf>,
 
@@ -247,19 +255,28 @@ pub(crate) struct PaperArgs {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Keys of each stream, and of a batch at most [default: 32M, quick 8M]
+    /// Capture whose destinations stand for the real addresses of bloomfwd [default: zipf traffic]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Keys of each stream, and of a batch at most [default: gamt 32M, quick 8M; bloomfwd 16M, quick 4M]
     #[arg(long, value_name = "N[K|M]", value_parser = positive)]
     pub(crate) keys: Option<usize>,
 
-    /// Threads that a large batch is divided among [default: one less than there are CPUs, 8 at most]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Threads: that gamt divides a large batch among [default: one less than there are CPUs, 8 at most]; that bloomfwd goes up
+    /// to [default: as many as there are CPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+
+    /// Memory for an engine's table of bloomfwd at most: what refuses an expansion to few levels [default: 2G, quick 512M]
+    #[arg(long, value_name = "BYTES[K|M|G]", value_parser = positive)]
+    table_memory: Option<usize>,
 
     /// Seconds of each measurement [default: 0.3, quick 0.1]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) point_seconds: Option<f64>,
 
-    /// A parameter of our engines, where a figure does not set it; may be given several times
+    /// A parameter of gamt's engines, where a figure does not set it, or of the engine bloom; may be given several times
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
 
@@ -271,18 +288,33 @@ pub(crate) struct PaperArgs {
 impl PaperArgs {
     /// Keys of each stream.
     pub(crate) fn keys(&self) -> usize {
-        self.keys.unwrap_or(if self.quick { 8 << 20 } else { 32 << 20 })
+        let (quick, full) = match self.series {
+            Series::Gamt => (8 << 20, 32 << 20),
+            Series::Bloomfwd => (4 << 20, 16 << 20),
+        };
+        self.keys.unwrap_or(if self.quick { quick } else { full })
     }
 
     /// Threads of a large batch.
     pub(crate) fn threads(&self) -> usize {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        self.threads.map_or((cpus - 1).clamp(1, 8), usize::from)
+        self.threads.map_or((cpus - 1).clamp(1, 8), |threads| usize::from(threads).min(64))
     }
 
     /// Seconds of each measurement.
     pub(crate) fn seconds(&self) -> f64 {
         self.point_seconds.unwrap_or(if self.quick { 0.1 } else { 0.3 })
+    }
+
+    /// Rounds of a contest: in each, every subject is measured once.
+    pub(crate) fn rounds(&self) -> usize {
+        if self.quick { 3 } else { 5 }
+    }
+
+    /// Bytes of an engine's table at most.
+    pub(crate) fn table_memory(&self) -> u64 {
+        let bytes = self.table_memory.map(|bytes| bytes as u64);
+        bytes.unwrap_or(if self.quick { 512 << 20 } else { 2 << 30 })
     }
 }
 

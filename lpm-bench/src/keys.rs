@@ -50,6 +50,11 @@ impl KeySet {
         Ok(set)
     }
 
+    /// IPv4 keys that were drawn elsewhere; `traffic` says how.
+    pub(crate) fn of_v4(traffic: String, keys: Vec<u32>) -> Self {
+        Self { v4: keys, ..Self::empty(Family::V4, traffic) }
+    }
+
     fn empty(family: Family, traffic: String) -> Self {
         Self { family, traffic, v4: Vec::new(), hi: Vec::new(), lo: Vec::new(), bytes: Vec::new() }
     }

@@ -1,5 +1,7 @@
-//! The data sets: routes, and updates over them. The paper has four route collectors of 2013 with a day's updates each.
+//! The data sets: routes, and updates over them for a paper that has such. The GAMT paper has four route collectors of 2013 with a
+//! day's updates each, the Bloomfwd paper seven IPv4 tables and four IPv6 ones of 2016.
 
+use super::Paper;
 use crate::args::{PaperArgs, TableArgs};
 use crate::fault::Fault;
 use crate::tables::Tables;
@@ -13,9 +15,6 @@ use std::path::{Path, PathBuf};
 const KNOWN_TABLES: [&str; 3] = ["v4-201405.txt.xz", "v4-202401.txt.xz", "v6-202401.txt.xz"];
 /// The updates there.
 const KNOWN_UPDATES: &str = "updates-ris-20190101.txt.xz";
-/// Generated otherwise: as large as the paper's rrc12, and as a full table of today.
-const GENERATED: [(&str, &str); 2] =
-    [("generated-2013", "v4=450752,v6=11841"), ("generated-2024", "v4=950000,v6=200000")];
 /// Updates to generate, and of a stream that are used at most.
 const UPDATES: usize = 200_000;
 /// Updates generated in a second of their own time: about what one collector of the paper has (table 1, rrc12).
@@ -184,11 +183,12 @@ impl DataSet {
     }
 }
 
-/// All data sets: each `--fib` file and what is generated; else the files of `FWD_DATA`; else two that are generated.
+/// All data sets: each `--fib` file and what is generated; else the files of `FWD_DATA`; else those of the paper that are
+/// generated.
 ///
 /// # Errors
 /// As [`Tables::load`]; a file of updates that cannot be read.
-pub(super) fn load(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
+pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Fault> {
     let folder = std::env::var_os("FWD_DATA").map(PathBuf::from);
     let mut files = args.table.fib.clone();
     let mut updates = args.updates.clone();
@@ -203,12 +203,14 @@ pub(super) fn load(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
                 updates = updates.or_else(|| Some(folder.join(KNOWN_UPDATES)).filter(|path| path.exists()));
             }
             None => {
-                for (name, spec) in GENERATED {
-                    generated.push((name.to_owned(), crate::args::generate(spec).map_err(Fault::Usage)?));
+                for (name, spec) in paper.generated {
+                    let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
+                    generated.push(((*name).to_owned(), spec));
                 }
             }
         }
     }
+    let updates = paper.has_updates.then_some(updates.as_deref());
     let mut sets = Vec::new();
     for path in files {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -217,7 +219,7 @@ pub(super) fn load(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
             args,
             name,
             &TableArgs { fib: vec![path], generate: None, ..args.table.clone() },
-            updates.as_deref(),
+            updates,
         )?);
     }
     for (name, spec) in generated {
@@ -225,7 +227,7 @@ pub(super) fn load(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
             args,
             name,
             &TableArgs { fib: vec![], generate: Some(spec), ..args.table.clone() },
-            updates.as_deref(),
+            updates,
         )?);
     }
     if sets.is_empty() {
@@ -234,10 +236,27 @@ pub(super) fn load(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
     Ok(sets)
 }
 
-fn set(args: &PaperArgs, name: String, table: &TableArgs, updates: Option<&Path>) -> Result<DataSet, Fault> {
+/// A generated table beside those that were loaded, without updates; `seed` is its own.
+///
+/// # Errors
+/// As [`Tables::load`].
+pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> Result<DataSet, Fault> {
+    let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
+    let table = TableArgs { fib: vec![], generate: Some(spec), seed, ..args.table.clone() };
+    set(args, name.to_owned(), &table, None)
+}
+
+/// A data set; `updates` is `None` when the paper has none, else the file of them, if there is one.
+fn set(
+    args: &PaperArgs,
+    name: String,
+    table: &TableArgs,
+    updates: Option<Option<&Path>>,
+) -> Result<DataSet, Fault> {
     let tables = Tables::load(table)?;
-    let mut set = DataSet { name, tables, told: Vec::new(), updates_source: String::new() };
-    if let Some(path) = updates {
+    let mut set = DataSet { name, tables, told: Vec::new(), updates_source: "none".into() };
+    let Some(file) = updates else { return Ok(set) };
+    if let Some(path) = file {
         set.read_updates(path)?;
     }
     // A file may have no updates of the families of this table.
@@ -255,6 +274,7 @@ fn set(args: &PaperArgs, name: String, table: &TableArgs, updates: Option<&Path>
 
 #[cfg(test)]
 mod tests {
+    use super::super::gamt;
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
@@ -267,7 +287,7 @@ mod tests {
 
     #[test]
     fn deltas_lead_there_and_back() {
-        let sets = load(&args("--generate v4=500,v6=100")).unwrap();
+        let sets = load(&args("--generate v4=500,v6=100"), &gamt::PAPER).unwrap();
         let set = &sets[0];
         assert_eq!((sets.len(), set.name.as_str()), (1, "generated"));
         for (family, size) in [(Family::V4, None), (Family::V4, Some(1)), (Family::V6, Some(10))] {
@@ -297,8 +317,8 @@ mod tests {
         let lines = "1.0 a 10.1.0.0/16 192.0.2.1 64500\n1.5 a 10.1.0.0/16 192.0.2.2 64500\n\
                      2.0 a 10.1.0.0/16 192.0.2.1 64500\n3.0 w 10.1.0.0/16 192.0.2.1 64500\n";
         std::fs::write(&updates, lines).unwrap();
-        let sets =
-            load(&args(&format!("--fib {} --updates {}", routes.display(), updates.display()))).unwrap();
+        let args = args(&format!("--fib {} --updates {}", routes.display(), updates.display()));
+        let sets = load(&args, &gamt::PAPER).unwrap();
         let told = |hops| sets[0].deltas(Family::V4, Some(1), hops);
         assert_eq!((told(Hops::Origin).changes(), told(Hops::Peer).changes()), (2, 4));
         assert_eq!(told(Hops::Peer).kinds(), [1, 2, 1]);

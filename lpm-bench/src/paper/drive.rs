@@ -3,9 +3,11 @@
 use super::data::Deltas;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use fib::{EngineError, EngineReader, EngineWriter, FibDelta, SlotId};
+use crate::table::{Looker, calls};
+use fib::{EngineError, EngineReader, EngineWriter, FibDelta, NextHopId, SlotId};
 use hdrhistogram::Histogram;
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -123,6 +125,41 @@ fn empty() -> Histogram<u64> {
 
 fn slot(number: usize) -> SlotId {
     SlotId(u16::try_from(number).unwrap_or(0))
+}
+
+/// A reader as the check asks it.
+pub(super) struct Asked {
+    engine: &'static str,
+    reader: Box<dyn EngineReader>,
+}
+
+impl Asked {
+    /// `reader`, of the engine of that name.
+    pub(super) fn new(engine: &'static str, reader: Box<dyn EngineReader>) -> Self {
+        Self { engine, reader }
+    }
+
+    fn lookup(&mut self, keys: &KeySet, range: Range<usize>, out: &mut [NextHopId]) -> Result<(), Fault> {
+        let fault = |source| Fault::Engine { engine: self.engine.to_owned(), source };
+        self.reader.lookup(keys.keys(range), out).map_err(fault)
+    }
+}
+
+impl Looker for Asked {
+    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
+        let mut out = vec![NextHopId::NONE; call];
+        for part in calls(range, call) {
+            let out = &mut out[..part.len()];
+            self.lookup(keys, part, out)?;
+        }
+        Ok(())
+    }
+
+    fn answers(&mut self, keys: &KeySet, _call: usize) -> Result<Vec<u32>, Fault> {
+        let mut out = vec![NextHopId::NONE; keys.len()];
+        self.lookup(keys, 0..keys.len(), &mut out)?;
+        Ok(out.iter().map(|id| id.get()).collect())
+    }
 }
 
 /// Lookups beside updates at `rate` a second.

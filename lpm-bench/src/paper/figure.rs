@@ -5,6 +5,9 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write as _;
 
+/// Numbers of the paper that are told one by one.
+const LIST_MAX: usize = 40;
+
 /// A figure or a table of the paper, made here.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Figure {
@@ -37,6 +40,8 @@ pub(crate) struct Figure {
 pub(crate) struct Panel {
     /// What the y axis is, with its unit.
     pub(crate) y: String,
+    /// Whether the y axis is logarithmic, to the base of ten.
+    pub(crate) y_log: bool,
     /// Its lines.
     pub(crate) series: Vec<Line>,
 }
@@ -57,7 +62,7 @@ pub(crate) struct Beside {
     pub(crate) what: String,
     /// The unit.
     pub(crate) unit: &'static str,
-    /// What the paper says; two numbers are a range.
+    /// What the paper says; two numbers are a range, none is a number that it shows without saying.
     pub(crate) paper: Vec<f64>,
     /// Where it says so.
     pub(crate) section: &'static str,
@@ -135,16 +140,14 @@ impl Figure {
                 );
             }
         }
-        for beside in &self.beside {
-            let paper: Vec<_> = beside.paper.iter().map(|number| format!("{number}")).collect();
-            let ours = beside.ours.map_or("-".to_owned(), |ours| format!("{ours:.2}"));
-            let _ = writeln!(
-                text,
-                "  {}: paper {} {}, here {ours}",
-                beside.what,
-                paper.join(" to "),
-                beside.unit
-            );
+        // A long list is a table of the paper; where ours says the same there is nothing to read.
+        let shown = |beside: &&Beside| self.beside.len() <= LIST_MAX || !beside.is_equal();
+        for beside in self.beside.iter().filter(shown) {
+            let _ = writeln!(text, "  {}", beside.text());
+        }
+        let equal = self.beside.iter().filter(|beside| beside.is_equal()).count();
+        if self.beside.len() > LIST_MAX && equal > 0 {
+            let _ = writeln!(text, "  {equal} of {} numbers are the paper's", self.beside.len());
         }
         if self.wrong > 0 {
             let _ = writeln!(text, "  WRONG: {} of {} answers", self.wrong, self.checked);
@@ -156,10 +159,36 @@ impl Figure {
     }
 }
 
+impl Beside {
+    /// Whether ours is what the paper says, to the digit.
+    fn is_equal(&self) -> bool {
+        matches!((self.paper.as_slice(), self.ours), ([paper], Some(ours)) if paper.total_cmp(&ours).is_eq())
+    }
+
+    /// One line for a person.
+    fn text(&self) -> String {
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        let paper = match self.paper.as_slice() {
+            [] => "the paper has no number".to_owned(),
+            numbers => {
+                let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
+                format!("paper {}{unit}", numbers.join(" to "))
+            }
+        };
+        let ours = self.ours.map_or("-".to_owned(), |ours| format!("{ours:.2}{unit}"));
+        format!("{}: {paper}, here {ours}", self.what)
+    }
+}
+
 impl Panel {
     /// A graph without lines.
     pub(crate) fn new(y: &str) -> Self {
-        Self { y: y.into(), series: Vec::new() }
+        Self { y: y.into(), ..Self::default() }
+    }
+
+    /// The same with a logarithmic y axis.
+    pub(crate) fn log(y: &str) -> Self {
+        Self { y_log: true, ..Self::new(y) }
     }
 
     /// Adds a point to the line `name`.

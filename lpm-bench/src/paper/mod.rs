@@ -1,70 +1,75 @@
-//! `lpm-bench paper gamt`: the figures and tables of the GAMT paper (section 5) on this host, beside the paper's own numbers.
+//! `lpm-bench paper`: the figures and tables of a paper on this host, beside the paper's own numbers.
 //!
 //! ```text
-//! data sets -> figures on the host (tables 1, 2; 11, 13, 14, 19) -> figures on the device (9 .. 12, 15 .. 18) -> JSON, SVG
+//! data sets -> each figure's function -> figure: graphs, rows, the paper's numbers beside ours -> JSON, SVG
 //! ```
 //! | module | what lives there |
 //! |---|---|
+//! | `gamt` | the series of the GAMT paper |
+//! | `bloomfwd` | the series of the Bloomfwd paper |
 //! | `data` | the data sets: routes and updates |
 //! | `figure` | what a figure is: series, rows, the paper's numbers beside ours |
-//! | `host_tables` | figures about the tables on the host: memory, off-line updates, accesses on the device |
 //! | `drive` | batches in flight on an engine, and the clock |
-//! | `kernels` | lookup kernels alone, by the device's clock |
-//! | `device_figures` | figures that take a device |
 //! | `picture` | a figure as SVG |
-//!
-//! A figure that takes a device is skipped aloud without one, and its file says so. What the paper does on a Tesla C2075 with
-//! PCIe 2 compares with what this host does only in its shape.
 
+mod bloomfwd;
 mod data;
-mod device_figures;
 mod drive;
 mod figure;
-mod host_tables;
-mod kernels;
+mod gamt;
 mod picture;
 
 use crate::args::{PaperArgs, Series};
-use crate::contenders;
 use crate::fault::{FAILED, Fault};
 use crate::host::{Build, Host};
 use crate::measure;
 use data::DataSet;
-use fib::{EngineOptions, EngineWriter, Family};
+use fib::Family;
 use figure::{Document, Figure};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// A figure of the paper.
+/// A paper whose figures are made here.
+struct Paper {
+    /// Its title, in every file.
+    title: &'static str,
+    /// The data sets unless some are named or known: name, and what to generate.
+    generated: &'static [(&'static str, &'static str)],
+    /// Whether its data sets have updates.
+    has_updates: bool,
+    /// Makes further data sets, to stand behind those that were loaded.
+    beside: fn(&PaperArgs) -> Result<Vec<DataSet>, Fault>,
+    /// Its figures, in the order of work.
+    known: &'static [Known],
+}
+
+/// A figure of a paper.
 struct Known {
     /// As in `--figures`, and the file's name.
     id: &'static str,
-    /// Whether it takes a device; figure 11 has a half that does not.
-    device: bool,
+    device: Device,
     make: fn(&Bench<'_>) -> Result<Figure, Fault>,
 }
 
-/// In the order of work: what needs no device first.
-const KNOWN: &[Known] = &[
-    Known { id: "table1", device: false, make: host_tables::table_1 },
-    Known { id: "table2", device: false, make: host_tables::table_2 },
-    Known { id: "fig13", device: false, make: host_tables::figure_13 },
-    Known { id: "fig14", device: false, make: host_tables::figure_14 },
-    Known { id: "fig19", device: false, make: host_tables::figure_19 },
-    Known { id: "fig11", device: false, make: device_figures::figure_11 },
-    Known { id: "fig15", device: false, make: device_figures::figure_15 },
-    Known { id: "kernels", device: true, make: kernels::table },
-    Known { id: "fig09", device: true, make: device_figures::figure_9 },
-    Known { id: "fig10", device: true, make: device_figures::figure_10 },
-    Known { id: "fig12", device: true, make: device_figures::figure_12 },
-    Known { id: "fig16", device: true, make: device_figures::figure_16 },
-    Known { id: "fig17", device: true, make: device_figures::figure_17 },
-    Known { id: "fig18", device: true, make: device_figures::figure_18 },
-];
+/// What a figure wants of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Device {
+    /// Nothing.
+    Unused,
+    /// A part of it is made with one, if there is one.
+    Used,
+    /// It is not made without.
+    Needed,
+}
 
-/// Names for `--figures`.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    KNOWN.iter().map(|known| known.id)
+impl Series {
+    const fn paper(self) -> &'static Paper {
+        match self {
+            Self::Gamt => &gamt::PAPER,
+            Self::Bloomfwd => &bloomfwd::PAPER,
+        }
+    }
 }
 
 /// What all figures work with.
@@ -74,27 +79,19 @@ struct Bench<'a> {
     /// The device's name and memory, or why there is none.
     device: Result<String, String>,
     host: Host,
+    /// What is going on, drawn on a terminal only.
+    progress: ProgressBar,
 }
 
 impl Bench<'_> {
-    /// The first data set with routes of `family`: what the paper calls rrc12.
+    /// The first data set with routes of `family`: what the GAMT paper calls rrc12, and the Bloomfwd paper AS65000.
     fn main_set(&self, family: Family) -> Option<&DataSet> {
         self.sets.iter().find(|set| set.tables.routes(family) > 0)
     }
 
-    /// An empty table of an engine.
-    fn engine(
-        &self,
-        name: &'static str,
-        parameters: &[(&str, String)],
-    ) -> Result<Box<dyn EngineWriter>, Fault> {
-        let own = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        // The last word counts, and a figure's own parameters are what it is about.
-        let told =
-            self.args.parameters.iter().filter(|(name, _)| parameters.iter().all(|(own, _)| own != name));
-        let parameters = told.cloned().chain(own).collect();
-        let options = EngineOptions { parameters, ..EngineOptions::default() };
-        contenders::engine(name, &options).map_err(|source| Fault::Engine { engine: name.to_owned(), source })
+    /// Says what is going on.
+    fn tell(&self, what: impl Into<String>) {
+        self.progress.set_message(what.into());
     }
 
     /// Some of `all` in a quick run: about one in three, first and last among them.
@@ -110,28 +107,45 @@ impl Bench<'_> {
 /// # Errors
 /// Any [`Fault`] besides the absence of a device.
 pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
-    let Series::Gamt = args.series;
-    let wanted = wanted(&args.figures)?;
+    let paper = args.series.paper();
+    let wanted = wanted(paper, &args.figures)?;
     std::fs::create_dir_all(&args.out).map_err(|source| write_fault(&args.out, source))?;
     let host = Host::read();
-    let sets = data::load(args)?;
-    let device = if wanted.iter().any(|known| known.device || known.id == "fig11" || known.id == "fig15") {
+    let mut sets = data::load(args, paper)?;
+    sets.extend((paper.beside)(args)?);
+    let device = if wanted.iter().any(|known| matches!(known.device, Device::Used | Device::Needed)) {
         probe()
     } else {
         Err("not asked for".into())
     };
-    let bench = Bench { args, sets, device, host };
+    let bench = Bench { args, sets, device, host, progress: progress(wanted.len()) };
+    if !Build::THIS.is_optimised() {
+        eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", Build::THIS.profile);
+    }
     let mut wrong = 0;
     for known in wanted {
         let start = Instant::now();
+        bench.progress.set_prefix(known.id);
+        bench.tell("");
         let figure = match (&bench.device, known.device) {
-            (Err(reason), true) => Figure::skipped(known.id, reason),
+            (Err(reason), Device::Needed) => Figure::skipped(known.id, reason),
             _ => (known.make)(&bench)?,
         };
         wrong += figure.wrong;
-        report(&bench, known.id, &figure, start.elapsed().as_secs_f64())?;
+        let (paper, took_s) = (paper.title, start.elapsed().as_secs_f64());
+        bench.progress.suspend(|| report(&bench, paper, known.id, &figure, took_s))?;
+        bench.progress.inc(1);
     }
+    bench.progress.finish_and_clear();
     Ok(if wrong > 0 { FAILED } else { 0 })
+}
+
+fn progress(figures: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}");
+    let bar = ProgressBar::new(figures as u64)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }
 
 /// Whether there is a device: its name, or why not.
@@ -145,29 +159,30 @@ fn probe() -> Result<String, String> {
     ))
 }
 
-fn wanted(names: &[String]) -> Result<Vec<&'static Known>, Fault> {
-    if names.is_empty() {
-        return Ok(KNOWN.iter().collect());
-    }
-    let unknown = |name: &String| {
-        let all: Vec<_> = self::names().collect();
-        Fault::Usage(format!(
+/// The figures of `paper` that `names` ask for, all of them without names, in the order of work.
+fn wanted(paper: &'static Paper, names: &[String]) -> Result<Vec<&'static Known>, Fault> {
+    if let Some(name) = names.iter().find(|name| paper.known.iter().all(|known| known.id != *name)) {
+        let all: Vec<_> = paper.known.iter().map(|known| known.id).collect();
+        return Err(Fault::Usage(format!(
             "'{name}' is no figure of this paper that we make; known are: {}",
             all.join(", ")
-        ))
-    };
-    let find = |name: &String| KNOWN.iter().find(|known| known.id == name).ok_or_else(|| unknown(name));
-    let mut wanted = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-    wanted.sort_by_key(|known| KNOWN.iter().position(|one| one.id == known.id));
-    wanted.dedup_by_key(|known| known.id);
-    Ok(wanted)
+        )));
+    }
+    let asked = |known: &&Known| names.is_empty() || names.iter().any(|name| name == known.id);
+    Ok(paper.known.iter().filter(asked).collect())
 }
 
 /// Writes a figure's files and says what is in them.
-fn report(bench: &Bench<'_>, id: &str, figure: &Figure, took_s: f64) -> Result<(), Fault> {
+fn report(
+    bench: &Bench<'_>,
+    paper: &'static str,
+    id: &str,
+    figure: &Figure,
+    took_s: f64,
+) -> Result<(), Fault> {
     let document = Document {
         figure,
-        paper: "GAMT: A Fast and Scalable IP Lookup Engine for GPU-based Software Routers (ANCS 2013)",
+        paper,
         quick: bench.args.quick,
         took_s,
         device: bench.device.as_deref().ok(),

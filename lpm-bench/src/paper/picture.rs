@@ -39,30 +39,39 @@ fn graph(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     // A logarithmic axis is drawn over the logarithm, so that 0 updates or one key have a place.
     let place = |x: f64| if figure.x_log { x.max(1.0).log2() } else { x };
+    let height = |y: f64| if panel.y_log { y.max(f64::MIN_POSITIVE).log10() } else { y };
     let points = || panel.series.iter().flat_map(|line| line.points.iter());
     let (low, high) =
         points().map(|(x, _)| place(*x)).fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));
-    let top = points().map(|(_, y)| *y).filter(|y| y.is_finite()).fold(0.0, f64::max);
+    let heights = || points().map(|(_, y)| height(*y)).filter(|y| y.is_finite());
+    let y_range = if panel.y_log {
+        let (low, high) = heights().fold((f64::MAX, f64::MIN), |(a, b), y| (a.min(y), b.max(y)));
+        low.min(high) - 0.1..high.max(low.min(high) + 0.1) + 0.1
+    } else {
+        0.0..(heights().fold(0.0, f64::max) * 1.08).max(1e-9)
+    };
     let margin = ((high - low) * 0.03).max(0.1);
     let mut chart = ChartBuilder::on(area)
         .caption(&figure.title, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(70)
-        .build_cartesian_2d(low - margin..high + margin, 0.0..(top * 1.08).max(1e-9))
+        .build_cartesian_2d(low - margin..high + margin, y_range)
         .map_err(said)?;
     let label = |x: &f64| x_label(figure, *x);
+    let y_label = |y: &f64| if panel.y_log { digits(10_f64.powf(*y)) } else { digits(*y) };
     chart
         .configure_mesh()
         .x_desc(figure.x.as_str())
         .y_desc(panel.y.as_str())
         .x_label_formatter(&label)
+        .y_label_formatter(&y_label)
         .light_line_style(WHITE)
         .draw()
         .map_err(said)?;
     for (at, line) in panel.series.iter().enumerate() {
         let colour = Palette99::pick(at).to_rgba();
-        let points: Vec<_> = line.points.iter().map(|(x, y)| (place(*x), *y)).collect();
+        let points: Vec<_> = line.points.iter().map(|(x, y)| (place(*x), height(*y))).collect();
         chart
             .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))
             .map_err(said)?
@@ -108,6 +117,19 @@ fn human(x: f64) -> String {
     }
 }
 
+/// As [`human`], with what makes neighbours on an axis differ.
+fn digits(y: f64) -> String {
+    let (value, unit) = match y.abs() {
+        y_abs if y_abs >= 1e9 => (y / 1e9, "G"),
+        y_abs if y_abs >= 1e6 => (y / 1e6, "M"),
+        y_abs if y_abs >= 1e4 => (y / 1e3, "k"),
+        _ => (y, ""),
+    };
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{text}{unit}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,7 +145,7 @@ mod tests {
         }
         let mut figure = Figure::new("A title", "keys a batch");
         figure.x_log = true;
-        figure.panels = vec![panel.clone(), panel];
+        figure.panels = vec![panel.clone(), Panel { y_log: true, ..panel }];
         draw(&figure, &path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         for words in ["<svg", "GAMT", "GALE", "A title", "keys a batch", "polyline"] {

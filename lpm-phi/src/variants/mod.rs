@@ -36,6 +36,8 @@ use params::Variant;
 pub const NAIVE: &str = "bloom-naive";
 /// The name of the engine of section 3.2 on the command line.
 pub const BASELINE: &str = "bloom-baseline";
+/// Bytes that an expanded prefix takes in their hash tables: an entry and a bucket.
+pub const ENTRY_BYTES: u64 = 4 + 4 * table::ENTRY_WORDS as u64;
 /// Both names.
 pub const NAMES: [&str; 2] = [BASELINE, NAIVE];
 

@@ -1,11 +1,11 @@
 //! Lookup kernels alone: keys and answers stay on the device, and the device's clock counts. The paper has no such figure, since
 //! its bus was slower than its kernels by less; today the bus hides what a structure is worth.
 
-use super::data::DataSet;
-use super::figure::{Figure, Panel};
-use super::{Bench, median};
 use crate::fault::Fault;
 use crate::keys::KeySet;
+use crate::paper::data::DataSet;
+use crate::paper::figure::{Figure, Panel};
+use crate::paper::{Bench, median};
 use fib::traffic::Traffic;
 use fib::{EngineError, Family, Key, Keys};
 use lpm_gpu::cu::{

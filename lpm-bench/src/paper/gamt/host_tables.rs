@@ -1,11 +1,11 @@
 //! What needs no device: the data, the platform, off-line updates (figure 13), accesses on the device (figure 14, the device's
 //! kernels in plain Rust), memory (figure 19).
 
-use super::data::{DataSet, Deltas, Hops};
-use super::figure::{Figure, Panel};
-use super::{Bench, median};
 use crate::fault::Fault;
 use crate::measure::cpu_s;
+use crate::paper::data::{DataSet, Deltas, Hops};
+use crate::paper::figure::{Figure, Panel};
+use crate::paper::{Bench, median};
 use fib::{EngineError, Family, FibDelta};
 use lpm_gpu::gale::model::{Accesses, Model};
 use lpm_gpu::gale::{GaleOptions, GaleTable};

@@ -1,20 +1,19 @@
 //! What takes a device: lookup speed by batch, data, levels, configuration, update rate; latency by streams. Figures 11 and 15
 //! are half about memory, and that half is made on any host.
 
-use super::data::Hops;
-use super::drive::{Driven, Load, Round, beside, drive};
-use super::figure::{Figure, Panel};
 use super::kernels::Launcher;
-use super::{Bench, DataSet};
 use crate::check::Sample;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::table::{Looker, calls};
+use crate::paper::data::Hops;
+use crate::paper::drive::{Asked, Driven, Load, Round, beside, drive};
+use crate::paper::figure::{Figure, Panel};
+use crate::paper::{Bench, data::DataSet};
 use fib::traffic::Traffic;
 use fib::{EngineReader, EngineWriter, Family};
 use lpm_gpu::gamt::strides::{Census, Plan};
 use serde_json::{Value, json};
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 
 /// Batch of the paper's lookup figures: "a big batch size (16M)".
 const BATCH: usize = 16 << 20;
@@ -80,43 +79,8 @@ fn ready(
         KeySet::make(&Traffic::Table, subject.family, &set.tables, count, bench.args.table.seed, false)?;
     let reader = writer.reader(1, count).map_err(fault)?;
     let sample = Sample::draw(&keys, &set.tables, count, bench.args.table.seed);
-    let found = sample.check(&mut Checker { engine: subject.engine, reader }, count)?;
+    let found = sample.check(&mut Asked::new(subject.engine, reader), count)?;
     Ok(Ready { writer, checked: found.checked, wrong: found.wrong })
-}
-
-/// A reader as the check asks it.
-struct Checker {
-    engine: &'static str,
-    reader: Box<dyn EngineReader>,
-}
-
-impl Looker for Checker {
-    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
-        let mut out = vec![fib::NextHopId::NONE; call];
-        for part in calls(range, call) {
-            let out = &mut out[..part.len()];
-            self.lookup(keys, part, out)?;
-        }
-        Ok(())
-    }
-
-    fn answers(&mut self, keys: &KeySet, _call: usize) -> Result<Vec<u32>, Fault> {
-        let mut out = vec![fib::NextHopId::NONE; keys.len()];
-        self.lookup(keys, 0..keys.len(), &mut out)?;
-        Ok(out.iter().map(|id| id.get()).collect())
-    }
-}
-
-impl Checker {
-    fn lookup(
-        &mut self,
-        keys: &KeySet,
-        range: Range<usize>,
-        out: &mut [fib::NextHopId],
-    ) -> Result<(), Fault> {
-        let fault = |source| Fault::Engine { engine: self.engine.to_owned(), source };
-        self.reader.lookup(keys.keys(range), out).map_err(fault)
-    }
 }
 
 /// Keys of random traffic, or drawn from the table.

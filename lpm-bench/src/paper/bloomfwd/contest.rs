@@ -1,0 +1,151 @@
+//! The clock: every subject on the same keys, in turn, round after round, on any number of threads.
+//!
+//! A shared machine changes under a run; taking turns lets every subject see the same changes. A rate is of the threads' CPU
+//! seconds, as in `lpm-bench lookup`, summed over the threads: on a quiet host they are the wall's. The wall's rate is kept
+//! beside it. Threads are pinned, one a CPU; a thread's keys begin elsewhere in the stream than any other's.
+
+use super::subject::{Built, CALL, check, sample};
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use crate::measure::{cpu_s, median};
+use crate::paper::Bench;
+use crate::paper::figure::Figure;
+use crate::table::{Looker, Table};
+use crate::tables::Tables;
+use serde_json::{Value, json};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Keys between two looks at the clock.
+const STRETCH: usize = 64 * CALL;
+/// A run is warmed up for so much of its time: the subject before has evicted what this one needs.
+const WARM_SHARE: f64 = 0.25;
+
+/// How fast a subject is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    /// Millions of lookups a CPU second, all threads together; the median of the rounds.
+    pub(super) mlps: f64,
+    /// The same by the wall's seconds.
+    pub(super) mlps_wall: f64,
+    /// The best round, CPU seconds.
+    mlps_best: f64,
+    /// Threads.
+    threads: usize,
+}
+
+impl Rate {
+    /// The fields of a row.
+    pub(super) fn fields(&self) -> Value {
+        json!({
+            "threads": self.threads, "mlps": self.mlps, "mlps_best": self.mlps_best, "mlps_wall": self.mlps_wall,
+            "clock": "cpu",
+        })
+    }
+}
+
+/// Measures each of `built` on `keys` with so many threads, and checks a sample of its answers first.
+///
+/// # Errors
+/// What an engine says; [`Fault::Measurement`] when a thread panicked or its clock stood still.
+pub(super) fn run(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    built: &mut [Built],
+    (tables, keys): (&Tables, &KeySet),
+    threads: usize,
+) -> Result<Vec<Rate>, Fault> {
+    let sample = sample(bench, keys, tables);
+    let mut lookers = Vec::new();
+    for one in built.iter_mut() {
+        let mut own: Vec<Box<dyn Looker>> =
+            (0..threads).map(|_| one.table.looker()).collect::<Result<_, _>>()?;
+        if let Some(first) = own.first_mut() {
+            check(figure, &sample, &mut **first)?;
+        }
+        lookers.push((own, Vec::new(), Vec::new()));
+    }
+    for round in 0..bench.args.rounds() {
+        for ((lookers, cpu, wall), one) in lookers.iter_mut().zip(&*built) {
+            bench.tell(format!(
+                "{}, {threads} threads, {}, round {}",
+                one.subject.name,
+                keys.traffic,
+                round + 1
+            ));
+            let (mlps, mlps_wall) = together(lookers, keys, bench.args.seconds())?;
+            cpu.push(mlps);
+            wall.push(mlps_wall);
+        }
+    }
+    let rate = |(_, cpu, wall): &(_, Vec<f64>, Vec<f64>)| Rate {
+        mlps: median(cpu),
+        mlps_wall: median(wall),
+        mlps_best: cpu.iter().copied().fold(0.0, f64::max),
+        threads,
+    };
+    Ok(lookers.iter().map(rate).collect())
+}
+
+/// All lookers at once, each on a thread and CPU of its own: millions of lookups a CPU second, and a second of the wall.
+fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Result<(f64, f64), Fault> {
+    let cpus = core_affinity::get_core_ids().unwrap_or_default();
+    let barrier = Barrier::new(lookers.len());
+    let share = keys.len() / lookers.len().max(1);
+    let runs: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = lookers
+            .iter_mut()
+            .enumerate()
+            .map(|(number, looker)| {
+                let (barrier, cpus) = (&barrier, &cpus);
+                scope.spawn(move || {
+                    if let Some(cpu) = cpus.get(number % cpus.len().max(1)) {
+                        // Where it may not be pinned, it runs where the system puts it.
+                        core_affinity::set_for_current(*cpu);
+                    }
+                    let mut at = number * share;
+                    let warm = sweep_for(&mut **looker, keys, &mut at, seconds * WARM_SHARE);
+                    barrier.wait();
+                    warm.and_then(|_| sweep_for(&mut **looker, keys, &mut at, seconds))
+                })
+            })
+            .collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let (mut mlps, mut mlps_wall) = (0.0, 0.0);
+    for run in runs {
+        let run = run.map_err(|_| Fault::Measurement("a thread of the lookups panicked".into()))??;
+        if run.cpu_s <= 0.0 {
+            return Err(Fault::Measurement(format!("{} keys took no time", run.keys)));
+        }
+        mlps += run.keys as f64 / run.cpu_s / 1e6;
+        mlps_wall += run.keys as f64 / run.wall_s / 1e6;
+    }
+    Ok((mlps, mlps_wall))
+}
+
+struct Run {
+    keys: u64,
+    cpu_s: f64,
+    wall_s: f64,
+}
+
+/// Looks up from `at` on, round and round, for so many seconds.
+fn sweep_for(looker: &mut dyn Looker, keys: &KeySet, at: &mut usize, seconds: f64) -> Result<Run, Fault> {
+    let (start, cpu_start_s) = (Instant::now(), cpu_s());
+    let limit = Duration::from_secs_f64(seconds);
+    let mut done = 0;
+    loop {
+        if *at >= keys.len() {
+            *at = 0;
+        }
+        let end = keys.len().min(*at + STRETCH);
+        looker.sweep(keys, *at..end, CALL)?;
+        done += (end - *at) as u64;
+        *at = end;
+        let wall = start.elapsed();
+        if wall >= limit {
+            return Ok(Run { keys: done, cpu_s: cpu_s() - cpu_start_s, wall_s: wall.as_secs_f64() });
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Figures 9 and 10: two engines that share each batch (section 4.4). By size of the batch, and by share.
+//!
+//! The paper's two are a Xeon Phi behind PCIe and a CPU. Here the first is a helper thread with its own AVX-512 unit, over the
+//! same table, and the calling thread is the second; with a GPU there is that pair, too.
+
+use super::contest;
+use super::subject::{Subject, build, check, sample};
+use super::without;
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use crate::paper::Bench;
+use crate::paper::data::DataSet;
+use crate::paper::drive::{Asked, Driven, Load, drive};
+use crate::paper::figure::{Figure, Panel};
+use crate::paper::median;
+use fib::traffic::Traffic;
+use fib::{EngineWriter, Family, Isa};
+use lpm_phi::coop::CoopEngine;
+use serde_json::json;
+
+/// Buffers of figure 9, keys as powers of two; the paper's best is 4 Mi, and it takes 2 Mi.
+const LOG2: std::ops::RangeInclusive<u32> = 8..=22;
+/// Those of a quick run.
+const LOG2_QUICK: [u32; 7] = [8, 10, 12, 14, 17, 21, 22];
+/// Batches in flight: one is the paper's sync, two its async, which is double buffering.
+const MODES: [(u16, &str); 2] = [(1, "sync"), (2, "async")];
+/// Keys of a batch for two groups of threads: what they exchange stays in their caches.
+const BATCH_GROUPS: usize = 4096;
+/// Keys of a batch for a GPU: the paper's 2 Mi would be as good, and later.
+const BATCH_DEVICE: usize = 256 << 10;
+
+/// A pair of engines that there is here.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    name: &'static str,
+    first: &'static str,
+    batch: usize,
+}
+
+/// The pairs, and why one is not there.
+fn pairs(bench: &Bench<'_>, figure: &mut Figure) -> Vec<Pair> {
+    let mut pairs = vec![Pair { name: "two groups", first: CoopEngine::GROUP, batch: BATCH_GROUPS }];
+    match &bench.device {
+        Ok(_) => {
+            pairs.push(Pair { name: "GPU and CPU", first: lpm_gpu::engine::GAMT, batch: BATCH_DEVICE });
+        }
+        Err(why) => figure.skipped = Some(format!("the pair of a GPU and a CPU: {why}")),
+    }
+    pairs
+}
+
+/// The engine `coop`, filled and checked.
+struct Ready {
+    writer: Box<dyn EngineWriter>,
+}
+
+impl Ready {
+    /// `split` is the first one's share; measured when `None`.
+    fn new(
+        bench: &Bench<'_>,
+        figure: &mut Figure,
+        (set, keys): (&DataSet, &KeySet),
+        pair: Pair,
+        split: Option<f64>,
+    ) -> Result<Self, Fault> {
+        bench.tell(format!("builds coop, {}", pair.name));
+        let mut subject = Subject::coop(Isa::detect()).with("first", &pair.first);
+        if let Some(split) = split {
+            subject = subject.with("split", &split);
+        }
+        let mut writer = subject.engine(bench.args.table_memory())?;
+        writer.apply(&set.tables.delta_of(Family::V4)).map_err(fault)?;
+        let reader = writer.reader(1, pair.batch).map_err(fault)?;
+        check(figure, &sample(bench, keys, &set.tables), &mut Asked::new(CoopEngine::NAME, reader))?;
+        Ok(Self { writer })
+    }
+
+    /// One measurement, with a reader of its own: an idle one's helper thread would be in the way of others.
+    fn drive(&self, bench: &Bench<'_>, keys: &KeySet, (batch, slots): (usize, u16)) -> Result<Driven, Fault> {
+        let batch = batch.min(keys.len());
+        let mut readers = [self.writer.reader(slots, batch).map_err(fault)?];
+        drive(&mut readers, Load { keys, batch, slots, seconds: bench.args.seconds() }).map_err(fault)
+    }
+}
+
+fn fault(source: fib::EngineError) -> Fault {
+    Fault::Engine { engine: CoopEngine::NAME.into(), source }
+}
+
+/// Figure 9: the size of the buffer.
+pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Performance of async for different buffer sizes", "keys a buffer");
+    figure.x_log = true;
+    let (mut speed, mut latency) =
+        (Panel::new("million lookups a second"), Panel::log("mean time of a buffer, microseconds"));
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+    let all = if bench.args.quick { LOG2_QUICK.to_vec() } else { LOG2.collect() };
+    let sizes: Vec<usize> =
+        all.into_iter().map(|log2| 1 << log2).filter(|size| *size <= keys.len()).collect();
+    for pair in pairs(bench, &mut figure) {
+        let ready = Ready::new(bench, &mut figure, (set, &keys), pair, None)?;
+        for size in sizes.iter().copied() {
+            let mut rounds = MODES.map(|_| (Vec::new(), Vec::new()));
+            for round in 0..bench.args.rounds() {
+                bench.tell(format!("{}, buffers of {size}, round {}", pair.name, round + 1));
+                for ((slots, _), (mlps, mean_us)) in MODES.into_iter().zip(&mut rounds) {
+                    let driven = ready.drive(bench, &keys, (size, slots))?;
+                    mlps.push(driven.mlps);
+                    mean_us.push(driven.mean_us);
+                }
+            }
+            for ((slots, mode), (mlps, mean_us)) in MODES.into_iter().zip(&rounds) {
+                let name = format!("{}, {mode}", pair.name);
+                speed.add(&name, size as f64, median(mlps));
+                latency.add(&name, size as f64, median(mean_us));
+                figure.rows.push(json!({
+                    "pair": pair.name, "mode": mode, "slots": slots, "batch": size, "mlps": median(mlps),
+                    "mean_us": median(mean_us), "clock": "wall",
+                }));
+            }
+        }
+        said_9(&mut figure, pair, (&speed, &latency));
+    }
+    figure.panels = vec![speed, latency];
+    figure.note = "Between two threads there is no bus: a buffer pays only for handing it over, so it is best while its keys and \
+                   answers stay in the caches, hundreds of times smaller than the paper's 4 Mi. One in flight (sync) lets the \
+                   faster half wait; two hide that."
+        .into();
+    Ok(figure)
+}
+
+fn said_9(figure: &mut Figure, pair: Pair, (speed, latency): (&Panel, &Panel)) {
+    let [sync, both] = MODES.map(|(_, mode)| format!("{}, {mode}", pair.name));
+    let best = speed.best(&both);
+    let mi = best.map(|(size, _)| size / f64::from(1 << 20));
+    figure.said(format!("{}: the best buffer", pair.name), &[4.0], "Mi keys", "6.7", mi);
+    let points = speed.series.iter().filter(|line| line.name == both).flat_map(|line| &line.points);
+    let gain = points.filter_map(|(x, mlps)| Some(mlps / speed.at(&sync, *x)?)).reduce(f64::max);
+    figure.said(format!("{}: async over sync, at most", pair.name), &[1.13], "times", "6.7", gain);
+    let at = latency.at(&both, f64::from(2 << 20)).map(|us| us / 1e3);
+    figure.said(format!("{}: time of a buffer of 2 Mi", pair.name), &[28.0], "ms", "6.7", at);
+}
+
+/// Figure 10: the first engine's share.
+pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Cooperative execution", "share of the first engine, percent");
+    let mut panel = Panel::new("million lookups a second");
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+    let all: Vec<u32> = (0..=100).step_by(10).collect();
+    let shares = if bench.args.quick { vec![0, 20, 40, 50, 60, 80, 100] } else { all };
+    let threads = threads(bench, &mut figure, (set, &keys))?;
+    for pair in pairs(bench, &mut figure) {
+        let of = |share: &u32| Some(f64::from(*share) / 100.0);
+        let splits: Vec<_> = shares.iter().map(of).chain([None]).collect();
+        let ready = splits
+            .iter()
+            .map(|split| Ready::new(bench, &mut figure, (set, &keys), pair, *split))
+            .collect::<Result<Vec<_>, _>>()?;
+        // The last is the paper's sync execution on the first engine alone.
+        let mut mlps = vec![Vec::new(); ready.len() + 1];
+        for round in 0..bench.args.rounds() {
+            bench.tell(format!("{}, round {}", pair.name, round + 1));
+            for (ready, mlps) in ready.iter().zip(&mut mlps) {
+                mlps.push(ready.drive(bench, &keys, (pair.batch, 2))?.mlps);
+            }
+            let alone = splits.iter().position(|split| *split == Some(1.0)).and_then(|at| ready.get(at));
+            if let (Some(alone), Some(mlps)) = (alone, mlps.last_mut()) {
+                mlps.push(alone.drive(bench, &keys, (pair.batch, 1))?.mlps);
+            }
+        }
+        let rates: Vec<_> = mlps.iter().map(|rounds| median(rounds)).collect();
+        for ((split, ready), mlps) in splits.iter().zip(&ready).zip(&rates) {
+            if let Some(split) = split {
+                panel.add(pair.name, 100.0 * split, *mlps);
+            }
+            let details = ready.writer.stats().details;
+            let details: serde_json::Map<_, _> =
+                details.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            figure.rows.push(json!({
+                "pair": pair.name, "first": pair.first, "split": split, "batch": pair.batch, "mlps": mlps,
+                "clock": "wall", "details": details,
+            }));
+        }
+        let by_itself = rates.get(splits.len() - 1).copied();
+        said_10(&mut figure, &panel, pair, (by_itself, rates.last().copied(), &threads));
+        for share in &shares {
+            let name = format!("{}, split by its profile", pair.name);
+            by_itself.into_iter().for_each(|mlps| panel.add(&name, f64::from(*share), mlps));
+        }
+    }
+    for (number, mlps) in &threads {
+        let name = format!("bloom, {number} threads by themselves");
+        shares.iter().for_each(|share| panel.add(&name, f64::from(*share), *mlps));
+    }
+    figure.panels = vec![panel];
+    figure.note = "Seconds are the wall's. Two groups are equal, so half and half is best, where the paper's Phi was worth four of its \
+                   CPUs. What two threads reach by themselves, each with its own batches, is what cooperation can reach at most."
+        .into();
+    Ok(figure)
+}
+
+/// `bloom` without cooperation on one thread and on two, where there are as many: threads, and Mlps of the wall.
+fn threads(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    (set, keys): (&DataSet, &KeySet),
+) -> Result<Vec<(usize, f64)>, Fault> {
+    let subject = Subject::bloom(bench, Isa::detect());
+    let mut built = build(bench, figure, &set.tables, Family::V4, &[subject])?;
+    let mut rates = Vec::new();
+    for threads in (1..=2).filter(|threads| *threads <= bench.host.cpus) {
+        let measured = contest::run(bench, figure, &mut built, (&set.tables, keys), threads)?;
+        for (one, rate) in built.iter().zip(&measured) {
+            rates.push((threads, rate.mlps_wall));
+            figure.rows.push(one.row(rate.fields()));
+        }
+    }
+    Ok(rates)
+}
+
+/// What section 6.7 says. `by_itself` is the rate of the profile's split, `alone` that of the first engine with one batch in flight.
+fn said_10(
+    figure: &mut Figure,
+    panel: &Panel,
+    pair: Pair,
+    (by_itself, alone, threads): (Option<f64>, Option<f64>, &[(usize, f64)]),
+) {
+    let best = panel.best(pair.name);
+    let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
+    let (share, most) = (best.map(|(share, _)| share), best.map(|(_, mlps)| mlps));
+    let first = panel.at(pair.name, 100.0);
+    let of = |what: &str| format!("{}: {what}", pair.name);
+    figure.said(of("best share of the first"), &[80.0], "percent", "6.7", share);
+    figure.said(of("the best split over the first alone"), &[1.18], "times", "6.7", over(most, first));
+    let what = of("with double buffering over the first alone without");
+    figure.said(what, &[1.33], "times", "6.7", over(most, alone));
+    figure.said(of("split by its profile over the best split"), &[], "times", "6.7", over(by_itself, most));
+    let two = threads.iter().find(|(threads, _)| *threads == 2).map(|(_, mlps)| *mlps);
+    if two.is_some() && pair.first == CoopEngine::GROUP {
+        figure.said(
+            of("the best split over two threads by themselves"),
+            &[],
+            "times",
+            "6.7",
+            over(most, two),
+        );
+    }
+}

@@ -1,0 +1,220 @@
+//! Table 5: m and k of the filters by false-positive rate. Figure 1: what rates and hash functions cost.
+
+use super::contest;
+use super::subject::{Subject, build};
+use super::{isas, sets, without};
+use crate::fault::Fault;
+use crate::paper::Bench;
+use crate::paper::figure::{Figure, Panel};
+use fib::traffic::Traffic;
+use fib::{Family, Isa};
+use lpm_phi::bloom::equations::FilterSize;
+use lpm_phi::cpe::expand;
+use lpm_phi::variants::hash::HashName;
+use serde_json::json;
+
+/// The rates of table 5 and figure 1, percent.
+const PERCENTS: [f64; 5] = [1.0, 10.0, 30.0, 60.0, 90.0];
+/// The k of table 5, the same for all its tables.
+const HASHES: [u32; 5] = [7, 4, 2, 1, 1];
+/// Addresses of the paper's figures: 2^26.
+const ADDRESSES: f64 = 67_108_864.0;
+
+/// A table of table 5: the prefixes of G1 and G2 (table 3, after expansion), and the m of each.
+type PaperTable = (&'static str, [(u64, [u64; 5]); 2]);
+
+const TABLE_5: [PaperTable; 7] = [
+    (
+        "AS65000",
+        [
+            (971_555, [9_312_412, 4_656_206, 2_434_631, 1_032_974, 213_057]),
+            (113_397, [1_086_917, 543_459, 284_163, 120_566, 24_868]),
+        ],
+    ),
+    (
+        "SYDNEY",
+        [
+            (1_037_247, [9_942_074, 4_971_037, 2_599_250, 1_102_819, 227_463]),
+            (67_397, [646_005, 323_003, 168_891, 71_658, 14_780]),
+        ],
+    ),
+    (
+        "DE-CIX",
+        [
+            (1_007_513, [9_657_071, 4_828_536, 2_524_739, 1_071_205, 220_942]),
+            (209_488, [2_007_955, 1_003_978, 524_959, 222_732, 45_940]),
+        ],
+    ),
+    (
+        "LINX",
+        [
+            (982_940, [9_421_538, 4_710_769, 2_463_161, 1_045_079, 215_553]),
+            (19_863, [190_389, 95_195, 49_775, 21_119, 4356]),
+        ],
+    ),
+    (
+        "MSK-IX",
+        [
+            (1_004_073, [9_624_099, 4_812_050, 2_516_119, 1_067_548, 220_188]),
+            (203_360, [1_949_218, 974_609, 509_603, 216_216, 44_596]),
+        ],
+    ),
+    (
+        "NYIIX",
+        [
+            (1_000_128, [9_586_286, 4_793_143, 2_506_233, 1_063_353, 219_323]),
+            (151_391, [1_451_092, 725_546, 379_373, 160_962, 33_200]),
+        ],
+    ),
+    (
+        "IX.br/SP",
+        [
+            (1_024_899, [9_823_717, 4_911_859, 2_568_307, 1_089_690, 224_755]),
+            (147_201, [1_410_931, 705_466, 368_873, 156_507, 32_281]),
+        ],
+    ),
+];
+
+/// Table 5: the filters' parameters. Every cell is the paper's or counts as wrong.
+pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Bloom filters parameters as FPR is varied", "false-positive rate, percent");
+    let (mut bits, mut hashes) = (Panel::log("m, bits of the filter"), Panel::new("k, hash functions"));
+    for (name, groups) in TABLE_5 {
+        for (group, (entries, cells)) in (1..).zip(groups) {
+            for ((percent, m), k) in PERCENTS.into_iter().zip(cells).zip(HASHES) {
+                let ours = FilterSize::of(entries, percent / 100.0);
+                let of = |what| format!("{name} G{group}, {percent} %, {what}");
+                figure.said(of("m"), &[m as f64], "bits", "table 5", Some(ours.bits as f64));
+                figure.said(of("k"), &[f64::from(k)], "", "table 5", Some(f64::from(ours.hashes)));
+                figure.checked += 2;
+                figure.wrong += u64::from(ours.bits != m) + u64::from(ours.hashes != k);
+                if name == "AS65000" {
+                    bits.add(&format!("{name} G{group}"), percent, ours.bits as f64);
+                }
+                if name == "AS65000" && group == 1 {
+                    hashes.add("all", percent, f64::from(ours.hashes));
+                }
+            }
+        }
+    }
+    for set in sets(bench, Family::V4) {
+        bench.tell(&set.name);
+        let entries = expand::actual(&set.tables.v4, 21, &[24, 32]);
+        let before = |lens: std::ops::RangeInclusive<u8>| {
+            set.tables.v4.iter().filter(|(prefix, _)| lens.contains(&prefix.len())).count()
+        };
+        for ((group, lens), entries) in [("G1", 21..=24), ("G2", 25..=32)].into_iter().zip(entries) {
+            let routes = before(lens);
+            for percent in PERCENTS {
+                let size = FilterSize::of(entries, percent / 100.0);
+                let exact = FilterSize::for_rate(entries, percent / 100.0);
+                bits.add(&format!("{} {group}", set.name), percent, size.bits as f64);
+                figure.rows.push(json!({
+                    "data": set.name, "group": group, "routes": routes, "entries": entries, "fpr_percent": percent,
+                    "m": size.bits, "k": size.hashes, "rate_percent": 100.0 * size.rate(entries),
+                    "m_exact": exact.bits, "rate_exact_percent": 100.0 * exact.rate(entries),
+                }));
+            }
+        }
+    }
+    figure.panels = vec![bits, hashes];
+    figure.note = "Equations 1 to 3 for the paper's n, all cells, and for our tables. Rounding k up moves the rate: rate_percent is \
+                   what such a filter really has, m_exact what the engines take to have the asked one."
+        .into();
+    Ok(figure)
+}
+
+/// Figure 1: hash functions and rates.
+pub(super) fn figure_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let title = "Execution times for multiple hash functions and FPRs";
+    let mut figure = Figure::new(title, "false-positive rate, percent");
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+    let threads = bench.threads_max();
+    let percents = if bench.args.quick { vec![1.0, 30.0, 90.0] } else { PERCENTS.to_vec() };
+    for isa in isas(&mut figure) {
+        let mut panel = Panel::new(&format!("seconds for 2^26 addresses, {isa}"));
+        for percent in &percents {
+            let subjects = subjects(bench, isa, *percent);
+            let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
+            let rates = contest::run(bench, &mut figure, &mut built, (&set.tables, &keys), threads)?;
+            for (one, rate) in built.iter().zip(&rates) {
+                panel.add(&one.subject.name, *percent, ADDRESSES / rate.mlps / 1e6);
+                let mut row = one.row(rate.fields());
+                row["fpr_percent"] = (*percent).into();
+                figure.rows.push(row);
+            }
+        }
+        said(&mut figure, &panel, isa, &percents);
+        figure.panels.push(panel);
+    }
+    figure.note = "\"Murmur + H2\" has Murmur in the filters and H2 for the hash tables; where both are one, the hash is made once. \
+                   Knuth keeps divisibility; an odd number of buckets takes the harm of that out of the hash tables here. The engine \
+                   bloom has a key's filter bits in one word and its own answer to what lies below the direct array, so the rate \
+                   costs it little."
+        .into();
+    Ok(figure)
+}
+
+/// Every pair of hash functions, and the engine `bloom`.
+fn subjects(bench: &Bench<'_>, isa: Isa, percent: f64) -> Vec<Subject> {
+    let vectorised = HashName::ALL.into_iter().filter(|hash| hash.is_vectorised());
+    // In a quick run scalar code shows the three functions alone.
+    let few = bench.args.quick && isa == Isa::Scalar;
+    let pairs = vectorised.clone().flat_map(|filter| vectorised.clone().map(move |table| (filter, table)));
+    let mut subjects: Vec<_> = pairs
+        .filter(|(filter, table)| !few || filter == table)
+        .map(|(filter, table)| {
+            Subject::bloomfwd(isa).with("hash", &filter).with("table-hash", &table).named(format!(
+                "{} + {}",
+                word(filter),
+                word(table)
+            ))
+        })
+        .collect();
+    subjects.push(Subject::bloom(bench, isa));
+    subjects.into_iter().map(|subject| subject.with("fpr", &(percent / 100.0))).collect()
+}
+
+fn word(hash: HashName) -> &'static str {
+    match hash {
+        HashName::Murmur => "Murmur",
+        HashName::Knuth => "Knuth",
+        HashName::H2 => "H2",
+        HashName::Rand => "rand",
+    }
+}
+
+/// What section 6.2 says, of the pairs alone.
+fn said(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
+    let pairs: Vec<_> =
+        panel.series.iter().map(|line| line.name.as_str()).filter(|name| name.contains(" + ")).collect();
+    let mean = |percent: f64| {
+        pairs.iter().filter_map(|name| panel.at(name, percent)).sum::<f64>() / pairs.len().max(1) as f64
+    };
+    let best = percents.iter().copied().min_by(|a, b| mean(*a).total_cmp(&mean(*b)));
+    figure.said(format!("least average time, {isa}, at"), &[30.0], "percent", "6.2", best);
+    let h2 = panel.at("H2 + H2", 30.0);
+    let faster = |own: f64| pairs.iter().filter(|name| panel.at(name, 30.0).is_some_and(|s| s < own)).count();
+    let place = h2.map(|own| 1.0 + faster(own) as f64);
+    figure.said(format!("place of H2 + H2 at 30 %, {isa}"), &[1.0], "of the pairs", "6.2", place);
+    let knuth = panel.at("Knuth + Knuth", 30.0).zip(h2).map(|(knuth, h2)| knuth / h2);
+    figure.said(format!("time of Knuth + Knuth over H2 + H2 at 30 %, {isa}"), &[], "times", "6.2", knuth);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_of_table_5_is_the_paper_s() {
+        for (name, groups) in TABLE_5 {
+            for (entries, cells) in groups {
+                for ((percent, bits), hashes) in PERCENTS.into_iter().zip(cells).zip(HASHES) {
+                    let ours = FilterSize::of(entries, percent / 100.0);
+                    assert_eq!(ours, FilterSize { bits, hashes }, "{name}, {percent} %");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `lpm-bench paper bloomfwd`: tables 4 and 5 and figures 1 to 10 of the Bloomfwd paper (section 6).
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `subject` | what a figure compares: an engine, an instruction set, parameters; built and checked |
+//! | `contest` | the clock: subjects in turn, on any number of threads |
+//! | `expansion` | table 4: DPCPE |
+//! | `filters` | table 5: m and k; figure 1: hash functions and false-positive rates |
+//! | `threads` | figure 2: naive, baseline, Bloomfwd and MIHT by threads |
+//! | `keys` | figures 3 and 4: what the keys are |
+//! | `sizes` | figures 5 and 6: which IPv4 table it is |
+//! | `levels` | figures 7 and 8: IPv6 by levels of expansion |
+//! | `cooperation` | figures 9 and 10: two engines that share each batch |
+//!
+//! The paper's *Bloomfwd* is `bloom-baseline` with the paper's hashes, vectorised by hand (section 6.3: the difference between the
+//! two is just that); the engine `bloom` is what became of it here, and stands beside it. Where the paper has two processors,
+//! a Xeon Phi and a CPU, there are two instruction sets here: AVX-512F, which is the Phi's, and scalar code. Where the paper
+//! uses 244 threads, there are as many as this host has CPUs. On a CPU without AVX-512F its half is skipped aloud.
+
+mod contest;
+mod cooperation;
+mod expansion;
+mod filters;
+mod keys;
+mod levels;
+mod sizes;
+mod subject;
+mod threads;
+
+use super::data::{self, DataSet};
+use super::figure::Figure;
+use super::{Bench, Device, Known, Paper};
+use crate::args::PaperArgs;
+use crate::fault::Fault;
+use fib::{Family, Isa};
+
+/// In the paper's order.
+pub(super) const PAPER: Paper = Paper {
+    title: "Parallel IP lookup using Bloom filters on the Intel Xeon Phi (Bloomfwd)",
+    // AS65000 and AS65000-V6 (table 3, section 6.1), and full tables of today.
+    generated: &[("generated-2016", "v4=622607,v6=31645"), ("generated-2024", "v4=950000,v6=200000")],
+    has_updates: false,
+    beside,
+    known: &[
+        Known { id: "table4", device: Device::Unused, make: expansion::table_4 },
+        Known { id: "table5", device: Device::Unused, make: filters::table_5 },
+        Known { id: "fig01", device: Device::Unused, make: filters::figure_1 },
+        Known { id: "fig02", device: Device::Unused, make: threads::figure_2 },
+        Known { id: "fig03", device: Device::Unused, make: keys::figure_3 },
+        Known { id: "fig04", device: Device::Unused, make: keys::figure_4 },
+        Known { id: "fig05", device: Device::Unused, make: sizes::figure_5 },
+        Known { id: "fig06", device: Device::Unused, make: sizes::figure_6 },
+        Known { id: "fig07", device: Device::Unused, make: levels::figure_7 },
+        Known { id: "fig08", device: Device::Unused, make: levels::figure_8 },
+        Known { id: "fig09", device: Device::Used, make: cooperation::figure_9 },
+        Known { id: "fig10", device: Device::Used, make: cooperation::figure_10 },
+    ],
+};
+
+/// The paper's IPv6 tables by size (section 6.1): what stands in for them has as many routes.
+const PAPER_V6: [(&str, usize); 4] =
+    [("AS65000-V6", 31_645), ("EQUINIX", 42_663), ("LINX", 44_103), ("NWAX", 42_227)];
+/// Its IPv4 tables besides AS65000, by size: the rows of table 3 before expansion, summed up.
+const PAPER_V4: [(&str, usize); 3] = [("SYDNEY", 667_369), ("LINX", 620_188), ("IX.br/SP", 652_531)];
+
+/// The tables that join those that were loaded: generated ones of the paper's sizes, as its own are not to be had. Tables that
+/// the command line names stay alone.
+fn beside(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
+    if !args.table.fib.is_empty() || args.table.generate.is_some() {
+        return Ok(Vec::new());
+    }
+    let mut sets = Vec::new();
+    // A seed each: the same size twice would be the same table twice.
+    let mut seeds = args.table.seed + 1..;
+    let mut add = |family: &str, (name, routes): &(&str, usize)| -> Result<(), Fault> {
+        let seed = seeds.next().unwrap_or_default();
+        sets.push(data::generated(
+            args,
+            &format!("as large as {name}"),
+            &format!("{family}={routes}"),
+            seed,
+        )?);
+        Ok(())
+    };
+    PAPER_V6.iter().try_for_each(|paper| add("v6", paper))?;
+    if !args.quick {
+        PAPER_V4.iter().try_for_each(|paper| add("v4", paper))?;
+    }
+    Ok(sets)
+}
+
+/// The data sets with routes of `family`.
+fn sets<'a>(bench: &'a Bench<'_>, family: Family) -> impl Iterator<Item = &'a DataSet> {
+    bench.sets.iter().filter(move |set| set.tables.routes(family) > 0)
+}
+
+/// The instruction sets of this CPU, the paper's first; a figure says which half it lacks.
+fn isas(figure: &mut Figure) -> Vec<Isa> {
+    if !Isa::Avx512f.is_available() {
+        figure.skipped = Some("its AVX-512F half: this CPU has no avx512f".into());
+    }
+    Isa::ALL.into_iter().rev().filter(|isa| isa.is_available()).collect()
+}
+
+/// A figure without the table that it is about.
+fn without(mut figure: Figure, family: Family) -> Figure {
+    figure.skipped = Some(format!("no data set has {family} routes"));
+    figure
+}

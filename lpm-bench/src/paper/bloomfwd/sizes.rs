@@ -1,0 +1,145 @@
+//! Figures 5 and 6: which IPv4 table it is. The same one with fewer and fewer routes, and different ones.
+
+use super::contest;
+use super::subject::{Subject, build};
+use super::{isas, sets, without};
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use crate::paper::Bench;
+use crate::paper::figure::{Figure, Panel};
+use crate::tables::Tables;
+use fib::traffic::Traffic;
+use fib::{Family, IpPrefix, Isa, Rib};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+use serde_json::json;
+
+/// What is left of the table: 1 over each.
+const PARTS: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// Figure 5: fewer prefixes.
+pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let title = "Performance of Bloomfwd as the number of prefixes in the forwarding table decreases";
+    let mut figure = Figure::new(title, "prefixes");
+    let mut panel = Panel::new("million lookups a second");
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let isas = isas(&mut figure);
+    let best = isas.first().copied().unwrap_or(Isa::Scalar);
+    let subjects: Vec<_> =
+        isas.into_iter().flat_map(|isa| [Subject::bloom(bench, isa), Subject::bloomfwd(isa)]).collect();
+    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+    for (x, part) in (0_u32..).zip(bench.some(&PARTS)) {
+        bench.tell(format!("removes prefixes, 1/{part} stays"));
+        let fewer = (part > 1).then(|| thinned(&set.tables, part, bench.args.table.seed));
+        let tables = fewer.as_ref().unwrap_or(&set.tables);
+        figure.x_names.push(if part == 1 { "all".into() } else { format!("1/{part}") });
+        let mut built = build(bench, &mut figure, tables, Family::V4, &subjects)?;
+        let rates = contest::run(bench, &mut figure, &mut built, (tables, &keys), bench.threads_max())?;
+        for (one, rate) in built.iter().zip(&rates) {
+            panel.add(&one.subject.name, f64::from(x), rate.mlps);
+            let mut row = one.row(rate.fields());
+            row["prefixes"] = tables.v4.len().into();
+            figure.rows.push(row);
+        }
+    }
+    let last = f64::from(u32::try_from(figure.x_names.len()).unwrap_or(1)) - 1.0;
+    for name in [Subject::bloomfwd(best).name, Subject::bloom(bench, best).name] {
+        let (all, few) = (panel.at(&name, 0.0), panel.at(&name, last));
+        figure.said(format!("{name}, all prefixes"), &[68.0], "Mlps", "6.5", all);
+        figure.said(format!("{name}, 1/16 of them"), &[79.0], "Mlps", "6.5", few);
+        let times = few.zip(all).map(|(few, all)| few / all);
+        figure.said(format!("{name}, 1/16 of them over all"), &[1.16], "times", "6.5", times);
+    }
+    figure.panels = vec![panel];
+    figure.note = "The direct array of 2^20 stays as large as it is, and random addresses reach every part of it; filters and hash \
+                   tables shrink, into caches that are larger here than the Phi's."
+        .into();
+    Ok(figure)
+}
+
+/// The table with about one IPv4 route in `part`, drawn at random.
+fn thinned(tables: &Tables, part: u32, seed: u64) -> Tables {
+    let mut rng = ChaCha12Rng::seed_from_u64(seed ^ u64::from(part));
+    let mut rib = Rib::new();
+    for (prefix, id) in &tables.v4 {
+        if rng.random_range(0..part) == 0 {
+            rib.set(IpPrefix::V4(*prefix), *id);
+        }
+    }
+    Tables::of_rib(rib, format!("1/{part} of {}", tables.source))
+}
+
+/// Figure 6: different tables, and two processors.
+pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Performance of Bloomfwd and MIHT for IPv4 prefix datasets", "routing data");
+    let mut panel = Panel::new("million lookups a second");
+    let isas = isas(&mut figure);
+    let best = isas.first().copied().unwrap_or(Isa::Scalar);
+    let mut subjects: Vec<_> = isas.iter().map(|isa| Subject::bloom(bench, *isa)).collect();
+    subjects.extend(isas.iter().map(|isa| Subject::bloomfwd(*isa)));
+    subjects.push(Subject::miht());
+    let random: Option<KeySet> = match bench.main_set(Family::V4) {
+        Some(set) => Some(bench.stream(set, Family::V4, &Traffic::Random)?),
+        None => None,
+    };
+    let Some(keys) = random else { return Ok(without(figure, Family::V4)) };
+    for (x, set) in (0_u32..).zip(sets(bench, Family::V4)) {
+        figure.x_names.push(set.name.clone());
+        let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
+        let shape = (&set.tables, &keys);
+        let rates = contest::run(bench, &mut figure, &mut built, shape, bench.threads_max())?;
+        for (one, rate) in built.iter().zip(&rates) {
+            panel.add(&one.subject.name, f64::from(x), rate.mlps);
+            let mut row = one.row(rate.fields());
+            row["data"] = json!(set.name);
+            row["prefixes"] = set.tables.v4.len().into();
+            figure.rows.push(row);
+        }
+    }
+    let names = [Subject::bloomfwd(best).name, Subject::bloom(bench, best).name];
+    let ratio = |panel: &Panel, one: &str, other: &str| {
+        let places = (0..u32::try_from(figure.x_names.len()).unwrap_or(0)).map(f64::from);
+        let ratios: Vec<_> = places.filter_map(|x| Some(panel.at(one, x)? / panel.at(other, x)?)).collect();
+        (!ratios.is_empty()).then(|| crate::paper::median(&ratios))
+    };
+    let scalar = Subject::bloomfwd(Isa::Scalar).name;
+    let over: Vec<_> = names.iter().map(|name| ratio(&panel, name, "MIHT")).collect();
+    let second = if best == Isa::Scalar { None } else { ratio(&panel, &names[0], &scalar) };
+    for (name, over) in names.iter().zip(over) {
+        figure.said(format!("{name} over MIHT"), &[4.0], "times", "6.6", over);
+    }
+    figure.said(
+        "the second processor over the first; here vectors over scalar code",
+        &[2.4],
+        "times",
+        "6.6",
+        second,
+    );
+    for name in &names {
+        let most = panel.best(name).map(|(_, mlps)| mlps);
+        figure.said(format!("{name}, at most"), &[169.65], "Mlps", "6.6", most);
+    }
+    figure.panels = vec![panel];
+    figure.note = "The paper's tables of five exchanges are not to be had; in a full run generated ones as large as three of them join \
+                   those that are loaded. Its two processors are a Phi of 2012 and one of 2016; one host has one, so its vectors and \
+                   its scalar code stand side by side."
+        .into();
+    Ok(figure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thinned_table_is_a_part_of_the_whole() {
+        let lines: Vec<_> =
+            (0..4000_u32).map(|at| format!("20.{}.{}.0/24 {}", at >> 8, at & 255, 1 + at % 9)).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let tables = Tables::of_routes(&lines);
+        let fewer = thinned(&tables, 16, 1);
+        assert!((190..=310).contains(&fewer.v4.len()), "{}", fewer.v4.len());
+        assert!(fewer.v4.iter().all(|route| tables.v4.binary_search(route).is_ok()));
+        assert_eq!(fewer.v4, thinned(&tables, 16, 1).v4, "the same seed, the same routes");
+    }
+}

@@ -1,0 +1,213 @@
+//! What a figure compares: an engine on an instruction set with parameters, over the routes of one family. Built, and its answers
+//! checked, before any clock runs.
+
+use crate::check::Sample;
+use crate::contenders;
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use crate::paper::Bench;
+use crate::paper::figure::Figure;
+use crate::table::{EngineTable, Looker, Table};
+use crate::tables::Tables;
+use fib::traffic::Traffic;
+use fib::{EngineOptions, EngineWriter, Family, Isa};
+use lpm_phi::bloom::BloomEngine;
+use lpm_phi::coop::CoopEngine;
+use lpm_phi::miht::MihtEngine;
+use lpm_phi::variants::{BASELINE, NAIVE};
+use serde_json::{Map, Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Keys of a call, as a forwarder's batch.
+pub(super) const CALL: usize = 256;
+/// Answers compared with the oracle's: the first so many of a traffic, and as many drawn at random.
+const CHECKED: usize = 4096;
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    /// What its line is called.
+    pub(super) name: String,
+    engine: &'static str,
+    isa: Isa,
+    parameters: Vec<(String, String)>,
+}
+
+impl Subject {
+    fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
+        let parameters =
+            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { name, engine, isa, parameters }
+    }
+
+    /// The engine `bloom`, with what `--engine-arg` says.
+    pub(super) fn bloom(bench: &Bench<'_>, isa: Isa) -> Self {
+        let parameters = bench.args.parameters.clone();
+        Self { name: format!("bloom, {isa}"), engine: BloomEngine::NAME, isa, parameters }
+    }
+
+    /// Bloomfwd as the paper has it: 30 % of false positives, H2, for IPv6 Murmur (section 6.2).
+    pub(super) fn bloomfwd(isa: Isa) -> Self {
+        let parameters = [("hash", "h2"), ("fpr", "0.3")];
+        Self::new(format!("Bloomfwd, {isa}"), BASELINE, isa, &parameters)
+    }
+
+    /// Section 3.2 with the C library's `rand`, unvectorised.
+    pub(super) fn baseline() -> Self {
+        Self::new("Baseline".into(), BASELINE, Isa::Scalar, &[("hash", "rand"), ("fpr", "0.3")])
+    }
+
+    /// A filter and table for each length (section 3.1).
+    pub(super) fn naive(isa: Isa) -> Self {
+        Self::new(format!("Naive, {isa}"), NAIVE, isa, &[("hash", "h2"), ("fpr", "0.3")])
+    }
+
+    /// (16, 16) for IPv4, (32, 32) for IPv6.
+    pub(super) fn miht() -> Self {
+        let parameters = [("k4", "16"), ("m4", "16"), ("k6", "32"), ("m6", "32")];
+        Self::new("MIHT".into(), MihtEngine::NAME, Isa::Scalar, &parameters)
+    }
+
+    /// Two engines that share each batch, both as `first` and `second` say.
+    pub(super) fn coop(isa: Isa) -> Self {
+        Self::new("coop".into(), CoopEngine::NAME, isa, &[])
+    }
+
+    /// The same with another parameter.
+    pub(super) fn with(mut self, name: &str, value: &dyn ToString) -> Self {
+        self.parameters.retain(|(old, _)| old != name);
+        self.parameters.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// The same under another name.
+    pub(super) fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// An empty engine.
+    pub(super) fn engine(&self, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, Fault> {
+        let options = EngineOptions {
+            isa: Some(self.isa),
+            table_bytes_max,
+            parameters: self.parameters.clone(),
+            ..EngineOptions::default()
+        };
+        contenders::engine(self.engine, &options)
+            .map_err(|source| Fault::Engine { engine: self.engine.to_owned(), source })
+    }
+
+    /// What its rows say of it.
+    fn fields(&self) -> Map<String, Value> {
+        let parameters: Map<_, _> =
+            self.parameters.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+        let mut fields = Map::new();
+        fields.insert("name".into(), self.name.clone().into());
+        fields.insert("engine".into(), self.engine.into());
+        fields.insert("isa".into(), self.isa.to_string().into());
+        fields.insert("parameters".into(), parameters.into());
+        fields
+    }
+}
+
+/// A subject whose table is built.
+pub(super) struct Built {
+    /// What it is.
+    pub(super) subject: Subject,
+    /// Its table.
+    pub(super) table: EngineTable,
+    /// Bytes that lookups read.
+    table_bytes: u64,
+    /// Seconds to build it; others may have been built beside it.
+    build_s: f64,
+    /// Engine-specific figures.
+    pub(super) details: Vec<(&'static str, f64)>,
+}
+
+impl Built {
+    /// The fields of a row that every measurement has.
+    pub(super) fn row(&self, more: Value) -> Value {
+        let mut row = self.subject.fields();
+        row.insert("table_bytes".into(), self.table_bytes.into());
+        row.insert("build_s".into(), self.build_s.into());
+        if let Value::Object(more) = more {
+            row.extend(more);
+        }
+        row.into()
+    }
+}
+
+/// Builds `subjects` over the routes of `family` in `tables`, as many at a time as this host has CPUs, and checks each on
+/// traffic drawn from the table. What refuses the table gets a row that says so, and is left out.
+///
+/// # Errors
+/// Any fault besides a refusal.
+pub(super) fn build(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    tables: &Tables,
+    family: Family,
+    subjects: &[Subject],
+) -> Result<Vec<Built>, Fault> {
+    let delta = tables.delta_of(family);
+    let limit = bench.args.table_memory();
+    let one = |subject: &Subject| -> Result<Built, Fault> {
+        let start = Instant::now();
+        let mut table = EngineTable::new(subject.engine(limit)?, CALL);
+        table.apply(&delta)?;
+        let build_s = start.elapsed().as_secs_f64();
+        let (table_bytes, details) = (table.table_bytes(), table.details());
+        Ok(Built { subject: subject.clone(), table, table_bytes, build_s, details })
+    };
+    let places: Vec<_> = subjects.iter().map(|_| Mutex::new(None)).collect();
+    let (work, next) = (subjects.iter().zip(&places).collect::<Vec<_>>(), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..bench.host.cpus.min(subjects.len()) {
+            scope.spawn(|| {
+                while let Some((subject, place)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    bench.tell(format!("builds {}", subject.name));
+                    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(one(subject));
+                }
+            });
+        }
+    });
+    let keys = KeySet::make(&Traffic::Table, family, tables, CHECKED, bench.args.table.seed, false)?;
+    let sample = sample(bench, &keys, tables);
+    let mut built = Vec::new();
+    for (subject, place) in subjects.iter().zip(places) {
+        let made = place.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match made.unwrap_or_else(|| Err(Fault::Measurement(format!("{} was not built", subject.name)))) {
+            Ok(mut one) => {
+                check(figure, &sample, &mut *one.table.looker()?)?;
+                built.push(one);
+            }
+            Err(why) if why.is_refusal() => refused(figure, subject, &why),
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(built)
+}
+
+/// What is checked of a stream.
+pub(super) fn sample(bench: &Bench<'_>, keys: &KeySet, tables: &Tables) -> Sample {
+    Sample::draw(keys, tables, CHECKED, bench.args.table.seed)
+}
+
+/// Compares a looker's answers with the oracle's, and counts that in the figure.
+pub(super) fn check(figure: &mut Figure, sample: &Sample, looker: &mut dyn Looker) -> Result<(), Fault> {
+    let found = sample.check(looker, CALL)?;
+    figure.checked += found.checked;
+    figure.wrong += found.wrong;
+    if let Some(first) = found.first_wrong {
+        figure.rows.push(json!({ "first_wrong": first }));
+    }
+    Ok(())
+}
+
+fn refused(figure: &mut Figure, subject: &Subject, why: &Fault) {
+    let mut row = subject.fields();
+    row.insert("refused".into(), why.to_string().into());
+    figure.rows.push(row.into());
+}

@@ -1,0 +1,60 @@
+//! `lpm-bench paper gamt`: the figures and tables of the GAMT paper (section 5).
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `host_tables` | figures about the tables on the host: memory, off-line updates, accesses on the device |
+//! | `kernels` | lookup kernels alone, by the device's clock |
+//! | `device_figures` | figures that take a device |
+//!
+//! A figure that takes a device is skipped aloud without one, and its file says so. What the paper does on a Tesla C2075 with
+//! PCIe 2 compares with what this host does only in its shape.
+
+mod device_figures;
+mod host_tables;
+mod kernels;
+
+use super::{Bench, Device, Known, Paper};
+use crate::contenders;
+use crate::fault::Fault;
+use fib::{EngineOptions, EngineWriter};
+
+/// In the order of work: what needs no device first.
+pub(super) const PAPER: Paper = Paper {
+    title: "GAMT: A Fast and Scalable IP Lookup Engine for GPU-based Software Routers (ANCS 2013)",
+    generated: &[("generated-2013", "v4=450752,v6=11841"), ("generated-2024", "v4=950000,v6=200000")],
+    has_updates: true,
+    beside: |_| Ok(Vec::new()),
+    known: &[
+        Known { id: "table1", device: Device::Unused, make: host_tables::table_1 },
+        Known { id: "table2", device: Device::Unused, make: host_tables::table_2 },
+        Known { id: "fig13", device: Device::Unused, make: host_tables::figure_13 },
+        Known { id: "fig14", device: Device::Unused, make: host_tables::figure_14 },
+        Known { id: "fig19", device: Device::Unused, make: host_tables::figure_19 },
+        Known { id: "fig11", device: Device::Used, make: device_figures::figure_11 },
+        Known { id: "fig15", device: Device::Used, make: device_figures::figure_15 },
+        Known { id: "kernels", device: Device::Needed, make: kernels::table },
+        Known { id: "fig09", device: Device::Needed, make: device_figures::figure_9 },
+        Known { id: "fig10", device: Device::Needed, make: device_figures::figure_10 },
+        Known { id: "fig12", device: Device::Needed, make: device_figures::figure_12 },
+        Known { id: "fig16", device: Device::Needed, make: device_figures::figure_16 },
+        Known { id: "fig17", device: Device::Needed, make: device_figures::figure_17 },
+        Known { id: "fig18", device: Device::Needed, make: device_figures::figure_18 },
+    ],
+};
+
+impl Bench<'_> {
+    /// An empty table of an engine.
+    fn engine(
+        &self,
+        name: &'static str,
+        parameters: &[(&str, String)],
+    ) -> Result<Box<dyn EngineWriter>, Fault> {
+        let own = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        // The last word counts, and a figure's own parameters are what it is about.
+        let told =
+            self.args.parameters.iter().filter(|(name, _)| parameters.iter().all(|(own, _)| own != name));
+        let parameters = told.cloned().chain(own).collect();
+        let options = EngineOptions { parameters, ..EngineOptions::default() };
+        contenders::engine(name, &options).map_err(|source| Fault::Engine { engine: name.to_owned(), source })
+    }
+}
