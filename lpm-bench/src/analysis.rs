@@ -16,6 +16,7 @@ pub(crate) fn sentence(built: &Built, profile: &Profile, ns: f64, host: &Host) -
         ),
         Contender::Engine("bloom") => bloom_sentence(built, profile),
         Contender::Engine("bloom-naive" | "bloom-baseline") => variant_sentence(built, profile),
+        Contender::Engine("miht") => miht_sentence(built, profile),
         Contender::Engine(_) => format!("mean matched length {:.1} bits", profile.len_mean),
     };
     if built.contender.is_on_device() {
@@ -100,6 +101,21 @@ fn variant_sentence(built: &Built, profile: &Profile) -> String {
     )
 }
 
+fn miht_sentence(built: &Built, profile: &Profile) -> String {
+    let detail = |name: &str| built.details.iter().find(|(known, _)| *known == name).map_or(0.0, |(_, n)| *n);
+    let [levels, suffix, short] = match built.family {
+        Family::V4 => ["v4_index_levels", "v4_suffix_levels_mean", "v4_short_levels_mean"],
+        Family::V6 => ["v6_index_levels", "v6_suffix_levels_mean", "v6_short_levels_mean"],
+    }
+    .map(detail);
+    format!(
+        "a search in one node on each of {levels:.0} levels of the index tree, then the nodes of a trie one after the other \
+         (a route lies on its level {suffix:.1} on average), and those of the trie of shorter routes where that has none \
+         ({short:.1}); 64 keys go down together, so their loads overlap (mean matched length {:.1} bits)",
+        profile.len_mean
+    )
+}
+
 /// Why updates of `built` cost its lookups what they cost.
 pub(crate) fn update_sentence(contender: Contender) -> &'static str {
     match contender {
@@ -113,6 +129,10 @@ pub(crate) fn update_sentence(contender: Contender) -> &'static str {
         Contender::Engine("bloom-naive" | "bloom-baseline") => {
             "a change is written to a second copy of the table, and again to the first once no lookup reads it; lookups pay \
              for the lines that come fresh from the other core"
+        }
+        Contender::Engine("miht") => {
+            "a change rewrites a few nodes of a copy that no lookup reads, which then changes places with the other; that one gets \
+             the change with the next one"
         }
         Contender::Engine(_) if contender.is_on_device() => {
             "a change is worked out on the host and written by a small kernel beside those that look up"

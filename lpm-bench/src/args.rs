@@ -27,8 +27,9 @@ Examples:
   lpm-bench lookup --generate v4=950000,v6=200000 --engines bloom --cpu 1
   lpm-bench lookup --fib v4.txt.xz --fib v6.txt.xz --engines bloom,rte_fib,rte_fib6 --json lookup.json
   lpm-bench lookup --fib routes.txt --engines bloom:scalar,bloom:avx512f,oracle --traffic table,capture:trace.pcap
+  lpm-bench lookup --fib v4.txt.xz --engines bloom:avx512f,miht,coop --threads 1,2 --table-node 0
 
-Engines: oracle, bloom, bloom-baseline, bloom-naive, coop, on a GPU gamt, gale, sail-gpu, and with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
+Engines: oracle, bloom, bloom-baseline, bloom-naive, miht, coop, on a GPU gamt, gale, sail-gpu, and with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
   NAME        every variant this host has: each instruction set, and rte_fib with 4-byte and 2-byte entries
   NAME:ISA    one instruction set, scalar or avx512f        rte_fib-2b, rte_fib-4b    one entry size
 rte_lpm takes minutes to load a full table.
@@ -143,6 +144,10 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "BYTES[K|M|G]", default_value = "4G", value_parser = positive)]
     pub(crate) table_memory: usize,
 
+    /// NUMA node for tables of our CPU engines [default: where the thread that builds them runs]
+    #[arg(long, value_name = "N")]
+    pub(crate) table_node: Option<u32>,
+
     /// A parameter of our engines; may be given several times
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
@@ -174,6 +179,15 @@ pub(crate) struct LookupArgs {
     /// Traffic: random, table, zipf, capture:FILE
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "random,table,zipf", value_parser = traffic)]
     pub(crate) traffic: Vec<Traffic>,
+
+    /// Threads that look up together over one table, each pinned; the rate is of all together, by the wall's seconds. Several
+    /// numbers are measured in turn. coop and devices have --device-threads instead [default: one, by its CPU seconds]
+    #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = threads)]
+    pub(crate) threads: Vec<usize>,
+
+    /// CPUs of --threads, dealt out in turn [default: those this process may use, from --cpu on]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = cpu, requires = "threads")]
+    pub(crate) cpus: Vec<usize>,
 
     /// Rounds; in each, every engine runs once on every traffic
     #[arg(long, value_name = "N", default_value = "11", value_parser = positive)]
@@ -381,6 +395,12 @@ fn positive(text: &str) -> Result<usize, String> {
 fn cpu(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|cpu| *cpu < 1024);
     number.ok_or_else(|| format!("'{text}' is not a CPU's number, 0 to 1023"))
+}
+
+/// A number of threads; far more than any host has CPUs is a slip.
+fn threads(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=1024).contains(number));
+    number.ok_or_else(|| format!("'{text}' is not a number of threads, 1 to 1024"))
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

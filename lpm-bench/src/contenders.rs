@@ -9,12 +9,15 @@ use crate::fault::Fault;
 use crate::peers::Peers;
 use crate::table::{EngineTable, Looker, Table};
 use crate::tables::Tables;
+use crate::threads::Threads;
 use crate::wanted::{Contender, ENGINES, Wanted, known};
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter, Family, Isa};
 use indicatif::{ProgressBar, ProgressStyle};
 use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::{CoopEngine, Engines};
+use lpm_phi::memory::{self, Mapped};
+use lpm_phi::miht::MihtEngine;
 use lpm_phi::variants;
 use serde::Serialize;
 use std::time::Instant;
@@ -40,8 +43,44 @@ pub(crate) struct Built {
     pub(crate) details: Vec<(&'static str, f64)>,
     /// The reading side.
     pub(crate) looker: Box<dyn Looker>,
+    /// More of them over the same table, with other numbers of threads.
+    pub(crate) more: Vec<Box<dyn Looker>>,
+    /// What the table's memory lies in: `2M`, `thp`, `4K`, or nothing where it is not ours to say.
+    pub(crate) pages: &'static str,
     /// The writing side, kept alive.
     pub(crate) table: Box<dyn Table>,
+}
+
+impl Built {
+    /// All reading sides, each in turn what is measured.
+    pub(crate) fn lookers(&mut self) -> impl Iterator<Item = &mut Box<dyn Looker>> {
+        std::iter::once(&mut self.looker).chain(self.more.iter_mut())
+    }
+
+    /// The reading side with the number `at` among [`Self::lookers`].
+    pub(crate) fn looker_at(&self, at: usize) -> &dyn Looker {
+        at.checked_sub(1).and_then(|at| self.more.get(at)).map_or(&*self.looker, |looker| &**looker)
+    }
+
+    /// Measures `counts` threads on `cpus`, each number in turn, in place of one thread by its own clock. What works elsewhere
+    /// has its own number of threads.
+    ///
+    /// # Errors
+    /// What the table says when it makes lookers.
+    pub(crate) fn use_threads(&mut self, counts: &[usize], cpus: &[usize]) -> Result<(), Fault> {
+        if counts.is_empty() || self.contender.works_elsewhere() {
+            return Ok(());
+        }
+        for (at, count) in counts.iter().enumerate() {
+            let threads = Box::new(Threads::new(&mut *self.table, *count, cpus)?);
+            if at == 0 {
+                self.looker = threads;
+            } else {
+                self.more.push(threads);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A contender that cannot hold the table or lacks its device, and why. A finding, not a failure.
@@ -62,6 +101,8 @@ pub(crate) struct Makers {
     options: EngineOptions,
     call: usize,
     device: DeviceArgs,
+    /// The CPUs of this process but the one that lookups are pinned to; none when they are not.
+    helper_cpus: Vec<usize>,
     #[cfg(feature = "dpdk")]
     peers: Option<Peers>,
 }
@@ -74,6 +115,7 @@ impl Makers {
     pub(crate) fn new(args: &EngineArgs, wanted: &[Wanted], tables: &Tables) -> Result<Self, Fault> {
         let options = EngineOptions {
             table_bytes_max: args.table_memory as u64,
+            numa_node: args.table_node,
             parameters: args.parameters.clone(),
             ..EngineOptions::default()
         };
@@ -86,9 +128,18 @@ impl Makers {
             options,
             call: args.call,
             device: args.device,
+            helper_cpus: helper_cpus(args.cpu),
             #[cfg(feature = "dpdk")]
             peers,
         })
+    }
+
+    /// Puts the helper threads of `coop` on CPUs that the calling thread, pinned to one, is not on.
+    fn place_helpers(&self, options: &mut EngineOptions) {
+        if !self.helper_cpus.is_empty() && !options.parameters.iter().any(|(name, _)| name == "cpus") {
+            let cpus: Vec<_> = self.helper_cpus.iter().map(usize::to_string).collect();
+            options.parameters.push(("cpus".to_owned(), cpus.join(",")));
+        }
     }
 
     /// An empty table of `wanted` for the routes of `family` in `tables`.
@@ -103,7 +154,10 @@ impl Makers {
     ) -> Result<Box<dyn Table>, Fault> {
         match wanted.contender {
             Contender::Engine(name) => {
-                let options = EngineOptions { isa: Some(wanted.isa), ..self.options.clone() };
+                let mut options = EngineOptions { isa: Some(wanted.isa), ..self.options.clone() };
+                if name == CoopEngine::NAME {
+                    self.place_helpers(&mut options);
+                }
                 let writer = engine(name, &options)
                     .map_err(|source| Fault::Engine { engine: name.to_owned(), source })?;
                 Ok(if wanted.contender.works_elsewhere() {
@@ -138,6 +192,7 @@ pub(crate) fn engine(
         OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
         name if variants::NAMES.contains(&name) => variants::make(name, options),
+        MihtEngine::NAME => Ok(Box::new(MihtEngine::new(options)?)),
         CoopEngine::NAME => Ok(Box::new(CoopEngine::make(options, &coop_engines())?)),
         _ => lpm_gpu::engine::make(name, options),
     }
@@ -153,6 +208,12 @@ fn coop_engines() -> Engines<'static> {
         is_device: &|name| lpm_gpu::engine::NAMES.contains(&name),
         device: lpm_gpu::engine::GAMT,
     }
+}
+
+/// The CPUs of this process beside `cpu`.
+fn helper_cpus(cpu: Option<usize>) -> Vec<usize> {
+    let Some(cpu) = cpu else { return Vec::new() };
+    crate::cpus_allowed().iter().copied().filter(|other| *other != cpu).collect()
 }
 
 /// Builds every contender of `wanted` for every family of `families`, with a progress bar.
@@ -206,6 +267,7 @@ fn build_one(
     tell: &dyn Fn(u64),
 ) -> Result<Built, Fault> {
     let delta = tables.delta_of(family);
+    let before = memory::mapped();
     let mut table = makers.make(wanted, family, tables)?;
     let start = Instant::now();
     let applied = table.fill(&delta, tell)?;
@@ -225,9 +287,25 @@ fn build_one(
         table_bytes: table.table_bytes(),
         build_s,
         details: table.details(),
+        pages: pages(before, memory::mapped()),
         looker: table.looker()?,
+        more: Vec::new(),
         table,
     })
+}
+
+/// What most of the memory that came to `before` lies in.
+fn pages(before: Mapped, after: Mapped) -> &'static str {
+    let grown = [
+        (after.huge_bytes.saturating_sub(before.huge_bytes), "2M"),
+        (after.transparent_bytes.saturating_sub(before.transparent_bytes), "thp"),
+        (after.small_bytes.saturating_sub(before.small_bytes), "4K"),
+    ];
+    grown
+        .into_iter()
+        .max_by_key(|(bytes, _)| *bytes)
+        .filter(|(bytes, _)| *bytes > 0)
+        .map_or("", |(_, name)| name)
 }
 
 /// The families to measure: the one asked for, or every one with routes.

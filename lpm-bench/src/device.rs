@@ -161,6 +161,10 @@ impl Looker for DeviceLooker {
         Clock::Wall
     }
 
+    fn threads(&self) -> usize {
+        self.lanes.len()
+    }
+
     fn grain(&self) -> usize {
         self.lanes.iter().map(|lane| lane.batch * usize::from(lane.slots)).sum()
     }

@@ -19,7 +19,9 @@ use fib::{Family, Isa};
 /// # Errors
 /// Any [`Fault`]; wrong answers are none, they are in the rows.
 pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
+    check_node(args.engine.table_node)?;
     let host = Host::read();
+    let cpus = cpus(args);
     crate::pin(args.engine.cpu)?;
     let wanted = wanted::expand(&args.engine.engines)?;
     let tables = Tables::load(&args.table)?;
@@ -30,6 +32,9 @@ pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
     let (mut built, refused) = contenders::build(&mut makers, &wanted, &families, &tables)?;
     if built.is_empty() {
         return Err(Fault::Usage("none of these engines can hold the table".into()));
+    }
+    for one in &mut built {
+        one.use_threads(&args.threads, &cpus)?;
     }
     let streams = streams(args, &families, &built, &tables)?;
     let checks = check_all(args, &mut built, &streams, &tables)?;
@@ -53,6 +58,24 @@ pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
     })
 }
 
+/// Refuses a NUMA node that this host does not have, whatever the engines.
+pub(crate) fn check_node(node: Option<u32>) -> Result<(), Fault> {
+    let checked = node.map_or(Ok(()), lpm_phi::memory::check_node);
+    checked.map_err(|why| Fault::Usage(format!("--table-node {why}")))
+}
+
+/// The CPUs of `--threads`, in the order in which they are dealt out.
+fn cpus(args: &LookupArgs) -> Vec<usize> {
+    if !args.cpus.is_empty() {
+        return args.cpus.clone();
+    }
+    let mut cpus = crate::cpus_allowed().to_vec();
+    if let Some(first) = cpus.iter().position(|cpu| Some(*cpu) == args.engine.cpu) {
+        cpus.rotate_left(first);
+    }
+    cpus
+}
+
 /// One stream a family and traffic.
 fn streams(
     args: &LookupArgs,
@@ -71,8 +94,8 @@ fn streams(
     Ok(streams)
 }
 
-/// What the check of each contender on each stream found, `[stream][contender]`.
-pub(crate) type Checks = Vec<Vec<Option<Checked>>>;
+/// What the check of each looker of each contender on each stream found, `[stream][contender][looker]`.
+pub(crate) type Checks = Vec<Vec<Vec<Checked>>>;
 
 /// Checks every contender on every stream of its family, before any clock runs.
 pub(crate) fn check_all(
@@ -87,7 +110,10 @@ pub(crate) fn check_all(
         let mut of_stream = Vec::new();
         for one in built.iter_mut() {
             let same = one.family == keys.family;
-            of_stream.push(if same { Some(sample.check(&mut *one.looker, args.engine.call)?) } else { None });
+            let lookers = one.lookers().filter(|_| same);
+            of_stream.push(
+                lookers.map(|looker| sample.check(&mut **looker, args.engine.call)).collect::<Result<_, _>>()?,
+            );
         }
         checks.push(of_stream);
     }
@@ -126,17 +152,29 @@ pub(crate) fn rows(
     for (stream, keys) in streams.iter().enumerate() {
         let here: Vec<_> = series.iter().filter(|one| one.stream == stream).collect();
         let peers = || here.iter().filter(|one| is_peer(&built[one.contender]));
-        let first = peers().find(|one| is_yardstick(&built[one.contender])).or_else(|| peers().next());
-        let best = peers().max_by(|a, b| median(&a.mlps).total_cmp(&median(&b.mlps)));
         for one in &here {
+            // Of as many threads, if there are such.
+            let is_equal = |other: &&&Series| threads(built, other) == threads(built, one);
+            let any = !peers().any(|other| is_equal(&other));
+            let peers = || peers().filter(|other| any || is_equal(other));
+            let first = peers().find(|one| is_yardstick(&built[one.contender])).or_else(|| peers().next());
+            let best = peers().max_by(|a, b| median(&a.mlps).total_cmp(&median(&b.mlps)));
             let of = &built[one.contender];
-            let checked = checks[stream][one.contender].clone().unwrap_or_default();
+            let checked = checks[stream][one.contender].get(one.looker).cloned().unwrap_or_default();
             let mut row = row(of, keys, one, checked, &profiles[stream], host);
             if let (Some(first), Some(best)) = (first, best) {
                 row.ratio = Some(ratio(one, first));
                 row.ratio_to = Some(label(&built[first.contender]));
                 row.ratio_best = Some(ratio(one, best));
                 row.ratio_best_to = Some(label(&built[best.contender]));
+            }
+            // What comes first of a contender has the number of threads that was named first.
+            if let Some(base) = here.iter().find(|base| base.contender == one.contender && base.looker == 0)
+                && one.looker > 0
+            {
+                let (speedup, base) = (ratio(one, base), threads(built, base));
+                row.speedup = Some(speedup);
+                row.analysis = format!("{}; {speedup:.2} times the rate of {base} thread(s)", row.analysis);
             }
             rows.push(row);
         }
@@ -152,6 +190,7 @@ fn row(
     profile: &Profile,
     host: &Host,
 ) -> LookupRow {
+    let looker = of.looker_at(series.looker);
     let mid = median(&series.mlps);
     let ns = 1e3 / mid;
     LookupRow {
@@ -169,9 +208,12 @@ fn row(
         spread: (quantile(&series.mlps, 0.75) - quantile(&series.mlps, 0.25)) / mid,
         on_cpu: median(&series.on_cpu),
         ns_per_lookup: ns,
-        clock: of.looker.clock().name(),
+        clock: looker.clock().name(),
         cycles_per_lookup: ns * host.clock_ghz_estimated,
         keys: series.keys,
+        threads: looker.threads(),
+        speedup: None,
+        pages: of.pages,
         ratio: None,
         ratio_to: None,
         ratio_best: None,
@@ -180,6 +222,10 @@ fn row(
         first_wrong: checked.first_wrong,
         details: of.details.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect(),
     }
+}
+
+fn threads(built: &[Built], series: &Series) -> usize {
+    built[series.contender].looker_at(series.looker).threads()
 }
 
 fn is_peer(built: &Built) -> bool {
@@ -239,6 +285,25 @@ mod tests {
     }
 
     #[test]
+    fn any_number_of_threads_shares_one_table_and_is_checked() {
+        let report =
+            run(&args("--generate v4=2000,v6=1000 --engines bloom:scalar,miht,coop:scalar --threads 1,3 --traffic table"))
+                .unwrap();
+        let of = |engine: &str| -> Vec<_> {
+            report.rows.iter().filter(|row| row.engine == engine && row.family == "ipv4").collect()
+        };
+        for engine in ["bloom", "miht"] {
+            let rows = of(engine);
+            assert_eq!([rows[0].threads, rows[1].threads], [1, 3]);
+            assert!(rows[0].speedup.is_none() && rows[1].speedup.is_some_and(|speedup| speedup > 0.0));
+            assert!(rows[1].analysis.contains("times the rate of 1 thread"), "{}", rows[1].analysis);
+            assert_eq!(rows[0].table_bytes, rows[1].table_bytes);
+        }
+        assert_eq!(of("coop").len(), 1, "it has threads of its own");
+        assert!(report.rows.iter().all(|row| row.wrong == 0 && row.checked == 1024 && row.clock == "wall"));
+    }
+
+    #[test]
     fn rows_have_the_contract_s_names() {
         let report = run(&args("--generate v4=100 --engines oracle --traffic table")).unwrap();
         let document = serde_json::to_value(&report).unwrap();
@@ -279,7 +344,9 @@ mod tests {
             table_bytes: 1,
             build_s: 1.0,
             details: Vec::new(),
+            pages: "",
             looker: liar.looker().unwrap(),
+            more: Vec::new(),
             table: liar,
         }];
         let streams = streams(&args, &[Family::V4], &built, &tables).unwrap();

@@ -9,6 +9,7 @@
 //! | `tables`, `keys` | routes and key streams, made once, before any clock runs |
 //! | `wanted`, `contenders` | from names to built tables |
 //! | `table`, `device`, `peers` | what can be measured: engines of ours, on a CPU or a device, and DPDK's libraries (feature `dpdk`) |
+//! | `threads` | several threads over one table |
 //! | `check` | a sample of every contender's answers against the oracle |
 //! | `measure` | the clock |
 //! | `profile`, `analysis` | what a traffic asks of a table, and the sentence that says why a figure is what it is |
@@ -35,6 +36,7 @@ mod profile;
 mod report;
 mod table;
 mod tables;
+mod threads;
 mod update;
 mod updates;
 mod wanted;
@@ -47,6 +49,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
@@ -105,10 +108,18 @@ fn finish<Row: Serialize>(report: &Report<Row>, table: &str, json: Option<&Path>
 /// [`Fault::Pin`] when the process may not run there.
 fn pin(cpu: Option<usize>) -> Result<(), Fault> {
     let Some(cpu) = cpu else { return Ok(()) };
+    let allowed = cpus_allowed();
     if core_affinity::set_for_current(core_affinity::CoreId { id: cpu }) {
         return Ok(());
     }
-    let allowed = core_affinity::get_core_ids().unwrap_or_default();
-    let allowed: Vec<_> = allowed.iter().map(|core| core.id.to_string()).collect();
+    let allowed: Vec<_> = allowed.iter().map(ToString::to_string).collect();
     Err(Fault::Pin { cpu, allowed: allowed.join(", ") })
+}
+
+/// The CPUs that this process may use, as they were before a thread of it was pinned.
+fn cpus_allowed() -> &'static [usize] {
+    static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
+    ALLOWED.get_or_init(|| {
+        core_affinity::get_core_ids().unwrap_or_default().iter().map(|core| core.id).collect()
+    })
 }

@@ -6,14 +6,14 @@
 //!
 //! Seconds are the thread's CPU seconds: on a quiet host they are the wall's, on a shared one they leave out the moments
 //! in which another process had the CPU. What such a process does to the caches remains, so the share of wall time that
-//! the thread was on a CPU is kept with each figure. An engine on a device is measured in the wall's seconds.
+//! the thread was on a CPU is kept with each figure. An engine on a device, and several threads together, are measured in the
+//! wall's seconds.
 
 use crate::contenders::Built;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::table::Clock;
+use crate::table::{Looker, Sweep};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::time::Instant;
 
 /// A sweep is cut to about so many seconds; the oracle would take minutes over a full stream.
 const SWEEP_MAX_S: f64 = 0.5;
@@ -27,6 +27,8 @@ const WARM_SHARE: usize = 4;
 pub(crate) struct Series {
     /// Which contender, an index.
     pub(crate) contender: usize,
+    /// Which of its lookers, an index.
+    pub(crate) looker: usize,
     /// Which stream, an index.
     pub(crate) stream: usize,
     /// Keys of a sweep.
@@ -50,9 +52,12 @@ pub(crate) fn run(
     let mut series = Vec::new();
     for (stream, keys) in streams.iter().enumerate() {
         for (contender, one) in built.iter_mut().enumerate() {
-            if one.family == keys.family {
-                let keys = sweep_keys(one, keys, call)?;
-                series.push(Series { contender, stream, keys, mlps: vec![], on_cpu: vec![] });
+            if one.family != keys.family {
+                continue;
+            }
+            for (looker, one) in one.lookers().enumerate() {
+                let keys = sweep_keys(&mut **one, keys, call)?;
+                series.push(Series { contender, looker, stream, keys, mlps: vec![], on_cpu: vec![] });
             }
         }
     }
@@ -65,8 +70,9 @@ pub(crate) fn run(
         for one in &mut series {
             let (contender, keys) = (&mut built[one.contender], &streams[one.stream]);
             bar.set_message(format!("{} {} {}", contender.engine, contender.isa, keys.traffic));
-            contender.looker.sweep(keys, 0..one.keys / WARM_SHARE, call)?;
-            let (mlps, on_cpu) = timed_sweep(contender, keys, one.keys, call)?;
+            let Some(looker) = contender.lookers().nth(one.looker) else { continue };
+            looker.sweep(keys, 0..one.keys / WARM_SHARE, call)?;
+            let (mlps, on_cpu) = timed_sweep(&mut **looker, keys, one.keys, call)?;
             one.mlps.push(mlps);
             one.on_cpu.push(on_cpu);
             bar.inc(1);
@@ -77,15 +83,12 @@ pub(crate) fn run(
 }
 
 /// Millions of lookups a second of the contender's clock over the first `count` keys, and CPU seconds over wall seconds.
-fn timed_sweep(one: &mut Built, keys: &KeySet, count: usize, call: usize) -> Result<(f64, f64), Fault> {
-    let (start, cpu_start_s) = (Instant::now(), cpu_s());
-    one.looker.sweep(keys, 0..count, call)?;
-    let (cpu_s, wall_s) = (cpu_s() - cpu_start_s, start.elapsed().as_secs_f64());
-    let took_s = if one.looker.clock() == Clock::Wall { wall_s } else { cpu_s };
+fn timed_sweep(one: &mut dyn Looker, keys: &KeySet, count: usize, call: usize) -> Result<(f64, f64), Fault> {
+    let Sweep { took_s, on_cpu } = one.timed(keys, 0..count, call)?;
     if took_s <= 0.0 {
         return Err(Fault::Measurement(format!("{count} keys took no time: the stream is too short")));
     }
-    Ok((count as f64 / took_s / 1e6, cpu_s / wall_s))
+    Ok((count as f64 / took_s / 1e6, on_cpu))
 }
 
 /// CPU seconds of this thread.
@@ -95,8 +98,8 @@ pub(crate) fn cpu_s() -> f64 {
 }
 
 /// How many keys a sweep of this contender takes: the whole stream, or what it does in [`SWEEP_MAX_S`].
-fn sweep_keys(one: &mut Built, keys: &KeySet, call: usize) -> Result<usize, Fault> {
-    let probe = keys.len().min(SWEEP_MIN_KEYS.max(one.looker.grain()));
+fn sweep_keys(one: &mut dyn Looker, keys: &KeySet, call: usize) -> Result<usize, Fault> {
+    let probe = keys.len().min(SWEEP_MIN_KEYS.max(one.grain()));
     let (mlps, _) = timed_sweep(one, keys, probe, call)?;
     #[expect(
         clippy::cast_possible_truncation,

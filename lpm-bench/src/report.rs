@@ -45,6 +45,12 @@ pub(crate) struct LookupRow {
     pub(crate) cycles_per_lookup: f64,
     /// Keys of a sweep.
     pub(crate) keys: usize,
+    /// Threads that look up, over one table; of engines on a device and of coop, those that hand batches over.
+    pub(crate) threads: usize,
+    /// This rate over that of the first number of `--threads`, median over the rounds; absent in rows of that number.
+    pub(crate) speedup: Option<f64>,
+    /// The pages that the table lies in: `2M` (reserved), `thp` (transparent), `4K`; empty where it is not ours to say.
+    pub(crate) pages: &'static str,
     /// This rate over that of `ratio_to`, median over the rounds of the ratio within a round; absent without peers.
     pub(crate) ratio: Option<f64>,
     /// The peer of `ratio`: 4-byte `rte_fib` or `rte_fib6` with AVX-512 where there is one.
@@ -211,6 +217,7 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
             "traffic",
             "engine",
             "isa",
+            "threads",
             "Mlps",
             "best",
             "spread",
@@ -232,6 +239,7 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
             row.traffic.clone(),
             row.engine.clone(),
             row.isa.clone(),
+            row.threads.to_string(),
             format!("{:.1}", row.mlps_median),
             format!("{:.1}", row.mlps_best),
             format!("{:.0}%", row.spread * 100.0),
@@ -248,10 +256,14 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
     }
     let mut text = format!("{table}\n\nWhy:\n");
     for row in rows {
+        let threads = if row.threads > 1 { format!(" {} threads", row.threads) } else { String::new() };
         text.push_str(&format!(
-            "  {} {} {} {}: {}\n",
+            "  {} {} {} {}{threads}: {}\n",
             row.family, row.traffic, row.engine, row.isa, row.analysis
         ));
+    }
+    if rows.iter().any(|row| row.pages == "4K") {
+        text.push_str("Tables lie in 4 KB pages: no huge pages are free. Lookups are slower for it (sysctl -w vm.nr_hugepages=N).\n");
     }
     for row in rows.iter().filter(|row| row.wrong > 0) {
         let first = row.first_wrong.as_deref().unwrap_or("no example kept");

@@ -6,9 +6,11 @@
 
 use crate::fault::Fault;
 use crate::keys::KeySet;
+use crate::measure::cpu_s;
 use fib::{EngineError, EngineReader, EngineWriter, FibDelta, NextHopId};
 use std::hint::black_box;
 use std::ops::Range;
+use std::time::Instant;
 
 /// What became of a delta.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +67,23 @@ pub(crate) trait Looker: Send {
     /// As [`Self::sweep`].
     fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault>;
 
+    /// As [`Self::sweep`], and how long that took by its clock.
+    ///
+    /// # Errors
+    /// As [`Self::sweep`].
+    fn timed(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<Sweep, Fault> {
+        let (start, cpu_start_s) = (Instant::now(), cpu_s());
+        self.sweep(keys, range, call)?;
+        let (cpu_s, wall_s) = (cpu_s() - cpu_start_s, start.elapsed().as_secs_f64());
+        let took_s = if self.clock() == Clock::Wall { wall_s } else { cpu_s };
+        Ok(Sweep { took_s, on_cpu: cpu_s / wall_s })
+    }
+
+    /// Threads that share a sweep; of a device, those that hand batches over.
+    fn threads(&self) -> usize {
+        1
+    }
+
     /// Which seconds its sweeps are counted in.
     fn clock(&self) -> Clock {
         Clock::Cpu
@@ -74,6 +93,15 @@ pub(crate) trait Looker: Send {
     fn grain(&self) -> usize {
         1
     }
+}
+
+/// How long a sweep took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sweep {
+    /// Seconds of the looker's clock.
+    pub(crate) took_s: f64,
+    /// CPU seconds over wall seconds, of one thread on average.
+    pub(crate) on_cpu: f64,
 }
 
 /// Which seconds a rate is of.

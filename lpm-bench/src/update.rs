@@ -36,6 +36,7 @@ const SLEEP_MIN: Duration = Duration::from_micros(200);
 /// # Errors
 /// Any [`Fault`]; wrong answers are none, they are in the rows.
 pub(crate) fn run(args: &UpdateArgs) -> Result<Report<UpdateRow>, Fault> {
+    crate::lookup::check_node(args.engine.table_node)?;
     let host = Host::read();
     crate::pin(args.writer_cpu)?;
     let wanted = wanted::expand(&args.engine.engines)?;
@@ -357,10 +358,10 @@ mod tests {
     fn a_tiny_run_of_every_engine_is_right_and_whole() {
         for delta in [1, 50] {
             let line = format!(
-                "--generate v4=2000,v6=1000 --generate-updates 500 --engines oracle,bloom --delta {delta}"
+                "--generate v4=2000,v6=1000 --generate-updates 500 --engines oracle,bloom,miht --delta {delta}"
             );
             let report = run(&args(&line)).unwrap();
-            let engines = 1 + Isa::ALL.iter().filter(|isa| isa.is_available()).count();
+            let engines = 2 + Isa::ALL.iter().filter(|isa| isa.is_available()).count();
             assert_eq!(report.rows.len(), engines * 2 * 3, "engines, families, rates");
             for row in &report.rows {
                 assert_eq!((row.wrong, row.refused), (0, 0), "{row:?}");

@@ -107,6 +107,7 @@ pub(crate) const ENGINES: &[(&str, bool)] = &[
     (lpm_phi::bloom::BloomEngine::NAME, true),
     (lpm_phi::variants::BASELINE, false),
     (lpm_phi::variants::NAIVE, true),
+    (lpm_phi::miht::MihtEngine::NAME, false),
     (CoopEngine::NAME, true),
     (gpu::GAMT, false),
     (gpu::GALE, false),

@@ -41,6 +41,32 @@ fn a_lookup_run_prints_a_table_and_writes_json() {
 }
 
 #[test]
+fn threads_share_a_table_on_a_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.json");
+    let line = "lookup --generate v4=90000,v6=60000 --engines bloom:scalar,bloom-baseline,miht,coop:scalar --keys 32K --check 1K \
+                --rounds 2 --threads 1,2 --table-node 0 --traffic table --json";
+    let done = lpm_bench(&format!("{line} {}", out.display()));
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(text.contains("times the rate of 1 thread"), "{text}");
+    let document = json(&out);
+    let rows = document["rows"].as_array().unwrap();
+    let of = |engine: &str, threads: u64| {
+        let same = |row: &&serde_json::Value| row["engine"] == engine && row["threads"] == threads;
+        rows.iter().filter(same).count()
+    };
+    for engine in ["bloom", "bloom-baseline", "miht"] {
+        assert_eq!([of(engine, 1), of(engine, 2)], [2, 2], "{engine}: one a family");
+    }
+    assert_eq!([of("coop", 1), of("coop", 2)], [2, 0]);
+    for row in rows {
+        assert!(row["wrong"] == 0 && row["checked"].as_u64() > Some(1000) && row["clock"] == "wall", "{row}");
+        assert!(["2M", "thp", "4K"].iter().any(|pages| row["pages"] == *pages), "{row}");
+    }
+}
+
+#[test]
 fn json_goes_into_what_is_no_file_without_replacing_it() {
     let line =
         "lookup --generate v4=50 --engines oracle --keys 4K --check 64 --rounds 1 --traffic table --json";
@@ -133,6 +159,18 @@ fn bad_usage_is_2_and_says_what_would_be_right() {
         ("lookup --generate v4=10 --traffic rnd", "rnd"),
         ("lookup --generate v4=10 --engines oracle --cpu 1000", "cannot pin"),
         ("lookup --generate v4=10 --cpu 99999", "not a CPU's number"),
+        ("lookup --generate v4=10 --threads 0", "not a number of threads"),
+        ("lookup --generate v4=10 --engines oracle --keys 4K --threads 2 --cpus 1000", "cannot pin"),
+        ("lookup --generate v4=10 --cpus 0", "--threads"),
+        ("lookup --generate v4=10 --engines miht --engine-arg k4=33", "1 to 32"),
+        (
+            "lookup --generate v4=10 --engines oracle --table-node 4000",
+            "--table-node 4000: no such NUMA node",
+        ),
+        (
+            "update --generate v4=10 --generate-updates 9 --engines miht --table-node 4000",
+            "no such NUMA node",
+        ),
         ("lookup --generate v4=10 --engines bloom --engine-arg nonsense=1", "nonsense"),
         ("update --generate v4=10 --engines oracle", "--updates FILE"),
     ] {

@@ -1,0 +1,232 @@
+//! Several threads over one table (section 4.3.1 of the Bloomfwd paper): each with a looker of its own, on a CPU of its own.
+//!
+//! The keys of a sweep are dealt out a few calls at a time, to whoever comes next, so that a thread which is held up holds up
+//! nobody else; the paper's OpenMP loop is dynamic too. The clock is the wall's: from the moment when the first thread begins,
+//! all of them being ready, to the moment when the last one ends.
+
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use crate::measure::cpu_s;
+use crate::table::{Clock, Looker, Sweep, Table, calls};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::Instant;
+
+/// Calls that a thread takes at once: some 10 us, far more than taking them costs, far less than a sweep.
+const CALLS_A_PART: usize = 16;
+/// Spins of a thread that waits for the others before it lets one of them have its CPU.
+const SPINS_A_YIELD: u32 = 1 << 10;
+
+/// A looker, and the CPU that its thread is put on.
+struct Lane {
+    looker: Box<dyn Looker>,
+    cpu: Option<usize>,
+}
+
+/// Threads that share each sweep.
+pub(crate) struct Threads {
+    lanes: Vec<Lane>,
+}
+
+/// When one thread worked, and the CPU seconds of that.
+struct Stint {
+    start: Instant,
+    end: Instant,
+    cpu_s: f64,
+}
+
+/// A sweep that is dealt out: where the next part begins, and how many threads are ready.
+struct Deal {
+    next: AtomicUsize,
+    end: usize,
+    part: usize,
+    ready: AtomicUsize,
+}
+
+impl Threads {
+    /// `count` threads (one at least) over `table`, on `cpus` in turn; where the system puts them when there are none.
+    ///
+    /// # Errors
+    /// What the table says when it makes a looker.
+    pub(crate) fn new(table: &mut dyn Table, count: usize, cpus: &[usize]) -> Result<Self, Fault> {
+        let mut lane = |at: usize| -> Result<Lane, Fault> {
+            let cpu = (!cpus.is_empty()).then(|| cpus[at % cpus.len()]);
+            Ok(Lane { looker: table.looker()?, cpu })
+        };
+        Ok(Self { lanes: (0..count.max(1)).map(&mut lane).collect::<Result<_, _>>()? })
+    }
+
+    /// Has every thread do `work` with its lane, all at once; the results in the order of the lanes.
+    fn each<T: Send>(
+        &mut self,
+        work: impl Fn(usize, &mut Lane) -> Result<T, Fault> + Sync,
+    ) -> Result<Vec<T>, Fault> {
+        let work = &work;
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let spawn = |(at, lane)| scope.spawn(move || work(at, lane));
+            // Threads first, joins second.
+            let threads: Vec<_> = self.lanes.iter_mut().enumerate().map(spawn).collect();
+            threads.into_iter().map(ScopedJoinHandle::join).collect()
+        });
+        let panicked = |_| Fault::Measurement("a thread of the lookups panicked".into());
+        results.into_iter().map(|result| result.map_err(panicked)?).collect()
+    }
+}
+
+impl Deal {
+    /// Waits until `all` threads are ready.
+    fn await_all(&self, all: usize) {
+        self.ready.fetch_add(1, Ordering::AcqRel);
+        let mut spins = 0_u32;
+        while self.ready.load(Ordering::Acquire) < all {
+            spins += 1;
+            if spins.is_multiple_of(SPINS_A_YIELD) {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// The next part, until there is none.
+    fn take(&self) -> Option<Range<usize>> {
+        let from = self.next.fetch_add(self.part, Ordering::Relaxed);
+        (from < self.end).then(|| from..self.end.min(from + self.part))
+    }
+}
+
+impl Looker for Threads {
+    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
+        self.timed(keys, range, call).map(|_| ())
+    }
+
+    fn timed(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<Sweep, Fault> {
+        let (all, part) = (self.lanes.len(), call.max(1) * CALLS_A_PART);
+        let deal = Deal { next: range.start.into(), end: range.end, part, ready: AtomicUsize::new(0) };
+        let stints = self.each(|_, lane| {
+            let pinned = crate::pin(lane.cpu);
+            deal.await_all(all); // also by one that will do nothing: the others wait for it
+            pinned?;
+            let (start, cpu_start_s) = (Instant::now(), cpu_s());
+            while let Some(part) = deal.take() {
+                lane.looker.sweep(keys, part, call)?;
+            }
+            Ok(Stint { start, end: Instant::now(), cpu_s: cpu_s() - cpu_start_s })
+        })?;
+        let (start, end) = (stints.iter().map(|one| one.start).min(), stints.iter().map(|one| one.end).max());
+        let took_s = start.zip(end).map_or(0.0, |(start, end)| (end - start).as_secs_f64());
+        let cpu_s: f64 = stints.iter().map(|one| one.cpu_s).sum();
+        Ok(Sweep { took_s, on_cpu: cpu_s / (took_s * all as f64) })
+    }
+
+    fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault> {
+        // Each thread answers a share, so that each is checked.
+        let share = keys.len().div_ceil(self.lanes.len()).max(1);
+        let shares: Vec<_> = calls(0..keys.len(), share).collect();
+        let answers = self.each(|at, lane| match shares.get(at) {
+            Some(share) => {
+                let positions: Vec<usize> = share.clone().collect();
+                lane.looker.answers(&keys.pick(&positions), call)
+            }
+            None => Ok(Vec::new()),
+        })?;
+        Ok(answers.concat())
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Wall
+    }
+
+    fn threads(&self) -> usize {
+        self.lanes.len()
+    }
+
+    fn grain(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.looker.grain()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::EngineTable;
+    use crate::table::tests::Liar;
+    use crate::tables::Tables;
+    use fib::oracle::OracleEngine;
+    use fib::traffic::Traffic;
+    use fib::{EngineOptions, Family};
+    use std::sync::Mutex;
+
+    fn oracle(tables: &Tables, family: Family) -> EngineTable {
+        let mut table = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 64);
+        table.apply(&tables.delta_of(family)).unwrap();
+        table
+    }
+
+    #[test]
+    fn every_thread_answers_its_share_and_in_order() {
+        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        for family in [Family::V4, Family::V6] {
+            let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
+            let mut table = oracle(&tables, family);
+            let wanted = table.looker().unwrap().answers(&keys, 64).unwrap();
+            for count in [1, 2, 3, 7] {
+                let mut threads = Threads::new(&mut table, count, &[]).unwrap();
+                assert_eq!(threads.answers(&keys, 64).unwrap(), wanted, "{count} threads");
+                assert_eq!((threads.threads(), threads.clock()), (count, Clock::Wall));
+                let sweep = threads.timed(&keys, 0..1000, 64).unwrap();
+                assert!(sweep.took_s > 0.0 && sweep.on_cpu > 0.0, "{sweep:?}");
+            }
+            let few = KeySet::make(&Traffic::Table, family, &tables, 3, 1, false).unwrap();
+            assert_eq!(Threads::new(&mut table, 7, &[]).unwrap().answers(&few, 64).unwrap().len(), 3);
+        }
+    }
+
+    #[test]
+    fn a_liar_among_them_is_found() {
+        let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
+        let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 1000, 1, false).unwrap();
+        let mut honest = oracle(&tables, Family::V4);
+        let mut threads = Threads::new(&mut honest, 3, &[]).unwrap();
+        threads.lanes[2].looker = Liar(oracle(&tables, Family::V4)).looker().unwrap();
+        let answers = threads.answers(&keys, 64).unwrap();
+        assert_eq!(answers.iter().filter(|answer| **answer != 1).count(), 1);
+    }
+
+    /// A looker that notes what it swept, and where.
+    struct Scribe<'a>(&'a Mutex<Vec<(Range<usize>, usize)>>);
+
+    impl Looker for Scribe<'static> {
+        fn sweep(&mut self, _: &KeySet, range: Range<usize>, _: usize) -> Result<(), Fault> {
+            let cpus = core_affinity::get_core_ids().unwrap_or_default().len();
+            self.0.lock().unwrap().push((range, cpus));
+            Ok(())
+        }
+        fn answers(&mut self, _: &KeySet, _: usize) -> Result<Vec<u32>, Fault> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_sweep_is_dealt_out_once_and_by_pinned_threads() {
+        static SWEPT: Mutex<Vec<(Range<usize>, usize)>> = Mutex::new(Vec::new());
+        let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
+        let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 10_000, 1, false).unwrap();
+        let allowed: Vec<_> = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id).collect();
+        let mut threads = Threads::new(&mut oracle(&tables, Family::V4), 3, &allowed).unwrap();
+        threads.lanes.iter_mut().for_each(|lane| lane.looker = Box::new(Scribe(&SWEPT)));
+        threads.sweep(&keys, 10..9_999, 64).unwrap();
+        let mut swept = SWEPT.lock().unwrap().clone();
+        assert!(swept.iter().all(|(_, cpus)| *cpus == 1), "each on a CPU of its own");
+        swept.sort_unstable_by_key(|(range, _)| range.start);
+        let mut next = 10;
+        for (range, _) in swept {
+            assert!(range.start == next && range.len() <= 64 * CALLS_A_PART);
+            next = range.end;
+        }
+        assert_eq!(next, 9_999);
+        threads.lanes[1].cpu = Some(1000);
+        assert!(matches!(threads.sweep(&keys, 0..100, 64), Err(Fault::Pin { cpu: 1000, .. })));
+    }
+}
