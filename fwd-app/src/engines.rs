@@ -13,6 +13,7 @@ use fib::{EngineError, EngineOptions, EngineWriter};
 use lpm_gpu::engine as gpu;
 use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::{CoopEngine, Engines};
+use lpm_phi::miht::MihtEngine;
 use lpm_phi::variants;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +23,13 @@ use std::time::Duration;
 pub(crate) const AUTO: &str = BloomEngine::NAME;
 
 /// Every name that `--engine` takes, in the order in which messages list them.
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 10] = [
     "auto",
     OracleEngine::NAME,
     BloomEngine::NAME,
     variants::BASELINE,
     variants::NAIVE,
+    MihtEngine::NAME,
     CoopEngine::NAME,
     gpu::GAMT,
     gpu::GALE,
@@ -64,6 +66,7 @@ pub(crate) fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn Engine
     match canonical(name)? {
         BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
         name if variants::NAMES.contains(&name) => variants::make(name, options),
+        MihtEngine::NAME => Ok(Box::new(MihtEngine::new(options)?)),
         CoopEngine::NAME => Ok(Box::new(make_coop(options)?)),
         name if is_gpu(name) => gpu::make(name, options),
         _ => Ok(Box::new(OracleEngine::new(options))),
@@ -137,6 +140,7 @@ pub(crate) fn make_with_fallback(args: &EngineArgs) -> anyhow::Result<Made> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
     use fib::Isa;
 
     #[test]
@@ -147,6 +151,27 @@ mod tests {
             assert_eq!(engine.name(), if name == "auto" { AUTO } else { name });
             assert_eq!(engine.isa(), Isa::Scalar);
         }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        engine: EngineArgs,
+    }
+
+    /// The datapath gives a batch up after `--stall-us`; by then the half that is well must have had the keys.
+    #[test]
+    fn coop_gives_a_half_up_before_the_datapath_gives_the_batch_up() {
+        let stall_us = |line: &str| {
+            let options = Line::parse_from(line.split(' ')).engine.options();
+            let pairs = options.parameters.into_iter().filter(|(name, _)| name == "stall-us");
+            pairs.map(|(_, value)| value.parse().unwrap()).collect::<Vec<u64>>()
+        };
+        assert_eq!(stall_us("x --engine coop"), [50_000]);
+        assert_eq!(stall_us("x --engine coop --stall-us 4000"), [2000]);
+        assert_eq!(stall_us("x --engine coop --stall-us 100"), [100]);
+        assert_eq!(stall_us("x --engine coop --engine-arg stall-us=700"), [700]);
+        assert!(stall_us("x --engine bloom").is_empty());
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let words = eal_arguments(&args)?;
     let signals = Signals::take_over().context("cannot take over signals")?;
     let tables = Tables::load(&args.tables)?;
+    crate::tables::warn_of_pages();
     args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
     let eal =
         Eal::init(&words).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;

@@ -6,7 +6,6 @@
 use crate::cli::args::TableArgs;
 use crate::cli::exit::CliError;
 use crate::cli::message::warn;
-use crate::commands::check::list_holds;
 use crate::datapath::lookup::EngineFault;
 use crate::engines::{self, Made};
 use crate::fallback::Switch;
@@ -14,7 +13,7 @@ use anyhow::Context as _;
 use fib::feed::{self, LoadOptions, Loaded};
 use fib::{EngineError, EngineWriter, Generation, NextHopTable, Rib};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::fs;
+use lpm_phi::memory::{self, Mapped};
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,7 +62,9 @@ impl Tables {
     /// # Errors
     /// [`EngineError`] for an engine that cannot be made or a table it cannot hold, `FeedError` for a file.
     pub(crate) fn load(args: &TableArgs) -> anyhow::Result<Self> {
-        check_node(args.engine.table_node)?;
+        if let Some(node) = args.engine.table_node {
+            memory::check_node(node).map_err(|why| CliError::Usage(format!("--table-node {why}")))?;
+        }
         let Made { mut engine, switch } = engines::make_with_fallback(&args.engine)?;
         let start = Instant::now();
         let (mut rib, hops, _) = load_rib(&args.fib)?;
@@ -150,17 +151,17 @@ impl Tables {
     }
 }
 
-/// Refuses a NUMA node that this host does not have, before an engine asks the kernel for memory on it. Where the kernel
-/// names no nodes (a container without `/sys`), the engine finds out.
-fn check_node(node: Option<u32>) -> Result<(), CliError> {
-    let (Some(node), Ok(online)) = (node, fs::read_to_string("/sys/devices/system/node/online")) else {
-        return Ok(());
-    };
-    if list_holds(&online, u64::from(node)) {
-        return Ok(());
+/// Warns of tables in 4 KB pages: they work, but a lookup may cost a TLB miss a load.
+pub(crate) fn warn_of_pages() {
+    let Mapped { small_bytes, .. } = memory::mapped();
+    if small_bytes > 0 {
+        let megabytes = small_bytes.div_ceil(1 << 20);
+        warn(format_args!(
+            "{megabytes} MB of tables lie in 4 KB pages, which slows lookups: too few 2 MB pages are free, and there are no \
+             transparent ones; sysctl -w vm.nr_hugepages=N with N at least {} more",
+            megabytes.div_ceil(2)
+        ));
     }
-    let online = online.trim();
-    Err(CliError::Usage(format!("--table-node {node}: no such NUMA node; this host has {online}")))
 }
 
 /// Reads route files into a RIB, with a progress bar; warns of a file that is cut short.

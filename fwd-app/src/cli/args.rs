@@ -6,6 +6,7 @@ use super::values::{self, EthDest, QueueMap, Rate};
 use crate::engines;
 use clap::{Args, ValueEnum};
 use fib::{EngineOptions, Isa};
+use lpm_phi::coop::CoopEngine;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "BYTES[K|M|G]", default_value = "4G", value_parser = values::bytes)]
     pub(crate) table_memory: u64,
 
-    /// NUMA node for tables [default: where the memory is first touched]
+    /// NUMA node for tables, such as one of fast memory alone [default: where the thread that loads them runs]
     #[arg(long, value_name = "N")]
     pub(crate) table_node: Option<u32>,
 
@@ -76,6 +77,10 @@ impl EngineArgs {
         let mut parameters = self.parameters.clone();
         parameters.extend(self.latency_target_us.map(|us| ("latency-target-us".to_owned(), us.to_string())));
         parameters.extend(self.split.map(|split| ("split".to_owned(), split.to_string())));
+        if self.name == CoopEngine::NAME && !parameters.iter().any(|(name, _)| name == "stall-us") {
+            // One half is to be given up, and its keys looked up by the other, before the batch is.
+            parameters.push(("stall-us".to_owned(), (self.stall_us / 2).max(100).to_string()));
+        }
         EngineOptions { parameters, ..self.fallback_options() }
     }
 

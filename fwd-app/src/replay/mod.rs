@@ -57,6 +57,7 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let trace = Arc::new(Trace::load(&args.trace)?);
     warn_of(&args, &trace);
     let tables = Tables::load(&args.tables)?;
+    crate::tables::warn_of_pages();
     args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
     let args = &args;
     let ports = egress_ports(args.harness.ports);

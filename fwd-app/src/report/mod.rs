@@ -15,6 +15,7 @@ use crate::topology::Outcome;
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 use hdrhistogram::Histogram;
+use lpm_phi::memory::{self, Mapped};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -159,6 +160,8 @@ pub(crate) struct EngineReport {
     pub(crate) isa: String,
     /// Memory that lookups read, bytes.
     pub(crate) table_bytes: u64,
+    /// What the memory of all tables and their copies lies in.
+    pub(crate) pages: PagesReport,
     /// IPv4 routes.
     pub(crate) routes_v4: u64,
     /// IPv6 routes.
@@ -177,6 +180,36 @@ pub(crate) struct EngineReport {
     pub(crate) error: Option<String>,
     /// With `--fallback`, how that went.
     pub(crate) fallback: Option<FallbackReport>,
+}
+
+/// The pages that CPU tables of a megabyte and more lie in, bytes of each kind.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct PagesReport {
+    /// Reserved pages of 2 MB.
+    pub(crate) huge_bytes: u64,
+    /// Where the kernel was asked for transparent huge pages.
+    pub(crate) transparent_bytes: u64,
+    /// Pages of 4 KB.
+    pub(crate) small_bytes: u64,
+}
+
+impl PagesReport {
+    /// As it is now.
+    fn new() -> Self {
+        let Mapped { huge_bytes, transparent_bytes, small_bytes } = memory::mapped();
+        Self { huge_bytes, transparent_bytes, small_bytes }
+    }
+
+    /// The kinds there are, for people.
+    pub(crate) fn words(self) -> String {
+        let kinds = [
+            (self.huge_bytes, "2 MB pages"),
+            (self.transparent_bytes, "transparent huge pages"),
+            (self.small_bytes, "4 KB pages"),
+        ];
+        let there: Vec<_> = kinds.into_iter().filter(|(bytes, _)| *bytes > 0).map(|(_, name)| name).collect();
+        there.join(" and ")
+    }
 }
 
 /// The engine behind the engine.
@@ -215,6 +248,7 @@ impl EngineReport {
             name: engine.name(),
             isa: engine.isa().to_string(),
             table_bytes: stats.table_bytes,
+            pages: PagesReport::new(),
             routes_v4: stats.routes_v4,
             routes_v6: stats.routes_v6,
             generation: engine.generation().0,

@@ -27,12 +27,16 @@ pub(crate) fn render(summary: &Summary) -> String {
     }
     let _ = writeln!(
         out,
-        "engine   {} ({}), {} IPv4 and {} IPv6 routes in {:.1} MB, generation {} ({} applied here, {} updates)",
+        "engine   {} ({}), {} IPv4 and {} IPv6 routes in {:.1} MB{}, generation {} ({} applied here, {} updates)",
         engine.name,
         engine.isa,
         engine.routes_v4,
         engine.routes_v6,
         megabytes(engine.table_bytes),
+        match engine.pages.words() {
+            words if words.is_empty() => words,
+            words => format!(" ({words})"),
+        },
         engine.generation,
         engine.generations_applied,
         engine.updates_applied

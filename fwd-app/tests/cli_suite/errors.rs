@@ -86,7 +86,10 @@ fn an_engine_or_instruction_set_that_is_not_there() {
     let with = |option: &str, value: &str| fwd(&["lookup", "--fib", &fib, option, value, "10.0.0.1"]);
     let out = with("--engine", "warp").fails(
         2,
-        &["'warp' is no engine", "auto, oracle, bloom, bloom-baseline, bloom-naive", "gamt, gale, sail-gpu"],
+        &[
+            "'warp' is no engine",
+            "auto, oracle, bloom, bloom-baseline, bloom-naive, miht, coop, gamt, gale, sail-gpu",
+        ],
     );
     assert_eq!(out.stdout, "");
     with("--isa", "sse9").fails(2, &["'sse9'", "scalar, avx512f"]);
@@ -98,7 +101,9 @@ fn an_engine_or_instruction_set_that_is_not_there() {
     assert_eq!(with("--engine-arg", "fpr=0.1").ok(), "10.0.0.1\t1\n");
     fwd(&["lookup", "--fib", &fib, "--engine", "bloom-baseline", "--engine-arg", "hash=md5", "10.0.0.1"])
         .fails(2, &["hash = md5", "murmur, knuth, h2 or rand"]);
-    with("--table-node", "4000").fails(2, &["--table-node 4000: no such NUMA node"]);
+    with("--table-node", "4000").fails(2, &["--table-node 4000: no such NUMA node; this host has memory on"]);
+    fwd(&["lookup", "--fib", &fib, "--engine", "miht", "--engine-arg", "k4=33", "10.0.0.1"])
+        .fails(2, &["k4 = 33", "1 to 32"]);
     if has_avx512f() {
         eprintln!("SKIPPED: --isa avx512f on a host without: this CPU has it");
         assert_eq!(with("--isa", "avx512f").ok(), "10.0.0.1\t1\n");

@@ -106,9 +106,10 @@ pub(crate) fn setups() -> Vec<[&'static str; 2]> {
         ["bloom", "scalar"],
         ["bloom-baseline", "scalar"],
         ["bloom-naive", "scalar"],
+        ["miht", "scalar"],
     ];
     if has_avx512f() {
-        setups.extend([["bloom", "avx512f"], ["bloom-naive", "avx512f"]]);
+        setups.extend([["bloom", "avx512f"], ["bloom-naive", "avx512f"], ["coop", "avx512f"]]);
     } else {
         let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
         assert!(!required.split(',').any(|name| name == "avx512f"), "FWD_REQUIRE names avx512f");

@@ -41,11 +41,12 @@ fn a_million_packets_of_both_families() {
     let trace = scratch.path().join("trace.pcap");
     write_pcap(&trace, &frames);
     for extra in [
-        &["--topology", "run-to-completion", "--batch", "256"][..],
-        &["--topology", "pipeline", "--batch", "32", "--lcores", "3"],
+        &["--topology", "run-to-completion", "--batch", "256", "--engine", "bloom"][..],
+        &["--topology", "pipeline", "--batch", "32", "--lcores", "3", "--engine", "bloom"],
+        &["--topology", "run-to-completion", "--batch", "256", "--engine", "miht"],
     ] {
         let second = files[1].to_str().unwrap();
-        let common = ["--fib", second, "--verify", "--loops", "20", "--engine", "bloom"];
+        let common = ["--fib", second, "--verify", "--loops", "20"];
         let Some(summary) = replay(&trace, &files[0], &[extra, &common].concat()) else { return };
         assert_eq!(number(&summary, "/packets/rx"), 1_000_000);
         assert_eq!(number(&summary, "/verify/checked"), 1_000_000);

@@ -26,9 +26,13 @@ fn every_result_is_that_of_a_generation_in_between() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("updates.txt");
     std::fs::write(&file, stream(40)).unwrap();
-    for (engine, topology) in
-        [("oracle", "run-to-completion"), ("bloom", "run-to-completion"), ("bloom", "pipeline")]
-    {
+    for (engine, topology) in [
+        ("oracle", "run-to-completion"),
+        ("bloom", "run-to-completion"),
+        ("bloom", "pipeline"),
+        ("miht", "run-to-completion"),
+        ("coop", "pipeline"),
+    ] {
         let extra = [
             "--verify",
             "--loops",

@@ -10,6 +10,8 @@ const BASE_BYTES: u64 = 300 << 20;
 /// Memory a route, bytes: in the RIB, in the engine, and at the peak while one is made from the other. Full tables as
 /// text with engine `bloom` took 170 at their peak; gateways and MRT attributes take more.
 const ROUTE_BYTES: u64 = 300;
+/// Table memory a route, bytes, with what there is while a larger table is built beside it: engine `bloom` on full tables.
+const TABLE_ROUTE_BYTES: u64 = 100;
 /// Room for mbufs that EAL takes when it gets 2 MB pages: what the bundled examples use, in pages.
 const PAGES_2M_WANTED: u64 = 256;
 
@@ -90,6 +92,52 @@ pub(super) fn numa(host: &Host) -> Item {
         found += &format!("; memory alone: {}, for --table-node", memory_only.join(", "));
     }
     Item::ok("numa", found)
+}
+
+/// Where tables would lie: on which node, in which pages.
+pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Item {
+    const NAME: &str = "tables";
+    let nodes = "sys/devices/system/node";
+    let there = host.read(format!("{nodes}/has_memory")).or_else(|| host.read(format!("{nodes}/online")));
+    let count = there.as_deref().map_or(1, count_list);
+    let place = match (node, there) {
+        (Some(node), Some(there)) if !list_holds(&there, node.into()) => {
+            return Item::fail(
+                NAME,
+                format!("no NUMA node {node}: there is memory on {there}"),
+                "give --table-node a node that has memory",
+            );
+        }
+        (Some(node), _) => format!("on node {node}"),
+        (None, _) if count > 1 => "on the node of the thread that loads them (or on --table-node)".into(),
+        (None, _) => "on the only node".into(),
+    };
+    let wanted = routes.saturating_mul(TABLE_ROUTE_BYTES).div_ceil(2 << 20).max(1);
+    let free = match node {
+        Some(node) => {
+            host.number(format!("{nodes}/node{node}/hugepages/hugepages-2048kB/free_hugepages")).unwrap_or(0)
+        }
+        None => pages(host, 2048).1,
+    };
+    if free >= wanted {
+        return Item::ok(
+            NAME,
+            format!("{place}, in 2 MB pages: {free} are free, {routes} routes take about {wanted}"),
+        );
+    }
+    let hint = format!("sysctl -w vm.nr_hugepages=N with at least {} more than now", wanted - free);
+    let enabled = host.read("sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_else(|| "[never]".into());
+    if enabled.contains("[never]") {
+        return Item::warn(
+            NAME,
+            format!("{place}, in 4 KB pages: a TLB miss a load, lookups are slower"),
+            hint,
+        );
+    }
+    Item::ok(
+        NAME,
+        format!("{place}, in transparent huge pages: of 2 MB pages {free} are free, about {wanted} wanted"),
+    )
 }
 
 fn pages(host: &Host, kb: u32) -> (u64, u64) {
@@ -271,6 +319,26 @@ mod tests {
         // "max" is no number and no limit.
         tree.file("proc/self/cgroup", "0::/x\n").file("sys/fs/cgroup/x/memory.max", "max\n");
         assert_eq!(cgroup_room(&tree.host()), None);
+    }
+
+    #[test]
+    fn tables_lie_in_the_best_pages_of_their_node() {
+        let tree = Tree::new();
+        let none = tables(&tree.host(), 1_000_000, None);
+        assert!(none.status == Status::Warn && none.found.contains("4 KB pages"), "{none:?}");
+        tree.file("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+        let asked = tables(&tree.host(), 1_000_000, None);
+        assert!(asked.status == Status::Ok && asked.found.contains("transparent"), "{asked:?}");
+        tree.file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1000\n")
+            .file("sys/devices/system/node/has_memory", "0-1\n")
+            .file("sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", "1\n");
+        let found = |routes, node| tables(&tree.host(), routes, node).found;
+        assert!(found(1_000_000, None).starts_with("on the node of the thread that loads them"));
+        assert!(found(1_000_000, None).contains("in 2 MB pages: 1000 are free"));
+        assert!(found(1_000_000, Some(1)).starts_with("on node 1, in transparent"));
+        assert!(found(10_000, Some(1)).starts_with("on node 1, in 2 MB pages"));
+        let absent = tables(&tree.host(), 1, Some(7));
+        assert!(absent.status == Status::Fail && absent.found.contains("memory on 0-1"), "{absent:?}");
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub(super) fn count_list(list: &str) -> usize {
 }
 
 /// Whether a kernel list such as `0-3,8` holds `number`.
-pub(crate) fn list_holds(list: &str, number: u64) -> bool {
+pub(super) fn list_holds(list: &str, number: u64) -> bool {
     list.split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {

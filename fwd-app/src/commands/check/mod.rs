@@ -12,7 +12,6 @@ use crate::cli::values::QueueMap;
 use crate::commands::output;
 use clap::Args;
 use host::Host;
-pub(crate) use host::list_holds;
 use lpm_gpu::cu::{Device, Facts, GpuError};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -22,6 +21,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app check
   fwd-app check --routes 2000000 --config '(0,0,1),(1,0,2)'
+  fwd-app check --table-node 1
   fwd-app check --json | jq '.items[] | select(.status != \"OK\")'
 
 Exit code 0 when ready (WARN lines are allowed), 1 when an item says FAIL.";
@@ -36,6 +36,10 @@ pub(crate) struct CheckArgs {
     /// The --config that `run` will get: are there CPUs for its lcores?
     #[arg(long, value_name = "(PORT,QUEUE,LCORE),..")]
     config: Option<QueueMap>,
+
+    /// The --table-node that `run` will get: is there such a node, and what pages has it?
+    #[arg(long, value_name = "N")]
+    table_node: Option<u32>,
 
     /// Print JSON
     #[arg(long)]
@@ -115,6 +119,7 @@ fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> Repo
         compute::pages_2m(host),
         compute::pages_1g(host),
         compute::hugetlbfs(host),
+        compute::tables(host, args.routes, args.table_node),
         compute::memory(host, args.routes),
         compute::privilege(host),
     ];
@@ -149,7 +154,7 @@ mod tests {
     use super::*;
 
     fn args() -> CheckArgs {
-        CheckArgs { routes: 1000, config: None, json: false }
+        CheckArgs { routes: 1000, config: None, table_node: None, json: false }
     }
 
     fn no_gpu() -> Result<Facts, GpuError> {
