@@ -93,7 +93,8 @@ fn x_label(figure: &Figure, x: f64) -> String {
         return human(x.exp2());
     }
     if figure.x_names.is_empty() {
-        return human(x);
+        // Ticks between two numbers would have the name of one of them.
+        return if (x - x.round()).abs() < 1e-6 { human(x) } else { String::new() };
     }
     #[expect(
         clippy::cast_possible_truncation,

@@ -89,7 +89,7 @@ pub(super) fn run(
 
 /// All lookers at once, each on a thread and CPU of its own: millions of lookups a CPU second, and a second of the wall.
 fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Result<(f64, f64), Fault> {
-    let cpus = core_affinity::get_core_ids().unwrap_or_default();
+    let cpus = crate::cpus_allowed();
     let barrier = Barrier::new(lookers.len());
     let share = keys.len() / lookers.len().max(1);
     let runs: Vec<_> = std::thread::scope(|scope| {
@@ -97,11 +97,11 @@ fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Res
             .iter_mut()
             .enumerate()
             .map(|(number, looker)| {
-                let (barrier, cpus) = (&barrier, &cpus);
+                let barrier = &barrier;
                 scope.spawn(move || {
-                    if let Some(cpu) = cpus.get(number % cpus.len().max(1)) {
+                    if let Some(id) = cpus.get(number % cpus.len().max(1)) {
                         // Where it may not be pinned, it runs where the system puts it.
-                        core_affinity::set_for_current(*cpu);
+                        core_affinity::set_for_current(core_affinity::CoreId { id: *id });
                     }
                     let mut at = number * share;
                     let warm = sweep_for(&mut **looker, keys, &mut at, seconds * WARM_SHARE);

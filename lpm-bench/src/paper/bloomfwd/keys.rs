@@ -102,7 +102,7 @@ impl Space {
 /// Figure 3: the matching ratio.
 pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Performance as matching ratio is varied", "matching ratio, percent");
-    let mut panel = Panel::new("million lookups a second");
+    let mut panel = Panel::log("million lookups a second");
     let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
     let subjects: Vec<_> = isas(&mut figure)
         .into_iter()
@@ -146,7 +146,7 @@ pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
 /// Figure 4: random addresses, and those of a trace.
 pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Bloomfwd vs. MIHT using random and real IPs", "addresses");
-    let mut panel = Panel::new("million lookups a second");
+    let mut panel = Panel::log("million lookups a second");
     let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);

@@ -21,7 +21,7 @@ const PARTS: [u32; 5] = [1, 2, 4, 8, 16];
 pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let title = "Performance of Bloomfwd as the number of prefixes in the forwarding table decreases";
     let mut figure = Figure::new(title, "prefixes");
-    let mut panel = Panel::new("million lookups a second");
+    let mut panel = Panel::log("million lookups a second");
     let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
@@ -72,7 +72,7 @@ fn thinned(tables: &Tables, part: u32, seed: u64) -> Tables {
 /// Figure 6: different tables, and two processors.
 pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Performance of Bloomfwd and MIHT for IPv4 prefix datasets", "routing data");
-    let mut panel = Panel::new("million lookups a second");
+    let mut panel = Panel::log("million lookups a second");
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
     let mut subjects: Vec<_> = isas.iter().map(|isa| Subject::bloom(bench, *isa)).collect();
