@@ -20,6 +20,7 @@
 #![deny(unsafe_code)]
 
 pub mod bloom;
+mod caches;
 pub mod coop;
 pub mod cpe;
 mod epoch;

@@ -96,7 +96,7 @@ fn bits_of(mask: u32) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
     use crate::bloom::equations::FilterSize;
-    use crate::bloom::hash::{h2, murmur32};
+    use crate::bloom::hash::{Hash32, h2, murmur32};
 
     fn hit(filter: &CountingFilter, array: &[AtomicU32], hash: u32) -> bool {
         let (word, mask) = filter.place(hash);
@@ -125,6 +125,35 @@ mod tests {
                 (0..FULL).for_each(|at| filter.remove(&array, key(at)));
                 assert_eq!(filter.occupied(), 0);
                 assert!(array.iter().all(|word| word.load(Relaxed) == 0));
+            }
+        }
+    }
+
+    /// Prefixes of IPv6 differ in few bits, and in other ones at each level.
+    #[test]
+    fn the_asked_rate_for_ipv6_prefixes_of_every_length() {
+        let (n, fpr) = (100_000_u64, 0.1);
+        let size = FilterSize::blocked(n, fpr);
+        let words = u32::try_from(size.bits / 32).unwrap();
+        for hash in [Hash32::H2, Hash32::Murmur] {
+            for len in [36, 40, 44, 48, 52, 56, 64] {
+                let array: Vec<AtomicU32> = (0..words).map(|_| AtomicU32::new(0)).collect();
+                let mut filter = CountingFilter::new(0..words, size.hashes);
+                // Below 6,250 blocks of a registry's /32s, 16 prefixes in a row, every second such run.
+                let key = |at: u64| {
+                    let (block, run) = (at / 16, at % 16);
+                    let within = (block % 4 * 32 + run) << (64 - len);
+                    hash.hash_64(0x2a00_0000_0000_0000 | (block / 4) << 35 ^ within)
+                };
+                (0..n).for_each(|at| filter.insert(&array, key(at)));
+                let others = (0..n).filter(|at| {
+                    let (block, run) = (at / 16, at % 16 + 16);
+                    let within = (block % 4 * 32 + run) << (64 - len);
+                    hit(&filter, &array, hash.hash_64(0x2a00_0000_0000_0000 | (block / 4) << 35 ^ within))
+                });
+                #[expect(clippy::cast_precision_loss, reason = "at most 100,000")]
+                let rate = others.count() as f64 / n as f64;
+                assert!((rate / fpr - 1.0).abs() < 0.1, "{hash} /{len}: asked {fpr}, measured {rate}");
             }
         }
     }

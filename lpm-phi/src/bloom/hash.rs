@@ -1,19 +1,20 @@
-//! The hash functions of Bloomfwd, section 4.3.2: H2 (Algorithm 3) and MurmurHash3's finalisers for 32 and 64 bits.
+//! The hash functions of Bloomfwd, section 4.3.2: H2 (Algorithm 3) and MurmurHash3's finalisers for 32 and 64 bits; and H2 for
+//! 64 bits, which the paper does not have.
 //!
-//! All three are bijections of their word: xor-shifts and multiplications by odd numbers can be undone. The hash tables
-//! rely on it, for a part of the hash identifies a key within its line. One hash serves filter and table (section 4.1);
-//! filter bits come from double hashing, `g_i = h1 + i * h2`, over parts of it.
+//! Those for 32 bits are bijections: xor-shifts and multiplications by odd numbers can be undone. The hash tables of IPv4
+//! rely on it, for a part of the hash identifies a key within its line; those of IPv6 hold whole keys. One hash serves filter
+//! and table (section 4.1); filter bits come from double hashing, `g_i = h1 + i * h2`, over parts of it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A hash function for 32-bit keys.
+/// A hash function whose results have 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hash32 {
-    /// H2, the paper's choice for IPv4 (section 6.2).
+    /// H2, the paper's choice for IPv4 (section 6.2); for IPv6 [`h2_64`].
     #[default]
     H2,
-    /// MurmurHash3's `fmix32`.
+    /// MurmurHash3's `fmix32`, and the upper half of its `fmix64`.
     Murmur,
 }
 
@@ -40,6 +41,8 @@ impl fmt::Display for Hash32 {
 
 /// The multiplier of H2 (Algorithm 3).
 pub(crate) const H2_MULTIPLIER: u32 = 0x045d_9f3b;
+/// What [`h2_64`] multiplies the upper and the lower half by: 2^32 over the golden ratio, and the square root of 3 likewise.
+pub(crate) const H2_HALVES: [u32; 2] = [0x9e37_79b1, 0xbb67_ae85];
 /// The multipliers of MurmurHash3's `fmix32`.
 pub(crate) const FMIX32: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
 /// The multipliers of MurmurHash3's `fmix64`.
@@ -49,6 +52,17 @@ pub(crate) const FMIX64: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec5
 #[must_use]
 pub const fn h2(x: u32) -> u32 {
     let x = ((x >> 16) ^ x).wrapping_mul(H2_MULTIPLIER);
+    let x = ((x >> 16) ^ x).wrapping_mul(H2_MULTIPLIER);
+    (x >> 16) ^ x
+}
+
+/// H2 for 64 bits: each half times a number of its own, the products folded onto 32 bits, then the second half of H2. Three
+/// multiplications of 32 bits, where `fmix64` takes six of them.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "the product is folded")]
+pub const fn h2_64(x: u64) -> u32 {
+    let product = ((x >> 32) * H2_HALVES[0] as u64) ^ ((x & 0xffff_ffff) * H2_HALVES[1] as u64);
+    let x = (product >> 32) as u32 ^ product as u32;
     let x = ((x >> 16) ^ x).wrapping_mul(H2_MULTIPLIER);
     (x >> 16) ^ x
 }
@@ -77,6 +91,16 @@ impl Hash32 {
         match self {
             Self::H2 => h2(x),
             Self::Murmur => murmur32(x),
+        }
+    }
+
+    /// The hash of a word of 64 bits.
+    #[inline]
+    #[must_use]
+    pub const fn hash_64(self, x: u64) -> u32 {
+        match self {
+            Self::H2 => h2_64(x),
+            Self::Murmur => (murmur64(x) >> 32) as u32,
         }
     }
 }

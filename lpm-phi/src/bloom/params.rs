@@ -1,7 +1,8 @@
 //! Parameters of the engine `bloom`.
 
-use super::equations::FPR_RANGE;
+use super::equations::{FPR_RANGE, FilterSize};
 use super::hash::Hash32;
+use crate::caches::Caches;
 use crate::memory::Placement;
 use fib::{EngineError, EngineOptions, Isa};
 
@@ -10,9 +11,10 @@ use fib::{EngineError, EngineOptions, Isa};
 pub struct Params {
     /// The instruction set of the lookup kernels.
     pub isa: Isa,
-    /// The asked false-positive rate of each filter, `0.01..=0.9`; the paper's choice is 0.3 (section 6.2).
-    pub fpr: f64,
-    /// The hash of IPv4 keys; IPv6 keys are hashed by Murmur, since H2 is for 32 bits only.
+    /// The asked false-positive rate of each filter, `0.01..=0.9`; `None` lets each family have the one that its table and this
+    /// host's caches make best, see [`Params::fpr_for`].
+    pub fpr: Option<f64>,
+    /// The hash of keys.
     pub hash: Hash32,
     /// Bytes that lookups may read at most.
     pub table_bytes_max: u64,
@@ -21,7 +23,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// Reads the parameters `fpr` (0.01..0.9) and `hash` (`h2`, `murmur`).
+    /// Reads the parameters `fpr` (0.01..0.9 or `auto`) and `hash` (`h2`, `murmur`).
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for one out of range or unknown, [`EngineError::Isa`] for an instruction set that this
@@ -29,7 +31,7 @@ impl Params {
     pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let mut params = Self {
             isa: options.isa.unwrap_or_else(Isa::detect).checked()?,
-            fpr: 0.3,
+            fpr: None,
             hash: Hash32::default(),
             table_bytes_max: options.table_bytes_max,
             placement: Placement { huge_pages: options.huge_pages, numa_node: options.numa_node },
@@ -38,11 +40,12 @@ impl Params {
             let refuse =
                 |parameter, wanted| EngineError::Parameter { parameter, value: value.clone(), wanted };
             match name.as_str() {
+                "fpr" if value == "auto" => params.fpr = None,
                 "fpr" => {
-                    params.fpr =
-                        value.parse().ok().filter(|f| FPR_RANGE.contains(f)).ok_or_else(|| {
-                            refuse("fpr", "wanted a false-positive rate between 0.01 and 0.9")
-                        })?;
+                    let rate = value.parse().ok().filter(|f| FPR_RANGE.contains(f)).ok_or_else(|| {
+                        refuse("fpr", "wanted auto, or a false-positive rate between 0.01 and 0.9")
+                    });
+                    params.fpr = Some(rate?);
                 }
                 "hash" => params.hash = value.parse().map_err(|()| refuse("hash", "wanted h2 or murmur"))?,
                 _ => {
@@ -53,6 +56,16 @@ impl Params {
             }
         }
         Ok(params)
+    }
+
+    /// The false-positive rate for filters of so many entries: the one that was asked for; else the lowest of 10, 20 and 30 %
+    /// whose filters take a sixteenth of a CPU's L2 cache at most, for direct entries and lines go through it too; else 30 %, the
+    /// paper's choice (section 6.2).
+    #[must_use]
+    pub fn fpr_for(&self, entries: u64) -> f64 {
+        let room_bits = Caches::detect().l2_bytes / 16 * 8;
+        let fits = |rate: &f64| FilterSize::blocked(entries, *rate).bits <= room_bits;
+        self.fpr.unwrap_or_else(|| [0.1, 0.2].into_iter().find(fits).unwrap_or(0.3))
     }
 
     /// Refuses tables of more than `table_bytes_max`.
@@ -82,6 +95,9 @@ mod tests {
             })
         };
         assert!(with("fpr", "0.1").is_ok() && with("hash", "murmur").is_ok());
+        assert_eq!(with("fpr", "0.45").unwrap().fpr_for(1 << 30), 0.45);
+        let auto = with("fpr", "auto").unwrap();
+        assert_eq!((auto.fpr_for(100), auto.fpr_for(1 << 30)), (0.1, 0.3));
         for (name, value) in [("fpr", "0"), ("fpr", "x"), ("fpr", "NaN"), ("hash", "md5"), ("size", "1")] {
             assert!(matches!(with(name, value), Err(EngineError::Parameter { .. })), "{name}={value}");
         }

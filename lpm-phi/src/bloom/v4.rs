@@ -163,7 +163,10 @@ impl Writer4 {
     }
 
     fn sized(sorted: &[(Prefix4, NextHopId)], params: &Params) -> Result<Self, EngineError> {
-        let size = |group: usize| LevelSize::of(expanded_entries(sorted, &GROUPS[group]), params.fpr);
+        let size = |group: usize| {
+            let entries = expanded_entries(sorted, &GROUPS[group]);
+            LevelSize::of(entries, params.fpr_for(entries))
+        };
         let sizes = [size(1)?, size(2)?];
         let bytes = (4 << DIRECT_BITS) + (HOPS_MAX as u64 + 1) * 4 + sizes[0].bytes() + sizes[1].bytes();
         if bytes > params.table_bytes_max {

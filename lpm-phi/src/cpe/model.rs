@@ -16,6 +16,7 @@ use super::CpeError;
 use super::dpcpe::{Dpcpe, Levels};
 use super::histogram::LengthHistogram;
 use crate::bloom::equations::FilterSize;
+use crate::caches::Caches;
 
 /// What memory costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +66,17 @@ impl Layout {
 
 #[expect(clippy::cast_precision_loss, reason = "a model of nanoseconds")]
 impl HostModel {
+    /// The default's prices, for caches as large as this host's.
+    #[must_use]
+    pub fn detect() -> Self {
+        let Caches { l1_bytes, l2_bytes, l3_bytes } = Caches::detect();
+        let mut model = Self::default();
+        for ((size, _), bytes) in model.caches.iter_mut().zip([l1_bytes, l2_bytes, l3_bytes]) {
+            *size = bytes;
+        }
+        model
+    }
+
     /// Nanoseconds of a load from anywhere within `bytes`.
     #[must_use]
     pub fn load_ns(&self, bytes: u64) -> f64 {

@@ -1,7 +1,7 @@
 //! The scalar kernels: the algorithm as it reads, one key at a time. Never tuned.
 
 use super::Lists;
-use crate::bloom::hash::{filter_mask, murmur64, scale};
+use crate::bloom::hash::{filter_mask, scale};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::bloom::v6::{self, CHUNK, DEEP_BIT, MASK_SHIFT, Table6};
 use fib::NextHopId;
@@ -96,8 +96,8 @@ fn lookup_v6_one(table: &Table6, hi: u64, lo: u64) -> u32 {
 
 fn lookup_v6_level(table: &Table6, level: usize, hi: u64, lo: u64) -> Option<u32> {
     let key = hi & table.levels.key_mask[level];
-    let hash = murmur64(key);
-    let mask = filter_mask(v6::filter_hash(hash), table.levels.filter_hashes);
+    let hash = table.hash.hash_64(key);
+    let mask = filter_mask(hash, table.levels.filter_hashes);
     if !passes(&table.filter, v6::filter_word(&table.levels, level, hash), mask) {
         return None;
     }

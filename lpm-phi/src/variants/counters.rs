@@ -144,6 +144,17 @@ mod tests {
     }
 
     #[test]
+    fn knuth_print() {
+        for fpr in [0.01, 0.1, 0.3, 0.6, 0.9] {
+            let v4 = measured(HashName::Knuth, fpr, |x| x << 8);
+            let v6 = measured(HashName::Knuth, fpr, |x| (0x2001_u64 << 48) + (u64::from(x) << 16));
+            let r6 = measured(HashName::Rand, fpr, |x| (0x2001_u64 << 48) + (u64::from(x) << 16));
+            let r4 = measured(HashName::Rand, fpr, |x| x << 8);
+            eprintln!("{fpr}: knuth {v4} {v6} rand {r4} {r6}");
+        }
+    }
+
+    #[test]
     fn a_saturated_counter_keeps_its_bit_until_the_last_key_goes() {
         for hashes in [1, 4] {
             let mut filter = Counting::new(FilterSize { bits: 8, hashes }, HashName::Murmur);

@@ -74,7 +74,7 @@ impl TableKey for u128 {
             LevelChoice::Auto => {
                 let (fpr, table_bytes_max) = (params.fpr, params.table_bytes_max);
                 let layout = Layout { fpr, entry_bytes: ENTRY_BYTES, table_bytes_max };
-                HostModel::default().choose(&histogram, &layout)
+                HostModel::detect().choose(&histogram, &layout)
             }
         };
         Ok((0, levels.map_err(full)?.lengths))

@@ -121,7 +121,7 @@ pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
             rows(&mut figure, set, one);
         }
         // Auto is what the engines take: the shortest modelled lookup of those that fit.
-        let chosen = HostModel::default().choose(&histogram, &layout).ok().map(|levels| levels.lengths);
+        let chosen = HostModel::detect().choose(&histogram, &layout).ok().map(|levels| levels.lengths);
         figure.rows.push(json!({ "data": set.name, "chosen_by_model": chosen }));
         all.push((set.name.as_str(), made));
     }

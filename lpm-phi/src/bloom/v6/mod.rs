@@ -10,7 +10,6 @@ mod table;
 
 use super::deep::Deep;
 use super::filter::CountingFilter;
-use super::hash::murmur64;
 use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
 use super::update::{Routes, Store, expansion};
@@ -84,12 +83,12 @@ impl Writer6 {
         let mut filters = Vec::new();
         for level in 0..=LEVELS {
             let words = sizes.filter_words(level);
-            levels.filter_start[level] = filter_start;
-            levels.filter_words[level] = words;
+            levels.filter_start[level] = filter_start as u32;
+            levels.filter_words[level] = words as u32;
             if level < LEVELS {
                 levels.key_mask[level] = u64::MAX << (64 - sizes.levels[level]);
-                levels.line_start[level] = line_start;
-                levels.lines[level] = sizes.lines[level];
+                levels.line_start[level] = line_start as u32;
+                levels.lines[level] = sizes.lines[level] as u32;
                 line_start += sizes.lines[level];
             } else {
                 levels.key_mask[level] = u64::MAX;
@@ -110,6 +109,7 @@ impl Writer6 {
             filter: Array::zeroed(filter_start as usize, place)?,
             lines: Array::zeroed(lines as usize * LINE_WORDS, place)?,
             levels,
+            hash: params.hash,
             deep: Deep::new(),
         };
         Ok(Self {
@@ -185,7 +185,7 @@ impl Writer6 {
 
     pub(crate) fn details(&self) -> Vec<(&'static str, f64)> {
         let occupied: usize = self.filters.iter().map(CountingFilter::occupied).sum();
-        let words: u64 = self.table.levels.filter_words.iter().sum();
+        let words: u64 = self.table.levels.filter_words.iter().map(|words| u64::from(*words)).sum();
         vec![
             ("v6_direct_bits", f64::from(self.table.direct_bits)),
             ("v6_chunks", f64::from(self.chunks_used)),
@@ -248,7 +248,7 @@ impl Writer6 {
 
     /// One route past /64 more or less: its /64 in the filter, then its mark in the chunk entry.
     fn count_deep(&mut self, prefix: Prefix6, more: bool) {
-        let hash = filter_hash(murmur64((prefix.address() >> 64) as u64));
+        let hash = self.table.hash.hash_64((prefix.address() >> 64) as u64);
         let table = Arc::clone(&self.table);
         if more {
             self.filters[LEVELS].insert(&table.filter, hash);
@@ -303,7 +303,7 @@ impl Writer6 {
         self.owner[line * LINE_WORDS + slot] = len;
         set_index(words, slot, index);
         self.entries[level] += 1;
-        self.filters[level].insert(&table.filter, filter_hash(murmur64(key)));
+        self.filters[level].insert(&table.filter, table.hash.hash_64(key));
         self.count_below(u128::from(key) << 64, level as u8, true);
     }
 
@@ -312,7 +312,7 @@ impl Writer6 {
         if let Some(place) = table.find(level, key, false) {
             return Some(place);
         }
-        let mut line = table.line(level, murmur64(key));
+        let mut line = table.line(level, table.hash.hash_64(key));
         loop {
             let words = &table.lines[line * LINE_WORDS..(line + 1) * LINE_WORDS];
             if let Some(slot) = (0..LINE_SLOTS).find(|slot| index_at(words, *slot) == 0) {
@@ -417,7 +417,7 @@ impl Store<u128> for Writer6 {
         set_index(words, slot, 0);
         self.slots_in_limbo = true;
         self.entries[level] -= 1;
-        self.filters[level].remove(&table.filter, filter_hash(murmur64(key)));
+        self.filters[level].remove(&table.filter, table.hash.hash_64(key));
         self.count_below(entry.address(), level as u8, false);
     }
 }

@@ -10,6 +10,8 @@ use std::ops::RangeInclusive;
 
 /// Entries a line is sized for: 3.6 of 6.
 const LINE_FILL_TENTHS: u64 = 36;
+/// Lines that hashes may map to: 2^28 are 16 GiB, and a filter for what they hold has fewer than 2^31 words even at a rate of 1 %.
+const PRIMARY_MAX: u64 = 1 << 28;
 /// Bytes that chunks may take before the direct part is made narrower.
 const CHUNK_BYTES_MAX: u64 = 64 << 20;
 /// Chunks to spare, so that a new first-16-bits block does not rebuild the table.
@@ -46,12 +48,13 @@ impl Sizes {
             };
             entries.saturating_add(entries / 10 + 256)
         });
-        let filters = rooms.map(|room| FilterSize::blocked(room, params.fpr));
+        let fpr = params.fpr_for(rooms.iter().fold(0, |sum: u64, room| sum.saturating_add(*room)));
+        let filters = rooms.map(|room| FilterSize::blocked(room, fpr));
         let lines = std::array::from_fn(|level| rooms[level].saturating_mul(10) / LINE_FILL_TENTHS + 1);
         let primary = lines.iter().fold(0_u64, |sum, lines| sum.saturating_add(*lines));
         let sizes = Self { direct_bits, levels, chunks, rooms, filters, lines, overflow: primary / 4 + 1024 };
         let bytes = sizes.bytes();
-        if bytes > params.table_bytes_max || primary > 1 << 30 {
+        if bytes > params.table_bytes_max || primary > PRIMARY_MAX {
             return Err(EngineError::Full {
                 what: "IPv6 table bytes",
                 used: bytes,

@@ -17,7 +17,7 @@
 )]
 
 use crate::bloom::deep::Deep;
-use crate::bloom::hash::{murmur64, scale};
+use crate::bloom::hash::{Hash32, scale};
 use crate::memory::Array;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -52,6 +52,8 @@ pub(crate) struct Table6 {
     pub(crate) lines: Array<AtomicU64>,
     /// What a kernel must know of each level; the last is that of routes past /64, which has a filter and no lines.
     pub(crate) levels: LevelTable,
+    /// The hash of all levels.
+    pub(crate) hash: Hash32,
     /// Prefixes past /64.
     pub(crate) deep: Deep,
 }
@@ -62,13 +64,13 @@ pub(crate) struct LevelTable {
     /// The bits of the first 64 that are the level's key.
     pub(crate) key_mask: [u64; 8],
     /// First filter word.
-    pub(crate) filter_start: [u64; 8],
+    pub(crate) filter_start: [u32; 8],
     /// Filter words.
-    pub(crate) filter_words: [u64; 8],
+    pub(crate) filter_words: [u32; 8],
     /// First line.
-    pub(crate) line_start: [u64; 8],
+    pub(crate) line_start: [u32; 8],
     /// Lines that hashes map to.
-    pub(crate) lines: [u64; 8],
+    pub(crate) lines: [u32; 8],
     /// Bits that a key sets in a filter, the same for all levels.
     pub(crate) filter_hashes: u32,
 }
@@ -80,14 +82,13 @@ impl Table6 {
     }
 
     /// The first line of `level` for a key of this hash.
-    pub(crate) const fn line(&self, level: usize, hash: u64) -> usize {
-        let (start, lines) = (self.levels.line_start[level], self.levels.lines[level]);
-        (start + (((hash >> 32) * lines) >> 32)) as usize
+    pub(crate) const fn line(&self, level: usize, hash: u32) -> usize {
+        self.levels.line_start[level] as usize + scale(hash, self.levels.lines[level]) as usize
     }
 
     /// The slot of `key` of `level`: its line and its number within it. Empty slots are found too if they hold the key.
     pub(super) fn find(&self, level: usize, key: u64, live: bool) -> Option<(usize, usize)> {
-        let mut line = self.line(level, murmur64(key));
+        let mut line = self.line(level, self.hash.hash_64(key));
         loop {
             let words = &self.lines[line * LINE_WORDS..(line + 1) * LINE_WORDS];
             let hit = (0..LINE_SLOTS).find(|slot| {
@@ -124,14 +125,7 @@ pub(super) fn set_index(words: &[AtomicU64], slot: usize, index: u16) {
     word.store(old & !(0xffff << shift) | u64::from(index) << shift, Ordering::Release);
 }
 
-/// The 32 bits of a key's hash that its filter uses: word from the high half, bits from the low ones.
-#[inline]
-pub(crate) const fn filter_hash(hash: u64) -> u32 {
-    (hash >> 32) as u32
-}
-
-/// The filter word of a key of `level`, and the first word of the level's filter.
-pub(crate) const fn filter_word(levels: &LevelTable, level: usize, hash: u64) -> usize {
-    let words = levels.filter_words[level] as u32;
-    levels.filter_start[level] as usize + scale(filter_hash(hash), words) as usize
+/// The filter word of a key of `level`.
+pub(crate) const fn filter_word(levels: &LevelTable, level: usize, hash: u32) -> usize {
+    levels.filter_start[level] as usize + scale(hash, levels.filter_words[level]) as usize
 }

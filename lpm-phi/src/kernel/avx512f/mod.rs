@@ -9,6 +9,7 @@
     reason = "lane masks, positions and halves of words are cut on purpose"
 )]
 
+mod hash;
 mod v4;
 mod v6;
 pub(super) mod variants;

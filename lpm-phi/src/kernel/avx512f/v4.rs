@@ -1,7 +1,8 @@
 //! IPv4: the direct array, then G2, then G1.
 
+use super::hash::{filter_mask_x16, hash_x16, scale_x16};
 use super::{AHEAD, LIST, Lists, PIECE, lanes, prefetch};
-use crate::bloom::hash::{FMIX32, H2_MULTIPLIER, Hash32};
+use crate::bloom::hash::Hash32;
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::scalar;
 use fib::NextHopId;
@@ -165,42 +166,6 @@ fn append_v4(
         _mm512_storeu_si512(keys.as_mut_ptr().add(len).cast(), _mm512_maskz_compress_epi32(mask, key));
     }
     len + mask.count_ones() as usize
-}
-
-/// The high half of the 64-bit product of each lane: maps a hash onto `0..n`.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn scale_x16(hash: __m512i, n: __m512i) -> __m512i {
-    let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(hash, n));
-    let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(hash), n);
-    _mm512_mask_blend_epi32(0xaaaa, even, odd)
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn hash_x16<const MURMUR: bool>(x: __m512i) -> __m512i {
-    let [first, second] = if MURMUR { FMIX32 } else { [H2_MULTIPLIER; 2] };
-    let x = _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x);
-    let x = _mm512_mullo_epi32(x, _mm512_set1_epi32(first.cast_signed()));
-    let shifted = if MURMUR { _mm512_srli_epi32::<13>(x) } else { _mm512_srli_epi32::<16>(x) };
-    let x = _mm512_mullo_epi32(_mm512_xor_si512(shifted, x), _mm512_set1_epi32(second.cast_signed()));
-    _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x)
-}
-
-/// The bits of a filter word that each hash sets: `k` bits at `h1 + i * h2` modulo 32.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn filter_mask_x16(hash: __m512i, k: u32) -> __m512i {
-    let one = _mm512_set1_epi32(1);
-    let low = _mm512_set1_epi32(31);
-    let step = _mm512_or_si512(_mm512_srli_epi32::<5>(hash), one);
-    let mut at = hash;
-    let mut bits = _mm512_setzero_si512();
-    for _ in 0..k {
-        bits = _mm512_or_si512(bits, _mm512_sllv_epi32(one, _mm512_and_si512(at, low)));
-        at = _mm512_add_epi32(at, step);
-    }
-    bits
 }
 
 /// Stage 2 for IPv4, keys of dense blocks: hash and line of each probe. There is no filter word to wait for.

@@ -1,12 +1,13 @@
 //! IPv6: the direct part, then each key its own levels, deepest first.
 
+use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
 use super::{AHEAD, LIST, Lists, PIECE, lanes, prefetch};
-use crate::bloom::hash::FMIX64;
-use crate::bloom::v6::{self, CHUNK, DEEP_BIT, LevelTable, MASK_SHIFT, Table6};
+use crate::bloom::hash::Hash32;
+use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
 use crate::kernel::scalar;
 use fib::NextHopId;
 use std::arch::x86_64::*;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The work lists of IPv6.
 #[derive(Debug)]
@@ -27,8 +28,8 @@ impl Lists6 {
 #[derive(Debug)]
 #[repr(align(64))]
 struct List6 {
-    /// Position within the piece, and from bit 32 the mask of levels to ask.
-    pos: [u64; LIST],
+    /// Position within the piece, and from bit [`MASK_SHIFT`] the mask of levels to ask, as chunk entries have it.
+    item: [u32; LIST],
     /// The first 64 bits of the address.
     key: [u64; LIST],
     len: usize,
@@ -36,7 +37,7 @@ struct List6 {
 
 impl List6 {
     const fn new() -> Self {
-        Self { pos: [0; LIST], key: [0; LIST], len: 0 }
+        Self { item: [0; LIST], key: [0; LIST], len: 0 }
     }
 }
 
@@ -44,15 +45,15 @@ impl List6 {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Probes6 {
-    pos: [u64; LIST],
+    item: [u32; LIST],
+    line: [u32; LIST],
     key: [u64; LIST],
-    line: [u64; LIST],
     len: usize,
 }
 
 impl Probes6 {
     const fn new() -> Self {
-        Self { pos: [0; LIST], key: [0; LIST], line: [0; LIST], len: 0 }
+        Self { item: [0; LIST], line: [0; LIST], key: [0; LIST], len: 0 }
     }
 }
 
@@ -72,6 +73,20 @@ pub(in crate::kernel) fn lookup_v6(
     lo: &[u64],
     out: &mut [NextHopId],
 ) {
+    match table.hash {
+        Hash32::H2 => lookup_v6_by::<false>(table, lists, hi, lo, out),
+        Hash32::Murmur => lookup_v6_by::<true>(table, lists, hi, lo, out),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+fn lookup_v6_by<const MURMUR: bool>(
+    table: &Table6,
+    lists: &mut Lists,
+    hi: &[u64],
+    lo: &[u64],
+    out: &mut [NextHopId],
+) {
     let Lists6 { chunks, lists: [now, next], probes } = &mut lists.v6;
     let (mut now, mut next) = (now, next);
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
@@ -80,7 +95,7 @@ pub(in crate::kernel) fn lookup_v6(
         chunk_v6(table, &mut piece, chunks, now);
         while now.len > 0 {
             next.len = 0;
-            filter_v6(table, &mut piece, now, probes, next);
+            filter_v6::<MURMUR>(table, &mut piece, now, probes, next);
             probe_v6(table, &mut piece, probes, next);
             std::mem::swap(&mut now, &mut next);
         }
@@ -171,7 +186,16 @@ fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &Chunks6, list: &mut
         let below = _mm512_mask_test_epi32_mask(chunked, entry, below_mask);
         if below != 0 {
             let pos = _mm512_add_epi32(iota, _mm512_set1_epi32(at as i32));
-            append_v6(list, below, pos, _mm512_srli_epi32::<MASK_SHIFT>(entry), &piece.hi[at..]);
+            let item = _mm512_or_si512(pos, _mm512_and_si512(entry, below_mask));
+            // SAFETY: the lanes of `below` are keys of the piece; `at` is below its length.
+            let keys = unsafe {
+                let keys = piece.hi.as_ptr().add(at);
+                [
+                    _mm512_maskz_loadu_epi64(below as u8, keys.cast()),
+                    _mm512_maskz_loadu_epi64((below >> 8) as u8, keys.wrapping_add(8).cast()),
+                ]
+            };
+            list.append(below, item, keys);
         }
     }
 }
@@ -184,183 +208,155 @@ fn high_words(first: __m512i, second: __m512i) -> __m512i {
     _mm512_permutex2var_epi32(first, odd, second)
 }
 
-/// Adds the lanes of `below` to a list: positions, with the mask of levels in the upper half, and keys.
-#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-#[inline]
-fn append_v6(list: &mut List6, below: __mmask16, pos: __m512i, mask: __m512i, hi: &[u64]) {
-    let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    for (half, part) in [(0, low), (1, high)] {
-        let lanes = (below >> (half * 8)) as u8;
-        let item = _mm512_permutex2var_epi32(pos, part, mask);
-        let len = list.len.min(PIECE);
-        // SAFETY: `lanes` are keys of the piece, so they lie within `hi`. `len` is at most `PIECE`, and both arrays have 16
-        // words beyond that.
+impl List6 {
+    /// Adds the lanes of `mask`.
+    #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+    #[inline]
+    fn append(&mut self, mask: __mmask16, item: __m512i, keys: [__m512i; 2]) {
+        let len = self.len.min(PIECE);
+        // SAFETY: `len` is at most `PIECE`, and the array has 16 words and more beyond that.
         unsafe {
-            let key = _mm512_maskz_loadu_epi64(lanes, hi.as_ptr().wrapping_add(half * 8).cast());
             _mm512_storeu_si512(
-                list.pos.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi64(lanes, item),
-            );
-            _mm512_storeu_si512(
-                list.key.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi64(lanes, key),
+                self.item.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(mask, item),
             );
         }
-        list.len = len + lanes.count_ones() as usize;
+        append_keys(&mut self.key, len, mask, keys);
+        self.len = len + mask.count_ones() as usize;
     }
 }
 
-/// The low 64 bits of the product of each lane, from three 32-bit products (VPMULLQ is DQ).
-#[target_feature(enable = "avx512f")]
+/// Writes the lanes of `mask` of sixteen keys to `keys[len..]`.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn mullo_x8(x: __m512i, y: u64) -> __m512i {
-    let low = _mm512_set1_epi64(y.cast_signed());
-    let high = _mm512_set1_epi64((y >> 32).cast_signed());
-    let cross =
-        _mm512_add_epi64(_mm512_mul_epu32(_mm512_srli_epi64::<32>(x), low), _mm512_mul_epu32(x, high));
-    _mm512_add_epi64(_mm512_mul_epu32(x, low), _mm512_slli_epi64::<32>(cross))
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn murmur64_x8(x: __m512i) -> __m512i {
-    let x = mullo_x8(_mm512_xor_si512(_mm512_srli_epi64::<33>(x), x), FMIX64[0]);
-    let x = mullo_x8(_mm512_xor_si512(_mm512_srli_epi64::<33>(x), x), FMIX64[1]);
-    _mm512_xor_si512(_mm512_srli_epi64::<33>(x), x)
-}
-
-/// The bits of a filter word that eight hashes set, as [`filter_mask_x16`] in 64-bit lanes.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn filter_mask_x8(hash: __m512i, k: u32) -> __m512i {
-    let one = _mm512_set1_epi64(1);
-    let low = _mm512_set1_epi64(31);
-    let step = _mm512_or_si512(_mm512_srli_epi64::<5>(hash), one);
-    let mut at = hash;
-    let mut bits = _mm512_setzero_si512();
-    for _ in 0..k {
-        bits = _mm512_or_si512(bits, _mm512_sllv_epi64(one, _mm512_and_si512(at, low)));
-        at = _mm512_add_epi64(at, step);
+fn append_keys(array: &mut [u64; LIST], len: usize, mask: __mmask16, keys: [__m512i; 2]) {
+    let (first, second) = (mask as u8, (mask >> 8) as u8);
+    let middle = len.min(PIECE) + first.count_ones() as usize;
+    // SAFETY: `len` is at most `PIECE`, and the array has 16 words and more beyond that: eight for each half.
+    unsafe {
+        let start = array.as_mut_ptr();
+        _mm512_storeu_si512(start.add(len.min(PIECE)).cast(), _mm512_maskz_compress_epi64(first, keys[0]));
+        _mm512_storeu_si512(start.add(middle).cast(), _mm512_maskz_compress_epi64(second, keys[1]));
     }
-    bits
 }
 
 /// The level table in registers, one level a lane.
 #[derive(Clone, Copy)]
-struct Levels8 {
+struct Levels6 {
     key_mask: __m512i,
     filter_start: __m512i,
     filter_words: __m512i,
     line_start: __m512i,
     lines: __m512i,
-    filter_hashes: u32,
 }
 
-/// What eight keys ask, each at its own level.
-struct Asked8 {
-    level: __m512i,
-    key: __m512i,
-    /// The filter word to read, and the bits to find in it.
-    word: __m512i,
-    bits: __m512i,
-    line: __m512i,
-}
-
-impl Levels8 {
+impl Levels6 {
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn load(levels: &LevelTable) -> Self {
-        // SAFETY: each of the level table's arrays is eight 64-bit words.
-        let [key_mask, filter_start, filter_words, line_start, lines] = unsafe {
-            [&levels.key_mask, &levels.filter_start, &levels.filter_words, &levels.line_start, &levels.lines]
-                .map(|array| _mm512_loadu_si512(array.as_ptr().cast()))
-        };
-        Self { key_mask, filter_start, filter_words, line_start, lines, filter_hashes: levels.filter_hashes }
+        // SAFETY: the key masks are eight words of 64 bits; each of the other arrays is eight words of 32.
+        unsafe {
+            let words = |array: &[u32; 8]| _mm512_castsi256_si512(_mm256_loadu_si256(array.as_ptr().cast()));
+            Self {
+                key_mask: _mm512_loadu_si512(levels.key_mask.as_ptr().cast()),
+                filter_start: words(&levels.filter_start),
+                filter_words: words(&levels.filter_words),
+                line_start: words(&levels.line_start),
+                lines: words(&levels.lines),
+            }
+        }
     }
 
-    /// What the list entries `items` ask next for `address`: their deepest level left, the highest bit of the mask.
-    #[target_feature(enable = "avx512f,avx512cd")]
+    /// The keys of eight addresses, each at its own level.
+    #[target_feature(enable = "avx512f")]
     #[inline]
-    fn ask(&self, items: __m512i, address: __m512i) -> Asked8 {
-        let level = _mm512_sub_epi64(_mm512_set1_epi64(31), _mm512_lzcnt_epi64(items));
-        let key = _mm512_and_si512(address, _mm512_permutexvar_epi64(level, self.key_mask));
-        let hash = murmur64_x8(key);
-        let high = _mm512_srli_epi64::<32>(hash);
-        let word = scale_x8(high, level, self.filter_words, self.filter_start);
-        let line = scale_x8(high, level, self.lines, self.line_start);
-        Asked8 { level, key, word, bits: filter_mask_x8(high, self.filter_hashes), line }
+    fn keys(&self, addresses: __m512i, level: __m256i) -> __m512i {
+        _mm512_and_si512(addresses, _mm512_permutexvar_epi64(_mm512_cvtepu32_epi64(level), self.key_mask))
     }
 }
 
-/// Maps 32-bit hashes onto each level's range: `start + (hash * n >> 32)`.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn scale_x8(hash: __m512i, level: __m512i, n: __m512i, start: __m512i) -> __m512i {
-    let product = _mm512_mul_epu32(hash, _mm512_permutexvar_epi64(level, n));
-    _mm512_add_epi64(_mm512_permutexvar_epi64(level, start), _mm512_srli_epi64::<32>(product))
-}
-
-/// Stage 2 for IPv6: each key asks the filter of its own deepest level. Keys that pass become probes with their lines
-/// prefetched; keys that do not go on to `next` with that level struck off, if any is left.
+/// Stage 2 for IPv6: each key asks the filter of its own deepest level. Keys that pass become probes; keys that do not go
+/// on to `next` with that level struck off, if any is left.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn filter_v6(table: &Table6, piece: &mut Piece6<'_>, list: &List6, probes: &mut Probes6, next: &mut List6) {
-    let levels = Levels8::load(&table.levels);
-    let position = _mm512_set1_epi64(0xffff_ffff);
+fn filter_v6<const MURMUR: bool>(
+    table: &Table6,
+    piece: &mut Piece6<'_>,
+    list: &List6,
+    probes: &mut Probes6,
+    next: &mut List6,
+) {
+    let levels = Levels6::load(&table.levels);
+    let position = _mm512_set1_epi32((1 << MASK_SHIFT) - 1);
+    let top_bit = _mm512_set1_epi32(i32::MIN);
     let filter = table.filter.as_ptr().cast::<i32>();
     probes.len = 0;
-    for at in (0..list.len.min(PIECE)).step_by(8) {
-        let live = lanes(list.len - at) as u8;
-        // SAFETY: `at` is below `PIECE`, so 8 words from it lie within the arrays.
-        let (item, address) = unsafe {
+    for at in (0..list.len.min(PIECE)).step_by(16) {
+        let live = lanes(list.len - at);
+        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within the arrays.
+        let (item, addresses) = unsafe {
+            let key = list.key.as_ptr().add(at);
             (
-                _mm512_loadu_si512(list.pos.as_ptr().add(at).cast()),
-                _mm512_loadu_si512(list.key.as_ptr().add(at).cast()),
+                _mm512_loadu_si512(list.item.as_ptr().add(at).cast()),
+                [_mm512_loadu_si512(key.cast()), _mm512_loadu_si512(key.add(8).cast())],
             )
         };
-        let Asked8 { level, key, word, bits, line } = levels.ask(item, address);
-        // SAFETY: a scaled hash is below the level's filter words, and the level's filter lies within the array.
+        // The deepest level left is the highest bit of the mask; strike it off: it is asked now, and not again.
+        let above = _mm512_lzcnt_epi32(item);
+        let level = _mm512_sub_epi32(_mm512_set1_epi32(LEVELS as i32), above);
+        let item = _mm512_andnot_si512(_mm512_srlv_epi32(top_bit, above), item);
+        let keys = [
+            levels.keys(addresses[0], _mm512_castsi512_si256(level)),
+            levels.keys(addresses[1], _mm512_extracti64x4_epi64::<1>(level)),
+        ];
+        let hash = hash_64_x16::<MURMUR>(keys);
+        let word = scale_each_x16(hash, _mm512_permutexvar_epi32(level, levels.filter_words));
+        let word = _mm512_add_epi32(word, _mm512_permutexvar_epi32(level, levels.filter_start));
+        let bits = filter_mask_x16(hash, table.levels.filter_hashes);
+        // SAFETY: a live item has a level, a scaled hash is below the level's filter words, the level's filter lies within the
+        // array, and the array has fewer than 2^31 words.
         let word =
-            unsafe { _mm512_mask_i64gather_epi32::<4>(_mm256_setzero_si256(), live, word, filter.cast()) };
-        let found = _mm512_and_si512(_mm512_cvtepu32_epi64(word), bits);
-        let mut pass = _mm512_mask_cmpeq_epi64_mask(live, found, bits);
-        // Strike the level off: it is asked now, and not again.
-        let struck = _mm512_sllv_epi64(_mm512_set1_epi64(1), _mm512_add_epi64(level, _mm512_set1_epi64(32)));
-        let item = _mm512_andnot_si512(struck, item);
-        let left = _mm512_cmpgt_epu64_mask(item, position);
-        let mut more = live & !pass & left;
-        let deep = _mm512_mask_cmpeq_epi64_mask(pass, level, _mm512_set1_epi64(DEEP_BIT.ilog2().into()));
+            unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, word, filter.cast()) };
+        let mut pass = _mm512_mask_cmpeq_epi32_mask(live, _mm512_and_si512(word, bits), bits);
+        let left = _mm512_mask_cmpgt_epu32_mask(live, item, position);
+        let mut more = !pass & left;
+        let deep = _mm512_mask_cmpeq_epi32_mask(pass, above, _mm512_setzero_si512());
         if deep != 0 {
-            more |= finish_deep(table, piece, deep, &list.pos[at..at + 8]) & left;
+            more |= finish_deep(table, piece, deep, &list.item[at..at + 16]) & left;
             pass &= !deep;
         }
-        let (len, next_len) = (probes.len.min(PIECE), next.len.min(PIECE));
-        // SAFETY: both lengths are at most `PIECE`, and the arrays have 16 words beyond that.
+        let line = scale_each_x16(hash, _mm512_permutexvar_epi32(level, levels.lines));
+        let line = _mm512_add_epi32(line, _mm512_permutexvar_epi32(level, levels.line_start));
+        next.append(more, item, addresses);
+        let len = probes.len.min(PIECE);
+        // SAFETY: `len` is at most `PIECE`, and the arrays have 16 words and more beyond that.
         unsafe {
-            let store = |array: &mut [u64; LIST], at, lanes, vector| {
-                _mm512_storeu_si512(
-                    array.as_mut_ptr().add(at).cast(),
-                    _mm512_maskz_compress_epi64(lanes, vector),
-                );
-            };
-            store(&mut next.pos, next_len, more, item);
-            store(&mut next.key, next_len, more, address);
-            store(&mut probes.pos, len, pass, item);
-            store(&mut probes.key, len, pass, key);
-            store(&mut probes.line, len, pass, line);
+            _mm512_storeu_si512(
+                probes.item.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(pass, item),
+            );
+            _mm512_storeu_si512(
+                probes.line.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(pass, line),
+            );
         }
-        next.len = next_len + more.count_ones() as usize;
+        append_keys(&mut probes.key, len, pass, keys);
         probes.len = len + pass.count_ones() as usize;
     }
 }
 
+/// Where the key of a list entry stands within the piece.
+#[inline]
+const fn position_of(item: u32) -> usize {
+    (item & ((1 << MASK_SHIFT) - 1)) as usize
+}
+
 /// Looks for prefixes past /64 of the lanes of `deep`, whose positions are in `items`. Returns the lanes without an answer.
 #[cold]
-fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: u8, items: &[u64]) -> u8 {
+fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: __mmask16, items: &[u32]) -> __mmask16 {
     let mut missed = 0;
     for (lane, item) in items.iter().enumerate().filter(|(lane, _)| deep >> lane & 1 == 1) {
-        let pos = *item as u32 as usize;
+        let pos = position_of(*item);
         let next_hop = table.deep.lookup(piece.hi[pos], piece.lo[pos]);
         if next_hop.is_none() {
             missed |= 1 << lane;
@@ -382,28 +378,30 @@ fn probe_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut
     }
     for at in 0..probes.len.min(PIECE) {
         prefetch(line_bytes, probes.line[at + AHEAD] as usize * 64);
-        let (item, key) = (probes.pos[at], probes.key[at]);
+        let (item, key) = (probes.item[at], probes.key[at]);
         // SAFETY: `filter_v6` made a line within its level, so its 8 words lie within the array, aligned to 64 bytes. Each
         // key is one aligned 64-bit word, taken whole.
         let (slots, words) = unsafe {
             let line = lines.add(probes.line[at] as usize * v6::LINE_WORDS);
-            (_mm512_load_si512(line.cast()), std::slice::from_raw_parts(line, v6::LINE_WORDS))
+            (_mm512_load_si512(line.cast()), &*line.cast::<[AtomicU64; v6::LINE_WORDS]>())
         };
         let hit = _mm512_mask_cmpeq_epi64_mask(0x3f, slots, _mm512_set1_epi64(key.cast_signed()));
-        let mut index = if hit != 0 { v6::index_at(words, hit.trailing_zeros() as usize) } else { 0 };
+        let mut index =
+            if hit != 0 { v6::index_at(words, hit.trailing_zeros() as usize % v6::LINE_WORDS) } else { 0 };
         if index == 0 {
             let link = v6::link_of(words);
             if link != 0 {
                 index = scalar::probe_v6(table, link as usize, key);
             }
         }
+        let pos = position_of(item);
         if index != 0 {
             let next_hop = table.hop_ids[usize::from(index)].load(Ordering::Relaxed);
-            piece.out[item as u32 as usize] = NextHopId::from_answer(next_hop);
-        } else if item >> 32 != 0 {
+            piece.out[pos] = NextHopId::from_answer(next_hop);
+        } else if item >> MASK_SHIFT != 0 {
             let len = next.len.min(PIECE);
-            next.pos[len] = item;
-            next.key[len] = piece.hi[item as u32 as usize];
+            next.item[len] = item;
+            next.key[len] = piece.hi[pos];
             next.len = len + 1;
         }
     }

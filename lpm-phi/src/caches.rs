@@ -1,0 +1,105 @@
+//! The data caches of this host.
+//!
+//! Linux tells them under `/sys/devices/system/cpu/cpu0/cache`, a folder a cache, with the files `level`, `type`, `size`
+//! (`1024K`) and `shared_cpu_list` (`0-7,16`). What it does not tell is taken to be as on a server core of 2024.
+
+use std::fs;
+use std::path::Path;
+
+/// What one CPU has of each data cache, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caches {
+    pub(crate) l1_bytes: u64,
+    pub(crate) l2_bytes: u64,
+    /// Its share of the last level, where CPUs share it.
+    pub(crate) l3_bytes: u64,
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self { l1_bytes: 32 << 10, l2_bytes: 1 << 20, l3_bytes: 16 << 20 }
+    }
+}
+
+impl Caches {
+    /// Those of CPU 0.
+    pub(crate) fn detect() -> Self {
+        Self::read(Path::new("/sys/devices/system/cpu/cpu0/cache"))
+    }
+
+    fn read(folder: &Path) -> Self {
+        let mut caches = Self::default();
+        for cache in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let word = |name: &str| fs::read_to_string(cache.path().join(name)).unwrap_or_default();
+            let (level, kind) = (word("level"), word("type"));
+            let Some(size) = bytes(word("size").trim()) else { continue };
+            match (level.trim(), kind.trim()) {
+                ("1", "Data") => caches.l1_bytes = size,
+                ("2", "Unified") => caches.l2_bytes = size,
+                ("3", "Unified") => caches.l3_bytes = size / cpus(word("shared_cpu_list").trim()),
+                _ => {}
+            }
+        }
+        // A share of a large cache that many share is less than what one busy CPU of them gets.
+        caches.l3_bytes = caches.l3_bytes.max(2 * caches.l2_bytes);
+        caches
+    }
+}
+
+/// `1024K` or `32M` in bytes, if it is more than none.
+fn bytes(size: &str) -> Option<u64> {
+    let (digits, shift) = match size.as_bytes().last()? {
+        b'K' => (&size[..size.len() - 1], 10),
+        b'M' => (&size[..size.len() - 1], 20),
+        _ => (size, 0),
+    };
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
+
+/// How many CPUs a list such as `0-7,16` names; 1 for what is no list.
+fn cpus(list: &str) -> u64 {
+    let count = |part: &str| -> Option<u64> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
+    };
+    list.split(',').filter_map(count).fold(0, u64::saturating_add).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_lists() {
+        assert_eq!(
+            ["48K", "2M", "512", "", "K", "x", "0K"].map(bytes),
+            [Some(48 << 10), Some(2 << 20), Some(512), None, None, None, None]
+        );
+        assert_eq!(["0-7,16", "3", "", "x", "5-2"].map(cpus), [9, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_folder_as_linux_has_it() {
+        let folder = std::env::temp_dir().join(format!("caches-{}", std::process::id()));
+        for (at, words) in [
+            ["1", "Data", "48K", "0,64"],
+            ["1", "Instruction", "64K", "0,64"],
+            ["2", "Unified", "2048K", "0,64"],
+            ["3", "Unified", "48M", "0-3"],
+        ]
+        .iter()
+        .enumerate()
+        {
+            let cache = folder.join(format!("index{at}"));
+            fs::create_dir_all(&cache).unwrap();
+            for (name, word) in ["level", "type", "size", "shared_cpu_list"].iter().zip(words) {
+                fs::write(cache.join(name), format!("{word}\n")).unwrap();
+            }
+        }
+        let found = Caches::read(&folder);
+        assert_eq!(found, Caches { l1_bytes: 48 << 10, l2_bytes: 2 << 20, l3_bytes: 12 << 20 });
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(Caches::read(&folder), Caches::default(), "a host that tells nothing");
+    }
+}
