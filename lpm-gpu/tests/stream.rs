@@ -21,13 +21,22 @@ fn full_tables_are_answered_as_the_oracle_does() {
     let oracle = oracle_of(&rib);
     let keys = KeySet::draw(&rib, 60_000, &mut Dice::new(3));
     let right = keys.right(&oracle);
+    let shape = |layout, next_hops, levels, levels6| {
+        ("gamt", vec![("layout", layout), ("next-hops", next_hops), ("levels", levels), ("levels6", levels6)])
+    };
     for (name, parameters) in [
-        ("gamt", &[][..]),
-        ("gamt", &[("layout", "paper"), ("next-hops", "apart"), ("levels", "6"), ("levels6", "20")][..]),
-        ("gale", &[][..]),
-        ("sail-gpu", &[][..]),
+        ("gamt", vec![]),
+        shape("flat", "apart", "4", "8"),
+        shape("paper", "together", "5", "12"),
+        shape("paper", "apart", "6", "20"),
+        shape("flat", "together", "7", "16"),
+        shape("paper", "apart", "10", "24"),
+        shape("flat", "apart", "15", "25"),
+        shape("paper", "together", "20", "30"),
+        ("gale", vec![]),
+        ("sail-gpu", vec![]),
     ] {
-        let mut writer = engine(name, parameters).unwrap();
+        let mut writer = engine(name, &parameters).unwrap();
         writer.apply(&rib.full_delta()).unwrap();
         let stats = writer.stats();
         assert_eq!((stats.routes_v4 + stats.routes_v6) as usize, rib.len());
