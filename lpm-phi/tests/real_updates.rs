@@ -1,4 +1,4 @@
-//! The paper's three forms on real tables under a real stream of updates, in the folder that `FWD_DATA` names; without it the
+//! The paper's forms, what it compares itself with, and both together on real tables under a real stream of updates, in the folder that `FWD_DATA` names; without it the
 //! test says SKIPPED (the conformance suite's `replay` is its generated likeness).
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
@@ -8,6 +8,9 @@ use fib::{
     Change, EngineOptions, EngineReader, EngineWriter, FibDelta, Keys, NextHopId, NextHopTable, Rib, feed,
 };
 use lpm_phi::bloom::BloomEngine;
+use lpm_phi::coop::params::Params;
+use lpm_phi::coop::{CoopEngine, Drive, First, Half};
+use lpm_phi::miht::MihtEngine;
 use lpm_phi::variants::VariantEngine;
 use lpm_phi::variants::params::Variant;
 use std::path::PathBuf;
@@ -112,4 +115,11 @@ fn full_tables_under_their_real_updates() {
     run(&mut VariantEngine::new(Variant::Naive, &options).unwrap(), &files);
     run(&mut VariantEngine::new(Variant::Baseline, &options).unwrap(), &files);
     run(&mut BloomEngine::new(&options).unwrap(), &files);
+    run(&mut MihtEngine::new(&options).unwrap(), &files);
+    let half = |engine: Box<dyn EngineWriter>| Half { engine, drive: Drive::Cpu };
+    let parameters = [("split", "0.5"), ("stall-us", "30000000")];
+    let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let params = Params::from_options(&EngineOptions { parameters, ..options.clone() }).unwrap();
+    let miht = First::Engine(half(Box::new(MihtEngine::new(&options).unwrap())));
+    run(&mut CoopEngine::new(miht, half(Box::new(BloomEngine::new(&options).unwrap())), params), &files);
 }

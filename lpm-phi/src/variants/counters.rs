@@ -77,7 +77,9 @@ mod tests {
     use super::super::table::Filter;
     use super::*;
     use crate::bloom::equations::FilterSize;
+    use crate::cpe::expand::entries;
     use std::collections::BTreeSet;
+    use std::path::PathBuf;
 
     /// A filter as a table has it: its bits and its counters.
     struct Counting {
@@ -143,14 +145,65 @@ mod tests {
         }
     }
 
+    /// The keys of the /24 level and of a /48 level of real tables, in the folder that `FWD_DATA` names.
+    fn real_keys() -> Option<(BTreeSet<u32>, BTreeSet<u64>)> {
+        let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
+            eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
+            return None;
+        };
+        let files = ["v4-202401.txt.xz", "v6-202401.txt.xz"].map(|name| folder.join(name));
+        let (mut rib, mut hops) = (fib::Rib::new(), fib::NextHopTable::new());
+        fib::feed::load(&files, &mut rib, &mut hops, fib::feed::LoadOptions::default()).unwrap();
+        let (mut v4, mut v6) = (BTreeSet::new(), BTreeSet::new());
+        for (prefix, _) in rib.v4.sorted().iter().filter(|(prefix, _)| (21..=24).contains(&prefix.len())) {
+            v4.extend(entries(*prefix, 24).map(|entry| entry.address()));
+        }
+        for (prefix, _) in rib.v6.sorted().iter().filter(|(prefix, _)| (41..=48).contains(&prefix.len())) {
+            v6.extend(entries(*prefix, 48).map(|entry| (entry.address() >> 64) as u64));
+        }
+        Some((v4, v6))
+    }
+
+    /// The rate of a filter for `keys` among `others`, none of which is one of them.
+    fn rate_among<W: LevelKey>(keys: &BTreeSet<W>, others: &[W], name: HashName, fpr: f64) -> f64 {
+        let mut filter = Counting::new(FilterSize::for_rate(keys.len() as u64, fpr), name);
+        keys.iter().for_each(|key| filter.insert(*key));
+        assert!(keys.iter().step_by(5).all(|key| filter.passes(*key)), "a false negative");
+        others.iter().filter(|key| filter.passes(**key)).count() as f64 / others.len() as f64
+    }
+
+    /// Murmur and H2 have the asked rate whatever it is. Knuth and `rand` have it about where the paper chose it, at 30 %: their
+    /// hashes of neighbouring prefixes lie on a lattice, as the paper found (section 6.2).
     #[test]
-    fn knuth_print() {
-        for fpr in [0.01, 0.1, 0.3, 0.6, 0.9] {
-            let v4 = measured(HashName::Knuth, fpr, |x| x << 8);
-            let v6 = measured(HashName::Knuth, fpr, |x| (0x2001_u64 << 48) + (u64::from(x) << 16));
-            let r6 = measured(HashName::Rand, fpr, |x| (0x2001_u64 << 48) + (u64::from(x) << 16));
-            let r4 = measured(HashName::Rand, fpr, |x| x << 8);
-            eprintln!("{fpr}: knuth {v4} {v6} rand {r4} {r6}");
+    fn the_measured_rate_is_the_asked_one_on_real_tables() {
+        let Some((v4, v6)) = real_keys() else { return };
+        assert!(v4.len() > 1_000_000 && v6.len() > 100_000, "{} and {} keys", v4.len(), v6.len());
+        let mut state = 7_u64;
+        let mut draw = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 32
+        };
+        let others_v4 = std::iter::repeat_with(|| (draw() as u32) & !0xff).filter(|key| !v4.contains(key));
+        let others_v4: Vec<u32> = others_v4.take(200_000).collect();
+        // Other /48s of /32s that are there.
+        let near = v6.iter().cycle().step_by(7).map(|key| key ^ (draw() & 0xffff) << 16);
+        let others_v6: Vec<u64> = near.filter(|key| !v6.contains(key)).take(200_000).collect();
+        for (fpr, names) in [
+            (0.01, &[HashName::Murmur, HashName::H2][..]),
+            (0.1, &[HashName::H2]),
+            (0.3, &HashName::ALL),
+            (0.6, &[HashName::Murmur]),
+            (0.9, &[HashName::H2]),
+        ] {
+            for name in names {
+                let is_poor = matches!(name, HashName::Knuth | HashName::Rand);
+                let of_v4 = rate_among(&v4, &others_v4, *name, fpr);
+                let of_v6 = rate_among(&v6, &others_v6, name.for_64_bits(), fpr);
+                for rate in [of_v4, of_v6] {
+                    let off = (rate / fpr - 1.0).abs();
+                    assert!(off < if is_poor { 0.15 } else { 0.1 }, "{name}, asked {fpr}, measured {rate}");
+                }
+            }
         }
     }
 

@@ -2,7 +2,12 @@
 //! level's length cleared, a hash is 32 bits, and a filter or table takes the remainder by its size.
 //!
 //! Filter bits come from double hashing, `g_i = h1 + i * h2` (section 4.1), with h1 the key's hash and h2 the hash of h1.
-//! `rand` is the costly hash of the baseline (section 6.3): the C library's `rand_r`, each further hash another call.
+//! `rand` is the costly hash of the baseline (section 6.3): the C library's `rand_r`, each further hash another call. Its first seed is
+//! the address as a socket holds it, in network byte order: the generator uses the low 27 bits of a seed, and in host order these
+//! lack a prefix's first bits. (A filter for the /24s of a full table of 2024 passed 95 % of all others then, whatever its size.)
+//!
+//! On that table and that of IPv6 (its /48s), asked for 1, 10, 30, 60 and 90 %, filters measured: Murmur and H2 within 2 % of it; Knuth
+//! 2.6, 11, 27, 59 and 100 % (IPv6 2.6, 16, 30, 60, 91); `rand` 7.2, 15, 33, 60 and 90 % (IPv6 4.9, 12, 29, 59, 89).
 
 use std::fmt;
 use std::str::FromStr;
@@ -137,7 +142,7 @@ impl LevelKey for u32 {
             HashName::Murmur => murmur3_32(self),
             HashName::Knuth => knuth_32(self),
             HashName::H2 => h2(self),
-            HashName::Rand => rand_r(self),
+            HashName::Rand => rand_r(self.swap_bytes()),
         }
     }
 
@@ -162,7 +167,7 @@ impl LevelKey for u64 {
             HashName::Knuth => knuth_64(self),
             HashName::Rand => {
                 let [low, high] = self.words();
-                rand_r(rand_r(high) ^ low)
+                rand_r(rand_r(high.swap_bytes()) ^ low.swap_bytes())
             }
         }
     }
@@ -197,6 +202,7 @@ pub(crate) fn filter_hashes(name: HashName, first: u32, hashes: u32) -> impl Ite
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn murmur3_is_the_reference_one() {
@@ -244,6 +250,15 @@ mod tests {
         assert!((0..1000_u32).all(|x| knuth_32(x << 8).is_multiple_of(256)));
         assert_eq!((knuth_32(1), knuth_64(1)), (KNUTH_32, 0x9e37_79b9));
         assert!((1..1000_u64).any(|x| !knuth_64(x << 32).is_multiple_of(2)));
+    }
+
+    /// The generator uses 27 bits of its seed: the first bits of addresses must be among them.
+    #[test]
+    fn rand_tells_short_prefixes_apart() {
+        let of_v4: BTreeSet<u32> = (0..1 << 16).map(|x: u32| (x << 16).hash(HashName::Rand)).collect();
+        let of_v6: BTreeSet<u32> = (0..1 << 16).map(|x: u64| (x << 48).hash(HashName::Rand)).collect();
+        // Each pair of hashes of 31 bits is alike with a probability of 2^-31.
+        assert!(of_v4.len() > 65_000 && of_v6.len() > 65_000, "{} and {} of 65536", of_v4.len(), of_v6.len());
     }
 
     #[test]
