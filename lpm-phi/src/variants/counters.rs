@@ -183,7 +183,8 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state >> 32
         };
-        let others_v4 = std::iter::repeat_with(|| (draw() as u32) & !0xff).filter(|key| !v4.contains(key));
+        let others_v4 =
+            std::iter::repeat_with(|| u32::try_from(draw()).unwrap() & !0xff).filter(|key| !v4.contains(key));
         let others_v4: Vec<u32> = others_v4.take(200_000).collect();
         // Other /48s of /32s that are there.
         let near = v6.iter().cycle().step_by(7).map(|key| key ^ (draw() & 0xffff) << 16);
