@@ -112,7 +112,9 @@ pub(crate) fn check_all(
             let same = one.family == keys.family;
             let lookers = one.lookers().filter(|_| same);
             of_stream.push(
-                lookers.map(|looker| sample.check(&mut **looker, args.engine.call)).collect::<Result<_, _>>()?,
+                lookers
+                    .map(|looker| sample.check(&mut **looker, args.engine.call))
+                    .collect::<Result<_, _>>()?,
             );
         }
         checks.push(of_stream);

@@ -9,6 +9,7 @@
 //! | [`bloom`] | the engine `bloom`: tables, hashes, filters, updates in place |
 //! | [`variants`] | the engines `bloom-naive` and `bloom-baseline`, the paper's steps towards it |
 //! | [`miht`] | the engine `miht`: the Multi-Index Hybrid Trie, which the paper compares itself with |
+//! | [`coop`] | the engine `coop`: each batch shared by two engines, or by two groups of threads over one table |
 //! | [`cpe`] | controlled prefix expansion, and DPCPE |
 //! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
