@@ -27,7 +27,7 @@ pub(super) struct Rate {
     /// Millions of lookups a CPU second, all threads together; the median of the rounds.
     pub(super) mlps: f64,
     /// The same by the wall's seconds.
-    pub(super) mlps_wall: f64,
+    mlps_wall: f64,
     /// The best round, CPU seconds.
     mlps_best: f64,
     /// Threads.

@@ -3,8 +3,7 @@
 //! The paper's two are a Xeon Phi behind PCIe and a CPU. Here the first is a helper thread with its own AVX-512 unit, over the
 //! same table, and the calling thread is the second; with a GPU there is that pair, too.
 
-use super::contest;
-use super::subject::{Subject, build, check, sample};
+use super::subject::{Subject, check, sample};
 use super::without;
 use crate::fault::Fault;
 use crate::keys::KeySet;
@@ -15,6 +14,7 @@ use crate::paper::figure::{Figure, Panel};
 use crate::paper::median;
 use fib::traffic::Traffic;
 use fib::{EngineWriter, Family, Isa};
+use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::CoopEngine;
 use serde_json::json;
 
@@ -175,84 +175,126 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let all: Vec<u32> = (0..=100).step_by(10).collect();
     let shares = if bench.args.quick { vec![0, 20, 40, 50, 60, 80, 100] } else { all };
-    let threads = threads(bench, &mut figure, (set, &keys))?;
     for pair in pairs(bench, &mut figure) {
-        let of = |share: &u32| Some(f64::from(*share) / 100.0);
-        let splits: Vec<_> = shares.iter().map(of).chain([None]).collect();
-        let mut ready = splits
-            .iter()
-            .map(|split| Ready::new(bench, &mut figure, (set, &keys), pair, *split))
-            .collect::<Result<Vec<_>, _>>()?;
-        // The last is the paper's sync execution on the first engine alone.
-        let mut mlps = vec![Vec::new(); ready.len() + 1];
-        for round in 0..bench.args.rounds() {
-            bench.tell(format!("{}, round {}", pair.name, round + 1));
-            for (ready, mlps) in ready.iter_mut().zip(&mut mlps) {
-                mlps.push(ready.drive(bench, &keys, (pair.batch, 2))?.mlps);
-            }
-            let first = splits.iter().position(|split| *split == Some(1.0));
-            let alone = first.and_then(|at| ready.get_mut(at));
-            if let (Some(alone), Some(mlps)) = (alone, mlps.last_mut()) {
-                mlps.push(alone.drive(bench, &keys, (pair.batch, 1))?.mlps);
+        let rates = by_share(bench, &mut figure, (set, &keys), pair, &shares)?;
+        for (share, mlps) in shares.iter().zip(&rates.splits) {
+            panel.add(pair.name, f64::from(*share), *mlps);
+        }
+        let name = format!("{}, split by its profile", pair.name);
+        shares.iter().for_each(|share| panel.add(&name, f64::from(*share), rates.by_itself));
+        if pair.first == CoopEngine::GROUP {
+            for (threads, mlps) in (1_u32..).zip(&rates.threads) {
+                let name = format!("bloom by itself, threads: {threads}");
+                shares.iter().for_each(|share| panel.add(&name, f64::from(*share), *mlps));
             }
         }
-        let rates: Vec<_> = mlps.iter().map(|rounds| median(rounds)).collect();
-        for ((split, ready), mlps) in splits.iter().zip(&ready).zip(&rates) {
-            if let Some(split) = split {
-                panel.add(pair.name, 100.0 * split, *mlps);
-            }
-            let details = ready.writer.stats().details;
-            let details: serde_json::Map<_, _> =
-                details.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-            figure.rows.push(json!({
-                "pair": pair.name, "first": pair.first, "split": split, "batch": pair.batch, "mlps": mlps,
-                "clock": "wall", "details": details,
-            }));
-        }
-        let by_itself = rates.get(splits.len() - 1).copied();
-        said_10(&mut figure, &panel, pair, (by_itself, rates.last().copied(), &threads));
-        for share in &shares {
-            let name = format!("{}, split by its profile", pair.name);
-            by_itself.into_iter().for_each(|mlps| panel.add(&name, f64::from(*share), mlps));
-        }
-    }
-    for (number, mlps) in &threads {
-        let name = format!("bloom, {number} threads by themselves");
-        shares.iter().for_each(|share| panel.add(&name, f64::from(*share), *mlps));
+        said_10(&mut figure, &panel, pair, &rates);
     }
     figure.panels = vec![panel];
     figure.note = "Seconds are the wall's. Two groups are equal, so half and half is best, where the paper's Phi was worth four of its \
-                   CPUs. What two threads reach by themselves, each with its own batches, is what cooperation can reach at most."
+                   CPUs. What two threads reach by themselves, each with its own batches of that size, is what cooperation can \
+                   reach at most."
         .into();
     Ok(figure)
 }
 
-/// `bloom` without cooperation on one thread and on two, where there are as many: threads, and Mlps of the wall.
-fn threads(
+/// Mlps of the wall, medians over the rounds.
+struct Rates {
+    /// Of each share by hand.
+    splits: Vec<f64>,
+    /// Of the share that the profile finds.
+    by_itself: f64,
+    /// Of the first engine alone with one batch in flight, the paper's sync execution.
+    alone: f64,
+    /// Of `bloom` on one thread and on two, where there are as many CPUs.
+    threads: Vec<f64>,
+}
+
+/// Measures a pair at each share, all in turn.
+fn by_share(
     bench: &Bench<'_>,
     figure: &mut Figure,
     (set, keys): (&DataSet, &KeySet),
-) -> Result<Vec<(usize, f64)>, Fault> {
-    let subject = Subject::bloom(bench, Isa::detect());
-    let mut built = build(bench, figure, &set.tables, Family::V4, &[subject])?;
-    let mut rates = Vec::new();
-    for threads in (1..=2).filter(|threads| *threads <= bench.host.cpus) {
-        let measured = contest::run(bench, figure, &mut built, (&set.tables, keys), threads)?;
-        for (one, rate) in built.iter().zip(&measured) {
-            rates.push((threads, rate.mlps_wall));
-            figure.rows.push(one.row(rate.fields()));
+    pair: Pair,
+    shares: &[u32],
+) -> Result<Rates, Fault> {
+    let splits: Vec<_> =
+        shares.iter().map(|share| Some(f64::from(*share) / 100.0)).chain([None, Some(1.0)]).collect();
+    let mut ready = splits
+        .iter()
+        .map(|split| Ready::new(bench, figure, (set, keys), pair, *split))
+        .collect::<Result<Vec<_>, _>>()?;
+    let plain = Plain::new(bench, figure, (set, keys), pair.batch)?;
+    let threads = bench.host.cpus.min(2);
+    let (mut coop, mut bloom) = (vec![Vec::new(); ready.len()], vec![Vec::new(); threads]);
+    for round in 0..bench.args.rounds() {
+        bench.tell(format!("{}, round {}", pair.name, round + 1));
+        let last = ready.len() - 1;
+        for (at, (ready, mlps)) in ready.iter_mut().zip(&mut coop).enumerate() {
+            let slots = if at == last { 1 } else { 2 };
+            mlps.push(ready.drive(bench, keys, (pair.batch, slots))?.mlps);
+        }
+        for (threads, mlps) in (1..).zip(&mut bloom) {
+            mlps.push(plain.drive(bench, keys, threads)?.mlps);
         }
     }
-    Ok(rates)
+    let mut rates: Vec<_> = coop.iter().map(|rounds| median(rounds)).collect();
+    for (at, ((split, ready), mlps)) in splits.iter().zip(&ready).zip(&rates).enumerate() {
+        let details = ready.writer.stats().details;
+        let details: serde_json::Map<_, _> =
+            details.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        figure.rows.push(json!({
+            "pair": pair.name, "first": pair.first, "split": split, "batch": pair.batch, "mlps": mlps,
+            "slots": if at + 1 == splits.len() { 1 } else { 2 }, "clock": "wall", "details": details,
+        }));
+    }
+    let threads: Vec<_> = bloom.iter().map(|rounds| median(rounds)).collect();
+    for (number, mlps) in (1..).zip(&threads) {
+        let number: u32 = number;
+        figure.rows.push(json!({
+            "engine": "bloom", "threads": number, "batch": pair.batch, "mlps": mlps, "clock": "wall",
+        }));
+    }
+    let alone = rates.pop().unwrap_or(f64::NAN);
+    let by_itself = rates.pop().unwrap_or(f64::NAN);
+    Ok(Rates { splits: rates, by_itself, alone, threads })
 }
 
-/// What section 6.7 says. `by_itself` is the rate of the profile's split, `alone` that of the first engine with one batch in flight.
-fn said_10(
-    figure: &mut Figure,
-    panel: &Panel,
-    pair: Pair,
-    (by_itself, alone, threads): (Option<f64>, Option<f64>, &[(usize, f64)]),
-) {
+/// `bloom` without cooperation.
+struct Plain {
+    writer: Box<dyn EngineWriter>,
+    batch: usize,
+}
+
+impl Plain {
+    fn new(
+        bench: &Bench<'_>,
+        figure: &mut Figure,
+        (set, keys): (&DataSet, &KeySet),
+        batch: usize,
+    ) -> Result<Self, Fault> {
+        let mut writer = Subject::bloom(bench, Isa::detect()).engine(bench.args.table_memory())?;
+        writer.apply(&set.tables.delta_of(Family::V4)).map_err(fault_of_bloom)?;
+        let reader = writer.reader(1, batch).map_err(fault_of_bloom)?;
+        check(figure, &sample(bench, keys, &set.tables), &mut Asked::new(BloomEngine::NAME, reader))?;
+        Ok(Self { writer, batch })
+    }
+
+    /// So many threads, each with a reader and batches of its own.
+    fn drive(&self, bench: &Bench<'_>, keys: &KeySet, threads: usize) -> Result<Driven, Fault> {
+        let batch = self.batch.min(keys.len());
+        let readers: Result<Vec<_>, _> = (0..threads).map(|_| self.writer.reader(1, batch)).collect();
+        let load = Load { keys, batch, slots: 1, seconds: bench.args.seconds() };
+        drive(&mut readers.map_err(fault_of_bloom)?, load).map_err(fault_of_bloom)
+    }
+}
+
+fn fault_of_bloom(source: fib::EngineError) -> Fault {
+    Fault::Engine { engine: BloomEngine::NAME.into(), source }
+}
+
+/// What section 6.7 says.
+fn said_10(figure: &mut Figure, panel: &Panel, pair: Pair, rates: &Rates) {
     let best = panel.best(pair.name);
     let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
     let (share, most) = (best.map(|(share, _)| share), best.map(|(_, mlps)| mlps));
@@ -261,16 +303,16 @@ fn said_10(
     figure.said(of("best share of the first"), &[80.0], "percent", "6.7", share);
     figure.said(of("the best split over the first alone"), &[1.18], "times", "6.7", over(most, first));
     let what = of("with double buffering over the first alone without");
-    figure.said(what, &[1.33], "times", "6.7", over(most, alone));
-    figure.said(of("split by its profile over the best split"), &[], "times", "6.7", over(by_itself, most));
-    let two = threads.iter().find(|(threads, _)| *threads == 2).map(|(_, mlps)| *mlps);
-    if two.is_some() && pair.first == CoopEngine::GROUP {
-        figure.said(
-            of("the best split over two threads by themselves"),
-            &[],
-            "times",
-            "6.7",
-            over(most, two),
-        );
+    figure.said(what, &[1.33], "times", "6.7", over(most, Some(rates.alone)));
+    figure.said(
+        of("split by its profile over the best split"),
+        &[],
+        "times",
+        "6.7",
+        over(Some(rates.by_itself), most),
+    );
+    if let (Some(two), CoopEngine::GROUP) = (rates.threads.get(1), pair.first) {
+        let times = over(most, Some(*two));
+        figure.said(of("the best split over two threads by themselves"), &[], "times", "6.7", times);
     }
 }
