@@ -1,8 +1,8 @@
 //! Helper threads that make an engine which finishes inside `submit` an asynchronous one: the "second AVX-512 group".
 //!
-//! Each thread owns a reader and takes jobs from a bounded channel; a job is a box with its keys and its answers, made when the
-//! reader is made, that goes there and back. So nothing is allocated on the way, and nothing is shared but two queues of
-//! pointers a thread, which only ever try: neither end takes a lock.
+//! Each thread owns a reader and takes jobs from a bounded channel; a job is a box with its answers, made when the reader is made,
+//! that goes there and back. So nothing is allocated on the way, and what is shared is two queues of pointers a thread, which only
+//! ever try (neither end takes a lock), and the keys of a job while it is away: should it never come back, they are still here.
 //!
 //! An idle thread spins, then yields, then sleeps; [`Group::submit`] wakes it, and a sleep that misses that ends by itself.
 //!
@@ -30,29 +30,25 @@ const END_LIMIT: Duration = Duration::from_secs(30);
 /// Keys that go together, so that no two threads write one line of answers.
 const GRAIN: usize = 16;
 
-/// A piece of a batch on its way.
-struct Job {
-    slot: usize,
+/// The keys of a piece of a batch.
+struct Load {
     v6: bool,
     v4: Vec<u32>,
     hi: Vec<u64>,
     lo: Vec<u64>,
-    answers: Vec<NextHopId>,
     len: usize,
-    result: Result<(), EngineError>,
 }
 
-impl Job {
-    fn new(slot: usize, piece_max: usize) -> Self {
-        Self {
-            slot,
-            v6: false,
-            v4: vec![0; piece_max],
-            hi: vec![0; piece_max],
-            lo: vec![0; piece_max],
-            answers: vec![NextHopId::NONE; piece_max],
-            len: 0,
-            result: Ok(()),
+impl Load {
+    fn new(piece_max: usize) -> Self {
+        Self { v6: false, v4: vec![0; piece_max], hi: vec![0; piece_max], lo: vec![0; piece_max], len: 0 }
+    }
+
+    fn keys(&self) -> Keys<'_> {
+        if self.v6 {
+            Keys::V6 { hi: &self.hi[..self.len], lo: &self.lo[..self.len] }
+        } else {
+            Keys::V4(&self.v4[..self.len])
         }
     }
 
@@ -72,14 +68,26 @@ impl Job {
             }
         }
     }
+}
+
+/// A piece of a batch on its way.
+struct Job {
+    slot: usize,
+    /// `None` while it is here.
+    load: Option<Arc<Load>>,
+    answers: Vec<NextHopId>,
+    result: Result<(), EngineError>,
+}
+
+impl Job {
+    fn new(slot: usize, piece_max: usize) -> Self {
+        Self { slot, load: None, answers: vec![NextHopId::NONE; piece_max], result: Ok(()) }
+    }
 
     fn run(&mut self, reader: &mut dyn EngineReader) {
-        let keys = if self.v6 {
-            Keys::V6 { hi: &self.hi[..self.len], lo: &self.lo[..self.len] }
-        } else {
-            Keys::V4(&self.v4[..self.len])
-        };
-        self.result = reader.lookup(keys, &mut self.answers[..self.len]);
+        if let Some(load) = &self.load {
+            self.result = reader.lookup(load.keys(), &mut self.answers[..load.len]);
+        }
     }
 }
 
@@ -90,6 +98,8 @@ struct Helper {
     done: Receiver<Box<Job>>,
     /// By slot: the job while it is here.
     home: Vec<Option<Box<Job>>>,
+    /// By slot: the keys, of which the job has a share while it is away.
+    loads: Vec<Arc<Load>>,
     asleep: Arc<AtomicBool>,
     thread: Thread,
     /// `None` once it is over, or given up.
@@ -125,6 +135,7 @@ impl Helper {
             todo: Some(todo),
             done,
             home: (0..slots).map(|slot| Some(Box::new(Job::new(slot, piece_max)))).collect(),
+            loads: (0..slots).map(|_| Arc::new(Load::new(piece_max))).collect(),
             asleep,
             thread: handle.thread().clone(),
             handle: Some(handle),
@@ -171,7 +182,8 @@ impl Helper {
     fn drain(&mut self) -> bool {
         loop {
             match self.done.try_recv() {
-                Ok(job) => {
+                Ok(mut job) => {
+                    job.load = None;
                     let slot = job.slot;
                     self.home[slot] = Some(job);
                 }
@@ -180,11 +192,15 @@ impl Helper {
         }
     }
 
-    /// Hands the job of `slot`, which is here, to the thread.
+    /// Hands the keys `from..to` to the thread with the job of `slot`, which is here.
     #[inline]
-    fn send(&mut self, slot: usize) -> Result<(), Why> {
+    fn send(&mut self, slot: usize, keys: Keys<'_>, from: usize, to: usize) -> Result<(), Why> {
         let died = Why::Died { during: "submit" };
-        let (Some(job), Some(todo)) = (self.home[slot].take(), &self.todo) else { return Err(died) };
+        // Nobody shares the keys of a job that is here.
+        let Some(load) = Arc::get_mut(&mut self.loads[slot]) else { return Err(died) };
+        load.fill(keys, from, to);
+        let (Some(mut job), Some(todo)) = (self.home[slot].take(), &self.todo) else { return Err(died) };
+        job.load = Some(Arc::clone(&self.loads[slot]));
         // There is room: as many places as jobs.
         todo.try_send(job).map_err(|_| died)?;
         // Pairs with the fence of `serve`: either it sees the job, or we see that it sleeps.
@@ -301,15 +317,22 @@ impl Group {
             }
             let to = if at == last { len } else { (from + part).min(len) };
             self.lens[slot][at] = to - from;
-            if let Some(job) = &mut helper.home[slot]
-                && to > from
-            {
-                job.fill(keys, from, to);
-                helper.send(slot)?;
+            if to > from {
+                helper.send(slot, keys, from, to)?;
             }
             from = to;
         }
         Ok(())
+    }
+
+    /// Gives the keys that `slot` was handed last to `take`, part by part.
+    #[cold]
+    pub(super) fn kept(&self, slot: usize, mut take: impl FnMut(Keys<'_>)) {
+        for (helper, len) in self.helpers.iter().zip(&self.lens[slot]) {
+            if *len > 0 {
+                take(helper.loads[slot].keys());
+            }
+        }
     }
 
     /// The answers of `slot`, into `out`, as many as keys.
@@ -431,6 +454,12 @@ mod tests {
         for round in 0..200_u32 {
             group.submit(0, Keys::V4(&[round << 24; 300])).unwrap();
             group.submit(0, Keys::V4(&[1 << 24; 20])).unwrap();
+            let mut kept = Vec::new();
+            group.kept(0, |keys| match keys {
+                Keys::V4(keys) => kept.extend_from_slice(keys),
+                Keys::V6 { .. } => panic!("keys of IPv6"),
+            });
+            assert_eq!(kept, [1 << 24; 20], "the keys of what is in flight, whether it is back or not");
             let mut out = [NextHopId::NONE; 20];
             collect(&mut group, 0, &mut out);
             assert!(out.iter().all(|answer| answer.get() == 2), "{out:?}");

@@ -36,6 +36,20 @@ impl Lane {
         }
     }
 
+    /// Whether the keys of what is in flight can be had back with [`Self::kept`].
+    #[inline]
+    pub(super) const fn keeps_keys(&self) -> bool {
+        matches!(self, Self::Threads(_))
+    }
+
+    /// Gives the keys that `slot` was handed last to `take`, part by part; nothing where they are not kept.
+    #[cold]
+    pub(super) fn kept(&self, slot: usize, take: impl FnMut(Keys<'_>)) {
+        if let Self::Threads(group) = self {
+            group.kept(slot, take);
+        }
+    }
+
     /// The answers of `slot` into `out`, as many as keys.
     #[inline]
     pub(super) fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {

@@ -7,7 +7,7 @@
 //! A slot's batch is with the first engine while this thread is busy with its own share of the next: that is the double
 //! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] does so with two slots of its own.
 //!
-//! The keys of what an engine has in flight are kept. A half that fails is taken out of service ([`super::service`]), and its pieces go
+//! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of service ([`super::service`]), and its pieces go
 //! to the other one, in the slot of the other one's own piece once that is there.
 
 use super::balance::Balance;
@@ -96,7 +96,9 @@ impl Halves {
             let place = match self.lanes[half].submit(at, part, &mut out[range.clone()]) {
                 Ok(true) => Place::Done,
                 Ok(false) => {
-                    self.flights[at].keep(part, range.clone());
+                    if !self.lanes[half].keeps_keys() {
+                        self.flights[at].keep(part, range.clone());
+                    }
                     Place::Flying(half)
                 }
                 Err(why) => {
@@ -127,14 +129,14 @@ impl Halves {
         for piece in 0..HALVES {
             if let Place::Flying(half) = self.flights[at].pieces[piece].place {
                 let range = self.flights[at].pieces[piece].range.clone();
-                let place = match self.look(at, half, &mut out[range]) {
-                    Ok(place) => place,
+                match self.look(at, half, &mut out[range]) {
+                    Ok(Place::Lost) => self.lose(at, piece, half),
+                    Ok(place) => self.flights[at].pieces[piece].place = place,
                     Err(error) => {
-                        self.flights[at].pieces[piece].place = Place::Lost;
+                        self.lose(at, piece, half);
                         return Poll::Ready(Err(error));
                     }
-                };
-                self.flights[at].pieces[piece].place = place;
+                }
             }
         }
         if !self.flights[at].judged {
@@ -148,6 +150,19 @@ impl Halves {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Takes a piece that `half` has away from it, with its keys.
+    #[cold]
+    fn lose(&mut self, at: usize, piece: usize, half: usize) {
+        let flight = &mut self.flights[at];
+        flight.pieces[piece].place = Place::Lost;
+        let mut from = flight.pieces[piece].range.start;
+        self.lanes[half].kept(at, |keys| {
+            let range = from..from + keys.len();
+            from = range.end;
+            flight.keep(keys, range);
+        });
     }
 
     /// What has become of a piece that `half` has.
