@@ -31,10 +31,17 @@ pub(super) struct Rate {
     /// The best round, CPU seconds.
     mlps_best: f64,
     /// Threads.
-    threads: usize,
+    pub(super) threads: usize,
 }
 
 impl Rate {
+    /// From Mlps by CPU seconds and by the wall's, one a round.
+    fn of(threads: usize, rounds: &[(f64, f64)]) -> Self {
+        let (cpu, wall): (Vec<_>, Vec<_>) = rounds.iter().copied().unzip();
+        let mlps_best = cpu.iter().copied().fold(0.0, f64::max);
+        Self { mlps: median(&cpu), mlps_wall: median(&wall), mlps_best, threads }
+    }
+
     /// The fields of a row.
     pub(super) fn fields(&self) -> Value {
         json!({
@@ -47,44 +54,50 @@ impl Rate {
 /// Measures each of `built` on `keys` with so many threads, and checks a sample of its answers first.
 ///
 /// # Errors
-/// What an engine says; [`Fault::Measurement`] when a thread panicked or its clock stood still.
+/// As [`run_counts`].
 pub(super) fn run(
     bench: &Bench<'_>,
     figure: &mut Figure,
     built: &mut [Built],
-    (tables, keys): (&Tables, &KeySet),
+    data: (&Tables, &KeySet),
     threads: usize,
 ) -> Result<Vec<Rate>, Fault> {
+    run_counts(bench, figure, built, data, &[threads]).map(|rates| rates.into_iter().flatten().collect())
+}
+
+/// As [`run`] with each number of threads of `counts`, these in turn, too: for each of `built` a rate of each.
+///
+/// # Errors
+/// What an engine says; [`Fault::Measurement`] when a thread panicked or its clock stood still.
+pub(super) fn run_counts(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    built: &mut [Built],
+    (tables, keys): (&Tables, &KeySet),
+    counts: &[usize],
+) -> Result<Vec<Vec<Rate>>, Fault> {
     let sample = sample(bench, keys, tables);
-    let mut lookers = Vec::new();
+    let most = counts.iter().copied().max().unwrap_or(0);
+    let mut all = Vec::new();
     for one in built.iter_mut() {
-        let mut own: Vec<Box<dyn Looker>> =
-            (0..threads).map(|_| one.table.looker()).collect::<Result<_, _>>()?;
-        if let Some(first) = own.first_mut() {
+        let mut lookers: Vec<Box<dyn Looker>> =
+            (0..most).map(|_| one.table.looker()).collect::<Result<_, _>>()?;
+        if let Some(first) = lookers.first_mut() {
             check(figure, &sample, &mut **first)?;
         }
-        lookers.push((own, Vec::new(), Vec::new()));
+        all.push((lookers, vec![Vec::new(); counts.len()]));
     }
-    for round in 0..bench.args.rounds() {
-        for ((lookers, cpu, wall), one) in lookers.iter_mut().zip(&*built) {
-            bench.tell(format!(
-                "{}, {threads} threads, {}, round {}",
-                one.subject.name,
-                keys.traffic,
-                round + 1
-            ));
-            let (mlps, mlps_wall) = together(lookers, keys, bench.args.seconds())?;
-            cpu.push(mlps);
-            wall.push(mlps_wall);
+    for round in 1..=bench.args.rounds() {
+        for ((lookers, rounds), one) in all.iter_mut().zip(&*built) {
+            for (threads, rounds) in counts.iter().zip(rounds) {
+                let name = &one.subject.name;
+                bench.tell(format!("{name}, {threads} threads, {}, round {round}", keys.traffic));
+                rounds.push(together(&mut lookers[..*threads], keys, bench.args.seconds())?);
+            }
         }
     }
-    let rate = |(_, cpu, wall): &(_, Vec<f64>, Vec<f64>)| Rate {
-        mlps: median(cpu),
-        mlps_wall: median(wall),
-        mlps_best: cpu.iter().copied().fold(0.0, f64::max),
-        threads,
-    };
-    Ok(lookers.iter().map(rate).collect())
+    let rate = |(threads, rounds): (&usize, &Vec<(f64, f64)>)| Rate::of(*threads, rounds);
+    Ok(all.iter().map(|(_, rounds)| counts.iter().zip(rounds).map(rate).collect()).collect())
 }
 
 /// All lookers at once, each on a thread and CPU of its own: millions of lookups a CPU second, and a second of the wall.

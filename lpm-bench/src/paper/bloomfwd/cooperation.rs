@@ -273,7 +273,7 @@ impl Plain {
         (set, keys): (&DataSet, &KeySet),
         batch: usize,
     ) -> Result<Self, Fault> {
-        let mut writer = Subject::bloom(bench, Isa::detect()).engine(bench.args.table_memory())?;
+        let mut writer = Subject::best_bloom(bench).engine(bench.args.table_memory())?;
         writer.apply(&set.tables.delta_of(Family::V4)).map_err(fault_of_bloom)?;
         let reader = writer.reader(1, batch).map_err(fault_of_bloom)?;
         check(figure, &sample(bench, keys, &set.tables), &mut Asked::new(BloomEngine::NAME, reader))?;

@@ -149,7 +149,8 @@ pub(super) fn figure_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
         figure.panels.push(panel);
     }
     figure.note = "\"Murmur + H2\" has Murmur in the filters and H2 for the hash tables; where both are one, the hash is made once. \
-                   Knuth keeps divisibility; an odd number of buckets takes the harm of that out of the hash tables here. The engine \
+                   Knuth keeps divisibility; an odd number of buckets takes the harm of that out of the hash tables here. A small \
+                   rate saves looks into hash tables that miss the caches, a large one filters that outgrow them. The engine \
                    bloom has a key's filter bits in one word and its own answer to what lies below the direct array, so the rate \
                    costs it little."
         .into();

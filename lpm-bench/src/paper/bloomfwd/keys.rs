@@ -104,10 +104,7 @@ pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Performance as matching ratio is varied", "matching ratio, percent");
     let mut panel = Panel::log("million lookups a second");
     let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
-    let subjects: Vec<_> = isas(&mut figure)
-        .into_iter()
-        .flat_map(|isa| [Subject::bloom(bench, isa), Subject::bloomfwd(isa)])
-        .collect();
+    let subjects = Subject::both(bench, &isas(&mut figure));
     let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
     let space = Space::of(&set.tables.v4);
     let ratios = if bench.args.quick { vec![0, 40, 80, 100] } else { RATIOS.to_vec() };
@@ -150,8 +147,7 @@ pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
-    let mut subjects: Vec<_> = isas.iter().map(|isa| Subject::bloom(bench, *isa)).collect();
-    subjects.extend(isas.iter().map(|isa| Subject::bloomfwd(*isa)));
+    let mut subjects = Subject::both(bench, &isas);
     subjects.push(Subject::miht());
     let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
     for (x, traffic) in (0_u32..).zip([Traffic::Random, bench.trace()]) {
@@ -166,7 +162,7 @@ pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
             figure.rows.push(row);
         }
     }
-    for name in [Subject::bloomfwd(best).name, Subject::bloom(bench, best).name] {
+    for name in [Subject::bloomfwd(best).name, Subject::best_bloom(bench).name] {
         let real = panel.at(&name, 1.0).zip(panel.at(&name, 0.0)).map(|(real, random)| real / random);
         figure.said(format!("{name}, real over random addresses"), &[1.16], "times", "6.4", real);
         let over = panel.at(&name, 0.0).zip(panel.at("MIHT", 0.0)).map(|(own, miht)| own / miht);

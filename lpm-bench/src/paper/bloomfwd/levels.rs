@@ -71,7 +71,7 @@ pub(super) fn figure_7(bench: &Bench<'_>) -> Result<Figure, Fault> {
         .iter()
         .map(|keys| Panel::log(&format!("million lookups a second, {}", keys.traffic)))
         .collect();
-    let mut always: Vec<_> = isas.iter().map(|isa| Subject::bloom(bench, *isa)).collect();
+    let mut always = Subject::blooms(bench, &isas);
     always.push(Subject::miht());
     let mut built = build(bench, &mut figure, &set.tables, Family::V6, &always)?;
     let kept = built.len();
@@ -120,7 +120,7 @@ fn said_7(bench: &Bench<'_>, figure: &mut Figure, panels: &[Panel], isa: Isa) {
     let miht = place(bench, Some(5)).and_then(|x| trace.at("MIHT", x));
     figure.said("MIHT-v6, real addresses (Phi 7120P)", &[19.7], "Mlps", "6.6", miht);
     figure.said("Bloomfwd-v6, real addresses (Phi 7120P, 7250)", &[83.76, 179.6], "Mlps", "6.6", best);
-    let own = at(&Subject::bloom(bench, isa).name, Some(5));
+    let own = at(&Subject::best_bloom(bench).name, Some(5));
     figure.said("bloom over MIHT-v6", &[4.5], "times", "6.6", ratio(own, at("MIHT", Some(5))));
 }
 

@@ -25,8 +25,7 @@ pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
-    let subjects: Vec<_> =
-        isas.into_iter().flat_map(|isa| [Subject::bloom(bench, isa), Subject::bloomfwd(isa)]).collect();
+    let subjects = Subject::both(bench, &isas);
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     for (x, part) in (0_u32..).zip(bench.some(&PARTS)) {
         bench.tell(format!("removes prefixes, 1/{part} stays"));
@@ -43,7 +42,7 @@ pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
         }
     }
     let last = f64::from(u32::try_from(figure.x_names.len()).unwrap_or(1)) - 1.0;
-    for name in [Subject::bloomfwd(best).name, Subject::bloom(bench, best).name] {
+    for name in [Subject::bloomfwd(best).name, Subject::best_bloom(bench).name] {
         let (all, few) = (panel.at(&name, 0.0), panel.at(&name, last));
         figure.said(format!("{name}, all prefixes"), &[68.0], "Mlps", "6.5", all);
         figure.said(format!("{name}, 1/16 of them"), &[79.0], "Mlps", "6.5", few);
@@ -75,8 +74,7 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut panel = Panel::log("million lookups a second");
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
-    let mut subjects: Vec<_> = isas.iter().map(|isa| Subject::bloom(bench, *isa)).collect();
-    subjects.extend(isas.iter().map(|isa| Subject::bloomfwd(*isa)));
+    let mut subjects = Subject::both(bench, &isas);
     subjects.push(Subject::miht());
     let random: Option<KeySet> = match bench.main_set(Family::V4) {
         Some(set) => Some(bench.stream(set, Family::V4, &Traffic::Random)?),
@@ -96,7 +94,7 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
             figure.rows.push(row);
         }
     }
-    let names = [Subject::bloomfwd(best).name, Subject::bloom(bench, best).name];
+    let names = [Subject::bloomfwd(best).name, Subject::best_bloom(bench).name];
     let ratio = |panel: &Panel, one: &str, other: &str| {
         let places = (0..u32::try_from(figure.x_names.len()).unwrap_or(0)).map(f64::from);
         let ratios: Vec<_> = places.filter_map(|x| Some(panel.at(one, x)? / panel.at(other, x)?)).collect();

@@ -48,6 +48,24 @@ impl Subject {
         Self { name: format!("bloom, {isa}"), engine: BloomEngine::NAME, isa, parameters }
     }
 
+    /// The same as fast as this CPU has it.
+    pub(super) fn best_bloom(bench: &Bench<'_>) -> Self {
+        Self::bloom(bench, Isa::detect())
+    }
+
+    /// The same on each of `isas`, and on the best that this CPU has, which comes first.
+    pub(super) fn blooms(bench: &Bench<'_>, isas: &[Isa]) -> Vec<Self> {
+        let best = [Isa::detect()].into_iter().filter(|best| !isas.contains(best));
+        best.chain(isas.iter().copied()).map(|isa| Self::bloom(bench, isa)).collect()
+    }
+
+    /// `bloom` and Bloomfwd on each of `isas`.
+    pub(super) fn both(bench: &Bench<'_>, isas: &[Isa]) -> Vec<Self> {
+        let mut subjects = Self::blooms(bench, isas);
+        subjects.extend(isas.iter().map(|isa| Self::bloomfwd(*isa)));
+        subjects
+    }
+
     /// Bloomfwd as the paper has it: 30 % of false positives, H2, for IPv6 Murmur (section 6.2).
     pub(super) fn bloomfwd(isa: Isa) -> Self {
         let parameters = [("hash", "h2"), ("fpr", "0.3")];

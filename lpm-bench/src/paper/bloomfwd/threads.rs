@@ -16,17 +16,16 @@ pub(super) fn figure_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
-    let mut subjects: Vec<_> = isas.iter().map(|isa| Subject::bloom(bench, *isa)).collect();
-    subjects.extend(isas.iter().map(|isa| Subject::bloomfwd(*isa)));
+    let mut subjects = Subject::both(bench, &isas);
     subjects.extend([Subject::baseline(), Subject::naive(best), Subject::miht()]);
     let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let (mut rates, mut speedups) = (Panel::log("million lookups a second"), Panel::new("times one thread"));
     let threads = bench.threads();
-    for threads in &threads {
-        let measured = contest::run(bench, &mut figure, &mut built, (&set.tables, &keys), *threads)?;
-        for (one, rate) in built.iter().zip(&measured) {
-            let x = *threads as f64;
+    let measured = contest::run_counts(bench, &mut figure, &mut built, (&set.tables, &keys), &threads)?;
+    for (one, measured) in built.iter().zip(&measured) {
+        for rate in measured {
+            let x = rate.threads as f64;
             rates.add(&one.subject.name, x, rate.mlps);
             let alone = rates.at(&one.subject.name, 1.0).unwrap_or(rate.mlps);
             speedups.add(&one.subject.name, x, rate.mlps / alone);
@@ -34,7 +33,8 @@ pub(super) fn figure_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
         }
     }
     let most = threads.last().copied().unwrap_or(1) as f64;
-    said(&mut figure, (&rates, &speedups), &Subject::bloomfwd(best).name, most);
+    let names = (Subject::best_bloom(bench).name, Subject::bloomfwd(best).name);
+    said(&mut figure, (&rates, &speedups), (&names.0, &names.1), most);
     figure.panels = vec![rates, speedups];
     figure.note = "Seconds are of each thread's CPU, summed up. Baseline and Bloomfwd differ in the hash and the vectors alone; \
                    Naive asks a filter for each of 32 lengths. In MIHT 64 keys go down together, so their loads overlap, which the \
@@ -45,7 +45,12 @@ pub(super) fn figure_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
 }
 
 /// What section 6.3 says: on one thread, and how each grows.
-fn said(figure: &mut Figure, (rates, speedups): (&Panel, &Panel), bloomfwd: &str, most: f64) {
+fn said(
+    figure: &mut Figure,
+    (rates, speedups): (&Panel, &Panel),
+    (bloom, bloomfwd): (&str, &str),
+    most: f64,
+) {
     let phi = "6.3";
     figure.said("MIHT, one thread", &[0.46], "Mlps", phi, rates.at("MIHT", 1.0));
     figure.said("Baseline, one thread", &[0.31], "Mlps", phi, rates.at("Baseline", 1.0));
@@ -56,8 +61,7 @@ fn said(figure: &mut Figure, (rates, speedups): (&Panel, &Panel), bloomfwd: &str
     let over = |name: &str| Some(rates.at(bloomfwd, most)? / rates.at(name, most)?);
     let least = ["Baseline", "MIHT"].into_iter().filter_map(over).reduce(f64::min);
     figure.said("Bloomfwd over Baseline and MIHT, most threads, at least", &[3.7], "times", phi, least);
-    let bloom = rates.series.first().map(|line| line.name.clone()).unwrap_or_default();
-    let times = rates.at(&bloom, most).zip(rates.at("MIHT", most)).map(|(bloom, miht)| bloom / miht);
+    let times = rates.at(bloom, most).zip(rates.at("MIHT", most)).map(|(bloom, miht)| bloom / miht);
     figure.said(format!("{bloom} over MIHT, most threads"), &[3.7], "times", phi, times);
 }
 
