@@ -10,6 +10,8 @@ use std::str::FromStr;
 pub enum Isa {
     /// Plain Rust: the readable reference, never tuned.
     Scalar,
+    /// AVX2 with POPCNT, LZCNT, BMI1 and BMI2: every x86-64 server since 2013.
+    Avx2,
     /// AVX-512 F and CD only, what Knights Landing has: no BW, DQ or VL instruction. Scalar code around them may use
     /// POPCNT, LZCNT, BMI1 and BMI2, which Knights Landing has too.
     Avx512f,
@@ -27,7 +29,7 @@ pub enum IsaError {
         available: String,
     },
     /// No such name.
-    #[error("'{name}' is no instruction set; known are: scalar, avx512f")]
+    #[error("'{name}' is no instruction set; known are: scalar, avx2, avx512f")]
     Unknown {
         /// The name that was given.
         name: String,
@@ -36,7 +38,7 @@ pub enum IsaError {
 
 impl Isa {
     /// Every instruction set that kernels exist for, plainest first.
-    pub const ALL: [Self; 2] = [Self::Scalar, Self::Avx512f];
+    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512f];
 
     /// Whether this CPU has it.
     #[must_use]
@@ -44,16 +46,21 @@ impl Isa {
         match self {
             Self::Scalar => true,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512f => {
-                is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512cd")
+            Self::Avx2 => {
+                is_x86_feature_detected!("avx2")
                     && is_x86_feature_detected!("popcnt")
                     && is_x86_feature_detected!("lzcnt")
                     && is_x86_feature_detected!("bmi1")
                     && is_x86_feature_detected!("bmi2")
             }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512f => {
+                Self::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512cd")
+            }
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx512f => false,
+            Self::Avx2 | Self::Avx512f => false,
         }
     }
 
@@ -81,6 +88,7 @@ impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
             Self::Avx512f => "avx512f",
         })
     }

@@ -56,7 +56,7 @@ fn fits(built: &Built, profile: &Profile, host: &Host) -> String {
 fn peer_sentence(peer: Peer, entry_bytes: u8, isa: Isa, profile: &Profile) -> String {
     let how = match (peer, isa) {
         (Peer::RteFib | Peer::RteFib6, Isa::Avx512f) => "gathers of 16 or 32 keys, 8-byte answers written",
-        (Peer::RteFib | Peer::RteFib6, Isa::Scalar) => "one key after the other, 8-byte answers written",
+        (Peer::RteFib | Peer::RteFib6, _) => "one key after the other, 8-byte answers written",
         (Peer::RteLpm, _) => "one key after the other with a branch on the second load",
         (Peer::RteLpm6, _) => "a loop of loads a key, the next key only after it",
     };
@@ -92,6 +92,7 @@ fn variant_sentence(built: &Built, profile: &Profile) -> String {
     };
     let how = match built.isa {
         Isa::Scalar => "one key after the other",
+        Isa::Avx2 => "stage by stage, the slots of a line compared at once",
         Isa::Avx512f => "sixteen keys hashed and tested at once, lists followed one by one",
     };
     format!(

@@ -31,7 +31,7 @@ Examples:
 
 Engines: oracle, bloom, bloom-baseline, bloom-naive, miht, coop, on a GPU gamt, gale, sail-gpu, and with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
   NAME        every variant this host has: each instruction set, and rte_fib with 4-byte and 2-byte entries
-  NAME:ISA    one instruction set, scalar or avx512f        rte_fib-2b, rte_fib-4b    one entry size
+  NAME:ISA    one instruction set: scalar, avx2, avx512f     rte_fib-2b, rte_fib-4b    one entry size
 rte_lpm takes minutes to load a full table.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";

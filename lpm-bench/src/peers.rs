@@ -83,6 +83,7 @@ impl Peers {
         let name = format!("bench{}", self.made);
         let kind = match isa {
             Isa::Scalar => LookupKind::Scalar,
+            Isa::Avx2 => return Err(Fault::Usage(format!("{contender}: DPDK has no lookups by AVX2"))),
             Isa::Avx512f => LookupKind::Avx512,
         };
         let engine = contender.to_string();

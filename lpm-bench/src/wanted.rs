@@ -101,17 +101,22 @@ pub(crate) struct Wanted {
     pub(crate) optional: bool,
 }
 
-/// Our engines, and whether their kernels come in several instruction sets.
-pub(crate) const ENGINES: &[(&str, bool)] = &[
-    (fib::oracle::OracleEngine::NAME, false),
-    (lpm_phi::bloom::BloomEngine::NAME, true),
-    (lpm_phi::variants::BASELINE, false),
-    (lpm_phi::variants::NAIVE, true),
-    (lpm_phi::miht::MihtEngine::NAME, false),
-    (CoopEngine::NAME, true),
-    (gpu::GAMT, false),
-    (gpu::GALE, false),
-    (gpu::SAIL, false),
+/// Only plain code.
+const PLAIN: &[Isa] = &[Isa::Scalar];
+/// Plain code and AVX-512: what the Bloomfwd paper compares, and what DPDK has.
+const PLAIN_AND_AVX512: &[Isa] = &[Isa::Scalar, Isa::Avx512f];
+
+/// Our engines, and the instruction sets that they have kernels for.
+pub(crate) const ENGINES: &[(&str, &[Isa])] = &[
+    (fib::oracle::OracleEngine::NAME, PLAIN),
+    (lpm_phi::bloom::BloomEngine::NAME, &Isa::ALL),
+    (lpm_phi::variants::BASELINE, PLAIN),
+    (lpm_phi::variants::NAIVE, PLAIN_AND_AVX512),
+    (lpm_phi::miht::MihtEngine::NAME, PLAIN),
+    (CoopEngine::NAME, &Isa::ALL),
+    (gpu::GAMT, PLAIN),
+    (gpu::GALE, PLAIN),
+    (gpu::SAIL, PLAIN),
 ];
 
 /// Those of them that run on a GPU.
@@ -150,8 +155,8 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
         Some((base, isa)) => (base, Some(isa.parse::<Isa>()?.checked()?)),
         None => (name, None),
     };
-    if let Some((engine, many)) = ENGINES.iter().find(|(engine, _)| *engine == base) {
-        return Ok(variants(name, *many, isa)?.map(|isa| (Contender::Engine(engine), isa)).collect())
+    if let Some((engine, isas)) = ENGINES.iter().find(|(engine, _)| *engine == base) {
+        return Ok(variants(name, isas, isa)?.map(|isa| (Contender::Engine(engine), isa)).collect())
             .map(|found| mark(found, isa.is_some()));
     }
     let (base, entry) = match base.rsplit_once('-') {
@@ -174,7 +179,8 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
         Some(entry) => *size == entry,
         None => *size == 4 || peer.has_variants(),
     });
-    let isas: Vec<Isa> = variants(name, peer.has_variants(), isa)?.collect();
+    let isas = if peer.has_variants() { PLAIN_AND_AVX512 } else { PLAIN };
+    let isas: Vec<Isa> = variants(name, isas, isa)?.collect();
     let found =
         sizes.flat_map(|size| isas.iter().map(move |isa| (Contender::Peer(peer, size), *isa))).collect();
     Ok(mark(found, entry.is_some()))
@@ -184,15 +190,17 @@ fn mark(found: Vec<(Contender, Isa)>, exact: bool) -> Vec<Wanted> {
     found.into_iter().map(|(contender, isa)| Wanted { contender, isa, exact, optional: false }).collect()
 }
 
-/// The instruction sets to run: the one asked for, or all that this CPU has, or the plain one.
-fn variants(name: &str, many: bool, isa: Option<Isa>) -> Result<impl Iterator<Item = Isa>, Fault> {
-    if !many && isa.is_some_and(|isa| isa != Isa::Scalar) {
-        return Err(Fault::Usage(format!("{name}: there is only scalar")));
+/// The instruction sets to run: the one asked for, or all of `isas` that this CPU has.
+fn variants<'a>(
+    name: &str,
+    isas: &'a [Isa],
+    asked: Option<Isa>,
+) -> Result<impl Iterator<Item = Isa> + use<'a>, Fault> {
+    if asked.is_some_and(|isa| !isas.contains(&isa)) {
+        let known: Vec<_> = isas.iter().map(ToString::to_string).collect();
+        return Err(Fault::Usage(format!("{name}: there is only {}", known.join(" and "))));
     }
-    Ok(Isa::ALL.into_iter().filter(move |candidate| match isa {
-        Some(isa) => *candidate == isa,
-        None => *candidate == Isa::Scalar || (many && candidate.is_available()),
-    }))
+    Ok(isas.iter().copied().filter(move |isa| asked.map_or(isa.is_available(), |asked| asked == *isa)))
 }
 
 /// The names there are, for messages.
@@ -228,6 +236,9 @@ mod tests {
         assert!(refused("oracle:sse9").contains("avx512f"));
         if Isa::Avx512f.is_available() {
             assert!(refused("oracle:avx512f").contains("only scalar"));
+        }
+        if Isa::Avx2.is_available() {
+            assert!(refused("bloom-naive:avx2").contains("only scalar and avx512f"));
         }
     }
 

@@ -19,6 +19,7 @@ fn with_memory(
 }
 
 fib::conformance_tests!(scalar, || bloom(Isa::Scalar, &[]));
+fib::conformance_tests!(avx2, || bloom(Isa::Avx2, &[]));
 fib::conformance_tests!(avx512f, || bloom(Isa::Avx512f, &[]));
 
 /// The other hash and other filter sizes, over the groups that stress filters and tables.

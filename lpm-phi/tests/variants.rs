@@ -33,6 +33,9 @@ fn boxed(
     Ok(Box::new(make(variant, isa, parameters, 4 << 30)?))
 }
 
+/// What the paper compares, and what these engines have kernels for.
+const ISAS: [Isa; 2] = [Isa::Scalar, Isa::Avx512f];
+
 fib::conformance_tests!(naive_scalar, || boxed(Variant::Naive, Isa::Scalar, &[]));
 fib::conformance_tests!(naive_avx512f, || boxed(Variant::Naive, Isa::Avx512f, &[]));
 fib::conformance_tests!(baseline_scalar, || boxed(Variant::Baseline, Isa::Scalar, &[]));
@@ -42,7 +45,7 @@ fib::conformance_tests!(baseline_avx512f, || boxed(Variant::Baseline, Isa::Avx51
 /// tables.
 fn pairs_with(variant: Variant, filter: HashName) {
     let options = conformance::Options::from_env();
-    for isa in Isa::ALL {
+    for isa in ISAS {
         for hash in HashName::ALL {
             let (filter, hash) = (filter.to_string(), hash.to_string());
             let parameters = [("filter-hash", filter.as_str()), ("table-hash", hash.as_str())];
@@ -92,7 +95,7 @@ every_pair_of_hashes! {
 /// Other filter sizes, and other numbers of levels.
 fn with_parameters(variant: Variant, parameters: &[(&str, &str)]) {
     let options = conformance::Options::from_env();
-    for isa in Isa::ALL {
+    for isa in ISAS {
         let make = || boxed(variant, isa, parameters);
         if !conformance::skipped(&make) {
             conformance::random_tables(&make, options);
@@ -220,7 +223,7 @@ fn a_saturated_counter_never_loses_a_route() {
     assert_eq!(size.hashes, 1);
     let crowd = (0..1 << 24).map(|block| block << 8).filter(|address| h2(*address) % bits == 5);
     let crowd: Vec<u32> = crowd.take(ROUTES as usize).collect();
-    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+    for isa in ISAS.into_iter().filter(|isa| isa.is_available()) {
         let mut engine = make(Variant::Baseline, isa, &[("hash", "h2"), ("fpr", "0.9")], 4 << 30).unwrap();
         let next_hop = |at: usize| NextHopId::new(1 + u32::try_from(at % 7).unwrap()).unwrap();
         let change = |(at, address): (usize, &u32), next_hop: fn(usize) -> NextHopId| Change {

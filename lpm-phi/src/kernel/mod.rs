@@ -1,6 +1,6 @@
 //! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch.
 //!
-//! Both kernels of `bloom` do the same in stages over a piece of the batch, so that the loads of one stage are independent:
+//! The vector kernels of `bloom` work in stages over a piece of the batch, so that the loads of one stage are independent:
 //!
 //! 1. *direct*: index the direct part with every key; its next hop is the answer unless something lies below;
 //! 2. *filter*: for the keys with something below, deepest group first, hash the key and test one filter word;
@@ -10,12 +10,16 @@
 //! `variants` has those of `bloom-naive` and `bloom-baseline`.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512f;
+#[cfg(target_arch = "x86_64")]
+mod lists;
 mod scalar;
 pub(crate) mod variants;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx512f::Lists;
+pub(crate) use lists::Lists;
 
 /// The work lists of a reader; no kernel of this architecture has any.
 #[cfg(not(target_arch = "x86_64"))]
@@ -56,6 +60,9 @@ pub(crate) fn lookup_v4(isa: Isa, table: &Table4, lists: &mut Lists, keys: &[u32
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
         Isa::Avx512f => unsafe { avx512f::lookup_v4(table, lists, keys, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: likewise.
+        Isa::Avx2 => unsafe { avx2::lookup_v4(table, lists, keys, out) },
         _ => scalar::lookup_v4(table, lists, keys, out),
     }
 }
@@ -75,6 +82,9 @@ pub(crate) fn lookup_v6(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
         Isa::Avx512f => unsafe { avx512f::lookup_v6(table, lists, hi, lo, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: likewise.
+        Isa::Avx2 => unsafe { avx2::lookup_v6(table, lists, hi, lo, out) },
         _ => scalar::lookup_v6(table, lists, hi, lo, out),
     }
 }

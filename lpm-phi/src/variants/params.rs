@@ -137,8 +137,15 @@ impl Params {
                 value: HashName::Rand.to_string(),
                 wanted: "rand has no vector form; a vector instruction set needs murmur, knuth or h2",
             }),
+            Some(Isa::Avx2) => Err(EngineError::Parameter {
+                parameter: "isa",
+                value: Isa::Avx2.to_string(),
+                wanted: "the paper's variants have kernels for scalar and avx512f",
+            }),
             Some(isa) => Ok(isa),
-            None if self.variant == Variant::Naive && vectorised => Ok(Isa::detect()),
+            None if self.variant == Variant::Naive && vectorised && Isa::Avx512f.is_available() => {
+                Ok(Isa::Avx512f)
+            }
             None => Ok(Isa::Scalar),
         }
     }

@@ -19,28 +19,6 @@ use std::arch::x86_64::*;
 pub(super) use v4::lookup_v4;
 pub(super) use v6::lookup_v6;
 
-/// Keys of a piece: its work lists stay in L1.
-const PIECE: usize = 256;
-/// Lines asked for ahead of the probe at hand. A list is at least this much longer than a piece; what stands behind its end is
-/// stale, and a prefetch there is wasted, no more.
-const AHEAD: usize = 32;
-/// A work list is written in whole vectors.
-const LIST: usize = PIECE + AHEAD;
-
-/// The work lists of a reader: some 27 KiB, made once, for clearing them would cost more than a small batch.
-#[derive(Debug)]
-pub(crate) struct Lists {
-    v4: v4::Lists4,
-    v6: v6::Lists6,
-}
-
-impl Lists {
-    /// Empty lists.
-    pub(crate) fn new() -> Box<Self> {
-        Box::new(Self { v4: v4::Lists4::new(), v6: v6::Lists6::new() })
-    }
-}
-
 /// The lanes of a vector that hold the first `n` of a rest.
 #[inline]
 const fn lanes(n: usize) -> __mmask16 {

@@ -1,63 +1,14 @@
 //! IPv4: the direct array, then G2, then G1.
 
 use super::hash::{filter_mask_x16, hash_x16, scale_x16};
-use super::{AHEAD, LIST, Lists, PIECE, lanes, prefetch};
+use super::{lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
+use crate::kernel::lists::{AHEAD, LIST, List4, Lists, Lists4, PIECE, Probes4};
 use crate::kernel::scalar;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
-
-/// The work lists of IPv4.
-#[derive(Debug)]
-pub(super) struct Lists4 {
-    /// Keys to ask G1's filter for.
-    in_g1: List4,
-    /// Keys to ask G2's filter for.
-    in_g2: List4,
-    g1: Probes4,
-    g2: Probes4,
-}
-
-impl Lists4 {
-    pub(super) const fn new() -> Self {
-        Self { in_g1: List4::new(), in_g2: List4::new(), g1: Probes4::new(), g2: Probes4::new() }
-    }
-}
-
-/// The keys of a piece that go on to the next stage.
-#[derive(Debug)]
-#[repr(align(64))]
-struct List4 {
-    /// Position within the piece.
-    pos: [u32; LIST],
-    key: [u32; LIST],
-    len: usize,
-}
-
-impl List4 {
-    const fn new() -> Self {
-        Self { pos: [0; LIST], key: [0; LIST], len: 0 }
-    }
-}
-
-/// Probes of a piece: position, key, hash and line of each key that passed a filter, or that goes without one.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Probes4 {
-    pos: [u32; LIST],
-    hash: [u32; LIST],
-    line: [u32; LIST],
-    key: [u32; LIST],
-    len: usize,
-}
-
-impl Probes4 {
-    const fn new() -> Self {
-        Self { pos: [0; LIST], hash: [0; LIST], line: [0; LIST], key: [0; LIST], len: 0 }
-    }
-}
 
 /// Answers IPv4 `keys` into `out`, equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]

@@ -1,61 +1,14 @@
 //! IPv6: the direct part, then each key its own levels, deepest first.
 
 use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
-use super::{AHEAD, LIST, Lists, PIECE, lanes, prefetch};
+use super::{lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
+use crate::kernel::lists::{AHEAD, Chunks6, LIST, List6, Lists, Lists6, PIECE, Probes6, position_of};
 use crate::kernel::scalar;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The work lists of IPv6.
-#[derive(Debug)]
-pub(super) struct Lists6 {
-    chunks: Chunks6,
-    lists: [List6; 2],
-    probes: Probes6,
-}
-
-impl Lists6 {
-    pub(super) const fn new() -> Self {
-        let chunks = Chunks6 { index: [0; LIST], lanes: [0; PIECE / 16] };
-        Self { chunks, lists: [List6::new(), List6::new()], probes: Probes6::new() }
-    }
-}
-
-/// The keys of a piece that have levels left to ask.
-#[derive(Debug)]
-#[repr(align(64))]
-struct List6 {
-    /// Position within the piece, and from bit [`MASK_SHIFT`] the mask of levels to ask, as chunk entries have it.
-    item: [u32; LIST],
-    /// The first 64 bits of the address.
-    key: [u64; LIST],
-    len: usize,
-}
-
-impl List6 {
-    const fn new() -> Self {
-        Self { item: [0; LIST], key: [0; LIST], len: 0 }
-    }
-}
-
-/// Probes of a piece: the list entry, the level's key and the line of each key that passed a filter.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Probes6 {
-    item: [u32; LIST],
-    line: [u32; LIST],
-    key: [u64; LIST],
-    len: usize,
-}
-
-impl Probes6 {
-    const fn new() -> Self {
-        Self { item: [0; LIST], line: [0; LIST], key: [0; LIST], len: 0 }
-    }
-}
 
 /// A piece's keys and answers.
 struct Piece6<'a> {
@@ -100,16 +53,6 @@ fn lookup_v6_by<const MURMUR: bool>(
             std::mem::swap(&mut now, &mut next);
         }
     }
-}
-
-/// The chunk entries that a piece's keys lead to.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Chunks6 {
-    /// For each key, the index of its chunk entry.
-    index: [u32; LIST],
-    /// For each 16 keys, those that a chunk follows for.
-    lanes: [__mmask16; PIECE / 16],
 }
 
 /// Stage 1 for IPv6, first step: top entries answer the keys that no chunk follows for.
@@ -343,12 +286,6 @@ fn filter_v6<const MURMUR: bool>(
         append_keys(&mut probes.key, len, pass, keys);
         probes.len = len + pass.count_ones() as usize;
     }
-}
-
-/// Where the key of a list entry stands within the piece.
-#[inline]
-const fn position_of(item: u32) -> usize {
-    (item & ((1 << MASK_SHIFT) - 1)) as usize
 }
 
 /// Looks for prefixes past /64 of the lanes of `deep`, whose positions are in `items`. Returns the lanes without an answer.

@@ -1,0 +1,168 @@
+//! IPv4: the direct array, then G2, then G1.
+
+use crate::bloom::hash::{Hash32, filter_mask, h2, murmur32, scale};
+use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
+use crate::kernel::lists::{AHEAD, List4, Lists, Lists4, PIECE, Probes4};
+use crate::kernel::{prefetch, scalar};
+use fib::NextHopId;
+use std::arch::x86_64::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Answers IPv4 `keys` into `out`, equally long.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+    match table.hash {
+        Hash32::H2 => lookup_v4_by::<false>(table, &mut lists.v4, keys, out),
+        Hash32::Murmur => lookup_v4_by::<true>(table, &mut lists.v4, keys, out),
+    }
+}
+
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, keys: &[u32], out: &mut [NextHopId]) {
+    let [level_g1, level_g2] = &table.levels;
+    for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+        direct(table, keys, out, lists);
+        let Lists4 { in_g1, in_g2, g1, g2 } = lists;
+        if in_g2.len > 0 {
+            g2.len = 0;
+            filter::<MURMUR, 0>(level_g2, in_g2, g2, Some(in_g1));
+            probe(table, level_g2, g2, out, Some(in_g1));
+        }
+        hash_all::<MURMUR>(level_g1, g1);
+        filter::<MURMUR, 8>(level_g1, in_g1, g1, None);
+        probe(table, level_g1, g1, out, None);
+    }
+}
+
+/// The hash of a level's key.
+#[inline]
+const fn hash<const MURMUR: bool>(key: u32) -> u32 {
+    if MURMUR { murmur32(key) } else { h2(key) }
+}
+
+impl List4 {
+    /// Adds a key if `wanted`.
+    #[inline]
+    fn add(&mut self, wanted: bool, pos: u32, key: u32) {
+        self.pos[self.len] = pos;
+        self.key[self.len] = key;
+        self.len += usize::from(wanted);
+    }
+}
+
+/// Stage 1: the direct array answers every key; keys with something below are listed, those of a block that is dense in G1 as
+/// probes at once.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists4) {
+    let Lists4 { in_g1, in_g2, g1, .. } = lists;
+    (in_g1.len, in_g2.len, g1.len) = (0, 0, 0);
+    let entry_of = |key: u32| &table.direct[(key >> (32 - DIRECT_BITS)) as usize];
+    let ask = |keys: &[u32]| keys.iter().for_each(|key| prefetch(entry_of(*key)));
+    ask(&keys[..keys.len().min(AHEAD)]);
+    for (pos, (key, answer)) in (0_u32..).zip(keys.iter().zip(out)) {
+        if let Some(key) = keys.get(pos as usize + AHEAD) {
+            prefetch(entry_of(*key));
+        }
+        let entry = entry_of(*key).load(Ordering::Acquire);
+        *answer = NextHopId::from_answer(entry & v4::HOP_MASK);
+        let below_g2 = entry & G2_BELOW != 0;
+        let below_g1 = (entry & G1_BELOW != 0) & !below_g2;
+        let dense = below_g1 & (entry & G1_DENSE != 0);
+        g1.pos[g1.len] = pos;
+        g1.key[g1.len] = *key;
+        g1.len += usize::from(dense);
+        in_g1.add(below_g1 & !dense, pos, *key);
+        in_g2.add(below_g2, pos, *key);
+    }
+}
+
+/// Stage 2, keys of dense blocks: hash and line of each probe.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+fn hash_all<const MURMUR: bool>(level: &Level4, probes: &mut Probes4) {
+    let len = probes.len;
+    for ((key, line), hashed) in probes.key[..len].iter().zip(&mut probes.line).zip(&mut probes.hash) {
+        *hashed = hash::<MURMUR>(key >> 8);
+        *line = scale(*hashed, level.primary);
+    }
+}
+
+/// Stage 2: keys that pass the filter become probes; with a `next` list, keys that do not pass go on there. `SHIFT` host bits
+/// are no part of the level's keys.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+fn filter<const MURMUR: bool, const SHIFT: u32>(
+    level: &Level4,
+    list: &List4,
+    probes: &mut Probes4,
+    mut next: Option<&mut List4>,
+) {
+    for (pos, key) in list.pos[..list.len].iter().zip(&list.key) {
+        let hash = hash::<MURMUR>(key >> SHIFT);
+        let mask = filter_mask(hash, level.filter_hashes);
+        let word = level.filter[scale(hash, level.filter_words) as usize].load(Ordering::Acquire);
+        let pass = word & mask == mask;
+        let len = probes.len;
+        (probes.pos[len], probes.key[len], probes.hash[len]) = (*pos, *key, hash);
+        probes.line[len] = scale(hash, level.primary);
+        probes.len = len + usize::from(pass);
+        if let Some(next) = next.as_deref_mut() {
+            next.add(!pass, *pos, *key);
+        }
+    }
+}
+
+/// Stage 3: finds each probe's hash in its line, asked for ahead. With a `next` list, probes that find nothing go on there.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+fn probe(
+    table: &Table4,
+    level: &Level4,
+    probes: &Probes4,
+    out: &mut [NextHopId],
+    mut next: Option<&mut List4>,
+) {
+    let words_of = |line: u32| &level.lines[line as usize * v4::LINE_WORDS..][..v4::LINE_WORDS];
+    // What stands behind the end of a list is stale, but the line of a key all the same.
+    let ask = |line: u32| level.lines.get(line as usize * v4::LINE_WORDS).map_or((), prefetch);
+    probes.line[..AHEAD].iter().for_each(|line| ask(*line));
+    for at in 0..probes.len {
+        ask(probes.line[at + AHEAD]);
+        let (hash, pos) = (probes.hash[at], probes.pos[at] as usize);
+        let words = words_of(probes.line[at]);
+        let mut index = index_in(words, hash);
+        let link = words[v4::LINE_SLOTS].load(Ordering::Acquire);
+        if (index == 0) & (link != 0) {
+            index = scalar::probe_v4(level, link as usize, hash);
+        }
+        let next_hop = table.hop_ids[index as usize].load(Ordering::Relaxed);
+        out[pos] = if index == 0 { out[pos] } else { NextHopId::from_answer(next_hop) };
+        if let Some(next) = next.as_deref_mut() {
+            next.add(index == 0, probes.pos[at], probes.key[at]);
+        }
+    }
+}
+
+/// The next-hop index of the slot of `hash` in a line; 0 if there is none.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn index_in(line: &[AtomicU32], hash: u32) -> u32 {
+    assert_eq!(line.len(), v4::LINE_WORDS, "a line");
+    let tag = _mm256_set1_epi32((hash << 16).cast_signed());
+    let tag_mask = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
+    let zero = _mm256_setzero_si256();
+    let mut seen = [0_u32; v4::LINE_WORDS];
+    let mut hits = 0;
+    for half in 0..2 {
+        // SAFETY: the line has 16 words, so eight from either half's start lie within it, and `seen` has as many. A slot is
+        // one aligned 32-bit word, which the load takes whole, and is used only as this load saw it.
+        let slots = unsafe {
+            let slots = _mm256_loadu_si256(line.as_ptr().add(half * 8).cast());
+            _mm256_storeu_si256(seen.as_mut_ptr().add(half * 8).cast(), slots);
+            slots
+        };
+        let equal = _mm256_cmpeq_epi32(_mm256_and_si256(slots, tag_mask), tag);
+        let used = _mm256_andnot_si256(_mm256_cmpeq_epi32(slots, zero), equal);
+        hits |= _mm256_movemask_ps(_mm256_castsi256_ps(used)).cast_unsigned() << (half * 8);
+    }
+    let hits = hits & ((1 << v4::LINE_SLOTS) - 1);
+    let slot = seen[(hits | 1 << v4::LINE_SLOTS).trailing_zeros() as usize];
+    if hits == 0 { 0 } else { slot & 0xffff }
+}

@@ -1,0 +1,180 @@
+//! IPv6: the direct part, then each key its own levels, deepest first.
+
+use crate::bloom::hash::{Hash32, filter_mask, h2_64};
+use crate::bloom::v6::{self, CHUNK, LEVELS, MASK_SHIFT, Table6};
+use crate::kernel::lists::{AHEAD, List6, Lists, Lists6, PIECE, Probes6, position_of};
+use crate::kernel::{prefetch, scalar};
+use fib::NextHopId;
+use std::arch::x86_64::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A piece's keys and answers.
+struct Piece6<'a> {
+    hi: &'a [u64],
+    lo: &'a [u64],
+    out: &'a mut [NextHopId],
+}
+
+/// Answers IPv6 keys, given as two halves, into `out`, all equally long.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+pub(in crate::kernel) fn lookup_v6(
+    table: &Table6,
+    lists: &mut Lists,
+    hi: &[u64],
+    lo: &[u64],
+    out: &mut [NextHopId],
+) {
+    match table.hash {
+        Hash32::H2 => lookup_v6_by::<false>(table, &mut lists.v6, hi, lo, out),
+        Hash32::Murmur => lookup_v6_by::<true>(table, &mut lists.v6, hi, lo, out),
+    }
+}
+
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+fn lookup_v6_by<const MURMUR: bool>(
+    table: &Table6,
+    lists: &mut Lists6,
+    hi: &[u64],
+    lo: &[u64],
+    out: &mut [NextHopId],
+) {
+    for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
+        let mut piece = Piece6 { hi, lo, out };
+        direct(table, &mut piece, lists);
+        let Lists6 { lists: [now, next], probes, .. } = lists;
+        let (mut now, mut next) = (now, next);
+        while now.len > 0 {
+            next.len = 0;
+            filter::<MURMUR>(table, &mut piece, now, probes, next);
+            probe(table, &mut piece, probes, next);
+            std::mem::swap(&mut now, &mut next);
+        }
+    }
+}
+
+impl List6 {
+    /// Adds a key if `wanted`.
+    #[inline]
+    fn add(&mut self, wanted: bool, item: u32, key: u64) {
+        self.item[self.len] = item;
+        self.key[self.len] = key;
+        self.len += usize::from(wanted);
+    }
+}
+
+/// Stage 1: top entries, then chunk entries, asked for ahead, answer every key; keys with levels below are listed.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
+    let Lists6 { chunks, lists: [list, chunked], .. } = lists;
+    let low_bits = u32::from(table.direct_bits) - 16;
+    chunked.len = 0;
+    for (pos, (key, answer)) in (0_u32..).zip(piece.hi.iter().zip(&mut *piece.out)) {
+        let head = table.top[(key >> 48) as usize].load(Ordering::Acquire);
+        *answer = NextHopId::from_answer(head & v6::HOP_MASK);
+        let within = key << 16 >> (64 - low_bits);
+        #[expect(clippy::cast_possible_truncation, reason = "chunks have at most 2^24 entries in all")]
+        let index = (u64::from(head & v6::HOP_MASK) << low_bits | within) as u32;
+        chunks.index[chunked.len] = index;
+        chunked.add(head & CHUNK != 0, pos, *key);
+    }
+    let ask = |index: u32| table.chunks.get(index as usize).map_or((), prefetch);
+    chunks.index[..AHEAD].iter().for_each(|index| ask(*index));
+    list.len = 0;
+    for at in 0..chunked.len {
+        ask(chunks.index[at + AHEAD]);
+        let entry = table.chunks[chunks.index[at] as usize].load(Ordering::Acquire);
+        let pos = chunked.item[at];
+        piece.out[pos as usize] = NextHopId::from_answer(entry & v6::HOP_MASK);
+        let below = entry >> MASK_SHIFT;
+        list.add(below != 0, below << MASK_SHIFT | pos, chunked.key[at]);
+    }
+}
+
+/// Stage 2: each key asks the filter of its own deepest level. Keys that pass become probes; keys that do not go on to `next`
+/// with that level struck off, if any is left.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+fn filter<const MURMUR: bool>(
+    table: &Table6,
+    piece: &mut Piece6<'_>,
+    list: &List6,
+    probes: &mut Probes6,
+    next: &mut List6,
+) {
+    probes.len = 0;
+    for (item, address) in list.item[..list.len].iter().zip(&list.key) {
+        let deepest = item.ilog2();
+        let level = (deepest - MASK_SHIFT) as usize;
+        let item = item & !(1 << deepest);
+        let key = address & table.levels.key_mask[level];
+        let hash = if MURMUR { Hash32::Murmur.hash_64(key) } else { h2_64(key) };
+        let mask = filter_mask(hash, table.levels.filter_hashes);
+        let word = table.filter[v6::filter_word(&table.levels, level, hash)].load(Ordering::Acquire);
+        let mut pass = word & mask == mask;
+        if pass & (level == LEVELS) {
+            let pos = position_of(item);
+            let next_hop = table.deep.lookup(piece.hi[pos], piece.lo[pos]);
+            if !next_hop.is_none() {
+                piece.out[pos] = next_hop;
+                continue;
+            }
+            pass = false;
+        }
+        let len = probes.len;
+        (probes.item[len], probes.key[len]) = (item, key);
+        probes.line[len] = line_of(table, level, hash);
+        probes.len = len + usize::from(pass);
+        next.add(!pass & (item >> MASK_SHIFT != 0), item, *address);
+    }
+}
+
+/// The line of a key of `level`; of no use past /64, where there are no lines.
+#[inline]
+fn line_of(table: &Table6, level: usize, hash: u32) -> u32 {
+    table.levels.line_start[level] + crate::bloom::hash::scale(hash, table.levels.lines[level])
+}
+
+/// Stage 3: finds each probe's key in its line, asked for ahead; keys that are not there go on to `next` if a level is left.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+fn probe(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut List6) {
+    let words_of = |line: u32| &table.lines[line as usize * v6::LINE_WORDS..][..v6::LINE_WORDS];
+    // What stands behind the end of a list is stale, but the line of a key all the same.
+    let ask = |line: u32| table.lines.get(line as usize * v6::LINE_WORDS).map_or((), prefetch);
+    probes.line[..AHEAD].iter().for_each(|line| ask(*line));
+    for at in 0..probes.len {
+        ask(probes.line[at + AHEAD]);
+        let (item, key) = (probes.item[at], probes.key[at]);
+        let words = words_of(probes.line[at]);
+        let mut index = slot_of(words, key).map_or(0, |slot| v6::index_at(words, slot));
+        if index == 0 {
+            let link = v6::link_of(words);
+            if link != 0 {
+                index = scalar::probe_v6(table, link as usize, key);
+            }
+        }
+        let pos = position_of(item);
+        if index != 0 {
+            let next_hop = table.hop_ids[usize::from(index)].load(Ordering::Relaxed);
+            piece.out[pos] = NextHopId::from_answer(next_hop);
+        } else {
+            next.add(item >> MASK_SHIFT != 0, item, piece.hi[pos]);
+        }
+    }
+}
+
+/// The slot of `key` in a line.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn slot_of(line: &[AtomicU64], key: u64) -> Option<usize> {
+    assert_eq!(line.len(), v6::LINE_WORDS, "a line");
+    let key = _mm256_set1_epi64x(key.cast_signed());
+    let mut hits = 0;
+    for half in 0..2 {
+        // SAFETY: the line has 8 words, so four from either half's start lie within it. Each key is one aligned 64-bit word,
+        // taken whole.
+        let keys = unsafe { _mm256_loadu_si256(line.as_ptr().add(half * 4).cast()) };
+        let equal = _mm256_cmpeq_epi64(keys, key);
+        hits |= _mm256_movemask_pd(_mm256_castsi256_pd(equal)).cast_unsigned() << (half * 4);
+    }
+    let hits = hits & ((1 << v6::LINE_SLOTS) - 1);
+    (hits != 0).then(|| hits.trailing_zeros() as usize)
+}
