@@ -23,7 +23,7 @@ use serde::Serialize;
 use std::time::Instant;
 
 /// Keys of a batch of `coop` on a host without a GPU, at most: what two cores exchange stays in their caches.
-const COOP_BATCH: usize = 4096;
+const COOP_BATCH: usize = 16 << 10;
 
 /// A contender that is built and ready to look up.
 pub(crate) struct Built {

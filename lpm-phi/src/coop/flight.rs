@@ -74,10 +74,10 @@ impl Flight {
     #[inline]
     pub(super) fn keep(&mut self, keys: Keys<'_>, at: Range<usize>) {
         match keys {
-            Keys::V4(keys) => self.v4[at].copy_from_slice(keys),
+            Keys::V4(keys) => copy(keys, &mut self.v4[at]),
             Keys::V6 { hi, lo } => {
-                self.hi[at.clone()].copy_from_slice(hi);
-                self.lo[at].copy_from_slice(lo);
+                copy(hi, &mut self.hi[at.clone()]);
+                copy(lo, &mut self.lo[at]);
             }
         }
     }
@@ -95,6 +95,16 @@ impl Flight {
     #[inline]
     pub(super) fn is_done(&self) -> bool {
         self.pieces.iter().all(|piece| piece.place == Place::Done)
+    }
+}
+
+/// Copies `from` to `to`, equally long, a kilobyte at a time. The C library copies some kilobytes at once by a string instruction,
+/// which is slow where the lines lie in another core's cache: a third of what the calling thread of two groups spent.
+#[inline]
+pub(super) fn copy<T: Copy>(from: &[T], to: &mut [T]) {
+    let part = 1024 / size_of::<T>();
+    for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
+        to.copy_from_slice(from);
     }
 }
 

@@ -9,6 +9,7 @@
 //! A thread that is given no CPU runs where the thread that made the engine might, but not where the reader's maker is pinned to:
 //! it would inherit that, and a forwarder's threads are pinned by the time they get readers.
 
+use super::flight::copy;
 use super::service::Why;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use fib::{EngineError, EngineReader, Keys, NextHopId};
@@ -59,12 +60,12 @@ impl Load {
         match keys {
             Keys::V4(keys) => {
                 self.v6 = false;
-                self.v4[..to - from].copy_from_slice(&keys[from..to]);
+                copy(&keys[from..to], &mut self.v4[..to - from]);
             }
             Keys::V6 { hi, lo } => {
                 self.v6 = true;
-                self.hi[..to - from].copy_from_slice(&hi[from..to]);
-                self.lo[..to - from].copy_from_slice(&lo[from..to]);
+                copy(&hi[from..to], &mut self.hi[..to - from]);
+                copy(&lo[from..to], &mut self.lo[..to - from]);
             }
         }
     }
@@ -356,7 +357,7 @@ impl Group {
             if let Err(error) = &job.result {
                 return Poll::Ready(Err(Why::Failed { during: "collect", error: error.clone() }));
             }
-            out[from..from + len].copy_from_slice(&job.answers[..*len]);
+            copy(&job.answers[..*len], &mut out[from..from + len]);
             from += len;
         }
         Poll::Ready(Ok(()))
