@@ -42,7 +42,7 @@ fib::conformance_tests!(baseline_scalar, || boxed(Variant::Baseline, Isa::Scalar
 fib::conformance_tests!(baseline_avx512f, || boxed(Variant::Baseline, Isa::Avx512f, &[("hash", "h2")]));
 
 /// The hash `filter` of the filters with every hash of the tables, on every instruction set, over the groups that stress filters and
-/// tables.
+/// tables; over every group with `FWD_CONFORMANCE=full`.
 fn pairs_with(variant: Variant, filter: HashName) {
     let options = conformance::Options::from_env();
     for isa in ISAS {
@@ -56,6 +56,10 @@ fn pairs_with(variant: Variant, filter: HashName) {
             } else if !conformance::skipped(&make) {
                 conformance::boundaries(&make, options);
                 conformance::replay(&make, options);
+                if options.full {
+                    // The other groups, at their quick sizes: fifty engines at full ones would take hours.
+                    conformance::run(&make, conformance::Options { full: false, ..options });
+                }
             }
         }
     }
