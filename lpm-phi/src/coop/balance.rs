@@ -112,14 +112,16 @@ impl Balance {
             share.pause -= 1;
             return 0;
         }
-        scale(keys, share.share, GRAIN).min(keys)
+        // Some keys at least: else nothing would ever be seen of it again.
+        scale(keys, share.share, GRAIN).clamp(GRAIN, keys)
     }
 
     /// Of a batch of `keys` keys, cut at `cut`, the second half was there and the first was not (`first_late`), or the other
     /// way round.
     #[inline]
     pub(super) fn judge(&mut self, family: Family, keys: usize, cut: usize, first_late: bool) {
-        if self.by_hand || keys < 2 * GRAIN {
+        // A batch that the first half had no part in says nothing of it.
+        if self.by_hand || cut == 0 || keys < 2 * GRAIN {
             return;
         }
         let share = &mut self.shares[at(family)];
@@ -216,20 +218,36 @@ mod tests {
     fn a_half_that_is_always_late_is_asked_ever_more_rarely_and_comes_back() {
         let mut balance = Balance::even();
         let mut asked = 0;
-        for _ in 0..100_000 {
+        // As the reader judges: the second half is never waited for, whether the first had a part or not.
+        let mut most = 0;
+        for round in 0..100_000 {
             let cut = balance.cut(Family::V4, 256);
             asked += u32::from(cut > 0);
-            if cut > 0 {
-                balance.judge(Family::V4, 256, cut, true);
-            }
+            balance.judge(Family::V4, 256, cut, cut > 0);
+            most = if round > 1000 { most.max(cut) } else { 0 };
         }
         assert!(asked < 1000, "asked {asked} times of 100000");
+        assert_eq!(most, GRAIN, "given more than the least while it was always late");
         for _ in 0..10_000 {
             let cut = balance.cut(Family::V4, 256);
-            if cut > 0 {
-                balance.judge(Family::V4, 256, cut, false);
-            }
+            balance.judge(Family::V4, 256, cut, false);
         }
         assert_eq!(balance.cut(Family::V4, 256), 256);
+    }
+
+    /// Steps that are larger than what is left leave the least, from which it comes back.
+    #[test]
+    fn a_share_that_reaches_nothing_comes_back() {
+        let mut balance = Balance::even();
+        for _ in 0..1000 {
+            let cut = balance.cut(Family::V6, 1 << 16);
+            balance.judge(Family::V6, 1 << 16, cut, cut > 0);
+        }
+        for _ in 0..20_000 {
+            let cut = balance.cut(Family::V6, 1 << 16);
+            balance.judge(Family::V6, 1 << 16, cut, cut > 1 << 15);
+        }
+        let share = f64::from(balance.share(Family::V6)) / f64::from(WHOLE);
+        assert!((share - 0.5).abs() < 0.05, "{share}");
     }
 }
