@@ -6,8 +6,10 @@ use plotters::prelude::*;
 use std::error::Error;
 use std::path::Path;
 
-/// Size of one graph.
-const SIZE: (u32, u32) = (900, 480);
+/// Size of one graph, the names of its lines included.
+const SIZE: (u32, u32) = (1120, 480);
+/// How much of the width the names of the lines take, at the right: they cover no line there.
+const NAMES_WIDTH: u32 = 240;
 
 /// Draws `figure` into `path`.
 ///
@@ -37,6 +39,7 @@ fn graph(
     panel: &Panel,
     area: &DrawingArea<SVGBackend<'_>, Shift>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let (area, names) = area.split_horizontally(SIZE.0 - NAMES_WIDTH);
     // A logarithmic axis is drawn over the logarithm, so that 0 updates or one key have a place.
     let place = |x: f64| if figure.x_log { x.max(1.0).log2() } else { x };
     let height = |y: f64| if panel.y_log { y.max(f64::MIN_POSITIVE).log10() } else { y };
@@ -51,7 +54,7 @@ fn graph(
         0.0..(heights().fold(0.0, f64::max) * 1.08).max(1e-9)
     };
     let margin = ((high - low) * 0.03).max(0.1);
-    let mut chart = ChartBuilder::on(area)
+    let mut chart = ChartBuilder::on(&area)
         .caption(&figure.title, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(40)
@@ -72,20 +75,26 @@ fn graph(
     for (at, line) in panel.series.iter().enumerate() {
         let colour = Palette99::pick(at).to_rgba();
         let points: Vec<_> = line.points.iter().map(|(x, y)| (place(*x), height(*y))).collect();
-        chart
-            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))
-            .map_err(said)?
-            .label(line.name.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2))).map_err(said)?;
         let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
         chart.draw_series(dots).map_err(said)?;
     }
-    chart
-        .configure_series_labels()
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()
-        .map_err(said)
+    name_lines(panel, &names)
+}
+
+/// The names of a graph's lines, one below the other.
+fn name_lines(
+    panel: &Panel,
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let style = ("sans-serif", 12).into_font();
+    for (at, line) in panel.series.iter().enumerate() {
+        let colour = Palette99::pick(at).to_rgba();
+        let y = 50 + 18 * i32::try_from(at).unwrap_or(0);
+        area.draw(&PathElement::new([(4, y), (22, y)], colour.stroke_width(2))).map_err(said)?;
+        area.draw(&Text::new(line.name.as_str(), (28, y - 6), style.clone())).map_err(said)?;
+    }
+    Ok(())
 }
 
 fn x_label(figure: &Figure, x: f64) -> String {
