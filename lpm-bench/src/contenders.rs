@@ -23,7 +23,9 @@ use serde::Serialize;
 use std::time::Instant;
 
 /// Keys of a batch of `coop` on a host without a GPU, at most: what two cores exchange stays in their caches.
-const COOP_BATCH: usize = 16 << 10;
+const COOP_BATCH: usize = 32 << 10;
+/// Its batches in flight, at most: with more, what is on its way no longer fits the second-level cache.
+const COOP_SLOTS: u16 = 3;
 
 /// A contender that is built and ready to look up.
 pub(crate) struct Built {
@@ -164,6 +166,7 @@ impl Makers {
                     let mut device = self.device;
                     if !wanted.contender.is_on_device() && lpm_gpu::cu::probe().is_err() {
                         device.device_batch = device.device_batch.min(COOP_BATCH);
+                        device.device_slots = device.device_slots.min(COOP_SLOTS);
                     }
                     Box::new(DeviceTable::new(writer, device))
                 } else {
