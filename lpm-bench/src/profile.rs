@@ -33,6 +33,16 @@ impl Blocks {
         Self { family, longer }
     }
 
+    /// As [`Blocks::of`], for an engine that leaves out routes which change no answer.
+    fn of_compacted(tables: &Tables, family: Family, depths: &[u8]) -> Self {
+        let mut longer = HashSet::new();
+        match family {
+            Family::V4 => mark(&compacted(&tables.v4), depths, &mut longer),
+            Family::V6 => mark(&compacted(&tables.v6), depths, &mut longer),
+        }
+        Self { family, longer }
+    }
+
     /// The depths at which DPDK's tables have groups: after 24 bits, then after each byte.
     pub(crate) fn group_depths(family: Family) -> Vec<u8> {
         (24..family.bits()).step_by(8).collect()
@@ -58,6 +68,23 @@ fn mark<K: Key>(routes: &[(Prefix<K>, NextHopId)], depths: &[u8], longer: &mut H
     }
 }
 
+/// The routes whose next hop is not that of the route around them.
+fn compacted<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> Vec<(Prefix<K>, NextHopId)> {
+    let mut sorted = routes.to_vec();
+    // A prefix comes before those that it covers.
+    sorted.sort_unstable_by_key(|(prefix, _)| (prefix.address(), prefix.len()));
+    let mut around: Vec<(Prefix<K>, NextHopId)> = Vec::new();
+    sorted.retain(|(prefix, next_hop)| {
+        while around.last().is_some_and(|(outer, _)| !outer.covers(*prefix)) {
+            around.pop();
+        }
+        let changes = around.last().is_none_or(|(_, outer)| outer != next_hop);
+        around.push((*prefix, *next_hop));
+        changes
+    });
+    sorted
+}
+
 /// What a traffic asks of a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profile {
@@ -65,7 +92,7 @@ pub(crate) struct Profile {
     pub(crate) matched: f64,
     /// Mean length of the longest match, over the keys that have one.
     pub(crate) len_mean: f64,
-    /// Share of keys below which, in a direct array of [`Profile::direct_bits`], something longer lies.
+    /// Share of keys below which, in a direct array of [`Profile::direct_bits`], something longer lies that changes an answer.
     pub(crate) below_direct: f64,
     /// The width that `below_direct` is counted at.
     pub(crate) direct_bits: u8,
@@ -89,7 +116,7 @@ impl Profile {
     }
 
     fn count_lengths(&mut self, keys: &KeySet, tables: &Tables, direct_bits: u8) {
-        let direct = Blocks::of(tables, keys.family, &[direct_bits]);
+        let direct = Blocks::of_compacted(tables, keys.family, &[direct_bits]);
         let mut used = [false; 129];
         match keys.family {
             Family::V4 => tables.v4.iter().for_each(|(prefix, _)| used[usize::from(prefix.len())] = true),
@@ -172,5 +199,8 @@ mod tests {
         assert_eq!(profile.touched_bytes, 17 * 64);
         assert!(profile.len_mean > 24.0 && profile.len_mean < 25.0);
         assert!(profile.oracle_probes > 1.0 && profile.oracle_probes < 2.0);
+        let same = Tables::of_routes(&["10.0.0.0/8 1", "10.0.0.0/24 1", "10.9.0.0/16 2", "10.9.0.0/24 2"]);
+        let profile = Profile::of(&keys, &same, &Blocks::of(&same, Family::V4, &[24]), 20);
+        assert_eq!(profile.below_direct, 0.0, "the /24s change no answer");
     }
 }
