@@ -139,10 +139,7 @@ fn measure(
     keys: &KeySet,
     (batch, slots): (usize, u16),
 ) -> Result<Driven, Fault> {
-    let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
-    let mut way = Way::new(bench, subject, writer, (batch.min(keys.len()), slots))?;
-    let load = way.load(bench, keys);
-    drive(&mut way.readers, load).map_err(fault)
+    run(bench, subject, Way::new(bench, subject, writer, (batch.min(keys.len()), slots))?, keys)
 }
 
 /// As [`measure`], by one thread: where streams are what it is about.
@@ -153,10 +150,13 @@ fn measure_alone(
     keys: &KeySet,
     (batch, slots): (usize, u16),
 ) -> Result<Driven, Fault> {
-    let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
-    let mut way = Way::of_threads(subject, writer, (batch.min(keys.len()), slots), 1)?;
+    run(bench, subject, Way::of_threads(subject, writer, (batch.min(keys.len()), slots), 1)?, keys)
+}
+
+fn run(bench: &Bench<'_>, subject: Subject, mut way: Way, keys: &KeySet) -> Result<Driven, Fault> {
     let load = way.load(bench, keys);
-    drive(&mut way.readers, load).map_err(fault)
+    drive(&mut way.readers, load)
+        .map_err(|source| Fault::Engine { engine: subject.engine.to_owned(), source })
 }
 
 /// The fields of a row that every measurement has.
