@@ -1,6 +1,7 @@
 //! The work lists of the vector kernels: what a piece of a batch hands from stage to stage.
 
 use crate::bloom::v6::MASK_SHIFT;
+use fib::NextHopId;
 
 /// Keys of a piece: its work lists stay in L1.
 pub(super) const PIECE: usize = 256;
@@ -87,6 +88,13 @@ impl Lists6 {
         let chunks = Chunks6 { index: [0; LIST], lanes: [0; PIECE / 16] };
         Self { chunks, lists: [List6::new(), List6::new()], probes: Probes6::new() }
     }
+}
+
+/// A piece's keys and answers.
+pub(super) struct Piece6<'a> {
+    pub(super) hi: &'a [u64],
+    pub(super) lo: &'a [u64],
+    pub(super) out: &'a mut [NextHopId],
 }
 
 /// The chunk entries that a piece's keys lead to.

@@ -44,9 +44,9 @@ impl List4 {
     /// Adds a key if `wanted`.
     #[inline]
     fn add(&mut self, wanted: bool, pos: u32, key: u32) {
-        self.pos[self.len] = pos;
-        self.key[self.len] = key;
-        self.len += usize::from(wanted);
+        let len = self.len.min(PIECE);
+        (self.pos[len], self.key[len]) = (pos, key);
+        self.len = len + usize::from(wanted);
     }
 }
 
@@ -68,9 +68,9 @@ fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists
         let below_g2 = entry & G2_BELOW != 0;
         let below_g1 = (entry & G1_BELOW != 0) & !below_g2;
         let dense = below_g1 & (entry & G1_DENSE != 0);
-        g1.pos[g1.len] = pos;
-        g1.key[g1.len] = *key;
-        g1.len += usize::from(dense);
+        let len = g1.len.min(PIECE);
+        (g1.pos[len], g1.key[len]) = (pos, *key);
+        g1.len = len + usize::from(dense);
         in_g1.add(below_g1 & !dense, pos, *key);
         in_g2.add(below_g2, pos, *key);
     }
@@ -79,7 +79,7 @@ fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists
 /// Stage 2, keys of dense blocks: hash and line of each probe.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn hash_all<const MURMUR: bool>(level: &Level4, probes: &mut Probes4) {
-    let len = probes.len;
+    let len = probes.len.min(PIECE);
     for ((key, line), hashed) in probes.key[..len].iter().zip(&mut probes.line).zip(&mut probes.hash) {
         *hashed = hash::<MURMUR>(key >> 8);
         *line = scale(*hashed, level.primary);
@@ -100,7 +100,7 @@ fn filter<const MURMUR: bool, const SHIFT: u32>(
         let mask = filter_mask(hash, level.filter_hashes);
         let word = level.filter[scale(hash, level.filter_words) as usize].load(Ordering::Acquire);
         let pass = word & mask == mask;
-        let len = probes.len;
+        let len = probes.len.min(PIECE);
         (probes.pos[len], probes.key[len], probes.hash[len]) = (*pos, *key, hash);
         probes.line[len] = scale(hash, level.primary);
         probes.len = len + usize::from(pass);
@@ -123,7 +123,7 @@ fn probe(
     // What stands behind the end of a list is stale, but the line of a key all the same.
     let ask = |line: u32| level.lines.get(line as usize * v4::LINE_WORDS).map_or((), prefetch);
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
-    for at in 0..probes.len {
+    for at in 0..probes.len.min(PIECE) {
         ask(probes.line[at + AHEAD]);
         let (hash, pos) = (probes.hash[at], probes.pos[at] as usize);
         let words = words_of(probes.line[at]);

@@ -2,18 +2,11 @@
 
 use crate::bloom::hash::{Hash32, filter_mask, h2_64};
 use crate::bloom::v6::{self, CHUNK, LEVELS, MASK_SHIFT, Table6};
-use crate::kernel::lists::{AHEAD, List6, Lists, Lists6, PIECE, Probes6, position_of};
+use crate::kernel::lists::{AHEAD, List6, Lists, Lists6, PIECE, Piece6, Probes6, position_of};
 use crate::kernel::{prefetch, scalar};
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A piece's keys and answers.
-struct Piece6<'a> {
-    hi: &'a [u64],
-    lo: &'a [u64],
-    out: &'a mut [NextHopId],
-}
 
 /// Answers IPv6 keys, given as two halves, into `out`, all equally long.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
@@ -56,9 +49,9 @@ impl List6 {
     /// Adds a key if `wanted`.
     #[inline]
     fn add(&mut self, wanted: bool, item: u32, key: u64) {
-        self.item[self.len] = item;
-        self.key[self.len] = key;
-        self.len += usize::from(wanted);
+        let len = self.len.min(PIECE);
+        (self.item[len], self.key[len]) = (item, key);
+        self.len = len + usize::from(wanted);
     }
 }
 
@@ -74,13 +67,13 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
         let within = key << 16 >> (64 - low_bits);
         #[expect(clippy::cast_possible_truncation, reason = "chunks have at most 2^24 entries in all")]
         let index = (u64::from(head & v6::HOP_MASK) << low_bits | within) as u32;
-        chunks.index[chunked.len] = index;
+        chunks.index[chunked.len.min(PIECE)] = index;
         chunked.add(head & CHUNK != 0, pos, *key);
     }
     let ask = |index: u32| table.chunks.get(index as usize).map_or((), prefetch);
     chunks.index[..AHEAD].iter().for_each(|index| ask(*index));
     list.len = 0;
-    for at in 0..chunked.len {
+    for at in 0..chunked.len.min(PIECE) {
         ask(chunks.index[at + AHEAD]);
         let entry = table.chunks[chunks.index[at] as usize].load(Ordering::Acquire);
         let pos = chunked.item[at];
@@ -119,7 +112,7 @@ fn filter<const MURMUR: bool>(
             }
             pass = false;
         }
-        let len = probes.len;
+        let len = probes.len.min(PIECE);
         (probes.item[len], probes.key[len]) = (item, key);
         probes.line[len] = line_of(table, level, hash);
         probes.len = len + usize::from(pass);
@@ -140,7 +133,7 @@ fn probe(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut Li
     // What stands behind the end of a list is stale, but the line of a key all the same.
     let ask = |line: u32| table.lines.get(line as usize * v6::LINE_WORDS).map_or((), prefetch);
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
-    for at in 0..probes.len {
+    for at in 0..probes.len.min(PIECE) {
         ask(probes.line[at + AHEAD]);
         let (item, key) = (probes.item[at], probes.key[at]);
         let words = words_of(probes.line[at]);

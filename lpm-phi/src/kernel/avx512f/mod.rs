@@ -2,19 +2,19 @@
 //!
 //! What a lookup loads. IPv4: one gathered word of the direct array a key; for keys with something below, one gathered word of
 //! a filter (none where G1 is dense) and one table line. IPv6: two gathered words of the direct part; for each level that is
-//! asked, one of a filter, and a line where it passes. For keys drawn from a full table of 2024: the direct part answers 34 %
-//! (IPv4) and 41 % (IPv6) of them; IPv6 asks 0.75 levels and reads 0.55 lines a key.
+//! asked, one of a filter, and a line where it passes. The direct part answers 34 % of the keys drawn from a full IPv4 table of
+//! 2024, and 41 % of those from the IPv6 table of that time; `lpm-bench lookup` says it for any table.
 //!
-//! How near the bound, on one Zen 4 core (3.7 GHz, 1 MiB of L2), cycles a lookup for random, table and zipf traffic:
+//! How near the bound, by `lpm-bench lookup` on one Zen 4 core (3.7 GHz, 1 MiB of L2) with these tables, cycles a lookup for random,
+//! table and zipf traffic:
 //!
 //! | | IPv4 | IPv6 |
 //! |---|---|---|
-//! | 4,096 keys over and over: all in L1 and L2, instructions alone | 6, 11, 10 | 3, 19, 18 |
-//! | full tables, 4 M keys | 11, 18, 16 | 7, 27, 24 |
+//! | `--keys 4096`, over and over: what they need is in L1 and L2 | 10, 14, 12 | 4, 21, 19 |
+//! | 4 M keys | 11, 18, 16 | 7, 27, 24 |
 //!
-//! An independent load takes such a core 3.4 cycles from 4 MiB, 4.3 from 8 MiB and 10 from 16 MiB. The difference between the two
-//! rows is waiting for L3: entries and lines are asked for [`AHEAD`] keys ahead, and IPv4 branches on nothing that it loads, yet
-//! each stage of a piece begins with loads that nothing hides. Shorter pieces lose more by that than they gain.
+//! The difference is waiting for L3: entries and lines are asked for [`AHEAD`] keys ahead, and IPv4 branches on nothing that it
+//! loads, yet each stage of a piece begins with loads that nothing hides. Shorter pieces lose more by that than they gain.
 //!
 //! [`AHEAD`]: super::lists::AHEAD
 

@@ -196,8 +196,8 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
     probes.len = len;
 }
 
-/// Stage 3 for IPv4: finds each probe's hash in its line, asked for ahead. With `NEXT`, probes that find nothing go on to `next`. Whether a
-/// probe finds its hash is a matter of chance, so nothing branches on it but the rare way to an overflow line.
+/// Stage 3 for IPv4: finds each probe's hash in its line, asked for ahead. With `NEXT`, probes that find nothing go on to `next`.
+/// Whether a probe finds its hash is a matter of chance, so nothing branches on it but the rare way to an overflow line.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v4<const NEXT: bool>(

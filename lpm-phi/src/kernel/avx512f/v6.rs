@@ -4,18 +4,11 @@ use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
 use super::{lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
-use crate::kernel::lists::{AHEAD, Chunks6, LIST, List6, Lists, Lists6, PIECE, Probes6, position_of};
+use crate::kernel::lists::{AHEAD, Chunks6, LIST, List6, Lists, Lists6, PIECE, Piece6, Probes6, position_of};
 use crate::kernel::scalar;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A piece's keys and answers.
-struct Piece6<'a> {
-    hi: &'a [u64],
-    lo: &'a [u64],
-    out: &'a mut [NextHopId],
-}
 
 /// Answers IPv6 keys, given as two halves, into `out`, all equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
