@@ -190,7 +190,7 @@ impl Mapping {
     /// In ordinary pages, which the kernel is asked to make huge ones of.
     fn transparent(bytes: usize, node: Option<u32>) -> std::io::Result<Self> {
         // Only what is aligned can be; so a page more, of which what is too much is given back.
-        let mut mapping = Self::map(round(bytes + HUGE_BYTES, HUGE_BYTES)?, 0, Pages::Small)?;
+        let mut mapping = Self::map(round(bytes.saturating_add(HUGE_BYTES), HUGE_BYTES)?, 0, Pages::Small)?;
         let start = mapping.start.addr().get();
         mapping.keep(start.next_multiple_of(HUGE_BYTES) - start, bytes);
         mapping.bind(node)?;

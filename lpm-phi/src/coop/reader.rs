@@ -7,8 +7,8 @@
 //! A slot's batch is with the first engine while this thread is busy with its own share of the next: that is the double
 //! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] does so with two slots of its own.
 //!
-//! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of service ([`super::service`]), and its pieces go
-//! to the other one, in the slot of the other one's own piece once that is there.
+//! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of
+//! service ([`super::service`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
 
 use super::balance::Balance;
 use super::flight::{Flight, Place, family_of, slice};
