@@ -25,7 +25,10 @@ fib::conformance_tests!(avx512f, || bloom(Isa::Avx512f, &[]));
 /// The other hash and other filter sizes, over the groups that stress filters and tables.
 fn parameters(isa: Isa) {
     let options = conformance::Options::from_env();
-    for parameters in [[("hash", "murmur"), ("fpr", "0.01")], [("hash", "h2"), ("fpr", "0.9")]] {
+    for parameters in [
+        [("hash", "murmur"), ("fpr", "0.01"), ("dense", "17")],
+        [("hash", "h2"), ("fpr", "0.9"), ("dense", "3")],
+    ] {
         let make = || bloom(isa, &parameters);
         if !conformance::skipped(&make) {
             conformance::random_tables(&make, options);

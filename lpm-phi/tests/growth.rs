@@ -1,6 +1,6 @@
-//! A table that grows by small deltas keeps filters that filter.
+//! What a table looks like from inside: filters after growth, keys that differ in what a slot does not hold.
 
-use fib::{Change, EngineOptions, EngineWriter, FibDelta, NextHopId, Prefix4};
+use fib::{Change, EngineOptions, EngineWriter, FibDelta, Isa, Keys, NextHopId, Prefix4, Prefix6};
 use lpm_phi::bloom::BloomEngine;
 
 #[test]
@@ -20,4 +20,42 @@ fn filters_grow_with_a_table_fed_route_by_route() {
     // At an asked rate of 0.3 a full filter has half its bits set; a third more entries than its room, 0.65.
     let share = detail("g1_filter_occupied") / detail("g1_filter_bits");
     assert!(share < 0.7, "{share} of the bits are set");
+}
+
+/// A slot of IPv6 holds bits 16..64: the first 16 must be told apart by the line alone, in one line and across overflow lines.
+#[test]
+fn keys_that_differ_in_their_first_16_bits_are_told_apart() {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        let mut engine =
+            BloomEngine::new(&EngineOptions { isa: Some(isa), ..EngineOptions::default() }).unwrap();
+        let hi = |block: u64, site: u64| (0x2000 + block) << 48 | 0xdb8 << 32 | site << 16;
+        let hop =
+            |block: u64, site: u64| NextHopId::new(u32::try_from(1 + block * 64 + site).unwrap()).unwrap();
+        let pairs = || (0..64).flat_map(|block| (0..64).map(move |site| (block, site)));
+        let delta = |next_hop: &dyn Fn(u64, u64) -> NextHopId| FibDelta {
+            v4: Vec::new(),
+            v6: pairs()
+                .map(|(block, site)| Change {
+                    prefix: Prefix6::truncating(u128::from(hi(block, site)) << 64, 48),
+                    next_hop: next_hop(block, site),
+                })
+                .collect(),
+        };
+        let keys: Vec<u64> = pairs().map(|(block, site)| hi(block, site) | 7).collect();
+        let check = |engine: &mut BloomEngine, next_hop: &dyn Fn(u64, u64) -> NextHopId| {
+            let wanted: Vec<_> = pairs().map(|(block, site)| next_hop(block, site)).collect();
+            let mut answers = vec![NextHopId::NONE; keys.len()];
+            let mut reader = engine.reader(1, keys.len()).unwrap();
+            reader.lookup(Keys::V6 { hi: &keys, lo: &keys }, &mut answers).unwrap();
+            assert!(answers == wanted, "{isa}");
+        };
+        engine.apply(&delta(&hop)).unwrap();
+        check(&mut engine, &hop);
+        // Every other block goes, and the rest changes.
+        let rest = |block: u64, site: u64| {
+            if block.is_multiple_of(2) { NextHopId::NONE } else { hop(site, block) }
+        };
+        engine.apply(&delta(&rest)).unwrap();
+        check(&mut engine, &rest);
+    }
 }

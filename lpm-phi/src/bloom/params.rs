@@ -6,6 +6,11 @@ use crate::caches::Caches;
 use crate::memory::Placement;
 use fib::{EngineError, EngineOptions, Isa};
 
+/// What `dense` may be: as many /24s as a block has, none, and more than it has.
+const DENSE_RANGE: std::ops::RangeInclusive<u16> = 1..=17;
+/// The share of dense blocks that pays where a table line comes from memory, not from a cache.
+const DENSE_BEYOND_CACHES: u16 = 5;
+
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
@@ -14,6 +19,9 @@ pub struct Params {
     /// The asked false-positive rate of each filter, `0.01..=0.9`; `None` lets each family have the one that its table and this
     /// host's caches make best, see [`Params::fpr_for`].
     pub fpr: Option<f64>,
+    /// Of the 16 /24s of a block, the least number beneath it that has lookups ask the table of G1 without its filter, `1..=17`:
+    /// 1 never asks the filter, 17 always does. `None` chooses by this host's caches, see [`Params::dense_for`].
+    pub dense: Option<u16>,
     /// The hash of keys.
     pub hash: Hash32,
     /// Bytes that lookups may read at most.
@@ -23,7 +31,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// Reads the parameters `fpr` (0.01..0.9 or `auto`) and `hash` (`h2`, `murmur`).
+    /// Reads the parameters `fpr` (0.01..0.9 or `auto`), `dense` (1..17 or `auto`) and `hash` (`h2`, `murmur`).
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for one out of range or unknown, [`EngineError::Isa`] for an instruction set that this
@@ -32,6 +40,7 @@ impl Params {
         let mut params = Self {
             isa: options.isa.unwrap_or_else(Isa::detect).checked()?,
             fpr: None,
+            dense: None,
             hash: Hash32::default(),
             table_bytes_max: options.table_bytes_max,
             placement: Placement { huge_pages: options.huge_pages, numa_node: options.numa_node },
@@ -47,10 +56,17 @@ impl Params {
                     });
                     params.fpr = Some(rate?);
                 }
+                "dense" if value == "auto" => params.dense = None,
+                "dense" => {
+                    let least = value.parse().ok().filter(|n| DENSE_RANGE.contains(n));
+                    let least =
+                        least.ok_or_else(|| refuse("dense", "wanted auto, or a number from 1 to 17"))?;
+                    params.dense = Some(least);
+                }
                 "hash" => params.hash = value.parse().map_err(|()| refuse("hash", "wanted h2 or murmur"))?,
                 _ => {
                     let value = format!("{name}={value}");
-                    let wanted = "the parameters of engine bloom are fpr and hash";
+                    let wanted = "the parameters of engine bloom are fpr, dense and hash";
                     return Err(EngineError::Parameter { parameter: "engine parameter", value, wanted });
                 }
             }
@@ -66,6 +82,15 @@ impl Params {
         let room_bits = Caches::detect().l2_bytes / 16 * 8;
         let fits = |rate: &f64| FilterSize::blocked(entries, *rate).bits <= room_bits;
         self.fpr.unwrap_or_else(|| [0.1, 0.2].into_iter().find(fits).unwrap_or(0.3))
+    }
+
+    /// How many of a block's /24s make it dense, for an IPv4 table of so many bytes: the number that was asked for; else 1 where the
+    /// CPU's share of the last cache holds the table, and [`DENSE_BEYOND_CACHES`] where it does not. A filter saves waiting for a
+    /// line of a key that is not there, and costs every key that is. A line from a cache is worth less than that.
+    #[must_use]
+    pub fn dense_for(&self, table_bytes: u64) -> u16 {
+        let fits = table_bytes <= Caches::detect().l3_bytes;
+        self.dense.unwrap_or(if fits { 1 } else { DENSE_BEYOND_CACHES })
     }
 
     /// Refuses tables of more than `table_bytes_max`.
@@ -98,7 +123,18 @@ mod tests {
         assert_eq!(with("fpr", "0.45").unwrap().fpr_for(1 << 30), 0.45);
         let auto = with("fpr", "auto").unwrap();
         assert_eq!((auto.fpr_for(100), auto.fpr_for(1 << 30)), (0.1, 0.3));
-        for (name, value) in [("fpr", "0"), ("fpr", "x"), ("fpr", "NaN"), ("hash", "md5"), ("size", "1")] {
+        assert_eq!(with("dense", "17").unwrap().dense_for(1 << 40), 17);
+        let auto = with("dense", "auto").unwrap();
+        assert_eq!((auto.dense_for(1), auto.dense_for(1 << 40)), (1, 5));
+        for (name, value) in [
+            ("dense", "0"),
+            ("dense", "18"),
+            ("fpr", "0"),
+            ("fpr", "x"),
+            ("fpr", "NaN"),
+            ("hash", "md5"),
+            ("size", "1"),
+        ] {
             assert!(matches!(with(name, value), Err(EngineError::Parameter { .. })), "{name}={value}");
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! direct entry   31 G1 below | 30 G2 below | 29 G1 is dense here: skip its filter | 24..29 zero | 0..24 next-hop id
-//! line           15 slots of (16 bits of hash, 16 bits of next-hop index), then the number of an overflow line or 0
+//! line           15 slots of (16 bits of hash, 16 bits of next-hop index), then a link: number of an overflow line << 16, or 0
 //! ```
 //! A slot identifies its key: the line follows from the high bits of a bijective hash, and with at least 2^16 lines
 //! the low 16 bits are all that the line leaves open.
@@ -33,9 +33,6 @@ pub(crate) const G2_BELOW: u32 = 1 << 30;
 pub(crate) const G1_DENSE: u32 = 1 << 29;
 /// Direct entry: the next-hop id.
 pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
-/// Of the 16 /24s below a direct entry, this many in G1 make it dense.
-const DENSE_MIN: u16 = 5;
-
 /// Words of a line, its slots, and the word that links to an overflow line.
 pub(crate) const LINE_WORDS: usize = 16;
 pub(crate) const LINE_SLOTS: usize = 15;
@@ -43,6 +40,12 @@ pub(crate) const LINE_SLOTS: usize = 15;
 const LINES_MIN: u32 = 1 << 16;
 /// Entries a line is sized for: 10 of 15 keep overflow below 1 % of the keys (Poisson).
 const LINE_FILL: u64 = 10;
+/// Entries a line is sized for when there are more than [`LARGE`]: 6 of 15, of which one line in 2,000 overflows.
+const LARGE_FILL: u64 = 6;
+/// More expanded prefixes than /24s there are.
+const LARGE: u64 = 1 << 24;
+/// Overflow lines that a link can tell apart.
+const OVERFLOW_MAX: u32 = 0xffff;
 /// Before entries exceed the room there was made for in this proportion to [`LINE_FILL`], the table is rebuilt larger: lines
 /// and filter are for so many.
 const LINE_FILL_MAX: u64 = 13;
@@ -75,6 +78,19 @@ pub(crate) struct Level4 {
     pub(crate) lines: Array<AtomicU32>,
     /// Lines that hashes map to.
     pub(crate) primary: u32,
+}
+
+impl Level4 {
+    /// The overflow line that a link leads to; `None` for 0, which is none.
+    #[inline]
+    pub(crate) fn linked(&self, link: u32) -> Option<usize> {
+        (link != 0).then(|| (self.primary + (link >> 16) - 1) as usize)
+    }
+
+    /// The link to an overflow line. Its low half is 0, which that of no slot in use is.
+    const fn link_to(&self, line: u32) -> u32 {
+        (line - self.primary + 1) << 16
+    }
 }
 
 impl Table4 {
@@ -110,6 +126,8 @@ pub(crate) struct Writer4 {
     below: [Vec<u16>; 2],
     levels: [LevelWriter; 2],
     hops: HopIndex,
+    /// Entries of G1 below a direct entry that make it dense.
+    dense: u16,
 }
 
 /// How large a group is made.
@@ -127,12 +145,13 @@ impl LevelSize {
     fn of(entries: u64, fpr: f64) -> Result<Self, EngineError> {
         let room = entries + entries / 10 + 1024;
         let filter = FilterSize::blocked(room, fpr);
-        let primary = u32::try_from(room / LINE_FILL + 1).ok().map(|lines| lines.max(LINES_MIN));
+        let fill = if room > LARGE { LARGE_FILL } else { LINE_FILL };
+        let primary = u32::try_from(room / fill + 1).ok().map(|lines| lines.max(LINES_MIN));
         let filter_words = u32::try_from(filter.bits.div_ceil(32)).ok();
         let (Some(primary), Some(filter_words)) = (primary.filter(|p| *p < 1 << 30), filter_words) else {
             return Err(EngineError::Full { what: "expanded IPv4 prefixes", used: entries, limit: 10 << 30 });
         };
-        Ok(Self { entries: room, filter, filter_words, primary, overflow: primary / 8 })
+        Ok(Self { entries: room, filter, filter_words, primary, overflow: (primary / 8).min(OVERFLOW_MAX) })
     }
 
     fn bytes(&self) -> u64 {
@@ -153,11 +172,13 @@ impl Writer4 {
         for (prefix, next_hop) in sorted {
             writer.announce(group_of(prefix.len()), prefix, next_hop);
         }
-        if let Some(level) = writer.levels.iter().find(|level| level.unplaced > 0) {
-            // Only keys chosen against the hash pile up like this.
-            let limit = u64::from(level.overflow.end) / 9;
-            let used = limit + level.unplaced;
-            return Err(EngineError::Full { what: "overflow lines of an IPv4 hash table", used, limit });
+        for (level, shared) in writer.levels.iter().zip(&writer.table.levels) {
+            if level.unplaced > 0 {
+                // Only keys chosen against the hash pile up like this.
+                let limit = u64::from(level.overflow.end - shared.primary);
+                let used = limit + level.unplaced;
+                return Err(EngineError::Full { what: "overflow lines of an IPv4 hash table", used, limit });
+            }
         }
         Ok(writer)
     }
@@ -190,6 +211,7 @@ impl Writer4 {
             below: [vec![0; 1 << DIRECT_BITS], vec![0; 1 << DIRECT_BITS]],
             levels: [LevelWriter::new(24, sizes[0]), LevelWriter::new(32, sizes[1])],
             hops: HopIndex::new(),
+            dense: params.dense_for(bytes),
         })
     }
 
@@ -237,6 +259,7 @@ impl Writer4 {
     pub(crate) fn details(&self) -> Vec<(&'static str, f64)> {
         let [g1, g2] = &self.levels;
         vec![
+            ("g1_dense_from", self.dense.into()),
             ("g1_entries", count(g1.entries)),
             ("g1_filter_bits", f64::from(g1.filter.span().1) * 32.0),
             ("g1_filter_occupied", count(g1.filter.occupied() as u64)),
@@ -253,7 +276,7 @@ impl Writer4 {
         let g1 = self.below[0][at];
         let mut word = next_hop;
         word |= if g1 > 0 { G1_BELOW } else { 0 };
-        word |= if g1 >= DENSE_MIN { G1_DENSE } else { 0 };
+        word |= if g1 >= self.dense { G1_DENSE } else { 0 };
         word |= if self.below[1][at] > 0 { G2_BELOW } else { 0 };
         self.table.direct[at].store(word, Ordering::Release);
     }
@@ -404,13 +427,13 @@ impl LevelWriter {
                 return Some(slot);
             }
             let link = &shared.lines[line * LINE_WORDS + LINE_SLOTS];
-            line = match link.load(Ordering::Relaxed) {
-                0 => {
+            line = match shared.linked(link.load(Ordering::Relaxed)) {
+                None => {
                     let fresh = self.overflow.next()?;
-                    link.store(fresh, Ordering::Release);
+                    link.store(shared.link_to(fresh), Ordering::Release);
                     fresh as usize
                 }
-                next => next as usize,
+                Some(next) => next,
             };
         }
     }
@@ -449,10 +472,7 @@ fn find(level: &Level4, hash: u32) -> Option<usize> {
         if let Some(slot) = hit {
             return Some(line * LINE_WORDS + slot);
         }
-        match words[LINE_SLOTS].load(Ordering::Relaxed) {
-            0 => return None,
-            next => line = next as usize,
-        }
+        line = level.linked(words[LINE_SLOTS].load(Ordering::Relaxed))?;
     }
 }
 

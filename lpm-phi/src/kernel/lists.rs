@@ -8,6 +8,8 @@ pub(super) const PIECE: usize = 256;
 /// Lines asked for ahead of the probe at hand. A list is at least this much longer than a piece; what stands behind its end is
 /// stale, and a prefetch there is wasted, no more.
 pub(super) const AHEAD: usize = 32;
+/// Lines asked for each time that sixteen keys have been listed, so that the first ones are there when probes begin.
+pub(super) const ASK: usize = 8;
 /// A work list is written in whole vectors of 16 words at most.
 pub(super) const LIST: usize = PIECE + AHEAD;
 
@@ -28,6 +30,8 @@ impl Lists {
 /// The work lists of IPv4.
 #[derive(Debug)]
 pub(super) struct Lists4 {
+    /// The direct entries of a piece's keys.
+    pub(super) entries: Entries,
     /// Keys to ask G1's filter for.
     pub(super) in_g1: List4,
     /// Keys to ask G2's filter for.
@@ -38,9 +42,20 @@ pub(super) struct Lists4 {
 
 impl Lists4 {
     const fn new() -> Self {
-        Self { in_g1: List4::new(), in_g2: List4::new(), g1: Probes4::new(), g2: Probes4::new() }
+        Self {
+            entries: Entries([0; LIST]),
+            in_g1: List4::new(),
+            in_g2: List4::new(),
+            g1: Probes4::new(),
+            g2: Probes4::new(),
+        }
     }
 }
+
+/// Words that a stage has loaded, one a key of the piece.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Entries(pub(super) [u32; LIST]);
 
 /// The keys of a piece that go on to the next stage.
 #[derive(Debug)]
@@ -58,20 +73,23 @@ impl List4 {
     }
 }
 
-/// Probes of a piece: position, key, hash and line of each key that passed a filter, or that goes without one.
+/// Probes of a piece: position, key, tag and line of each key that passed a filter, or that goes without one.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Probes4 {
     pub(super) pos: [u32; LIST],
-    pub(super) hash: [u32; LIST],
+    /// What the key's slot holds with next-hop index 1, the least.
+    pub(super) tag: [u32; LIST],
     pub(super) line: [u32; LIST],
     pub(super) key: [u32; LIST],
+    /// What was found in the line: the key's slot, else the line's link.
+    pub(super) found: [u32; LIST],
     pub(super) len: usize,
 }
 
 impl Probes4 {
     const fn new() -> Self {
-        Self { pos: [0; LIST], hash: [0; LIST], line: [0; LIST], key: [0; LIST], len: 0 }
+        Self { pos: [0; LIST], tag: [0; LIST], line: [0; LIST], key: [0; LIST], found: [0; LIST], len: 0 }
     }
 }
 
@@ -85,7 +103,7 @@ pub(super) struct Lists6 {
 
 impl Lists6 {
     const fn new() -> Self {
-        let chunks = Chunks6 { index: [0; LIST], lanes: [0; PIECE / 16] };
+        let chunks = Chunks6 { entries: [0; LIST], index: [0; LIST], lanes: [0; PIECE / 16] };
         Self { chunks, lists: [List6::new(), List6::new()], probes: Probes6::new() }
     }
 }
@@ -97,11 +115,13 @@ pub(super) struct Piece6<'a> {
     pub(super) out: &'a mut [NextHopId],
 }
 
-/// The chunk entries that a piece's keys lead to.
+/// The direct part of a piece's keys.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Chunks6 {
-    /// For each key, the index of its chunk entry.
+    /// For each key, its top entry, and then its chunk entry.
+    pub(super) entries: [u32; LIST],
+    /// For each key, the index of its chunk entry; 0 where none follows.
     pub(super) index: [u32; LIST],
     /// For each 16 keys, those that a chunk follows for.
     pub(super) lanes: [u16; PIECE / 16],
@@ -111,9 +131,10 @@ pub(super) struct Chunks6 {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct List6 {
-    /// Position within the piece, and from bit [`MASK_SHIFT`] the mask of levels to ask, as chunk entries have it.
+    /// Position within the piece, from bit [`CHUNK_SHIFT`] the number of the chunk, and from bit [`MASK_SHIFT`] the mask of levels
+    /// to ask, as chunk entries have it.
     pub(super) item: [u32; LIST],
-    /// The first 64 bits of the address.
+    /// The address's bits 16..64, as [`crate::bloom::v6::rest`] has them.
     pub(super) key: [u64; LIST],
     pub(super) len: usize,
 }
@@ -124,24 +145,36 @@ impl List6 {
     }
 }
 
+/// The first bit of the chunk's number in a list entry: positions within a piece take those before it.
+pub(super) const CHUNK_SHIFT: u32 = PIECE.ilog2();
+
 /// Where the key of a list entry stands within the piece.
 #[inline]
 pub(super) const fn position_of(item: u32) -> usize {
-    (item & ((1 << MASK_SHIFT) - 1)) as usize
+    item as usize % PIECE
 }
 
-/// Probes of a piece: the list entry, the level's key and the line of each key that passed a filter.
+/// The chunk that the key of a list entry is below.
+#[inline]
+pub(super) const fn chunk_of(item: u32) -> u32 {
+    item << (32 - MASK_SHIFT) >> (32 - MASK_SHIFT + CHUNK_SHIFT)
+}
+
+/// Probes of a piece: the list entry, the tag and the line of each key that passed a filter.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Probes6 {
     pub(super) item: [u32; LIST],
     pub(super) line: [u32; LIST],
-    pub(super) key: [u64; LIST],
+    /// What the key's slot holds with next-hop index 1, the least.
+    pub(super) tag: [u64; LIST],
+    /// The lower half of what was found in the line: the key's slot, else the line's link.
+    pub(super) found: [u32; LIST],
     pub(super) len: usize,
 }
 
 impl Probes6 {
     const fn new() -> Self {
-        Self { item: [0; LIST], line: [0; LIST], key: [0; LIST], len: 0 }
+        Self { item: [0; LIST], line: [0; LIST], tag: [0; LIST], found: [0; LIST], len: 0 }
     }
 }

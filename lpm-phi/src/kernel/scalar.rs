@@ -60,9 +60,9 @@ pub(super) fn probe_v4(level: &Level4, mut line: usize, hash: u32) -> u32 {
                 return index;
             }
         }
-        match words[v4::LINE_SLOTS].load(Ordering::Acquire) {
-            0 => return 0,
-            next => line = next as usize,
+        match level.linked(words[v4::LINE_SLOTS].load(Ordering::Acquire)) {
+            None => return 0,
+            Some(next) => line = next,
         }
     }
 }
@@ -87,43 +87,43 @@ fn lookup_v6_one(table: &Table6, hi: u64, lo: u64) -> u32 {
     while below != 0 {
         let level = below.ilog2();
         below &= !(1 << level);
-        if let Some(next_hop) = lookup_v6_level(table, level as usize, hi, lo) {
+        if let Some(next_hop) = lookup_v6_level(table, level as usize, top & v6::HOP_MASK, [hi, lo]) {
             return next_hop;
         }
     }
     entry & v6::HOP_MASK
 }
 
-fn lookup_v6_level(table: &Table6, level: usize, hi: u64, lo: u64) -> Option<u32> {
-    let key = hi & table.levels.key_mask[level];
+fn lookup_v6_level(table: &Table6, level: usize, chunk: u32, [hi, lo]: [u64; 2]) -> Option<u32> {
+    let key = v6::rest(hi) & table.levels.key_mask[level];
     let hash = table.hash.hash_64(key);
-    let mask = filter_mask(hash, table.levels.filter_hashes);
-    if !passes(&table.filter, v6::filter_word(&table.levels, level, hash), mask) {
+    let in_filter = v6::filter_hash(hash, chunk);
+    let mask = filter_mask(in_filter, table.levels.filter_hashes);
+    if !passes(&table.filter, v6::filter_word(&table.levels, level, in_filter), mask) {
         return None;
     }
     if 1 << level == DEEP_BIT {
         let next_hop = table.deep.lookup(hi, lo);
         return (!next_hop.is_none()).then(|| next_hop.get());
     }
-    let index = probe_v6(table, table.line(level, hash), key);
-    (index != 0).then(|| table.hop_ids[usize::from(index)].load(Ordering::Relaxed))
+    let index = probe_v6(table, table.line(level, hash, chunk), key);
+    (index != 0).then(|| table.hop_ids[index as usize].load(Ordering::Relaxed))
 }
 
 /// The next-hop index of `key` in `line` or the overflow lines behind it; 0 when it is in none.
-pub(super) fn probe_v6(table: &Table6, mut line: usize, key: u64) -> u16 {
+pub(super) fn probe_v6(table: &Table6, mut line: usize, key: u64) -> u32 {
     loop {
         let words = &table.lines[line * v6::LINE_WORDS..(line + 1) * v6::LINE_WORDS];
-        for (slot, word) in words[..v6::LINE_SLOTS].iter().enumerate() {
-            if word.load(Ordering::Acquire) == key {
-                let index = v6::index_at(words, slot);
-                if index != 0 {
-                    return index;
-                }
+        for slot in &words[..v6::LINE_SLOTS] {
+            let slot = slot.load(Ordering::Acquire);
+            let index = slot & v6::INDEX_MASK;
+            if slot - index == key && index != 0 {
+                return index as u32;
             }
         }
-        match v6::link_of(words) {
-            0 => return 0,
-            next => line = next as usize,
+        match v6::linked(words[v6::LINE_SLOTS].load(Ordering::Acquire)) {
+            None => return 0,
+            Some(next) => line = next,
         }
     }
 }

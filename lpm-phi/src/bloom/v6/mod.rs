@@ -33,7 +33,7 @@ pub(crate) struct Writer6 {
     chunks_used: u32,
     chunks_max: u32,
     filters: Vec<CountingFilter>,
-    /// The length of the prefix that owns each slot, 8 a line.
+    /// The length of the prefix that owns each slot, by word of the lines.
     owner: Vec<u8>,
     entries: [u64; LEVELS],
     entries_max: [u64; LEVELS + 1],
@@ -41,8 +41,6 @@ pub(crate) struct Writer6 {
     /// Entries below each chunk entry, by level (7: past /64).
     below: FxHashMap<(u32, u8), u32>,
     hops: HopIndex,
-    /// Slots were emptied since the last grace period: their keys may not be replaced yet.
-    slots_in_limbo: bool,
     unplaced: u64,
 }
 
@@ -86,12 +84,12 @@ impl Writer6 {
             levels.filter_start[level] = filter_start as u32;
             levels.filter_words[level] = words as u32;
             if level < LEVELS {
-                levels.key_mask[level] = u64::MAX << (64 - sizes.levels[level]);
+                levels.key_mask[level] = rest(u64::MAX << (64 - sizes.levels[level]));
                 levels.line_start[level] = line_start as u32;
                 levels.lines[level] = sizes.lines[level] as u32;
-                line_start += sizes.lines[level];
+                line_start += sizes.level_lines(level);
             } else {
-                levels.key_mask[level] = u64::MAX;
+                levels.key_mask[level] = rest(u64::MAX);
             }
             filters.push(CountingFilter::new(
                 filter_start as u32..(filter_start + words) as u32,
@@ -125,7 +123,6 @@ impl Writer6 {
             overflow: line_start as u32..lines as u32,
             below: FxHashMap::default(),
             hops: HopIndex::new(),
-            slots_in_limbo: false,
             unplaced: 0,
             table: Arc::new(table),
         })
@@ -136,11 +133,10 @@ impl Writer6 {
     }
 
     pub(crate) fn has_limbo(&self) -> bool {
-        self.slots_in_limbo || self.hops.has_limbo()
+        self.hops.has_limbo()
     }
 
     pub(crate) fn end_grace(&mut self) {
-        self.slots_in_limbo = false;
         self.hops.end_grace();
     }
 
@@ -204,11 +200,16 @@ impl Writer6 {
     /// The index of the chunk entry of `address` within all chunks, with a chunk made for it if there is none.
     fn chunk_entry(&mut self, address: u128) -> usize {
         let low_bits = u32::from(self.table.direct_bits) - 16;
-        let top = top_of(address);
-        let word = self.table.top[top].load(Ordering::Relaxed);
-        let chunk = if word & CHUNK != 0 { word & HOP_MASK } else { self.make_chunk(top, word) };
+        let chunk = self.chunk(address);
         let within = (address >> (112 - low_bits)) as usize & ((1 << low_bits) - 1);
         ((chunk as usize) << low_bits) | within
+    }
+
+    /// The number of the chunk of `address`, which is made if there is none.
+    fn chunk(&mut self, address: u128) -> u32 {
+        let top = top_of(address);
+        let word = self.table.top[top].load(Ordering::Relaxed);
+        if word & CHUNK != 0 { word & HOP_MASK } else { self.make_chunk(top, word) }
     }
 
     /// Replaces a top entry by a chunk that answers the same.
@@ -248,7 +249,8 @@ impl Writer6 {
 
     /// One route past /64 more or less: its /64 in the filter, then its mark in the chunk entry.
     fn count_deep(&mut self, prefix: Prefix6, more: bool) {
-        let hash = self.table.hash.hash_64((prefix.address() >> 64) as u64);
+        let chunk = self.chunk(prefix.address());
+        let hash = filter_hash(self.table.hash.hash_64(rest((prefix.address() >> 64) as u64)), chunk);
         let table = Arc::clone(&self.table);
         if more {
             self.filters[LEVELS].insert(&table.filter, hash);
@@ -282,58 +284,56 @@ impl Writer6 {
         }
     }
 
-    fn set_entry(&mut self, group: usize, key: u64, next_hop: NextHopId, len: u8) {
+    /// Gives `next_hop` to the entry of `group` that has these first 64 bits, for a prefix of `len`.
+    fn set_entry(&mut self, group: usize, hi: u64, next_hop: NextHopId, len: u8) {
         let level = group - 1;
+        let chunk = self.chunk(u128::from(hi) << 64);
         let table = Arc::clone(&self.table);
         let index = self.hops.take(&table.hop_ids, next_hop);
-        if let Some((line, slot)) = table.find(level, key, true) {
-            let words = &table.lines[line * LINE_WORDS..(line + 1) * LINE_WORDS];
-            self.hops.release(index_at(words, slot));
-            self.owner[line * LINE_WORDS + slot] = len;
-            set_index(words, slot, index);
+        let slot = rest(hi) | u64::from(index);
+        if let Some(at) = table.find(level, rest(hi), chunk) {
+            let old = table.lines[at].load(Ordering::Relaxed);
+            self.owner[at] = len;
+            table.lines[at].store(slot, Ordering::Release);
+            self.hops.release(index_of(old));
             return;
         }
-        let Some((line, slot)) = self.free_slot(&table, level, key) else {
+        let hash = table.hash.hash_64(rest(hi));
+        let Some(at) = self.free_slot(&table, table.line(level, hash, chunk)) else {
             self.unplaced += 1;
             self.hops.release(index);
             return;
         };
-        let words = &table.lines[line * LINE_WORDS..(line + 1) * LINE_WORDS];
-        words[slot].store(key, Ordering::Release);
-        self.owner[line * LINE_WORDS + slot] = len;
-        set_index(words, slot, index);
+        self.owner[at] = len;
+        table.lines[at].store(slot, Ordering::Release);
         self.entries[level] += 1;
-        self.filters[level].insert(&table.filter, table.hash.hash_64(key));
-        self.count_below(u128::from(key) << 64, level as u8, true);
+        self.filters[level].insert(&table.filter, filter_hash(hash, chunk));
+        self.count_below(u128::from(hi) << 64, level as u8, true);
     }
 
-    /// An empty slot for `key`: one that held the same key before, else any in its lines, else one in a new overflow line.
-    fn free_slot(&mut self, table: &Table6, level: usize, key: u64) -> Option<(usize, usize)> {
-        if let Some(place) = table.find(level, key, false) {
-            return Some(place);
-        }
-        let mut line = table.line(level, table.hash.hash_64(key));
+    /// An empty slot in `line` or a line behind it, or in a new overflow line; `None` when those have run out.
+    fn free_slot(&mut self, table: &Table6, mut line: usize) -> Option<usize> {
         loop {
-            let words = &table.lines[line * LINE_WORDS..(line + 1) * LINE_WORDS];
-            if let Some(slot) = (0..LINE_SLOTS).find(|slot| index_at(words, *slot) == 0) {
-                return Some((line, slot));
+            let start = line * LINE_WORDS;
+            let mut slots = start..start + LINE_SLOTS;
+            if let Some(slot) = slots.find(|slot| table.lines[*slot].load(Ordering::Relaxed) == 0) {
+                return Some(slot);
             }
-            line = match link_of(words) {
-                0 => {
+            let link = &table.lines[start + LINE_SLOTS];
+            line = match linked(link.load(Ordering::Relaxed)) {
+                None => {
                     let fresh = self.overflow.next()?;
-                    let last = &words[LINE_WORDS - 1];
-                    let old = last.load(Ordering::Relaxed);
-                    last.store(old & 0xffff_ffff | u64::from(fresh) << 32, Ordering::Release);
+                    link.store(link_to(fresh), Ordering::Release);
                     fresh as usize
                 }
-                next => next as usize,
+                Some(next) => next,
             };
         }
     }
 
-    fn owner_of(&self, group: usize, key: u64) -> Option<u8> {
-        let (line, slot) = self.table.find(group - 1, key, true)?;
-        Some(self.owner[line * LINE_WORDS + slot])
+    fn owner_of(&self, group: usize, hi: u64) -> Option<u8> {
+        let at = self.table.find(group - 1, rest(hi), self.table.chunk(hi)?)?;
+        Some(self.owner[at])
     }
 
     const fn is_deep(&self, group: usize) -> bool {
@@ -409,17 +409,22 @@ impl Store<u128> for Writer6 {
             return;
         }
         let level = group - 1;
-        let key = (entry.address() >> 64) as u64;
+        let hi = (entry.address() >> 64) as u64;
         let table = Arc::clone(&self.table);
-        let Some((line, slot)) = table.find(level, key, true) else { return };
-        let words = &table.lines[line * LINE_WORDS..(line + 1) * LINE_WORDS];
-        self.hops.release(index_at(words, slot));
-        set_index(words, slot, 0);
-        self.slots_in_limbo = true;
+        let Some(chunk) = table.chunk(hi) else { return };
+        let Some(at) = table.find(level, rest(hi), chunk) else { return };
+        let old = table.lines[at].load(Ordering::Relaxed);
+        table.lines[at].store(0, Ordering::Release);
+        self.owner[at] = 0;
+        self.hops.release(index_of(old));
         self.entries[level] -= 1;
-        self.filters[level].remove(&table.filter, table.hash.hash_64(key));
+        self.filters[level].remove(&table.filter, filter_hash(table.hash.hash_64(rest(hi)), chunk));
         self.count_below(entry.address(), level as u8, false);
     }
+}
+
+const fn index_of(slot: u64) -> u16 {
+    (slot & INDEX_MASK) as u16
 }
 
 const fn top_of(address: u128) -> usize {

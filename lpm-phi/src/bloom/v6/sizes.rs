@@ -8,8 +8,8 @@ use crate::bloom::update::expanded_entries;
 use fib::{EngineError, NextHopId, Prefix6};
 use std::ops::RangeInclusive;
 
-/// Entries a line is sized for: 3.6 of 6.
-const LINE_FILL_TENTHS: u64 = 36;
+/// Entries a line is sized for: 4.2 of 7.
+const LINE_FILL_TENTHS: u64 = 42;
 /// Lines that hashes may map to: 2^28 are 16 GiB, and a filter for what they hold has fewer than 2^31 words even at a rate of 1 %.
 const PRIMARY_MAX: u64 = 1 << 28;
 /// Bytes that chunks may take before the direct part is made narrower.
@@ -51,7 +51,8 @@ impl Sizes {
         let fpr = params.fpr_for(rooms.iter().fold(0, |sum: u64, room| sum.saturating_add(*room)));
         let filters = rooms.map(|room| FilterSize::blocked(room, fpr));
         let lines = std::array::from_fn(|level| rooms[level].saturating_mul(10) / LINE_FILL_TENTHS + 1);
-        let primary = lines.iter().fold(0_u64, |sum, lines| sum.saturating_add(*lines));
+        let primary =
+            lines.iter().fold(LEVELS as u64 * chunks, |sum, lines: &u64| sum.saturating_add(*lines));
         let sizes = Self { direct_bits, levels, chunks, rooms, filters, lines, overflow: primary / 4 + 1024 };
         let bytes = sizes.bytes();
         if bytes > params.table_bytes_max || primary > PRIMARY_MAX {
@@ -72,8 +73,13 @@ impl Sizes {
         self.filters[level].bits.div_ceil(32)
     }
 
+    /// Lines of a level: those that hashes map to, and one more for each chunk.
+    pub(super) fn level_lines(&self, level: usize) -> u64 {
+        self.lines[level].saturating_add(self.chunks)
+    }
+
     fn bytes(&self) -> u64 {
-        let lines = self.lines.iter().fold(self.overflow, |sum, lines| sum.saturating_add(*lines));
+        let lines = (0..LEVELS).map(|level| self.level_lines(level)).fold(self.overflow, u64::saturating_add);
         let filters: u64 = (0..=LEVELS).map(|level| self.filter_words(level)).fold(0, u64::saturating_add);
         (4 << 16)
             + (HOPS_MAX as u64 + 1) * 4

@@ -8,13 +8,11 @@
 //! ```text
 //! top entry      31 a chunk follows | 0..24 its number;   or   0..24 next-hop id
 //! chunk entry    24..32 levels below: bit i = level i, bit 7 = past /64 | 0..24 next-hop id
-//! line           6 keys of 64 bits | 6 next-hop indices of 16 bits (0: empty) | number of an overflow line or 0
+//! line           7 slots of (bits 16..64 of the key, 16 bits of next-hop index), then a link to an overflow line or 0
+//! link           32..64 number of the line | 16..32 1 | 0..16 zero, which a slot in use never has there
 //! ```
-
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "parts of words are cut out on purpose; indices are bounded at build"
-)]
+//! A slot identifies its key: the first 16 bits, which it does not hold, are those of a chunk, and a key's line is that of the
+//! hash of the other bits plus the number of the chunk. Two keys that differ in the first 16 bits alone never share a line.
 
 use crate::bloom::deep::Deep;
 use crate::bloom::hash::{Hash32, scale};
@@ -32,9 +30,9 @@ pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
 /// The first bit of a chunk entry's level mask.
 pub(crate) const MASK_SHIFT: u32 = 24;
 
-/// 64-bit words of a line, and its slots.
+/// 64-bit words of a line, its slots, and the word that links to an overflow line.
 pub(crate) const LINE_WORDS: usize = 8;
-pub(crate) const LINE_SLOTS: usize = 6;
+pub(crate) const LINE_SLOTS: usize = 7;
 /// What lookups of IPv6 read.
 #[derive(Debug)]
 pub(crate) struct Table6 {
@@ -61,7 +59,7 @@ pub(crate) struct Table6 {
 /// The levels as arrays, indexed by level, routes past /64 last: a vector kernel loads each array into one register.
 #[derive(Debug, Default)]
 pub(crate) struct LevelTable {
-    /// The bits of the first 64 that are the level's key.
+    /// The bits of an address's [`rest`] that are the level's key.
     pub(crate) key_mask: [u64; 8],
     /// First filter word.
     pub(crate) filter_start: [u32; 8],
@@ -69,7 +67,7 @@ pub(crate) struct LevelTable {
     pub(crate) filter_words: [u32; 8],
     /// First line.
     pub(crate) line_start: [u32; 8],
-    /// Lines that hashes map to.
+    /// Lines that hashes map to; as many as there may be chunks follow them.
     pub(crate) lines: [u32; 8],
     /// Bits that a key sets in a filter, the same for all levels.
     pub(crate) filter_hashes: u32,
@@ -81,51 +79,65 @@ impl Table6 {
         arrays + self.filter.bytes() + self.lines.bytes() + self.deep.bytes()
     }
 
-    /// The first line of `level` for a key of this hash.
-    pub(crate) const fn line(&self, level: usize, hash: u32) -> usize {
-        self.levels.line_start[level] as usize + scale(hash, self.levels.lines[level]) as usize
+    /// The number of the chunk that an address with these first 64 bits leads to.
+    pub(super) fn chunk(&self, hi: u64) -> Option<u32> {
+        let top = self.top[(hi >> 48) as usize].load(Ordering::Relaxed);
+        (top & CHUNK != 0).then_some(top & HOP_MASK)
     }
 
-    /// The slot of `key` of `level`: its line and its number within it. Empty slots are found too if they hold the key.
-    pub(super) fn find(&self, level: usize, key: u64, live: bool) -> Option<(usize, usize)> {
-        let mut line = self.line(level, self.hash.hash_64(key));
+    /// The first line of `level` for a key of this hash below a chunk.
+    pub(crate) const fn line(&self, level: usize, hash: u32, chunk: u32) -> usize {
+        (self.levels.line_start[level] + scale(hash, self.levels.lines[level]) + chunk) as usize
+    }
+
+    /// The place of `key` of `level` below `chunk`: an index into the words of all lines.
+    pub(super) fn find(&self, level: usize, key: u64, chunk: u32) -> Option<usize> {
+        let mut line = self.line(level, self.hash.hash_64(key), chunk);
         loop {
             let words = &self.lines[line * LINE_WORDS..(line + 1) * LINE_WORDS];
-            let hit = (0..LINE_SLOTS).find(|slot| {
-                words[*slot].load(Ordering::Relaxed) == key && (index_at(words, *slot) != 0) == live
+            let hit = words[..LINE_SLOTS].iter().position(|word| {
+                let word = word.load(Ordering::Relaxed);
+                word & !INDEX_MASK == key && word & INDEX_MASK != 0
             });
             if let Some(slot) = hit {
-                return Some((line, slot));
+                return Some(line * LINE_WORDS + slot);
             }
-            match link_of(words) {
-                0 => return None,
-                next => line = next as usize,
-            }
+            line = linked(words[LINE_SLOTS].load(Ordering::Relaxed))?;
         }
     }
 }
 
-/// The next-hop index of `slot` of a line; 0 means the slot is empty.
+/// The bits of a slot that are its next-hop index; 0 means that the slot is empty.
+pub(crate) const INDEX_MASK: u64 = 0xffff;
+
+/// The overflow line that a link leads to; `None` for 0, which is none.
 #[inline]
-pub(crate) fn index_at(words: &[AtomicU64], slot: usize) -> u16 {
-    let word = words[LINE_SLOTS + slot / 4].load(Ordering::Acquire);
-    (word >> (slot % 4 * 16)) as u16
+pub(crate) fn linked(link: u64) -> Option<usize> {
+    (link != 0).then_some((link >> 32) as usize)
 }
 
-/// The overflow line behind a line, or 0.
+/// The link to an overflow line.
+pub(super) const fn link_to(line: u32) -> u64 {
+    (line as u64) << 32 | 1 << 16
+}
+
+/// Bits 16..64 of an address, from its first 64 bits, where slots have them.
 #[inline]
-pub(crate) fn link_of(words: &[AtomicU64]) -> u32 {
-    (words[LINE_WORDS - 1].load(Ordering::Acquire) >> 32) as u32
+pub(crate) const fn rest(hi: u64) -> u64 {
+    hi << 16
 }
 
-pub(super) fn set_index(words: &[AtomicU64], slot: usize, index: u16) {
-    let word = &words[LINE_SLOTS + slot / 4];
-    let shift = slot % 4 * 16;
-    let old = word.load(Ordering::Relaxed);
-    word.store(old & !(0xffff << shift) | u64::from(index) << shift, Ordering::Release);
+/// What a filter takes for the hash of a key below a chunk: else keys that differ in the first 16 bits alone would pass for
+/// one another.
+#[inline]
+pub(crate) const fn filter_hash(hash: u32, chunk: u32) -> u32 {
+    hash.wrapping_add(chunk.wrapping_mul(CHUNK_MULTIPLIER))
 }
 
-/// The filter word of a key of `level`.
+/// 2^32 over the golden ratio: numbers of chunks, which are small, reach all bits.
+pub(crate) const CHUNK_MULTIPLIER: u32 = 0x9e37_79b1;
+
+/// The filter word of a key of `level`, by [`filter_hash`].
 pub(crate) const fn filter_word(levels: &LevelTable, level: usize, hash: u32) -> usize {
     levels.filter_start[level] as usize + scale(hash, levels.filter_words[level]) as usize
 }

@@ -22,7 +22,7 @@ fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, keys: &[
     let [level_g1, level_g2] = &table.levels;
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
         direct(table, keys, out, lists);
-        let Lists4 { in_g1, in_g2, g1, g2 } = lists;
+        let Lists4 { in_g1, in_g2, g1, g2, .. } = lists;
         if in_g2.len > 0 {
             g2.len = 0;
             filter::<MURMUR, 0>(level_g2, in_g2, g2, Some(in_g1));
@@ -38,6 +38,12 @@ fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, keys: &[
 #[inline]
 const fn hash<const MURMUR: bool>(key: u32) -> u32 {
     if MURMUR { murmur32(key) } else { h2(key) }
+}
+
+/// What a slot of this hash holds with next-hop index 1.
+#[inline]
+const fn tag_of(hash: u32) -> u32 {
+    hash << 16 | 1
 }
 
 impl List4 {
@@ -76,13 +82,14 @@ fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists
     }
 }
 
-/// Stage 2, keys of dense blocks: hash and line of each probe.
+/// Stage 2, keys of dense blocks: tag and line of each probe.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn hash_all<const MURMUR: bool>(level: &Level4, probes: &mut Probes4) {
     let len = probes.len.min(PIECE);
-    for ((key, line), hashed) in probes.key[..len].iter().zip(&mut probes.line).zip(&mut probes.hash) {
-        *hashed = hash::<MURMUR>(key >> 8);
-        *line = scale(*hashed, level.primary);
+    for ((key, line), tag) in probes.key[..len].iter().zip(&mut probes.line).zip(&mut probes.tag) {
+        let hash = hash::<MURMUR>(key >> 8);
+        *tag = tag_of(hash);
+        *line = scale(hash, level.primary);
     }
 }
 
@@ -101,7 +108,7 @@ fn filter<const MURMUR: bool, const SHIFT: u32>(
         let word = level.filter[scale(hash, level.filter_words) as usize].load(Ordering::Acquire);
         let pass = word & mask == mask;
         let len = probes.len.min(PIECE);
-        (probes.pos[len], probes.key[len], probes.hash[len]) = (*pos, *key, hash);
+        (probes.pos[len], probes.key[len], probes.tag[len]) = (*pos, *key, tag_of(hash));
         probes.line[len] = scale(hash, level.primary);
         probes.len = len + usize::from(pass);
         if let Some(next) = next.as_deref_mut() {
@@ -110,7 +117,7 @@ fn filter<const MURMUR: bool, const SHIFT: u32>(
     }
 }
 
-/// Stage 3: finds each probe's hash in its line, asked for ahead. With a `next` list, probes that find nothing go on there.
+/// Stage 3: finds each probe's tag in its line, asked for ahead. With a `next` list, probes that find nothing go on there.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn probe(
     table: &Table4,
@@ -125,12 +132,12 @@ fn probe(
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
     for at in 0..probes.len.min(PIECE) {
         ask(probes.line[at + AHEAD]);
-        let (hash, pos) = (probes.hash[at], probes.pos[at] as usize);
+        let (tag, pos) = (probes.tag[at], probes.pos[at] as usize);
         let words = words_of(probes.line[at]);
-        let mut index = index_in(words, hash);
+        let mut index = index_in(words, tag);
         let link = words[v4::LINE_SLOTS].load(Ordering::Acquire);
         if (index == 0) & (link != 0) {
-            index = scalar::probe_v4(level, link as usize, hash);
+            index = scalar::probe_v4(level, probes.line[at] as usize, tag >> 16);
         }
         let next_hop = table.hop_ids[index as usize].load(Ordering::Relaxed);
         out[pos] = if index == 0 { out[pos] } else { NextHopId::from_answer(next_hop) };
@@ -140,14 +147,13 @@ fn probe(
     }
 }
 
-/// The next-hop index of the slot of `hash` in a line; 0 if there is none.
+/// The next-hop index of the slot of `tag` in a line; 0 if there is none.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn index_in(line: &[AtomicU32], hash: u32) -> u32 {
+fn index_in(line: &[AtomicU32], tag: u32) -> u32 {
     assert_eq!(line.len(), v4::LINE_WORDS, "a line");
-    let tag = _mm256_set1_epi32((hash << 16).cast_signed());
-    let tag_mask = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
-    let zero = _mm256_setzero_si256();
+    let tags = _mm256_set1_epi32(tag.cast_signed());
+    let last = _mm256_set1_epi32(0xfffe);
     let mut seen = [0_u32; v4::LINE_WORDS];
     let mut hits = 0;
     for half in 0..2 {
@@ -158,9 +164,10 @@ fn index_in(line: &[AtomicU32], hash: u32) -> u32 {
             _mm256_storeu_si256(seen.as_mut_ptr().add(half * 8).cast(), slots);
             slots
         };
-        let equal = _mm256_cmpeq_epi32(_mm256_and_si256(slots, tag_mask), tag);
-        let used = _mm256_andnot_si256(_mm256_cmpeq_epi32(slots, zero), equal);
-        hits |= _mm256_movemask_ps(_mm256_castsi256_ps(used)).cast_unsigned() << (half * 8);
+        // Slots of this tag, and only they, differ from it by the next-hop index less one, below 65535.
+        let index = _mm256_sub_epi32(slots, tags);
+        let equal = _mm256_cmpeq_epi32(_mm256_min_epu32(index, last), index);
+        hits |= _mm256_movemask_ps(_mm256_castsi256_ps(equal)).cast_unsigned() << (half * 8);
     }
     let hits = hits & ((1 << v4::LINE_SLOTS) - 1);
     let slot = seen[(hits | 1 << v4::LINE_SLOTS).trailing_zeros() as usize];

@@ -2,7 +2,9 @@
 
 use crate::bloom::hash::{Hash32, filter_mask, h2_64};
 use crate::bloom::v6::{self, CHUNK, LEVELS, MASK_SHIFT, Table6};
-use crate::kernel::lists::{AHEAD, List6, Lists, Lists6, PIECE, Piece6, Probes6, position_of};
+use crate::kernel::lists::{
+    AHEAD, CHUNK_SHIFT, List6, Lists, Lists6, PIECE, Piece6, Probes6, chunk_of, position_of,
+};
 use crate::kernel::{prefetch, scalar};
 use fib::NextHopId;
 use std::arch::x86_64::*;
@@ -68,7 +70,7 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
         #[expect(clippy::cast_possible_truncation, reason = "chunks have at most 2^24 entries in all")]
         let index = (u64::from(head & v6::HOP_MASK) << low_bits | within) as u32;
         chunks.index[chunked.len.min(PIECE)] = index;
-        chunked.add(head & CHUNK != 0, pos, *key);
+        chunked.add(head & CHUNK != 0, head << CHUNK_SHIFT | pos, v6::rest(*key));
     }
     let ask = |index: u32| table.chunks.get(index as usize).map_or((), prefetch);
     chunks.index[..AHEAD].iter().for_each(|index| ask(*index));
@@ -76,10 +78,10 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
     for at in 0..chunked.len.min(PIECE) {
         ask(chunks.index[at + AHEAD]);
         let entry = table.chunks[chunks.index[at] as usize].load(Ordering::Acquire);
-        let pos = chunked.item[at];
-        piece.out[pos as usize] = NextHopId::from_answer(entry & v6::HOP_MASK);
+        let item = chunked.item[at] & ((1 << MASK_SHIFT) - 1);
+        piece.out[position_of(item)] = NextHopId::from_answer(entry & v6::HOP_MASK);
         let below = entry >> MASK_SHIFT;
-        list.add(below != 0, below << MASK_SHIFT | pos, chunked.key[at]);
+        list.add(below != 0, below << MASK_SHIFT | item, chunked.key[at]);
     }
 }
 
@@ -100,8 +102,9 @@ fn filter<const MURMUR: bool>(
         let item = item & !(1 << deepest);
         let key = address & table.levels.key_mask[level];
         let hash = if MURMUR { Hash32::Murmur.hash_64(key) } else { h2_64(key) };
-        let mask = filter_mask(hash, table.levels.filter_hashes);
-        let word = table.filter[v6::filter_word(&table.levels, level, hash)].load(Ordering::Acquire);
+        let in_filter = v6::filter_hash(hash, chunk_of(item));
+        let mask = filter_mask(in_filter, table.levels.filter_hashes);
+        let word = table.filter[v6::filter_word(&table.levels, level, in_filter)].load(Ordering::Acquire);
         let mut pass = word & mask == mask;
         if pass & (level == LEVELS) {
             let pos = position_of(item);
@@ -113,8 +116,8 @@ fn filter<const MURMUR: bool>(
             pass = false;
         }
         let len = probes.len.min(PIECE);
-        (probes.item[len], probes.key[len]) = (item, key);
-        probes.line[len] = line_of(table, level, hash);
+        (probes.item[len], probes.tag[len]) = (item, key | 1);
+        probes.line[len] = line_of(table, level, hash, chunk_of(item));
         probes.len = len + usize::from(pass);
         next.add(!pass & (item >> MASK_SHIFT != 0), item, *address);
     }
@@ -122,11 +125,11 @@ fn filter<const MURMUR: bool>(
 
 /// The line of a key of `level`; of no use past /64, where there are no lines.
 #[inline]
-fn line_of(table: &Table6, level: usize, hash: u32) -> u32 {
-    table.levels.line_start[level] + crate::bloom::hash::scale(hash, table.levels.lines[level])
+fn line_of(table: &Table6, level: usize, hash: u32, chunk: u32) -> u32 {
+    table.levels.line_start[level] + crate::bloom::hash::scale(hash, table.levels.lines[level]) + chunk
 }
 
-/// Stage 3: finds each probe's key in its line, asked for ahead; keys that are not there go on to `next` if a level is left.
+/// Stage 3: finds each probe's tag in its line, asked for ahead; keys that are not there go on to `next` if a level is left.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn probe(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut List6) {
     let words_of = |line: u32| &table.lines[line as usize * v6::LINE_WORDS..][..v6::LINE_WORDS];
@@ -135,39 +138,46 @@ fn probe(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut Li
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
     for at in 0..probes.len.min(PIECE) {
         ask(probes.line[at + AHEAD]);
-        let (item, key) = (probes.item[at], probes.key[at]);
+        let (item, tag) = (probes.item[at], probes.tag[at]);
         let words = words_of(probes.line[at]);
-        let mut index = slot_of(words, key).map_or(0, |slot| v6::index_at(words, slot));
-        if index == 0 {
-            let link = v6::link_of(words);
-            if link != 0 {
-                index = scalar::probe_v6(table, link as usize, key);
-            }
+        let mut index = index_in(words, tag);
+        let link = words[v6::LINE_SLOTS].load(Ordering::Acquire);
+        if (index == 0) & (link != 0) {
+            index = scalar::probe_v6(table, probes.line[at] as usize, tag - 1);
         }
         let pos = position_of(item);
         if index != 0 {
-            let next_hop = table.hop_ids[usize::from(index)].load(Ordering::Relaxed);
+            let next_hop = table.hop_ids[index as usize].load(Ordering::Relaxed);
             piece.out[pos] = NextHopId::from_answer(next_hop);
         } else {
-            next.add(item >> MASK_SHIFT != 0, item, piece.hi[pos]);
+            next.add(item >> MASK_SHIFT != 0, item, v6::rest(piece.hi[pos]));
         }
     }
 }
 
-/// The slot of `key` in a line.
+/// The next-hop index of the slot of `tag` in a line; 0 if there is none.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn slot_of(line: &[AtomicU64], key: u64) -> Option<usize> {
+fn index_in(line: &[AtomicU64], tag: u64) -> u32 {
     assert_eq!(line.len(), v6::LINE_WORDS, "a line");
-    let key = _mm256_set1_epi64x(key.cast_signed());
+    let key = _mm256_set1_epi64x((tag - 1).cast_signed());
+    let index_mask = _mm256_set1_epi64x(v6::INDEX_MASK.cast_signed());
+    let zero = _mm256_setzero_si256();
+    let mut seen = [0_u64; v6::LINE_WORDS];
     let mut hits = 0;
     for half in 0..2 {
-        // SAFETY: the line has 8 words, so four from either half's start lie within it. Each key is one aligned 64-bit word,
-        // taken whole.
-        let keys = unsafe { _mm256_loadu_si256(line.as_ptr().add(half * 4).cast()) };
-        let equal = _mm256_cmpeq_epi64(keys, key);
-        hits |= _mm256_movemask_pd(_mm256_castsi256_pd(equal)).cast_unsigned() << (half * 4);
+        // SAFETY: the line has 8 words, so four from either half's start lie within it, and `seen` has as many. A slot is one
+        // aligned 64-bit word, which the load takes whole, and is used only as this load saw it.
+        let slots = unsafe {
+            let slots = _mm256_loadu_si256(line.as_ptr().add(half * 4).cast());
+            _mm256_storeu_si256(seen.as_mut_ptr().add(half * 4).cast(), slots);
+            slots
+        };
+        let equal = _mm256_cmpeq_epi64(_mm256_andnot_si256(index_mask, slots), key);
+        let used = _mm256_andnot_si256(_mm256_cmpeq_epi64(slots, zero), equal);
+        hits |= _mm256_movemask_pd(_mm256_castsi256_pd(used)).cast_unsigned() << (half * 4);
     }
     let hits = hits & ((1 << v6::LINE_SLOTS) - 1);
-    (hits != 0).then(|| hits.trailing_zeros() as usize)
+    let slot = seen[(hits | 1 << v6::LINE_SLOTS).trailing_zeros() as usize];
+    if hits == 0 { 0 } else { (slot & v6::INDEX_MASK) as u32 }
 }

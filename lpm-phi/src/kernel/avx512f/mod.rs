@@ -46,3 +46,9 @@ const fn lanes(n: usize) -> __mmask16 {
 fn prefetch(start: *const i8, bytes: usize) {
     _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(bytes));
 }
+
+/// Whether what was found in a line is a link: no slot, for its low half is 0, and not 0.
+#[inline]
+const fn is_link(found: u32) -> bool {
+    found.rotate_left(16).wrapping_sub(1) < 0xffff
+}

@@ -1,14 +1,17 @@
 //! IPv6: the direct part, then each key its own levels, deepest first.
 
 use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
-use super::{lanes, prefetch};
+use super::{is_link, lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
-use crate::kernel::lists::{AHEAD, Chunks6, LIST, List6, Lists, Lists6, PIECE, Piece6, Probes6, position_of};
+use crate::kernel::lists::{
+    AHEAD, CHUNK_SHIFT, Chunks6, LIST, List6, Lists, Lists6, PIECE, Piece6, Probes6, position_of,
+};
 use crate::kernel::scalar;
 use fib::NextHopId;
 use std::arch::x86_64::*;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::hint::select_unpredictable;
+use std::sync::atomic::Ordering;
 
 /// Answers IPv6 keys, given as two halves, into `out`, all equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
@@ -42,7 +45,9 @@ fn lookup_v6_by<const MURMUR: bool>(
         while now.len > 0 {
             next.len = 0;
             filter_v6::<MURMUR>(table, &mut piece, now, probes, next);
-            probe_v6(table, &mut piece, probes, next);
+            ask_v6(table, probes);
+            probe_v6(table, probes);
+            answer_v6(table, &mut piece, probes, next);
             std::mem::swap(&mut now, &mut next);
         }
     }
@@ -72,8 +77,12 @@ fn top_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6) {
         // SAFETY: 16-bit indices into 2^16 entries. `live` holds lanes within `out`; a `NextHopId` is a `u32`.
         let head = unsafe {
             let head = _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, top_index, top);
-            let answers = piece.out.as_mut_ptr().add(at).cast();
-            _mm512_mask_storeu_epi32(answers, live, _mm512_and_si512(head, hop_mask));
+            let answers = piece.out.as_mut_ptr().add(at).cast::<i32>();
+            if live == 0xffff {
+                _mm512_storeu_si512(answers.cast(), _mm512_and_si512(head, hop_mask));
+            } else {
+                _mm512_mask_storeu_epi32(answers, live, _mm512_and_si512(head, hop_mask));
+            }
             head
         };
         let chunked = _mm512_test_epi32_mask(head, chunk_flag);
@@ -88,51 +97,59 @@ fn top_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6) {
     }
 }
 
-/// Stage 1 for IPv6, second step: chunk entries, asked for ahead, answer their keys; those with levels below are listed.
+/// Stage 1 for IPv6, second step: chunk entries answer their keys; those with levels below are listed.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &Chunks6, list: &mut List6) {
+fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6, list: &mut List6) {
     let hop_mask = _mm512_set1_epi32(v6::HOP_MASK.cast_signed());
     let below_mask = _mm512_set1_epi32((0xff_u32 << MASK_SHIFT).cast_signed());
     let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    let start = table.chunks.as_ptr().cast::<i32>();
-    // An index that no chunk follows for is stale: a prefetch there is wasted, no more.
-    let ask = |keys: std::ops::Range<usize>| {
-        for index in &chunks.index[keys.start.min(LIST)..keys.end.min(LIST)] {
-            prefetch(start.cast(), *index as usize * 4);
+    let low_count = _mm_cvtsi32_si128(i32::from(table.direct_bits) - 16);
+    let start = table.chunks.as_ptr();
+    let keys = piece.hi.len().min(PIECE);
+    let groups = chunks.index.as_chunks::<16>().0.iter().zip(chunks.entries.as_chunks_mut::<16>().0);
+    for ((indices, entries), chunked) in groups.zip(&chunks.lanes[..keys.div_ceil(16)]) {
+        if *chunked != 0 {
+            for (index, entry) in indices.iter().zip(entries) {
+                // SAFETY: `top_v6` made each index: of a chunk that exists, or 0 where none follows but others do.
+                *entry = unsafe { (*start.add(*index as usize)).load(Ordering::Acquire) };
+            }
         }
-    };
+    }
     list.len = 0;
-    ask(0..2 * AHEAD);
-    for at in (0..piece.out.len().min(PIECE)).step_by(16) {
+    for at in (0..keys).step_by(16) {
         let chunked = chunks.lanes[at / 16];
         if chunked == 0 {
             continue;
         }
-        ask(at + 2 * AHEAD..at + 2 * AHEAD + 16);
-        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within the array. `top_v6` made each index of a chunk that
-        // exists; all chunks have at most 64 MiB, so that none reaches 2^31. The lanes lie within `out`.
+        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within the array. The lanes lie within `out`.
         let entry = unsafe {
-            let index = _mm512_loadu_si512(chunks.index.as_ptr().add(at).cast());
-            let entry = _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), chunked, index, start);
-            let answers = piece.out.as_mut_ptr().add(at).cast();
-            _mm512_mask_storeu_epi32(answers, chunked, _mm512_and_si512(entry, hop_mask));
+            let entry = _mm512_load_si512(chunks.entries.as_ptr().add(at).cast());
+            let answers = piece.out.as_mut_ptr().add(at).cast::<i32>();
+            if chunked == 0xffff {
+                _mm512_storeu_si512(answers.cast(), _mm512_and_si512(entry, hop_mask));
+            } else {
+                _mm512_mask_storeu_epi32(answers, chunked, _mm512_and_si512(entry, hop_mask));
+            }
             entry
         };
         let below = _mm512_mask_test_epi32_mask(chunked, entry, below_mask);
-        if below != 0 {
-            let pos = _mm512_add_epi32(iota, _mm512_set1_epi32(at as i32));
-            let item = _mm512_or_si512(pos, _mm512_and_si512(entry, below_mask));
-            // SAFETY: the lanes of `below` are keys of the piece; `at` is below its length.
-            let keys = unsafe {
-                let keys = piece.hi.as_ptr().add(at);
-                [
-                    _mm512_maskz_loadu_epi64(below as u8, keys.cast()),
-                    _mm512_maskz_loadu_epi64((below >> 8) as u8, keys.wrapping_add(8).cast()),
-                ]
-            };
-            list.append(below, item, keys);
-        }
+        let pos = _mm512_add_epi32(iota, _mm512_set1_epi32(at as i32));
+        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within the array. The lanes of `below` are keys of the piece.
+        let (chunk, keys) = unsafe {
+            let index = _mm512_loadu_si512(chunks.index.as_ptr().add(at).cast());
+            let keys = piece.hi.as_ptr().add(at);
+            let keys = [
+                _mm512_maskz_loadu_epi64(below as u8, keys.cast()),
+                _mm512_maskz_loadu_epi64((below >> 8) as u8, keys.wrapping_add(8).cast()),
+            ];
+            (_mm512_srl_epi32(index, low_count), keys.map(|keys| _mm512_slli_epi64::<16>(keys)))
+        };
+        let item = _mm512_or_si512(
+            _mm512_or_si512(pos, _mm512_slli_epi32::<CHUNK_SHIFT>(chunk)),
+            _mm512_and_si512(entry, below_mask),
+        );
+        list.append(below, item, keys);
     }
 }
 
@@ -224,6 +241,8 @@ fn filter_v6<const MURMUR: bool>(
 ) {
     let levels = Levels6::load(&table.levels);
     let position = _mm512_set1_epi32((1 << MASK_SHIFT) - 1);
+    let multiplier = _mm512_set1_epi32(v6::CHUNK_MULTIPLIER.cast_signed());
+    let one = _mm512_set1_epi64(1);
     let top_bit = _mm512_set1_epi32(i32::MIN);
     let filter = table.filter.as_ptr().cast::<i32>();
     probes.len = 0;
@@ -246,9 +265,11 @@ fn filter_v6<const MURMUR: bool>(
             levels.keys(addresses[1], _mm512_extracti64x4_epi64::<1>(level)),
         ];
         let hash = hash_64_x16::<MURMUR>(keys);
-        let word = scale_each_x16(hash, _mm512_permutexvar_epi32(level, levels.filter_words));
+        let chunk = _mm512_srli_epi32::<CHUNK_SHIFT>(_mm512_and_si512(item, position));
+        let in_filter = _mm512_add_epi32(hash, _mm512_mullo_epi32(chunk, multiplier));
+        let word = scale_each_x16(in_filter, _mm512_permutexvar_epi32(level, levels.filter_words));
         let word = _mm512_add_epi32(word, _mm512_permutexvar_epi32(level, levels.filter_start));
-        let bits = filter_mask_x16(hash, table.levels.filter_hashes);
+        let bits = filter_mask_x16(in_filter, table.levels.filter_hashes);
         // SAFETY: a live item has a level, a scaled hash is below the level's filter words, the level's filter lies within the
         // array, and the array has fewer than 2^31 words.
         let word =
@@ -263,6 +284,7 @@ fn filter_v6<const MURMUR: bool>(
         }
         let line = scale_each_x16(hash, _mm512_permutexvar_epi32(level, levels.lines));
         let line = _mm512_add_epi32(line, _mm512_permutexvar_epi32(level, levels.line_start));
+        let line = _mm512_add_epi32(line, chunk);
         next.append(more, item, addresses);
         let len = probes.len.min(PIECE);
         // SAFETY: `len` is at most `PIECE`, and the arrays have 16 words and more beyond that.
@@ -276,7 +298,7 @@ fn filter_v6<const MURMUR: bool>(
                 _mm512_maskz_compress_epi32(pass, line),
             );
         }
-        append_keys(&mut probes.key, len, pass, keys);
+        append_keys(&mut probes.tag, len, pass, keys.map(|keys| _mm512_or_si512(keys, one)));
         probes.len = len + pass.count_ones() as usize;
     }
 }
@@ -297,42 +319,64 @@ fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: __mmask16, items: &
     missed
 }
 
-/// Stage 3 for IPv6: finds each probe's key in its line; keys that are not there go on to `next` if a level is left.
+/// Asks for the lines of the first probes there are.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn ask_v6(table: &Table6, probes: &Probes6) {
+    for line in &probes.line[..AHEAD] {
+        prefetch(table.lines.as_ptr().cast(), *line as usize * 64);
+    }
+}
+
+/// Stage 3 for IPv6, first step: finds each probe's tag in its line, asked for ahead; see IPv4 for why it does no more.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn probe_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut List6) {
+fn probe_v6(table: &Table6, probes: &mut Probes6) {
+    // Slots of a tag, and only they, differ from it by the next-hop index less one, below 65535. A link is found where no slot is.
+    let found_below = _mm512_mask_set1_epi64(_mm512_set1_epi64(0xfffe), 1 << v6::LINE_SLOTS, -1);
     let lines = table.lines.as_ptr();
-    let line_bytes = lines.cast::<i8>();
-    for line in &probes.line[..AHEAD] {
-        prefetch(line_bytes, *line as usize * 64);
-    }
     for at in 0..probes.len.min(PIECE) {
-        prefetch(line_bytes, probes.line[at + AHEAD] as usize * 64);
-        let (item, key) = (probes.item[at], probes.key[at]);
-        // SAFETY: `filter_v6` made a line within its level, so its 8 words lie within the array, aligned to 64 bytes. Each
-        // key is one aligned 64-bit word, taken whole.
-        let (slots, words) = unsafe {
-            let line = lines.add(probes.line[at] as usize * v6::LINE_WORDS);
-            (_mm512_load_si512(line.cast()), &*line.cast::<[AtomicU64; v6::LINE_WORDS]>())
-        };
-        let hit = _mm512_mask_cmpeq_epi64_mask(0x3f, slots, _mm512_set1_epi64(key.cast_signed()));
-        let mut index =
-            if hit != 0 { v6::index_at(words, hit.trailing_zeros() as usize % v6::LINE_WORDS) } else { 0 };
-        if index == 0 {
-            let link = v6::link_of(words);
-            if link != 0 {
-                index = scalar::probe_v6(table, link as usize, key);
-            }
-        }
-        let pos = position_of(item);
-        if index != 0 {
-            let next_hop = table.hop_ids[usize::from(index)].load(Ordering::Relaxed);
-            piece.out[pos] = NextHopId::from_answer(next_hop);
-        } else if item >> MASK_SHIFT != 0 {
-            let len = next.len.min(PIECE);
-            next.item[len] = item;
-            next.key[len] = piece.hi[pos];
-            next.len = len + 1;
-        }
+        prefetch(lines.cast(), probes.line[at + AHEAD] as usize * 64);
+        let tag = _mm512_set1_epi64(probes.tag[at].cast_signed());
+        // SAFETY: `filter_v6` made a line within its level, so its 8 words lie within the array, aligned to 64 bytes. A slot
+        // is one aligned 64-bit word, which the load takes whole, and is used only as this load saw it.
+        let words = unsafe { _mm512_load_si512(lines.add(probes.line[at] as usize * v6::LINE_WORDS).cast()) };
+        let hit = _mm512_cmple_epu64_mask(_mm512_sub_epi64(words, tag), found_below);
+        let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi64(hit, words));
+        probes.found[at] = _mm_cvtsi128_si32(first).cast_unsigned();
     }
+}
+
+/// Stage 3 for IPv6, second step: the answers of probes that found their tag; the others go on to `next` if a level is left.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut List6) {
+    let hop_ids = table.hop_ids.as_ptr();
+    let (hi, out) = (piece.hi.as_ptr(), piece.out.as_mut_ptr());
+    let mut len = next.len.min(PIECE);
+    for at in 0..probes.len.min(PIECE) {
+        let mut found = probes.found[at];
+        if is_link(found) {
+            found = overflow_v6(table, probes, at);
+        }
+        let item = probes.item[at];
+        let pos = position_of(item);
+        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is that of a key of the piece. `len` is below
+        // `PIECE`: the lists of a round hold each key once.
+        unsafe {
+            let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
+            let answer = out.add(pos);
+            *answer = select_unpredictable(found != 0, NextHopId::from_answer(next_hop), *answer);
+            *next.item.get_unchecked_mut(len) = item;
+            *next.key.get_unchecked_mut(len) = v6::rest(*hi.add(pos));
+        }
+        len += usize::from((found == 0) & (item >> MASK_SHIFT != 0));
+    }
+    next.len = len;
+}
+
+/// The next-hop index of probe `at`, from all lines of its chain.
+#[cold]
+fn overflow_v6(table: &Table6, probes: &Probes6, at: usize) -> u32 {
+    scalar::probe_v6(table, probes.line[at] as usize, probes.tag[at] - 1)
 }
