@@ -9,7 +9,7 @@ pub(super) const PIECE: usize = 256;
 /// stale, and a prefetch there is wasted, no more.
 pub(super) const AHEAD: usize = 32;
 /// Lines asked for each time that sixteen keys have been listed, so that the first ones are there when probes begin.
-pub(super) const ASK: usize = 8;
+pub(super) const ASK: usize = 4;
 /// A work list is written in whole vectors of 16 words at most.
 pub(super) const LIST: usize = PIECE + AHEAD;
 

@@ -3,9 +3,11 @@
 //! The vector kernels of `bloom` work in stages over a piece of the batch, so that the loads of one stage are independent:
 //!
 //! 1. *direct*: index the direct part with every key; its next hop is the answer unless something lies below;
-//! 2. *filter*: for the keys with something below, deepest group first, hash the key and test one filter word;
-//! 3. *probe*: for the keys that pass, find the hash in one table line (prefetched in stage 2), an overflow line at worst;
-//! 4. keys that were not found go on to the next shallower group, or keep their direct answer.
+//! 2. *filter*: for the keys with something below, deepest group first, hash the key and test one filter word; keys of a dense
+//!    block go without;
+//! 3. *probe*: for the keys that pass, find the key's tag in its table line, asked for ahead;
+//! 4. *answer*: write what was found, from an overflow line at worst; keys that were not found go on to the next shallower group,
+//!    or keep their direct answer.
 //!
 //! `variants` has those of `bloom-naive` and `bloom-baseline`.
 

@@ -55,7 +55,8 @@ fn load_v4(table: &Table4, keys: &[u32], entries: &mut Entries) {
 }
 
 /// Stage 1 for IPv4, second step: the direct entries answer every key; keys with something below are listed, those of a block
-/// that is dense in G1 as probes at once. Nothing branches on G1's flags, which are a matter of chance.
+/// that is dense in G1 as probes at once. What lies below a key is a matter of chance, and nothing branches on that, but on
+/// what many tables have nothing of: G2, and blocks that are not dense.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn direct_v4<const MURMUR: bool>(
@@ -118,7 +119,10 @@ fn direct_v4<const MURMUR: bool>(
             prefetch(lines, *line as usize * 64);
         }
         asked = (asked + ASK).min(probes.len).min(PIECE);
-        in_g1.append(below_g1 & !dense, pos, key);
+        let sparse = below_g1 & !dense;
+        if sparse != 0 {
+            in_g1.append(sparse, pos, key);
+        }
         if below_g2 != 0 {
             in_g2.append(below_g2, pos, key);
         }
