@@ -13,6 +13,7 @@
 //! | [`compact`] | [`Compactor`]: leaves out routes that change no answer |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
+//! | [`host`] | lists of CPUs and NUMA nodes, as Linux prints them |
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
 //! | [`generate`] | seeded tables and update streams shaped like today's Internet |
@@ -30,6 +31,7 @@ pub mod delta;
 pub mod engine;
 pub mod feed;
 pub mod generate;
+pub mod host;
 pub mod isa;
 pub mod next_hop;
 pub mod oracle;

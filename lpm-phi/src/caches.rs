@@ -3,6 +3,7 @@
 //! Linux tells them under `/sys/devices/system/cpu/cpu0/cache`, a folder a cache, with the files `level`, `type`, `size`
 //! (`1024K`) and `shared_cpu_list` (`0-7,16`). What it does not tell is taken to be as on a server core of 2024.
 
+use fib::host::count_list;
 use std::fs;
 use std::path::Path;
 
@@ -36,7 +37,7 @@ impl Caches {
             match (level.trim(), kind.trim()) {
                 ("1", "Data") => caches.l1_bytes = size,
                 ("2", "Unified") => caches.l2_bytes = size,
-                ("3", "Unified") => caches.l3_bytes = size / cpus(word("shared_cpu_list").trim()),
+                ("3", "Unified") => caches.l3_bytes = size / count_list(&word("shared_cpu_list")).max(1),
                 _ => {}
             }
         }
@@ -57,26 +58,16 @@ fn bytes(size: &str) -> Option<u64> {
     number.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
 }
 
-/// How many CPUs a list such as `0-7,16` names; 1 for what is no list.
-fn cpus(list: &str) -> u64 {
-    let count = |part: &str| -> Option<u64> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
-    };
-    list.split(',').filter_map(count).fold(0, u64::saturating_add).max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_lists() {
+    fn sizes() {
         assert_eq!(
             ["48K", "2M", "512", "", "K", "x", "0K"].map(bytes),
             [Some(48 << 10), Some(2 << 20), Some(512), None, None, None, None]
         );
-        assert_eq!(["0-7,16", "3", "", "x", "5-2"].map(cpus), [9, 1, 1, 1, 1]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! decides: an engine's control thread makes and fills its tables, so they lie on that thread's node.
 
 use fib::EngineError;
+use fib::host::list_holds;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -59,7 +60,7 @@ pub struct NoSuchNode {
 /// [`NoSuchNode`], with the nodes there are.
 pub fn check_node(node: u32) -> Result<(), NoSuchNode> {
     match nodes() {
-        Some(there) if !lists(&there, node) => Err(NoSuchNode { node, there }),
+        Some(there) if !list_holds(&there, node.into()) => Err(NoSuchNode { node, there }),
         _ => Ok(()),
     }
 }
@@ -68,14 +69,6 @@ pub fn check_node(node: u32) -> Result<(), NoSuchNode> {
 fn nodes() -> Option<String> {
     let read = |name| std::fs::read_to_string(Path::new("/sys/devices/system/node").join(name)).ok();
     Some(read("has_memory").or_else(|| read("online"))?.trim().to_owned())
-}
-
-/// Whether a kernel list such as `0-3,8` holds `node`.
-fn lists(list: &str, node: u32) -> bool {
-    list.split(',').any(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        matches!((first.parse(), last.parse()), (Ok(first), Ok(last)) if (first..=last).contains(&node))
-    })
 }
 
 /// The table memory of this process by the pages it lies in, bytes. Arrays below half a huge page are not counted.
@@ -350,12 +343,6 @@ mod tests {
     }
 
     #[test]
-    fn kernel_lists_are_read() {
-        assert!(lists("0", 0) && lists("0-3,8", 8) && lists("0-3,8", 2));
-        assert!(!lists("0-3,8", 4) && !lists("", 0) && !lists("x-y", 0));
-    }
-
-    #[test]
     fn pages_are_the_best_there_are() {
         let huge = Placement { huge_pages: true, numa_node: None };
         assert_eq!(Mapping::new(HUGE_MIN_BYTES - 1, huge).unwrap().pages, Pages::Few);
@@ -391,7 +378,7 @@ mod tests {
     #[test]
     fn a_chosen_node_has_every_page() {
         let Some(there) = nodes() else { return eprintln!("SKIPPED: this kernel lists no NUMA nodes") };
-        for node in (0..1024).filter(|node| lists(&there, *node)) {
+        for node in (0..1024).filter(|node: &u32| list_holds(&there, (*node).into())) {
             for (huge_pages, len) in [(true, 2 * MB), (false, 2 * MB), (true, 1000)] {
                 let placement = Placement { huge_pages, numa_node: Some(node) };
                 let array = match Array::<AtomicU32>::zeroed(len, placement) {

@@ -12,6 +12,8 @@
 //! `variants` has those of `bloom-naive` and `bloom-baseline`.
 
 #[cfg(target_arch = "x86_64")]
+mod answer;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512f;

@@ -1,9 +1,10 @@
 //! CPUs, instruction sets, NUMA nodes, pages, memory, privilege.
 
 use super::Item;
-use super::host::{Host, count_list, list_holds};
+use super::host::Host;
 use crate::cli::values::QueueMap;
 use fib::Isa;
+use fib::host::{count_list, list_holds};
 
 /// Memory for the process without routes: DPDK, mempools, stacks, bytes.
 const BASE_BYTES: u64 = 300 << 20;

@@ -87,27 +87,6 @@ impl Host {
     }
 }
 
-/// How many numbers a kernel list such as `0-3,8` holds.
-pub(super) fn count_list(list: &str) -> usize {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        (last >= first).then(|| last - first + 1)
-    };
-    list.split(',').filter_map(range).sum()
-}
-
-/// Whether a kernel list such as `0-3,8` holds `number`.
-pub(super) fn list_holds(list: &str, number: u64) -> bool {
-    list.split(',').any(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
-            (Ok(first), Ok(last)) => (first..=last).contains(&number),
-            _ => false,
-        }
-    })
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -146,15 +125,6 @@ pub(super) mod tests {
             }
             self
         }
-    }
-
-    #[test]
-    fn kernel_lists() {
-        for (list, count) in [("", 0), ("0", 1), ("0-3", 4), ("0-3,8", 5), ("0-1,4-5,9", 5), ("x", 0)] {
-            assert_eq!(count_list(list), count, "{list}");
-        }
-        assert!(list_holds("0-3,8", 8) && list_holds("0-3,8", 2) && !list_holds("0-3,8", 4));
-        assert!(!list_holds("", 0));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use crate::bloom::hash::{Hash32, filter_mask, h2, murmur32, scale};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
+use crate::kernel::answer::answer_v4;
 use crate::kernel::lists::{AHEAD, List4, Lists, Lists4, PIECE, Probes4};
-use crate::kernel::{prefetch, scalar};
+use crate::kernel::prefetch;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,11 +27,13 @@ fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, keys: &[
         if in_g2.len > 0 {
             g2.len = 0;
             filter::<MURMUR, 0>(level_g2, in_g2, g2, Some(in_g1));
-            probe(table, level_g2, g2, out, Some(in_g1));
+            probe(level_g2, g2);
+            answer_v4::<true>(table, level_g2, g2, out, in_g1);
         }
         hash_all::<MURMUR>(level_g1, g1);
         filter::<MURMUR, 8>(level_g1, in_g1, g1, None);
-        probe(table, level_g1, g1, out, None);
+        probe(level_g1, g1);
+        answer_v4::<false>(table, level_g1, g1, out, in_g1);
     }
 }
 
@@ -60,25 +63,29 @@ impl List4 {
 /// probes at once.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists4) {
-    let Lists4 { in_g1, in_g2, g1, .. } = lists;
+    let Lists4 { entries, in_g1, in_g2, g1, .. } = lists;
     (in_g1.len, in_g2.len, g1.len) = (0, 0, 0);
-    let entry_of = |key: u32| &table.direct[(key >> (32 - DIRECT_BITS)) as usize];
-    let ask = |keys: &[u32]| keys.iter().for_each(|key| prefetch(entry_of(*key)));
-    ask(&keys[..keys.len().min(AHEAD)]);
-    for (pos, (key, answer)) in (0_u32..).zip(keys.iter().zip(out)) {
-        if let Some(key) = keys.get(pos as usize + AHEAD) {
-            prefetch(entry_of(*key));
-        }
-        let entry = entry_of(*key).load(Ordering::Acquire);
-        *answer = NextHopId::from_answer(entry & v4::HOP_MASK);
-        let below_g2 = entry & G2_BELOW != 0;
-        let below_g1 = (entry & G1_BELOW != 0) & !below_g2;
+    let mut below = 0;
+    for ((key, answer), entry) in keys.iter().zip(&mut *out).zip(&mut entries.0) {
+        *entry = table.direct[(key >> (32 - DIRECT_BITS)) as usize].load(Ordering::Acquire);
+        *answer = NextHopId::from_answer(*entry & v4::HOP_MASK);
+        below |= *entry;
+    }
+    if below & (G1_BELOW | G2_BELOW) == 0 {
+        return;
+    }
+    for (pos, (key, entry)) in (0_u32..).zip(keys.iter().zip(&entries.0)) {
+        let below_g1 = (entry & G1_BELOW != 0) & (entry & G2_BELOW == 0);
         let dense = below_g1 & (entry & G1_DENSE != 0);
         let len = g1.len.min(PIECE);
         (g1.pos[len], g1.key[len]) = (pos, *key);
         g1.len = len + usize::from(dense);
-        in_g1.add(below_g1 & !dense, pos, *key);
-        in_g2.add(below_g2, pos, *key);
+        if below_g1 & !dense {
+            in_g1.add(true, pos, *key);
+        }
+        if entry & G2_BELOW != 0 {
+            in_g2.add(true, pos, *key);
+        }
     }
 }
 
@@ -117,40 +124,23 @@ fn filter<const MURMUR: bool, const SHIFT: u32>(
     }
 }
 
-/// Stage 3: finds each probe's tag in its line, asked for ahead. With a `next` list, probes that find nothing go on there.
+/// Stage 3: finds each probe's tag in its line, asked for ahead.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
-fn probe(
-    table: &Table4,
-    level: &Level4,
-    probes: &Probes4,
-    out: &mut [NextHopId],
-    mut next: Option<&mut List4>,
-) {
+fn probe(level: &Level4, probes: &mut Probes4) {
     let words_of = |line: u32| &level.lines[line as usize * v4::LINE_WORDS..][..v4::LINE_WORDS];
     // What stands behind the end of a list is stale, but the line of a key all the same.
     let ask = |line: u32| level.lines.get(line as usize * v4::LINE_WORDS).map_or((), prefetch);
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
     for at in 0..probes.len.min(PIECE) {
         ask(probes.line[at + AHEAD]);
-        let (tag, pos) = (probes.tag[at], probes.pos[at] as usize);
-        let words = words_of(probes.line[at]);
-        let mut index = index_in(words, tag);
-        let link = words[v4::LINE_SLOTS].load(Ordering::Acquire);
-        if (index == 0) & (link != 0) {
-            index = scalar::probe_v4(level, probes.line[at] as usize, tag >> 16);
-        }
-        let next_hop = table.hop_ids[index as usize].load(Ordering::Relaxed);
-        out[pos] = if index == 0 { out[pos] } else { NextHopId::from_answer(next_hop) };
-        if let Some(next) = next.as_deref_mut() {
-            next.add(index == 0, probes.pos[at], probes.key[at]);
-        }
+        probes.found[at] = find(words_of(probes.line[at]), probes.tag[at]);
     }
 }
 
-/// The next-hop index of the slot of `tag` in a line; 0 if there is none.
+/// The slot of `tag` in a line; the line's link if there is none.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn index_in(line: &[AtomicU32], tag: u32) -> u32 {
+fn find(line: &[AtomicU32], tag: u32) -> u32 {
     assert_eq!(line.len(), v4::LINE_WORDS, "a line");
     let tags = _mm256_set1_epi32(tag.cast_signed());
     let last = _mm256_set1_epi32(0xfffe);
@@ -169,7 +159,5 @@ fn index_in(line: &[AtomicU32], tag: u32) -> u32 {
         let equal = _mm256_cmpeq_epi32(_mm256_min_epu32(index, last), index);
         hits |= _mm256_movemask_ps(_mm256_castsi256_ps(equal)).cast_unsigned() << (half * 8);
     }
-    let hits = hits & ((1 << v4::LINE_SLOTS) - 1);
-    let slot = seen[(hits | 1 << v4::LINE_SLOTS).trailing_zeros() as usize];
-    if hits == 0 { 0 } else { slot & 0xffff }
+    seen[(hits | 1 << v4::LINE_SLOTS).trailing_zeros() as usize]
 }

@@ -2,10 +2,11 @@
 
 use crate::bloom::hash::{Hash32, filter_mask, h2_64};
 use crate::bloom::v6::{self, CHUNK, LEVELS, MASK_SHIFT, Table6};
+use crate::kernel::answer::answer_v6;
 use crate::kernel::lists::{
     AHEAD, CHUNK_SHIFT, List6, Lists, Lists6, PIECE, Piece6, Probes6, chunk_of, position_of,
 };
-use crate::kernel::{prefetch, scalar};
+use crate::kernel::prefetch;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +42,8 @@ fn lookup_v6_by<const MURMUR: bool>(
         while now.len > 0 {
             next.len = 0;
             filter::<MURMUR>(table, &mut piece, now, probes, next);
-            probe(table, &mut piece, probes, next);
+            probe(table, probes);
+            answer_v6(table, &mut piece, probes, next);
             std::mem::swap(&mut now, &mut next);
         }
     }
@@ -62,10 +64,17 @@ impl List6 {
 fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
     let Lists6 { chunks, lists: [list, chunked], .. } = lists;
     let low_bits = u32::from(table.direct_bits) - 16;
-    chunked.len = 0;
-    for (pos, (key, answer)) in (0_u32..).zip(piece.hi.iter().zip(&mut *piece.out)) {
-        let head = table.top[(key >> 48) as usize].load(Ordering::Acquire);
-        *answer = NextHopId::from_answer(head & v6::HOP_MASK);
+    (chunked.len, list.len) = (0, 0);
+    let mut heads = 0;
+    for ((key, answer), head) in piece.hi.iter().zip(&mut *piece.out).zip(&mut chunks.entries) {
+        *head = table.top[(key >> 48) as usize].load(Ordering::Acquire);
+        *answer = NextHopId::from_answer(*head & v6::HOP_MASK);
+        heads |= *head;
+    }
+    if heads & CHUNK == 0 {
+        return;
+    }
+    for (pos, (key, head)) in (0_u32..).zip(piece.hi.iter().zip(&chunks.entries)) {
         let within = key << 16 >> (64 - low_bits);
         #[expect(clippy::cast_possible_truncation, reason = "chunks have at most 2^24 entries in all")]
         let index = (u64::from(head & v6::HOP_MASK) << low_bits | within) as u32;
@@ -74,7 +83,6 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
     }
     let ask = |index: u32| table.chunks.get(index as usize).map_or((), prefetch);
     chunks.index[..AHEAD].iter().for_each(|index| ask(*index));
-    list.len = 0;
     for at in 0..chunked.len.min(PIECE) {
         ask(chunks.index[at + AHEAD]);
         let entry = table.chunks[chunks.index[at] as usize].load(Ordering::Acquire);
@@ -129,36 +137,23 @@ fn line_of(table: &Table6, level: usize, hash: u32, chunk: u32) -> u32 {
     table.levels.line_start[level] + crate::bloom::hash::scale(hash, table.levels.lines[level]) + chunk
 }
 
-/// Stage 3: finds each probe's tag in its line, asked for ahead; keys that are not there go on to `next` if a level is left.
+/// Stage 3: finds each probe's tag in its line, asked for ahead.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
-fn probe(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut List6) {
+fn probe(table: &Table6, probes: &mut Probes6) {
     let words_of = |line: u32| &table.lines[line as usize * v6::LINE_WORDS..][..v6::LINE_WORDS];
     // What stands behind the end of a list is stale, but the line of a key all the same.
     let ask = |line: u32| table.lines.get(line as usize * v6::LINE_WORDS).map_or((), prefetch);
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
     for at in 0..probes.len.min(PIECE) {
         ask(probes.line[at + AHEAD]);
-        let (item, tag) = (probes.item[at], probes.tag[at]);
-        let words = words_of(probes.line[at]);
-        let mut index = index_in(words, tag);
-        let link = words[v6::LINE_SLOTS].load(Ordering::Acquire);
-        if (index == 0) & (link != 0) {
-            index = scalar::probe_v6(table, probes.line[at] as usize, tag - 1);
-        }
-        let pos = position_of(item);
-        if index != 0 {
-            let next_hop = table.hop_ids[index as usize].load(Ordering::Relaxed);
-            piece.out[pos] = NextHopId::from_answer(next_hop);
-        } else {
-            next.add(item >> MASK_SHIFT != 0, item, v6::rest(piece.hi[pos]));
-        }
+        probes.found[at] = find(words_of(probes.line[at]), probes.tag[at]);
     }
 }
 
-/// The next-hop index of the slot of `tag` in a line; 0 if there is none.
+/// The lower half of the slot of `tag` in a line; that of the line's link if there is none.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn index_in(line: &[AtomicU64], tag: u64) -> u32 {
+fn find(line: &[AtomicU64], tag: u64) -> u32 {
     assert_eq!(line.len(), v6::LINE_WORDS, "a line");
     let key = _mm256_set1_epi64x((tag - 1).cast_signed());
     let index_mask = _mm256_set1_epi64x(v6::INDEX_MASK.cast_signed());
@@ -177,7 +172,7 @@ fn index_in(line: &[AtomicU64], tag: u64) -> u32 {
         let used = _mm256_andnot_si256(_mm256_cmpeq_epi64(slots, zero), equal);
         hits |= _mm256_movemask_pd(_mm256_castsi256_pd(used)).cast_unsigned() << (half * 4);
     }
-    let hits = hits & ((1 << v6::LINE_SLOTS) - 1);
-    let slot = seen[(hits | 1 << v6::LINE_SLOTS).trailing_zeros() as usize];
-    if hits == 0 { 0 } else { (slot & v6::INDEX_MASK) as u32 }
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half tells slot, link and nothing apart")]
+    let found = seen[(hits | 1 << v6::LINE_SLOTS).trailing_zeros() as usize] as u32;
+    found
 }

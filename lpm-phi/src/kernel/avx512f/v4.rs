@@ -1,14 +1,13 @@
 //! IPv4: the direct array, then G2, then G1.
 
 use super::hash::{filter_mask_x16, hash_x16, scale_x16};
-use super::{is_link, lanes, prefetch};
+use super::{ask_batch, lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
+use crate::kernel::answer::answer_v4;
 use crate::kernel::lists::{AHEAD, ASK, Entries, LIST, List4, Lists, Lists4, PIECE, Probes4};
-use crate::kernel::scalar;
 use fib::NextHopId;
 use std::arch::x86_64::*;
-use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering;
 
 /// Answers IPv4 `keys` into `out`, equally long.
@@ -25,6 +24,7 @@ fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists, keys: &[u
     let [g1, g2] = &table.levels;
     let Lists4 { entries, in_g1, in_g2, g1: probes_g1, g2: probes_g2 } = &mut lists.v4;
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+        ask_batch(keys, out);
         (in_g1.len, in_g2.len, probes_g1.len) = (0, 0, 0);
         load_v4(table, keys, entries);
         direct_v4::<MURMUR>(g1, entries, keys, out, in_g1, in_g2, probes_g1);
@@ -235,7 +235,7 @@ fn ask_v4(level: &Level4, probes: &Probes4) {
     }
 }
 
-/// Stage 3 for IPv4, first step: finds each probe's tag in its line, asked for ahead. Nothing here or in the next step branches
+/// Stage 3 for IPv4, first step: finds each probe's tag in its line, asked for ahead. Nothing here or in [`answer_v4`] branches
 /// on what was found, which is a matter of chance; and what follows from it has a loop of its own, for a probe that waits
 /// for its line should keep no more of the others out of the processor's window than it must.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
@@ -254,42 +254,4 @@ fn probe_v4(level: &Level4, probes: &mut Probes4) {
         let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(hit, words));
         probes.found[at] = _mm_cvtsi128_si32(first).cast_unsigned();
     }
-}
-
-/// Stage 3 for IPv4, second step: the answers of probes that found their tag. With `NEXT`, the others go on to `next`.
-#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-#[inline]
-fn answer_v4<const NEXT: bool>(
-    table: &Table4,
-    level: &Level4,
-    probes: &Probes4,
-    out: &mut [NextHopId],
-    next: &mut List4,
-) {
-    let (hop_ids, out) = (table.hop_ids.as_ptr(), out.as_mut_ptr());
-    for at in 0..probes.len.min(PIECE) {
-        let mut found = probes.found[at];
-        if is_link(found) {
-            found = overflow_v4(level, probes, at);
-        }
-        let pos = probes.pos[at];
-        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is below the length of `out`, since it was made
-        // from it by `direct_v4`.
-        unsafe {
-            let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
-            let answer = out.add(pos as usize);
-            *answer = select_unpredictable(found != 0, NextHopId::from_answer(next_hop), *answer);
-        }
-        if NEXT {
-            let len = next.len.min(PIECE);
-            (next.pos[len], next.key[len]) = (pos, probes.key[at]);
-            next.len = len + usize::from(found == 0);
-        }
-    }
-}
-
-/// The next-hop index of probe `at`, from all lines of its chain.
-#[cold]
-fn overflow_v4(level: &Level4, probes: &Probes4, at: usize) -> u32 {
-    scalar::probe_v4(level, probes.line[at] as usize, probes.tag[at] >> 16)
 }

@@ -1,16 +1,15 @@
 //! IPv6: the direct part, then each key its own levels, deepest first.
 
 use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
-use super::{is_link, lanes, prefetch};
+use super::{ask_batch, lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
+use crate::kernel::answer::answer_v6;
 use crate::kernel::lists::{
     AHEAD, CHUNK_SHIFT, Chunks6, LIST, List6, Lists, Lists6, PIECE, Piece6, Probes6, position_of,
 };
-use crate::kernel::scalar;
 use fib::NextHopId;
 use std::arch::x86_64::*;
-use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering;
 
 /// Answers IPv6 keys, given as two halves, into `out`, all equally long.
@@ -39,6 +38,7 @@ fn lookup_v6_by<const MURMUR: bool>(
     let Lists6 { chunks, lists: [now, next], probes } = &mut lists.v6;
     let (mut now, mut next) = (now, next);
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
+        ask_batch(hi, out);
         let mut piece = Piece6 { hi, lo, out };
         top_v6(table, &mut piece, chunks);
         chunk_v6(table, &mut piece, chunks, now);
@@ -345,38 +345,4 @@ fn probe_v6(table: &Table6, probes: &mut Probes6) {
         let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi64(hit, words));
         probes.found[at] = _mm_cvtsi128_si32(first).cast_unsigned();
     }
-}
-
-/// Stage 3 for IPv6, second step: the answers of probes that found their tag; the others go on to `next` if a level is left.
-#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-#[inline]
-fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut List6) {
-    let hop_ids = table.hop_ids.as_ptr();
-    let (hi, out) = (piece.hi.as_ptr(), piece.out.as_mut_ptr());
-    let mut len = next.len.min(PIECE);
-    for at in 0..probes.len.min(PIECE) {
-        let mut found = probes.found[at];
-        if is_link(found) {
-            found = overflow_v6(table, probes, at);
-        }
-        let item = probes.item[at];
-        let pos = position_of(item);
-        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is that of a key of the piece. `len` is below
-        // `PIECE`: the lists of a round hold each key once.
-        unsafe {
-            let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
-            let answer = out.add(pos);
-            *answer = select_unpredictable(found != 0, NextHopId::from_answer(next_hop), *answer);
-            *next.item.get_unchecked_mut(len) = item;
-            *next.key.get_unchecked_mut(len) = v6::rest(*hi.add(pos));
-        }
-        len += usize::from((found == 0) & (item >> MASK_SHIFT != 0));
-    }
-    next.len = len;
-}
-
-/// The next-hop index of probe `at`, from all lines of its chain.
-#[cold]
-fn overflow_v6(table: &Table6, probes: &Probes6, at: usize) -> u32 {
-    scalar::probe_v6(table, probes.line[at] as usize, probes.tag[at] - 1)
 }

@@ -1,0 +1,87 @@
+//! The last stage of the vector kernels: from what probes found in their lines to answers.
+//!
+//! Nothing here branches on what was found, which is a matter of chance, but on the rare link to an overflow line.
+
+use super::lists::{List4, List6, PIECE, Piece6, Probes4, Probes6, position_of};
+use super::scalar;
+use crate::bloom::v4::{Level4, Table4};
+use crate::bloom::v6::{self, MASK_SHIFT, Table6};
+use fib::NextHopId;
+use std::hint::select_unpredictable;
+use std::sync::atomic::Ordering;
+
+/// Whether what was found in a line is a link: no slot, for its low half is 0, and not 0.
+#[inline]
+const fn is_link(found: u32) -> bool {
+    found.rotate_left(16).wrapping_sub(1) < 0xffff
+}
+
+/// IPv4: the answers of probes that found their tag. With `NEXT`, the others go on to `next`.
+#[inline]
+pub(super) fn answer_v4<const NEXT: bool>(
+    table: &Table4,
+    level: &Level4,
+    probes: &Probes4,
+    out: &mut [NextHopId],
+    next: &mut List4,
+) {
+    let (hop_ids, out) = (table.hop_ids.as_ptr(), out.as_mut_ptr());
+    for at in 0..probes.len.min(PIECE) {
+        let mut found = probes.found[at];
+        if is_link(found) {
+            found = overflow_v4(level, probes, at);
+        }
+        let pos = probes.pos[at];
+        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is below the length of `out`, which each was
+        // made from.
+        unsafe {
+            let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
+            let answer = out.add(pos as usize);
+            *answer = select_unpredictable(found != 0, NextHopId::from_answer(next_hop), *answer);
+        }
+        if NEXT {
+            let len = next.len.min(PIECE);
+            (next.pos[len], next.key[len]) = (pos, probes.key[at]);
+            next.len = len + usize::from(found == 0);
+        }
+    }
+}
+
+/// The next-hop index of probe `at`, from all lines of its chain.
+#[cold]
+fn overflow_v4(level: &Level4, probes: &Probes4, at: usize) -> u32 {
+    scalar::probe_v4(level, probes.line[at] as usize, probes.tag[at] >> 16)
+}
+
+/// IPv6: the answers of probes that found their tag; the others go on to `next` if a level is left.
+#[inline]
+pub(super) fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut List6) {
+    let hop_ids = table.hop_ids.as_ptr();
+    let (hi, out) = (piece.hi.as_ptr(), piece.out.as_mut_ptr());
+    let mut len = next.len.min(PIECE);
+    for at in 0..probes.len.min(PIECE) {
+        let mut found = probes.found[at];
+        if is_link(found) {
+            found = overflow_v6(table, probes, at);
+        }
+        let item = probes.item[at];
+        let pos = position_of(item);
+        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is that of a key of the piece. `len` is below
+        // `PIECE`: the lists of a round hold each key once.
+        unsafe {
+            let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
+            let answer = out.add(pos);
+            *answer = select_unpredictable(found != 0, NextHopId::from_answer(next_hop), *answer);
+            *next.item.get_unchecked_mut(len) = item;
+            *next.key.get_unchecked_mut(len) = v6::rest(*hi.add(pos));
+        }
+        len += usize::from((found == 0) & (item >> MASK_SHIFT != 0));
+    }
+    next.len = len;
+}
+
+/// The next-hop index of probe `at`, from all lines of its chain.
+#[cold]
+fn overflow_v6(table: &Table6, probes: &Probes6, at: usize) -> u32 {
+    scalar::probe_v6(table, probes.line[at] as usize, probes.tag[at] - 1)
+}
