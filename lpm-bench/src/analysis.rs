@@ -71,7 +71,7 @@ fn bloom_sentence(built: &Built, profile: &Profile) -> String {
     match built.family {
         Family::V4 => format!(
             "one load answers {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies, \
-             so they go on to a filter word, unless most /24s of their block exist, and to a line of the hash table",
+             so they go on to a line of the hash table, by way of a filter word where their block is not dense",
             100.0 - below
         ),
         Family::V6 => format!(
