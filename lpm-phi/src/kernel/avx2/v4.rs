@@ -65,14 +65,9 @@ impl List4 {
 fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists4) {
     let Lists4 { entries, in_g1, in_g2, g1, .. } = lists;
     (in_g1.len, in_g2.len, g1.len) = (0, 0, 0);
-    let mut below = 0;
     for ((key, answer), entry) in keys.iter().zip(&mut *out).zip(&mut entries.0) {
         *entry = table.direct[(key >> (32 - DIRECT_BITS)) as usize].load(Ordering::Acquire);
         *answer = NextHopId::from_answer(*entry & v4::HOP_MASK);
-        below |= *entry;
-    }
-    if below & (G1_BELOW | G2_BELOW) == 0 {
-        return;
     }
     for (pos, (key, entry)) in (0_u32..).zip(keys.iter().zip(&entries.0)) {
         let below_g1 = (entry & G1_BELOW != 0) & (entry & G2_BELOW == 0);

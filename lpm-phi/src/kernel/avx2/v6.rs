@@ -65,21 +65,23 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
     let Lists6 { chunks, lists: [list, chunked], .. } = lists;
     let low_bits = u32::from(table.direct_bits) - 16;
     (chunked.len, list.len) = (0, 0);
-    let mut heads = 0;
-    for ((key, answer), head) in piece.hi.iter().zip(&mut *piece.out).zip(&mut chunks.entries) {
-        *head = table.top[(key >> 48) as usize].load(Ordering::Acquire);
-        *answer = NextHopId::from_answer(*head & v6::HOP_MASK);
-        heads |= *head;
-    }
-    if heads & CHUNK == 0 {
-        return;
-    }
-    for (pos, (key, head)) in (0_u32..).zip(piece.hi.iter().zip(&chunks.entries)) {
-        let within = key << 16 >> (64 - low_bits);
-        #[expect(clippy::cast_possible_truncation, reason = "chunks have at most 2^24 entries in all")]
-        let index = (u64::from(head & v6::HOP_MASK) << low_bits | within) as u32;
-        chunks.index[chunked.len.min(PIECE)] = index;
-        chunked.add(head & CHUNK != 0, head << CHUNK_SHIFT | pos, v6::rest(*key));
+    for (group, (keys, answers)) in (0_u32..).zip(piece.hi.chunks(16).zip(piece.out.chunks_mut(16))) {
+        let mut heads = 0;
+        for ((key, answer), head) in keys.iter().zip(answers).zip(&mut chunks.entries) {
+            *head = table.top[(key >> 48) as usize].load(Ordering::Acquire);
+            *answer = NextHopId::from_answer(*head & v6::HOP_MASK);
+            heads |= *head;
+        }
+        if heads & CHUNK == 0 {
+            continue; // many a block of 16 bits has no route longer than that
+        }
+        for (pos, (key, head)) in (group * 16..).zip(keys.iter().zip(&chunks.entries)) {
+            let within = key << 16 >> (64 - low_bits);
+            #[expect(clippy::cast_possible_truncation, reason = "chunks have at most 2^24 entries in all")]
+            let index = (u64::from(head & v6::HOP_MASK) << low_bits | within) as u32;
+            chunks.index[chunked.len.min(PIECE)] = index;
+            chunked.add(head & CHUNK != 0, head << CHUNK_SHIFT | pos, v6::rest(*key));
+        }
     }
     let ask = |index: u32| table.chunks.get(index as usize).map_or((), prefetch);
     chunks.index[..AHEAD].iter().for_each(|index| ask(*index));
