@@ -3,7 +3,7 @@
 //! One table an engine, instruction set and family, so that `table_bytes` and `build_s` are of that family alone.
 
 use crate::args::{DeviceArgs, EngineArgs};
-use crate::device::DeviceTable;
+use crate::device::{Ask, DeviceTable};
 use crate::fault::Fault;
 #[cfg(feature = "dpdk")]
 use crate::peers::Peers;
@@ -22,10 +22,8 @@ use lpm_phi::variants;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Keys of a batch of `coop` on a host without a GPU, at most: what two cores exchange stays in their caches.
-const COOP_BATCH: usize = 32 << 10;
-/// Its batches in flight, at most: with more, what is on its way no longer fits the second-level cache.
-const COOP_SLOTS: u16 = 3;
+/// Keys of a batch of `coop` on a host without a GPU, at most: each core's answers take an eighth of its second-level cache.
+const COOP_BATCH: usize = 64 << 10;
 
 /// A contender that is built and ready to look up.
 pub(crate) struct Built {
@@ -164,11 +162,12 @@ impl Makers {
                     .map_err(|source| Fault::Engine { engine: name.to_owned(), source })?;
                 Ok(if wanted.contender.works_elsewhere() {
                     let mut device = self.device;
-                    if !wanted.contender.is_on_device() && lpm_gpu::cu::probe().is_err() {
+                    let is_here = !wanted.contender.is_on_device() && lpm_gpu::cu::probe().is_err();
+                    if is_here {
                         device.device_batch = device.device_batch.min(COOP_BATCH);
-                        device.device_slots = device.device_slots.min(COOP_SLOTS);
                     }
-                    Box::new(DeviceTable::new(writer, device))
+                    let ask = if is_here { Ask::Calls } else { Ask::Slots };
+                    Box::new(DeviceTable::new(writer, device, ask))
                 } else {
                     Box::new(EngineTable::new(writer, self.call))
                 })

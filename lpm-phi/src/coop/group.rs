@@ -10,12 +10,13 @@
 //! it would inherit that, and a forwarder's threads are pinned by the time they get readers.
 
 use super::flight::copy;
-use super::service::Why;
+use super::service::{FIRST, SECOND, Why};
+use crate::lend::{self, Lender, Missing, Outcome, Rules, Worker};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use fib::{EngineError, EngineReader, Keys, NextHopId};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -92,6 +93,20 @@ impl Job {
     }
 }
 
+/// Why a thread could not answer what it was lent.
+type Trouble = Arc<Mutex<Option<EngineError>>>;
+
+/// What a thread works with.
+struct Hands {
+    reader: Box<dyn EngineReader>,
+    todo: Receiver<Box<Job>>,
+    back: Sender<Box<Job>>,
+    asleep: Arc<AtomicBool>,
+    /// For what it is lent, if anything ever is.
+    worker: Option<Worker>,
+    trouble: Trouble,
+}
+
 /// One thread, as the reader sees it.
 struct Helper {
     /// `None` only while it is being dropped.
@@ -102,6 +117,7 @@ struct Helper {
     /// By slot: the keys, of which the job has a share while it is away.
     loads: Vec<Arc<Load>>,
     asleep: Arc<AtomicBool>,
+    trouble: Trouble,
     thread: Thread,
     /// `None` once it is over, or given up.
     handle: Option<JoinHandle<()>>,
@@ -111,6 +127,7 @@ struct Helper {
 impl Helper {
     fn spawn(
         reader: Box<dyn EngineReader>,
+        worker: Option<Worker>,
         (slots, piece_max): (usize, usize),
         cpu: Option<usize>,
         allowed: Option<CpuSet>,
@@ -119,8 +136,15 @@ impl Helper {
         let (todo, theirs) = bounded(slots);
         let (back, done) = bounded(slots);
         let (ready, begun) = bounded(1);
-        let asleep = Arc::new(AtomicBool::new(false));
-        let sleeps = Arc::clone(&asleep);
+        let (asleep, trouble) = (Arc::new(AtomicBool::new(false)), Trouble::default());
+        let hands = Hands {
+            reader,
+            todo: theirs,
+            back,
+            asleep: Arc::clone(&asleep),
+            worker,
+            trouble: Arc::clone(&trouble),
+        };
         let makers = sched_getaffinity(None).ok();
         let handle = std::thread::Builder::new()
             .name("coop".into())
@@ -128,7 +152,7 @@ impl Helper {
                 let placed = place(cpu, makers, allowed);
                 let _ = ready.send(placed);
                 if placed {
-                    serve(reader, &theirs, &back, &sleeps);
+                    hands.serve();
                 }
             })
             .map_err(|error| EngineError::Memory { bytes: 0, reason: format!("a helper thread: {error}") })?;
@@ -138,6 +162,7 @@ impl Helper {
             home: (0..slots).map(|slot| Some(Box::new(Job::new(slot, piece_max)))).collect(),
             loads: (0..slots).map(|_| Arc::new(Load::new(piece_max))).collect(),
             asleep,
+            trouble,
             thread: handle.thread().clone(),
             handle: Some(handle),
             stall,
@@ -206,10 +231,16 @@ impl Helper {
         todo.try_send(job).map_err(|_| died)?;
         // Pairs with the fence of `serve`: either it sees the job, or we see that it sleeps.
         fence(Ordering::SeqCst);
+        self.wake();
+        Ok(())
+    }
+
+    /// Wakes the thread if it sleeps. What is there for it to see was stored before a fence.
+    #[inline]
+    fn wake(&self) {
         if self.asleep.load(Ordering::Relaxed) {
             self.thread.unpark();
         }
-        Ok(())
     }
 }
 
@@ -238,40 +269,63 @@ fn place(cpu: Option<usize>, makers: Option<CpuSet>, allowed: Option<CpuSet>) ->
     sched_setaffinity(None, &wanted).is_ok() || cpu.is_none()
 }
 
-/// Works until nobody hands anything over any more.
-fn serve(
-    mut reader: Box<dyn EngineReader>,
-    todo: &Receiver<Box<Job>>,
-    back: &Sender<Box<Job>>,
-    asleep: &AtomicBool,
-) {
-    let mut looks = 0;
-    loop {
-        match todo.try_recv() {
-            Ok(mut job) => {
+impl Hands {
+    /// Works until nobody hands anything over any more.
+    fn serve(mut self) {
+        let mut looks = 0;
+        loop {
+            if self.work() {
                 looks = 0;
-                job.run(reader.as_mut());
-                // There is room: as many places as jobs. When nobody takes it, nobody hands over either.
-                let _ = back.try_send(job);
             }
-            Err(TryRecvError::Disconnected) => return,
-            Err(TryRecvError::Empty) => {
-                looks += 1;
-                if looks < SPINS {
-                    std::hint::spin_loop();
-                } else if looks < SPINS + YIELDS {
-                    std::thread::yield_now();
-                } else {
-                    asleep.store(true, Ordering::Relaxed);
-                    fence(Ordering::SeqCst);
-                    if todo.is_empty() {
-                        std::thread::park_timeout(SLEEP);
+            match self.todo.try_recv() {
+                Ok(mut job) => {
+                    looks = 0;
+                    job.run(self.reader.as_mut());
+                    // There is room: as many places as jobs. When nobody takes it, nobody hands over either.
+                    let _ = self.back.try_send(job);
+                }
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {
+                    looks += 1;
+                    if looks < SPINS {
+                        std::hint::spin_loop();
+                    } else if looks < SPINS + YIELDS {
+                        std::thread::yield_now();
+                    } else {
+                        self.sleep();
                     }
-                    asleep.store(false, Ordering::Relaxed);
                 }
             }
         }
     }
+
+    /// Works on what is lent. Whether there was anything.
+    #[inline]
+    fn work(&mut self) -> bool {
+        let Self { reader, worker, trouble, .. } = self;
+        worker.as_mut().is_some_and(|worker| {
+            worker.work(|keys, out| {
+                let answered = reader.lookup(keys, out);
+                answered.map_err(|error| *lock(trouble) = Some(error)).is_ok()
+            })
+        })
+    }
+
+    /// Sleeps until it is woken, unless there is something to do.
+    #[cold]
+    fn sleep(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.todo.is_empty() && !self.worker.as_ref().is_some_and(Worker::is_wanted) {
+            std::thread::park_timeout(SLEEP);
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn lock(trouble: &Trouble) -> std::sync::MutexGuard<'_, Option<EngineError>> {
+    trouble.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// See the module.
@@ -281,11 +335,13 @@ pub(super) struct Group {
     lens: Vec<Vec<usize>>,
     /// One thread's share of a batch, 65536ths, rounded up.
     share: usize,
+    /// For lookups whose caller waits.
+    lender: Option<Lender>,
 }
 
 impl Group {
     /// A thread for each of `readers` (one at least), on the CPU beside it, else on one of `allowed`; with `slots` slots of
-    /// `batch_max` keys.
+    /// `batch_max` keys. With `rules` the threads also take what is lent to them.
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for a CPU that cannot be had, [`EngineError::Memory`] when there is no thread.
@@ -294,16 +350,75 @@ impl Group {
         (slots, batch_max): (usize, usize),
         allowed: Option<CpuSet>,
         stall: Duration,
+        rules: Option<Rules>,
     ) -> Result<Self, EngineError> {
         let count = readers.len().max(1);
         let share = (1_usize << 16).div_ceil(count);
         // The last thread has what the others' parts leave, a key a thread more than they at most.
         let piece_max = batch_max.min(part(batch_max, share) + GRAIN + count);
+        let (lender, workers) = rules.map(|rules| lend::board(count, rules)).unzip();
+        let mut workers = workers.unwrap_or_default().into_iter();
         let helpers = readers
             .into_iter()
-            .map(|(reader, cpu)| Helper::spawn(reader, (slots, piece_max), cpu, allowed, stall))
+            .map(|(reader, cpu)| {
+                Helper::spawn(reader, workers.next(), (slots, piece_max), cpu, allowed, stall)
+            })
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { lens: vec![vec![0; helpers.len()]; slots], helpers, share })
+        Ok(Self { lens: vec![vec![0; helpers.len()]; slots], helpers, share, lender })
+    }
+
+    /// Whether [`Self::lend`] can be had.
+    #[inline]
+    pub(super) const fn lends(&self) -> bool {
+        self.lender.is_some()
+    }
+
+    /// Looks `keys` up into `out` together with `mine`, this thread's reader: see [`Lender::lend`]. Returns how many keys the threads
+    /// had.
+    ///
+    /// # Errors
+    /// Whose fault it is that answers are missing, and why.
+    #[inline]
+    pub(super) fn lend(
+        &mut self,
+        keys: Keys<'_>,
+        out: &mut [NextHopId],
+        cut: usize,
+        mine: &mut dyn EngineReader,
+    ) -> Result<usize, (usize, Why)> {
+        let Self { helpers, lender: Some(lender), .. } = self else {
+            return Err((FIRST, Why::Died { during: "submit" }));
+        };
+        let wake = || {
+            // Pairs with the fence of `sleep`: either a thread sees what it is lent, or we see that it sleeps.
+            fence(Ordering::SeqCst);
+            helpers.iter().for_each(Helper::wake);
+        };
+        let mut error = None;
+        let answer = |keys: Keys<'_>, out: &mut [NextHopId]| {
+            mine.lookup(keys, out).map_err(|why| error = Some(why)).is_ok()
+        };
+        let Outcome { keys, missing } = lender.lend(keys, out, cut, wake, answer);
+        match missing {
+            None => Ok(keys),
+            Some(missing) => Err(self.whose(missing, error)),
+        }
+    }
+
+    /// Which half is to blame for `missing`, and why; `error` is what this thread's reader said.
+    #[cold]
+    fn whose(&self, missing: Missing, error: Option<EngineError>) -> (usize, Why) {
+        let stall = self.helpers.first().map_or(Duration::ZERO, |helper| helper.stall);
+        let limit_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
+        match (missing, error) {
+            (Missing::Owner, Some(error)) => (SECOND, Why::Failed { during: "submit", error }),
+            (Missing::Stalled, _) => (FIRST, Why::Stalled { during: "collect", limit_us }),
+            (Missing::Owner | Missing::Worker, _) => {
+                let error = self.helpers.iter().find_map(|helper| lock(&helper.trouble).take());
+                let died = Why::Died { during: "collect" };
+                (FIRST, error.map_or(died, |error| Why::Failed { during: "collect", error }))
+            }
+        }
     }
 
     /// Hands `keys` to the threads, in equal parts. When `slot` is in flight it waits for that.
@@ -416,7 +531,7 @@ mod tests {
         }
         engine.apply(&delta).unwrap();
         let readers = (0..threads).map(|_| (engine.reader(1, 512).unwrap(), cpu)).collect();
-        Group::new(readers, (4, 512), None, PATIENCE)
+        Group::new(readers, (4, 512), None, PATIENCE, None)
     }
 
     fn collect(group: &mut Group, slot: usize, out: &mut [NextHopId]) {
@@ -526,7 +641,7 @@ mod tests {
     fn a_group_that_cannot_be_made_leaves_no_thread() {
         let (_, first, gone) = scout();
         let (_, second, _) = scout();
-        let made = Group::new(vec![(first, None), (second, Some(4000))], (4, 512), None, PATIENCE);
+        let made = Group::new(vec![(first, None), (second, Some(4000))], (4, 512), None, PATIENCE, None);
         assert!(matches!(made, Err(EngineError::Parameter { .. })));
         assert_eq!(gone.try_recv(), Err(TryRecvError::Disconnected), "a thread lives on with its reader");
     }
@@ -541,7 +656,8 @@ mod tests {
         let maker = std::thread::spawn(move || {
             assert!(place(Some(mine), None, None));
             let (cpus, reader, _gone) = scout();
-            let mut group = Group::new(vec![(reader, None)], (1, 512), Some(allowed), PATIENCE).unwrap();
+            let mut group =
+                Group::new(vec![(reader, None)], (1, 512), Some(allowed), PATIENCE, None).unwrap();
             group.submit(0, Keys::V4(&[7])).unwrap();
             collect(&mut group, 0, &mut [NextHopId::NONE]);
             cpus.lock().unwrap().unwrap()

@@ -37,6 +37,7 @@ pub mod service;
 
 pub use make::{Engines, Make};
 
+use crate::lend::Rules;
 use balance::Balance;
 use fib::{
     Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Isa,
@@ -224,7 +225,12 @@ impl CoopEngine {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let room = (usize::from(flights), batch_max);
-        Group::new(threads, room, self.cpus_allowed, self.params.stall).map(Lane::Threads)
+        // Only over the table that the caller's thread reads too: another engine may hang, and must not have what is the caller's.
+        let rules = self
+            .first
+            .is_none()
+            .then(|| Rules { helps: self.params.split.is_none(), patience: self.params.stall });
+        Group::new(threads, room, self.cpus_allowed, self.params.stall, rules).map(Lane::Threads)
     }
 
     /// As [`Self::lane`]; a half that has none goes out of service, unless it is the user's to mend or the last.
