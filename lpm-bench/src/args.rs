@@ -100,7 +100,7 @@ pub(crate) struct TableArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Engines on a device")]
 pub(crate) struct DeviceArgs {
-    /// Keys of a batch; of coop without a GPU, 64K at most
+    /// Keys of a batch; of coop without a GPU, 128K at most
     #[arg(long, value_name = "N[K|M]", default_value = "256K", value_parser = positive)]
     pub(crate) device_batch: usize,
 

@@ -22,8 +22,9 @@ use lpm_phi::variants;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Keys of a batch of `coop` on a host without a GPU, at most: each core's answers take an eighth of its second-level cache.
-const COOP_BATCH: usize = 64 << 10;
+/// Keys of a batch of `coop` on a host without a GPU, at most: with fewer, handing them over shows; with more, each core's answers
+/// take more than a quarter of its second-level cache.
+const COOP_BATCH: usize = 128 << 10;
 
 /// A contender that is built and ready to look up.
 pub(crate) struct Built {

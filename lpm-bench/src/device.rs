@@ -162,6 +162,13 @@ impl DeviceLooker {
 
 impl Looker for DeviceLooker {
     fn sweep(&mut self, keys: &KeySet, range: Range<usize>, _call: usize) -> Result<(), Fault> {
+        if let [lane] = &mut self.lanes[..] {
+            // On this thread: to make one takes as long as some hundred thousand lookups.
+            let done = lane.run(keys, range, |answers| {
+                black_box(answers);
+            });
+            return done.map_err(|source| self.refused(source));
+        }
         let share = range.len().div_ceil(self.lanes.len().max(1)).max(1);
         let shares: Vec<_> = calls(range, share).collect();
         let results = std::thread::scope(|scope| {

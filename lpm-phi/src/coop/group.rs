@@ -582,6 +582,73 @@ mod tests {
         }
     }
 
+    /// A reader that answers 7, or cannot, or panics.
+    struct Broken(Option<EngineError>, bool);
+
+    impl EngineReader for Broken {
+        fn slots(&self) -> u16 {
+            1
+        }
+        fn batch_max(&self) -> usize {
+            512
+        }
+        fn submit(&mut self, _: SlotId, _: Keys<'_>) -> Result<(), EngineError> {
+            Ok(())
+        }
+        fn collect(&mut self, _: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+            Poll::Ready(Ok(&[]))
+        }
+        fn lookup(&mut self, _: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+            assert!(!self.1, "an invariant, broken on purpose");
+            out.fill(NextHopId::new(7).unwrap());
+            self.0.clone().map_or(Ok(()), Err)
+        }
+    }
+
+    #[test]
+    fn what_is_lent_and_not_answered_is_told_with_whose_fault_it_is() {
+        let error = EngineError::Batch { keys: 1, limit: 2 };
+        let failed = |during| Why::Failed { during, error: error.clone() };
+        for helps in [true, false] {
+            let lend = |theirs: Broken, mut mine: Broken| {
+                let rules = Rules { helps, patience: PATIENCE };
+                let readers: Vec<(Box<dyn EngineReader>, _)> = vec![(Box::new(theirs), None)];
+                let mut group = Group::new(readers, (1, 512), None, PATIENCE, Some(rules)).unwrap();
+                let mut out = [NextHopId::NONE; 4096];
+                // Until the thread has come in time to get something.
+                loop {
+                    match group.lend(Keys::V4(&[9; 4096]), &mut out, 4000, &mut mine) {
+                        Ok(0) => std::thread::yield_now(),
+                        told => return (told, out.iter().all(|answer| answer.get() == 7)),
+                    }
+                }
+            };
+            let (told, all) = lend(Broken(None, false), Broken(None, false));
+            assert!(all && told.is_ok_and(|keys| helps && keys <= 4096 || keys == 4000));
+            let told = lend(Broken(Some(error.clone()), false), Broken(None, false)).0;
+            assert_eq!(told, Err((FIRST, failed("collect"))));
+            let told = lend(Broken(None, true), Broken(None, false)).0;
+            assert_eq!(told, Err((FIRST, Why::Died { during: "collect" })));
+            let told = lend(Broken(None, false), Broken(Some(error.clone()), false)).0;
+            assert_eq!(told, Err((SECOND, failed("submit"))));
+        }
+    }
+
+    #[test]
+    fn threads_wake_from_sleep_for_what_is_lent() {
+        let rules = Rules { helps: false, patience: PATIENCE };
+        let readers: Vec<(Box<dyn EngineReader>, _)> = vec![(Box::new(Broken(None, false)), None)];
+        let mut group = Group::new(readers, (1, 512), None, PATIENCE, Some(rules)).unwrap();
+        for _ in 0..3 {
+            while !group.helpers[0].asleep.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let mut out = [NextHopId::NONE; 64];
+            let keys = group.lend(Keys::V4(&[9; 64]), &mut out, 32, &mut Broken(None, false));
+            assert!(keys == Ok(32) && out.iter().all(|answer| answer.get() == 7));
+        }
+    }
+
     #[test]
     fn threads_wake_from_sleep() {
         let mut group = group(1, None).unwrap();
