@@ -5,7 +5,9 @@
 //! collect: the first half's answers beside the second half's; pending while they are not there
 //! ```
 //! A slot's batch is with the first engine while this thread is busy with its own share of the next: that is the double
-//! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] does so with two slots of its own.
+//! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] does so with two slots of its own, unless
+//! the first half is a group over the second's table: then both work where keys and answers lie, for the caller waits anyway
+//! ([`crate::lend`]), and whoever ends first takes over what the other has not begun.
 //!
 //! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of
 //! service ([`super::service`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
