@@ -186,7 +186,7 @@ pub(crate) struct LookupArgs {
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = threads)]
     pub(crate) threads: Vec<usize>,
 
-    /// CPUs of --threads, dealt out in turn [default: those this process may use, from --cpu on]
+    /// CPUs of --threads, dealt out in turn; coop's caller is on the first, its helper threads on the others [default: those this process may use, from --cpu on]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = cpu, requires = "threads")]
     pub(crate) cpus: Vec<usize>,
 

@@ -135,6 +135,14 @@ impl Makers {
         })
     }
 
+    /// Has helper threads run on `cpus` alone, as far as the calling thread is not there; anywhere else when that leaves none.
+    pub(crate) fn keep_helpers_on(&mut self, cpus: &[usize]) {
+        let named: Vec<_> = self.helper_cpus.iter().copied().filter(|cpu| cpus.contains(cpu)).collect();
+        if !named.is_empty() {
+            self.helper_cpus = named;
+        }
+    }
+
     /// Puts the helper threads of `coop` on CPUs that the calling thread, pinned to one, is not on.
     fn place_helpers(&self, options: &mut EngineOptions) {
         if !self.helper_cpus.is_empty() && !options.parameters.iter().any(|(name, _)| name == "cpus") {
