@@ -100,11 +100,11 @@ pub(crate) struct TableArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Engines on a device")]
 pub(crate) struct DeviceArgs {
-    /// Keys of a batch; of coop without a GPU, 32K at most
+    /// Keys of a batch; of coop without a GPU, 128K at most
     #[arg(long, value_name = "N[K|M]", default_value = "256K", value_parser = positive)]
     pub(crate) device_batch: usize,
 
-    /// Batches in flight a thread; of coop without a GPU, 3 at most
+    /// Batches in flight a thread; coop without a GPU has one, as a call of a CPU engine
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) device_slots: u16,
 
@@ -186,7 +186,7 @@ pub(crate) struct LookupArgs {
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = threads)]
     pub(crate) threads: Vec<usize>,
 
-    /// CPUs of --threads, dealt out in turn [default: those this process may use, from --cpu on]
+    /// CPUs of --threads, dealt out in turn; coop's caller is on the first, its helper threads on the others [default: those this process may use, from --cpu on]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = cpu, requires = "threads")]
     pub(crate) cpus: Vec<usize>,
 

@@ -3,7 +3,7 @@
 //! One table an engine, instruction set and family, so that `table_bytes` and `build_s` are of that family alone.
 
 use crate::args::{DeviceArgs, EngineArgs};
-use crate::device::DeviceTable;
+use crate::device::{Ask, DeviceTable};
 use crate::fault::Fault;
 #[cfg(feature = "dpdk")]
 use crate::peers::Peers;
@@ -22,10 +22,9 @@ use lpm_phi::variants;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Keys of a batch of `coop` on a host without a GPU, at most: what two cores exchange stays in their caches.
-const COOP_BATCH: usize = 32 << 10;
-/// Its batches in flight, at most: with more, what is on its way no longer fits the second-level cache.
-const COOP_SLOTS: u16 = 3;
+/// Keys of a batch of `coop` on a host without a GPU, at most: with fewer, handing them over shows; with more, each core's answers
+/// take more than a quarter of its second-level cache.
+const COOP_BATCH: usize = 128 << 10;
 
 /// A contender that is built and ready to look up.
 pub(crate) struct Built {
@@ -136,6 +135,14 @@ impl Makers {
         })
     }
 
+    /// Has helper threads run on `cpus` alone, as far as the calling thread is not there; anywhere else when that leaves none.
+    pub(crate) fn keep_helpers_on(&mut self, cpus: &[usize]) {
+        let named: Vec<_> = self.helper_cpus.iter().copied().filter(|cpu| cpus.contains(cpu)).collect();
+        if !named.is_empty() {
+            self.helper_cpus = named;
+        }
+    }
+
     /// Puts the helper threads of `coop` on CPUs that the calling thread, pinned to one, is not on.
     fn place_helpers(&self, options: &mut EngineOptions) {
         if !self.helper_cpus.is_empty() && !options.parameters.iter().any(|(name, _)| name == "cpus") {
@@ -164,11 +171,12 @@ impl Makers {
                     .map_err(|source| Fault::Engine { engine: name.to_owned(), source })?;
                 Ok(if wanted.contender.works_elsewhere() {
                     let mut device = self.device;
-                    if !wanted.contender.is_on_device() && lpm_gpu::cu::probe().is_err() {
+                    let is_here = !wanted.contender.is_on_device() && lpm_gpu::cu::probe().is_err();
+                    if is_here {
                         device.device_batch = device.device_batch.min(COOP_BATCH);
-                        device.device_slots = device.device_slots.min(COOP_SLOTS);
                     }
-                    Box::new(DeviceTable::new(writer, device))
+                    let ask = if is_here { Ask::Calls } else { Ask::Slots };
+                    Box::new(DeviceTable::new(writer, device, ask))
                 } else {
                     Box::new(EngineTable::new(writer, self.call))
                 })

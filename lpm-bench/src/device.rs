@@ -4,6 +4,9 @@
 //! and what hands them over is memory traffic of the host, so here several threads share a sweep, each with a reader and
 //! [`DeviceArgs::device_slots`] batches in flight, and the clock is the wall's. A figure includes everything between keys in the
 //! caller's memory and next hops that the caller can read.
+//!
+//! An engine that works on threads of this host beside the caller's (`coop` without a device) is asked as a CPU engine is: one call a
+//! batch, which returns with the answers ([`Ask::Calls`]).
 
 use crate::args::DeviceArgs;
 use crate::fault::Fault;
@@ -14,17 +17,28 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::task::Poll;
 
+/// How a batch is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Through slots, all of them in flight.
+    Slots,
+    /// By one call after the other.
+    Calls,
+}
+
 /// A device engine's writer.
 pub(crate) struct DeviceTable {
     engine: String,
     writer: Box<dyn EngineWriter>,
     args: DeviceArgs,
+    ask: Ask,
 }
 
 impl DeviceTable {
     /// `writer`, looked up as `args` say.
-    pub(crate) fn new(writer: Box<dyn EngineWriter>, args: DeviceArgs) -> Self {
-        Self { engine: writer.name().to_owned(), writer, args }
+    pub(crate) fn new(writer: Box<dyn EngineWriter>, args: DeviceArgs, ask: Ask) -> Self {
+        let device_slots = if ask == Ask::Calls { 1 } else { args.device_slots };
+        Self { engine: writer.name().to_owned(), writer, args: DeviceArgs { device_slots, ..args }, ask }
     }
 
     fn refused(&self, source: EngineError) -> Fault {
@@ -61,7 +75,8 @@ impl Table for DeviceTable {
             let reader = reader.map_err(|source| self.refused(source))?;
             // A reader may have fewer slots, and smaller ones, than it was asked for.
             let batch = self.args.device_batch.min(reader.batch_max()).max(1);
-            Ok(Lane { batch, slots: reader.slots().max(1), reader })
+            let out = vec![NextHopId::NONE; if self.ask == Ask::Calls { batch } else { 0 }];
+            Ok(Lane { batch, slots: reader.slots().max(1), reader, ask: self.ask, out })
         };
         let lanes = (0..self.args.device_threads).map(|_| lane()).collect::<Result<_, _>>()?;
         Ok(Box::new(DeviceLooker { engine: self.engine.clone(), lanes }))
@@ -73,11 +88,32 @@ struct Lane {
     reader: Box<dyn EngineReader>,
     slots: u16,
     batch: usize,
+    ask: Ask,
+    /// A batch's answers, for [`Ask::Calls`].
+    out: Vec<NextHopId>,
 }
 
 impl Lane {
-    /// Looks up the keys of `range` with all slots in flight; `take` gets the answers to each part, in order.
+    /// Looks up the keys of `range`; `take` gets the answers to each part, in order.
     fn run(
+        &mut self,
+        keys: &KeySet,
+        range: Range<usize>,
+        mut take: impl FnMut(&[NextHopId]),
+    ) -> Result<(), EngineError> {
+        if self.ask == Ask::Slots {
+            return self.run_slots(keys, range, take);
+        }
+        for part in calls(range, self.batch) {
+            let out = &mut self.out[..part.len()];
+            self.reader.lookup(keys.keys(part), out)?;
+            take(out);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::run`], with all slots in flight.
+    fn run_slots(
         &mut self,
         keys: &KeySet,
         range: Range<usize>,
@@ -126,6 +162,13 @@ impl DeviceLooker {
 
 impl Looker for DeviceLooker {
     fn sweep(&mut self, keys: &KeySet, range: Range<usize>, _call: usize) -> Result<(), Fault> {
+        if let [lane] = &mut self.lanes[..] {
+            // On this thread: to make one takes as long as some hundred thousand lookups.
+            let done = lane.run(keys, range, |answers| {
+                black_box(answers);
+            });
+            return done.map_err(|source| self.refused(source));
+        }
         let share = range.len().div_ceil(self.lanes.len().max(1)).max(1);
         let shares: Vec<_> = calls(range, share).collect();
         let results = std::thread::scope(|scope| {
@@ -187,10 +230,17 @@ mod tests {
             plain.apply(&tables.delta_of(family)).unwrap();
             let mut wanted = vec![NextHopId::NONE; 1000];
             plain.reader(1, 1000).unwrap().lookup(keys.keys(0..1000), &mut wanted).unwrap();
-            for (device_batch, device_slots, device_threads) in [(7, 3, 1), (256, 2, 3), (4096, 1, 8)] {
+            let (slots, calls) = (Ask::Slots, Ask::Calls);
+            for (device_batch, device_slots, device_threads, ask) in [
+                (7, 3, 1, slots),
+                (256, 2, 3, slots),
+                (4096, 1, 8, slots),
+                (7, 3, 1, calls),
+                (256, 1, 3, calls),
+            ] {
                 let args = DeviceArgs { device_batch, device_slots, device_threads };
                 let engine = OracleEngine::new(&EngineOptions::default());
-                let mut table = DeviceTable::new(Box::new(engine), args);
+                let mut table = DeviceTable::new(Box::new(engine), args, ask);
                 table.apply(&tables.delta_of(family)).unwrap();
                 let mut looker = table.looker().unwrap();
                 let answers = looker.answers(&keys, 256).unwrap();

@@ -1,7 +1,7 @@
 //! `lpm-bench lookup`: build, check, measure, report.
 
 use crate::analysis;
-use crate::args::LookupArgs;
+use crate::args::{EngineArgs, LookupArgs};
 use crate::check::{Checked, Sample};
 use crate::contenders::{self, Built, Makers};
 use crate::fault::Fault;
@@ -22,13 +22,15 @@ pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
     check_node(args.engine.table_node)?;
     let host = Host::read();
     let cpus = cpus(args);
-    crate::pin(args.engine.cpu)?;
+    let cpu = args.engine.cpu.or_else(|| args.cpus.first().copied());
+    crate::pin(cpu)?;
     let wanted = wanted::expand(&args.engine.engines)?;
     let tables = Tables::load(&args.table)?;
     let families = contenders::families(args.engine.family, &tables)?;
-    let mut makers = Makers::new(&args.engine, &wanted, &tables)?;
+    let mut makers = Makers::new(&EngineArgs { cpu, ..args.engine.clone() }, &wanted, &tables)?;
+    makers.keep_helpers_on(&args.cpus);
     // After EAL, which pins the calling thread as it likes.
-    crate::pin(args.engine.cpu)?;
+    crate::pin(cpu)?;
     let (mut built, refused) = contenders::build(&mut makers, &wanted, &families, &tables)?;
     if built.is_empty() {
         return Err(Fault::Usage("none of these engines can hold the table".into()));
@@ -303,6 +305,23 @@ mod tests {
         }
         assert_eq!(of("coop").len(), 1, "it has threads of its own");
         assert!(report.rows.iter().all(|row| row.wrong == 0 && row.checked == 1024 && row.clock == "wall"));
+    }
+
+    #[test]
+    fn cpus_that_are_named_are_those_of_every_engine() {
+        let allowed = crate::cpus_allowed();
+        for cpus in [allowed.iter().rev().take(2).collect::<Vec<_>>(), vec![&allowed[0]]] {
+            let cpus = cpus.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",");
+            let line = "--generate v4=2000 --engines bloom:scalar,coop:scalar --traffic table --threads 2";
+            let report = run(&args(&format!("{line} --cpus {cpus}"))).unwrap();
+            assert!(report.rows.len() == 2 && report.rows.iter().all(|row| row.wrong == 0), "{cpus}");
+            // This thread is the caller of coop's lookups.
+            let mine = core_affinity::get_core_ids().unwrap();
+            assert_eq!(
+                mine.iter().map(|core| core.id.to_string()).collect::<Vec<_>>(),
+                [cpus.split(',').next().unwrap()]
+            );
+        }
     }
 
     #[test]

@@ -12,11 +12,12 @@
 //! | [`coop`] | the engine `coop`: each batch shared by two engines, or by two groups of threads over one table |
 //! | [`cpe`] | controlled prefix expansion, and DPCPE |
 //! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
+//! | `lend` | a batch shared by threads where it lies |
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
 //! | `epoch` | grace periods between the writer and the readers |
 //! | `reader` | the slots that every engine's reader has |
 //!
-//! Unsafe code lives in `kernel` and [`memory`] only.
+//! Unsafe code lives in `kernel`, `lend` and [`memory`] only.
 
 #![deny(unsafe_code)]
 
@@ -27,6 +28,8 @@ pub mod cpe;
 mod epoch;
 #[expect(unsafe_code, reason = "vector loads and gathers take raw pointers")]
 mod kernel;
+#[expect(unsafe_code, reason = "threads that look up where keys and answers lie")]
+mod lend;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
 pub mod miht;

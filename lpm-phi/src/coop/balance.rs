@@ -3,7 +3,7 @@
 //! The paper cuts by the relative throughput that a profiling phase found before the run (section 4.4.2). So do we at first
 //! ([`Balance::profiled`]); but random keys on an idle host are not the traffic, so from then on the cut follows what happens: of
 //! two halves that are to end together, the one that is waited for gets less. That takes one look at the moment when answers
-//! are collected anyway, and no clock.
+//! are collected anyway, and no clock; where halves take over each other's keys, a look at who did.
 
 use fib::Family;
 

@@ -10,11 +10,13 @@
 //! | [`params`] | parameters, those of the two engines among them |
 //! | `balance`, `profile` | where a batch is cut: by the throughput measured at start (section 4.4.2), then by who waits for whom |
 //! | `reader`, `flight`, `lane` | the two halves of a reader, double-buffered (section 4.4.1) |
-//! | `group` | helper threads: a CPU engine as the first half |
+//! | `group`, `helper` | helper threads: a CPU engine as the first half |
 //! | [`service`] | which halves are in service, and why one is not |
 //!
 //! **The first half** is a device engine, a CPU engine of its own on helper threads, or a [`First::Group`]: helper threads over the
-//! second half's table, so that two groups of one host share one table and one update.
+//! second half's table, so that two groups of one host share one table and one update. What a group is asked through slots is copied
+//! to it; a lookup that the caller waits for is not, so groups should be asked by [`EngineReader::lookup`], some ten thousand keys
+//! at a time: handing them over costs as much as some hundred lookups.
 //!
 //! **A half that fails** (an error, answers that are too few, a batch kept beyond a limit, a thread that ended) is out of service from
 //! then on and for good; what it had in flight is looked up by the other one, which goes on alone. The last one stays, and its
@@ -28,6 +30,7 @@
 mod balance;
 mod flight;
 mod group;
+mod helper;
 mod lane;
 mod make;
 pub mod params;
@@ -37,6 +40,7 @@ pub mod service;
 
 pub use make::{Engines, Make};
 
+use crate::lend::Rules;
 use balance::Balance;
 use fib::{
     Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Isa,
@@ -224,7 +228,12 @@ impl CoopEngine {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let room = (usize::from(flights), batch_max);
-        Group::new(threads, room, self.cpus_allowed, self.params.stall).map(Lane::Threads)
+        // Only over the table that the caller's thread reads too: another engine may hang, and must not have what is the caller's.
+        let rules = self
+            .first
+            .is_none()
+            .then(|| Rules { helps: self.params.split.is_none(), patience: self.params.stall });
+        Group::new(threads, room, self.cpus_allowed, self.params.stall, rules).map(Lane::Threads)
     }
 
     /// As [`Self::lane`]; a half that has none goes out of service, unless it is the user's to mend or the last.

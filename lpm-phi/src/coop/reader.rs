@@ -5,7 +5,9 @@
 //! collect: the first half's answers beside the second half's; pending while they are not there
 //! ```
 //! A slot's batch is with the first engine while this thread is busy with its own share of the next: that is the double
-//! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] does so with two slots of its own.
+//! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] does so with two slots of its own, unless
+//! the first half is a group over the second's table: then both work where keys and answers lie, for the caller waits anyway
+//! ([`crate::lend`]), and whoever ends first takes over what the other has not begun.
 //!
 //! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of
 //! service ([`super::service`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
@@ -14,6 +16,7 @@ use super::balance::Balance;
 use super::flight::{Flight, Place, family_of, slice};
 use super::lane::Lane;
 use super::service::{BOTH, FIRST, HALVES, SECOND, Service, Tally, Why};
+use crate::lend::LOAN_MAX;
 use crate::reader::check;
 use crossbeam_utils::CachePadded;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
@@ -191,29 +194,31 @@ impl Halves {
     /// Takes in which half was waited for, once a batch.
     #[inline]
     fn judge(&mut self, at: usize) {
-        let flight = &mut self.flights[at];
+        let flight = &self.flights[at];
         let (first, second) = (flight.pieces[FIRST].place, flight.pieces[SECOND].place);
-        flight.judged = match (first, second) {
+        let asynchronous = [FIRST, SECOND].map(|half| self.lanes[half].is_asynchronous());
+        let first_late = match (first, second) {
             (Place::Flying(_), Place::Flying(_)) => return, // undecided yet
-            (Place::Lost, _) | (_, Place::Lost) => true,
+            (Place::Lost, _) | (_, Place::Lost) => None,
             // Both were there. Then one that works on this thread kept the other waiting.
-            (Place::Done, Place::Done)
-                if self.lanes[SECOND].is_asynchronous() == self.lanes[FIRST].is_asynchronous() =>
-            {
-                true
+            (Place::Done, Place::Done) => {
+                (asynchronous[FIRST] != asynchronous[SECOND]).then_some(!asynchronous[FIRST])
             }
-            _ => {
-                let first_late = match (first, second) {
-                    (Place::Done, Place::Done) => !self.lanes[FIRST].is_asynchronous(),
-                    (first, _) => first != Place::Done,
-                };
-                let (family, cut) = (flight.family(), flight.pieces[FIRST].range.end);
-                self.balance.judge(family, flight.len, cut, first_late);
-                let share = &self.tally.share[usize::from(family == Family::V6)];
-                share.store(self.balance.share(family).into(), Ordering::Relaxed);
-                true
-            }
+            (first, _) => Some(first != Place::Done),
         };
+        let (family, len, cut) = (flight.family(), flight.len, flight.pieces[FIRST].range.end);
+        self.flights[at].judged = true;
+        if let Some(first_late) = first_late {
+            self.judged(family, len, cut, first_late);
+        }
+    }
+
+    /// Moves the cut.
+    #[inline]
+    fn judged(&mut self, family: Family, len: usize, cut: usize, first_late: bool) {
+        self.balance.judge(family, len, cut, first_late);
+        let share = &self.tally.share[usize::from(family == Family::V6)];
+        share.store(self.balance.share(family).into(), Ordering::Relaxed);
     }
 
     /// Has lost pieces of flight `at` looked up by the half that is left. Whether all answers are there.
@@ -243,6 +248,44 @@ impl Halves {
             Tally::add(&self.tally.again, range.len());
         }
         Ok(self.flights[at].is_done())
+    }
+
+    /// Has `keys` looked up into `out` by both halves where they lie, when the first is a group over the second's table. Whether
+    /// all answers are there; if not, the caller is to ask again, in another way.
+    ///
+    /// # Errors
+    /// What the last half said.
+    #[inline]
+    fn lend(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, EngineError> {
+        let (family, len) = (family_of(keys), out.len());
+        if self.service.mask() != BOTH {
+            return Ok(false);
+        }
+        let [Lane::Threads(group), Lane::Inline(mine)] = &mut self.lanes else { return Ok(false) };
+        if !group.lends() {
+            return Ok(false);
+        }
+        let cut = self.balance.cut(family, len);
+        let looked_up = if cut == 0 {
+            let failed = |error| (SECOND, Why::Failed { during: "submit", error });
+            mine.lookup(keys, out).map(|()| 0).map_err(failed)
+        } else {
+            group.lend(keys, out, cut, mine.as_mut())
+        };
+        let firsts = match looked_up {
+            Ok(firsts) => firsts,
+            Err((half, why)) => {
+                self.fail(half, why)?;
+                return Ok(false);
+            }
+        };
+        Tally::add(&self.tally.keys[FIRST], firsts);
+        Tally::add(&self.tally.keys[SECOND], len - firsts);
+        if firsts != cut {
+            // Who was done before took keys of the other over.
+            self.judged(family, len, cut, firsts < cut);
+        }
+        Ok(true)
     }
 
     /// Waits for flight `at`.
@@ -305,6 +348,15 @@ impl EngineReader for CoopReader {
         check(keys, out.len())?;
         if keys.len() != out.len() || self.batch_max == 0 {
             return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
+        }
+        let (mut keys, mut out) = (keys, out);
+        while !out.is_empty() {
+            let part = out.len().min(LOAN_MAX);
+            if !self.halves.lend(slice(keys, 0..part), &mut out[..part])? {
+                break;
+            }
+            keys = slice(keys, part..out.len());
+            out = &mut out[part..];
         }
         let (len, step) = (out.len(), self.batch_max);
         let slots = self.answers.len();

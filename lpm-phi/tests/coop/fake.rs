@@ -45,6 +45,8 @@ pub(crate) struct Faults {
     pub(crate) die: AtomicBool,
     /// Lookups wait.
     pub(crate) hang: AtomicBool,
+    /// Whose lookups panic, wait or fail: the reader that was made so many readers after the first; `u64::MAX`: everybody's.
+    pub(crate) reader: AtomicU64,
 }
 
 impl Default for Faults {
@@ -57,6 +59,7 @@ impl Default for Faults {
             short: AtomicBool::new(false),
             die: AtomicBool::new(false),
             hang: AtomicBool::new(false),
+            reader: AtomicU64::new(u64::MAX),
         }
     }
 }
@@ -135,12 +138,15 @@ impl EngineWriter for Fake {
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
         self.faults.enter(Call::Reader)?;
         let reader = self.oracle.reader(slots, batch_max)?;
-        Ok(Box::new(FakeReader { reader, polls: vec![0; slots.into()], faults: Arc::clone(&self.faults) }))
+        let number = self.faults.calls(Call::Reader) - 1;
+        let (polls, faults) = (vec![0; slots.into()], Arc::clone(&self.faults));
+        Ok(Box::new(FakeReader { reader, number, polls, faults }))
     }
 }
 
 struct FakeReader {
     reader: Box<dyn EngineReader>,
+    number: u64,
     polls: Vec<u64>,
     faults: Arc<Faults>,
 }
@@ -155,6 +161,9 @@ impl EngineReader for FakeReader {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        if ![u64::MAX, self.number].contains(&self.faults.reader.load(SeqCst)) {
+            return self.reader.submit(slot, keys);
+        }
         assert!(!self.faults.die.load(SeqCst), "an invariant, broken on purpose");
         while self.faults.hang.load(SeqCst) {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -339,6 +339,50 @@ fn too_few_answers_a_thread_that_dies_and_one_that_hangs_leave_the_other_half_to
     }
 }
 
+/// Two groups over one table: a lookup that one of them breaks off, however, is finished by the other.
+#[test]
+fn a_lookup_of_two_groups_survives_either() {
+    for (trouble, half, split) in [
+        ("fail", 0, None),
+        ("fail", 1, None),
+        ("die", 0, None),
+        ("fail", 0, Some("0.5")),
+        ("fail", 1, Some("0.5")),
+        ("die", 0, Some("0.5")),
+    ] {
+        let case = format!("{trouble}, half {half}, split {split:?}");
+        let faults = Arc::new(Faults::default());
+        let pairs: Vec<_> = [PATIENT].into_iter().chain(split.map(|split| ("split", split))).collect();
+        let mut engine = CoopEngine::new(First::Group, on_cpu(Box::new(Fake::new(&faults))), params(&pairs));
+        let keyed = Keyed::new(&mut engine);
+        let mut reader = engine.reader(3, 1024).unwrap();
+        faults.reader.store(half, SeqCst); // the group's reader is made first
+        let mut look = |v6| {
+            let mut out = vec![NextHopId::MAX; 4096];
+            reader.lookup(keyed.keys(v6, 0, 4096), &mut out).unwrap();
+            keyed.check(v6, 0, &out, &case);
+        };
+        (0..100).for_each(|at| look(at % 2 == 0));
+        assert_eq!(engine.service().why(), [None, None], "{case}");
+        match trouble {
+            "fail" => faults.fail_from(Call::Submit, 0, How::Device),
+            _ => faults.die.store(true, SeqCst),
+        }
+        // Whoever is not in time to get some keys breaks off nothing.
+        let service = engine.service();
+        while service.why() == [None, None] {
+            look(false);
+        }
+        (0..100).for_each(|at| look(at % 2 == 0));
+        let why = service.why()[usize::try_from(half).unwrap()];
+        match trouble {
+            "fail" => assert!(matches!(why, Some(Why::Failed { .. })), "{case}: {why:?}"),
+            _ => assert!(matches!(why, Some(Why::Died { .. })), "{case}: {why:?}"),
+        }
+        ask(&keyed, reader.as_mut(), &case);
+    }
+}
+
 #[test]
 fn the_last_half_stays_and_its_errors_are_the_callers() {
     let faults = [Arc::new(Faults::default()), Arc::new(Faults::default())];

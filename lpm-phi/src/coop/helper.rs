@@ -1,0 +1,352 @@
+//! One helper thread: what goes there and back, and what it does in between.
+//!
+//! Each thread owns a reader and takes jobs from a bounded channel; a job is a box with its answers, made when the reader is made,
+//! that goes there and back. So nothing is allocated on the way, and what is shared is two queues of pointers a thread, which only
+//! ever try (neither end takes a lock), and the keys of a job while it is away: should it never come back, they are still here.
+//! Between jobs the thread works on what is lent to it ([`Worker`]), if anything ever is.
+//!
+//! An idle thread spins, then yields, then sleeps; [`Helper::wake`] wakes it, and a sleep that misses that ends by itself.
+//!
+//! A thread that is given no CPU runs where the thread that made the engine might, but not where the reader's maker is pinned to:
+//! it would inherit that, and a forwarder's threads are pinned by the time they get readers.
+
+use super::flight::copy;
+use super::service::Why;
+use crate::lend::Worker;
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use fib::{EngineError, EngineReader, Keys, NextHopId};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// Looks for a job before a thread yields between looks: some 20 us, longer than the pause between batches under load.
+const SPINS: u32 = 1 << 9;
+/// Looks with a yield between before a thread sleeps.
+const YIELDS: u32 = 1 << 8;
+/// The longest sleep.
+const SLEEP: Duration = Duration::from_millis(20);
+/// How long a thread may take to end, or to begin.
+const END_LIMIT: Duration = Duration::from_secs(30);
+/// The keys of a piece of a batch.
+pub(super) struct Load {
+    v6: bool,
+    v4: Vec<u32>,
+    hi: Vec<u64>,
+    lo: Vec<u64>,
+    len: usize,
+}
+
+impl Load {
+    fn new(piece_max: usize) -> Self {
+        Self { v6: false, v4: vec![0; piece_max], hi: vec![0; piece_max], lo: vec![0; piece_max], len: 0 }
+    }
+
+    pub(super) fn keys(&self) -> Keys<'_> {
+        if self.v6 {
+            Keys::V6 { hi: &self.hi[..self.len], lo: &self.lo[..self.len] }
+        } else {
+            Keys::V4(&self.v4[..self.len])
+        }
+    }
+
+    /// Takes the keys `from..to` in.
+    #[inline]
+    fn fill(&mut self, keys: Keys<'_>, from: usize, to: usize) {
+        self.len = to - from;
+        match keys {
+            Keys::V4(keys) => {
+                self.v6 = false;
+                copy(&keys[from..to], &mut self.v4[..to - from]);
+            }
+            Keys::V6 { hi, lo } => {
+                self.v6 = true;
+                copy(&hi[from..to], &mut self.hi[..to - from]);
+                copy(&lo[from..to], &mut self.lo[..to - from]);
+            }
+        }
+    }
+}
+
+/// A piece of a batch on its way.
+pub(super) struct Job {
+    slot: usize,
+    /// `None` while it is here.
+    load: Option<Arc<Load>>,
+    pub(super) answers: Vec<NextHopId>,
+    pub(super) result: Result<(), EngineError>,
+}
+
+impl Job {
+    fn new(slot: usize, piece_max: usize) -> Self {
+        Self { slot, load: None, answers: vec![NextHopId::NONE; piece_max], result: Ok(()) }
+    }
+
+    fn run(&mut self, reader: &mut dyn EngineReader) {
+        if let Some(load) = &self.load {
+            self.result = reader.lookup(load.keys(), &mut self.answers[..load.len]);
+        }
+    }
+}
+
+/// Why a thread could not answer what it was lent.
+pub(super) type Trouble = Arc<Mutex<Option<EngineError>>>;
+
+/// What a thread works with.
+struct Hands {
+    reader: Box<dyn EngineReader>,
+    todo: Receiver<Box<Job>>,
+    back: Sender<Box<Job>>,
+    asleep: Arc<AtomicBool>,
+    /// For what it is lent, if anything ever is.
+    worker: Option<Worker>,
+    trouble: Trouble,
+}
+
+/// One thread, as the reader sees it.
+pub(super) struct Helper {
+    /// `None` only while it is being dropped.
+    todo: Option<Sender<Box<Job>>>,
+    done: Receiver<Box<Job>>,
+    /// By slot: the job while it is here.
+    pub(super) home: Vec<Option<Box<Job>>>,
+    /// By slot: the keys, of which the job has a share while it is away.
+    pub(super) loads: Vec<Arc<Load>>,
+    pub(super) asleep: Arc<AtomicBool>,
+    pub(super) trouble: Trouble,
+    thread: Thread,
+    /// `None` once it is over, or given up.
+    handle: Option<JoinHandle<()>>,
+    pub(super) stall: Duration,
+}
+
+impl Helper {
+    pub(super) fn spawn(
+        reader: Box<dyn EngineReader>,
+        worker: Option<Worker>,
+        (slots, piece_max): (usize, usize),
+        cpu: Option<usize>,
+        allowed: Option<CpuSet>,
+        stall: Duration,
+    ) -> Result<Self, EngineError> {
+        let (todo, theirs) = bounded(slots);
+        let (back, done) = bounded(slots);
+        let (ready, begun) = bounded(1);
+        let (asleep, trouble) = (Arc::new(AtomicBool::new(false)), Trouble::default());
+        let hands = Hands {
+            reader,
+            todo: theirs,
+            back,
+            asleep: Arc::clone(&asleep),
+            worker,
+            trouble: Arc::clone(&trouble),
+        };
+        let makers = sched_getaffinity(None).ok();
+        let handle = std::thread::Builder::new()
+            .name("coop".into())
+            .spawn(move || {
+                let placed = place(cpu, makers, allowed);
+                let _ = ready.send(placed);
+                if placed {
+                    hands.serve();
+                }
+            })
+            .map_err(|error| EngineError::Memory { bytes: 0, reason: format!("a helper thread: {error}") })?;
+        let helper = Self {
+            todo: Some(todo),
+            done,
+            home: (0..slots).map(|slot| Some(Box::new(Job::new(slot, piece_max)))).collect(),
+            loads: (0..slots).map(|_| Arc::new(Load::new(piece_max))).collect(),
+            asleep,
+            trouble,
+            thread: handle.thread().clone(),
+            handle: Some(handle),
+            stall,
+        };
+        match begun.recv_timeout(END_LIMIT) {
+            Ok(true) => Ok(helper),
+            Ok(false) => Err(EngineError::Parameter {
+                parameter: "cpus",
+                value: cpu.map_or_else(String::new, |cpu| cpu.to_string()),
+                wanted: "wanted CPUs of this host that this process may run on",
+            }),
+            Err(_) => {
+                let reason = format!("a helper thread did not begin within {END_LIMIT:?}");
+                Err(EngineError::Memory { bytes: 0, reason })
+            }
+        }
+    }
+
+    /// Tells the thread to end: nobody hands anything over any more.
+    pub(super) fn dismiss(&mut self) {
+        self.todo = None;
+        self.thread.unpark();
+    }
+
+    /// Waits for a thread that was dismissed, until `deadline` at most.
+    pub(super) fn await_end(&mut self, deadline: Instant) {
+        let Some(handle) = self.handle.take() else { return };
+        while !handle.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        if handle.is_finished() {
+            let _ended = handle.join(); // a panic has been met as `Why::Died`
+        }
+    }
+
+    /// When to go on without a thread that does not end.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.stall.min(END_LIMIT)
+    }
+
+    /// Takes back what has come. Whether the thread is still there.
+    #[inline]
+    pub(super) fn drain(&mut self) -> bool {
+        loop {
+            match self.done.try_recv() {
+                Ok(mut job) => {
+                    job.load = None;
+                    let slot = job.slot;
+                    self.home[slot] = Some(job);
+                }
+                Err(error) => return error == TryRecvError::Empty,
+            }
+        }
+    }
+
+    /// Whether the job of `slot` is here.
+    #[inline]
+    pub(super) fn is_home(&self, slot: usize) -> bool {
+        self.home[slot].is_some()
+    }
+
+    /// Waits until the job of `slot` is here.
+    #[cold]
+    pub(super) fn await_home(&mut self, slot: usize) -> Result<(), Why> {
+        let start = Instant::now();
+        loop {
+            let lives = self.drain();
+            if self.is_home(slot) {
+                return Ok(());
+            }
+            if !lives {
+                return Err(Why::Died { during: "submit" });
+            }
+            if start.elapsed() > self.stall {
+                let limit_us = u64::try_from(self.stall.as_micros()).unwrap_or(u64::MAX);
+                return Err(Why::Stalled { during: "submit", limit_us });
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Hands the keys `from..to` to the thread with the job of `slot`, which is here.
+    #[inline]
+    pub(super) fn send(&mut self, slot: usize, keys: Keys<'_>, from: usize, to: usize) -> Result<(), Why> {
+        let died = Why::Died { during: "submit" };
+        // Nobody shares the keys of a job that is here.
+        let Some(load) = Arc::get_mut(&mut self.loads[slot]) else { return Err(died) };
+        load.fill(keys, from, to);
+        let (Some(mut job), Some(todo)) = (self.home[slot].take(), &self.todo) else { return Err(died) };
+        job.load = Some(Arc::clone(&self.loads[slot]));
+        // There is room: as many places as jobs.
+        todo.try_send(job).map_err(|_| died)?;
+        // Pairs with the fence of `serve`: either it sees the job, or we see that it sleeps.
+        fence(Ordering::SeqCst);
+        self.wake();
+        Ok(())
+    }
+
+    /// Wakes the thread if it sleeps. What is there for it to see was stored before a fence.
+    #[inline]
+    pub(super) fn wake(&self) {
+        if self.asleep.load(Ordering::Relaxed) {
+            self.thread.unpark();
+        }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.dismiss();
+        let deadline = self.deadline();
+        self.await_end(deadline);
+    }
+}
+
+/// Puts this thread on `cpu`; whether the system did so. Without a CPU, a thread whose maker is pinned (`makers`) goes to one of
+/// `allowed` that is another.
+pub(super) fn place(cpu: Option<usize>, makers: Option<CpuSet>, allowed: Option<CpuSet>) -> bool {
+    let mut wanted = CpuSet::new();
+    match (cpu, makers, allowed) {
+        (Some(cpu), ..) if cpu < CpuSet::MAX_CPU => wanted.set(cpu),
+        (Some(_), ..) => return false,
+        (None, Some(makers), Some(allowed)) if makers.count() == 1 => {
+            let others = |cpu: &usize| allowed.is_set(*cpu) && !makers.is_set(*cpu);
+            (0..CpuSet::MAX_CPU).filter(others).for_each(|cpu| wanted.set(cpu));
+        }
+        _ => return true,
+    }
+    // Where there is one CPU alone, threads share it.
+    sched_setaffinity(None, &wanted).is_ok() || cpu.is_none()
+}
+
+impl Hands {
+    /// Works until nobody hands anything over any more.
+    fn serve(mut self) {
+        let mut looks = 0;
+        loop {
+            if self.work() {
+                looks = 0;
+            }
+            match self.todo.try_recv() {
+                Ok(mut job) => {
+                    looks = 0;
+                    job.run(self.reader.as_mut());
+                    // There is room: as many places as jobs. When nobody takes it, nobody hands over either.
+                    let _ = self.back.try_send(job);
+                }
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {
+                    looks += 1;
+                    if looks < SPINS {
+                        std::hint::spin_loop();
+                    } else if looks < SPINS + YIELDS {
+                        std::thread::yield_now();
+                    } else {
+                        self.sleep();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Works on what is lent. Whether there was anything.
+    #[inline]
+    fn work(&mut self) -> bool {
+        let Self { reader, worker, trouble, .. } = self;
+        worker.as_mut().is_some_and(|worker| {
+            worker.work(|keys, out| {
+                let answered = reader.lookup(keys, out);
+                answered.map_err(|error| *lock(trouble) = Some(error)).is_ok()
+            })
+        })
+    }
+
+    /// Sleeps until it is woken, unless there is something to do.
+    #[cold]
+    fn sleep(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.todo.is_empty() && !self.worker.as_ref().is_some_and(Worker::is_wanted) {
+            std::thread::park_timeout(SLEEP);
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+pub(super) fn lock(trouble: &Trouble) -> std::sync::MutexGuard<'_, Option<EngineError>> {
+    trouble.lock().unwrap_or_else(PoisonError::into_inner)
+}

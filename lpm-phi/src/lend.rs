@@ -1,0 +1,609 @@
+//! A batch lent to other threads: keys and the place of their answers stay where the caller has them, and nothing is copied.
+//!
+//! What a thread may do with memory that another one owns is the business of this file, and of this file alone. The owner (a
+//! [`Lender`]) deals the keys of a batch out in piles, one a thread and one for itself, and does not return before every key that
+//! somebody has begun is done. A [`Worker`] takes a grain of keys at a time, from the front of its own pile, then from the back of
+//! the others'; so whoever ends first takes over what the others have not begun, and the owner waits for one grain at most.
+//!
+//! ```text
+//! lend:   terms <- where keys and answers lie;  piles <- who has what  (release)
+//! claim:  pile  <- less a grain                 (acquire: whoever has a grain sees the terms)
+//! done:   done  <- more by a grain              (release)
+//! return: every grain of the loan is done       (acquire: nobody looks at the terms any more, all answers are there)
+//! ```
+//! A thread without a grain never touches the terms, and a grain can only be had while its loan lasts: that is the invariant.
+//! A thread that loses its CPU with a grain keeps the owner waiting until it is back, as a scoped thread would.
+
+use crossbeam_utils::CachePadded;
+use fib::{Keys, NextHopId};
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Keys of a grain: an eighth of what is left of a pile, so that threads end together, between these two. The lower one is
+/// some 0.5 us of lookups, ten times what a claim costs; the upper one some 10 us.
+const GRAIN: Range<usize> = 256..4096;
+/// Keys that go together: the lanes of a vector, and a line of answers.
+const LINE: usize = 16;
+/// Keys of a loan at most: positions are kept in 32 bits.
+pub(crate) const LOAN_MAX: usize = 1 << 31;
+/// Looks of an owner that waits, between two yields: the other thread may need this CPU.
+const LOOKS_A_YIELD: u32 = 256;
+
+/// Where the keys lie.
+#[derive(Clone, Copy)]
+enum Source {
+    V4(*const u32),
+    V6(*const u64, *const u64),
+}
+
+/// What is lent.
+struct Terms {
+    keys: Source,
+    out: *mut NextHopId,
+}
+
+/// What one thread has to do. The terms are the same in each: whoever takes a grain has them on the line that it has just got.
+struct Pile {
+    /// Positions that nobody has begun: the first, and the one past the last, 32 bits each.
+    left: AtomicU64,
+    terms: UnsafeCell<Terms>,
+}
+
+// SAFETY: `left` is atomic. The owner alone writes `terms`, while no grain of the pile is out; others read them with such a grain in
+// hand. `Lender::lend` and `Grain::run` keep both orders, which are those of the module. The pointers within are to `u32`, `u64` and
+// `NextHopId`, which any thread may use.
+unsafe impl Send for Pile {}
+// SAFETY: as above.
+unsafe impl Sync for Pile {}
+
+/// Keys that the thread which has this value has begun, and nobody else has. Whoever made it is to report them when they are done.
+struct Grain<'a> {
+    pile: &'a Pile,
+    at: Range<usize>,
+}
+
+/// What one worker has done of the loan. Only that worker writes while the loan lasts.
+#[derive(Default)]
+struct Tally {
+    done: AtomicU64,
+    failed: AtomicBool,
+    /// Its thread has ended, for good.
+    gone: AtomicBool,
+}
+
+/// What all threads of a loan share: see the module.
+struct Board {
+    /// One a worker, then the owner's.
+    piles: Box<[CachePadded<Pile>]>,
+    /// One a worker.
+    tallies: Box<[CachePadded<Tally>]>,
+    /// A worker's part of what all workers have, 65536ths, rounded up.
+    share: usize,
+    rules: Rules,
+}
+
+/// How a loan is shared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Whether a thread that has done its pile goes on with the others'.
+    pub(crate) helps: bool,
+    /// How long a worker may leave its pile untouched; only where nobody helps.
+    pub(crate) patience: Duration,
+}
+
+/// One thread that works on what is lent.
+pub(crate) struct Worker {
+    board: Arc<Board>,
+    at: usize,
+}
+
+/// Who lends.
+pub(crate) struct Lender {
+    board: Arc<Board>,
+}
+
+/// Why some answers are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The owner could not answer.
+    Owner,
+    /// A worker could not answer, or its thread has ended.
+    Worker,
+    /// A worker did not come in time.
+    Stalled,
+}
+
+/// What became of a loan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Keys that the workers had; the owner had the others.
+    pub(crate) keys: usize,
+    /// Whether all answers are there.
+    pub(crate) missing: Option<Missing>,
+}
+
+/// A lender and `workers` workers (one at least).
+pub(crate) fn board(workers: usize, rules: Rules) -> (Lender, Vec<Worker>) {
+    let workers = workers.max(1);
+    let pile = |_| {
+        let nothing = Terms { keys: Source::V4(std::ptr::null()), out: std::ptr::null_mut() };
+        CachePadded::new(Pile { left: AtomicU64::new(0), terms: UnsafeCell::new(nothing) })
+    };
+    let board = Arc::new(Board {
+        piles: (0..=workers).map(pile).collect(),
+        tallies: (0..workers).map(|_| CachePadded::new(Tally::default())).collect(),
+        share: (1_usize << 16).div_ceil(workers),
+        rules,
+    });
+    let workers = (0..workers).map(|at| Worker { board: Arc::clone(&board), at }).collect();
+    (Lender { board }, workers)
+}
+
+const fn pack(from: usize, to: usize) -> u64 {
+    (from as u64) << 32 | to as u64
+}
+
+const fn unpack(word: u64) -> (usize, usize) {
+    ((word >> 32) as usize, (word & 0xffff_ffff) as usize)
+}
+
+/// How many of `left` keys are taken at once.
+const fn grain_len(left: usize) -> usize {
+    let part = (left / 8).next_multiple_of(LINE);
+    let part = if part < GRAIN.start {
+        GRAIN.start
+    } else if part > GRAIN.end {
+        GRAIN.end
+    } else {
+        part
+    };
+    // What would be left for the next one is not worth a claim.
+    if left < part + GRAIN.start / 2 { left } else { part }
+}
+
+impl Pile {
+    /// Takes a grain, from the front or from the back.
+    #[inline]
+    fn claim(&self, front: bool) -> Option<Grain<'_>> {
+        let mut word = self.left.load(Ordering::Relaxed);
+        loop {
+            let (from, to) = unpack(word);
+            if from >= to {
+                return None;
+            }
+            let len = grain_len(to - from);
+            let (rest, taken) = if front {
+                (pack(from + len, to), from..from + len)
+            } else {
+                (pack(from, to - len), to - len..to)
+            };
+            match self.left.compare_exchange_weak(word, rest, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(Grain { pile: self, at: taken }),
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+impl Board {
+    /// A grain of pile `own`, else of another.
+    #[inline]
+    fn claim(&self, own: usize) -> Option<Grain<'_>> {
+        let mut others = self.piles.iter().enumerate().filter(|(at, _)| *at != own && self.rules.helps);
+        self.piles[own].claim(true).or_else(|| others.find_map(|(_, pile)| pile.claim(false)))
+    }
+
+    /// Where the pile of worker `at` ends among the `cut` keys of all of them: equal parts in whole lines, the last one's what
+    /// the others' leave.
+    #[inline]
+    fn end_of(&self, at: usize, cut: usize) -> usize {
+        let part = (((cut * self.share) >> 16) + LINE - 1) & !(LINE - 1);
+        if at + 1 == self.tallies.len() { cut } else { ((at + 1) * part).min(cut) }
+    }
+}
+
+impl Grain<'_> {
+    /// Does `run` with these keys and the place of their answers.
+    #[inline]
+    fn run<T>(self, run: impl FnOnce(Keys<'_>, &mut [NextHopId]) -> T) -> T {
+        // SAFETY: there is a grain, so the loan lasts, and its owner, who alone writes the terms, will not until this one is reported;
+        // the claim's acquire has made what it wrote visible.
+        let Terms { keys, out } = unsafe { &*self.pile.terms.get() };
+        let (from, len) = (self.at.start, self.at.len());
+        // SAFETY: `Lender::lend` checked that as many answers as keys lie at `out`, and the grain is within them. The slice they
+        // were lent as is borrowed mutably for as long as the loan lasts, no position is in two grains, and the owner too comes
+        // to them through a grain alone: nobody else has a reference to these answers.
+        let out = unsafe { std::slice::from_raw_parts_mut(out.add(from), len) };
+        let keys = match *keys {
+            // SAFETY: as for the answers, of which there are as many; keys are borrowed as long, and only read.
+            Source::V4(keys) => Keys::V4(unsafe { std::slice::from_raw_parts(keys.add(from), len) }),
+            Source::V6(hi, lo) => Keys::V6 {
+                // SAFETY: as above.
+                hi: unsafe { std::slice::from_raw_parts(hi.add(from), len) },
+                // SAFETY: as above, and there are as many low halves as high ones.
+                lo: unsafe { std::slice::from_raw_parts(lo.add(from), len) },
+            },
+        };
+        run(keys, out)
+    }
+}
+
+/// Reports a grain when it goes, also when the thread panics over it.
+struct Report<'a> {
+    tally: &'a Tally,
+    len: usize,
+    failed: bool,
+}
+
+impl Drop for Report<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.failed {
+            self.tally.failed.store(true, Ordering::Relaxed);
+        }
+        let done = self.tally.done.load(Ordering::Relaxed) + self.len as u64;
+        self.tally.done.store(done, Ordering::Release);
+    }
+}
+
+impl Worker {
+    /// Whether a pile waits for this thread.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        let (from, to) = unpack(self.board.piles[self.at].left.load(Ordering::Relaxed));
+        from < to
+    }
+
+    /// Does what there is to do, grain by grain; `run` answers keys into a slice as long, and says whether it could. Whether there
+    /// was anything. An idle thread looks at its own pile alone, whose line nobody else writes until there is something.
+    #[inline]
+    pub(crate) fn work(&mut self, mut run: impl FnMut(Keys<'_>, &mut [NextHopId]) -> bool) -> bool {
+        if !self.is_wanted() {
+            return false;
+        }
+        let tally = &self.board.tallies[self.at];
+        while let Some(grain) = self.board.claim(self.at) {
+            let mut report = Report { tally, len: grain.at.len(), failed: true };
+            report.failed = !grain.run(&mut run);
+        }
+        true
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.board.tallies[self.at].gone.store(true, Ordering::Release);
+    }
+}
+
+/// A loan that lasts until it goes: then what nobody has begun is taken back, and what somebody has is waited for. So no loan
+/// outlasts [`Lender::lend`], whatever happens there.
+struct Loan<'a> {
+    board: &'a Board,
+    len: usize,
+    /// Keys that the owner has, begun or taken back.
+    mine: usize,
+}
+
+impl Loan<'_> {
+    /// Keys that are not done yet.
+    #[inline]
+    fn left(&self) -> usize {
+        let done = |tally: &CachePadded<Tally>| tally.done.load(Ordering::Acquire);
+        // At most the keys of the loan.
+        let done = usize::try_from(self.board.tallies.iter().map(done).sum::<u64>()).unwrap_or(usize::MAX);
+        self.len.saturating_sub(self.mine + done)
+    }
+
+    /// Takes back what nobody has begun of pile `at`. Whether there was anything.
+    #[cold]
+    fn take_back(&mut self, at: usize) -> bool {
+        let (from, to) = unpack(self.board.piles[at].left.swap(0, Ordering::Acquire));
+        self.mine += to.saturating_sub(from);
+        from < to
+    }
+
+    /// Waits until all is done; takes back what a worker cannot do any more.
+    #[inline]
+    fn finish(&mut self) -> Option<Missing> {
+        let (mut looks, mut since, mut missing) = (0_u32, None, None);
+        while self.left() > 0 {
+            looks += 1;
+            if looks < LOOKS_A_YIELD {
+                std::hint::spin_loop();
+                continue;
+            }
+            looks = 0;
+            missing = self.give_up(*since.get_or_insert_with(Instant::now)).or(missing);
+            std::thread::yield_now();
+        }
+        let lost = |tally: &CachePadded<Tally>| {
+            tally.failed.load(Ordering::Relaxed) || tally.gone.load(Ordering::Relaxed)
+        };
+        if self.board.tallies.iter().any(lost) { Some(Missing::Worker) } else { missing }
+    }
+
+    /// Takes back what is left to a worker that is gone, or has failed, or has not come `since` then.
+    #[cold]
+    fn give_up(&mut self, since: Instant) -> Option<Missing> {
+        let mut missing = None;
+        for (at, tally) in self.board.tallies.iter().enumerate() {
+            let ended = tally.gone.load(Ordering::Acquire) || tally.failed.load(Ordering::Relaxed);
+            let late = since.elapsed() > self.board.rules.patience;
+            if (ended || late) && self.take_back(at) {
+                missing = Some(if ended { Missing::Worker } else { Missing::Stalled });
+            }
+        }
+        missing
+    }
+}
+
+impl Drop for Loan<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // After `finish` there is nothing left; else the owner panics.
+        if self.left() > 0 {
+            for at in 0..self.board.piles.len() {
+                self.take_back(at);
+            }
+            self.finish();
+        }
+    }
+}
+
+impl Lender {
+    /// Has `keys` answered into `out`, as many: the first `cut` by the workers, the others by this thread, as far as nobody
+    /// who is done before takes them over. `wake` is called once there is something to do; `run` is as for [`Worker::work`].
+    ///
+    /// # Panics
+    /// When there are not as many answers as keys, or more than [`LOAN_MAX`]; when `wake` or `run` do.
+    #[inline]
+    pub(crate) fn lend(
+        &mut self,
+        keys: Keys<'_>,
+        out: &mut [NextHopId],
+        cut: usize,
+        wake: impl FnOnce(),
+        mut run: impl FnMut(Keys<'_>, &mut [NextHopId]) -> bool,
+    ) -> Outcome {
+        let len = out.len();
+        let (source, as_many) = match keys {
+            Keys::V4(keys) => (Source::V4(keys.as_ptr()), keys.len() == len),
+            Keys::V6 { hi, lo } => (Source::V6(hi.as_ptr(), lo.as_ptr()), hi.len() == len && lo.len() == len),
+        };
+        assert!(as_many && len <= LOAN_MAX && cut <= len, "a loan is of keys with a place for each answer");
+        let board = &*self.board;
+        for tally in &board.tallies {
+            tally.done.store(0, Ordering::Relaxed);
+            tally.failed.store(false, Ordering::Relaxed);
+        }
+        let mut loan = Loan { board, len, mine: 0 };
+        let out = out.as_mut_ptr();
+        let (owner, mut from) = (board.tallies.len(), 0);
+        for (at, pile) in board.piles.iter().enumerate() {
+            let to = if at == owner { len } else { board.end_of(at, cut) };
+            // SAFETY: no loan lasts: the last one ended in `Loan::drop` with every grain of it done, which the acquire there has ordered
+            // before this, `&mut self` is the only way to begin one, and this pile is empty until the store below. So nobody
+            // else reads or writes the terms.
+            unsafe { *pile.terms.get() = Terms { keys: source, out } };
+            pile.left.store(pack(from, to), Ordering::Release);
+            from = to;
+        }
+        wake();
+        let mut answered = true;
+        while let Some(grain) = board.claim(owner) {
+            loan.mine += grain.at.len(); // before anything can panic
+            answered &= grain.run(&mut run);
+        }
+        let keys = len - loan.mine;
+        let missing = loan.finish();
+        Outcome { keys, missing: if answered { missing } else { Some(Missing::Owner) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    const PATIENT: Duration = Duration::from_secs(30);
+    const HELPING: Rules = Rules { helps: true, patience: PATIENT };
+    const BY_HAND: Rules = Rules { helps: false, patience: PATIENT };
+
+    /// An answer of its own for each key.
+    fn answer(keys: Keys<'_>, out: &mut [NextHopId]) -> bool {
+        let id = |key: u64| NextHopId::new(u32::try_from(key % 0xff_fff1).unwrap() + 1).unwrap();
+        match keys {
+            Keys::V4(keys) => {
+                keys.iter().zip(out).for_each(|(key, out)| {
+                    assert_eq!(*out, NextHopId::NONE, "answered twice");
+                    *out = id((*key).into());
+                });
+            }
+            Keys::V6 { hi, lo } => {
+                hi.iter().zip(lo).zip(out).for_each(|((hi, lo), out)| *out = id(hi ^ lo));
+            }
+        }
+        true
+    }
+
+    /// Workers on threads of their own while `work` lasts.
+    fn with_workers<T>(count: usize, rules: Rules, work: impl FnOnce(&mut Lender) -> T) -> T {
+        let (mut lender, workers) = board(count, rules);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for mut worker in workers {
+                let over = &over;
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        if !worker.work(answer) {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let done = catch_unwind(AssertUnwindSafe(|| work(&mut lender)));
+            over.store(true, Ordering::Relaxed);
+            done.unwrap()
+        })
+    }
+
+    #[test]
+    fn every_key_is_answered_once_in_its_place_by_any_number_of_workers() {
+        let hi: Vec<u64> = (0..20_000).map(|at| at << 33 | at).collect();
+        let lo: Vec<u64> = (0..20_000).map(|at| at * 7919).collect();
+        let v4: Vec<u32> = (0..20_000).map(|at: u32| at.wrapping_mul(2_654_435_761)).collect();
+        for count in [1, 2, 3, 5] {
+            for rules in [HELPING, BY_HAND] {
+                with_workers(count, rules, |lender| {
+                    for len in [0, 1, 15, 16, 17, 255, 256, 400, 1000, 4096, 20_000] {
+                        for cut in [0, len / 100, len / 2, len] {
+                            let all = [Keys::V4(&v4[..len]), Keys::V6 { hi: &hi[..len], lo: &lo[..len] }];
+                            for keys in all {
+                                let mut out = vec![NextHopId::NONE; len];
+                                let outcome = lender.lend(keys, &mut out, cut, || (), answer);
+                                let mut wanted = vec![NextHopId::NONE; len];
+                                answer(keys, &mut wanted);
+                                assert_eq!(
+                                    out, wanted,
+                                    "{count} workers, {len} keys cut at {cut}, {rules:?}"
+                                );
+                                assert!(outcome.missing.is_none() && outcome.keys <= len);
+                                assert!(rules.helps || outcome.keys == cut, "kept to the key");
+                            }
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn workers_that_do_not_come_are_helped_or_given_up() {
+        let keys: Vec<u32> = (0..3000).collect();
+        for (rules, missing) in [
+            (HELPING, None),
+            (Rules { patience: Duration::from_millis(2), ..BY_HAND }, Some(Missing::Stalled)),
+        ] {
+            let (mut lender, mut workers) = board(2, rules);
+            let mut out = vec![NextHopId::NONE; 3000];
+            let outcome = lender.lend(Keys::V4(&keys), &mut out, 1500, || (), answer);
+            assert_eq!(outcome.missing, missing);
+            let answered = if missing.is_none() { 0 } else { 1500 };
+            assert!(out[answered..].iter().all(|answer| *answer != NextHopId::NONE));
+            // What they come too late for is not theirs any more.
+            let late =
+                |worker: &mut Worker| worker.is_wanted() || worker.work(|_, _| panic!("a loan that is over"));
+            assert!(!workers.iter_mut().any(late));
+        }
+    }
+
+    #[test]
+    fn a_worker_that_fails_or_panics_or_is_gone_is_told_of_and_never_waited_for() {
+        let keys = [5_u32; 3000];
+        for rules in [HELPING, BY_HAND] {
+            for trouble in ["fails", "panics", "is gone"] {
+                let (mut lender, mut workers) = board(1, rules);
+                let mut worker = workers.pop().unwrap();
+                let mut out = vec![NextHopId::NONE; 3000];
+                let begun = AtomicBool::new(false);
+                let tell = &begun;
+                let outcome = std::thread::scope(|scope| {
+                    let thread = scope.spawn(move || {
+                        let broken = |_: Keys<'_>, _: &mut [NextHopId]| {
+                            tell.store(true, Ordering::Relaxed);
+                            assert!(trouble != "panics", "on purpose");
+                            false
+                        };
+                        while trouble != "is gone" && !worker.work(broken) {
+                            std::thread::yield_now();
+                        }
+                    });
+                    let wait = || {
+                        while trouble != "is gone" && !tell.load(Ordering::Relaxed) {
+                            std::thread::yield_now();
+                        }
+                    };
+                    if trouble == "is gone" {
+                        while !thread.is_finished() {
+                            std::thread::yield_now();
+                        }
+                    }
+                    // Only then does the owner begin.
+                    let outcome = lender.lend(Keys::V4(&keys), &mut out, 2000, wait, answer);
+                    assert_eq!(thread.join().is_err(), trouble == "panics");
+                    outcome
+                });
+                assert_eq!(outcome.missing, Some(Missing::Worker), "{trouble}, {rules:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_owner_that_cannot_answer_says_so() {
+        with_workers(1, BY_HAND, |lender| {
+            let mut out = vec![NextHopId::NONE; 1000];
+            let outcome = lender.lend(Keys::V4(&[3; 1000]), &mut out, 500, || (), |_, _| false);
+            assert_eq!(outcome, Outcome { keys: 500, missing: Some(Missing::Owner) });
+        });
+    }
+
+    /// The owner panics while a worker is busy with a grain: the loan, and so the borrow of the answers, outlasts that grain.
+    #[test]
+    fn a_panic_of_the_owner_waits_for_the_workers() {
+        let (mut lender, mut workers) = board(1, HELPING);
+        let mut worker = workers.pop().unwrap();
+        let (begun, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let slow = |keys: Keys<'_>, out: &mut [NextHopId]| {
+                    begun.store(true, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(20));
+                    ended.store(true, Ordering::Relaxed);
+                    answer(keys, out)
+                };
+                while !worker.work(slow) {
+                    std::thread::yield_now();
+                }
+            });
+            let mut out = vec![NextHopId::NONE; 1000];
+            let wait = || {
+                while !begun.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+            };
+            let owner = catch_unwind(AssertUnwindSafe(|| {
+                lender.lend(Keys::V4(&[3; 1000]), &mut out, 500, wait, |_, _| panic!("on purpose"))
+            }));
+            assert!(owner.is_err() && ended.load(Ordering::Relaxed), "returned while a worker had a grain");
+            let answered = out.iter().filter(|answer| **answer != NextHopId::NONE).count();
+            assert!((1..1000).contains(&answered), "{answered}: the grain is done, the rest was taken back");
+        });
+        let mut out = vec![NextHopId::NONE; 1000];
+        // The worker does not come again; the next loan is whole all the same.
+        lender.lend(Keys::V4(&[3; 1000]), &mut out, 500, || (), answer);
+        assert!(out.iter().all(|answer| *answer != NextHopId::NONE));
+    }
+
+    #[test]
+    #[should_panic(expected = "a place for each answer")]
+    fn keys_without_a_place_for_their_answers_are_not_lent() {
+        let mut out = [NextHopId::NONE; 3];
+        board(1, HELPING).0.lend(Keys::V6 { hi: &[1; 3], lo: &[1; 2] }, &mut out, 1, || (), answer);
+    }
+
+    #[test]
+    fn grains_are_part_of_what_is_left() {
+        for left in (1..5000).chain([1 << 16, 1 << 20, LOAN_MAX]) {
+            let len = grain_len(left);
+            assert!(len > 0 && len <= left && len < GRAIN.end + GRAIN.start, "{len} of {left}");
+            assert!(
+                len == left || len.is_multiple_of(LINE) && left - len >= GRAIN.start / 2,
+                "{len} of {left}"
+            );
+        }
+    }
+}
