@@ -1,22 +1,25 @@
 //! The AVX-512F kernels, with F and CD alone: what Knights Landing has. No BW, DQ or VL instruction.
 //!
-//! What a lookup loads. IPv4: one gathered word of the direct array a key; for keys with something below, one gathered word of
-//! a filter (none where G1 is dense) and one table line. IPv6: two gathered words of the direct part; for each level that is
-//! asked, one of a filter, and a line where it passes. The direct part answers 34 % of the keys drawn from a full IPv4 table of
-//! 2024, and 41 % of those from the IPv6 table of that time; `lpm-bench lookup` says it for any table.
+//! What a lookup loads. IPv4: one word of the direct array a key; for keys with something below, one table line, and before that one
+//! gathered word of a filter where their block is not dense in G1. IPv6: two words of the direct part; for each level that
+//! is asked, one gathered word of a filter, and a line where it passes. The direct part answers 34 % of the keys drawn from a full
+//! IPv4 table of 2024, and 41 % of those from the IPv6 table of that time; `lpm-bench lookup` says it for any table.
 //!
-//! How near the bound, by `lpm-bench lookup` on one Zen 4 core (3.7 GHz, 1 MiB of L2) with these tables, cycles a lookup for random,
-//! table and zipf traffic:
+//! How near the bound, by `lpm-bench lookup --engines bloom` on one Zen 4 core (3.7 GHz, 1 MiB of L2) with these tables, cycles a
+//! lookup for random, table and zipf traffic:
 //!
 //! | | IPv4 | IPv6 |
 //! |---|---|---|
-//! | `--keys 4096`, over and over: what they need is in L1 and L2 | 10, 14, 12 | 4, 21, 19 |
-//! | 4 M keys | 11, 18, 16 | 7, 27, 24 |
+//! | `--keys 4096`, over and over: what they need is in L1 and L2 | 7, 11, 10 | 4, 21, 18 |
+//! | 4 M keys | 9, 13, 12 | 6, 23, 21 |
 //!
-//! The difference is waiting for L3: entries and lines are asked for [`AHEAD`] keys ahead, and IPv4 branches on nothing that it
-//! loads, yet each stage of a piece begins with loads that nothing hides. Shorter pieces lose more by that than they gain.
+//! IPv4 is bound by what L3 delivers: a core takes a line of it in some four to five cycles, random keys need one each and keys of a
+//! full table 1.7. Some 600 cycles of a call of 256 keys go by before the first entry and the first line are there. IPv6 is bound
+//! by instructions: three levels and more have their turn in most calls, each with hash, filter and lines.
 //!
-//! [`AHEAD`]: super::lists::AHEAD
+//! Three things make the difference to kernels that gather and probe in one loop: direct entries come by plain loads, of which
+//! more are in flight than of gathers; nothing branches on what is found; and what follows from a found slot is done in a
+//! second loop, so that probes waiting for their lines do not fill the processor's window.
 
 #![expect(
     clippy::cast_possible_truncation,
