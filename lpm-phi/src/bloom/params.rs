@@ -85,7 +85,7 @@ impl Params {
     }
 
     /// How many of a block's /24s make it dense, for an IPv4 table of so many bytes: the number that was asked for; else 1 where the
-    /// CPU's share of the last cache holds the table, and [`DENSE_BEYOND_CACHES`] where it does not. A filter saves waiting for a
+    /// CPU's share of the last cache holds the table, and 5 where it does not. A filter saves waiting for a
     /// line of a key that is not there, and costs every key that is. A line from a cache is worth less than that.
     #[must_use]
     pub fn dense_for(&self, table_bytes: u64) -> u16 {

@@ -13,9 +13,9 @@
 //! | `--keys 4096`, over and over: what they need is in L1 and L2 | 7, 11, 10 | 4, 21, 18 |
 //! | 4 M keys | 9, 13, 12 | 6, 23, 21 |
 //!
-//! IPv4 is bound by what L3 delivers: a core takes a line of it in some four to five cycles, random keys need one each and keys of a
-//! full table 1.7. Some 600 cycles of a call of 256 keys go by before the first entry and the first line are there. IPv6 is bound
-//! by instructions: three levels and more have their turn in most calls, each with hash, filter and lines.
+//! IPv4 is bound by what L3 delivers, one line for a random key and 1.7 for a key of a full table; and a call waits once for its
+//! first entry and once for its first line, which `--call` shows the weight of. IPv6 is bound by instructions: three levels and
+//! more have their turn in most calls, each with hash, filter and lines.
 //!
 //! Three things make the difference to kernels that gather and probe in one loop: direct entries come by plain loads, of which
 //! more are in flight than of gathers; nothing branches on what is found; and what follows from a found slot is done in a
