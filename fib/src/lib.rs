@@ -19,6 +19,7 @@
 //! | [`generate`] | seeded tables and update streams shaped like today's Internet |
 //! | [`traffic`] | the keys that measurements look up: random, table, zipf, a capture's destinations |
 //! | `conformance` | the one suite every engine passes (feature `testing`) |
+//! | `faulty` | an engine that fails on demand (feature `testing`) |
 //!
 //! This crate imports nothing of ours and has no unsafe code.
 
@@ -29,6 +30,8 @@ pub mod compact;
 pub mod conformance;
 pub mod delta;
 pub mod engine;
+#[cfg(feature = "testing")]
+pub mod faulty;
 pub mod feed;
 pub mod generate;
 pub mod host;

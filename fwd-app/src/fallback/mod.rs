@@ -20,8 +20,6 @@
 //! | [`remote`] | the primary's writer on a thread of its own, so that one that hangs holds up nobody |
 //! | `fake` | for tests: an engine that fails on demand |
 
-#[cfg(test)]
-mod fake;
 mod reader;
 mod remote;
 
@@ -297,10 +295,10 @@ impl Drop for Fallback {
 
 #[cfg(test)]
 mod tests {
-    use super::fake::{Fake, Faults, never};
     use super::*;
     use fib::NextHopId;
     use fib::conformance::{self, Options};
+    use fib::faulty::{Call, Faults, FaultyEngine, How};
     use fib::oracle::OracleEngine;
     use fib::{EngineOptions, Keys, SlotId};
     use std::sync::atomic::Ordering::SeqCst;
@@ -313,7 +311,7 @@ mod tests {
     }
 
     fn pair(faults: &Arc<Faults>) -> Fallback {
-        Fallback::new("fake", Ok(Box::new(Fake::new(faults))), oracle(), STALL).unwrap()
+        Fallback::new("fake", Ok(Box::new(FaultyEngine::new(faults))), oracle(), STALL).unwrap()
     }
 
     fn delta(id: u32) -> FibDelta {
@@ -343,7 +341,7 @@ mod tests {
         let mut reader = engine.reader(2, 16).unwrap();
         reader.submit(SlotId(0), V4).unwrap();
         assert_eq!(collect(reader.as_mut(), 0).unwrap(), [0, 0, 0]);
-        assert!(!switch.is_moved() && faults.calls(fake::Call::Submit) == 1);
+        assert!(!switch.is_moved() && faults.calls(Call::Submit) == 1);
         assert_eq!((engine.name(), switch.why()), ("fake", None));
         let healthy =
             || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(pair(&Arc::default()))) };
@@ -358,10 +356,10 @@ mod tests {
     fn the_suite_holds_whenever_the_primary_fails() {
         // Late in the session or early, in whatever it was doing; counted over all calls of the engine and its readers.
         for at in [0, 1, 2, 30, 1000] {
-            for call in fake::Call::ALL {
+            for call in Call::ALL {
                 let make = move || -> Result<Box<dyn EngineWriter>, EngineError> {
                     let faults = Arc::new(Faults::default());
-                    faults.fail_from(call, at);
+                    faults.fail_from(call, at, How::Device);
                     Ok(Box::new(pair(&faults)))
                 };
                 conformance::batches(&make, Options::default());
@@ -380,7 +378,7 @@ mod tests {
         let switch = engine.switch();
         engine.apply(&delta(7)).unwrap();
         let mut reader = engine.reader(4, 16).unwrap();
-        faults.pending_polls.store(never(), SeqCst);
+        faults.pending_polls.store(u64::MAX, SeqCst);
         for slot in 0..3 {
             reader.submit(SlotId(slot), V4).unwrap();
         }
@@ -389,7 +387,7 @@ mod tests {
         assert!(reader.collect(SlotId(1)).is_pending());
         // News that come meanwhile are in the answers: the generation is that of the fallback at collect.
         engine.apply(&delta(9)).unwrap();
-        faults.fail_from(fake::Call::Collect, 0);
+        faults.fail_from(Call::Collect, 0, How::Device);
         assert_eq!(collect(reader.as_mut(), 1).unwrap(), [9, 0, 9]);
         assert!(matches!(switch.why(), Some(Why::Failed { during: "collect", .. })), "{:?}", switch.why());
         for slot in [0, 2] {
@@ -398,14 +396,14 @@ mod tests {
         assert_eq!(collect(reader.as_mut(), 3).unwrap(), [10, 0]);
         assert_eq!((switch.looked_up_again(), engine.name()), (11, "oracle"));
         // From now on the primary is not asked at all.
-        let asked = faults.calls(fake::Call::Submit);
+        let asked = faults.calls(Call::Submit);
         reader.submit(SlotId(0), V4).unwrap();
         assert_eq!(collect(reader.as_mut(), 0).unwrap(), [9, 0, 9]);
         engine.apply(&delta(11)).unwrap();
         let mut out = [NextHopId::NONE; 3];
         reader.lookup(V4, &mut out).unwrap();
         assert_eq!(out.map(NextHopId::get), [11, 0, 11]);
-        assert_eq!((faults.calls(fake::Call::Submit), engine.generation()), (asked, Generation(3)));
+        assert_eq!((faults.calls(Call::Submit), engine.generation()), (asked, Generation(3)));
     }
 
     #[test]
@@ -414,7 +412,7 @@ mod tests {
         let mut engine = pair(&faults);
         engine.apply(&delta(1)).unwrap();
         let (mut one, mut two) = (engine.reader(2, 16).unwrap(), engine.reader(2, 16).unwrap());
-        faults.pending_polls.store(never(), SeqCst);
+        faults.pending_polls.store(u64::MAX, SeqCst);
         one.submit(SlotId(0), V4).unwrap();
         two.submit(SlotId(1), V4).unwrap();
         assert_eq!(collect(one.as_mut(), 0).unwrap(), [1, 0, 1]);
@@ -435,7 +433,8 @@ mod tests {
         let faults = Arc::new(Faults::default());
         faults.pending_polls.store(100, SeqCst);
         let stall = Duration::from_secs(600);
-        let mut engine = Fallback::new("fake", Ok(Box::new(Fake::new(&faults))), oracle(), stall).unwrap();
+        let mut engine =
+            Fallback::new("fake", Ok(Box::new(FaultyEngine::new(&faults))), oracle(), stall).unwrap();
         engine.apply(&delta(1)).unwrap();
         let mut reader = engine.reader(2, 2).unwrap();
         let mut out = [NextHopId::NONE; 3];
@@ -447,8 +446,8 @@ mod tests {
     #[test]
     fn an_apply_that_fails_dies_or_hangs_moves_it_and_the_delta_is_in() {
         for (arm, wanted) in [
-            (Faults::fail_apply as fn(&Faults), "apply failed"),
-            (Faults::die_in_apply, "apply broke an invariant"),
+            ((|faults| faults.fail_from(Call::Apply, 0, How::Device)) as fn(&Faults), "apply failed"),
+            (|faults| faults.die_in_apply.store(true, SeqCst), "apply broke an invariant"),
         ] {
             let faults = Arc::new(Faults::default());
             let mut engine = pair(&faults);
@@ -470,9 +469,9 @@ mod tests {
         let faults = Arc::new(Faults::default());
         let mut engine = pair(&faults);
         let mut reader = engine.reader(1, 16).unwrap();
-        faults.pending_polls.store(never(), SeqCst);
+        faults.pending_polls.store(u64::MAX, SeqCst);
         reader.submit(SlotId(0), V4).unwrap();
-        faults.hang_apply.store(true, SeqCst);
+        faults.hang_in_apply.store(true, SeqCst);
         let asking = std::thread::spawn(move || collect(reader.as_mut(), 0).map(|answers| (answers, reader)));
         assert_eq!(engine.apply(&delta(3)), Ok(Generation(1)));
         let (answers, mut reader) = asking.join().unwrap().unwrap();
@@ -480,19 +479,20 @@ mod tests {
         assert_eq!(engine.stats().routes_v4, 1);
         reader.submit(SlotId(0), V4).unwrap();
         assert_eq!(collect(reader.as_mut(), 0).unwrap(), [3, 0, 3]);
-        faults.hang_apply.store(false, SeqCst);
+        faults.hang_in_apply.store(false, SeqCst);
     }
 
     #[test]
     fn a_delta_that_the_fallback_refuses_changes_neither() {
         let faults = Arc::new(Faults::default());
         let full = Arc::new(Faults::default());
-        full.fail_from(fake::Call::Apply, 1);
-        let fallback = Box::new(Fake::new(&full));
-        let mut engine = Fallback::new("fake", Ok(Box::new(Fake::new(&faults))), fallback, STALL).unwrap();
+        full.fail_from(Call::Apply, 1, How::Full);
+        let fallback = Box::new(FaultyEngine::new(&full));
+        let mut engine =
+            Fallback::new("fake", Ok(Box::new(FaultyEngine::new(&faults))), fallback, STALL).unwrap();
         engine.apply(&delta(3)).unwrap();
         assert!(engine.apply(&delta(1)).is_err());
-        assert_eq!((engine.generation(), faults.calls(fake::Call::Apply)), (Generation(1), 1));
+        assert_eq!((engine.generation(), faults.calls(Call::Apply)), (Generation(1), 1));
         assert!(!engine.switch().is_moved());
     }
 

@@ -2,10 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
-mod fake;
-
-use fake::{Call, Fake, Faults, How};
 use fib::conformance::{self, Options};
+use fib::faulty::{Call, Faults, FaultyEngine, How};
 use fib::oracle::{OracleEngine, OraclePair};
 use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Generation, Isa, Keys, NextHopId,
@@ -65,7 +63,7 @@ fn halves_that_are_devices_or_the_other_way_round_keep_the_contract() {
     let late = || {
         let faults = Arc::new(Faults::default());
         faults.pending_polls.store(3, SeqCst);
-        Box::new(Fake::new(&faults)) as Box<dyn EngineWriter>
+        Box::new(FaultyEngine::new(&faults)) as Box<dyn EngineWriter>
     };
     let two_devices =
         || boxed(First::Engine(on_device(late())), on_device(late()), &[PATIENT, ("split", "0.3")]);
@@ -119,7 +117,7 @@ fn the_suite_holds_whenever_a_half_fails() {
                 let make = move || {
                     let faults = Arc::new(Faults::default());
                     faults.fail_from(call, at, How::Device);
-                    let fake = on_device(Box::new(Fake::new(&faults)));
+                    let fake = on_device(Box::new(FaultyEngine::new(&faults)));
                     let (first, second) =
                         if fake_is_first { (fake, on_cpu(oracle())) } else { (on_cpu(oracle()), fake) };
                     boxed(First::Engine(first), second, &[PATIENT])
@@ -250,7 +248,7 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
             for at in 0..60 {
                 let case = format!("{call:?} {at}, first {fake_is_first}");
                 let faults = Arc::new(Faults::default());
-                let fake = on_device(Box::new(Fake::new(&faults)));
+                let fake = on_device(Box::new(FaultyEngine::new(&faults)));
                 let (first, second) =
                     if fake_is_first { (fake, on_cpu(oracle())) } else { (on_cpu(oracle()), fake) };
                 let told = Arc::new(Mutex::new(Vec::new()));
@@ -285,9 +283,9 @@ fn late_answers_are_waited_for_and_answers_that_never_come_are_not() {
         for both in [false, true] {
             let case = format!("{pending} polls, two devices {both}");
             let faults = Arc::new(Faults::default());
-            let device = on_device(Box::new(Fake::new(&faults)));
+            let device = on_device(Box::new(FaultyEngine::new(&faults)));
             let second =
-                if both { on_device(Box::new(Fake::new(&Arc::default()))) } else { on_cpu(oracle()) };
+                if both { on_device(Box::new(FaultyEngine::new(&Arc::default()))) } else { on_cpu(oracle()) };
             let stall = if pending == u64::MAX { ("stall-us", "2000") } else { PATIENT };
             let mut engine =
                 CoopEngine::new(First::Engine(device), second, params(&[stall, ("split", "0.5")]));
@@ -311,7 +309,7 @@ fn too_few_answers_a_thread_that_dies_and_one_that_hangs_leave_the_other_half_to
     for trouble in ["short", "die", "hang"] {
         let faults = Arc::new(Faults::default());
         let drive = if trouble == "short" { Drive::Device } else { Drive::Cpu };
-        let first = Half { engine: Box::new(Fake::new(&faults)), drive };
+        let first = Half { engine: Box::new(FaultyEngine::new(&faults)), drive };
         let stall = if trouble == "hang" { ("stall-us", "2000") } else { PATIENT };
         let parameters = params(&[stall, ("split", "0.5"), ("threads", "2")]);
         let mut engine = CoopEngine::new(First::Engine(first), on_cpu(oracle()), parameters);
@@ -353,7 +351,8 @@ fn a_lookup_of_two_groups_survives_either() {
         let case = format!("{trouble}, half {half}, split {split:?}");
         let faults = Arc::new(Faults::default());
         let pairs: Vec<_> = [PATIENT].into_iter().chain(split.map(|split| ("split", split))).collect();
-        let mut engine = CoopEngine::new(First::Group, on_cpu(Box::new(Fake::new(&faults))), params(&pairs));
+        let mut engine =
+            CoopEngine::new(First::Group, on_cpu(Box::new(FaultyEngine::new(&faults))), params(&pairs));
         let keyed = Keyed::new(&mut engine);
         let mut reader = engine.reader(3, 1024).unwrap();
         faults.reader.store(half, SeqCst); // the group's reader is made first
@@ -386,7 +385,7 @@ fn a_lookup_of_two_groups_survives_either() {
 #[test]
 fn the_last_half_stays_and_its_errors_are_the_callers() {
     let faults = [Arc::new(Faults::default()), Arc::new(Faults::default())];
-    let half = |at: usize| on_device(Box::new(Fake::new(&faults[at])));
+    let half = |at: usize| on_device(Box::new(FaultyEngine::new(&faults[at])));
     let mut engine = CoopEngine::new(First::Engine(half(0)), half(1), params(&[PATIENT, ("split", "0.5")]));
     let keyed = Keyed::new(&mut engine);
     let mut reader = engine.reader(3, 1024).unwrap();
@@ -409,8 +408,8 @@ fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
     // The one with less room refuses first: nothing has changed, both stay.
     let faults = Arc::new(Faults::default());
     let other = Arc::new(Faults::default());
-    let smaller = on_device(Box::new(Fake::smaller(&faults)));
-    let larger = on_device(Box::new(Fake::new(&other)));
+    let smaller = on_device(Box::new(FaultyEngine::smaller(&faults)));
+    let larger = on_device(Box::new(FaultyEngine::new(&other)));
     let mut engine = CoopEngine::new(First::Engine(smaller), larger, params(&[PATIENT]));
     let keyed = Keyed::new(&mut engine);
     faults.fail_from(Call::Apply, 0, How::Full);
@@ -436,7 +435,7 @@ fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
 #[test]
 fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
     let faults = Arc::new(Faults::default());
-    let device = on_device(Box::new(Fake::new(&faults)));
+    let device = on_device(Box::new(FaultyEngine::new(&faults)));
     let mut engine =
         CoopEngine::new(First::Engine(device), on_cpu(oracle()), params(&[PATIENT, ("split", "1")]));
     let keyed = Keyed::new(&mut engine);
@@ -470,7 +469,7 @@ fn readers_of_very_many_slots_look_up() {
 fn a_reader_that_goes_takes_its_threads_along() {
     for (threads, in_flight, dies) in [("1", 0, false), ("3", 3, false), ("3", 3, true)] {
         let faults = Arc::new(Faults::default());
-        let first = First::Engine(on_cpu(Box::new(Fake::new(&faults))));
+        let first = First::Engine(on_cpu(Box::new(FaultyEngine::new(&faults))));
         let parameters = params(&[PATIENT, ("split", "0.5"), ("threads", threads)]);
         let mut engine = CoopEngine::new(first, on_cpu(oracle()), parameters);
         let keyed = Keyed::new(&mut engine);

@@ -1,30 +1,48 @@
-//! An engine that fails, dawdles and stalls on demand: the oracle behind switches.
+//! An engine that fails, dawdles and stalls on demand: the oracle behind switches. For tests of what is made of several engines.
+//!
+//! ```
+//! use fib::faulty::{Call, Faults, FaultyEngine, How};
+//! use fib::{EngineWriter, FibDelta};
+//! use std::sync::Arc;
+//!
+//! let faults = Arc::new(Faults::default());
+//! let mut engine = FaultyEngine::new(&faults);
+//! faults.fail_from(Call::Apply, 1, How::Full);
+//! assert!(engine.apply(&FibDelta::default()).is_ok());
+//! assert!(engine.apply(&FibDelta::default()).is_err());
+//! ```
 
-use fib::oracle::OracleEngine;
-use fib::{
+use crate::oracle::OracleEngine;
+use crate::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
     Keys, NextHopId, SlotId,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::Poll;
+use std::time::Duration;
 
 /// What can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub enum Call {
+    /// [`EngineReader::submit`].
     Submit,
+    /// [`EngineReader::collect`].
     Collect,
+    /// [`EngineWriter::apply`].
     Apply,
+    /// [`EngineWriter::reader`].
     Reader,
 }
 
 impl Call {
-    pub(crate) const ALL: [Self; 4] = [Self::Submit, Self::Collect, Self::Apply, Self::Reader];
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Submit, Self::Collect, Self::Apply, Self::Reader];
 }
 
 /// How it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub enum How {
     /// With an error of the device.
     Device,
     /// With a refusal: there is no room.
@@ -33,20 +51,24 @@ pub(crate) enum How {
 
 /// The switches, and what was called.
 #[derive(Debug)]
-pub(crate) struct Faults {
+pub struct Faults {
     calls: [AtomicU64; 4],
     fail_from: [AtomicU64; 4],
     full: AtomicBool,
     /// Polls of a slot that find it pending; `u64::MAX`: no answer ever comes.
-    pub(crate) pending_polls: AtomicU64,
+    pub pending_polls: AtomicU64,
     /// One answer too few.
-    pub(crate) short: AtomicBool,
+    pub short: AtomicBool,
     /// Lookups panic.
-    pub(crate) die: AtomicBool,
+    pub die: AtomicBool,
     /// Lookups wait.
-    pub(crate) hang: AtomicBool,
+    pub hang: AtomicBool,
+    /// `apply` panics.
+    pub die_in_apply: AtomicBool,
+    /// `apply` waits.
+    pub hang_in_apply: AtomicBool,
     /// Whose lookups panic, wait or fail: the reader that was made so many readers after the first; `u64::MAX`: everybody's.
-    pub(crate) reader: AtomicU64,
+    pub reader: AtomicU64,
 }
 
 impl Default for Faults {
@@ -59,6 +81,8 @@ impl Default for Faults {
             short: AtomicBool::new(false),
             die: AtomicBool::new(false),
             hang: AtomicBool::new(false),
+            die_in_apply: AtomicBool::new(false),
+            hang_in_apply: AtomicBool::new(false),
             reader: AtomicU64::new(u64::MAX),
         }
     }
@@ -66,13 +90,13 @@ impl Default for Faults {
 
 impl Faults {
     /// From the `at`-th such call on (0 is the first of all), every one fails.
-    pub(crate) fn fail_from(&self, call: Call, at: u64, how: How) {
+    pub fn fail_from(&self, call: Call, at: u64, how: How) {
         self.full.store(how == How::Full, SeqCst);
         self.fail_from[call as usize].store(at, SeqCst);
     }
 
     /// How often it was called.
-    pub(crate) fn calls(&self, call: Call) -> u64 {
+    pub fn calls(&self, call: Call) -> u64 {
         self.calls[call as usize].load(SeqCst)
     }
 
@@ -89,27 +113,30 @@ impl Faults {
 }
 
 /// The writer.
-pub(crate) struct Fake {
+pub struct FaultyEngine {
     oracle: OracleEngine,
     faults: Arc<Faults>,
     /// Distinct next hops it says it holds.
     next_hops_max: u64,
 }
 
-impl Fake {
-    pub(crate) fn new(faults: &Arc<Faults>) -> Self {
+impl FaultyEngine {
+    /// An empty engine behind `faults`.
+    #[must_use]
+    pub fn new(faults: &Arc<Faults>) -> Self {
         let oracle = OracleEngine::new(&EngineOptions::default());
         let next_hops_max = oracle.capacity().next_hops_max;
         Self { oracle, faults: Arc::clone(faults), next_hops_max }
     }
 
     /// Which says that it holds less than the oracle.
-    pub(crate) fn smaller(faults: &Arc<Faults>) -> Self {
+    #[must_use]
+    pub fn smaller(faults: &Arc<Faults>) -> Self {
         Self { next_hops_max: 1 << 20, ..Self::new(faults) }
     }
 }
 
-impl EngineWriter for Fake {
+impl EngineWriter for FaultyEngine {
     fn name(&self) -> &'static str {
         "fake"
     }
@@ -119,6 +146,10 @@ impl EngineWriter for Fake {
     }
 
     fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+        while self.faults.hang_in_apply.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!self.faults.die_in_apply.load(SeqCst), "an invariant, broken on purpose");
         self.faults.enter(Call::Apply)?;
         self.oracle.apply(delta)
     }
@@ -140,18 +171,18 @@ impl EngineWriter for Fake {
         let reader = self.oracle.reader(slots, batch_max)?;
         let number = self.faults.calls(Call::Reader) - 1;
         let (polls, faults) = (vec![0; slots.into()], Arc::clone(&self.faults));
-        Ok(Box::new(FakeReader { reader, number, polls, faults }))
+        Ok(Box::new(FaultyReader { reader, number, polls, faults }))
     }
 }
 
-struct FakeReader {
+struct FaultyReader {
     reader: Box<dyn EngineReader>,
     number: u64,
     polls: Vec<u64>,
     faults: Arc<Faults>,
 }
 
-impl EngineReader for FakeReader {
+impl EngineReader for FaultyReader {
     fn slots(&self) -> u16 {
         self.reader.slots()
     }
@@ -166,7 +197,7 @@ impl EngineReader for FakeReader {
         }
         assert!(!self.faults.die.load(SeqCst), "an invariant, broken on purpose");
         while self.faults.hang.load(SeqCst) {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         self.faults.enter(Call::Submit)?;
         self.polls[usize::from(slot.0)] = 0;
