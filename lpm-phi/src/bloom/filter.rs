@@ -97,6 +97,7 @@ mod tests {
     use super::*;
     use crate::bloom::equations::FilterSize;
     use crate::bloom::hash::{Hash32, h2, murmur32};
+    use crate::bloom::v6::{filter_hash, rest};
 
     fn hit(filter: &CountingFilter, array: &[AtomicU32], hash: u32) -> bool {
         let (word, mask) = filter.place(hash);
@@ -139,17 +140,19 @@ mod tests {
             for len in [36, 40, 44, 48, 52, 56, 64] {
                 let array: Vec<AtomicU32> = (0..words).map(|_| AtomicU32::new(0)).collect();
                 let mut filter = CountingFilter::new(0..words, size.hashes);
-                // Below 6,250 blocks of a registry's /32s, 16 prefixes in a row, every second such run.
-                let key = |at: u64| {
-                    let (block, run) = (at / 16, at % 16);
+                // Below 1,563 of each of 4 registries' /32s, 16 prefixes in a row, every second such run.
+                let key = |at: u64, run: u64, registry: u32| {
+                    let block = at / 16;
                     let within = (block % 4 * 32 + run) << (64 - len);
-                    hash.hash_64(0x2a00_0000_0000_0000 | (block / 4) << 35 ^ within)
+                    let hi = 0x2a00_0000_0000_0000 | (block / 16) << 35 ^ within;
+                    filter_hash(hash.hash_64(rest(hi)), registry * 2)
                 };
-                (0..n).for_each(|at| filter.insert(&array, key(at)));
-                let others = (0..n).filter(|at| {
-                    let (block, run) = (at / 16, at % 16 + 16);
-                    let within = (block % 4 * 32 + run) << (64 - len);
-                    hit(&filter, &array, hash.hash_64(0x2a00_0000_0000_0000 | (block / 4) << 35 ^ within))
+                let registry = |at: u64| u32::try_from(at / 64 % 4).unwrap();
+                (0..n).for_each(|at| filter.insert(&array, key(at, at % 16, registry(at))));
+                // A run that nobody has, and one that only other registries have.
+                let others = (0..n).filter(|at| match at % 2 {
+                    0 => hit(&filter, &array, key(*at, at % 16 + 16, registry(*at))),
+                    _ => hit(&filter, &array, key(*at, at % 16, registry(*at) + 4)),
                 });
                 #[expect(clippy::cast_precision_loss, reason = "at most 100,000")]
                 let rate = others.count() as f64 / n as f64;
