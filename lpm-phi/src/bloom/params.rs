@@ -6,7 +6,7 @@ use crate::caches::Caches;
 use crate::memory::Placement;
 use fib::{EngineError, EngineOptions, Isa};
 
-/// What `dense` may be: as many /24s as a block has, none, and more than it has.
+/// What `dense` may be: from one /24 to one more than a block has.
 const DENSE_RANGE: std::ops::RangeInclusive<u16> = 1..=17;
 /// The share of dense blocks that pays where a table line comes from memory, not from a cache.
 const DENSE_BEYOND_CACHES: u16 = 5;
@@ -85,8 +85,8 @@ impl Params {
     }
 
     /// How many of a block's /24s make it dense, for an IPv4 table of so many bytes: the number that was asked for; else 1 where the
-    /// CPU's share of the last cache holds the table, and 5 where it does not. A filter saves waiting for a
-    /// line of a key that is not there, and costs every key that is. A line from a cache is worth less than that.
+    /// CPU's share of the last cache holds the table, and 5 where it does not. A filter saves the wait for the line of a key that
+    /// is not there, and costs every key that is; a line from a cache is worth less than that.
     #[must_use]
     pub fn dense_for(&self, table_bytes: u64) -> u16 {
         let fits = table_bytes <= Caches::detect().l3_bytes;

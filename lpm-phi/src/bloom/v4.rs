@@ -33,6 +33,7 @@ pub(crate) const G2_BELOW: u32 = 1 << 30;
 pub(crate) const G1_DENSE: u32 = 1 << 29;
 /// Direct entry: the next-hop id.
 pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
+
 /// Words of a line, its slots, and the word that links to an overflow line.
 pub(crate) const LINE_WORDS: usize = 16;
 pub(crate) const LINE_SLOTS: usize = 15;
@@ -494,4 +495,34 @@ fn direct_range(prefix: Prefix4) -> std::ops::RangeInclusive<usize> {
 fn entries(prefix: Prefix4, to: u8) -> impl Iterator<Item = u32> {
     let step = 32 - u32::from(to);
     (prefix.address() >> step..=prefix.last_address() >> step).map(move |entry| entry << step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines behind the first ones that so many entries need for each line, as hashes deal them out (Poisson).
+    fn overflow_per_line(mean: f64) -> f64 {
+        let (mut term, mut sum) = ((-mean).exp(), 0.0);
+        for slots in 0..=LINE_SLOTS {
+            sum += term;
+            #[expect(clippy::cast_precision_loss, reason = "at most 16")]
+            let next = (slots + 1) as f64;
+            term *= mean / next;
+        }
+        1.0 - sum
+    }
+
+    /// A table's size is chosen before its keys are placed, so it must do for any number of them.
+    #[test]
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^30")]
+    fn overflow_lines_suffice_and_links_reach_them_all() {
+        for entries in [0, 1000, 1 << 20, (LARGE - 1024) * 10 / 11, LARGE, 100_000_000, 700_000_000] {
+            let size = LevelSize::of(entries, 0.3).unwrap();
+            let wanted =
+                overflow_per_line(entries as f64 / f64::from(size.primary)) * f64::from(size.primary);
+            assert!(wanted <= f64::from(size.overflow), "{entries} entries: {wanted} lines of {size:?}");
+            assert!(size.overflow <= OVERFLOW_MAX && size.primary >= LINES_MIN, "{size:?}");
+        }
+    }
 }

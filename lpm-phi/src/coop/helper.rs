@@ -29,6 +29,7 @@ const YIELDS: u32 = 1 << 8;
 const SLEEP: Duration = Duration::from_millis(20);
 /// How long a thread may take to end, or to begin.
 const END_LIMIT: Duration = Duration::from_secs(30);
+
 /// The keys of a piece of a batch.
 pub(super) struct Load {
     v6: bool,

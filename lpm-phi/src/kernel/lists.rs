@@ -119,7 +119,8 @@ pub(super) struct Piece6<'a> {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Chunks6 {
-    /// For each key, its top entry, and then its chunk entry.
+    /// Entries that were loaded and not yet looked at: with AVX-512F the chunk entry of each key, with AVX2 the top entries of the
+    /// sixteen keys at hand.
     pub(super) entries: [u32; LIST],
     /// For each key, the index of its chunk entry; 0 where none follows.
     pub(super) index: [u32; LIST],
@@ -147,6 +148,8 @@ impl List6 {
 
 /// The first bit of the chunk's number in a list entry: positions within a piece take those before it.
 pub(super) const CHUNK_SHIFT: u32 = PIECE.ilog2();
+const _: () =
+    assert!(PIECE.is_power_of_two() && CHUNK_SHIFT + 16 <= MASK_SHIFT, "a chunk's number has 16 bits");
 
 /// Where the key of a list entry stands within the piece.
 #[inline]

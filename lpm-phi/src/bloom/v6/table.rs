@@ -33,6 +33,7 @@ pub(crate) const MASK_SHIFT: u32 = 24;
 /// 64-bit words of a line, its slots, and the word that links to an overflow line.
 pub(crate) const LINE_WORDS: usize = 8;
 pub(crate) const LINE_SLOTS: usize = 7;
+
 /// What lookups of IPv6 read.
 #[derive(Debug)]
 pub(crate) struct Table6 {

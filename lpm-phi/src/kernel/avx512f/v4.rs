@@ -5,7 +5,7 @@ use super::{ask_batch, lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::answer::answer_v4;
-use crate::kernel::lists::{AHEAD, ASK, Entries, LIST, List4, Lists, Lists4, PIECE, Probes4};
+use crate::kernel::lists::{AHEAD, ASK, Entries, List4, Lists, Lists4, PIECE, Probes4};
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
@@ -134,28 +134,20 @@ impl List4 {
     #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
     #[inline]
     fn append(&mut self, mask: __mmask16, pos: __m512i, key: __m512i) {
-        self.len = append_v4(&mut self.pos, &mut self.key, self.len, mask, pos, key);
+        let len = self.len.min(PIECE);
+        // SAFETY: `len` is at most `PIECE`, and both arrays have 16 words and more beyond that.
+        unsafe {
+            _mm512_storeu_si512(
+                self.pos.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(mask, pos),
+            );
+            _mm512_storeu_si512(
+                self.key.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(mask, key),
+            );
+        }
+        self.len = len + mask.count_ones() as usize;
     }
-}
-
-/// Adds the lanes of `mask` to two arrays that hold `len` words, and returns how many they hold then.
-#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-#[inline]
-fn append_v4(
-    positions: &mut [u32; LIST],
-    keys: &mut [u32; LIST],
-    len: usize,
-    mask: __mmask16,
-    pos: __m512i,
-    key: __m512i,
-) -> usize {
-    let len = len.min(PIECE);
-    // SAFETY: `len` is at most `PIECE`, and both arrays have 16 words and more beyond that.
-    unsafe {
-        _mm512_storeu_si512(positions.as_mut_ptr().add(len).cast(), _mm512_maskz_compress_epi32(mask, pos));
-        _mm512_storeu_si512(keys.as_mut_ptr().add(len).cast(), _mm512_maskz_compress_epi32(mask, key));
-    }
-    len + mask.count_ones() as usize
 }
 
 /// Stage 2 for IPv4: keys that pass the filter become probes; with a `next` list, keys that do not pass go on there. `SHIFT`
@@ -208,10 +200,13 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
                 probes.line.as_mut_ptr().add(len).cast(),
                 _mm512_maskz_compress_epi32(pass, line),
             );
-            _mm512_storeu_si512(
-                probes.key.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(pass, key),
-            );
+            // Only a probe that may go on needs its key.
+            if next.is_some() {
+                _mm512_storeu_si512(
+                    probes.key.as_mut_ptr().add(len).cast(),
+                    _mm512_maskz_compress_epi32(pass, key),
+                );
+            }
         }
         len += pass.count_ones() as usize;
     }
