@@ -13,6 +13,7 @@
 //! | [`compact`] | [`Compactor`]: leaves out routes that change no answer |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
+//! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
 //! | [`host`] | lists of CPUs and NUMA nodes, as Linux prints them |
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
@@ -20,6 +21,7 @@
 //! | [`traffic`] | the keys that measurements look up: random, table, zipf, a capture's destinations |
 //! | `conformance` | the one suite every engine passes (feature `testing`) |
 //! | `faulty` | an engine that fails on demand (feature `testing`) |
+//! | `stores` | checks updates made of single stores, after each store (feature `testing`) |
 //!
 //! This crate imports nothing of ours and has no unsafe code.
 
@@ -36,11 +38,14 @@ pub mod feed;
 pub mod generate;
 pub mod host;
 pub mod isa;
+pub mod loads;
 pub mod next_hop;
 pub mod oracle;
 pub mod prefix;
 mod random;
 pub mod rib;
+#[cfg(feature = "testing")]
+pub mod stores;
 pub mod traffic;
 
 pub use compact::Compactor;
@@ -49,6 +54,7 @@ pub use engine::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Keys, SlotId,
 };
 pub use isa::{Isa, IsaError};
+pub use loads::Loads;
 pub use next_hop::{MacAddr, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, PortRef};
 pub use prefix::{Family, IpPrefix, Key, Prefix, Prefix4, Prefix6, PrefixError};
 pub use rib::{Rib, RibTable};

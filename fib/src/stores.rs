@@ -1,0 +1,508 @@
+//! Checks updates that are made of single stores: after each store, a lookup that began at any earlier point gives the answer of a
+//! generation that was current since it began.
+//!
+//! A test of threads meets a few interleavings by chance; this tries them all. A lookup is a function of its key and of the values that
+//! it has loaded ([`Loads`]), so a lookup in flight is the list of those values. After each store the checker takes every
+//! lookup in flight that would load from the place just stored to, lets it go on with the new value, and keeps the one that has not
+//! gone on as well. Lookups that have loaded the same values are one; of those, the one that began last has the fewest right answers and stands
+//! for the others.
+//!
+//! Loads and stores take effect in program order here, as on x86-64. What another machine may reorder is for its own tests.
+//!
+//! ```text
+//! begin(right answers of the next generation)   apply is called: answers of the next generation are right from here on
+//!   stored(place) ..                            after every single store
+//!   grace() ..                                  a grace period has ended: no lookup that began before it is in flight
+//! end()                                         apply has returned: only lookups that began before may give older answers
+//! ```
+
+use crate::loads::{Loads, Place};
+use crate::oracle::Oracle;
+use crate::random::Seeded;
+use crate::{Change, Key, NextHopId, Prefix};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+/// A lookup was stopped before a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped;
+
+/// The loads of a lookup in flight: those it has done are done again with the values they had, then one more is done.
+#[derive(Debug)]
+pub struct Steps<'a> {
+    loaded: &'a mut Vec<u64>,
+    at: usize,
+    end: usize,
+    next: Option<Place>,
+}
+
+impl Loads for Steps<'_> {
+    type Stop = Stopped;
+
+    fn load(&mut self, place: Place, read: impl FnOnce() -> u64) -> Result<u64, Stopped> {
+        if self.at == self.end {
+            self.next = Some(place);
+            return Err(Stopped);
+        }
+        if self.at == self.loaded.len() {
+            self.loaded.push(read());
+        }
+        self.at += 1;
+        Ok(self.loaded[self.at - 1])
+    }
+}
+
+/// Looks a key up in the table as it is now, by single loads.
+type Lookup<K> = Box<dyn Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped>>;
+
+/// Lookups in flight are dropped when there are more of one key: what they would find, others find too.
+const FLIGHTS_MAX: usize = 50_000;
+
+/// A lookup in flight, beside the values it has loaded.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    /// The generation current when it began, or when the last one began that has loaded the same.
+    since: usize,
+    /// Where it loads from next.
+    next: Place,
+}
+
+/// The lookups of one key.
+struct Watched<K> {
+    key: K,
+    /// The right answer of each generation.
+    right: Vec<NextHopId>,
+    flights: FxHashMap<Vec<u64>, Flight>,
+}
+
+struct Inner<K> {
+    lookup: Lookup<K>,
+    keys: Vec<Watched<K>>,
+    /// Every place that a lookup in flight could load from next.
+    places: FxHashSet<Place>,
+    /// The generation that `apply` has returned, and the one that it works on.
+    done: usize,
+    started: usize,
+    /// Stores in this sequence, for messages; and in all.
+    stores: u64,
+    stores_all: u64,
+    /// Steps of lookups.
+    steps: u64,
+}
+
+/// The checker. Clones are the same one: the test has one, whatever reports stores has another.
+pub struct Checker<K>(Rc<RefCell<Inner<K>>>);
+
+impl<K> Clone for Checker<K> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<K> fmt::Debug for Checker<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = self.0.borrow();
+        write!(f, "Checker({} stores, {} steps)", inner.stores_all, inner.steps)
+    }
+}
+
+impl<K: Key> Checker<K> {
+    /// Of lookups as `lookup` does them: it must do its loads through the [`Steps`] it is given, and nothing else may decide what it
+    /// does.
+    pub fn new(lookup: impl Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped> + 'static) -> Self {
+        Self(Rc::new(RefCell::new(Inner {
+            lookup: Box::new(lookup),
+            keys: Vec::new(),
+            places: FxHashSet::default(),
+            done: 0,
+            started: 0,
+            stores: 0,
+            stores_all: 0,
+            steps: 0,
+        })))
+    }
+
+    /// From now on looks up `keys`, whose right answers now are `right`. Lookups in flight are forgotten.
+    pub fn watch(&self, keys: &[K], right: &[NextHopId]) {
+        let mut inner = self.0.borrow_mut();
+        let watched = keys.iter().zip(right);
+        inner.keys = watched
+            .map(|(key, right)| Watched { key: *key, right: vec![*right], flights: FxHashMap::default() })
+            .collect();
+        (inner.done, inner.started, inner.stores) = (0, 0, 0);
+        inner.restart();
+    }
+
+    /// An update begins that leads to the answers `right`, one a key watched.
+    pub fn begin(&self, right: &[NextHopId]) {
+        let mut inner = self.0.borrow_mut();
+        inner.started += 1;
+        for (watched, right) in inner.keys.iter_mut().zip(right) {
+            watched.right.push(*right);
+        }
+    }
+
+    /// The writer has stored to `place`.
+    ///
+    /// # Panics
+    /// When a lookup can answer what no generation answered since it began.
+    pub fn stored(&self, place: Place) {
+        let mut inner = self.0.borrow_mut();
+        inner.stores += 1;
+        inner.stores_all += 1;
+        if inner.places.contains(&place) {
+            for at in 0..inner.keys.len() {
+                let flights = inner.keys[at].flights.iter();
+                let touched = flights.filter(|(_, flight)| flight.next == place);
+                let work = touched.map(|(loaded, flight)| (loaded.clone(), flight.since)).collect();
+                inner.go_on(at, work);
+            }
+        }
+    }
+
+    /// A grace period has ended.
+    pub fn grace(&self) {
+        self.0.borrow_mut().restart();
+    }
+
+    /// The update has ended.
+    ///
+    /// # Panics
+    /// As [`Self::stored`].
+    pub fn end(&self) {
+        let mut inner = self.0.borrow_mut();
+        inner.done = inner.started;
+        inner.begin_lookups();
+    }
+
+    /// Stores that were reported, and steps of lookups that were tried.
+    #[must_use]
+    pub fn tried(&self) -> (u64, u64) {
+        let inner = self.0.borrow();
+        (inner.stores_all, inner.steps)
+    }
+}
+
+impl<K: Key> Inner<K> {
+    /// Forgets lookups in flight, and begins anew.
+    fn restart(&mut self) {
+        self.places.clear();
+        for watched in &mut self.keys {
+            watched.flights.clear();
+        }
+        self.begin_lookups();
+    }
+
+    /// A lookup of each key begins now.
+    fn begin_lookups(&mut self) {
+        for at in 0..self.keys.len() {
+            self.go_on(at, vec![(Vec::new(), self.done)]);
+        }
+    }
+
+    /// Lookups of key `at` that have loaded so much, since such a generation, take one step after the other. Each is in flight after
+    /// each step: it may also have waited there.
+    fn go_on(&mut self, at: usize, mut work: Vec<(Vec<u64>, usize)>) {
+        let (lookup, places, steps) = (&self.lookup, &mut self.places, &mut self.steps);
+        let watched = &mut self.keys[at];
+        if watched.flights.len() > FLIGHTS_MAX {
+            watched.flights.clear();
+        }
+        while let Some((loaded, since)) = work.pop() {
+            if loaded.is_empty() {
+                let next = step(lookup, watched.key, &mut Vec::new(), 0).err();
+                if let Some(next) = next {
+                    places.insert(next);
+                    watched.flights.insert(Vec::new(), Flight { since, next });
+                }
+            }
+            *steps += 1;
+            let (end, mut more) = (loaded.len() + 1, loaded);
+            match step(lookup, watched.key, &mut more, end) {
+                Ok(answer) => {
+                    let right = &watched.right[since..=self.started];
+                    if !right.contains(&answer) {
+                        fail(format_args!(
+                            "{} answers {answer} after {} stores and {} loads, where {right:?} were right since the lookup began (generations {since} to {})",
+                            watched.key.to_ip(),
+                            self.stores,
+                            more.len(),
+                            self.started
+                        ));
+                    }
+                }
+                Err(next) => {
+                    places.insert(next);
+                    let known = watched.flights.get(&more).is_some_and(|flight| flight.since >= since);
+                    if !known {
+                        watched.flights.insert(more.clone(), Flight { since, next });
+                        work.push((more, since));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Lets a lookup go on to load `end`: its answer, or where it loads from next.
+fn step<K>(lookup: &Lookup<K>, key: K, loaded: &mut Vec<u64>, end: usize) -> Result<NextHopId, Place> {
+    let mut steps = Steps { loaded, at: 0, end, next: None };
+    match (lookup(key, &mut steps), steps.next) {
+        (Err(Stopped), Some(next)) => Err(next),
+        (Ok(answer), None) => Ok(answer),
+        (result, next) => fail(format_args!("a lookup that was stopped goes on: {result:?}, {next:?}")),
+    }
+}
+
+/// How [`run`] makes its deltas.
+#[derive(Clone, Debug)]
+pub struct Sequences {
+    /// The seed of all of them.
+    pub seed: u64,
+    /// Sequences of deltas; each begins and ends with an empty table.
+    pub count: usize,
+    /// The prefix lengths that occur.
+    pub lengths: RangeInclusive<u8>,
+    /// Next hops are taken from `1..=next_hops`.
+    pub next_hops: u32,
+}
+
+/// Drives an engine of one family through sequences of deltas: some that only announce, nests without withdraws, nested withdraws with
+/// nothing in their place, and mixtures. `apply` applies a delta and reports stores and grace periods to `checker`.
+///
+/// # Panics
+/// When a lookup can answer what no generation answered since it began; the message names the seed and the sequence.
+pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut(&[Change<K>])) {
+    for sequence in 0..plan.count {
+        let mut maker = Maker::new(plan, sequence);
+        checker.watch(&maker.keys, &maker.right());
+        let deltas = 2 + maker.rng.below(4);
+        let kind = maker.rng.below(4);
+        let mut told = Vec::new();
+        for at in 0..=deltas {
+            let changes = if at == deltas { maker.withdraw_all() } else { maker.delta(kind) };
+            if changes.is_empty() {
+                continue;
+            }
+            maker.take_over(&changes);
+            told.push(changes);
+            let history = Told { plan, sequence, told: &told };
+            checker.begin(&maker.right());
+            apply(&told[told.len() - 1]);
+            checker.end();
+            drop(history);
+        }
+    }
+}
+
+/// Prints the deltas of a sequence when it ends in a panic.
+struct Told<'a, K: Key> {
+    plan: &'a Sequences,
+    sequence: usize,
+    told: &'a [Vec<Change<K>>],
+}
+
+impl<K: Key> Drop for Told<'_, K> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}, sequence {}:", self.plan.seed, self.sequence);
+            for (at, changes) in self.told.iter().enumerate() {
+                let changes: Vec<_> = changes
+                    .iter()
+                    .map(|change| format!("{} := {}", change.prefix, change.next_hop))
+                    .collect();
+                eprintln!("  delta {}: {}", at + 1, changes.join(", "));
+            }
+        }
+    }
+}
+
+/// Makes the deltas of one sequence.
+struct Maker<K: Key> {
+    rng: Seeded,
+    next_hops: u32,
+    prefixes: Vec<Prefix<K>>,
+    keys: Vec<K>,
+    routes: BTreeMap<Prefix<K>, NextHopId>,
+    oracle: Oracle<K>,
+}
+
+impl<K: Key> Maker<K> {
+    /// A chain of nested prefixes, a few beside it, and keys that tell them apart.
+    fn new(plan: &Sequences, sequence: usize) -> Self {
+        let mut rng = Seeded::new(plan.seed, sequence as u64);
+        let base = K::from_high_bits(rng.u128());
+        let (low, high) = (*plan.lengths.start(), *plan.lengths.end());
+        let mut prefixes: Vec<_> = (0..4).map(|_| Prefix::truncating(base, rng.between(low, high))).collect();
+        let turned = |key: K, bit: u8| {
+            K::from_high_bits(key.to_high_bits() ^ 1_u128.checked_shl(127 - u32::from(bit)).unwrap_or(0))
+        };
+        let mut keys = vec![base];
+        for at in 0..prefixes.len() {
+            let len = prefixes[at].len();
+            if len < K::BITS {
+                keys.push(turned(base, len)); // below this prefix, and not below longer ones
+            }
+            if at % 2 == 0 && len > low {
+                let beside = turned(base, len - 1);
+                prefixes.push(Prefix::truncating(beside, len));
+                keys.push(beside);
+            }
+        }
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        keys.sort_unstable();
+        keys.dedup();
+        Self {
+            rng,
+            next_hops: plan.next_hops,
+            prefixes,
+            keys,
+            routes: BTreeMap::new(),
+            oracle: Oracle::new(),
+        }
+    }
+
+    fn right(&self) -> Vec<NextHopId> {
+        self.keys.iter().map(|key| self.oracle.lookup(*key)).collect()
+    }
+
+    fn take_over(&mut self, changes: &[Change<K>]) {
+        for change in changes {
+            self.oracle.set(change.prefix, change.next_hop);
+            if change.next_hop.is_none() {
+                self.routes.remove(&change.prefix);
+            } else {
+                self.routes.insert(change.prefix, change.next_hop);
+            }
+        }
+    }
+
+    fn withdraw_all(&mut self) -> Vec<Change<K>> {
+        self.routes.keys().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect()
+    }
+
+    /// A delta: of kind 0 it announces one route, of kind 1 several; of kind 2 it announces all, or withdraws several; of kind 3 it does
+    /// both to some.
+    fn delta(&mut self, kind: usize) -> Vec<Change<K>> {
+        let mut chosen = self.prefixes.clone();
+        for end in (1..chosen.len()).rev() {
+            chosen.swap(end, self.rng.below(end + 1));
+        }
+        let some = 1 + self.rng.below(chosen.len());
+        let withdraws = match kind {
+            0 => {
+                chosen.truncate(1);
+                0
+            }
+            1 => {
+                chosen.truncate(some);
+                0
+            }
+            2 if self.routes.is_empty() => 0,
+            2 => {
+                chosen.truncate(some);
+                100
+            }
+            _ => {
+                chosen.truncate(some);
+                40
+            }
+        };
+        let change = |prefix| {
+            let next_hop = if self.rng.percent(withdraws) {
+                NextHopId::NONE
+            } else {
+                let id = 1 + self.rng.u32() % self.next_hops.max(1);
+                NextHopId::new(id).unwrap_or(NextHopId::NONE)
+            };
+            Change { prefix, next_hop }
+        };
+        chosen.into_iter().map(change).collect()
+    }
+}
+
+/// Ends the test with `message`.
+#[expect(clippy::panic, reason = "a checker reports by panicking, as tests do")]
+fn fail(message: fmt::Arguments<'_>) -> ! {
+    panic!("{message}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn id(value: u32) -> NextHopId {
+        NextHopId::new(value).unwrap_or(NextHopId::NONE)
+    }
+
+    /// The words of a longer route, which is not there, and of a shorter one with next hop 1, looked up in this order.
+    fn two_words() -> (Rc<[AtomicU32; 2]>, Checker<u32>) {
+        let words: Rc<[AtomicU32; 2]> = Rc::new([AtomicU32::new(0), AtomicU32::new(1)]);
+        let table = Rc::clone(&words);
+        let checker = Checker::new(move |_, steps| {
+            let longer = steps.word(&table[0])?;
+            Ok(id(if longer == 0 { steps.word(&table[1])? } else { longer }))
+        });
+        checker.watch(&[7], &[id(1)]);
+        (words, checker)
+    }
+
+    /// The longer route comes with next hop 2, then the shorter one changes from 1 to 3.
+    fn both(checker: &Checker<u32>, words: &[AtomicU32; 2], between: impl FnOnce()) {
+        let store = |at: usize, value| {
+            words[at].store(value, Ordering::Relaxed);
+            checker.stored(Place::of(&words[at]));
+        };
+        checker.begin(&[id(2)]);
+        store(0, 2);
+        between();
+        store(1, 3);
+        checker.end();
+    }
+
+    #[test]
+    fn a_grace_period_between_the_stores_makes_it_right() {
+        let (words, checker) = two_words();
+        both(&checker, &words, || checker.grace());
+        assert_eq!(checker.tried().0, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "0.0.0.7 answers 3")]
+    fn a_missing_grace_period_is_found() {
+        let (words, checker) = two_words();
+        both(&checker, &words, || {});
+    }
+
+    /// What one delta alone does not show: the first ends before the second begins, and a lookup goes on during both.
+    #[test]
+    #[should_panic(expected = "were right since the lookup began (generations 0 to 2)")]
+    fn a_lookup_outlasts_a_delta() {
+        let (words, checker) = two_words();
+        both(&checker, &words, || {
+            checker.end();
+            checker.begin(&[id(2)]);
+        });
+    }
+
+    #[test]
+    fn sequences_begin_and_end_empty_and_nest() {
+        let plan = Sequences { seed: 1, count: 40, lengths: 4..=32, next_hops: 9 };
+        let checker = Checker::<u32>::new(|_, _| Ok(NextHopId::NONE));
+        let mut maker = Maker::<u32>::new(&plan, 0);
+        assert!(maker.prefixes.len() >= 3 && maker.keys.len() >= 3);
+        let all = maker.delta(1);
+        maker.take_over(&all);
+        let gone = maker.withdraw_all();
+        maker.take_over(&gone);
+        assert!(maker.oracle.is_empty() && maker.right().iter().all(|id| id.is_none()));
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&plan, &checker, |_| {})));
+        assert!(found.is_err(), "an engine that does nothing");
+    }
+}
