@@ -15,6 +15,7 @@
 //! | `lend` | a batch shared by threads where it lies |
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
 //! | `epoch` | grace periods between the writer and the readers |
+//! | `publish` | the stores of writers to what lookups read |
 //! | `reader` | the slots that every engine's reader has |
 //!
 //! Unsafe code lives in `kernel`, `lend` and [`memory`] only.
@@ -33,5 +34,6 @@ mod lend;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
 pub mod miht;
+mod publish;
 mod reader;
 pub mod variants;

@@ -27,6 +27,10 @@ pub fn next_hops(make: Make<'_>, options: Options) {
     rig.withdraw_all();
     many_ids::<u128>(&mut rig);
     rig.check_stats();
+    rig.withdraw_all();
+    inherited_ids::<u32>(&mut rig, 24);
+    rig.withdraw_all();
+    inherited_ids::<u128>(&mut rig, 48);
 }
 
 fn edge_ids<K: TestKey>(rig: &mut Rig) {
@@ -110,6 +114,59 @@ fn many_ids<K: TestKey>(rig: &mut Rig) {
         }
     }
     rig.check_stats();
+}
+
+/// An engine with room for more distinct ids than this is not filled up.
+const FILLED_MAX: u64 = 1 << 17;
+/// Routes that are withdrawn at once: so many that an engine may build its table anew.
+const BULK: u32 = 20_000;
+
+/// Every id is in use by routes of length `len`, and a wider route that they cover whole has one more. When one of the four that cover it
+/// goes, its addresses inherit that id: right answers, or a refusal that changes nothing. A withdraw that nobody inherits from is taken,
+/// however large.
+fn inherited_ids<K: TestKey>(rig: &mut Rig, len: u8) {
+    let Some(most) =
+        u32::try_from(rig.writer.capacity().next_hops_max).ok().filter(|n| u64::from(*n) <= FILLED_MAX)
+    else {
+        return;
+    };
+    // The `at`-th prefix of the length within a block of eight bits.
+    let prefix = |block: u128, at: u32| {
+        Prefix::truncating(K::from_high_bits(block << 120 | u128::from(at) << (128 - len)), len)
+    };
+    let change = |prefix, id| Change { prefix, next_hop: NextHopId::new(id).unwrap_or(NextHopId::NONE) };
+    rig.case(format_args!("a route of {} covered by four longer ones", K::FAMILY));
+    let wide = Prefix::truncating(prefix(12, 0).address(), len - 2);
+    rig.change((0..4).map(|at| change(prefix(12, at), at + 2)).chain([change(wide, 1)]).collect());
+    rig.case(format_args!("{BULK} routes of {} with one id", K::FAMILY));
+    rig.change((0..BULK).map(|at| change(prefix(11, at), 2)).collect());
+    // As many ids as the engine says it holds, and the one of the wide route, if the engine takes that.
+    for id in [6..=most, most + 1..=most + 1] {
+        rig.case(format_args!("{} distinct ids of {}", id.end(), K::FAMILY));
+        let mut delta = delta_of(id.map(|id| change(prefix(10, id), id)).collect());
+        take_or_refuse(rig, &mut delta);
+    }
+    for at in 0..4 {
+        rig.case(format_args!("the wide route's id is inherited, {at}"));
+        let mut delta = delta_of(vec![change(prefix(12, at), 0)]);
+        take_or_refuse(rig, &mut delta);
+        rig.check_prefixes(&[wide]);
+    }
+    rig.case(format_args!("{} routes withdrawn while all ids are in use", BULK - 1));
+    rig.change((1..BULK).map(|at| change(prefix(11, at), 0)).collect());
+    rig.check_prefixes(&[prefix(11, 0), prefix(11, BULK - 1), prefix(10, most), wide]);
+}
+
+/// Applies `delta`, which the engine may refuse as [`EngineError::Full`].
+fn take_or_refuse(rig: &mut Rig, delta: &mut FibDelta) {
+    match rig.writer.apply(delta) {
+        Ok(_) => {
+            rig.note(delta);
+            rig.check_delta(delta);
+        }
+        Err(EngineError::Full { .. }) => unchanged(rig, delta),
+        Err(error) => fail(format_args!("{}: must be EngineError::Full, is {error}", rig.name())),
+    }
 }
 
 fn unused<K: TestKey>(

@@ -7,7 +7,9 @@
 #![expect(clippy::cast_possible_truncation, reason = "halves of addresses are cut out on purpose")]
 
 use super::hash::murmur64;
+use crate::publish::Publish as _;
 use arc_swap::ArcSwap;
+use fib::loads::Place;
 use fib::{Key, NextHopId, Prefix6};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -110,6 +112,11 @@ impl Deep {
         shard.get(&high).map_or(NextHopId::NONE, |block| block.lookup(low))
     }
 
+    /// Where [`Self::lookup`] loads from.
+    pub(crate) fn place(&self, high: u64) -> Place {
+        Place::of(&self.shards[shard_of(high)])
+    }
+
     /// Loads many routes into an empty table, each shard made once.
     pub(crate) fn load(&self, routes: &[(Prefix6, NextHopId)]) {
         let mut shards: Vec<FxHashMap<u64, Block>> = vec![FxHashMap::default(); SHARDS];
@@ -123,7 +130,7 @@ impl Deep {
         for (place, shard) in self.shards.iter().zip(shards) {
             if !shard.is_empty() {
                 let shard: Shard = shard.into_iter().map(|(high, block)| (high, Arc::new(block))).collect();
-                place.store(Arc::new(shard));
+                place.publish(Arc::new(shard));
             }
         }
         self.routes.store(routes.len() as u64, Ordering::Relaxed);
@@ -154,7 +161,7 @@ impl Deep {
         } else {
             shard.insert(high, Arc::new(block));
         }
-        place.store(Arc::new(shard));
+        place.publish(Arc::new(shard));
         changed
     }
 }

@@ -5,6 +5,7 @@
 //! zero again once the filter's last key has gone.
 
 use super::hash::{filter_mask, scale};
+use crate::publish::Publish as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -52,7 +53,7 @@ impl CountingFilter {
             self.saturated |= *counter == u8::MAX;
         }
         let cell = &array[self.words.start as usize + word];
-        cell.store(cell.load(Relaxed) | mask, Relaxed);
+        cell.publish(cell.load(Relaxed) | mask);
     }
 
     /// Takes out the key of this hash, which must have been added.
@@ -71,13 +72,13 @@ impl CountingFilter {
             }
         }
         let cell = &array[self.words.start as usize + word];
-        cell.store(cell.load(Relaxed) & !cleared, Relaxed);
+        cell.publish(cell.load(Relaxed) & !cleared);
         self.keys = self.keys.saturating_sub(1);
         if self.keys == 0 && self.saturated {
             self.saturated = false;
             self.counters.fill(0);
             for word in self.words.clone() {
-                array[word as usize].store(0, Relaxed);
+                array[word as usize].publish(0);
             }
         }
     }

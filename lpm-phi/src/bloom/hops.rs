@@ -3,9 +3,10 @@
 //! Entries count their uses. An index whose last use is gone may be given to another next hop only after a grace period:
 //! a reader may have read the index and not yet the id behind it.
 
+use crate::publish::Publish as _;
 use fib::{EngineError, NextHopId};
-use rustc_hash::FxHashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::atomic::AtomicU32;
 
 /// Distinct next hops that can be indexed; index 0 means "empty slot".
 pub(crate) const HOPS_MAX: usize = (1 << 16) - 1;
@@ -19,6 +20,8 @@ pub(crate) struct HopIndex {
     free: Vec<u16>,
     /// Unused since the last grace period began.
     limbo: Vec<u16>,
+    /// Next hops that found no index free.
+    refused: FxHashSet<NextHopId>,
 }
 
 impl HopIndex {
@@ -44,33 +47,52 @@ impl HopIndex {
         }
     }
 
-    /// Whether all of `ids` could be used at once beside what is in use.
-    pub(crate) fn fits(&self, ids: impl Iterator<Item = NextHopId>) -> Result<(), EngineError> {
-        let mut new = rustc_hash::FxHashSet::default();
-        new.extend(ids.filter(|id| !self.by_id.contains_key(id)));
-        let used = self.by_id.len() + new.len();
-        if used > HOPS_MAX {
-            return Err(full(used));
+    /// Whether all of `ids`, at most `count`, could be used at once beside what is in use.
+    pub(crate) fn fits(&self, count: usize, ids: impl Iterator<Item = NextHopId>) -> bool {
+        if self.by_id.len() + count <= HOPS_MAX {
+            return true;
         }
-        Ok(())
+        let mut new = FxHashSet::default();
+        new.extend(ids.filter(|id| !self.by_id.contains_key(id)));
+        self.by_id.len() + new.len() <= HOPS_MAX
     }
 
-    /// The index of `id`, one use more. `fits` must have said yes.
-    pub(crate) fn take(&mut self, ids: &[AtomicU32], id: NextHopId) -> u16 {
+    /// The index of `id`, one use more; `None` when all are in use, which cannot be after [`Self::fits`] has said yes.
+    pub(crate) fn take(&mut self, ids: &[AtomicU32], id: NextHopId) -> Option<u16> {
         if let Some(&index) = self.by_id.get(&id) {
             self.entries[usize::from(index)].1 += 1;
-            return index;
+            return Some(index);
         }
-        let index = self.free.pop().unwrap_or_else(|| {
-            let index = self.entries.len();
-            assert!(index <= HOPS_MAX, "next hops were counted before they were taken");
-            self.entries.push((NextHopId::NONE, 0));
-            u16::try_from(index).unwrap_or(u16::MAX)
-        });
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.entries.len() > HOPS_MAX => {
+                self.refused.insert(id);
+                return None;
+            }
+            None => {
+                self.entries.push((NextHopId::NONE, 0));
+                u16::try_from(self.entries.len() - 1).unwrap_or(u16::MAX)
+            }
+        };
         self.entries[usize::from(index)] = (id, 1);
         self.by_id.insert(id, index);
-        ids[usize::from(index)].store(id.get(), Ordering::Release);
-        index
+        ids[usize::from(index)].publish(id.get());
+        Some(index)
+    }
+
+    /// Whether every next hop that was to be used has an index.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`].
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        if self.refused.is_empty() {
+            return Ok(());
+        }
+        Err(EngineError::Full {
+            what: "distinct next hops behind hashed prefixes",
+            used: (self.by_id.len() + self.refused.len()) as u64,
+            limit: HOPS_MAX as u64,
+        })
     }
 
     /// One use of `index` less.
@@ -83,47 +105,47 @@ impl HopIndex {
     }
 }
 
-pub(crate) fn full(used: usize) -> EngineError {
-    EngineError::Full {
-        what: "distinct next hops behind hashed prefixes",
-        used: used as u64,
-        limit: HOPS_MAX as u64,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn an_index_is_reused_only_after_a_grace_period() {
         let ids: Vec<AtomicU32> = (0..=HOPS_MAX).map(|_| AtomicU32::new(0)).collect();
         let mut hops = HopIndex::new();
         let [a, b, c] = [1, 2, 3].map(|id| NextHopId::new(id).unwrap());
-        let first = hops.take(&ids, a);
+        let first = hops.take(&ids, a).unwrap();
         hops.release(first);
-        assert_ne!(hops.take(&ids, b), first);
+        assert_ne!(hops.take(&ids, b).unwrap(), first);
         hops.end_grace();
-        assert_eq!(hops.take(&ids, c), first);
+        assert_eq!(hops.take(&ids, c).unwrap(), first);
         assert_eq!(ids[usize::from(first)].load(Ordering::Relaxed), 3);
         // taken again while in limbo: stays
         hops.release(first);
-        assert_eq!(hops.take(&ids, c), first);
+        assert_eq!(hops.take(&ids, c).unwrap(), first);
         hops.end_grace();
         // released twice within one grace period: free once
         hops.release(first);
-        hops.take(&ids, c);
+        hops.take(&ids, c).unwrap();
         hops.release(first);
         hops.end_grace();
-        assert_eq!(hops.take(&ids, a), first);
-        assert_ne!(hops.take(&ids, c), first);
+        assert_eq!(hops.take(&ids, a).unwrap(), first);
+        assert_ne!(hops.take(&ids, c).unwrap(), first);
     }
 
     #[test]
     fn more_than_65535_are_refused() {
-        let hops = HopIndex::new();
-        assert!(hops.fits((1..=65_535).map(|id| NextHopId::new(id).unwrap())).is_ok());
-        let refused = hops.fits((1..=65_536).map(|id| NextHopId::new(id).unwrap()));
-        assert!(matches!(refused, Err(EngineError::Full { used: 65_536, limit: 65_535, .. })));
+        let ids: Vec<AtomicU32> = (0..=HOPS_MAX).map(|_| AtomicU32::new(0)).collect();
+        let mut hops = HopIndex::new();
+        let id = |id: usize| NextHopId::new(u32::try_from(id).unwrap()).unwrap();
+        assert!(hops.fits(HOPS_MAX, (1..=HOPS_MAX).map(id)));
+        assert!(!hops.fits(HOPS_MAX + 1, (1..=HOPS_MAX + 1).map(id)));
+        for used in 1..=HOPS_MAX {
+            assert_eq!(usize::from(hops.take(&ids, id(used)).unwrap()), used);
+        }
+        assert!(hops.fits(1, [id(7)].into_iter()) && !hops.fits(1, [id(HOPS_MAX + 1)].into_iter()));
+        assert_eq!((hops.check(), hops.take(&ids, id(HOPS_MAX + 1))), (Ok(()), None));
+        assert!(matches!(hops.check(), Err(EngineError::Full { used: 65_536, limit: 65_535, .. })));
     }
 }

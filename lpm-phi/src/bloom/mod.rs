@@ -22,12 +22,16 @@ mod filter;
 pub mod hash;
 mod hops;
 pub mod params;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+mod stores_test;
 pub(crate) mod update;
 pub(crate) mod v4;
 pub(crate) mod v6;
 
 use crate::epoch::{Epochs, ReaderEpoch};
 use crate::kernel;
+use crate::publish::Publish as _;
 use crate::reader::{Answer, SlotReader};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
@@ -37,7 +41,7 @@ use fib::{
 };
 use params::Params;
 use std::sync::Arc;
-use update::{Routes, Undo, added, advance, is_bulk, retreat};
+use update::{Grace, Routes, Undo, added, advance, is_bulk, retreat};
 use v4::{Table4, Writer4};
 use v6::{Table6, Writer6};
 
@@ -58,14 +62,22 @@ pub struct BloomEngine {
     routes_v6: Routes<u128>,
     v4: Writer4,
     v6: Writer6,
+    grace_v4: Grace<u32>,
+    grace_v6: Grace<u128>,
     shared: Arc<Shared>,
     generation: Generation,
 }
 
-/// What is to be done for one family, worked out before anything is changed.
-enum Plan<W, K: Key> {
-    InPlace(Vec<Change<K>>),
-    Replace(Box<W>),
+/// What really changes.
+struct Changes {
+    v4: Vec<Change<u32>>,
+    v6: Vec<Change<u128>>,
+}
+
+/// Tables that are built anew, not in service yet; a family without one is changed in place.
+struct Anew {
+    v4: Option<Writer4>,
+    v6: Option<Writer6>,
 }
 
 impl BloomEngine {
@@ -95,79 +107,83 @@ impl BloomEngine {
             routes_v6: Routes::default(),
             v4,
             v6,
+            grace_v4: Grace::default(),
+            grace_v6: Grace::default(),
             shared: Arc::new(shared),
             generation: Generation::default(),
         })
     }
 
-    /// Plans the IPv4 part of a delta against routes that are final already.
-    fn plan_v4(&self, undo: &Undo<u32>) -> Result<Plan<Writer4, u32>, EngineError> {
-        let changes: Vec<_> = undo.iter().map(|(change, _)| *change).collect();
-        let bulk = is_bulk(changes.len(), self.routes_v4.len());
-        if !bulk && self.v4.admits(&changes, added(undo)) {
-            return Ok(Plan::InPlace(changes));
-        }
-        Writer4::build(&self.routes_v4, &self.params).map(|writer| Plan::Replace(Box::new(writer)))
-    }
-
-    /// As [`Self::plan_v4`], for IPv6.
-    fn plan_v6(&self, undo: &Undo<u128>) -> Result<Plan<Writer6, u128>, EngineError> {
-        let changes: Vec<_> = undo.iter().map(|(change, _)| *change).collect();
-        let bulk = is_bulk(changes.len(), self.routes_v6.len());
-        if !bulk && self.v6.admits(&changes, added(undo)) {
-            return Ok(Plan::InPlace(changes));
-        }
-        Writer6::build(&self.routes_v6, &self.params).map(|writer| Plan::Replace(Box::new(writer)))
-    }
-
-    /// Plans both families; together the tables stay within `table_bytes_max`.
-    #[expect(clippy::type_complexity, reason = "one plan a family")]
+    /// The tables that `changes` need in place of those in service. The routes are final already.
     fn plan(
         &self,
         undo_v4: &Undo<u32>,
         undo_v6: &Undo<u128>,
-    ) -> Result<(Plan<Writer4, u32>, Plan<Writer6, u128>), EngineError> {
-        let v4 = self.plan_v4(undo_v4)?;
-        let v6 = self.plan_v6(undo_v6)?;
-        let before = [self.v4.table().bytes(), self.v6.table().bytes()];
-        let mut after = before;
-        if let Plan::Replace(writer) = &v4 {
-            after[0] = writer.table().bytes();
+        changes: &Changes,
+    ) -> Result<Anew, EngineError> {
+        let fit = [
+            self.v4.admits(&self.routes_v4, &changes.v4, added(undo_v4)),
+            self.v6.admits(&self.routes_v6, &changes.v6, added(undo_v6)),
+        ];
+        let bulk = [
+            is_bulk(changes.v4.len(), self.routes_v4.len()),
+            is_bulk(changes.v6.len(), self.routes_v6.len()),
+        ];
+        match self.build([!fit[0] || bulk[0], !fit[1] || bulk[1]]) {
+            // To build anew would have been quicker, no more, and there is no room for it.
+            Err(_) if bulk[0] && fit[0] || bulk[1] && fit[1] => self.build([!fit[0], !fit[1]]),
+            built => built,
         }
-        if let Plan::Replace(writer) = &v6 {
-            after[1] = writer.table().bytes();
+    }
+
+    /// Tables of the routes there are, of the families that are `wanted`; with those that stay they keep within `table_bytes_max`.
+    fn build(&self, wanted: [bool; 2]) -> Result<Anew, EngineError> {
+        let v4 = wanted[0].then(|| Writer4::build(&self.routes_v4, &self.params)).transpose()?;
+        let v6 = wanted[1].then(|| Writer6::build(&self.routes_v6, &self.params)).transpose()?;
+        let before = self.v4.table().bytes() + self.v6.table().bytes();
+        let bytes_v4 = v4.as_ref().map_or(self.v4.table(), Writer4::table).bytes();
+        let after = bytes_v4 + v6.as_ref().map_or(self.v6.table(), Writer6::table).bytes();
+        if after > before {
+            self.params.check_bytes(after)?;
         }
-        if after[0] + after[1] > before[0] + before[1] {
-            self.params.check_bytes(after[0] + after[1])?;
-        }
-        Ok((v4, v6))
+        Ok(Anew { v4, v6 })
     }
 
     /// Carries a plan out; nothing can fail from here on.
-    fn commit(&mut self, v4: Plan<Writer4, u32>, v6: Plan<Writer6, u128>) {
+    fn commit(&mut self, changes: &mut Changes, anew: Anew) {
         let epochs = &self.shared.epochs;
-        let synchronize = || epochs.synchronize();
+        let synchronize = || {
+            epochs.synchronize();
+            #[cfg(test)]
+            crate::publish::observed::tell(crate::publish::observed::Event::Grace);
+        };
         if self.v4.has_limbo() || self.v6.has_limbo() {
             synchronize();
             self.v4.end_grace();
             self.v6.end_grace();
+            self.grace_v4.ended();
+            self.grace_v6.ended();
         }
-        match v4 {
-            Plan::InPlace(mut changes) => {
-                update::apply(&mut self.v4, &self.routes_v4, &mut changes, &synchronize)
+        match anew.v4 {
+            None => {
+                let changes = &mut changes.v4;
+                update::apply(&mut self.v4, &self.routes_v4, changes, &mut self.grace_v4, &synchronize);
             }
-            Plan::Replace(writer) => {
-                self.shared.v4.store(Arc::clone(writer.table()));
-                self.v4 = *writer;
+            Some(writer) => {
+                self.shared.v4.publish(Arc::clone(writer.table()));
+                self.v4 = writer;
+                self.grace_v4.ended(); // no lookup has missed anything in the new table
             }
         }
-        match v6 {
-            Plan::InPlace(mut changes) => {
-                update::apply(&mut self.v6, &self.routes_v6, &mut changes, &synchronize)
+        match anew.v6 {
+            None => {
+                let changes = &mut changes.v6;
+                update::apply(&mut self.v6, &self.routes_v6, changes, &mut self.grace_v6, &synchronize);
             }
-            Plan::Replace(writer) => {
-                self.shared.v6.store(Arc::clone(writer.table()));
-                self.v6 = *writer;
+            Some(writer) => {
+                self.shared.v6.publish(Arc::clone(writer.table()));
+                self.v6 = writer;
+                self.grace_v6.ended();
             }
         }
     }
@@ -211,9 +227,12 @@ impl EngineWriter for BloomEngine {
         let (told_v6, kept_v6) = tell(&mut self.told_v6, &delta.v6);
         let undo_v4 = advance(&mut self.routes_v4, &kept_v4);
         let undo_v6 = advance(&mut self.routes_v6, &kept_v6);
-        let plans = self.plan(&undo_v4, &undo_v6);
-        match plans {
-            Ok((v4, v6)) => self.commit(v4, v6),
+        let mut changes = Changes {
+            v4: undo_v4.iter().map(|(change, _)| *change).collect(),
+            v6: undo_v6.iter().map(|(change, _)| *change).collect(),
+        };
+        match self.plan(&undo_v4, &undo_v6, &changes) {
+            Ok(anew) => self.commit(&mut changes, anew),
             Err(error) => {
                 retreat(&mut self.routes_v4, undo_v4);
                 retreat(&mut self.routes_v6, undo_v6);

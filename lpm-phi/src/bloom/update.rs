@@ -4,14 +4,18 @@
 //! filter and a hash table over prefixes expanded to its longest length (controlled prefix expansion). A lookup reads
 //! group 0 first and remembers it, then asks the others from the deepest up, and answers with the first that knows.
 //!
-//! **No lookup may see a state that is neither before nor after the delta.** Each expanded entry goes from its old to its
+//! **No lookup may answer what no generation answered while it ran.** Each expanded entry goes from its old to its
 //! final value in one store, since the writer's route map is brought to the final state first and a group's changes are
 //! taken longest prefix first. Between groups the order is:
 //!
-//! 1. additions and changes, deepest group first, with a grace period between one hashed group and the next: a lookup that
-//!    missed an addition below is over before the wider route it falls back to changes;
+//! 1. additions and changes, deepest group first. A lookup that missed an entry added below must be over before the wider route
+//!    that it falls back to changes: [`Grace`] remembers the prefixes that were added since the last grace period, those of
+//!    earlier deltas too, and a grace period comes before the first store for a prefix of a hashed group that covers one of them;
 //! 2. a grace period, after which every running lookup has read the new group 0;
-//! 3. deletions, shallowest group first: what a deletion uncovers is already final.
+//! 3. deletions, shallowest group first, and within a group the shortest prefix first: what a deletion uncovers is already final.
+//!
+//! Group 0 needs no grace period before its stores: a lookup reads it first, so a lookup that reads the new value finds what
+//! was added below before.
 
 use fib::{Change, Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
@@ -28,8 +32,9 @@ pub(crate) trait Store<K: Key> {
     /// The lengths of each group, group 0 first; together they cover every length once.
     fn groups(&self) -> &[RangeInclusive<u8>];
 
-    /// Gives `next_hop` to every entry of `group` that `prefix` covers and that no longer prefix of the group owns.
-    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId);
+    /// Gives `next_hop` to every entry of `group` that `prefix` covers and that no longer prefix of the group owns. Returns whether
+    /// entries were added, which never happens in group 0.
+    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId) -> bool;
 
     /// Hands every entry of `group` that `prefix` owns to `heir`. Without an heir the entries stay as they are and are
     /// added to `deletions`; group 0 always has one (length 0, no route).
@@ -45,45 +50,86 @@ pub(crate) trait Store<K: Key> {
     fn delete(&mut self, group: usize, entry: Prefix<K>);
 }
 
-/// Applies `changes` to `store`. `routes` is in its final state already; `changes` holds only what really changed.
+/// Prefixes that are remembered one by one as added; beyond that, every wider one is held to cover some.
+const ADDED_MAX: usize = 64;
+
+/// The grace periods that a table's updates owe to running lookups.
+#[derive(Debug)]
+pub(crate) struct Grace<K: Key> {
+    /// Prefixes of hashed groups that gained entries since the last grace period, with their groups.
+    added: Vec<(usize, Prefix<K>)>,
+    /// The deepest group that gained entries of prefixes that are not in `added`; 0: none did.
+    deepest_of_others: usize,
+}
+
+impl<K: Key> Default for Grace<K> {
+    fn default() -> Self {
+        Self { added: Vec::new(), deepest_of_others: 0 }
+    }
+}
+
+impl<K: Key> Grace<K> {
+    /// A grace period has ended.
+    pub(crate) fn ended(&mut self) {
+        self.added.clear();
+        self.deepest_of_others = 0;
+    }
+
+    /// `group` has gained entries of `prefix`.
+    fn note(&mut self, group: usize, prefix: Prefix<K>) {
+        if self.added.len() < ADDED_MAX {
+            self.added.push((group, prefix));
+        } else {
+            self.deepest_of_others = self.deepest_of_others.max(group);
+        }
+    }
+
+    /// Whether a running lookup may have missed an entry of a deeper group and fall back to one of `prefix` in `group`.
+    fn is_owed(&self, group: usize, prefix: Prefix<K>) -> bool {
+        self.deepest_of_others > group
+            || self.added.iter().any(|(deeper, added)| *deeper > group && prefix.covers(*added))
+    }
+}
+
+/// Applies `changes` to `store`. `routes` is in its final state already; `changes` holds only what really changed. `synchronize`
+/// returns when every lookup that runs at its call is over.
 pub(crate) fn apply<K: Key, S: Store<K>>(
     store: &mut S,
     routes: &Routes<K>,
     changes: &mut [Change<K>],
+    grace: &mut Grace<K>,
     synchronize: &dyn Fn(),
 ) {
     changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));
     let groups: Vec<_> = store.groups().to_vec();
     let mut deletions: Vec<Vec<Prefix<K>>> = vec![Vec::new(); groups.len()];
     let mut rest = &*changes;
-    let mut written = false;
     for (group, lengths) in groups.iter().enumerate().rev() {
         let count = rest.partition_point(|change| change.prefix.len() >= *lengths.start());
         let (mine, shorter) = rest.split_at(count);
         rest = shorter;
-        if mine.is_empty() {
-            continue;
-        }
-        if written && group != 0 {
-            synchronize();
-        }
         for change in mine {
+            if group != 0 && grace.is_owed(group, change.prefix) {
+                synchronize();
+                grace.ended();
+            }
             if change.next_hop.is_none() {
                 let heir =
                     heir(routes, change.prefix, lengths).or((group == 0).then_some((0, NextHopId::NONE)));
                 store.withdraw(group, change.prefix, heir, &mut deletions[group]);
-            } else {
-                store.announce(group, change.prefix, change.next_hop);
+            } else if store.announce(group, change.prefix, change.next_hop) {
+                grace.note(group, change.prefix);
             }
         }
-        written = true;
     }
     if deletions.iter().all(Vec::is_empty) {
         return;
     }
     synchronize();
+    grace.ended();
     for (group, entries) in deletions.into_iter().enumerate() {
-        for entry in entries {
+        // They were found longest first.
+        for entry in entries.into_iter().rev() {
             store.delete(group, entry);
         }
     }
@@ -109,6 +155,23 @@ pub(crate) const fn is_bulk(changes: usize, routes: usize) -> bool {
 /// The changes that add a prefix.
 pub(crate) fn added<K: Key>(undo: &Undo<K>) -> impl Iterator<Item = &Change<K>> {
     undo.iter().filter(|(change, old)| old.is_none() && !change.next_hop.is_none()).map(|(change, _)| change)
+}
+
+/// The next hops that `changes` give to entries of hashed groups: what is announced there, and what the routes have that take over
+/// from a withdrawn one. `lengths_of` tells the group of a length, `None` where entries hold no index of a next hop. `routes` is in its final state already.
+pub(crate) fn hashed_next_hops<'a, K: Key>(
+    routes: &'a Routes<K>,
+    changes: &'a [Change<K>],
+    lengths_of: impl Fn(u8) -> Option<RangeInclusive<u8>> + 'a,
+) -> impl Iterator<Item = NextHopId> + 'a {
+    changes.iter().filter_map(move |change| {
+        let lengths = lengths_of(change.prefix.len())?;
+        if change.next_hop.is_none() {
+            heir(routes, change.prefix, &lengths).map(|(_, next_hop)| next_hop)
+        } else {
+            Some(change.next_hop)
+        }
+    })
 }
 
 /// Brings `routes` to the state after `changes`. Returns what really changed and what it was before.

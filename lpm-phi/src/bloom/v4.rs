@@ -16,8 +16,9 @@ use super::filter::CountingFilter;
 use super::hash::{Hash32, scale};
 use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
-use super::update::{Routes, Store, expanded_entries, expansion};
+use super::update::{Routes, Store, expanded_entries, expansion, hashed_next_hops};
 use crate::memory::{Array, Placement};
+use crate::publish::Publish as _;
 use fib::{Change, EngineError, NextHopId, Prefix, Prefix4};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -166,13 +167,12 @@ impl Writer4 {
         let mut sorted: Vec<(Prefix4, NextHopId)> = routes.iter().map(|(p, n)| (*p, *n)).collect();
         sorted.sort_unstable();
         let mut writer = Self::sized(&sorted, params)?;
-        let long = sorted.iter().filter(|(prefix, _)| !GROUPS[0].contains(&prefix.len()));
-        writer.hops.fits(long.map(|(_, next_hop)| *next_hop))?;
         // Longest first: an entry is written once, by its owner.
         sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         for (prefix, next_hop) in sorted {
             writer.announce(group_of(prefix.len()), prefix, next_hop);
         }
+        writer.hops.check()?;
         for (level, shared) in writer.levels.iter().zip(&writer.table.levels) {
             if level.unplaced > 0 {
                 // Only keys chosen against the hash pile up like this.
@@ -231,9 +231,10 @@ impl Writer4 {
         self.hops.end_grace();
     }
 
-    /// Whether `changes` fit in place; `added` of them are prefixes that are not in the table.
+    /// Whether `changes`, which lead to `routes`, fit in place; `added` of them are prefixes that are not in the table.
     pub(crate) fn admits<'a>(
         &self,
+        routes: &Routes<u32>,
         changes: &[Change<u32>],
         added: impl Iterator<Item = &'a Change<u32>>,
     ) -> bool {
@@ -242,9 +243,8 @@ impl Writer4 {
             let group = group_of(change.prefix.len());
             new[group] = new[group].saturating_add(expansion(change.prefix, &GROUPS[group]));
         }
-        let long =
-            changes.iter().filter(|change| group_of(change.prefix.len()) != 0 && !change.next_hop.is_none());
-        self.hops.fits(long.map(|change| change.next_hop)).is_ok()
+        let lengths_of = |len| (group_of(len) != 0).then(|| GROUPS[group_of(len)].clone());
+        self.hops.fits(changes.len(), hashed_next_hops(routes, changes, lengths_of))
             && self.levels.iter().zip(&new[1..]).all(|(level, new)| level.admits(*new))
     }
 
@@ -279,7 +279,7 @@ impl Writer4 {
         word |= if g1 > 0 { G1_BELOW } else { 0 };
         word |= if g1 >= self.dense { G1_DENSE } else { 0 };
         word |= if self.below[1][at] > 0 { G2_BELOW } else { 0 };
-        self.table.direct[at].store(word, Ordering::Release);
+        self.table.direct[at].publish(word);
     }
 
     /// One entry more or less of `group` below the direct entry of `address`.
@@ -291,36 +291,34 @@ impl Writer4 {
         self.store_direct(at, next_hop);
     }
 
-    /// Gives `next_hop` to the entry of `group` at `address`, for a prefix of `len`.
-    fn set_entry(&mut self, group: usize, address: u32, next_hop: NextHopId, len: u8) {
+    /// Gives `next_hop` to the entry of `group` at `address`, for a prefix of `len`. Returns whether the entry is new.
+    fn set_entry(&mut self, group: usize, address: u32, next_hop: NextHopId, len: u8) -> bool {
         let Self { table, levels, hops, .. } = self;
         let (level, shared) = (&mut levels[group - 1], &table.levels[group - 1]);
         let hash = table.hash.hash(address >> (32 - level.len));
-        let index = hops.take(&table.hop_ids, next_hop);
-        match find(shared, hash) {
-            Some(slot) => {
-                let old = shared.lines[slot].load(Ordering::Relaxed);
-                level.owner[slot] = len;
-                shared.lines[slot].store(old & 0xffff_0000 | u32::from(index), Ordering::Release);
-                hops.release(index_of(old));
-            }
-            None => {
-                let Some(slot) = level.free_slot(shared, hash) else {
-                    debug_assert!(
-                        Arc::strong_count(table) == 1,
-                        "admits() reserves a line for each new entry"
-                    );
-                    level.unplaced += 1;
-                    hops.release(index);
-                    return;
-                };
-                level.owner[slot] = len;
-                level.entries += 1;
-                shared.lines[slot].store(hash << 16 | u32::from(index), Ordering::Release);
-                level.filter.insert(&shared.filter, hash);
-                self.count_below(group, address, true);
-            }
+        let Some(index) = hops.take(&table.hop_ids, next_hop) else {
+            debug_assert!(Arc::strong_count(table) == 1, "admits() counts the next hops");
+            return false;
+        };
+        if let Some(slot) = find(shared, hash) {
+            let old = shared.lines[slot].load(Ordering::Relaxed);
+            level.owner[slot] = len;
+            shared.lines[slot].publish(old & 0xffff_0000 | u32::from(index));
+            hops.release(index_of(old));
+            return false;
         }
+        let Some(slot) = level.free_slot(shared, hash) else {
+            debug_assert!(Arc::strong_count(table) == 1, "admits() reserves a line for each new entry");
+            level.unplaced += 1;
+            hops.release(index);
+            return false;
+        };
+        level.owner[slot] = len;
+        level.entries += 1;
+        shared.lines[slot].publish(hash << 16 | u32::from(index));
+        level.filter.insert(&shared.filter, hash);
+        self.count_below(group, address, true);
+        true
     }
 
     /// The owner's length of the entry of `group` at `address`.
@@ -336,7 +334,7 @@ impl Store<u32> for Writer4 {
         &GROUPS
     }
 
-    fn announce(&mut self, group: usize, prefix: Prefix4, next_hop: NextHopId) {
+    fn announce(&mut self, group: usize, prefix: Prefix4, next_hop: NextHopId) -> bool {
         let len = prefix.len();
         if group == 0 {
             for at in direct_range(prefix) {
@@ -345,13 +343,15 @@ impl Store<u32> for Writer4 {
                     self.store_direct(at, next_hop.get());
                 }
             }
-            return;
+            return false;
         }
+        let mut added = false;
         for address in entries(prefix, self.levels[group - 1].len) {
             if self.owner(group, address).is_none_or(|owner| owner <= len) {
-                self.set_entry(group, address, next_hop, len);
+                added |= self.set_entry(group, address, next_hop, len);
             }
         }
+        added
     }
 
     fn withdraw(
@@ -375,7 +375,9 @@ impl Store<u32> for Writer4 {
         for address in entries(prefix, to) {
             if self.owner(group, address) == Some(prefix.len()) {
                 match heir {
-                    Some((len, next_hop)) => self.set_entry(group, address, next_hop, len),
+                    Some((len, next_hop)) => {
+                        self.set_entry(group, address, next_hop, len);
+                    }
                     None => deletions.push(Prefix::truncating(address, to)),
                 }
             }
@@ -388,7 +390,7 @@ impl Store<u32> for Writer4 {
         let hash = table.hash.hash(entry.address() >> (32 - level.len));
         let Some(slot) = find(shared, hash) else { return };
         let old = shared.lines[slot].load(Ordering::Relaxed);
-        shared.lines[slot].store(0, Ordering::Release);
+        shared.lines[slot].publish(0);
         level.owner[slot] = 0;
         level.entries -= 1;
         level.filter.remove(&shared.filter, hash);
@@ -431,7 +433,7 @@ impl LevelWriter {
             line = match shared.linked(link.load(Ordering::Relaxed)) {
                 None => {
                     let fresh = self.overflow.next()?;
-                    link.store(shared.link_to(fresh), Ordering::Release);
+                    link.publish(shared.link_to(fresh));
                     fresh as usize
                 }
                 Some(next) => next,

@@ -7,6 +7,7 @@ use super::scalar;
 use crate::bloom::v4::{Level4, Table4};
 use crate::bloom::v6::{self, MASK_SHIFT, Table6};
 use fib::NextHopId;
+use fib::loads::Plain;
 use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering;
 
@@ -50,7 +51,8 @@ pub(super) fn answer_v4<const NEXT: bool>(
 /// The next-hop index of probe `at`, from all lines of its chain.
 #[cold]
 fn overflow_v4(level: &Level4, probes: &Probes4, at: usize) -> u32 {
-    scalar::probe_v4(level, probes.line[at] as usize, probes.tag[at] >> 16)
+    let Ok(index) = scalar::probe_v4(level, probes.line[at] as usize, probes.tag[at] >> 16, &mut Plain);
+    index
 }
 
 /// IPv6: the answers of probes that found their tag; the others go on to `next` if a level is left.
@@ -83,5 +85,6 @@ pub(super) fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6
 /// The next-hop index of probe `at`, from all lines of its chain.
 #[cold]
 fn overflow_v6(table: &Table6, probes: &Probes6, at: usize) -> u32 {
-    scalar::probe_v6(table, probes.line[at] as usize, probes.tag[at] - 1)
+    let Ok(index) = scalar::probe_v6(table, probes.line[at] as usize, probes.tag[at] - 1, &mut Plain);
+    index
 }

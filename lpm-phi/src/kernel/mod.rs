@@ -19,7 +19,7 @@ mod avx2;
 mod avx512f;
 #[cfg(target_arch = "x86_64")]
 mod lists;
-mod scalar;
+pub(crate) mod scalar;
 pub(crate) mod variants;
 
 #[cfg(target_arch = "x86_64")]

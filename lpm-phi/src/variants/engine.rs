@@ -48,10 +48,17 @@ impl<K: TableKey> Plan<K> {
         undo: &Undo<K>,
         params: &Params,
     ) -> Result<Self, EngineError> {
-        if !is_bulk(undo.len(), routes.len()) && writer.admits(added(undo)) {
-            return Ok(Self::InPlace(undo.iter().map(|(change, _)| *change).collect()));
+        let admitted = writer.admits(added(undo));
+        let in_place = || Self::InPlace(undo.iter().map(|(change, _)| *change).collect());
+        if admitted && !is_bulk(undo.len(), routes.len()) {
+            return Ok(in_place());
         }
-        Writer::build(routes, params).map(|writer| Self::Replace(Box::new(writer)))
+        match Writer::build(routes, params) {
+            Ok(writer) => Ok(Self::Replace(Box::new(writer))),
+            // To build anew would have been quicker, no more.
+            Err(_) if admitted => Ok(in_place()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Bytes of the table when this is done.

@@ -10,7 +10,7 @@ use super::params::Params;
 use super::shape::{Plan, TableKey};
 use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, Shape, Table, Words};
 use crate::bloom::deep::Deep;
-use crate::bloom::update::{self, Routes, Store, expansion};
+use crate::bloom::update::{self, Grace, Routes, Store, expansion};
 use crate::cpe::expand::entries;
 use crate::memory::Array;
 use fib::{Change, EngineError, NextHopId, Prefix, Prefix6};
@@ -135,7 +135,7 @@ impl<K: TableKey> Writer<K> {
 
     /// Brings the spare copy to the state after `changes`, which are all that differs from `routes`.
     pub(super) fn apply(&mut self, routes: &Routes<K>, changes: &mut [Change<K>]) {
-        update::apply(self, routes, changes, &|| {});
+        update::apply(self, routes, changes, &mut Grace::default(), &|| {});
     }
 
     /// Shows readers the spare copy if it has changed.
@@ -308,7 +308,7 @@ impl<K: TableKey> Store<K> for Writer<K> {
         &self.groups
     }
 
-    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId) {
+    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId) -> bool {
         let len = prefix.len();
         if group == 0 {
             for at in self.direct_range(prefix) {
@@ -317,20 +317,26 @@ impl<K: TableKey> Store<K> for Writer<K> {
                     self.store(at, next_hop.get());
                 }
             }
+            false
         } else if self.is_deep(group) {
-            let Some(deep) = K::as_deep(prefix) else { return };
+            let Some(deep) = K::as_deep(prefix) else { return false };
             self.notes.deep.push((deep, next_hop));
-            if self.spare().deep.set(deep, next_hop) {
+            let added = self.spare().deep.set(deep, next_hop);
+            if added {
                 self.count_deep(prefix, true);
             }
+            added
         } else {
+            let mut added = false;
             for entry in entries(prefix, *self.groups[group].end()) {
                 let key = entry.address().word();
                 let place = self.find(group, key);
                 if self.owner(place.1).is_none_or(|owner| owner <= len) {
                     self.set_entry(group, key, place, (len, next_hop));
+                    added |= place.1 == 0;
                 }
             }
+            added
         }
     }
 

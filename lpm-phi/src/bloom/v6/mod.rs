@@ -12,8 +12,9 @@ use super::deep::Deep;
 use super::filter::CountingFilter;
 use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
-use super::update::{Routes, Store, expansion};
+use super::update::{Routes, Store, expansion, hashed_next_hops};
 use crate::memory::Array;
+use crate::publish::Publish as _;
 use fib::{Change, EngineError, NextHopId, Prefix, Prefix6};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sizes::{Sizes, groups_of};
@@ -51,8 +52,6 @@ impl Writer6 {
         sorted.sort_unstable();
         let sizes = Sizes::of(&sorted, params)?;
         let mut writer = Self::sized(&sizes, params)?;
-        let hashed = sorted.iter().filter(|(prefix, _)| (sizes.direct_bits + 1..=64).contains(&prefix.len()));
-        writer.hops.fits(hashed.map(|(_, next_hop)| *next_hop))?;
         sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         let deep = sorted.partition_point(|(prefix, _)| prefix.len() > 64);
         writer.table.deep.load(&sorted[..deep]);
@@ -62,6 +61,7 @@ impl Writer6 {
         for (prefix, next_hop) in &sorted[deep..] {
             writer.announce(writer.group_of(prefix.len()), *prefix, *next_hop);
         }
+        writer.hops.check()?;
         if writer.unplaced > 0 {
             let used = sizes.overflow + writer.unplaced;
             let limit = sizes.overflow;
@@ -140,9 +140,10 @@ impl Writer6 {
         self.hops.end_grace();
     }
 
-    /// Whether `changes` fit in place; `added` of them are prefixes that are not in the table.
+    /// Whether `changes`, which lead to `routes`, fit in place; `added` of them are prefixes that are not in the table.
     pub(crate) fn admits<'a>(
         &self,
+        routes: &Routes<u128>,
         changes: &[Change<u128>],
         added: impl Iterator<Item = &'a Change<u128>>,
     ) -> bool {
@@ -163,14 +164,15 @@ impl Writer6 {
         }
         let total = new.iter().fold(0, |sum: u64, new| sum.saturating_add(*new));
         let levels = self.entries.iter().zip(&self.entries_max).zip(&new[1..]);
-        let hashed = |change: &&Change<u128>| {
-            (1..=LEVELS).contains(&self.group_of(change.prefix.len())) && !change.next_hop.is_none()
+        let lengths_of = |len| {
+            let group = self.group_of(len);
+            (1..=LEVELS).contains(&group).then(|| self.groups[group].clone())
         };
         blocks.len() <= (self.chunks_max - self.chunks_used) as usize
             && total <= self.overflow.len() as u64
             && (deep == 0 || self.table.deep.len() + deep <= self.entries_max[LEVELS])
             && levels.into_iter().all(|((used, max), new)| *new == 0 || used.saturating_add(*new) <= *max)
-            && self.hops.fits(changes.iter().filter(hashed).map(|change| change.next_hop)).is_ok()
+            && self.hops.fits(changes.len(), hashed_next_hops(routes, changes, lengths_of))
     }
 
     pub(crate) fn writer_bytes(&self) -> u64 {
@@ -219,10 +221,10 @@ impl Writer6 {
         self.chunks_used += 1;
         let entries = (chunk as usize) << low_bits..(chunk as usize + 1) << low_bits;
         for entry in &self.table.chunks[entries.clone()] {
-            entry.store(next_hop, Ordering::Relaxed);
+            entry.publish(next_hop);
         }
         self.chunk_owner[entries].fill(self.top_owner[top]);
-        self.table.top[top].store(CHUNK | chunk, Ordering::Release);
+        self.table.top[top].publish(CHUNK | chunk);
         chunk
     }
 
@@ -236,13 +238,13 @@ impl Writer6 {
         if more {
             *below += 1;
             if *below == 1 {
-                entry.store(word | bit, Ordering::Release);
+                entry.publish(word | bit);
             }
         } else {
             *below -= 1;
             if *below == 0 {
                 self.below.remove(&(at as u32, level));
-                entry.store(word & !bit, Ordering::Release);
+                entry.publish(word & !bit);
             }
         }
     }
@@ -284,31 +286,36 @@ impl Writer6 {
         }
     }
 
-    /// Gives `next_hop` to the entry of `group` that has these first 64 bits, for a prefix of `len`.
-    fn set_entry(&mut self, group: usize, hi: u64, next_hop: NextHopId, len: u8) {
+    /// Gives `next_hop` to the entry of `group` that has these first 64 bits, for a prefix of `len`. Returns whether the entry is
+    /// new.
+    fn set_entry(&mut self, group: usize, hi: u64, next_hop: NextHopId, len: u8) -> bool {
         let level = group - 1;
-        let chunk = self.chunk(u128::from(hi) << 64);
         let table = Arc::clone(&self.table);
-        let index = self.hops.take(&table.hop_ids, next_hop);
+        let Some(index) = self.hops.take(&table.hop_ids, next_hop) else {
+            debug_assert!(!self.is_shared(), "admits() counts the next hops");
+            return false;
+        };
+        let chunk = self.chunk(u128::from(hi) << 64);
         let slot = rest(hi) | u64::from(index);
         if let Some(at) = table.find(level, rest(hi), chunk) {
             let old = table.lines[at].load(Ordering::Relaxed);
             self.owner[at] = len;
-            table.lines[at].store(slot, Ordering::Release);
+            table.lines[at].publish(slot);
             self.hops.release(index_of(old));
-            return;
+            return false;
         }
         let hash = table.hash.hash_64(rest(hi));
         let Some(at) = self.free_slot(&table, table.line(level, hash, chunk)) else {
             self.unplaced += 1;
             self.hops.release(index);
-            return;
+            return false;
         };
         self.owner[at] = len;
-        table.lines[at].store(slot, Ordering::Release);
+        table.lines[at].publish(slot);
         self.entries[level] += 1;
         self.filters[level].insert(&table.filter, filter_hash(hash, chunk));
         self.count_below(u128::from(hi) << 64, level as u8, true);
+        true
     }
 
     /// An empty slot in `line` or a line behind it, or in a new overflow line; `None` when those have run out.
@@ -323,7 +330,7 @@ impl Writer6 {
             line = match linked(link.load(Ordering::Relaxed)) {
                 None => {
                     let fresh = self.overflow.next()?;
-                    link.store(link_to(fresh), Ordering::Release);
+                    link.publish(link_to(fresh));
                     fresh as usize
                 }
                 Some(next) => next,
@@ -336,6 +343,11 @@ impl Writer6 {
         Some(self.owner[at])
     }
 
+    /// Whether readers have seen the table.
+    fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.table) > 2 // ours, and the one that the caller holds meanwhile
+    }
+
     const fn is_deep(&self, group: usize) -> bool {
         group > LEVELS
     }
@@ -346,26 +358,31 @@ impl Store<u128> for Writer6 {
         &self.groups
     }
 
-    fn announce(&mut self, group: usize, prefix: Prefix6, next_hop: NextHopId) {
+    fn announce(&mut self, group: usize, prefix: Prefix6, next_hop: NextHopId) -> bool {
         let len = prefix.len();
         if group == 0 {
             self.for_direct(prefix, |entry, owner| {
                 if *owner <= len {
                     *owner = len;
                     let word = entry.load(Ordering::Relaxed);
-                    entry.store(word & !HOP_MASK | next_hop.get(), Ordering::Release);
+                    entry.publish(word & !HOP_MASK | next_hop.get());
                 }
             });
+            false
         } else if self.is_deep(group) {
-            if self.table.deep.set(prefix, next_hop) {
+            let added = self.table.deep.set(prefix, next_hop);
+            if added {
                 self.count_deep(prefix, true);
             }
+            added
         } else {
+            let mut added = false;
             for key in entries(prefix, *self.groups[group].end()) {
                 if self.owner_of(group, key).is_none_or(|owner| owner <= len) {
-                    self.set_entry(group, key, next_hop, len);
+                    added |= self.set_entry(group, key, next_hop, len);
                 }
             }
+            added
         }
     }
 
@@ -383,7 +400,7 @@ impl Store<u128> for Writer6 {
                 if *owner == len {
                     *owner = heir_len;
                     let word = entry.load(Ordering::Relaxed);
-                    entry.store(word & !HOP_MASK | next_hop.get(), Ordering::Release);
+                    entry.publish(word & !HOP_MASK | next_hop.get());
                 }
             });
         } else if self.is_deep(group) {
@@ -393,7 +410,9 @@ impl Store<u128> for Writer6 {
             for key in entries(prefix, to) {
                 if self.owner_of(group, key) == Some(len) {
                     match heir {
-                        Some((heir_len, next_hop)) => self.set_entry(group, key, next_hop, heir_len),
+                        Some((heir_len, next_hop)) => {
+                            self.set_entry(group, key, next_hop, heir_len);
+                        }
                         None => deletions.push(Prefix::truncating(u128::from(key) << 64, to)),
                     }
                 }
@@ -414,7 +433,7 @@ impl Store<u128> for Writer6 {
         let Some(chunk) = table.chunk(hi) else { return };
         let Some(at) = table.find(level, rest(hi), chunk) else { return };
         let old = table.lines[at].load(Ordering::Relaxed);
-        table.lines[at].store(0, Ordering::Release);
+        table.lines[at].publish(0);
         self.owner[at] = 0;
         self.hops.release(index_of(old));
         self.entries[level] -= 1;

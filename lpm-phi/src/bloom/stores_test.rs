@@ -1,0 +1,87 @@
+//! Every store of the engine's updates under every interleaving with lookups: see [`fib::stores`].
+//!
+//! The loads are those of the scalar kernel on the tables in service; the vector kernels do them in the same order.
+
+use super::BloomEngine;
+use crate::kernel::scalar::{lookup_v4_one, lookup_v6_one};
+use crate::publish::observed::{Event, observe};
+use fib::loads::{Loads as _, Place};
+use fib::stores::{Checker, Sequences, run};
+use fib::{Change, EngineOptions, EngineWriter as _, FibDelta, NextHopId, conformance};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Hands what the writers of this thread do to `checker`.
+fn report_to<K: fib::Key>(checker: &Checker<K>) {
+    let checker = checker.clone();
+    observe(move |event| match event {
+        Event::Stored(place) => checker.stored(place),
+        Event::Grace => checker.grace(),
+    });
+}
+
+fn engine() -> BloomEngine {
+    BloomEngine::new(&EngineOptions { huge_pages: false, ..EngineOptions::default() }).unwrap()
+}
+
+/// Lookups of the family whose place is `shared.$family`: the table in service is their first load, and they keep it.
+macro_rules! checker {
+    ($engine:expr, $family:ident, $one:expr) => {{
+        let shared = Arc::clone(&$engine.shared);
+        let tables = RefCell::new(HashMap::new());
+        Checker::new(move |key, steps| {
+            let place = &shared.$family;
+            let table = steps.load(Place::of(place), || {
+                let table = place.load_full();
+                let address = Arc::as_ptr(&table).addr() as u64;
+                tables.borrow_mut().insert(address, table);
+                address
+            })?;
+            let table = Arc::clone(&tables.borrow()[&table]);
+            $one(&table, key, steps).map(NextHopId::from_answer)
+        })
+    }};
+}
+
+fn checker_v4(engine: &BloomEngine) -> Checker<u32> {
+    checker!(engine, v4, |table: &_, key, steps: &mut _| lookup_v4_one(table, key, steps))
+}
+
+fn checker_v6(engine: &BloomEngine) -> Checker<u128> {
+    checker!(engine, v6, |table: &_, key: u128, steps: &mut _| {
+        lookup_v6_one(table, (key >> 64) as u64, key as u64, steps)
+    })
+}
+
+fn sequences(count: usize) -> usize {
+    if conformance::Options::from_env().full { count * 20 } else { count }
+}
+
+#[test]
+fn ipv4_sequences() {
+    let mut engine = engine();
+    let checker = checker_v4(&engine);
+    report_to(&checker);
+    for lengths in [14..=32, 19..=32, 21..=26] {
+        let plan = Sequences { seed: 7, count: sequences(1500), lengths, next_hops: 5 };
+        run(&plan, &checker, |changes: &[Change<u32>]| {
+            engine.apply(&FibDelta { v4: changes.to_vec(), v6: Vec::new() }).unwrap();
+        });
+    }
+    println!("{checker:?}");
+}
+
+#[test]
+fn ipv6_sequences() {
+    let mut engine = engine();
+    let checker = checker_v6(&engine);
+    report_to(&checker);
+    for lengths in [12..=128, 29..=64, 60..=128, 65..=128] {
+        let plan = Sequences { seed: 7, count: sequences(1000), lengths, next_hops: 5 };
+        run(&plan, &checker, |changes: &[Change<u128>]| {
+            engine.apply(&FibDelta { v4: Vec::new(), v6: changes.to_vec() }).unwrap();
+        });
+    }
+    println!("{checker:?}");
+}
