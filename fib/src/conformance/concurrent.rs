@@ -4,16 +4,18 @@
 //! announces each generation before it applies the delta (`started`) and after (`done`). A reader notes `done`, submits,
 //! collects, notes `started`: each answer must be right in some generation from the first figure to the second.
 //!
-//! A delta changes nests of routes: the longer prefix is withdrawn while the shorter one gets a new next hop, and the other
-//! way round. Next hops differ from generation to generation, so a state between two generations (the longer prefix gone, the
-//! shorter still with its old next hop) gives an answer that neither generation has.
+//! A delta changes nests of routes, in one of three [`Cycle`]s. Next hops differ from generation to generation, so a state between two
+//! generations (the longer prefix gone, the shorter still with its old next hop) gives an answer that neither generation has.
+//!
+//! [`race`] is the same without an end: for as long as it is told, with one reader that never pauses.
 
 use super::draw::{KeyArrays, TestKey};
 use super::rig::{BATCH_MAX, Rig, SLOTS, collect, fail, reader_of};
 use super::{Make, Options};
 use crate::{EngineReader, FibDelta, Generation, IpPrefix, Key, NextHopId, Prefix, SlotId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Nests of routes a family.
 const NESTS: usize = 48;
@@ -23,51 +25,66 @@ const READERS: usize = 2;
 /// long as the scheduler lets the readers wait.
 const DELTAS_A_WAIT: usize = 4;
 
+/// How deltas change a nest of a short prefix, one within it, and a long one within that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cycle {
+    /// Longer prefixes go while shorter ones come or change, and the other way round.
+    Swaps,
+    /// One prefix a delta: the long one, the short one, the middle one, the short one once more; only then all go.
+    Announces,
+    /// All come; the inner two go in one delta, with nothing in their place; they come again; all go.
+    Withdraws,
+}
+
+impl Cycle {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Swaps, Self::Announces, Self::Withdraws];
+
+    /// Deltas after which it begins again.
+    const fn len(self) -> usize {
+        match self {
+            Self::Swaps => 6,
+            Self::Announces => 5,
+            Self::Withdraws => 4,
+        }
+    }
+}
+
 /// Two readers look up both families without pause while the writer applies hundreds of deltas that swap longer and
 /// shorter prefixes; every answer is that of a generation between submit and collect. Then the final table is checked.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn concurrent(make: Make<'_>, options: Options) {
+    drive(make, options, Cycle::Swaps, 400);
+}
+
+/// As [`concurrent`], with deltas that announce one prefix of each nest at a time: nothing is withdrawn until a nest is whole.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn announces(make: Make<'_>, options: Options) {
+    drive(make, options, Cycle::Announces, 200);
+}
+
+/// As [`concurrent`], with deltas that withdraw several prefixes of a nest with nothing in their place.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn withdraws(make: Make<'_>, options: Options) {
+    drive(make, options, Cycle::Withdraws, 200);
+}
+
+fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
     let mut rig = Rig::new(make, "concurrent", options);
-    let plan = Plan::new(&mut rig, options.rounds(400));
-    let first = rig.writer.generation().0;
-    let shared = Shared {
-        started: AtomicU64::new(first),
-        done: AtomicU64::new(first),
-        stop: AtomicBool::new(false),
-        batches: std::array::from_fn(|_| AtomicU64::new(0)),
-    };
-    let readers: Vec<_> = (0..READERS).map(|_| reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX)).collect();
-    std::thread::scope(|scope| {
-        let handles: Vec<_> = readers
-            .into_iter()
-            .enumerate()
-            .map(|(at, reader)| {
-                let (plan, shared) = (&plan, &shared);
-                let name = rig.name();
-                scope.spawn(move || {
-                    let _stop = StopOnDrop(&shared.stop);
-                    look_up(&name, plan, shared, at, reader)
-                })
-            })
-            .collect();
-        {
-            let _stop = StopOnDrop(&shared.stop);
-            write(&mut rig, &plan, &shared);
-        }
-        let mut during = 0;
-        for handle in handles {
-            match handle.join() {
-                Ok(batches) => during += batches,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        // A host with one CPU and an engine that applies in microseconds may come to this.
-        if during == 0 {
-            eprintln!("{}: no batch met a delta that was being applied", rig.name());
-        }
-    });
+    let plan = Plan::new(&mut rig, cycle, options.rounds(deltas));
+    let shared = Shared::new(&rig);
+    let mut readers = [(); READERS].map(|()| reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX));
+    let during = beside(&rig.name(), &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared));
+    // A host with one CPU and an engine that applies in microseconds may come to this.
+    if during == 0 {
+        eprintln!("{}: no batch met a delta that was being applied", rig.name());
+    }
     rig.case(format_args!("after concurrent churn"));
     rig.check(&plan.keys4);
     rig.check(&plan.keys6);
@@ -75,6 +92,72 @@ pub fn concurrent(make: Make<'_>, options: Options) {
     rig.withdraw_all();
     rig.check(&plan.keys4);
     rig.check(&plan.keys6);
+}
+
+/// What a [`race`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raced {
+    /// Deltas applied.
+    pub deltas: u64,
+    /// Batches looked up, of [`RACE_KEYS`] keys at most.
+    pub batches: u64,
+    /// Batches during which a delta was under way.
+    pub during: u64,
+}
+
+/// Keys of a batch of [`race`].
+pub const RACE_KEYS: usize = BATCH_MAX;
+
+/// For `time`, one thread looks up without pause while this one applies the deltas of `cycle` over and over; every answer is that of a
+/// generation between submit and collect.
+///
+/// # Panics
+/// When the engine breaks the contract; the message says how.
+pub fn race(make: Make<'_>, options: Options, cycle: Cycle, time: Duration) -> Raced {
+    let mut rig = Rig::new(make, "race", options);
+    let mut plan = Plan::new(&mut rig, cycle, 2 * NESTS * cycle.len());
+    plan.close();
+    let shared = Shared::new(&rig);
+    let mut reader = [reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX)];
+    let end = Instant::now() + time;
+    let (name, mut deltas) = (rig.name(), 0);
+    let during = beside(&name, &plan, &shared, &mut reader, || {
+        for delta in plan.deltas.iter().cycle() {
+            if shared.is_stopped() || Instant::now() >= end {
+                break;
+            }
+            let applied = shared.applying(rig.writer.generation().next(), || rig.writer.apply(delta));
+            if let Err(error) = applied {
+                fail(format_args!("{}: a delta was refused: {error}", rig.name()));
+            }
+            deltas += 1;
+        }
+    });
+    Raced { deltas, batches: shared.batches[0].load(Ordering::Acquire), during }
+}
+
+/// Does `write` while a thread a reader looks up; returns in how many batches a delta was under way.
+fn beside(
+    name: &str,
+    plan: &Plan,
+    shared: &Shared,
+    readers: &mut [Box<dyn EngineReader>],
+    write: impl FnOnce(),
+) -> u64 {
+    std::thread::scope(|scope| {
+        let look_up = |(at, reader): (usize, &'_ mut Box<dyn EngineReader>)| {
+            let _stop = StopOnDrop(&shared.stop);
+            look_up(name, plan, shared, at, reader.as_mut())
+        };
+        let handles: Vec<_> =
+            readers.iter_mut().enumerate().map(|reader| scope.spawn(move || look_up(reader))).collect();
+        {
+            let _stop = StopOnDrop(&shared.stop);
+            write();
+        }
+        let joined = handles.into_iter().map(|handle| handle.join());
+        joined.map(|batches| batches.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).sum()
+    })
 }
 
 /// Tells the other threads to end, also when this one panics.
@@ -86,6 +169,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
+/// What the threads tell each other.
 struct Shared {
     /// The newest generation whose delta was handed to the engine.
     started: AtomicU64,
@@ -96,18 +180,42 @@ struct Shared {
     batches: [AtomicU64; READERS],
 }
 
+impl Shared {
+    fn new(rig: &Rig) -> Self {
+        let first = rig.writer.generation().0;
+        Self {
+            started: AtomicU64::new(first),
+            done: AtomicU64::new(first),
+            stop: AtomicBool::new(false),
+            batches: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Does `apply`, which leads to generation `next`.
+    fn applying<T>(&self, next: Generation, apply: impl FnOnce() -> T) -> T {
+        self.started.store(next.0, Ordering::SeqCst);
+        let applied = apply();
+        self.done.store(next.0, Ordering::SeqCst);
+        applied
+    }
+}
+
 /// The deltas, and what is right in every generation.
 struct Plan {
     deltas: Vec<FibDelta>,
     keys4: Vec<u32>,
     keys6: Vec<u128>,
-    /// `right4[generation][key]`, generation 0 the empty table.
+    /// `right4[generation][key]`, generation 0 the empty table. In a [closed](Self::close) plan, generations count round.
     right4: Vec<Vec<NextHopId>>,
     right6: Vec<Vec<NextHopId>>,
 }
 
 impl Plan {
-    fn new(rig: &mut Rig, deltas: usize) -> Self {
+    fn new(rig: &mut Rig, cycle: Cycle, deltas: usize) -> Self {
         let nests4: Vec<_> = (0..NESTS).map(|at| Nest::<u32>::new(rig, at)).collect();
         let nests6: Vec<_> = (0..NESTS).map(|at| Nest::<u128>::new(rig, at)).collect();
         let keys4: Vec<_> = nests4.iter().flat_map(|nest| nest.keys).collect();
@@ -121,12 +229,17 @@ impl Plan {
             keys6,
         };
         for at in 0..deltas {
-            // Two in three touch every nest, which takes long enough to be looked at on the way; one touches a single nest.
-            let only = (at % 3 == 2).then(|| rig.rng.below(NESTS));
+            // Most touch every nest, which takes long enough to be looked at on the way; the others touch a single nest.
+            let turn = at / cycle.len();
+            let only = match cycle {
+                Cycle::Swaps => (at % 3 == 2).then(|| rig.rng.below(NESTS)),
+                // A whole cycle of one nest: deltas follow each other as fast as can be.
+                Cycle::Announces | Cycle::Withdraws => (turn % 2 == 1).then_some(turn / 2 % NESTS),
+            };
             let mut changes: BTreeMap<IpPrefix, NextHopId> = BTreeMap::new();
             for nest in (0..NESTS).filter(|nest| only.is_none_or(|only| only == *nest)) {
-                changes.extend(nests4[nest].step(rig, at));
-                changes.extend(nests6[nest].step(rig, at));
+                changes.extend(nests4[nest].step(rig, cycle, at));
+                changes.extend(nests6[nest].step(rig, cycle, at));
             }
             let mut delta = FibDelta::new();
             for (prefix, next_hop) in changes {
@@ -143,6 +256,24 @@ impl Plan {
             plan.deltas.push(delta);
         }
         plan
+    }
+
+    /// Makes the last delta lead back to the empty table, so that the first can follow.
+    fn close(&mut self) {
+        let mut prefixes = BTreeSet::new();
+        for delta in &self.deltas {
+            prefixes.extend(delta.v4.iter().map(|change| IpPrefix::V4(change.prefix)));
+            prefixes.extend(delta.v6.iter().map(|change| IpPrefix::V6(change.prefix)));
+        }
+        let mut all = FibDelta::new();
+        prefixes.into_iter().for_each(|prefix| all.push(prefix, NextHopId::NONE));
+        self.deltas.push(all);
+    }
+
+    /// What is right in `generation`, of the two families' `right`.
+    fn right<'a>(&self, right: &'a [Vec<NextHopId>], generation: u64) -> &'a [NextHopId] {
+        let count = u64::try_from(right.len()).unwrap_or(u64::MAX);
+        &right[usize::try_from(generation % count).unwrap_or(0)]
     }
 }
 
@@ -185,18 +316,26 @@ impl<K: TestKey> Nest<K> {
     }
 
     /// The changes of delta `at`: which of the three are there changes from delta to delta, and so does every next hop.
-    fn step(&self, rig: &Rig, at: usize) -> Vec<(IpPrefix, NextHopId)> {
-        let id = |kind: usize| rig.id_at(at * 7 + self.salt + kind);
-        let none = NextHopId::NONE;
-        let (short, middle, long) = match (at + self.salt) % 6 {
-            0 => (id(0), none, id(1)),
-            1 => (id(0), none, none),  // the longer goes, the shorter changes
-            2 => (none, none, id(1)),  // the shorter goes, the longer comes
-            3 => (id(0), id(2), none), // the longer goes, a middle one takes its place
-            4 => (id(0), none, id(1)), // and back
-            _ => (none, id(2), none),
+    fn step(&self, rig: &Rig, cycle: Cycle, at: usize) -> Vec<(IpPrefix, NextHopId)> {
+        let id = |kind: usize| Some(rig.id_at(at * 7 + self.salt + kind));
+        let none = Some(NextHopId::NONE);
+        let (short, middle, long) = match (cycle, at % cycle.len(), (at + self.salt) % cycle.len()) {
+            (Cycle::Swaps, _, 0) => (id(0), none, id(1)),
+            (Cycle::Swaps, _, 1) => (id(0), none, none), // the longer goes, the shorter changes
+            (Cycle::Swaps, _, 2) => (none, none, id(1)), // the shorter goes, the longer comes
+            (Cycle::Swaps, _, 3) => (id(0), id(2), none), // the longer goes, a middle one takes its place
+            (Cycle::Swaps, _, 4) => (id(0), none, id(1)), // and back
+            (Cycle::Swaps, ..) => (none, id(2), none),
+            (Cycle::Announces, 0, _) => (None, None, id(1)),
+            (Cycle::Announces, 1 | 3, _) => (id(0), None, None),
+            (Cycle::Announces, 2, _) => (None, id(2), None),
+            (Cycle::Withdraws, 0, _) => (id(0), id(2), id(1)),
+            (Cycle::Withdraws, 1, _) => (None, none, none),
+            (Cycle::Withdraws, 2, _) => (None, id(2), id(1)),
+            (Cycle::Announces | Cycle::Withdraws, ..) => (none, none, none),
         };
-        vec![(K::wrap(self.short), short), (K::wrap(self.middle), middle), (K::wrap(self.long), long)]
+        let nest = [(self.short, short), (self.middle, middle), (self.long, long)];
+        nest.into_iter().filter_map(|(prefix, next_hop)| Some((K::wrap(prefix), next_hop?))).collect()
     }
 }
 
@@ -207,28 +346,25 @@ fn write(rig: &mut Rig, plan: &Plan, shared: &Shared) {
         rig.case(format_args!("concurrent, delta {at}"));
         if at % DELTAS_A_WAIT == 0 {
             for (batches, seen) in shared.batches.iter().zip(&mut seen) {
-                while batches.load(Ordering::Acquire) == *seen && !shared.stop.load(Ordering::Acquire) {
+                while batches.load(Ordering::Acquire) == *seen && !shared.is_stopped() {
                     std::thread::yield_now();
                 }
                 *seen = batches.load(Ordering::Acquire);
             }
         }
-        if shared.stop.load(Ordering::Acquire) {
+        if shared.is_stopped() {
             return; // a reader has failed; joining it tells why
         }
-        let Generation(next) = rig.writer.generation().next();
-        shared.started.store(next, Ordering::SeqCst);
-        rig.apply(delta);
-        shared.done.store(next, Ordering::SeqCst);
+        shared.applying(rig.writer.generation().next(), || rig.apply(delta));
     }
 }
 
 /// Looks up until told to stop; returns in how many batches a delta was under way.
-fn look_up(name: &str, plan: &Plan, shared: &Shared, at: usize, mut reader: Box<dyn EngineReader>) -> u64 {
+fn look_up(name: &str, plan: &Plan, shared: &Shared, at: usize, reader: &mut dyn EngineReader) -> u64 {
     let (keys4, keys6) = (u32::arrays(&plan.keys4), u128::arrays(&plan.keys6));
     let mut answers = vec![NextHopId::NONE; BATCH_MAX];
     let (mut during, mut turn) = (0, at);
-    while !shared.stop.load(Ordering::Acquire) {
+    while !shared.is_stopped() {
         turn += 1;
         let (arrays, right, count) = if turn % 2 == 0 {
             (&keys4, &plan.right4, plan.keys4.len())
@@ -239,7 +375,7 @@ fn look_up(name: &str, plan: &Plan, shared: &Shared, at: usize, mut reader: Box<
         let start = turn.wrapping_mul(31) % (count - size + 1);
         let answers = &mut answers[..size];
         let low = shared.done.load(Ordering::SeqCst);
-        ask(name, reader.as_mut(), arrays, start, turn, answers);
+        ask(name, reader, arrays, start, turn, answers);
         let high = shared.started.load(Ordering::SeqCst);
         during += u64::from(high > low);
         judge(name, plan, right, (low, high), start, turn % 2 == 0, answers);
@@ -278,9 +414,8 @@ fn judge(
     v4: bool,
     answers: &[NextHopId],
 ) {
-    let index = |generation: u64| usize::try_from(generation).unwrap_or(usize::MAX);
     for (at, answer) in (start..).zip(answers) {
-        let ok = (index(span.0)..=index(span.1)).any(|generation| right[generation][at] == *answer);
+        let ok = (span.0..=span.1).any(|generation| plan.right(right, generation)[at] == *answer);
         if !ok {
             let key = if v4 { plan.keys4[at].to_ip() } else { plan.keys6[at].to_ip() };
             let known: Vec<_> =
@@ -289,8 +424,8 @@ fn judge(
                 "{name}: {key} answered {answer} between generations {} and {}, where {} and {} are right; {answer} is right in generations {:?}",
                 span.0,
                 span.1,
-                right[index(span.0)][at],
-                right[index(span.1)][at],
+                plan.right(right, span.0)[at],
+                plan.right(right, span.1)[at],
                 known.iter().take(8).collect::<Vec<_>>(),
             ));
         }

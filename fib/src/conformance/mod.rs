@@ -16,6 +16,8 @@
 //! | [`churn`] | thousands of random deltas, engine == oracle after each |
 //! | [`replay`] | a stream of updates ends where a table built at once ends |
 //! | [`concurrent`] | lookups during deltas: every answer is that of a generation between submit and collect |
+//! | [`announces`] | the same, for deltas that only announce |
+//! | [`withdraws`] | the same, for nested withdraws with nothing in their place |
 //! | [`refusals`] | what must be a typed error is one, and changes nothing |
 //! | [`limited`] | a table over `table_bytes_max` is refused, all or nothing (not in [`run`]) |
 //!
@@ -31,7 +33,7 @@ mod shapes;
 mod tables;
 
 pub use churn::{churn, replay, withdraw};
-pub use concurrent::concurrent;
+pub use concurrent::{Cycle, RACE_KEYS, Raced, announces, concurrent, race, withdraws};
 pub use contract::{batches, refusals};
 pub use limits::{limited, next_hops};
 pub use shapes::shapes;
@@ -87,6 +89,8 @@ pub fn run(make: Make<'_>, options: Options) {
         churn,
         replay,
         concurrent,
+        announces,
+        withdraws,
         refusals,
     ] {
         group(make, options);
@@ -134,7 +138,7 @@ macro_rules! conformance_tests {
             }
 
             $crate::conformance_tests!(@groups shapes boundaries random_tables internet_tables batches
-                next_hops withdraw churn replay concurrent refusals);
+                next_hops withdraw churn replay concurrent announces withdraws refusals);
         }
     };
     (@groups $($group:ident)*) => {

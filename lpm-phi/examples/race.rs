@@ -1,0 +1,83 @@
+//! Looks for answers of no generation with two threads at full speed, on every engine of this crate and instruction set of this CPU.
+//!
+//! ```text
+//! cargo run --release -p lpm-phi --example race -- [SECONDS] [ENGINE[:ISA]..]
+//! cargo run --release -p lpm-phi --example race -- 60 bloom:scalar miht
+//! ```
+//! One thread looks up 256 keys a batch without pause, the other applies deltas: cycles that only announce, nested withdraws, and swaps, for
+//! SECONDS (60) each. The first wrong answer ends the program with a message and exit code 101. What an exhaustive check of
+//! small tables says is in the tests named `*_sequences`; this one knows nothing of how an engine works, and includes the hardware.
+
+use fib::conformance::{self, Cycle, Options, race};
+use fib::{EngineError, EngineOptions, EngineWriter, Isa};
+use lpm_phi::bloom::BloomEngine;
+use lpm_phi::coop::{CoopEngine, Engines};
+use lpm_phi::miht::MihtEngine;
+use lpm_phi::variants;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const NAMES: [&str; 5] =
+    [BloomEngine::NAME, variants::BASELINE, variants::NAIVE, MihtEngine::NAME, CoopEngine::NAME];
+
+fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    match name {
+        BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
+        MihtEngine::NAME => Ok(Box::new(MihtEngine::new(options)?)),
+        CoopEngine::NAME => {
+            let engines = Engines { make: &make, is_device: &|_| false, device: "none" };
+            Ok(Box::new(CoopEngine::make(options, &engines)?))
+        }
+        name => variants::make(name, options),
+    }
+}
+
+/// The engines that `word` names: one, or one an instruction set.
+fn contestants(word: &str) -> Vec<(String, Isa)> {
+    let (name, isa) = word.split_once(':').map_or((word, None), |(name, isa)| (name, Some(isa)));
+    let wanted = |each: &Isa| isa.is_none_or(|isa| each.to_string() == isa);
+    Isa::ALL.into_iter().filter(wanted).map(|isa| (name.to_owned(), isa)).collect()
+}
+
+fn main() -> ExitCode {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let seconds = words.first().and_then(|word| word.parse().ok());
+    if seconds.is_some() {
+        words.remove(0);
+    }
+    let time = Duration::from_secs(seconds.unwrap_or(60));
+    if words.is_empty() {
+        words = NAMES.map(str::to_owned).to_vec();
+    }
+    println!("{:<28} {:<10} {:>12} {:>12} {:>12}", "engine", "deltas", "applied", "batches", "during");
+    for (name, isa) in words.iter().flat_map(|word| contestants(word)) {
+        // Where the device of a first half is absent, `coop` shares one table with a helper thread.
+        let parameters = if name == CoopEngine::NAME {
+            vec![("first".to_owned(), CoopEngine::GROUP.to_owned())]
+        } else {
+            Vec::new()
+        };
+        let options = EngineOptions { isa: Some(isa), parameters, ..EngineOptions::default() };
+        let make = || make(&name, &options);
+        if conformance::skipped(&make) {
+            continue;
+        }
+        if let Err(error) = make() {
+            eprintln!("race: {name}:{isa}: {error}");
+            return ExitCode::FAILURE;
+        }
+        for cycle in Cycle::ALL {
+            let raced = race(&make, Options::default(), cycle, time);
+            println!(
+                "{:<28} {:<10} {:>12} {:>12} {:>12}",
+                format!("{name}:{isa}"),
+                format!("{cycle:?}").to_lowercase(),
+                raced.deltas,
+                raced.batches,
+                raced.during
+            );
+        }
+    }
+    println!("no answer of no generation");
+    ExitCode::SUCCESS
+}
