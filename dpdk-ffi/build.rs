@@ -61,6 +61,7 @@ fn build() -> Result<(), String> {
     // net_ring's constructor function is not in libdpdk.pc: drivers are plugins, and this one is also a library.
     println!("cargo:rustc-link-lib=rte_net_ring");
     let flags = cflags()?;
+    watch(&flags);
     compile_shim(&flags)?;
     write_bindings(&flags, &out)
 }
@@ -77,6 +78,25 @@ fn cflags() -> Result<Vec<String>, String> {
         return Err(format!("{tool} --cflags libdpdk failed: {}", String::from_utf8_lossy(&asked.stderr)));
     }
     Ok(String::from_utf8_lossy(&asked.stdout).split_whitespace().map(str::to_owned).collect())
+}
+
+/// Has Cargo run this again when DPDK is upgraded in place; it would only link anew otherwise, with bindings of the old headers.
+///
+/// Folders are watched and not the files in them: a package's files keep the time at which the package was made, which may be
+/// before our last build, but a folder gets a new time whenever a file in it is replaced, and Cargo looks at that as well.
+fn watch(flags: &[String]) {
+    let folders = flags.iter().filter_map(|flag| flag.strip_prefix("-I").map(Path::new));
+    for folder in folders {
+        if ["rte_version.h", "rte_build_config.h"].iter().any(|name| folder.join(name).exists()) {
+            println!("cargo:rerun-if-changed={}", folder.display());
+        }
+    }
+    let asked = pkg_config::get_variable("libdpdk", "pcfiledir");
+    if let Some(file) =
+        asked.ok().map(|folder| Path::new(&folder).join("libdpdk.pc")).filter(|file| file.exists())
+    {
+        println!("cargo:rerun-if-changed={}", file.display());
+    }
 }
 
 /// Compiles the shim, optimised in every profile: its inline functions are the hot path.

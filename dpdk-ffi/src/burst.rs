@@ -329,6 +329,30 @@ impl Burst {
         stay
     }
 
+    /// Makes one segment of each chain, for a port that does not take chains ([`TxQueue::takes_chains`](crate::TxQueue::takes_chains)),
+    /// and frees those whose first segment has no room for all their bytes; the rest keeps its order. Answers how many packets and
+    /// bytes were freed.
+    pub fn linearize_or_free(&mut self) -> (usize, u64) {
+        let (mut kept, mut freed_bytes) = (0, 0);
+        let count = self.len;
+        // Packets between `kept` and the one at hand have moved or are freed: none of them may count as ours meanwhile.
+        self.len = 0;
+        self.starts.forget(0);
+        for i in 0..count {
+            let packet = self.mbufs[i];
+            if packet.linearize() {
+                self.mbufs[kept] = packet;
+                kept += 1;
+            } else {
+                freed_bytes += u64::from(packet.pkt_len());
+                // SAFETY: the packet was ours (invariant), does not count as such now, and is freed once.
+                unsafe { sys::dffi_mbuf_free(packet.0) };
+            }
+        }
+        self.len = kept;
+        (count - kept, freed_bytes)
+    }
+
     /// Frees every packet, in one C call.
     #[inline]
     pub fn free_all(&mut self) {

@@ -3,7 +3,7 @@
 //! Every handle of this crate keeps a `Token`; DPDK is cleaned up when the last token goes, so no handle can outlive
 //! the memory it points into.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +12,7 @@ use crate::error::{DpdkError, c_string};
 use crate::ids::PortId;
 use crate::port;
 use crate::sys;
+use crate::version;
 
 /// DPDK allows one `rte_eal_init` a process, successful or not.
 static TRIED: AtomicBool = AtomicBool::new(false);
@@ -70,9 +71,11 @@ impl Eal {
     /// EAL prints its own log to standard error, and for `--help` its usage, after which it ends the process.
     ///
     /// # Errors
-    /// [`DpdkError::AlreadyInitialised`] at the second call in a process, even after the first failed or was cleaned
+    /// [`DpdkError::Version`] when the library is of another release than this crate was compiled for, before anything of it is
+    /// started; [`DpdkError::AlreadyInitialised`] at the second call in a process, even after the first failed or was cleaned
     /// up; [`DpdkError::Call`] when EAL refuses (its reason is in its log); [`DpdkError::NulByte`].
     pub fn init<S: AsRef<str>>(args: &[S]) -> Result<Eal, DpdkError> {
+        version::check()?;
         let mut argv = vec![CString::from(c"fwd")];
         for arg in args {
             argv.push(c_string("an EAL argument", arg.as_ref())?);
@@ -171,24 +174,9 @@ impl Eal {
 /// Linux's number for "exists", the same on every architecture that DPDK runs on.
 pub(crate) const EEXIST: i32 = 17;
 
-/// DPDK's version, e.g. `DPDK 22.11.11`.
-#[must_use]
-pub fn version() -> String {
-    // SAFETY: rte_version answers a NUL-terminated text that lives as long as the process; EAL is not needed.
-    unsafe { CStr::from_ptr(sys::rte_version()) }.to_string_lossy().into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_version_is_one_this_crate_is_written_for() {
-        let told = version();
-        let number = told.strip_prefix("DPDK ").unwrap_or_default();
-        let year: u32 = number.split('.').next().unwrap_or_default().parse().unwrap_or(0);
-        assert!(year >= 22, "{told}");
-    }
 
     #[test]
     fn a_bad_argument_does_not_use_up_the_one_init() {

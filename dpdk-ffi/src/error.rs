@@ -12,6 +12,16 @@ pub enum DpdkError {
     /// EAL was already initialised in this process, or tried to be: DPDK allows it once.
     #[error("EAL was already initialised in this process; DPDK allows that once")]
     AlreadyInitialised,
+    /// The bindings are of one release of DPDK and the library is of another.
+    #[error(
+        "compiled for {compiled}, but the library that runs is {running}: build again with its headers installed"
+    )]
+    Version {
+        /// What the crate was compiled for, e.g. `DPDK 22.11.11`.
+        compiled: String,
+        /// What `rte_version` answers.
+        running: String,
+    },
     /// EAL cannot end while handles (ports, pools, bursts, ..) are alive.
     #[error("EAL cannot end: {handles} handles (ports, mempools, bursts, rings, jobs) are still held")]
     HandlesAlive {

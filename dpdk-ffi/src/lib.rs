@@ -15,10 +15,12 @@
 //! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
 //! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
 //! | [`fib`] | DPDK's lookup tables, to measure beside ours | `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6` |
+//! | [`version`](mod@version) | the DPDK that this was compiled for, and the one that runs | `rte_version` |
 //! | [`telemetry`] | commands on DPDK's telemetry socket | `rte_telemetry` |
 //! | [`cycles`] | time stamp counter | `rte_cycles` |
 //!
 //! # What keeps it sound
+//! - Bindings of one release of DPDK never run on another: [`Eal::init`] compares the two.
 //! - Every handle holds a token of [`Eal`]; `rte_eal_cleanup` runs when the last one is gone.
 //! - A packet has one owner: an [`Mbuf`], a [`Burst`], a ring or a driver. No handle clones an mbuf, so `&mut` to a
 //!   packet's bytes is unique as long as the driver keeps DPDK's rule that receiving hands the packet over.
@@ -61,10 +63,11 @@ mod sys;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod version;
 
 pub use burst::{Burst, DROP, PacketMut, PacketRef};
 pub use cycles::{pause, tsc, tsc_hz};
-pub use eal::{Eal, version};
+pub use eal::Eal;
 pub use error::DpdkError;
 pub use ids::{LcoreId, PortId, QueueId, SocketId};
 pub use lcore::{LcoreJob, RegisteredThread};
@@ -76,3 +79,4 @@ pub use port_state::{DeviceInfo, LinkState, PortStats};
 pub use queue::{RxQueue, TxQueue};
 pub use ring::{Ring, RingConsumer, RingPort, RingProducer, RingSync};
 pub use starts::Columns;
+pub use version::{Version, version};

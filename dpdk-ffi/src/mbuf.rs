@@ -162,6 +162,13 @@ impl Raw {
         }
     }
 
+    /// Makes one segment of a chain, if its first segment has the room; answers whether the packet is one segment now. Nothing
+    /// changes otherwise.
+    pub(crate) fn linearize(self) -> bool {
+        // SAFETY: a valid packet of the caller's, whose owner borrows it uniquely; segments that become empty go back to their pool.
+        self.segments() == 1 || unsafe { sys::dffi_mbuf_linearize(self.0) } == 0
+    }
+
     /// Appends `bytes`, chaining further mbufs of `pool` where the last segment is full. On failure the packet is as
     /// long as it was before.
     pub(crate) fn append(self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
@@ -302,6 +309,14 @@ impl Mbuf {
     /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
     pub fn append(&mut self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
         self.raw.append(bytes, pool)
+    }
+
+    /// See [`crate::testing::chain`].
+    #[cfg(feature = "testing")]
+    pub(crate) fn chain(&mut self, tail: Mbuf) {
+        // SAFETY: two valid packets that we own; the second becomes part of the first, whose owner owns it from here on.
+        let failed = unsafe { sys::dffi_mbuf_chain(self.raw.0, tail.into_raw()) };
+        assert!(failed == 0, "too many segments");
     }
 
     /// Makes `bytes` the whole packet. On failure the packet is empty.

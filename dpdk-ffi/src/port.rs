@@ -103,6 +103,12 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the port was granted chains on transmission.
+    pub(crate) fn takes_chains(&self) -> bool {
+        let granted = |granted: &Granted| granted.tx_offloads.contains(TxOffloads::MULTI_SEGS);
+        self.state().granted.as_ref().is_some_and(granted)
+    }
+
     /// A queue handle is gone.
     pub(crate) fn give_back(&self, direction: Direction, queue: QueueId) {
         if let Some(taken) = self.state().taken(direction).get_mut(usize::from(queue.0)) {

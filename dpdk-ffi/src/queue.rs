@@ -12,6 +12,7 @@ struct Taken {
     port: Arc<Inner>,
     direction: Direction,
     queue: QueueId,
+    takes_chains: bool,
 }
 
 impl Drop for Taken {
@@ -38,7 +39,9 @@ macro_rules! queue {
         impl $name {
             /// The caller has marked the queue as taken.
             pub(crate) fn new(port: Arc<Inner>, queue: QueueId) -> Self {
-                $name { port: port.id().0, queue: queue.0, taken: Taken { port, direction: $direction, queue } }
+                let takes_chains = port.takes_chains();
+                let taken = Taken { port, direction: $direction, queue, takes_chains };
+                $name { port: taken.port.id().0, queue: queue.0, taken }
             }
 
             /// The queue's port.
@@ -97,6 +100,15 @@ impl RxQueue {
 }
 
 impl TxQueue {
+    /// Whether the port was granted [`TxOffloads::MULTI_SEGS`](crate::TxOffloads::MULTI_SEGS): chains may be sent as they are. Drivers
+    /// of other ports may send the first segment alone, or leak the rest: see
+    /// [`Burst::linearize_or_free`](crate::Burst::linearize_or_free).
+    #[inline(always)]
+    #[must_use]
+    pub fn takes_chains(&self) -> bool {
+        self.taken.takes_chains
+    }
+
     /// Sends packets from the front of `burst`; what the driver does not take stays in it, in order. Answers how many
     /// were taken.
     #[inline(always)]

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* CPU_ISSET */
 #include "shim.h"
 
-#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* mbuf::Line0 in Rust is this, byte for byte: a DPDK that moves a field fails here and not at run time. */
@@ -23,6 +23,17 @@ AT(buf_len, 54);
 AT(pool, 56);
 _Static_assert(sizeof(struct rte_mbuf) == 128, "rte_mbuf is not two cache lines");
 _Static_assert(RTE_CACHE_LINE_SIZE == 64, "the cache line is not 64 bytes");
+
+void dffi_compiled_version(char *text, size_t room)
+{
+	const int candidate = RTE_VER_RELEASE < 16 ? RTE_VER_RELEASE : RTE_VER_RELEASE - 16;
+
+	if (sizeof(RTE_VER_SUFFIX) == 1)
+		snprintf(text, room, "%s %d.%02d.%d", RTE_VER_PREFIX, RTE_VER_YEAR, RTE_VER_MONTH, RTE_VER_MINOR);
+	else
+		snprintf(text, room, "%s %d.%02d.%d%s%d", RTE_VER_PREFIX, RTE_VER_YEAR, RTE_VER_MONTH, RTE_VER_MINOR,
+			 RTE_VER_SUFFIX, candidate);
+}
 
 int dffi_errno(void) { return rte_errno; }
 unsigned dffi_lcore_id(void) { return rte_lcore_id(); }
@@ -63,6 +74,8 @@ void dffi_mbuf_free(struct rte_mbuf *mbuf) { rte_pktmbuf_free(mbuf); }
 struct rte_mbuf *dffi_mbuf_next(const struct rte_mbuf *mbuf) { return mbuf->next; }
 struct rte_mbuf *dffi_mbuf_last(struct rte_mbuf *mbuf) { return rte_pktmbuf_lastseg(mbuf); }
 int dffi_mbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail) { return rte_pktmbuf_chain(head, tail); }
+
+int dffi_mbuf_linearize(struct rte_mbuf *mbuf) { return rte_pktmbuf_linearize(mbuf); }
 
 uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count)
 {

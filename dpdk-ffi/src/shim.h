@@ -3,6 +3,7 @@
 #ifndef DFFI_SHIM_H
 #define DFFI_SHIM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <rte_config.h>
@@ -18,6 +19,9 @@
 #include <rte_ring.h>
 #include <rte_telemetry.h>
 #include <rte_version.h>
+
+/* The version of the headers that this is compiled with, in the words of rte_version. */
+void dffi_compiled_version(char *text, size_t room);
 
 /* The calling thread's rte_errno. */
 int dffi_errno(void);
@@ -38,6 +42,8 @@ void dffi_mbuf_free(struct rte_mbuf *mbuf);
 struct rte_mbuf *dffi_mbuf_next(const struct rte_mbuf *mbuf);
 struct rte_mbuf *dffi_mbuf_last(struct rte_mbuf *mbuf);
 int dffi_mbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail);
+/* Moves all bytes of a chain to its first segment: 0, or negative and nothing changed when they do not fit there. */
+int dffi_mbuf_linearize(struct rte_mbuf *mbuf);
 /* Grows the last segment by count bytes and answers where they start, NULL when they do not fit. */
 uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count);
 /* One empty segment again: length 0, default headroom, no chain (what followed is freed). */

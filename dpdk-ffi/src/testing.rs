@@ -5,6 +5,7 @@
 use std::sync::OnceLock;
 
 use crate::eal::Eal;
+use crate::mbuf::Mbuf;
 
 /// What the folders of test processes under EAL's runtime folder are called, followed by the process's number.
 const PREFIX: &str = "fwd-test-";
@@ -65,4 +66,13 @@ pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
             None
         }
     }
+}
+
+/// Puts the segments of `tail` behind those of `head`, which may have room left: what a driver that splits headers from payload
+/// hands over.
+///
+/// # Panics
+/// When a chain cannot have so many segments.
+pub fn chain(head: &mut Mbuf, tail: Mbuf) {
+    head.chain(tail);
 }

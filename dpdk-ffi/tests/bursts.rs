@@ -153,6 +153,28 @@ fn long_frames_become_chains_and_read_back_whole() {
     }
 }
 
+/// For ports that take no chains: what fits becomes one segment, what does not is freed, and the order stays.
+#[test]
+fn chains_become_one_segment_or_are_freed() {
+    let Some(eal) = testing::eal() else { return };
+    let pool = pool(eal, "one_segment", 255);
+    let mut burst = Burst::with_capacity(eal, 8);
+    let (long, short) = ([7; 300], [1; 100]);
+    for frame in [&short[..], &long, &short, &long[..257], &short] {
+        burst.push(pool.copy(frame).unwrap()).unwrap();
+    }
+    // Short segments, as a driver that splits headers from payload makes them.
+    let mut split = pool.copy(&[1; 60]).unwrap();
+    testing::chain(&mut split, pool.copy(&[1; 40]).unwrap());
+    assert_eq!((split.segments(), split.pkt_len()), (2, 100));
+    burst.push(split).unwrap();
+    assert_eq!(burst.linearize_or_free(), (2, 557));
+    assert_eq!(burst.len(), 4);
+    assert!(burst.iter().all(|packet| packet.segments() == 1 && packet.data() == short));
+    assert_eq!(pool.in_use(), 4, "the others went back");
+    assert_eq!(burst.linearize_or_free(), (0, 0));
+}
+
 #[test]
 fn a_full_burst_gives_a_pushed_packet_back() {
     let Some(eal) = testing::eal() else { return };

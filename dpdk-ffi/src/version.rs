@@ -1,0 +1,165 @@
+//! Which DPDK this crate was compiled for, which one runs, and whether the two fit.
+//!
+//! Layouts of structures, constants and inline functions are taken from the headers when the crate is compiled; the library
+//! comes when the program starts. Where the two are of different releases a call may write past a structure of ours:
+//! `rte_fib_conf` has had 32 and 40 bytes, `rte_eth_stats` 704 and 64. DPDK keeps the binary interface of a release through its
+//! stable updates (22.11.1, 22.11.2, ..), so those fit each other; nothing else does, and [`Eal::init`](crate::Eal::init) refuses it.
+//!
+//! The libraries' SONAME (`librte_eal.so.23`) is a guard too, but a weaker one. The loader does not start a program that was linked
+//! against another SONAME. But it has the ABI's year alone, which 22.11, 23.03 and 23.07 share; and a program that is linked again
+//! after an upgrade gets the new SONAME, whatever DPDK its bindings are of. The build script therefore runs again when DPDK's
+//! header folders change, and this module compares what it compiled with what runs.
+
+use std::ffi::CStr;
+use std::fmt;
+
+use crate::error::DpdkError;
+use crate::sys;
+
+/// Room for the text of a version; DPDK's own buffer has as much.
+const TEXT_BYTES: usize = 32;
+
+/// A version of DPDK: 22.11.11, or 23.03.0-rc1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// The year of the release, two digits.
+    pub year: u16,
+    /// The month of the release.
+    pub month: u16,
+    /// The stable update, 0 for the release itself.
+    pub minor: u16,
+    /// What follows the numbers, such as `-rc1`; empty in a release.
+    pub suffix: String,
+}
+
+impl Version {
+    /// The version whose headers this crate was compiled with; `None` when they named none.
+    #[must_use]
+    pub fn compiled() -> Option<Self> {
+        Self::parse(&compiled_text())
+    }
+
+    /// The version of the library that runs; `None` when it names none.
+    #[must_use]
+    pub fn running() -> Option<Self> {
+        Self::parse(&version())
+    }
+
+    /// Reads `DPDK 22.11.11`; the word in front may be another, or missing.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.split_whitespace().next_back()?;
+        let (year, rest) = text.split_once('.')?;
+        let (month, rest) = rest.split_once('.')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (minor, suffix) = rest.split_at(digits);
+        let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?;
+        Some(Self {
+            year: number(year)?,
+            month: number(month)?,
+            minor: number(minor)?,
+            suffix: suffix.into(),
+        })
+    }
+
+    /// Whether code that was compiled for one of the two may run on the other: both are of the same release, whatever their stable
+    /// updates. Before a release its interface still changes, so a release candidate fits itself alone.
+    #[must_use]
+    pub fn is_compatible(&self, other: &Self) -> bool {
+        let release = |version: &Self| (version.year, version.month);
+        let released = self.suffix.is_empty() && other.suffix.is_empty();
+        self == other || released && release(self) == release(other)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:02}.{}{}", self.year, self.month, self.minor, self.suffix)
+    }
+}
+
+/// The version of the library that runs, in its own words: `DPDK 22.11.11`.
+#[must_use]
+pub fn version() -> String {
+    // SAFETY: rte_version answers a NUL-terminated text that lives as long as the process; EAL is not needed.
+    unsafe { CStr::from_ptr(sys::rte_version()) }.to_string_lossy().into_owned()
+}
+
+/// The version that this crate was compiled for, in the words of [`version`].
+#[must_use]
+pub fn compiled_text() -> String {
+    let mut text = [0; TEXT_BYTES];
+    // SAFETY: the array is writable for the call, which ends the text with a NUL within the room it is told.
+    unsafe { sys::dffi_compiled_version(text.as_mut_ptr(), TEXT_BYTES) };
+    crate::port_state::text_of(&text)
+}
+
+/// Refuses a library that this crate was not compiled for.
+pub(crate) fn check() -> Result<(), DpdkError> {
+    fits(&compiled_text(), &version())
+}
+
+/// Whether code that was compiled for the one may run on the other, both in the words of [`version`].
+///
+/// # Errors
+/// [`DpdkError::Version`] with both texts when it may not, or one of them is no version.
+pub fn fits(compiled: &str, running: &str) -> Result<(), DpdkError> {
+    match (Version::parse(compiled), Version::parse(running)) {
+        (Some(one), Some(other)) if one.is_compatible(&other) => Ok(()),
+        _ => Err(DpdkError::Version { compiled: compiled.into(), running: running.into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_compiled_for_is_the_installed_one() {
+        let tool = std::env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
+        let asked = std::process::Command::new(tool).args(["--modversion", "libdpdk"]).output().unwrap();
+        let installed = String::from_utf8(asked.stdout).unwrap();
+        assert_eq!(Version::compiled().unwrap().to_string(), installed.trim());
+        assert_eq!(compiled_text(), version(), "headers and library come from one package");
+        assert_eq!(check(), Ok(()));
+    }
+
+    #[test]
+    fn stable_updates_of_a_release_fit_and_nothing_else_does() {
+        let fit = |compiled: &str, running: &str| fits(compiled, running).is_ok();
+        for (compiled, running) in [
+            ("DPDK 22.11.11", "DPDK 22.11.11"),
+            ("DPDK 22.11.0", "DPDK 22.11.11"),
+            ("DPDK 22.11.11", "DPDK 22.11.1"),
+            ("DPDK 22.11.1", "Vendor's DPDK 22.11.2"),
+            ("DPDK 23.03.0-rc1", "DPDK 23.03.0-rc1"),
+        ] {
+            assert!(fit(compiled, running), "{compiled} on {running}");
+        }
+        for (compiled, running) in [
+            ("DPDK 22.11.11", "DPDK 23.11.0"),
+            ("DPDK 22.11.11", "DPDK 22.07.0"),
+            // One SONAME, three releases.
+            ("DPDK 22.11.11", "DPDK 23.03.0"),
+            ("DPDK 23.07.0", "DPDK 22.11.11"),
+            ("DPDK 25.11.0", "DPDK 22.11.11"),
+            ("DPDK 23.03.0-rc1", "DPDK 23.03.0"),
+            ("DPDK 23.03.0", "DPDK 23.03.0-rc2"),
+            ("DPDK 23.03.0-rc1", "DPDK 23.03.0-rc2"),
+            ("DPDK 22.11.11", "DPDK"),
+            ("DPDK 22.11.11", ""),
+            ("DPDK 22.11.11", "DPDK 22.11"),
+            ("DPDK 22.11.11", "DPDK 22.+11.11"),
+            ("", ""),
+        ] {
+            let told = fits(compiled, running).unwrap_err().to_string();
+            assert!(told.contains(compiled) && told.contains(running), "{told}");
+        }
+    }
+
+    #[test]
+    fn versions_are_read_and_written_as_dpdk_writes_them() {
+        for text in ["22.11.11", "23.03.0", "23.07.0-rc4", "2.02.0"] {
+            assert_eq!(Version::parse(&format!("DPDK {text}")).unwrap().to_string(), text);
+        }
+    }
+}
