@@ -145,7 +145,8 @@ pub struct EngineStats {
     pub details: Vec<(&'static str, f64)>,
 }
 
-/// How an engine is to be made. An engine ignores what does not concern it.
+/// How an engine is to be made. An engine ignores an instruction set, a node or pages that do not concern it; a parameter that it
+/// does not know is [`EngineError::Parameter`], for a misspelt one must not go unnoticed.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// The instruction set; the best there is when `None`.
@@ -177,8 +178,13 @@ pub trait EngineWriter: Send {
     /// The engine's name, as on the command line.
     fn name(&self) -> &'static str;
 
-    /// The instruction set that lookups run on.
+    /// The instruction set of the CPU that lookups run on; [`Isa::Scalar`] where they run on none in particular.
     fn isa(&self) -> Isa;
+
+    /// What a report calls the code that lookups run: [`Self::isa`]'s name, unless it is not the CPU that looks up.
+    fn isa_name(&self) -> String {
+        self.isa().to_string()
+    }
 
     /// Applies `delta`, all or nothing. Lookups go on meanwhile.
     ///

@@ -18,8 +18,7 @@ use lpm_phi::variants;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What `--engine auto` stands for: the fastest engine that every host can run. `bloom` has a kernel for each
-/// instruction set, so no host is without one.
+/// What `--engine auto` stands for, on every host: `bloom` has a kernel for each instruction set, so no host is without one.
 pub(crate) const AUTO: &str = BloomEngine::NAME;
 
 /// Every name that `--engine` takes, in the order in which messages list them.
@@ -69,7 +68,14 @@ pub(crate) fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn Engine
         MihtEngine::NAME => Ok(Box::new(MihtEngine::new(options)?)),
         CoopEngine::NAME => Ok(Box::new(make_coop(options)?)),
         name if is_gpu(name) => gpu::make(name, options),
-        _ => Ok(Box::new(OracleEngine::new(options))),
+        _ => match options.parameters.first() {
+            None => Ok(Box::new(OracleEngine::new(options))),
+            Some((name, value)) => Err(EngineError::Parameter {
+                parameter: "engine parameter",
+                value: format!("{name}={value}"),
+                wanted: "engine oracle has no parameters",
+            }),
+        },
     }
 }
 
@@ -150,6 +156,23 @@ mod tests {
             let engine = make(name, &options).unwrap();
             assert_eq!(engine.name(), if name == "auto" { AUTO } else { name });
             assert_eq!(engine.isa(), Isa::Scalar);
+        }
+    }
+
+    #[test]
+    fn the_help_names_the_engine_behind_auto() {
+        let help = <Line as clap::CommandFactory>::command().render_long_help().to_string();
+        assert!(help.contains(&format!("`auto` is `{AUTO}`")), "{help}");
+        let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+        assert!(readme.contains(&format!("`auto` is `{AUTO}`")), "README.md names another engine");
+    }
+
+    #[test]
+    fn a_parameter_that_an_engine_does_not_know_is_refused() {
+        let parameters = vec![("no-such-parameter".to_owned(), "1".to_owned())];
+        let options = EngineOptions { parameters, ..EngineOptions::default() };
+        for name in NAMES.into_iter().filter(|name| !is_gpu(name)) {
+            assert!(matches!(make(name, &options), Err(EngineError::Parameter { .. })), "{name}");
         }
     }
 

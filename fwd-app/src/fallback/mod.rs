@@ -18,7 +18,6 @@
 //! |---|---|
 //! | [`reader`] | both readers, and the keys in flight |
 //! | [`remote`] | the primary's writer on a thread of its own, so that one that hangs holds up nobody |
-//! | `fake` | for tests: an engine that fails on demand |
 
 mod reader;
 mod remote;
@@ -241,6 +240,10 @@ impl EngineWriter for Fallback {
 
     fn isa(&self) -> Isa {
         self.in_service().map_or_else(|| self.fallback.isa(), Remote::isa)
+    }
+
+    fn isa_name(&self) -> String {
+        self.in_service().map_or_else(|| self.fallback.isa_name(), |primary| primary.isa_name().to_owned())
     }
 
     /// As any engine's. A delta that the fallback cannot hold is refused; one that only the primary cannot hold puts the fallback

@@ -23,6 +23,7 @@ pub(super) struct Remote {
     /// Disconnected when the thread has ended.
     ended: Receiver<()>,
     isa: Isa,
+    isa_name: String,
     capacity: Capacity,
     switch: Arc<Switch>,
 }
@@ -32,18 +33,23 @@ impl Remote {
     pub(super) fn new(engine: Box<dyn EngineWriter>, switch: Arc<Switch>) -> Self {
         let (jobs, todo) = unbounded::<Job>();
         let (end, ended) = bounded::<()>(0);
-        let (isa, capacity) = (engine.isa(), engine.capacity());
+        let (isa, isa_name, capacity) = (engine.isa(), engine.isa_name(), engine.capacity());
         let theirs = Arc::clone(&switch);
         // Should the system refuse a thread, every question fails, and the fallback serves.
         let _ = std::thread::Builder::new()
             .name("primary".into())
             .spawn(move || serve(engine, &todo, &theirs, end));
-        Self { jobs: Some(jobs), ended, isa, capacity, switch }
+        Self { jobs: Some(jobs), ended, isa, isa_name, capacity, switch }
     }
 
     /// The instruction set of its lookups.
     pub(super) fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// What a report calls the code of its lookups.
+    pub(super) fn isa_name(&self) -> &str {
+        &self.isa_name
     }
 
     /// What it can hold.

@@ -156,7 +156,7 @@ pub(crate) struct StageReport {
 pub(crate) struct EngineReport {
     /// Its name; of the one in service, with a fallback.
     pub(crate) name: &'static str,
-    /// The instruction set of its lookups.
+    /// The instruction set of its lookups; `ptx` on a GPU, `ptx+avx512f` for `coop` over a GPU and the CPU.
     pub(crate) isa: String,
     /// Memory that lookups read, bytes.
     pub(crate) table_bytes: u64,
@@ -246,7 +246,7 @@ impl EngineReport {
         let stats = engine.stats();
         Self {
             name: engine.name(),
-            isa: engine.isa().to_string(),
+            isa: engine.isa_name(),
             table_bytes: stats.table_bytes,
             pages: PagesReport::new(),
             routes_v4: stats.routes_v4,
@@ -344,6 +344,8 @@ pub(crate) struct TraceReport {
 pub(crate) struct PortReport {
     /// Its name.
     pub(crate) name: String,
+    /// Whether an lcore receives from it; else it sends only.
+    pub(crate) receives: bool,
     /// Packets received.
     pub(crate) rx: u64,
     /// Packets sent.
@@ -358,10 +360,11 @@ pub(crate) struct PortReport {
 
 impl PortReport {
     /// Of `port` now; zeros where its driver counts nothing.
-    pub(crate) fn new(port: &dpdk_ffi::Port) -> Self {
+    pub(crate) fn new(port: &dpdk_ffi::Port, receives: bool) -> Self {
         let stats = port.stats().unwrap_or_default();
         Self {
             name: port.name().to_owned(),
+            receives,
             rx: stats.ipackets,
             tx: stats.opackets,
             rx_missed: stats.imissed,

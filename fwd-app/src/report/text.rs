@@ -59,6 +59,15 @@ pub(crate) fn render(summary: &Summary) -> String {
         "setup    {}, {} lcores, {}, rx burst {}, batch {}, flush {} us",
         setup.topology, setup.lcores, setup.config, setup.rx_burst, setup.batch, setup.flush_us
     );
+    let senders: Vec<_> =
+        summary.ports.iter().filter(|port| !port.receives).map(|port| &*port.name).collect();
+    if summary.command == "run" && !senders.is_empty() {
+        let _ = writeln!(
+            out,
+            "port     {}: sends only, for no lcore of --config receives from it",
+            senders.join(", ")
+        );
+    }
     for port in summary.ports.iter().filter(|port| port.rx_missed + port.rx_errors + port.rx_nombuf > 0) {
         let _ = writeln!(
             out,

@@ -322,6 +322,11 @@ impl EngineWriter for GpuEngine {
         Isa::Scalar
     }
 
+    /// `ptx`: the driver compiles the kernels for the device there is.
+    fn isa_name(&self) -> String {
+        "ptx".to_owned()
+    }
+
     fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());

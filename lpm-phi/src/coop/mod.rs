@@ -280,6 +280,13 @@ impl EngineWriter for CoopEngine {
         self.second.engine.isa()
     }
 
+    /// Of each engine in service, once: `ptx+avx512f`.
+    fn isa_name(&self) -> String {
+        let mut names: Vec<_> = self.engines().map(|(_, engine)| engine.isa_name()).collect();
+        names.dedup();
+        names.join("+")
+    }
+
     fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
         self.check_ids(delta)?;
         let mut taken = false;
