@@ -119,7 +119,7 @@ Nothing here was seen on a network. Addresses are those set aside for documents,
 | `mix-be.pcapng` | 200 | {mix.SEED + 1} | its first packets, big-endian pcapng with microseconds |
 | `bad.pcap` | {bad_count} | none | one of every kind of packet that is not forwarded, beside the nearest that is; the golden file's notes name them |
 | `links.txt` | | none | {len(links.routes())} routes in iproute2's words: gateways, links, black holes, a multipath route, default routes, l3fwd rules; {len(links.NEIGHBOURS)} neighbours |
-| `links.pcap` | {links_count} | none | packets for `links.txt`: to every kind of next hop, with and without a neighbour, plain and tagged |
+| `links.pcap` | {links_count} | none | packets for `links.txt`: to every kind of next hop, with and without a neighbour or a port, plain and tagged |
 
 Each `*.golden.json` says what a right router makes of each packet with the table it names, {forwarder.PORTS} ports, an MTU of
 {forwarder.MTU_BYTES} bytes and the source MACs in the file's head: `verdict` is `tx` or a drop reason; for `tx` the egress `port`, the `next_hop` id

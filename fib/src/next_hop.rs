@@ -130,7 +130,7 @@ pub enum PortRef {
     Index(u16),
     /// By name (a device name or a PCI address).
     Name(String),
-    /// Not named: by id, port `(id - 1) mod ports`.
+    /// Not named: of a bare id port `(id - 1) mod ports`, of a gateway its neighbour's.
     ById,
 }
 
@@ -157,7 +157,8 @@ impl fmt::Display for PortRef {
 pub enum NextHop {
     /// A bare id: port and MAC follow from the number.
     Bare,
-    /// A gateway behind a port; its MAC comes from the neighbour table, or from the id where the feed names no port.
+    /// A gateway behind a port; its MAC comes from the neighbour table, and where the feed names no port, so does the port. A
+    /// gateway that is not in that table gets no packet.
     Gateway {
         /// The gateway's address.
         gateway: IpAddr,
@@ -176,6 +177,17 @@ pub enum NextHop {
     },
     /// Packets are dropped on purpose.
     Blackhole,
+}
+
+impl NextHop {
+    /// The gateway, if it is one.
+    #[must_use]
+    pub fn gateway(&self) -> Option<IpAddr> {
+        match self {
+            Self::Gateway { gateway, .. } => Some(*gateway),
+            Self::Bare | Self::Connected { .. } | Self::Port { .. } | Self::Blackhole => None,
+        }
+    }
 }
 
 impl fmt::Display for NextHop {

@@ -1,18 +1,28 @@
 //! Ports of `run`: found, configured, started, their links awaited; and closed in order.
+//!
+//! A port that no tuple of `--config` names sends only. It gets no RX queue, so that its device keeps nothing for us; where a driver
+//! wants one all the same, the port gets one that nobody polls, with a warning. A port that takes no chains sends no packet that is
+//! longer than an mbuf: its MTU is less then.
 
 use crate::cli::args::{PortArgs, RunArgs};
 use crate::cli::exit::CliError;
+use crate::cli::message::warn;
 use crate::control::Signals;
 use crate::datapath::EgressPort;
+use crate::report::PortReport;
 use crate::topology::pipeline::BATCHES_PER_INPUT;
-use crate::topology::plan::Plan;
+use crate::topology::plan::{Job, Plan};
 use anyhow::Context as _;
-use dpdk_ffi::{DpdkError, Eal, Granted, Mempool, MempoolConfig, Port, PortConfig, SocketId};
+use dpdk_ffi::{DpdkError, Eal, Granted, Mempool, MempoolConfig, Port, PortConfig, SocketId, TxOffloads};
 use fib::MacAddr;
 use std::time::Duration;
 
 /// Bytes of an Ethernet header; an MTU does not count them.
 const ETHERNET_BYTES: u32 = 14;
+/// Bytes of the two VLAN tags that a frame may have; `--max-pkt-len` does not count them.
+const TAGS_BYTES: u32 = 8;
+/// Bytes of packet that an mbuf holds at least and at most. Longer frames are chains.
+const ROOM_BYTES: (u32, u32) = (2048, 16_384);
 /// Mbufs that an lcore keeps for itself.
 const CACHE_MBUFS: u32 = 256;
 /// Mbufs of a pool when there is memory: also for drivers that load a whole capture into it.
@@ -28,6 +38,8 @@ pub(crate) struct Ports {
     pub(crate) granted: Vec<Granted>,
     /// What leaves by each.
     pub(crate) egress: Vec<EgressPort>,
+    /// Whether an lcore receives from it.
+    receives: Vec<bool>,
 }
 
 impl Ports {
@@ -51,7 +63,8 @@ impl Ports {
     /// Configures and starts all `ports` for `plan`.
     ///
     /// # Errors
-    /// When a port cannot be set up, or `--eth-dest` names one that does not exist.
+    /// When a port cannot be set up, or `--eth-dest` names one that does not exist; [`CliError::Usage`] for more RX queues than a
+    /// device has, and for too few `--mbufs`.
     pub(crate) fn set_up(eal: &Eal, ports: Vec<Port>, plan: &Plan, args: &RunArgs) -> anyhow::Result<Self> {
         for destination in &args.ports.eth_dest {
             if usize::from(destination.port) >= ports.len() {
@@ -60,31 +73,42 @@ impl Ports {
                 return Err(CliError::NoDevice(message).into());
             }
         }
+        let need = Need::new(args, &ports, plan)?;
         let mut pools: Vec<(SocketId, Mempool)> = Vec::new();
-        let (mut granted, mut egress) = (Vec::new(), Vec::new());
+        let (mut granted, mut egress, mut receives) = (Vec::new(), Vec::new(), Vec::new());
         for (index, port) in (0..).zip(&ports) {
             let socket = port.socket();
             let pool = match pools.iter().find(|(at, _)| *at == socket) {
                 Some((_, pool)) => pool.clone(),
                 None => {
-                    let pool = pool(eal, socket, &ports, plan, args)?;
+                    let pool = pool(eal, socket, &need, args)?;
                     pools.push((socket, pool.clone()));
                     pool
                 }
             };
-            let queues = plan.inputs.iter().filter(|input| input.port == index).count().max(1);
-            let config = config(&args.ports, u16::try_from(queues).unwrap_or(u16::MAX), plan.senders);
             let name = port.name();
-            let got =
-                port.configure(&config, &[pool]).with_context(|| format!("cannot set up port {name}"))?;
-            port.start().with_context(|| format!("cannot start port {name}"))?;
+            let queues = queues_of(plan, index);
+            let got = start(port, &config(&args.ports, queues, plan.senders), &pool)
+                .with_context(|| format!("cannot start port {name}"))?;
+            receives.push(queues > 0);
+            if queues == 0 && got.rx_queues > 0 {
+                warn(format_args!(
+                    "port {index} ({name}) is not in --config, and its driver wants an RX queue: what comes in by it is lost"
+                ));
+            }
             let mac = port.mac_addr().with_context(|| format!("port {name} has no MAC address"))?;
             let destination = args.ports.eth_dest.iter().find(|dest| dest.port == index).map(|dest| dest.mac);
-            let (name, mac, mtu_bytes) = (name.to_owned(), MacAddr(mac), got.mtu);
+            let (name, mac, mtu_bytes) = (name.to_owned(), MacAddr(mac), mtu_of(&got, room(args)));
             egress.push(EgressPort { name, mac, mtu_bytes, destination });
             granted.push(got);
         }
-        Ok(Self { ports, granted, egress })
+        Ok(Self { ports, granted, egress, receives })
+    }
+
+    /// What the drivers counted.
+    pub(crate) fn reports(&self) -> Vec<PortReport> {
+        let ports = self.ports.iter().zip(&self.receives);
+        ports.map(|(port, receives)| PortReport::new(port, *receives)).collect()
     }
 
     /// Waits until every link is up, says how each is, and warns of those that are not.
@@ -107,10 +131,12 @@ impl Ports {
             let up = if link.up { format!("up, {speed}, {duplex}") } else { "DOWN".to_owned() };
             let egress = &self.egress[index];
             eprintln!(
-                "port {index}   {} {}: link {up}; MTU {}, {} RX and {} TX queues of {} and {} descriptors",
+                "port {index}   {} {}: {}link {up}; MTU {}{}, {} RX and {} TX queues of {} and {} descriptors",
                 egress.name,
                 egress.mac,
-                granted.mtu,
+                if self.receives[index] { "" } else { "sends only; " },
+                egress.mtu_bytes,
+                if egress.mtu_bytes < granted.mtu { " (it takes no chains)" } else { "" },
                 granted.rx_queues,
                 granted.tx_queues,
                 granted.rx_descriptors,
@@ -169,6 +195,33 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(" ") }
 }
 
+/// RX queues of a port.
+fn queues_of(plan: &Plan, port: u16) -> u16 {
+    let queues = plan.inputs.iter().filter(|input| input.port == port).count();
+    u16::try_from(queues).unwrap_or(u16::MAX)
+}
+
+/// Configures and starts `port`, with one RX queue where its driver wants one and `config` has none.
+fn start(port: &Port, config: &PortConfig, pool: &Mempool) -> Result<Granted, DpdkError> {
+    let start = |config: &PortConfig| {
+        let granted = port.configure(config, std::slice::from_ref(pool))?;
+        port.start().map(|()| granted)
+    };
+    match start(config) {
+        Err(_) if config.rx_queues == 0 => start(&PortConfig { rx_queues: 1, ..config.clone() }),
+        result => result,
+    }
+}
+
+/// The longest IP packet that a port sends. Where it takes no chains, what one mbuf of `room` bytes holds.
+fn mtu_of(granted: &Granted, room: u16) -> u16 {
+    if granted.tx_offloads.contains(TxOffloads::MULTI_SEGS) {
+        return granted.mtu;
+    }
+    let headers = u16::try_from(ETHERNET_BYTES + TAGS_BYTES).unwrap_or(u16::MAX);
+    granted.mtu.min(room.saturating_sub(headers))
+}
+
 fn config(args: &PortArgs, rx_queues: u16, tx_queues: u16) -> PortConfig {
     let mtu = args.max_pkt_len.map(|bytes| bytes.saturating_sub(ETHERNET_BYTES));
     PortConfig {
@@ -182,17 +235,83 @@ fn config(args: &PortArgs, rx_queues: u16, tx_queues: u16) -> PortConfig {
     }
 }
 
+/// Bytes of packet that an mbuf holds: the longest frame with its tags, if that is not too long.
+fn room(args: &RunArgs) -> u16 {
+    let (least, most) = ROOM_BYTES;
+    let frame_bytes = args.ports.max_pkt_len.map_or(0, |bytes| bytes.saturating_add(TAGS_BYTES));
+    u16::try_from(frame_bytes.next_multiple_of(64).clamp(least, most)).unwrap_or(u16::MAX)
+}
+
+/// What a pool must hold: by NUMA node, the RX rings of its ports, their batches; and what every pool may end up in, TX rings and
+/// the caches of lcores.
+struct Need {
+    /// By port: its node, descriptors of its RX rings, packets of its batches.
+    ports: Vec<(SocketId, usize, usize)>,
+    /// Descriptors of all TX rings.
+    tx: usize,
+    /// What the lcores' caches hold at most.
+    caches: usize,
+}
+
+impl Need {
+    /// For the queues of `plan`.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] for more RX queues than a port's device has.
+    fn new(args: &RunArgs, ports: &[Port], plan: &Plan) -> anyhow::Result<Self> {
+        let pipeline = plan.lcores.iter().any(|(_, jobs)| jobs.contains(&Job::Engine));
+        let batch = args.forward.batch_max() * if pipeline { BATCHES_PER_INPUT } else { 1 };
+        // A cache may hold half as many again as it is made for; the main lcore has one too.
+        let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
+        let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches };
+        for (index, port) in (0..).zip(ports) {
+            let (queues, info) = (queues_of(plan, index), port.device_info()?);
+            if queues > info.max_rx_queues {
+                let (name, limit) = (port.name(), info.max_rx_queues);
+                let message = format!(
+                    "--config gives port {index} ({name}) {queues} RX queues, but the device has {limit}"
+                );
+                return Err(CliError::Usage(message).into());
+            }
+            let rx_queue = usize::from(args.ports.rx_queue_size.max(info.min_rx_descriptors));
+            let tx_queue = usize::from(args.ports.tx_queue_size.max(info.min_tx_descriptors));
+            // The driver of a port that sends only may want a queue.
+            need.ports.push((
+                port.socket(),
+                usize::from(queues.max(1)) * rx_queue,
+                usize::from(queues) * batch,
+            ));
+            need.tx += usize::from(plan.senders) * tx_queue;
+        }
+        Ok(need)
+    }
+
+    /// Mbufs that the pool of a node needs, so that no ring starves whatever the others hold.
+    fn mbufs(&self, socket: SocketId) -> usize {
+        let here = self.ports.iter().filter(|(at, ..)| *at == socket);
+        here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches
+    }
+}
+
 /// A pool for all ports of a NUMA node.
-fn pool(eal: &Eal, socket: SocketId, ports: &[Port], plan: &Plan, args: &RunArgs) -> anyhow::Result<Mempool> {
-    let queues = plan.inputs.len() + ports.len();
-    let needed = mbufs_needed(args, queues, ports.len() * usize::from(plan.senders), plan);
-    let room = args.ports.max_pkt_len.unwrap_or(0).next_multiple_of(64).clamp(2048, 16_384);
+fn pool(eal: &Eal, socket: SocketId, need: &Need, args: &RunArgs) -> anyhow::Result<Mempool> {
+    let least = u32::try_from(need.mbufs(socket)).unwrap_or(u32::MAX);
+    // 2^q - 1 wastes no memory.
+    let needed =
+        least.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |n| n - 1).max(8191);
+    let room = room(args);
     let make = |mbufs: u32| {
-        let (cache_mbufs, data_room_bytes) = (CACHE_MBUFS, u16::try_from(room).unwrap_or(2048));
-        let config = MempoolConfig { mbufs, cache_mbufs, data_room_bytes, socket };
+        let config = MempoolConfig { mbufs, cache_mbufs: CACHE_MBUFS, data_room_bytes: room, socket };
         Mempool::new(eal, &format!("packets{}", socket.0), &config)
     };
     let made = match args.ports.mbufs {
+        Some(mbufs) if mbufs < least => {
+            let message = format!(
+                "--mbufs {mbufs} is too few: RX and TX rings, batches and caches hold as many as {least} at once; give at least \
+                 {least}, or smaller --rx-queue-size, --tx-queue-size or --batch"
+            );
+            return Err(CliError::Usage(message).into());
+        }
         Some(mbufs) => make(mbufs),
         None if needed < MBUFS_ROOMY && eal.has_hugepages() => make(MBUFS_ROOMY).or_else(|_| make(needed)),
         None => make(needed),
@@ -201,15 +320,4 @@ fn pool(eal: &Eal, socket: SocketId, ports: &[Port], plan: &Plan, args: &RunArgs
         let mbufs = args.ports.mbufs.unwrap_or(needed);
         format!("no memory for {mbufs} mbufs of {room} bytes; see EAL's -m, or --mbufs, --rx-queue-size, --tx-queue-size")
     })
-}
-
-/// Mbufs that queues, batches and caches can hold at once.
-fn mbufs_needed(args: &RunArgs, rx_queues: usize, tx_queues: usize, plan: &Plan) -> u32 {
-    let rx = rx_queues * usize::from(args.ports.rx_queue_size);
-    let tx = tx_queues * usize::from(args.ports.tx_queue_size);
-    let batches = plan.inputs.len() * BATCHES_PER_INPUT * args.forward.batch_max();
-    let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
-    // 2^q - 1 wastes no memory.
-    let needed = (rx + tx + batches + caches + 1).next_power_of_two() - 1;
-    u32::try_from(needed.max(8191)).unwrap_or(u32::MAX)
 }

@@ -43,6 +43,7 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     let tables = Tables::load(&args.tables)?;
     crate::tables::warn_of_pages();
+    crate::tables::warn_of_neighbours(&tables.hops);
     args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
     let eal =
         Eal::init(&words).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
@@ -117,7 +118,7 @@ fn forward(args: &RunArgs, eal: &Eal, tables: &Tables, signals: &Signals) -> any
     let house = House { periodic, signals, control: &control, fault: &tables.fault, end };
     let outcomes = run(house, running, mine, idle)?;
     let duration_s = start.elapsed().as_secs_f64();
-    let reports = ports.ports.iter().map(PortReport::new).collect();
+    let reports = ports.reports();
     ports.close().context("cannot close the ports")?;
     let workers = plan.lcores.len();
     Ok(summary(
@@ -202,7 +203,7 @@ fn banner(args: &RunArgs, tables: &Tables, plan: &Plan, config: &str) {
     eprintln!(
         "engine   {} ({}), {} IPv4 and {} IPv6 routes in {table_mb:.1} MB, read in {:.2} s, built in {:.2} s",
         engine.name(),
-        engine.isa(),
+        engine.isa_name(),
         stats.routes_v4,
         stats.routes_v6,
         tables.load_s,

@@ -14,7 +14,9 @@ use fib::feed::{self, LoadOptions, Loaded};
 use fib::{EngineError, EngineWriter, Generation, NextHopTable, Rib};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lpm_phi::memory::{self, Mapped};
+use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -160,6 +162,19 @@ pub(crate) fn warn_of_pages() {
             "{megabytes} MB of tables lie in 4 KB pages, which slows lookups: too few 2 MB pages are free, and there are no \
              transparent ones; sysctl -w vm.nr_hugepages=N with N at least {} more",
             megabytes.div_ceil(2)
+        ));
+    }
+}
+
+/// Warns of gateways without a neighbour: there is no MAC to send their packets to. A table from MRT has only gateways.
+pub(crate) fn warn_of_neighbours(hops: &NextHopTable) {
+    let gateways: BTreeSet<IpAddr> = hops.iter().filter_map(|(_, hop)| hop.gateway()).collect();
+    let without = gateways.iter().filter(|gateway| hops.neighbour(**gateway).is_none()).count();
+    if without > 0 {
+        warn(format_args!(
+            "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; give lines `neigh ADDR \
+             lladdr MAC dev PORT` with --fib, or ids in place of gateways (fwd-app fib convert --to text)",
+            gateways.len()
         ));
     }
 }

@@ -32,7 +32,8 @@ class Drop(Exception):
 class Table:
     """Routes: a map of networks for each length, searched from the longest; and neighbours, address -> (MAC, port).
 
-    A way out is a bare next-hop id, or ("via", gateway, port), ("dev", port), ("port", port) or ("blackhole",).
+    A way out is a bare next-hop id, or ("via", gateway, port), ("dev", port), ("port", port) or ("blackhole",). The port of a gateway
+    may be None: it is its neighbour's then.
     """
 
     def __init__(self, routes, neighbours=None):
@@ -131,9 +132,9 @@ def resolve(hop, dst, neighbours):
     if kind == "port":
         return port, bytes.fromhex("020000") + (port + 1).to_bytes(3, "big")
     mac, link = neighbours.get(rest[0] if kind == "via" else str(dst), (None, None))
-    if link != port:
+    if link is None or port not in (None, link):
         raise Drop("no_neighbour")
-    return port, mac
+    return link, mac
 
 
 def rewrite(frame, ethertype, at, mac, port):

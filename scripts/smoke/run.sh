@@ -32,6 +32,16 @@ for signal in INT TERM; do
   says "$WORK/out" 'rx'
 done
 
+# net_tap wants as many RX queues as TX queues: a port that only sends gets one that nobody polls, and that is said.
+if [ "$(id -u)" = 0 ] && [ -w /dev/net/tun ] && unshare -n true 2>/dev/null; then
+  expect 0 unshare -n "$APP" run --fib pcap/routes.txt --config '(0,0,0)' --duration 0.5 --json "$WORK/report.json" -- "${eal[@]}" \
+    --vdev net_null0,no-rx=1 --vdev "net_tap1,iface=smoke$$"
+  says "$WORK/err" 'port 1 .net_tap1. is not in --config.*lost'
+  says "$WORK/report.json" '"receives": false'
+else
+  note "run: SKIPPED: a port of net_tap: needs root, /dev/net/tun and unshare"
+fi
+
 expect 3 "$APP" run --fib pcap/routes.txt --config '(7,0,0)' -- "${eal[@]}" --vdev net_null0
 expect 2 "$APP" run --fib pcap/routes.txt --config '(0,0,0),(0,0,0)' -- "${eal[@]}" --vdev net_null0
 expect 2 "$APP" run --fib pcap/routes.txt --config 'nonsense' -- "${eal[@]}" --vdev net_null0

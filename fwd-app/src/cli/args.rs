@@ -28,7 +28,7 @@ pub(crate) struct TableArgs {
 /// Which engine, and what it may use.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EngineArgs {
-    /// Engine that looks addresses up; `auto` is the best for this host
+    /// Engine that looks addresses up; `auto` is `bloom`, which every host can run
     #[arg(long = "engine", value_name = "NAME", default_value = "auto")]
     pub(crate) name: String,
 
@@ -108,7 +108,8 @@ pub(crate) enum TopologyKind {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Forwarder")]
 pub(crate) struct ForwardArgs {
-    /// Which lcore serves which queue, as l3fwd writes it [default: queue 0 of every port, dealt over the lcores]
+    /// Which lcore serves which queue, as l3fwd writes it; a port that is in none of them sends only [default: queue 0 of every port,
+    /// dealt over the lcores]
     #[arg(long, value_name = "(PORT,QUEUE,LCORE),..")]
     pub(crate) config: Option<QueueMap>,
 
@@ -217,8 +218,9 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
     pub(crate) tx_queue_size: u16,
 
-    /// Mbufs of a pool, one pool a NUMA node [default: what queues and batches need, more where there are hugepages]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1023..))]
+    /// Mbufs of a pool, one pool a NUMA node; fewer than rings, batches and caches hold at once are refused [default: what those
+    /// need, more where there are hugepages]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) mbufs: Option<u32>,
 
     /// Destination MAC of all that leaves by a port; may be given once a port [default: the next hop's]
@@ -299,7 +301,8 @@ Examples:
   fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --stats-period 1 -- -l 1 --vdev net_null0
   fwd-app run --fib routes.txt --duration 10 --json run.json -- --no-huge --no-pci --vdev net_null0
 
-What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the
+A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet: they are dropped as no_neighbour. A bare
+id's MAC is made of its number. What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the
 summary; a second one exits at once.";
 
 /// Examples below `fwd-app replay --help`.
@@ -308,4 +311,7 @@ Examples:
   fwd-app replay trace.pcap --fib routes.txt
   fwd-app replay trace.pcap --fib routes.txt --verify --loops 100 --topology pipeline --json result.json
   fwd-app replay trace.pcap --fib routes.txt --rate 100kpps --hgrm latency.hgrm
-  fwd-app replay trace.pcap --fib routes.txt --out sent/ --ports 2";
+  fwd-app replay trace.pcap --fib routes.txt --out sent/ --ports 2
+
+A gateway without a neighbour gets no packet, as in run. A table from MRT names gateways alone; to measure with it, make
+ids of them: fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt";

@@ -47,20 +47,32 @@ pub(crate) struct LookupArgs {
     pub(crate) updates_limit: Option<u64>,
 
     /// Addresses, IPv4 or IPv6 [default: one a line from stdin]
-    #[arg(value_name = "ADDR", help_heading = "Addresses")]
+    #[arg(value_name = "ADDR", value_parser = address, help_heading = "Addresses")]
     pub(crate) addresses: Vec<String>,
 }
 
-/// An input line that is no address.
+/// A text that is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{source_name}:{line}: '{text}' is not an IPv4 or IPv6 address")]
+#[error("{place}'{text}' is not an IPv4 or IPv6 address")]
 struct AddressError {
-    /// "stdin", or "argument" for an address of the command line.
-    source_name: &'static str,
-    /// The line, or the argument's number, from 1.
-    line: u64,
+    /// `stdin:LINE: `, and nothing for an address of the command line.
+    place: String,
     /// What was there, cut to a readable length.
     text: String,
+}
+
+impl AddressError {
+    fn new(place: String, text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(&text[..text.len().min(60)]).escape_debug().to_string();
+        Self { place, text }
+    }
+}
+
+/// An address of the command line: what is none is wrong by itself, whatever the table (exit code 2).
+fn address(text: &str) -> Result<String, AddressError> {
+    let address = text.trim();
+    let is_address = parse_v4(address.as_bytes()).is_some() || parse_v6(address.as_bytes()).is_some();
+    is_address.then(|| address.to_owned()).ok_or_else(|| AddressError::new(String::new(), text.as_bytes()))
 }
 
 /// Loads the table, applies the updates, and answers every address.
@@ -190,8 +202,7 @@ impl Batch {
         }
         if !self.push(text) {
             self.flush(out)?;
-            let text = String::from_utf8_lossy(&text[..text.len().min(60)]).escape_debug().to_string();
-            return Err(AddressError { source_name, line: number, text }.into());
+            return Err(AddressError::new(format!("{source_name}:{number}: "), text).into());
         }
         if self.entries.len() == BATCH {
             self.flush(out)?;

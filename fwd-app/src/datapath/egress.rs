@@ -208,8 +208,8 @@ impl EgressTable {
                 (Some(neighbour), PortRef::ById) => {
                     self.entry(self.resolve(&neighbour.port, id, user)?, neighbour.mac)
                 }
-                (None, PortRef::ById) => self.bare(id),
                 (Some(neighbour), port) => self.entry(self.resolve(port, id, user)?, neighbour.mac),
+                (None, PortRef::ById) => Self::drop(DropReason::NoNeighbour),
                 (None, port) => {
                     // A port that does not exist is an error whether the neighbour is known or not.
                     self.resolve(port, id, user)?;
@@ -302,7 +302,7 @@ pub(crate) mod tests {
         let reason = |id| Code::reason(table.get(id).port);
         assert_eq!((table.get(known).port, &table.get(known).macs[..6]), (2, &mac.0[..]));
         assert_eq!(reason(unknown), Some(DropReason::NoNeighbour));
-        assert_eq!(u32::from(table.get(by_id).port), (by_id.get() - 1) % 4);
+        assert_eq!(reason(by_id), Some(DropReason::NoNeighbour));
         assert_eq!((table.get(by_neighbour).port, &table.get(by_neighbour).macs[..6]), (1, &mac.0[..]));
         assert_eq!((table.get(alone).port, &table.get(alone).macs[..6]), (3, &[2, 0, 0, 0, 0, 4][..]));
         assert_eq!(reason(black), Some(DropReason::Blackhole));

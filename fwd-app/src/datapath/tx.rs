@@ -2,6 +2,10 @@
 //!
 //! A driver that takes fewer packets than offered has a full queue: the rest is dropped as `tx_full` and never waited for,
 //! as l3fwd does. Waiting would hold up the other ports' packets.
+//!
+//! Chains go to ports that were granted `MULTI_SEGS` only, which is asked of every port. To others a chain goes as one segment;
+//! one whose bytes do not fit its first mbuf is dropped as `mtu_exceeded`. `run` gives such a port an MTU of what an mbuf holds, so
+//! that hardly any chain comes here; a port that takes chains pays one branch a burst.
 
 use super::counters::Counters;
 use super::{Batch, Code, DropReason, Latency};
@@ -44,6 +48,12 @@ impl Tx {
         for (out, queue) in self.outs.iter_mut().zip(&mut self.queues) {
             if out.is_empty() {
                 continue;
+            }
+            if !queue.takes_chains() {
+                let (long, long_bytes) = out.linearize_or_free();
+                unsent += long as u64;
+                unsent_bytes += long_bytes;
+                batch.drops.add(DropReason::MtuExceeded, long as u64);
             }
             queue.tx_burst(out);
             if !out.is_empty() {

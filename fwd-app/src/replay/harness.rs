@@ -85,6 +85,8 @@ enum Routes {
 /// Ports and the far ends of their rings.
 struct Wiring {
     ports: Vec<Port>,
+    /// The plan's.
+    inputs: Vec<Input>,
     /// By input, in the order of the plan.
     rx_rings: Vec<Ring>,
     /// By port and sender.
@@ -177,7 +179,7 @@ impl Replay<'_> {
             tables,
             updates,
             deltas,
-            ports: super::port_reports(&wiring.ports),
+            ports: super::port_reports(&wiring.ports, &wiring.inputs),
         })
     }
 
@@ -237,10 +239,15 @@ impl Replay<'_> {
     /// Makes the rings and the ports over them, and starts the ports.
     fn wire(&self, eal: &Eal, plan: &Plan, pool: &Mempool) -> anyhow::Result<Wiring> {
         let ring = |name: String, size| Ring::new(eal, &name, size, RingSync::SpSc, SocketId::ANY);
-        let mut wiring = Wiring { ports: Vec::new(), rx_rings: Vec::new(), tx_rings: Vec::new() };
+        let mut wiring = Wiring {
+            ports: Vec::new(),
+            inputs: plan.inputs.clone(),
+            rx_rings: Vec::new(),
+            tx_rings: Vec::new(),
+        };
         let mut by_input: Vec<(Input, Ring)> = Vec::new();
         for port in 0..u16::try_from(self.ports.len()).unwrap_or(u16::MAX) {
-            // A port that nobody receives on has a queue all the same: drivers want one.
+            // A port that nobody receives on has a queue all the same: a ring port is made of rings. Nothing is fed to that one.
             let queues = plan.inputs.iter().filter(|input| input.port == port).count().max(1);
             let mut rx = Vec::with_capacity(queues);
             for queue in 0..u16::try_from(queues).unwrap_or(u16::MAX) {

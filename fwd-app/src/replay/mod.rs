@@ -33,6 +33,7 @@ use crate::control::Signals;
 use crate::datapath::EgressPort;
 use crate::report::{EngineReport, LatencyNs, PortReport, Setup, Summary, Totals, TraceReport, Verify};
 use crate::tables::Tables;
+use crate::topology::plan::Input;
 use anyhow::{Context as _, bail};
 use dpdk_ffi::Eal;
 use fib::MacAddr;
@@ -58,6 +59,7 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     warn_of(&args, &trace);
     let tables = Tables::load(&args.tables)?;
     crate::tables::warn_of_pages();
+    crate::tables::warn_of_neighbours(&tables.hops);
     args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
     let args = &args;
     let ports = egress_ports(args.harness.ports);
@@ -195,6 +197,7 @@ impl From<crate::datapath::EgressError> for CliError {
 }
 
 /// What a port's driver counted, for every port.
-fn port_reports(ports: &[dpdk_ffi::Port]) -> Vec<PortReport> {
-    ports.iter().map(PortReport::new).collect()
+fn port_reports(ports: &[dpdk_ffi::Port], inputs: &[Input]) -> Vec<PortReport> {
+    let receives = |index| inputs.iter().any(|input| input.port == index);
+    (0..).zip(ports).map(|(index, port)| PortReport::new(port, receives(index))).collect()
 }

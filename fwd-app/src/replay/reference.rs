@@ -105,7 +105,6 @@ impl Reference {
             NextHop::Gateway { gateway, port } => match (hops.neighbour(*gateway), port) {
                 (Some(neighbour), PortRef::ById) => Ok((of(&neighbour.port), neighbour.mac)),
                 (Some(neighbour), port) => Ok((of(port), neighbour.mac)),
-                (None, PortRef::ById) => Ok((by_id, MacAddr::of_bare_id(id))),
                 (None, _) => Err(DropReason::NoNeighbour),
             },
             NextHop::Connected { port } => {

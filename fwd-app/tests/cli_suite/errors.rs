@@ -141,8 +141,21 @@ fn a_bad_address_is_named_after_the_good_ones_are_answered() {
     let out = fwd_stdin(&["lookup", "--fib", &fib], input)
         .fails(1, &["stdin:4: '3.3.3.333' is not an IPv4 or IPv6 address"]);
     assert_eq!(out.stdout, "1.1.1.1\t5\n2.2.2.2\t5\n");
-    let out = fwd(&["lookup", "--fib", &fib, "1.1.1.1", "nonsense"]).fails(1, &["argument:2: 'nonsense'"]);
-    assert_eq!(out.stdout, "1.1.1.1\t5\n");
+}
+
+#[test]
+fn a_bad_address_on_the_command_line_is_bad_usage() {
+    let scratch = Scratch::new();
+    let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
+    for bad in ["300.1.1.1", "nonsense", "10.0.0.0/8", "1.2.3", "fe80::1%eth0", ""] {
+        // The file is not even opened.
+        for fib in [&fib, "/absent"] {
+            let wanted = format!("'{bad}' is not an IPv4 or IPv6 address");
+            let out = fwd(&["lookup", "--fib", fib, "1.1.1.1", bad]).fails(2, &[&wanted]);
+            assert_eq!(out.stdout, "", "nothing half done");
+        }
+    }
+    assert_eq!(fwd(&["lookup", "--fib", &fib, "1.1.1.1", "::1"]).ok(), "1.1.1.1\t5\n::1\t0\n");
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn every_engine_answers_in_the_pipeline_unless_told_otherwise() {
             let Some((summary, _)) = mix(&[], &[&common[..], &PATIENT, extra].concat()) else { return };
             assert_eq!(summary["setup"]["topology"], topology);
             assert_eq!(summary["engine"]["name"], engine);
+            assert_eq!(summary["engine"]["isa"], "ptx");
             assert_eq!(summary["engine"]["fallback"], Value::Null);
             assert_eq!(number(&summary, "/setup/batch"), batch);
         }

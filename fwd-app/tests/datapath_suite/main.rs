@@ -10,6 +10,7 @@
 //! | `signals` | SIGTERM drains, a second one ends at once |
 //! | `refusals` | what cannot be: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
+//! | `ports` | what `run` asks of its ports: queues, mbufs, chains, neighbours; the DPDK that it runs on |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, when `FWD_DATA` names their folder |
 
@@ -21,6 +22,8 @@ mod golden;
 mod gpu;
 #[cfg(test)]
 mod pacing;
+#[cfg(test)]
+mod ports;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// EAL arguments that need nothing, with `lcores`.
-fn eal(lcores: &str, prefix: &str) -> Vec<String> {
+pub(crate) fn eal(lcores: &str, prefix: &str) -> Vec<String> {
     let prefix = format!("--file-prefix=fwd-test-{prefix}-{}", std::process::id());
     let words = ["--lcores", lcores, "--no-huge", "-m", "256", "--no-pci", "--no-shconf", &prefix];
     words.map(str::to_owned).to_vec()
@@ -21,7 +21,7 @@ fn run(json: &Path, options: &[&str], eal: &[String], vdevs: &[String]) -> Comma
     command
 }
 
-fn summary(output: &Output, json: &Path) -> Value {
+pub(crate) fn summary(output: &Output, json: &Path) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
 }

@@ -50,18 +50,19 @@ pub(super) fn cpus(host: &Host, config: Option<&QueueMap>) -> Item {
 
 /// The instruction sets that kernels are written for.
 pub(super) fn isa() -> Item {
+    isa_of(&Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect::<Vec<_>>())
+}
+
+/// `there`: what the CPU has, plainest first.
+fn isa_of(there: &[Isa]) -> Item {
     const NAME: &str = "isa";
-    let there: Vec<_> = Isa::ALL.iter().filter(|isa| isa.is_available()).map(ToString::to_string).collect();
-    let found = there.join(", ");
-    if Isa::Avx512f.is_available() {
-        Item::ok(NAME, found)
-    } else {
-        Item::warn(
-            NAME,
-            format!("{found}; no avx512f"),
-            "lookups run on the scalar kernels, several times slower",
-        )
-    }
+    let found = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let hint = match there.last() {
+        Some(Isa::Avx512f) => return Item::ok(NAME, found),
+        Some(Isa::Avx2) => "engines that have avx2 kernels run those, the others scalar code; bloom has them",
+        Some(Isa::Scalar) | None => "every engine runs scalar code",
+    };
+    Item::warn(NAME, format!("{found}; no avx512f"), hint)
 }
 
 /// CPUs that the kernel's scheduler leaves alone.
@@ -277,6 +278,15 @@ mod tests {
     use super::super::Status;
     use super::super::host::tests::Tree;
     use super::*;
+
+    #[test]
+    fn the_hint_names_the_kernels_that_run() {
+        assert_eq!(isa_of(&Isa::ALL).status, Status::Ok);
+        for (there, runs) in [(&[Isa::Scalar, Isa::Avx2][..], "avx2 kernels"), (&[Isa::Scalar], "scalar")] {
+            let item = isa_of(there);
+            assert!(item.status == Status::Warn && item.hint.unwrap().contains(runs), "{there:?}");
+        }
+    }
 
     #[test]
     fn lcores_without_a_cpu_are_named() {

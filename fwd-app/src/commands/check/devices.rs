@@ -3,6 +3,7 @@
 use super::Item;
 use super::host::Host;
 use crate::engines;
+use dpdk_ffi::version;
 use lpm_gpu::cu::{Facts, GpuError};
 use std::path::Path;
 
@@ -13,8 +14,9 @@ const SHARED_DRIVERS: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
 /// PCI base class of network controllers.
 const CLASS_NETWORK: &str = "0x02";
 
-/// The DPDK libraries that the linker will find, and the folder of poll mode drivers.
-pub(super) fn dpdk(host: &Host) -> Item {
+/// The DPDK libraries that the linker will find, and the folder of poll mode drivers; and where the DPDK that was `compiled` for is not
+/// the one that is `running`, both.
+pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Item {
     const NAME: &str = "dpdk";
     const HINT: &str = "apt-get install libdpdk-dev, or add DPDK's folder to LD_LIBRARY_PATH";
     let Some((folder, names)) = host.find_library("librte_eal.so.") else {
@@ -32,7 +34,17 @@ pub(super) fn dpdk(host: &Host) -> Item {
             "apt-get install librte-net-ring23 or the like; EAL finds no port without drivers",
         );
     }
-    Item::ok(NAME, format!("{version} in {folder_text}, {count} drivers in dpdk/pmds-{abi}"))
+    let found = format!("{version} in {folder_text}, {count} drivers in dpdk/pmds-{abi}");
+    if compiled == running {
+        return Item::ok(NAME, found);
+    }
+    let found = format!("{found}; compiled for {compiled}, runs {running}");
+    match version::fits(compiled, running) {
+        Ok(()) => Item::ok(NAME, found),
+        Err(_) => {
+            Item::fail(NAME, found, "build fwd-app again, with the headers of the DPDK that is installed")
+        }
+    }
 }
 
 /// DPDK's release of an ABI: 23.0 is 22.11, the ABI that 23.03 (23.1) and 23.07 (23.2) keep.
@@ -166,17 +178,29 @@ mod tests {
     #[test]
     fn dpdk_needs_its_library_and_its_drivers() {
         let tree = Tree::new();
-        assert_eq!(dpdk(&tree.host()).status, Status::Fail);
+        let dpdk = |tree: &Tree| dpdk(&tree.host(), "DPDK 22.11.11", "DPDK 22.11.11");
+        assert_eq!(dpdk(&tree).status, Status::Fail);
         tree.dpdk();
-        let item = dpdk(&tree.host());
+        let item = dpdk(&tree);
         assert_eq!(
             item,
             Item::ok("dpdk", "22.11 (ABI 23.0) in /usr/lib/x86_64-linux-gnu, 1 drivers in dpdk/pmds-23.0")
         );
         let bare = Tree::new();
         bare.file("usr/lib64/librte_eal.so.25.1", "");
-        let item = dpdk(&bare.host());
+        let item = dpdk(&bare);
         assert!(item.status == Status::Fail && item.found.starts_with("25.03 (ABI 25.1)"), "{item:?}");
+    }
+
+    #[test]
+    fn both_versions_of_dpdk_are_shown_where_they_differ() {
+        let tree = Tree::new();
+        tree.dpdk();
+        for (running, status) in [("DPDK 22.11.4", Status::Ok), ("DPDK 25.11.0", Status::Fail)] {
+            let item = dpdk(&tree.host(), "DPDK 22.11.11", running);
+            let both = format!("compiled for DPDK 22.11.11, runs {running}");
+            assert!(item.status == status && item.found.ends_with(&both), "{item:?}");
+        }
     }
 
     #[test]

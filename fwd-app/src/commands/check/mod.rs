@@ -124,7 +124,7 @@ fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> Repo
         compute::privilege(host),
     ];
     items.extend([
-        devices::dpdk(host),
+        devices::dpdk(host, &dpdk_ffi::version::compiled_text(), &dpdk_ffi::version()),
         devices::iommu(host),
         devices::drivers(host),
         devices::nics(host),

@@ -1,0 +1,214 @@
+//! What `run` asks of its ports, and what it says when a port cannot give it: queues, mbufs, chains; gateways without a neighbour;
+//! the DPDK that it was compiled for.
+
+use crate::run::{eal, summary};
+use crate::support::{
+    assert_conserved, bundled, drops, fwd_app, number, read_pcap, skipped, stderr, v4_frame, write_pcap,
+};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A folder with captures and routes, and the `run`s over them.
+struct Bench(TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Self(tempfile::tempdir().unwrap());
+        write_pcap(&bench.path("nothing.pcap"), &[]);
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A `net_pcap` port that receives the capture and writes `outN.pcap`.
+    fn vdev(&self, port: usize, receives: &Path) -> String {
+        let out = self.path(&format!("out{port}.pcap"));
+        format!("net_pcap{port},rx_pcap={},tx_pcap={}", receives.display(), out.display())
+    }
+
+    /// What left by a port.
+    fn sent(&self, port: usize) -> Vec<Vec<u8>> {
+        read_pcap(&self.path(&format!("out{port}.pcap"))).into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    fn command(&self, routes: &Path, options: &[&str], vdevs: &[String]) -> Command {
+        let prefix = self.0.path().file_name().unwrap().to_str().unwrap().replace('.', "");
+        let mut command = fwd_app(&["run", "--fib"]);
+        command.arg(routes).arg("--json").arg(self.path("summary.json")).args(options).arg("--");
+        command.args(eal("(0-1)@(0-0)", &prefix)).arg("--no-telemetry");
+        for vdev in vdevs {
+            command.args(["--vdev", vdev]);
+        }
+        command
+    }
+
+    fn run(&self, routes: &Path, options: &[&str], vdevs: &[String]) -> Output {
+        self.command(routes, options, vdevs).output().unwrap()
+    }
+
+    /// The JSON of a run that ended well.
+    fn summary(&self, output: &Output) -> Value {
+        let summary = summary(output, &self.path("summary.json"));
+        assert_conserved(&summary);
+        summary
+    }
+}
+
+/// `(0,0,0)` for half a second.
+const SHORT: [&str; 4] = ["--config", "(0,0,0)", "--duration", "0.5"];
+
+#[test]
+fn a_gateway_without_a_neighbour_gets_no_packet() {
+    let bench = Bench::new();
+    let (routes, trace) = (bench.path("routes.txt"), bench.path("trace.pcap"));
+    let text = "10.1.0.0/16 via 192.0.2.1\n10.2.0.0/16 via 192.0.2.2\n10.3.0.0/16 7\nR10.4.0.0/16 1\n\
+                10.5.0.0/16 via 192.0.2.1 dev 1\nneigh 192.0.2.2 lladdr 02:aa:00:00:00:02 dev 1\n";
+    std::fs::write(&routes, text).unwrap();
+    let to = |net: u32| v4_frame(0xc000_0201, 10 << 24 | net << 16 | 9, 60, &[]);
+    write_pcap(&trace, &(1..=5).map(to).collect::<Vec<_>>());
+    let vdevs = [bench.vdev(0, &trace), bench.vdev(1, &bench.path("nothing.pcap"))];
+    let output = bench.run(&routes, &SHORT, &vdevs);
+    if skipped(&output) {
+        return;
+    }
+    let summary = bench.summary(&output);
+    assert_eq!(drops(&summary), [("no_neighbour".to_owned(), 2)]);
+    assert!(stderr(&output).contains("1 of 2 gateways have no neighbour"), "{}", stderr(&output));
+    // Ids and l3fwd's rules name no neighbour: theirs is made of the number.
+    let macs = |port| bench.sent(port).iter().map(|frame| frame[..6].to_vec()).collect::<Vec<_>>();
+    assert_eq!(macs(0), [[2, 0, 0, 0, 0, 7]]);
+    assert_eq!(macs(1), [[2, 0xaa, 0, 0, 0, 2], [2, 0, 0, 0, 0, 2]]);
+}
+
+#[test]
+fn a_port_that_no_lcore_serves_sends_only() {
+    let bench = Bench::new();
+    let mix = bundled("mix.pcap");
+    let vdevs: Vec<_> = (0..4).map(|port| bench.vdev(port, &mix)).collect();
+    let output = bench.run(&bundled("routes.txt"), &SHORT, &vdevs);
+    if skipped(&output) {
+        return;
+    }
+    let summary = bench.summary(&output);
+    assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (2000, 1875));
+    let ports = summary["ports"].as_array().unwrap();
+    let receives: Vec<_> = ports.iter().map(|port| port["receives"].as_bool().unwrap()).collect();
+    assert_eq!(receives, [true, false, false, false]);
+    assert!(!bench.sent(3).is_empty());
+    for text in [stderr(&output), String::from_utf8_lossy(&output.stdout).into_owned()] {
+        assert!(text.contains("net_pcap3") && text.contains("sends only"), "{text}");
+    }
+    assert!(stderr(&output).contains("0 RX and 1 TX queues"), "{}", stderr(&output));
+}
+
+#[test]
+fn more_rx_queues_than_the_device_has() {
+    let bench = Bench::new();
+    let vdevs = [bench.vdev(0, &bundled("mix.pcap"))];
+    let options = ["--config", "(0,0,0),(0,1,0)", "--duration", "0.5"];
+    let output = bench.run(&bundled("routes.txt"), &options, &vdevs);
+    if skipped(&output) {
+        return;
+    }
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    for word in ["port 0", "net_pcap0", "2 RX queues", "has 1"] {
+        assert!(text.contains(word), "no '{word}' in {text}");
+    }
+}
+
+#[test]
+fn too_few_mbufs_are_refused_with_the_least_that_work() {
+    let bench = Bench::new();
+    let vdevs = ["net_null0,no-rx=1".to_owned(), "net_null1,no-rx=1".to_owned()];
+    let run = |options: &[&str]| bench.run(&bundled("routes.txt"), &[&SHORT, options].concat(), &vdevs);
+    let output = run(&["--mbufs", "1023"]);
+    if skipped(&output) {
+        return;
+    }
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let (_, least) = text.split_once("at least ").unwrap_or_else(|| panic!("{text}"));
+    let least: u32 = least.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+    // One RX ring and two TX rings of 1024, two batches, what the caches of two threads may hold.
+    assert!((3 * 1024..8191).contains(&least), "{least}");
+    assert_eq!(run(&["--mbufs", &(least - 1).to_string()]).status.code(), Some(2));
+    bench.summary(&run(&["--mbufs", &least.to_string()]));
+    // Smaller rings need fewer.
+    bench.summary(&run(&["--mbufs", "2047", "--rx-queue-size", "256", "--tx-queue-size", "128"]));
+    assert_eq!(run(&["--mbufs", "0"]).status.code(), Some(2));
+}
+
+/// `net_pcap` receives long frames as chains, and does not say that it sends chains.
+#[test]
+fn a_chain_goes_to_no_port_that_does_not_take_chains() {
+    let bench = Bench::new();
+    let trace = bench.path("trace.pcap");
+    let destination = 10 << 24 | 9;
+    let frame = |bytes, tags: &[u16]| v4_frame(0xc000_0201, destination, bytes, tags);
+    // A short packet in a frame that is longer than an mbuf, as no wire brings it.
+    let padded = [frame(100, &[]), vec![0; 3000]].concat();
+    write_pcap(&trace, &[frame(1514, &[]), padded, frame(1518, &[0x8100])]);
+    let routes = bench.path("routes.txt");
+    std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
+    let output = bench.run(&routes, &SHORT, &[bench.vdev(0, &trace)]);
+    if skipped(&output) {
+        return;
+    }
+    let summary = bench.summary(&output);
+    assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (3, 2));
+    assert_eq!(drops(&summary), [("mtu_exceeded".to_owned(), 1)]);
+    assert_eq!(bench.sent(0).iter().map(Vec::len).collect::<Vec<_>>(), [1514, 1518]);
+    // What was sent by such a port in bytes is what left.
+    assert_eq!(number(&summary, "/packets/tx_bytes"), 1514 + 1518);
+
+    // Jumbo frames fit an mbuf with their tags, up to the largest there is; what is longer cannot leave by such a port.
+    write_pcap(&trace, &[frame(2048, &[]), frame(2056, &[0x88a8, 0x8100])]);
+    let long = [&SHORT[..], &["--max-pkt-len", "2048"]].concat();
+    let summary = bench.summary(&bench.run(&routes, &long, &[bench.vdev(0, &trace)]));
+    assert_eq!(number(&summary, "/packets/tx"), 2);
+    write_pcap(&trace, &[frame(16_000, &[]), frame(17_000, &[])]);
+    let longest = [&SHORT[..], &["--max-pkt-len", "20000", "--rx-queue-size", "64", "--tx-queue-size", "64"]];
+    let output = bench.run(&routes, &longest.concat(), &[bench.vdev(0, &trace)]);
+    let summary = bench.summary(&output);
+    assert_eq!(drops(&summary), [("mtu_exceeded".to_owned(), 1)], "{}", stderr(&output));
+    assert_eq!(bench.sent(0).iter().map(Vec::len).collect::<Vec<_>>(), [16_000]);
+    assert!(stderr(&output).contains("takes no chains"), "{}", stderr(&output));
+}
+
+/// A library that says it is `version` of DPDK, to preload.
+fn dpdk_of(bench: &Bench, version: &str) -> PathBuf {
+    let (source, library) = (bench.path("version.c"), bench.path("libversion.so"));
+    std::fs::write(&source, format!("const char *rte_version(void) {{ return \"{version}\"; }}\n")).unwrap();
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    let built = cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().unwrap();
+    assert!(built.status.success(), "{}", stderr(&built));
+    library
+}
+
+#[test]
+fn a_dpdk_of_another_release_is_refused_before_it_starts() {
+    let bench = Bench::new();
+    let compiled = {
+        let output = Command::new("pkg-config").args(["--modversion", "libdpdk"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let run = |version: &str| {
+        let mut command = bench.command(&bundled("routes.txt"), &SHORT, &["net_null0,no-rx=1".to_owned()]);
+        command.env("LD_PRELOAD", dpdk_of(&bench, version)).output().unwrap()
+    };
+    for other in ["DPDK 99.11.0", "DPDK 22.07.0", "DPDK of a kind"] {
+        let output = run(other);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(other) && text.contains(&format!("DPDK {compiled}")), "{text}");
+        assert!(!text.contains("EAL:"), "EAL did not start: {text}");
+    }
+    // An update of the same release keeps the binary interface.
+    let release: Vec<_> = compiled.split('.').take(2).collect();
+    bench.summary(&run(&format!("DPDK {}.99", release.join("."))));
+}
