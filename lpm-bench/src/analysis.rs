@@ -1,19 +1,20 @@
-//! One sentence a row: why the figure is what it is. Built from what was counted and measured, never from a hope.
+//! One sentence a row, of what was counted over the keys and the table, and of what was measured in the run. A cause that nobody
+//! measured is not in it.
 
 use crate::contenders::Built;
 use crate::host::Host;
 use crate::profile::Profile;
+use crate::report::UpdateRow;
 use crate::wanted::{Contender, Peer};
 use fib::{Family, Isa};
 
-/// Why `built` took `ns` nanoseconds a lookup on a traffic of `profile`.
+/// What a lookup of `built` asks on a traffic of `profile`, and what its `ns` nanoseconds are.
 pub(crate) fn sentence(built: &Built, profile: &Profile, ns: f64, host: &Host) -> String {
     let what = match built.contender {
         Contender::Peer(peer, entry_bytes) => peer_sentence(peer, entry_bytes, built.isa, profile),
-        Contender::Engine("oracle") => format!(
-            "{:.1} hash probes a key, from the longest length down, and a lock a call; it is here to be right",
-            profile.oracle_probes
-        ),
+        Contender::Engine("oracle") => {
+            format!("{:.1} hash probes a key, from the longest length down", profile.oracle_probes)
+        }
         Contender::Engine("bloom") => bloom_sentence(built, profile),
         Contender::Engine("bloom-naive" | "bloom-baseline") => variant_sentence(built, profile),
         Contender::Engine("miht") => miht_sentence(built, profile),
@@ -54,29 +55,32 @@ fn fits(built: &Built, profile: &Profile, host: &Host) -> String {
 }
 
 fn peer_sentence(peer: Peer, entry_bytes: u8, isa: Isa, profile: &Profile) -> String {
-    let how = match (peer, isa) {
-        (Peer::RteFib | Peer::RteFib6, Isa::Avx512f) => "gathers of 16 or 32 keys, 8-byte answers written",
-        (Peer::RteFib | Peer::RteFib6, _) => "one key after the other, 8-byte answers written",
-        (Peer::RteLpm, _) => "one key after the other with a branch on the second load",
-        (Peer::RteLpm6, _) => "a loop of loads a key, the next key only after it",
-    };
+    let loads = 1.0 + profile.group_loads;
+    let how = kernel(Contender::Peer(peer, entry_bytes), isa);
     format!(
-        "{:.2} dependent loads of {entry_bytes} bytes a key from 2^24 entries and groups of 256, {how}",
-        1.0 + profile.group_loads
+        "{loads:.2} dependent loads of {entry_bytes} bytes a key from 2^24 entries and groups of 256, {how}"
     )
+}
+
+/// How the lookup function of that instruction set takes its keys. An instruction set that a contender has no kernels for runs its
+/// scalar ones.
+fn kernel(contender: Contender, isa: Isa) -> &'static str {
+    match (contender, isa) {
+        (Contender::Peer(Peer::RteFib | Peer::RteFib6, _), Isa::Avx512f) => "16 or 32 keys at once",
+        (Contender::Engine("bloom-naive"), Isa::Avx512f) => "16 keys at once",
+        _ => "one key after the other",
+    }
 }
 
 fn bloom_sentence(built: &Built, profile: &Profile) -> String {
     let (direct, below) = (profile.direct_bits, profile.below_direct * 100.0);
     match built.family {
         Family::V4 => format!(
-            "one load answers {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies, \
-             so they go on to a line of the hash table, by way of a filter word where their block is not dense",
+            "one load answers {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies",
             100.0 - below
         ),
         Family::V6 => format!(
-            "two loads answer {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies, \
-             so they ask the filter and the hash line of each level that their block has, deepest first \
+            "two loads answer {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies \
              (mean matched length {:.1} bits)",
             100.0 - below,
             profile.len_mean
@@ -90,15 +94,10 @@ fn variant_sentence(built: &Built, profile: &Profile) -> String {
         Family::V4 => detail("v4_levels"),
         Family::V6 => detail("v6_levels"),
     };
-    let how = match built.isa {
-        Isa::Scalar => "one key after the other",
-        Isa::Avx2 => "stage by stage, the slots of a line compared at once",
-        Isa::Avx512f => "sixteen keys hashed and tested at once, lists followed one by one",
-    };
     format!(
-        "{levels:.0} filters, each a hash and the lines of its bits, are asked from the longest length down to the one that \
-         matches (mean {:.1} bits), and a linked list for each that says yes, {how}",
-        profile.len_mean
+        "{levels:.0} filters at most, asked from the longest length down to the one that matches (mean {:.1} bits), {}",
+        profile.len_mean,
+        kernel(built.contender, built.isa)
     )
 }
 
@@ -110,45 +109,41 @@ fn miht_sentence(built: &Built, profile: &Profile) -> String {
     }
     .map(detail);
     format!(
-        "a search in one node on each of {levels:.0} levels of the index tree, then the nodes of a trie one after the other \
-         (a route lies on its level {suffix:.1} on average), and those of the trie of shorter routes where that has none \
-         ({short:.1}); 64 keys go down together, so their loads overlap (mean matched length {:.1} bits)",
+        "{levels:.0} levels of the index tree, then a trie in which a route lies on level {suffix:.1} on average, and that of shorter \
+         routes where it has none ({short:.1}); mean matched length {:.1} bits",
         profile.len_mean
     )
 }
 
-/// Why updates of `built` cost its lookups what they cost.
-pub(crate) fn update_sentence(contender: Contender) -> &'static str {
-    match contender {
-        Contender::Engine("oracle") => {
-            "a hash map is changed under a write lock that every call of the lookups takes too"
+/// What updates cost, of the numbers of their row.
+pub(crate) fn update_sentence(row: &UpdateRow) -> String {
+    let kept = row.lookup_kept * 100.0;
+    let delta_us = row.delta as f64 / row.updates_per_s * 1e6;
+    format!(
+        "beside {:.0} updates/s lookups keep {kept:.0} % of their idle rate; alone, a delta of {} takes {delta_us:.1} us on average, \
+         99 of 100 take less than {:.1} us, the slowest {:.1} us",
+        row.updates_per_s_under, row.delta, row.apply_us_p99, row.apply_us_max
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wanted::ENGINES;
+
+    /// A sentence must not tell of kernels that the engine does not have.
+    #[test]
+    fn an_instruction_set_without_kernels_is_told_as_scalar_code() {
+        for (name, isas) in ENGINES {
+            let of = |isa| kernel(Contender::Engine(name), isa);
+            for isa in Isa::ALL.into_iter().filter(|isa| !isas.contains(isa)) {
+                assert_eq!(of(isa), of(Isa::Scalar), "{name} has no kernels for {isa}");
+            }
         }
-        Contender::Engine("bloom") => {
-            "a change writes the words of its own prefix in place, more of them where the prefix expands, and waits where \
-             it must for the lookups to end the call they are in; lookups pay for the lines that move between the cores"
+        for peer in [Peer::RteFib, Peer::RteFib6, Peer::RteLpm, Peer::RteLpm6] {
+            let of = |isa| kernel(Contender::Peer(peer, 4), isa);
+            assert_eq!(of(Isa::Avx2), of(Isa::Scalar), "{peer:?}");
         }
-        Contender::Engine("bloom-naive" | "bloom-baseline") => {
-            "a change is written to a second copy of the table, and again to the first once no lookup reads it; lookups pay \
-             for the lines that come fresh from the other core"
-        }
-        Contender::Engine("miht") => {
-            "a change rewrites a few nodes of a copy that no lookup reads, which then changes places with the other; that one gets \
-             the change with the next one"
-        }
-        Contender::Engine(_) if contender.is_on_device() => {
-            "a change is worked out on the host and written by a small kernel beside those that look up"
-        }
-        Contender::Engine(_) => "changes are applied by the engine's own rules beside the lookups",
-        Contender::Peer(Peer::RteFib | Peer::RteFib6, _) => {
-            "a change walks the RIB beside the table and rewrites the range of entries that the prefix owns in place; a \
-             lookup during a change may see a group that was freed and used again; its count of reserved groups drifts as \
-             long prefixes come and go, so it may refuse one for want of room that is there"
-        }
-        Contender::Peer(Peer::RteLpm, _) => {
-            "a change searches a sorted array of all rules of its length and rewrites the range of its prefix"
-        }
-        Contender::Peer(Peer::RteLpm6, _) => {
-            "a change rewrites the range of its prefix; a delete rebuilds what it covered"
-        }
+        assert_ne!(kernel(Contender::Engine("bloom-naive"), Isa::Avx512f), "one key after the other");
     }
 }

@@ -253,7 +253,7 @@ pub(crate) fn build(
                 Ok(one) => built.push(one),
                 Err(why) if may_go_without(&why, *wanted) => refused.push(Refused {
                     engine: wanted.contender.to_string(),
-                    isa: wanted.isa.to_string(),
+                    isa: wanted.contender.isa_name(wanted.isa),
                     family: family.to_string(),
                     reason: why.to_string(),
                 }),

@@ -199,7 +199,7 @@ fn row(
     let ns = 1e3 / mid;
     LookupRow {
         engine: of.engine.clone(),
-        isa: of.isa.to_string(),
+        isa: of.contender.isa_name(of.isa),
         family: of.family.to_string(),
         traffic: keys.traffic.clone(),
         mlps_median: mid,

@@ -12,7 +12,7 @@
 //! | `threads` | several threads over one table |
 //! | `check` | a sample of every contender's answers against the oracle |
 //! | `measure` | the clock |
-//! | `profile`, `analysis` | what a traffic asks of a table, and the sentence that says why a figure is what it is |
+//! | `profile`, `analysis` | what a traffic asks of a table, and the sentence of what was counted and measured |
 //! | `host`, `report` | what a figure depends on; rows for people and programs |
 //! | `updates` | a stream of updates, forward and back again |
 //! | `lookup`, `update`, `paper` | the subcommands |

@@ -59,7 +59,7 @@ pub(crate) struct LookupRow {
     pub(crate) ratio_best: Option<f64>,
     /// The peer of `ratio_best`.
     pub(crate) ratio_best_to: Option<String>,
-    /// Why the figure is what it is.
+    /// One sentence of what was counted and measured.
     pub(crate) analysis: String,
     /// The first wrong answer.
     pub(crate) first_wrong: Option<String>,
@@ -112,7 +112,7 @@ pub(crate) struct UpdateRow {
     pub(crate) wrong: u64,
     /// The first wrong answer.
     pub(crate) first_wrong: Option<String>,
-    /// Why the figure is what it is.
+    /// One sentence of what was counted and measured.
     pub(crate) analysis: String,
 }
 
@@ -263,7 +263,7 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
         ));
     }
     if rows.iter().any(|row| row.pages == "4K") {
-        text.push_str("Tables lie in 4 KB pages: no huge pages are free. Lookups are slower for it (sysctl -w vm.nr_hugepages=N).\n");
+        text.push_str("Tables lie in 4 KB pages: no huge pages are free (sysctl -w vm.nr_hugepages=N).\n");
     }
     for row in rows.iter().filter(|row| row.wrong > 0) {
         let first = row.first_wrong.as_deref().unwrap_or("no example kept");

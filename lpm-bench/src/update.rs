@@ -159,13 +159,13 @@ impl<'a> Work<'a> {
                 bar.inc(1);
             }
             let checked = self.check(&mut *table, &mut *looker, &mut player)?;
-            rows.push(UpdateRow {
+            let mut row = UpdateRow {
                 engine: engine.clone(),
                 updates_per_s: offline.updates_per_s,
                 lookup_mlps_idle: median(&idle),
                 lookup_mlps_under: median(&under),
                 rate: *rate,
-                isa: isa.to_string(),
+                isa: contender.isa_name(isa),
                 family: self.family.to_string(),
                 traffic: self.keys.traffic.clone(),
                 updates_per_s_under: median(&applied),
@@ -181,8 +181,10 @@ impl<'a> Work<'a> {
                 checked: checked.checked,
                 wrong: checked.wrong,
                 first_wrong: checked.first_wrong,
-                analysis: analysis::update_sentence(contender).to_owned(),
-            });
+                analysis: String::new(),
+            };
+            row.analysis = analysis::update_sentence(&row);
+            rows.push(row);
         }
         bar.finish_and_clear();
         Ok(rows)
@@ -369,6 +371,11 @@ mod tests {
                     row.checked >= 512 && row.updates_per_s > 0.0 && row.lookup_mlps_under > 0.0,
                     "{row:?}"
                 );
+                let numbers = [
+                    format!("{:.0} updates/s", row.updates_per_s_under),
+                    format!("{:.1} us", row.apply_us_max),
+                ];
+                assert!(numbers.iter().all(|number| row.analysis.contains(number)), "{}", row.analysis);
                 assert!(row.updates_per_s_under > 0.0 && row.apply_us_p99 <= row.apply_us_max, "{row:?}");
             }
         }

@@ -62,6 +62,11 @@ impl Contender {
         matches!(self, Self::Engine(name) if GPU_ENGINES.contains(&name))
     }
 
+    /// The `isa` of a row: that of its lookups on the CPU, `ptx` for those of a device.
+    pub(crate) fn isa_name(self, isa: Isa) -> String {
+        if self.is_on_device() { "ptx".to_owned() } else { isa.to_string() }
+    }
+
     /// Whether others than the calling thread do the work, so that it is measured in the wall's seconds with many batches in
     /// flight.
     pub(crate) fn works_elsewhere(self) -> bool {
