@@ -59,6 +59,15 @@ pub(crate) fn render(summary: &Summary) -> String {
         "setup    {}, {} lcores, {}, rx burst {}, batch {}, flush {} us",
         setup.topology, setup.lcores, setup.config, setup.rx_burst, setup.batch, setup.flush_us
     );
+    ports_text(&mut out, summary);
+    if summary.command == "replay" && verify.checked + verify.mismatches > 0 {
+        let _ = writeln!(out, "verify   {} checked, {} mismatches", verify.checked, verify.mismatches);
+    }
+    out
+}
+
+/// Ports that only send, and what drivers lost.
+fn ports_text(out: &mut String, summary: &Summary) {
     let senders: Vec<_> =
         summary.ports.iter().filter(|port| !port.receives).map(|port| &*port.name).collect();
     if summary.command == "run" && !senders.is_empty() {
@@ -75,10 +84,6 @@ pub(crate) fn render(summary: &Summary) -> String {
             port.name, port.rx_missed, port.rx_errors, port.rx_nombuf
         );
     }
-    if summary.command == "replay" && verify.checked + verify.mismatches > 0 {
-        let _ = writeln!(out, "verify   {} checked, {} mismatches", verify.checked, verify.mismatches);
-    }
-    out
 }
 
 fn packets_text(out: &mut String, packets: &Packets) {
