@@ -1,8 +1,9 @@
 //! The datapath: `rx -> parse -> batch -> lookup -> verdict -> rewrite -> tx`, a file each.
 //!
 //! Each is a pass over the arrays of one [`Batch`], not a loop per packet, and counters are kept a burst. Verdict and rewrite are one
-//! pass where one lcore does both ([`verdict::verdict_and_rewrite`]); in a pipeline the engine's lcore does neither. A packet leaves exactly once, sent or counted under one [`DropReason`]:
-//! `rx == tx + sum(drops) + held`. Nothing here allocates, locks, logs or divides once it runs.
+//! pass where one lcore does both ([`verdict::verdict_and_rewrite`]); in a pipeline the engine's stage gives the verdict and a TX
+//! stage rewrites. A packet leaves exactly once, sent or counted under one [`DropReason`]: `rx == tx + sum(drops) + held`. Nothing here
+//! allocates, locks, logs or divides once it runs.
 //!
 //! | module | what lives there |
 //! |---|---|
