@@ -10,3 +10,5 @@ pub mod gale;
 pub mod gamt;
 pub mod host;
 pub mod sail;
+#[cfg(test)]
+mod stores_test;
