@@ -8,6 +8,8 @@ pub mod direct;
 pub mod engine;
 pub mod gale;
 pub mod gamt;
+#[doc = include_str!("../HARDWARE.md")]
+pub mod hardware {}
 pub mod host;
 pub mod sail;
 #[cfg(test)]

@@ -44,7 +44,7 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
     for mode in ["copy", "graph", "mapped", "persistent"] {
         let mut dice = Dice::new(5);
         let mut rib = random_rib(300, &mut dice);
-        let mut writer = engine(mode, 50_000);
+        let mut writer = engine(mode, 200_000);
         writer.apply(&rib.take_delta()).unwrap();
         let keys = KeySet::draw(&rib, 500, &mut dice);
         let (right, _) = keys.right(&oracle_of(&rib));
@@ -57,16 +57,21 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
         // A batch that its owner has yet to collect is not the lookup's to give up.
         reader.submit(SlotId(2), Keys::V4(&keys.v4[..100])).unwrap();
         let waited = stalls(reader.as_mut(), &keys.v4);
-        assert!(waited >= Duration::from_millis(50) && waited < Duration::from_secs(2), "{mode}: {waited:?}");
+        assert!(
+            waited >= Duration::from_millis(200) && waited < Duration::from_secs(10),
+            "{mode}: {waited:?}"
+        );
         // Nothing is left to try: no lookup waits for the same batches again.
         let waited: Duration = (0..20).map(|_| stalls(reader.as_mut(), &keys.v4)).sum();
-        assert!(waited < Duration::from_millis(500), "{mode}: 20 lookups took {waited:?}");
-        // Nor does a batch that is handed to a slot of theirs.
+        assert!(waited < Duration::from_secs(3), "{mode}: 20 lookups took {waited:?}");
+        // Nor do batches that are handed to a slot of theirs.
         let start = Instant::now();
-        let refused = reader.submit(SlotId(0), Keys::V4(&[1]));
-        assert!(matches!(refused, Err(EngineError::Device { lost: false, .. })), "{mode}: {refused:?}");
-        assert!(reader.collect(SlotId(0)).is_pending(), "{mode}");
-        assert!(start.elapsed() < Duration::from_millis(500), "{mode}: {:?}", start.elapsed());
+        for _ in 0..20 {
+            let refused = reader.submit(SlotId(0), Keys::V4(&[1]));
+            assert!(matches!(refused, Err(EngineError::Device { lost: false, .. })), "{mode}: {refused:?}");
+            assert!(reader.collect(SlotId(0)).is_pending(), "{mode}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(3), "{mode}: {:?}", start.elapsed());
         mock.set_stalled(0);
 
         let start = Instant::now();

@@ -80,10 +80,13 @@ unsafe impl<T> Send for Handle<T> {}
 unsafe impl<T> Sync for Handle<T> {}
 
 /// How long an allocation may take: the device's pool grows by a call to the system.
-const ALLOCATION_LIMIT: Duration = Duration::from_secs(10);
+const ALLOCATION_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long the last owner of a device waits for what still runs on it.
-const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+const CLOSE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Between two looks whether it is over.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// Stands in [`Context::lost`] for a device that did not answer: no call of the driver's said so.
 const STALLED: u32 = u32::MAX;
@@ -366,7 +369,7 @@ impl Device {
             }
             drop(book);
             self.bind("cuStreamQuery")?;
-            std::thread::yield_now();
+            std::thread::sleep(PAUSE);
         }
     }
 
@@ -422,7 +425,7 @@ impl Context {
             if start.elapsed() > CLOSE_LIMIT {
                 return false;
             }
-            std::thread::yield_now();
+            std::thread::sleep(PAUSE);
         }
     }
 }
