@@ -157,6 +157,10 @@ pub struct EngineOptions {
     pub numa_node: Option<u32>,
     /// Whether tables may lie in huge pages (taken when there are any, never required).
     pub huge_pages: bool,
+    /// How long [`EngineReader::lookup`] of a device engine waits for a batch, microseconds: then it is an error, which costs
+    /// that batch and leaves the engine usable once the device goes on. The engine's own limit when `None`. It is no limit
+    /// of slots: whoever submits and collects counts for themselves.
+    pub stall_us: Option<u64>,
     /// Engine-specific parameters, `name=value` as given on the command line.
     pub parameters: Vec<(String, String)>,
 }
@@ -168,6 +172,7 @@ impl Default for EngineOptions {
             table_bytes_max: 4 << 30,
             numa_node: None,
             huge_pages: true,
+            stall_us: None,
             parameters: Vec::new(),
         }
     }

@@ -8,5 +8,9 @@ pub mod direct;
 pub mod engine;
 pub mod gale;
 pub mod gamt;
+#[doc = include_str!("../HARDWARE.md")]
+pub mod hardware {}
 pub mod host;
 pub mod sail;
+#[cfg(test)]
+mod stores_test;

@@ -460,3 +460,25 @@ fn a_device_that_stalls_is_given_up() {
         nothing_is_left(mock, "a stall");
     }
 }
+
+/// A batch that could not be launched is nowhere: it holds back nothing that updates want to use again.
+#[test]
+fn a_batch_that_could_not_be_launched_holds_nothing_back() {
+    let (_one, mock) = mock!();
+    for (mode, call) in [("copy", "cuLaunchKernel"), ("graph", "cuGraphLaunch"), ("mapped", "cuLaunchKernel")]
+    {
+        let mut session = Session::start("sail-gpu", &[("mode", mode)]).unwrap();
+        mock.fail_call(call, 0, 1);
+        let refused = session.reader.submit(SlotId(0), Keys::V4(&[1, 2, 3]));
+        assert!(matches!(refused, Err(EngineError::Device { lost: false, .. })), "{mode}: {refused:?}");
+        let long = Prefix::truncating(0x0a00_0001_u32, 32);
+        for next_hop in [NextHopId::new(1).unwrap(), NextHopId::NONE] {
+            let mut delta = FibDelta::new();
+            delta.v4.push(fib::Change { prefix: long, next_hop });
+            session.writer.apply(&delta).unwrap();
+        }
+        let details = session.writer.stats().details;
+        let waiting = details.iter().find(|(name, _)| *name == "sail_chunks_waiting").unwrap().1;
+        assert_eq!(waiting, 0.0, "{mode}: chunks wait for a batch that was never launched");
+    }
+}

@@ -81,7 +81,7 @@ impl EngineArgs {
             // One half is to be given up, and its keys looked up by the other, before the batch is.
             parameters.push(("stall-us".to_owned(), (self.stall_us / 2).max(100).to_string()));
         }
-        EngineOptions { parameters, ..self.fallback_options() }
+        EngineOptions { parameters, stall_us: Some(self.stall_us), ..self.fallback_options() }
     }
 
     /// The same for the fallback: parameters are the first engine's.

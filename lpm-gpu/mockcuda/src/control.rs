@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `MOCKCUDA_NO_DEVICE=1` | `mockcuda_set_no_device` | the driver finds no device |
 //! | `MOCKCUDA_DRIVER_VERSION=N` | `mockcuda_set_driver_version` | version of the driver, as 12040 |
+//! | `MOCKCUDA_NO_POOLS=1` | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` answers 801 |
 //! | `MOCKCUDA_MEMORY_BYTES=N` | `mockcuda_set_memory_bytes` | memory of the device; more is code 2 |
 //! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at`, `mockcuda_fail_from` | driver call N (from 0) answers CODE (999), COUNT times |
 //! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | `mockcuda_fail_call` | call N (from 0) of that function answers CODE |
@@ -33,6 +34,7 @@ const DRIVER_VERSION: u32 = 12_040;
 /// The switches and counters.
 pub(crate) struct Control {
     no_device: AtomicBool,
+    no_pools: AtomicBool,
     driver_version: AtomicU32,
     memory_bytes: AtomicU64,
     fail_first: AtomicU64,
@@ -87,6 +89,7 @@ impl Control {
         let operation = numbers("MOCKCUDA_FAIL_OPERATION");
         let control = Self {
             no_device: AtomicBool::new(flag("MOCKCUDA_NO_DEVICE")),
+            no_pools: AtomicBool::new(flag("MOCKCUDA_NO_POOLS")),
             driver_version: AtomicU32::new(code_of(
                 number("MOCKCUDA_DRIVER_VERSION").as_ref(),
                 DRIVER_VERSION,
@@ -123,6 +126,10 @@ impl Control {
 
     pub(crate) fn no_device(&self) -> bool {
         self.no_device.load(Relaxed)
+    }
+
+    pub(crate) fn no_pools(&self) -> bool {
+        self.no_pools.load(Relaxed)
     }
 
     pub(crate) fn driver_version(&self) -> u32 {
@@ -295,6 +302,12 @@ pub extern "C" fn mockcuda_set_driver_version(version: u32) {
     control().driver_version.store(version, Relaxed);
 }
 
+/// While not 0, the device has no memory pools.
+#[unsafe(no_mangle)]
+pub extern "C" fn mockcuda_set_no_pools(on: u32) {
+    control().no_pools.store(on != 0, Relaxed);
+}
+
 /// The device's memory, bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_memory_bytes(bytes: u64) {
@@ -423,6 +436,7 @@ pub extern "C" fn mockcuda_reset() {
     c.delay_us.store(0, Relaxed);
     mockcuda_set_stalled(0);
     mockcuda_set_no_device(0);
+    mockcuda_set_no_pools(0);
     mockcuda_set_driver_version(DRIVER_VERSION);
     mockcuda_set_memory_bytes(MEMORY_BYTES);
     if let Some(m) = memory() {

@@ -318,8 +318,11 @@ impl Worker {
         if self.stream.fate.check().is_err() {
             return;
         }
-        if !matches!(operation, Operation::Wait(..) | Operation::Nothing | Operation::Graph(_))
-            && let Some(code) = control().operation()
+        // A free is a matter of the driver's books, not of the device.
+        if !matches!(
+            operation,
+            Operation::Wait(..) | Operation::Nothing | Operation::Graph(_) | Operation::Free(_)
+        ) && let Some(code) = control().operation()
         {
             self.stream.fate.end(code, &format!("operation fails with {code}, as asked"));
             return;

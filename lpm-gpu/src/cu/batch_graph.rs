@@ -118,7 +118,7 @@ impl<K: Plain> BatchGraph<K> {
         self.keys.host_for(&(0..0), stream.progress(), number)?;
         self.raw.host_for(&(0..0), stream.progress(), number)?;
         // SAFETY: the graph was made by `prepare` out of memory that `self` owns and of a table and kernel that are there now:
-        // their owners free them only after a synchronisation.
+        // their owners free them only when this is over.
         unsafe { on!(&self.device, cuGraphLaunch(exec, stream.raw())) }
     }
 

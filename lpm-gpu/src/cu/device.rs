@@ -1,14 +1,16 @@
-//! One GPU: its context, its facts, and the rule of when memory is freed.
+//! One GPU: its context, its facts, and its memory (`reclaim` has the rule of when that is freed).
 
-use super::driver::{Driver, OUT_OF_MEMORY, call};
+use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
 use super::probe;
+use super::reclaim::{Book, Failed, HostMemory, Memory};
+use super::stream::{Progress, poll};
 use cudarc::driver::sys;
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// The oldest device the PTX is for: compute capability 7.5 (Turing).
 const CAPABILITY_MIN: (u32, u32) = (7, 5);
@@ -44,6 +46,9 @@ pub struct Facts {
     pub l2_persisting_bytes_max: u64,
     /// The largest window of memory that can be preferred there, bytes.
     pub l2_window_bytes_max: u64,
+    /// Whether device memory can be had and freed while kernels run that stay ([`Resident`](super::Resident)): the driver's
+    /// stream-ordered memory pools.
+    pub memory_pools: bool,
 }
 
 /// A GPU with its context. Clones share it; the context ends with the last of them and of all objects made from it.
@@ -58,10 +63,8 @@ struct Context {
     id: u64,
     /// The driver's answer that ended the context; 0 while it lives.
     lost: AtomicU32,
-    /// Kernels that stay on the device: while there are any, freeing would wait for them.
-    residents: AtomicUsize,
-    /// Freed by us, and not yet by the driver.
-    graves: Mutex<Vec<Memory>>,
+    /// The device's streams, and what waits for them to be freed.
+    book: Arc<Mutex<Book>>,
     facts: Facts,
 }
 
@@ -76,14 +79,14 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// Memory to be freed.
-#[derive(Clone, Copy)]
-pub(super) enum Memory {
-    /// Of the device.
-    Device(sys::CUdeviceptr),
-    /// Page-locked, of the host.
-    Host(Handle<*mut c_void>),
-}
+/// How long an allocation may take: the device's pool grows by a call to the system.
+const ALLOCATION_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long the last owner of a device waits for what still runs on it.
+const CLOSE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Between two looks whether it is over.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// Stands in [`Context::lost`] for a device that did not answer: no call of the driver's said so.
 const STALLED: u32 = u32::MAX;
@@ -138,8 +141,7 @@ impl Device {
             raw: Handle(raw),
             id: IDS.fetch_add(1, Ordering::Relaxed),
             lost: AtomicU32::new(0),
-            residents: AtomicUsize::new(0),
-            graves: Mutex::new(Vec::new()),
+            book: book_of(device),
             facts,
         })))
     }
@@ -258,47 +260,139 @@ impl Device {
         GpuError::Stalled { what, limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// A kernel stays on the device until [`Self::resident_ended`].
-    pub(super) fn resident_began(&self) {
-        self.0.residents.fetch_add(1, Ordering::SeqCst);
+    /// The device's streams and what waits for them.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a kernel stays on the device.
-    pub(super) fn has_residents(&self) -> bool {
-        self.0.residents.load(Ordering::SeqCst) > 0
-    }
-
-    /// A resident kernel has ended; with the last one, what was dropped meanwhile is freed.
-    pub(super) fn resident_ended(&self) {
-        if self.0.residents.fetch_sub(1, Ordering::SeqCst) == 1 {
-            let graves = std::mem::take(&mut *self.0.graves.lock().unwrap_or_else(PoisonError::into_inner));
-            for memory in graves {
-                self.free(memory);
-            }
+    /// Gives to the driver what nothing uses any more.
+    fn sweep(&self, book: &mut Book) {
+        let Ok(driver) = self.bind("cuStreamQuery") else { return };
+        if let Err(failed) = book.sweep(driver, self.0.facts.memory_pools) {
+            let _noted = self.failed(failed); // nobody to tell but the next call
         }
     }
 
-    /// Frees `memory` once nothing that was enqueued can still use it. Errors have nobody to go to: the context then has ended,
-    /// and its memory with it.
+    /// A call of the book's that failed, as an error.
+    #[cold]
+    fn failed(&self, (call, code): Failed) -> GpuError {
+        let error = self.0.driver.error(call, code);
+        self.note(&error);
+        error
+    }
+
+    /// A stream was made.
+    pub(super) fn stream_opened(&self, raw: Handle<sys::CUstream>, progress: &Arc<Progress>) {
+        self.book().opened(raw, progress);
+    }
+
+    /// Its owner is gone: it is destroyed when what was enqueued on it is over.
+    pub(super) fn stream_closed(&self, progress: &Arc<Progress>) {
+        let mut book = self.book();
+        book.closed(progress, !self.is_lost());
+        self.sweep(&mut book);
+    }
+
+    /// A kernel with these arguments is about to be launched on a stream, and stays until [`Self::resident_ended`]. Takes the
+    /// lock under which it is decided that a call which waits for the whole device may be made.
+    pub(super) fn resident_began(&self, progress: &Arc<Progress>, arguments: Vec<u64>) {
+        self.book().resident_began(progress, arguments);
+    }
+
+    /// A resident kernel has ended, and holds nothing any more.
+    pub(super) fn resident_ended(&self, progress: &Arc<Progress>) {
+        let mut book = self.book();
+        book.resident_ended(progress);
+        self.sweep(&mut book);
+    }
+
+    /// Frees `memory` once nothing that was enqueued can still use it; returns at once. Errors have nobody to go to: the context
+    /// then has ended, and its memory with it.
     pub(super) fn free(&self, memory: Memory) {
         if self.is_lost() {
             return;
         }
-        if self.has_residents() {
-            self.0.graves.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
-            return;
-        }
-        // Where waiting fails nobody knows what still runs: rather a leak. A second try takes what a stray error cost the first.
-        if self.synchronize().or_else(|_| self.synchronize()).is_err() {
-            return;
-        }
-        let _swallowed = match memory {
-            // SAFETY: allocated by `cuMemAlloc`, freed once (by the owner's drop), no longer in use (synchronised).
-            Memory::Device(pointer) => unsafe { on!(self, cuMemFree_v2(pointer)) },
-            // SAFETY: allocated by `cuMemHostAlloc`, else as above.
-            Memory::Host(Handle(pointer)) => unsafe { on!(self, cuMemFreeHost(pointer)) },
-        };
+        let mut book = self.book();
+        book.bury(memory);
+        self.sweep(&mut book);
     }
+
+    /// `bytes` bytes of device memory, not 0.
+    pub(super) fn allocate(&self, bytes: usize) -> Result<sys::CUdeviceptr, GpuError> {
+        let refused = match self.try_allocate(bytes) {
+            Err(GpuError::Call { code: OUT_OF_MEMORY, .. }) => {
+                self.settle().and_then(|()| self.try_allocate(bytes))
+            }
+            other => return other,
+        };
+        refused.map_err(|error| memory_error(error, "device", bytes))
+    }
+
+    fn try_allocate(&self, bytes: usize) -> Result<sys::CUdeviceptr, GpuError> {
+        let mut pointer = 0;
+        if !self.0.facts.memory_pools {
+            // SAFETY: takes a place for the pointer, and a size that is not 0.
+            return unsafe { on!(self, cuMemAlloc_v2(&raw mut pointer, bytes)) }.map(|()| pointer);
+        }
+        let driver = self.bind("cuMemAllocAsync")?;
+        let stream = {
+            let mut book = self.book();
+            self.sweep(&mut book);
+            let stream = book.pool(driver).map_err(|failed| self.failed(failed))?;
+            // SAFETY: takes a place for the pointer, a size that is not 0, and a stream of this context.
+            unsafe { on!(self, cuMemAllocAsync(&raw mut pointer, bytes, stream)) }?;
+            stream
+        };
+        // Until the stream has come there the memory is that stream's alone.
+        let there = || -> Result<bool, GpuError> {
+            let driver = self.bind("cuStreamQuery")?;
+            // SAFETY: the stream of the pool lives as long as the device is open.
+            match unsafe { (driver.cuStreamQuery)(stream) } {
+                NOT_READY => Ok(false),
+                code => self.check("cuStreamQuery", code).map(|()| true),
+            }
+        };
+        poll(self, "an allocation", ALLOCATION_LIMIT, there)
+            .inspect_err(|_| self.free(Memory::Device(pointer, bytes)))?;
+        Ok(pointer)
+    }
+
+    /// Waits a little for what was dropped to be over, so that its memory can be had.
+    fn settle(&self) -> Result<(), GpuError> {
+        const PATIENCE: Duration = Duration::from_millis(200);
+        let start = Instant::now();
+        loop {
+            let mut book = self.book();
+            self.sweep(&mut book);
+            if book.is_settled() || start.elapsed() > PATIENCE {
+                return Ok(());
+            }
+            drop(book);
+            self.bind("cuStreamQuery")?;
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Page-locked memory of `bytes` bytes that was dropped and is not freed yet.
+    pub(super) fn lend_again(&self, bytes: usize, flags: u32) -> Option<HostMemory> {
+        let mut book = self.book();
+        self.sweep(&mut book);
+        book.lend_again(bytes, flags)
+    }
+}
+
+/// The book of device `index`: that of whoever has it open, else a new one. Contexts of one device are the same to the driver, and
+/// so are the kernels that stay on it.
+fn book_of(index: sys::CUdevice) -> Arc<Mutex<Book>> {
+    static BOOKS: Mutex<Vec<(sys::CUdevice, Weak<Mutex<Book>>)>> = Mutex::new(Vec::new());
+    let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    books.retain(|(_, book)| book.strong_count() > 0);
+    if let Some(book) = books.iter().find(|(of, _)| *of == index).and_then(|(_, book)| book.upgrade()) {
+        return book;
+    }
+    let book = Arc::new(Mutex::new(Book::default()));
+    books.push((index, Arc::downgrade(&book)));
+    book
 }
 
 impl std::fmt::Debug for Device {
@@ -307,9 +401,39 @@ impl std::fmt::Debug for Device {
     }
 }
 
+impl Context {
+    /// Frees what waits, once all that still runs is over; `false` when that takes too long. Where others have the device open
+    /// the rest is theirs to free.
+    fn finish(&self) -> bool {
+        // SAFETY: the context was retained and lives as long as `self`.
+        if unsafe { (self.driver.cuCtxSetCurrent)(self.raw.0) } != SUCCESS {
+            return true; // it has ended, and its memory with it
+        }
+        BOUND.set(self.id);
+        let start = Instant::now();
+        loop {
+            let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+            let swept = book.sweep(self.driver, self.facts.memory_pools);
+            if Arc::strong_count(&self.book) > 1 {
+                return true;
+            }
+            if swept.is_err() || book.is_settled() {
+                book.close(self.driver);
+                return true;
+            }
+            drop(book);
+            if start.elapsed() > CLOSE_LIMIT {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
-        if *self.lost.get_mut() == STALLED {
+        let lost = *self.lost.get_mut();
+        if lost == STALLED || (lost == 0 && !self.finish()) {
             return; // the driver would wait for what does not end
         }
         // SAFETY: retained once by `open`; every object of the context held the `Device`, so nothing uses it any more.
@@ -360,5 +484,6 @@ fn facts(driver: &Driver, device: sys::CUdevice, version: super::DriverVersion) 
         l2_bytes: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
         l2_persisting_bytes_max: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE)?),
         l2_window_bytes_max: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE)?),
+        memory_pools: attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
     })
 }

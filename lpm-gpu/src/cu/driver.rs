@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
 /// The driver's answer to a call that went well.
-const SUCCESS: u32 = 0;
+pub(super) const SUCCESS: u32 = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: u32 = 2;
 /// `CUDA_ERROR_NO_DEVICE`.
@@ -76,6 +76,8 @@ functions! {
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
     cuMemFree_v2(sys::CUdeviceptr);
+    cuMemAllocAsync(*mut sys::CUdeviceptr, usize, sys::CUstream);
+    cuMemFreeAsync(sys::CUdeviceptr, sys::CUstream);
     cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
     cuMemFreeHost(*mut c_void);
     cuMemHostGetDevicePointer_v2(*mut sys::CUdeviceptr, *mut c_void, c_uint);

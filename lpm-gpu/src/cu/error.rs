@@ -106,7 +106,15 @@ pub enum GpuError {
     /// Objects of different devices or streams were used together.
     #[error("{0} belongs to another device or stream")]
     Foreign(&'static str),
-    /// Something on the device did not end in time.
+    /// Something on the device takes longer than whoever asked would wait. It may yet end, and the device is not given up.
+    #[error("{what} has not ended within {limit_us} us")]
+    Late {
+        /// What.
+        what: &'static str,
+        /// How long was waited.
+        limit_us: u64,
+    },
+    /// Something on the device did not end in time, and the device is given up.
     #[error("{what} did not end within {limit_ms} ms")]
     Stalled {
         /// What.

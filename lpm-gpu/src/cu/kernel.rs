@@ -5,6 +5,7 @@ use super::error::GpuError;
 use super::memory::{DeviceBuffer, Plain};
 use super::pinned::{Pinned, Uses};
 use super::ptx;
+use super::reclaim::Memory;
 use super::shared::{Element, Shared};
 use super::stream::Progress;
 use cudarc::driver::sys;
@@ -119,13 +120,7 @@ impl Module {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // Its kernels may still run: as with memory, wait for them, and leave it to the context's end where that would take
-        // for ever.
-        if self.device.is_lost() || self.device.has_residents() || self.device.synchronize().is_err() {
-            return;
-        }
-        // SAFETY: loaded once, unloaded once; every `Kernel` held this, and what they launched is over.
-        let _swallowed = unsafe { on!(&self.device, cuModuleUnload(self.raw.0)) };
+        self.device.free(Memory::Module(self.raw)); // its kernels may still run
     }
 }
 
@@ -313,6 +308,14 @@ impl<'a> Arg<'a> {
     /// Memory of `device` at `address`, which the caller knows to be there.
     pub(super) const fn address(device: &'a Device, address: sys::CUdeviceptr) -> Self {
         Self(Value::Memory(device, address))
+    }
+
+    /// The address of the memory that it is, if it is memory.
+    pub(super) const fn memory(&self) -> Option<u64> {
+        match self.0 {
+            Value::U32(_) | Value::U64(_) => None,
+            Value::Memory(_, pointer) | Value::Pinned(_, pointer, _) => Some(pointer),
+        }
     }
 
     /// Its size.

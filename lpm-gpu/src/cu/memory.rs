@@ -1,7 +1,8 @@
 //! Arrays on the device.
 
-use super::device::{Device, Memory, memory_error, on};
+use super::device::Device;
 use super::error::GpuError;
+use super::reclaim::Memory;
 use crate::host::{PrefixOp, Write};
 use cudarc::driver::sys;
 use std::marker::PhantomData;
@@ -45,11 +46,7 @@ impl<T: Plain> DeviceBuffer<T> {
     /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
     pub fn new(device: &Device, len: usize) -> Result<Self, GpuError> {
         let bytes = len.max(1).saturating_mul(size_of::<T>());
-        let mut pointer = 0;
-        // SAFETY: takes a place for the pointer, and a size that is not 0.
-        unsafe { on!(device, cuMemAlloc_v2(&raw mut pointer, bytes)) }
-            .map_err(|error| memory_error(error, "device", bytes))?;
-        Ok(Self { device: device.clone(), pointer, len, elements: PhantomData })
+        Ok(Self { device: device.clone(), pointer: device.allocate(bytes)?, len, elements: PhantomData })
     }
 
     /// Elements.
@@ -100,7 +97,7 @@ pub(super) fn within(range: &Range<usize>, len: usize) -> Result<(), GpuError> {
 
 impl<T: Plain> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        self.device.free(Memory::Device(self.pointer));
+        self.device.free(Memory::Device(self.pointer, self.len.max(1) * size_of::<T>()));
     }
 }
 

@@ -18,7 +18,8 @@
 //!    costs one thread-local load when it is bound already.
 //! 3. Work runs after the call that enqueued it has returned. A [`Stream`] numbers what is enqueued on it, an [`Event`] learns
 //!    how far it has come, and [`Pinned`] memory is lent to the host only when its last use is known to be over.
-//! 4. Memory is freed when nothing on the device runs any more, and never while a [`Resident`] kernel does.
+//! 4. Memory goes back to the driver when all that was enqueued before it was dropped is over; a [`Resident`] kernel
+//!    holds its own for as long as it stays (`reclaim` tells how, and why no drop waits).
 //!
 //! A call that fails is a [`GpuError`] with its name and code. Errors that end the context (an illegal address, say) mark the
 //! device as [lost](Device::is_lost): every later call answers with one, and what is dropped then is dropped in silence.
@@ -35,6 +36,7 @@ mod memory;
 mod pinned;
 mod probe;
 mod ptx;
+mod reclaim;
 mod resident;
 mod shared;
 mod stream;

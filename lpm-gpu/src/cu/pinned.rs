@@ -1,13 +1,14 @@
 //! Page-locked memory that host and device use in turn.
 
-use super::device::{Device, Handle, Memory, memory_error, on};
+use super::device::{Device, Handle, memory_error, on};
 use super::error::GpuError;
 use super::memory::{Plain, within};
+use super::reclaim::{HostMemory, Memory};
 use super::stream::Progress;
 use cudarc::driver::sys;
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What the host does with page-locked memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub enum HostSide {
 /// after it and has come, or a [finished](super::Stream::finish) stream, ends it. Zero when new.
 pub struct Pinned<T: Plain> {
     device: Device,
+    memory: HostMemory,
     host: Handle<*mut T>,
-    mapped: sys::CUdeviceptr,
     len: usize,
     side: HostSide,
     uses: Uses,
@@ -54,7 +55,7 @@ impl Uses {
     /// Whether the last use is known to be over.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
-        self.stream.as_ref().is_none_or(|stream| stream.done.load(Ordering::Acquire) >= self.number)
+        self.stream.as_ref().is_none_or(|stream| stream.is_over(self.number))
     }
 }
 
@@ -65,10 +66,9 @@ impl<T: Plain> Pinned<T> {
     /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
     pub fn new(device: &Device, len: usize, side: HostSide) -> Result<Self, GpuError> {
         let combined = if side == HostSide::Writes { sys::CU_MEMHOSTALLOC_WRITECOMBINED } else { 0 };
-        let host: *mut T = allocate(device, len, combined)?;
-        let memory = Memory::Host(Handle(host.cast()));
-        let mapped = device_address(device, host).inspect_err(|_| device.free(memory))?;
-        Ok(Self { device: device.clone(), host: Handle(host), mapped, len, side, uses: Uses::default() })
+        let memory = allocate::<T>(device, len, combined)?;
+        let host = Handle(memory.host.0.cast());
+        Ok(Self { device: device.clone(), memory, host, len, side, uses: Uses::default() })
     }
 
     /// Elements.
@@ -156,34 +156,43 @@ impl<T: Plain> Pinned<T> {
     /// The device, the memory's address on it, and the uses to note.
     #[inline]
     pub(super) fn mapped(&mut self) -> (&Device, sys::CUdeviceptr, &mut Uses) {
-        (&self.device, self.mapped, &mut self.uses)
+        (&self.device, self.memory.mapped, &mut self.uses)
     }
 }
 
 /// Allocates `len` zeroed elements of page-locked memory, reachable from every context and mapped into the device's addresses.
-pub(super) fn allocate<T: Plain>(device: &Device, len: usize, flags: u32) -> Result<*mut T, GpuError> {
+pub(super) fn allocate<T: Plain>(device: &Device, len: usize, flags: u32) -> Result<HostMemory, GpuError> {
     let bytes = len.max(1).saturating_mul(size_of::<T>());
     let flags = flags | sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+    let memory = match device.lend_again(bytes, flags) {
+        Some(memory) => memory,
+        None => allocate_new(device, bytes, flags)?,
+    };
+    // SAFETY: `bytes` bytes, allocated and nobody else's; whole pages, so aligned for every `Plain`.
+    unsafe { std::ptr::write_bytes(memory.host.0.cast::<u8>(), 0, bytes) };
+    Ok(memory)
+}
+
+fn allocate_new(device: &Device, bytes: usize, flags: u32) -> Result<HostMemory, GpuError> {
     let mut host = std::ptr::null_mut();
     // SAFETY: takes a place for the pointer, a size that is not 0, and flags of that call.
     unsafe { on!(device, cuMemHostAlloc(&raw mut host, bytes, flags)) }
         .map_err(|error| memory_error(error, "page-locked host", bytes))?;
-    // SAFETY: `bytes` bytes at `host`, just allocated and nobody else's; whole pages, so aligned for every `Plain`.
-    unsafe { std::ptr::write_bytes(host.cast::<u8>(), 0, bytes) };
-    Ok(host.cast())
+    let memory = |mapped| HostMemory { host: Handle(host), mapped, bytes, flags };
+    device_address(device, host).map(memory).inspect_err(|_| device.free(Memory::Host(memory(0))))
 }
 
 /// The device's address of page-locked memory.
-pub(super) fn device_address<T>(device: &Device, host: *mut T) -> Result<sys::CUdeviceptr, GpuError> {
+fn device_address(device: &Device, host: *mut c_void) -> Result<sys::CUdeviceptr, GpuError> {
     let mut pointer = 0;
     // SAFETY: takes a place for the pointer, an allocation of `cuMemHostAlloc`, and 0.
-    unsafe { on!(device, cuMemHostGetDevicePointer_v2(&raw mut pointer, host.cast(), 0)) }?;
+    unsafe { on!(device, cuMemHostGetDevicePointer_v2(&raw mut pointer, host, 0)) }?;
     Ok(pointer)
 }
 
 impl<T: Plain> Drop for Pinned<T> {
     fn drop(&mut self) {
-        self.device.free(Memory::Host(Handle(self.host.0.cast())));
+        self.device.free(Memory::Host(self.memory));
     }
 }
 

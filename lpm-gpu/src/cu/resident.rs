@@ -9,8 +9,9 @@ use std::time::Duration;
 /// How long a dropped kernel may take to stop before the device is given up.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// A kernel that runs until it is stopped, with the stream it has for itself. While one runs, nothing on its device is freed (the
-/// driver would wait for it): what is dropped is kept until it has ended.
+/// A kernel that runs until it is stopped, with the stream it has for itself. What it was launched with is freed when it has ended,
+/// and not before; so is page-locked memory, since the driver would wait for the kernel. Device memory of others comes and goes
+/// while it runs, where the device has [memory pools](super::Facts::memory_pools).
 ///
 /// What it works on must be memory that the host may use at the same time ([`Shared`](super::Shared)), or that the host does not
 /// use ([`DeviceBuffer`](super::DeviceBuffer)). Addresses that it reads out of memory rather than out of its arguments are the
@@ -37,11 +38,11 @@ impl Resident {
         stop: Box<dyn Fn() + Send>,
     ) -> Result<Self, GpuError> {
         let device = stream.device().clone();
-        device.resident_began();
+        device.resident_began(stream.progress(), args.iter().filter_map(Arg::memory).collect());
         match stream.launch(kernel, shape, args) {
             Ok(()) => Ok(Self { stream, stop, over: false }),
             Err(error) => {
-                device.resident_ended();
+                device.resident_ended(stream.progress());
                 Err(error)
             }
         }
@@ -79,7 +80,7 @@ impl Resident {
             ended = Err(self.stream.device().give_up("a resident kernel", limit));
         }
         self.over = true;
-        self.stream.device().resident_ended();
+        self.stream.device().resident_ended(self.stream.progress());
         ended
     }
 }

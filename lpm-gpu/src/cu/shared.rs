@@ -1,10 +1,11 @@
 //! Page-locked memory that host and device use at the same time.
 
-use super::device::{Device, Handle, Memory};
+use super::device::Device;
 use super::error::GpuError;
 use super::memory::within;
-use super::pinned::{allocate, device_address};
-use cudarc::driver::sys;
+use super::pinned::allocate;
+use super::reclaim::{HostMemory, Memory};
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,9 +16,9 @@ pub struct Shared<T: Element>(Arc<Inner<T>>);
 
 struct Inner<T: Element> {
     device: Device,
-    host: Handle<*const T::Atomic>,
-    mapped: sys::CUdeviceptr,
+    memory: HostMemory,
     len: usize,
+    elements: PhantomData<T::Atomic>,
 }
 
 /// A number that is read and written as a whole: `u32` and `u64`.
@@ -62,15 +63,8 @@ impl<T: Element> Shared<T> {
     /// # Errors
     /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
     pub fn new(device: &Device, len: usize) -> Result<Self, GpuError> {
-        let host = allocate::<T>(device, len, 0)?;
-        let memory = Memory::Host(Handle(host.cast()));
-        let mapped = device_address(device, host).inspect_err(|_| device.free(memory))?;
-        Ok(Self(Arc::new(Inner {
-            device: device.clone(),
-            host: Handle(host.cast_const().cast()),
-            mapped,
-            len,
-        })))
+        let memory = allocate::<T>(device, len, 0)?;
+        Ok(Self(Arc::new(Inner { device: device.clone(), memory, len, elements: PhantomData })))
     }
 
     /// Elements.
@@ -88,7 +82,7 @@ impl<T: Element> Shared<T> {
     /// Its address on the device.
     #[must_use]
     pub fn address(&self) -> u64 {
-        self.0.mapped
+        self.0.memory.mapped
     }
 
     /// The elements as atomics. On x86 and ARM the device's accesses of whole elements with system scope are atomic to the host
@@ -98,7 +92,7 @@ impl<T: Element> Shared<T> {
     pub fn atomics(&self) -> &[T::Atomic] {
         // SAFETY: `len` zeroed elements; `Element` is sealed to numbers whose atomic has their size, and pages are aligned for
         // it; only atomics of these elements are ever handed out; they live as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.0.host.0, self.0.len) }
+        unsafe { std::slice::from_raw_parts(self.0.memory.host.0.cast_const().cast(), self.0.len) }
     }
 
     /// Reads element `at`, after which what the device wrote before it is seen.
@@ -155,7 +149,7 @@ impl<T: Element> Shared<T> {
 
 impl<T: Element> Drop for Inner<T> {
     fn drop(&mut self) {
-        self.device.free(Memory::Host(Handle(self.host.0.cast_mut().cast())));
+        self.device.free(Memory::Host(self.memory));
     }
 }
 

@@ -25,16 +25,36 @@ pub enum Priority {
 pub struct Stream {
     device: Device,
     raw: Handle<sys::CUstream>,
-    /// What was enqueued so far.
-    issued: u64,
     progress: Arc<Progress>,
 }
 
 /// How far a stream is known to have come.
 #[derive(Default)]
 pub(super) struct Progress {
+    /// The number of what was enqueued last, counted before the call is made. Written by the stream's owner alone.
+    issued: AtomicU64,
     /// Everything up to this number is over, and the host sees what it wrote.
-    pub(super) done: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Progress {
+    /// The number of what was enqueued last, or is about to be.
+    #[inline]
+    pub(super) fn issued(&self) -> u64 {
+        self.issued.load(Ordering::Acquire)
+    }
+
+    /// Whether everything up to `number` is known to be over.
+    #[inline]
+    pub(super) fn is_over(&self, number: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= number
+    }
+
+    /// Everything up to `number` is over.
+    #[inline]
+    fn come_to(&self, number: u64) {
+        self.done.fetch_max(number, Ordering::AcqRel);
+    }
 }
 
 /// A place in a stream.
@@ -60,7 +80,9 @@ impl Stream {
         let mut raw = std::ptr::null_mut();
         // SAFETY: takes a place for the handle, a flag of that call, and a priority out of the range.
         unsafe { on!(device, cuStreamCreateWithPriority(&raw mut raw, flags, priority)) }?;
-        Ok(Self { device: device.clone(), raw: Handle(raw), issued: 0, progress: Arc::default() })
+        let progress = Arc::default();
+        device.stream_opened(Handle(raw), &progress);
+        Ok(Self { device: device.clone(), raw: Handle(raw), progress })
     }
 
     /// An event of this stream, which has come until it is [recorded](Self::record). `timed` events can be
@@ -98,7 +120,7 @@ impl Stream {
         }
         // SAFETY: both handles live as long as their owners, and are of the same context.
         unsafe { on!(&self.device, cuEventRecord(event.raw.0, self.raw.0)) }?;
-        event.number = self.issued;
+        event.number = self.progress.issued();
         Ok(())
     }
 
@@ -134,7 +156,7 @@ impl Stream {
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges are within their allocations (checked); the target is freed only after a synchronisation; the
+        // SAFETY: both ranges are within their allocations (checked); the target is freed only when this is over; the
         // source's use is noted, so the host does not write it until this is over.
         unsafe {
             on!(&self.device, cuMemcpyHtoDAsync_v2(target, source.cast(), count * size_of::<T>(), self.raw.0))
@@ -238,7 +260,7 @@ impl Stream {
             return Ok(());
         }
         self.next();
-        // SAFETY: both ranges are within their allocations (checked), which are freed only after a synchronisation.
+        // SAFETY: both ranges are within their allocations (checked), which are freed only when this is over.
         unsafe { on!(&self.device, cuMemcpyDtoDAsync_v2(target, source, count * size_of::<T>(), self.raw.0)) }
     }
 
@@ -253,7 +275,7 @@ impl Stream {
             return Ok(());
         }
         self.next();
-        // SAFETY: the range is within the allocation (checked), which is freed only after a synchronisation.
+        // SAFETY: the range is within the allocation (checked), which is freed only when this is over.
         unsafe { on!(&self.device, cuMemsetD32Async(target, value, range.len(), self.raw.0)) }
     }
 
@@ -274,8 +296,8 @@ impl Stream {
         let Shape { blocks, rows, threads, shared_bytes } = shape;
         with_parameters(args, |parameters| {
             // SAFETY: the function is of a loaded module (held by `kernel`); the parameters are as many and as large as it
-            // takes (checked), and are read before the call returns; the memory they point to outlives the launch, since
-            // freeing synchronises and page-locked memory is noted as in use.
+            // takes (checked), and are read before the call returns; the memory they point to is freed only when
+            // this is over, and page-locked memory is noted as in use.
             unsafe {
                 on!(
                     device,
@@ -344,7 +366,7 @@ impl Stream {
             NOT_READY => Ok(false),
             code => {
                 self.device.check("cuStreamQuery", code)?;
-                self.progress.done.fetch_max(self.issued, Ordering::AcqRel);
+                self.progress.come_to(self.progress.issued());
                 Ok(true)
             }
         }
@@ -369,8 +391,9 @@ impl Stream {
     /// half-way.
     #[inline]
     pub(super) fn next(&mut self) -> u64 {
-        self.issued += 1;
-        self.issued
+        let number = self.progress.issued.load(Ordering::Relaxed) + 1;
+        self.progress.issued.store(number, Ordering::Release);
+        number
     }
 
     /// How far it has come.
@@ -435,7 +458,7 @@ impl Event {
             NOT_READY => Ok(false),
             code => {
                 self.device.check("cuEventQuery", code)?;
-                self.progress.done.fetch_max(self.number, Ordering::AcqRel);
+                self.progress.come_to(self.number);
                 Ok(true)
             }
         }
@@ -466,11 +489,7 @@ impl Event {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if !self.device.is_lost() {
-            // SAFETY: created by `new`, destroyed once; work that is still enqueued runs to its end, and what it uses is freed
-            // only after a synchronisation of the device.
-            let _swallowed = unsafe { on!(&self.device, cuStreamDestroy_v2(self.raw.0)) };
-        }
+        self.device.stream_closed(&self.progress);
     }
 }
 
@@ -485,7 +504,12 @@ impl Drop for Event {
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Stream({} enqueued, {} over)", self.issued, self.progress.done.load(Ordering::Relaxed))
+        write!(
+            f,
+            "Stream({} enqueued, {} over)",
+            self.progress.issued(),
+            self.progress.done.load(Ordering::Relaxed)
+        )
     }
 }
 

@@ -83,6 +83,7 @@ impl Drop for Exclusive {
             mock.never_fail();
             mock.set_delay_us(0);
             mock.set_stalled(0);
+            mock.set_no_pools(0);
             if std::thread::panicking() {
                 mock.reset_device(0); // what this test has left is not the next one's fault
             }
@@ -172,6 +173,8 @@ controls! {
     set_delay_us(max: u32) = c"mockcuda_set_delay_us";
     /// The seed of what happens by chance.
     set_seed(seed: u64) = c"mockcuda_set_seed";
+    /// While not 0, the device has no memory pools.
+    set_no_pools(on: u32) = c"mockcuda_set_no_pools";
     /// The device's memory, bytes.
     set_memory_bytes(bytes: u64) = c"mockcuda_set_memory_bytes";
     /// Device memory that is allocated, bytes.

@@ -5,6 +5,7 @@ use crate::cu::{Device, GpuError, Kernel, Module, Shape};
 use crate::host::KernelNames;
 use rustc_hash::FxHashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Threads of a block unless told otherwise: enough warps to cover memory's latency with few blocks a multiprocessor, and few
 /// enough that the last block of a batch does not run alone for long.
@@ -18,6 +19,9 @@ const STREAMS: u16 = 4;
 
 /// Keys of a batch unless a latency is asked for: 256 Ki, the paper's choice for controlled latency (section 5.4.4).
 const BATCH: usize = 1 << 18;
+
+/// How long a batch may take that somebody waits for, whatever is asked for: then the device is given up.
+pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
 
 /// How batches are run: from the parameters, or measured out by the calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub(super) struct Plan {
     pub(super) batch_v4: usize,
     /// The same, IPv6.
     pub(super) batch_v6: usize,
+    /// How long a lookup waits for a batch.
+    pub(super) stall: Duration,
 }
 
 impl Plan {
@@ -48,6 +54,7 @@ impl Plan {
             threads,
             batch_v4: BATCH,
             batch_v6: BATCH,
+            stall: params.stall.unwrap_or(STALL_MAX).min(STALL_MAX),
         }
     }
 

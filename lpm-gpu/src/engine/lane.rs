@@ -119,6 +119,11 @@ impl<K: DeviceKey> Lane<K> {
         stream.record(event)
     }
 
+    /// Whether batches go to a kernel that stays, and nothing is enqueued on streams.
+    pub(super) const fn rings(&self) -> bool {
+        matches!(self, Self::Persistent(_))
+    }
+
     /// Whether the batch is over.
     #[inline]
     pub(super) fn is_over(&mut self, event: &Event) -> Result<bool, GpuError> {

@@ -46,7 +46,7 @@ use fib::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
     NextHopId,
 };
-use gpu::{Gpu, Plan, persistent_entry};
+use gpu::{Gpu, Plan, STALL_MAX, persistent_entry};
 use grace::Grace;
 use params::{Mode, Params};
 use side::{Limits, Side};
@@ -142,8 +142,18 @@ impl GpuEngine {
         let host = HostTables::new(name, &params)?;
         let gpu = Gpu::open(name).map_err(|error| error.into_engine(name))?;
         let mut plan = Plan::new(&params, gpu.device.facts().multiprocessors);
+        if plan.mode == Mode::Persistent && !gpu.device.facts().memory_pools {
+            return Err(EngineError::Parameter {
+                parameter: "mode",
+                value: "persistent".to_owned(),
+                wanted: "copy, graph or mapped: this device has no memory pools, so beside a kernel that stays it could \
+                         not give back a table that is replaced",
+            });
+        }
         if let Some(target_us) = params.latency_target_us {
-            plan = calibrate::plan(name, &params, plan, target_us)?;
+            // What is tried is not forwarded: a batch that takes too long is an answer here, and no stall.
+            let trial = Plan { stall: STALL_MAX, ..plan };
+            plan = Plan { stall: plan.stall, ..calibrate::plan(name, &params, trial, target_us)? };
         }
         Self::assemble(name, params, host, gpu, plan)
     }

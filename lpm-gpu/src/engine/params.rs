@@ -4,6 +4,7 @@ pub use crate::gamt::{Layout, NextHops};
 use fib::{EngineError, EngineOptions};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Most streams a reader uses: as many as the paper tried (section 5.4.4).
 pub const STREAMS_MAX: u16 = 24;
@@ -71,6 +72,8 @@ pub struct Params {
     pub frozen: bool,
     /// Bytes of device memory at most, the second table not counted.
     pub table_bytes_max: u64,
+    /// How long a lookup waits for a batch, of [`EngineOptions::stall_us`].
+    pub stall: Option<Duration>,
 }
 
 /// The names, for messages.
@@ -93,6 +96,7 @@ impl Default for Params {
             latency_target_us: None,
             frozen: false,
             table_bytes_max: EngineOptions::default().table_bytes_max,
+            stall: None,
         }
     }
 }
@@ -103,7 +107,8 @@ impl Params {
     /// # Errors
     /// [`EngineError::Parameter`] for a parameter that is unknown or out of range.
     pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
-        let mut params = Self { table_bytes_max: options.table_bytes_max, ..Self::default() };
+        let stall = options.stall_us.map(Duration::from_micros);
+        let mut params = Self { table_bytes_max: options.table_bytes_max, stall, ..Self::default() };
         for (name, value) in &options.parameters {
             params.set(name, value)?;
         }

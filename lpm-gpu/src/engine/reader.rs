@@ -4,23 +4,26 @@
 //! batch is collected from its slot, so answers come back in the order that the caller collects, whatever the device did
 //! first. Nothing here allocates, takes a lock, or waits for the writer; what waits for the device is `submit` to a slot that is
 //! still in flight (its memory is in use) and [`EngineReader::lookup`].
+//!
+//! Both wait for as long as [`fib::EngineOptions::stall_us`] says, and no longer. A batch that takes longer is abandoned: its
+//! caller gets an error, its slot is out of use and its pin stays until the device has finished with it after all, which is looked
+//! for whenever somebody wants a slot. So a device that stands still for a while costs the batches of that while, and one that
+//! does not come back within [`super::gpu::STALL_MAX`] is given up.
 
 use super::Shared;
 use super::gpu::Plan;
 use super::grace::Pins;
+use super::params::Mode;
 use super::slot::{Residences, Slot, State};
 use crate::cu::{Device, GpuError, Priority, Stream};
 use crate::host::Answers;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a reader that ends waits for what it has in flight.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
-
-/// How long [`EngineReader::lookup`] waits for a batch before it holds the device to be stalled.
-const LOOKUP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Fewest keys of a part when [`EngineReader::lookup`] deals a batch out to slots: below, a launch costs more than the overlap
 /// brings.
@@ -56,7 +59,8 @@ impl GpuReader {
         // A batch is counted in 32 bits on its way; grids and copies of that size are out of reach anyway.
         let batch_max = batch_max.clamp(1, 1 << 30);
         let device: &Device = &shared.gpu.device;
-        let streams = plan.streams.min(slot_count);
+        // A kernel that stays has a stream of its own, and its batches need none: one, for the rest of a slot.
+        let streams = if plan.mode == Mode::Persistent { 1 } else { plan.streams.min(slot_count) };
         let streams =
             (0..streams).map(|_| Stream::new(device, Priority::Usual)).collect::<Result<Vec<_>, _>>()?;
         let stream_of: Vec<u8> = (0..streams.len())
@@ -88,11 +92,20 @@ impl GpuReader {
     /// Hands `keys`, which fit, to slot `at`.
     #[inline]
     fn launch(&mut self, at: usize, keys: Keys<'_>) -> Result<(), GpuError> {
+        self.slots[at].settle(self.plan.stall)?;
+        let launched = self.enqueue(at, keys);
+        if launched.is_err() || keys.is_empty() {
+            self.release(at);
+        }
+        launched
+    }
+
+    /// As [`Self::launch`], to a slot that is free.
+    #[inline]
+    fn enqueue(&mut self, at: usize, keys: Keys<'_>) -> Result<(), GpuError> {
         let slot = &mut self.slots[at];
-        slot.settle()?;
         if keys.is_empty() {
             slot.set_empty();
-            self.pins.unpin(at);
             return Ok(());
         }
         match keys {
@@ -108,45 +121,72 @@ impl GpuReader {
         slot.launch(family, stream, &self.plan, table)
     }
 
+    /// Takes the pin off slot `at`, which holds no batch that anybody wants. Of one that could not be launched a part may be
+    /// under way: a copy, mostly, which is over in no time. While it is not, the pin stays.
+    #[cold]
+    fn release(&mut self, at: usize) {
+        let _late = self.slots[at].settle(self.plan.stall);
+        if !self.slots[at].is_busy() {
+            self.pins.unpin(at);
+        }
+    }
+
     /// Takes in what slot `at` has, if it is over.
     #[inline]
     fn poll(&mut self, at: usize) -> Result<bool, GpuError> {
         let slot = &mut self.slots[at];
-        if let State::Flying(family) = slot.state {
-            if !slot.is_over()? {
-                return Ok(false);
+        match slot.state {
+            State::Free | State::Ready => return Ok(true),
+            State::Flying(family) => {
+                if !slot.is_over()? {
+                    return Ok(false);
+                }
+                slot.resolve(family, &*self.answers_v4, &*self.answers_v6)?;
             }
-            slot.resolve(family, &*self.answers_v4, &*self.answers_v6)?;
-            self.pins.unpin(at);
+            State::Abandoned(_) => match slot.settle(Duration::ZERO) {
+                Ok(()) => {}
+                Err(GpuError::Late { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            },
         }
+        self.pins.unpin(at);
         Ok(true)
     }
 
     /// Waits for slot `at` and copies its answers to `out`.
     fn take(&mut self, at: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
-        let mut polls = 0_u32;
-        let mut start = None;
         while !self.poll(at)? {
-            polls += 1;
-            if polls.is_multiple_of(256) {
-                if start.get_or_insert_with(Instant::now).elapsed() > LOOKUP_LIMIT {
-                    return Err(self.shared.gpu.device.give_up("a batch", LOOKUP_LIMIT));
-                }
-                std::thread::yield_now(); // few CPUs: whoever drives the device may want this one
-            }
-            std::hint::spin_loop();
+            self.slots[at].wait(self.plan.stall)?;
         }
         out.copy_from_slice(self.slots[at].answers());
         self.slots[at].state = State::Free;
         Ok(())
     }
 
+    /// Finds the slots that a lookup may use: those that hold nothing, and slot 0.
+    fn find_free(&mut self) -> Result<(), GpuError> {
+        self.rota.clear();
+        for at in 0..self.slots.len() {
+            let usable = match self.slots[at].state {
+                State::Free => true,
+                State::Abandoned(_) => self.poll(at)?,
+                // A slot with a batch that nobody has collected yet keeps it.
+                State::Ready | State::Flying(_) => at == 0,
+            };
+            if usable {
+                self.rota.push(at);
+            }
+        }
+        if self.rota.is_empty() {
+            let limit_us = u64::try_from(self.plan.stall.as_micros()).unwrap_or(u64::MAX);
+            return Err(GpuError::Late { what: "every batch of this reader", limit_us });
+        }
+        Ok(())
+    }
+
     /// Looks up `keys` in parts of `part`, through slot 0 and every slot that holds nothing, in turn.
     fn rotate(&mut self, keys: Keys<'_>, part: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
-        // A slot with a batch that nobody has collected yet keeps it.
-        self.rota.clear();
-        let usable = (0..self.slots.len()).filter(|at| *at == 0 || self.slots[*at].state == State::Free);
-        self.rota.extend(usable);
+        self.find_free()?;
         let (count, all) = (out.len(), self.rota.len());
         let (mut submitted, mut taken, mut flying) = (0, 0, 0);
         let (mut head, mut tail) = (0, 0);
@@ -169,8 +209,8 @@ impl GpuReader {
     #[cold]
     fn abandon(&mut self) {
         for &at in &self.rota {
-            if self.slots[at].settle().is_ok() {
-                self.slots[at].state = State::Free;
+            if self.slots[at].settle(Duration::ZERO).is_ok() {
+                self.slots[at].state = State::Free; // answers that nobody has taken, too
                 self.pins.unpin(at);
             }
         }
@@ -252,7 +292,9 @@ impl Drop for GpuReader {
     /// Waits for what is in flight: the pins go with the reader, and the writer may then reuse what it was reading.
     fn drop(&mut self) {
         for slot in &mut self.slots {
-            let _lost = slot.settle(); // a device that is lost reads nothing any more
+            if let Err(GpuError::Late { .. }) = slot.settle(DRAIN_LIMIT) {
+                let _lost = self.shared.gpu.device.give_up("a batch of a reader that ends", DRAIN_LIMIT);
+            }
         }
         for stream in &mut self.streams {
             let _lost = stream.finish(DRAIN_LIMIT);

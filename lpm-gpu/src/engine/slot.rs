@@ -1,6 +1,6 @@
 //! A slot of a reader: a batch on its way, from the caller's keys to the caller's next hops.
 
-use super::gpu::Plan;
+use super::gpu::{Plan, STALL_MAX};
 use super::lane::Lane;
 use super::residence::{Residence, Row};
 use super::tables::DeviceTable;
@@ -10,7 +10,7 @@ use fib::{Family, NextHopId};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a batch that is in the way may take: then the device is held to be stalled.
+/// How long a part of a batch may take whose rest could not be enqueued, where nothing says when it is over.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// What a slot holds.
@@ -20,6 +20,9 @@ pub(super) enum State {
     Free,
     /// A batch that the device has.
     Flying(Family),
+    /// A batch whose answers nobody wants any more: it took too long, or a part of it could not be enqueued. The device may
+    /// be at work on it, so the slot is of no use until it is over.
+    Abandoned(Family),
     /// Answers that are resolved, and perhaps not taken yet.
     Ready,
 }
@@ -73,6 +76,8 @@ pub(super) struct Slot {
     next_hops: Vec<NextHopId>,
     len: usize,
     pub(super) state: State,
+    /// When the batch in flight was first waited for.
+    since: Option<Instant>,
     /// The table of the batch in flight: while we hold it, it is not written anew.
     table: Option<Arc<DeviceTable>>,
 }
@@ -100,32 +105,49 @@ impl Slot {
             next_hops: vec![NextHopId::NONE; batch_max],
             len: 0,
             state: State::Free,
+            since: None,
             table: None,
         })
     }
 
-    /// Waits until the batch in flight, if any, is over; its answers are lost.
+    /// Whether the device may be at work for it.
     #[inline]
-    pub(super) fn settle(&mut self) -> Result<(), GpuError> {
-        if let State::Flying(_) = self.state {
-            self.wait()?;
-            self.state = State::Free;
+    pub(super) const fn is_busy(&self) -> bool {
+        matches!(self.state, State::Flying(_) | State::Abandoned(_))
+    }
+
+    /// Makes the slot free: waits until the batch in flight, if any, is over; its answers are lost. Fails as [`Self::wait`].
+    #[inline]
+    pub(super) fn settle(&mut self, limit: Duration) -> Result<(), GpuError> {
+        if self.is_busy() {
+            self.wait(limit)?;
+            (self.state, self.table) = (State::Free, None);
         }
         Ok(())
     }
 
+    /// Waits until the batch in flight is over, for `limit` since it was first waited for. After that it is abandoned and the
+    /// error is [`GpuError::Late`], and so it is at once from then on until the batch is over; a batch that takes
+    /// [`STALL_MAX`] is the device's end.
     #[cold]
-    fn wait(&mut self) -> Result<(), GpuError> {
-        let start = Instant::now();
+    pub(super) fn wait(&mut self, limit: Duration) -> Result<(), GpuError> {
         let mut polls = 0_u32;
         while !self.is_over()? {
-            polls += 1;
             if polls.is_multiple_of(64) {
-                if start.elapsed() > LIMIT {
-                    return Err(self.event.device().give_up("a batch", LIMIT));
+                let waited = self.since.get_or_insert_with(Instant::now).elapsed();
+                if waited > STALL_MAX {
+                    return Err(self.event.device().give_up("a batch", STALL_MAX));
                 }
-                std::thread::yield_now();
+                if waited >= limit {
+                    if let State::Flying(family) = self.state {
+                        self.state = State::Abandoned(family);
+                    }
+                    let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+                    return Err(GpuError::Late { what: "a batch", limit_us });
+                }
+                std::thread::yield_now(); // few CPUs: whoever drives the device may want this one
             }
+            polls += 1;
             std::hint::spin_loop();
         }
         Ok(())
@@ -172,6 +194,7 @@ impl Slot {
     ) -> Result<(), GpuError> {
         let count = u32::try_from(self.len).unwrap_or(u32::MAX);
         let table = self.table.insert(table);
+        self.since = None;
         let launched = match family {
             Family::V4 => self.lane_v4.launch(stream, &mut self.event, table, plan, count),
             Family::V6 => self.lane_v6.launch(stream, &mut self.event, table, plan, count),
@@ -182,21 +205,38 @@ impl Slot {
                 Ok(())
             }
             Err(error) => {
-                // Part of it may have been enqueued: wait for that, so that the slot can be used again.
-                self.state = State::Free;
-                stream.finish(LIMIT)?;
-                self.table = None;
+                self.withdraw(family, stream)?;
                 Err(error)
             }
         }
+    }
+
+    /// After a launch that failed: what was enqueued of it, if anything, is to be over before the slot is used again.
+    #[cold]
+    fn withdraw(&mut self, family: Family, stream: &mut Stream) -> Result<(), GpuError> {
+        let rings = match family {
+            Family::V4 => self.lane_v4.rings(),
+            Family::V6 => self.lane_v6.rings(),
+        };
+        // A kernel that stays gets a batch whole or not at all.
+        if !rings && stream.record(&mut self.event).is_ok() {
+            self.state = State::Abandoned(family);
+            return Ok(());
+        }
+        self.state = State::Free;
+        if !rings {
+            stream.finish(LIMIT)?;
+        }
+        self.table = None;
+        Ok(())
     }
 
     /// Whether the batch in flight is over; a slot without one says yes.
     #[inline]
     pub(super) fn is_over(&mut self) -> Result<bool, GpuError> {
         match self.state {
-            State::Flying(Family::V4) => self.lane_v4.is_over(&self.event),
-            State::Flying(Family::V6) => self.lane_v6.is_over(&self.event),
+            State::Flying(Family::V4) | State::Abandoned(Family::V4) => self.lane_v4.is_over(&self.event),
+            State::Flying(Family::V6) | State::Abandoned(Family::V6) => self.lane_v6.is_over(&self.event),
             State::Free | State::Ready => Ok(true),
         }
     }
@@ -232,7 +272,7 @@ impl Slot {
     pub(super) fn answers(&self) -> &[NextHopId] {
         match self.state {
             State::Ready => &self.next_hops[..self.len],
-            State::Free | State::Flying(_) => &[],
+            State::Free | State::Flying(_) | State::Abandoned(_) => &[],
         }
     }
 }

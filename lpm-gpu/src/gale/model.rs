@@ -5,6 +5,7 @@ use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY};
 use crate::direct::{CHUNK_UNITS, Draw, Unit};
 use crate::host::{Image, PrefixOp};
 use fib::NextHopId;
+use std::convert::Infallible;
 
 /// Loads and writes of words on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +41,12 @@ impl Lookup {
 
     /// Reads the next word; the answer, if that was the last.
     pub fn step(&mut self, words: &[u32]) -> Option<NextHopId> {
-        let unit = Unit(words[self.at]);
+        self.take(words[self.at])
+    }
+
+    /// Takes in the next word.
+    fn take(&mut self, word: u32) -> Option<NextHopId> {
+        let unit = Unit(word);
         match unit.to_chunk() {
             Some(chunk) => {
                 self.at = base(chunk) + (self.key & 0xff) as usize;
@@ -53,10 +59,19 @@ impl Lookup {
     /// All of it at once.
     #[must_use]
     pub fn run(key: u32, words: &[u32]) -> NextHopId {
+        let Ok(answer) = Self::run_by::<Infallible>(key, |at| Ok(words[at]));
+        answer
+    }
+
+    /// All of it, with the loads done by `load`.
+    ///
+    /// # Errors
+    /// What `load` answers.
+    pub fn run_by<E>(key: u32, mut load: impl FnMut(usize) -> Result<u32, E>) -> Result<NextHopId, E> {
         let mut lookup = Self::new(key);
         loop {
-            if let Some(answer) = lookup.step(words) {
-                return answer;
+            if let Some(answer) = lookup.take(load(lookup.at)?) {
+                return Ok(answer);
             }
         }
     }
@@ -78,14 +93,15 @@ impl Model {
         Self { words, accesses: Accesses::default() }
     }
 
-    /// Runs operations as `gale_operations` does; `stored` is called with the words after each store.
-    pub fn run(&mut self, ops: &[PrefixOp], mut stored: impl FnMut(&[u32])) {
+    /// Runs operations as `gale_operations` does; `stored` is called after each store, with the words and which of them was
+    /// stored to.
+    pub fn run(&mut self, ops: &[PrefixOp], mut stored: impl FnMut(&[u32], usize)) {
         for op in ops {
             self.operation(*op, &mut stored);
         }
     }
 
-    fn operation(&mut self, op: PrefixOp, stored: &mut impl FnMut(&[u32])) {
+    fn operation(&mut self, op: PrefixOp, stored: &mut impl FnMut(&[u32], usize)) {
         let slot = (op.address >> 8) as usize;
         let (kind, length, depth) = (op.how & 0xff, op.how >> 8 & 0xff, op.how >> 16 & 0xff);
         let unit = Unit(op.value << 8 | depth);
@@ -112,7 +128,7 @@ impl Model {
         }
     }
 
-    fn draw(&mut self, draw: Draw, first: usize, count: usize, stored: &mut impl FnMut(&[u32])) {
+    fn draw(&mut self, draw: Draw, first: usize, count: usize, stored: &mut impl FnMut(&[u32], usize)) {
         for at in first..first + count {
             let old = self.load(at);
             match old.to_chunk() {
@@ -128,9 +144,9 @@ impl Model {
         Unit(self.words[at])
     }
 
-    fn store(&mut self, at: usize, unit: Unit, stored: &mut impl FnMut(&[u32])) {
+    fn store(&mut self, at: usize, unit: Unit, stored: &mut impl FnMut(&[u32], usize)) {
         self.accesses.writes += 1;
         self.words[at] = unit.0;
-        stored(&self.words);
+        stored(&self.words, at);
     }
 }

@@ -15,7 +15,7 @@ impl testing::Model for Model {
 
     fn run(&mut self, step: &Step, _shuffle: u64, stored: &mut dyn FnMut(&[u32])) {
         let Step::Ops(ops) = step else { panic!("GALE has no single writes") };
-        self.run(ops, stored);
+        self.run(ops, |words, _| stored(words));
     }
 
     fn words(&self) -> &[u32] {
@@ -139,7 +139,7 @@ fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
     table.apply(&[change(0x0a01_0203, 32, 0)], &mut Vec::new()).unwrap();
     for step in table.take_steps(2) {
         let Step::Ops(ops) = step else { panic!("GALE has no single writes") };
-        model.run(&ops, |_| {});
+        model.run(&ops, |_, _| {});
     }
     assert_eq!(Lookup::run(0x0a01_0203, &model.words), id(1));
     assert_eq!(Lookup::run(0x0a01_0203, &Model::new(&table.image()).words), id(1));
@@ -162,7 +162,7 @@ fn accesses_are_counted_as_the_device_makes_them() {
             .flat_map(|step| if let Step::Ops(ops) = step { ops } else { Vec::new() })
             .collect();
         let before = model.accesses;
-        model.run(&ops, |_| {});
+        model.run(&ops, |_, _| {});
         assert_eq!(
             model.accesses.loads as f64,
             loads(table),

@@ -5,6 +5,7 @@ use super::deep::{Found, Snapshot};
 use super::hops::NextHopEntries;
 use crate::host::{Answers, KeySlice, RAW_DEEP, RAW_INF};
 use arc_swap::ArcSwap;
+use fib::loads::{Loads, Place, Plain};
 use fib::{Family, Key, NextHopId};
 use std::sync::Arc;
 
@@ -20,15 +21,46 @@ pub(super) struct GamtAnswers {
 impl GamtAnswers {
     #[inline]
     fn next_hop(&self, inf: u32) -> NextHopId {
-        self.entries.as_ref().map_or(NextHopId::from_answer(inf), |entries| entries.get(inf))
+        let Ok(next_hop) = self.next_hop_by(inf, &mut Plain);
+        next_hop
+    }
+
+    #[inline(always)]
+    fn next_hop_by<L: Loads>(&self, inf: u32, loads: &mut L) -> Result<NextHopId, L::Stop> {
+        match &self.entries {
+            None => Ok(NextHopId::from_answer(inf)),
+            Some(entries) => entries.get(inf, loads),
+        }
     }
 
     /// Marked answers are rare: out of the loop's way.
     #[cold]
     fn beyond(&self, group: u32, low: u64) -> NextHopId {
-        match self.deep.load().find(group, low) {
-            Found::NextHop(next_hop) => next_hop,
-            Found::Cover(code) => self.next_hop(inf(code)),
+        let Ok(next_hop) = self.beyond_by(group, low, &mut Plain);
+        next_hop
+    }
+
+    fn beyond_by<L: Loads>(&self, group: u32, low: u64, loads: &mut L) -> Result<NextHopId, L::Stop> {
+        // A snapshot never changes: what is loaded is which one there is, and so what it says.
+        let found = loads.load(Place::of(&*self.deep), || self.deep.load().find(group, low).to_bits())?;
+        match Found::from_bits(found) {
+            Found::NextHop(next_hop) => Ok(next_hop),
+            Found::Cover(code) => self.next_hop_by(inf(code), loads),
+        }
+    }
+
+    /// The next hop of a key whose last bits are `low` from its raw answer, by single loads: what [`Answers::resolve`] does.
+    #[cfg(test)]
+    pub(super) fn resolve_by<L: Loads>(
+        &self,
+        raw: u32,
+        low: u64,
+        loads: &mut L,
+    ) -> Result<NextHopId, L::Stop> {
+        if raw & RAW_DEEP == 0 {
+            self.next_hop_by(raw & RAW_INF, loads)
+        } else {
+            self.beyond_by(raw & RAW_INF, low, loads)
         }
     }
 }

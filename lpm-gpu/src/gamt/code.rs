@@ -7,6 +7,7 @@
 
 use super::options::Layout;
 use crate::host::{HEADER_WORDS, RAW_DEEP, RAW_INF};
+use std::convert::Infallible;
 
 /// In a leaf's jump code: prefixes longer than the bits searched lie below (IPv6 only).
 pub const DEEP: u32 = 0x80;
@@ -60,8 +61,23 @@ pub const fn stride_at(level: usize) -> usize {
 ///
 /// This is what the kernels compute, one key at a time and for any layout; tests hold the kernels and the images against it.
 #[must_use]
-#[expect(clippy::cast_possible_truncation, reason = "a stride is 24 bits at most")]
 pub fn search(words: &[u32], header: &[u32; HEADER_WORDS], layout: Layout, key: u64) -> u32 {
+    let Ok(raw) = search_by::<Infallible>(header, layout, key, |at| Ok(words[at]));
+    raw
+}
+
+/// As [`search`], with the loads of the lookup done by `load`, one at a time and in the kernels' order. The header is not
+/// among them: it stays as it is while its table is in service.
+///
+/// # Errors
+/// What `load` answers.
+#[expect(clippy::cast_possible_truncation, reason = "a stride is 24 bits at most")]
+pub fn search_by<E>(
+    header: &[u32; HEADER_WORDS],
+    layout: Layout,
+    key: u64,
+    mut load: impl FnMut(usize) -> Result<u32, E>,
+) -> Result<u32, E> {
     let (mut left, mut level, mut inf_code, mut unit) = (key, 1, 0, 0);
     while level <= header[0] {
         let at = stride_at(level as usize);
@@ -71,7 +87,7 @@ pub fn search(words: &[u32], header: &[u32; HEADER_WORDS], layout: Layout, key: 
             Layout::Paper => level * header[1],
         };
         // The stride is 1 at least: no level is empty.
-        unit = words[(base + inf_code) as usize + (left >> (64 - stride)) as usize];
+        unit = load((base + inf_code) as usize + (left >> (64 - stride)) as usize)?;
         left <<= stride;
         inf_code = inf(unit);
         level = jump(unit);
@@ -79,7 +95,7 @@ pub fn search(words: &[u32], header: &[u32; HEADER_WORDS], layout: Layout, key: 
             break;
         }
     }
-    inf(unit) | if unit & DEEP == 0 { 0 } else { RAW_DEEP }
+    Ok(inf(unit) | if unit & DEEP == 0 { 0 } else { RAW_DEEP })
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ const CHUNK: usize = 256;
 /// In an interval of a group: the group's covering route answers.
 const FALLBACK: u32 = u32::MAX;
 
+/// In [`Found::to_bits`]: a cover's code.
+const COVER: u64 = 1 << 32;
+
 /// Where a key of a group gets its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -28,6 +31,26 @@ pub(super) enum Found {
     NextHop(NextHopId),
     /// From the leaf code of the route that covers the group.
     Cover(u32),
+}
+
+impl Found {
+    /// As a number.
+    pub(super) fn to_bits(self) -> u64 {
+        match self {
+            Self::NextHop(next_hop) => u64::from(next_hop.get()),
+            Self::Cover(code) => COVER | u64::from(code),
+        }
+    }
+
+    /// Of [`Self::to_bits`].
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    pub(super) fn from_bits(bits: u64) -> Self {
+        if bits & COVER == 0 {
+            Self::NextHop(NextHopId::from_answer(bits as u32))
+        } else {
+            Self::Cover(bits as u32)
+        }
+    }
 }
 
 /// A group as readers see it: the last 64 bits cut into intervals.
@@ -274,6 +297,8 @@ impl Deep {
             }
         }
         self.shared.store(Arc::new(Snapshot { chunks }));
+        #[cfg(test)]
+        crate::stores_test::stored(fib::loads::Place::of(&*self.shared));
     }
 
     /// No lookup is in flight from before batch `batch` was finished.

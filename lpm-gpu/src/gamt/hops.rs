@@ -10,6 +10,7 @@
 
 use super::code::{INF_MAX, inf, leaf};
 use super::options::NextHops;
+use fib::loads::Loads;
 use fib::{EngineError, NextHopId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,14 +34,18 @@ impl NextHopEntries {
         let chunk =
             self.chunks[entry / CHUNK].get_or_init(|| (0..CHUNK).map(|_| AtomicU32::new(0)).collect());
         chunk[entry % CHUNK].store(next_hop, Ordering::Release);
+        #[cfg(test)]
+        crate::stores_test::stored(fib::loads::Place::of(&chunk[entry % CHUNK]));
     }
 
     /// The next hop of an entry; `NONE` of one that never was.
-    #[inline]
-    pub(super) fn get(&self, entry: u32) -> NextHopId {
+    #[inline(always)]
+    pub(super) fn get<L: Loads>(&self, entry: u32, loads: &mut L) -> Result<NextHopId, L::Stop> {
         let entry = entry as usize;
-        let chunk = self.chunks.get(entry / CHUNK).and_then(OnceLock::get);
-        NextHopId::from_answer(chunk.map_or(0, |chunk| chunk[entry % CHUNK].load(Ordering::Acquire)))
+        match self.chunks.get(entry / CHUNK).and_then(OnceLock::get) {
+            Some(chunk) => loads.word(&chunk[entry % CHUNK]).map(NextHopId::from_answer),
+            None => Ok(NextHopId::NONE),
+        }
     }
 
     fn bytes(&self) -> u64 {
@@ -264,6 +269,11 @@ mod tests {
         NextHopId::new(value).unwrap()
     }
 
+    fn get(shared: &NextHopEntries, entry: u32) -> NextHopId {
+        let Ok(next_hop) = shared.get(entry, &mut fib::loads::Plain);
+        next_hop
+    }
+
     fn apart() -> Entries {
         let Hops::Apart(entries) = Hops::new(NextHops::Apart) else { panic!("asked for entries") };
         entries
@@ -274,11 +284,11 @@ mod tests {
         let mut entries = apart();
         let (shared, entry) = (entries.shared(), entries.add(5));
         entries.change(Changed { key: 0, len: 8, entry }, id(6)).unwrap();
-        assert_eq!(shared.get(entry), id(5), "the delta may still be taken back");
+        assert_eq!(get(&shared, entry), id(5), "the delta may still be taken back");
         assert!(entries.settle(0, 1).is_empty());
         assert_eq!(entries.publish(), 1);
-        assert_eq!(shared.get(entry), id(6));
-        assert_eq!(shared.get(INF_MAX), NextHopId::NONE);
+        assert_eq!(get(&shared, entry), id(6));
+        assert_eq!(get(&shared, INF_MAX), NextHopId::NONE);
     }
 
     #[test]
@@ -292,14 +302,14 @@ mod tests {
         let moved = entries.settle(2, 4);
         let [(_, new)] = moved[..] else { panic!("{moved:?}") };
         assert_eq!(entries.publish(), 0);
-        assert_eq!((shared.get(inf(code)), shared.get(inf(new))), (id(5), id(6)));
+        assert_eq!((get(&shared, inf(code)), get(&shared, inf(new))), (id(5), id(6)));
         assert_eq!(hops.next_hop(new), id(6));
         // The old entry is used again once batch 4 is over for all lookups, not before.
         hops.reclaim(3);
         assert_ne!(hops.code(id(7)).unwrap(), code);
         hops.reclaim(4);
         assert_eq!(hops.code(id(7)).unwrap(), code);
-        assert_eq!(shared.get(inf(code)), id(7));
+        assert_eq!(get(&shared, inf(code)), id(7));
     }
 
     #[test]

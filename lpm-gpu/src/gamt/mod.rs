@@ -31,6 +31,8 @@ mod level;
 mod merge;
 pub mod options;
 pub mod shape;
+#[cfg(test)]
+mod stores_test;
 pub mod strides;
 pub mod table;
 mod trie;

@@ -105,6 +105,12 @@ impl<K: Key> GamtTable<K> {
         })
     }
 
+    /// What readers resolve raw answers with.
+    #[cfg(test)]
+    pub(super) fn shared_answers(&self) -> Arc<GamtAnswers> {
+        Arc::clone(&self.answers)
+    }
+
     /// The shape of the image.
     #[must_use]
     pub fn shape(&self) -> &Shape {

@@ -21,6 +21,8 @@
 //! | [`table`] | [`SailTable`]: the routes told, the words to write, head room, rebuild |
 
 pub mod arrays;
+#[cfg(test)]
+pub(crate) mod model;
 pub mod table;
 #[cfg(test)]
 mod tests;

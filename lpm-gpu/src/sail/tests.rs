@@ -1,5 +1,6 @@
 //! SAIL_L's table and writes against the oracle, on a model of its kernels.
 
+use super::model::Lookup;
 use super::{BCN_WORDS, SailOptions, SailTable};
 use crate::direct::testing::{self, Rig, real_table, real_updates};
 use crate::direct::{CHUNK_UNITS, Unit};
@@ -13,14 +14,6 @@ use std::collections::BTreeSet;
 struct Model {
     words: Vec<u32>,
     n32: usize,
-}
-
-/// A lookup between two loads.
-struct Lookup {
-    key: u32,
-    n32: usize,
-    level: u32,
-    at: usize,
 }
 
 impl testing::Model for Model {
@@ -53,18 +46,11 @@ impl testing::Model for Model {
 
     fn lookups(&self) -> Box<dyn Fn(u32) -> Lookup> {
         let n32 = self.n32;
-        Box::new(move |key| Lookup { key, n32, level: 16, at: (key >> 16) as usize })
+        Box::new(move |key| Lookup::new(key, n32))
     }
 
     fn load(lookup: &mut Lookup, words: &[u32]) -> Option<NextHopId> {
-        let unit = Unit(words[lookup.at]);
-        let Some(chunk) = unit.to_chunk() else { return Some(NextHopId::from_answer(unit.value())) };
-        lookup.level += 8;
-        let first = if lookup.level == 24 { BCN_WORDS } else { lookup.n32 };
-        assert!(lookup.level <= 32, "N32 leads nowhere");
-        let within = lookup.key >> (32 - lookup.level) & 0xff;
-        lookup.at = first + chunk as usize * CHUNK_UNITS + within as usize;
-        None
+        lookup.step(words)
     }
 }
 

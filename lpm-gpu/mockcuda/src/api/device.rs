@@ -26,8 +26,9 @@ fn attribute(number: u32) -> i32 {
         13 => 1_980_000,
         14 => 512,
         // GPU_OVERLAP, CAN_MAP_HOST_MEMORY, CONCURRENT_KERNELS, UNIFIED_ADDRESSING, STREAM_PRIORITIES, L1 caches,
-        // HOST_REGISTER and using its pointers, stream memory operations, cooperative launch, memory pools.
-        15 | 19 | 31 | 41 | 78 | 79 | 80 | 91 | 92 | 95 | 99 | 115 => 1,
+        // HOST_REGISTER and using its pointers, stream memory operations, cooperative launch.
+        115 => i32::from(!control().no_pools()),
+        15 | 19 | 31 | 41 | 78 | 79 | 80 | 91 | 92 | 95 | 99 => 1,
         16 => MULTIPROCESSORS.cast_signed(),
         33 => 1,
         36 => 3_201_000,

@@ -180,6 +180,9 @@ api! {
 
     /// Allocates at once: valid before the stream gets there, which no right program can tell.
     fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: u64) {
+        if control().no_pools() {
+            return Err(NOT_SUPPORTED);
+        }
         driver().stream(stream)?;
         if address.is_null() {
             return Err(INVALID_VALUE);

@@ -1,0 +1,243 @@
+//! Deltas that come back to where they began, and the right answers in between: so a run of any length knows which answers
+//! each generation has.
+
+use fib::oracle::OraclePair;
+use fib::{FibDelta, IpPrefix, Key, NextHopId, Prefix, Rib};
+
+/// Deltas of a cycle. Every eighth makes the table large or small, which builds it anew.
+const DELTAS: usize = 48;
+
+/// Routes that stay, of each family.
+const BASE: u32 = 500;
+
+/// Keys of both families.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeySet {
+    pub(crate) v4: Vec<u32>,
+    pub(crate) hi: Vec<u64>,
+    pub(crate) lo: Vec<u64>,
+}
+
+/// The deltas, the keys, and what is right.
+pub(crate) struct Cycle {
+    /// From nothing to generation 0.
+    pub(crate) first: FibDelta,
+    /// From each generation to the next, the last one back to generation 0.
+    pub(crate) deltas: Vec<FibDelta>,
+    pub(crate) keys: KeySet,
+    /// By generation, then key.
+    v4: Vec<Vec<NextHopId>>,
+    v6: Vec<Vec<NextHopId>>,
+}
+
+/// Numbers that repeat (Vigna's splitmix64).
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+
+    fn next_hop(&mut self) -> NextHopId {
+        NextHopId::from_answer(1 + (self.next() % 5000) as u32)
+    }
+
+    /// An address near one of a few places, so that routes nest.
+    fn address(&mut self) -> u128 {
+        let place = (self.next() % 64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let noise = self.next() >> (8 + self.next() % 44);
+        u128::from(place ^ noise) << 64 | u128::from(self.next() % 8) << 61
+    }
+
+    fn prefix<K: Key>(&mut self, shortest: u8, longest: u8) -> Prefix<K> {
+        let span = u64::from(longest - shortest) + 1;
+        let len = shortest + (self.next() % span) as u8;
+        Prefix::truncating(K::from_high_bits(self.address()), len)
+    }
+
+    fn v4(&mut self) -> IpPrefix {
+        IpPrefix::V4(self.prefix(10, 32))
+    }
+
+    /// One in eight is longer than the 64 bits that the device searches.
+    fn v6(&mut self) -> IpPrefix {
+        if self.next().is_multiple_of(8) {
+            IpPrefix::V6(self.prefix(65, 70))
+        } else {
+            IpPrefix::V6(self.prefix(16, 64))
+        }
+    }
+}
+
+impl Cycle {
+    /// A cycle whose tables have `routes` routes of each family more at one time than at another, and `keys` keys of each.
+    pub(crate) fn new(seed: u64, routes: u32, keys: usize) -> Self {
+        let mut dice = Dice(seed);
+        let mut rib = Rib::new();
+        for _ in 0..BASE {
+            let (v4, v6) = (dice.v4(), dice.v6());
+            rib.set(v4, dice.next_hop());
+            rib.set(v6, dice.next_hop());
+        }
+        let first = rib.take_delta();
+        let mut oracle = OraclePair::default();
+        oracle.apply(&first);
+        let (mut small, mut bulk) = (Vec::new(), Vec::new());
+        let mut deltas = Vec::with_capacity(DELTAS);
+        for at in 1..DELTAS {
+            match at % 16 {
+                4 => {
+                    for _ in 0..routes {
+                        for prefix in [dice.v4(), dice.v6()] {
+                            if get(&rib, prefix).is_none() {
+                                rib.set(prefix, dice.next_hop());
+                                bulk.push(prefix);
+                            }
+                        }
+                    }
+                }
+                12 => bulk.drain(..).for_each(|prefix| {
+                    rib.set(prefix, NextHopId::NONE);
+                }),
+                _ => Self::change(&mut rib, &mut small, &bulk, &first, &mut dice),
+            }
+            deltas.push(rib.take_delta());
+        }
+        // Back to the beginning.
+        for prefix in small.into_iter().chain(bulk) {
+            rib.set(prefix, NextHopId::NONE);
+        }
+        for change in &first.v4 {
+            rib.set(IpPrefix::V4(change.prefix), change.next_hop);
+        }
+        for change in &first.v6 {
+            rib.set(IpPrefix::V6(change.prefix), change.next_hop);
+        }
+        deltas.push(rib.take_delta());
+        let keys = keys_for(&deltas, keys, &mut dice);
+        let (mut v4, mut v6) = (Vec::with_capacity(DELTAS), Vec::with_capacity(DELTAS));
+        for delta in &deltas {
+            v4.push(keys.v4.iter().map(|key| oracle.v4.lookup(*key)).collect());
+            let halves = keys.hi.iter().zip(&keys.lo);
+            let whole = halves.map(|(hi, lo)| u128::from(*hi) << 64 | u128::from(*lo));
+            v6.push(whole.map(|key| oracle.v6.lookup(key)).collect());
+            oracle.apply(delta);
+        }
+        Self { first, deltas, keys, v4, v6 }
+    }
+
+    /// A few routes come, go or change; some of those that stay, too, whose withdraw uncovers what they cover.
+    fn change(
+        rib: &mut Rib,
+        small: &mut Vec<IpPrefix>,
+        bulk: &[IpPrefix],
+        first: &FibDelta,
+        dice: &mut Dice,
+    ) {
+        for _ in 0..12 {
+            for prefix in [dice.v4(), dice.v6()] {
+                if get(rib, prefix).is_none() {
+                    small.push(prefix);
+                }
+                rib.set(prefix, dice.next_hop());
+            }
+            let (v4, v6) = (dice.below(first.v4.len()), dice.below(first.v6.len()));
+            let gone = dice.next().is_multiple_of(2);
+            for prefix in [IpPrefix::V4(first.v4[v4].prefix), IpPrefix::V6(first.v6[v6].prefix)] {
+                rib.set(prefix, if gone { NextHopId::NONE } else { dice.next_hop() });
+            }
+            if !bulk.is_empty() {
+                rib.set(bulk[dice.below(bulk.len())], dice.next_hop());
+            }
+        }
+        while small.len() > 60 {
+            rib.set(small.swap_remove(dice.below(small.len())), NextHopId::NONE);
+        }
+    }
+
+    /// Generations of a cycle.
+    pub(crate) fn len(&self) -> u64 {
+        self.deltas.len() as u64
+    }
+
+    /// Answers that no generation of `low..=high` has, generations counted on through all cycles.
+    pub(crate) fn wrong(&self, is_v4: bool, answers: &[NextHopId], low: u64, high: u64) -> u64 {
+        let right = if is_v4 { &self.v4 } else { &self.v6 };
+        let known = |at: usize, answer: NextHopId| {
+            let last = high.min(low + self.len() - 1);
+            (low..=last).any(|generation| right[(generation % self.len()) as usize][at] == answer)
+        };
+        let wrong = answers.iter().enumerate().filter(|(at, answer)| !known(*at, **answer));
+        wrong.count() as u64
+    }
+}
+
+fn get(rib: &Rib, prefix: IpPrefix) -> NextHopId {
+    match prefix {
+        IpPrefix::V4(prefix) => rib.v4.get(prefix),
+        IpPrefix::V6(prefix) => rib.v6.get(prefix),
+    }
+}
+
+/// Keys within what changes, and now and then anywhere.
+fn keys_for(deltas: &[FibDelta], count: usize, dice: &mut Dice) -> KeySet {
+    let mut keys = KeySet::default();
+    let few: Vec<_> = deltas.iter().filter(|delta| delta.v4.len() < 1000).collect();
+    for at in 0..count {
+        let delta = few.get(dice.below(few.len().max(1)));
+        let (v4, v6) = match delta {
+            Some(delta) if at % 8 != 0 && !delta.v4.is_empty() && !delta.v6.is_empty() => {
+                let v4 = delta.v4[dice.below(delta.v4.len())].prefix;
+                let v6 = delta.v6[dice.below(delta.v6.len())].prefix;
+                (inside(v4, dice), inside(v6, dice))
+            }
+            _ => ((dice.address() >> 96) as u32, dice.address()),
+        };
+        keys.v4.push(v4);
+        keys.hi.push((v6 >> 64) as u64);
+        keys.lo.push(v6 as u64);
+    }
+    keys
+}
+
+fn inside<K: Key>(prefix: Prefix<K>, dice: &mut Dice) -> K {
+    let noise = u128::from(dice.next()) << 64 | u128::from(dice.next());
+    let host = prefix.address().to_high_bits() ^ prefix.last_address().to_high_bits();
+    K::from_high_bits(prefix.address().to_high_bits() | noise & host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_ends_where_it_began_and_tells_right_from_wrong() {
+        let cycle = Cycle::new(3, 400, 200);
+        assert_eq!(cycle.len(), DELTAS as u64);
+        let mut oracle = OraclePair::default();
+        oracle.apply(&cycle.first);
+        let start = oracle.clone();
+        let mut sizes = Vec::new();
+        for delta in &cycle.deltas {
+            oracle.apply(delta);
+            sizes.push(oracle.v4.len() + oracle.v6.len());
+        }
+        assert!(sizes.iter().max() > sizes.iter().min().map(|least| least + 600).as_ref());
+        let keys = || cycle.keys.v4.iter();
+        assert!(keys().all(|key| oracle.v4.lookup(*key) == start.v4.lookup(*key)));
+        let right: Vec<_> = keys().map(|key| start.v4.lookup(*key)).collect();
+        assert_eq!((cycle.wrong(true, &right, 0, 0), cycle.wrong(true, &right, 480, 481)), (0, 0));
+        let changing = (0..cycle.len()).map(|at| cycle.wrong(true, &right, at, at)).max();
+        assert!(changing > Some(20), "{changing:?} keys change at most");
+        let unknown = vec![NextHopId::MAX; right.len()];
+        assert_eq!(cycle.wrong(true, &unknown, 0, 1000), right.len() as u64);
+    }
+}

@@ -1,0 +1,120 @@
+//! `gpu-concurrent`: lookups and updates at the same time, by 1, 4, 8 and 16 readers, both families, in every mode, with tables
+//! built anew again and again. Every answer is checked against the generations between its submit and its collect. What is
+//! relied on of a GPU, and which of these runs would show it wrong: `lpm_gpu::hardware`.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `cycle` | the deltas, which come back to where they began, and the right answers of every generation |
+//! | `run` | one engine, its readers on threads of their own, its writer |
+//! | `report` | the figures as JSON and as lines |
+//!
+//! Exit codes: 0 all answers right, 1 a wrong answer or a device that failed, 2 wrong options, 3 no device.
+
+#![forbid(unsafe_code)]
+
+mod cycle;
+mod report;
+mod run;
+
+use clap::Parser;
+use cycle::Cycle;
+use fib::EngineError;
+use lpm_gpu::cu::GpuError;
+use lpm_gpu::engine;
+use report::{Report, Row};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "Examples:
+  gpu-concurrent                                      gamt in every mode, by 1, 4, 8 and 16 readers
+  gpu-concurrent --modes persistent --readers 16 --seconds 10
+  gpu-concurrent --engines gale,sail-gpu --modes copy --json concurrent.json
+  CUDA_DEVICE_MAX_CONNECTIONS=32 gpu-concurrent --modes persistent
+
+Exit codes: 0 all answers right, 1 a wrong answer or a device that failed, 2 wrong options, 3 no driver or no device.";
+
+/// Looks up and updates at the same time, and checks every answer.
+#[derive(Debug, Parser)]
+#[command(name = "gpu-concurrent", version, after_help = EXAMPLES)]
+struct Options {
+    /// Engines.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = engine::GAMT,
+          value_parser = clap::builder::PossibleValuesParser::new(engine::NAMES))]
+    engines: Vec<String>,
+    /// How batches travel.
+    #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "copy,graph,mapped,persistent",
+          value_parser = ["copy", "graph", "mapped", "persistent"])]
+    modes: Vec<String>,
+    /// Readers, each on a thread of its own.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4,8,16",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    readers: Vec<u16>,
+    /// Seconds of each run, and at least one whole cycle of deltas.
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    seconds: f64,
+    /// Routes of each family that come and go as a whole, so that tables are built anew.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    routes: u32,
+    /// Keys of a batch.
+    #[arg(long, value_name = "KEYS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    batch: u32,
+    /// Slots of a reader; half of them hold IPv6 keys.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=64))]
+    slots: u16,
+    /// Where the figures go as JSON; `-` is standard output, and no lines then.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where random routes and keys start.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Err(error) = lpm_gpu::cu::probe() {
+        eprintln!("gpu-concurrent: {error}");
+        return if error.is_absent() { ExitCode::from(3) } else { ExitCode::FAILURE };
+    }
+    match run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("gpu-concurrent: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs everything; whether all of it was right.
+fn run(options: &Options) -> anyhow::Result<bool> {
+    let cycle = Cycle::new(options.seed, options.routes, options.batch as usize);
+    let mut report = Report::new(options.json.as_deref(), options.seed);
+    for name in &options.engines {
+        for mode in &options.modes {
+            let mut failed = None;
+            for &readers in &options.readers {
+                let row = match &failed {
+                    // More of the same would wait for the same device again.
+                    Some(at) => Row::skipped(name, mode, readers, format!("{at} readers have failed")),
+                    None => run::run(&run::Setup { name, mode, readers, options }, &cycle),
+                };
+                if row.is_failed() && failed.is_none() {
+                    failed = Some(readers);
+                }
+                report.push(row);
+            }
+        }
+    }
+    report.finish()
+}
+
+/// An engine's error in one line.
+fn words(error: &EngineError) -> String {
+    error.to_string()
+}
+
+/// Memory of the device that is in use, bytes, all processes' together.
+fn used_bytes() -> Result<u64, GpuError> {
+    let device = lpm_gpu::cu::Device::open(0)?;
+    Ok(device.facts().memory_bytes.saturating_sub(device.free_bytes()?))
+}

@@ -1,0 +1,222 @@
+//! One engine, its readers on threads of their own, and its writer, for some seconds.
+
+use super::cycle::{Cycle, Dice};
+use super::report::Row;
+use super::{Options, used_bytes, words};
+use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopId, SlotId};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// How long a batch may take.
+const BATCH_LIMIT: Duration = Duration::from_secs(20);
+
+/// Submits that are timed by a reader at most, so that a long run does not fill memory.
+const TIMED_MAX: usize = 1 << 20;
+
+/// What is run.
+pub(crate) struct Setup<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mode: &'a str,
+    pub(crate) readers: u16,
+    pub(crate) options: &'a Options,
+}
+
+/// What the threads tell each other.
+#[derive(Default)]
+struct Talk {
+    /// Generations that began to show, and that are finished.
+    started: AtomicU64,
+    finished: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// What a reader has seen.
+#[derive(Default)]
+struct Seen {
+    batches: u64,
+    keys: u64,
+    wrong: u64,
+    /// Time of each submit, nanoseconds.
+    submit_ns: Vec<u64>,
+}
+
+/// Runs `setup` over `cycle`.
+pub(crate) fn run(setup: &Setup<'_>, cycle: &Cycle) -> Row {
+    let mut row = Row::new(setup.name, setup.mode, setup.readers);
+    if let Err(error) = try_run(setup, cycle, &mut row) {
+        row.error = Some(words(&error));
+    }
+    row
+}
+
+fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), EngineError> {
+    let parameters =
+        vec![("mode".to_owned(), setup.mode.to_owned()), ("headroom".to_owned(), "0".to_owned())];
+    let options = EngineOptions { parameters, ..EngineOptions::default() };
+    let mut writer = lpm_gpu::engine::make(setup.name, &options)?;
+    writer.apply(&cycle.first)?;
+    let batch = cycle.keys.v4.len();
+    let readers = (0..setup.readers).map(|_| writer.reader(setup.options.slots, batch));
+    let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
+    let talk = Talk::default();
+    let seconds = Duration::try_from_secs_f64(setup.options.seconds).unwrap_or_default();
+    let start = Instant::now();
+    let (written, seen) = std::thread::scope(|scope| {
+        let looking: Vec<_> = (1..)
+            .zip(&mut readers)
+            .map(|(seed, reader)| {
+                let talk = &talk;
+                scope.spawn(move || {
+                    let seen = look_up(reader.as_mut(), cycle, talk, seed);
+                    if seen.is_err() {
+                        talk.stop.store(true, Ordering::Relaxed);
+                    }
+                    seen
+                })
+            })
+            .collect();
+        let written = write(writer.as_mut(), cycle, &talk, seconds, row);
+        talk.stop.store(true, Ordering::Relaxed);
+        let seen: Vec<_> = looking.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        (written, seen)
+    });
+    row.seconds = start.elapsed().as_secs_f64();
+    let mut submit_ns = Vec::new();
+    let mut failed = written.err();
+    for seen in seen {
+        match seen {
+            Ok(Ok(seen)) => {
+                row.batches += seen.batches;
+                row.keys_checked += seen.keys;
+                row.wrong += seen.wrong;
+                submit_ns.extend(seen.submit_ns);
+            }
+            Ok(Err(error)) => failed = failed.or(Some(error)),
+            Err(_panic) => row.wrong += 1, // it has said why
+        }
+    }
+    row.submit_ns.of(submit_ns);
+    let figure =
+        |name| writer.stats().details.iter().find(|(known, _)| *known == name).map_or(0.0, |found| found.1);
+    (row.rebuilds, row.swaps) = (figure("rebuilds"), figure("swaps"));
+    failed.map_or(Ok(()), Err)
+}
+
+/// Applies delta after delta for the time given, and to the end of the cycle.
+fn write(
+    writer: &mut dyn EngineWriter,
+    cycle: &Cycle,
+    talk: &Talk,
+    time: Duration,
+    row: &mut Row,
+) -> Result<(), EngineError> {
+    let start = Instant::now();
+    let mut apply_us = Vec::new();
+    let mut applied = 0;
+    let mut result = Ok(());
+    for (generation, delta) in (1_u64..).zip(cycle.deltas.iter().cycle()) {
+        if talk.stop.load(Ordering::Relaxed) || (start.elapsed() > time && applied >= cycle.deltas.len()) {
+            break;
+        }
+        talk.started.store(generation, Ordering::SeqCst);
+        let begun = Instant::now();
+        if let Err(error) = writer.apply(delta) {
+            result = Err(error);
+            break;
+        }
+        apply_us.push(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+        talk.finished.store(generation, Ordering::SeqCst);
+        applied += 1;
+        if generation % cycle.len() == cycle.len() / 2
+            && let Err(error) = visit(writer, cycle, generation, row)
+        {
+            result = Err(error);
+            break;
+        }
+        if generation.is_multiple_of(cycle.len())
+            && let Ok(used) = used_bytes()
+        {
+            row.note_memory(used);
+        }
+    }
+    row.deltas = applied as u64;
+    row.apply_us.of(apply_us);
+    result
+}
+
+/// A reader that is made beside the running ones, looks up, and goes: memory is had and dropped, a kernel that stays is launched
+/// and ends, while others stay.
+fn visit(
+    writer: &dyn EngineWriter,
+    cycle: &Cycle,
+    generation: u64,
+    row: &mut Row,
+) -> Result<(), EngineError> {
+    let keys = cycle.keys.v4.len().min(64);
+    let mut reader = writer.reader(1, keys)?;
+    let mut answers = vec![NextHopId::NONE; keys];
+    reader.lookup(Keys::V4(&cycle.keys.v4[..keys]), &mut answers)?;
+    row.wrong += cycle.wrong(true, &answers, generation, generation);
+    reader.lookup(Keys::V6 { hi: &cycle.keys.hi[..keys], lo: &cycle.keys.lo[..keys] }, &mut answers)?;
+    row.wrong += cycle.wrong(false, &answers, generation, generation);
+    row.keys_checked += 2 * keys as u64;
+    Ok(())
+}
+
+/// Keeps every slot in flight until told to stop, IPv4 and IPv6 in turn.
+fn look_up(
+    reader: &mut dyn EngineReader,
+    cycle: &Cycle,
+    talk: &Talk,
+    seed: u64,
+) -> Result<Seen, EngineError> {
+    let mut seen = Seen::default();
+    let mut dice = Dice(seed);
+    let slots = reader.slots();
+    // Of each slot: family, keys, and the generation that was finished when it was submitted.
+    let mut flying: Vec<Option<(bool, usize, u64)>> = vec![None; slots.into()];
+    for turn in 0_u64.. {
+        let slot = SlotId((turn % u64::from(slots)) as u16);
+        if let Some((is_v4, keys, low)) = flying[usize::from(slot.0)].take() {
+            let start = Instant::now();
+            let answers = loop {
+                match reader.collect(slot) {
+                    Poll::Ready(answers) => break answers?,
+                    Poll::Pending if start.elapsed() > BATCH_LIMIT => {
+                        let reason = format!("a batch has not come back for {} s", BATCH_LIMIT.as_secs());
+                        return Err(EngineError::Device { engine: "gpu-concurrent", reason, lost: true });
+                    }
+                    Poll::Pending => std::thread::yield_now(),
+                }
+            };
+            let high = talk.started.load(Ordering::SeqCst);
+            seen.wrong += cycle.wrong(is_v4, answers, low, high) + u64::from(answers.len() != keys);
+            seen.batches += 1;
+            seen.keys += keys as u64;
+        }
+        if talk.stop.load(Ordering::Relaxed) {
+            if flying.iter().all(Option::is_none) {
+                break;
+            }
+            continue;
+        }
+        // Most batches are full; some are small, as a forwarder's are at night.
+        let all = cycle.keys.v4.len();
+        let keys = if dice.next().is_multiple_of(4) { 1 + dice.below(all) } else { all };
+        let is_v4 = turn.is_multiple_of(2) != (turn / u64::from(slots)).is_multiple_of(2);
+        let low = talk.finished.load(Ordering::SeqCst);
+        let batch = if is_v4 {
+            Keys::V4(&cycle.keys.v4[..keys])
+        } else {
+            Keys::V6 { hi: &cycle.keys.hi[..keys], lo: &cycle.keys.lo[..keys] }
+        };
+        let start = Instant::now();
+        reader.submit(slot, batch)?;
+        if seen.submit_ns.len() < TIMED_MAX {
+            seen.submit_ns.push(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+        flying[usize::from(slot.0)] = Some((is_v4, keys, low));
+    }
+    Ok(seen)
+}

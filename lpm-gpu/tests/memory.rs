@@ -1,0 +1,214 @@
+//! What was dropped goes back to the driver: while kernels stay on the device too, without a wait for what runs, and never
+//! before its last use is over.
+
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+mod common;
+
+use common::{Dice, collect, engine, id};
+use fib::{FibDelta, Keys, NextHopId, Prefix, SlotId};
+use lpm_gpu::cu::testing::{self, Mock};
+use lpm_gpu::cu::{
+    Arg, Device, DeviceWords, Kernel, Module, Pinned, Priority, Resident, Shape, Shared, Stream,
+};
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes on the mock of a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The mock for this test alone; the test is skipped without.
+macro_rules! mock {
+    () => {{
+        let one = testing::exclusive();
+        let Some(mock) = testing::driver().and_then(testing::TestDriver::mock) else {
+            eprintln!("SKIPPED: only the mock says what is allocated, and stands still when told to");
+            return;
+        };
+        (one, mock)
+    }};
+}
+
+/// Waits until `used` says at most `bytes`, dropping something now and then: that is when what is over is looked for.
+fn comes_down_to(device: &Device, used: impl Fn() -> u64, bytes: u64) {
+    let start = Instant::now();
+    while used() > bytes {
+        assert!(start.elapsed() < LIMIT, "{} bytes are still allocated, wanted {bytes}", used());
+        drop(DeviceWords::new(device, 1).unwrap());
+        std::thread::yield_now();
+    }
+}
+
+/// A kernel that stays, with one slot of one block (kernels/common.cuh).
+struct Stays {
+    resident: Resident,
+    control: Shared<u64>,
+    done: Shared<u32>,
+}
+
+impl Stays {
+    fn launch(device: &Device, kernel: &Kernel) -> Self {
+        let control = Shared::<u64>::new(device, 8).unwrap();
+        let done = Shared::<u32>::new(device, 1).unwrap();
+        let stop = {
+            let held = (control.clone(), done.clone());
+            Box::new(move || held.0.store(0, u64::from(u32::MAX)))
+        };
+        let stream = Stream::new(device, Priority::Usual).unwrap();
+        let mut args = [Arg::shared(&control), Arg::shared(&done), Arg::u32(1)];
+        let resident = Resident::launch(stream, kernel, Shape::new(1, 32), &mut args, stop).unwrap();
+        Self { resident, control, done }
+    }
+}
+
+fn persistent(device: &Device) -> Kernel {
+    Module::new(device, "gamt").unwrap().kernel("gamt_persistent_v4_flat").unwrap()
+}
+
+/// A stream that does not get on keeps what it uses, and nobody waits for it.
+#[test]
+fn a_drop_does_not_wait_for_a_device_that_stands_still() {
+    let (_one, mock) = mock!();
+    let device = Device::open(0).unwrap();
+    let mut stream = Stream::new(&device, Priority::Usual).unwrap();
+    let (used, unused) =
+        (DeviceWords::new(&device, 1 << 16).unwrap(), DeviceWords::new(&device, 1 << 10).unwrap());
+    let locked = Pinned::<u32>::new(&device, 1 << 10, lpm_gpu::cu::HostSide::Reads).unwrap();
+    let (device_bytes, host_bytes) = (mock.memory_used(), mock.host_used());
+    mock.set_stalled(1);
+    stream.fill(&used, 0..1 << 16, 1).unwrap();
+    let (done, over) = std::sync::mpsc::channel();
+    let dropping = std::thread::spawn(move || {
+        drop((used, unused, locked));
+        done.send(()).unwrap();
+    });
+    let waited = over.recv_timeout(Duration::from_secs(5));
+    let kept = (mock.memory_used(), mock.host_used());
+    mock.set_stalled(0);
+    assert_eq!(waited, Ok(()), "a drop waits for a device that stands still");
+    assert!(
+        kept.0 >= 4 << 16 && kept.0 <= device_bytes && kept.1 == host_bytes,
+        "freed while in use: {kept:?}"
+    );
+    dropping.join().unwrap();
+    stream.finish(LIMIT).unwrap();
+    comes_down_to(&device, || mock.memory_used(), 0);
+    comes_down_to(&device, || mock.host_used(), 0);
+    assert!(!device.is_lost());
+}
+
+/// A kernel that stays may be launched at any time: also just when somebody frees something.
+#[test]
+fn a_kernel_that_stays_may_start_while_something_is_dropped() {
+    let (_one, mock) = mock!();
+    let device = Device::open(0).unwrap();
+    let kernel = persistent(&device);
+    let mut busy = Stream::new(&device, Priority::Usual).unwrap();
+    let (words, dropped) = (DeviceWords::new(&device, 64).unwrap(), DeviceWords::new(&device, 64).unwrap());
+    mock.set_stalled(1);
+    busy.fill(&words, 0..64, 1).unwrap();
+    let (done, over) = std::sync::mpsc::channel();
+    let dropping = std::thread::spawn(move || {
+        drop(dropped);
+        done.send(()).unwrap();
+    });
+    std::thread::sleep(Duration::from_millis(20)); // the drop is under way, and waits if it waits at all
+    let mut stays = Stays::launch(&device, &kernel);
+    mock.set_stalled(0);
+    let waited = over.recv_timeout(Duration::from_secs(5));
+    stays.resident.stop(LIMIT).unwrap();
+    dropping.join().unwrap();
+    assert_eq!(waited, Ok(()), "a drop waits for the kernel that stays");
+    busy.finish(LIMIT).unwrap();
+    drop((stays, words, busy));
+    comes_down_to(&device, || mock.memory_used(), 0);
+}
+
+/// Memory comes back while a kernel stays, unless it is the kernel's own.
+#[test]
+fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
+    let (_one, mock) = mock!();
+    let device = Device::open(0).unwrap();
+    let kernel = persistent(&device);
+    let Stays { mut resident, control, done } = Stays::launch(&device, &kernel);
+    for _ in 0..50 {
+        drop(DeviceWords::new(&device, 1 << 20).unwrap());
+        comes_down_to(&device, || mock.memory_used(), 0);
+    }
+    // Page-locked memory waits for the driver to have time, and is used again meanwhile.
+    let before = mock.host_used();
+    for _ in 0..50 {
+        drop(Shared::<u32>::new(&device, 1 << 16).unwrap());
+    }
+    assert!(mock.host_used() <= before + (4 << 16), "{} bytes after {before}", mock.host_used());
+    assert!(resident.is_running().unwrap());
+    drop((control, done));
+    assert!(
+        resident.is_running().unwrap() && mock.host_used() > 0,
+        "the kernel's own memory is freed under it"
+    );
+    resident.stop(LIMIT).unwrap();
+    drop(resident);
+    comes_down_to(&device, || mock.host_used(), 0);
+}
+
+/// Routes of both families that crowd, so that tables are large or small.
+fn table(count: u32, dice: &mut Dice) -> FibDelta {
+    let mut delta = FibDelta::new();
+    for at in 0..count {
+        let v4 = Prefix::truncating(at << 12 | dice.below(1 << 12) as u32, 28);
+        let v6 = Prefix::truncating(u128::from(at) << 90 | 0x2001 << 112, 56);
+        delta.v4.push(fib::Change { prefix: v4, next_hop: id(dice) });
+        delta.v6.push(fib::Change { prefix: v6, next_hop: id(dice) });
+    }
+    delta
+}
+
+fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64) {
+    let mut writer = engine("gamt", parameters).unwrap();
+    let mut reader = writer.reader(2, 64).unwrap();
+    let mut dice = Dice::new(3);
+    let (mut first, mut last) = (0, 0);
+    for round in 0..rounds {
+        // Large, then a hundredth of that: neither fits where the other was, so each is a table of its own.
+        let mut delta = table(3000, &mut dice);
+        writer.apply(&delta).unwrap();
+        reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).unwrap();
+        reader.submit(SlotId(1), Keys::V6 { hi: &[1, 2], lo: &[0, 0] }).unwrap();
+        collect(reader.as_mut(), 0).unwrap();
+        collect(reader.as_mut(), 1).unwrap();
+        delta.v4.iter_mut().for_each(|change| change.next_hop = NextHopId::NONE);
+        delta.v6.iter_mut().for_each(|change| change.next_hop = NextHopId::NONE);
+        writer.apply(&delta).unwrap();
+        writer.apply(&table(20 + round as u32, &mut dice)).unwrap();
+        last = mock.memory_used();
+        if round == 1 {
+            first = last;
+        }
+    }
+    let swaps = writer.stats().details.iter().find(|(name, _)| *name == "swaps").unwrap().1;
+    assert!(swaps >= 4.0 * rounds as f64, "{swaps} swaps: nothing was built anew");
+    (first, last)
+}
+
+/// Tables that are built anew again and again take no more memory than a few of them do, whatever the mode.
+#[test]
+fn tables_built_anew_for_ever_take_no_more_memory_than_a_few() {
+    let (_one, mock) = mock!();
+    for mode in ["copy", "graph", "mapped", "persistent"] {
+        let (first, last) = peak_of(mock, &[("mode", mode), ("frozen", "1"), ("headroom", "0")], 12);
+        assert!(last < 2 * first, "mode {mode}: {first} bytes after two rounds, {last} after twelve");
+    }
+}
+
+/// Without memory pools nothing is freed beside a kernel that stays, so that no such kernel is for this device; the rest is.
+#[test]
+fn a_device_without_memory_pools_serves_every_mode_but_persistent() {
+    let (_one, mock) = mock!();
+    mock.set_no_pools(1);
+    for mode in ["copy", "mapped"] {
+        let (first, last) = peak_of(mock, &[("mode", mode), ("frozen", "1"), ("headroom", "0")], 8);
+        assert!(last < 2 * first, "mode {mode}: {first} bytes after two rounds, {last} after eight");
+    }
+    let refused = engine("gamt", &[("mode", "persistent")]).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("mode = persistent") && refused.contains("memory pools"), "{refused}");
+}

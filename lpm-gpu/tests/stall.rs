@@ -1,0 +1,115 @@
+//! A device that stands still costs the batches that wait for it, each for as long as the user says, and nothing after it goes on.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::{Dice, KeySet, oracle_of, random_rib};
+use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopId, SlotId};
+use lpm_gpu::cu::testing;
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes on the mock of a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The mock for this test alone; the test is skipped without.
+macro_rules! mock {
+    () => {{
+        let one = testing::exclusive();
+        let Some(mock) = testing::driver().and_then(testing::TestDriver::mock) else {
+            eprintln!("SKIPPED: only the mock stands still when told to");
+            return;
+        };
+        (one, mock)
+    }};
+}
+
+fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
+    let parameters = vec![("mode".to_owned(), mode.to_owned())];
+    let options = EngineOptions { parameters, stall_us: Some(stall_us), ..EngineOptions::default() };
+    lpm_gpu::engine::make("gamt", &options).unwrap()
+}
+
+/// A lookup that the device does not answer, and how long it took to say so.
+fn stalls(reader: &mut dyn EngineReader, keys: &[u32]) -> Duration {
+    let start = Instant::now();
+    let refused = reader.lookup(Keys::V4(keys), &mut vec![NextHopId::NONE; keys.len()]);
+    assert!(matches!(refused, Err(EngineError::Device { lost: false, .. })), "{refused:?}");
+    start.elapsed()
+}
+
+#[test]
+fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again() {
+    let (_one, mock) = mock!();
+    for mode in ["copy", "graph", "mapped", "persistent"] {
+        let mut dice = Dice::new(5);
+        let mut rib = random_rib(300, &mut dice);
+        let mut writer = engine(mode, 200_000);
+        writer.apply(&rib.take_delta()).unwrap();
+        let keys = KeySet::draw(&rib, 500, &mut dice);
+        let (right, _) = keys.right(&oracle_of(&rib));
+        let mut reader = writer.reader(3, 100).unwrap();
+        let mut answers = vec![NextHopId::NONE; 500];
+        reader.lookup(keys.keys_v4(), &mut answers).unwrap();
+        assert_eq!(answers, right, "{mode}");
+
+        mock.set_stalled(1);
+        // A batch that its owner has yet to collect is not the lookup's to give up.
+        reader.submit(SlotId(2), Keys::V4(&keys.v4[..100])).unwrap();
+        let waited = stalls(reader.as_mut(), &keys.v4);
+        assert!(
+            waited >= Duration::from_millis(200) && waited < Duration::from_secs(10),
+            "{mode}: {waited:?}"
+        );
+        // Nothing is left to try: no lookup waits for the same batches again.
+        let waited: Duration = (0..20).map(|_| stalls(reader.as_mut(), &keys.v4)).sum();
+        assert!(waited < Duration::from_secs(3), "{mode}: 20 lookups took {waited:?}");
+        // Nor do batches that are handed to a slot of theirs.
+        let start = Instant::now();
+        for _ in 0..20 {
+            let refused = reader.submit(SlotId(0), Keys::V4(&[1]));
+            assert!(matches!(refused, Err(EngineError::Device { lost: false, .. })), "{mode}: {refused:?}");
+            assert!(reader.collect(SlotId(0)).is_pending(), "{mode}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(3), "{mode}: {:?}", start.elapsed());
+        mock.set_stalled(0);
+
+        let start = Instant::now();
+        while reader.lookup(keys.keys_v4(), &mut answers).is_err() {
+            assert!(start.elapsed() < LIMIT, "{mode}: the slots never come back");
+        }
+        assert_eq!(answers, right, "{mode}: answers of another batch");
+        assert_eq!(common::collect(reader.as_mut(), 2).unwrap(), right[..100], "{mode}: what was in flight");
+        reader.submit(SlotId(0), Keys::V4(&keys.v4[..7])).unwrap();
+        assert_eq!(common::collect(reader.as_mut(), 0).unwrap(), right[..7], "{mode}");
+    }
+}
+
+/// Words that a batch may read are not used again because its owner has given it up, and they are once it is over.
+#[test]
+fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
+    let (_one, mock) = mock!();
+    let options = EngineOptions { stall_us: Some(1000), ..EngineOptions::default() };
+    let mut writer = lpm_gpu::engine::make("sail-gpu", &options).unwrap();
+    let mut reader = writer.reader(1, 100).unwrap();
+    // A route that needs two chunks and gives them back; then how many wait for a batch.
+    let flicker = |writer: &mut dyn EngineWriter| {
+        for next_hop in [NextHopId::new(1).unwrap(), NextHopId::NONE] {
+            let mut delta = fib::FibDelta::new();
+            delta.v4.push(fib::Change { prefix: fib::Prefix::truncating(0x0a00_0001, 32), next_hop });
+            writer.apply(&delta).unwrap();
+        }
+        let details = writer.stats().details;
+        details.iter().find(|(name, _)| *name == "sail_chunks_waiting").unwrap().1
+    };
+    assert_eq!(flicker(writer.as_mut()), 0.0);
+    mock.set_stalled(1);
+    stalls(reader.as_mut(), &[1, 2, 3]);
+    mock.set_stalled(0);
+    assert_eq!(flicker(writer.as_mut()), 2.0, "the batch may still be under way");
+    let start = Instant::now();
+    while reader.lookup(Keys::V4(&[1, 2, 3]), &mut [NextHopId::NONE; 3]).is_err() {
+        assert!(start.elapsed() < LIMIT, "the slot never comes back");
+    }
+    assert_eq!(flicker(writer.as_mut()), 0.0, "the batch is over");
+}
