@@ -59,6 +59,14 @@ pub enum FeedError {
         /// What the system says.
         source: io::Error,
     },
+    /// The file was written to while it was read: what was read may be half of one content and half of another.
+    #[error("{}: was changed while it was read, after {offset_bytes} bytes; try again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// Bytes read before, after decompression.
+        offset_bytes: u64,
+    },
     /// A compressed file ends before its content does.
     #[error("{}: the {compression} file is cut short; {offset_bytes} bytes came out of it", path.display())]
     CutShort {
@@ -126,6 +134,7 @@ impl FeedError {
             | Self::UnknownCompression { path, .. }
             | Self::Content { path, .. }
             | Self::Read { path, .. }
+            | Self::Changed { path, .. }
             | Self::CutShort { path, .. }
             | Self::Corrupt { path, .. }
             | Self::Line { path, .. }

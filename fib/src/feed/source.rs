@@ -5,11 +5,12 @@
 
 use super::{FeedError, Format};
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::SystemTime;
 
 /// Large enough that a system call or a call into a decompressor costs nothing per line.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -42,15 +43,30 @@ impl fmt::Display for Compression {
     }
 }
 
-/// Counts the bytes that come out of a file.
+/// Counts the bytes that come out of a file, and notices at its end when it was written to meanwhile.
 struct Counted {
     file: File,
     done: Arc<AtomicU64>,
+    /// The file's length and time of change when it was opened; `None` for what is no file and has none.
+    opened: Option<(u64, SystemTime)>,
+}
+
+/// The failure of a read that met the end of a file which is not as it was opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the file was changed while it was read")]
+struct ChangedMeanwhile;
+
+/// Length and time of change of a file.
+fn state(metadata: &Metadata) -> Option<(u64, SystemTime)> {
+    Some((metadata.len(), metadata.modified().ok()?)).filter(|_| metadata.is_file())
 }
 
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
+        if read == 0 && !buffer.is_empty() && self.opened != state(&self.file.metadata()?) {
+            return Err(io::Error::other(ChangedMeanwhile));
+        }
         self.done.fetch_add(read as u64, Relaxed);
         Ok(read)
     }
@@ -96,7 +112,7 @@ pub fn open(path: &Path) -> Result<Source, FeedError> {
         return Err(FeedError::Directory { path: path.to_owned() });
     }
     let done = Arc::new(AtomicU64::new(0));
-    let mut counted = Counted { file, done: Arc::clone(&done) };
+    let mut counted = Counted { file, done: Arc::clone(&done), opened: state(&metadata) };
     let mut magic = Vec::with_capacity(MAGIC_BYTES);
     counted.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut magic).map_err(fail)?;
     let compression = match magic[..] {
@@ -233,7 +249,9 @@ impl Source {
     #[must_use]
     pub fn error(&self, source: io::Error) -> FeedError {
         let (path, offset_bytes, compression) = (self.path.clone(), self.offset_bytes, self.compression);
-        if compression == Compression::None || source.raw_os_error().is_some() {
+        if source.get_ref().is_some_and(|inner| inner.is::<ChangedMeanwhile>()) {
+            FeedError::Changed { path, offset_bytes }
+        } else if compression == Compression::None || source.raw_os_error().is_some() {
             FeedError::Read { path, offset_bytes, source }
         } else if source.kind() == io::ErrorKind::UnexpectedEof {
             FeedError::CutShort { path, compression, offset_bytes }
@@ -309,6 +327,78 @@ mod tests {
             source.consume(taken);
         }
         assert!(read == content && source.offset_bytes() == content.len() as u64);
+    }
+
+    /// Reads a table from a file that `change` changes when the first 256 KB of it are read, plain and in each compression.
+    fn read_while(change: impl Fn(&Path)) -> Vec<Result<usize, FeedError>> {
+        let text: Vec<u8> = (0..200_000_u32)
+            .flat_map(|i| {
+                format!("{}/32 {}\n", std::net::Ipv4Addr::from(i.wrapping_mul(0x9e37_79b9)), i % 99 + 1)
+                    .into_bytes()
+            })
+            .collect();
+        let gzip = {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            io::Write::write_all(&mut encoder, &text).unwrap();
+            encoder.finish().unwrap()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("feed");
+        let read = |content: Vec<u8>| {
+            std::fs::write(&path, content).unwrap();
+            // Long ago, so that the change has another time however coarse the clock is.
+            File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            let mut source = open(&path).unwrap();
+            source.peek(1);
+            change(&path);
+            let mut bytes = Vec::new();
+            match source.read_to_end(&mut bytes) {
+                Ok(_) => Ok(bytes.len()),
+                Err(error) => Err(source.error(error)),
+            }
+        };
+        let whole = text.len();
+        let results: Vec<_> = [text, gzip].into_iter().map(read).collect();
+        for read in results.iter().flatten() {
+            assert_eq!(*read, whole, "silently another content");
+        }
+        results
+    }
+
+    #[test]
+    fn a_file_that_changes_while_it_is_read_is_refused() {
+        let open_to_write = |path: &Path| File::options().write(true).open(path).unwrap();
+        let empty = |path: &Path| open_to_write(path).set_len(0).unwrap();
+        let shorten = |path: &Path| open_to_write(path).set_len(1 << 18).unwrap();
+        let rewrite = |path: &Path| std::fs::write(path, b"192.0.2.0/24 1\n").unwrap();
+        let append = |path: &Path| {
+            let mut file = File::options().append(true).open(path).unwrap();
+            io::Write::write_all(&mut file, b"192.0.2.0/24 1\n").unwrap();
+        };
+        for (name, change) in [
+            ("empty", &empty as &dyn Fn(&Path)),
+            ("shorten", &shorten),
+            ("rewrite", &rewrite),
+            ("append", &append),
+        ] {
+            for result in read_while(change) {
+                let error = result.expect_err(name);
+                assert!(
+                    matches!(error, FeedError::Changed { .. } | FeedError::Corrupt { .. }),
+                    "{name}: {error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_while_it_is_read_is_read_as_it_was() {
+        let replace = |path: &Path| {
+            let new = path.with_extension("new");
+            std::fs::write(&new, b"192.0.2.0/24 1\n").unwrap();
+            std::fs::rename(&new, path).unwrap();
+        };
+        assert!(read_while(replace).iter().all(Result::is_ok));
     }
 
     #[test]

@@ -292,6 +292,18 @@ pub(crate) struct HarnessArgs {
     /// Updates a second [default: the stream's own times]
     #[arg(long, value_name = "N", requires = "updates", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) update_rate: Option<u64>,
+
+    /// Times the update stream is applied; it ends with the packets at the latest
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "updates", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) update_loops: u64,
+
+    /// Updates that reach the engine as one delta, at most
+    #[arg(long, value_name = "N", default_value_t = 1024, requires = "updates", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) update_batch: u64,
+
+    /// Mbufs for packets [default: as many as may be inside]; with fewer, packets wait for mbufs to come back
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) mbufs: Option<u32>,
 }
 
 /// Examples below `fwd-app run --help`.
@@ -311,6 +323,7 @@ Examples:
   fwd-app replay trace.pcap --fib routes.txt
   fwd-app replay trace.pcap --fib routes.txt --verify --loops 100 --topology pipeline --json result.json
   fwd-app replay trace.pcap --fib routes.txt --rate 100kpps --hgrm latency.hgrm
+  fwd-app replay trace.pcap --fib routes.txt --verify --loops 1000 --updates updates.txt --update-rate 5000 --update-loops 100
   fwd-app replay trace.pcap --fib routes.txt --out sent/ --ports 2
 
 A gateway without a neighbour gets no packet, as in run. A table from MRT names gateways alone; to measure with it, make

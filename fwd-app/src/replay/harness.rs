@@ -5,7 +5,7 @@ use super::schedule::Schedule;
 use super::setup::{CACHE_MBUFS, Lcores, QUEUES_MAX, Sizes};
 use super::sink::{Outlet, Sink};
 use super::trace::Trace;
-use super::updates::{Applied, Stream, Updater};
+use super::updates::{Applied, Stream, Updated, Updater};
 use super::verify::{Verified, Verifier};
 use crate::cli::args::ReplayArgs;
 use crate::cli::exit::CliError;
@@ -23,6 +23,7 @@ use crate::topology::{self, Control};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Mempool, MempoolConfig, Port, PortConfig, Ring, RingPort, RingSync, SocketId};
+use fib::feed::Update;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) sizes: Sizes,
     /// The ports, as next hops name them.
     pub(crate) ports: &'a [EgressPort],
+    /// The update stream, if there is one.
+    pub(crate) updates: Option<&'a Arc<[Update]>>,
 }
 
 /// What came of it.
@@ -70,6 +73,8 @@ pub(crate) struct Outcome {
     pub(crate) updates: u64,
     /// Deltas applied.
     pub(crate) deltas: u64,
+    /// Why the updates ended before their time, if they did.
+    pub(crate) update_error: Option<anyhow::Error>,
     /// What the drivers counted.
     pub(crate) ports: Vec<PortReport>,
 }
@@ -154,15 +159,9 @@ impl Replay<'_> {
         let Loop { running, outcomes: mut stages, feeder, mut sink, verifier, mine, .. } = turns;
         drop(mine);
         let waited = running.wait();
-        let (tables, updates, deltas) = match routes {
-            Routes::Steady(tables) => (*tables, 0, 0),
-            Routes::Changing(updater) => {
-                let updated = updater.stop()?;
-                if let Some(error) = updated.error {
-                    return Err(error.context(format!("updates ended after {}", updated.updates)));
-                }
-                (updated.tables, updated.updates, updated.deltas)
-            }
+        let Updated { tables, updates, deltas, error } = match routes {
+            Routes::Steady(tables) => Updated { tables: *tables, updates: 0, deltas: 0, error: None },
+            Routes::Changing(updater) => updater.stop()?,
         };
         result?;
         stages.extend(waited?);
@@ -179,6 +178,7 @@ impl Replay<'_> {
             tables,
             updates,
             deltas,
+            update_error: error.map(|error| error.context(format!("updates ended after {updates}"))),
             ports: super::port_reports(&wiring.ports, &wiring.inputs),
         })
     }
@@ -201,9 +201,17 @@ impl Replay<'_> {
 
     /// The tables, or the thread that changes them.
     fn routes(&self, tables: Tables, egress: Arc<ArcSwap<EgressTable>>, applied: Arc<Applied>) -> Routes {
-        let Some(path) = &self.args.harness.updates else { return Routes::Steady(Box::new(tables)) };
-        let (path, rate, ports) = (path.clone(), self.args.harness.update_rate, self.ports.to_vec());
-        Routes::Changing(Updater::start(tables, Stream { path, rate, egress, ports }, applied))
+        let Some(updates) = self.updates else { return Routes::Steady(Box::new(tables)) };
+        let harness = &self.args.harness;
+        let stream = Stream {
+            updates: Arc::clone(updates),
+            loops: harness.update_loops,
+            rate: harness.update_rate,
+            per_delta: harness.update_batch,
+            egress,
+            ports: self.ports.to_vec(),
+        };
+        Routes::Changing(Updater::start(tables, stream, applied))
     }
 
     fn feeder(

@@ -37,6 +37,7 @@ use crate::topology::plan::Input;
 use anyhow::{Context as _, bail};
 use dpdk_ffi::Eal;
 use fib::MacAddr;
+use fib::feed::Update;
 use reference::{Reference, ReferencePort};
 use setup::{Lcores, Sizes};
 use std::sync::Arc;
@@ -57,26 +58,37 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let lcores = Lcores::new(&args, cpus.len())?;
     let trace = Arc::new(Trace::load(&args.trace)?);
     warn_of(&args, &trace);
+    let updates = args.harness.updates.as_deref().map(updates::load).transpose()?;
     let tables = Tables::load(&args.tables)?;
     crate::tables::warn_of_pages();
     crate::tables::warn_of_neighbours(&tables.hops);
     args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
     let args = &args;
     let ports = egress_ports(args.harness.ports);
-    let verifier = verifier(args, &tables, &trace)?;
+    let verifier = verifier(args, &tables, &trace, updates.as_deref())?;
     let signals = Signals::take_over().context("cannot take over signals")?;
     let rings =
         u64::from(args.harness.ports) * (lcores.workers.len() as u64 + 1) + lcores.config.len() as u64;
-    let sizes = Sizes::new(args, lcores.config.len(), lcores.workers.len(), trace.frame_bytes_max(), rings);
+    let sizes = Sizes::new(args, lcores.config.len(), lcores.workers.len(), trace.frame_bytes_max(), rings)?;
     let huge_pages = !args.harness.no_huge && setup::huge_pages_free(sizes.memory_mb(true));
     let memory_mb = sizes.memory_mb(huge_pages);
     let eal = Eal::init(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages))
         .context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
-    let replay = harness::Replay { args, trace: &trace, lcores: &lcores, sizes, ports: &ports };
-    let outcome = replay.run(&eal, tables, verifier, &signals)?;
-    let summary = summary(args, &trace, &lcores, huge_pages, &eal, outcome);
+    let replay = harness::Replay {
+        args,
+        trace: &trace,
+        lcores: &lcores,
+        sizes,
+        ports: &ports,
+        updates: updates.as_ref(),
+    };
+    let mut outcome = replay.run(&eal, tables, verifier, &signals)?;
+    let update_error = outcome.update_error.take();
+    let mut summary = summary(args, &trace, &lcores, huge_pages, &eal, outcome);
+    summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
     summary.publish(&args.forward)?;
-    judge(&summary)
+    judge(&summary)?;
+    update_error.map_or(Ok(()), Err)
 }
 
 fn warn_of(args: &ReplayArgs, trace: &Trace) {
@@ -103,7 +115,12 @@ fn egress_ports(count: u16) -> Vec<EgressPort> {
     (0..count).map(port).collect()
 }
 
-fn verifier(args: &ReplayArgs, tables: &Tables, trace: &Trace) -> anyhow::Result<Option<Verifier>> {
+fn verifier(
+    args: &ReplayArgs,
+    tables: &Tables,
+    trace: &Trace,
+    updates: Option<&[Update]>,
+) -> anyhow::Result<Option<Verifier>> {
     if !args.harness.verify {
         return Ok(None);
     }
@@ -114,7 +131,8 @@ fn verifier(args: &ReplayArgs, tables: &Tables, trace: &Trace) -> anyhow::Result
     };
     let ports = egress_ports(args.harness.ports).into_iter().map(port).collect();
     let reference = Reference::new(&tables.rib, ports);
-    Verifier::new(reference, &tables.hops, trace, args.harness.updates.as_deref()).map(Some)
+    let updates = updates.map(|updates| (updates, args.harness.update_loops));
+    Verifier::new(reference, &tables.hops, trace, updates).map(Some)
 }
 
 fn summary(

@@ -161,28 +161,38 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// For batches of `batch_max` at `inputs` queues, `lcores` lcores, frames of at most `frame_bytes_max`, and `rings` in all.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] for fewer mbufs than a replay gets on with.
     pub(crate) fn new(
         args: &ReplayArgs,
         inputs: usize,
         lcores: usize,
         frame_bytes_max: usize,
         rings: u64,
-    ) -> Self {
+    ) -> Result<Self, CliError> {
         let batch = args.forward.batch_max() as u64;
         let window = (batch * inputs as u64 * 2).next_power_of_two().clamp(WINDOW_MIN, WINDOW_MAX);
         let ring = u32::try_from(window * 2).unwrap_or(u32::MAX);
         let room = frame_bytes_max.next_multiple_of(64).clamp(2048, 16_384);
         // A longer frame is a chain: room for a window of those would be gigabytes, so fewer are inside then.
         let cached = u64::from(CACHE_MBUFS) * 3 / 2 * (lcores as u64 + 1);
-        let mbufs = window + cached + 1023;
-        Self {
+        // What lies in the caches of other lcores cannot be had by the feeder: fewer, and it might wait for ever.
+        let least = cached + u64::from(CACHE_MBUFS);
+        let mbufs = args.harness.mbufs.map_or(window + cached + 1023, u64::from);
+        if mbufs < least {
+            return Err(CliError::Usage(format!(
+                "--mbufs {mbufs}: a replay with {lcores} lcores needs {least}"
+            )));
+        }
+        Ok(Self {
             window,
             rx_ring: ring,
             tx_ring: if args.harness.tx_slow > 1 { SLOW_RING } else { ring },
             mbufs: u32::try_from(mbufs).unwrap_or(u32::MAX),
             data_room_bytes: u16::try_from(room).unwrap_or(u16::MAX),
             rings,
-        }
+        })
     }
 
     /// Memory for all of it, megabytes.
@@ -296,11 +306,18 @@ mod tests {
     #[test]
     fn a_window_always_fits_the_rings_unless_they_are_small_on_purpose() {
         for batch in ["1", "256", "4096", "65536"] {
-            let sizes = Sizes::new(&args(&["--batch", batch]), 8, 8, 1514, 20);
+            let sizes = Sizes::new(&args(&["--batch", batch]), 8, 8, 1514, 20).unwrap();
             assert!(u64::from(sizes.tx_ring) > sizes.window && u64::from(sizes.rx_ring) > sizes.window);
             assert!(u64::from(sizes.mbufs) > sizes.window);
         }
-        assert_eq!(Sizes::new(&args(&["--tx-slow", "9"]), 1, 1, 60, 9).tx_ring, SLOW_RING);
+        assert_eq!(Sizes::new(&args(&["--tx-slow", "9"]), 1, 1, 60, 9).unwrap().tx_ring, SLOW_RING);
+    }
+
+    #[test]
+    fn mbufs_are_as_many_as_told_or_the_number_is_refused() {
+        let sizes = |mbufs| Sizes::new(&args(&["--mbufs", mbufs]), 1, 1, 1514, 8);
+        assert_eq!(sizes("1024").unwrap().mbufs, 1024);
+        assert!(matches!(sizes("1023"), Err(CliError::Usage(why)) if why.contains("needs 1024")));
     }
 
     #[test]

@@ -147,7 +147,8 @@ impl Sink {
         feeder: &Feeder,
         verifier: Option<&mut Verifier>,
     ) -> anyhow::Result<()> {
-        let Tag { sequence, updates } = Tag::unpack(self.burst.tag(i));
+        let tag = Tag::unpack(self.burst.tag(i));
+        let sequence = tag.sequence;
         let frames = self.trace.len() as u64;
         let frame = usize::try_from(sequence % frames).unwrap_or(0);
         let last = &mut self.last[port][feeder.ring_of(frame)];
@@ -166,7 +167,8 @@ impl Sink {
             bytes = &self.scratch;
         }
         if let Some(verifier) = verifier {
-            let updates = (updates, feeder.updates_begun());
+            let begun = feeder.updates_begun();
+            let updates = (tag.updates_done(begun), begun);
             verifier.sent(Seen { sequence, frame }, self.trace.frame(frame), port, bytes, updates);
         }
         if let Some((path, writer)) = self.writers.get_mut(port) {

@@ -1,11 +1,14 @@
 //! `--updates`: routes change while packets flow.
 //!
-//! [`Updater`] runs on a thread of its own and applies the stream to RIB, egress table and engine at a rate or at the
-//! stream's own times. [`History`] is made before, when results are to be verified: which next hops each frame of the trace
-//! can have after which update, so that the verifier knows what was right between the feeding of a packet and its arrival.
+//! [`load`] reads the stream whole before the first packet: a wrong line costs no run, and a file that changes later changes
+//! nothing. [`Updater`] runs on a thread of its own and applies the stream, `--update-loops` times, to RIB, egress table and engine
+//! at a rate or at the stream's own times. [`History`] is made before, when results are to be verified: which next hops each frame
+//! of the trace can have after which update, so that the verifier knows what was right between the feeding of a packet and its
+//! arrival.
 
 use super::reference::{Reference, checked};
 use super::trace::Trace;
+use crate::cli::message::warn;
 use crate::datapath::check::Destination;
 use crate::datapath::{EgressPort, EgressTable};
 use crate::tables::Tables;
@@ -14,14 +17,12 @@ use arc_swap::ArcSwap;
 use fib::feed::{self, Update};
 use fib::{IpPrefix, NextHopId, NextHopTable};
 use rustc_hash::FxHashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Updates a delta at most: no reader waits long for news.
-const UPDATES_PER_DELTA: usize = 1024;
 /// How often the clock is looked at when nothing is due.
 const TICK: Duration = Duration::from_micros(200);
 
@@ -45,22 +46,41 @@ impl Applied {
     }
 }
 
+/// Reads the update stream at `path`.
+///
+/// # Errors
+/// `FeedError` for the file. An MRT file that is cut short is no error; a warning says so.
+pub(crate) fn load(path: &Path) -> anyhow::Result<Arc<[Update]>> {
+    let mut stream = feed::updates(path, None)?;
+    let updates = stream.by_ref().collect::<Result<Arc<[_]>, _>>()?;
+    if let Some(cut) = stream.truncated() {
+        warn(format_args!("{}: {cut}; the {} updates before it are applied", path.display(), updates.len()));
+    }
+    Ok(updates)
+}
+
 /// What each frame's next hop is, by updates applied.
+///
+/// A stream that is applied again and again leaves every prefix as its last update says, so from the second time on the same
+/// changes come round: two rounds are noted, and stand for all.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// By frame: from which update on (1 is the first) which next hop. Frames that never change are not here.
     changes: FxHashMap<usize, Vec<(u64, NextHopId)>>,
+    /// Updates of the stream.
+    period: u64,
     /// What next hops mean once all updates are in.
     pub(crate) hops: NextHopTable,
 }
 
 impl History {
-    /// Applies the stream at `path` to the reference and notes what changes for the frames of `trace`.
+    /// Applies the stream, `loops` times, to the reference and notes what changes for the frames of `trace`.
     ///
     /// # Errors
-    /// `FeedError` for the file, `NextHopError` for an id that means something else.
+    /// `NextHopError` for an id that means something else.
     pub(crate) fn new(
-        path: &Path,
+        updates: &[Update],
+        loops: u64,
         reference: &mut Reference,
         trace: &Trace,
         hops: &NextHopTable,
@@ -76,9 +96,10 @@ impl History {
         }
         v4.sort_unstable();
         v6.sort_unstable();
-        let mut history = Self { changes: FxHashMap::default(), hops: hops.clone() };
-        for (number, update) in (1..).zip(feed::updates(path, None)?) {
-            let update = update?;
+        let period = updates.len() as u64;
+        let mut history = Self { changes: FxHashMap::default(), period, hops: hops.clone() };
+        let rounds = if loops > 1 { 2 } else { 1 };
+        for (number, update) in (1..).zip(std::iter::repeat_n(updates, rounds).flatten()) {
             let id = update.next_hop(&mut history.hops)?;
             // Before and after, for the frames whose destination the prefix covers: a longer prefix may hide the change.
             match update.prefix {
@@ -130,9 +151,17 @@ impl History {
     /// The next hops that a frame can have had while `low` to `high` updates were in service; empty when it never changes.
     pub(crate) fn next_hops(&self, frame: usize, low: u64, high: u64) -> impl Iterator<Item = NextHopId> {
         let changes = self.changes.get(&frame).map_or(&[][..], Vec::as_slice);
-        let first = changes.partition_point(|(number, _)| *number <= low).saturating_sub(1);
-        let end = changes.partition_point(|(number, _)| *number <= high);
-        changes[first..end.max(first)].iter().map(|(_, id)| *id)
+        let between = move |low: u64, high: u64| {
+            let first = changes.partition_point(|(number, _)| *number <= low).saturating_sub(1);
+            let end = changes.partition_point(|(number, _)| *number <= high);
+            changes[first..end.max(first)].iter().map(|(_, id)| *id)
+        };
+        // The second round stands for all later ones; what reaches beyond its end goes on at its start.
+        let period = self.period.max(1);
+        let shift = low.saturating_sub(period) / period * period;
+        let (low, high) = (low - shift, (high - shift).min(low - shift + 2 * period));
+        let wrapped = high.checked_sub(2 * period).map(|beyond| between(period, period + beyond.min(period)));
+        between(low, high).chain(wrapped.into_iter().flatten())
     }
 
     /// Whether a frame's next hop ever changes.
@@ -177,10 +206,14 @@ pub(crate) struct Updater {
 
 /// What the updater needs besides the tables.
 pub(crate) struct Stream {
-    /// The update file.
-    pub(crate) path: PathBuf,
+    /// The updates, in their order.
+    pub(crate) updates: Arc<[Update]>,
+    /// How often they are applied.
+    pub(crate) loops: u64,
     /// Updates a second; the stream's own times when `None`.
     pub(crate) rate: Option<u64>,
+    /// Updates a delta, at most.
+    pub(crate) per_delta: u64,
     /// Where lcores look for what next hops mean.
     pub(crate) egress: Arc<ArcSwap<EgressTable>>,
     /// The ports that next hops may name.
@@ -210,36 +243,44 @@ impl Updater {
     }
 }
 
+/// When update `number` of a looped stream, counted from 0 over all loops, is due at `rate` updates a second or at the updates' own
+/// times: seconds from the start. As in a trace, the first of a loop follows the last of the loop before by the mean gap.
+#[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
+fn due_s(updates: &[Update], rate: Option<u64>, number: u64) -> f64 {
+    if let Some(rate) = rate {
+        return number as f64 / rate as f64;
+    }
+    let (Some(first), Some(last)) = (updates.first(), updates.last()) else { return 0.0 };
+    let count = updates.len() as u64;
+    let at = usize::try_from(number % count).unwrap_or(0);
+    let span_s = last.time_s - first.time_s;
+    let loop_s = span_s + span_s / (count - 1).max(1) as f64;
+    updates[at].time_s - first.time_s + (number / count) as f64 * loop_s
+}
+
 fn run(updated: &mut Updated, stream: &Stream, applied: &Applied) -> anyhow::Result<()> {
-    let mut updates = feed::updates(&stream.path, None)?.peekable();
+    let total = (stream.updates.len() as u64).saturating_mul(stream.loops);
+    let mut updates = stream.updates.iter().cycle();
     let start = Instant::now();
-    let mut first_s = None;
     while !applied.stop.load(Ordering::Acquire) {
         let now_s = start.elapsed().as_secs_f64();
         let mut pending = 0;
-        while pending < UPDATES_PER_DELTA {
-            let Some(next) = updates.peek() else { break };
-            let due_s = match (stream.rate, next) {
-                #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-                (Some(rate), _) => (updated.updates + pending as u64) as f64 / rate as f64,
-                (None, Ok(update)) => update.time_s - *first_s.get_or_insert(update.time_s),
-                (None, Err(_)) => 0.0,
-            };
-            if due_s > now_s {
+        while pending < stream.per_delta && updated.updates + pending < total {
+            if due_s(&stream.updates, stream.rate, updated.updates + pending) > now_s {
                 break;
             }
-            let Some(update) = updates.next().transpose()? else { break };
-            apply(updated, &update).with_context(|| format!("update {}", updated.updates + 1))?;
+            let Some(update) = updates.next() else { break };
+            apply(updated, update).with_context(|| format!("update {}", updated.updates + pending + 1))?;
             pending += 1;
         }
         if pending == 0 {
-            if updates.peek().is_none() {
+            if updated.updates >= total {
                 return Ok(());
             }
             std::thread::sleep(TICK);
             continue;
         }
-        push(updated, stream, applied, pending as u64)?;
+        push(updated, stream, applied, pending)?;
     }
     Ok(())
 }
@@ -276,7 +317,7 @@ mod tests {
     #[test]
     fn a_frame_had_the_next_hops_of_the_updates_in_between() {
         let id = NextHopId::from_answer;
-        let mut history = History::default();
+        let mut history = History { period: 200, ..History::default() };
         for (number, before, after) in [(3, 1, 2), (5, 2, 2), (7, 2, 4), (9, 4, 1)] {
             history.note(0, number, id(before), id(after));
         }
@@ -288,6 +329,46 @@ mod tests {
         assert_eq!(of(100, 100), [1]);
         assert_eq!(history.next_hops(1, 0, 9).count(), 0);
         assert!(history.has_changes(0) && !history.has_changes(1));
+    }
+
+    #[test]
+    fn the_second_round_stands_for_all_later_ones() {
+        // Ten updates a round: update 3 makes it 2, update 8 makes it 3. Before the first round it is 9.
+        let id = NextHopId::from_answer;
+        let mut history = History { period: 10, ..History::default() };
+        for (number, before, after) in [(3, 9, 2), (8, 2, 3), (13, 3, 2), (18, 2, 3)] {
+            history.note(0, number, id(before), id(after));
+        }
+        let state = |number: u64| match number {
+            0..3 => 9,
+            _ if (3..8).contains(&(number % 10)) => 2,
+            _ => 3,
+        };
+        for low in 0..60 {
+            for high in low..low + 35 {
+                let mut wanted: Vec<_> = (low..=high).map(state).collect();
+                let mut found: Vec<_> = history.next_hops(0, low, high).map(NextHopId::get).collect();
+                for list in [&mut wanted, &mut found] {
+                    list.sort_unstable();
+                    list.dedup();
+                }
+                assert_eq!(found, wanted, "updates {low} to {high}");
+            }
+        }
+    }
+
+    #[test]
+    fn updates_are_due_by_rate_or_by_their_own_times() {
+        let at = |time_s| Update {
+            time_s,
+            prefix: "192.0.2.0/24".parse().unwrap(),
+            action: feed::Action::Withdraw,
+            peer: None,
+        };
+        let updates = [at(100.0), at(101.0), at(104.0)];
+        let due = |rate| (0..7).map(|number| due_s(&updates, rate, number)).collect::<Vec<_>>();
+        assert_eq!(due(None), [0.0, 1.0, 4.0, 6.0, 7.0, 10.0, 12.0]);
+        assert_eq!(due(Some(2)), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]);
     }
 
     #[test]

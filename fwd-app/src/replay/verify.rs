@@ -2,15 +2,16 @@
 //!
 //! Packets that arrive are compared byte for byte with what the reference makes of them. Packets that do not arrive are
 //! judged in sum: each reason must have dropped as many as the oracle says, and packets missing beyond that must be
-//! counted as `tx_full`. While routes change, any next hop that was in service between the feeding of a packet and its
-//! arrival is right.
+//! counted as `tx_full`. An engine that failed may have cost any packet that came as far as the lookup: those are counted as
+//! `engine_stall`, whatever the oracle says of them. While routes change, any next hop that was in service between the feeding of a
+//! packet and its arrival is right.
 
 use super::reference::{Reference, Verdict, checked};
 use super::trace::Trace;
 use super::updates::History;
 use crate::datapath::{DropReason, Drops};
+use fib::feed::Update;
 use fib::{MacAddr, NextHopTable};
-use std::path::Path;
 use std::sync::Arc;
 
 /// Mismatches that are described on stderr; the rest is only counted.
@@ -48,18 +49,20 @@ pub(crate) struct Verified {
 }
 
 impl Verifier {
-    /// For `trace` and the routes that `reference` has, which the update stream changes.
+    /// For `trace` and the routes that `reference` has, which the update stream changes as often as `updates` says.
     ///
     /// # Errors
-    /// As [`History::new`], for the update stream in `updates`.
+    /// As [`History::new`].
     pub(crate) fn new(
         mut reference: Reference,
         hops: &NextHopTable,
         trace: &Trace,
-        updates: Option<&Path>,
+        updates: Option<(&[Update], u64)>,
     ) -> anyhow::Result<Self> {
         let verdicts = super::reference::verdicts(&reference, trace, hops);
-        let history = updates.map(|path| History::new(path, &mut reference, trace, hops)).transpose()?;
+        let history = updates
+            .map(|(updates, loops)| History::new(updates, loops, &mut reference, trace, hops))
+            .transpose()?;
         let hops = history.as_ref().map_or_else(|| hops.clone(), |history| history.hops.clone());
         let (sent, history) = (vec![0; trace.len()], history.map(Arc::new));
         Ok(Self { reference, hops, verdicts, history, sent, scratch: Vec::new(), mismatches: 0, checked: 0 })
@@ -129,16 +132,12 @@ impl Verifier {
                 Verdict::Tx { .. } => missing += times - self.sent[frame].min(times),
             }
         }
-        wanted.add(DropReason::TxFull, missing);
-        // A reason that took too few is the other side of one that took too many: count each packet once. Packets whose
-        // route changed may lie under any reason of a route.
-        let more: u64 = drops.iter().map(|(reason, count)| count.saturating_sub(wanted.get(reason))).sum();
-        let fewer: u64 = drops.iter().map(|(reason, count)| wanted.get(reason).saturating_sub(count)).sum();
-        let wrong = more.saturating_sub(unsure).max(fewer);
+        let wrong = misplaced(&wanted, missing, unsure, drops);
         if wrong > 0 {
             eprintln!(
                 "fwd-app: mismatch: {wrong} packets were dropped for another reason than the oracle's, or not counted"
             );
+            wanted.add(DropReason::TxFull, missing);
             for (reason, count) in drops.iter().filter(|(reason, count)| wanted.get(*reason) != *count) {
                 eprintln!(
                     "fwd-app: mismatch: {reason}: {count} counted, {} by the oracle",
@@ -149,5 +148,64 @@ impl Verifier {
         self.mismatches += wrong;
         self.checked += drops.total();
         Verified { checked: self.checked, mismatches: self.mismatches }
+    }
+}
+
+/// How many packets that were not sent lie under a wrong reason, or under none.
+///
+/// `wanted`: those that the oracle drops, by reason. `missing`: those that the oracle sends. `unsure`: those whose route changed, which
+/// may lie under any reason. A reason that took too few is the other side of one that took too many: each packet counts once.
+fn misplaced(wanted: &Drops, missing: u64, unsure: u64, drops: &Drops) -> u64 {
+    let (full, stalled) = (drops.get(DropReason::TxFull), drops.get(DropReason::EngineStall));
+    let by_route = |reason: &DropReason| !matches!(reason, DropReason::TxFull | DropReason::EngineStall);
+    let counts = || {
+        drops.iter().filter(|(reason, _)| by_route(reason)).map(|(reason, count)| (wanted.get(reason), count))
+    };
+    let more: u64 = counts().map(|(wanted, count)| count.saturating_sub(wanted)).sum();
+    let fewer: u64 = counts().map(|(wanted, count)| wanted.saturating_sub(count)).sum();
+    // What a reason lacks the engine may have cost; the rest of what the engine cost was to be sent.
+    let to_send = full + stalled.saturating_sub(fewer);
+    let lost = fewer.saturating_sub(stalled) + missing.saturating_sub(to_send);
+    lost.max((more + to_send.saturating_sub(missing)).saturating_sub(unsure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use DropReason::{EngineStall, NoRoute, TtlExpired, TxFull};
+
+    fn drops(counts: &[(DropReason, u64)]) -> Drops {
+        let mut drops = Drops::default();
+        for (reason, count) in counts {
+            drops.add(*reason, *count);
+        }
+        drops
+    }
+
+    #[test]
+    fn packets_lie_under_the_reason_that_dropped_them() {
+        let wanted = drops(&[(NoRoute, 10), (TtlExpired, 5)]);
+        for (missing, unsure, counted, wrong) in [
+            (0, 0, &[(NoRoute, 10), (TtlExpired, 5)][..], 0),
+            (0, 0, &[(NoRoute, 11), (TtlExpired, 4)], 1),
+            (0, 0, &[(NoRoute, 9), (TtlExpired, 5)], 1),
+            (3, 0, &[(NoRoute, 10), (TtlExpired, 5), (TxFull, 3)], 0),
+            (3, 0, &[(NoRoute, 10), (TtlExpired, 5)], 3),
+            (3, 0, &[(NoRoute, 13), (TtlExpired, 5)], 3),
+            (0, 4, &[(NoRoute, 13), (TtlExpired, 6)], 0),
+            (0, 4, &[(NoRoute, 15), (TtlExpired, 5)], 1),
+            // The engine may cost a packet that has a route, one that has none, and one that nobody knows.
+            (3, 0, &[(NoRoute, 8), (TtlExpired, 5), (EngineStall, 5)], 0),
+            (3, 0, &[(NoRoute, 8), (TtlExpired, 5), (EngineStall, 4), (TxFull, 1)], 0),
+            (3, 2, &[(NoRoute, 8), (TtlExpired, 5), (EngineStall, 7)], 0),
+            (3, 0, &[(NoRoute, 8), (TtlExpired, 5), (EngineStall, 4)], 1),
+            (3, 0, &[(NoRoute, 9), (TtlExpired, 5), (EngineStall, 5)], 1),
+        ] {
+            assert_eq!(
+                misplaced(&wanted, missing, unsure, &drops(counted)),
+                wrong,
+                "{missing} {unsure} {counted:?}"
+            );
+        }
     }
 }

@@ -172,6 +172,8 @@ pub(crate) struct EngineReport {
     pub(crate) generations_applied: u64,
     /// Updates in them.
     pub(crate) updates_applied: u64,
+    /// Why the update stream ended before its time; what came before stays in service.
+    pub(crate) update_error: Option<String>,
     /// Time to read the route files, seconds.
     pub(crate) load_s: f64,
     /// Time to build the table, seconds.
@@ -254,6 +256,7 @@ impl EngineReport {
             generation: engine.generation().0,
             generations_applied: 0,
             updates_applied: 0,
+            update_error: None,
             load_s: tables.load_s,
             build_s: tables.build_s,
             error: tables.fault.first().map(ToString::to_string),

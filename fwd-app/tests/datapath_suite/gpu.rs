@@ -241,6 +241,7 @@ fn without_a_fallback_a_lost_device_costs_packets_and_says_so() {
         command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
         command.args([
             "--no-huge",
+            "--verify",
             "--loops",
             "20",
             "--batch",
@@ -259,6 +260,11 @@ fn without_a_fallback_a_lost_device_costs_packets_and_says_so() {
         let summary: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
         assert_conserved(&summary);
         assert!(number(&summary, "/packets/drops/engine_stall") > 0, "{said}");
+        assert_eq!(
+            number(&summary, "/verify/mismatches"),
+            0,
+            "a packet that the device cost is no wrong answer: {said}"
+        );
         assert!(summary["engine"]["error"].as_str().unwrap().contains("700"), "{said}");
         assert_eq!(said.matches("dropped as engine_stall").count(), 1, "{said}");
     }

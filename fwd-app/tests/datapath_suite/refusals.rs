@@ -33,6 +33,7 @@ fn configurations_that_cannot_be() {
     refused(&mix, &["--engine", "warp"], 2, &["warp", "bloom"]);
     refused(&mix, &["--rate", "fast"], 2, &["fast"]);
     refused(&mix, &["--batch", "0"], 2, &["batch"]);
+    refused(&mix, &["--mbufs", "500", "--lcores", "1"], 2, &["500", "1024"]);
 }
 
 #[test]

@@ -78,3 +78,11 @@ fn nothing_sent_is_a_failure() {
     assert_conserved(&summary);
     assert_eq!(drops(&summary), [("no_route".to_owned(), 2000)]);
 }
+
+#[test]
+fn too_few_mbufs_hold_packets_up_and_lose_none() {
+    for (topology, lcores, mbufs) in [("run-to-completion", "1", "1024"), ("pipeline", "3", "1792")] {
+        // A batch that the mbufs cannot fill leaves when it is due.
+        holds(&["--topology", topology, "--lcores", lcores, "--mbufs", mbufs, "--batch", "4096"]);
+    }
+}

@@ -1,6 +1,6 @@
 //! Routes that change while packets flow: every packet's next hop is one that was in service meanwhile.
 
-use crate::support::{assert_conserved, bundled, number, replay};
+use crate::support::{assert_conserved, bundled, number, replay, replay_with_code};
 use std::fmt::Write as _;
 
 /// An update stream over the bundled table: every route gets another id, goes, and comes back, again and again.
@@ -56,4 +56,70 @@ fn every_result_is_that_of_a_generation_in_between() {
         assert!(updates > 1000, "{updates} updates while packets flowed");
         assert!(number(&summary, "/engine/generations_applied") > 1);
     }
+}
+
+#[test]
+fn a_stream_that_is_looped_goes_on_and_stays_verified() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("updates.txt");
+    let text = stream(3);
+    std::fs::write(&file, &text).unwrap();
+    for batch in ["1", "64", "1024"] {
+        let loops =
+            ["--loops", "60", "--rate", "200kpps", "--engine", "bloom", "--verify", "--update-batch", batch];
+        let updates =
+            ["--updates", file.to_str().unwrap(), "--update-rate", "200000", "--update-loops", "1000000"];
+        let Some(summary) =
+            replay(&bundled("mix.pcap"), &bundled("routes.txt"), &[&loops[..], &updates].concat())
+        else {
+            return;
+        };
+        assert_eq!(number(&summary, "/verify/mismatches"), 0, "{batch}");
+        assert_eq!(number(&summary, "/packets/rx"), 120_000);
+        let updates = number(&summary, "/engine/updates_applied");
+        assert!(
+            updates > 3 * text.lines().count() as u64,
+            "{updates} updates, the stream went round less than three times"
+        );
+    }
+}
+
+#[test]
+fn updates_that_are_refused_end_and_packets_go_on() {
+    // The second one names a port that there is not.
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("updates.txt");
+    std::fs::write(&file, "a 10.0.0.0/8 7\na 10.0.0.0/8 via 192.0.2.1 dev eth9\na 10.0.0.0/8 8\n").unwrap();
+    let extra = [
+        "--verify",
+        "--loops",
+        "20",
+        "--updates",
+        file.to_str().unwrap(),
+        "--update-rate",
+        "1000",
+        "--update-batch",
+        "1",
+    ];
+    let Some(summary) = replay_with_code(&bundled("mix.pcap"), &bundled("routes.txt"), &extra, 1) else {
+        return;
+    };
+    assert_conserved(&summary);
+    assert_eq!(number(&summary, "/packets/rx"), 40_000);
+    assert_eq!(number(&summary, "/verify/mismatches"), 0, "{summary}");
+    let error = summary["engine"]["update_error"].as_str().unwrap();
+    assert!(error.contains("updates ended after 1") && error.contains("eth9"), "{error}");
+}
+
+#[test]
+fn a_wrong_line_of_the_stream_is_told_before_the_first_packet() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (file, json) = (scratch.path().join("updates.txt"), scratch.path().join("summary.json"));
+    std::fs::write(&file, "a 10.0.0.0/8 7\nnonsense\n").unwrap();
+    let mut command = crate::support::fwd_app(&["replay"]);
+    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt")).arg("--updates").arg(&file);
+    let output = command.args(["--update-rate", "1", "--json"]).arg(&json).output().unwrap();
+    let said = crate::support::stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("updates.txt:2") && !json.exists(), "{said}");
 }

@@ -1,0 +1,89 @@
+"""What must hold of a forwarder's report, whatever was done to it."""
+
+import json
+
+from .process import Failed, signal_name
+
+# Faults of their own that a round may allow; every other reason is the oracle's affair.
+FAULTS = ("tx_full", "engine_stall")
+# Growth of memory after the warm-up, from the second quarter of a run to its last.
+GROWTH_BYTES, GROWTH_SHARE = 3 << 20, 0.01
+SAMPLES_MIN = 40
+
+
+def report(path):
+    """The JSON report; None where there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise Failed(f"{path} is not JSON: {error}") from None
+
+
+def no_crash(process, code, allowed=()):
+    """No panic, no signal that nobody sent, no exit code that the manual does not have."""
+    said = process.errors()
+    for word in ("panicked", "internal error", "SAFETY", "stack overflow"):
+        if word in said:
+            line = next(line for line in said.splitlines() if word in line)
+            raise Failed(f"{process.name}: {line}")
+    if code not in (0, 1, 2, 3) and code not in allowed:
+        raise Failed(f"{process.name} ended with {signal_name(code)}: {last_line(said)}")
+    violations = [line for line in said.splitlines() if line.startswith("mockcuda:") and " violations" in line]
+    if violations and ", 0 violations" not in violations[-1]:
+        raise Failed(f"{process.name}: {violations[-1]}")
+
+
+def accounted(name, found, faults=()):
+    """Every packet left once: sent, or dropped for its own reason or for one of the allowed faults; none was overtaken."""
+    packets = found["packets"]
+    dropped = sum(packets["drops"].values())
+    if packets["rx"] != packets["tx"] + dropped + packets["held"]:
+        raise Failed(f"{name}: {packets['rx']} rx, but {packets['tx']} tx, {dropped} dropped, {packets['held']} held")
+    if packets["held"]:
+        raise Failed(f"{name}: {packets['held']} packets are held at the end")
+    if packets["reordered"]:
+        raise Failed(f"{name}: {packets['reordered']} packets were overtaken")
+    for reason in FAULTS:
+        if reason not in faults and packets["drops"].get(reason, 0):
+            raise Failed(f"{name}: {packets['drops'][reason]} packets dropped as {reason}")
+
+
+def verified(name, found):
+    """Every packet was checked, and none was wrong."""
+    verify, fed = found["verify"], found["trace"]["fed"]
+    if verify["mismatches"]:
+        raise Failed(f"{name}: {verify['mismatches']} of {verify['checked']} results differ from the oracle's")
+    if verify["checked"] != found["packets"]["rx"] or fed != found["packets"]["rx"]:
+        raise Failed(f"{name}: {verify['checked']} results checked of {fed} packets fed and {found['packets']['rx']} received")
+
+
+def last_line(said):
+    """The last words of a process that are not empty."""
+    return next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
+
+
+def no_growth(process):
+    """Memory, threads and open files do not grow once the process is warm. Returns what they were, in words."""
+    samples = process.samples
+    if len(samples) < SAMPLES_MIN:
+        return f"too short to judge memory ({len(samples)} samples)"
+    end_s = samples[-1].time_s
+    early = [sample for sample in samples if end_s * 0.25 <= sample.time_s < end_s * 0.5]
+    late = [sample for sample in samples if sample.time_s >= end_s * 0.75]
+    before, after = (median([sample.memory_kb for sample in part]) * 1024 for part in (early, late))
+    allowed = max(GROWTH_BYTES, before * GROWTH_SHARE)
+    words = f"{before / 1e6:.1f} MB, later {after / 1e6:.1f} MB"
+    if after - before > allowed:
+        raise Failed(f"{process.name}: memory grew by {(after - before) / 1e6:.1f} MB within {end_s / 2:.0f} s: {words}")
+    for what in ("threads", "files"):
+        most_early, most_late = (max(getattr(sample, what) for sample in part) for part in (early, late))
+        if most_late > most_early + 2:
+            raise Failed(f"{process.name}: {most_early} {what}, later {most_late}")
+    return words
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]

@@ -1,0 +1,113 @@
+"""What a round is given: its seed, a folder of its own, the program, and short words for a replay that is judged."""
+
+import signal
+import time
+
+from captures.packets import SplitMix64
+
+from . import judge
+from .process import Failed, Process
+
+# A process must end so soon after its packets or a SIGTERM. The harness itself gives packets up after 30 s.
+END_S = 90
+# And a start, with tables of full size on a busy host, takes no longer.
+START_S = 180
+# Far more than a batch takes on a busy host: no stall that the round did not ask for.
+PATIENT = ("--stall-us", "60000000")
+TOPOLOGIES = ("run-to-completion", "pipeline")
+
+
+class Round:
+    """One round. `seconds`: how long it may run, about."""
+
+    # Processes of all rounds that have not been waited for.
+    processes = []
+
+    def __init__(self, name, seed, seconds, folder, app, mock, material):
+        self.name, self.seed, self.seconds = name, seed, seconds
+        self.folder, self.app, self.mock, self.material = folder, app, mock, material
+        # The same seed gives each round other draws.
+        self.rng = SplitMix64(seed * 1_000_003 + sum(ord(letter) << (index % 7 * 8) for index, letter in enumerate(name)))
+        self.started = time.monotonic()
+        self.runs = self.packets = 0
+        self.mine = []
+        folder.mkdir(parents=True)
+
+    def is_over(self):
+        """Whether the round's time is used up; what is running ends all the same."""
+        return time.monotonic() - self.started >= self.seconds
+
+    def draw(self, items):
+        """One of `items`."""
+        return self.rng.choice(list(items))
+
+    def between(self, low, high):
+        """A number from `low` to `high`."""
+        return low + self.rng.below(high - low + 1)
+
+    def start(self, name, *arguments, mock=None, **more):
+        """The program with these arguments; `mock`: switches of the mock driver, which is preloaded then."""
+        self.runs += 1
+        env = dict(more.pop("env", {}))
+        if mock is not None:
+            env |= {"LD_PRELOAD": str(self.mock), "MOCKCUDA_REPORT": "1", **{key: str(value) for key, value in mock.items()}}
+        process = Process(self.folder, f"{self.runs:03}-{name}", [self.app, *arguments], env=env, **more)
+        self.mine.append(process)
+        Round.processes.append(process)
+        return process
+
+    def replay(self, name, made, *arguments, updates=None, **more):
+        """A replay of a set with `--verify`; `updates`: how many a second, of a stream that is looped."""
+        words = ["replay", *made.arguments(), "--no-huge", "--verify", "--json", self.folder / f"{self.runs + 1:03}-{name}.json"]
+        if updates:
+            words += ["--updates", made.updates, "--update-rate", updates, "--update-loops", 1 << 40]
+        return self.start(name, *words, *arguments, **more)
+
+    def report(self, process):
+        """The report of a replay or a run that has ended; None where it wrote none."""
+        return judge.report(self.folder / f"{process.name}.json")
+
+    def judged(self, process, code, codes=(0,), faults=()):
+        """Judges a process that has ended with `code`, which must be one of `codes`; its report, which may be missing
+        unless it ended with 0."""
+        judge.no_crash(process, code, codes)
+        found = self.report(process)
+        if code not in codes:
+            raise Failed(f"{process.name}: exit code {code}: {judge.last_line(process.errors())}")
+        if found is None:
+            if code == 0:
+                raise Failed(f"{process.name} ended with 0 and wrote no report")
+            if "fwd-app: " not in process.errors() and code > 0:
+                raise Failed(f"{process.name} ended with {code} and did not say why")
+            return None
+        judge.accounted(process.name, found, faults)
+        if found["command"] == "replay":
+            judge.verified(process.name, found)
+        self.packets += found["packets"]["rx"]
+        return found
+
+    def finish(self, process, limit_s=END_S, **rules):
+        """Waits for the end of a process, and judges it."""
+        return self.judged(process, process.wait(limit_s), **rules)
+
+    def terminate(self, process, limit_s=END_S, number=signal.SIGTERM, **rules):
+        """Tells a process to end, and judges it."""
+        process.signal(number)
+        return self.judged(process, process.wait(limit_s, f"signal {number.name}"), **rules)
+
+    def kill(self):
+        """Ends what a failure has left running."""
+        for process in self.mine:
+            process.kill()
+            Round.processes.remove(process)
+        self.mine.clear()
+
+    @staticmethod
+    def kill_all():
+        """The same for all rounds."""
+        for process in Round.processes:
+            process.kill()
+
+    def said(self):
+        """What the round did, in words."""
+        return f"{self.runs} runs, {self.packets:,} packets"
