@@ -108,7 +108,7 @@ fn unsafe_code_stays_where_it_may_live() {
             assert!(!words.iter().any(|word| code.contains(word)), "{name}:{}: {line}", number + 1);
         }
     }
-    for root in ["fib/src/lib.rs", "fwd-app/src/main.rs", "lpm-bench/src/main.rs"] {
+    for root in ["fib/src/lib.rs", "fwd-app/src/lib.rs", "fwd-app/src/main.rs", "lpm-bench/src/main.rs"] {
         let text = std::fs::read_to_string(top().join(root)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{root} does not forbid it");
     }
