@@ -16,6 +16,7 @@
 //! | `report` | the summary, as text and JSON |
 //! | `run` | `run`: forward between DPDK ports |
 //! | `replay` | `replay`: drive the forwarder with a capture, measure |
+//! | `testing` | what fuzz targets see of the datapath (feature `testing`) |
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,9 @@ mod replay;
 mod report;
 mod run;
 mod tables;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod topology;
 
 use std::process::ExitCode;

@@ -14,7 +14,7 @@ use super::collect::{Collected, Place};
 use super::error::excerpt;
 use super::text::{self, Destination, Path};
 use super::{FeedError, Hop, LineError, Progress, Source};
-use crate::{IpPrefix, Neighbour, NextHop, NextHopId, PortRef};
+use crate::{IpPrefix, Neighbour, NextHop, NextHopId};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
 use std::fmt;
@@ -64,7 +64,7 @@ impl Entry {
     fn told(self) -> Result<Told, LineError> {
         let dst = self.dst.ok_or(LineError::Missing { name: "dst" })?;
         if let Some(mac) = self.lladdr {
-            let port = PortRef::parse(&self.dev.ok_or(LineError::Missing { name: "dev" })?);
+            let port = text::port_of(&self.dev.ok_or(LineError::Missing { name: "dev" })?)?;
             return Ok(Told::Neighbour(Neighbour {
                 address: text::address("dst", &dst)?,
                 port,
@@ -127,7 +127,7 @@ fn path(
     Ok(Path {
         gateway: gateway.map(|text| text::address("gateway", &text)).transpose()?,
         gateway_family_named,
-        port: dev.map(|dev| PortRef::parse(&dev)),
+        port: dev.map(|dev| text::port_of(&dev)).transpose()?,
         has_pref,
     })
 }

@@ -342,7 +342,7 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
                 }
                 path.gateway = Some(gateway);
             }
-            "dev" if path.port.is_none() => path.port = Some(PortRef::parse(words.want("a port")?)),
+            "dev" if path.port.is_none() => path.port = Some(port_of(words.want("a port")?)?),
             "via" | "dev" => {
                 return Err(LineError::Word { text: excerpt(word), wanted: "it once in a route or nexthop" });
             }
@@ -359,6 +359,16 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
             }
             _ => return Err(LineError::Word { text: excerpt(word), wanted: ROUTE_WORDS }),
         }
+    }
+}
+
+/// A port by index or name. Text must be able to say it: one word without control characters that starts no comment.
+pub(super) fn port_of(text: &str) -> Result<PortRef, LineError> {
+    let is_word = text.split_ascii_whitespace().eq([text]) && !text.starts_with('#');
+    if is_word && !text.contains(|c: char| c.is_ascii_control()) {
+        Ok(PortRef::parse(text))
+    } else {
+        Err(LineError::Word { text: excerpt(text), wanted: "a port's index or its name" })
     }
 }
 
@@ -386,7 +396,7 @@ fn neighbour(mut words: Words<'_>) -> Result<Neighbour, LineError> {
     while let Some(word) = words.next() {
         match word {
             "lladdr" => mac = Some(words.want("a MAC address")?.parse::<MacAddr>()?),
-            "dev" => port = Some(PortRef::parse(words.want("a port")?)),
+            "dev" => port = Some(port_of(words.want("a port")?)?),
             "nud" | "proto" => {
                 words.want("a value")?;
             }

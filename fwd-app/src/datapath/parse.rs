@@ -35,6 +35,12 @@ impl Parse {
         Self { arch: Arch::new(), columns: Box::default() }
     }
 
+    /// On the instruction set `arch`.
+    #[cfg(feature = "testing")]
+    pub(crate) fn on(arch: Arch) -> Self {
+        Self { arch, columns: Box::default() }
+    }
+
     /// Parses the packets that have not been parsed yet.
     pub(crate) fn run<P: Packets>(&mut self, batch: &mut Batch<P>) {
         batch.packets.note();

@@ -18,11 +18,11 @@
 
 mod feeder;
 mod harness;
-mod reference;
+pub(crate) mod reference;
 mod schedule;
 mod setup;
 mod sink;
-mod trace;
+pub(crate) mod trace;
 mod updates;
 mod verify;
 

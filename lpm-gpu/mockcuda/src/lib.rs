@@ -22,6 +22,8 @@ mod memory;
 mod ptx;
 mod state;
 mod stream;
+#[doc(hidden)]
+pub mod testing;
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!(

@@ -295,7 +295,7 @@ fn on_line(kind: Kind, set: &DataSet, deltas: &[FibDelta]) -> Result<OnLine, Fau
         for step in &steps {
             match (step, &mut model) {
                 (Step::Writes(writes), _) => online.accesses.writes += writes.len() as u64,
-                (Step::Ops(ops), Some(model)) => model.run(ops, |_| {}),
+                (Step::Ops(ops), Some(model)) => model.run(ops, |_, _| {}),
                 (Step::Ops(_), None) => {}
             }
         }

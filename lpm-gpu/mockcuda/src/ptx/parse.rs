@@ -7,6 +7,9 @@ use super::scan::{Placed, Token, scan};
 /// Bytes of parameters a kernel may have (PTX manual: 4,352 until PTX 8.1).
 const PARAM_BYTES_MAX: usize = 4_352;
 
+/// No variable of a kernel comes near this; more is a misread text.
+const SIZE_MAX: usize = 1 << 28;
+
 /// A module's text, understood.
 #[derive(Debug)]
 pub(crate) struct Module {
@@ -197,11 +200,9 @@ impl Parser {
 
     fn size(&mut self) -> Result<usize, PtxError> {
         let value = self.int()?;
-        // No variable of a kernel comes near this; more is a misread text.
-        if value > 1 << 28 {
-            self.error(format!("{value} is too large"))
-        } else {
-            Ok(usize::try_from(value).unwrap_or(0))
+        match usize::try_from(value) {
+            Ok(size) if size <= SIZE_MAX => Ok(size),
+            _ => self.error(format!("{value} is too large")),
         }
     }
 
@@ -249,7 +250,8 @@ impl Parser {
         let minor = self.word()?;
         let minor = minor.trim_start_matches('.').parse::<u32>();
         match (u32::try_from(major), minor) {
-            (Ok(major), Ok(minor)) => Ok((major, minor)),
+            // No version has more digits.
+            (Ok(major @ 0..100), Ok(minor @ 0..100)) => Ok((major, minor)),
             _ => self.error("a version expected"),
         }
     }
@@ -338,11 +340,11 @@ impl Parser {
             bytes = bytes.saturating_mul(self.size()?).min(PARAM_BYTES_MAX + 1);
             self.expect(']')?;
         }
-        let end = before.map_or(0, |p| p.offset + p.bytes);
-        if end + bytes > PARAM_BYTES_MAX {
+        let offset = before.map_or(0, |p| p.offset + p.bytes).next_multiple_of(align);
+        if offset + bytes > PARAM_BYTES_MAX {
             return self.error(format!("parameters take more than {PARAM_BYTES_MAX} bytes"));
         }
-        Ok(Param { name, offset: end.next_multiple_of(align), bytes })
+        Ok(Param { name, offset, bytes })
     }
 
     /// `.shared .align 4 .b8 name[512];` and its like, several names allowed.
@@ -363,6 +365,9 @@ impl Parser {
                     while self.accept('[') {
                         bytes = bytes.saturating_mul(if self.is(']') { 0 } else { self.size()? });
                         self.expect(']')?;
+                    }
+                    if bytes > SIZE_MAX {
+                        return self.error(format!("{bytes} bytes are too large"));
                     }
                     let init = if self.accept('=') { self.init(unit)? } else { Vec::new() };
                     found.push(Variable {
@@ -488,6 +493,9 @@ impl Parser {
         if self.accept('{') {
             let mut parts = Vec::new();
             while !self.accept('}') {
+                if self.is('{') {
+                    return self.error("a vector holds no vector");
+                }
                 parts.push(self.operand()?);
                 self.accept(',');
             }

@@ -1,0 +1,247 @@
+//! The engines of the CPU beside the definition: deltas out of an input, keys after each; what an engine refuses changes nothing.
+//!
+//! An engine is made once and used again by withdrawing everything, for most executions are shorter than making one. What it finds
+//! may then depend on earlier inputs: with `FUZZ_HISTORY` set to a folder, the inputs that the engine has seen are written there
+//! when the process panics, to be given to the target in their order.
+
+use crate::bytes::Bytes;
+use crate::changes::{Routes, changes};
+use fib::{
+    EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Generation, Isa, Keys, NextHopId,
+    SlotId,
+};
+use lpm_phi::bloom::BloomEngine;
+use lpm_phi::coop::{CoopEngine, Engines};
+use lpm_phi::miht::MihtEngine;
+use lpm_phi::variants;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Mutex, Once, PoisonError};
+use std::task::Poll;
+
+/// Bytes of tables at most: as many as they like, or hardly more than empty ones take.
+const ROOMY: u64 = 4 << 30;
+const TIGHT: u64 = 0;
+/// What a tight engine gets beyond empty tables.
+const TIGHT_STEP: u64 = 96 << 10;
+
+/// An engine, its instruction set, its parameters and its bytes at most.
+type Subject = (&'static str, Option<Isa>, &'static [(&'static str, &'static str)], u64);
+
+/// What is tried, by number.
+const SUBJECTS: [Subject; 18] = [
+    ("bloom", Some(Isa::Scalar), &[], ROOMY),
+    ("bloom", Some(Isa::Avx2), &[], ROOMY),
+    ("bloom", Some(Isa::Avx512f), &[], ROOMY),
+    ("bloom", Some(Isa::Scalar), &[("fpr", "0.9"), ("dense", "17"), ("hash", "murmur")], ROOMY),
+    ("bloom", Some(Isa::Avx512f), &[("fpr", "0.9"), ("dense", "1"), ("hash", "murmur")], ROOMY),
+    ("bloom", Some(Isa::Avx2), &[("fpr", "0.01"), ("dense", "3"), ("hash", "h2")], ROOMY),
+    ("bloom", None, &[], TIGHT),
+    ("bloom-naive", Some(Isa::Scalar), &[], ROOMY),
+    ("bloom-naive", Some(Isa::Avx512f), &[("hash", "murmur")], TIGHT),
+    ("bloom-baseline", Some(Isa::Scalar), &[], ROOMY),
+    ("bloom-baseline", Some(Isa::Avx512f), &[("hash", "h2"), ("levels", "auto")], ROOMY),
+    ("bloom-baseline", Some(Isa::Scalar), &[("levels", "3"), ("fpr", "0.9")], ROOMY),
+    ("miht", None, &[], ROOMY),
+    ("miht", None, &[("k4", "3"), ("m4", "3"), ("k6", "5"), ("m6", "3")], ROOMY),
+    ("miht", None, &[("k4", "32"), ("m4", "3"), ("k6", "128"), ("m6", "4")], TIGHT),
+    (
+        "coop",
+        None,
+        &[("first", "miht"), ("second", "bloom"), ("split", "0.5"), ("stall-us", "60000000")],
+        ROOMY,
+    ),
+    (
+        "coop",
+        None,
+        &[("first", "group"), ("second", "bloom"), ("split", "0.5"), ("stall-us", "60000000")],
+        ROOMY,
+    ),
+    ("bloom", Some(Isa::Scalar), &[("fpr", "0.5")], TIGHT),
+];
+/// Executions after which an engine is made anew.
+const USES_MAX: usize = 400;
+/// Keys a slot.
+const BATCH_MAX: usize = 64;
+/// Deltas of an execution at most.
+const DELTAS_MAX: usize = 48;
+
+/// The inputs that the engine at work has seen, the last one last.
+static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    Ok(match name {
+        "miht" => Box::new(MihtEngine::new(options)?),
+        "coop" => {
+            let engines = Engines { make: &make, is_device: &|_| false, device: "none" };
+            Box::new(CoopEngine::make(options, &engines)?)
+        }
+        name if variants::NAMES.contains(&name) => variants::make(name, options)?,
+        _ => Box::new(BloomEngine::new(options)?),
+    })
+}
+
+struct Rig {
+    writer: Box<dyn EngineWriter>,
+    reader: Box<dyn EngineReader>,
+    v4: Routes<u32>,
+    v6: Routes<u128>,
+    turn: usize,
+    history: Vec<Vec<u8>>,
+}
+
+impl Rig {
+    /// `None` on a CPU without the instruction set.
+    fn new(number: usize) -> Option<Self> {
+        let (name, isa, parameters, table_bytes_max) = SUBJECTS[number];
+        if isa.is_some_and(|isa| !isa.is_available()) {
+            return None;
+        }
+        let parameters: Vec<_> =
+            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let within = |table_bytes_max| {
+            let (parameters, huge_pages) = (parameters.clone(), false);
+            let options =
+                EngineOptions { isa, parameters, table_bytes_max, huge_pages, ..EngineOptions::default() };
+            make(name, &options)
+        };
+        let mut writer = within(ROOMY).unwrap();
+        if table_bytes_max == TIGHT {
+            let bytes = writer.stats().table_bytes;
+            // What an engine counts against its limit is its own affair.
+            writer = (1..).find_map(|step| within(bytes + step * TIGHT_STEP).ok()).unwrap();
+        }
+        let reader = writer.reader(2, BATCH_MAX).unwrap();
+        Some(Self {
+            writer,
+            reader,
+            v4: Routes::default(),
+            v6: Routes::default(),
+            turn: 0,
+            history: Vec::new(),
+        })
+    }
+
+    /// Applies a delta and asks around it.
+    fn apply(&mut self, delta: &FibDelta) {
+        let before = self.writer.generation();
+        match self.writer.apply(delta) {
+            Ok(generation) => {
+                assert_eq!(generation, Generation(before.0 + 1));
+                self.v4.apply(&delta.v4);
+                self.v6.apply(&delta.v6);
+            }
+            Err(EngineError::Full { used, limit, .. }) => {
+                assert!(used > limit);
+                assert_eq!(self.writer.generation(), before, "a refused delta makes no generation");
+            }
+            Err(error) => panic!("{}: {error}", self.writer.name()),
+        }
+        let stats = self.writer.stats();
+        let routes = (self.v4.0.len() as u64, self.v6.0.len() as u64);
+        assert_eq!((stats.routes_v4, stats.routes_v6), routes, "{}: routes", self.writer.name());
+        let keys4 = self.v4.keys(&delta.v4);
+        let answers = self.ask(Keys::V4(&keys4));
+        for (key, answer) in keys4.iter().zip(answers) {
+            assert_eq!(
+                answer,
+                self.v4.lookup(*key),
+                "{} {}: {key:#010x} {:?}",
+                self.writer.name(),
+                self.writer.isa(),
+                self.v4
+            );
+        }
+        let keys6 = self.v6.keys(&delta.v6);
+        let (hi, lo): (Vec<u64>, Vec<u64>) = keys6.iter().map(|key| halves(*key)).unzip();
+        let answers = self.ask(Keys::V6 { hi: &hi, lo: &lo });
+        for (key, answer) in keys6.iter().zip(answers) {
+            assert_eq!(
+                answer,
+                self.v6.lookup(*key),
+                "{} {}: {key:#034x} {:?}",
+                self.writer.name(),
+                self.writer.isa(),
+                self.v6
+            );
+        }
+    }
+
+    /// In one call, or in batches through the slots.
+    fn ask(&mut self, keys: Keys<'_>) -> Vec<NextHopId> {
+        self.turn += 1;
+        let mut answers = vec![NextHopId::MAX; keys.len()];
+        if self.turn.is_multiple_of(2) {
+            self.reader.lookup(keys, &mut answers).unwrap();
+            return answers;
+        }
+        let batch = [BATCH_MAX, 1 + self.turn % BATCH_MAX][self.turn / 2 % 2];
+        for (number, start) in (0..answers.len()).step_by(batch).enumerate() {
+            let end = answers.len().min(start + batch);
+            let part = match keys {
+                Keys::V4(keys) => Keys::V4(&keys[start..end]),
+                Keys::V6 { hi, lo } => Keys::V6 { hi: &hi[start..end], lo: &lo[start..end] },
+            };
+            let slot = SlotId(u16::try_from(number % 2).unwrap());
+            self.reader.submit(slot, part).unwrap();
+            loop {
+                if let Poll::Ready(found) = self.reader.collect(slot) {
+                    answers[start..end].copy_from_slice(found.unwrap());
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+        answers
+    }
+}
+
+fn halves(key: u128) -> (u64, u64) {
+    (u64::try_from(key >> 64).unwrap(), u64::try_from(key & u128::from(u64::MAX)).unwrap())
+}
+
+/// Deltas to one engine.
+pub fn deltas(data: &[u8]) {
+    thread_local!(static RIGS: RefCell<HashMap<usize, Rig>> = RefCell::new(HashMap::new()));
+    write_history_on_panic();
+    let mut input = Bytes(data);
+    let number = input.below(SUBJECTS.len());
+    RIGS.with_borrow_mut(|rigs| {
+        let rig =
+            rigs.remove(&number).filter(|rig| rig.history.len() < USES_MAX).or_else(|| Rig::new(number));
+        let Some(mut rig) = rig else { return };
+        rig.history.push(data.to_vec());
+        HISTORY.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&rig.history);
+        let id_max = rig.writer.capacity().next_hop_id_max;
+        for _ in 0..DELTAS_MAX {
+            if input.is_empty() {
+                break;
+            }
+            let v4 = changes(&mut input, id_max);
+            let v6 = changes(&mut input, id_max);
+            rig.apply(&FibDelta { v4, v6 });
+        }
+        rig.apply(&FibDelta { v4: rig.v4.withdrawn(), v6: rig.v6.withdrawn() });
+        assert!(rig.v4.0.is_empty() && rig.v6.0.is_empty(), "a withdraw was refused");
+        rigs.insert(number, rig);
+    });
+}
+
+/// See the module. The hook runs before that of libFuzzer, which ends the process.
+fn write_history_on_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let Some(folder) = std::env::var_os("FUZZ_HISTORY") else { return };
+        let next = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let history = HISTORY.lock().unwrap_or_else(PoisonError::into_inner);
+            for (number, input) in history.iter().enumerate() {
+                let path = std::path::Path::new(&folder).join(format!("deltas-{number:03}"));
+                if let Err(error) = std::fs::write(&path, input) {
+                    eprintln!("{}: {error}", path.display());
+                }
+            }
+            next(info);
+        }));
+    });
+}

@@ -1,0 +1,184 @@
+//! Route files in text: an error names a line that is there and leaves the tables as they were; what is read and written is read
+//! back as it was.
+
+use crate::scratch::with_file;
+use fib::feed::{self, FeedError, Format, LoadOptions, Loaded, WriteFormat, WriteOptions};
+use fib::{IpPrefix, Neighbour, NextHop, NextHopTable, PortRef, Rib};
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+
+/// Ports that a table is written for.
+const PORTS: NonZeroU16 = NonZeroU16::new(3).unwrap();
+/// What the tables hold before an input is loaded on top.
+const BEFORE: &[u8] =
+    b"10.0.0.0/8 7\n192.0.2.0/24 via 198.51.100.1 dev 1\nneigh 198.51.100.1 lladdr 02:00:00:00:00:01 dev 1\n";
+
+/// Route text: `PREFIX ID`, iproute2's dialect, rules, neighbours.
+pub fn route_text(data: &[u8]) {
+    of_format(data, Format::Text);
+}
+
+/// The JSON of `ip -j route` and `ip -j neigh`.
+pub fn route_json(data: &[u8]) {
+    of_format(data, Format::Json);
+}
+
+/// l3fwd's rules: every line of the input is one.
+pub fn l3fwd(data: &[u8]) {
+    let mut text = Vec::with_capacity(data.len() + 16);
+    for line in data.split_inclusive(|byte| *byte == b'\n') {
+        text.push(b'R');
+        text.extend_from_slice(line);
+    }
+    of_format(&text, Format::Text);
+}
+
+fn of_format(data: &[u8], format: Format) {
+    holds_or_refuses(data, Some(format));
+    if let Ok((table, _)) = load(data, Some(format)) {
+        round_trips(&table);
+    }
+}
+
+/// A RIB and what its next hops mean.
+#[derive(Debug, Default)]
+pub struct Table {
+    rib: Rib,
+    hops: NextHopTable,
+}
+
+/// What a route is for, without the id that its next hop happens to have; a bare id is all that it is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Meaning {
+    /// A bare id.
+    Id(u32),
+    /// Anything else.
+    Hop(NextHop),
+}
+
+impl Table {
+    /// Every route.
+    #[must_use]
+    pub fn routes(&self) -> BTreeMap<IpPrefix, Meaning> {
+        let v4 = self.rib.v4.iter().map(|(prefix, id)| (IpPrefix::V4(prefix), id));
+        let v6 = self.rib.v6.iter().map(|(prefix, id)| (IpPrefix::V6(prefix), id));
+        v4.chain(v6)
+            .map(|(prefix, id)| match self.hops.get(id) {
+                Some(NextHop::Bare) => (prefix, Meaning::Id(id.get())),
+                Some(hop) => (prefix, Meaning::Hop(hop.clone())),
+                None => panic!("{prefix}: next hop {id} is not in the table"),
+            })
+            .collect()
+    }
+
+    fn neighbours(&self) -> Vec<Neighbour> {
+        self.hops.neighbours().cloned().collect()
+    }
+
+    fn load(&mut self, data: &[u8], format: Option<Format>) -> Result<Loaded, FeedError> {
+        let options = LoadOptions { format, ..LoadOptions::default() };
+        with_file(data, |path| feed::load(&[path], &mut self.rib, &mut self.hops, options))
+            .map(|mut loaded| loaded.remove(0))
+    }
+
+    fn write(&self, format: WriteFormat) -> Option<Vec<u8>> {
+        let mut text = Vec::new();
+        let written =
+            feed::write(&mut text, format, &self.rib, &self.hops, &WriteOptions { ports: PORTS }).ok()?;
+        assert_eq!(written, self.rib.len() as u64);
+        Some(text)
+    }
+}
+
+/// Loads `data` into an empty table.
+///
+/// # Errors
+/// As [`feed::load`].
+pub fn load(data: &[u8], format: Option<Format>) -> Result<(Table, Loaded), FeedError> {
+    let mut table = Table::default();
+    let loaded = table.load(data, format)?;
+    Ok((table, loaded))
+}
+
+/// Loads `data` on top of a table: an error leaves the table as it was, and names a place that is there.
+pub fn holds_or_refuses(data: &[u8], format: Option<Format>) {
+    let (mut table, _) = load(BEFORE, None).unwrap();
+    let routes_before = table.routes();
+    match table.load(data, format) {
+        Ok(loaded) => {
+            assert!(loaded.duplicates <= loaded.routes());
+            let routes = table.routes();
+            assert_eq!(routes.len() as u64, routes_before.len() as u64 + loaded.routes() - loaded.duplicates);
+        }
+        Err(error) => {
+            names_a_place(&error, data);
+            assert_eq!((table.routes(), table.neighbours().len()), (routes_before, 1), "{error}");
+            assert_eq!((table.rib.len(), table.hops.len()), (2, 2), "{error}");
+        }
+    }
+}
+
+/// The line or the record of an error is one of the input's; what is compressed is not looked into.
+pub fn names_a_place(error: &FeedError, data: &[u8]) {
+    assert!(!error.to_string().is_empty());
+    let is_compressed = matches!(data, [0x1f, 0x8b, ..] | [b'B', b'Z', b'h', ..] | [0xfd, b'7', ..]);
+    match error {
+        FeedError::Line { line, .. } | FeedError::Json { line, .. } if !is_compressed => {
+            let lines = data.split(|byte| *byte == b'\n').count() as u64;
+            assert!((1..=lines).contains(line), "{error}: there are {lines} lines");
+        }
+        FeedError::Record { record, offset_bytes, .. } if !is_compressed => {
+            assert!(*record >= 1 && *offset_bytes < data.len() as u64, "{error}");
+        }
+        _ => {}
+    }
+}
+
+/// Writes the table in every format that has words for it, and reads it back.
+pub fn round_trips(table: &Table) {
+    let routes = table.routes();
+    let again = |format, read| {
+        let text = table.write(format)?;
+        match load(&text, read) {
+            Ok((again, _)) => Some(again),
+            Err(error) => panic!("{format}: {error}\n{}", String::from_utf8_lossy(&text)),
+        }
+    };
+    let json = again(WriteFormat::Json, Some(Format::Json)).unwrap();
+    assert_eq!((json.routes(), json.neighbours()), (routes.clone(), table.neighbours()));
+    let text = again(WriteFormat::Text, None).unwrap();
+    let ids = table.rib.v4.iter().map(|(prefix, id)| (IpPrefix::V4(prefix), id));
+    let ids = ids.chain(table.rib.v6.iter().map(|(prefix, id)| (IpPrefix::V6(prefix), id)));
+    assert_eq!(text.routes(), ids.map(|(prefix, id)| (prefix, Meaning::Id(id.get()))).collect());
+    if let Some(iproute2) = again(WriteFormat::Iproute2, None) {
+        let found = iproute2.routes();
+        assert_eq!(found.len(), routes.len());
+        let has_own_words =
+            |meaning: &Meaning| !matches!(meaning, Meaning::Id(_) | Meaning::Hop(NextHop::Port { .. }));
+        for (prefix, meaning) in routes.iter().filter(|(_, meaning)| has_own_words(meaning)) {
+            assert_eq!(found.get(prefix), Some(meaning), "{prefix} as iproute2");
+        }
+        if routes.values().all(has_own_words) {
+            assert_eq!(iproute2.neighbours(), table.neighbours());
+        }
+    }
+    if let Some(l3fwd) = again(WriteFormat::L3fwd, None) {
+        let found = l3fwd.routes();
+        assert_eq!(found.len(), routes.len());
+        for (prefix, meaning) in &routes {
+            let Some(Meaning::Hop(NextHop::Port { port })) = found.get(prefix) else {
+                panic!("{prefix} as l3fwd")
+            };
+            let wanted = match meaning {
+                Meaning::Id(id) => (id - 1) % u32::from(PORTS.get()),
+                Meaning::Hop(
+                    NextHop::Port { port: named }
+                    | NextHop::Gateway { port: PortRef::Index(named), .. }
+                    | NextHop::Connected { port: PortRef::Index(named) },
+                ) => u32::from(*named),
+                _ => continue, // by the id that a gateway happens to have
+            };
+            assert_eq!(u32::from(*port), wanted, "{prefix} as l3fwd");
+        }
+    }
+}

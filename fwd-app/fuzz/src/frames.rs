@@ -1,0 +1,345 @@
+//! Frames through the parse pass, on every instruction set, and through all passes: beside the slow path and the definition.
+//!
+//! An input is a plan of bursts and then frames: a template or raw bytes, edits, whether lengths and checksum are made right
+//! afterwards, where the first segment ends, and how often the frame comes in a row ([`Recipe`]).
+
+use crate::bytes::Bytes;
+use fib::feed::{self, LoadOptions};
+use fib::{MacAddr, NextHopTable, Rib};
+use fwd_app::testing::{Forwarded, Forwarder, Frame, Outcome, Parser, Port, check};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Frames of an input, and of a batch, at most.
+const FRAMES_MAX: usize = 160;
+/// Bytes of a frame at most.
+const FRAME_BYTES_MAX: usize = 3000;
+
+/// The kinds of frames that an input names by number.
+const RAW: u8 = 0;
+const V4: u8 = 1;
+const V6: u8 = 2;
+const V4_TAGGED: u8 = 3;
+const V6_TAGGED: u8 = 4;
+const V4_OPTIONS: u8 = 5;
+const V4_TWO_TAGS: u8 = 6;
+/// Version, lengths and checksum are made right after the edits.
+pub const RIGHT: u8 = 0x08;
+/// A byte says where the first segment ends.
+const CUT: u8 = 0x10;
+/// A byte says how many more frames of this kind follow, their destinations counted up.
+pub const REPEAT: u8 = 0x20;
+/// Pairs of bytes say what else is where.
+const EDITS: u8 = 0x40;
+
+/// What the first byte of a frame in the input says.
+#[derive(Clone, Copy, Debug)]
+struct Recipe(u8);
+
+impl Recipe {
+    fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// The frame before its edits.
+    fn template(self, input: &mut Bytes<'_>) -> Vec<u8> {
+        let payload_bytes = match self.0 & 7 {
+            RAW => {
+                let bytes = usize::from(input.u8()) << 8 | usize::from(input.u8());
+                return input.take(bytes % FRAME_BYTES_MAX).to_vec();
+            }
+            _ => usize::from(input.u8()) * if self.has(0x80) { 8 } else { 1 },
+        };
+        let (tags, ethertype, ip): (&[u16], u16, Vec<u8>) = match self.0 & 7 {
+            V6 => (&[], 0x86dd, ipv6()),
+            V4_TAGGED => (&[0x8100], 0x0800, ipv4(5)),
+            V6_TAGGED => (&[0x88a8], 0x86dd, ipv6()),
+            V4_OPTIONS => (&[], 0x0800, ipv4(7)),
+            V4_TWO_TAGS => (&[0x88a8, 0x8100], 0x0800, ipv4(6)),
+            V4 => (&[], 0x0800, ipv4(5)),
+            _ => (&[], 0x0806, ipv4(5)),
+        };
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        for tag in tags {
+            frame.extend(tag.to_be_bytes());
+            frame.extend([0x20, 7]);
+        }
+        frame.extend(ethertype.to_be_bytes());
+        frame.extend(ip);
+        frame.extend((0..payload_bytes).map(|i| u8::try_from(i & 0xff).unwrap()));
+        frame
+    }
+}
+
+/// An IPv4 header of so many words to 10.0.0.0, its length and checksum to be made right.
+fn ipv4(words: u8) -> Vec<u8> {
+    let mut header =
+        vec![0x40 | words, 0, 0, 0, 0xab, 0xcd, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 10, 0, 0, 0];
+    header.resize(usize::from(words) * 4, 1);
+    header
+}
+
+/// An IPv6 header to 2001:db8::, its length to be made right.
+fn ipv6() -> Vec<u8> {
+    let mut header = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
+    for last in [1, 0] {
+        header.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+    }
+    header
+}
+
+/// Where the IP header starts, and its ethertype, behind at most two tags.
+fn ip_at(frame: &[u8]) -> Option<(usize, u16)> {
+    let mut at = 12;
+    for _ in 0..3 {
+        let ethertype = u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]);
+        at += 2;
+        match ethertype {
+            0x8100 | 0x88a8 | 0x9100 => at += 2,
+            other => return Some((at, other)),
+        }
+    }
+    None
+}
+
+/// Makes lengths and checksum what they should be.
+fn make_right(frame: &mut [u8]) {
+    let Some((at, ethertype)) = ip_at(frame) else { return };
+    let Some(packet) = frame.get_mut(at..) else { return };
+    match ethertype {
+        0x0800 if packet.len() >= 20 => {
+            let total = u16::try_from(packet.len()).unwrap();
+            packet[2..4].copy_from_slice(&total.to_be_bytes());
+            packet[10..12].fill(0);
+            let header_bytes = usize::from(packet[0] & 15) * 4;
+            let Some(header) = packet.get(..header_bytes) else { return };
+            let words = header.chunks_exact(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+            let sum = words.sum::<u32>() % 0xffff; // one's complement, by its definition
+            let [.., high, low] = (0xffff - sum).to_be_bytes();
+            if let Some(place) = packet.get_mut(10..12) {
+                place.copy_from_slice(&[high, low]);
+            }
+        }
+        0x86dd if packet.len() >= 40 => {
+            let payload = u16::try_from(packet.len() - 40).unwrap();
+            packet[4..6].copy_from_slice(&payload.to_be_bytes());
+        }
+        _ => {}
+    }
+}
+
+/// Adds `count` to the last byte of the destination.
+fn count_up(frame: &mut [u8], count: u8) {
+    let place = match ip_at(frame) {
+        Some((at, 0x0800)) => at + 19,
+        Some((at, 0x86dd)) => at + 39,
+        _ => return,
+    };
+    if let Some(byte) = frame.get_mut(place) {
+        *byte = byte.wrapping_add(count);
+    }
+}
+
+/// The frames that the rest of an input describes.
+fn frames(input: &mut Bytes<'_>) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    while !input.is_empty() && frames.len() < FRAMES_MAX {
+        let recipe = Recipe(input.u8());
+        let mut bytes = recipe.template(input);
+        if recipe.has(EDITS) {
+            for _ in 0..1 + input.below(8) {
+                let (at, value) = (usize::from(input.u8()), input.u8());
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = value;
+                }
+            }
+        }
+        let head_bytes = if recipe.has(CUT) { usize::from(input.u8()).min(bytes.len()) } else { bytes.len() };
+        let count = if recipe.has(REPEAT) { 1 + input.u8() % 48 } else { 1 };
+        for number in 0..count {
+            let mut bytes = bytes.clone();
+            count_up(&mut bytes, number);
+            if recipe.has(RIGHT) {
+                make_right(&mut bytes);
+            }
+            frames.push(Frame { bytes, head_bytes });
+        }
+    }
+    frames.truncate(FRAMES_MAX);
+    frames
+}
+
+/// Cuts the frames into bursts, whose sizes repeat.
+fn bursts<'a>(frames: &'a [Frame], plan: &[usize]) -> Vec<&'a [Frame]> {
+    let (mut rest, mut bursts) = (frames, Vec::new());
+    for size in plan.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (burst, left) = rest.split_at((*size).min(rest.len()));
+        bursts.push(burst);
+        rest = left;
+    }
+    bursts
+}
+
+/// Sizes of bursts, and where the frames are cut into two batches.
+fn plan(input: &mut Bytes<'_>) -> (Vec<usize>, usize) {
+    let sizes = (0..3).map(|_| 1 + input.below(64)).collect();
+    (sizes, usize::from(input.u8()))
+}
+
+/// The parse pass on every instruction set finds what the slow path says of each packet alone.
+pub fn parse(data: &[u8]) {
+    thread_local!(static PARSERS: RefCell<Vec<Parser>> = RefCell::new(Parser::all(FRAMES_MAX)));
+    let mut input = Bytes(data);
+    let (sizes, cut) = plan(&mut input);
+    let frames = frames(&mut input);
+    let (first, second) = frames.split_at(cut.min(frames.len()));
+    for batch in [first, second] {
+        let bursts = bursts(batch, &sizes);
+        let wanted: Vec<_> = batch.iter().map(check).collect();
+        let mut drops = BTreeMap::new();
+        for reason in wanted.iter().filter_map(|result| result.err()) {
+            *drops.entry(reason).or_insert(0_u64) += 1;
+        }
+        let bytes: u64 = batch.iter().map(|frame| frame.bytes.len() as u64).sum();
+        let longest = wanted.iter().flatten().map(|passed| passed.ip_bytes).max().unwrap_or(0);
+        PARSERS.with_borrow_mut(|parsers| {
+            for parser in parsers {
+                let parsed = parser.run(&bursts);
+                let name = parser.name();
+                assert_eq!(parsed.packets.len(), batch.len(), "{name}");
+                for (i, (found, wanted)) in parsed.packets.iter().zip(&wanted).enumerate() {
+                    assert_eq!(*found, wanted.ok(), "{name}: packet {i}: {wanted:?} {:?}", batch[i]);
+                }
+                assert_eq!((parsed.twice, parsed.bytes), (0, bytes), "{name}");
+                assert_eq!(parsed.drops.into_iter().collect::<BTreeMap<_, _>>(), drops, "{name}");
+                assert!(parsed.ip_bytes_max >= longest, "{name}: {} {longest}", parsed.ip_bytes_max);
+            }
+        });
+    }
+}
+
+/// Every kind of next hop, within the addresses that frames are sent to; four ports, one of them named and narrow.
+const MANY: &str = "\
+0.0.0.0/0 via 198.51.100.1 dev 0
+10.0.0.0/24 9
+10.0.0.0/32 via 198.51.100.2 dev narrow
+10.0.0.1/32 via 198.51.100.9 dev 2
+10.0.0.2/32 via 198.51.100.3
+10.0.0.3/32 via 198.51.100.8
+10.0.0.4/30 dev 1
+10.0.0.8/32 16777215
+blackhole 10.0.0.9/32
+R10.0.0.10/31 3
+10.0.0.12/32 65537
+10.0.0.13/32 1048577
+10.0.0.16/28 via inet6 fe80::3 dev narrow
+10.0.0.32/27 4
+10.0.0.64/26 5
+blackhole 172.16.0.0/12
+2001:db8::/32 via fe80::1 dev 0
+2001:db8::/128 via fe80::3 dev narrow
+2001:db8::1/128 via fe80::9 dev 1
+2001:db8::2/127 dev 1
+2001:db8::4/126 77
+blackhole 2001:db8::8/125
+R2001:db8::10/124 2
+2001:db8::20/123 via inet 198.51.100.2 dev 3
+neigh 198.51.100.1 lladdr 02:aa:00:00:01:01 dev 0
+neigh 198.51.100.2 lladdr 02:aa:00:00:01:02 dev 1
+neigh 198.51.100.3 lladdr 02:aa:00:00:01:03 dev 2
+neigh 10.0.0.5 lladdr 02:aa:00:00:02:05 dev 1
+neigh 10.0.0.6 lladdr 02:aa:00:00:02:06 dev 0
+neigh fe80::1 lladdr 02:aa:00:00:06:01 dev 0
+neigh fe80::3 lladdr 02:aa:00:00:06:03 dev narrow
+neigh 2001:db8::3 lladdr 02:aa:00:00:06:33 dev 1
+";
+/// Bare ids alone, so that whole batches leave in the fast path.
+const BARE: &str = "0.0.0.0/0 1\n10.0.0.0/28 2\n10.0.0.128/25 300\n::/0 3\n2001:db8::/124 65535\n";
+
+/// A forwarder of `ports` ports for the routes of `text`, with mbufs where EAL runs.
+fn forwarder(text: &str, ports: u8) -> Forwarder {
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    crate::scratch::with_file(text.as_bytes(), |path| {
+        feed::load(&[path], &mut rib, &mut hops, LoadOptions::default()).unwrap();
+    });
+    let port = |i: u8| Port {
+        name: if i == 3 { "narrow".to_owned() } else { format!("p{i}") },
+        mac: MacAddr([2, 0xf0, 0, 0, 0, i]),
+        mtu_bytes: if i == 3 { 600 } else { 1500 },
+    };
+    let ports: Vec<_> = (0..ports).map(port).collect();
+    let config = dpdk_ffi::MempoolConfig {
+        mbufs: 8191,
+        data_room_bytes: 128 + 192,
+        ..dpdk_ffi::MempoolConfig::default()
+    };
+    let mbufs = dpdk_ffi::testing::eal().and_then(|eal| {
+        static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Some((eal, dpdk_ffi::Mempool::new(eal, &format!("fuzz{number}"), &config).ok()?))
+    });
+    Forwarder::new(&rib, &hops, &ports, FRAMES_MAX, mbufs).unwrap()
+}
+
+/// All passes do to every packet what the definition says, in one pass or two, in plain memory or in chains of mbufs; and every
+/// packet is sent or counted once.
+pub fn forward(data: &[u8]) {
+    thread_local!(static FORWARDERS: RefCell<[Forwarder; 2]> = RefCell::new([forwarder(MANY, 4), forwarder(BARE, 3)]));
+    let mut input = Bytes(data);
+    let how = input.u8();
+    let (sizes, _) = plan(&mut input);
+    let frames = frames(&mut input);
+    let bursts = bursts(&frames, &sizes);
+    FORWARDERS.with_borrow_mut(|forwarders| {
+        let forwarder = &mut forwarders[usize::from(how & 1)];
+        for is_fused in [false, true] {
+            let forwarded = forwarder.forward(&bursts, is_fused);
+            judge(forwarder, &frames, forwarded, "in memory");
+        }
+        if how & 2 == 0 {
+            return;
+        }
+        // What an mbuf holds of a frame depends on nothing else.
+        let Some(head_bytes) = forwarder.mbuf_bytes() else { return };
+        let whole = |frame: &Frame| Frame {
+            bytes: frame.bytes.clone(),
+            head_bytes: head_bytes.min(frame.bytes.len()),
+        };
+        let frames: Vec<Frame> = frames.iter().map(whole).collect();
+        if let Some(result) = forwarder.forward_mbufs(&bursts, how & 4 != 0) {
+            match result {
+                Ok(forwarded) => judge(forwarder, &frames, forwarded, "in mbufs"),
+                Err(order) => panic!("packets left out of order, or stayed: {order:?}"),
+            }
+        }
+        assert_eq!(forwarder.mbufs_in_use(), 0, "mbufs are lost");
+    });
+}
+
+fn judge(forwarder: &Forwarder, frames: &[Frame], forwarded: Forwarded, place: &str) {
+    assert_eq!(forwarded.packets.len(), frames.len(), "{place}");
+    let mut drops = BTreeMap::new();
+    for (i, (frame, found)) in frames.iter().zip(&forwarded.packets).enumerate() {
+        let wanted = forwarder.wanted(frame);
+        match (&wanted, found) {
+            (Outcome::Dropped(reason), Outcome::Dropped(_)) => *drops.entry(*reason).or_insert(0_u64) += 1,
+            _ => assert_eq!(*found, wanted, "{place}: packet {i}: {frame:?}"),
+        }
+    }
+    let bytes: u64 = frames.iter().map(|frame| frame.bytes.len() as u64).sum();
+    assert_eq!(
+        (forwarded.drops.into_iter().collect::<BTreeMap<_, _>>(), forwarded.bytes),
+        (drops, bytes),
+        "{place}"
+    );
+}
+
+/// A frame as an input describes it: raw bytes, to be taken as they are or made right.
+#[must_use]
+pub fn encoded(frame: &[u8], flags: u8) -> Vec<u8> {
+    let bytes = u16::try_from(frame.len().min(FRAME_BYTES_MAX - 1)).unwrap();
+    [&[RAW | flags][..], &bytes.to_be_bytes(), &frame[..usize::from(bytes)]].concat()
+}

@@ -1,0 +1,245 @@
+//! The tables of the GPU engines on the host: their images and steps on models of the kernels, beside the definition.
+
+use crate::bytes::Bytes;
+use crate::changes::{Routes, changes};
+use fib::{Change, EngineError, Key, NextHopId};
+use lpm_gpu::direct::{CHUNK_UNITS, Unit};
+use lpm_gpu::gale::{GaleOptions, GaleTable, model};
+use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops, code};
+use lpm_gpu::host::{HEADER_WORDS, HostTable, Image, KeySlice, Step};
+use lpm_gpu::sail::{BCN_WORDS, SailOptions, SailTable};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// How a kernel finds the raw answer to a key, given by its first 64 bits.
+#[derive(Clone, Copy)]
+enum Kernel {
+    Gamt(Layout),
+    Gale,
+    Sail,
+}
+
+/// A table of GAMT: layout, next hops, levels of IPv4 and IPv6, percent of head room, kilobytes at most.
+type Shape = (Layout, NextHops, Option<u8>, Option<u8>, u32, u64);
+
+/// What is tried, by number; then GALE and SAIL. Limits are such that a few routes fit and many do not.
+const SHAPES: [Shape; 7] = [
+    (Layout::Flat, NextHops::Together, None, None, 25, 1 << 20),
+    (Layout::Paper, NextHops::Apart, None, None, 25, 1 << 20),
+    (Layout::Flat, NextHops::Apart, Some(4), Some(8), 0, 1 << 20),
+    (Layout::Paper, NextHops::Together, Some(6), Some(12), 0, 1 << 20),
+    (Layout::Flat, NextHops::Together, Some(20), Some(30), 100, 1 << 20),
+    (Layout::Flat, NextHops::Apart, Some(10), Some(20), 10, 24),
+    (Layout::Paper, NextHops::Together, Some(8), Some(16), 10, 24),
+];
+const GALE: usize = SHAPES.len();
+const SAIL: usize = GALE + 1;
+/// Executions after which a table is made anew.
+const USES_MAX: usize = 2000;
+/// Deltas of an execution at most.
+const DELTAS_MAX: usize = 48;
+
+/// One family: the table, the device's words and what should be in it.
+struct Side<K: Key> {
+    table: Box<dyn HostTable<K>>,
+    kernel: Kernel,
+    words: Vec<u32>,
+    header: [u32; HEADER_WORDS],
+    routes: Routes<K>,
+    /// The words are not those of the table any more.
+    stale: bool,
+    update: u64,
+}
+
+impl<K: Key> Side<K> {
+    fn new(table: Box<dyn HostTable<K>>, kernel: Kernel) -> Self {
+        let mut side = Self {
+            table,
+            kernel,
+            words: Vec::new(),
+            header: [0; HEADER_WORDS],
+            routes: Routes::default(),
+            stale: false,
+            update: 0,
+        };
+        side.upload();
+        side
+    }
+
+    fn upload(&mut self) {
+        let Image { header, runs, words } = self.table.image();
+        self.header = header;
+        self.words.clear();
+        self.words.resize(words, 0);
+        for (start, run) in runs {
+            self.words[start as usize..start as usize + run.len()].copy_from_slice(run);
+        }
+        self.stale = false;
+    }
+
+    /// A delta as the engine makes it; `late`: grace periods end an update later.
+    fn apply(&mut self, changes: &[Change<K>], late: bool) {
+        let mut undo = Vec::new();
+        let applied = self.table.apply(changes, &mut undo);
+        match applied.and_then(|()| self.deliver()) {
+            Ok(()) => self.routes.apply(changes),
+            Err(EngineError::Full { used, limit, .. }) => {
+                assert!(used > limit, "full at {used} of {limit}");
+                self.take_back(undo);
+                // What cannot be mended now is, by the next delta.
+                let _ = self.deliver();
+            }
+            Err(error) => panic!("{error}"),
+        }
+        self.table.reclaim(self.update.saturating_sub(u64::from(late)));
+        assert_eq!(self.table.routes(), self.routes.0.len() as u64);
+        for key in self.routes.keys(changes) {
+            assert_eq!(self.lookup(key), self.routes.lookup(key), "{} {:?}", key.to_ip(), self.routes);
+        }
+    }
+
+    /// The table's changes to the device, by steps or as a new image.
+    fn deliver(&mut self) -> Result<(), EngineError> {
+        if self.table.rebuild_due() {
+            self.table.rebuild()?;
+            assert!(!self.table.rebuild_due(), "a rebuild leaves nothing to rebuild");
+            self.stale = true;
+        }
+        self.update += 1;
+        let steps = self.table.take_steps(self.update);
+        if self.stale {
+            self.upload();
+        } else {
+            for step in &steps {
+                self.run(step);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_back(&mut self, mut undo: Vec<Change<K>>) {
+        undo.sort_by_key(|change| !change.next_hop.is_none());
+        if self.table.apply(&undo, &mut Vec::new()).is_err() {
+            self.table.rebuild().unwrap();
+            self.stale = true;
+            self.table.apply(&undo, &mut Vec::new()).unwrap();
+        }
+    }
+
+    fn run(&mut self, step: &Step) {
+        match step {
+            Step::Writes(writes) => {
+                for write in writes {
+                    self.words[write.at as usize] = write.value;
+                }
+            }
+            Step::Ops(ops) => {
+                let words = std::mem::take(&mut self.words);
+                let mut device = model::Model { words, accesses: model::Accesses::default() };
+                device.run(ops, |_| {});
+                self.words = device.words;
+            }
+        }
+    }
+
+    fn lookup(&self, key: K) -> NextHopId {
+        let bits = key.to_high_bits();
+        let (hi, lo) =
+            (u64::try_from(bits >> 64).unwrap(), u64::try_from(bits & u128::from(u64::MAX)).unwrap());
+        let first = u32::try_from(hi >> 32).unwrap();
+        let raw = match self.kernel {
+            Kernel::Gamt(layout) => code::search(&self.words, &self.header, layout, hi),
+            Kernel::Gale => return model::Lookup::run(first, &self.words),
+            Kernel::Sail => return self.search_sail(first),
+        };
+        let mut out = [NextHopId::MAX];
+        let keys = if K::BITS == 32 { KeySlice::Whole(&[key]) } else { KeySlice::Halves(&[hi], &[lo]) };
+        self.table.answers().resolve(keys, &[raw], &mut out);
+        out[0]
+    }
+
+    /// SAIL_L: 16 bits, then 8 and 8 (`kernels/sail.cu`).
+    fn search_sail(&self, key: u32) -> NextHopId {
+        let (mut at, mut level) = ((key >> 16) as usize, 16);
+        loop {
+            let unit = Unit(self.words[at]);
+            let Some(chunk) = unit.to_chunk() else { return NextHopId::from_answer(unit.value()) };
+            level += 8;
+            assert!(level <= 32, "the last table leads nowhere");
+            let first = if level == 24 { BCN_WORDS } else { self.header[0] as usize };
+            at = first + chunk as usize * CHUNK_UNITS + (key >> (32 - level) & 0xff) as usize;
+        }
+    }
+}
+
+struct Rig {
+    v4: Side<u32>,
+    v6: Option<Side<u128>>,
+    uses: usize,
+}
+
+impl Rig {
+    fn new(number: usize) -> Self {
+        let (v4, v6) = match number {
+            GALE => {
+                let table =
+                    GaleTable::new(GaleOptions { headroom_percent: 0, ..GaleOptions::default() }).unwrap();
+                (Side::new(Box::new(table), Kernel::Gale), None)
+            }
+            SAIL => {
+                let options = SailOptions { headroom_percent: 0, ..SailOptions::default() };
+                (Side::new(Box::new(SailTable::new(options).unwrap()), Kernel::Sail), None)
+            }
+            _ => {
+                let (layout, next_hops, levels, levels6, headroom_percent, kilobytes) = SHAPES[number];
+                let table_bytes_max = kilobytes << 10;
+                let of = |levels| GamtOptions {
+                    layout,
+                    next_hops,
+                    levels,
+                    headroom_percent,
+                    table_bytes_max,
+                    ..GamtOptions::default()
+                };
+                let kernel = Kernel::Gamt(layout);
+                let v6 = GamtTable::<u128>::new(of(levels6)).ok();
+                let v4 = GamtTable::<u32>::new(of(levels)).unwrap();
+                (
+                    Side::new(Box::new(v4), kernel),
+                    v6.map(|table| Side::new(Box::new(table) as Box<dyn HostTable<u128>>, kernel)),
+                )
+            }
+        };
+        Self { v4, v6, uses: 0 }
+    }
+}
+
+/// Deltas to one table.
+pub fn host_tables(data: &[u8]) {
+    thread_local!(static RIGS: RefCell<HashMap<usize, Rig>> = RefCell::new(HashMap::new()));
+    let mut input = Bytes(data);
+    let how = input.u8();
+    let (number, late) = (usize::from(how & 0x7f) % (SAIL + 1), how & 0x80 != 0);
+    RIGS.with_borrow_mut(|rigs| {
+        let rig = rigs.remove(&number).filter(|rig| rig.uses < USES_MAX);
+        let mut rig = rig.unwrap_or_else(|| Rig::new(number));
+        for _ in 0..DELTAS_MAX {
+            if input.is_empty() {
+                break;
+            }
+            rig.v4.apply(&changes(&mut input, NextHopId::MAX.get()), late);
+            let v6 = changes(&mut input, NextHopId::MAX.get());
+            if let Some(side) = &mut rig.v6 {
+                side.apply(&v6, late);
+            }
+        }
+        let withdrawn = rig.v4.routes.withdrawn();
+        rig.v4.apply(&withdrawn, late);
+        if let Some(side) = &mut rig.v6 {
+            side.apply(&side.routes.withdrawn(), late);
+        }
+        assert!(rig.v4.routes.0.is_empty(), "a withdraw was refused");
+        rig.uses += 1;
+        rigs.insert(number, rig);
+    });
+}

@@ -1,0 +1,87 @@
+//! What the fuzz targets hold the readers, the datapath, the engines and the PTX compiler to, and the inputs they start from.
+//!
+//! A target is a function of bytes that panics when a property does not hold. libFuzzer calls it through `fuzz_targets/`; the tests
+//! below, which are fwd-app's test `fuzz_seeds`, call it with every seed and with every input under `found/TARGET/`. So what a
+//! campaign found becomes an ordinary test when its file is copied there.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`feeds`] | route text, JSON, l3fwd rules: errors, round trips, all or nothing |
+//! | [`mrt`] | MRT tables and update streams beside a framing of our own |
+//! | [`captures`] | both readers of captures, beside each other |
+//! | [`frames`] | frames through parse, and through all passes, beside their definitions |
+//! | [`deltas`] | the CPU engines beside the oracle, delta by delta |
+//! | [`host_tables`] | the tables of the GPU engines on the host, on models of their kernels |
+//! | [`ptx`] | the mock driver's PTX compiler |
+//! | [`seeds`] | the inputs to start from |
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fuzz target fails by panicking")]
+
+pub mod bytes;
+pub mod captures;
+pub mod changes;
+pub mod deltas;
+pub mod feeds;
+pub mod frames;
+pub mod host_tables;
+pub mod mrt;
+pub mod ptx;
+pub mod scratch;
+pub mod seeds;
+
+/// A name, and what is run with each input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target by its name, in the order of a campaign: the most valuable first.
+pub const TARGETS: [Target; 11] = [
+    ("forward", frames::forward),
+    ("parse", frames::parse),
+    ("deltas", deltas::deltas),
+    ("host_tables", host_tables::host_tables),
+    ("mrt_table", mrt::table),
+    ("mrt_updates", mrt::updates),
+    ("route_text", feeds::route_text),
+    ("captures", captures::captures),
+    ("route_json", feeds::route_json),
+    ("l3fwd", feeds::l3fwd),
+    ("ptx", ptx::ptx),
+];
+
+/// Runs one input through a target.
+///
+/// # Panics
+/// When there is no such target, and when the input breaks a property.
+pub fn run(name: &str, data: &[u8]) {
+    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
+    target(data);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TARGETS, seeds};
+
+    /// Every seed and every found input of one target.
+    fn run(name: &str) {
+        let seeds = seeds::of(name);
+        assert!(seeds.len() >= 5, "{name} has {} seeds", seeds.len());
+        for (seed, data) in seeds {
+            eprintln!("{name}: {seed}"); // shown when it fails
+            super::run(name, &data);
+        }
+    }
+
+    macro_rules! targets {
+        ($($name:ident)*) => {
+            $(#[test] fn $name() { run(stringify!($name)); })*
+
+            #[test]
+            fn every_target_is_tested_and_has_its_file() {
+                let tested = [$(stringify!($name)),*];
+                assert_eq!(TARGETS.map(|(name, _)| name), tested);
+                let files = seeds::folder("fuzz_targets").read_dir().unwrap().count();
+                assert_eq!(files, tested.len());
+            }
+        };
+    }
+    targets!(forward parse deltas host_tables mrt_table mrt_updates route_text captures route_json l3fwd ptx);
+}

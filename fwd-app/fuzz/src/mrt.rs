@@ -1,0 +1,143 @@
+//! MRT tables and update streams: errors and cuts lie where a framing of our own has them, and what came out is written as text
+//! and read back as it was.
+
+use crate::feeds;
+use crate::scratch::with_file;
+use fib::feed::{self, Action, FeedError, Format, Hop, Truncated, Update};
+use fib::{NextHop, NextHopTable, PortRef, Rib};
+use std::fmt::Write as _;
+
+/// Timestamp, type, subtype, length (RFC 6396 section 2).
+const HEADER_BYTES: usize = 12;
+
+/// Where each whole record starts, and where the first one starts that is not whole.
+fn framed(data: &[u8]) -> (Vec<u64>, Option<Truncated>) {
+    let (mut starts, mut at) = (Vec::new(), 0);
+    while at < data.len() {
+        let cut = Truncated { record: starts.len() as u64 + 1, offset_bytes: at as u64 };
+        let Some([.., a, b, c, d]) = data.get(at..at + HEADER_BYTES) else { return (starts, Some(cut)) };
+        let end = at + HEADER_BYTES + u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        if end > data.len() {
+            return (starts, Some(cut));
+        }
+        starts.push(at as u64);
+        at = end;
+    }
+    (starts, None)
+}
+
+/// An error lies at a record as our framing has it, or at the one that is cut.
+fn lies_at_a_record(error: &FeedError, data: &[u8]) {
+    feeds::names_a_place(error, data);
+    if let FeedError::Record { record, offset_bytes, .. } = error {
+        let (starts, cut) = framed(data);
+        let place = usize::try_from(*record - 1).unwrap();
+        let start = starts
+            .get(place)
+            .copied()
+            .or(cut.filter(|cut| cut.record == *record).map(|cut| cut.offset_bytes));
+        assert_eq!(start, Some(*offset_bytes), "{error}");
+    }
+}
+
+/// A table: TABLE_DUMP_V2 and TABLE_DUMP.
+pub fn table(data: &[u8]) {
+    feeds::holds_or_refuses(data, Some(Format::Mrt));
+    match feeds::load(data, Some(Format::Mrt)) {
+        Ok((table, loaded)) => {
+            if matches!(loaded.compression, feed::Compression::None) {
+                let (starts, cut) = framed(data);
+                assert_eq!(loaded.truncated, cut);
+                assert!(loaded.skipped_records <= starts.len() as u64);
+            }
+            assert!(loaded.neighbours == 0 && table.routes().len() as u64 <= loaded.routes());
+            feeds::round_trips(&table);
+        }
+        Err(error) => lies_at_a_record(&error, data),
+    }
+}
+
+/// A stream of updates: BGP4MP, or text when the input is text.
+pub fn updates(data: &[u8]) {
+    let mut found: Vec<Update> = Vec::new();
+    with_file(data, |path| {
+        let mut stream = match feed::updates(path, None) {
+            Ok(stream) => stream,
+            Err(error) => return feeds::names_a_place(&error, data),
+        };
+        let (format, mut position) = (stream.format(), 0);
+        while let Some(next) = stream.next() {
+            assert!(stream.position() >= position && stream.position() > 0);
+            position = stream.position();
+            match next {
+                Ok(update) => found.push(update),
+                Err(error) => {
+                    assert!(stream.next().is_none(), "after an error there are no more");
+                    return if format == Format::Mrt {
+                        lies_at_a_record(&error, data);
+                    } else {
+                        feeds::names_a_place(&error, data);
+                    };
+                }
+            }
+        }
+        if format == Format::Mrt && !data.starts_with(&[0x1f, 0x8b]) && !data.starts_with(b"BZh") {
+            assert_eq!(stream.truncated(), framed(data).1);
+        }
+    });
+    let mut text = String::new();
+    for update in &found {
+        assert!(update.time_s.is_finite() && update.time_s >= 0.0);
+        write(update, &mut text);
+    }
+    with_file(text.as_bytes(), |path| {
+        let mut again = feed::updates(path, Some(Format::Text)).unwrap();
+        for update in &found {
+            let read = again.next().unwrap().unwrap_or_else(|error| panic!("{error}\n{text}"));
+            assert_eq!((read.prefix, &read.action), (update.prefix, &update.action), "{text}");
+        }
+        assert!(again.next().is_none());
+    });
+    apply(&found);
+}
+
+/// One line of the text that says the same.
+fn write(update: &Update, text: &mut String) {
+    let prefix = update.prefix;
+    let line = match &update.action {
+        Action::Withdraw => writeln!(text, "w {prefix}"),
+        Action::Announce(Hop::Id(id)) => writeln!(text, "a {prefix} {id}"),
+        Action::Announce(Hop::Hop(hop)) => match hop {
+            NextHop::Gateway { gateway, port } => {
+                let family = if gateway.is_ipv4() { "inet" } else { "inet6" };
+                match port {
+                    PortRef::ById => writeln!(text, "a {prefix} via {family} {gateway}"),
+                    port => writeln!(text, "a {prefix} via {family} {gateway} dev {port}"),
+                }
+            }
+            NextHop::Connected { port } => writeln!(text, "a {prefix} dev {port}"),
+            NextHop::Port { port } => writeln!(text, "a R{prefix} {port}"),
+            NextHop::Blackhole => writeln!(text, "a blackhole {prefix}"),
+            NextHop::Bare => panic!("a feed has no such next hop"),
+        },
+    };
+    line.unwrap();
+}
+
+/// A refused update changes nothing, any other what it says.
+fn apply(updates: &[Update]) {
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    for update in updates {
+        let (routes, known) = (rib.len(), hops.len());
+        match update.apply(&mut rib, &mut hops) {
+            Ok(before) => {
+                let gone = update.action == Action::Withdraw;
+                assert_eq!(
+                    rib.len() + usize::from(gone && !before.is_none()),
+                    routes + usize::from(!gone && before.is_none())
+                );
+            }
+            Err(_) => assert_eq!((rib.len(), hops.len()), (routes, known)),
+        }
+    }
+}

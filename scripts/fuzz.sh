@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Fuzzes the readers, the datapath, the engines and the mock's PTX compiler with libFuzzer: each target in turn.
+#
+#   scripts/fuzz.sh [--logs DIR] [SECONDS] [TARGET..]   each target (all of them) for so many seconds (30)
+#   scripts/fuzz.sh --replay TARGET FILE..              these inputs, in their order and in one process
+#   scripts/fuzz.sh --list                              name the targets, the most valuable first
+#
+# Starts from the seeds of fwd-app/fuzz (bundled captures, the parsers' tests, what was found before) and from what earlier runs
+# have kept in target/fuzz-corpus. One line a target says what it covered: edges and features of libFuzzer, executions, inputs
+# kept. --logs DIR keeps each target's whole output as DIR/TARGET.log and the lines as DIR/SUMMARY. A finding is written to
+# target/fuzz-found/TARGET; mended, its input goes to fwd-app/fuzz/found/TARGET/ and is an ordinary test from then on
+# (`cargo test -p fwd-app --features testing --test fuzz_seeds`). cargo-fuzz is installed when it is missing.
+#
+# Exit 0: nothing was found. Exit 1: something was, or the build failed. Exit 2: bad usage.
+
+set -uo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+CRATE=$TOP/fwd-app/fuzz
+FUZZ_TARGET=$TOP/target/fuzz
+CORPUS=$TOP/target/fuzz-corpus
+FOUND=$TOP/target/fuzz-found
+TRIPLE=x86_64-unknown-linux-gnu
+# An input that takes longer hangs, one that takes more memory is a finding.
+TIMEOUT_S=60
+RSS_MB=4096
+
+usage_error() {
+  note "fuzz.sh: $*; see --help" >&2
+  exit 2
+}
+
+# The targets in the order of the crate's table.
+targets() { sed -n 's/^    ("\([a-z0-9_]*\)", .*),$/\1/p' "$CRATE/src/lib.rs"; }
+
+is_target() { targets | grep -qx "$1"; }
+
+# Stable Rust is enough: without a sanitizer, coverage is an LLVM pass that -C flags name.
+build() {
+  has cargo-fuzz || cargo install --locked cargo-fuzz || die "cargo-fuzz is missing: cargo install cargo-fuzz"
+  find_libclang || true
+  cargo fuzz build --fuzz-dir "$CRATE" --target-dir "$FUZZ_TARGET" --sanitizer none "$@"
+}
+
+write_seeds() {
+  (cd "$CRATE" && cargo run --quiet --release --target-dir "$FUZZ_TARGET" --target "$TRIPLE" --example write_seeds "$@")
+}
+
+binary() { printf '%s/%s/release/%s' "$FUZZ_TARGET" "$TRIPLE" "$1"; }
+
+# fuzz TARGET SECONDS LOG: one target; its line.
+fuzz() {
+  local target=$1 seconds=$2 log=$3 last covered executed found rc=0
+  mkdir -p "$CORPUS/$target" "$FOUND/$target"
+  FUZZ_HISTORY="$FOUND/$target" "$(binary "$target")" -max_total_time="$seconds" -timeout="$TIMEOUT_S" -rss_limit_mb="$RSS_MB" \
+    -print_final_stats=1 -artifact_prefix="$FOUND/$target/" "$CORPUS/$target" "$TOP/target/fuzz-seeds/$target" >"$log" 2>&1 || rc=$?
+  last=$(grep -a 'cov: ' "$log" | tail -n 1)
+  covered=$(sed -n 's/.*cov: \([0-9]*\) ft: \([0-9]*\) corp: \([0-9]*\).*/cov \1, ft \2, corpus \3/p' <<<"$last")
+  executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
+  [ -n "$executed" ] || executed=$(sed -n 's/^#\([0-9]*\).*/\1/p' <<<"$last")
+  if [ "$rc" = 0 ]; then found=nothing; else found="FOUND $(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)"; fi
+  printf '%-12s %5d s: %s, executions %s (%s/s): %s\n' "$target" "$seconds" "${covered:-no coverage}" "${executed:-0}" \
+    $((${executed:-0} / (seconds > 0 ? seconds : 1))) "$found"
+  return "$rc"
+}
+
+seconds=30 logs="" replay="" chosen=() files=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help) usage && exit 0 ;;
+    --list) targets && exit 0 ;;
+    --logs)
+      [ $# -ge 2 ] || usage_error "--logs wants a folder"
+      logs=$2
+      shift
+      ;;
+    --replay)
+      [ $# -ge 3 ] || usage_error "--replay wants a target and files"
+      is_target "$2" || usage_error "no target $2: there are $(targets | paste -sd' ')"
+      replay=$2
+      shift 2
+      files=("$@")
+      break
+      ;;
+    *[!0-9]*)
+      is_target "$1" || usage_error "no target $1: there are $(targets | paste -sd' ')"
+      chosen+=("$1")
+      ;;
+    *) seconds=$1 ;;
+  esac
+  shift
+done
+[ "${#chosen[@]}" -gt 0 ] || mapfile -t chosen < <(targets)
+if [ -n "$logs" ]; then
+  mkdir -p "$logs" || die "cannot make $logs"
+  logs=$(cd "$logs" && pwd)
+fi
+
+if [ -n "$replay" ]; then
+  build "$replay" || exit 1
+  "$(binary "$replay")" -timeout="$TIMEOUT_S" "${files[@]}" || exit 1
+  exit 0
+fi
+
+build || exit 1
+failed=0
+for target in "${chosen[@]}"; do
+  rm -rf "$TOP/target/fuzz-seeds/$target"
+  write_seeds "$target" "$TOP/target/fuzz-seeds/$target" || die "no seeds for $target"
+  log=$(mktemp)
+  [ -z "$logs" ] || log=$logs/$target.log
+  if ! line=$(fuzz "$target" "$seconds" "$log"); then
+    failed=1
+    note "$line"
+    grep -a -A4 'panicked at\|ERROR: libFuzzer' "$log" | head -n 20
+    note "replay it: scripts/fuzz.sh --replay $target FILE; the deltas that went before it are beside it, as deltas-NNN"
+  else
+    note "$line"
+  fi
+  if [ -n "$logs" ]; then printf '%s\n' "$line" >>"$logs/SUMMARY"; else rm -f "$log"; fi
+done
+exit "$failed"
