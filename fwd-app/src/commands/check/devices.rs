@@ -259,6 +259,7 @@ mod tests {
             l2_bytes: 62_914_560,
             l2_persisting_bytes_max: 0,
             l2_window_bytes_max: 0,
+            memory_pools: true,
         };
         let wanted =
             "NVIDIA H200, sm_90, 132 multiprocessors, 150.0 GB, L2 63 MB; driver 550.54.14 for CUDA 12.4";
