@@ -22,7 +22,7 @@ CORPUS=$TOP/target/fuzz-corpus
 FOUND=$TOP/target/fuzz-found
 TRIPLE=x86_64-unknown-linux-gnu
 # An input that takes longer hangs, one that takes more memory is a finding.
-TIMEOUT_S=60
+TIMEOUT_S=120
 RSS_MB=4096
 
 usage_error() {
@@ -37,30 +37,31 @@ is_target() { targets | grep -qx "$1"; }
 
 # Stable Rust is enough: without a sanitizer, coverage is an LLVM pass that -C flags name.
 build() {
-  has cargo-fuzz || cargo install --locked cargo-fuzz || die "cargo-fuzz is missing: cargo install cargo-fuzz"
-  find_libclang || true
+  need_all g++
+  has cargo-fuzz || cargo install --locked cargo-fuzz || die "cargo-fuzz is missing: cargo install --locked cargo-fuzz"
   cargo fuzz build --fuzz-dir "$CRATE" --target-dir "$FUZZ_TARGET" --sanitizer none "$@"
-}
-
-write_seeds() {
-  (cd "$CRATE" && cargo run --quiet --release --target-dir "$FUZZ_TARGET" --target "$TRIPLE" --example write_seeds "$@")
 }
 
 binary() { printf '%s/%s/release/%s' "$FUZZ_TARGET" "$TRIPLE" "$1"; }
 
 # fuzz TARGET SECONDS LOG: one target; its line.
 fuzz() {
-  local target=$1 seconds=$2 log=$3 last covered executed found rc=0
+  local target=$1 seconds=$2 log=$3 last covered executed found cpu rc=0
   mkdir -p "$CORPUS/$target" "$FOUND/$target"
-  FUZZ_HISTORY="$FOUND/$target" "$(binary "$target")" -max_total_time="$seconds" -timeout="$TIMEOUT_S" -rss_limit_mb="$RSS_MB" \
-    -print_final_stats=1 -artifact_prefix="$FOUND/$target/" "$CORPUS/$target" "$TOP/target/fuzz-seeds/$target" >"$log" 2>&1 || rc=$?
+  # A busy machine gives less than the time that passes, so the line says what the target got.
+  local TIMEFORMAT='%U %S'
+  { time FUZZ_HISTORY="$FOUND/$target" "$(binary "$target")" -max_total_time="$seconds" -timeout="$TIMEOUT_S" \
+    -rss_limit_mb="$RSS_MB" -print_final_stats=1 -artifact_prefix="$FOUND/$target/" "$CORPUS/$target" \
+    "$TOP/target/fuzz-seeds/$target" >"$log" 2>&1; } 2>"$log.cpu" || rc=$?
+  cpu=$(awk '{ printf "%.0f", $1 + $2 }' "$log.cpu")
+  rm -f "$log.cpu"
   last=$(grep -a 'cov: ' "$log" | tail -n 1)
   covered=$(sed -n 's/.*cov: \([0-9]*\) ft: \([0-9]*\) corp: \([0-9]*\).*/cov \1, ft \2, corpus \3/p' <<<"$last")
   executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
   [ -n "$executed" ] || executed=$(sed -n 's/^#\([0-9]*\).*/\1/p' <<<"$last")
   if [ "$rc" = 0 ]; then found=nothing; else found="FOUND $(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)"; fi
-  printf '%-12s %5d s: %s, executions %s (%s/s): %s\n' "$target" "$seconds" "${covered:-no coverage}" "${executed:-0}" \
-    $((${executed:-0} / (seconds > 0 ? seconds : 1))) "$found"
+  printf '%-12s %5d s (%s s of CPU): %s, executions %s (%s a second): %s\n' "$target" "$seconds" "$cpu" \
+    "${covered:-no coverage}" "${executed:-0}" $((${executed:-0} / (seconds > 0 ? seconds : 1))) "$found"
   return "$rc"
 }
 
@@ -106,7 +107,7 @@ build || exit 1
 failed=0
 for target in "${chosen[@]}"; do
   rm -rf "$TOP/target/fuzz-seeds/$target"
-  write_seeds "$target" "$TOP/target/fuzz-seeds/$target" || die "no seeds for $target"
+  FUZZ_SEEDS="$TOP/target/fuzz-seeds/$target" "$(binary "$target")" >/dev/null 2>&1 || die "no seeds for $target"
   log=$(mktemp)
   [ -z "$logs" ] || log=$logs/$target.log
   if ! line=$(fuzz "$target" "$seconds" "$log"); then
