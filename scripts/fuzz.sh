@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Fuzzes the readers, the datapath, the engines and the mock's PTX compiler with libFuzzer: each target in turn.
 #
-#   scripts/fuzz.sh [--logs DIR] [SECONDS] [TARGET..]   each target (all of them) for so many seconds (30)
+#   scripts/fuzz.sh [--cpu] [--logs DIR] [SECONDS] [TARGET..]
+#                                                       each target (all of them) for so many seconds (30)
 #   scripts/fuzz.sh --replay TARGET FILE..              these inputs, in their order and in one process
 #   scripts/fuzz.sh --list                              name the targets, the most valuable first
 #
 # Starts from the seeds of fwd-app/fuzz (bundled captures, the parsers' tests, what was found before) and from what earlier runs
-# have kept in target/fuzz-corpus. One line a target says what it covered: edges and features of libFuzzer, executions, inputs
-# kept. --logs DIR keeps each target's whole output as DIR/TARGET.log and the lines as DIR/SUMMARY. A finding is written to
-# target/fuzz-found/TARGET; mended, its input goes to fwd-app/fuzz/found/TARGET/ and is an ordinary test from then on
-# (`cargo test -p fwd-app --features testing --test fuzz_seeds`). cargo-fuzz is installed when it is missing.
+# have kept in target/fuzz-corpus. One line a target says what it covered: edges and features of libFuzzer, inputs kept, executions.
+# --cpu counts seconds of CPU time, for a machine that is busy with other things. --logs DIR keeps each target's last output as
+# DIR/TARGET.log and the lines as DIR/SUMMARY. A finding is written to target/fuzz-found/TARGET; mended, its input goes to
+# fwd-app/fuzz/found/TARGET/ and is an ordinary test from then on (`cargo test -p fwd-app --features testing --test fuzz_seeds`).
+# cargo-fuzz is installed when it is missing.
 #
 # Exit 0: nothing was found. Exit 1: something was, or the build failed. Exit 2: bad usage.
 
@@ -22,7 +24,7 @@ CORPUS=$TOP/target/fuzz-corpus
 FOUND=$TOP/target/fuzz-found
 TRIPLE=x86_64-unknown-linux-gnu
 # An input that takes longer hangs, one that takes more memory is a finding.
-TIMEOUT_S=60
+TIMEOUT_S=120
 RSS_MB=4096
 
 usage_error() {
@@ -37,38 +39,49 @@ is_target() { targets | grep -qx "$1"; }
 
 # Stable Rust is enough: without a sanitizer, coverage is an LLVM pass that -C flags name.
 build() {
-  has cargo-fuzz || cargo install --locked cargo-fuzz || die "cargo-fuzz is missing: cargo install cargo-fuzz"
-  find_libclang || true
+  need_all g++
+  has cargo-fuzz || cargo install --locked cargo-fuzz || die "cargo-fuzz is missing: cargo install --locked cargo-fuzz"
   cargo fuzz build --fuzz-dir "$CRATE" --target-dir "$FUZZ_TARGET" --sanitizer none "$@"
-}
-
-write_seeds() {
-  (cd "$CRATE" && cargo run --quiet --release --target-dir "$FUZZ_TARGET" --target "$TRIPLE" --example write_seeds "$@")
 }
 
 binary() { printf '%s/%s/release/%s' "$FUZZ_TARGET" "$TRIPLE" "$1"; }
 
-# fuzz TARGET SECONDS LOG: one target; its line.
-fuzz() {
-  local target=$1 seconds=$2 log=$3 last covered executed found rc=0
-  mkdir -p "$CORPUS/$target" "$FOUND/$target"
-  FUZZ_HISTORY="$FOUND/$target" "$(binary "$target")" -max_total_time="$seconds" -timeout="$TIMEOUT_S" -rss_limit_mb="$RSS_MB" \
-    -print_final_stats=1 -artifact_prefix="$FOUND/$target/" "$CORPUS/$target" "$TOP/target/fuzz-seeds/$target" >"$log" 2>&1 || rc=$?
+# once TARGET SECONDS LOG: fuzzes for so many seconds. Adds its CPU seconds to `cpu` and its executions to `executed`.
+once() {
+  local target=$1 seconds=$2 log=$3 last count rc=0 TIMEFORMAT='%U %S'
+  { time FUZZ_HISTORY="$FOUND/$target" "$(binary "$target")" -max_total_time="$seconds" -timeout="$TIMEOUT_S" \
+    -rss_limit_mb="$RSS_MB" -print_final_stats=1 -artifact_prefix="$FOUND/$target/" "$CORPUS/$target" \
+    "$TOP/target/fuzz-seeds/$target" >"$log" 2>&1; } 2>"$log.cpu" || rc=$?
+  cpu=$((cpu + $(awk '{ printf "%.0f", $1 + $2 }' "$log.cpu")))
+  rm -f "$log.cpu"
   last=$(grep -a 'cov: ' "$log" | tail -n 1)
   covered=$(sed -n 's/.*cov: \([0-9]*\) ft: \([0-9]*\) corp: \([0-9]*\).*/cov \1, ft \2, corpus \3/p' <<<"$last")
-  executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
-  [ -n "$executed" ] || executed=$(sed -n 's/^#\([0-9]*\).*/\1/p' <<<"$last")
-  if [ "$rc" = 0 ]; then found=nothing; else found="FOUND $(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)"; fi
-  printf '%-12s %5d s: %s, executions %s (%s/s): %s\n' "$target" "$seconds" "${covered:-no coverage}" "${executed:-0}" \
-    $((${executed:-0} / (seconds > 0 ? seconds : 1))) "$found"
+  count=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
+  [ -n "$count" ] || count=$(sed -n 's/^#\([0-9]*\).*/\1/p' <<<"$last")
+  executed=$((executed + ${count:-0}))
   return "$rc"
 }
 
-seconds=30 logs="" replay="" chosen=() files=()
+# fuzz TARGET SECONDS LOG: one target; prints its line.
+fuzz() {
+  local target=$1 seconds=$2 log=$3 begin=$SECONDS found=nothing cpu=0 executed=0 covered="" rc=0
+  mkdir -p "$CORPUS/$target" "$FOUND/$target"
+  while :; do
+    once "$target" "$seconds" "$log" || rc=$?
+    if [ "$rc" != 0 ] || [ -z "$by_cpu" ] || [ "$cpu" -ge "$seconds" ]; then break; fi
+  done
+  [ "$rc" = 0 ] || found="FOUND $(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)"
+  printf '%-12s %5d s, %d s of CPU: %s, executions %d (%d a second of CPU): %s\n' "$target" $((SECONDS - begin)) "$cpu" \
+    "${covered:-no coverage}" "$executed" $((executed / (cpu > 0 ? cpu : 1))) "$found"
+  return "$rc"
+}
+
+seconds=30 by_cpu="" logs="" replay="" chosen=() files=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage && exit 0 ;;
     --list) targets && exit 0 ;;
+    --cpu) by_cpu=yes ;;
     --logs)
       [ $# -ge 2 ] || usage_error "--logs wants a folder"
       logs=$2
@@ -106,7 +119,7 @@ build || exit 1
 failed=0
 for target in "${chosen[@]}"; do
   rm -rf "$TOP/target/fuzz-seeds/$target"
-  write_seeds "$target" "$TOP/target/fuzz-seeds/$target" || die "no seeds for $target"
+  FUZZ_SEEDS="$TOP/target/fuzz-seeds/$target" "$(binary "$target")" >/dev/null 2>&1 || die "no seeds for $target"
   log=$(mktemp)
   [ -z "$logs" ] || log=$logs/$target.log
   if ! line=$(fuzz "$target" "$seconds" "$log"); then

@@ -25,7 +25,12 @@ const HOPS: [u32; 12] = [1, 2, 3, 4, 255, 256, 65_534, 65_535, 65_536, 65_537, (
 /// A prefix from three bytes: length and place, bits next to the length, bits next to the address's end.
 fn prefix<K: Key>(input: &mut Bytes<'_>) -> Prefix<K> {
     let place = PLACES[input.below(PLACES.len())];
-    let len = input.u8() % (K::BITS + 1);
+    // Short prefixes fill whole tables, which takes most engines milliseconds: now and then.
+    let len = match input.u8() {
+        short @ 250.. => short - 250,
+        middle @ 240.. => middle - 240 + 6,
+        long => 16 + long % (K::BITS - 15),
+    };
     let noise = u128::from(input.u8());
     // The last bits of the prefix, or those of its first 64 or 32 bits.
     let shift = 128_u32.saturating_sub(u32::from(len)).min(127);

@@ -60,7 +60,7 @@ const SUBJECTS: [Subject; 18] = [
     ("bloom", Some(Isa::Scalar), &[("fpr", "0.5")], TIGHT),
 ];
 /// Executions after which an engine is made anew.
-const USES_MAX: usize = 400;
+const USES_MAX: usize = 1000;
 /// Keys a slot.
 const BATCH_MAX: usize = 64;
 /// Deltas of an execution at most.

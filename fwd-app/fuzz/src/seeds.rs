@@ -57,6 +57,20 @@ pub fn of(target: &str) -> Vec<Seed> {
     seeds
 }
 
+/// Writes the seeds of a target to the folder that `FUZZ_SEEDS` names and ends the process; without that variable it does nothing.
+///
+/// # Panics
+/// When they cannot be written.
+#[cfg(not(test))]
+pub fn write(target: &str) {
+    let Some(folder) = std::env::var_os("FUZZ_SEEDS") else { return };
+    std::fs::create_dir_all(&folder).unwrap();
+    for (number, (_, data)) in of(target).into_iter().enumerate() {
+        std::fs::write(Path::new(&folder).join(format!("seed-{number:04}")), data).unwrap();
+    }
+    std::process::exit(0)
+}
+
 /// Each line, and all of them.
 fn lines(text: &str) -> Vec<Vec<u8>> {
     let each = text.lines().map(|line| [line.as_bytes(), b"\n"].concat());
