@@ -43,6 +43,8 @@ class Process:
         )
         self.started = time.monotonic()
         self.samples = []
+        # When it began to forward, seconds from its start.
+        self.forwarding_s = 0.0
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self.popen = subprocess.Popen(
                 self.command,
@@ -119,7 +121,13 @@ class Process:
 
     def until_forwarding(self, limit_s):
         """Waits until its worker lcores are there; whether they are."""
-        return self.until(lambda: self.threads("worker"), limit_s)
+        is_forwarding = self.until(lambda: self.threads("worker"), limit_s)
+        self.forwarding_s = time.monotonic() - self.started
+        return is_forwarding
+
+    def run_for(self, seconds):
+        """Waits so long, or until its end."""
+        self.until(lambda: False, seconds)
 
     def signal(self, number):
         if self.is_running():

@@ -35,7 +35,11 @@ class Round:
 
     def is_over(self):
         """Whether the round's time is used up; what is running ends all the same."""
-        return time.monotonic() - self.started >= self.seconds
+        return self.left_s() <= 0
+
+    def left_s(self):
+        """What is left of the round's time."""
+        return self.seconds - (time.monotonic() - self.started)
 
     def draw(self, items):
         """One of `items`."""
