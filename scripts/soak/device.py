@@ -21,6 +21,8 @@ CALLS = (
 )
 # An illegal address and a failed launch end the context; no memory and a refused value do not.
 CODES = (700, 719, 2, 1)
+# Tables of this size come and go in tens of kilobytes.
+GROWTH_BYTES = 2 << 20
 
 
 def made(round):
@@ -159,7 +161,7 @@ def growth(round):
         round.finish(process, END_S)
     process.run_for(round.seconds)
     found = round.terminate(process)
-    return f"mode={mode}, {found['engine']['updates_applied']:,} updates, {judge.no_growth(process)}"
+    return f"mode={mode}, {found['engine']['updates_applied']:,} updates, {judge.no_growth(process, GROWTH_BYTES)}"
 
 
 ROUNDS = {"device-fails": fails, "device-stalls": stalls, "device-memory": memory, "device-growth": growth}

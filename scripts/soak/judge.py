@@ -66,7 +66,7 @@ def last_line(said):
     return next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
 
 
-def no_growth(process):
+def no_growth(process, growth_bytes=GROWTH_BYTES):
     """Memory, threads and open files do not grow once the process is warm: after the first third of the time that it forwards.
     Returns what memory was, in words.
     """
@@ -79,7 +79,7 @@ def no_growth(process):
     third = len(samples) // 3
     early, late = samples[third : 2 * third], samples[2 * third :]
     before, after = (floor([sample.memory_kb for sample in part]) * 1024 for part in (early, late))
-    allowed = max(GROWTH_BYTES, before * GROWTH_SHARE)
+    allowed = max(growth_bytes, before * GROWTH_SHARE)
     words = f"{before / 1e6:.1f} MB, later {after / 1e6:.1f} MB"
     if after - before > allowed:
         within_s = (samples[-1].time_s - samples[0].time_s) / 3
