@@ -37,6 +37,7 @@ class Process:
 
     def __init__(self, folder, name, command, env=None, stderr=None, limits=(), sample=False):
         self.name, self.command = name, [str(word) for word in command]
+        self.is_heard = stderr is None
         self.out, self.err = Path(folder) / f"{name}.out", Path(folder) / f"{name}.err"
         (Path(folder) / f"{name}.command").write_text(
             " ".join([f"{key}={value}" for key, value in sorted((env or {}).items())] + self.command) + "\n"

@@ -79,8 +79,8 @@ class Round:
         if code not in codes:
             raise Failed(f"{process.name}: exit code {code}: {judge.last_line(process.errors())}")
         if found is None:
-            if code == 0:
-                raise Failed(f"{process.name} ended with 0 and wrote no report")
+            if code == 0 or not process.is_heard:
+                raise Failed(f"{process.name} ended with {code} and wrote no report")
             if "fwd-app: " not in process.errors() and code > 0:
                 raise Failed(f"{process.name} ended with {code} and did not say why")
             return None
