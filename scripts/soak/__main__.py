@@ -20,7 +20,7 @@ from .round import Round
 CYCLE_S = 300
 # What one round takes, about; what it has started it finishes. Growth of memory is not seen in less.
 ROUND_S = 12
-LONGER_S = {"growth": 40, "device-growth": 40, "steady": 60}
+LONGER_S = {"growth": 60, "device-growth": 60, "steady": 60}
 # Runs beside all the others, for most of a cycle.
 BESIDE = "steady"
 # It loads full tables and is judged within the cycle.

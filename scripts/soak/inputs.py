@@ -93,7 +93,7 @@ def streams(round):
         words += ["--updates", updates, "--update-rate", 20_000, "--update-loops", 100]
         json = round.folder / f"{round.runs + 1:03}-{change.__name__}.json"
         process = round.start(change.__name__, *words, "--json", json)
-        process.until(lambda: False, round.between(0, 60) / 100)
+        process.run_for(round.between(0, 60) / 100)
         change(round, updates, one.updates.read_bytes())
         change(round, capture, one.capture.read_bytes())
         round.finish(process, codes=(0, 1))
@@ -134,7 +134,7 @@ def stormed(round, one, words):
 def early(round, one, words):
     """SIGTERM while it loads, while it starts, while it forwards: the default action, or an end in order."""
     process = round.replay("early", one, *words, updates=5000)
-    process.until(lambda: False, round.between(0, 150) / 100)
+    process.run_for(round.between(0, 150) / 100)
     round.terminate(process, codes=(0, 1, -signal.SIGTERM))
 
 
@@ -201,7 +201,7 @@ def unread_run(round, _one, _words, topology, how):
     os.close(writer)
     if lcores == "0@0":
         # No worker thread tells that it forwards.
-        process.until(lambda: False, 3)
+        process.run_for(3)
         storm(process, 0.5)
         try:
             round.terminate(process, codes=(0, 1))

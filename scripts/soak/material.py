@@ -69,12 +69,19 @@ class Material:
         tables = [self.data / name for name in REAL_TABLES]
         return self._set(f"real-{seed}", seed, tables, None, frames)
 
-    def growing(self, seed, routes, more, frames=1000):
-        """A table of so many routes, and a stream that announces `more` others: every structure has to grow."""
+    def growing(self, seed, routes, more, frames=1000, back=False):
+        """A table of so many routes, and a stream that announces `more` others, so that every structure has to grow; with `back` it
+        then withdraws them all.
+        """
         told = self.folder / f"growing-{more}-{seed}.told"
-        lines = self.table(seed + 1, more).read_text(encoding="ascii").splitlines(keepends=True)
-        p.SplitMix64(seed).shuffle(lines)
-        told.write_text("".join("a " + line for line in lines if not line.startswith("#")), encoding="ascii")
+        rng = p.SplitMix64(seed)
+        lines = [line for line in self.table(seed + 1, more).read_text(encoding="ascii").splitlines() if not line.startswith("#")]
+        rng.shuffle(lines)
+        changes = [f"a {line}" for line in lines]
+        if back:
+            rng.shuffle(lines)
+            changes += [f"w {line.split()[0]}" for line in lines]
+        told.write_text("".join(f"{change}\n" for change in changes), encoding="ascii")
         return self._set(f"growing-{routes}-{more}-{seed}", seed, [self.table(seed, routes)], told, frames)
 
     def _set(self, name, seed, tables, updates, frames):
@@ -94,7 +101,7 @@ class Material:
         addresses += [flip(rng, address) for address in addresses[: HOT // 2]]
         stream, capture = self.folder / f"{name}.updates", self.folder / f"{name}.pcap"
         with opened(told) as lines, open(stream, "w", encoding="ascii") as out:
-            count = mingle(rng, lines, addresses, out)
+            count = mingle(rng, lines, addresses, out, every=32 if updates is None else 8)
         changed = sample(rng, [told], frames)
         frames_made = [frame(rng, prefixes, changed, addresses) for _ in range(frames)]
         records = [(index * 1000, made, len(made)) for index, made in enumerate(frames_made)]
@@ -161,15 +168,15 @@ def prefix_text(address, bits, length):
     return f"{text(address >> (bits - length) << (bits - length), bits)}/{length}"
 
 
-def mingle(rng, lines, addresses, out):
-    """Writes the stream `lines` with the changes of hot prefixes among it, a few for every few; how many updates it has."""
+def mingle(rng, lines, addresses, out, every):
+    """Writes the stream `lines` with changes of hot prefixes after `every` so many; how many updates it has."""
     count = 0
     for number, line in enumerate(lines):
         if line.startswith("#"):
             continue
         out.write(line)
         count += 1
-        if number % 8 == 0:
+        if number % every == 0:
             for change in hot(rng, addresses):
                 out.write(change)
                 count += 1

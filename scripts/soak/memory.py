@@ -35,7 +35,7 @@ def address_space(round):
             if round.between(0, 2):
                 process = round.replay(engine, one, *words, updates=50_000)
                 if process.until_forwarding(START_S):
-                    process.until(lambda: False, round.between(0, 20) / 10)
+                    process.run_for(round.between(0, 20) / 10)
                     size = process.address_space_bytes()
                     if size:
                         limit_address_space(process.pid, size + (round.draw((0, 0, 1, 4, 16)) << 20))

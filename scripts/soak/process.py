@@ -37,12 +37,15 @@ class Process:
 
     def __init__(self, folder, name, command, env=None, stderr=None, limits=(), sample=False):
         self.name, self.command = name, [str(word) for word in command]
+        self.is_heard = stderr is None
         self.out, self.err = Path(folder) / f"{name}.out", Path(folder) / f"{name}.err"
         (Path(folder) / f"{name}.command").write_text(
             " ".join([f"{key}={value}" for key, value in sorted((env or {}).items())] + self.command) + "\n"
         )
         self.started = time.monotonic()
         self.samples = []
+        # When it began to forward, seconds from its start.
+        self.forwarding_s = 0.0
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self.popen = subprocess.Popen(
                 self.command,
@@ -119,7 +122,13 @@ class Process:
 
     def until_forwarding(self, limit_s):
         """Waits until its worker lcores are there; whether they are."""
-        return self.until(lambda: self.threads("worker"), limit_s)
+        is_forwarding = self.until(lambda: self.threads("worker"), limit_s)
+        self.forwarding_s = time.monotonic() - self.started
+        return is_forwarding
+
+    def run_for(self, seconds):
+        """Waits so long, or until its end."""
+        self.until(lambda: False, seconds)
 
     def signal(self, number):
         if self.is_running():

@@ -35,7 +35,11 @@ class Round:
 
     def is_over(self):
         """Whether the round's time is used up; what is running ends all the same."""
-        return time.monotonic() - self.started >= self.seconds
+        return self.left_s() <= 0
+
+    def left_s(self):
+        """What is left of the round's time."""
+        return self.seconds - (time.monotonic() - self.started)
 
     def draw(self, items):
         """One of `items`."""
@@ -75,8 +79,8 @@ class Round:
         if code not in codes:
             raise Failed(f"{process.name}: exit code {code}: {judge.last_line(process.errors())}")
         if found is None:
-            if code == 0:
-                raise Failed(f"{process.name} ended with 0 and wrote no report")
+            if code == 0 or not process.is_heard:
+                raise Failed(f"{process.name} ended with {code} and wrote no report")
             if "fwd-app: " not in process.errors() and code > 0:
                 raise Failed(f"{process.name} ended with {code} and did not say why")
             return None

@@ -14,6 +14,7 @@
 //! | `MOCKCUDA_SEED=N` | `mockcuda_set_seed` | the seed of these delays |
 //! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | from driver call N on no stream gets on |
 //! | `MOCKCUDA_WAIT_MS=N` | | a wait for a stream that takes longer ends the context with 702 and says so (60,000) |
+//! | `MOCKCUDA_LOG=N` | | calls whose names are kept for `mockcuda_call_name` (1,048,576) |
 //! | `MOCKCUDA_QUIET=1` | | no messages on standard error |
 //! | `MOCKCUDA_REPORT=1` | | calls, words and violations on standard error when the process ends |
 
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 const NEVER: u64 = u64::MAX;
-/// Names of calls that are kept, for a test that asks which call a fault hit.
+/// Names of calls that are kept unless told otherwise, for a test that asks which call a fault hit.
 const LOG_MAX: usize = 1 << 20;
 /// Memory of the mock's device, unless told otherwise.
 const MEMORY_BYTES: u64 = 8 << 30;
@@ -48,6 +49,7 @@ pub(crate) struct Control {
     stall_at: AtomicU64,
     stalled: AtomicBool,
     wait_ms: u64,
+    log_max: usize,
     quiet: bool,
     calls: AtomicU64,
     operations: AtomicU64,
@@ -106,6 +108,7 @@ impl Control {
             stall_at: AtomicU64::new(number("MOCKCUDA_STALL_AT").unwrap_or(NEVER)),
             stalled: AtomicBool::new(false),
             wait_ms: number("MOCKCUDA_WAIT_MS").unwrap_or(60_000),
+            log_max: number("MOCKCUDA_LOG").and_then(|most| usize::try_from(most).ok()).unwrap_or(LOG_MAX),
             quiet: flag("MOCKCUDA_QUIET"),
             calls: AtomicU64::new(0),
             operations: AtomicU64::new(0),
@@ -160,9 +163,9 @@ impl Control {
     pub(crate) fn call(&self, name: &'static str) -> Option<Code> {
         let index = self.calls.fetch_add(1, Relaxed);
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        if log.len() < LOG_MAX {
+        if log.len() < self.log_max {
             log.push((index, name));
-        } else if let Some(oldest) = log.get_mut(usize::try_from(index).unwrap_or(0) % LOG_MAX) {
+        } else if let Some(oldest) = log.get_mut(self.log_slot(index)) {
             *oldest = (index, name);
         }
         drop(log);
@@ -174,6 +177,11 @@ impl Control {
             return Some(self.fail_code.load(Relaxed));
         }
         self.call_by_name(name)
+    }
+
+    /// Where call `index` lies in the log, about: threads race.
+    fn log_slot(&self, index: u64) -> usize {
+        usize::try_from(index).unwrap_or(0) % self.log_max.max(1)
     }
 
     fn call_by_name(&self, name: &'static str) -> Option<Code> {
@@ -237,7 +245,7 @@ pub extern "C" fn mockcuda_calls() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_call_name(index: u64) -> *const c_char {
     let log = control().log.lock().unwrap_or_else(PoisonError::into_inner);
-    let guess = usize::try_from(index).unwrap_or(0) % LOG_MAX;
+    let guess = control().log_slot(index);
     let near = log.iter().skip(guess.saturating_sub(64)).take(128);
     let name = near.chain(log.iter()).find(|entry| entry.0 == index).map(|entry| entry.1);
     name.and_then(crate::api::c_name).map_or(std::ptr::null(), |name| name.as_ptr())
