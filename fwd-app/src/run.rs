@@ -2,6 +2,7 @@
 
 use crate::cli::args::RunArgs;
 use crate::cli::exit::CliError;
+use crate::cli::message::line;
 use crate::cli::values::{QueueLcore, QueueMap};
 use crate::control::Signals;
 use crate::datapath::EgressTable;
@@ -40,17 +41,18 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let mut args = args.clone();
     args.forward.settle_topology(&args.tables.engine);
     let words = eal_arguments(&args)?;
-    let signals = Signals::take_over().context("cannot take over signals")?;
     let tables = Tables::load(&args.tables)?;
     crate::tables::warn_of_pages();
     crate::tables::warn_of_neighbours(&tables.hops);
     args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
+    // Until here a signal ends the process at once: there is nothing to drain, and a table may take long.
+    let signals = Signals::take_over().context("cannot take over signals")?;
     let eal =
         Eal::init(&words).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
     let summary = forward(&args, &eal, &tables, &signals)?;
     // Ports are closed by now; pools and EAL follow here, before anything is written.
     drop(eal);
-    summary.publish(&args.forward)?;
+    summary.publish(&args.forward, &signals)?;
     let packets = &summary.packets;
     if !packets.is_conserved() || packets.held > 0 {
         bail!(
@@ -200,7 +202,7 @@ fn banner(args: &RunArgs, tables: &Tables, plan: &Plan, config: &str) {
     let stats = engine.stats();
     #[expect(clippy::cast_precision_loss, reason = "table sizes below 2^53")]
     let table_mb = stats.table_bytes as f64 / 1e6;
-    eprintln!(
+    line(format_args!(
         "engine   {} ({}), {} IPv4 and {} IPv6 routes in {table_mb:.1} MB, read in {:.2} s, built in {:.2} s",
         engine.name(),
         engine.isa_name(),
@@ -208,16 +210,16 @@ fn banner(args: &RunArgs, tables: &Tables, plan: &Plan, config: &str) {
         stats.routes_v6,
         tables.load_s,
         tables.build_s
-    );
+    ));
     let forward = &args.forward;
-    eprintln!(
+    line(format_args!(
         "setup    {}, {config}, rx burst {}, batch {}, flush {} us, {}",
         topology_name(forward.topology()),
         forward.rx_burst,
         forward.batch_max(),
         forward.flush_us,
         dpdk_ffi::version()
-    );
+    ));
     for (lcore, jobs) in &plan.lcores {
         let job = |job: &Job| match job {
             Job::Worker { inputs, tx } => format!("rx to tx of {} queues, TX queue {tx}", inputs.len()),
@@ -227,9 +229,9 @@ fn banner(args: &RunArgs, tables: &Tables, plan: &Plan, config: &str) {
             Job::Engine => "engine".to_owned(),
             Job::Tx { tx } => format!("tx by queue {tx}"),
         };
-        eprintln!("lcore {lcore:<3}{}", jobs.iter().map(job).collect::<Vec<_>>().join(", "));
+        line(format_args!("lcore {lcore:<3}{}", jobs.iter().map(job).collect::<Vec<_>>().join(", ")));
     }
-    eprintln!("forwarding; Ctrl-C stops");
+    line("forwarding; Ctrl-C stops");
 }
 
 /// What the summary needs besides the counters.

@@ -9,6 +9,7 @@ use super::updates::{Applied, Stream, Updated, Updater};
 use super::verify::{Verified, Verifier};
 use crate::cli::args::ReplayArgs;
 use crate::cli::exit::CliError;
+use crate::cli::message::warn;
 use crate::cli::values::Rate;
 use crate::control::Signals;
 use crate::datapath::lookup::EngineFault;
@@ -346,9 +347,7 @@ impl Loop<'_> {
                 if !draining && self.feeder.is_done() {
                     let stuck = now - last_move > STUCK;
                     if stuck {
-                        eprintln!(
-                            "fwd-app: warning: packets did not come back for {STUCK:?}; they are given up"
-                        );
+                        warn(format_args!("packets did not come back for {STUCK:?}; they are given up"));
                     }
                     if gone >= self.feeder.fed() || stuck {
                         self.control.stop_rx();

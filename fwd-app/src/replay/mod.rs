@@ -28,6 +28,7 @@ mod verify;
 
 use crate::cli::args::ReplayArgs;
 use crate::cli::exit::CliError;
+use crate::cli::message::warn;
 use crate::cli::values::QueueMap;
 use crate::control::Signals;
 use crate::datapath::EgressPort;
@@ -86,7 +87,7 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let update_error = outcome.update_error.take();
     let mut summary = summary(args, &trace, &lcores, huge_pages, &eal, outcome);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
-    summary.publish(&args.forward)?;
+    summary.publish(&args.forward, &signals)?;
     judge(&summary)?;
     update_error.map_or(Ok(()), Err)
 }
@@ -94,14 +95,14 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
 fn warn_of(args: &ReplayArgs, trace: &Trace) {
     let path = args.trace.display();
     if trace.truncated {
-        eprintln!(
-            "fwd-app: warning: {path} is cut short in packet {}; the {} before it are replayed",
+        warn(format_args!(
+            "{path} is cut short in packet {}; the {} before it are replayed",
             trace.len() + 1,
             trace.len()
-        );
+        ));
     }
     if trace.snapped > 0 {
-        eprintln!("fwd-app: warning: {path} has only the first bytes of {} packets", trace.snapped);
+        warn(format_args!("{path} has only the first bytes of {} packets", trace.snapped));
     }
 }
 
