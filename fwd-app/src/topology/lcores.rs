@@ -102,7 +102,7 @@ impl Parts<'_> {
         })
     }
 
-    fn engine_stage(&mut self, plan: &Plan, channels: &Channels) -> Result<EngineStage, BuildError> {
+    fn engine_stage(&mut self, plan: &Plan, channels: &Channels) -> Result<EngineStage<Burst>, BuildError> {
         // Two slots a batch, one a family: a CPU engine answers at once, and a device engine is kept busy by the batches there
         // are, up to what its streams carry.
         let batches = (plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
@@ -157,7 +157,7 @@ impl Parts<'_> {
     }
 }
 
-type Channel = (Sender<Travelling>, Receiver<Travelling>);
+type Channel = (Sender<Travelling<Burst>>, Receiver<Travelling<Burst>>);
 
 /// The channels of a pipeline; none are used by run-to-completion. Dropped after building, so that a receiver sees the end
 /// when the last stage that sends is gone.
