@@ -51,7 +51,8 @@ const MTU_BYTES: u16 = 1500;
 /// Replays the trace and reports.
 ///
 /// # Errors
-/// When it cannot be done; when nothing was sent; when a result was wrong; when a packet was lost track of or overtaken.
+/// When it cannot be done; when nothing was sent; when a result was wrong; when a packet was lost track of or overtaken; when a stage
+/// panicked.
 pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let mut args = args.clone();
     args.forward.settle_topology(&args.tables.engine);
@@ -179,11 +180,15 @@ fn summary(
         ports: outcome.ports,
         histogram: latency.histogram().clone(),
         packets,
+        panic: outcome.panicked.map(|panic| panic.to_string()),
     }
 }
 
 /// Whether the replay did what it is for.
 fn judge(summary: &Summary) -> anyhow::Result<()> {
+    if let Some(panic) = &summary.panic {
+        bail!("{panic}");
+    }
     let packets = &summary.packets;
     if !packets.is_conserved() || packets.held > 0 {
         let drops: u64 = packets.drops.values().sum();

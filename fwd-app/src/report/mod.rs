@@ -54,6 +54,8 @@ pub(crate) struct Summary {
     pub(crate) truncated: bool,
     /// What the drivers counted, by port.
     pub(crate) ports: Vec<PortReport>,
+    /// The first panic of an lcore: the others were stopped, and packets that it had are held or lost.
+    pub(crate) panic: Option<String>,
     /// The histogram behind `latency_ns`.
     #[serde(skip)]
     pub(crate) histogram: Histogram<u64>,
