@@ -208,7 +208,7 @@ impl<T> LcoreJob<T> {
         let outcome = self.outcome.result().take();
         match outcome {
             Some(Ok(value)) => Ok(value),
-            Some(Err(panic)) => Err(self.panicked(&message_of(panic.as_ref()))),
+            Some(Err(panic)) => Err(self.panicked(&panic_message(panic.as_ref()))),
             None => Err(self.panicked("the job left no answer")),
         }
     }
@@ -233,8 +233,9 @@ impl<T> Drop for LcoreJob<T> {
     }
 }
 
-/// What a panic was thrown with, when it is a text.
-fn message_of(panic: &(dyn Any + Send)) -> String {
+/// What a panic was thrown with, when it is a text, as nearly every one is.
+#[must_use]
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
@@ -259,9 +260,9 @@ mod tests {
     #[test]
     fn a_panics_message_is_found_in_both_its_forms() {
         let caught = catch_unwind(|| panic!("plain")).unwrap_err();
-        assert_eq!(message_of(caught.as_ref()), "plain");
+        assert_eq!(panic_message(caught.as_ref()), "plain");
         let caught = catch_unwind(|| panic!("number {}", 7)).unwrap_err();
-        assert_eq!(message_of(caught.as_ref()), "number 7");
-        assert_eq!(message_of(&7_u8), "no message");
+        assert_eq!(panic_message(caught.as_ref()), "number 7");
+        assert_eq!(panic_message(&7_u8), "no message");
     }
 }

@@ -70,7 +70,7 @@ pub use cycles::{pause, tsc, tsc_hz};
 pub use eal::Eal;
 pub use error::DpdkError;
 pub use ids::{LcoreId, PortId, QueueId, SocketId};
-pub use lcore::{LcoreJob, RegisteredThread};
+pub use lcore::{LcoreJob, RegisteredThread, panic_message};
 pub use mbuf::Mbuf;
 pub use mempool::{Mempool, MempoolConfig};
 pub use port::Port;

@@ -6,7 +6,7 @@
 
 use crate::cli::args::{PortArgs, RunArgs};
 use crate::cli::exit::CliError;
-use crate::cli::message::warn;
+use crate::cli::message::{line, warn};
 use crate::control::Signals;
 use crate::datapath::EgressPort;
 use crate::report::PortReport;
@@ -130,7 +130,7 @@ impl Ports {
             let duplex = if link.full_duplex { "full duplex" } else { "half duplex" };
             let up = if link.up { format!("up, {speed}, {duplex}") } else { "DOWN".to_owned() };
             let egress = &self.egress[index];
-            eprintln!(
+            line(format_args!(
                 "port {index}   {} {}: {}link {up}; MTU {}{}, {} RX and {} TX queues of {} and {} descriptors",
                 egress.name,
                 egress.mac,
@@ -141,16 +141,16 @@ impl Ports {
                 granted.tx_queues,
                 granted.rx_descriptors,
                 granted.tx_descriptors
-            );
+            ));
             let rx = names(granted.rx_offloads.iter_names().map(|(name, _)| name));
             let tx = names(granted.tx_offloads.iter_names().map(|(name, _)| name));
             let rss = names(granted.rss.iter_names().map(|(name, _)| name));
             let promiscuous = if granted.promiscuous { "promiscuous" } else { "not promiscuous" };
-            eprintln!(
+            line(format_args!(
                 "         offloads granted: RX {rx}, TX {tx}; RSS {rss}; {promiscuous}; checksums in software"
-            );
+            ));
             if granted.rx_queues > 1 && granted.rss.is_empty() {
-                eprintln!("fwd-app: warning: port {} has no RSS: only its queue 0 will receive", egress.name);
+                warn(format_args!("port {} has no RSS: only its queue 0 will receive", egress.name));
             }
         }
         Ok(())
@@ -165,10 +165,10 @@ impl Ports {
                 && of_port != SocketId::ANY
                 && of_lcore != of_port
             {
-                eprintln!(
-                    "fwd-app: warning: port {} is on NUMA node {of_port}, its lcore {lcore} on {of_lcore}",
+                warn(format_args!(
+                    "port {} is on NUMA node {of_port}, its lcore {lcore} on {of_lcore}",
                     port.name()
-                );
+                ));
             }
         }
     }

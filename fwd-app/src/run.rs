@@ -2,6 +2,7 @@
 
 use crate::cli::args::RunArgs;
 use crate::cli::exit::CliError;
+use crate::cli::message::line;
 use crate::cli::values::{QueueLcore, QueueMap};
 use crate::control::Signals;
 use crate::datapath::EgressTable;
@@ -11,17 +12,15 @@ use crate::ports::Ports;
 use crate::report::periodic::Periodic;
 use crate::report::{EngineReport, LatencyNs, PortReport, Setup, Summary, Totals, Verify, topology_name};
 use crate::tables::Tables;
-use crate::topology::lcores::{Idle, Parts, Running, Stages, run_stages};
+use crate::topology::Control;
+use crate::topology::lcores::Parts;
 use crate::topology::plan::{Host, Job, Plan, PlanError};
-use crate::topology::{Control, Outcome};
+use crate::topology::running::{Idle, Running};
 use anyhow::{Context as _, bail};
 use arc_swap::ArcSwap;
-use dpdk_ffi::{DpdkError, Eal, LcoreId};
+use dpdk_ffi::{Eal, LcoreId};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How long the main lcore sleeps between two looks at signals and clock, when it has nothing else to do.
-const NAP: Duration = Duration::from_millis(5);
+use std::time::Instant;
 
 impl From<PlanError> for CliError {
     fn from(error: PlanError) -> Self {
@@ -35,22 +34,31 @@ impl From<PlanError> for CliError {
 /// Forwards until a signal or `--duration` ends it.
 ///
 /// # Errors
-/// When it cannot be set up, or a packet was lost track of.
+/// When it cannot be set up, a stage panicked, or a packet was lost track of.
 pub(crate) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let mut args = args.clone();
     args.forward.settle_topology(&args.tables.engine);
     let words = eal_arguments(&args)?;
-    let signals = Signals::take_over().context("cannot take over signals")?;
     let tables = Tables::load(&args.tables)?;
     crate::tables::warn_of_pages();
     crate::tables::warn_of_neighbours(&tables.hops);
     args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
+    // Until here a signal ends the process at once: there is nothing to drain, and a table may take long.
+    let signals = Signals::take_over().context("cannot take over signals")?;
     let eal =
         Eal::init(&words).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
     let summary = forward(&args, &eal, &tables, &signals)?;
     // Ports are closed by now; pools and EAL follow here, before anything is written.
     drop(eal);
-    summary.publish(&args.forward)?;
+    summary.publish(&args.forward, &signals)?;
+    judge(&summary)
+}
+
+/// Whether the run did what it is for.
+fn judge(summary: &Summary) -> anyhow::Result<()> {
+    if let Some(panic) = &summary.panic {
+        bail!("{panic}");
+    }
     let packets = &summary.packets;
     if !packets.is_conserved() || packets.held > 0 {
         bail!(
@@ -107,41 +115,33 @@ fn forward(args: &RunArgs, eal: &Eal, tables: &Tables, signals: &Signals) -> any
         stall_us: tables.stall_us(),
         fault: Arc::clone(&tables.fault),
         published: Vec::new(),
+        channels: Vec::new(),
     };
     let stages = parts.build(&plan)?;
     let periodic = Periodic::new(std::mem::take(&mut parts.published), args.forward.stats_period);
+    let channels = std::mem::take(&mut parts.channels);
     drop(parts);
     let idle = idle(eal, &plan);
     let start = Instant::now();
-    let (running, mine) = Running::launch(eal, stages, idle, &control)?;
+    let running = Running::launch(eal, stages, channels, idle, &control)?;
     let end = args.duration.map(|after| start + after);
-    let house = House { periodic, signals, control: &control, fault: &tables.fault, end };
-    let outcomes = run(house, running, mine, idle)?;
+    let mut house = House { periodic, signals, control: &control, fault: &tables.fault, end };
+    let finished = running.run(idle, || house.keep());
     let duration_s = start.elapsed().as_secs_f64();
     let reports = ports.reports();
     ports.close().context("cannot close the ports")?;
     let workers = plan.lcores.len();
     Ok(summary(
         tables,
-        &Totals::new(&outcomes, tsc_hz),
+        &Totals::new(&finished.outcomes, tsc_hz),
         Facts {
+            panic: finished.panicked.map(|panic| panic.to_string()),
             setup: Setup::new(&args.forward, config, workers, eal.has_hugepages()),
             tsc_hz,
             duration_s,
             reports,
         },
     ))
-}
-
-/// Runs what the main lcore has to run until all lcores have ended; what all stages counted.
-fn run(mut house: House<'_>, running: Running, mine: Stages, idle: Idle) -> Result<Vec<Outcome>, DpdkError> {
-    let mut outcomes = run_stages(mine, idle, || house.keep());
-    while !running.is_finished() {
-        house.keep();
-        std::thread::sleep(NAP);
-    }
-    outcomes.extend(running.wait()?);
-    Ok(outcomes)
 }
 
 /// What the main lcore looks after.
@@ -200,7 +200,7 @@ fn banner(args: &RunArgs, tables: &Tables, plan: &Plan, config: &str) {
     let stats = engine.stats();
     #[expect(clippy::cast_precision_loss, reason = "table sizes below 2^53")]
     let table_mb = stats.table_bytes as f64 / 1e6;
-    eprintln!(
+    line(format_args!(
         "engine   {} ({}), {} IPv4 and {} IPv6 routes in {table_mb:.1} MB, read in {:.2} s, built in {:.2} s",
         engine.name(),
         engine.isa_name(),
@@ -208,16 +208,16 @@ fn banner(args: &RunArgs, tables: &Tables, plan: &Plan, config: &str) {
         stats.routes_v6,
         tables.load_s,
         tables.build_s
-    );
+    ));
     let forward = &args.forward;
-    eprintln!(
+    line(format_args!(
         "setup    {}, {config}, rx burst {}, batch {}, flush {} us, {}",
         topology_name(forward.topology()),
         forward.rx_burst,
         forward.batch_max(),
         forward.flush_us,
         dpdk_ffi::version()
-    );
+    ));
     for (lcore, jobs) in &plan.lcores {
         let job = |job: &Job| match job {
             Job::Worker { inputs, tx } => format!("rx to tx of {} queues, TX queue {tx}", inputs.len()),
@@ -227,13 +227,14 @@ fn banner(args: &RunArgs, tables: &Tables, plan: &Plan, config: &str) {
             Job::Engine => "engine".to_owned(),
             Job::Tx { tx } => format!("tx by queue {tx}"),
         };
-        eprintln!("lcore {lcore:<3}{}", jobs.iter().map(job).collect::<Vec<_>>().join(", "));
+        line(format_args!("lcore {lcore:<3}{}", jobs.iter().map(job).collect::<Vec<_>>().join(", ")));
     }
-    eprintln!("forwarding; Ctrl-C stops");
+    line("forwarding; Ctrl-C stops");
 }
 
 /// What the summary needs besides the counters.
 struct Facts {
+    panic: Option<String>,
     setup: Setup,
     tsc_hz: u64,
     duration_s: f64,
@@ -255,9 +256,13 @@ fn summary(tables: &Tables, totals: &Totals, facts: Facts) -> Summary {
         trace: None,
         truncated: false,
         ports: facts.reports,
+        panic: facts.panic,
         histogram: histogram.clone(),
     }
 }
+
+#[cfg(test)]
+mod panics;
 
 #[cfg(test)]
 mod tests {

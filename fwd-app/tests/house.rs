@@ -143,3 +143,18 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
         assert!(lines <= LINES_MAX, "{name} has {lines} lines");
     }
 }
+
+#[test]
+fn the_forwarder_prints_in_one_way() {
+    // `eprintln!` and its like panic when nobody reads, and wait for who reads slowly: see `cli/message.rs`.
+    for (name, text) in sources().into_iter().filter(|(name, _)| name.starts_with("fwd-app/src/")) {
+        let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for (number, line) in product.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            let prints = ["println!", "print!"].iter().any(|word| code.contains(word));
+            assert!(!prints, "{name}:{}: {line}", number + 1);
+            let direct = code.contains("io::stderr()") && !code.contains("is_terminal()");
+            assert!(!direct || name.ends_with("cli/message.rs"), "{name}:{}: {line}", number + 1);
+        }
+    }
+}

@@ -56,6 +56,8 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return exit::of_clap(&error),
     };
+    // Before anything else: what is said while lcores run must not wait for stderr, nor the thread that writes it be on their CPUs.
+    let printer = matches!(cli.command, Command::Run(_) | Command::Replay(_)).then(message::Printer::start);
     let result = match &cli.command {
         Command::Run(args) => crate::run::main(args),
         Command::Replay(args) => crate::replay::main(args),
@@ -63,10 +65,12 @@ pub(crate) fn main() -> ExitCode {
         Command::Fib(args) => fib::main(args),
         Command::Check(args) => check::main(args),
     };
-    match result {
+    let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::of_error(&error),
-    }
+    };
+    drop(printer);
+    code
 }
 
 #[cfg(test)]

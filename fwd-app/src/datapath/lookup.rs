@@ -3,7 +3,9 @@
 //! [`Lookup`] is for engines that answer at once: each family of a batch is one call. [`InFlight`] keeps several batches in
 //! an engine's slots, for engines that answer later; batches leave it in the order they came. An engine that fails, or
 //! gives no answer in `--stall-us`, costs the packets of that batch (`engine_stall`), never the forwarder; what it said first is
-//! kept in an [`EngineFault`].
+//! kept in an [`EngineFault`]. The slots of a batch that was given up are used again once the engine has answered it after all.
+//! While every slot waits for such an answer, batches are taken and dropped at once, so that an engine that never comes back stops
+//! neither rx nor the end.
 
 use super::batch::Batch;
 use super::{DropReason, Packets};
@@ -97,6 +99,8 @@ pub(crate) struct InFlight<P> {
     lost: Vec<Pending<P>>,
     stall_cycles: u64,
     fault: Arc<EngineFault>,
+    /// Pairs of slots in all: each is in `free`, `pending` or `lost`.
+    pairs: usize,
 }
 
 impl<P> InFlight<P> {
@@ -112,40 +116,47 @@ impl<P> InFlight<P> {
             lost: Vec::with_capacity(pairs),
             stall_cycles,
             fault,
+            pairs,
         }
     }
 
-    /// Whether another batch can be taken.
-    pub(crate) fn has_room(&self) -> bool {
-        !self.free.is_empty()
+    /// Whether a batch is to be brought. Not while another may still be answered and make room, which it does or is given up
+    /// within `stall_cycles`; without such another a batch is dropped, for nothing says when there will be room.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.free.is_empty() || self.lost.len() == self.pairs
     }
 
-    /// Batches inside.
-    pub(crate) fn len(&self) -> usize {
-        self.pending.len()
+    /// Whether it holds no batch.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
     }
 
-    /// Takes a batch; without a free slot its packets are dropped when it leaves (see [`Self::has_room`]).
-    pub(crate) fn submit(&mut self, mut batch: Box<Batch<P>>, now_tsc: u64) {
-        let Some(slots) = self.free.pop() else {
-            drop_lanes(&mut batch, [true; 2]);
-            let (batch, owed) = (Some(batch), [false; 2]);
-            self.pending.push_back(Pending { batch, slots: None, owed, since_tsc: now_tsc });
-            return;
-        };
-        let mut owed = [batch.v4.len > 0, batch.v6.len > 0];
-        if owed[0] && is_lost(self.reader.submit(slots[0], batch.keys_v4()), &self.fault) {
-            drop_lanes(&mut batch, [true, false]);
-            owed[0] = false;
+    /// Whether [`Self::take`] has anything to do: a batch inside, or slots to win back.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.pending.is_empty() || !self.lost.is_empty()
+    }
+
+    /// Takes a batch; without a free pair of slots its packets are dropped when it leaves (see [`Self::is_ready`]).
+    pub(crate) fn submit(&mut self, batch: Box<Batch<P>>, now_tsc: u64) {
+        let slots = self.free.pop();
+        // Inside before the engine is called: should that panic, the batch is still there to be counted.
+        self.pending.push_back(Pending { batch: Some(batch), slots, owed: [false; 2], since_tsc: now_tsc });
+        let Some(Pending { batch: Some(batch), owed, .. }) = self.pending.back_mut() else { return };
+        let Some([v4, v6]) = slots else { return drop_lanes(batch, [true; 2]) };
+        if batch.v4.len > 0 {
+            owed[0] = !is_lost(self.reader.submit(v4, batch.keys_v4()), &self.fault);
+            drop_lanes(batch, [!owed[0], false]);
         }
-        if owed[1] && is_lost(self.reader.submit(slots[1], batch.keys_v6()), &self.fault) {
-            drop_lanes(&mut batch, [false, true]);
-            owed[1] = false;
+        if batch.v6.len > 0 {
+            owed[1] = !is_lost(self.reader.submit(v6, batch.keys_v6()), &self.fault);
+            drop_lanes(batch, [false, !owed[1]]);
         }
-        self.pending.push_back(Pending { batch: Some(batch), slots: Some(slots), owed, since_tsc: now_tsc });
     }
 
-    /// The oldest batch, when the engine has answered or has taken too long.
+    /// The oldest batch, when the engine has answered or has taken too long; slots that were waiting for an answer are won back.
     pub(crate) fn take(&mut self, now_tsc: u64) -> Option<Box<Batch<P>>> {
         self.recover();
         let front = self.pending.front_mut()?;
@@ -229,13 +240,14 @@ mod tests {
     /// An engine whose answers come after `delay` polls of their slot; `u32::MAX` is never. It answers the number of keys.
     struct Slow {
         delay: Arc<AtomicU32>,
-        slots: Vec<(Vec<NextHopId>, u32)>,
+        /// The answers, polls so far, and whether they have been taken.
+        slots: Vec<(Vec<NextHopId>, u32, bool)>,
         refuse: bool,
     }
 
     impl Slow {
         fn boxed(slots: u16, delay: &Arc<AtomicU32>, refuse: bool) -> Box<dyn EngineReader> {
-            let slots = vec![(Vec::new(), 0); usize::from(slots)];
+            let slots = vec![(Vec::new(), 0, true); usize::from(slots)];
             Box::new(Self { delay: Arc::clone(delay), slots, refuse })
         }
     }
@@ -254,14 +266,19 @@ mod tests {
                 return Err(EngineError::Batch { keys: keys.len(), limit: 0 });
             }
             let id = NextHopId::from_answer(u32::try_from(keys.len()).unwrap());
-            self.slots[usize::from(slot.0)] = (vec![id; keys.len()], 0);
+            assert!(self.slots[usize::from(slot.0)].2, "a slot that owes an answer gets no other keys");
+            self.slots[usize::from(slot.0)] = (vec![id; keys.len()], 0, false);
             Ok(())
         }
 
         fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
             let slot = &mut self.slots[usize::from(slot.0)];
             slot.1 += 1;
-            if slot.1 > self.delay.load(SeqCst) { Poll::Ready(Ok(&slot.0)) } else { Poll::Pending }
+            if slot.1 <= self.delay.load(SeqCst) {
+                return Poll::Pending;
+            }
+            slot.2 = true;
+            Poll::Ready(Ok(&slot.0))
         }
     }
 
@@ -279,14 +296,14 @@ mod tests {
         let mut flight = InFlight::new(Slow::boxed(4, &delay, false), 1000, Arc::default());
         flight.submit(batch(1, 2), 0);
         flight.submit(batch(3, 0), 0);
-        assert!(!flight.has_room() && flight.len() == 2);
+        assert!(!flight.is_ready());
         assert!(flight.take(1).is_none() && flight.take(2).is_none());
         let first = flight.take(3).unwrap();
         assert_eq!((first.v4.hops[0].get(), first.v6.hops[1].get(), first.drops.total()), (1, 2, 0));
-        assert!(flight.has_room());
+        assert!(flight.is_ready() && !flight.is_empty());
         delay.store(0, SeqCst);
         assert_eq!(flight.take(4).unwrap().v4.hops[2].get(), 3);
-        assert!(flight.take(5).is_none() && flight.len() == 0);
+        assert!(flight.take(5).is_none() && flight.is_empty() && !flight.is_busy());
     }
 
     #[test]
@@ -301,10 +318,14 @@ mod tests {
             (given_up.v4.len, given_up.v6.len, given_up.ports[..3].to_vec()),
             (0, 0, vec![Code::DROPPED; 3])
         );
-        assert!(!flight.has_room() && flight.take(1002).is_none());
+        // Nothing is inside, but slots are to be won back: a batch that comes meanwhile is dropped at once.
+        assert!(flight.is_empty() && flight.is_busy() && flight.take(1002).is_none());
+        assert!(flight.is_ready());
+        flight.submit(batch(2, 1), 1002);
+        assert_eq!(flight.take(1002).unwrap().drops.get(DropReason::EngineStall), 3);
         delay.store(0, SeqCst);
         assert!(flight.take(1003).is_none());
-        assert!(flight.has_room());
+        assert!(flight.is_ready() && !flight.is_busy());
         flight.submit(batch(1, 0), 2000);
         assert_eq!(flight.take(2001).unwrap().drops.total(), 0);
     }
@@ -315,7 +336,7 @@ mod tests {
         let mut flight = InFlight::new(Slow::boxed(2, &delay, true), 1000, Arc::default());
         flight.submit(batch(2, 1), 0);
         assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 3);
-        assert!(flight.has_room());
+        assert!(flight.is_ready());
         let fault = Arc::new(EngineFault::default());
         let mut lookup = Lookup::new(Slow::boxed(2, &delay, true), Arc::clone(&fault));
         let mut one = batch(2, 1);
@@ -332,7 +353,7 @@ mod tests {
         flight.submit(batch(2, 0), 0);
         assert_eq!(flight.take(1).unwrap().drops.total(), 0);
         assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 2);
-        assert!(flight.has_room());
+        assert!(flight.is_ready());
         flight.submit(batch(1, 0), 0);
         assert_eq!(flight.take(1).unwrap().drops.total(), 0);
     }

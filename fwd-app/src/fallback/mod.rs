@@ -23,13 +23,12 @@ mod reader;
 mod remote;
 
 use crate::cli::message::warn;
-use crossbeam_channel::{Sender, bounded};
 use fib::{Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa};
 use reader::FallbackReader;
 use remote::Remote;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long the primary may take over a delta or a reader. A full table is built in less on any host; lookups that stall
@@ -89,33 +88,18 @@ pub(crate) struct Switch {
     moved: AtomicBool,
     why: OnceLock<Why>,
     again: AtomicU64,
-    said: AtomicBool,
-    wake: Sender<()>,
 }
 
 impl Switch {
     /// On the primary. Both names are as on the command line.
     fn new(primary: &'static str, fallback: &'static str) -> Arc<Self> {
-        let (wake, woken) = bounded(1);
-        let switch = Arc::new(Self {
+        Arc::new(Self {
             primary,
             fallback,
             moved: AtomicBool::new(false),
             why: OnceLock::new(),
             again: AtomicU64::new(0),
-            said: AtomicBool::new(false),
-            wake,
-        });
-        // An lcore must not wait for stderr, so another thread says it. Without that thread it is said at the end.
-        let weak: Weak<Self> = Arc::downgrade(&switch);
-        let _ = std::thread::Builder::new().name("fallback".into()).spawn(move || {
-            if woken.recv().is_ok()
-                && let Some(switch) = weak.upgrade()
-            {
-                switch.say();
-            }
-        });
-        switch
+        })
     }
 
     /// Whether the fallback is in service.
@@ -124,25 +108,18 @@ impl Switch {
         self.moved.load(Ordering::Acquire)
     }
 
-    /// Puts the fallback in service; the first reason is kept.
+    /// Puts the fallback in service, and says so; the first reason is kept.
     #[cold]
     fn move_over(&self, why: Why) {
-        if self.why.set(why).is_ok() {
-            self.moved.store(true, Ordering::Release);
-            let _ = self.wake.try_send(());
-        }
+        let message = format!(
+            "engine {} is out of service, {} answers from now on: {why}",
+            self.primary, self.fallback
+        );
+        let first = self.why.set(why).is_ok();
         self.moved.store(true, Ordering::Release);
-    }
-
-    /// Says once that the fallback is in service, and why; nothing before it is.
-    pub(crate) fn say(&self) {
-        if let Some(why) = self.why.get()
-            && !self.said.swap(true, Ordering::AcqRel)
-        {
-            warn(format_args!(
-                "engine {} is out of service, {} answers from now on: {why}",
-                self.primary, self.fallback
-            ));
+        if first {
+            // May be an lcore: it does not wait for stderr (see `message`).
+            warn(message);
         }
     }
 
@@ -287,12 +264,6 @@ impl EngineWriter for Fallback {
             }
             None => Ok(fallback),
         }
-    }
-}
-
-impl Drop for Fallback {
-    fn drop(&mut self) {
-        self.switch.say();
     }
 }
 

@@ -9,6 +9,7 @@ use super::updates::{Applied, Stream, Updated, Updater};
 use super::verify::{Verified, Verifier};
 use crate::cli::args::ReplayArgs;
 use crate::cli::exit::CliError;
+use crate::cli::message::warn;
 use crate::cli::values::Rate;
 use crate::control::Signals;
 use crate::datapath::lookup::EngineFault;
@@ -17,13 +18,17 @@ use crate::datapath::{EgressPort, EgressTable, Latency};
 use crate::report::periodic::Periodic;
 use crate::report::{PortReport, Totals};
 use crate::tables::Tables;
-use crate::topology::lcores::{Idle, Parts, Running, Stages, poll_once};
+use crate::topology::lcores::Parts;
 use crate::topology::plan::{Host, Input, Plan};
+use crate::topology::running::{Finished, Idle, Running};
 use crate::topology::{self, Control};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use dpdk_ffi::{Eal, Mempool, MempoolConfig, Port, PortConfig, Ring, RingPort, RingSync, SocketId};
+use dpdk_ffi::{
+    DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, Ring, RingPort, RingSync, SocketId,
+};
 use fib::feed::Update;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,6 +82,8 @@ pub(crate) struct Outcome {
     pub(crate) update_error: Option<anyhow::Error>,
     /// What the drivers counted.
     pub(crate) ports: Vec<PortReport>,
+    /// The first panic of an lcore.
+    pub(crate) panicked: Option<DpdkError>,
 }
 
 /// Who has the tables while packets flow.
@@ -102,7 +109,7 @@ impl Replay<'_> {
     /// Builds everything, feeds the trace, and waits until the last packet is accounted for.
     ///
     /// # Errors
-    /// When something cannot be built or written, or a stage broke an invariant.
+    /// When something cannot be built or written, or the updates end early.
     pub(crate) fn run(
         &self,
         eal: &Eal,
@@ -126,20 +133,23 @@ impl Replay<'_> {
             stall_us: tables.stall_us(),
             fault: Arc::clone(&tables.fault),
             published: Vec::new(),
+            channels: Vec::new(),
         };
         let stages = parts.build(&plan)?;
         let periodic = Periodic::new(std::mem::take(&mut parts.published), self.args.forward.stats_period);
         let feeder = self.feeder(eal, &wiring, pool, Arc::clone(&applied))?;
         let sink = self.sink(eal, &wiring)?;
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
-        let (running, mine) = Running::launch(eal, stages, idle, &control)?;
+        let running = Running::launch(eal, stages, std::mem::take(&mut parts.channels), idle, &control)?;
         let fault = Arc::clone(&tables.fault);
         let source = self.routes(tables, egress, applied);
-        let outcomes = Vec::new();
-        let mut turns =
-            Loop { feeder, sink, verifier, mine, running, control, periodic, signals, idle, fault, outcomes };
+        let mut turns = Loop { feeder, sink, verifier, running, control, periodic, signals, idle, fault };
         let start = Instant::now();
-        let result = turns.run();
+        // A panic here ends as one of a stage does: with all that runs stopped, and a report.
+        let result = catch_unwind(AssertUnwindSafe(|| turns.run())).unwrap_or_else(|panic| {
+            let message = dpdk_ffi::panic_message(panic.as_ref());
+            Err(DpdkError::Panicked { lcore: eal.main_lcore(), message }.into())
+        });
         let duration_s = start.elapsed().as_secs_f64();
         self.finish(turns, result, source, duration_s, dpdk_ffi::tsc_hz(eal), &wiring)
     }
@@ -156,15 +166,18 @@ impl Replay<'_> {
     ) -> anyhow::Result<Outcome> {
         // The lcores must be waited for and the updates stopped in any case, or EAL would end under them.
         turns.control.stop_rx();
-        let Loop { running, outcomes: mut stages, feeder, mut sink, verifier, mine, .. } = turns;
-        drop(mine);
-        let waited = running.wait();
+        let Loop { running, feeder, mut sink, verifier, .. } = turns;
+        let Finished { outcomes: stages, panicked } = running.wait();
         let Updated { tables, updates, deltas, error } = match routes {
             Routes::Steady(tables) => Updated { tables: *tables, updates: 0, deltas: 0, error: None },
             Routes::Changing(updater) => updater.stop()?,
         };
-        result?;
-        stages.extend(waited?);
+        let panicked = match result.map_err(anyhow::Error::downcast) {
+            Ok(()) => panicked,
+            Err(Ok(panic @ DpdkError::Panicked { .. })) => Some(panic),
+            Err(Ok(error)) => return Err(error.into()),
+            Err(Err(error)) => return Err(error),
+        };
         sink.finish()?;
         let drops = Totals::new(&stages, tsc_hz).counters.drops;
         let verified = verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default();
@@ -180,6 +193,7 @@ impl Replay<'_> {
             deltas,
             update_error: error.map(|error| error.context(format!("updates ended after {updates}"))),
             ports: super::port_reports(&wiring.ports, &wiring.inputs),
+            panicked,
         })
     }
 
@@ -305,16 +319,13 @@ struct Loop<'a> {
     feeder: Feeder,
     sink: Sink,
     verifier: Option<Verifier>,
-    /// Stages of the forwarder that run here, on a single CPU.
-    mine: Stages,
+    /// The forwarder; its stages of this lcore, on a single CPU, are polled here.
     running: Running,
     control: Arc<Control>,
     periodic: Periodic,
     signals: &'a Signals,
     idle: Idle,
     fault: Arc<EngineFault>,
-    /// What stages that ran here have counted.
-    outcomes: Vec<topology::Outcome>,
 }
 
 impl Loop<'_> {
@@ -325,7 +336,7 @@ impl Loop<'_> {
         let mut draining = false;
         loop {
             let fed = if draining { 0 } else { self.feeder.poll(gone)? };
-            let worked = poll_once(&mut self.mine, &mut self.outcomes);
+            let worked = self.running.poll();
             let came = self.sink.poll(&self.feeder, self.verifier.as_mut())?;
             taken += came;
             let moved = fed > 0 || worked || came > 0;
@@ -336,7 +347,7 @@ impl Loop<'_> {
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
                 self.periodic.tick(self.signals.stats_wanted());
                 self.fault.say();
-                if self.signals.is_stopping() {
+                if self.signals.is_stopping() || self.feeder.updates_panicked() {
                     self.feeder.stop();
                 }
                 let now = Instant::now();
@@ -346,22 +357,19 @@ impl Loop<'_> {
                 if !draining && self.feeder.is_done() {
                     let stuck = now - last_move > STUCK;
                     if stuck {
-                        eprintln!(
-                            "fwd-app: warning: packets did not come back for {STUCK:?}; they are given up"
-                        );
+                        warn(format_args!("packets did not come back for {STUCK:?}; they are given up"));
                     }
                     if gone >= self.feeder.fed() || stuck {
                         self.control.stop_rx();
                         draining = true;
                     }
                 }
-                if draining && !moved && self.mine.is_empty() && self.running.is_finished() {
+                // Only a stage that panicked stops the others by itself.
+                draining |= self.control.is_stopping();
+                if draining && !moved && self.running.is_finished() {
                     // A last look at the rings, in case the last packets came after the last poll.
                     while self.sink.drain(&self.feeder, self.verifier.as_mut())? > 0 {}
                     return Ok(());
-                }
-                if self.running.is_finished() && self.mine.is_empty() && !draining {
-                    anyhow::bail!("the forwarder's lcores have ended by themselves");
                 }
             }
             if !moved {
@@ -370,3 +378,6 @@ impl Loop<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod panics;

@@ -28,6 +28,7 @@ mod verify;
 
 use crate::cli::args::ReplayArgs;
 use crate::cli::exit::CliError;
+use crate::cli::message::warn;
 use crate::cli::values::QueueMap;
 use crate::control::Signals;
 use crate::datapath::EgressPort;
@@ -50,7 +51,8 @@ const MTU_BYTES: u16 = 1500;
 /// Replays the trace and reports.
 ///
 /// # Errors
-/// When it cannot be done; when nothing was sent; when a result was wrong; when a packet was lost track of or overtaken.
+/// When it cannot be done; when nothing was sent; when a result was wrong; when a packet was lost track of or overtaken; when a stage
+/// panicked.
 pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let mut args = args.clone();
     args.forward.settle_topology(&args.tables.engine);
@@ -86,7 +88,7 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let update_error = outcome.update_error.take();
     let mut summary = summary(args, &trace, &lcores, huge_pages, &eal, outcome);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
-    summary.publish(&args.forward)?;
+    summary.publish(&args.forward, &signals)?;
     judge(&summary)?;
     update_error.map_or(Ok(()), Err)
 }
@@ -94,14 +96,14 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
 fn warn_of(args: &ReplayArgs, trace: &Trace) {
     let path = args.trace.display();
     if trace.truncated {
-        eprintln!(
-            "fwd-app: warning: {path} is cut short in packet {}; the {} before it are replayed",
+        warn(format_args!(
+            "{path} is cut short in packet {}; the {} before it are replayed",
             trace.len() + 1,
             trace.len()
-        );
+        ));
     }
     if trace.snapped > 0 {
-        eprintln!("fwd-app: warning: {path} has only the first bytes of {} packets", trace.snapped);
+        warn(format_args!("{path} has only the first bytes of {} packets", trace.snapped));
     }
 }
 
@@ -178,11 +180,15 @@ fn summary(
         ports: outcome.ports,
         histogram: latency.histogram().clone(),
         packets,
+        panic: outcome.panicked.map(|panic| panic.to_string()),
     }
 }
 
 /// Whether the replay did what it is for.
 fn judge(summary: &Summary) -> anyhow::Result<()> {
+    if let Some(panic) = &summary.panic {
+        bail!("{panic}");
+    }
     let packets = &summary.packets;
     if !packets.is_conserved() || packets.held > 0 {
         let drops: u64 = packets.drops.values().sum();

@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use fib::feed::{self, Update};
 use fib::{IpPrefix, NextHopId, NextHopTable};
 use rustc_hash::FxHashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,12 +33,18 @@ pub(crate) struct Applied {
     begun: AtomicU64,
     done: AtomicU64,
     stop: AtomicBool,
+    panicked: AtomicBool,
 }
 
 impl Applied {
     /// Updates that are certainly in service.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Acquire)
+    }
+
+    /// Whether the thread that applies updates has panicked.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Acquire)
     }
 
     /// Updates that may be in service.
@@ -226,8 +233,16 @@ impl Updater {
         let theirs = Arc::clone(&applied);
         let thread = std::thread::spawn(move || {
             let mut updated = Updated { tables, updates: 0, deltas: 0, error: None };
-            let result = run(&mut updated, &stream, &theirs);
-            updated.error = result.err();
+            // The tables outlive a panic, for there is a report all the same.
+            match catch_unwind(AssertUnwindSafe(|| run(&mut updated, &stream, &theirs))) {
+                Ok(result) => updated.error = result.err(),
+                Err(panic) => {
+                    let message = dpdk_ffi::panic_message(panic.as_ref());
+                    updated.error =
+                        Some(anyhow::anyhow!("the thread that applies updates panicked: {message}"));
+                    theirs.panicked.store(true, Ordering::Release);
+                }
+            }
             updated
         });
         Self { thread, applied }
@@ -236,7 +251,7 @@ impl Updater {
     /// Stops after the delta that is being applied, and gives the tables back.
     ///
     /// # Errors
-    /// When the thread broke an invariant and is gone.
+    /// When the thread and the tables are gone.
     pub(crate) fn stop(self) -> anyhow::Result<Updated> {
         self.applied.stop.store(true, Ordering::Release);
         self.thread.join().map_err(|_| anyhow::anyhow!("the thread that applies updates has panicked"))

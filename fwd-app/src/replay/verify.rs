@@ -9,6 +9,7 @@
 use super::reference::{Reference, Verdict, checked};
 use super::trace::Trace;
 use super::updates::History;
+use crate::cli::message::say;
 use crate::datapath::{DropReason, Drops};
 use fib::feed::Update;
 use fib::{MacAddr, NextHopTable};
@@ -91,12 +92,12 @@ impl Verifier {
         }
         self.mismatches += 1;
         if self.mismatches <= SHOWN {
-            eprintln!(
-                "fwd-app: mismatch: packet {sequence} (frame {} of the trace) left by port {port}{}; the oracle says {verdict:?}{}",
+            say(format_args!(
+                "mismatch: packet {sequence} (frame {} of the trace) left by port {port}{}; the oracle says {verdict:?}{}",
                 frame + 1,
                 bytes.first_chunk().map_or_else(String::new, |mac| format!(" to {}", MacAddr(*mac))),
                 self.in_between(frame, updates)
-            );
+            ));
         }
     }
 
@@ -134,15 +135,15 @@ impl Verifier {
         }
         let wrong = misplaced(&wanted, missing, unsure, drops);
         if wrong > 0 {
-            eprintln!(
-                "fwd-app: mismatch: {wrong} packets were dropped for another reason than the oracle's, or not counted"
-            );
+            say(format_args!(
+                "mismatch: {wrong} packets were dropped for another reason than the oracle's, or not counted"
+            ));
             wanted.add(DropReason::TxFull, missing);
             for (reason, count) in drops.iter().filter(|(reason, count)| wanted.get(*reason) != *count) {
-                eprintln!(
-                    "fwd-app: mismatch: {reason}: {count} counted, {} by the oracle",
+                say(format_args!(
+                    "mismatch: {reason}: {count} counted, {} by the oracle",
                     wanted.get(reason)
-                );
+                ));
             }
         }
         self.mismatches += wrong;

@@ -8,6 +8,8 @@ pub(crate) mod periodic;
 mod text;
 
 use crate::cli::args::{ForwardArgs, TopologyKind};
+use crate::cli::message::print;
+use crate::control::Signals;
 use crate::datapath::{Counters, Latency, StageName};
 use crate::fallback::Switch;
 use crate::tables::Tables;
@@ -52,6 +54,8 @@ pub(crate) struct Summary {
     pub(crate) truncated: bool,
     /// What the drivers counted, by port.
     pub(crate) ports: Vec<PortReport>,
+    /// The first panic of an lcore: the others were stopped, and packets that it had are held or lost.
+    pub(crate) panic: Option<String>,
     /// The histogram behind `latency_ns`.
     #[serde(skip)]
     pub(crate) histogram: Histogram<u64>,
@@ -444,14 +448,17 @@ impl Totals {
 }
 
 impl Summary {
-    /// Prints the text on stdout and writes the files that were asked for.
+    /// Writes the files that were asked for, then prints the text on stdout, which is not waited for for long once a signal has come.
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub(crate) fn publish(&self, args: &ForwardArgs) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
-        // A reader that has gone away is no reason to skip the files.
-        let _ = out.write_all(text::render(self).as_bytes()).and_then(|()| out.flush());
+    pub(crate) fn publish(&self, args: &ForwardArgs, signals: &Signals) -> anyhow::Result<()> {
+        let written = self.write_files(args);
+        print(text::render(self), || signals.is_stopping());
+        written
+    }
+
+    fn write_files(&self, args: &ForwardArgs) -> anyhow::Result<()> {
         if let Some(path) = &args.json {
             let mut json = serde_json::to_string_pretty(self).context("the summary as JSON")?;
             json.push('\n');

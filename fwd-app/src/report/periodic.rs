@@ -1,5 +1,6 @@
 //! `--stats-period` and SIGUSR1: rates and drops since the last line, on stderr.
 
+use crate::cli::message;
 use crate::datapath::{Counters, Published};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ impl Periodic {
             return;
         }
         let counters = self.read();
-        eprintln!("{}", line(&counters, &self.last, since, now - self.start));
+        message::line(line(&counters, &self.last, since, now - self.start));
         (self.last, self.last_time) = (counters, now);
     }
 }

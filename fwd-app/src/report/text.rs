@@ -9,6 +9,9 @@ pub(crate) fn render(summary: &Summary) -> String {
     let mut out = String::new();
     let Summary { packets, rate, latency_ns, engine, setup, verify, .. } = summary;
     packets_text(&mut out, packets);
+    if let Some(panic) = &summary.panic {
+        let _ = writeln!(out, "  FAULT  {panic}");
+    }
     let _ = writeln!(
         out,
         "rate     {:.3} Mpps, {:.3} Gbit/s (L2), {:.3} Gbit/s (L1) over {:.3} s; {:.2} Mpps a busy lcore",

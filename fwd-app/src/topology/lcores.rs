@@ -1,9 +1,10 @@
-//! Builds the stages of a plan and runs them on lcores.
+//! Builds the stages of a plan.
 
+use super::Control;
 use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage};
 use super::plan::{Job, Plan};
 use super::run_to_completion::{Input, Worker};
-use super::{Control, Outcome, Progress, Stage};
+use super::running::Stages;
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::parse::Parse;
 use crate::datapath::rx::{Rx, RxLimits};
@@ -11,7 +12,7 @@ use crate::datapath::tx::Tx;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use dpdk_ffi::{Burst, DpdkError, Eal, LcoreId, LcoreJob, Port, QueueId};
+use dpdk_ffi::{Burst, DpdkError, Eal, Port, QueueId};
 use fib::{EngineError, EngineWriter};
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) fault: Arc<EngineFault>,
     /// Where counters are shown; each stage that counts adds its own.
     pub(crate) published: Vec<Arc<Published>>,
+    /// The far ends of the channels that packets travel through, added by [`Self::build`].
+    pub(crate) channels: Vec<Receiver<Travelling<Burst>>>,
 }
 
 /// Why stages cannot be built.
@@ -50,9 +53,6 @@ pub(crate) enum BuildError {
 
 /// Batches in an engine's slots, at most: one for each of the 24 streams that the GPU engines have at most (GAMT, section 5.4.4).
 const IN_FLIGHT_MAX: usize = 24;
-
-/// The stages of one lcore.
-pub(crate) type Stages = Vec<Box<dyn Stage>>;
 
 impl Parts<'_> {
     /// The stages of `plan`, by lcore.
@@ -74,6 +74,9 @@ impl Parts<'_> {
             }
             lcores.push((*lcore, stages));
         }
+        let receivers =
+            channels.to_tx.iter().chain([&channels.to_engine]).map(|(_, receiver)| receiver.clone());
+        self.channels.extend(receivers);
         Ok(lcores)
     }
 
@@ -102,7 +105,7 @@ impl Parts<'_> {
         })
     }
 
-    fn engine_stage(&mut self, plan: &Plan, channels: &Channels) -> Result<EngineStage, BuildError> {
+    fn engine_stage(&mut self, plan: &Plan, channels: &Channels) -> Result<EngineStage<Burst>, BuildError> {
         // Two slots a batch, one a family: a CPU engine answers at once, and a device engine is kept busy by the batches there
         // are, up to what its streams carry.
         let batches = (plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
@@ -157,7 +160,7 @@ impl Parts<'_> {
     }
 }
 
-type Channel = (Sender<Travelling>, Receiver<Travelling>);
+type Channel = (Sender<Travelling<Burst>>, Receiver<Travelling<Burst>>);
 
 /// The channels of a pipeline; none are used by run-to-completion. Dropped after building, so that a receiver sees the end
 /// when the last stage that sends is gone.
@@ -186,152 +189,5 @@ impl Channels {
             to_engine: bounded(all),
             to_tx: (0..plan.senders).map(|_| bounded(all)).collect(),
         }
-    }
-}
-
-/// What an lcore does when no stage has anything to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Idle {
-    /// Polls again at once: the lcore has a CPU of its own.
-    Spin,
-    /// Lets other threads run: lcores share CPUs.
-    Yield,
-}
-
-impl Idle {
-    /// Waits a moment.
-    #[inline]
-    pub(crate) fn wait(self) {
-        match self {
-            Self::Spin => dpdk_ffi::pause(),
-            Self::Yield => std::thread::yield_now(),
-        }
-    }
-}
-
-/// Polls `stages` round robin until all are done, calling `housekeeping` every [`HOUSEKEEPING_TURNS`] turns. Answers what they
-/// counted.
-pub(crate) fn run_stages(mut stages: Stages, idle: Idle, mut housekeeping: impl FnMut()) -> Vec<Outcome> {
-    let mut outcomes = Vec::with_capacity(stages.len());
-    let mut turn = 0_u32;
-    while !stages.is_empty() {
-        let worked = poll_once(&mut stages, &mut outcomes);
-        turn = turn.wrapping_add(1);
-        if turn.is_multiple_of(HOUSEKEEPING_TURNS) {
-            housekeeping();
-        }
-        if !worked {
-            idle.wait();
-        }
-    }
-    outcomes
-}
-
-/// Polls each stage once; those that are done leave what they counted in `outcomes`. Answers whether any worked.
-#[inline]
-pub(crate) fn poll_once(stages: &mut Stages, outcomes: &mut Vec<Outcome>) -> bool {
-    let mut worked = false;
-    let mut i = 0;
-    while i < stages.len() {
-        match stages[i].poll() {
-            Progress::Worked => worked = true,
-            Progress::Idle => {}
-            Progress::Done => {
-                outcomes.push(stages.remove(i).finish());
-                continue;
-            }
-        }
-        i += 1;
-    }
-    worked
-}
-
-/// Turns between two looks at signals and clocks, about 10 to 500 us.
-const HOUSEKEEPING_TURNS: u32 = 256;
-
-/// Stages on worker lcores.
-pub(crate) struct Running {
-    jobs: Vec<LcoreJob<Vec<Outcome>>>,
-}
-
-impl Running {
-    /// Starts the stages of every lcore but `main`'s, which come back to be run by the caller.
-    ///
-    /// # Errors
-    /// [`DpdkError`] when an lcore is not free; those started before stop when `control` says so.
-    pub(crate) fn launch(
-        eal: &Eal,
-        lcores: Vec<(u32, Stages)>,
-        idle: Idle,
-        control: &Control,
-    ) -> Result<(Self, Stages), DpdkError> {
-        let main = eal.main_lcore();
-        let mut mine = Stages::new();
-        let mut jobs = Vec::with_capacity(lcores.len());
-        for (lcore, stages) in lcores {
-            if LcoreId(lcore) == main {
-                mine.extend(stages);
-                continue;
-            }
-            match eal.launch(LcoreId(lcore), move || run_stages(stages, idle, || ())) {
-                Ok(job) => jobs.push(job),
-                Err(error) => {
-                    control.stop_rx();
-                    return Err(error);
-                }
-            }
-        }
-        Ok((Self { jobs }, mine))
-    }
-
-    /// Whether every lcore has ended.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.jobs.iter().all(LcoreJob::is_finished)
-    }
-
-    /// Waits for all lcores; what their stages counted.
-    ///
-    /// # Errors
-    /// [`DpdkError::Panicked`] when a stage broke an invariant.
-    pub(crate) fn wait(self) -> Result<Vec<Outcome>, DpdkError> {
-        let mut outcomes = Vec::new();
-        for job in self.jobs {
-            outcomes.extend(job.wait()?);
-        }
-        Ok(outcomes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Done after so many polls.
-    struct Countdown(u64);
-
-    impl Stage for Countdown {
-        fn poll(&mut self) -> Progress {
-            match self.0 {
-                0 => Progress::Done,
-                _ => {
-                    self.0 -= 1;
-                    if self.0.is_multiple_of(2) { Progress::Worked } else { Progress::Idle }
-                }
-            }
-        }
-
-        fn finish(self: Box<Self>) -> Outcome {
-            Outcome { held: self.0, ..Outcome::default() }
-        }
-    }
-
-    #[test]
-    fn stages_run_until_all_are_done_and_the_house_is_kept() {
-        let stages: Stages = vec![Box::new(Countdown(1000)), Box::new(Countdown(3)), Box::new(Countdown(0))];
-        let mut kept = 0;
-        let outcomes = run_stages(stages, Idle::Yield, || kept += 1);
-        assert_eq!(outcomes.len(), 3);
-        assert!(outcomes.iter().all(|outcome| outcome.held == 0));
-        assert_eq!(kept, 1001 / HOUSEKEEPING_TURNS);
     }
 }

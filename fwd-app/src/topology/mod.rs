@@ -5,12 +5,16 @@
 //! | [`plan`] | from `--config` and the lcores there are to a list of jobs an lcore: pure, tested without DPDK |
 //! | [`run_to_completion`] | one stage that takes its queues' packets from rx to tx |
 //! | [`pipeline`] | rx, engine and tx stages, with batches travelling between them |
-//! | [`lcores`] | builds the stages of a plan, runs lists of them, collects what they counted |
+//! | [`lcores`] | builds the stages of a plan |
+//! | [`running`] | runs lists of stages on lcores, ends all when one panics, collects what they counted |
 
 pub(crate) mod lcores;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod run_to_completion;
+pub(crate) mod running;
+#[cfg(test)]
+pub(crate) mod test_lcores;
 
 use crate::datapath::{Counters, Latency};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +35,7 @@ pub(crate) trait Stage: Send {
     /// Does a little work, never waits.
     fn poll(&mut self) -> Progress;
 
-    /// What it counted, when it is done; its queues are given back.
+    /// What it counted, when it is done or has panicked; its queues are given back.
     fn finish(self: Box<Self>) -> Outcome;
 }
 
@@ -46,7 +50,7 @@ pub(crate) struct Outcome {
     pub(crate) held: u64,
 }
 
-/// The one thing that the control side tells the stages.
+/// The one thing that stages are told: by the control side, or by an lcore whose stage panicked.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     stop_rx: AtomicBool,

@@ -8,6 +8,10 @@
 //! not poll and its packets wait in the queue: that is the back-pressure. At the far end a full TX queue costs packets
 //! (`tx_full`), never time, so nothing else is ever lost because sending is slow.
 //!
+//! An engine that does not answer costs packets (`engine_stall`), after `--stall-us` at most: see [`InFlight`]. A stage that panics ends
+//! the run (see [`super::running`]); batches that nobody takes any more stay in
+//! the channels until the end, where their packets are counted as held.
+//!
 //! Order: all batches of one input take the same way, through the one engine stage to the same tx stage.
 
 use super::{Control, Outcome, Progress, Stage};
@@ -18,7 +22,7 @@ use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
 use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
-use crate::datapath::{Batch, Counters, EgressTable, Published, StageName};
+use crate::datapath::{Batch, Counters, EgressTable, Packets, Published, StageName};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use dpdk_ffi::Burst;
@@ -28,7 +32,7 @@ use std::sync::Arc;
 pub(crate) const BATCHES_PER_INPUT: usize = 8;
 
 /// What travels.
-pub(crate) type Travelling = Box<Batch<Burst>>;
+pub(crate) type Travelling<P> = Box<Batch<P>>;
 
 /// Receives from one queue.
 pub(crate) struct RxStage {
@@ -37,9 +41,9 @@ pub(crate) struct RxStage {
     /// Its place among all inputs.
     pub(crate) input: usize,
     /// Batches that have come back.
-    pub(crate) free: Receiver<Travelling>,
+    pub(crate) free: Receiver<Travelling<Burst>>,
     /// To the engine stage.
-    pub(crate) to_engine: Sender<Travelling>,
+    pub(crate) to_engine: Sender<Travelling<Burst>>,
     /// What stops it.
     pub(crate) control: Arc<Control>,
     /// Where its counters are shown.
@@ -49,7 +53,7 @@ pub(crate) struct RxStage {
     /// The header checks.
     pub(crate) parse: Parse,
     /// The batch being filled.
-    pub(crate) filling: Option<Travelling>,
+    pub(crate) filling: Option<Travelling<Burst>>,
     /// Polls so far.
     pub(crate) turn: u32,
 }
@@ -74,8 +78,7 @@ impl Stage for RxStage {
         }
         if self.rx.is_due(&batch, came) || (stopping && !batch.packets.is_empty()) {
             batch.input = self.input;
-            // The channel holds every batch there is, so the only failure is an engine stage that has died; the batch comes
-            // back then, and its packets are freed with it and show as lost in the sum at the end.
+            // Cannot fail: the channel holds every batch there is, and its receiver is kept to the end.
             drop(self.to_engine.try_send(batch));
             return Progress::Worked;
         }
@@ -92,13 +95,13 @@ impl Stage for RxStage {
 }
 
 /// Looks up for all inputs and decides.
-pub(crate) struct EngineStage {
+pub(crate) struct EngineStage<P> {
     /// From the rx stages.
-    pub(crate) from_rx: Receiver<Travelling>,
+    pub(crate) from_rx: Receiver<Travelling<P>>,
     /// To the tx stages; an input's batches always go to the same one.
-    pub(crate) to_tx: Vec<Sender<Travelling>>,
+    pub(crate) to_tx: Vec<Sender<Travelling<P>>>,
     /// Batches that the engine has.
-    pub(crate) in_flight: InFlight<Burst>,
+    pub(crate) in_flight: InFlight<P>,
     /// What next hops mean.
     pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
     /// What it counts: cycles only.
@@ -109,12 +112,12 @@ pub(crate) struct EngineStage {
     pub(crate) closed: bool,
 }
 
-impl Stage for EngineStage {
+impl<P: Packets + Send> Stage for EngineStage<P> {
     fn poll(&mut self) -> Progress {
         let mut worked = false;
         self.turn = self.turn.wrapping_add(1);
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
-        if self.in_flight.has_room() && !self.closed {
+        if self.in_flight.is_ready() && !self.closed {
             match self.from_rx.try_recv() {
                 Ok(batch) => {
                     self.in_flight.submit(batch, dpdk_ffi::tsc());
@@ -124,22 +127,22 @@ impl Stage for EngineStage {
                 Err(TryRecvError::Disconnected) => self.closed = true,
             }
         }
-        if self.in_flight.len() > 0
+        if self.in_flight.is_busy()
             && let Some(mut batch) = self.in_flight.take(dpdk_ffi::tsc())
         {
-            let count = batch.packets.len();
+            let count = batch.packets.count();
             watch.lap(&mut self.counters, StageName::Lookup, count);
             // Read after the lookup: a table that came before the engine's news knows every id it can answer.
             verdict(&mut batch, self.egress.load());
             watch.lap(&mut self.counters, StageName::Verdict, count);
             let sender = batch.input % self.to_tx.len().max(1);
             if let Some(to_tx) = self.to_tx.get(sender) {
-                // As in the rx stage: the channel holds every batch there is.
+                // As in the rx stage.
                 drop(to_tx.try_send(batch));
             }
             worked = true;
         }
-        match (worked, self.closed && self.in_flight.len() == 0) {
+        match (worked, self.closed && self.in_flight.is_empty()) {
             (true, _) => Progress::Worked,
             (false, false) => Progress::Idle,
             (false, true) => Progress::Done,
@@ -154,9 +157,9 @@ impl Stage for EngineStage {
 /// Rewrites and sends.
 pub(crate) struct TxStage {
     /// From the engine stage.
-    pub(crate) from_engine: Receiver<Travelling>,
+    pub(crate) from_engine: Receiver<Travelling<Burst>>,
     /// The free list of each input.
-    pub(crate) homes: Vec<Sender<Travelling>>,
+    pub(crate) homes: Vec<Sender<Travelling<Burst>>>,
     /// The queues.
     pub(crate) tx: Tx,
     /// Where its counters are shown.
@@ -195,5 +198,106 @@ impl Stage for TxStage {
     fn finish(self: Box<Self>) -> Outcome {
         let held = self.tx.held() as u64;
         Outcome { counters: self.counters, latency: Some(self.tx.into_latency()), held }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datapath::parse::Parse;
+    use crate::datapath::test_frames::{V4, V6};
+    use crate::datapath::{DropReason, EgressPort};
+    use crossbeam_channel::bounded;
+    use fib::faulty::{Faults, FaultyEngine};
+    use fib::{EngineWriter as _, MacAddr, NextHopTable};
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::time::{Duration, Instant};
+
+    type Frames = Vec<Vec<u8>>;
+
+    /// An engine stage of two pairs of slots between two channels, over an engine without a route.
+    struct Rig {
+        stage: EngineStage<Frames>,
+        rx: Option<Sender<Travelling<Frames>>>,
+        tx: Receiver<Travelling<Frames>>,
+        faults: Arc<Faults>,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let faults = Arc::new(Faults::default());
+            let reader = FaultyEngine::new(&faults).reader(4, 16).unwrap();
+            let ((rx, from_rx), (to_tx, tx)) = (bounded(16), bounded(16));
+            let (name, mac) = ("port0".to_owned(), MacAddr([2, 0, 0, 0, 0, 1]));
+            let port = EgressPort { name, mac, mtu_bytes: 1500, destination: None };
+            let egress = EgressTable::new(&NextHopTable::new(), &[port]).unwrap();
+            let stage = EngineStage {
+                from_rx,
+                to_tx: vec![to_tx],
+                // About a millisecond.
+                in_flight: InFlight::new(reader, 2_000_000, Arc::default()),
+                egress: Cache::new(Arc::new(ArcSwap::from_pointee(egress))),
+                counters: Counters::default(),
+                turn: 0,
+                closed: false,
+            };
+            Self { stage, rx: Some(rx), tx, faults }
+        }
+
+        /// Sends batches of so many packets each.
+        fn send(&self, sizes: std::ops::Range<usize>) {
+            for size in sizes {
+                let frame = |i| if i % 2 == 0 { V4::default().frame() } else { V6::default().frame() };
+                let mut batch = Box::new(Batch::new((0..size).map(frame).collect::<Frames>(), 16));
+                Parse::new().run(&mut batch);
+                self.rx.as_ref().unwrap().try_send(batch).unwrap();
+            }
+        }
+
+        /// Polls until `done`.
+        fn poll_until(&mut self, done: impl Fn(&Self, Progress) -> bool) {
+            let end = Instant::now() + Duration::from_secs(20);
+            loop {
+                let progress = self.stage.poll();
+                if done(self, progress) {
+                    return;
+                }
+                assert!(Instant::now() < end, "the stage hangs");
+            }
+        }
+
+        /// What came out: packets of each batch, all of them dropped for `reason`.
+        fn came(&self, reason: DropReason) -> Vec<usize> {
+            let count = |batch: Travelling<Frames>| {
+                assert_eq!(batch.drops.get(reason), batch.packets.len() as u64, "{:?}", batch.drops);
+                assert_eq!(batch.drops.total(), batch.packets.len() as u64, "each packet is counted once");
+                batch.packets.len()
+            };
+            self.tx.try_iter().map(count).collect()
+        }
+    }
+
+    #[test]
+    fn a_device_that_stalls_stops_neither_rx_nor_the_end_and_its_slots_come_back() {
+        let mut rig = Rig::new();
+        rig.faults.pending_polls.store(u64::MAX, SeqCst);
+        // More batches than slots, and as many again once all slots are lost.
+        for _ in 0..2 {
+            rig.send(1..8);
+            rig.poll_until(|rig, _| rig.tx.len() == 7);
+            assert_eq!(rig.came(DropReason::EngineStall), [1, 2, 3, 4, 5, 6, 7]);
+        }
+        rig.faults.pending_polls.store(0, SeqCst);
+        rig.poll_until(|rig, _| !rig.stage.in_flight.is_busy());
+        rig.send(1..8);
+        rig.poll_until(|rig, _| rig.tx.len() == 7);
+        assert_eq!(rig.came(DropReason::NoRoute), [1, 2, 3, 4, 5, 6, 7]);
+        // And the end comes, too, while the device is away.
+        rig.faults.pending_polls.store(u64::MAX, SeqCst);
+        rig.send(1..8);
+        rig.rx = None;
+        rig.poll_until(|_, progress| progress == Progress::Done);
+        assert_eq!(rig.came(DropReason::EngineStall), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(Box::new(rig.stage).finish().held, 0);
     }
 }

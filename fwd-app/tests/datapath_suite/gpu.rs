@@ -6,11 +6,12 @@
 
 use crate::support::{
     assert_conserved, bundled, drops, fwd_app, number, read_pcap, replay as replay_on_cpu, skipped, stderr,
-    v4_frame, v6_frame, write_pcap,
+    v4_frame, v6_frame, wait, write_pcap,
 };
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
 /// Far more than a batch takes on a busy host.
@@ -229,6 +230,29 @@ fn a_device_that_stalls_costs_no_packet() {
         assert!(said.contains("took more than 2000 us"), "{said}");
         assert!(number(&summary, "/engine/fallback/looked_up_again") > 0);
     }
+}
+
+#[test]
+fn a_device_slower_than_the_stall_limit_costs_packets_and_nothing_else() {
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("summary.json");
+    let mut command = fwd_app(&["replay"]);
+    // Every batch is given up long before its answer comes, so soon all slots are waiting for one.
+    command.env("LD_PRELOAD", mock()).env("MOCKCUDA_DELAY_US", "200000");
+    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
+    command
+        .args(["--no-huge", "--engine", "gamt", "--stall-us", "1000", "--loops", "40", "--json"])
+        .arg(&json);
+    let output = wait(command.spawn().unwrap(), Duration::from_secs(20));
+    if skipped(&output) {
+        return;
+    }
+    let said = stderr(&output);
+    let summary: Value = serde_json::from_slice(&std::fs::read(&json).expect(&said)).unwrap();
+    assert_conserved(&summary);
+    assert_eq!(number(&summary, "/packets/rx"), 80_000);
+    assert!(number(&summary, "/packets/drops/engine_stall") > 0, "{said}");
+    assert!([Some(0), Some(1)].contains(&output.status.code()), "{said}");
 }
 
 #[test]

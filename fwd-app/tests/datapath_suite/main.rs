@@ -8,6 +8,7 @@
 //! | `pacing` | rates, latency from the intended send time, the report's files |
 //! | `updates` | routes that change while packets flow |
 //! | `signals` | SIGTERM drains, a second one ends at once |
+//! | `terminal` | standard error or output that is closed, or that nobody reads |
 //! | `refusals` | what cannot be: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
 //! | `ports` | what `run` asks of its ports: queues, mbufs, chains, neighbours; the DPDK that it runs on |
@@ -34,6 +35,8 @@ mod run;
 mod signals;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod terminal;
 #[cfg(test)]
 mod topologies;
 #[cfg(test)]

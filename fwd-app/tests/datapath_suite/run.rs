@@ -12,7 +12,8 @@ pub(crate) fn eal(lcores: &str, prefix: &str) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-fn run(json: &Path, options: &[&str], eal: &[String], vdevs: &[String]) -> Command {
+/// The program's `run`, with the bundled routes.
+pub(crate) fn run(json: &Path, options: &[&str], eal: &[String], vdevs: &[String]) -> Command {
     let mut command = fwd_app(&["run", "--fib"]);
     command.arg(bundled("routes.txt")).arg("--json").arg(json).args(options).arg("--").args(eal);
     for vdev in vdevs {

@@ -1,12 +1,12 @@
 //! SIGTERM and SIGINT: receiving stops, what is inside drains, the summary is printed; a second signal ends at once.
 
-use crate::support::{assert_conserved, bundled, fwd_app, number, skipped, stderr};
+use crate::support::{assert_conserved, bundled, fwd_app, number, skipped, stderr, wait};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-fn send(child: &Child, signal: &str) {
+pub(crate) fn send(child: &Child, signal: &str) {
     let status = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
     assert!(status.success());
 }
@@ -18,30 +18,21 @@ fn endless(json: &Path, extra: &[&str]) -> Child {
     command.args(["--no-huge", "--loops", "1000000000", "--json"]).arg(json).args(extra).spawn().unwrap()
 }
 
-/// Waits until the process takes signals over and packets flow: it has threads by then.
+/// Waits until packets flow: its lcores have threads then.
 fn wait_until_it_runs(child: &Child) {
     let end = Instant::now() + Duration::from_secs(60);
-    let threads = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("Threads:").map(str::to_owned));
-        line.and_then(|n| n.trim().parse::<u32>().ok()).unwrap_or(0)
+    let tasks = format!("/proc/{}/task", child.id());
+    let name =
+        |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.unwrap().path().join("comm"));
+    let runs = || {
+        let tasks = std::fs::read_dir(&tasks).into_iter().flatten();
+        // DPDK 22.11 calls them lcore-worker-N, newer ones dpdk-workerN.
+        tasks.filter_map(|task| name(task).ok()).any(|name| name.contains("worker"))
     };
-    while threads() < 2 && Instant::now() < end {
+    while !runs() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(700));
-}
-
-fn wait(mut child: Child) -> Output {
-    let end = Instant::now() + Duration::from_secs(60);
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > end {
-            let _ = child.kill();
-            panic!("still there after a minute: {}", stderr(&child.wait_with_output().unwrap()));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child.wait_with_output().unwrap()
 }
 
 #[test]
@@ -54,7 +45,7 @@ fn a_signal_drains_and_prints_the_summary() {
         send(&child, "-USR1");
         std::thread::sleep(Duration::from_millis(300));
         send(&child, signal);
-        let output = wait(child);
+        let output = wait(child, Duration::from_secs(60));
         if skipped(&output) {
             return;
         }
@@ -80,7 +71,7 @@ fn a_second_signal_ends_at_once() {
     if child.try_wait().unwrap().is_none() {
         send(&child, "-TERM");
     }
-    let output = wait(child);
+    let output = wait(child, Duration::from_secs(60));
     if skipped(&output) {
         return;
     }

@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// The folder of the bundled captures.
 pub(crate) fn pcap_dir() -> PathBuf {
@@ -27,7 +28,11 @@ pub(crate) fn stderr(output: &Output) -> String {
 
 /// Whether DPDK could not start here: prints SKIPPED, or fails when `FWD_REQUIRE` names dpdk.
 pub(crate) fn skipped(output: &Output) -> bool {
-    let text = stderr(output);
+    skip(&stderr(output))
+}
+
+/// As [`skipped`], for what was written to stderr.
+pub(crate) fn skip(text: &str) -> bool {
     if !text.contains("DPDK does not start") {
         return false;
     }
@@ -35,6 +40,22 @@ pub(crate) fn skipped(output: &Output) -> bool {
     assert!(!required.split(',').any(|word| word.trim() == "dpdk"), "FWD_REQUIRE names dpdk, but: {text}");
     eprintln!("SKIPPED: DPDK does not start here: {text}");
     true
+}
+
+/// Waits for the process's end.
+///
+/// # Panics
+/// When it is still there after `limit`; it is killed then.
+pub(crate) fn wait(mut child: Child, limit: Duration) -> Output {
+    let end = Instant::now() + limit;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("still there after {limit:?}: {}", stderr(&child.wait_with_output().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
 }
 
 /// A replay that must exit with `code`; its JSON, or `None` when DPDK does not start here.

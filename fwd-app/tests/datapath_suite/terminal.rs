@@ -1,0 +1,100 @@
+//! A standard error that is closed or that nobody reads takes nothing away: packets flow, a signal ends the run, the JSON is there.
+
+use crate::run::{eal, run};
+use crate::signals::send;
+use crate::support::{assert_conserved, bundled, fwd_app, number, skip, wait};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// More than it takes to drain, on a busy host too; without a limit it would be for ever.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// `run` over two null ports, which bring packets as fast as they are taken, with a line every 20 ms. EAL's own log is quiet: it would
+/// wait for standard error by itself.
+fn chatty(json: &Path, options: &[&str], prefix: &str) -> Command {
+    let mut eal = eal("(0-1)@(0-0)", prefix);
+    eal.push("--log-level=error".into());
+    let options = [&["--stats-period", "0.02"], options].concat();
+    run(json, &options, &eal, &["net_null0", "net_null1"].map(str::to_owned))
+}
+
+/// Reads until a line has `wanted`; false when DPDK does not start here.
+fn read_until(reader: &mut impl Read, wanted: &str) -> bool {
+    let mut said = String::new();
+    for line in BufReader::with_capacity(64, reader).lines() {
+        said.push_str(&line.unwrap());
+        if said.contains(wanted) {
+            return true;
+        }
+        said.push('\n');
+    }
+    assert!(skip(&said), "it ended: {said}");
+    false
+}
+
+/// SIGTERM has to end it with exit code 0 and a report.
+fn end(child: Child, json: &Path) {
+    send(&child, "-TERM");
+    let output = wait(child, LIMIT);
+    assert_eq!(output.status.code(), Some(0));
+    let summary: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_conserved(&summary);
+    assert!(number(&summary, "/packets/rx") > 0);
+}
+
+#[test]
+fn a_closed_stderr_leaves_the_signals_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("summary.json");
+    let mut child = chatty(&json, &[], "closed").spawn().unwrap();
+    // As `2>&1 | head -20` does: both go.
+    let (mut stderr, stdout) = (child.stderr.take().unwrap(), child.stdout.take());
+    if !read_until(&mut stderr, "Mpps") {
+        return drop(child.wait());
+    }
+    drop((stderr, stdout));
+    // Several lines that nobody takes.
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+    end(child, &json);
+}
+
+#[test]
+fn a_full_pipe_that_nobody_reads_holds_up_no_lcore_and_no_signal() {
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("summary.json");
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    // The main lcore forwards too, and both streams go to the one pipe.
+    let mut command = chatty(&json, &["--config", "(0,0,0),(1,0,1)"], "blocked");
+    let both = [writer.try_clone().unwrap(), writer.try_clone().unwrap()];
+    let [stdout, stderr] = both.map(Stdio::from);
+    let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
+    drop(command);
+    // Ours fills the pipe; it ends with the reader, at the end of the test.
+    if !read_until(&mut reader, "forwarding;") {
+        return drop(child.wait());
+    }
+    let filling = std::thread::spawn(move || drop(writer.write_all(&vec![b'\n'; 1 << 20])));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!filling.is_finished() && child.try_wait().unwrap().is_none());
+    end(child, &json);
+}
+
+#[test]
+fn a_reader_of_the_report_that_goes_is_no_failure() {
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("summary.json");
+    let mut command = fwd_app(&["replay"]);
+    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
+    let mut child = command.args(["--no-huge", "--json"]).arg(&json).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = wait(child, LIMIT);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !skip(&said) {
+        assert_eq!((output.status.code(), said.contains("panicked")), (Some(0), false), "{said}");
+        assert_conserved(&serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap());
+    }
+}
