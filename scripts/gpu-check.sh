@@ -245,7 +245,7 @@ run() {
     wide=(--rounds 1 --traffic table)
     beside=(--seconds 0.1 --rates 1k)
     paper=(--quick --keys 16K --point-seconds 0.01 --generate "v4=2000,v6=1000")
-    crowd=(--seconds 0 --routes 200 --batch 64 --slots 2) many=1,8 few=2
+    crowd=(--seconds 0 --routes 200 --batch 64 --slots 2) many=1,4 few=2
   else
     # Several threads: one core cannot copy keys as fast as the bus takes them.
     sizes=(--keys 16M --device-batch 1M --device-slots 4 --device-threads $((threads > 8 ? 8 : threads)))

@@ -25,6 +25,9 @@ pub(crate) struct TableArgs {
     pub(crate) engine: EngineArgs,
 }
 
+/// The longest time that `--stall-us` gives an engine, microseconds.
+pub(crate) const STALL_US_MAX: u64 = 60_000_000;
+
 /// Which engine, and what it may use.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EngineArgs {
@@ -59,7 +62,7 @@ pub(crate) struct EngineArgs {
 
     /// Longest time a device engine may keep a batch, microseconds: then --fallback takes over, or the batch is dropped as
     /// engine_stall
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=60_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=STALL_US_MAX))]
     pub(crate) stall_us: u64,
 
     /// Latency that the batches of a GPU engine stay under, microseconds: batch size and streams are measured out at start

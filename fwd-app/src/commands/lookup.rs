@@ -4,8 +4,9 @@
 //! A batch goes out when it is full or when the input has nothing more at the moment, so a program at the other end of
 //! two pipes gets its answer at once. Allocates nothing once the first batch has been.
 
-use crate::cli::args::TableArgs;
+use crate::cli::args::{STALL_US_MAX, TableArgs};
 use crate::commands::output::is_broken_pipe;
+use crate::engines;
 use crate::tables::Tables;
 use anyhow::Context as _;
 use clap::Args;
@@ -77,7 +78,7 @@ fn address(text: &str) -> Result<String, AddressError> {
 
 /// Loads the table, applies the updates, and answers every address.
 pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
-    let mut tables = Tables::load(&args.tables)?;
+    let mut tables = Tables::load(&patient(&args.tables))?;
     if let Some(path) = &args.updates {
         tables.apply_updates(path, args.updates_limit.unwrap_or(u64::MAX))?;
     }
@@ -93,6 +94,16 @@ pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
         Err(error) if is_broken_pipe(&error) => Ok(()),
         other => other,
     }
+}
+
+/// `tables`, but no packet waits for these answers: a device may take its time over a large batch, unless a fallback is to take
+/// over from it.
+fn patient(tables: &TableArgs) -> TableArgs {
+    let mut tables = tables.clone();
+    if tables.engine.fallback.is_none() && engines::is_gpu(&tables.engine.name) {
+        tables.engine.stall_us = STALL_US_MAX;
+    }
+    tables
 }
 
 fn answer_arguments(addresses: &[String], batch: &mut Batch, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -26,6 +26,17 @@ fn mock() -> String {
 
 /// A replay over the mock driver that ends with exit code 0; its JSON and what it said. `None` where DPDK does not start.
 fn replay(trace: &Path, routes: &Path, switches: &[(&str, &str)], extra: &[&str]) -> Option<(Value, String)> {
+    replay_to(0, trace, routes, switches, extra)
+}
+
+/// As [`replay`], with this exit code.
+fn replay_to(
+    code: i32,
+    trace: &Path,
+    routes: &Path,
+    switches: &[(&str, &str)],
+    extra: &[&str],
+) -> Option<(Value, String)> {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
     let mut command = fwd_app(&["replay"]);
@@ -42,7 +53,7 @@ fn replay(trace: &Path, routes: &Path, switches: &[(&str, &str)], extra: &[&str]
         return None;
     }
     let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(0), "{switches:?} {extra:?}: {said}");
+    assert_eq!(output.status.code(), Some(code), "{switches:?} {extra:?}: {said}");
     let summary = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_conserved(&summary);
     assert_eq!(number(&summary, "/verify/mismatches"), 0, "{switches:?} {extra:?}: {said}");
@@ -91,6 +102,25 @@ fn every_mode_of_the_device_and_a_latency_target() {
     let extra = ["--engine", "gamt", "--latency-target-us", "1000"];
     let Some((summary, _)) = mix(&[], &[&extra[..], &PATIENT].concat()) else { return };
     assert!((1..=65_536).contains(&number(&summary, "/setup/batch")));
+}
+
+/// An lcore that takes its packets all the way waits for its own batch, and for as long as `--stall-us` says: then the packets of that
+/// batch are dropped, which is said, and the lcore goes on. That the device's answers are taken again when it goes on, too, is a
+/// test of `lpm-gpu`.
+#[test]
+fn a_batch_that_stalls_where_its_lcore_waits_costs_its_packets_alone() {
+    let switches = [("MOCKCUDA_DELAY_US", "20000"), ("MOCKCUDA_SEED", "3")];
+    let extra =
+        ["--engine", "gamt", "--topology", "run-to-completion", "--batch", "64", "--stall-us", "1000"];
+    for mode in ["mode=copy", "mode=mapped"] {
+        let extra = [&extra[..], &["--engine-arg", mode]].concat();
+        let trace = (bundled("mix.pcap"), bundled("routes.txt"));
+        let Some((summary, said)) = replay_to(1, &trace.0, &trace.1, &switches, &extra) else { return };
+        let stalled =
+            drops(&summary).iter().find(|(name, _)| name == "engine_stall").map_or(0, |found| found.1);
+        assert_eq!(number(&summary, "/packets/rx"), 2000);
+        assert!(stalled > 0 && said.contains("has not ended within 1000 us"), "{mode}: {stalled}: {said}");
+    }
 }
 
 /// Every route gets another id, goes, and comes back, again and again.

@@ -1,6 +1,8 @@
 //! Deltas that come back to where they began, and the right answers in between: so a run of any length knows which answers
 //! each generation has.
 
+#![expect(clippy::cast_possible_truncation, reason = "random numbers below a limit, and halves of keys")]
+
 use fib::oracle::OraclePair;
 use fib::{FibDelta, IpPrefix, Key, NextHopId, Prefix, Rib};
 

@@ -177,7 +177,7 @@ fn look_up(
     // Of each slot: family, keys, and the generation that was finished when it was submitted.
     let mut flying: Vec<Option<(bool, usize, u64)>> = vec![None; slots.into()];
     for turn in 0_u64.. {
-        let slot = SlotId((turn % u64::from(slots)) as u16);
+        let slot = SlotId(u16::try_from(turn % u64::from(slots)).unwrap_or(0));
         if let Some((is_v4, keys, low)) = flying[usize::from(slot.0)].take() {
             let start = Instant::now();
             let answers = loop {
