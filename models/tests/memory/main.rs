@@ -19,7 +19,7 @@
     unreachable_pub,
     reason = "production files are compiled whole, as parts of their crates"
 )]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails loudly")]
 
 mod check;
 mod copies_model;

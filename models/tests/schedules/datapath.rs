@@ -22,7 +22,7 @@ impl Code {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Egress;
+pub(crate) struct Egress(());
 #[derive(Debug, Default)]
 pub(crate) struct EgressTable;
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@
     unused_imports,
     reason = "production files are compiled whole, as parts of their crates"
 )]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails loudly")]
 
 mod channel;
 mod check;

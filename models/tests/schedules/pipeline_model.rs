@@ -178,7 +178,6 @@ fn an_engine_that_fails_costs_its_packets_only() {
 }
 
 #[test]
-#[ignore = "the engine stage hangs once every slot waits for an answer"]
 fn an_engine_that_stalls_stops_no_stage() {
     check(engine_stalls, 1000);
 }
