@@ -8,7 +8,8 @@
 # On a fresh Debian 12 or Ubuntu 24.04, as root or with sudo. Hugepages are not needed. FWD_DATA names a folder of real tables, if
 # there is one; tests that want it print SKIPPED without. FWD_REQUIRE (a list of avx512f, dpdk, gpu) makes tests fail that would
 # skip; unset it is dpdk, gpu (the mock driver stands in, or with LPM_GPU=real the host's), and avx512f where the CPU has it. clang-16
-# compares the PTX byte for byte, where it is installed. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
+# compares the PTX byte for byte, where it is installed. FWD_MODELS=full has the models of what threads do to each other (crate `models`) look
+# further. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
 
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A crate and those of ours that it may import, as `ARCHITECTURE.md` has them.
-const IMPORTS: [(&str, &[&str]); 7] = [
+const IMPORTS: [(&str, &[&str]); 8] = [
     ("fib", &[]),
     ("dpdk-ffi", &[]),
     ("lpm-phi", &["fib"]),
     ("lpm-gpu", &["fib"]),
     ("mockcuda", &[]),
+    ("models", &[]),
     ("fwd-app", &["dpdk-ffi", "fib", "lpm-gpu", "lpm-phi"]),
     ("lpm-bench", &["dpdk-ffi", "fib", "lpm-gpu", "lpm-phi"]),
 ];

@@ -14,3 +14,4 @@ pub mod host;
 pub mod sail;
 #[cfg(test)]
 mod stores_test;
+mod sync;

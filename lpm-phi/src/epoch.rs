@@ -3,9 +3,9 @@
 //! A reader's counter is odd while a batch runs. [`Epochs::synchronize`] waits until each reader that was inside a batch
 //! has left it; a reader that is idle costs nothing. Readers never wait: entering is one exchange a batch.
 
+use crate::sync::atomic::{AtomicU64, Ordering, fence, fence_after_exchange};
+use crate::sync::{Arc, LOOKS_A_YIELD, Mutex, PoisonError, hint, thread};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// The writer's list of readers.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Epochs {
             while seen % 2 == 1 && reader.load(Ordering::Acquire) == seen {
                 spins += 1;
                 // A reader may share this CPU: let it finish its batch.
-                if spins.is_multiple_of(256) { std::thread::yield_now() } else { std::hint::spin_loop() }
+                if spins.is_multiple_of(LOOKS_A_YIELD) { thread::yield_now() } else { hint::spin_loop() }
             }
         }
     }
@@ -56,9 +56,7 @@ impl ReaderEpoch {
         let inside = self.counter.load(Ordering::Relaxed) + 1;
         // On x86 an exchange is the full barrier that a store and a fence would be.
         self.counter.swap(inside, Ordering::SeqCst);
-        if !cfg!(target_arch = "x86_64") {
-            fence(Ordering::SeqCst);
-        }
+        fence_after_exchange();
         Batch { counter: &self.counter, inside }
     }
 }
@@ -76,7 +74,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;

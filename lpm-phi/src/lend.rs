@@ -14,13 +14,13 @@
 //! A thread without a grain never touches the terms, and a grain can only be had while its loan lasts: that is the invariant.
 //! A thread that loses its CPU with a grain keeps the owner waiting until it is back, as a scoped thread would.
 
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::time::Instant;
+use crate::sync::{Arc, LOOKS_A_YIELD, UnsafeCell, hint, thread};
 use crossbeam_utils::CachePadded;
 use fib::{Keys, NextHopId};
-use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Keys of a grain: an eighth of what is left of a pile, so that threads end together, between these two. The lower one is
 /// some 0.5 us of lookups, ten times what a claim costs; the upper one some 10 us.
@@ -29,8 +29,6 @@ const GRAIN: Range<usize> = 256..4096;
 const LINE: usize = 16;
 /// Keys of a loan at most: positions are kept in 32 bits.
 pub(crate) const LOAN_MAX: usize = 1 << 31;
-/// Looks of an owner that waits, between two yields: the other thread may need this CPU.
-const LOOKS_A_YIELD: u32 = 256;
 
 /// Where the keys lie.
 #[derive(Clone, Copy)]
@@ -40,6 +38,7 @@ enum Source {
 }
 
 /// What is lent.
+#[derive(Clone, Copy)]
 struct Terms {
     keys: Source,
     out: *mut NextHopId,
@@ -211,13 +210,13 @@ impl Grain<'_> {
     fn run<T>(self, run: impl FnOnce(Keys<'_>, &mut [NextHopId]) -> T) -> T {
         // SAFETY: there is a grain, so the loan lasts, and its owner, who alone writes the terms, will not until this one is reported;
         // the claim's acquire has made what it wrote visible.
-        let Terms { keys, out } = unsafe { &*self.pile.terms.get() };
+        let Terms { keys, out } = self.pile.terms.with(|terms| unsafe { *terms });
         let (from, len) = (self.at.start, self.at.len());
         // SAFETY: `Lender::lend` checked that as many answers as keys lie at `out`, and the grain is within them. The slice they
         // were lent as is borrowed mutably for as long as the loan lasts, no position is in two grains, and the owner too comes
         // to them through a grain alone: nobody else has a reference to these answers.
         let out = unsafe { std::slice::from_raw_parts_mut(out.add(from), len) };
-        let keys = match *keys {
+        let keys = match keys {
             // SAFETY: as for the answers, of which there are as many; keys are borrowed as long, and only read.
             Source::V4(keys) => Keys::V4(unsafe { std::slice::from_raw_parts(keys.add(from), len) }),
             Source::V6(hi, lo) => Keys::V6 {
@@ -313,12 +312,12 @@ impl Loan<'_> {
         while self.left() > 0 {
             looks += 1;
             if looks < LOOKS_A_YIELD {
-                std::hint::spin_loop();
+                hint::spin_loop();
                 continue;
             }
             looks = 0;
             missing = self.give_up(*since.get_or_insert_with(Instant::now)).or(missing);
-            std::thread::yield_now();
+            thread::yield_now();
         }
         let lost = |tally: &CachePadded<Tally>| {
             tally.failed.load(Ordering::Relaxed) || tally.gone.load(Ordering::Relaxed)
@@ -388,7 +387,7 @@ impl Lender {
             // SAFETY: no loan lasts: the last one ended in `Loan::drop` with every grain of it done, which the acquire there has ordered
             // before this, `&mut self` is the only way to begin one, and this pile is empty until the store below. So nobody
             // else reads or writes the terms.
-            unsafe { *pile.terms.get() = Terms { keys: source, out } };
+            pile.terms.with_mut(|terms| unsafe { *terms = Terms { keys: source, out } });
             pile.left.store(pack(from, to), Ordering::Release);
             from = to;
         }
@@ -404,7 +403,7 @@ impl Lender {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -14,8 +14,9 @@
 //! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
 //! | `lend` | a batch shared by threads where it lies |
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
-//! | `epoch` | grace periods between the writer and the readers |
+//! | `epoch`, `copies` | grace periods between the writer and the readers; two copies of a table |
 //! | `publish` | the stores of writers to what lookups read |
+//! | `sync` | the atomics and threads that all of this is written with |
 //! | `reader` | the slots that every engine's reader has |
 //!
 //! Unsafe code lives in `kernel`, `lend` and [`memory`] only.
@@ -25,6 +26,7 @@
 pub mod bloom;
 mod caches;
 pub mod coop;
+mod copies;
 pub mod cpe;
 mod epoch;
 #[expect(unsafe_code, reason = "vector loads and gathers take raw pointers")]
@@ -36,4 +38,5 @@ pub mod memory;
 pub mod miht;
 mod publish;
 mod reader;
+mod sync;
 pub mod variants;

@@ -228,7 +228,7 @@ fn drop_lanes<P>(batch: &mut Batch<P>, which: [bool; 2]) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::super::Code;
     use super::super::parse::Parse;

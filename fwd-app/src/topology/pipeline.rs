@@ -201,7 +201,7 @@ impl Stage for TxStage {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
     use crate::datapath::parse::Parse;

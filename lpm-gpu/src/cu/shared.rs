@@ -5,9 +5,9 @@ use super::error::GpuError;
 use super::memory::within;
 use super::pinned::allocate;
 use super::reclaim::{HostMemory, Memory};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::marker::PhantomData;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Page-locked memory of the host, mapped into the device's addresses, for a [`Resident`](super::Resident) kernel and us to talk
 /// through: each element is read and written as a whole, in the order that is asked for. Zero when new; clones share it.

@@ -9,9 +9,9 @@
 //! the device, stores its number, fences, then reads the pins. Either the writer sees the pin, or the reader's launch comes
 //! after the update was finished.
 
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::{Arc, Mutex, PoisonError};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
 
 type PinWord = CachePadded<AtomicU64>;
 
@@ -66,7 +66,8 @@ impl Pins {
     #[inline]
     pub(crate) fn pin(&self, slot: usize) {
         let finished = self.grace.finished.load(Ordering::Acquire);
-        self.slots[slot].store(finished + 1, Ordering::Relaxed);
+        // Release: a writer that sees this pin, and not that the one before was taken away, must know that batch to be over.
+        self.slots[slot].store(finished + 1, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
@@ -77,7 +78,7 @@ impl Pins {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
 

@@ -9,7 +9,7 @@
 //! | `bubbles` | the update stream (section 3.2) |
 //! | `grace` | when what an update unlinked may be written again |
 //! | `lane`, `slot`, `reader` | a batch's way, by mode; slots; the pipeline over streams (section 4.4) |
-//! | `residence` | kernels that stay on the device and serve slots |
+//! | `residence`, `doorbell` | kernels that stay on the device and serve slots; how they are told of a batch |
 //! | `calibrate` | batch size and stream count for a latency (section 5.4.4) |
 //!
 //! A delta is applied in this order: on the host, both families; memory is had for tables that were built anew; the update
@@ -22,6 +22,7 @@
 
 mod bubbles;
 mod calibrate;
+mod doorbell;
 #[cfg(all(test, feature = "testing"))]
 #[expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 mod freed;

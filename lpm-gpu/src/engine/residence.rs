@@ -4,21 +4,13 @@
 //! One for all slots rather than one a slot: streams share a few connections to the device, and whatever is enqueued on the
 //! connection of a kernel that stays waits until it ends, the update stream too.
 
+use super::doorbell::{BatchNumber, Doorbells, Request};
 use super::gpu::Plan;
 use super::lane::DeviceKey;
 use super::tables::DeviceTable;
 use crate::cu::{Arg, Device, GpuError, Kernel, Priority, Resident, Shape, Shared, Stream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// Words of 64 bits that a slot has in the control block (`Slot`), and what lies where.
-const CONTROL_WORDS: usize = 8;
-const DOORBELL: usize = 0;
-const TABLE: usize = 2;
-const BATCH: usize = 4;
-
-/// The doorbell that ends the kernel's blocks of a slot (`STOP`).
-const STOP: u32 = u32::MAX;
 
 /// Blocks that serve a slot unless there is no room for them: 1,024 threads, a batch of 4 Ki IPv4 keys in one round.
 const PARTS: u32 = 4;
@@ -36,8 +28,7 @@ pub(super) struct Residence<K: DeviceKey> {
     shape: Shape,
     /// Blocks a slot.
     parts: u32,
-    control: Shared<u64>,
-    done: Shared<u32>,
+    doorbells: Doorbells,
     keys: Shared<K>,
     raw: Shared<u32>,
     /// Keys from one slot's first to the next one's.
@@ -72,8 +63,11 @@ impl<K: DeviceKey> Residence<K> {
             kernel: kernel.clone(),
             shape: Shape::new(parts, plan.threads).with_rows(rows),
             parts,
-            control: Shared::new(device, CONTROL_WORDS * count)?,
-            done: Shared::new(device, parts as usize * count)?,
+            doorbells: Doorbells::new(
+                Shared::new(device, Doorbells::control_words(count))?,
+                Shared::new(device, parts as usize * count)?,
+                parts as usize,
+            ),
             keys: Shared::new(device, pitch * count)?,
             raw: Shared::new(device, pitch * count)?,
             pitch,
@@ -88,18 +82,15 @@ impl<K: DeviceKey> Residence<K> {
         let State::Waiting(stream) = &mut *state else { return Ok(()) };
         let stream = match stream.take() {
             Some(stream) => stream,
-            None => Stream::new(self.control.device(), Priority::Usual)?,
+            None => Stream::new(self.keys.device(), Priority::Usual)?,
         };
         let stop = {
             // What the kernel works on lives as long as the kernel.
-            let held = (self.control.clone(), self.done.clone(), self.keys.clone(), self.raw.clone());
-            Box::new(move || {
-                for doorbell in (DOORBELL..held.0.len()).step_by(CONTROL_WORDS) {
-                    held.0.store(doorbell, u64::from(STOP));
-                }
-            })
+            let held = (self.doorbells.clone(), self.keys.clone(), self.raw.clone());
+            Box::new(move || held.0.stop())
         };
-        let mut args = [Arg::shared(&self.control), Arg::shared(&self.done), Arg::u32(self.parts)];
+        let (control, done) = self.doorbells.shared();
+        let mut args = [Arg::shared(control), Arg::shared(done), Arg::u32(self.parts)];
         *state = State::Running(Resident::launch(stream, &self.kernel, self.shape, &mut args, stop)?);
         Ok(())
     }
@@ -115,7 +106,7 @@ impl<K: DeviceKey> Residence<K> {
         if running {
             return Ok(());
         }
-        Err(self.control.device().give_up("a batch whose persistent kernel has ended", Duration::ZERO))
+        Err(self.keys.device().give_up("a batch whose persistent kernel has ended", Duration::ZERO))
     }
 }
 
@@ -126,7 +117,7 @@ pub(super) struct Row<K: DeviceKey> {
     /// Whether the kernel was launched, as far as this slot knows.
     started: bool,
     /// The number of the last batch.
-    batch: u32,
+    batch: BatchNumber,
     /// What was read of the answers.
     copied: Vec<u32>,
     polls: u32,
@@ -139,7 +130,7 @@ impl<K: DeviceKey> Row<K> {
             residence: Arc::clone(residence),
             row,
             started: false,
-            batch: 0,
+            batch: BatchNumber::default(),
             copied: vec![0; batch_max],
             polls: 0,
         }
@@ -159,25 +150,20 @@ impl<K: DeviceKey> Row<K> {
             residence.start()?;
             self.started = true;
         }
-        if residence.control.device().is_lost() {
+        if residence.keys.device().is_lost() {
             residence.question()?; // no call is made from here on that would tell
         }
-        self.batch = if self.batch + 1 == STOP { 1 } else { self.batch + 1 };
-        let (control, at) = (self.row * CONTROL_WORDS, (self.row * residence.pitch) as u64);
+        let at = (self.row * residence.pitch) as u64;
         let keys = residence.keys.address() + at * size_of::<K>() as u64;
         let raw = residence.raw.address() + at * size_of::<u32>() as u64;
-        residence.control.write(control + TABLE, &[table.words.address(), table.header.address()])?;
-        residence.control.write(control + BATCH, &[keys, raw])?;
-        residence.control.store(control + DOORBELL, u64::from(count) << 32 | u64::from(self.batch));
-        Ok(())
+        let table = [table.words.address(), table.header.address()];
+        residence.doorbells.ring(self.row, &mut self.batch, Request { table, batch: [keys, raw], count })
     }
 
     /// Whether the batch is over.
     #[inline]
     pub(super) fn is_over(&mut self) -> Result<bool, GpuError> {
-        let parts = self.residence.parts as usize;
-        let first = self.row * parts;
-        if (first..first + parts).all(|part| self.residence.done.load(part) == self.batch) {
+        if self.residence.doorbells.is_over(self.row, self.batch) {
             self.polls = 0;
             return Ok(true);
         }

@@ -157,7 +157,7 @@ fn scale(keys: usize, share: u32, grain: usize) -> usize {
     ((keys * share as usize + half) >> 16) & !(grain - 1)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
 

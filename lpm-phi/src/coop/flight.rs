@@ -1,9 +1,9 @@
 //! A batch in flight: its keys as far as they may be needed again, and what has become of its two pieces.
 
 use super::service::HALVES;
+use crate::sync::time::Instant;
 use fib::{Family, Keys};
 use std::ops::Range;
-use std::time::Instant;
 
 /// Where a piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

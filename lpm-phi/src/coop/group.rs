@@ -7,9 +7,9 @@ use super::flight::copy;
 use super::helper::{Helper, lock};
 use super::service::{FIRST, SECOND, Why};
 use crate::lend::{self, Lender, Missing, Outcome, Rules};
+use crate::sync::atomic::{Ordering, fence};
 use fib::{EngineError, EngineReader, Keys, NextHopId};
 use rustix::thread::CpuSet;
-use std::sync::atomic::{Ordering, fence};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -182,7 +182,7 @@ impl Drop for Group {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::super::helper::place;
     use super::*;

@@ -13,18 +13,19 @@
 use super::flight::copy;
 use super::service::Why;
 use crate::lend::Worker;
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::thread::{self, JoinHandle, Thread};
+use crate::sync::time::Instant;
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, hint, looks};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use fib::{EngineError, EngineReader, Keys, NextHopId};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Looks for a job before a thread yields between looks: some 20 us, longer than the pause between batches under load.
-const SPINS: u32 = 1 << 9;
+const SPINS: u32 = looks(1 << 9);
 /// Looks with a yield between before a thread sleeps.
-const YIELDS: u32 = 1 << 8;
+const YIELDS: u32 = looks(1 << 8);
 /// The longest sleep.
 const SLEEP: Duration = Duration::from_millis(20);
 /// How long a thread may take to end, or to begin.
@@ -144,7 +145,7 @@ impl Helper {
             trouble: Arc::clone(&trouble),
         };
         let makers = sched_getaffinity(None).ok();
-        let handle = std::thread::Builder::new()
+        let handle = thread::Builder::new()
             .name("coop".into())
             .spawn(move || {
                 let placed = place(cpu, makers, allowed);
@@ -189,7 +190,7 @@ impl Helper {
     pub(super) fn await_end(&mut self, deadline: Instant) {
         let Some(handle) = self.handle.take() else { return };
         while !handle.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_micros(50));
+            thread::sleep(Duration::from_micros(50));
         }
         if handle.is_finished() {
             let _ended = handle.join(); // a panic has been met as `Why::Died`
@@ -238,7 +239,7 @@ impl Helper {
                 let limit_us = u64::try_from(self.stall.as_micros()).unwrap_or(u64::MAX);
                 return Err(Why::Stalled { during: "submit", limit_us });
             }
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 
@@ -312,9 +313,9 @@ impl Hands {
                 Err(TryRecvError::Empty) => {
                     looks += 1;
                     if looks < SPINS {
-                        std::hint::spin_loop();
+                        hint::spin_loop();
                     } else if looks < SPINS + YIELDS {
-                        std::thread::yield_now();
+                        thread::yield_now();
                     } else {
                         self.sleep();
                     }
@@ -341,13 +342,13 @@ impl Hands {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.todo.is_empty() && !self.worker.as_ref().is_some_and(Worker::is_wanted) {
-            std::thread::park_timeout(SLEEP);
+            thread::park_timeout(SLEEP);
         }
         self.asleep.store(false, Ordering::Relaxed);
     }
 }
 
 #[cold]
-pub(super) fn lock(trouble: &Trouble) -> std::sync::MutexGuard<'_, Option<EngineError>> {
+pub(super) fn lock(trouble: &Trouble) -> MutexGuard<'_, Option<EngineError>> {
     trouble.lock().unwrap_or_else(PoisonError::into_inner)
 }

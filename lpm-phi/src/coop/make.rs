@@ -78,7 +78,7 @@ fn half(
     Ok(Half { engine: (engines.make)(name, options)?, drive })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
     use fib::oracle::OracleEngine;

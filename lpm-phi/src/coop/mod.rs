@@ -41,6 +41,8 @@ pub mod service;
 pub use make::{Engines, Make};
 
 use crate::lend::Rules;
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use balance::Balance;
 use fib::{
     Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Isa,
@@ -53,8 +55,6 @@ use reader::{CoopReader, Halves, LOOKUP_FLIGHTS};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use service::{BOTH, FIRST, HALVES, SECOND, Service, Why};
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How an engine's readers are driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

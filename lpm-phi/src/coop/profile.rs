@@ -3,9 +3,11 @@
 use super::lane::Lane;
 use super::reader::LOOKUP_FLIGHTS;
 use super::service::Why;
+use crate::sync::thread;
+use crate::sync::time::Instant;
 use fib::{Family, Keys, NextHopId};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a half is measured, a family.
 const MEASURE: Duration = Duration::from_micros(500);
@@ -80,7 +82,7 @@ impl Profile {
                     let limit_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
                     return Err(Why::Stalled { during: "profile", limit_us });
                 }
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
         Ok(())

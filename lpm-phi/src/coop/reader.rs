@@ -18,17 +18,16 @@ use super::lane::Lane;
 use super::service::{BOTH, FIRST, HALVES, SECOND, Service, Tally, Why};
 use crate::lend::LOAN_MAX;
 use crate::reader::check;
+use crate::sync::atomic::Ordering;
+use crate::sync::time::Instant;
+use crate::sync::{Arc, LOOKS_A_YIELD, hint, thread};
 use crossbeam_utils::CachePadded;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Batches that [`EngineReader::lookup`] has in flight, in slots of its own.
 pub(super) const LOOKUP_FLIGHTS: u16 = 2;
-/// Polls between two yields of a lookup that waits: the helper threads may share this CPU.
-const POLLS_A_YIELD: u32 = 256;
 
 /// The two halves of a reader, and what is in flight.
 pub(super) struct Halves {
@@ -296,11 +295,7 @@ impl Halves {
                 return done;
             }
             polls += 1;
-            if polls.is_multiple_of(POLLS_A_YIELD) {
-                std::thread::yield_now()
-            } else {
-                std::hint::spin_loop()
-            }
+            if polls.is_multiple_of(LOOKS_A_YIELD) { thread::yield_now() } else { hint::spin_loop() }
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Which halves are in service, why one is not any more, and how much each has looked up.
 
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crossbeam_utils::CachePadded;
 use fib::{EngineError, Family};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Halves of a batch, and of the engine.
 pub(super) const HALVES: usize = 2;
@@ -218,7 +218,7 @@ impl Service {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
 

@@ -12,21 +12,16 @@ use super::params::Order;
 use super::search::{self, CHUNK};
 use super::table::{Room, Table, TableWriter};
 use super::words::{IndexKey, TrieKey};
+use crate::copies::Copies;
 use crate::memory::Placement;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{Change, EngineError, NextHopId, Prefix};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Two copies of a table.
-#[derive(Debug)]
-struct Tables<K: TrieKey, W: IndexKey> {
-    copies: [Table<K, W>; 2],
-    /// The copy that new batches read.
-    active: AtomicUsize,
-}
+type Tables<K, W> = Copies<Table<K, W>>;
 
 /// Where readers find the table.
 type Place<K, W> = ArcSwap<Tables<K, W>>;
@@ -101,18 +96,19 @@ pub(super) struct Family<K: TrieKey, W: IndexKey> {
     plan: Plan<K, W>,
 }
 
-impl<K: TrieKey, W: IndexKey> Tables<K, W> {
-    fn new(order: Order, room: Room, placement: Placement) -> Result<Self, EngineError> {
-        let copies = [Table::new(order, room, placement)?, Table::new(order, room, placement)?];
-        Ok(Self { copies, active: AtomicUsize::new(0) })
-    }
+/// Two empty copies.
+fn two<K: TrieKey, W: IndexKey>(
+    order: Order,
+    room: Room,
+    placement: Placement,
+) -> Result<Tables<K, W>, EngineError> {
+    Ok(Copies::new([Table::new(order, room, placement)?, Table::new(order, room, placement)?]))
 }
 
 impl<K: TrieKey, W: IndexKey> Family<K, W> {
     /// An empty table.
     pub(super) fn new(order: Order, placement: Placement) -> Result<Self, EngineError> {
-        let tables = Tables::new(order, Room::of(0, 0, order).with_reserve(), placement)?;
-        let tables = Arc::new(tables);
+        let tables = Arc::new(two(order, Room::of(0, 0, order).with_reserve(), placement)?);
         Ok(Self {
             order,
             placement,
@@ -126,8 +122,7 @@ impl<K: TrieKey, W: IndexKey> Family<K, W> {
 
     /// The copy in service, and its writer's view.
     fn active(&self) -> (&Table<K, W>, &TableWriter) {
-        let active = self.tables.active.load(Ordering::Relaxed);
-        (&self.tables.copies[active], &self.writers[active])
+        (self.tables.live(), &self.writers[self.tables.live_number()])
     }
 
     /// Whether `routes` more routes behind `keys` more index keys fit.
@@ -190,8 +185,8 @@ impl<K: TrieKey, W: IndexKey> Family<K, W> {
     /// Fills both copies of new tables and puts them in service.
     fn replace(&mut self, tables: Arc<Tables<K, W>>, mut routes: Vec<(Prefix<K>, NextHopId)>) {
         let mut writer = TableWriter::new::<K>(self.order);
-        writer.fill(&tables.copies[0], &mut routes);
-        writer.copy(&tables.copies[0], &tables.copies[1]);
+        writer.fill(tables.live(), &mut routes);
+        writer.copy(tables.live(), tables.spare());
         self.writers = [writer.clone(), writer];
         self.missing = Vec::new();
         self.tables = tables;
@@ -226,8 +221,8 @@ impl<K: TrieKey, W: IndexKey> FamilyWriter<K> for Family<K, W> {
         let Plan::Replace { room, tables, .. } = &mut self.plan else { return Ok(self.table_bytes()) };
         let room = if with_reserve { room.with_reserve() } else { *room };
         *tables = None; // a larger one that was tried before
-        let made = tables.insert(Arc::new(Tables::new(self.order, room, self.placement)?));
-        Ok(made.copies[0].bytes())
+        let made = tables.insert(Arc::new(two(self.order, room, self.placement)?));
+        Ok(made.live().bytes())
     }
 
     fn abandon(&mut self) {
@@ -238,8 +233,7 @@ impl<K: TrieKey, W: IndexKey> FamilyWriter<K> for Family<K, W> {
         match std::mem::replace(&mut self.plan, Plan::Nothing) {
             Plan::Replace { routes, tables: Some(tables), .. } => self.replace(tables, routes),
             Plan::InPlace => {
-                let idle = 1 - self.tables.active.load(Ordering::Relaxed);
-                let (table, writer) = (&self.tables.copies[idle], &mut self.writers[idle]);
+                let (table, writer) = (self.tables.spare(), &mut self.writers[self.tables.spare_number()]);
                 if !self.missing.is_empty() {
                     grace(); // batches may still run that began before the copies changed places
                     writer.apply(table, &self.missing);
@@ -247,8 +241,7 @@ impl<K: TrieKey, W: IndexKey> FamilyWriter<K> for Family<K, W> {
                 writer.apply(table, changes);
                 self.missing.clear();
                 self.missing.extend_from_slice(changes);
-                // Release: who reads the new number reads the words behind it.
-                self.tables.active.store(idle, Ordering::Release);
+                self.tables.flip();
             }
             Plan::Replace { .. } | Plan::Nothing => {}
         }
@@ -290,9 +283,7 @@ struct Reader<K: TrieKey, W: IndexKey> {
 
 impl<K: TrieKey, W: IndexKey> FamilyReader<K> for Reader<K, W> {
     fn answer(&mut self, keys: K::Arrays<'_>, out: &mut [NextHopId]) {
-        let tables = self.tables.load();
-        // Acquire: see `commit`.
-        let table = &tables.copies[tables.active.load(Ordering::Acquire) & 1];
+        let table = self.tables.load().live();
         for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
             search::answer(table, |at| K::get(keys, chunk * CHUNK + at), out);
         }
@@ -303,6 +294,7 @@ impl<K: TrieKey, W: IndexKey> FamilyReader<K> for Reader<K, W> {
 mod tests {
     use super::*;
     use fib::Prefix4;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn change(at: u32, next_hop: u32) -> Change<u32> {
         let prefix = Prefix4::truncating(at.wrapping_mul(0x9e37_79b9), 12 + (at % 21) as u8);
@@ -328,16 +320,12 @@ mod tests {
             replaced += usize::from(apply(&mut family, &changes));
         }
         assert!(replaced < 20, "{replaced} of 200 small deltas made a table anew");
-        let idle = 1 - family.tables.active.load(Ordering::Relaxed);
+        let spare = family.tables.spare_number();
         let missing = std::mem::take(&mut family.missing);
-        family.writers[idle].apply(&family.tables.copies[idle], &missing);
-        let [a, b] = &family.tables.copies;
-        let word = std::sync::atomic::AtomicU64::load;
-        let same = a
-            .words()
-            .iter()
-            .zip(b.words())
-            .all(|(a, b)| word(a, Ordering::Relaxed) == word(b, Ordering::Relaxed));
+        family.writers[spare].apply(family.tables.spare(), &missing);
+        let [a, b] = family.tables.both();
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let same = a.words().iter().zip(b.words()).all(|(a, b)| word(a) == word(b));
         assert!(same, "nodes of the tries");
         assert_eq!(a.short().root, b.short().root);
         assert_eq!(a.tree.root(), b.tree.root());
@@ -345,7 +333,7 @@ mod tests {
             let mut entries = Vec::new();
             family.writers[copy]
                 .tree
-                .for_each(&family.tables.copies[copy].tree, |key, root| entries.push((key, root)));
+                .for_each(&family.tables.both()[copy].tree, |key, root| entries.push((key, root)));
             entries
         };
         assert_eq!(entries(0), entries(1));

@@ -7,15 +7,15 @@
 //! ```
 //! A filter is a plain array of m bits, a hash table buckets with linked lists, as many buckets as entries (section 6.2).
 //!
-//! There are two copies of the words and of the routes past /64. Readers see the one that `live` names; the writer changes the
-//! other, names it, waits until every batch on the old one is over, and repeats what it did there. So every batch sees one
-//! generation, whatever a delta holds.
+//! There are two copies of the words and of the routes past /64 ([`Copies`]). The writer changes the spare one, shows it, waits until
+//! every batch on the old one is over, and repeats what it did there. So every batch sees one generation, whatever a delta holds.
 
 use super::divisor::Divisor;
 use super::hash::{HashName, LevelKey, filter_hashes};
 use crate::bloom::deep::Deep;
+use crate::copies::Copies;
 use crate::memory::Array;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Words of an entry.
 pub(crate) const ENTRY_WORDS: usize = 4;
@@ -29,8 +29,8 @@ pub(crate) const OWNER_SHIFT: u32 = 24;
 pub(crate) struct Table {
     /// Where everything lies.
     pub(crate) shape: Shape,
-    pub(super) copies: [Words; 2],
-    live: AtomicUsize,
+    /// Twice what changes: see the module.
+    pub(super) copies: Copies<Words>,
 }
 
 /// One copy of what changes.
@@ -153,31 +153,18 @@ impl Words {
 }
 
 impl Table {
-    pub(super) const fn new(shape: Shape, copies: [Words; 2]) -> Self {
-        Self { shape, copies, live: AtomicUsize::new(0) }
+    pub(super) fn new(shape: Shape, copies: [Words; 2]) -> Self {
+        Self { shape, copies: Copies::new(copies) }
     }
 
     /// The copy that lookups read. To be called within a batch of the reader's epoch.
     #[inline]
     pub(crate) fn live(&self) -> &Words {
-        // Sequentially consistent, as the entry into the epoch before it: see `flip`.
-        &self.copies[self.live.load(Ordering::SeqCst) & 1]
-    }
-
-    /// The copy that nobody reads.
-    #[inline]
-    pub(super) fn spare(&self) -> &Words {
-        &self.copies[(self.live.load(Ordering::Relaxed) & 1) ^ 1]
-    }
-
-    /// Shows readers the spare copy. The other may be changed after a grace period: a batch that still reads it has entered its
-    /// epoch before, so the writer waits for it; one that enters later sees the new `live`.
-    pub(super) fn flip(&self) {
-        self.live.store((self.live.load(Ordering::Relaxed) & 1) ^ 1, Ordering::SeqCst);
+        self.copies.live()
     }
 
     /// Bytes of one copy's words, of which there are two.
     pub(super) fn words_bytes(&self) -> u64 {
-        self.copies[0].words.bytes()
+        self.copies.live().words.bytes()
     }
 }

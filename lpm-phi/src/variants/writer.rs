@@ -61,7 +61,7 @@ impl<K: TableKey> Writer<K> {
         let deep = sorted.partition_point(|(prefix, _)| prefix.len() > K::Word::BITS);
         let past: Vec<_> =
             sorted[..deep].iter().filter_map(|(prefix, hop)| Some((K::as_deep(*prefix)?, *hop))).collect();
-        writer.table.copies.iter().for_each(|copy| copy.deep.load(&past));
+        writer.table.copies.both().iter().for_each(|copy| copy.deep.load(&past));
         for (prefix, _) in &sorted[..deep] {
             writer.count_deep(*prefix, true);
         }
@@ -141,7 +141,7 @@ impl<K: TableKey> Writer<K> {
     /// Shows readers the spare copy if it has changed.
     pub(super) fn publish(&self) {
         if self.is_changed() {
-            self.table.flip();
+            self.table.copies.flip();
         }
     }
 
@@ -152,7 +152,7 @@ impl<K: TableKey> Writer<K> {
 
     /// Repeats what was done on the copy that nobody reads any more: a grace period lies behind [`Self::publish`].
     pub(super) fn repeat(&mut self) {
-        let spare = self.table.spare();
+        let spare = self.table.copies.spare();
         for (at, word) in self.notes.words.drain(..) {
             spare.words[at].store(word, Ordering::Relaxed);
         }
@@ -187,7 +187,7 @@ impl<K: TableKey> Writer<K> {
     }
 
     fn spare(&self) -> &Words {
-        self.table.spare()
+        self.table.copies.spare()
     }
 
     fn group_of(&self, len: u8) -> usize {

@@ -1,0 +1,100 @@
+//! What `lpm-gpu/src/cu/shared.rs` stands on, without a driver: memory of this process, which model threads read as a device would.
+
+#[path = "../../../lpm-gpu/src/cu/shared.rs"]
+pub(crate) mod shared;
+
+pub(crate) use device::Device;
+pub(crate) use error::GpuError;
+pub(crate) use memory::Plain;
+pub(crate) use shared::Shared;
+
+pub(crate) mod device {
+    use super::reclaim::Memory;
+
+    /// There is one, and nothing to be done with it.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Device;
+
+    #[derive(Clone, Copy)]
+    pub(crate) struct Handle<T>(pub(crate) T);
+
+    impl Device {
+        /// Memory goes with the next execution: [`super::memory::forget_all`].
+        pub(crate) fn free(&self, _: Memory) {}
+    }
+}
+
+pub(crate) mod reclaim {
+    use super::device::Handle;
+
+    #[derive(Clone, Copy)]
+    pub(crate) struct HostMemory {
+        pub(crate) host: Handle<*mut std::ffi::c_void>,
+        /// Models use no addresses.
+        pub(crate) mapped: u64,
+    }
+
+    pub(crate) enum Memory {
+        Host(HostMemory),
+    }
+}
+
+pub(crate) mod error {
+    #[derive(Debug)]
+    pub enum GpuError {
+        Range,
+    }
+}
+
+pub(crate) mod memory {
+    use super::GpuError;
+    use crate::sync::atomic::{AtomicU32, AtomicU64};
+    use std::any::Any;
+    use std::cell::RefCell;
+    use std::ops::Range;
+
+    thread_local! {
+        static ALLOCATED: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// A number, and where atomics of it come from: a checker's are larger than the numbers.
+    pub trait Plain: Copy + Send + Sync + 'static {
+        /// `len` atomics of zero.
+        fn allocate(len: usize) -> *mut Self;
+    }
+
+    macro_rules! plain {
+        ($number:ty, $atomic:ty) => {
+            impl Plain for $number {
+                fn allocate(len: usize) -> *mut Self {
+                    let mut memory: Box<[$atomic]> = (0..len).map(|_| <$atomic>::default()).collect();
+                    let at = memory.as_mut_ptr();
+                    ALLOCATED.with_borrow_mut(|all| all.push(Box::new(memory)));
+                    at.cast()
+                }
+            }
+        };
+    }
+    plain!(u32, AtomicU32);
+    plain!(u64, AtomicU64);
+
+    /// Frees what the last execution allocated.
+    pub(crate) fn forget_all() {
+        ALLOCATED.take();
+    }
+
+    pub(crate) fn within(range: &Range<usize>, len: usize) -> Result<(), GpuError> {
+        if range.end <= len { Ok(()) } else { Err(GpuError::Range) }
+    }
+}
+
+pub(crate) mod pinned {
+    use super::device::Handle;
+    use super::reclaim::HostMemory;
+    use super::{Device, GpuError, Plain};
+
+    #[expect(clippy::unnecessary_wraps, reason = "the driver may refuse")]
+    pub(crate) fn allocate<T: Plain>(_: &Device, len: usize, _: u32) -> Result<HostMemory, GpuError> {
+        Ok(HostMemory { host: Handle(T::allocate(len).cast()), mapped: 0 })
+    }
+}

@@ -1,0 +1,173 @@
+//! The doorbell of persistent kernels: the host's side is production code, a block of the device is [`Block`], which does what
+//! `serve` of `lpm-gpu/kernels/common.cuh` does. One thread stands for a block: `sync_block` orders the threads of one.
+
+use crate::check::{check, check_fails};
+use crate::cu::{Device, Shared, memory};
+use crate::doorbell::{BatchNumber, Doorbells, Request};
+use crate::sync::atomic::{Ordering, fence};
+use crate::sync::thread;
+
+/// `struct Slot`, in words.
+const DOORBELL: usize = 0;
+const WORDS: usize = 2;
+const HEADER: usize = 3;
+const KEYS: usize = 4;
+const RAW: usize = 5;
+const STOP: u32 = u32::MAX;
+
+/// What the model's block leaves out of what the kernel does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lacks {
+    Nothing,
+    FenceAfterBell,
+    FenceBeforeDone,
+    /// It looks at the keys, but not for a bell that differs from the last one.
+    LastBell,
+}
+
+/// One block that serves a slot.
+struct Block {
+    control: Shared<u64>,
+    done: Shared<u32>,
+    keys: Shared<u32>,
+    raw: Shared<u32>,
+    part: usize,
+    served: u32,
+    lacks: Lacks,
+    /// Batches after which it ends by itself; else it waits to be stopped.
+    ends_after: u32,
+}
+
+impl Block {
+    /// `serve`, line by line; all its accesses are `relaxed.sys`. Returns the batches that it served.
+    fn serve(mut self) -> u32 {
+        let word = |at: usize| self.control.atomics()[at].load(Ordering::Relaxed);
+        let mut batches = 0;
+        loop {
+            let mut bell = word(DOORBELL);
+            while low(bell) == self.served && (self.lacks != Lacks::LastBell || low(bell) == 0) {
+                thread::yield_now();
+                bell = word(DOORBELL);
+            }
+            if self.lacks != Lacks::FenceAfterBell {
+                fence(Ordering::SeqCst); // fence_system
+            }
+            self.served = low(bell);
+            if self.served == STOP {
+                return batches;
+            }
+            batches += 1;
+            assert!(batches < 4, "a bell served again");
+            let [words, header, keys, raw] = [WORDS, HEADER, KEYS, RAW].map(word);
+            assert_eq!(words + 1, header, "half of a request");
+            assert_eq!(keys + 1, raw, "half of a request");
+            // Each block does its share of the keys: here the key of its number.
+            assert_eq!(bell >> 32, self.done.len() as u64);
+            let key = self.keys.atomics()[self.part].load(Ordering::Relaxed);
+            self.raw.atomics()[self.part].store(answer(key, words), Ordering::Relaxed);
+            if self.lacks != Lacks::FenceBeforeDone {
+                fence(Ordering::SeqCst); // fence_system
+            }
+            self.done.atomics()[self.part].store(self.served, Ordering::Relaxed);
+            if batches == self.ends_after {
+                return batches;
+            }
+        }
+    }
+}
+
+fn low(bell: u64) -> u32 {
+    u32::try_from(bell & 0xffff_ffff).unwrap()
+}
+
+/// What the table at `words` has for `key`.
+fn answer(key: u32, words: u64) -> u32 {
+    key * 100 + u32::try_from(words).unwrap()
+}
+
+/// The host rings for `batches` batches, each with keys and a table of its own, from number `first` on; `parts` blocks serve them.
+fn model(parts: usize, batches: u32, first: u32, lacks: Lacks) {
+    memory::forget_all();
+    let shared = |len| Shared::<u32>::new(&Device, len).unwrap();
+    let (done, keys, raw) = (shared(parts), shared(parts), shared(parts));
+    let control = Shared::<u64>::new(&Device, Doorbells::control_words(1)).unwrap();
+    // As it is after `first` batches.
+    control.atomics()[DOORBELL].store(first.into(), Ordering::Relaxed);
+    done.atomics().iter().for_each(|done| done.store(first, Ordering::Relaxed));
+    let begin = |part| {
+        let (control, done, keys, raw) = (control.clone(), done.clone(), keys.clone(), raw.clone());
+        let ends_after = if parts == 1 { u32::MAX } else { batches };
+        let block = Block { control, done, keys, raw, part, served: first, lacks, ends_after };
+        thread::spawn(move || block.serve())
+    };
+    // Several that spin beside each other are too much to try all: they begin when the bell has been rung, and wait for no stop.
+    let mut blocks: Vec<_> = if parts == 1 { vec![begin(0)] } else { Vec::new() };
+    let (doorbells, mut last) =
+        (Doorbells::new(control.clone(), done.clone(), parts), BatchNumber::at(first));
+    for batch in 1..=batches {
+        let mine: Vec<u32> = (0..).take(parts).map(|part| batch * 10 + part).collect();
+        keys.write(0, &mine).unwrap();
+        let table = u64::from(batch) * 2;
+        let request = Request {
+            table: [table, table + 1],
+            batch: [table + 7, table + 8],
+            count: u32::try_from(parts).unwrap(),
+        };
+        doorbells.ring(0, &mut last, request).unwrap();
+        if parts > 1 {
+            blocks.extend((0..parts).map(begin));
+        }
+        while !doorbells.is_over(0, last) {
+            thread::yield_now();
+        }
+        let mut answers = vec![0; parts];
+        raw.read(0, &mut answers).unwrap();
+        assert!(
+            answers.iter().zip(mine).all(|(&got, key)| got == answer(key, table)),
+            "answers of batch {batch}: {answers:?}"
+        );
+    }
+    doorbells.stop();
+    for block in blocks {
+        assert_eq!(block.join().unwrap(), batches, "each block serves each batch once");
+    }
+}
+
+#[test]
+fn each_batch_is_served_once_as_it_was_written_and_read_when_it_is_over() {
+    check(|| model(1, 2, 0, Lacks::Nothing), &[]);
+}
+
+#[test]
+fn a_batch_is_over_when_all_its_blocks_are_done() {
+    let bell = ("element!(u64, AtomicU64)", "the blocks begin after the bell");
+    check(|| model(2, 1, 0, Lacks::Nothing), &[bell]);
+}
+
+#[test]
+fn numbers_begin_again_before_the_one_that_stops() {
+    check(|| model(1, 2, STOP - 3, Lacks::Nothing), &[]);
+    check(|| model(1, 2, STOP - 2, Lacks::Nothing), &[]);
+    check(|| model(1, 1, STOP - 1, Lacks::Nothing), &[]);
+}
+
+#[test]
+fn a_block_needs_its_fences_and_the_last_bell() {
+    check_fails(|| model(1, 1, 0, Lacks::FenceAfterBell));
+    check_fails(|| model(1, 1, 0, Lacks::FenceBeforeDone));
+    check_fails(|| model(1, 1, 0, Lacks::LastBell));
+}
+
+/// [`Block`] is written after this text. When it fails, compare the two, then put the new digest here.
+#[test]
+fn the_kernel_is_the_one_that_the_model_follows() {
+    let source = include_str!("../../../lpm-gpu/kernels/common.cuh");
+    let from = source.find("struct alignas(64) Slot").unwrap();
+    let code: String =
+        source[from..].lines().map(|line| line.split("//").next().unwrap_or_default().trim()).collect();
+    // FNV-1a.
+    let digest = code
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    assert_eq!(digest, 0xa0774e5ba00ca1b5, "common.cuh: struct Slot, load_pair or serve has changed");
+}

@@ -1,0 +1,44 @@
+//! Protocols that rest on orderings and fences, over every execution that the C11 memory model allows (`loom`).
+//!
+//! | model | production code | what could go wrong |
+//! |---|---|---|
+//! | `epochs` | `lpm-phi/src/epoch.rs` | the writer reuses what a batch still reads |
+//! | `copies` | `lpm-phi/src/copies.rs`, over epochs | a batch sees a copy that is being written, or two generations |
+//! | `lend` | `lpm-phi/src/lend.rs` | a key is answered twice or not at all, terms change under a grain |
+//! | `pins` | `lpm-gpu/src/engine/grace.rs` | an update's memory is reused under a batch in flight |
+//! | `doorbell` | `lpm-gpu/src/engine/doorbell.rs`, `lpm-gpu/src/cu/shared.rs` | a block serves a batch half written, or twice; answers are read early |
+//!
+//! Each model is run again with each ordering and each fence of the production code weakened in turn, one at a time, and has to
+//! fail ([`check::check`]): so it is known what each of them is for, and that the model can fail.
+//!
+//! What loom cannot do: `SeqCst` accesses are to it as acquire and release (fences of `SeqCst` are modelled), and nothing is
+//! reordered within a thread but what a store's visibility allows. `FWD_MODELS=full` lifts the bound on preemptions.
+
+#![expect(
+    dead_code,
+    unreachable_pub,
+    reason = "production files are compiled whole, as parts of their crates"
+)]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails loudly")]
+
+mod check;
+mod copies_model;
+mod doorbell_model;
+mod epochs_model;
+mod lend_model;
+mod pins_model;
+mod sync;
+
+#[path = "../../../lpm-phi/src/copies.rs"]
+mod copies;
+#[path = "../../../lpm-gpu/src/engine/doorbell.rs"]
+mod doorbell;
+#[path = "../../../lpm-phi/src/epoch.rs"]
+mod epoch;
+#[path = "../../../lpm-gpu/src/engine/grace.rs"]
+mod grace;
+#[path = "../../../lpm-phi/src/lend.rs"]
+mod lend;
+
+/// `lpm-gpu/src/cu`: memory that host and device share, over memory of this process.
+mod cu;

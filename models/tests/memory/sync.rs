@@ -1,0 +1,105 @@
+//! `crate::sync` of the production crates, over loom; and the weakening of one ordering or fence at a time.
+
+pub(crate) use loom::sync::Mutex;
+pub(crate) use loom::{hint, thread};
+// The counts of an Arc order nothing that the protocols rest on; loom's cannot hold slices.
+pub(crate) use std::sync::{Arc, PoisonError};
+
+/// As in production, but the second look is one too many already: a yield is where loom goes on with another thread.
+pub(crate) const LOOKS_A_YIELD: u32 = 2;
+
+pub(crate) use loom::cell::UnsafeCell;
+
+/// Atomics and fences that can be weakened.
+pub(crate) mod atomic {
+    use crate::check::{What, is_weak};
+    pub(crate) use loom::sync::atomic::Ordering;
+
+    /// The ordering to use for `order`.
+    #[track_caller]
+    fn ordering(what: What, order: Ordering) -> Ordering {
+        if order != Ordering::Relaxed && is_weak(what) { Ordering::Relaxed } else { order }
+    }
+
+    loom::lazy_static! {
+        static ref FENCES: loom::sync::atomic::AtomicUsize = loom::sync::atomic::AtomicUsize::new(0);
+    }
+
+    /// Makes [`FENCES`], at the beginning of an execution: later that would order threads.
+    pub(crate) fn begin() {
+        FENCES.load(Ordering::Relaxed);
+    }
+
+    /// A fence. Loom alone tries no thread between a fence and what is before it, nor two fences in both orders; the exchange,
+    /// which orders nothing itself, has it do so.
+    #[track_caller]
+    pub(crate) fn fence(order: Ordering) {
+        if !is_weak(What::Fence) {
+            FENCES.fetch_add(1, Ordering::Relaxed);
+            loom::sync::atomic::fence(order);
+        }
+    }
+
+    /// What other hosts than x86-64 do. There, the exchange is a fence; loom does not model that one.
+    #[track_caller]
+    pub(crate) fn fence_after_exchange() {
+        fence(Ordering::SeqCst);
+    }
+
+    macro_rules! atomic {
+        ($name:ident, $value:ty) => {
+            #[derive(Debug, Default)]
+            pub struct $name(loom::sync::atomic::$name);
+
+            impl $name {
+                pub(crate) fn new(value: $value) -> Self {
+                    Self(loom::sync::atomic::$name::new(value))
+                }
+                #[track_caller]
+                pub(crate) fn load(&self, order: Ordering) -> $value {
+                    self.0.load(ordering(What::Load, order))
+                }
+                #[track_caller]
+                pub(crate) fn store(&self, value: $value, order: Ordering) {
+                    self.0.store(value, ordering(What::Store, order));
+                }
+                #[track_caller]
+                pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                    self.0.swap(value, ordering(What::Exchange, order))
+                }
+                #[track_caller]
+                pub(crate) fn compare_exchange_weak(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.0.compare_exchange_weak(current, new, ordering(What::Exchange, success), failure)
+                }
+            }
+        };
+    }
+    atomic!(AtomicBool, bool);
+    atomic!(AtomicU32, u32);
+    atomic!(AtomicU64, u64);
+    atomic!(AtomicUsize, usize);
+}
+
+/// A clock that stands still: what depends on time is in the other target.
+pub(crate) mod time {
+    use std::time::Duration;
+
+    /// No time ever passes since.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Instant;
+
+    impl Instant {
+        pub(crate) fn now() -> Self {
+            Self
+        }
+        pub(crate) fn elapsed(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+}

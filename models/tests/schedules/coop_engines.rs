@@ -1,0 +1,177 @@
+//! Engines for the model of `coop`: what they answer says of which generation it is, and they fail on demand.
+
+use crate::check::{Fault, is};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, thread};
+use fib::{
+    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Keys,
+    NextHopId, SlotId,
+};
+use std::task::Poll;
+
+/// How an engine fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    Never,
+    /// Of a reader: an error from `submit` or `lookup`.
+    Refuses,
+    /// Of a reader with slots: an error from `collect`.
+    Fails,
+    /// Of a reader with slots: too few answers.
+    Short,
+    /// Of a reader: a panic in the thread that looks up.
+    Panics,
+    /// Of a reader: no answer until the model is over.
+    Hangs,
+    /// Of the writer: an error of the device.
+    Apply,
+}
+
+/// What all sides of an engine share.
+pub(crate) struct State {
+    name: &'static str,
+    trouble: Trouble,
+    /// Calls that go well before.
+    calls_left: AtomicU64,
+    /// The generation of the table.
+    table: AtomicU64,
+    /// The model is over: nobody hangs any more.
+    pub(crate) is_over: AtomicBool,
+}
+
+impl State {
+    pub(crate) fn new(name: &'static str, trouble: Trouble, calls: u64) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            trouble,
+            calls_left: AtomicU64::new(calls),
+            table: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    fn error(&self) -> EngineError {
+        EngineError::Device { engine: self.name, reason: "on purpose".to_owned(), lost: false }
+    }
+
+    /// Whether `trouble` begins with this call, or has begun.
+    fn is_due(&self, trouble: Trouble) -> bool {
+        if self.trouble != trouble {
+            return false;
+        }
+        let left = self.calls_left.load(Ordering::SeqCst);
+        self.calls_left.store(left.saturating_sub(1), Ordering::SeqCst);
+        left == 0
+    }
+}
+
+/// What a table of generation `generation` has for `key`, below 2^16.
+pub(crate) fn answer(key: u32, generation: u64) -> NextHopId {
+    NextHopId::new(key * 16 + u32::try_from(generation).unwrap() + 1).unwrap()
+}
+
+pub(crate) struct Engine(pub(crate) Arc<State>);
+
+impl EngineWriter for Engine {
+    fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    fn isa(&self) -> Isa {
+        Isa::Scalar
+    }
+
+    fn apply(&mut self, _: &FibDelta) -> Result<Generation, EngineError> {
+        if self.0.is_due(Trouble::Apply) {
+            return Err(self.0.error());
+        }
+        let state = Arc::clone(&self.0);
+        let next = state.table.load(Ordering::SeqCst) + 1;
+        if is(Fault::LateTable) {
+            thread::spawn(move || state.table.store(next, Ordering::SeqCst));
+        } else {
+            state.table.store(next, Ordering::SeqCst);
+        }
+        Ok(Generation::default())
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::default()
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity { next_hop_id_max: NextHopId::MAX.get(), next_hops_max: 1 << 24, table_bytes_max: u64::MAX }
+    }
+
+    fn stats(&self) -> EngineStats {
+        EngineStats::default()
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let slots = vec![(Vec::new(), true); usize::from(slots)];
+        Ok(Box::new(Reader { state: Arc::clone(&self.0), slots, batch_max }))
+    }
+}
+
+struct Reader {
+    state: Arc<State>,
+    /// Answers, and whether the device has been asked since they were submitted.
+    slots: Vec<(Vec<NextHopId>, bool)>,
+    batch_max: usize,
+}
+
+impl Reader {
+    fn answers(&self, keys: Keys<'_>) -> Vec<NextHopId> {
+        let Keys::V4(keys) = keys else { panic!("keys of IPv6") };
+        let table = self.state.table.load(Ordering::SeqCst);
+        keys.iter().map(|key| answer(*key, table)).collect()
+    }
+}
+
+impl EngineReader for Reader {
+    fn slots(&self) -> u16 {
+        u16::try_from(self.slots.len()).unwrap()
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        if self.state.is_due(Trouble::Refuses) {
+            return Err(self.state.error());
+        }
+        self.slots[usize::from(slot.0)] = (self.answers(keys), false);
+        Ok(())
+    }
+
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+        let (fails, short) = (self.state.is_due(Trouble::Fails), self.state.is_due(Trouble::Short));
+        let hangs = self.state.is_due(Trouble::Hangs);
+        let (answers, asked) = &mut self.slots[usize::from(slot.0)];
+        if hangs || !std::mem::replace(asked, true) {
+            return Poll::Pending;
+        }
+        if fails {
+            return Poll::Ready(Err(self.state.error()));
+        }
+        let len = if short { answers.len() - 1 } else { answers.len() };
+        Poll::Ready(Ok(&answers[..len]))
+    }
+
+    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        if self.state.is_due(Trouble::Refuses) {
+            return Err(self.state.error());
+        }
+        if self.state.is_due(Trouble::Panics) {
+            std::panic::resume_unwind(Box::new("on purpose")); // without a word, and without a schedule to replay
+        }
+        if self.state.is_due(Trouble::Hangs) {
+            while !self.state.is_over.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        }
+        out.copy_from_slice(&self.answers(keys));
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! `crate::datapath` around the pipeline's stages: batches and the engine's slots are production code; packets, queues and the passes
+//! over a batch are as little as shows what becomes of a packet.
+
+#[path = "../../../fwd-app/src/datapath/batch.rs"]
+pub(crate) mod batch;
+#[path = "../../../fwd-app/src/datapath/drop_reason.rs"]
+pub(crate) mod drop_reason;
+#[path = "../../../fwd-app/src/datapath/lookup.rs"]
+pub(crate) mod lookup;
+
+pub(crate) use batch::Batch;
+pub(crate) use counters::{Counters, Published, StageName};
+pub(crate) use drop_reason::{DropReason, Drops};
+
+use crate::Burst;
+
+/// The port of a packet that is dropped.
+pub(crate) struct Code;
+
+impl Code {
+    pub(crate) const DROPPED: u16 = u16::MAX;
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Egress(());
+#[derive(Debug, Default)]
+pub(crate) struct EgressTable;
+#[derive(Debug, Default)]
+pub(crate) struct Latency;
+
+pub(crate) trait Packets {
+    fn count(&self) -> usize;
+}
+
+impl Packets for Burst {
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+pub(crate) mod counters {
+    pub(crate) const TIMED_ONE_IN: u32 = 16;
+
+    #[derive(Clone, Copy)]
+    pub(crate) enum StageName {
+        Rx,
+        Parse,
+        Lookup,
+        Verdict,
+        Rewrite,
+        Tx,
+    }
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Counters {
+        pub(crate) rx_packets: u64,
+        pub(crate) tx_packets: u64,
+        pub(crate) dropped: u64,
+    }
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Published;
+
+    impl Published {
+        pub(crate) fn publish(&self, _: &Counters) {}
+    }
+
+    pub(crate) struct Stopwatch;
+
+    impl Stopwatch {
+        pub(crate) fn start(_: bool) -> Self {
+            Self
+        }
+        pub(crate) fn lap(&mut self, _: &mut Counters, _: StageName, _: usize) {}
+    }
+}
+
+pub(crate) mod rx {
+    use super::{Batch, Counters};
+    use crate::Burst;
+    use shuttle::rand::{Rng, thread_rng};
+
+    /// A queue of packets, each a number that says which it is: 1, 2, ..
+    pub(crate) struct Rx {
+        pub(crate) last: u32,
+        pub(crate) end: u32,
+    }
+
+    impl Rx {
+        /// None, one or two.
+        pub(crate) fn poll(&mut self, batch: &mut Batch<Burst>, counters: &mut Counters) -> usize {
+            let room = batch.packets_max() - batch.packets.len();
+            let came = thread_rng().gen_range(0..=2).min(room).min((self.end - self.last) as usize);
+            for _ in 0..came {
+                self.last += 1;
+                batch.packets.0.push(self.last);
+            }
+            counters.rx_packets += came as u64;
+            came
+        }
+
+        /// When it is full, or at any time.
+        pub(crate) fn is_due(&self, batch: &Batch<Burst>, _: usize) -> bool {
+            let held = batch.packets.len();
+            held == batch.packets_max() || held > 0 && thread_rng().gen_bool(0.5)
+        }
+    }
+}
+
+pub(crate) mod parse {
+    use super::Batch;
+    use crate::Burst;
+
+    pub(crate) struct Parse;
+
+    impl Parse {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
+        /// All are IPv4; the key is the packet.
+        pub(crate) fn run(&mut self, batch: &mut Batch<Burst>) {
+            for at in batch.parsed..batch.packets.len() {
+                batch.keys4[at] = batch.packets.0[at];
+                batch.v4.packets[at] = u16::try_from(at).unwrap();
+                batch.ports[at] = 0;
+            }
+            batch.parsed = batch.packets.len();
+            batch.v4.len = batch.parsed;
+        }
+    }
+}
+
+pub(crate) mod verdict {
+    use super::{Batch, EgressTable};
+    use crate::coop_engines::answer;
+
+    /// Every packet of the lane has the answer to its own key.
+    pub(crate) fn verdict<P>(batch: &mut Batch<P>, _: &EgressTable) {
+        for at in 0..batch.v4.len {
+            assert_eq!(batch.v4.hops[at], answer(batch.keys4[at], 0), "the answer to another packet");
+        }
+    }
+}
+
+pub(crate) mod rewrite {
+    pub(crate) fn rewrite(_: &mut super::Batch<crate::Burst>) {}
+}
+
+pub(crate) mod tx {
+    use super::{Batch, Code, Counters, Latency};
+    use crate::Burst;
+    use crate::sync::{Arc, Mutex};
+
+    /// What was sent: input and packet.
+    pub(crate) type Wire = Arc<Mutex<Vec<(usize, u32)>>>;
+
+    pub(crate) struct Tx {
+        pub(crate) wire: Wire,
+    }
+
+    impl Tx {
+        pub(crate) fn send(&mut self, batch: &mut Batch<Burst>, counters: &mut Counters) {
+            let sent =
+                batch.packets.0.drain(..).zip(&batch.ports).filter(|(_, port)| **port != Code::DROPPED);
+            let sent: Vec<_> = sent.map(|(packet, _)| (batch.input, packet)).collect();
+            counters.tx_packets += sent.len() as u64;
+            counters.dropped += batch.drops.total();
+            self.wire.lock().unwrap().extend(sent);
+            batch.clear();
+        }
+        pub(crate) fn rest(&mut self) {}
+        pub(crate) fn held(&self) -> usize {
+            0
+        }
+        pub(crate) fn into_latency(self) -> Latency {
+            Latency
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Batches on their way between lcores: none is lost or comes twice, packets of an input leave in their order, and all stages end
+//! when rx stops, whatever the engine does, and when one of them ends before its time.
+
+use crate::channel::{Receiver, Sender, bounded, full};
+use crate::check::{Fault, check, check_fails};
+use crate::coop_engines::{Engine, State, Trouble};
+use crate::datapath::lookup::InFlight;
+use crate::datapath::parse::Parse;
+use crate::datapath::rx::Rx;
+use crate::datapath::tx::{Tx, Wire};
+use crate::datapath::{Batch, Counters, EgressTable};
+use crate::sync::{Arc, thread};
+use crate::topology::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, TxStage};
+use crate::topology::{Control, Outcome, Progress, Stage};
+use crate::{Burst, tsc};
+use arc_swap::{ArcSwap, Cache};
+use fib::EngineWriter;
+use shuttle::rand::{Rng, thread_rng};
+
+/// Inputs; packets of each, more than fit its batches; packets of a batch.
+const INPUTS: usize = 2;
+const PACKETS: u32 = 20;
+const BATCH: usize = 2;
+
+type Travelling = Box<Batch<Burst>>;
+type Channel = (Sender<Travelling>, Receiver<Travelling>);
+
+/// The stages of a pipeline with so many tx stages, as `topology/lcores.rs` wires them, and the receivers that are kept to the end, when
+/// what a stage that ended early has not taken is counted.
+fn stages(
+    senders: usize,
+    trouble: Trouble,
+    control: &Arc<Control>,
+    wire: &Wire,
+) -> (Vec<Box<dyn Stage>>, Vec<Receiver<Travelling>>) {
+    let all = INPUTS * BATCHES_PER_INPUT;
+    let homes: Vec<Channel> = (0..INPUTS)
+        .map(|input| {
+            let home = bounded(BATCHES_PER_INPUT);
+            for _ in 0..BATCHES_PER_INPUT {
+                let mut batch = Box::new(Batch::new(Burst::default(), BATCH));
+                batch.input = input;
+                drop(home.0.try_send(batch));
+            }
+            home
+        })
+        .collect();
+    let to_engine: Channel = bounded(all);
+    let to_tx: Vec<Channel> = (0..senders).map(|_| bounded(all)).collect();
+    let mut stages: Vec<Box<dyn Stage>> = Vec::new();
+    for (input, home) in homes.iter().enumerate() {
+        stages.push(Box::new(RxStage {
+            rx: Rx { last: 0, end: PACKETS },
+            input,
+            free: home.1.clone(),
+            to_engine: to_engine.0.clone(),
+            control: Arc::clone(control),
+            published: Arc::default(),
+            counters: Counters::default(),
+            parse: Parse::new(),
+            filling: None,
+            turn: 0,
+        }));
+    }
+    let engine = Engine(State::new("engine", trouble, thread_rng().gen_range(0..4)));
+    let reader = engine.reader(4, BATCH).unwrap();
+    stages.push(Box::new(EngineStage {
+        from_rx: to_engine.1.clone(),
+        to_tx: to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
+        in_flight: InFlight::new(
+            reader,
+            if trouble == Trouble::Hangs { 100 } else { u64::MAX },
+            Arc::default(),
+        ),
+        egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
+        counters: Counters::default(),
+        turn: 0,
+        closed: false,
+    }));
+    for (_, receiver) in &to_tx {
+        stages.push(Box::new(TxStage {
+            from_engine: receiver.clone(),
+            homes: homes.iter().map(|(sender, _)| sender.clone()).collect(),
+            tx: Tx { wire: Arc::clone(wire) },
+            published: Arc::default(),
+            counters: Counters::default(),
+            turn: 0,
+        }));
+    }
+    let kept = to_tx.iter().chain([&to_engine]).map(|(_, receiver)| receiver.clone()).collect();
+    (stages, kept)
+}
+
+/// One lcore a stage. One of them, if any, ends after so many polls, as a stage does that panics.
+fn model(senders: usize, trouble: Trouble, ends_early: bool) {
+    let (control, wire) = (Arc::new(Control::default()), Wire::default());
+    let (stages, kept) = stages(senders, trouble, &control, &wire);
+    let early = if ends_early { thread_rng().gen_range(0..stages.len()) } else { usize::MAX };
+    let lcores: Vec<_> = stages
+        .into_iter()
+        .enumerate()
+        .map(|(at, mut stage)| {
+            let (control, mut polls) = (Arc::clone(&control), thread_rng().gen_range(0..30));
+            thread::spawn(move || -> Outcome {
+                loop {
+                    if at == early && polls == 0 {
+                        control.stop_rx();
+                        return stage.finish();
+                    }
+                    polls -= 1;
+                    match stage.poll() {
+                        Progress::Done => return stage.finish(),
+                        Progress::Idle => thread::yield_now(),
+                        Progress::Worked => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    for _ in 0..thread_rng().gen_range(0..200) {
+        tsc();
+        thread::yield_now();
+    }
+    control.stop_rx();
+    let (mut received, mut sent, mut dropped, mut held) = (0, 0, 0, 0);
+    for lcore in lcores {
+        let outcome = lcore.join().unwrap();
+        received += outcome.counters.rx_packets;
+        sent += outcome.counters.tx_packets;
+        dropped += outcome.counters.dropped;
+        held += outcome.held;
+    }
+    let left = kept.iter().flat_map(Receiver::try_iter).map(|batch| batch.packets.len() as u64).sum::<u64>();
+    held += left;
+    assert_eq!(
+        received,
+        sent + dropped + held,
+        "packets are lost: {sent} sent, {dropped} dropped, {held} held"
+    );
+    assert!(ends_early || held == 0, "{held} packets held in the end");
+    assert!(trouble != Trouble::Never || ends_early || dropped == 0, "packets dropped without a reason");
+    assert_eq!(full(), 0, "a channel was full");
+    for input in 0..INPUTS {
+        let mut last = 0;
+        for (_, packet) in wire.lock().unwrap().iter().filter(|(from, _)| *from == input) {
+            assert!(*packet > last, "input {input}: {packet} left after {last}");
+            last = *packet;
+        }
+    }
+}
+
+fn usual() {
+    model(thread_rng().gen_range(1..=2), Trouble::Never, false);
+}
+
+fn engine_fails() {
+    let trouble = [Trouble::Refuses, Trouble::Fails, Trouble::Short][thread_rng().gen_range(0..3)];
+    model(1, trouble, false);
+}
+
+fn engine_stalls() {
+    model(1, Trouble::Hangs, false);
+}
+
+fn stage_ends() {
+    model(thread_rng().gen_range(1..=2), Trouble::Never, true);
+}
+
+#[test]
+fn no_batch_is_lost_or_overtaken() {
+    check(usual, 1000);
+    check_fails(usual, Fault::NarrowChannels, 300, &["a channel was full", "packets are lost"]);
+}
+
+#[test]
+fn an_engine_that_fails_costs_its_packets_only() {
+    check(engine_fails, 1000);
+}
+
+#[test]
+fn an_engine_that_stalls_stops_no_stage() {
+    check(engine_stalls, 1000);
+}
+
+#[test]
+fn stages_end_when_one_of_them_has_ended() {
+    check(stage_ends, 1000);
+}
