@@ -12,7 +12,7 @@ pub(crate) mod device {
     use super::reclaim::Memory;
 
     /// There is one, and nothing to be done with it.
-    #[derive(Clone, Copy, Debug)]
+    #[derive(Clone, Debug)]
     pub struct Device;
 
     #[derive(Clone, Copy)]

@@ -75,7 +75,11 @@ fn trouble(fails: bool) {
     let thread = {
         let access = access.clone();
         thread::spawn(move || {
-            while fails && !worker.work(|keys, out| access.answer(keys, out) && false) {
+            let fail = |keys: Keys<'_>, out: &mut [NextHopId]| {
+                access.answer(keys, out);
+                false
+            };
+            while fails && !worker.work(fail) {
                 thread::yield_now();
             }
         })

@@ -19,6 +19,7 @@
     unreachable_pub,
     reason = "production files are compiled whole, as parts of their crates"
 )]
+#![expect(clippy::arc_with_non_send_sync, reason = "loom runs all threads of a model on one")]
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails loudly")]
 
 mod check;
