@@ -136,7 +136,7 @@ impl<K: Key> Side<K> {
             Step::Ops(ops) => {
                 let words = std::mem::take(&mut self.words);
                 let mut device = model::Model { words, accesses: model::Accesses::default() };
-                device.run(ops, |_| {});
+                device.run(ops, |_, _| {});
                 self.words = device.words;
             }
         }
