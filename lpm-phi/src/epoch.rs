@@ -74,7 +74,8 @@ impl Drop for Batch<'_> {
     }
 }
 
-#[cfg(all(test, not(model)))]
+#[cfg(test)]
+#[cfg(not(model))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;

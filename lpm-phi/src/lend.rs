@@ -403,7 +403,8 @@ impl Lender {
     }
 }
 
-#[cfg(all(test, not(model)))]
+#[cfg(test)]
+#[cfg(not(model))]
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -228,7 +228,8 @@ fn drop_lanes<P>(batch: &mut Batch<P>, which: [bool; 2]) {
     }
 }
 
-#[cfg(all(test, not(model)))]
+#[cfg(test)]
+#[cfg(not(model))]
 mod tests {
     use super::super::Code;
     use super::super::parse::Parse;

@@ -201,7 +201,8 @@ impl Stage for TxStage {
     }
 }
 
-#[cfg(all(test, not(model)))]
+#[cfg(test)]
+#[cfg(not(model))]
 mod tests {
     use super::*;
     use crate::datapath::parse::Parse;

@@ -157,7 +157,8 @@ fn scale(keys: usize, share: u32, grain: usize) -> usize {
     ((keys * share as usize + half) >> 16) & !(grain - 1)
 }
 
-#[cfg(all(test, not(model)))]
+#[cfg(test)]
+#[cfg(not(model))]
 mod tests {
     use super::*;
 

@@ -182,7 +182,8 @@ impl Drop for Group {
     }
 }
 
-#[cfg(all(test, not(model)))]
+#[cfg(test)]
+#[cfg(not(model))]
 mod tests {
     use super::super::helper::place;
     use super::*;

@@ -78,7 +78,8 @@ fn half(
     Ok(Half { engine: (engines.make)(name, options)?, drive })
 }
 
-#[cfg(all(test, not(model)))]
+#[cfg(test)]
+#[cfg(not(model))]
 mod tests {
     use super::*;
     use fib::oracle::OracleEngine;

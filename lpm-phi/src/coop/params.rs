@@ -97,7 +97,8 @@ impl Params {
     }
 }
 
-#[cfg(all(test, not(model)))]
+#[cfg(test)]
+#[cfg(not(model))]
 mod tests {
     use super::*;
 
