@@ -1,5 +1,7 @@
 """The datapath under load: hours of updates in one process, a slow link, too few mbufs."""
 
+import re
+
 from . import judge
 from .process import Failed
 from .round import END_S, START_S, TOPOLOGIES
@@ -95,17 +97,25 @@ def mbufs(round):
 def starved_port(round):
     """The same for a port that receives by itself: a pool of the fewest mbufs that are accepted, most of them in batches that fill."""
     for topology in TOPOLOGIES:
-        json = round.folder / f"{round.runs + 1:03}-port.json"
-        words = ["run", "--fib", "pcap/routes.txt", "--engine", "bloom", "--topology", topology, "--duration", 2, "--mbufs", 1023]
-        words += ["--rx-queue-size", 64, "--tx-queue-size", 64, "--batch", round.draw((128, 512)), "--flush-us", 100_000]
-        words += ["--config", "(0,0,1)", "--json", json, "--"]
-        words += ["--no-huge", "-m", 256, "--no-pci", "--no-shconf", "--no-telemetry", "--file-prefix", f"soak-{round.seed}-{round.runs}"]
-        words += ["--lcores", "0@0,1@0,2@0,3@0", "--vdev", "net_null0,size=64"]
-        process = round.start("port", *words)
-        # A pool that is too small for these sizes is a wrong configuration, and may be called so.
-        found = round.finish(process, START_S, codes=(0, 2))
-        if found and not found["packets"]["rx"]:
-            raise Failed(f"{process.name}: nothing was received")
+        batch, mbufs = round.draw((128, 512)), 1023
+        for _ in range(2):
+            json = round.folder / f"{round.runs + 1:03}-port.json"
+            words = ["run", "--fib", "pcap/routes.txt", "--engine", "bloom", "--topology", topology, "--duration", 1, "--mbufs", mbufs]
+            words += ["--rx-queue-size", 64, "--tx-queue-size", 64, "--batch", batch, "--flush-us", 100_000]
+            words += ["--config", "(0,0,1)", "--json", json, "--"]
+            words += ["--no-huge", "-m", 256, "--no-pci", "--no-shconf", "--no-telemetry"]
+            words += ["--file-prefix", f"soak-{round.seed}-{round.runs}", "--lcores", "0@0,1@0,2@0,3@0", "--vdev", "net_null0,size=64"]
+            process = round.start("port", *words)
+            found = round.finish(process, START_S, codes=(0, 2))
+            if found:
+                if not found["packets"]["rx"]:
+                    raise Failed(f"{process.name}: nothing was received")
+                break
+            # Too few for these sizes is refused, and the message says how many are enough.
+            enough = re.search(r"at least (\d+)", process.errors())
+            if enough is None or mbufs != 1023:
+                raise Failed(f"{process.name}: {judge.last_line(process.errors())}")
+            mbufs = int(enough[1])
 
 
 ROUNDS = {"steady": steady, "nests": nests, "growth": growth, "tx-full": tx_full, "mbufs": mbufs}

@@ -66,7 +66,10 @@ fn child_reports() {
         device::cuCtxSetCurrent(context);
         (init, memory::cuMemAlloc_v2(&raw mut address, 1 << 20))
     };
-    println!("init {init} version {version} alloc {alloc}");
+    let logged = (0..mockcuda::control::mockcuda_calls())
+        .filter(|call| !mockcuda::control::mockcuda_call_name(*call).is_null())
+        .count();
+    println!("init {init} version {version} alloc {alloc} logged {logged}");
 }
 
 #[test]
@@ -79,6 +82,9 @@ fn switches_are_read_from_the_environment() {
         ("MOCKCUDA_FAIL_AT", "1", "init 999 version 12040 alloc 3"),
         ("MOCKCUDA_FAIL_AT", "4:700", "init 0 version 12040 alloc 700"),
         ("MOCKCUDA_FAIL_CALL", "cuMemAlloc_v2:0:2", "init 0 version 12040 alloc 2"),
+        ("MOCKCUDA_LOG", "5", "alloc 0 logged 5"),
+        ("MOCKCUDA_LOG", "2", "alloc 0 logged 2"),
+        ("MOCKCUDA_LOG", "0", "alloc 0 logged 0"),
         ("MOCKCUDA_REPORT", "1", "mockcuda: 5 calls, 0 operations"),
     ] {
         let text = child("child_reports", name, value);
