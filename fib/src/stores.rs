@@ -15,6 +15,8 @@
 //!   grace() ..                                  a grace period has ended: no lookup that began before it is in flight
 //! end()                                         apply has returned: only lookups that began before may give older answers
 //! ```
+//! A writer that has no checker at hand says what it does to [`tell`], in its tests alone; a checker that [listens](Checker::listen)
+//! gets it.
 
 use crate::loads::{Loads, Place};
 use crate::oracle::Oracle;
@@ -26,6 +28,27 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+
+/// What a writer did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A store to a place that lookups load from.
+    Stored(Place),
+    /// A grace period has ended.
+    Grace,
+}
+
+type Listener = Box<dyn Fn(Event)>;
+
+thread_local! {
+    /// The checker that listens on this thread.
+    static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
+}
+
+/// Hands what a writer on this thread did to the checker that listens, if one does.
+pub fn tell(event: Event) {
+    LISTENER.with_borrow(|listener| listener.iter().for_each(|listener| listener(event)));
+}
 
 /// A lookup was stopped before a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +149,20 @@ impl<K: Key> Checker<K> {
         })))
     }
 
+    /// From now on is told what writers on this thread do; dropping the result ends that.
+    #[must_use = "dropping it ends the listening"]
+    pub fn listen(&self) -> Listening
+    where
+        K: 'static,
+    {
+        let checker = self.clone();
+        LISTENER.set(Some(Box::new(move |event| match event {
+            Event::Stored(place) => checker.stored(place),
+            Event::Grace => checker.grace(),
+        })));
+        Listening(())
+    }
+
     /// From now on looks up `keys`, whose right answers now are `right`. Lookups in flight are forgotten.
     pub fn watch(&self, keys: &[K], right: &[NextHopId]) {
         let mut inner = self.0.borrow_mut();
@@ -184,6 +221,16 @@ impl<K: Key> Checker<K> {
     pub fn tried(&self) -> (u64, u64) {
         let inner = self.0.borrow();
         (inner.stores_all, inner.steps)
+    }
+}
+
+/// A checker listens while this lives.
+#[derive(Debug)]
+pub struct Listening(());
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        LISTENER.set(None);
     }
 }
 

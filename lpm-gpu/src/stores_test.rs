@@ -15,7 +15,7 @@ use crate::host::{HEADER_WORDS, HostTable, Image, Step};
 use crate::sail::{SailOptions, SailTable, model as sail_model};
 use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
-use fib::stores::{Checker, Sequences, Steps, Stopped, run};
+use fib::stores::{Checker, Listening, Sequences, Steps, Stopped, run};
 use fib::{Change, Key, NextHopId, Prefix, conformance};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -23,18 +23,6 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
-
-type Observer = Box<dyn Fn(Place)>;
-
-thread_local! {
-    /// Told of every store to what readers share with a table on the host, on this thread.
-    static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
-}
-
-/// A table on the host has stored to `place`, which readers load from.
-pub(crate) fn stored(place: Place) {
-    OBSERVER.with_borrow(|observer| observer.iter().for_each(|observer| observer(place)));
-}
 
 /// The place of which table is in service.
 const IN_SERVICE: Place = Place::modelled(0);
@@ -103,9 +91,10 @@ pub(crate) struct Rig<K: Key, T> {
     /// GALE's operations run on words of their own, store by store.
     gale: Option<gale_model::Model>,
     rebuilds: u64,
+    _listening: Listening,
 }
 
-impl<K: Key, T: HostTable<K>> Rig<K, T> {
+impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
     /// With lookups as `lookup` makes them for the device.
     pub(crate) fn new<L>(table: T, wrong: Wrong, lookup: impl FnOnce(Device) -> L) -> Self
     where
@@ -115,10 +104,18 @@ impl<K: Key, T: HostTable<K>> Rig<K, T> {
         let gale = table.kernels().ops.map(|_| gale_model::Model::new(&table.image()));
         let device = Device(Rc::new(RefCell::new(vec![first])));
         let checker = Checker::new(lookup(device.clone()));
-        let observed = checker.clone();
-        OBSERVER.set(Some(Box::new(move |place| observed.stored(place))));
-        let random = ChaCha8Rng::seed_from_u64(1);
-        Self { table, device, checker, random, wrong, finished: 0, over: 0, gale, rebuilds: 0 }
+        Self {
+            _listening: checker.listen(),
+            table,
+            device,
+            checker,
+            random: ChaCha8Rng::seed_from_u64(1),
+            wrong,
+            finished: 0,
+            over: 0,
+            gale,
+            rebuilds: 0,
+        }
     }
 
     /// Runs `count` sequences with prefixes of each of `lengths`, of both kinds: nested ones in one place ([`run`]), and single ones
@@ -133,7 +130,6 @@ impl<K: Key, T: HostTable<K>> Rig<K, T> {
                 self.flicker(lengths);
             }
         }
-        OBSERVER.set(None);
         println!("{:?}, {} tables built anew", self.checker, self.rebuilds);
         (self.checker.tried().0, self.rebuilds)
     }

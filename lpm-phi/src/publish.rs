@@ -48,41 +48,6 @@ impl<T> Publish for ArcSwap<T> {
 fn report<T>(_place: &T) {}
 
 #[cfg(test)]
-use observed::report;
-
-/// What a test learns of a writer's stores.
-#[cfg(test)]
-pub(crate) mod observed {
-    use fib::loads::Place;
-    use std::cell::RefCell;
-
-    /// What a writer did.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) enum Event {
-        /// A store.
-        Stored(Place),
-        /// A grace period has ended.
-        Grace,
-    }
-
-    type Observer = Box<dyn FnMut(Event)>;
-
-    thread_local! {
-        /// Called with every event of writers on this thread.
-        static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
-    }
-
-    /// From now on hands what writers on this thread do to `observer`.
-    pub(crate) fn observe(observer: impl FnMut(Event) + 'static) {
-        OBSERVER.set(Some(Box::new(observer)));
-    }
-
-    pub(super) fn report<T>(place: &T) {
-        tell(Event::Stored(Place::of(place)));
-    }
-
-    /// Hands an event to the observer of this thread.
-    pub(crate) fn tell(event: Event) {
-        OBSERVER.with_borrow_mut(|observer| observer.iter_mut().for_each(|observer| observer(event)));
-    }
+fn report<T>(place: &T) {
+    fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(place)));
 }

@@ -298,7 +298,7 @@ impl Deep {
         }
         self.shared.store(Arc::new(Snapshot { chunks }));
         #[cfg(test)]
-        crate::stores_test::stored(fib::loads::Place::of(&*self.shared));
+        fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(&*self.shared)));
     }
 
     /// No lookup is in flight from before batch `batch` was finished.

@@ -155,7 +155,7 @@ impl BloomEngine {
         let synchronize = || {
             epochs.synchronize();
             #[cfg(test)]
-            crate::publish::observed::tell(crate::publish::observed::Event::Grace);
+            fib::stores::tell(fib::stores::Event::Grace);
         };
         if self.v4.has_limbo() || self.v6.has_limbo() {
             synchronize();

@@ -4,22 +4,12 @@
 
 use super::BloomEngine;
 use crate::kernel::scalar::{lookup_v4_one, lookup_v6_one};
-use crate::publish::observed::{Event, observe};
 use fib::loads::{Loads as _, Place};
 use fib::stores::{Checker, Sequences, run};
 use fib::{Change, EngineOptions, EngineWriter as _, FibDelta, NextHopId, conformance};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Hands what the writers of this thread do to `checker`.
-fn report_to<K: fib::Key>(checker: &Checker<K>) {
-    let checker = checker.clone();
-    observe(move |event| match event {
-        Event::Stored(place) => checker.stored(place),
-        Event::Grace => checker.grace(),
-    });
-}
 
 fn engine() -> BloomEngine {
     BloomEngine::new(&EngineOptions { huge_pages: false, ..EngineOptions::default() }).unwrap()
@@ -62,7 +52,7 @@ fn sequences(count: usize) -> usize {
 fn ipv4_sequences() {
     let mut engine = engine();
     let checker = checker_v4(&engine);
-    report_to(&checker);
+    let _listening = checker.listen();
     for lengths in [14..=32, 19..=32, 21..=26] {
         let plan = Sequences { seed: 7, count: sequences(1500), lengths, next_hops: 5 };
         run(&plan, &checker, |changes: &[Change<u32>]| {
@@ -76,7 +66,7 @@ fn ipv4_sequences() {
 fn ipv6_sequences() {
     let mut engine = engine();
     let checker = checker_v6(&engine);
-    report_to(&checker);
+    let _listening = checker.listen();
     for lengths in [12..=128, 29..=64, 60..=128, 65..=128] {
         let plan = Sequences { seed: 7, count: sequences(1000), lengths, next_hops: 5 };
         run(&plan, &checker, |changes: &[Change<u128>]| {
