@@ -62,8 +62,8 @@ pub struct BloomEngine {
     routes_v6: Routes<u128>,
     v4: Writer4,
     v6: Writer6,
-    grace_v4: Grace<u32>,
-    grace_v6: Grace<u128>,
+    grace_v4: Grace,
+    grace_v6: Grace,
     shared: Arc<Shared>,
     generation: Generation,
 }
@@ -75,9 +75,10 @@ struct Changes {
 }
 
 /// Tables that are built anew, not in service yet; a family without one is changed in place.
+#[derive(Default)]
 struct Anew {
-    v4: Option<Writer4>,
-    v6: Option<Writer6>,
+    v4: Option<Box<Writer4>>,
+    v6: Option<Box<Writer6>>,
 }
 
 impl BloomEngine {
@@ -138,11 +139,16 @@ impl BloomEngine {
 
     /// Tables of the routes there are, of the families that are `wanted`; with those that stay they keep within `table_bytes_max`.
     fn build(&self, wanted: [bool; 2]) -> Result<Anew, EngineError> {
-        let v4 = wanted[0].then(|| Writer4::build(&self.routes_v4, &self.params)).transpose()?;
-        let v6 = wanted[1].then(|| Writer6::build(&self.routes_v6, &self.params)).transpose()?;
+        if wanted == [false; 2] {
+            return Ok(Anew::default()); // what nearly every delta comes to
+        }
+        let v4 =
+            wanted[0].then(|| Writer4::build(&self.routes_v4, &self.params).map(Box::new)).transpose()?;
+        let v6 =
+            wanted[1].then(|| Writer6::build(&self.routes_v6, &self.params).map(Box::new)).transpose()?;
         let before = self.v4.table().bytes() + self.v6.table().bytes();
-        let bytes_v4 = v4.as_ref().map_or(self.v4.table(), Writer4::table).bytes();
-        let after = bytes_v4 + v6.as_ref().map_or(self.v6.table(), Writer6::table).bytes();
+        let bytes_v4 = v4.as_ref().map_or(self.v4.table(), |writer| writer.table()).bytes();
+        let after = bytes_v4 + v6.as_ref().map_or(self.v6.table(), |writer| writer.table()).bytes();
         if after > before {
             self.params.check_bytes(after)?;
         }
@@ -171,7 +177,7 @@ impl BloomEngine {
             }
             Some(writer) => {
                 self.shared.v4.publish(Arc::clone(writer.table()));
-                self.v4 = writer;
+                self.v4 = *writer;
                 self.grace_v4.ended(); // no lookup has missed anything in the new table
             }
         }
@@ -182,7 +188,7 @@ impl BloomEngine {
             }
             Some(writer) => {
                 self.shared.v6.publish(Arc::clone(writer.table()));
-                self.v6 = writer;
+                self.v6 = *writer;
                 self.grace_v6.ended();
             }
         }

@@ -9,14 +9,15 @@
 //! taken longest prefix first. Between groups the order is:
 //!
 //! 1. additions and changes, deepest group first. A lookup that missed an entry added below must be over before the wider route
-//!    that it falls back to changes: [`Grace`] remembers the prefixes that were added since the last grace period, those of
-//!    earlier deltas too, and a grace period comes before the first store for a prefix of a hashed group that covers one of them;
+//!    that it falls back to changes: [`Grace`] remembers where entries were added since the last grace period, by earlier deltas
+//!    too, and a grace period comes before the first store to a shallower hashed group there;
 //! 2. a grace period, after which every running lookup has read the new group 0;
 //! 3. deletions, shallowest group first, and within a group the shortest prefix first: what a deletion uncovers is already final.
 //!
 //! Group 0 needs no grace period before its stores: a lookup reads it first, so a lookup that reads the new value finds what
 //! was added below before.
 
+use super::hash::H2_HALVES;
 use fib::{Change, Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 use std::ops::RangeInclusive;
@@ -50,45 +51,49 @@ pub(crate) trait Store<K: Key> {
     fn delete(&mut self, group: usize, entry: Prefix<K>);
 }
 
-/// Prefixes that are remembered one by one as added; beyond that, every wider one is held to cover some.
-const ADDED_MAX: usize = 64;
+/// Sets of blocks: the block's hash says which word, and which bit of it.
+const WORDS: usize = 8;
 
-/// The grace periods that a table's updates owe to running lookups.
-#[derive(Debug)]
-pub(crate) struct Grace<K: Key> {
-    /// Prefixes of hashed groups that gained entries since the last grace period, with their groups.
-    added: Vec<(usize, Prefix<K>)>,
-    /// The deepest group that gained entries of prefixes that are not in `added`; 0: none did.
-    deepest_of_others: usize,
+/// The grace periods that a table's updates owe to running lookups: which blocks of addresses gained entries since the last one. A block
+/// is what one entry of group 0 covers, so that no prefix of a hashed group is wider; two that hash to the same bit cost a grace period
+/// too many now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Grace {
+    blocks: [u64; WORDS],
+    /// The deepest group that gained entries; 0: none did.
+    deepest: usize,
 }
 
-impl<K: Key> Default for Grace<K> {
-    fn default() -> Self {
-        Self { added: Vec::new(), deepest_of_others: 0 }
-    }
-}
-
-impl<K: Key> Grace<K> {
+impl Grace {
     /// A grace period has ended.
     pub(crate) fn ended(&mut self) {
-        self.added.clear();
-        self.deepest_of_others = 0;
+        *self = Self::default();
     }
 
-    /// `group` has gained entries of `prefix`.
-    fn note(&mut self, group: usize, prefix: Prefix<K>) {
-        if self.added.len() < ADDED_MAX {
-            self.added.push((group, prefix));
-        } else {
-            self.deepest_of_others = self.deepest_of_others.max(group);
-        }
+    /// `group` has gained entries in `block`.
+    fn note(&mut self, group: usize, block: u32) {
+        let (word, bit) = Self::place(block);
+        self.blocks[word] |= bit;
+        self.deepest = self.deepest.max(group);
     }
 
-    /// Whether a running lookup may have missed an entry of a deeper group and fall back to one of `prefix` in `group`.
-    fn is_owed(&self, group: usize, prefix: Prefix<K>) -> bool {
-        self.deepest_of_others > group
-            || self.added.iter().any(|(deeper, added)| *deeper > group && prefix.covers(*added))
+    /// Whether a running lookup may have missed an entry of a deeper group in `block` and fall back to one of `group`.
+    fn is_owed(&self, group: usize, block: u32) -> bool {
+        let (word, bit) = Self::place(block);
+        self.deepest > group && self.blocks[word] & bit != 0
     }
+
+    /// The word and the bit of a block.
+    const fn place(block: u32) -> (usize, u64) {
+        let hash = block.wrapping_mul(H2_HALVES[0]);
+        (hash as usize >> 29, 1 << (hash >> 23 & 63))
+    }
+}
+
+/// The block of `prefix`, which is not shorter than `bits`: its first bits, 32 at most.
+#[expect(clippy::cast_possible_truncation, reason = "32 bits at most are left")]
+fn block_of<K: Key>(prefix: Prefix<K>, bits: u8) -> u32 {
+    (prefix.address().to_high_bits() >> (128 - u32::from(bits.clamp(1, 32)))) as u32
 }
 
 /// Applies `changes` to `store`. `routes` is in its final state already; `changes` holds only what really changed. `synchronize`
@@ -97,9 +102,12 @@ pub(crate) fn apply<K: Key, S: Store<K>>(
     store: &mut S,
     routes: &Routes<K>,
     changes: &mut [Change<K>],
-    grace: &mut Grace<K>,
+    grace: &mut Grace,
     synchronize: &dyn Fn(),
 ) {
+    if changes.is_empty() {
+        return; // the other family's delta
+    }
     changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));
     let groups: Vec<_> = store.groups().to_vec();
     let mut deletions: Vec<Vec<Prefix<K>>> = vec![Vec::new(); groups.len()];
@@ -109,7 +117,8 @@ pub(crate) fn apply<K: Key, S: Store<K>>(
         let (mine, shorter) = rest.split_at(count);
         rest = shorter;
         for change in mine {
-            if group != 0 && grace.is_owed(group, change.prefix) {
+            let block = block_of(change.prefix, *groups[0].end());
+            if group != 0 && grace.is_owed(group, block) {
                 synchronize();
                 grace.ended();
             }
@@ -118,7 +127,7 @@ pub(crate) fn apply<K: Key, S: Store<K>>(
                     heir(routes, change.prefix, lengths).or((group == 0).then_some((0, NextHopId::NONE)));
                 store.withdraw(group, change.prefix, heir, &mut deletions[group]);
             } else if store.announce(group, change.prefix, change.next_hop) {
-                grace.note(group, change.prefix);
+                grace.note(group, block);
             }
         }
     }

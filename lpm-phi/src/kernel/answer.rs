@@ -50,6 +50,7 @@ pub(super) fn answer_v4<const NEXT: bool>(
 
 /// The next-hop index of probe `at`, from all lines of its chain.
 #[cold]
+#[inline(never)]
 fn overflow_v4(level: &Level4, probes: &Probes4, at: usize) -> u32 {
     let Ok(index) = scalar::probe_v4(level, probes.line[at] as usize, probes.tag[at] >> 16, &mut Plain);
     index
@@ -84,6 +85,7 @@ pub(super) fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6
 
 /// The next-hop index of probe `at`, from all lines of its chain.
 #[cold]
+#[inline(never)]
 fn overflow_v6(table: &Table6, probes: &Probes6, at: usize) -> u32 {
     let Ok(index) = scalar::probe_v6(table, probes.line[at] as usize, probes.tag[at] - 1, &mut Plain);
     index
