@@ -16,7 +16,7 @@ pub(crate) trait Publish {
 impl Publish for AtomicU32 {
     type Value = u32;
 
-    #[inline]
+    #[inline(always)]
     fn publish(&self, value: u32) {
         self.store(value, Ordering::Release);
         report(self);
@@ -26,7 +26,7 @@ impl Publish for AtomicU32 {
 impl Publish for AtomicU64 {
     type Value = u64;
 
-    #[inline]
+    #[inline(always)]
     fn publish(&self, value: u64) {
         self.store(value, Ordering::Release);
         report(self);
