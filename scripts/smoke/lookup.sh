@@ -53,7 +53,7 @@ done
 sed '4s/.*/10.1.0.0\/33 2/' "$WORK/small" >"$WORK/broken"
 expect 1 "$APP" lookup --fib "$WORK/broken" 10.0.0.1
 says "$WORK/err" 'broken.*4'
-expect 1 "$APP" lookup --fib "$WORK/small" 10.0.0.256
+expect 2 "$APP" lookup --fib "$WORK/small" 10.0.0.256
 says "$WORK/err" '10\.0\.0\.256'
 expect 1 "$APP" lookup --fib "$WORK" 10.0.0.1
 expect 1 "$APP" lookup --fib "$WORK/absent" 10.0.0.1
