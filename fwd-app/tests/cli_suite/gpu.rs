@@ -263,11 +263,11 @@ fn a_device_that_is_too_slow_or_hangs_is_given_up() {
     let text = "0.0.0.0/1 1\n128.0.0.0/2 2\n::/2 3\n8000::/1 4\n";
     let fib = scratch.file("routes.txt", text);
     let model = Model::of_text(text);
-    // Enough that call 250 comes while addresses are looked up, and not before.
+    // Enough that operation 60 comes while addresses are looked up, and not before.
     let probes = random_addresses(200_000, 4);
     let input: String = probes.iter().map(|address| format!("{address}\n")).collect();
     let args = ["lookup", "--fib", &fib, "--engine", "gamt", "--fallback", "oracle", "--stall-us", "1000"];
-    for switch in [("MOCKCUDA_DELAY_US", "3000000"), ("MOCKCUDA_STALL_AT", "250")] {
+    for switch in [("MOCKCUDA_DELAY_US", "3000000"), ("MOCKCUDA_STALL_AT", "60")] {
         let out = mocked(&[switch], &args, &input);
         assert!(
             switched(&out) && out.stderr.contains("took more than 1000 us"),

@@ -12,7 +12,7 @@
 //! | `MOCKCUDA_FAIL_OPERATION=N[:CODE]` | `mockcuda_fail_operation` | operation N of all streams fails with CODE (719): found out later |
 //! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | up to N us of waiting before an operation of a stream, and now and then between blocks |
 //! | `MOCKCUDA_SEED=N` | `mockcuda_set_seed` | the seed of these delays |
-//! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | from driver call N on no stream gets on |
+//! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | from operation N of all streams (copies and launches, from 0) on no stream gets on |
 //! | `MOCKCUDA_WAIT_MS=N` | | a wait for a stream that takes longer ends the context with 702 and says so (60,000) |
 //! | `MOCKCUDA_LOG=N` | | calls whose names are kept for `mockcuda_call_name` (1,048,576) |
 //! | `MOCKCUDA_QUIET=1` | | no messages on standard error |
@@ -169,9 +169,6 @@ impl Control {
             *oldest = (index, name);
         }
         drop(log);
-        if index >= self.stall_at.load(Relaxed) {
-            self.stalled.store(true, Relaxed);
-        }
         let first = self.fail_first.load(Relaxed);
         if index >= first && index - first < self.fail_count.load(Relaxed) {
             return Some(self.fail_code.load(Relaxed));
@@ -202,6 +199,9 @@ impl Control {
     /// Counts an operation of a stream, and says with which code it must fail.
     pub(crate) fn operation(&self) -> Option<Code> {
         let index = self.operations.fetch_add(1, Relaxed);
+        if index >= self.stall_at.load(Relaxed) {
+            self.stalled.store(true, Relaxed);
+        }
         (index == self.operation_failing.load(Relaxed)).then(|| self.operation_code.load(Relaxed))
     }
 
