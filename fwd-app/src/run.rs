@@ -37,16 +37,16 @@ impl From<PlanError> for CliError {
 /// When it cannot be set up, a stage panicked, or a packet was lost track of.
 pub(crate) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let mut args = args.clone();
+    let signals = Signals::take_over().context("cannot take over signals")?;
     args.forward.settle_topology(&args.tables.engine);
     let words = eal_arguments(&args)?;
     let tables = Tables::load(&args.tables)?;
     crate::tables::warn_of_pages();
     crate::tables::warn_of_neighbours(&tables.hops);
     args.forward.settle_batch(&args.tables.engine, tables.batch_measured());
-    // Until here a signal ends the process at once: there is nothing to drain, and a table may take long.
-    let signals = Signals::take_over().context("cannot take over signals")?;
     let eal =
         Eal::init(&words).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
+    signals.drain_on_stop().context("cannot take over signals")?;
     let summary = forward(&args, &eal, &tables, &signals)?;
     // Ports are closed by now; pools and EAL follow here, before anything is written.
     drop(eal);

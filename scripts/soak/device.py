@@ -98,7 +98,7 @@ def stalls(round):
             if round.between(0, 2):
                 switches["MOCKCUDA_DELAY_US"] = delay_us
             else:
-                switches |= {"MOCKCUDA_STALL_AT": round.between(300, 3000), "MOCKCUDA_WAIT_MS": 2000}
+                switches |= {"MOCKCUDA_STALL_AT": round.between(100, 600), "MOCKCUDA_WAIT_MS": 2000}
             words = ["--engine", "gamt", "--topology", topology, *common(round)]
             words += ["--stall-us", round.draw((500, 1000, 5000)), "--loops", 30, "--rate", "20kpps"]
             words = drop_first(words, "--loops")

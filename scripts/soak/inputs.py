@@ -196,6 +196,8 @@ def unread_run(round, _one, _words, topology, how):
     lcores = "0@0" if round.between(0, 1) and topology == "run-to-completion" else "0@0,1@0,2@0,3@0"
     worker = "0" if lcores == "0@0" else "1"
     words += ["--config", f"(0,0,{worker})", "--", "--no-huge", "-m", 256, "--no-pci", "--no-shconf", "--no-telemetry"]
+    # What EAL logs while it starts would wait for a reader for ever: its C code writes to stderr itself.
+    words += ["--log-level", "error"]
     words += ["--file-prefix", f"soak-{round.seed}-{round.runs}", "--lcores", lcores, "--vdev", "net_null0"]
     process = round.start(f"run-{how.__name__}", *words, stderr=writer)
     os.close(writer)

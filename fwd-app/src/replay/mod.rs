@@ -54,6 +54,7 @@ const MTU_BYTES: u16 = 1500;
 /// When it cannot be done; when nothing was sent; when a result was wrong; when a packet was lost track of or overtaken; when a stage
 /// panicked.
 pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
+    let signals = Signals::take_over().context("cannot take over signals")?;
     let mut args = args.clone();
     args.forward.settle_topology(&args.tables.engine);
     let cpus = setup::cpus_allowed();
@@ -68,7 +69,6 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let args = &args;
     let ports = egress_ports(args.harness.ports);
     let verifier = verifier(args, &tables, &trace, updates.as_deref())?;
-    let signals = Signals::take_over().context("cannot take over signals")?;
     let rings =
         u64::from(args.harness.ports) * (lcores.workers.len() as u64 + 1) + lcores.config.len() as u64;
     let sizes = Sizes::new(args, lcores.config.len(), lcores.workers.len(), trace.frame_bytes_max(), rings)?;
@@ -76,6 +76,7 @@ pub(crate) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let memory_mb = sizes.memory_mb(huge_pages);
     let eal = Eal::init(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages))
         .context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
+    signals.drain_on_stop().context("cannot take over signals")?;
     let replay = harness::Replay {
         args,
         trace: &trace,

@@ -51,7 +51,7 @@ pub(crate) trait Store<K: Key> {
     fn delete(&mut self, group: usize, entry: Prefix<K>);
 }
 
-/// Sets of blocks: the block's hash says which word, and which bit of it.
+/// Words of 64 bits that [`Grace`] keeps: a block's hash chooses one of 512 bits.
 const WORDS: usize = 8;
 
 /// The grace periods that a table's updates owe to running lookups: which blocks of addresses gained entries since the last one. A block
@@ -166,8 +166,9 @@ pub(crate) fn added<K: Key>(undo: &Undo<K>) -> impl Iterator<Item = &Change<K>> 
     undo.iter().filter(|(change, old)| old.is_none() && !change.next_hop.is_none()).map(|(change, _)| change)
 }
 
-/// The next hops that `changes` give to entries of hashed groups: what is announced there, and what the routes have that take over
-/// from a withdrawn one. `lengths_of` tells the group of a length, `None` where entries hold no index of a next hop. `routes` is in its final state already.
+/// The next hops that `changes` give to entries of hashed groups: those announced there, and those of the routes that inherit the entries
+/// of a withdrawn one. `lengths_of` answers the lengths of the group that a length belongs to; `None` for groups whose entries hold no
+/// index of a next hop. `routes` is in its final state already.
 pub(crate) fn hashed_next_hops<'a, K: Key>(
     routes: &'a Routes<K>,
     changes: &'a [Change<K>],
