@@ -138,8 +138,10 @@ def main():
     if chosen.list:
         print("\n".join(f"{name:<16}{' '.join(function.__doc__.split())}" for name, function in ROUNDS.items()))
         return 0
-    # So that what was started is ended when the soak itself is.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # So that what was started is ended when the soak itself is. SIGINT too: a shell has background jobs ignore it, which every process
+    # started from here would inherit.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     soak = Soak(chosen)
     print(f"{soak.app}; seed {chosen.seed}; {os.cpu_count()} CPUs; tables: {soak.data or 'generated'}; logs in {soak.folder}", flush=True)
     try:
