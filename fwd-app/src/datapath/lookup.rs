@@ -9,18 +9,17 @@
 
 use super::batch::Batch;
 use super::{DropReason, Packets};
-use crate::cli::message::warn;
 use fib::{EngineError, EngineReader, Family, Keys, SlotId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-/// The first error of an engine that was to look up packets. Lcores note it, the control side says it.
+/// The first error of an engine that was to look up packets. Lcores note it, the main lcore reports it.
 #[derive(Debug, Default)]
 pub(crate) struct EngineFault {
     first: OnceLock<EngineError>,
-    said: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 impl EngineFault {
@@ -35,13 +34,9 @@ impl EngineFault {
         self.first.get()
     }
 
-    /// Says it on stderr, once.
-    pub(crate) fn say(&self) {
-        if let Some(error) = self.first()
-            && !self.said.swap(true, Ordering::AcqRel)
-        {
-            warn(format_args!("{error}; its packets are dropped as engine_stall"));
-        }
+    /// The first error, to the first who asks: it is reported once.
+    pub(crate) fn news(&self) -> Option<&EngineError> {
+        self.first().filter(|_| !self.is_reported.swap(true, Ordering::AcqRel))
     }
 }
 

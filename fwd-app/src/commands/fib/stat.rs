@@ -1,8 +1,8 @@
 //! `fwd-app fib stat`: what a table holds, as text with bars or as JSON. One struct feeds both.
 
 use super::survey::{FamilySurvey, survey};
-use crate::commands::output;
-use crate::tables;
+use crate::commands::tables;
+use crate::report::output;
 use clap::Args;
 use fib::feed::{Compression, Loaded};
 use fib::{NextHop, NextHopTable};
