@@ -13,8 +13,7 @@ use crate::harness::reference::{Reference, ReferencePort, Verdict};
 use crate::harness::trace::Trace;
 use dpdk_ffi::{Burst, Columns, Eal, Mempool};
 use fib::oracle::OracleEngine;
-use fib::{EngineOptions, EngineWriter, MacAddr, NextHopTable, Rib};
-use pulp::Arch;
+use fib::{EngineOptions, EngineWriter, Isa, MacAddr, NextHopTable, Rib};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -143,28 +142,24 @@ pub struct Parsed {
 /// The parse pass on one instruction set.
 #[derive(Debug)]
 pub struct Parser {
-    name: &'static str,
+    isa: Isa,
     parse: Parse,
     batch: Batch<Frames>,
 }
 
 impl Parser {
-    /// One for the scalar code and each vector instruction set of this CPU, for batches of at most `packets_max`.
+    /// One for each instruction set of this CPU, for batches of at most `packets_max`.
     #[must_use]
     pub fn all(packets_max: usize) -> Vec<Self> {
-        let vector = [
-            pulp::x86::V3::try_new().map(|isa| ("x86-v3", Arch::V3(isa))),
-            pulp::x86::V4::try_new().map(|isa| ("x86-v4", Arch::V4(isa))),
-        ];
-        let sets = std::iter::once(("scalar", Arch::Scalar)).chain(vector.into_iter().flatten());
-        let batch = || Batch::new(Frames::default(), packets_max);
-        sets.map(|(name, arch)| Self { name, parse: Parse::on(arch), batch: batch() }).collect()
+        let parser =
+            |isa| Self { isa, parse: Parse::new(isa), batch: Batch::new(Frames::default(), packets_max) };
+        Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(parser).collect()
     }
 
     /// The instruction set.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// Parses the frames that come in `bursts`, one after another, as one batch.
@@ -297,7 +292,7 @@ impl Forwarder {
             dropped: Burst::with_capacity(eal, packets_max),
         });
         Ok(Self {
-            parse: Parse::new(),
+            parse: Parse::new(Isa::detect()),
             lookup: Lookup::new(engine.reader(1, packets_max)?, Arc::default()),
             table: EgressTable::new(hops, &ports.iter().map(egress).collect::<Vec<_>>())?,
             batch: Batch::new(Frames::default(), packets_max),

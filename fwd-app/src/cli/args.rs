@@ -57,7 +57,7 @@ pub(crate) struct EngineArgs {
     #[arg(long = "engine", value_name = "NAME", default_value = "auto")]
     pub(crate) name: String,
 
-    /// Instruction set of the lookup kernels: scalar, avx2 or avx512f [default: the best of this CPU]
+    /// Instruction set of lookups and header checks: scalar, avx2 or avx512f [default: the best of this CPU]
     #[arg(long, value_name = "NAME")]
     pub(crate) isa: Option<Isa>,
 

@@ -3,6 +3,7 @@
 use super::Session;
 use crate::engines::EngineSpec;
 use crate::topology::{QueueMap, Settings, TopologyKind};
+use fib::Isa;
 use std::path::PathBuf;
 
 /// Which routes, and which engine looks them up.
@@ -58,6 +59,7 @@ impl ForwardSpec {
             rx_burst: self.rx_burst,
             batch: usize::try_from(self.batch.unwrap_or_else(suits)).unwrap_or(usize::MAX),
             flush_us: self.flush_us,
+            isa: session.spec().isa.unwrap_or_else(Isa::detect),
         }
     }
 }

@@ -282,7 +282,7 @@ mod tests {
         let mut frames = vec![V4::default().frame(); v4];
         frames.extend(vec![V6::default().frame(); v6]);
         let mut batch = Box::new(Batch::new(frames, 16));
-        Parse::new().run(&mut batch);
+        Parse::new(fib::Isa::detect()).run(&mut batch);
         batch
     }
 

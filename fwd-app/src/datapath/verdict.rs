@@ -207,7 +207,7 @@ mod tests {
             vec![v4.clone(), v4.clone(), v4.clone(), v4.clone(), long.clone(), just, v4, long.clone(), long];
         let answers = [id(10), black, silent, NextHopId::NONE, id(10), id(10), link, NextHopId::NONE, link];
         let mut batch = Batch::new(frames, 16);
-        Parse::new().run(&mut batch);
+        Parse::new(fib::Isa::detect()).run(&mut batch);
         batch.v4.hops[..9].copy_from_slice(&answers);
         verdict(&mut batch, &table);
         const D: u16 = Code::DROPPED;
@@ -236,7 +236,7 @@ mod tests {
             for answers in [[id(5); 4], [id(5), black, link, last], [link; 4], [last, id(5), id(7), black]] {
                 let run = |pass: fn(&mut Batch<Vec<Vec<u8>>>, &EgressTable)| {
                     let mut batch = Batch::new(frames.clone(), 16);
-                    Parse::new().run(&mut batch);
+                    Parse::new(fib::Isa::detect()).run(&mut batch);
                     for lane in [&mut batch.v4, &mut batch.v6] {
                         for (k, hop) in lane.hops[..lane.len].iter_mut().enumerate() {
                             *hop = answers[k % 4];
@@ -262,7 +262,7 @@ mod tests {
         let table = EgressTable::new(&NextHopTable::new(), &ports(2)).unwrap();
         let frame = |payload_bytes| V6 { payload_bytes, ..V6::default() }.frame();
         let mut batch = Batch::new(vec![frame(1460), frame(1461), frame(65_535)], 4);
-        Parse::new().run(&mut batch);
+        Parse::new(fib::Isa::detect()).run(&mut batch);
         batch.v6.hops[..3].copy_from_slice(&[id(2), id(2), NextHopId::NONE]);
         verdict(&mut batch, &table);
         assert_eq!(batch.ports[..3], [1, Code::DROPPED, Code::DROPPED]);

@@ -113,7 +113,8 @@ impl Builder<'_> {
         let Parts { engine, egress, fault, .. } = &self.parts;
         let lookup = Lookup::new(engine.reader(1, self.limits.batch)?, Arc::clone(fault));
         let (egress, control) = (Arc::clone(egress), Arc::clone(&self.control));
-        Ok(Worker::new(inputs, lookup, egress, self.tx(tx)?, control, self.publish()))
+        let parse = Parse::new(self.parts.settings.isa);
+        Ok(Worker::new(inputs, parse, lookup, egress, self.tx(tx)?, control, self.publish()))
     }
 
     fn rx_stage(&mut self, input: usize, channels: &Channels) -> Result<RxStage, BuildError> {
@@ -125,7 +126,7 @@ impl Builder<'_> {
             control: Arc::clone(&self.control),
             published: self.publish(),
             counters: Counters::default(),
-            parse: Parse::new(),
+            parse: Parse::new(self.parts.settings.isa),
             filling: None,
             turn: 0,
         })

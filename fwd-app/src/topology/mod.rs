@@ -22,6 +22,7 @@ pub(crate) use queue_map::{QueueLcore, QueueMap};
 
 use crate::datapath::rx::RxLimits;
 use crate::datapath::{Counters, Latency};
+use fib::Isa;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Which stage runs on which lcore.
@@ -54,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) batch: usize,
     /// Longest wait for a batch to fill, microseconds.
     pub(crate) flush_us: u32,
+    /// The instruction set of the header checks.
+    pub(crate) isa: Isa,
 }
 
 impl Settings {

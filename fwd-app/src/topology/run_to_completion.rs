@@ -45,6 +45,7 @@ impl Worker {
     /// A worker for `inputs`.
     pub(crate) fn new(
         inputs: Vec<Input>,
+        parse: Parse,
         lookup: Lookup,
         egress: Arc<ArcSwap<EgressTable>>,
         tx: Tx,
@@ -52,13 +53,7 @@ impl Worker {
         published: Arc<Published>,
     ) -> Self {
         let (egress, counters) = (Cache::new(egress), Counters::default());
-        Self {
-            inputs,
-            path: Path { lookup, egress, tx, counters, published },
-            control,
-            turn: 0,
-            parse: Parse::new(),
-        }
+        Self { inputs, path: Path { lookup, egress, tx, counters, published }, control, turn: 0, parse }
     }
 }
 
