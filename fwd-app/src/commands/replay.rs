@@ -3,7 +3,7 @@
 use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
 use crate::control::{Session, Signals};
-use crate::harness::reference::{Reference, ReferencePort};
+use crate::harness::reference::Reference;
 use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
 use crate::harness::verify::Verifier;
@@ -77,12 +77,7 @@ fn verifier(
     trace: &Trace,
     updates: Option<&[Update]>,
 ) -> anyhow::Result<Verifier> {
-    let ports = egress_ports(spec.ports).into_iter().map(|port| ReferencePort {
-        name: port.name,
-        mac: port.mac,
-        mtu_bytes: u32::from(port.mtu_bytes),
-    });
-    let reference = Reference::new(session.rib(), ports.collect());
+    let reference = Reference::new(session.rib(), egress_ports(spec.ports));
     let updates = updates.map(|updates| (updates, spec.update_loops));
     Verifier::new(reference, session.hops(), trace, updates)
 }

@@ -1,7 +1,8 @@
 //! The session: RIB and next hops, the engine behind them, the egress table, and the topology that forwards with both.
 //!
-//! Routes come in two steps. [`Session::load`] and [`Session::update`] change the RIB and the next hops alone;
-//! [`Session::commit`] brings all of that into service at once. Loading is all or nothing: on an error no table is in service.
+//! A session starts with the tables of its files in service ([`Session::open`]), all or nothing. After that, changes come in two
+//! steps: [`Session::update`] changes the RIB and the next hops alone, [`Session::commit`] brings all that has changed into service.
+//! The topology starts once the ports are known ([`Session::set_ports`], [`Session::start`]); commits go on while it runs.
 //!
 //! The engine is made before the first file is opened, so that a wrong name costs no wait.
 

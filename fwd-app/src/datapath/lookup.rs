@@ -2,7 +2,7 @@
 //!
 //! [`Lookup`] is for engines that answer at once: each family of a batch is one call. [`InFlight`] keeps several batches in
 //! an engine's slots, for engines that answer later; batches leave it in the order they came. An engine that fails, or
-//! gives no answer in `--stall-us`, costs the packets of that batch (`engine_stall`), never the forwarder; what it said first is
+//! gives no answer in time, costs the packets of that batch (`engine_stall`), never the forwarder; what it said first is
 //! kept in an [`EngineFault`]. The slots of a batch that was given up are used again once the engine has answered it after all.
 //! While every slot waits for such an answer, batches are taken and dropped at once, so that an engine that never comes back stops
 //! neither rx nor the end.

@@ -70,10 +70,7 @@ fn lane_and_rewrite<P: Packets>(
 #[inline(never)]
 fn finish<P: Packets>(batch: &mut Batch<P>, table: &EgressTable) {
     let Batch { packets, keys4, keys6, v4, v6, ports, drops, .. } = batch;
-    let addresses4 = keys4.iter().map(|key| IpAddr::V4(Ipv4Addr::from(*key)));
-    let addresses6 = keys6.0.iter().zip(&keys6.1);
-    let addresses6 =
-        addresses6.map(|(hi, lo)| IpAddr::V6(Ipv6Addr::from(u128::from(*hi) << 64 | u128::from(*lo))));
+    let (addresses4, addresses6) = (addresses_v4(keys4), addresses_v6(keys6));
     let lane4 = v4.hops[..v4.len].iter().zip(&v4.packets).zip(&v4.ip_bytes).zip(addresses4);
     let lane6 = v6.hops[..v6.len].iter().zip(&v6.packets).zip(&v6.ip_bytes).zip(addresses6);
     let lane4 = lane4.map(|packet| (packet, true));
@@ -127,10 +124,7 @@ fn lane(lane: &Lane, egress: &mut [Egress], ports: &mut [u16], table: &EgressTab
 #[inline(never)]
 fn settle<P>(batch: &mut Batch<P>, table: &EgressTable) {
     let Batch { keys4, keys6, v4, v6, egress, ports, drops, .. } = batch;
-    let addresses4 = keys4.iter().map(|key| IpAddr::V4(Ipv4Addr::from(*key)));
-    let addresses6 = keys6.0.iter().zip(&keys6.1);
-    let addresses6 =
-        addresses6.map(|(hi, lo)| IpAddr::V6(Ipv6Addr::from(u128::from(*hi) << 64 | u128::from(*lo))));
+    let (addresses4, addresses6) = (addresses_v4(keys4), addresses_v6(keys6));
     settle_lane(v4, addresses4, egress, ports, drops, table);
     settle_lane(v6, addresses6, egress, ports, drops, table);
 }
@@ -150,6 +144,15 @@ fn settle_lane(
         *found = settled(*found, *hop, address, *ip_bytes, table, drops);
         ports[usize::from(*packet)] = found.port;
     }
+}
+
+fn addresses_v4(keys: &[u32]) -> impl Iterator<Item = IpAddr> {
+    keys.iter().map(|key| Ipv4Addr::from(*key).into())
+}
+
+fn addresses_v6(keys: &(Box<[u64]>, Box<[u64]>)) -> impl Iterator<Item = IpAddr> {
+    let halves = keys.0.iter().zip(&keys.1);
+    halves.map(|(hi, lo)| Ipv6Addr::from(u128::from(*hi) << 64 | u128::from(*lo)).into())
 }
 
 /// What becomes of one packet whose entry is `found`: its entry with a port, or with [`Code::DROPPED`] and a count in `drops`.

@@ -12,7 +12,7 @@ use arc_swap::{ArcSwap, Cache};
 use dpdk_ffi::Burst;
 use std::sync::Arc;
 
-/// A busy lcore shows its counters once in so many batches; an idle one at each turn.
+/// A busy lcore publishes its counters once in so many batches, an idle one at each turn.
 const PUBLISHED_ONE_IN: u64 = 16;
 
 /// A queue and the batch that its packets gather in.
