@@ -8,7 +8,7 @@ use crate::fallback::{Fallback, Switch};
 use crate::notice::warn;
 use anyhow::Context as _;
 use fib::oracle::OracleEngine;
-use fib::{EngineError, EngineOptions, EngineWriter, Isa};
+use fib::{EngineError, EngineOptions, EngineWriter};
 use lpm_gpu::engine as gpu;
 use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::{CoopEngine, Engines};
@@ -104,14 +104,8 @@ pub(crate) struct Made {
 pub(crate) struct EngineSpec {
     /// One of [`NAMES`].
     pub(crate) name: String,
-    /// Instruction set of the lookup kernels; the best of this CPU when `None`.
-    pub(crate) isa: Option<Isa>,
-    /// Bytes of table memory at most.
-    pub(crate) table_bytes_max: u64,
-    /// NUMA node for tables.
-    pub(crate) numa_node: Option<u32>,
-    /// The engine's own parameters.
-    pub(crate) parameters: Vec<(String, String)>,
+    /// Instruction set, table memory and node, for the fallback too; and the engine's own parameters.
+    pub(crate) options: EngineOptions,
     /// Share of each batch that goes to the first engine of `coop`.
     pub(crate) split: Option<f64>,
     /// The engine that takes over when this one fails.
@@ -129,7 +123,7 @@ impl EngineSpec {
             return is_gpu(&self.name);
         }
         let half = |which: &str| {
-            self.parameters.iter().rev().find(|(name, _)| name == which).map(|(_, value)| value)
+            self.options.parameters.iter().rev().find(|(name, _)| name == which).map(|(_, value)| value)
         };
         let first = half("first").map_or_else(|| lpm_gpu::cu::probe().is_ok(), |name| is_gpu(name));
         first || half("second").is_some_and(|name| is_gpu(name))
@@ -137,20 +131,15 @@ impl EngineSpec {
 
     /// The options in the form that engines take.
     fn options(&self) -> EngineOptions {
-        let mut parameters = self.parameters.clone();
+        let mut options = EngineOptions { stall_us: Some(self.stall_us), ..self.options.clone() };
+        let parameters = &mut options.parameters;
         parameters.extend(self.latency_target_us.map(|us| ("latency-target-us".to_owned(), us.to_string())));
         parameters.extend(self.split.map(|split| ("split".to_owned(), split.to_string())));
         if self.name == CoopEngine::NAME && !parameters.iter().any(|(name, _)| name == "stall-us") {
             // One half is to be given up, and its keys looked up by the other, before the batch is.
             parameters.push(("stall-us".to_owned(), (self.stall_us / 2).max(100).to_string()));
         }
-        EngineOptions { parameters, stall_us: Some(self.stall_us), ..self.fallback_options() }
-    }
-
-    /// The same for the fallback: parameters are the first engine's.
-    fn fallback_options(&self) -> EngineOptions {
-        let Self { isa, table_bytes_max, numa_node, .. } = *self;
-        EngineOptions { isa, table_bytes_max, numa_node, ..EngineOptions::default() }
+        options
     }
 
     /// The engine, with its fallback.
@@ -180,7 +169,8 @@ impl EngineSpec {
             );
             return Err(ConfigError::Invalid(message).into());
         }
-        let fallback = make(fallback, &self.fallback_options()).with_context(|| cannot(fallback))?;
+        let options = EngineOptions { parameters: Vec::new(), ..self.options.clone() };
+        let fallback = make(fallback, &options).with_context(|| cannot(fallback))?;
         let stall = Duration::from_micros(self.stall_us);
         let pair = Fallback::new(name, engine, fallback, stall).with_context(|| cannot(name))?;
         Ok(Made { switch: Some(pair.switch()), engine: Box::new(pair) })
@@ -189,13 +179,9 @@ impl EngineSpec {
     /// The engine `name` with everything else as when nothing is told.
     #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
-        let EngineOptions { isa, table_bytes_max, numa_node, parameters, .. } = EngineOptions::default();
         Self {
             name: name.to_owned(),
-            isa,
-            table_bytes_max,
-            numa_node,
-            parameters,
+            options: EngineOptions::default(),
             split: None,
             fallback: None,
             stall_us: 100_000,
@@ -207,6 +193,7 @@ impl EngineSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fib::Isa;
 
     #[test]
     fn every_name_makes_its_engine() {
@@ -232,7 +219,8 @@ mod tests {
     fn coop_gives_a_half_up_before_the_datapath_gives_the_batch_up() {
         let stall_us = |name, stall_us, parameters: &[(&str, &str)]| {
             let parameters = parameters.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-            let spec = EngineSpec { stall_us, parameters: parameters.collect(), ..EngineSpec::named(name) };
+            let options = EngineOptions { parameters: parameters.collect(), ..EngineOptions::default() };
+            let spec = EngineSpec { stall_us, options, ..EngineSpec::named(name) };
             let pairs = spec.options().parameters.into_iter().filter(|(name, _)| name == "stall-us");
             pairs.map(|(_, value)| value.parse().unwrap()).collect::<Vec<u64>>()
         };

@@ -11,7 +11,7 @@ use crate::harness::{HarnessSpec, Rate};
 use crate::topology::{QueueMap, TopologyKind};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use fib::Isa;
+use fib::{EngineOptions, Isa};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,10 +37,13 @@ impl TableArgs {
         let routes_max = engine.routes_max;
         let engine = EngineSpec {
             name: engine.name,
-            isa: engine.isa,
-            table_bytes_max: engine.table_memory,
-            numa_node: engine.table_node,
-            parameters: engine.parameters,
+            options: EngineOptions {
+                isa: engine.isa,
+                table_bytes_max: engine.table_memory,
+                numa_node: engine.table_node,
+                parameters: engine.parameters,
+                ..EngineOptions::default()
+            },
             split: engine.split,
             fallback: engine.fallback,
             stall_us: engine.stall_us,

@@ -12,13 +12,13 @@ use crate::datapath::{EgressError, EgressPort, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::error::ConfigError;
 use crate::fallback::Switch;
+use crate::topology::Settings;
 use crate::topology::lcores::Parts;
 use crate::topology::plan::Plan;
-use crate::topology::running::{Handle, Idle, Running};
-use crate::topology::{Outcome, Settings};
+use crate::topology::running::{Finished, Handle, Idle, Running};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use dpdk_ffi::{DpdkError, Eal, Port};
+use dpdk_ffi::{Eal, Port};
 use fib::feed::{self, LoadOptions, Loaded, Update};
 use fib::{EngineError, EngineWriter, Generation, NextHop, NextHopError, NextHopTable, Rib};
 use lpm_phi::memory;
@@ -67,14 +67,25 @@ pub(crate) struct Site<'a> {
 
 /// What a topology leaves behind that has ended.
 pub(crate) struct Ended {
-    /// What each stage counted.
-    pub(crate) stages: Vec<Outcome>,
-    /// The first panic of an lcore.
-    pub(crate) panicked: Option<DpdkError>,
+    /// What each stage counted, and the first panic.
+    pub(crate) finished: Finished,
     /// How long packets flowed, seconds.
     pub(crate) duration_s: f64,
     /// What the drivers counted.
     pub(crate) ports: Vec<PortCounts>,
+}
+
+/// What a session has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Time to read the route files, seconds.
+    pub(crate) load_s: f64,
+    /// Time to build the engine's table, seconds.
+    pub(crate) build_s: f64,
+    /// Updates in service that came after the tables.
+    pub(crate) updates: u64,
+    /// Deltas that brought them to the engine.
+    pub(crate) deltas: u64,
 }
 
 /// What next hops mean on the ports there are.
@@ -98,10 +109,7 @@ pub(crate) struct Session {
     running: Handle,
     /// Updates since the last commit.
     updates_pending: u64,
-    updates: u64,
-    deltas: u64,
-    load_s: f64,
-    build_s: f64,
+    tally: Tally,
 }
 
 impl Session {
@@ -110,7 +118,7 @@ impl Session {
     /// # Errors
     /// [`EngineError`] for an engine that cannot be made or a table it cannot hold, `FeedError` for a file.
     pub(crate) fn open(spec: &TableSpec, on_progress: &mut dyn FnMut(Progress<'_>)) -> anyhow::Result<Self> {
-        if let Some(node) = spec.engine.numa_node {
+        if let Some(node) = spec.engine.options.numa_node {
             memory::check_node(node).map_err(|why| ConfigError::Invalid(format!("--table-node {why}")))?;
         }
         let Made { engine, switch } = spec.engine.make_with_fallback()?;
@@ -130,10 +138,7 @@ impl Session {
             egress: None,
             running: Handle::default(),
             updates_pending: 0,
-            updates: 0,
-            deltas: 0,
-            load_s,
-            build_s: 0.0,
+            tally: Tally { load_s, ..Tally::default() },
         };
         let start = Instant::now();
         // Everything is dirty after loading: this is the full delta, and leaves nothing dirty for the next one.
@@ -141,7 +146,7 @@ impl Session {
         session.engine.apply(&delta).with_context(|| {
             format!("engine {} cannot hold this table of {routes} routes", session.engine.name())
         })?;
-        session.build_s = start.elapsed().as_secs_f64();
+        session.tally.build_s = start.elapsed().as_secs_f64();
         Ok(session)
     }
 
@@ -172,9 +177,9 @@ impl Session {
         let delta = self.rib.take_delta();
         if !delta.is_empty() {
             self.engine.apply(&delta)?;
-            self.deltas += 1;
+            self.tally.deltas += 1;
         }
-        self.updates += std::mem::take(&mut self.updates_pending);
+        self.tally.updates += std::mem::take(&mut self.updates_pending);
         Ok(self.engine.generation())
     }
 
@@ -249,24 +254,9 @@ impl Session {
         &self.running
     }
 
-    /// Updates in service that came after the tables.
-    pub(crate) fn updates(&self) -> u64 {
-        self.updates
-    }
-
-    /// Deltas that brought them to the engine.
-    pub(crate) fn deltas(&self) -> u64 {
-        self.deltas
-    }
-
-    /// Time to read the files, seconds.
-    pub(crate) fn load_s(&self) -> f64 {
-        self.load_s
-    }
-
-    /// Time to build the engine's table, seconds.
-    pub(crate) fn build_s(&self) -> f64 {
-        self.build_s
+    /// What it has done so far.
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Puts another engine in the place of the session's, with the same routes.
@@ -319,7 +309,7 @@ mod tests {
         let (loaded, before) = (session.engine().generation(), lookup(&session));
         assert_eq!(session.commit().unwrap(), loaded, "nothing has changed");
         session.update(&announce(NextHop::Blackhole)).unwrap();
-        assert_eq!((lookup(&session), session.updates()), (before, 0));
+        assert_eq!((lookup(&session), session.tally().updates), (before, 0));
         assert_eq!(session.commit().unwrap(), loaded.next());
         let id = lookup(&session);
         let egress = session.egress.as_ref().unwrap().table.load();
@@ -327,7 +317,7 @@ mod tests {
         assert_eq!(Code::reason(found.port), Some(crate::datapath::DropReason::Blackhole));
         session.update(&Update { action: Action::Withdraw, ..announce(NextHop::Blackhole) }).unwrap();
         assert_eq!(session.commit().unwrap(), loaded.next().next());
-        assert_eq!((lookup(&session), session.updates(), session.deltas()), (before, 2, 2));
+        assert_eq!((lookup(&session), session.tally().updates, session.tally().deltas), (before, 2, 2));
     }
 
     #[test]
@@ -340,6 +330,6 @@ mod tests {
         let error = session.commit().unwrap_err().to_string();
         assert!(error.contains("p9") && error.contains("0 (p0), 1 (p1)"), "{error}");
         assert_eq!((session.engine().generation(), lookup(&session)), (loaded, before));
-        assert_eq!((session.updates(), session.deltas()), (0, 0));
+        assert_eq!((session.tally().updates, session.tally().deltas), (0, 0));
     }
 }

@@ -59,7 +59,7 @@ impl ForwardSpec {
             rx_burst: self.rx_burst,
             batch: usize::try_from(self.batch.unwrap_or_else(suits)).unwrap_or(usize::MAX),
             flush_us: self.flush_us,
-            isa: session.spec().isa.unwrap_or_else(Isa::detect),
+            isa: session.spec().options.isa.unwrap_or_else(Isa::detect),
         }
     }
 }

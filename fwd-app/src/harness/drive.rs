@@ -15,7 +15,7 @@ use crate::control::{Session, Signals, Site};
 use crate::datapath::Latency;
 use crate::notice::warn;
 use crate::topology::plan::{Input, Plan};
-use crate::topology::running::{Finished, Handle, Idle, Running};
+use crate::topology::running::{Handle, Idle, Running};
 use crate::topology::{Settings, Totals};
 use anyhow::Context as _;
 use dpdk_ffi::{
@@ -124,26 +124,26 @@ impl Replay<'_> {
         // The lcores must be waited for and the updates stopped in any case, or EAL would end under them.
         let Loop { running, updates, feeder, mut sink, verifier, .. } = turns;
         running.handle().stop_rx();
-        let Finished { outcomes: stages, panicked } = running.wait();
+        let mut finished = running.wait();
         let (session, updated) = updates.stop()?;
-        let panicked = match result.map_err(anyhow::Error::downcast) {
-            Ok(()) => panicked,
-            Err(Ok(panic @ DpdkError::Panicked { .. })) => Some(panic),
+        match result.map_err(anyhow::Error::downcast) {
+            Ok(()) => {}
+            Err(Ok(panic @ DpdkError::Panicked { .. })) => finished.panicked = Some(panic),
             Err(Ok(error)) => return Err(error.into()),
             Err(Err(error)) => return Err(error),
-        };
+        }
         sink.finish()?;
-        let drops = Totals::new(&stages, tsc_hz).counters.drops;
+        let drops = Totals::new(&finished.outcomes, tsc_hz).counters.drops;
         let verified = verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default();
         let ended_after =
-            |error: anyhow::Error| error.context(format!("updates ended after {}", session.updates()));
+            |error: anyhow::Error| error.context(format!("updates ended after {}", session.tally().updates));
         Ok(Outcome {
             fed: feeder.fed(),
             reordered: sink.reordered,
             latency: (self.spec.rate != Rate::Max).then_some(sink.latency),
             verified,
             update_error: updated.err().map(ended_after),
-            ended: Ended { stages, panicked, duration_s, ports: PortCounts::of(&wiring.ports, self.plan) },
+            ended: Ended { finished, duration_s, ports: PortCounts::of(&wiring.ports, self.plan) },
             session,
         })
     }

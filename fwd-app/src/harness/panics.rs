@@ -25,9 +25,9 @@ fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: Har
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &layout, plan: &plan, sizes, updates: None };
     let outcome = replay.run(eal, session, None, &Signals::default(), |_| ()).unwrap();
-    let panic = outcome.ended.panicked.unwrap().to_string();
+    let panic = outcome.ended.finished.panicked.as_ref().unwrap().to_string();
     assert!(lcores.iter().any(|lcore| panic == format!("lcore {lcore} panicked: {LAST_WORDS}")), "{panic}");
-    let packets = Totals::new(&outcome.ended.stages, 1_000_000_000);
+    let packets = Totals::new(&outcome.ended.finished.outcomes, 1_000_000_000);
     let rx = packets.counters.rx_packets;
     assert_eq!(rx, packets.counters.tx_packets + packets.counters.drops.total() + packets.held);
     assert!(packets.held > 0 && outcome.fed >= rx, "{packets:?}");

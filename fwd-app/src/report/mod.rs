@@ -261,7 +261,7 @@ impl FallbackReport {
 impl EngineReport {
     /// Of the engine of `session` as it is now.
     pub(crate) fn new(session: &Session) -> Self {
-        let engine = session.engine();
+        let (engine, tally) = (session.engine(), session.tally());
         let stats = engine.stats();
         Self {
             name: engine.name(),
@@ -271,11 +271,11 @@ impl EngineReport {
             routes_v4: stats.routes_v4,
             routes_v6: stats.routes_v6,
             generation: engine.generation().0,
-            generations_applied: session.deltas(),
-            updates_applied: session.updates(),
+            generations_applied: tally.deltas,
+            updates_applied: tally.updates,
             update_error: None,
-            load_s: session.load_s(),
-            build_s: session.build_s(),
+            load_s: tally.load_s,
+            build_s: tally.build_s,
             error: session.running().fault().first().map(ToString::to_string),
             fallback: session.switch().map(FallbackReport::new),
         }
@@ -433,7 +433,7 @@ impl Summary {
         setup: Setup,
         tsc_hz: u64,
     ) -> Self {
-        let totals = Totals::new(&ended.stages, tsc_hz);
+        let totals = Totals::new(&ended.finished.outcomes, tsc_hz);
         let histogram = totals.latency.histogram();
         Self {
             command,
@@ -448,7 +448,7 @@ impl Summary {
             trace: None,
             truncated: false,
             ports: ended.ports.iter().map(PortReport::new).collect(),
-            panic: ended.panicked.as_ref().map(ToString::to_string),
+            panic: ended.finished.panicked.as_ref().map(ToString::to_string),
             histogram: histogram.clone(),
         }
     }

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 /// Everything that was decided about engine, sizes and lcores; a line each.
 pub(crate) fn banner(session: &Session, settings: Settings, plan: &Plan) -> Vec<String> {
-    let engine = session.engine();
+    let (engine, tally) = (session.engine(), session.tally());
     let stats = engine.stats();
     let mut lines = vec![
         format!(
@@ -21,8 +21,8 @@ pub(crate) fn banner(session: &Session, settings: Settings, plan: &Plan) -> Vec<
             stats.routes_v4,
             stats.routes_v6,
             megabytes(stats.table_bytes),
-            session.load_s(),
-            session.build_s()
+            tally.load_s,
+            tally.build_s
         ),
         format!(
             "setup    {}, {}, rx burst {}, batch {}, flush {} us, {}",

@@ -69,8 +69,7 @@ fn forward(args: &RunArgs, eal: &Eal, session: &mut Session, signals: &Signals) 
         periodic.tick(session.running(), signals.stats_wanted());
     });
     let ended = Ended {
-        stages: finished.outcomes,
-        panicked: finished.panicked,
+        finished,
         duration_s: start.elapsed().as_secs_f64(),
         ports: PortCounts::of(&ports.ports, &plan),
     };
