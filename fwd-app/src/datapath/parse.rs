@@ -73,10 +73,10 @@ impl Parse {
         let (first4, first6) = (batch.v4.len, batch.v6.len);
         let mut all_good = collect(batch, range);
         if batch.v4.len > first4 {
-            all_good &= self.arch.dispatch(CheckV4 { batch, first: first4 });
+            all_good &= self.arch.dispatch(Check::<_, false> { batch, first: first4 });
         }
         if batch.v6.len > first6 {
-            all_good &= self.arch.dispatch(CheckV6 { batch, first: first6 });
+            all_good &= self.arch.dispatch(Check::<_, true> { batch, first: first6 });
         }
         all_good
     }
@@ -234,33 +234,18 @@ fn place(i: usize) -> u16 {
     i as u16
 }
 
-/// [`check_v4`] for `pulp`, see [`Take`].
-struct CheckV4<'a, P> {
+/// [`check_v4`] or [`check_v6`] for `pulp`, see [`Take`].
+struct Check<'a, P, const IS_V6: bool> {
     batch: &'a mut Batch<P>,
     first: usize,
 }
 
-impl<P> NullaryFnOnce for CheckV4<'_, P> {
+impl<P, const IS_V6: bool> NullaryFnOnce for Check<'_, P, IS_V6> {
     type Output = bool;
 
     #[inline(always)]
     fn call(self) -> bool {
-        check_v4(self.batch, self.first)
-    }
-}
-
-/// [`check_v6`] for `pulp`, see [`Take`].
-struct CheckV6<'a, P> {
-    batch: &'a mut Batch<P>,
-    first: usize,
-}
-
-impl<P> NullaryFnOnce for CheckV6<'_, P> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn call(self) -> bool {
-        check_v6(self.batch, self.first)
+        if IS_V6 { check_v6(self.batch, self.first) } else { check_v4(self.batch, self.first) }
     }
 }
 
