@@ -3,10 +3,9 @@
 //! An engine checks its own options; what is checked here is what every engine shares: the name, and that this CPU has
 //! the instruction set asked for.
 
-use crate::cli::args::EngineArgs;
-use crate::cli::exit::CliError;
-use crate::cli::message::warn;
+use crate::error::ConfigError;
 use crate::fallback::{Fallback, Switch};
+use crate::notice::warn;
 use anyhow::Context as _;
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter};
@@ -34,6 +33,9 @@ pub(crate) const NAMES: [&str; 10] = [
     gpu::GALE,
     gpu::SAIL,
 ];
+
+/// The longest time that an engine may be given for a batch, microseconds.
+pub(crate) const STALL_US_MAX: u64 = 60_000_000;
 
 /// The engines that run on a GPU.
 pub(crate) const GPU_NAMES: [&str; 3] = gpu::NAMES;
@@ -89,17 +91,6 @@ fn make_coop(options: &EngineOptions) -> Result<CoopEngine, EngineError> {
     })))
 }
 
-/// Whether the engine that `args` name keeps a GPU busy, so that it wants large batches: `coop` may.
-pub(crate) fn drives_gpu(args: &EngineArgs) -> bool {
-    if args.name != CoopEngine::NAME {
-        return is_gpu(&args.name);
-    }
-    let half =
-        |which: &str| args.parameters.iter().rev().find(|(name, _)| name == which).map(|(_, value)| value);
-    let first = half("first").map_or_else(|| lpm_gpu::cu::probe().is_ok(), |name| is_gpu(name));
-    first || half("second").is_some_and(|name| is_gpu(name))
-}
-
 /// An engine, and with `--fallback` what tells which of the two is in service.
 pub(crate) struct Made {
     /// The engine, empty; with a fallback, both in one.
@@ -108,45 +99,100 @@ pub(crate) struct Made {
     pub(crate) switch: Option<Arc<Switch>>,
 }
 
-/// The engine that the command line names, with its fallback.
-///
-/// # Errors
-/// As [`make`]; [`CliError::Usage`] for options that do not fit the engine. With a fallback, an absent device is no error.
-pub(crate) fn make_with_fallback(args: &EngineArgs) -> anyhow::Result<Made> {
-    let name = canonical(&args.name)?;
-    if args.latency_target_us.is_some() && !is_gpu(name) {
-        let gpus = GPU_NAMES.join(", ");
-        return Err(
-            CliError::Usage(format!("--latency-target-us is for {gpus}; {name} answers at once")).into()
-        );
+/// Which engine, and what it may use.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineSpec {
+    /// One of [`NAMES`].
+    pub(crate) name: String,
+    /// Instruction set, table memory and node, for the fallback too; and the engine's own parameters.
+    pub(crate) options: EngineOptions,
+    /// Share of each batch that goes to the first engine of `coop`.
+    pub(crate) split: Option<f64>,
+    /// The engine that takes over when this one fails.
+    pub(crate) fallback: Option<String>,
+    /// How long the engine may keep a batch, microseconds.
+    pub(crate) stall_us: u64,
+    /// Latency that the batches of a GPU engine stay under, microseconds.
+    pub(crate) latency_target_us: Option<u64>,
+}
+
+impl EngineSpec {
+    /// Whether the engine keeps a GPU busy, so that it wants large batches: `coop` may.
+    pub(crate) fn drives_gpu(&self) -> bool {
+        if self.name != CoopEngine::NAME {
+            return is_gpu(&self.name);
+        }
+        let half = |which: &str| {
+            self.options.parameters.iter().rev().find(|(name, _)| name == which).map(|(_, value)| value)
+        };
+        let first = half("first").map_or_else(|| lpm_gpu::cu::probe().is_ok(), |name| is_gpu(name));
+        first || half("second").is_some_and(|name| is_gpu(name))
     }
-    if args.split.is_some() && name != CoopEngine::NAME {
-        return Err(
-            CliError::Usage(format!("--split is for {}; {name} is one engine", CoopEngine::NAME)).into()
-        );
+
+    /// The options in the form that engines take.
+    fn options(&self) -> EngineOptions {
+        let mut options = EngineOptions { stall_us: Some(self.stall_us), ..self.options.clone() };
+        let parameters = &mut options.parameters;
+        parameters.extend(self.latency_target_us.map(|us| ("latency-target-us".to_owned(), us.to_string())));
+        parameters.extend(self.split.map(|split| ("split".to_owned(), split.to_string())));
+        if self.name == CoopEngine::NAME && !parameters.iter().any(|(name, _)| name == "stall-us") {
+            // One half is to be given up, and its keys looked up by the other, before the batch is.
+            parameters.push(("stall-us".to_owned(), (self.stall_us / 2).max(100).to_string()));
+        }
+        options
     }
-    let cannot = |name: &str| format!("cannot make engine {name}");
-    let engine = make(name, &args.options());
-    let Some(fallback) = &args.fallback else {
-        return Ok(Made { engine: engine.with_context(|| cannot(name))?, switch: None });
-    };
-    let fallback = canonical(fallback).context("--fallback")?;
-    if is_gpu(fallback) {
-        let message = format!(
-            "--fallback {fallback}: it would fail with the device that it stands in for; name a CPU engine"
-        );
-        return Err(CliError::Usage(message).into());
+
+    /// The engine, with its fallback.
+    ///
+    /// # Errors
+    /// As [`make`]; [`ConfigError::Invalid`] for options that do not fit the engine. With a fallback, an absent device is no error.
+    pub(crate) fn make_with_fallback(&self) -> anyhow::Result<Made> {
+        let name = canonical(&self.name)?;
+        if self.latency_target_us.is_some() && !is_gpu(name) {
+            let gpus = GPU_NAMES.join(", ");
+            let message = format!("--latency-target-us is for {gpus}; {name} answers at once");
+            return Err(ConfigError::Invalid(message).into());
+        }
+        if self.split.is_some() && name != CoopEngine::NAME {
+            let message = format!("--split is for {}; {name} is one engine", CoopEngine::NAME);
+            return Err(ConfigError::Invalid(message).into());
+        }
+        let cannot = |name: &str| format!("cannot make engine {name}");
+        let engine = make(name, &self.options());
+        let Some(fallback) = &self.fallback else {
+            return Ok(Made { engine: engine.with_context(|| cannot(name))?, switch: None });
+        };
+        let fallback = canonical(fallback).context("--fallback")?;
+        if is_gpu(fallback) {
+            let message = format!(
+                "--fallback {fallback}: it would fail with the device that it stands in for; name a CPU engine"
+            );
+            return Err(ConfigError::Invalid(message).into());
+        }
+        let options = EngineOptions { parameters: Vec::new(), ..self.options.clone() };
+        let fallback = make(fallback, &options).with_context(|| cannot(fallback))?;
+        let stall = Duration::from_micros(self.stall_us);
+        let pair = Fallback::new(name, engine, fallback, stall).with_context(|| cannot(name))?;
+        Ok(Made { switch: Some(pair.switch()), engine: Box::new(pair) })
     }
-    let fallback = make(fallback, &args.fallback_options()).with_context(|| cannot(fallback))?;
-    let stall = Duration::from_micros(args.stall_us);
-    let pair = Fallback::new(name, engine, fallback, stall).with_context(|| cannot(name))?;
-    Ok(Made { switch: Some(pair.switch()), engine: Box::new(pair) })
+
+    /// The engine `name` with everything else as when nothing is told.
+    #[cfg(test)]
+    pub(crate) fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            options: EngineOptions::default(),
+            split: None,
+            fallback: None,
+            stall_us: 100_000,
+            latency_target_us: None,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
     use fib::Isa;
 
     #[test]
@@ -160,14 +206,6 @@ mod tests {
     }
 
     #[test]
-    fn the_help_names_the_engine_behind_auto() {
-        let help = <Line as clap::CommandFactory>::command().render_long_help().to_string();
-        assert!(help.contains(&format!("`auto` is `{AUTO}`")), "{help}");
-        let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
-        assert!(readme.contains(&format!("`auto` is `{AUTO}`")), "README.md names another engine");
-    }
-
-    #[test]
     fn a_parameter_that_an_engine_does_not_know_is_refused() {
         let parameters = vec![("no-such-parameter".to_owned(), "1".to_owned())];
         let options = EngineOptions { parameters, ..EngineOptions::default() };
@@ -176,25 +214,21 @@ mod tests {
         }
     }
 
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        engine: EngineArgs,
-    }
-
-    /// The datapath gives a batch up after `--stall-us`; by then the half that is well must have had the keys.
+    /// The datapath gives a batch up after `stall_us`; by then the half that is well must have had the keys.
     #[test]
     fn coop_gives_a_half_up_before_the_datapath_gives_the_batch_up() {
-        let stall_us = |line: &str| {
-            let options = Line::parse_from(line.split(' ')).engine.options();
-            let pairs = options.parameters.into_iter().filter(|(name, _)| name == "stall-us");
+        let stall_us = |name, stall_us, parameters: &[(&str, &str)]| {
+            let parameters = parameters.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+            let options = EngineOptions { parameters: parameters.collect(), ..EngineOptions::default() };
+            let spec = EngineSpec { stall_us, options, ..EngineSpec::named(name) };
+            let pairs = spec.options().parameters.into_iter().filter(|(name, _)| name == "stall-us");
             pairs.map(|(_, value)| value.parse().unwrap()).collect::<Vec<u64>>()
         };
-        assert_eq!(stall_us("x --engine coop"), [50_000]);
-        assert_eq!(stall_us("x --engine coop --stall-us 4000"), [2000]);
-        assert_eq!(stall_us("x --engine coop --stall-us 100"), [100]);
-        assert_eq!(stall_us("x --engine coop --engine-arg stall-us=700"), [700]);
-        assert!(stall_us("x --engine bloom").is_empty());
+        assert_eq!(stall_us("coop", 100_000, &[]), [50_000]);
+        assert_eq!(stall_us("coop", 4000, &[]), [2000]);
+        assert_eq!(stall_us("coop", 100, &[]), [100]);
+        assert_eq!(stall_us("coop", 100_000, &[("stall-us", "700")]), [700]);
+        assert!(stall_us("bloom", 100_000, &[]).is_empty());
     }
 
     #[test]

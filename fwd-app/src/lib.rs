@@ -1,21 +1,21 @@
-//! The forwarder. `cli` reads the command line and maps errors to exit codes, each command lives in a module of its own.
+//! The forwarder: commands over a core that knows no command line and does not print.
 //!
 //! The program `fwd-app` calls [`main`] and nothing else; the library is there so that fuzz targets reach the modules.
 //!
+//! A module may use those in the rows below its own, and none above; `tests/house.rs` has the exact table.
+//!
 //! | module | what lives there |
 //! |---|---|
-//! | `cli` | options, their parsers, `--help`, exit codes |
+//! | `commands` | `run`, `replay`, `lookup`, `fib`, `check`; exit codes |
+//! | `cli` | options and the parsers of their values: text to plain structs |
+//! | `harness` | a capture in, measured and verified results out |
+//! | `report` | summary as text and JSON, lines on stderr, output files |
+//! | `control` | the session: tables, commits, ports, the running topology; signals |
+//! | `topology` | which stage runs on which lcore |
+//! | `datapath` | the passes over a batch of packets, rx to tx |
 //! | `engines` | names of engines, and how each is made |
 //! | `fallback` | a second engine that takes over when the first fails |
-//! | `tables` | route files to RIB to engine |
-//! | `commands` | `lookup`, `fib`, `check` |
-//! | `datapath` | the passes over a batch of packets, rx to tx |
-//! | `topology` | which stage runs on which lcore |
-//! | `control` | signals |
-//! | `ports` | DPDK ports: configured, started, closed |
-//! | `report` | the summary, as text and JSON |
-//! | `run` | `run`: forward between DPDK ports |
-//! | `replay` | `replay`: drive the forwarder with a capture, measure |
+//! | `error`, `notice`, `host` | wrong configurations; what happens unasked; what Linux says of this host |
 //! | `testing` | what fuzz targets see of the datapath (feature `testing`) |
 
 #![forbid(unsafe_code)]
@@ -25,12 +25,12 @@ mod commands;
 mod control;
 mod datapath;
 mod engines;
+mod error;
 mod fallback;
-mod ports;
-mod replay;
+mod harness;
+mod host;
+mod notice;
 mod report;
-mod run;
-mod tables;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
@@ -41,5 +41,5 @@ use std::process::ExitCode;
 /// Runs the command line of this process; errors are on stderr by then.
 #[must_use]
 pub fn main() -> ExitCode {
-    cli::main()
+    commands::main()
 }

@@ -5,18 +5,17 @@
 
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::lookup::Lookup;
+use crate::datapath::packets::PlainFrame;
 use crate::datapath::parse::Parse;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::verdict::{verdict, verdict_and_rewrite};
-use crate::datapath::{Batch, Code, EgressPort, EgressTable, Packets};
-use crate::replay::reference::{Reference, ReferencePort, Verdict};
-use crate::replay::trace::Trace;
-use dpdk_ffi::{Burst, Columns, Eal, Mempool};
+use crate::datapath::{Batch, Code, DropReason, EgressPort, EgressTable, Packets};
+use crate::harness::reference::{Reference, Verdict};
+use crate::harness::trace::Trace;
+use dpdk_ffi::{Burst, Eal, Mempool};
 use fib::oracle::OracleEngine;
-use fib::{EngineOptions, EngineWriter, MacAddr, NextHopTable, Rib};
-use pulp::Arch;
+use fib::{EngineOptions, EngineWriter, Isa, MacAddr, NextHopTable, Rib};
 use std::net::IpAddr;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +28,11 @@ pub struct Frame {
     pub head_bytes: usize,
 }
 
-impl Frame {
+impl PlainFrame for Frame {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     fn head(&self) -> &[u8] {
         &self.bytes[..self.head_bytes.min(self.bytes.len())]
     }
@@ -38,62 +41,11 @@ impl Frame {
         let head_bytes = self.head_bytes.min(self.bytes.len());
         &mut self.bytes[..head_bytes]
     }
-
-    fn frame_bytes(&self) -> u32 {
-        u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
-    }
 }
 
-/// Frames as [`Packets`].
-#[derive(Debug, Default)]
-struct Frames(Vec<Frame>);
-
-impl Packets for Frames {
-    fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    fn frame_bytes(&self, i: usize) -> u32 {
-        self.0[i].frame_bytes()
-    }
-
-    fn head(&self, i: usize) -> &[u8] {
-        self.0[i].head()
-    }
-
-    fn note(&mut self) {}
-
-    fn prefetch(&self, _i: usize) {}
-
-    fn columns(&self, at: usize, offset: usize, head_bytes_min: u16, columns: &mut Columns) -> bool {
-        let Some(frames) = self.0.get(at..at + columns.frame_bytes.len()) else { return false };
-        if frames.iter().any(|frame| frame.head().len() < usize::from(head_bytes_min)) {
-            return false;
-        }
-        for (lane, frame) in frames.iter().enumerate() {
-            columns.frame_bytes[lane] = frame.frame_bytes();
-            for (column, word) in columns.words.iter_mut().zip(frame.head()[offset..].chunks_exact(4)) {
-                column[lane] = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-            }
-        }
-        true
-    }
-
-    fn for_each(&self, range: Range<usize>, mut each: impl FnMut(usize, u32, &[u8])) {
-        for (i, frame) in self.0.iter().enumerate().take(range.end).skip(range.start) {
-            each(i, frame.frame_bytes(), frame.head());
-        }
-    }
-
-    fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]> {
-        self.0[i].head_mut().first_chunk_mut()
-    }
-
-    fn for_each_mut(&mut self, mut each: impl FnMut(&mut [u8])) {
-        for frame in &mut self.0 {
-            each(frame.head_mut());
-        }
-    }
+/// The slow path on a frame.
+fn checked(frame: &Frame) -> Result<Checked, DropReason> {
+    check::check(frame.head(), u32::try_from(frame.bytes.len()).unwrap_or(u32::MAX))
 }
 
 /// A packet that passed its checks.
@@ -120,9 +72,7 @@ impl From<Checked> for Passed {
 /// # Errors
 /// The name of the drop reason.
 pub fn check(frame: &Frame) -> Result<Passed, &'static str> {
-    check::check(frame.head(), frame.frame_bytes())
-        .map(Passed::from)
-        .map_err(crate::datapath::DropReason::name)
+    checked(frame).map(Passed::from).map_err(DropReason::name)
 }
 
 /// What the parse pass made of a batch.
@@ -143,40 +93,35 @@ pub struct Parsed {
 /// The parse pass on one instruction set.
 #[derive(Debug)]
 pub struct Parser {
-    name: &'static str,
+    isa: Isa,
     parse: Parse,
-    batch: Batch<Frames>,
+    batch: Batch<Vec<Frame>>,
 }
 
 impl Parser {
-    /// One for the scalar code and each vector instruction set of this CPU, for batches of at most `packets_max`.
+    /// One for each instruction set of this CPU, for batches of at most `packets_max`.
     #[must_use]
     pub fn all(packets_max: usize) -> Vec<Self> {
-        let vector = [
-            pulp::x86::V3::try_new().map(|isa| ("x86-v3", Arch::V3(isa))),
-            pulp::x86::V4::try_new().map(|isa| ("x86-v4", Arch::V4(isa))),
-        ];
-        let sets = std::iter::once(("scalar", Arch::Scalar)).chain(vector.into_iter().flatten());
-        let batch = || Batch::new(Frames::default(), packets_max);
-        sets.map(|(name, arch)| Self { name, parse: Parse::on(arch), batch: batch() }).collect()
+        let parser = |isa| Self { isa, parse: Parse::new(isa), batch: Batch::new(Vec::new(), packets_max) };
+        Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(parser).collect()
     }
 
     /// The instruction set.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// Parses the frames that come in `bursts`, one after another, as one batch.
     pub fn run(&mut self, bursts: &[&[Frame]]) -> Parsed {
         let Self { parse, batch, .. } = self;
-        batch.packets.0.clear();
+        batch.packets.clear();
         batch.clear();
         for burst in bursts {
-            batch.packets.0.extend_from_slice(burst);
+            batch.packets.extend_from_slice(burst);
             parse.run(batch);
         }
-        let count = batch.packets.0.len();
+        let count = batch.packets.len();
         let mut parsed = Parsed {
             packets: vec![None; count],
             twice: 0,
@@ -245,7 +190,7 @@ pub struct Forwarder {
     parse: Parse,
     lookup: Lookup,
     table: EgressTable,
-    batch: Batch<Frames>,
+    batch: Batch<Vec<Frame>>,
     reference: Reference,
     hops: NextHopTable,
     /// Packets in mbufs, where EAL runs.
@@ -283,11 +228,7 @@ impl Forwarder {
             mtu_bytes: port.mtu_bytes,
             destination: None,
         };
-        let reference = |port: &Port| ReferencePort {
-            name: port.name.clone(),
-            mac: port.mac,
-            mtu_bytes: port.mtu_bytes.into(),
-        };
+        let egress: Vec<_> = ports.iter().map(egress).collect();
         let mut engine = OracleEngine::new(&EngineOptions::default());
         engine.apply(&rib.full_delta())?;
         let mbufs = mbufs.map(|(eal, pool)| Mbufs {
@@ -297,11 +238,11 @@ impl Forwarder {
             dropped: Burst::with_capacity(eal, packets_max),
         });
         Ok(Self {
-            parse: Parse::new(),
+            parse: Parse::new(Isa::detect()),
             lookup: Lookup::new(engine.reader(1, packets_max)?, Arc::default()),
-            table: EgressTable::new(hops, &ports.iter().map(egress).collect::<Vec<_>>())?,
-            batch: Batch::new(Frames::default(), packets_max),
-            reference: Reference::new(rib, ports.iter().map(reference).collect()),
+            table: EgressTable::new(hops, &egress)?,
+            batch: Batch::new(Vec::new(), packets_max),
+            reference: Reference::new(rib, egress),
             hops: hops.clone(),
             mbufs,
         })
@@ -310,14 +251,14 @@ impl Forwarder {
     /// Forwards frames that come in `bursts` as one batch; `is_fused`: verdict and rewrite in one pass.
     pub fn forward(&mut self, bursts: &[&[Frame]], is_fused: bool) -> Forwarded {
         let Self { parse, lookup, table, batch, .. } = self;
-        batch.packets.0.clear();
+        batch.packets.clear();
         batch.clear();
         for burst in bursts {
-            batch.packets.0.extend_from_slice(burst);
+            batch.packets.extend_from_slice(burst);
             parse.run(batch);
         }
         passes(lookup, table, batch, is_fused);
-        let packets = batch.packets.0.iter().zip(&batch.ports).map(|(frame, port)| {
+        let packets = batch.packets.iter().zip(&batch.ports).map(|(frame, port)| {
             if *port < Code::FIRST {
                 Outcome::Sent { port: *port, bytes: frame.bytes.clone() }
             } else {
@@ -389,7 +330,7 @@ impl Forwarder {
     /// What must become of a frame, by the definition that `--verify` uses.
     #[must_use]
     pub fn wanted(&self, frame: &Frame) -> Outcome {
-        let checked = match check::check(frame.head(), frame.frame_bytes()) {
+        let checked = match checked(frame) {
             Ok(checked) => checked,
             Err(reason) => return Outcome::Dropped(reason.name()),
         };

@@ -1,4 +1,5 @@
-//! The rules of the house, as a test: who may import whom, where unsafe code may live, what a source file looks like.
+//! The rules of the house, as a test: which crate and which module may use which, where unsafe code may live, what a source file looks
+//! like.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -145,9 +146,109 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
     }
 }
 
+/// The modules of `fwd-app`, lowest first, and those that each may use.
+///
+/// The direction is `commands -> {control, harness, report} -> topology -> datapath`: the harness drives a session, a report is of a
+/// session, and neither knows the other. The command line is known to the commands alone.
+const MODULES: [(&str, &[&str]); 15] = [
+    ("error", &[]),
+    ("notice", &[]),
+    ("host", &[]),
+    ("datapath", &[]),
+    ("fallback", &["notice"]),
+    ("engines", &["error", "fallback", "notice"]),
+    ("topology", &["datapath", "error"]),
+    ("control", &["datapath", "engines", "error", "fallback", "notice", "topology"]),
+    ("harness", &["control", "datapath", "error", "notice", "topology"]),
+    ("report", &["control", "datapath", "fallback", "host", "topology"]),
+    ("cli", &["control", "engines", "harness", "topology"]),
+    ("commands", &["cli", "control", "engines", "error", "harness", "host", "notice", "report", "topology"]),
+    ("testing", &["datapath", "harness"]),
+    ("lib", &["commands"]),
+    ("main", &[]),
+];
+
+/// The module of `fwd-app` that a source file belongs to, by its path from the top.
+fn module_of(name: &str) -> Option<&str> {
+    let path = name.strip_prefix("fwd-app/src/")?;
+    path.split('/').next()?.trim_end_matches(".rs").into()
+}
+
+/// The modules of its own crate that a line of code names, the `x` of each `crate::x`. A list of modules (`crate::{x, y}`) has the name
+/// "", which no table allows: a line names one.
+fn modules_named(line: &str) -> Vec<&str> {
+    let code = line.split("//").next().unwrap_or_default();
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let paths = code.match_indices("crate::").filter(|(at, _)| !code[..*at].ends_with(is_name));
+    paths
+        .map(|(at, path)| &code[at + path.len()..])
+        .map(|rest| rest.split(|c| !is_name(c)).next().unwrap())
+        .collect()
+}
+
+/// What is wrong with the names in a source file of `fwd-app`: modules that its own may not use.
+fn wrong_direction<'a>(module: &str, text: &'a str) -> Vec<(usize, &'a str)> {
+    let may = MODULES.iter().find(|(known, _)| *known == module).map(|(_, may)| *may);
+    let allowed = |named: &str| named == module || may.is_some_and(|may| may.contains(&named));
+    let lines = text.lines().enumerate();
+    lines
+        .flat_map(|(at, line)| modules_named(line).into_iter().map(move |named| (at + 1, named)))
+        .filter(|(_, named)| !allowed(named))
+        .collect()
+}
+
+#[test]
+fn modules_use_only_those_below_them() {
+    for (at, (module, may)) in MODULES.iter().enumerate() {
+        let below: Vec<_> = MODULES[..at].iter().map(|(name, _)| *name).collect();
+        assert!(may.iter().all(|used| below.contains(used)), "{module} may use what is above it: {may:?}");
+    }
+    for (name, text) in sources() {
+        let Some(module) = module_of(&name) else { continue };
+        assert!(MODULES.iter().any(|(known, _)| *known == module), "{name}: a new module needs a row here");
+        assert_eq!(wrong_direction(module, &text), [], "{name}");
+        // Other modules are named from the top, so that the names tell the direction: `super` may not reach that far.
+        let product = text.split("mod tests {").next().unwrap_or_default();
+        let folders = name.trim_end_matches("/mod.rs").matches('/').count() - 1;
+        let beyond = "super::".repeat(folders);
+        assert!(!product.contains(&beyond), "{name} reaches the top with {beyond}");
+    }
+}
+
+#[test]
+fn a_module_that_uses_one_above_it_is_found() {
+    for line in [
+        "use crate::report::Summary;",
+        "x(crate::datapath::Batch, crate::cli::y());",
+        "use crate::{error, cli};",
+    ] {
+        let found = wrong_direction("topology", line);
+        assert!(matches!(found[..], [(1, "report" | "cli" | "")]), "{line}: {found:?}");
+    }
+    for line in [
+        "use crate::datapath::Batch;",
+        "use crate::topology::plan::Plan; // crate::report",
+        "dpdk_crate::report()",
+    ] {
+        assert_eq!(wrong_direction("topology", line), [], "{line}");
+    }
+    assert_eq!(module_of("fwd-app/src/control/session.rs"), Some("control"));
+    assert_eq!((module_of("fwd-app/src/host.rs"), module_of("fib/src/rib.rs")), (Some("host"), None));
+}
+
+#[test]
+fn a_module_with_submodules_is_a_folder() {
+    let sources = sources();
+    for name in sources.keys().filter(|name| name.starts_with("fwd-app/src/")) {
+        let folder = format!("{}/", name.trim_end_matches(".rs"));
+        let twice = sources.keys().any(|other| other.starts_with(&folder));
+        assert!(!twice, "{name} stands beside its folder: it is {folder}mod.rs");
+    }
+}
+
 #[test]
 fn the_forwarder_prints_in_one_way() {
-    // `eprintln!` and its like panic when nobody reads, and wait for who reads slowly: see `cli/message.rs`.
+    // `eprintln!` and its like panic when nobody reads, and wait for who reads slowly: see `report/console.rs`.
     for (name, text) in sources().into_iter().filter(|(name, _)| name.starts_with("fwd-app/src/")) {
         let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         for (number, line) in product.lines().enumerate() {
@@ -155,7 +256,7 @@ fn the_forwarder_prints_in_one_way() {
             let prints = ["println!", "print!"].iter().any(|word| code.contains(word));
             assert!(!prints, "{name}:{}: {line}", number + 1);
             let direct = code.contains("io::stderr()") && !code.contains("is_terminal()");
-            assert!(!direct || name.ends_with("cli/message.rs"), "{name}:{}: {line}", number + 1);
+            assert!(!direct || name.ends_with("report/console.rs"), "{name}:{}: {line}", number + 1);
         }
     }
 }

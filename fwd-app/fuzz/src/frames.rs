@@ -208,7 +208,7 @@ pub fn parse(data: &[u8]) {
         PARSERS.with_borrow_mut(|parsers| {
             for parser in parsers {
                 let parsed = parser.run(&bursts);
-                let name = parser.name();
+                let name = parser.isa();
                 assert_eq!(parsed.packets.len(), batch.len(), "{name}");
                 for (i, (found, wanted)) in parsed.packets.iter().zip(&wanted).enumerate() {
                     assert_eq!(*found, wanted.ok(), "{name}: packet {i}: {wanted:?} {:?}", batch[i]);

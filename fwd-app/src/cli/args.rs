@@ -2,11 +2,16 @@
 //!
 //! Names are a contract. What each value means is on the option itself, so that `--help` and the code say the same.
 
-use super::values::{self, EthDest, QueueMap, Rate};
-use crate::engines;
+use super::values;
+use crate::control::ports::{EthDest, PortSpec};
+use crate::control::spec::BATCH_MAX;
+use crate::control::{ForwardSpec, TableSpec};
+use crate::engines::{EngineSpec, STALL_US_MAX};
+use crate::harness::{HarnessSpec, Rate};
+use crate::topology::{QueueMap, TopologyKind};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use fib::{EngineOptions, Isa};
-use lpm_phi::coop::CoopEngine;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,8 +30,28 @@ pub(crate) struct TableArgs {
     pub(crate) engine: EngineArgs,
 }
 
-/// The longest time that `--stall-us` gives an engine, microseconds.
-pub(crate) const STALL_US_MAX: u64 = 60_000_000;
+impl TableArgs {
+    /// As the control side takes it.
+    pub(crate) fn spec(&self) -> TableSpec {
+        let engine = self.engine.clone();
+        let routes_max = engine.routes_max;
+        let engine = EngineSpec {
+            name: engine.name,
+            options: EngineOptions {
+                isa: engine.isa,
+                table_bytes_max: engine.table_memory,
+                numa_node: engine.table_node,
+                parameters: engine.parameters,
+                ..EngineOptions::default()
+            },
+            split: engine.split,
+            fallback: engine.fallback,
+            stall_us: engine.stall_us,
+            latency_target_us: engine.latency_target_us,
+        };
+        TableSpec { files: self.fib.clone(), routes_max, engine }
+    }
+}
 
 /// Which engine, and what it may use.
 #[derive(Clone, Debug, Args)]
@@ -35,7 +60,7 @@ pub(crate) struct EngineArgs {
     #[arg(long = "engine", value_name = "NAME", default_value = "auto")]
     pub(crate) name: String,
 
-    /// Instruction set of the lookup kernels: scalar, avx2 or avx512f [default: the best of this CPU]
+    /// Instruction set of lookups and header checks: scalar, avx2 or avx512f [default: the best of this CPU]
     #[arg(long, value_name = "NAME")]
     pub(crate) isa: Option<Isa>,
 
@@ -74,37 +99,18 @@ pub(crate) struct EngineArgs {
     pub(crate) routes_max: Option<u64>,
 }
 
-impl EngineArgs {
-    /// The options in the form that engines take.
-    pub(crate) fn options(&self) -> EngineOptions {
-        let mut parameters = self.parameters.clone();
-        parameters.extend(self.latency_target_us.map(|us| ("latency-target-us".to_owned(), us.to_string())));
-        parameters.extend(self.split.map(|split| ("split".to_owned(), split.to_string())));
-        if self.name == CoopEngine::NAME && !parameters.iter().any(|(name, _)| name == "stall-us") {
-            // One half is to be given up, and its keys looked up by the other, before the batch is.
-            parameters.push(("stall-us".to_owned(), (self.stall_us / 2).max(100).to_string()));
-        }
-        EngineOptions { parameters, stall_us: Some(self.stall_us), ..self.fallback_options() }
+impl ValueEnum for TopologyKind {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::RunToCompletion, Self::Pipeline]
     }
 
-    /// The same for the fallback: parameters are the first engine's.
-    pub(crate) fn fallback_options(&self) -> EngineOptions {
-        EngineOptions {
-            isa: self.isa,
-            table_bytes_max: self.table_memory,
-            numa_node: self.table_node,
-            ..EngineOptions::default()
-        }
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::RunToCompletion => "Every lcore takes its queues' packets all the way from RX to TX",
+            Self::Pipeline => "RX, engine and TX each on lcores of their own",
+        };
+        Some(PossibleValue::new(self.name()).help(help))
     }
-}
-
-/// Which stage runs on which lcore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TopologyKind {
-    /// Every lcore takes its queues' packets all the way from RX to TX.
-    RunToCompletion,
-    /// RX, engine and TX each on lcores of their own.
-    Pipeline,
 }
 
 /// The forwarder itself: queues, sizes, reports. `run` and `replay` share it.
@@ -113,12 +119,12 @@ pub(crate) enum TopologyKind {
 pub(crate) struct ForwardArgs {
     /// Which lcore serves which queue, as l3fwd writes it; a port that is in none of them sends only [default: queue 0 of every port,
     /// dealt over the lcores]
-    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..")]
+    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_map)]
     pub(crate) config: Option<QueueMap>,
 
     /// Which stages share an lcore [default: pipeline for GPU engines, else run-to-completion]
     #[arg(long, value_name = "T", value_enum)]
-    topology: Option<TopologyKind>,
+    pub(crate) topology: Option<TopologyKind>,
 
     /// Packets taken from a queue at once, at most
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -146,37 +152,11 @@ pub(crate) struct ForwardArgs {
     pub(crate) hgrm: Option<PathBuf>,
 }
 
-/// Keys of a batch at most.
-const BATCH_MAX: u32 = 65_536;
-/// Keys of a GPU engine's batch unless told: a call to the driver costs a few microseconds whatever it carries, so a burst is too
-/// little; a thousand packets of 10 Mpps come within the time that a round trip takes anyway.
-const GPU_BATCH: u32 = 1024;
-
 impl ForwardArgs {
-    /// Fills in the topology that suits the engine; comes before [`Self::topology`].
-    pub(crate) fn settle_topology(&mut self, engine: &EngineArgs) {
-        if engines::drives_gpu(engine) {
-            self.topology.get_or_insert(TopologyKind::Pipeline);
-        }
-    }
-
-    /// Fills in the batch size that suits the engine; comes before [`Self::batch_max`]. `measured` is what the engine found for a
-    /// latency target.
-    pub(crate) fn settle_batch(&mut self, engine: &EngineArgs, measured: Option<u32>) {
-        if engines::drives_gpu(engine) {
-            let usual = GPU_BATCH.max(u32::from(self.rx_burst));
-            self.batch.get_or_insert(measured.map_or(usual, |batch| batch.clamp(1, BATCH_MAX)));
-        }
-    }
-
-    /// Which stages share an lcore.
-    pub(crate) fn topology(&self) -> TopologyKind {
-        self.topology.unwrap_or(TopologyKind::RunToCompletion)
-    }
-
-    /// Keys handed to the engine at once, at most.
-    pub(crate) fn batch_max(&self) -> usize {
-        self.batch.map_or(usize::from(self.rx_burst), |n| usize::try_from(n).unwrap_or(usize::MAX))
+    /// As the control side takes it.
+    pub(crate) fn spec(&self) -> ForwardSpec {
+        let Self { topology, rx_burst, batch, flush_us, .. } = *self;
+        ForwardSpec { config: self.config.clone(), topology, rx_burst, batch, flush_us }
     }
 }
 
@@ -227,8 +207,16 @@ pub(crate) struct PortArgs {
     pub(crate) mbufs: Option<u32>,
 
     /// Destination MAC of all that leaves by a port; may be given once a port [default: the next hop's]
-    #[arg(long, value_name = "PORT,MAC")]
+    #[arg(long, value_name = "PORT,MAC", value_parser = values::eth_dest)]
     pub(crate) eth_dest: Vec<EthDest>,
+}
+
+impl PortArgs {
+    /// As the control side takes it.
+    pub(crate) fn spec(&self) -> PortSpec {
+        let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, ref eth_dest } = *self;
+        PortSpec { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, eth_dest: eth_dest.clone() }
+    }
 }
 
 /// `fwd-app replay`.
@@ -261,7 +249,7 @@ pub(crate) struct HarnessArgs {
     pub(crate) loops: u64,
 
     /// Speed the trace is offered at; below max, latency counts from the intended send time
-    #[arg(long, value_name = "max|N[kM]pps|original|xF", default_value = "max")]
+    #[arg(long, value_name = "max|N[kM]pps|original|xF", default_value = "max", value_parser = values::rate)]
     pub(crate) rate: Rate,
 
     /// Deal the trace by flow over all ports [default: all of it arrives on port 0]
@@ -309,6 +297,28 @@ pub(crate) struct HarnessArgs {
     pub(crate) mbufs: Option<u32>,
 }
 
+impl HarnessArgs {
+    /// As the harness takes it.
+    pub(crate) fn spec(&self) -> HarnessSpec {
+        let Self { ports, loops, rate, spread, lcores, tx_slow, mbufs, .. } = *self;
+        let Self { update_rate, update_loops, update_batch, .. } = *self;
+        let out = self.out.clone();
+        HarnessSpec {
+            ports,
+            loops,
+            rate,
+            spread,
+            out,
+            lcores,
+            tx_slow,
+            update_rate,
+            update_loops,
+            update_batch,
+            mbufs,
+        }
+    }
+}
+
 /// Examples below `fwd-app run --help`.
 pub(crate) const RUN_EXAMPLES: &str = "\
 Examples:
@@ -331,3 +341,23 @@ Examples:
 
 A gateway without a neighbour gets no packet, as in run. A table from MRT names gateways alone; to measure with it, make
 ids of them: fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::AUTO;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        _engine: EngineArgs,
+    }
+
+    #[test]
+    fn the_help_names_the_engine_behind_auto() {
+        let help = <Line as clap::CommandFactory>::command().render_long_help().to_string();
+        assert!(help.contains(&format!("`auto` is `{AUTO}`")), "{help}");
+        let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+        assert!(readme.contains(&format!("`auto` is `{AUTO}`")), "README.md names another engine");
+    }
+}

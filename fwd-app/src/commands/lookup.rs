@@ -4,16 +4,20 @@
 //! A batch goes out when it is full or when the input has nothing more at the moment, so a program at the other end of
 //! two pipes gets its answer at once. Allocates nothing once the first batch has been.
 
-use crate::cli::args::{STALL_US_MAX, TableArgs};
-use crate::commands::output::is_broken_pipe;
-use crate::engines;
-use crate::tables::Tables;
+use crate::cli::args::TableArgs;
+use crate::commands::tables;
+use crate::control::{Session, TableSpec};
+use crate::engines::{self, STALL_US_MAX};
+use crate::report::console::warn;
+use crate::report::output::is_broken_pipe;
+use crate::report::progress::Bar;
 use anyhow::Context as _;
 use clap::Args;
+use fib::feed;
 use fib::{EngineReader, Keys, NextHopId};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::Ipv6Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Addresses of one batch: enough to hide the latency of a table's cache lines, small enough to stay in the L1 and L2.
 const BATCH: usize = 4096;
@@ -21,6 +25,10 @@ const BATCH: usize = 4096;
 const READ_BYTES: usize = 256 << 10;
 /// The longest line that can be an address with blanks and a comment; a longer one is no address file at all.
 const LINE_BYTES_MAX: usize = 4096;
+
+/// Updates that become one delta. Large enough that an engine's fixed cost per delta does not show, small enough that
+/// no reader waits long for news.
+const UPDATES_PER_DELTA: u64 = 1024;
 
 /// Examples below `fwd-app lookup --help`.
 pub(crate) const EXAMPLES: &str = "\
@@ -78,11 +86,11 @@ fn address(text: &str) -> Result<String, AddressError> {
 
 /// Loads the table, applies the updates, and answers every address.
 pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
-    let mut tables = Tables::load(&patient(&args.tables))?;
+    let mut session = tables::open(&patient(args.tables.spec()))?;
     if let Some(path) = &args.updates {
-        tables.apply_updates(path, args.updates_limit.unwrap_or(u64::MAX))?;
+        apply_updates(&mut session, path, args.updates_limit.unwrap_or(u64::MAX))?;
     }
-    let mut batch = Batch::new(tables.engine.reader(1, BATCH)?);
+    let mut batch = Batch::new(session.engine().reader(1, BATCH)?);
     let mut out = io::stdout().lock();
     let done = if args.addresses.is_empty() {
         answer_stream(io::stdin().lock(), "stdin", &mut batch, &mut out)
@@ -96,10 +104,32 @@ pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Applies at most `limit` updates of the file at `path`, in batches.
+fn apply_updates(session: &mut Session, path: &Path, limit: u64) -> anyhow::Result<()> {
+    let mut stream = feed::updates(path, None)?;
+    let bytes_total = stream.bytes_total();
+    let bar = Bar::new("updating", bytes_total);
+    let mut updates = 0_u64;
+    while updates < limit {
+        let Some(update) = stream.next().transpose()? else { break };
+        session.update(&update).with_context(|| format!("{}:{}", path.display(), stream.position()))?;
+        updates += 1;
+        if updates.is_multiple_of(UPDATES_PER_DELTA) {
+            session.commit()?;
+            bar.draw(stream.bytes_done(), bytes_total);
+        }
+    }
+    session.commit()?;
+    bar.clear();
+    if let Some(cut) = stream.truncated() {
+        warn(format_args!("{}: {cut}; the {updates} updates before it are applied", path.display()));
+    }
+    Ok(())
+}
+
 /// `tables`, but no packet waits for these answers: a device may take its time over a large batch, unless a fallback is to take
 /// over from it.
-fn patient(tables: &TableArgs) -> TableArgs {
-    let mut tables = tables.clone();
+fn patient(mut tables: TableSpec) -> TableSpec {
     if tables.engine.fallback.is_none() && engines::is_gpu(&tables.engine.name) {
         tables.engine.stall_us = STALL_US_MAX;
     }

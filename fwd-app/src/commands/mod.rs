@@ -1,6 +1,109 @@
-//! The commands that forward nothing: `lookup`, `fib`, `check`.
+//! The commands: which one is wanted, what it does, and the exit code that comes of it.
+//!
+//! A command wires: it turns its arguments into plain values, drives the modules below, and hands the results to `report`.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`run`] | `run`: forward between DPDK ports |
+//! | [`replay`] | `replay`: drive the forwarder with a capture, measure |
+//! | [`lookup`] | `lookup`: one line an address |
+//! | [`fib`] | `fib`: look at a table, change its format, make one |
+//! | [`check`] | `check`: is this host ready |
+//! | [`tables`] | route files with a progress bar and warnings, for all of them |
+//! | [`exit`] | errors become exit codes |
 
-pub(crate) mod check;
-pub(crate) mod fib;
-pub(crate) mod lookup;
-pub(crate) mod output;
+mod check;
+mod exit;
+mod fib;
+mod lookup;
+mod replay;
+mod run;
+mod tables;
+
+use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs};
+use crate::control::Signals;
+use crate::report::console::{self, Printer};
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use dpdk_ffi::Eal;
+use std::process::ExitCode;
+
+/// Forwards IPv4 and IPv6 packets between DPDK ports by longest-prefix match, and measures how well.
+#[derive(Debug, Parser)]
+#[command(name = "fwd-app", version, propagate_version = true, max_term_width = 110, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  fwd-app check
+  fwd-app fib generate --family both --routes 100000 -o routes.txt
+  fwd-app lookup --fib routes.txt 192.0.2.1 2001:db8::1
+  fwd-app replay trace.pcap --fib routes.txt --verify
+  fwd-app run --fib routes.txt --config '(0,0,1)' -- -l 1 --vdev net_null0
+
+Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 a named device is absent.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Forward between DPDK ports.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// Drive the forwarder with a capture, and measure it.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(Box<ReplayArgs>),
+    /// Look addresses up: one line an address, `ADDR<TAB>NEXT-HOP-ID`.
+    #[command(after_help = lookup::EXAMPLES)]
+    Lookup(Box<lookup::LookupArgs>),
+    /// Look at a table, change its format, make one.
+    #[command(after_help = fib::EXAMPLES)]
+    Fib(fib::FibArgs),
+    /// Say whether this host is ready: pages, IOMMU, drivers, NUMA, CPU, DPDK, memory, GPU.
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::CheckArgs),
+}
+
+/// Reads the command line, runs the command, and says on stderr what went wrong.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::of_clap(&error),
+    };
+    crate::notice::listen(console::say);
+    // Before anything else: what is said while lcores run must not wait for stderr, nor the thread that writes it be on their CPUs.
+    let printer = matches!(cli.command, Command::Run(_) | Command::Replay(_)).then(Printer::start);
+    let result = match &cli.command {
+        Command::Run(args) => run::main(args),
+        Command::Replay(args) => replay::main(args),
+        Command::Lookup(args) => lookup::main(args),
+        Command::Fib(args) => fib::main(args),
+        Command::Check(args) => check::main(args),
+    };
+    let code = match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::of_error(&error),
+    };
+    drop(printer);
+    code
+}
+
+/// Starts DPDK; from then on SIGINT and SIGTERM drain.
+fn start_eal(arguments: &[String], signals: &Signals) -> anyhow::Result<Eal> {
+    let eal =
+        Eal::init(arguments).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
+    signals.drain_on_stop().context("cannot take over signals")?;
+    Ok(eal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,8 +1,11 @@
-//! The forwarding checks on one packet, in order, plain: layer 2, header, addresses, TTL.
+//! The rules for a packet that may be forwarded, each in one place, and the check of one packet by all of them.
 //!
-//! This is the slow path of [`super::parse`]: every packet that its fast path does not take comes here, be it odd (VLAN
-//! tags, options, short frames) or wrong, and here the [`DropReason`] is found. The fast path takes a subset of what this
-//! accepts and answers the same; a test holds the two together.
+//! The rules are small functions of header fields without branches. [`check`] applies them to a packet of any form, in order, and
+//! gives the [`DropReason`] of the first that fails. It is the slow path of [`super::parse`], whose fast path applies the same
+//! functions to many plain packets at once, and only asks whether all hold.
+//!
+//! The fast path has one condition of its own, [`surely_unicast_v6`]: it looks at half an IPv6 address, and leaves to [`check`]
+//! whatever that half does not decide.
 
 use super::DropReason;
 
@@ -77,47 +80,43 @@ fn be16(bytes: &[u8], at: usize) -> Result<u16, DropReason> {
     }
 }
 
-/// RFC 1812 5.2.2 in its order, then addresses (5.3.7), then TTL (5.3.1). `there`: bytes of the frame from the IP header.
+/// RFC 1812 5.2.2, then addresses (5.3.7), then TTL (5.3.1). `there`: bytes of the frame from the IP header.
 fn ipv4(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     let header = packet.first_chunk::<IPV4_BYTES>().ok_or(DropReason::Malformed)?;
-    // "(1) The packet length reported by the Link Layer must be large enough to hold the minimum length legal IP datagram
-    // (20 bytes). (3) The IP version number must be 4. (4) The IP header length field must be large enough to hold the
-    // minimum length legal IP datagram. (5) The IP total length field must be large enough to hold the IP datagram header."
-    let header_bytes = usize::from(header[0] & 15) * 4;
+    // "(3) The IP version number must be 4. (4) The IP header length field must be large enough to hold the minimum length legal IP
+    // datagram (20 bytes)." Plain frames have both by definition: their first byte is 0x45.
+    let header_bytes = u32::from(header[0] & 15) * 4;
     let total_bytes = u32::from(u16::from_be_bytes([header[2], header[3]]));
-    if header[0] >> 4 != 4 || header_bytes < IPV4_BYTES || header_bytes > packet.len() {
+    let whole = packet.get(..header_bytes as usize).ok_or(DropReason::Malformed)?;
+    if header[0] >> 4 != 4 || whole.len() < IPV4_BYTES || !lengths_agree_v4(header_bytes, total_bytes, there)
+    {
         return Err(DropReason::Malformed);
     }
-    if (total_bytes as usize) < header_bytes || total_bytes > there {
-        return Err(DropReason::Malformed);
-    }
-    // "(2) The IP checksum must be correct": over the options too, so it needs the lengths above.
-    if !checksum_is_right(&packet[..header_bytes]) {
+    // Over the options too, so it comes after the lengths.
+    let words = whole.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    if !checksum_is_right(words.sum()) {
         return Err(DropReason::BadChecksum);
     }
     let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
-    let source = u32::from_be_bytes([s0, s1, s2, s3]);
-    let destination = u32::from_be_bytes([d0, d1, d2, d3]);
-    if martian_v4(source) || multicast_v4(source) {
+    let destination = u32::from_le_bytes([d0, d1, d2, d3]);
+    if !unicast_v4(u32::from_le_bytes([s0, s1, s2, s3])) {
         return Err(DropReason::Martian);
     }
-    if multicast_v4(destination) {
-        return Err(DropReason::Multicast);
+    if !unicast_v4(destination) {
+        // RFC 1112 4: 224/4.
+        return Err(if d0 >> 4 == 0xe { DropReason::Multicast } else { DropReason::Martian });
     }
-    if martian_v4(destination) {
-        return Err(DropReason::Martian);
-    }
-    if header[8] <= 1 {
+    if !may_hop(header[8].into()) {
         return Err(DropReason::TtlExpired);
     }
-    Ok((Destination::V4(destination), total_bytes))
+    Ok((Destination::V4(destination.swap_bytes()), total_bytes))
 }
 
 /// RFC 8200 3, then addresses (RFC 4291 2.5, 2.7), then the hop limit. Extension headers are not looked at.
 fn ipv6(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     let header = packet.first_chunk::<IPV6_BYTES>().ok_or(DropReason::Malformed)?;
     let ip_bytes = 40 + u32::from(u16::from_be_bytes([header[4], header[5]]));
-    if header[0] >> 4 != 6 || ip_bytes > there {
+    if header[0] >> 4 != 6 || !lengths_agree_v6(ip_bytes, there) {
         return Err(DropReason::Malformed);
     }
     let mut address = [0; 16];
@@ -125,50 +124,72 @@ fn ipv6(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     let source = u128::from_be_bytes(address);
     address.copy_from_slice(&header[24..40]);
     let destination = u128::from_be_bytes(address);
-    if martian_v6(source) || multicast_v6(source) {
+    if !unicast_v6(source) {
         return Err(DropReason::Martian);
     }
-    if multicast_v6(destination) {
-        return Err(DropReason::Multicast);
+    if !unicast_v6(destination) {
+        return Err(if multicast_v6(destination) { DropReason::Multicast } else { DropReason::Martian });
     }
-    if martian_v6(destination) {
-        return Err(DropReason::Martian);
-    }
-    if header[7] <= 1 {
+    if !may_hop(header[7].into()) {
         return Err(DropReason::TtlExpired);
     }
     Ok((Destination::V6(destination), ip_bytes))
 }
 
-/// RFC 1071: the one's complement sum over a header with its checksum is all ones.
-fn checksum_is_right(header: &[u8]) -> bool {
-    let mut sum: u32 =
-        header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum == 0xffff
+/// RFC 1812 5.2.2: "(5) The IP total length field must be large enough to hold the IP datagram header", and what is there of the
+/// frame from the header on must hold the datagram.
+#[inline(always)]
+pub(super) const fn lengths_agree_v4(header_bytes: u32, total_bytes: u32, there: u32) -> bool {
+    (total_bytes >= header_bytes) & (total_bytes <= there)
 }
 
-/// RFC 1812 5.3.7 and 4.2.2.11, RFC 1122 3.2.1.3, RFC 3927 7: 0/8, 127/8, 169.254/16 and 240/4, which holds the limited
-/// broadcast.
-pub(super) const fn martian_v4(address: u32) -> bool {
-    matches!(address >> 24, 0 | 127 | 240..) || address >> 16 == 0xa9fe
+/// The frame must hold the datagram.
+#[inline(always)]
+pub(super) const fn lengths_agree_v6(ip_bytes: u32, there: u32) -> bool {
+    ip_bytes <= there
 }
 
-/// RFC 1112 4: 224/4.
-pub(super) const fn multicast_v4(address: u32) -> bool {
-    address >> 28 == 0xe
+/// RFC 1812 5.2.2: "(2) The IP checksum must be correct". `sum` is that of the header's 16-bit words, checksum included, in any byte
+/// order (RFC 1071 2 B); its one's complement must be all ones.
+#[inline(always)]
+pub(super) const fn checksum_is_right(sum: u32) -> bool {
+    // The longest header has 30 words: the sum is at most 0x1d_ffe2, the first fold leaves at most 0x1_001c, the second 0xffff.
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// RFC 4291 2.5.2, 2.5.3, 2.5.5.2, 2.5.6: `::`, `::1`, `fe80::/10`, and addresses mapped from IPv4 (`::ffff:0:0/96`).
-pub(super) const fn martian_v6(address: u128) -> bool {
-    address <= 1 || address >> 118 == 0x3fa || address >> 32 == 0xffff
+/// RFC 1812 5.3.1, RFC 8200 3: the TTL or hop limit is at least 1 when it is one less.
+#[inline(always)]
+pub(super) const fn may_hop(ttl: u32) -> bool {
+    ttl > 1
+}
+
+/// RFC 1812 5.3.7 and 4.2.2.11, RFC 1122 3.2.1.3, RFC 3927 7, RFC 1112 4: 1/8 to 223/8 but 127/8 and 169.254/16. What is beyond is
+/// multicast, 224/4, or 240/4, which holds the limited broadcast. The address is as it lies in the frame: its first byte is the
+/// lowest.
+#[inline(always)]
+pub(super) const fn unicast_v4(address: u32) -> bool {
+    let first = address & 0xff;
+    (first.wrapping_sub(1) < 223) & (first != 127) & (address & 0xffff != 0xfea9)
+}
+
+/// RFC 4291 2.5.2, 2.5.3, 2.5.5.2, 2.5.6, 2.7: neither `::`, `::1`, `fe80::/10`, an address mapped from IPv4 (`::ffff:0:0/96`), nor
+/// multicast.
+#[inline(always)]
+pub(super) const fn unicast_v6(address: u128) -> bool {
+    !((address <= 1) | (address >> 118 == 0x3fa) | (address >> 32 == 0xffff) | multicast_v6(address))
 }
 
 /// RFC 4291 2.7: `ff00::/8`.
-pub(super) const fn multicast_v6(address: u128) -> bool {
+const fn multicast_v6(address: u128) -> bool {
     address >> 120 == 0xff
+}
+
+/// Whether every address with this first half is a [`unicast_v6`] one, as all are but those that begin with 64 zeros and those from
+/// `fe00::` on. There are unicast addresses among these too, but hardly any packet has one.
+#[inline(always)]
+pub(super) const fn surely_unicast_v6(first_half: u64) -> bool {
+    first_half.wrapping_sub(1) < 0xfe00_0000_0000_0000 - 1
 }
 
 #[cfg(test)]
@@ -310,6 +331,18 @@ mod tests {
         }
         assert_eq!(verdict(&V6 { payload: Some(9), ..V6::default() }.frame()), Err(Malformed));
         assert_eq!(verdict(&V6 { payload: Some(0), ..V6::default() }.frame()).unwrap().ip_bytes, 40);
+    }
+
+    #[test]
+    fn half_an_address_is_enough_only_where_the_other_half_does_not_matter() {
+        let lasts = [0, 1, 2, 0xffff_0000_0000, 0xffff_ffff_ffff, u64::MAX];
+        for first in
+            [0, 1, 0x2001_0db8 << 32, 0xfdff << 48, 0xfe00 << 48, 0xfe80 << 48, 0xff02 << 48, u64::MAX]
+        {
+            let addresses = lasts.map(|last| u128::from(first) << 64 | u128::from(last));
+            assert!(!surely_unicast_v6(first) || addresses.into_iter().all(unicast_v6), "{first:x}");
+        }
+        assert!(surely_unicast_v6(1) && surely_unicast_v6(0xfdff << 48));
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl DropReason {
     /// How many reasons there are.
     pub(crate) const COUNT: usize = 12;
 
-    /// All of them, in the order of their numbers, which is also the order of the checks.
+    /// All of them, in the order of their numbers.
     pub(crate) const ALL: [Self; Self::COUNT] = [
         Self::NotIp,
         Self::Malformed,

@@ -2,25 +2,24 @@
 //!
 //! [`Lookup`] is for engines that answer at once: each family of a batch is one call. [`InFlight`] keeps several batches in
 //! an engine's slots, for engines that answer later; batches leave it in the order they came. An engine that fails, or
-//! gives no answer in `--stall-us`, costs the packets of that batch (`engine_stall`), never the forwarder; what it said first is
+//! gives no answer in time, costs the packets of that batch (`engine_stall`), never the forwarder; what it said first is
 //! kept in an [`EngineFault`]. The slots of a batch that was given up are used again once the engine has answered it after all.
 //! While every slot waits for such an answer, batches are taken and dropped at once, so that an engine that never comes back stops
 //! neither rx nor the end.
 
 use super::batch::Batch;
 use super::{DropReason, Packets};
-use crate::cli::message::warn;
 use fib::{EngineError, EngineReader, Family, Keys, SlotId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-/// The first error of an engine that was to look up packets. Lcores note it, the control side says it.
+/// The first error of an engine that was to look up packets. Lcores note it, the main lcore reports it.
 #[derive(Debug, Default)]
 pub(crate) struct EngineFault {
     first: OnceLock<EngineError>,
-    said: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 impl EngineFault {
@@ -35,13 +34,9 @@ impl EngineFault {
         self.first.get()
     }
 
-    /// Says it on stderr, once.
-    pub(crate) fn say(&self) {
-        if let Some(error) = self.first()
-            && !self.said.swap(true, Ordering::AcqRel)
-        {
-            warn(format_args!("{error}; its packets are dropped as engine_stall"));
-        }
+    /// The first error, to the first who asks: it is reported once.
+    pub(crate) fn news(&self) -> Option<&EngineError> {
+        self.first().filter(|_| !self.is_reported.swap(true, Ordering::AcqRel))
     }
 }
 
@@ -287,7 +282,7 @@ mod tests {
         let mut frames = vec![V4::default().frame(); v4];
         frames.extend(vec![V6::default().frame(); v6]);
         let mut batch = Box::new(Batch::new(frames, 16));
-        Parse::new().run(&mut batch);
+        Parse::new(fib::Isa::detect()).run(&mut batch);
         batch
     }
 

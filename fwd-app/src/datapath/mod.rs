@@ -11,7 +11,7 @@
 //! | [`packets`] | [`Packets`]: headers and lengths by index, over mbufs or, in tests, byte vectors |
 //! | [`batch`] | [`Batch`]: packets and what is known of them, as arrays |
 //! | [`rx`] | a queue's packets into a batch, and when it is full |
-//! | [`check`] | the forwarding checks on one packet, and the reason when one fails |
+//! | [`check`] | the rules for a packet that may be forwarded, and the check of one packet by them |
 //! | [`parse`] | checks a burst, collects destinations |
 //! | [`lookup`] | destinations to next hops, through an engine |
 //! | [`egress`] | [`EgressTable`]: what a next hop means |

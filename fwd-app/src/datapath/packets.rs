@@ -20,10 +20,10 @@ pub(crate) trait Packets {
     /// The first segment of packet `i`.
     fn head(&self, i: usize) -> &[u8];
 
-    /// Looks where the packets that came since the last call start; before [`Self::columns`] and [`Self::start_mut`].
+    /// Caches the data pointers of the packets received since the last call; comes before [`Self::columns`] and [`Self::start_mut`].
     fn note(&mut self);
 
-    /// Asks for the header line of packet `i`, if there is one.
+    /// Prefetches the cache line with the headers of packet `i`, if there is one.
     fn prefetch(&self, i: usize);
 
     /// Fills `columns` with the 32 bytes from `offset` of 16 packets from `at` on, if there are as many and each has at least
@@ -91,18 +91,44 @@ impl Packets for dpdk_ffi::Burst {
     }
 }
 
+/// A frame of plain bytes, in place of an mbuf.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) trait PlainFrame {
+    /// All its bytes.
+    fn bytes(&self) -> &[u8];
+
+    /// The bytes of its first segment, to write.
+    fn head_mut(&mut self) -> &mut [u8];
+
+    /// The bytes of its first segment.
+    fn head(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
 #[cfg(test)]
-impl Packets for Vec<Vec<u8>> {
+impl PlainFrame for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn head_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl<F: PlainFrame> Packets for Vec<F> {
     fn count(&self) -> usize {
         self.len()
     }
 
     fn frame_bytes(&self, i: usize) -> u32 {
-        u32::try_from(self[i].len()).unwrap()
+        u32::try_from(self[i].bytes().len()).unwrap_or(u32::MAX)
     }
 
     fn head(&self, i: usize) -> &[u8] {
-        &self[i]
+        self[i].head()
     }
 
     fn note(&mut self) {}
@@ -111,32 +137,31 @@ impl Packets for Vec<Vec<u8>> {
 
     fn columns(&self, at: usize, offset: usize, head_bytes_min: u16, columns: &mut Columns) -> bool {
         let Some(frames) = self.get(at..at + columns.frame_bytes.len()) else { return false };
-        if frames.iter().any(|frame| frame.len() < usize::from(head_bytes_min)) {
+        if frames.iter().any(|frame| frame.head().len() < usize::from(head_bytes_min)) {
             return false;
         }
         for (lane, frame) in frames.iter().enumerate() {
             columns.frame_bytes[lane] = self.frame_bytes(at + lane);
-            for (w, column) in columns.words.iter_mut().enumerate() {
-                let word = frame[offset + 4 * w..].first_chunk().unwrap();
-                column[lane] = u32::from_le_bytes(*word);
+            for (column, word) in columns.words.iter_mut().zip(frame.head()[offset..].chunks_exact(4)) {
+                column[lane] = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
             }
         }
         true
     }
 
     fn for_each(&self, range: Range<usize>, mut each: impl FnMut(usize, u32, &[u8])) {
-        for (i, frame) in self.iter().enumerate().take(range.end).skip(range.start) {
-            each(i, u32::try_from(frame.len()).unwrap(), frame);
+        for i in range.start..range.end.min(self.len()) {
+            each(i, self.frame_bytes(i), self[i].head());
         }
     }
 
     fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]> {
-        self[i].first_chunk_mut()
+        self[i].head_mut().first_chunk_mut()
     }
 
     fn for_each_mut(&mut self, mut each: impl FnMut(&mut [u8])) {
         for frame in self {
-            each(frame);
+            each(frame.head_mut());
         }
     }
 }

@@ -3,15 +3,16 @@
 //! Plain frames, untagged IPv4 without options and untagged IPv6 of at least 54 bytes, are nearly all there are. While they
 //! come 16 of one family in a row, their header words are taken as columns and checked as such. A burst of both families is
 //! copied field by field to records instead, a few loads and stores a packet and one branch on the family, and the records
-//! are checked all at once. Either way the checks are loops without branches that the compiler turns into vector
-//! instructions. `pulp` runs them with what the CPU has (AVX-512, AVX2 or the baseline), without unsafe code here. Whatever
-//! is not plain, or fails, goes one by one through [`super::check`], which alone decides what such a packet is; so the loops
-//! must only never pass a packet that `check` refuses, and need not pass every good one.
+//! are checked all at once. Either way the checks are loops without branches over the rules of [`super::check`], which the compiler
+//! turns into vector instructions; `pulp` runs them in the code of an [`Isa`], without unsafe code here. Whatever is not plain, or
+//! fails, goes one by one through [`check::check`], which alone decides what such a packet is; so the loops must only never pass a
+//! packet that it refuses, and need not pass every good one.
 
 use super::batch::{Batch, Way};
 use super::check::{self, Destination};
 use super::{Code, Packets};
 use dpdk_ffi::Columns;
+use fib::Isa;
 use pulp::{Arch, NullaryFnOnce};
 use std::ops::Range;
 
@@ -30,14 +31,15 @@ pub(crate) struct Parse {
 }
 
 impl Parse {
-    /// On the best instruction set of this CPU.
-    pub(crate) fn new() -> Self {
-        Self { arch: Arch::new(), columns: Box::default() }
-    }
-
-    /// On the instruction set `arch`.
-    #[cfg(feature = "testing")]
-    pub(crate) fn on(arch: Arch) -> Self {
+    /// On an instruction set that this CPU has.
+    pub(crate) fn new(isa: Isa) -> Self {
+        let v3 = || pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3);
+        let arch = match isa {
+            Isa::Scalar => Arch::Scalar,
+            Isa::Avx2 => v3(),
+            // Knights Landing has AVX-512 F, and not the rest of x86-64-v4.
+            Isa::Avx512f => pulp::x86::V4::try_new().map_or_else(v3, Arch::V4),
+        };
         Self { arch, columns: Box::default() }
     }
 
@@ -71,10 +73,10 @@ impl Parse {
         let (first4, first6) = (batch.v4.len, batch.v6.len);
         let mut all_good = collect(batch, range);
         if batch.v4.len > first4 {
-            all_good &= self.arch.dispatch(CheckV4 { batch, first: first4 });
+            all_good &= self.arch.dispatch(Check::<_, false> { batch, first: first4 });
         }
         if batch.v6.len > first6 {
-            all_good &= self.arch.dispatch(CheckV6 { batch, first: first6 });
+            all_good &= self.arch.dispatch(Check::<_, true> { batch, first: first6 });
         }
         all_good
     }
@@ -232,33 +234,18 @@ fn place(i: usize) -> u16 {
     i as u16
 }
 
-/// [`check_v4`] for `pulp`, see [`Take`].
-struct CheckV4<'a, P> {
+/// [`check_v4`] or [`check_v6`] for `pulp`, see [`Take`].
+struct Check<'a, P, const IS_V6: bool> {
     batch: &'a mut Batch<P>,
     first: usize,
 }
 
-impl<P> NullaryFnOnce for CheckV4<'_, P> {
+impl<P, const IS_V6: bool> NullaryFnOnce for Check<'_, P, IS_V6> {
     type Output = bool;
 
     #[inline(always)]
     fn call(self) -> bool {
-        check_v4(self.batch, self.first)
-    }
-}
-
-/// [`check_v6`] for `pulp`, see [`Take`].
-struct CheckV6<'a, P> {
-    batch: &'a mut Batch<P>,
-    first: usize,
-}
-
-impl<P> NullaryFnOnce for CheckV6<'_, P> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn call(self) -> bool {
-        check_v6(self.batch, self.first)
+        if IS_V6 { check_v6(self.batch, self.first) } else { check_v4(self.batch, self.first) }
     }
 }
 
@@ -385,39 +372,26 @@ fn slow<P: Packets>(batch: &mut Batch<P>, first: usize) {
 #[inline(always)]
 fn good_v4(words: [u32; 5], there: u32) -> (bool, u32) {
     let total = (words[0] >> 24) | (words[0] >> 8 & 0xff00);
-    // RFC 1071: the sum may be taken in any byte order, then folded. Ten halves make at most 0x9_fff6, the first fold leaves
-    // at most 0x1_0007, the second 0xffff; the sum is 0 modulo 0xffff exactly when that is 0xffff.
     let sum = words.iter().fold(0, |sum, word| sum + (word & 0xffff) + (word >> 16));
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let good = (sum == 0xffff)
-        & (total >= 20)
-        & (total <= there)
-        & (words[2] & 0xff > 1)
-        & unicast_v4(words[3])
-        & unicast_v4(words[4]);
+    let good = check::checksum_is_right(sum)
+        & check::lengths_agree_v4(20, total, there)
+        & check::may_hop(words[2] & 0xff)
+        & check::unicast_v4(words[3])
+        & check::unicast_v4(words[4]);
     (good, total)
 }
 
-/// Neither multicast nor an address of [`check::martian_v4`]: 1/8 to 223/8 but 127/8 and 169.254/16. The address is as it
-/// lies in the frame: its first byte is the lowest.
-#[inline(always)]
-fn unicast_v4(address: u32) -> bool {
-    let first = address & 0xff;
-    (first.wrapping_sub(1) < 223) & (first != 127) & (address & 0xffff != 0xfea9)
-}
-
 /// Whether an IPv6 packet may be forwarded, and its length. `word` is its header's second 4 bytes as they lie in the frame,
-/// `source` and `destination` the first halves of the addresses, `there` the bytes of the frame from the header on.
-///
-/// Addresses whose first half is zero (with `::`, `::1` and the mapped ones) and all from fe00:: on (with link-local and
-/// multicast) are left to the slow path.
+/// `source` and `destination` the first halves of the addresses, `there` the bytes of the frame from the header on. Packets whose
+/// addresses are not decided by their first halves are left to the slow path.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "a field of a word")]
 fn good_v6(word: u32, source: u64, destination: u64, there: u32) -> (bool, u32) {
     let ip_bytes = 40 + u32::from((word as u16).swap_bytes());
-    let plain = |half: u64| half.wrapping_sub(1) < 0xfe00_0000_0000_0000 - 1;
-    let good = (ip_bytes <= there) & (word >> 24 > 1) & plain(source) & plain(destination);
+    let good = check::lengths_agree_v6(ip_bytes, there)
+        & check::may_hop(word >> 24)
+        & check::surely_unicast_v6(source)
+        & check::surely_unicast_v6(destination);
     (good, ip_bytes)
 }
 
@@ -447,7 +421,7 @@ mod tests {
     fn parsed(frames: Vec<Vec<u8>>) -> Batch<Vec<Vec<u8>>> {
         let count = frames.len();
         let mut batch = Batch::new(frames, count);
-        Parse::new().run(&mut batch);
+        Parse::new(Isa::detect()).run(&mut batch);
         batch
     }
 
@@ -497,9 +471,9 @@ mod tests {
     fn a_batch_is_parsed_in_parts() {
         let frame = V4 { payload_bytes: 40, ..V4::default() }.frame();
         let mut batch = Batch::new(vec![frame.clone(); 3], 8);
-        Parse::new().run(&mut batch);
+        Parse::new(Isa::detect()).run(&mut batch);
         batch.packets.push(frame);
-        Parse::new().run(&mut batch);
+        Parse::new(Isa::detect()).run(&mut batch);
         assert_eq!((batch.v4.len, batch.parsed, batch.v4.packets[3]), (4, 4, 3));
     }
 

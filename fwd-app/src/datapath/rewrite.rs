@@ -30,8 +30,8 @@ fn plain<P: Packets>(packets: &mut P, lane: &Lane, egress: &[Egress], forwarded:
     }
 }
 
-#[inline(always)]
 /// What every packet gets: MACs, and frame bytes 18 to 25 as `forwarded` makes them.
+#[inline(always)]
 pub(super) fn write(start: &mut [u8; START_BYTES], macs: &[u8; 12], forwarded: impl Fn(u64) -> u64) {
     start[..12].copy_from_slice(macs);
     // A copy, not a pattern: that is one load.
@@ -112,7 +112,7 @@ mod tests {
     fn forwarded(frame: &[u8]) -> Vec<u8> {
         let table = EgressTable::new(&NextHopTable::new(), &ports(4)).unwrap();
         let mut batch = Batch::new(vec![frame.to_vec()], 1);
-        Parse::new().run(&mut batch);
+        Parse::new(fib::Isa::detect()).run(&mut batch);
         assert_eq!(batch.v4.len + batch.v6.len, 1);
         batch.v4.hops[0] = NextHopId::from_answer(6);
         batch.v6.hops[0] = NextHopId::from_answer(6);

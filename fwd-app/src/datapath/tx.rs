@@ -97,7 +97,7 @@ impl Tx {
         }
     }
 
-    /// Notes a turn without work: what comes next was not waited for.
+    /// Notes a turn without work: the lcore was idle, so the next batch restarts the busy timer.
     pub(crate) fn rest(&mut self) {
         self.last_tsc = 0;
     }

@@ -70,10 +70,7 @@ fn lane_and_rewrite<P: Packets>(
 #[inline(never)]
 fn finish<P: Packets>(batch: &mut Batch<P>, table: &EgressTable) {
     let Batch { packets, keys4, keys6, v4, v6, ports, drops, .. } = batch;
-    let addresses4 = keys4.iter().map(|key| IpAddr::V4(Ipv4Addr::from(*key)));
-    let addresses6 = keys6.0.iter().zip(&keys6.1);
-    let addresses6 =
-        addresses6.map(|(hi, lo)| IpAddr::V6(Ipv6Addr::from(u128::from(*hi) << 64 | u128::from(*lo))));
+    let (addresses4, addresses6) = (addresses_v4(keys4), addresses_v6(keys6));
     let lane4 = v4.hops[..v4.len].iter().zip(&v4.packets).zip(&v4.ip_bytes).zip(addresses4);
     let lane6 = v6.hops[..v6.len].iter().zip(&v6.packets).zip(&v6.ip_bytes).zip(addresses6);
     let lane4 = lane4.map(|packet| (packet, true));
@@ -127,10 +124,7 @@ fn lane(lane: &Lane, egress: &mut [Egress], ports: &mut [u16], table: &EgressTab
 #[inline(never)]
 fn settle<P>(batch: &mut Batch<P>, table: &EgressTable) {
     let Batch { keys4, keys6, v4, v6, egress, ports, drops, .. } = batch;
-    let addresses4 = keys4.iter().map(|key| IpAddr::V4(Ipv4Addr::from(*key)));
-    let addresses6 = keys6.0.iter().zip(&keys6.1);
-    let addresses6 =
-        addresses6.map(|(hi, lo)| IpAddr::V6(Ipv6Addr::from(u128::from(*hi) << 64 | u128::from(*lo))));
+    let (addresses4, addresses6) = (addresses_v4(keys4), addresses_v6(keys6));
     settle_lane(v4, addresses4, egress, ports, drops, table);
     settle_lane(v6, addresses6, egress, ports, drops, table);
 }
@@ -150,6 +144,15 @@ fn settle_lane(
         *found = settled(*found, *hop, address, *ip_bytes, table, drops);
         ports[usize::from(*packet)] = found.port;
     }
+}
+
+fn addresses_v4(keys: &[u32]) -> impl Iterator<Item = IpAddr> {
+    keys.iter().map(|key| Ipv4Addr::from(*key).into())
+}
+
+fn addresses_v6(keys: &(Box<[u64]>, Box<[u64]>)) -> impl Iterator<Item = IpAddr> {
+    let halves = keys.0.iter().zip(&keys.1);
+    halves.map(|(hi, lo)| Ipv6Addr::from(u128::from(*hi) << 64 | u128::from(*lo)).into())
 }
 
 /// What becomes of one packet whose entry is `found`: its entry with a port, or with [`Code::DROPPED`] and a count in `drops`.
@@ -207,7 +210,7 @@ mod tests {
             vec![v4.clone(), v4.clone(), v4.clone(), v4.clone(), long.clone(), just, v4, long.clone(), long];
         let answers = [id(10), black, silent, NextHopId::NONE, id(10), id(10), link, NextHopId::NONE, link];
         let mut batch = Batch::new(frames, 16);
-        Parse::new().run(&mut batch);
+        Parse::new(fib::Isa::detect()).run(&mut batch);
         batch.v4.hops[..9].copy_from_slice(&answers);
         verdict(&mut batch, &table);
         const D: u16 = Code::DROPPED;
@@ -236,7 +239,7 @@ mod tests {
             for answers in [[id(5); 4], [id(5), black, link, last], [link; 4], [last, id(5), id(7), black]] {
                 let run = |pass: fn(&mut Batch<Vec<Vec<u8>>>, &EgressTable)| {
                     let mut batch = Batch::new(frames.clone(), 16);
-                    Parse::new().run(&mut batch);
+                    Parse::new(fib::Isa::detect()).run(&mut batch);
                     for lane in [&mut batch.v4, &mut batch.v6] {
                         for (k, hop) in lane.hops[..lane.len].iter_mut().enumerate() {
                             *hop = answers[k % 4];
@@ -262,7 +265,7 @@ mod tests {
         let table = EgressTable::new(&NextHopTable::new(), &ports(2)).unwrap();
         let frame = |payload_bytes| V6 { payload_bytes, ..V6::default() }.frame();
         let mut batch = Batch::new(vec![frame(1460), frame(1461), frame(65_535)], 4);
-        Parse::new().run(&mut batch);
+        Parse::new(fib::Isa::detect()).run(&mut batch);
         batch.v6.hops[..3].copy_from_slice(&[id(2), id(2), NextHopId::NONE]);
         verdict(&mut batch, &table);
         assert_eq!(batch.ports[..3], [1, Code::DROPPED, Code::DROPPED]);

@@ -22,7 +22,7 @@
 mod reader;
 mod remote;
 
-use crate::cli::message::warn;
+use crate::notice::warn;
 use fib::{Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa};
 use reader::FallbackReader;
 use remote::Remote;
@@ -118,7 +118,7 @@ impl Switch {
         let first = self.why.set(why).is_ok();
         self.moved.store(true, Ordering::Release);
         if first {
-            // May be an lcore: it does not wait for stderr (see `message`).
+            // May be an lcore: it does not wait for stderr (see `notice`).
             warn(message);
         }
     }

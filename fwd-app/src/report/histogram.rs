@@ -1,4 +1,4 @@
-//! A latency histogram as bars for the terminal, and in HdrHistogram's percentile text form.
+//! Histograms for people: bars for the terminal, and a latency histogram in HdrHistogram's percentile text form.
 
 use hdrhistogram::Histogram;
 use std::fmt::Write as _;
@@ -8,6 +8,12 @@ const BAR: usize = 50;
 /// Buckets at most; wider ones are used when there would be more.
 const ROWS: usize = 24;
 
+/// A bar for `count`, where `largest` is the largest count there is: a count above 0 has at least one character.
+pub(crate) fn bar(count: u64, largest: u64) -> String {
+    let characters = (u128::from(count) * BAR as u128).div_ceil(u128::from(largest.max(1)));
+    "#".repeat(usize::try_from(characters).unwrap_or(BAR))
+}
+
 /// The histogram drawn as bars over buckets of equal width on a logarithmic scale; empty for an empty histogram.
 pub(crate) fn bars(histogram: &Histogram<u64>) -> String {
     let mut out = String::new();
@@ -16,9 +22,7 @@ pub(crate) fn bars(histogram: &Histogram<u64>) -> String {
     let mut below = 0;
     for (from, to, count) in rows {
         below += count;
-        // One character for the least count that is there, BAR for the most.
-        let bar = if count == 0 { 0 } else { (count as u128 * BAR as u128 / u128::from(most.max(1))).max(1) };
-        let bar = "#".repeat(usize::try_from(bar).unwrap_or(BAR));
+        let bar = bar(count, most);
         #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
         let share = below as f64 * 100.0 / histogram.len() as f64;
         let _ =
@@ -54,17 +58,13 @@ fn rows_by(histogram: &Histogram<u64>, low: u64, high: u64, base: f64) -> Vec<(u
     let mut from = low;
     while from <= high {
         let to = ((from as f64 * base) as u64).max(from + 1);
-        rows.push((from, to, histogram.count_between(from, to - 1)));
+        rows.push((from, to, 0));
         from = to;
         if rows.len() > ROWS {
             break;
         }
     }
-    // Values share slots of the histogram at a bucket's limit: hand out what is counted twice or not at all to none, by
-    // counting from the slots themselves.
-    for row in &mut rows {
-        row.2 = 0;
-    }
+    // Neighbouring limits may share a slot of the histogram: count each slot in one row.
     for value in histogram.iter_recorded() {
         let at = value.value_iterated_to().max(low);
         let row = rows.partition_point(|(_, to, _)| *to <= at).min(rows.len() - 1);

@@ -1,26 +1,39 @@
-//! The summary at the end of `run` and `replay`: one structure feeds the text and the JSON.
+//! What is shown to people and programs: the summary at the end of `run` and `replay`, lines while packets flow, messages.
+//!
+//! One structure, [`Summary`], feeds the text and the JSON.
 //!
 //! Key names are a contract: `packets.rx`, `packets.tx`, `packets.drops.<reason>`, `rate.mpps`, `rate.gbps`, `latency_ns.*`,
 //! `engine.{name,isa,table_bytes}`, `verify.{checked,mismatches}`. More keys may come, these stay.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`text`] | the summary as text, and how the forwarder is set up |
+//! | [`histogram`] | latencies as bars, and in HdrHistogram's text form |
+//! | [`periodic`] | rates and drops while packets flow |
+//! | [`progress`] | the bar of a long load |
+//! | [`console`] | stderr and stdout: nobody waits for them while packets flow |
+//! | [`output`] | results to stdout, or to files that appear whole |
 
+pub(crate) mod console;
 pub(crate) mod histogram;
+pub(crate) mod output;
 pub(crate) mod periodic;
-mod text;
+pub(crate) mod progress;
+pub(crate) mod text;
 
-use crate::cli::args::{ForwardArgs, TopologyKind};
-use crate::cli::message::print;
-use crate::control::Signals;
-use crate::datapath::{Counters, Latency, StageName};
+use crate::control::ports::PortCounts;
+use crate::control::session::Ended;
+use crate::control::{Session, Signals};
+use crate::datapath::{Counters, StageName};
 use crate::fallback::Switch;
-use crate::tables::Tables;
-use crate::topology::Outcome;
-use anyhow::Context as _;
-use clap::ValueEnum as _;
+use crate::host::Host;
+use crate::topology::plan::Plan;
+use crate::topology::{Settings, Totals};
+use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
 use lpm_phi::memory::{self, Mapped};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
 
 /// Bytes of a frame on the wire that are not in memory: preamble 7, start 1, checksum 4, gap 12.
@@ -246,9 +259,9 @@ impl FallbackReport {
 }
 
 impl EngineReport {
-    /// Of the engine of `tables` as it is now.
-    pub(crate) fn new(tables: &Tables) -> Self {
-        let engine = tables.engine.as_ref();
+    /// Of the engine of `session` as it is now.
+    pub(crate) fn new(session: &Session) -> Self {
+        let (engine, tally) = (session.engine(), session.tally());
         let stats = engine.stats();
         Self {
             name: engine.name(),
@@ -258,13 +271,13 @@ impl EngineReport {
             routes_v4: stats.routes_v4,
             routes_v6: stats.routes_v6,
             generation: engine.generation().0,
-            generations_applied: 0,
-            updates_applied: 0,
+            generations_applied: tally.deltas,
+            updates_applied: tally.updates,
             update_error: None,
-            load_s: tables.load_s,
-            build_s: tables.build_s,
-            error: tables.fault.first().map(ToString::to_string),
-            fallback: tables.switch.as_deref().map(FallbackReport::new),
+            load_s: tally.load_s,
+            build_s: tally.build_s,
+            error: session.running().fault().first().map(ToString::to_string),
+            fallback: session.switch().map(FallbackReport::new),
         }
     }
 }
@@ -273,7 +286,7 @@ impl EngineReport {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setup {
     /// The topology.
-    pub(crate) topology: String,
+    pub(crate) topology: &'static str,
     /// Which lcore serves which queue.
     pub(crate) config: String,
     /// Lcores that run stages.
@@ -293,31 +306,20 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// From the command line and what was found.
-    pub(crate) fn new(args: &ForwardArgs, config: String, lcores: usize, huge_pages: bool) -> Self {
+    /// Of `settings`, planned by `plan` over `lcores` lcores.
+    pub(crate) fn new(settings: Settings, plan: &Plan, lcores: usize, huge_pages: bool) -> Self {
         Self {
-            topology: topology_name(args.topology()),
-            config,
+            topology: settings.topology.name(),
+            config: plan.map.to_string(),
             lcores,
-            rx_burst: args.rx_burst,
-            batch: args.batch_max(),
-            flush_us: args.flush_us,
+            rx_burst: settings.rx_burst,
+            batch: settings.batch,
+            flush_us: settings.flush_us,
             huge_pages,
             dpdk: dpdk_ffi::version(),
-            cpu: cpu_name(),
+            cpu: Host::here().cpu_name().unwrap_or_else(|| "unknown".to_owned()),
         }
     }
-}
-
-/// The topology's name on the command line.
-pub(crate) fn topology_name(kind: TopologyKind) -> String {
-    kind.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-fn cpu_name() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    line.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 /// Results against the oracle.
@@ -366,12 +368,11 @@ pub(crate) struct PortReport {
 }
 
 impl PortReport {
-    /// Of `port` now; zeros where its driver counts nothing.
-    pub(crate) fn new(port: &dpdk_ffi::Port, receives: bool) -> Self {
-        let stats = port.stats().unwrap_or_default();
+    fn new(port: &PortCounts) -> Self {
+        let PortCounts { name, receives, stats } = port;
         Self {
-            name: port.name().to_owned(),
-            receives,
+            name: name.clone(),
+            receives: *receives,
             rx: stats.ipackets,
             tx: stats.opackets,
             rx_missed: stats.imissed,
@@ -381,31 +382,7 @@ impl PortReport {
     }
 }
 
-/// What all stages counted together.
-#[derive(Debug)]
-pub(crate) struct Totals {
-    /// The counters.
-    pub(crate) counters: Counters,
-    /// The latencies, rx to tx.
-    pub(crate) latency: Latency,
-    /// Packets still inside.
-    pub(crate) held: u64,
-}
-
 impl Totals {
-    /// The sum of `outcomes`.
-    pub(crate) fn new(outcomes: &[Outcome], tsc_hz: u64) -> Self {
-        let mut totals = Self { counters: Counters::default(), latency: Latency::new(tsc_hz), held: 0 };
-        for outcome in outcomes {
-            totals.counters.merge(&outcome.counters);
-            totals.held += outcome.held;
-            if let Some(latency) = &outcome.latency {
-                totals.latency.merge(latency);
-            }
-        }
-        totals
-    }
-
     /// As the summary shows them.
     pub(crate) fn packets(&self) -> Packets {
         let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, .. } = self.counters;
@@ -415,7 +392,7 @@ impl Totals {
 
     /// How fast, over `duration_s` and by the lcores' own time on a clock of `tsc_hz`.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-    pub(crate) fn rate(&self, duration_s: f64, tsc_hz: u64) -> Rate {
+    fn rate(&self, duration_s: f64, tsc_hz: u64) -> Rate {
         let per = |count: u64, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let Counters { rx_packets, tx_packets, tx_bytes, busy_cycles, .. } = self.counters;
         Rate {
@@ -429,7 +406,7 @@ impl Totals {
 
     /// The passes that were timed.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-    pub(crate) fn stages(&self, tsc_hz: u64) -> Vec<StageReport> {
+    fn stages(&self, tsc_hz: u64) -> Vec<StageReport> {
         let stages = StageName::ALL.into_iter().zip(self.counters.stages);
         let timed = stages.filter(|(_, stage)| stage.packets > 0);
         timed
@@ -448,49 +425,101 @@ impl Totals {
 }
 
 impl Summary {
+    /// Of a topology that has ended, over the tables of `session`, on a clock of `tsc_hz`. What only a replay knows is empty.
+    pub(crate) fn new(
+        command: &'static str,
+        session: &Session,
+        ended: &Ended,
+        setup: Setup,
+        tsc_hz: u64,
+    ) -> Self {
+        let totals = Totals::new(&ended.finished.outcomes, tsc_hz);
+        let histogram = totals.latency.histogram();
+        Self {
+            command,
+            version: env!("CARGO_PKG_VERSION"),
+            packets: totals.packets(),
+            rate: totals.rate(ended.duration_s, tsc_hz),
+            latency_ns: LatencyNs::new(histogram, "rx to tx"),
+            stages: totals.stages(tsc_hz),
+            engine: EngineReport::new(session),
+            setup,
+            verify: Verify::default(),
+            trace: None,
+            truncated: false,
+            ports: ended.ports.iter().map(PortReport::new).collect(),
+            panic: ended.finished.panicked.as_ref().map(ToString::to_string),
+            histogram: histogram.clone(),
+        }
+    }
+
+    /// Whether the forwarder did what it is for.
+    ///
+    /// # Errors
+    /// When a stage panicked; when a packet was lost track of or overtaken; when the engine failed; when a result of a replay was
+    /// wrong, or nothing was sent in it.
+    pub(crate) fn judge(&self) -> anyhow::Result<()> {
+        if let Some(panic) = &self.panic {
+            bail!("{panic}");
+        }
+        let packets = &self.packets;
+        if !packets.is_conserved() || packets.held > 0 {
+            let drops: u64 = packets.drops.values().sum();
+            bail!(
+                "packets were lost track of: {} rx, but {} tx, {drops} dropped and {} held",
+                packets.rx,
+                packets.tx,
+                packets.held
+            );
+        }
+        if packets.reordered > 0 {
+            bail!("{} packets overtook one of their own queue and port", packets.reordered);
+        }
+        if self.verify.mismatches > 0 {
+            bail!("{} of {} results differ from the oracle's", self.verify.mismatches, self.verify.checked);
+        }
+        if let Some(error) = &self.engine.error {
+            bail!("{error}");
+        }
+        if self.trace.is_some() && packets.tx == 0 {
+            bail!("nothing was sent: all of {} packets were dropped; the drop reasons say why", packets.rx);
+        }
+        Ok(())
+    }
+
     /// Writes the files that were asked for, then prints the text on stdout, which is not waited for for long once a signal has come.
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub(crate) fn publish(&self, args: &ForwardArgs, signals: &Signals) -> anyhow::Result<()> {
-        let written = self.write_files(args);
-        print(text::render(self), || signals.is_stopping());
+    pub(crate) fn publish(
+        &self,
+        json: Option<&Path>,
+        hgrm: Option<&Path>,
+        signals: &Signals,
+    ) -> anyhow::Result<()> {
+        let written = self.write_files(json, hgrm);
+        console::print(text::render(self), || signals.is_stopping());
         written
     }
 
-    fn write_files(&self, args: &ForwardArgs) -> anyhow::Result<()> {
-        if let Some(path) = &args.json {
-            let mut json = serde_json::to_string_pretty(self).context("the summary as JSON")?;
-            json.push('\n');
-            write_whole(path, json.as_bytes())?;
+    fn write_files(&self, json: Option<&Path>, hgrm: Option<&Path>) -> anyhow::Result<()> {
+        if json.is_some() {
+            let text = serde_json::to_string_pretty(self).context("the summary as JSON")?;
+            output::write_to(json, |out| Ok(writeln!(out, "{text}")?))?;
         }
-        if let Some(path) = &args.hgrm {
-            write_whole(path, histogram::hgrm(&self.histogram).as_bytes())?;
+        if hgrm.is_some() {
+            let text = histogram::hgrm(&self.histogram);
+            output::write_to(hgrm, |out| Ok(out.write_all(text.as_bytes())?))?;
         }
         Ok(())
     }
 }
 
-/// A file appears whole or not at all.
-fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let written = || -> std::io::Result<()> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if !path.exists() || path.is_file() {
-            let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
-            file.write_all(bytes)?;
-            file.persist(path)?;
-            return Ok(());
-        }
-        // A pipe or a terminal cannot be replaced.
-        std::fs::write(path, bytes)
-    };
-    written().with_context(|| format!("cannot write {}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datapath::DropReason;
+    use crate::datapath::{DropReason, Latency};
+    use crate::topology::Outcome;
 
     #[test]
     fn totals_keep_every_packet() {

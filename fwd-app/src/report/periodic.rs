@@ -1,45 +1,41 @@
-//! `--stats-period` and SIGUSR1: rates and drops since the last line, on stderr.
+//! Lines on stderr while packets flow: rates and drops since the last line, for `--stats-period` and SIGUSR1, and the first error of
+//! the engine.
 
-use crate::cli::message;
-use crate::datapath::{Counters, Published};
-use std::sync::Arc;
+use super::console;
+use crate::datapath::Counters;
+use crate::topology::running::Handle;
 use std::time::{Duration, Instant};
 
 /// See the module.
 pub(crate) struct Periodic {
-    published: Vec<Arc<Published>>,
     period: Option<Duration>,
-    last_time: Instant,
+    /// When the first tick came.
+    start: Option<Instant>,
+    last_time: Option<Instant>,
     last: Counters,
-    start: Instant,
 }
 
 impl Periodic {
     /// A line every `period`, if there is one.
-    pub(crate) fn new(published: Vec<Arc<Published>>, period: Option<Duration>) -> Self {
-        let now = Instant::now();
-        Self { published, period, last_time: now, last: Counters::default(), start: now }
+    pub(crate) fn new(period: Option<Duration>) -> Self {
+        Self { period, start: None, last_time: None, last: Counters::default() }
     }
 
-    /// The counters of all stages now.
-    pub(crate) fn read(&self) -> Counters {
-        let mut all = Counters::default();
-        for published in &self.published {
-            all.merge(&published.read());
+    /// Prints a line of what `running` has counted if one is due or `wanted`, and an error of its engine once. The first call starts
+    /// the clock.
+    pub(crate) fn tick(&mut self, running: &Handle, wanted: bool) {
+        if let Some(error) = running.fault().news() {
+            console::warn(format_args!("{error}; its packets are dropped as engine_stall"));
         }
-        all
-    }
-
-    /// Prints a line if one is due or `wanted`.
-    pub(crate) fn tick(&mut self, wanted: bool) {
         let now = Instant::now();
-        let since = now - self.last_time;
+        let start = *self.start.get_or_insert(now);
+        let since = now - self.last_time.unwrap_or(start);
         if !wanted && self.period.is_none_or(|period| since < period) {
             return;
         }
-        let counters = self.read();
-        message::line(line(&counters, &self.last, since, now - self.start));
-        (self.last, self.last_time) = (counters, now);
+        let counters = running.counters();
+        console::line(line(&counters, &self.last, since, now - start));
+        (self.last, self.last_time) = (counters, Some(now));
     }
 }
 

@@ -1,10 +1,89 @@
-//! The summary as text.
+//! For people: how the forwarder is set up, before the first packet, and the summary, after the last.
 
 use super::histogram::{bars, time};
 use super::{LatencyNs, Packets, Summary};
+use crate::control::Session;
+use crate::control::ports::Ports;
+use crate::topology::Settings;
+use crate::topology::plan::{Job, Plan};
+use dpdk_ffi::LinkState;
 use std::fmt::Write as _;
 
-/// The summary for a person. Writing to a string cannot fail, so the results of `writeln!` are not looked at.
+/// Everything that was decided about engine, sizes and lcores; a line each.
+pub(crate) fn banner(session: &Session, settings: Settings, plan: &Plan) -> Vec<String> {
+    let (engine, tally) = (session.engine(), session.tally());
+    let stats = engine.stats();
+    let mut lines = vec![
+        format!(
+            "engine   {} ({}), {} IPv4 and {} IPv6 routes in {:.1} MB, read in {:.2} s, built in {:.2} s",
+            engine.name(),
+            engine.isa_name(),
+            stats.routes_v4,
+            stats.routes_v6,
+            megabytes(stats.table_bytes),
+            tally.load_s,
+            tally.build_s
+        ),
+        format!(
+            "setup    {}, {}, rx burst {}, batch {}, flush {} us, {}",
+            settings.topology.name(),
+            plan.map,
+            settings.rx_burst,
+            settings.batch,
+            settings.flush_us,
+            dpdk_ffi::version()
+        ),
+    ];
+    for (lcore, jobs) in &plan.lcores {
+        let job = |job: &Job| match job {
+            Job::Worker { inputs, tx } => format!("rx to tx of {} queues, TX queue {tx}", inputs.len()),
+            Job::Rx { input } => {
+                format!("rx of port {} queue {}", plan.inputs[*input].port, plan.inputs[*input].queue)
+            }
+            Job::Engine => "engine".to_owned(),
+            Job::Tx { tx } => format!("tx by queue {tx}"),
+        };
+        lines.push(format!("lcore {lcore:<3}{}", jobs.iter().map(job).collect::<Vec<_>>().join(", ")));
+    }
+    lines
+}
+
+/// How port `index` and its link are, in two lines.
+pub(crate) fn port(ports: &Ports, index: usize, link: &LinkState, plan: &Plan) -> [String; 2] {
+    let (egress, granted) = (&ports.egress[index], &ports.granted[index]);
+    let speed = link.speed_mbps.map_or_else(|| "speed unknown".to_owned(), |mbps| format!("{mbps} Mbit/s"));
+    let duplex = if link.full_duplex { "full duplex" } else { "half duplex" };
+    let up = if link.up { format!("up, {speed}, {duplex}") } else { "DOWN".to_owned() };
+    let receives = plan.inputs.iter().any(|input| usize::from(input.port) == index);
+    let sizes = format!(
+        "port {index}   {} {}: {}link {up}; MTU {}{}, {} RX and {} TX queues of {} and {} descriptors",
+        egress.name,
+        egress.mac,
+        if receives { "" } else { "sends only; " },
+        egress.mtu_bytes,
+        if egress.mtu_bytes < granted.mtu { " (it takes no chains)" } else { "" },
+        granted.rx_queues,
+        granted.tx_queues,
+        granted.rx_descriptors,
+        granted.tx_descriptors
+    );
+    let rx = names(granted.rx_offloads.iter_names().map(|(name, _)| name));
+    let tx = names(granted.tx_offloads.iter_names().map(|(name, _)| name));
+    let rss = names(granted.rss.iter_names().map(|(name, _)| name));
+    let promiscuous = if granted.promiscuous { "promiscuous" } else { "not promiscuous" };
+    let offloads = format!(
+        "         offloads granted: RX {rx}, TX {tx}; RSS {rss}; {promiscuous}; checksums in software"
+    );
+    [sizes, offloads]
+}
+
+/// What was granted.
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(" ") }
+}
+
+/// The summary. Writing to a string cannot fail, so the results of `writeln!` are not looked at.
 pub(crate) fn render(summary: &Summary) -> String {
     let mut out = String::new();
     let Summary { packets, rate, latency_ns, engine, setup, verify, .. } = summary;

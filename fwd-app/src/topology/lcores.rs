@@ -1,10 +1,10 @@
-//! Builds the stages of a plan.
+//! Builds the stages of a plan, and the channels between them.
 
-use super::Control;
 use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage};
 use super::plan::{Job, Plan};
 use super::run_to_completion::{Input, Worker};
-use super::running::Stages;
+use super::running::{Handle, Stages};
+use super::{Control, Settings};
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::parse::Parse;
 use crate::datapath::rx::{Rx, RxLimits};
@@ -27,17 +27,21 @@ pub(crate) struct Parts<'a> {
     /// What next hops mean.
     pub(crate) egress: Arc<ArcSwap<EgressTable>>,
     /// Sizes of bursts and batches.
-    pub(crate) limits: RxLimits,
-    /// What stops the stages.
-    pub(crate) control: Arc<Control>,
+    pub(crate) settings: Settings,
     /// How long the engine may keep a batch before it is given up, microseconds.
     pub(crate) stall_us: u64,
     /// Where the engine's first error is noted.
     pub(crate) fault: Arc<EngineFault>,
-    /// Where counters are shown; each stage that counts adds its own.
-    pub(crate) published: Vec<Arc<Published>>,
-    /// The far ends of the channels that packets travel through, added by [`Self::build`].
+}
+
+/// Stages that are ready to run.
+pub(crate) struct Built {
+    /// The stages of each lcore.
+    pub(crate) lcores: Vec<(u32, Stages)>,
+    /// The receiving ends of the channels between them.
     pub(crate) channels: Vec<Receiver<Travelling<Burst>>>,
+    /// What other threads see of them.
+    pub(crate) handle: Handle,
 }
 
 /// Why stages cannot be built.
@@ -55,20 +59,41 @@ pub(crate) enum BuildError {
 const IN_FLIGHT_MAX: usize = 24;
 
 impl Parts<'_> {
-    /// The stages of `plan`, by lcore.
+    /// The stages of `plan`.
     ///
     /// # Errors
     /// [`BuildError`] when a queue is not there or the engine has no memory for readers.
-    pub(crate) fn build(&mut self, plan: &Plan) -> Result<Vec<(u32, Stages)>, BuildError> {
-        let channels = Channels::new(self, plan);
+    pub(crate) fn build(self, plan: &Plan) -> Result<Built, BuildError> {
+        let tsc_hz = dpdk_ffi::tsc_hz(self.eal);
+        let limits = self.settings.limits(tsc_hz);
+        Builder { parts: self, plan, limits, tsc_hz, control: Arc::default(), published: Vec::new() }.build()
+    }
+}
+
+/// Parts on their way to stages.
+struct Builder<'a> {
+    parts: Parts<'a>,
+    plan: &'a Plan,
+    limits: RxLimits,
+    tsc_hz: u64,
+    /// What stops the stages.
+    control: Arc<Control>,
+    /// Where counters are shown; each stage that counts adds its own.
+    published: Vec<Arc<Published>>,
+}
+
+impl Builder<'_> {
+    fn build(mut self) -> Result<Built, BuildError> {
+        let plan = self.plan;
+        let channels = Channels::new(&self);
         let mut lcores = Vec::with_capacity(plan.lcores.len());
         for (lcore, jobs) in &plan.lcores {
             let mut stages: Stages = Vec::with_capacity(jobs.len());
             for job in jobs {
                 stages.push(match job {
-                    Job::Worker { inputs, tx } => Box::new(self.worker(plan, inputs, *tx)?),
-                    Job::Rx { input } => Box::new(self.rx_stage(plan, *input, &channels)?),
-                    Job::Engine => Box::new(self.engine_stage(plan, &channels)?),
+                    Job::Worker { inputs, tx } => Box::new(self.worker(inputs, *tx)?),
+                    Job::Rx { input } => Box::new(self.rx_stage(*input, &channels)?),
+                    Job::Engine => Box::new(self.engine_stage(&channels)?),
                     Job::Tx { tx } => Box::new(self.tx_stage(*tx, &channels)?),
                 });
             }
@@ -76,47 +101,50 @@ impl Parts<'_> {
         }
         let receivers =
             channels.to_tx.iter().chain([&channels.to_engine]).map(|(_, receiver)| receiver.clone());
-        self.channels.extend(receivers);
-        Ok(lcores)
+        let handle = Handle::new(self.control, self.published, self.parts.fault);
+        Ok(Built { lcores, channels: receivers.collect(), handle })
     }
 
-    fn worker(&mut self, plan: &Plan, inputs: &[usize], tx: u16) -> Result<Worker, BuildError> {
+    fn worker(&mut self, inputs: &[usize], tx: u16) -> Result<Worker, BuildError> {
         let input = |i: &usize| -> Result<Input, BuildError> {
-            Ok(Input { rx: self.rx(plan, *i)?, batch: self.batch(*i) })
+            Ok(Input { rx: self.rx(*i)?, batch: self.batch(*i) })
         };
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
-        let lookup = Lookup::new(self.engine.reader(1, self.limits.batch)?, Arc::clone(&self.fault));
-        let (egress, control) = (Arc::clone(&self.egress), Arc::clone(&self.control));
-        Ok(Worker::new(inputs, lookup, egress, self.tx(tx)?, control, self.publish()))
+        let Parts { engine, egress, fault, .. } = &self.parts;
+        let lookup = Lookup::new(engine.reader(1, self.limits.batch)?, Arc::clone(fault));
+        let (egress, control) = (Arc::clone(egress), Arc::clone(&self.control));
+        let parse = Parse::new(self.parts.settings.isa);
+        Ok(Worker::new(inputs, parse, lookup, egress, self.tx(tx)?, control, self.publish()))
     }
 
-    fn rx_stage(&mut self, plan: &Plan, input: usize, channels: &Channels) -> Result<RxStage, BuildError> {
+    fn rx_stage(&mut self, input: usize, channels: &Channels) -> Result<RxStage, BuildError> {
         Ok(RxStage {
-            rx: self.rx(plan, input)?,
+            rx: self.rx(input)?,
             input,
             free: channels.homes[input].1.clone(),
             to_engine: channels.to_engine.0.clone(),
             control: Arc::clone(&self.control),
             published: self.publish(),
             counters: Counters::default(),
-            parse: Parse::new(),
+            parse: Parse::new(self.parts.settings.isa),
             filling: None,
             turn: 0,
         })
     }
 
-    fn engine_stage(&mut self, plan: &Plan, channels: &Channels) -> Result<EngineStage<Burst>, BuildError> {
+    fn engine_stage(&mut self, channels: &Channels) -> Result<EngineStage<Burst>, BuildError> {
         // Two slots a batch, one a family: a CPU engine answers at once, and a device engine is kept busy by the batches there
         // are, up to what its streams carry.
-        let batches = (plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
+        let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
-        let reader = self.engine.reader(slots, self.limits.batch)?;
-        let stall_cycles = dpdk_ffi::tsc_hz(self.eal).saturating_mul(self.stall_us) / 1_000_000;
+        let Parts { engine, egress, fault, stall_us, .. } = &self.parts;
+        let reader = engine.reader(slots, self.limits.batch)?;
+        let stall_cycles = self.tsc_hz.saturating_mul(*stall_us) / 1_000_000;
         Ok(EngineStage {
             from_rx: channels.to_engine.1.clone(),
             to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
-            in_flight: InFlight::new(reader, stall_cycles, Arc::clone(&self.fault)),
-            egress: Cache::new(Arc::clone(&self.egress)),
+            in_flight: InFlight::new(reader, stall_cycles, Arc::clone(fault)),
+            egress: Cache::new(Arc::clone(egress)),
             counters: Counters::default(),
             turn: 0,
             closed: false,
@@ -134,21 +162,21 @@ impl Parts<'_> {
         })
     }
 
-    fn rx(&self, plan: &Plan, input: usize) -> Result<Rx, BuildError> {
-        let input = plan.inputs[input];
-        let queue = self.ports[usize::from(input.port)].take_rx_queue(QueueId(input.queue))?;
+    fn rx(&self, input: usize) -> Result<Rx, BuildError> {
+        let input = self.plan.inputs[input];
+        let queue = self.parts.ports[usize::from(input.port)].take_rx_queue(QueueId(input.queue))?;
         Ok(Rx::new(queue, self.limits))
     }
 
     fn tx(&self, tx: u16) -> Result<Tx, BuildError> {
-        let queues = self.ports.iter().map(|port| port.take_tx_queue(QueueId(tx)));
+        let queues = self.parts.ports.iter().map(|port| port.take_tx_queue(QueueId(tx)));
         let queues = queues.collect::<Result<Vec<_>, _>>()?;
-        let latency = Latency::new(dpdk_ffi::tsc_hz(self.eal));
-        Ok(Tx::new(self.eal, queues, self.limits.batch, latency))
+        Ok(Tx::new(self.parts.eal, queues, self.limits.batch, Latency::new(self.tsc_hz)))
     }
 
     fn batch(&self, input: usize) -> Batch<Burst> {
-        let mut batch = Batch::new(Burst::with_capacity(self.eal, self.limits.batch), self.limits.batch);
+        let mut batch =
+            Batch::new(Burst::with_capacity(self.parts.eal, self.limits.batch), self.limits.batch);
         batch.input = input;
         batch
     }
@@ -172,15 +200,15 @@ struct Channels {
 }
 
 impl Channels {
-    fn new(parts: &Parts<'_>, plan: &Plan) -> Self {
-        let pipeline = plan.lcores.iter().any(|(_, jobs)| jobs.contains(&Job::Engine));
-        let inputs = if pipeline { plan.inputs.len() } else { 0 };
+    fn new(builder: &Builder<'_>) -> Self {
+        let plan = builder.plan;
+        let inputs = if plan.is_pipeline() { plan.inputs.len() } else { 0 };
         let all = (inputs * BATCHES_PER_INPUT).max(1);
         let home = |input| {
             let (sender, receiver) = bounded(BATCHES_PER_INPUT);
             for _ in 0..BATCHES_PER_INPUT {
                 // Cannot be full: this is what it was made for.
-                drop(sender.try_send(Box::new(parts.batch(input))));
+                drop(sender.try_send(Box::new(builder.batch(input))));
             }
             (sender, receiver)
         };

@@ -250,7 +250,7 @@ mod tests {
             for size in sizes {
                 let frame = |i| if i % 2 == 0 { V4::default().frame() } else { V6::default().frame() };
                 let mut batch = Box::new(Batch::new((0..size).map(frame).collect::<Frames>(), 16));
-                Parse::new().run(&mut batch);
+                Parse::new(fib::Isa::detect()).run(&mut batch);
                 self.rx.as_ref().unwrap().try_send(batch).unwrap();
             }
         }

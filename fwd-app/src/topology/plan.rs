@@ -1,7 +1,8 @@
 //! From `--config` and the lcores there are to a list of jobs an lcore.
 
-use crate::cli::args::TopologyKind;
-use crate::cli::values::QueueLcore;
+use super::TopologyKind;
+use super::queue_map::{QueueLcore, QueueMap, QueueMapError};
+use crate::error::ConfigError;
 
 /// An RX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,19 @@ pub(crate) struct Plan {
     pub(crate) lcores: Vec<(u32, Vec<Job>)>,
     /// TX queues that each port needs.
     pub(crate) senders: u16,
+    /// Which lcore serves which queue.
+    pub(crate) map: QueueMap,
+}
+
+impl From<PlanError> for ConfigError {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::NoPort { .. } | PlanError::NoPorts => Self::NoDevice(error.to_string()),
+            PlanError::NoLcore { .. } | PlanError::Senders { .. } | PlanError::Map(_) => {
+                Self::Invalid(error.to_string())
+            }
+        }
+    }
 }
 
 /// What there is to plan with.
@@ -45,7 +59,7 @@ pub(crate) struct Host<'a> {
     pub(crate) tx_queues_max: u16,
     /// EAL's lcores.
     pub(crate) lcores: &'a [u32],
-    /// The one that also keeps house.
+    /// The main lcore, which also handles signals and statistics.
     pub(crate) main: u32,
 }
 
@@ -61,6 +75,9 @@ pub(crate) enum PlanError {
     /// More lcores would send than the ports have TX queues.
     #[error("{lcores} lcores would send, but a port has only {limit} TX queues; give queues to fewer lcores")]
     Senders { lcores: u16, limit: u16 },
+    /// Ports and queues that are no map.
+    #[error(transparent)]
+    Map(#[from] QueueMapError),
     /// There is no port, so nothing to do.
     #[error("DPDK found no port; name one with -a PCI-ADDRESS or --vdev, or see `fwd-app check`")]
     NoPorts,
@@ -69,36 +86,28 @@ pub(crate) enum PlanError {
 impl Plan {
     /// The plan for `config`, or for queue 0 of every port dealt over the lcores when there is none.
     ///
-    /// `lcores` are EAL's, `main` is the one that also keeps house; it gets jobs only if the config says so or there is no
-    /// other. A pipeline has no more senders than `host.tx_queues_max`, the TX queues that each port can have.
+    /// The main lcore gets jobs only if the config says so or there is no other. A pipeline has no more senders than
+    /// `host.tx_queues_max`, the TX queues that each port can have.
     ///
     /// # Errors
     /// [`PlanError`] for ports and lcores that do not exist, and for more workers than TX queues.
     pub(crate) fn new(
         kind: TopologyKind,
-        config: Option<&[QueueLcore]>,
+        config: Option<&QueueMap>,
         host: Host<'_>,
     ) -> Result<Self, PlanError> {
         let Host { ports, tx_queues_max, lcores, main } = host;
         if ports == 0 {
             return Err(PlanError::NoPorts);
         }
-        let dealt;
-        let config = match config {
-            Some(config) => config,
-            None => {
-                dealt = deal(kind, ports, lcores, main);
-                &dealt
-            }
+        let map = match config {
+            Some(map) => map.clone(),
+            None => deal(kind, ports, lcores, main)?,
         };
+        let config = map.tuples();
         check(config, ports, lcores)?;
         let inputs = config.iter().map(|c| Input { port: c.port, queue: c.queue }).collect();
-        let mut rx_lcores: Vec<u32> = Vec::new();
-        for lcore in config.iter().map(|c| u32::from(c.lcore)) {
-            if !rx_lcores.contains(&lcore) {
-                rx_lcores.push(lcore);
-            }
-        }
+        let rx_lcores: Vec<u32> = map.lcores().into_iter().map(u32::from).collect();
         let of = |lcore: u32| -> Vec<usize> {
             (0..config.len()).filter(|i| u32::from(config[*i].lcore) == lcore).collect()
         };
@@ -110,7 +119,7 @@ impl Plan {
                 if senders > tx_queues_max {
                     return Err(PlanError::Senders { lcores: senders, limit: tx_queues_max });
                 }
-                Ok(Self { inputs, senders, lcores })
+                Ok(Self { inputs, senders, lcores, map })
             }
             TopologyKind::Pipeline => {
                 let rx_jobs = |lcore: u32| of(lcore).into_iter().map(|input| Job::Rx { input }).collect();
@@ -118,9 +127,19 @@ impl Plan {
                     rx_lcores.iter().map(|lcore| (*lcore, rx_jobs(*lcore))).collect();
                 let free = lcores.iter().copied().filter(|l| !rx_lcores.contains(l) && *l != main);
                 let free: Vec<u32> = free.take(usize::from(tx_queues_max) + 1).collect();
-                Ok(Self { inputs, senders: share(&mut plan, &free), lcores: plan })
+                Ok(Self { inputs, senders: share(&mut plan, &free), lcores: plan, map })
             }
         }
+    }
+
+    /// RX queues of a port.
+    pub(crate) fn rx_queues(&self, port: u16) -> u16 {
+        count(&self.inputs.iter().filter(|input| input.port == port).collect::<Vec<_>>())
+    }
+
+    /// Whether stages have lcores of their own, with batches on their way between them.
+    pub(crate) fn is_pipeline(&self) -> bool {
+        self.lcores.iter().any(|(_, jobs)| jobs.contains(&Job::Engine))
     }
 }
 
@@ -151,7 +170,7 @@ fn count<T>(items: &[T]) -> u16 {
 }
 
 /// Queue 0 of every port, round robin over the lcores but main (or main alone). A pipeline receives on one lcore.
-fn deal(kind: TopologyKind, ports: usize, lcores: &[u32], main: u32) -> Vec<QueueLcore> {
+fn deal(kind: TopologyKind, ports: usize, lcores: &[u32], main: u32) -> Result<QueueMap, QueueMapError> {
     let mut workers: Vec<u16> =
         lcores.iter().filter(|l| **l != main).filter_map(|l| u16::try_from(*l).ok()).collect();
     if workers.is_empty() {
@@ -160,11 +179,8 @@ fn deal(kind: TopologyKind, ports: usize, lcores: &[u32], main: u32) -> Vec<Queu
     if kind == TopologyKind::Pipeline {
         workers.truncate(1);
     }
-    let ports = 0..u16::try_from(ports).unwrap_or(u16::MAX);
-    ports
-        .zip(workers.iter().cycle())
-        .map(|(port, lcore)| QueueLcore { port, queue: 0, lcore: *lcore })
-        .collect()
+    let ports = (0..u16::try_from(ports).unwrap_or(u16::MAX)).zip(workers.iter().cycle());
+    QueueMap::new(ports.map(|(port, lcore)| QueueLcore { port, queue: 0, lcore: *lcore }).collect())
 }
 
 fn check(config: &[QueueLcore], ports: usize, lcores: &[u32]) -> Result<(), PlanError> {
@@ -189,8 +205,43 @@ mod tests {
         Host { ports, tx_queues_max: 16, lcores, main }
     }
 
-    fn config(tuples: &[(u16, u16, u16)]) -> Vec<QueueLcore> {
-        tuples.iter().map(|&(port, queue, lcore)| QueueLcore { port, queue, lcore }).collect()
+    fn config(tuples: &[(u16, u16, u16)]) -> QueueMap {
+        let tuples = tuples.iter().map(|&(port, queue, lcore)| QueueLcore { port, queue, lcore });
+        QueueMap::new(tuples.collect()).unwrap()
+    }
+
+    /// The lcore that each queue is polled by, from the jobs.
+    fn polled(plan: &Plan) -> Vec<QueueLcore> {
+        let mut polled = Vec::new();
+        for (lcore, jobs) in &plan.lcores {
+            let inputs = jobs.iter().flat_map(|job| match job {
+                Job::Worker { inputs, .. } => inputs.clone(),
+                Job::Rx { input } => vec![*input],
+                Job::Engine | Job::Tx { .. } => Vec::new(),
+            });
+            let lcore = u16::try_from(*lcore).unwrap();
+            polled.extend(inputs.map(|i| plan.inputs[i]).map(|i| QueueLcore {
+                port: i.port,
+                queue: i.queue,
+                lcore,
+            }));
+        }
+        polled.sort_unstable();
+        polled
+    }
+
+    #[test]
+    fn the_map_that_is_shown_is_the_one_that_was_planned() {
+        let wanted = config(&[(0, 0, 1), (1, 0, 2), (0, 1, 1)]);
+        for kind in [RunToCompletion, Pipeline] {
+            for config in [Some(&wanted), None] {
+                let plan = Plan::new(kind, config, host(2, &[0, 1, 2, 3], 0)).unwrap();
+                let mut shown = plan.map.tuples().to_vec();
+                shown.sort_unstable();
+                assert_eq!(shown, polled(&plan));
+                assert!(config.is_none_or(|config| *config == plan.map));
+            }
+        }
     }
 
     #[test]
@@ -201,8 +252,7 @@ mod tests {
         let worker = |inputs: &[usize], tx| vec![Job::Worker { inputs: inputs.to_vec(), tx }];
         assert_eq!(plan.lcores, [(1, worker(&[0, 2], 0)), (2, worker(&[1], 1))]);
         // The main lcore works if it is told to.
-        let config = [QueueLcore { port: 0, queue: 0, lcore: 1 }];
-        let plan = Plan::new(RunToCompletion, Some(&config), host(2, &[1], 1)).unwrap();
+        let plan = Plan::new(RunToCompletion, Some(&self::config(&[(0, 0, 1)])), host(2, &[1], 1)).unwrap();
         assert_eq!(plan.lcores, [(1, worker(&[0], 0))]);
     }
 

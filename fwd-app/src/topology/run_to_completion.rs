@@ -12,7 +12,7 @@ use arc_swap::{ArcSwap, Cache};
 use dpdk_ffi::Burst;
 use std::sync::Arc;
 
-/// A busy lcore shows its counters once in so many batches; an idle one at each turn.
+/// A busy lcore publishes its counters once in so many batches, an idle one at each turn.
 const PUBLISHED_ONE_IN: u64 = 16;
 
 /// A queue and the batch that its packets gather in.
@@ -45,6 +45,7 @@ impl Worker {
     /// A worker for `inputs`.
     pub(crate) fn new(
         inputs: Vec<Input>,
+        parse: Parse,
         lookup: Lookup,
         egress: Arc<ArcSwap<EgressTable>>,
         tx: Tx,
@@ -52,13 +53,7 @@ impl Worker {
         published: Arc<Published>,
     ) -> Self {
         let (egress, counters) = (Cache::new(egress), Counters::default());
-        Self {
-            inputs,
-            path: Path { lookup, egress, tx, counters, published },
-            control,
-            turn: 0,
-            parse: Parse::new(),
-        }
+        Self { inputs, path: Path { lookup, egress, tx, counters, published }, control, turn: 0, parse }
     }
 }
 

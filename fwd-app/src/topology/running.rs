@@ -7,8 +7,11 @@
 //! [`Running`] stops and joins when it is dropped: neither an error nor a panic of the main lcore leaves stages running under an EAL
 //! that ends.
 
+use super::lcores::Built;
 use super::pipeline::Travelling;
 use super::{Control, Outcome, Progress, Stage};
+use crate::datapath::lookup::EngineFault;
+use crate::datapath::{Counters, Published};
 use crossbeam_channel::Receiver;
 use dpdk_ffi::{Burst, DpdkError, Eal, LcoreId, LcoreJob};
 use std::any::Any;
@@ -141,6 +144,49 @@ pub(crate) struct Finished {
     pub(crate) panicked: Option<DpdkError>,
 }
 
+/// What other threads see of running stages, and how they stop them. The default one has no stages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Handle {
+    control: Arc<Control>,
+    published: Arc<[Arc<Published>]>,
+    fault: Arc<EngineFault>,
+}
+
+impl Handle {
+    /// Over what the stages are stopped by, where they publish their counters, and where they note an engine's error.
+    pub(crate) fn new(
+        control: Arc<Control>,
+        published: Vec<Arc<Published>>,
+        fault: Arc<EngineFault>,
+    ) -> Self {
+        Self { control, published: published.into(), fault }
+    }
+
+    /// Nothing more is received from now on; what has been is drained.
+    pub(crate) fn stop_rx(&self) {
+        self.control.stop_rx();
+    }
+
+    /// Whether nothing more is to be received: somebody said so, or a stage panicked.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.control.is_stopping()
+    }
+
+    /// The counters of all stages now.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut all = Counters::default();
+        for published in &*self.published {
+            all.merge(&published.read());
+        }
+        all
+    }
+
+    /// Errors of the engine when packets were looked up.
+    pub(crate) fn fault(&self) -> &Arc<EngineFault> {
+        &self.fault
+    }
+}
+
 /// Stages on their lcores. Dropping stops all of them and waits for their end.
 pub(crate) struct Running {
     main: LcoreId,
@@ -149,32 +195,25 @@ pub(crate) struct Running {
     jobs: Vec<LcoreJob<Ended>>,
     /// Kept to the end: what was sent to a stage that panicked waits here to be counted.
     channels: Vec<Receiver<Travelling<Burst>>>,
-    control: Arc<Control>,
+    handle: Handle,
 }
 
 impl Running {
-    /// Starts the stages of every lcore but the main one, whose stages wait for [`Self::poll`] or [`Self::run`]. `channels` are the
-    /// receiving ends of those between them.
+    /// Starts the stages of every lcore but the main one, whose stages wait for [`Self::poll`] or [`Self::run`].
     ///
     /// # Errors
     /// [`DpdkError`] when an lcore is not free; those that were started have ended then.
-    pub(crate) fn launch(
-        eal: &Eal,
-        lcores: Vec<(u32, Stages)>,
-        channels: Vec<Receiver<Travelling<Burst>>>,
-        idle: Idle,
-        control: &Arc<Control>,
-    ) -> Result<Self, DpdkError> {
+    pub(crate) fn launch(eal: &Eal, built: Built, idle: Idle) -> Result<Self, DpdkError> {
+        let Built { lcores, channels, handle } = built;
         let main = eal.main_lcore();
-        let mine = Lcore::new(Stages::new(), control);
-        let (jobs, control) = (Vec::with_capacity(lcores.len()), Arc::clone(control));
-        let mut running = Self { main, mine, jobs, channels, control };
+        let mine = Lcore::new(Stages::new(), &handle.control);
+        let mut running = Self { main, mine, jobs: Vec::with_capacity(lcores.len()), channels, handle };
         for (lcore, stages) in lcores {
             if LcoreId(lcore) == main {
                 running.mine.stages.extend(stages);
                 continue;
             }
-            let mut theirs = Lcore::new(stages, &running.control);
+            let mut theirs = Lcore::new(stages, &running.handle.control);
             let work = move || {
                 theirs.run(idle, || ());
                 theirs.ended
@@ -182,6 +221,11 @@ impl Running {
             running.jobs.push(eal.launch(LcoreId(lcore), work)?);
         }
         Ok(running)
+    }
+
+    /// What other threads see of the stages.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// Polls each stage of the main lcore once; answers whether any worked.
@@ -195,14 +239,14 @@ impl Running {
     }
 
     /// Runs the main lcore's stages, then waits for the others, calling `housekeeping` now and then. A panic there ends the stages
-    /// as one of theirs does; nobody keeps house from then on.
+    /// as one of theirs does; `housekeeping` is not called from then on.
     pub(crate) fn run(mut self, idle: Idle, mut housekeeping: impl FnMut()) -> Finished {
-        let (control, mut panic) = (Arc::clone(&self.control), None);
+        let (handle, mut panic) = (self.handle.clone(), None);
         let mut keep = || {
             if panic.is_none()
                 && let Err(broken) = catch_unwind(AssertUnwindSafe(&mut housekeeping))
             {
-                control.stop_rx();
+                handle.stop_rx();
                 panic = Some(dpdk_ffi::panic_message(broken.as_ref()));
             }
         };
@@ -243,7 +287,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.control.stop_rx();
+        self.handle.stop_rx();
         // Before the jobs are joined: channels disconnect, which others wait for.
         self.mine.stages.clear();
     }
@@ -349,6 +393,11 @@ mod tests {
         assert_eq!(lcore.ended.panic.as_deref(), Some("an invariant, broken on purpose"));
     }
 
+    /// Ready to run, without channels between them.
+    fn built(lcores: Vec<(u32, Stages)>, control: &Arc<Control>) -> Built {
+        Built { lcores, channels: vec![], handle: Handle::new(Arc::clone(control), vec![], Arc::default()) }
+    }
+
     /// Stages on the main lcore and two others, each of which waits for another to stop.
     fn entangled(control: &Arc<Control>) -> Vec<(u32, Stages)> {
         let (sender, receiver) = bounded(1);
@@ -369,7 +418,7 @@ mod tests {
             let job = eal.launch(LcoreId(2), move || busy.recv().is_ok()).unwrap();
             let control = Arc::new(Control::default());
             let lcores = [entangled(&control), vec![(2, vec![])]].into_iter().flatten().collect();
-            let refused = Running::launch(eal, lcores, vec![], Idle::Yield, &control).err();
+            let refused = Running::launch(eal, built(lcores, &control), Idle::Yield).err();
             assert!(matches!(refused, Some(DpdkError::LcoreBusy { lcore: LcoreId(2), .. })), "{refused:?}");
             drop(release);
             assert!(!job.wait().unwrap());
@@ -380,7 +429,7 @@ mod tests {
             let Some(eal) = dpdk_ffi::testing::eal() else { return };
             let launch = || {
                 let control = Arc::new(Control::default());
-                Running::launch(eal, entangled(&control), vec![], Idle::Yield, &control).unwrap()
+                Running::launch(eal, built(entangled(&control), &control), Idle::Yield).unwrap()
             };
             drop(launch());
             let unwound = catch_unwind(AssertUnwindSafe(|| {

@@ -19,10 +19,3 @@ impl Burst {
 pub(crate) fn tsc() -> u64 {
     Instant::now().as_micros()
 }
-
-/// `crate::cli` of the forwarder.
-pub(crate) mod cli {
-    pub(crate) mod message {
-        pub(crate) fn warn(_: impl std::fmt::Display) {}
-    }
-}

@@ -52,7 +52,7 @@ mod bloom {
 
 /// `dpdk_ffi`, and what else of the forwarder the pipeline names.
 mod dpdk;
-pub(crate) use dpdk::{Burst, cli, tsc};
+pub(crate) use dpdk::{Burst, tsc};
 extern crate self as dpdk_ffi;
 
 pub(crate) use channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};

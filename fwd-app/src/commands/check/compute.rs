@@ -1,8 +1,8 @@
 //! CPUs, instruction sets, NUMA nodes, pages, memory, privilege.
 
 use super::Item;
-use super::host::Host;
-use crate::cli::values::QueueMap;
+use crate::host::Host;
+use crate::topology::QueueMap;
 use fib::Isa;
 use fib::host::{count_list, list_holds};
 
@@ -20,14 +20,13 @@ const PAGES_2M_WANTED: u64 = 256;
 pub(super) fn cpus(host: &Host, config: Option<&QueueMap>) -> Item {
     const NAME: &str = "cpus";
     let online = host.read("sys/devices/system/cpu/online").unwrap_or_default();
-    let allowed = host.field("proc/self/status", "Cpus_allowed_list").unwrap_or_else(|| online.clone());
+    let allowed = host.cpu_list().unwrap_or_else(|| online.clone());
     let count = count_list(&allowed);
-    let model = host.field("proc/cpuinfo", "model name").unwrap_or_else(|| "unknown model".into());
+    let model = host.cpu_name().unwrap_or_else(|| "unknown model".into());
     let found = format!("{count} ({allowed}), {model}");
     let beyond: Vec<u16> = config.map_or_else(Vec::new, |map| {
-        let mut lcores: Vec<_> = map.0.iter().map(|entry| entry.lcore).collect();
+        let mut lcores = map.lcores();
         lcores.sort_unstable();
-        lcores.dedup();
         lcores.retain(|lcore| !list_holds(&allowed, u64::from(*lcore)));
         lcores
     });
@@ -119,7 +118,7 @@ pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Item {
         Some(node) => {
             host.number(format!("{nodes}/node{node}/hugepages/hugepages-2048kB/free_hugepages")).unwrap_or(0)
         }
-        None => pages(host, 2048).1,
+        None => host.huge_pages(2048).1,
     };
     if free >= wanted {
         return Item::ok(
@@ -142,18 +141,12 @@ pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Item {
     )
 }
 
-fn pages(host: &Host, kb: u32) -> (u64, u64) {
-    let folder = format!("sys/kernel/mm/hugepages/hugepages-{kb}kB");
-    let number = |name: &str| host.number(format!("{folder}/{name}")).unwrap_or(0);
-    (number("nr_hugepages"), number("free_hugepages"))
-}
-
 /// 2 MB pages: for tables and for mbufs.
 pub(super) fn pages_2m(host: &Host) -> Item {
     const NAME: &str = "pages_2m";
-    let (total, free) = pages(host, 2048);
+    let (total, free) = host.huge_pages(2048);
     let found = format!("{total}, {free} free ({} MB)", free * 2);
-    if pages(host, 1_048_576).1 > 0 || free >= PAGES_2M_WANTED {
+    if host.huge_pages(1_048_576).1 > 0 || free >= PAGES_2M_WANTED {
         return Item::ok(NAME, found);
     }
     let hint = format!(
@@ -166,11 +159,11 @@ pub(super) fn pages_2m(host: &Host) -> Item {
 /// 1 GB pages: fewer TLB misses for large mempools; no need for them where there are 2 MB pages.
 pub(super) fn pages_1g(host: &Host) -> Item {
     const NAME: &str = "pages_1g";
-    let (total, free) = pages(host, 1_048_576);
+    let (total, free) = host.huge_pages(1_048_576);
     if total > 0 {
         return Item::ok(NAME, format!("{total}, {free} free"));
     }
-    if pages(host, 2048).1 > 0 {
+    if host.huge_pages(2048).1 > 0 {
         return Item::ok(NAME, "none; 2 MB pages are used");
     }
     Item::warn(
@@ -276,8 +269,9 @@ pub(super) fn privilege(host: &Host) -> Item {
 #[cfg(test)]
 mod tests {
     use super::super::Status;
-    use super::super::host::tests::Tree;
     use super::*;
+    use crate::host::tests::Tree;
+    use crate::topology::QueueLcore;
 
     #[test]
     fn the_hint_names_the_kernels_that_run() {
@@ -294,7 +288,9 @@ mod tests {
         tree.file("proc/self/status", "Cpus_allowed_list:\t0-1\n").file("proc/cpuinfo", "model name : A\n");
         let host = tree.host();
         assert_eq!(cpus(&host, None), Item::ok("cpus", "2 (0-1), A"));
-        let item = cpus(&host, Some(&"(0,0,1),(1,0,7)".parse().unwrap()));
+        let tuples = [(0, 0, 1), (1, 0, 7)].map(|(port, queue, lcore)| QueueLcore { port, queue, lcore });
+        let map = QueueMap::new(tuples.to_vec()).unwrap();
+        let item = cpus(&host, Some(&map));
         assert!(item.status == Status::Warn && item.found.contains("[7]"), "{item:?}");
     }
 

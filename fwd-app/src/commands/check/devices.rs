@@ -1,8 +1,8 @@
 //! DPDK, IOMMU, drivers, NICs, GPU.
 
 use super::Item;
-use super::host::Host;
 use crate::engines;
+use crate::host::Host;
 use dpdk_ffi::version;
 use lpm_gpu::cu::{Facts, GpuError};
 use std::path::Path;
@@ -171,8 +171,8 @@ fn in_units(bytes: u64, unit: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::Status;
-    use super::super::host::tests::Tree;
     use super::*;
+    use crate::host::tests::Tree;
     use lpm_gpu::cu::DriverVersion;
 
     #[test]

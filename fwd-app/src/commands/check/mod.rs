@@ -3,15 +3,17 @@
 //! Every item is one line: OK, WARN (works, but worse than it could) or FAIL (`run` cannot work), what was found, and a
 //! hint that says what to do. Nothing is changed: files are read, and a GPU's driver is asked for its devices, so `check`
 //! needs no privilege and no DPDK.
+//!
+//! [`compute`] looks at CPUs, pages and memory, [`devices`] at DPDK, NICs and the GPU.
 
 mod compute;
 mod devices;
-mod host;
 
-use crate::cli::values::QueueMap;
-use crate::commands::output;
+use crate::cli::values;
+use crate::host::Host;
+use crate::report::output;
+use crate::topology::QueueMap;
 use clap::Args;
-use host::Host;
 use lpm_gpu::cu::{Device, Facts, GpuError};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -34,7 +36,7 @@ pub(crate) struct CheckArgs {
     routes: u64,
 
     /// The --config that `run` will get: are there CPUs for its lcores?
-    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..")]
+    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_map)]
     config: Option<QueueMap>,
 
     /// The --table-node that `run` will get: is there such a node, and what pages has it?
@@ -150,8 +152,8 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::host::tests::Tree;
     use super::*;
+    use crate::host::tests::Tree;
 
     fn args() -> CheckArgs {
         CheckArgs { routes: 1000, config: None, table_node: None, json: false }

@@ -1,7 +1,7 @@
 //! `fwd-app fib convert`: read tables in any format, write one.
 
-use crate::commands::output;
-use crate::tables;
+use crate::commands::tables;
+use crate::report::output;
 use clap::Args;
 use fib::feed::{self, WriteFormat, WriteOptions};
 use std::num::NonZeroU16;

@@ -1,8 +1,8 @@
 //! `fwd-app fib generate`: a table like today's Internet's, or a stream of updates for a table, from a seed.
 
-use crate::cli::exit::CliError;
-use crate::commands::output;
-use crate::tables;
+use crate::commands::tables;
+use crate::error::ConfigError;
+use crate::report::output;
 use clap::{Args, ValueEnum};
 use fib::generate::{DEFAULT_NEXT_HOPS, DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, Updates};
 use fib::{Family, IpPrefix, NextHopId};
@@ -84,7 +84,7 @@ pub(super) fn main(args: &GenerateArgs) -> anyhow::Result<()> {
     // Both before the first line is written, so that a refusal leaves nothing half done.
     let tables = specs(args)
         .iter()
-        .map(|spec| spec.generate().map_err(|error| CliError::Usage(error.to_string())))
+        .map(|spec| spec.generate().map_err(|error| ConfigError::Invalid(error.to_string())))
         .collect::<Result<Vec<_>, _>>()?;
     output::write_to(args.output.as_deref(), |out| {
         for (prefix, id) in tables.iter().flatten() {

@@ -1,4 +1,5 @@
-//! `fwd-app fib`: look at a table, change its format, make one.
+//! `fwd-app fib`: look at a table ([`stat`], which prints what [`survey`] counts), change its format ([`convert`]), make one
+//! ([`generate`]).
 
 mod convert;
 mod generate;

@@ -1,8 +1,9 @@
 //! `fwd-app fib stat`: what a table holds, as text with bars or as JSON. One struct feeds both.
 
 use super::survey::{FamilySurvey, survey};
-use crate::commands::output;
-use crate::tables;
+use crate::commands::tables;
+use crate::report::histogram::bar;
+use crate::report::output;
 use clap::Args;
 use fib::feed::{Compression, Loaded};
 use fib::{NextHop, NextHopTable};
@@ -15,9 +16,6 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   fwd-app fib stat routes.txt
   fwd-app fib stat v4.txt.xz v6.txt.xz --json";
-
-/// The width of the longest bar of the histogram, characters.
-const BAR_WIDTH: u64 = 50;
 
 /// `fwd-app fib stat`.
 #[derive(Clone, Debug, Args)]
@@ -185,9 +183,7 @@ fn print_family(
     writeln!(out, "  covered           {:.4} % of {space}", family.covered_share * 100.0)?;
     let largest = family.by_length.values().max().copied().unwrap_or(1);
     for (length, routes) in &family.by_length {
-        // A length that is there at all has a bar.
-        let width = (routes * BAR_WIDTH).div_ceil(largest);
-        let bar: String = (0..width).map(|_| '#').collect();
+        let bar = bar(*routes, largest);
         let share = *routes as f64 / family.routes as f64 * 100.0;
         writeln!(out, "  {:>4} {routes:>9} {share:>6.2} % {bar}", format!("/{length}"))?;
     }

@@ -1,27 +1,24 @@
 //! `--updates`: routes change while packets flow.
 //!
 //! [`load`] reads the stream whole before the first packet: a wrong line costs no run, and a file that changes later changes
-//! nothing. [`Updater`] runs on a thread of its own and applies the stream, `--update-loops` times, to RIB, egress table and engine
-//! at a rate or at the stream's own times. [`History`] is made before, when results are to be verified: which next hops each frame
+//! nothing. [`Stream`] runs on the control thread and gives the session the updates, `--update-loops` times, at a rate or at the
+//! stream's own times. [`History`] is made before, when results are to be verified: which next hops each frame
 //! of the trace can have after which update, so that the verifier knows what was right between the feeding of a packet and its
 //! arrival.
 
 use super::reference::{Reference, checked};
 use super::trace::Trace;
-use crate::cli::message::warn;
+use crate::control::Session;
+use crate::control::thread::Told;
 use crate::datapath::check::Destination;
-use crate::datapath::{EgressPort, EgressTable};
-use crate::tables::Tables;
+use crate::notice::warn;
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
 use fib::feed::{self, Update};
 use fib::{IpPrefix, NextHopId, NextHopTable};
 use rustc_hash::FxHashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often the clock is looked at when nothing is due.
@@ -32,19 +29,12 @@ const TICK: Duration = Duration::from_micros(200);
 pub(crate) struct Applied {
     begun: AtomicU64,
     done: AtomicU64,
-    stop: AtomicBool,
-    panicked: AtomicBool,
 }
 
 impl Applied {
     /// Updates that are certainly in service.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Acquire)
-    }
-
-    /// Whether the thread that applies updates has panicked.
-    pub(crate) fn has_panicked(&self) -> bool {
-        self.panicked.load(Ordering::Acquire)
     }
 
     /// Updates that may be in service.
@@ -193,25 +183,7 @@ fn within<K: Ord + Copy>(keys: &[(K, usize)], first: K, last: K) -> &[(K, usize)
     &keys[start..end.max(start)]
 }
 
-/// What the updater has done in the end.
-pub(crate) struct Updated {
-    /// The tables as they are now.
-    pub(crate) tables: Tables,
-    /// Updates applied.
-    pub(crate) updates: u64,
-    /// Deltas that reached the engine.
-    pub(crate) deltas: u64,
-    /// Why it ended early, if it did.
-    pub(crate) error: Option<anyhow::Error>,
-}
-
-/// Applies an update stream on a thread of its own.
-pub(crate) struct Updater {
-    thread: JoinHandle<Updated>,
-    applied: Arc<Applied>,
-}
-
-/// What the updater needs besides the tables.
+/// An update stream on its way to a session.
 pub(crate) struct Stream {
     /// The updates, in their order.
     pub(crate) updates: Arc<[Update]>,
@@ -219,42 +191,41 @@ pub(crate) struct Stream {
     pub(crate) loops: u64,
     /// Updates a second; the stream's own times when `None`.
     pub(crate) rate: Option<u64>,
-    /// Updates a delta, at most.
-    pub(crate) per_delta: u64,
-    /// Where lcores look for what next hops mean.
-    pub(crate) egress: Arc<ArcSwap<EgressTable>>,
-    /// The ports that next hops may name.
-    pub(crate) ports: Vec<EgressPort>,
+    /// Updates a commit, at most.
+    pub(crate) per_commit: u64,
+    /// Where feeder and sink see how far it is.
+    pub(crate) applied: Arc<Applied>,
 }
 
-impl Updater {
-    /// Starts applying.
-    pub(crate) fn start(tables: Tables, stream: Stream, applied: Arc<Applied>) -> Self {
-        let theirs = Arc::clone(&applied);
-        let thread = std::thread::spawn(move || {
-            let mut updated = Updated { tables, updates: 0, deltas: 0, error: None };
-            // The tables outlive a panic, for there is a report all the same.
-            match catch_unwind(AssertUnwindSafe(|| run(&mut updated, &stream, &theirs))) {
-                Ok(result) => updated.error = result.err(),
-                Err(panic) => {
-                    let message = dpdk_ffi::panic_message(panic.as_ref());
-                    updated.error =
-                        Some(anyhow::anyhow!("the thread that applies updates panicked: {message}"));
-                    theirs.panicked.store(true, Ordering::Release);
-                }
-            }
-            updated
-        });
-        Self { thread, applied }
-    }
-
-    /// Stops after the delta that is being applied, and gives the tables back.
+impl Stream {
+    /// Applies the stream to `session`, each update when it is due, until its end or until the thread is told to stop.
     ///
     /// # Errors
-    /// When the thread and the tables are gone.
-    pub(crate) fn stop(self) -> anyhow::Result<Updated> {
-        self.applied.stop.store(true, Ordering::Release);
-        self.thread.join().map_err(|_| anyhow::anyhow!("the thread that applies updates has panicked"))
+    /// The first update that the session refuses.
+    pub(crate) fn apply(&self, session: &mut Session, told: &Told) -> anyhow::Result<()> {
+        let total = (self.updates.len() as u64).saturating_mul(self.loops);
+        let mut updates = self.updates.iter().cycle();
+        let (start, mut taken) = (Instant::now(), 0);
+        while !told.is_stopping() {
+            let (now_s, before) = (start.elapsed().as_secs_f64(), taken);
+            while taken < total.min(before + self.per_commit)
+                && due_s(&self.updates, self.rate, taken) <= now_s
+                && let Some(update) = updates.next()
+            {
+                taken += 1;
+                session.update(update).with_context(|| format!("update {taken}"))?;
+            }
+            if taken > before {
+                self.applied.begun.store(taken, Ordering::Release);
+                session.commit()?;
+                self.applied.done.store(taken, Ordering::Release);
+            } else if taken == total {
+                break;
+            } else {
+                std::thread::sleep(TICK);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -271,58 +242,6 @@ fn due_s(updates: &[Update], rate: Option<u64>, number: u64) -> f64 {
     let span_s = last.time_s - first.time_s;
     let loop_s = span_s + span_s / (count - 1).max(1) as f64;
     updates[at].time_s - first.time_s + (number / count) as f64 * loop_s
-}
-
-fn run(updated: &mut Updated, stream: &Stream, applied: &Applied) -> anyhow::Result<()> {
-    let total = (stream.updates.len() as u64).saturating_mul(stream.loops);
-    let mut updates = stream.updates.iter().cycle();
-    let start = Instant::now();
-    while !applied.stop.load(Ordering::Acquire) {
-        let now_s = start.elapsed().as_secs_f64();
-        let mut pending = 0;
-        while pending < stream.per_delta && updated.updates + pending < total {
-            if due_s(&stream.updates, stream.rate, updated.updates + pending) > now_s {
-                break;
-            }
-            let Some(update) = updates.next() else { break };
-            apply(updated, update).with_context(|| format!("update {}", updated.updates + pending + 1))?;
-            pending += 1;
-        }
-        if pending == 0 {
-            if updated.updates >= total {
-                return Ok(());
-            }
-            std::thread::sleep(TICK);
-            continue;
-        }
-        push(updated, stream, applied, pending)?;
-    }
-    Ok(())
-}
-
-fn apply(updated: &mut Updated, update: &Update) -> anyhow::Result<()> {
-    let Tables { rib, hops, .. } = &mut updated.tables;
-    update.apply(rib, hops)?;
-    Ok(())
-}
-
-/// Brings what changed into service: first what new next hops mean, then the engine.
-fn push(updated: &mut Updated, stream: &Stream, applied: &Applied, pending: u64) -> anyhow::Result<()> {
-    applied.begun.store(updated.updates + pending, Ordering::Release);
-    let tables = &mut updated.tables;
-    let delta = tables.rib.take_delta();
-    if !delta.is_empty() {
-        // Ids that the table computes by itself (bare ones) need no new table.
-        let known = stream.egress.load().named();
-        if tables.hops.iter().filter(|(_, hop)| **hop != fib::NextHop::Bare).count() != known {
-            stream.egress.store(Arc::new(EgressTable::new(&tables.hops, &stream.ports)?));
-        }
-        tables.generation = tables.engine.apply(&delta)?;
-        updated.deltas += 1;
-    }
-    updated.updates += pending;
-    applied.done.store(updated.updates, Ordering::Release);
-    Ok(())
 }
 
 #[cfg(test)]

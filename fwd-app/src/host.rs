@@ -1,6 +1,7 @@
 //! The host as files: what the kernel says below `/proc`, `/sys`, `/dev` and `/etc`, read through a root folder so that
 //! tests can lay out a host of their own. What cannot be read is absent.
 
+use fib::host::list_holds;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,11 @@ use std::path::{Path, PathBuf};
 const LIBRARY_FOLDERS: [&str; 6] =
     ["lib64", "usr/lib64", "lib", "usr/lib", "usr/local/lib", "usr/local/lib64"];
 
+/// CPUs that a kernel is built for, at most.
+const CPUS_MAX: u16 = 8192;
+
 /// A host below a root folder.
-pub(super) struct Host {
+pub(crate) struct Host {
     root: PathBuf,
     /// `LD_LIBRARY_PATH`, split.
     loader_path: Vec<PathBuf>,
@@ -18,7 +22,7 @@ pub(super) struct Host {
 
 impl Host {
     /// The host this runs on.
-    pub(super) fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let loader_path = std::env::var_os("LD_LIBRARY_PATH")
             .map(|paths| std::env::split_paths(&paths).filter(|p| p.is_absolute()).collect())
             .unwrap_or_default();
@@ -26,17 +30,17 @@ impl Host {
     }
 
     /// The contents of a file, without blanks around them. `path` is relative to the root.
-    pub(super) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
+    pub(crate) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
     }
 
     /// The number in a file.
-    pub(super) fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
+    pub(crate) fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
         self.read(path)?.parse().ok()
     }
 
     /// The names in a folder, sorted; none when there is no such folder.
-    pub(super) fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
+    pub(crate) fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.root.join(path)) else { return Vec::new() };
         let mut names: Vec<_> =
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -45,25 +49,49 @@ impl Host {
     }
 
     /// Whether there is a file or folder.
-    pub(super) fn exists(&self, path: impl AsRef<Path>) -> bool {
+    pub(crate) fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.root.join(path).exists()
     }
 
     /// The last part of what a symbolic link points to (the driver of a device).
-    pub(super) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
+    pub(crate) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = fs::read_link(self.root.join(path)).ok()?;
         target.file_name()?.to_str().map(str::to_owned)
     }
 
     /// The value of `KEY:` in a file of `KEY: VALUE` lines.
-    pub(super) fn field(&self, path: impl AsRef<Path>, key: &str) -> Option<String> {
+    pub(crate) fn field(&self, path: impl AsRef<Path>, key: &str) -> Option<String> {
         let text = self.read(path)?;
         let lines = text.lines().filter_map(|line| line.split_once(':'));
         lines.into_iter().find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
     }
 
+    /// The CPUs that this process may use, as the kernel lists them (`0-3,8`).
+    pub(crate) fn cpu_list(&self) -> Option<String> {
+        self.field("proc/self/status", "Cpus_allowed_list")
+    }
+
+    /// The same as numbers; CPU 0 when the kernel does not say.
+    pub(crate) fn cpus_allowed(&self) -> Vec<u16> {
+        let list = self.cpu_list().unwrap_or_default();
+        let cpus: Vec<_> = (0..CPUS_MAX).filter(|cpu| list_holds(&list, u64::from(*cpu))).collect();
+        if cpus.is_empty() { vec![0] } else { cpus }
+    }
+
+    /// What the CPU calls itself.
+    pub(crate) fn cpu_name(&self) -> Option<String> {
+        self.field("proc/cpuinfo", "model name")
+    }
+
+    /// Huge pages of `kb` KB: all, and free ones.
+    pub(crate) fn huge_pages(&self, kb: u32) -> (u64, u64) {
+        let folder = format!("sys/kernel/mm/hugepages/hugepages-{kb}kB");
+        let number = |name: &str| self.number(format!("{folder}/{name}")).unwrap_or(0);
+        (number("nr_hugepages"), number("free_hugepages"))
+    }
+
     /// Folders in which the dynamic linker looks, relative to the root or absolute, each once.
-    pub(super) fn linker_folders(&self) -> Vec<PathBuf> {
+    pub(crate) fn linker_folders(&self) -> Vec<PathBuf> {
         let mut folders = self.loader_path.clone();
         for name in self.list("etc/ld.so.conf.d").iter().filter(|name| name.ends_with(".conf")) {
             let text = self.read(Path::new("etc/ld.so.conf.d").join(name)).unwrap_or_default();
@@ -77,7 +105,7 @@ impl Host {
     }
 
     /// The first library folder with a file whose name starts with `prefix`, and those names, shortest first.
-    pub(super) fn find_library(&self, prefix: &str) -> Option<(PathBuf, Vec<String>)> {
+    pub(crate) fn find_library(&self, prefix: &str) -> Option<(PathBuf, Vec<String>)> {
         self.linker_folders().into_iter().find_map(|folder| {
             let mut names = self.list(&folder);
             names.retain(|name| name.starts_with(prefix));
@@ -88,29 +116,29 @@ impl Host {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A host laid out in a scratch folder.
-    pub(in super::super) struct Tree(tempfile::TempDir);
+    pub(crate) struct Tree(tempfile::TempDir);
 
     impl Tree {
-        pub(in super::super) fn new() -> Self {
+        pub(crate) fn new() -> Self {
             Self(tempfile::tempdir().unwrap())
         }
 
-        pub(in super::super) fn host(&self) -> Host {
+        pub(crate) fn host(&self) -> Host {
             Host { root: self.0.path().to_owned(), loader_path: Vec::new() }
         }
 
-        pub(in super::super) fn file(&self, path: &str, text: &str) -> &Self {
+        pub(crate) fn file(&self, path: &str, text: &str) -> &Self {
             let path = self.0.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
             self
         }
 
-        pub(in super::super) fn link(&self, path: &str, target: &str) -> &Self {
+        pub(crate) fn link(&self, path: &str, target: &str) -> &Self {
             let path = self.0.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::os::unix::fs::symlink(target, path).unwrap();
@@ -118,13 +146,23 @@ pub(super) mod tests {
         }
 
         /// DPDK 22.11 as Debian lays it out.
-        pub(in super::super) fn dpdk(&self) -> &Self {
+        pub(crate) fn dpdk(&self) -> &Self {
             self.file("etc/ld.so.conf.d/x.conf", "# multiarch\n/usr/lib/x86_64-linux-gnu\n");
             for name in ["librte_eal.so.23", "librte_eal.so.23.0", "dpdk/pmds-23.0/librte_net_ring.so"] {
                 self.file(&format!("usr/lib/x86_64-linux-gnu/{name}"), "");
             }
             self
         }
+    }
+
+    #[test]
+    fn cpus_and_pages() {
+        let tree = Tree::new();
+        assert_eq!((tree.host().cpus_allowed(), tree.host().huge_pages(2048)), (vec![0], (0, 0)));
+        tree.file("proc/self/status", "Cpus_allowed_list:\t0-2,7\n")
+            .file("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "9\n")
+            .file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "4\n");
+        assert_eq!((tree.host().cpus_allowed(), tree.host().huge_pages(2048)), (vec![0, 1, 2, 7], (9, 4)));
     }
 
     #[test]

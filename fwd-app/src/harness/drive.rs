@@ -1,29 +1,23 @@
 //! The ports, rings and pools of a replay, and the loop of its main lcore.
 
+use super::HarnessSpec;
 use super::feeder::{Feeder, Load, deal};
-use super::schedule::Schedule;
-use super::setup::{CACHE_MBUFS, Lcores, QUEUES_MAX, Sizes};
+use super::schedule::{Rate, Schedule};
+use super::setup::{CACHE_MBUFS, Lcores, Sizes};
 use super::sink::{Outlet, Sink};
 use super::trace::Trace;
-use super::updates::{Applied, Stream, Updated, Updater};
+use super::updates::{Applied, Stream};
 use super::verify::{Verified, Verifier};
-use crate::cli::args::ReplayArgs;
-use crate::cli::exit::CliError;
-use crate::cli::message::warn;
-use crate::cli::values::Rate;
-use crate::control::Signals;
-use crate::datapath::lookup::EngineFault;
-use crate::datapath::rx::RxLimits;
-use crate::datapath::{EgressPort, EgressTable, Latency};
-use crate::report::periodic::Periodic;
-use crate::report::{PortReport, Totals};
-use crate::tables::Tables;
-use crate::topology::lcores::Parts;
-use crate::topology::plan::{Host, Input, Plan};
-use crate::topology::running::{Finished, Idle, Running};
-use crate::topology::{self, Control};
+use crate::control::ports::PortCounts;
+use crate::control::session::Ended;
+use crate::control::thread::ControlThread;
+use crate::control::{Session, Signals, Site};
+use crate::datapath::Latency;
+use crate::notice::warn;
+use crate::topology::plan::{Input, Plan};
+use crate::topology::running::{Handle, Idle, Running};
+use crate::topology::{Settings, Totals};
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
 use dpdk_ffi::{
     DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, Ring, RingPort, RingSync, SocketId,
 };
@@ -37,68 +31,45 @@ const STUCK: Duration = Duration::from_secs(30);
 /// Turns of the loop between two looks at clock and signals.
 const HOUSEKEEPING_TURNS: u32 = 256;
 
-/// The name of a replay's port.
-pub(crate) fn port_name(index: u16) -> String {
-    format!("net_ring_port{index}")
-}
-
 /// A replay that is ready to run.
 pub(crate) struct Replay<'a> {
-    /// The command line.
-    pub(crate) args: &'a ReplayArgs,
+    /// What is wanted.
+    pub(crate) spec: &'a HarnessSpec,
+    /// Sizes of bursts and batches.
+    pub(crate) settings: Settings,
     /// The capture.
     pub(crate) trace: &'a Arc<Trace>,
-    /// Who runs where.
+    /// Which lcores there are.
     pub(crate) lcores: &'a Lcores,
+    /// What runs on them.
+    pub(crate) plan: &'a Plan,
     /// Rings and pools.
     pub(crate) sizes: Sizes,
-    /// The ports, as next hops name them.
-    pub(crate) ports: &'a [EgressPort],
     /// The update stream, if there is one.
     pub(crate) updates: Option<&'a Arc<[Update]>>,
 }
 
 /// What came of it.
 pub(crate) struct Outcome {
-    /// What each stage counted.
-    pub(crate) stages: Vec<topology::Outcome>,
+    /// What the forwarder left behind.
+    pub(crate) ended: Ended,
+    /// The session, as it is now.
+    pub(crate) session: Session,
     /// Packets fed.
     pub(crate) fed: u64,
     /// Packets that were overtaken.
     pub(crate) reordered: u64,
     /// Latencies from the intended send time, under a rate.
     pub(crate) latency: Option<Latency>,
-    /// From the first packet fed to the last that came or was dropped, seconds.
-    pub(crate) duration_s: f64,
     /// Results against the oracle.
     pub(crate) verified: Verified,
-    /// The tables, as they are now.
-    pub(crate) tables: Tables,
-    /// Updates applied.
-    pub(crate) updates: u64,
-    /// Deltas applied.
-    pub(crate) deltas: u64,
     /// Why the updates ended before their time, if they did.
     pub(crate) update_error: Option<anyhow::Error>,
-    /// What the drivers counted.
-    pub(crate) ports: Vec<PortReport>,
-    /// The first panic of an lcore.
-    pub(crate) panicked: Option<DpdkError>,
-}
-
-/// Who has the tables while packets flow.
-enum Routes {
-    /// Nobody changes them.
-    Steady(Box<Tables>),
-    /// A thread does.
-    Changing(Updater),
 }
 
 /// Ports and the far ends of their rings.
 struct Wiring {
     ports: Vec<Port>,
-    /// The plan's.
-    inputs: Vec<Input>,
     /// By input, in the order of the plan.
     rx_rings: Vec<Ring>,
     /// By port and sender.
@@ -106,44 +77,31 @@ struct Wiring {
 }
 
 impl Replay<'_> {
-    /// Builds everything, feeds the trace, and waits until the last packet is accounted for.
+    /// Builds everything, feeds the trace, and waits until the last packet is accounted for. `session` knows the ports;
+    /// `housekeeping` is called now and then meanwhile.
     ///
     /// # Errors
-    /// When something cannot be built or written, or the updates end early.
+    /// When something cannot be built or written.
     pub(crate) fn run(
         &self,
         eal: &Eal,
-        tables: Tables,
+        mut session: Session,
         verifier: Option<Verifier>,
         signals: &Signals,
+        housekeeping: impl FnMut(&Handle),
     ) -> anyhow::Result<Outcome> {
-        let plan = self.plan()?;
-        let egress = EgressTable::new(&tables.hops, self.ports).map_err(CliError::from)?;
-        let egress = Arc::new(ArcSwap::from_pointee(egress));
         let pool = self.pool(eal)?;
-        let wiring = self.wire(eal, &plan, &pool)?;
-        let (control, applied) = (Arc::new(Control::default()), Arc::new(Applied::default()));
-        let mut parts = Parts {
-            eal,
-            ports: &wiring.ports,
-            engine: tables.engine.as_ref(),
-            egress: Arc::clone(&egress),
-            limits: self.limits(eal),
-            control: Arc::clone(&control),
-            stall_us: tables.stall_us(),
-            fault: Arc::clone(&tables.fault),
-            published: Vec::new(),
-            channels: Vec::new(),
-        };
-        let stages = parts.build(&plan)?;
-        let periodic = Periodic::new(std::mem::take(&mut parts.published), self.args.forward.stats_period);
+        let wiring = self.wire(eal, &pool)?;
+        let applied = Arc::new(Applied::default());
         let feeder = self.feeder(eal, &wiring, pool, Arc::clone(&applied))?;
         let sink = self.sink(eal, &wiring)?;
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
-        let running = Running::launch(eal, stages, std::mem::take(&mut parts.channels), idle, &control)?;
-        let fault = Arc::clone(&tables.fault);
-        let source = self.routes(tables, egress, applied);
-        let mut turns = Loop { feeder, sink, verifier, running, control, periodic, signals, idle, fault };
+        let site = Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle };
+        let running = session.start(&site)?;
+        let stream = self.stream(applied);
+        let work = move |session: &mut Session, told: &_| stream.map_or(Ok(()), |s| s.apply(session, told));
+        let updates = ControlThread::start(session, work)?;
+        let mut turns = Loop { feeder, sink, verifier, running, updates, housekeeping, signals, idle };
         let start = Instant::now();
         // A panic here ends as one of a stage does: with all that runs stopped, and a report.
         let result = catch_unwind(AssertUnwindSafe(|| turns.run())).unwrap_or_else(|panic| {
@@ -151,81 +109,49 @@ impl Replay<'_> {
             Err(DpdkError::Panicked { lcore: eal.main_lcore(), message }.into())
         });
         let duration_s = start.elapsed().as_secs_f64();
-        self.finish(turns, result, source, duration_s, dpdk_ffi::tsc_hz(eal), &wiring)
+        self.finish(turns, result, duration_s, dpdk_ffi::tsc_hz(eal), &wiring)
     }
 
     /// Ends what runs, whatever happened, and gathers what came of it.
-    fn finish(
+    fn finish<H: FnMut(&Handle)>(
         &self,
-        turns: Loop<'_>,
+        turns: Loop<'_, H>,
         result: anyhow::Result<()>,
-        routes: Routes,
         duration_s: f64,
         tsc_hz: u64,
         wiring: &Wiring,
     ) -> anyhow::Result<Outcome> {
         // The lcores must be waited for and the updates stopped in any case, or EAL would end under them.
-        turns.control.stop_rx();
-        let Loop { running, feeder, mut sink, verifier, .. } = turns;
-        let Finished { outcomes: stages, panicked } = running.wait();
-        let Updated { tables, updates, deltas, error } = match routes {
-            Routes::Steady(tables) => Updated { tables: *tables, updates: 0, deltas: 0, error: None },
-            Routes::Changing(updater) => updater.stop()?,
-        };
-        let panicked = match result.map_err(anyhow::Error::downcast) {
-            Ok(()) => panicked,
-            Err(Ok(panic @ DpdkError::Panicked { .. })) => Some(panic),
+        let Loop { running, updates, feeder, mut sink, verifier, .. } = turns;
+        running.handle().stop_rx();
+        let mut finished = running.wait();
+        let (session, updated) = updates.stop()?;
+        match result.map_err(anyhow::Error::downcast) {
+            Ok(()) => {}
+            Err(Ok(panic @ DpdkError::Panicked { .. })) => finished.panicked = Some(panic),
             Err(Ok(error)) => return Err(error.into()),
             Err(Err(error)) => return Err(error),
-        };
+        }
         sink.finish()?;
-        let drops = Totals::new(&stages, tsc_hz).counters.drops;
+        let drops = Totals::new(&finished.outcomes, tsc_hz).counters.drops;
         let verified = verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default();
+        let ended_after =
+            |error: anyhow::Error| error.context(format!("updates ended after {}", session.tally().updates));
         Ok(Outcome {
-            stages,
             fed: feeder.fed(),
             reordered: sink.reordered,
-            latency: (self.args.harness.rate != Rate::Max).then_some(sink.latency),
-            duration_s,
+            latency: (self.spec.rate != Rate::Max).then_some(sink.latency),
             verified,
-            tables,
-            updates,
-            deltas,
-            update_error: error.map(|error| error.context(format!("updates ended after {updates}"))),
-            ports: super::port_reports(&wiring.ports, &wiring.inputs),
-            panicked,
+            update_error: updated.err().map(ended_after),
+            ended: Ended { finished, duration_s, ports: PortCounts::of(&wiring.ports, self.plan) },
+            session,
         })
     }
 
-    fn plan(&self) -> Result<Plan, CliError> {
-        let all = self.lcores.all();
-        let main = u32::from(self.lcores.main);
-        let host = Host { ports: self.ports.len(), tx_queues_max: QUEUES_MAX, lcores: &all, main };
-        Ok(Plan::new(self.args.forward.topology(), Some(&self.lcores.config), host)?)
-    }
-
-    fn limits(&self, eal: &Eal) -> RxLimits {
-        let forward = &self.args.forward;
-        RxLimits {
-            burst: forward.rx_burst,
-            batch: forward.batch_max(),
-            flush_cycles: dpdk_ffi::tsc_hz(eal) / 1_000_000 * u64::from(forward.flush_us),
-        }
-    }
-
-    /// The tables, or the thread that changes them.
-    fn routes(&self, tables: Tables, egress: Arc<ArcSwap<EgressTable>>, applied: Arc<Applied>) -> Routes {
-        let Some(updates) = self.updates else { return Routes::Steady(Box::new(tables)) };
-        let harness = &self.args.harness;
-        let stream = Stream {
-            updates: Arc::clone(updates),
-            loops: harness.update_loops,
-            rate: harness.update_rate,
-            per_delta: harness.update_batch,
-            egress,
-            ports: self.ports.to_vec(),
-        };
-        Routes::Changing(Updater::start(tables, stream, applied))
+    /// The updates on their way to the session.
+    fn stream(&self, applied: Arc<Applied>) -> Option<Stream> {
+        let HarnessSpec { update_loops: loops, update_rate: rate, update_batch: per_commit, .. } = *self.spec;
+        self.updates.map(|updates| Stream { updates: Arc::clone(updates), loops, rate, per_commit, applied })
     }
 
     fn feeder(
@@ -235,12 +161,11 @@ impl Replay<'_> {
         pool: Mempool,
         applied: Arc<Applied>,
     ) -> anyhow::Result<Feeder> {
-        let harness = &self.args.harness;
         let load = Load {
             trace: Arc::clone(self.trace),
-            schedule: Schedule::new(self.trace, harness.rate, dpdk_ffi::tsc_hz(eal)),
+            schedule: Schedule::new(self.trace, self.spec.rate, dpdk_ffi::tsc_hz(eal)),
             ring_of: deal(self.trace, u16::try_from(wiring.rx_rings.len()).unwrap_or(u16::MAX)),
-            loops: harness.loops,
+            loops: self.spec.loops,
         };
         let producers = wiring.rx_rings.iter().map(Ring::producer).collect::<Result<_, _>>()?;
         Ok(Feeder::new(eal, load, pool, producers, self.sizes.window, applied))
@@ -259,55 +184,43 @@ impl Replay<'_> {
     }
 
     /// Makes the rings and the ports over them, and starts the ports.
-    fn wire(&self, eal: &Eal, plan: &Plan, pool: &Mempool) -> anyhow::Result<Wiring> {
+    fn wire(&self, eal: &Eal, pool: &Mempool) -> anyhow::Result<Wiring> {
         let ring = |name: String, size| Ring::new(eal, &name, size, RingSync::SpSc, SocketId::ANY);
-        let mut wiring = Wiring {
-            ports: Vec::new(),
-            inputs: plan.inputs.clone(),
-            rx_rings: Vec::new(),
-            tx_rings: Vec::new(),
-        };
+        let mut wiring = Wiring { ports: Vec::new(), rx_rings: Vec::new(), tx_rings: Vec::new() };
         let mut by_input: Vec<(Input, Ring)> = Vec::new();
-        for port in 0..u16::try_from(self.ports.len()).unwrap_or(u16::MAX) {
+        for port in 0..self.spec.ports {
             // A port that nobody receives on has a queue all the same: a ring port is made of rings. Nothing is fed to that one.
-            let queues = plan.inputs.iter().filter(|input| input.port == port).count().max(1);
-            let mut rx = Vec::with_capacity(queues);
-            for queue in 0..u16::try_from(queues).unwrap_or(u16::MAX) {
+            let rx_queues = self.plan.rx_queues(port).max(1);
+            let mut rx = Vec::with_capacity(usize::from(rx_queues));
+            for queue in 0..rx_queues {
                 let made = ring(format!("rx{port}_{queue}"), self.sizes.rx_ring)?;
                 by_input.push((Input { port, queue }, made.clone()));
                 rx.push(made);
             }
-            let tx = (0..plan.senders)
+            let tx_queues = self.plan.senders;
+            let tx = (0..tx_queues)
                 .map(|sender| ring(format!("tx{port}_{sender}"), self.sizes.tx_ring))
                 .collect::<Result<Vec<_>, _>>()?;
             let made = RingPort::from_rings(eal, &format!("port{port}"), &rx, &tx, SocketId::ANY)?;
-            let config = PortConfig {
-                rx_queues: u16::try_from(queues).unwrap_or(u16::MAX),
-                tx_queues: plan.senders,
-                ..PortConfig::default()
-            };
+            let config = PortConfig { rx_queues, tx_queues, ..PortConfig::default() };
             made.configure(&config, std::slice::from_ref(pool))?;
             made.start()?;
             wiring.ports.push(made);
             wiring.tx_rings.extend(tx.into_iter().map(|ring| (usize::from(port), ring)));
         }
-        for input in &plan.inputs {
-            let found = by_input.iter().find(|(other, _)| other == input);
-            let (_, ring) = found.with_context(|| {
-                format!("--config has a hole: port {} has no queue {}", input.port, input.queue)
-            })?;
-            wiring.rx_rings.push(ring.clone());
-        }
+        // A queue map has no hole, so every input has its ring.
+        let ring_of = |input| by_input.iter().find(|(other, _)| other == input).map(|(_, ring)| ring.clone());
+        wiring.rx_rings.extend(self.plan.inputs.iter().filter_map(ring_of));
         Ok(wiring)
     }
 
     fn sink(&self, eal: &Eal, wiring: &Wiring) -> anyhow::Result<Sink> {
         let outlet = |(port, ring): &(usize, Ring)| ring.consumer().map(|ring| Outlet { port: *port, ring });
         let outlets = wiring.tx_rings.iter().map(outlet).collect::<Result<Vec<_>, _>>()?;
-        let (ports, inputs) = (self.ports.len(), wiring.rx_rings.len());
-        let slow = self.args.harness.tx_slow;
+        let (ports, inputs) = (usize::from(self.spec.ports), wiring.rx_rings.len());
+        let slow = self.spec.tx_slow;
         let mut sink = Sink::new(eal, outlets, ports, inputs, slow, Arc::clone(self.trace));
-        if let Some(dir) = &self.args.harness.out {
+        if let Some(dir) = &self.spec.out {
             sink.write_to(dir)?;
         }
         Ok(sink)
@@ -315,20 +228,20 @@ impl Replay<'_> {
 }
 
 /// The main lcore's loop.
-struct Loop<'a> {
+struct Loop<'a, H> {
     feeder: Feeder,
     sink: Sink,
     verifier: Option<Verifier>,
     /// The forwarder; its stages of this lcore, on a single CPU, are polled here.
     running: Running,
-    control: Arc<Control>,
-    periodic: Periodic,
+    /// Who changes the routes.
+    updates: ControlThread,
+    housekeeping: H,
     signals: &'a Signals,
     idle: Idle,
-    fault: Arc<EngineFault>,
 }
 
-impl Loop<'_> {
+impl<H: FnMut(&Handle)> Loop<'_, H> {
     /// Feeds, polls and takes until everything fed is accounted for and every stage is drained.
     fn run(&mut self) -> anyhow::Result<()> {
         let (mut turn, mut gone, mut taken) = (0_u32, 0, 0);
@@ -341,13 +254,12 @@ impl Loop<'_> {
             taken += came;
             let moved = fed > 0 || worked || came > 0;
             turn = turn.wrapping_add(1);
-            let dropped = self.periodic.read().drops;
+            let dropped = self.running.handle().counters().drops;
             // What was dropped as tx_full or earlier never reaches the sink.
             gone = taken + dropped.total();
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
-                self.periodic.tick(self.signals.stats_wanted());
-                self.fault.say();
-                if self.signals.is_stopping() || self.feeder.updates_panicked() {
+                (self.housekeeping)(self.running.handle());
+                if self.signals.is_stopping() || self.updates.has_panicked() {
                     self.feeder.stop();
                 }
                 let now = Instant::now();
@@ -360,12 +272,12 @@ impl Loop<'_> {
                         warn(format_args!("packets did not come back for {STUCK:?}; they are given up"));
                     }
                     if gone >= self.feeder.fed() || stuck {
-                        self.control.stop_rx();
+                        self.running.handle().stop_rx();
                         draining = true;
                     }
                 }
                 // Only a stage that panicked stops the others by itself.
-                draining |= self.control.is_stopping();
+                draining |= self.running.handle().is_stopping();
                 if draining && !moved && self.running.is_finished() {
                     // A last look at the rings, in case the last packets came after the last poll.
                     while self.sink.drain(&self.feeder, self.verifier.as_mut())? > 0 {}
@@ -378,6 +290,3 @@ impl Loop<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod panics;

@@ -192,11 +192,6 @@ impl Feeder {
         self.applied.begun()
     }
 
-    /// Whether the thread that applies updates has panicked.
-    pub(crate) fn updates_panicked(&self) -> bool {
-        self.applied.has_panicked()
-    }
-
     /// Which ring a frame goes to.
     pub(crate) fn ring_of(&self, frame: usize) -> usize {
         usize::from(self.ring_of[frame])

@@ -9,13 +9,13 @@
 use super::reference::{Reference, Verdict, checked};
 use super::trace::Trace;
 use super::updates::History;
-use crate::cli::message::say;
 use crate::datapath::{DropReason, Drops};
+use crate::notice::post;
 use fib::feed::Update;
 use fib::{MacAddr, NextHopTable};
 use std::sync::Arc;
 
-/// Mismatches that are described on stderr; the rest is only counted.
+/// Mismatches that are described in notices; the rest is only counted.
 const SHOWN: u64 = 5;
 
 /// See the module.
@@ -92,7 +92,7 @@ impl Verifier {
         }
         self.mismatches += 1;
         if self.mismatches <= SHOWN {
-            say(format_args!(
+            post(format_args!(
                 "mismatch: packet {sequence} (frame {} of the trace) left by port {port}{}; the oracle says {verdict:?}{}",
                 frame + 1,
                 bytes.first_chunk().map_or_else(String::new, |mac| format!(" to {}", MacAddr(*mac))),
@@ -135,12 +135,12 @@ impl Verifier {
         }
         let wrong = misplaced(&wanted, missing, unsure, drops);
         if wrong > 0 {
-            say(format_args!(
+            post(format_args!(
                 "mismatch: {wrong} packets were dropped for another reason than the oracle's, or not counted"
             ));
             wanted.add(DropReason::TxFull, missing);
             for (reason, count) in drops.iter().filter(|(reason, count)| wanted.get(*reason) != *count) {
-                say(format_args!(
+                post(format_args!(
                     "mismatch: {reason}: {count} counted, {} by the oracle",
                     wanted.get(reason)
                 ));

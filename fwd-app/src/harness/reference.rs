@@ -4,22 +4,11 @@
 //! datapath adjusts it. Only the slow path's header checks are shared; the fast path is judged by them.
 
 use super::trace::Trace;
-use crate::datapath::DropReason;
 use crate::datapath::check::{self, Checked, Destination};
+use crate::datapath::{DropReason, EgressPort};
 use fib::oracle::OraclePair;
 use fib::{MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// A port of the forwarder as the reference knows it.
-#[derive(Clone, Debug)]
-pub(crate) struct ReferencePort {
-    /// Its name.
-    pub(crate) name: String,
-    /// Source MAC of what it sends.
-    pub(crate) mac: MacAddr,
-    /// The longest IP packet that it sends, bytes.
-    pub(crate) mtu_bytes: u32,
-}
 
 /// What must become of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +22,12 @@ pub(crate) enum Verdict {
 /// The forwarder by the definition.
 pub(crate) struct Reference {
     oracle: OraclePair,
-    ports: Vec<ReferencePort>,
+    ports: Vec<EgressPort>,
 }
 
 impl Reference {
-    /// For the routes of `rib`.
-    pub(crate) fn new(rib: &Rib, ports: Vec<ReferencePort>) -> Self {
+    /// For the routes of `rib`, over `ports` that send to the next hops' own MACs.
+    pub(crate) fn new(rib: &Rib, ports: Vec<EgressPort>) -> Self {
         let mut oracle = OraclePair::default();
         oracle.apply(&rib.full_delta());
         Self { oracle, ports }
@@ -73,7 +62,7 @@ impl Reference {
         };
         let (port, destination) = out;
         match self.ports.get(port) {
-            Some(at) if checked.ip_bytes > at.mtu_bytes => Verdict::Drop(DropReason::MtuExceeded),
+            Some(at) if checked.ip_bytes > u32::from(at.mtu_bytes) => Verdict::Drop(DropReason::MtuExceeded),
             Some(_) => Verdict::Tx { port, destination, ip_at: checked.ip_at },
             // Start-up refuses tables that name such a port.
             None => Verdict::Drop(DropReason::NoNeighbour),

@@ -1,8 +1,16 @@
 //! `run` when a stage panics: the others stop and drain, and there is a report that says so.
 
 use super::*;
-use crate::topology::test_lcores::{LAST_WORDS, arguments, bundled, dying_tables};
+use crate::control::test_session::{LAST_WORDS, bundled, dying_session};
+use clap::{Args as _, FromArgMatches as _};
 use rusty_fork::rusty_fork_test;
+
+/// The arguments that `words` are.
+fn arguments(words: &[&str]) -> RunArgs {
+    let command = RunArgs::augment_args(clap::Command::new("run"));
+    let fib = ["run", "--engine", "oracle", "--fib", "routes.txt"];
+    RunArgs::from_arg_matches(&command.try_get_matches_from(fib.iter().chain(words)).unwrap()).unwrap()
+}
 
 /// Runs over two ports, the first with 2,000 packets to receive, while lookups panic: those of reader number `reader`, or of all; the
 /// panic must be reported of `lcore`.
@@ -18,13 +26,13 @@ fn run_and_die(lcore: u32, options: &[&str], reader: Option<u64>) {
         let arguments = format!("rx_pcap={},tx_pcap={},tx_pcap={}", files[0], files[1], files[2]);
         eal.vdev_create(name, &arguments).unwrap();
     }
-    let args: RunArgs = arguments(options);
-    let summary = forward(&args, eal, &dying_tables(&args.tables, reader), &Signals::default()).unwrap();
+    let args = arguments(options);
+    let summary = forward(&args, eal, &mut dying_session(reader), &Signals::default()).unwrap();
     let packets = &summary.packets;
     assert!(packets.is_conserved() && packets.held > 0 && packets.rx >= packets.held, "{packets:?}");
     let wanted = format!("lcore {lcore} panicked: {LAST_WORDS}");
     assert_eq!(summary.panic.as_ref(), Some(&wanted));
-    assert_eq!(judge(&summary).unwrap_err().to_string(), wanted);
+    assert_eq!(summary.judge().unwrap_err().to_string(), wanted);
     let json = serde_json::to_value(&summary).unwrap();
     assert_eq!(json["panic"], wanted);
 }

@@ -1,21 +1,22 @@
-//! Ports of `run`: found, configured, started, their links awaited; and closed in order.
+//! DPDK ports: found, configured, started, their links awaited, counted, and closed in order.
 //!
 //! A port that no tuple of `--config` names sends only. It gets no RX queue, so that its device keeps nothing for us; where a driver
 //! wants one all the same, the port gets one that nobody polls, with a warning. A port that takes no chains sends no packet that is
 //! longer than an mbuf: its MTU is less then.
 
-use crate::cli::args::{PortArgs, RunArgs};
-use crate::cli::exit::CliError;
-use crate::cli::message::{line, warn};
-use crate::control::Signals;
 use crate::datapath::EgressPort;
-use crate::report::PortReport;
+use crate::error::ConfigError;
+use crate::notice::warn;
+use crate::topology::QueueLcore;
 use crate::topology::pipeline::BATCHES_PER_INPUT;
-use crate::topology::plan::{Job, Plan};
+use crate::topology::plan::Plan;
 use anyhow::Context as _;
-use dpdk_ffi::{DpdkError, Eal, Granted, Mempool, MempoolConfig, Port, PortConfig, SocketId, TxOffloads};
+use dpdk_ffi::{
+    DpdkError, Eal, Granted, LcoreId, LinkState, Mempool, MempoolConfig, Port, PortConfig, PortStats,
+    SocketId, TxOffloads,
+};
 use fib::MacAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of an Ethernet header; an MTU does not count them.
 const ETHERNET_BYTES: u32 = 14;
@@ -28,7 +29,56 @@ const CACHE_MBUFS: u32 = 256;
 /// Mbufs of a pool when there is memory: also for drivers that load a whole capture into it.
 const MBUFS_ROOMY: u32 = (1 << 17) - 1;
 /// How long links may take to come up; as l3fwd waits.
-const LINK_WAIT: Duration = Duration::from_secs(9);
+pub(crate) const LINK_WAIT: Duration = Duration::from_secs(9);
+
+/// The destination MAC of everything that leaves by a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EthDest {
+    /// The port's index.
+    pub(crate) port: u16,
+    /// The MAC.
+    pub(crate) mac: MacAddr,
+}
+
+/// How ports are set up.
+#[derive(Clone, Debug)]
+pub(crate) struct PortSpec {
+    /// Receive frames for every MAC.
+    pub(crate) promiscuous: bool,
+    /// Longest frame, bytes with its Ethernet header; the port's MTU as it is when `None`.
+    pub(crate) max_pkt_len: Option<u32>,
+    /// Descriptors of an RX queue.
+    pub(crate) rx_queue_size: u16,
+    /// Descriptors of a TX queue.
+    pub(crate) tx_queue_size: u16,
+    /// Mbufs of a pool; what is needed, and more where there is memory, when `None`.
+    pub(crate) mbufs: Option<u32>,
+    /// In place of the next hops' destination MACs.
+    pub(crate) eth_dest: Vec<EthDest>,
+}
+
+/// What the driver of a port has counted.
+#[derive(Clone, Debug)]
+pub(crate) struct PortCounts {
+    /// The port's name.
+    pub(crate) name: String,
+    /// Whether an lcore receives from it; else it sends only.
+    pub(crate) receives: bool,
+    /// The counters; zeros where the driver counts nothing.
+    pub(crate) stats: PortStats,
+}
+
+impl PortCounts {
+    /// Of `ports` now, which forward by `plan`.
+    pub(crate) fn of(ports: &[Port], plan: &Plan) -> Vec<Self> {
+        let counts = |(index, port): (u16, &Port)| Self {
+            name: port.name().to_owned(),
+            receives: plan.rx_queues(index) > 0,
+            stats: port.stats().unwrap_or_default(),
+        };
+        (0..).zip(ports).map(counts).collect()
+    }
+}
 
 /// The ports, configured and started, with their pools.
 pub(crate) struct Ports {
@@ -38,8 +88,6 @@ pub(crate) struct Ports {
     pub(crate) granted: Vec<Granted>,
     /// What leaves by each.
     pub(crate) egress: Vec<EgressPort>,
-    /// Whether an lcore receives from it.
-    receives: Vec<bool>,
 }
 
 impl Ports {
@@ -60,107 +108,80 @@ impl Ports {
         ports.iter().map(of).try_fold(u16::MAX, |least, queues| Ok(least.min(queues?)))
     }
 
-    /// Configures and starts all `ports` for `plan`.
+    /// Configures and starts all `ports` for `plan`, with batches of at most `batch` packets.
     ///
     /// # Errors
-    /// When a port cannot be set up, or `--eth-dest` names one that does not exist; [`CliError::Usage`] for more RX queues than a
+    /// When a port cannot be set up, or `--eth-dest` names one that does not exist; [`ConfigError::Invalid`] for more RX queues than a
     /// device has, and for too few `--mbufs`.
-    pub(crate) fn set_up(eal: &Eal, ports: Vec<Port>, plan: &Plan, args: &RunArgs) -> anyhow::Result<Self> {
-        for destination in &args.ports.eth_dest {
+    pub(crate) fn set_up(
+        eal: &Eal,
+        ports: Vec<Port>,
+        plan: &Plan,
+        spec: &PortSpec,
+        batch: usize,
+    ) -> anyhow::Result<Self> {
+        for destination in &spec.eth_dest {
             if usize::from(destination.port) >= ports.len() {
                 let (named, there) = (destination.port, ports.len());
                 let message = format!("--eth-dest names port {named}, but there are {there}");
-                return Err(CliError::NoDevice(message).into());
+                return Err(ConfigError::NoDevice(message).into());
             }
         }
-        let need = Need::new(args, &ports, plan)?;
+        let need = Need::new(spec, &ports, plan, batch)?;
         let mut pools: Vec<(SocketId, Mempool)> = Vec::new();
-        let (mut granted, mut egress, mut receives) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut granted, mut egress) = (Vec::new(), Vec::new());
         for (index, port) in (0..).zip(&ports) {
             let socket = port.socket();
             let pool = match pools.iter().find(|(at, _)| *at == socket) {
                 Some((_, pool)) => pool.clone(),
                 None => {
-                    let pool = pool(eal, socket, &need, args)?;
+                    let pool = pool(eal, socket, &need, spec)?;
                     pools.push((socket, pool.clone()));
                     pool
                 }
             };
             let name = port.name();
-            let queues = queues_of(plan, index);
-            let got = start(port, &config(&args.ports, queues, plan.senders), &pool)
+            let queues = plan.rx_queues(index);
+            let got = start(port, &config(spec, queues, plan.senders), &pool)
                 .with_context(|| format!("cannot start port {name}"))?;
-            receives.push(queues > 0);
             if queues == 0 && got.rx_queues > 0 {
                 warn(format_args!(
                     "port {index} ({name}) is not in --config, and its driver wants an RX queue: what comes in by it is lost"
                 ));
             }
             let mac = port.mac_addr().with_context(|| format!("port {name} has no MAC address"))?;
-            let destination = args.ports.eth_dest.iter().find(|dest| dest.port == index).map(|dest| dest.mac);
-            let (name, mac, mtu_bytes) = (name.to_owned(), MacAddr(mac), mtu_of(&got, room(args)));
+            let destination = spec.eth_dest.iter().find(|dest| dest.port == index).map(|dest| dest.mac);
+            let (name, mac, mtu_bytes) = (name.to_owned(), MacAddr(mac), mtu_of(&got, room(spec)));
             egress.push(EgressPort { name, mac, mtu_bytes, destination });
             granted.push(got);
         }
-        Ok(Self { ports, granted, egress, receives })
+        Ok(Self { ports, granted, egress })
     }
 
-    /// What the drivers counted.
-    pub(crate) fn reports(&self) -> Vec<PortReport> {
-        let ports = self.ports.iter().zip(&self.receives);
-        ports.map(|(port, receives)| PortReport::new(port, *receives)).collect()
-    }
-
-    /// Waits until every link is up, says how each is, and warns of those that are not.
+    /// Waits until the link of port `index` is up, or until `end`, or `is_over`; answers how it is then.
     ///
     /// # Errors
-    /// When a driver cannot tell.
-    pub(crate) fn await_links(&self, signals: &Signals) -> anyhow::Result<()> {
-        let end = std::time::Instant::now() + LINK_WAIT;
-        for (index, (port, granted)) in self.ports.iter().zip(&self.granted).enumerate() {
-            let link = loop {
-                let link = port.wait_link(Duration::ZERO)?;
-                if link.up || std::time::Instant::now() >= end || signals.is_stopping() {
-                    break link;
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            };
-            let speed =
-                link.speed_mbps.map_or_else(|| "speed unknown".to_owned(), |mbps| format!("{mbps} Mbit/s"));
-            let duplex = if link.full_duplex { "full duplex" } else { "half duplex" };
-            let up = if link.up { format!("up, {speed}, {duplex}") } else { "DOWN".to_owned() };
-            let egress = &self.egress[index];
-            line(format_args!(
-                "port {index}   {} {}: {}link {up}; MTU {}{}, {} RX and {} TX queues of {} and {} descriptors",
-                egress.name,
-                egress.mac,
-                if self.receives[index] { "" } else { "sends only; " },
-                egress.mtu_bytes,
-                if egress.mtu_bytes < granted.mtu { " (it takes no chains)" } else { "" },
-                granted.rx_queues,
-                granted.tx_queues,
-                granted.rx_descriptors,
-                granted.tx_descriptors
-            ));
-            let rx = names(granted.rx_offloads.iter_names().map(|(name, _)| name));
-            let tx = names(granted.tx_offloads.iter_names().map(|(name, _)| name));
-            let rss = names(granted.rss.iter_names().map(|(name, _)| name));
-            let promiscuous = if granted.promiscuous { "promiscuous" } else { "not promiscuous" };
-            line(format_args!(
-                "         offloads granted: RX {rx}, TX {tx}; RSS {rss}; {promiscuous}; checksums in software"
-            ));
-            if granted.rx_queues > 1 && granted.rss.is_empty() {
-                warn(format_args!("port {} has no RSS: only its queue 0 will receive", egress.name));
+    /// When the driver cannot tell.
+    pub(crate) fn await_link(
+        &self,
+        index: usize,
+        end: Instant,
+        is_over: impl Fn() -> bool,
+    ) -> Result<LinkState, DpdkError> {
+        loop {
+            let link = self.ports[index].wait_link(Duration::ZERO)?;
+            if link.up || Instant::now() >= end || is_over() {
+                return Ok(link);
             }
+            std::thread::sleep(Duration::from_millis(100));
         }
-        Ok(())
     }
 
     /// Warns where an lcore serves a port of another NUMA node.
-    pub(crate) fn warn_of_sockets(&self, eal: &Eal, config: &[(u16, u32)]) {
-        for (port, lcore) in config {
+    pub(crate) fn warn_of_sockets(&self, eal: &Eal, plan: &Plan) {
+        for QueueLcore { port, lcore, .. } in plan.map.tuples() {
             let Some(port) = self.ports.get(usize::from(*port)) else { continue };
-            let (of_port, of_lcore) = (port.socket(), eal.lcore_socket(dpdk_ffi::LcoreId(*lcore)));
+            let (of_port, of_lcore) = (port.socket(), eal.lcore_socket(LcoreId(u32::from(*lcore))));
             if let Ok(of_lcore) = of_lcore
                 && of_port != SocketId::ANY
                 && of_lcore != of_port
@@ -189,18 +210,6 @@ impl Ports {
     }
 }
 
-/// What was granted, for a person.
-fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<_> = names.collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(" ") }
-}
-
-/// RX queues of a port.
-fn queues_of(plan: &Plan, port: u16) -> u16 {
-    let queues = plan.inputs.iter().filter(|input| input.port == port).count();
-    u16::try_from(queues).unwrap_or(u16::MAX)
-}
-
 /// Configures and starts `port`, with one RX queue where its driver wants one and `config` has none.
 fn start(port: &Port, config: &PortConfig, pool: &Mempool) -> Result<Granted, DpdkError> {
     let start = |config: &PortConfig| {
@@ -222,23 +231,23 @@ fn mtu_of(granted: &Granted, room: u16) -> u16 {
     granted.mtu.min(room.saturating_sub(headers))
 }
 
-fn config(args: &PortArgs, rx_queues: u16, tx_queues: u16) -> PortConfig {
-    let mtu = args.max_pkt_len.map(|bytes| bytes.saturating_sub(ETHERNET_BYTES));
+fn config(spec: &PortSpec, rx_queues: u16, tx_queues: u16) -> PortConfig {
+    let mtu = spec.max_pkt_len.map(|bytes| bytes.saturating_sub(ETHERNET_BYTES));
     PortConfig {
         rx_queues,
         tx_queues,
-        rx_descriptors: args.rx_queue_size,
-        tx_descriptors: args.tx_queue_size,
+        rx_descriptors: spec.rx_queue_size,
+        tx_descriptors: spec.tx_queue_size,
         mtu: mtu.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
-        promiscuous: args.promiscuous,
+        promiscuous: spec.promiscuous,
         ..PortConfig::default()
     }
 }
 
 /// Bytes of packet that an mbuf holds: the longest frame with its tags, if that is not too long.
-fn room(args: &RunArgs) -> u16 {
+fn room(spec: &PortSpec) -> u16 {
     let (least, most) = ROOM_BYTES;
-    let frame_bytes = args.ports.max_pkt_len.map_or(0, |bytes| bytes.saturating_add(TAGS_BYTES));
+    let frame_bytes = spec.max_pkt_len.map_or(0, |bytes| bytes.saturating_add(TAGS_BYTES));
     u16::try_from(frame_bytes.next_multiple_of(64).clamp(least, most)).unwrap_or(u16::MAX)
 }
 
@@ -257,24 +266,23 @@ impl Need {
     /// For the queues of `plan`.
     ///
     /// # Errors
-    /// [`CliError::Usage`] for more RX queues than a port's device has.
-    fn new(args: &RunArgs, ports: &[Port], plan: &Plan) -> anyhow::Result<Self> {
-        let pipeline = plan.lcores.iter().any(|(_, jobs)| jobs.contains(&Job::Engine));
-        let batch = args.forward.batch_max() * if pipeline { BATCHES_PER_INPUT } else { 1 };
+    /// [`ConfigError::Invalid`] for more RX queues than a port's device has.
+    fn new(spec: &PortSpec, ports: &[Port], plan: &Plan, batch: usize) -> anyhow::Result<Self> {
+        let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
         // A cache may hold half as many again as it is made for; the main lcore has one too.
         let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
         let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches };
         for (index, port) in (0..).zip(ports) {
-            let (queues, info) = (queues_of(plan, index), port.device_info()?);
+            let (queues, info) = (plan.rx_queues(index), port.device_info()?);
             if queues > info.max_rx_queues {
                 let (name, limit) = (port.name(), info.max_rx_queues);
                 let message = format!(
                     "--config gives port {index} ({name}) {queues} RX queues, but the device has {limit}"
                 );
-                return Err(CliError::Usage(message).into());
+                return Err(ConfigError::Invalid(message).into());
             }
-            let rx_queue = usize::from(args.ports.rx_queue_size.max(info.min_rx_descriptors));
-            let tx_queue = usize::from(args.ports.tx_queue_size.max(info.min_tx_descriptors));
+            let rx_queue = usize::from(spec.rx_queue_size.max(info.min_rx_descriptors));
+            let tx_queue = usize::from(spec.tx_queue_size.max(info.min_tx_descriptors));
             // The driver of a port that sends only may want a queue.
             need.ports.push((
                 port.socket(),
@@ -294,30 +302,30 @@ impl Need {
 }
 
 /// A pool for all ports of a NUMA node.
-fn pool(eal: &Eal, socket: SocketId, need: &Need, args: &RunArgs) -> anyhow::Result<Mempool> {
+fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Result<Mempool> {
     let least = u32::try_from(need.mbufs(socket)).unwrap_or(u32::MAX);
     // 2^q - 1 wastes no memory.
     let needed =
         least.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |n| n - 1).max(8191);
-    let room = room(args);
+    let room = room(spec);
     let make = |mbufs: u32| {
         let config = MempoolConfig { mbufs, cache_mbufs: CACHE_MBUFS, data_room_bytes: room, socket };
         Mempool::new(eal, &format!("packets{}", socket.0), &config)
     };
-    let made = match args.ports.mbufs {
+    let made = match spec.mbufs {
         Some(mbufs) if mbufs < least => {
             let message = format!(
                 "--mbufs {mbufs} is too few: RX and TX rings, batches and caches hold as many as {least} at once; give at least \
                  {least}, or smaller --rx-queue-size, --tx-queue-size or --batch"
             );
-            return Err(CliError::Usage(message).into());
+            return Err(ConfigError::Invalid(message).into());
         }
         Some(mbufs) => make(mbufs),
         None if needed < MBUFS_ROOMY && eal.has_hugepages() => make(MBUFS_ROOMY).or_else(|_| make(needed)),
         None => make(needed),
     };
     made.with_context(|| {
-        let mbufs = args.ports.mbufs.unwrap_or(needed);
+        let mbufs = spec.mbufs.unwrap_or(needed);
         format!("no memory for {mbufs} mbufs of {room} bytes; see EAL's -m, or --mbufs, --rx-queue-size, --tx-queue-size")
     })
 }

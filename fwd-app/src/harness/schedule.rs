@@ -4,7 +4,30 @@
 //! up must not thereby shorten its own latencies (coordinated omission).
 
 use super::trace::Trace;
-use crate::cli::values::Rate;
+use std::fmt;
+
+/// How fast a replayed trace is offered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rate {
+    /// As fast as the forwarder takes it.
+    Max,
+    /// So many packets a second, evenly spaced.
+    Pps(f64),
+    /// At this multiple of the speed that the capture's own timestamps say; 1.0 is `original`.
+    Times(f64),
+}
+
+impl fmt::Display for Rate {
+    /// As `--rate` takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Max => f.write_str("max"),
+            Self::Pps(pps) => write!(f, "{pps}pps"),
+            Self::Times(1.0) => f.write_str("original"),
+            Self::Times(factor) => write!(f, "x{factor}"),
+        }
+    }
+}
 
 /// The intended send times of all packets, in cycles from the start. Packets are numbered over all loops.
 #[derive(Clone, Debug)]

@@ -4,10 +4,11 @@
 //! |---|---|---|
 //! | 0 | done | |
 //! | 1 | failed | everything not named below: a file that cannot be read, a table that does not fit |
-//! | 2 | bad usage or configuration | [`CliError::Usage`], an engine or instruction set that is not there |
-//! | 3 | a named device is absent | [`CliError::NoDevice`], an engine's device that is not there |
+//! | 2 | bad usage or configuration | [`ConfigError::Invalid`], an engine or instruction set that is not there |
+//! | 3 | a named device is absent | [`ConfigError::NoDevice`], an engine's device that is not there |
 
-use super::message::say;
+use crate::error::ConfigError;
+use crate::report::console::say;
 use clap::error::ErrorKind;
 use fib::{EngineError, IsaError};
 use std::process::ExitCode;
@@ -16,19 +17,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NO_DEVICE: u8 = 3;
 
-/// An error whose kind decides the exit code. Raise it with `?` or `return Err(CliError::..into())`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum CliError {
-    /// The options contradict each other or the configuration is wrong: exit code 2.
-    #[error("{0}")]
-    Usage(String),
-    /// A port or device that was named is absent: exit code 3.
-    #[error("{0}")]
-    NoDevice(String),
-}
-
 /// Prints clap's message in our form; `--help` and `--version` go to stdout and are no error.
-pub(crate) fn of_clap(error: &clap::Error) -> ExitCode {
+pub(super) fn of_clap(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // A reader that has gone away (`--help | head`) is no failure.
         let _ = error.print();
@@ -44,7 +34,7 @@ pub(crate) fn of_clap(error: &clap::Error) -> ExitCode {
 }
 
 /// Prints `fwd-app: MESSAGE` with all its causes on one line, and gives the exit code.
-pub(crate) fn of_error(error: &anyhow::Error) -> ExitCode {
+pub(super) fn of_error(error: &anyhow::Error) -> ExitCode {
     say(message(error));
     ExitCode::from(code(error))
 }
@@ -68,10 +58,10 @@ fn code(error: &anyhow::Error) -> u8 {
 }
 
 fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
-    if let Some(error) = cause.downcast_ref::<CliError>() {
+    if let Some(error) = cause.downcast_ref::<ConfigError>() {
         return Some(match error {
-            CliError::Usage(_) => USAGE,
-            CliError::NoDevice(_) => NO_DEVICE,
+            ConfigError::Invalid(_) => USAGE,
+            ConfigError::NoDevice(_) => NO_DEVICE,
         });
     }
     if cause.is::<IsaError>() {
@@ -97,10 +87,10 @@ mod tests {
     fn a_cause_is_said_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("routes.txt:3: {0}")]
-        struct Quoting(#[source] CliError);
-        let error = anyhow::Error::from(Quoting(CliError::Usage("no id".into()))).context("cannot load");
+        struct Quoting(#[source] ConfigError);
+        let error = anyhow::Error::from(Quoting(ConfigError::Invalid("no id".into()))).context("cannot load");
         assert_eq!(message(&error), "cannot load: routes.txt:3: no id");
-        let error = anyhow::Error::from(CliError::Usage("no id".into())).context("cannot load");
+        let error = anyhow::Error::from(ConfigError::Invalid("no id".into())).context("cannot load");
         assert_eq!(message(&error), "cannot load: no id");
     }
 
@@ -113,11 +103,11 @@ mod tests {
         for (error, wanted) in [
             (anyhow::anyhow!("a file"), FAILED),
             (full.into(), FAILED),
-            (CliError::Usage("x".into()).into(), USAGE),
+            (ConfigError::Invalid("x".into()).into(), USAGE),
             (EngineError::from(isa.clone()).into(), USAGE),
             (isa.into(), USAGE),
             (no_device.into(), NO_DEVICE),
-            (CliError::NoDevice("port 9".into()).into(), NO_DEVICE),
+            (ConfigError::NoDevice("port 9".into()).into(), NO_DEVICE),
         ] {
             assert_eq!(code(&error), wanted, "{error}");
             assert_eq!(code(&wrap(error)), wanted);

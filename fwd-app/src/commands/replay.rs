@@ -1,0 +1,109 @@
+//! `fwd-app replay`: drives the forwarder with a capture, and measures it.
+
+use super::{start_eal, tables};
+use crate::cli::args::ReplayArgs;
+use crate::control::{Session, Signals};
+use crate::harness::reference::Reference;
+use crate::harness::setup::{self, Lcores, Sizes};
+use crate::harness::trace::Trace;
+use crate::harness::verify::Verifier;
+use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports, updates};
+use crate::host::Host;
+use crate::report::console::warn;
+use crate::report::periodic::Periodic;
+use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
+use anyhow::Context as _;
+use fib::feed::Update;
+use std::sync::Arc;
+
+/// Replays the trace and reports.
+///
+/// # Errors
+/// When it cannot be done, and as [`Summary::judge`].
+pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
+    let signals = Signals::take_over().context("cannot take over signals")?;
+    let (spec, forward) = (args.harness.spec(), args.forward.spec());
+    let topology = forward.topology(&args.tables.spec().engine);
+    let host = Host::here();
+    let cpus = host.cpus_allowed();
+    let lcores = Lcores::new(&spec, topology, forward.config.as_ref(), cpus.len())?;
+    let trace = Arc::new(Trace::load(&args.trace)?);
+    warn_of(args, &trace);
+    let updates = args.harness.updates.as_deref().map(updates::load).transpose()?;
+    let mut session = tables::open_to_forward(&args.tables)?;
+    let settings = forward.settings(&session);
+    let verifier =
+        if args.harness.verify { Some(verifier(&spec, &session, &trace, updates.as_deref())?) } else { None };
+    let sizes = Sizes::new(&spec, &lcores, settings.batch, trace.frame_bytes_max())?;
+    // Pages of 2 MB.
+    let is_free = |memory_mb: u32| host.huge_pages(2048).1 * 2 > u64::from(memory_mb);
+    let huge_pages = !args.harness.no_huge && is_free(sizes.memory_mb(true));
+    let memory_mb = sizes.memory_mb(huge_pages);
+    let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
+    let plan = lcores.plan(settings.topology, spec.ports)?;
+    session.set_ports(egress_ports(spec.ports))?;
+    let updates = updates.as_ref();
+    let replay =
+        Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates };
+    let mut periodic = Periodic::new(args.forward.stats_period);
+    let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());
+    let mut outcome = replay.run(&eal, session, verifier, &signals, housekeeping)?;
+    let update_error = outcome.update_error.take();
+    let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
+    let mut summary = summary(args, &trace, outcome, setup, dpdk_ffi::tsc_hz(&eal));
+    summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
+    summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
+    summary.judge()?;
+    update_error.map_or(Ok(()), Err)
+}
+
+fn warn_of(args: &ReplayArgs, trace: &Trace) {
+    let path = args.trace.display();
+    if trace.truncated {
+        warn(format_args!(
+            "{path} is cut short in packet {}; the {} before it are replayed",
+            trace.len() + 1,
+            trace.len()
+        ));
+    }
+    if trace.snapped > 0 {
+        warn(format_args!("{path} has only the first bytes of {} packets", trace.snapped));
+    }
+}
+
+fn verifier(
+    spec: &HarnessSpec,
+    session: &Session,
+    trace: &Trace,
+    updates: Option<&[Update]>,
+) -> anyhow::Result<Verifier> {
+    let reference = Reference::new(session.rib(), egress_ports(spec.ports));
+    let updates = updates.map(|updates| (updates, spec.update_loops));
+    Verifier::new(reference, session.hops(), trace, updates)
+}
+
+/// What the forwarder counted, with what only the harness knows.
+fn summary(args: &ReplayArgs, trace: &Trace, outcome: Outcome, setup: Setup, tsc_hz: u64) -> Summary {
+    let Outcome { ended, session, fed, reordered, latency, verified, .. } = outcome;
+    let mut summary = Summary::new("replay", &session, &ended, setup, tsc_hz);
+    let packets = &mut summary.packets;
+    packets.reordered = reordered;
+    // What is in a ring still is inside: the forwarder counts what it took, the harness what it fed.
+    packets.held += fed.saturating_sub(packets.rx);
+    packets.rx = packets.rx.max(fed);
+    if let Some(latency) = latency {
+        summary.latency_ns = LatencyNs::new(latency.histogram(), "intended send time to arrival");
+        summary.histogram = latency.histogram().clone();
+    }
+    summary.verify = Verify { checked: verified.checked, mismatches: verified.mismatches };
+    summary.truncated = trace.truncated;
+    summary.trace = Some(TraceReport {
+        file: args.trace.display().to_string(),
+        packets: trace.len(),
+        snapped: trace.snapped,
+        loops: args.harness.loops,
+        rate: args.harness.rate.to_string(),
+        fed,
+    });
+    summary
+}

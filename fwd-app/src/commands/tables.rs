@@ -1,0 +1,88 @@
+//! Route files for the commands: read with a progress bar, with warnings of what is odd about them.
+
+use crate::cli::args::TableArgs;
+use crate::control::session::{self, Progress};
+use crate::control::{Session, TableSpec};
+use crate::report::console::warn;
+use crate::report::progress::Bar;
+use fib::feed::Loaded;
+use fib::{NextHopTable, Rib};
+use lpm_phi::memory::{self, Mapped};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// A session with the tables of `spec` in service.
+///
+/// # Errors
+/// As [`Session::open`].
+pub(super) fn open(spec: &TableSpec) -> anyhow::Result<Session> {
+    let bar = Bar::new("loading", 0);
+    Session::open(spec, &mut |progress| show(&bar, progress))
+}
+
+/// The same for packets, with warnings of what makes forwarding slow or useless.
+///
+/// # Errors
+/// As [`Session::open`].
+pub(super) fn open_to_forward(args: &TableArgs) -> anyhow::Result<Session> {
+    let session = open(&args.spec())?;
+    warn_of_pages();
+    warn_of_neighbours(session.hops());
+    Ok(session)
+}
+
+/// The RIB of these files alone.
+///
+/// # Errors
+/// `FeedError`, with file and line.
+pub(super) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
+    let bar = Bar::new("loading", 0);
+    session::load_rib(paths, &mut |progress| show(&bar, progress))
+}
+
+fn show(bar: &Bar, progress: Progress<'_>) {
+    match progress {
+        Progress::Reading { bytes, bytes_total } => bar.draw(bytes, bytes_total),
+        Progress::Read(files) => {
+            bar.clear();
+            files.iter().for_each(warn_of);
+        }
+    }
+}
+
+fn warn_of(file: &Loaded) {
+    let path = file.path.display();
+    if let Some(cut) = file.truncated {
+        warn(format_args!("{path}: {cut}; the {} routes before it are used", file.routes()));
+    }
+    if file.unusable > 0 {
+        warn(format_args!("{path}: {} prefixes have no next hop and are left out", file.unusable));
+    }
+}
+
+/// Warns of tables in 4 KB pages: they work, but a lookup may cost a TLB miss a load.
+fn warn_of_pages() {
+    let Mapped { small_bytes, .. } = memory::mapped();
+    if small_bytes > 0 {
+        let megabytes = small_bytes.div_ceil(1 << 20);
+        warn(format_args!(
+            "{megabytes} MB of tables lie in 4 KB pages, which slows lookups: too few 2 MB pages are free, and there are no \
+             transparent ones; sysctl -w vm.nr_hugepages=N with N at least {} more",
+            megabytes.div_ceil(2)
+        ));
+    }
+}
+
+/// Warns of gateways without a neighbour: there is no MAC to send their packets to. A table from MRT has only gateways.
+fn warn_of_neighbours(hops: &NextHopTable) {
+    let gateways: BTreeSet<IpAddr> = hops.iter().filter_map(|(_, hop)| hop.gateway()).collect();
+    let without = gateways.iter().filter(|gateway| hops.neighbour(**gateway).is_none()).count();
+    if without > 0 {
+        warn(format_args!(
+            "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; give lines `neigh ADDR \
+             lladdr MAC dev PORT` with --fib, or ids in place of gateways (fwd-app fib convert --to text)",
+            gateways.len()
+        ));
+    }
+}

@@ -1,0 +1,101 @@
+//! The control thread: a session at work while the main lcore forwards.
+//!
+//! An engine's `apply` may wait for the lookups that are running, and the main lcore may be the one that looks up: so a session that
+//! changes routes while packets flow does it on a thread of its own. Nobody waits for that thread before the end.
+
+use super::Session;
+use anyhow::Context as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+/// What the two sides tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    stop: AtomicBool,
+    panicked: AtomicBool,
+}
+
+impl Told {
+    /// Whether the work is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// A session on the control thread.
+pub(crate) struct ControlThread {
+    thread: JoinHandle<(Session, anyhow::Result<()>)>,
+    told: Arc<Told>,
+}
+
+impl ControlThread {
+    /// Moves `session` to the control thread, which does `work`.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(crate) fn start(
+        mut session: Session,
+        work: impl FnOnce(&mut Session, &Told) -> anyhow::Result<()> + Send + 'static,
+    ) -> anyhow::Result<Self> {
+        let told = Arc::new(Told::default());
+        let theirs = Arc::clone(&told);
+        let run = move || {
+            // The session outlives a panic, for there is a report all the same.
+            let result = catch_unwind(AssertUnwindSafe(|| work(&mut session, &theirs)));
+            let result = result.unwrap_or_else(|panic| {
+                theirs.panicked.store(true, Ordering::Release);
+                let message = dpdk_ffi::panic_message(panic.as_ref());
+                Err(anyhow::anyhow!("the thread that applies updates panicked: {message}"))
+            });
+            (session, result)
+        };
+        let thread = Builder::new().name("control".into()).spawn(run);
+        Ok(Self { thread: thread.context("cannot start the control thread")?, told })
+    }
+
+    /// Whether the work has panicked.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.told.panicked.load(Ordering::Acquire)
+    }
+
+    /// Asks the work to end, waits for it, and gives the session back with what came of the work.
+    ///
+    /// # Errors
+    /// When the thread and the session are gone.
+    pub(crate) fn stop(self) -> anyhow::Result<(Session, anyhow::Result<()>)> {
+        self.told.stop.store(true, Ordering::Release);
+        self.thread.join().map_err(|_| anyhow::anyhow!("the thread that applies updates has panicked"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::test_session::session;
+
+    #[test]
+    fn work_ends_when_it_is_told_to_and_gives_the_session_back() {
+        let work = |session: &mut Session, told: &Told| {
+            while !told.is_stopping() {
+                std::thread::yield_now();
+            }
+            session.commit().map(drop)
+        };
+        let (session, result) = ControlThread::start(session(), work).unwrap().stop().unwrap();
+        assert!(result.is_ok() && !session.rib().is_empty());
+    }
+
+    #[test]
+    fn a_panic_leaves_the_session_and_says_so() {
+        let thread =
+            ControlThread::start(session(), |_, _| panic!("an invariant, broken on purpose")).unwrap();
+        while !thread.has_panicked() {
+            std::thread::yield_now();
+        }
+        let (session, result) = thread.stop().unwrap();
+        assert!(result.unwrap_err().to_string().ends_with("panicked: an invariant, broken on purpose"));
+        assert!(!session.rib().is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! The harness of `replay`: drives a session's forwarder with a capture, measures it, and judges what comes out.
+//!
+//! The stages are those of `run`, over `net_ring` ports: the [`feeder`] puts packets in the ports' RX rings, the [`sink`] takes
+//! them from their TX rings. Both are polled by the main lcore; the forwarder's stages run on lcores of their own, or, on a
+//! single CPU, are polled in turn with them.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`trace`] | the capture in memory |
+//! | [`setup`] | lcores, queues, sizes, EAL arguments |
+//! | [`schedule`] | when each packet is meant to be sent |
+//! | [`feeder`] | packets into the forwarder |
+//! | [`sink`] | packets out of it: order, latency, captures |
+//! | [`mod@reference`] | what must become of a packet, by the definition |
+//! | [`verify`] | `--verify`: the results against the reference |
+//! | [`updates`] | `--updates`: routes that change meanwhile |
+//! | [`drive`] | the ports, rings and pools, and the loop |
+
+pub(crate) mod drive;
+mod feeder;
+#[cfg(test)]
+mod panics;
+pub(crate) mod reference;
+pub(crate) mod schedule;
+pub(crate) mod setup;
+mod sink;
+pub(crate) mod trace;
+pub(crate) mod updates;
+pub(crate) mod verify;
+
+pub(crate) use drive::{Outcome, Replay};
+pub(crate) use schedule::Rate;
+
+use crate::datapath::EgressPort;
+use fib::MacAddr;
+use std::path::PathBuf;
+
+/// How a capture is replayed.
+#[derive(Clone, Debug)]
+pub(crate) struct HarnessSpec {
+    /// Ports of the forwarder.
+    pub(crate) ports: u16,
+    /// Times the trace is sent.
+    pub(crate) loops: u64,
+    /// Speed the trace is offered at.
+    pub(crate) rate: Rate,
+    /// Whether the trace is dealt by flow over all ports; else all of it arrives on port 0.
+    pub(crate) spread: bool,
+    /// Where to write what leaves by each port.
+    pub(crate) out: Option<PathBuf>,
+    /// Lcores of the forwarder when no queue map says.
+    pub(crate) lcores: Option<u16>,
+    /// The sink takes packets on one poll in so many.
+    pub(crate) tx_slow: u32,
+    /// Updates a second; the stream's own times when `None`.
+    pub(crate) update_rate: Option<u64>,
+    /// Times the update stream is applied.
+    pub(crate) update_loops: u64,
+    /// Updates that reach the engine as one delta, at most.
+    pub(crate) update_batch: u64,
+    /// Mbufs for packets; as many as may be inside when `None`.
+    pub(crate) mbufs: Option<u32>,
+}
+
+/// The MTU of a replay's ports, bytes of IP packet.
+const MTU_BYTES: u16 = 1500;
+
+/// The ports of a replay: `net_ring_port0`, .. with MACs `02:f0:00:00:00:PP`.
+pub(crate) fn egress_ports(count: u16) -> Vec<EgressPort> {
+    let port = |i: u16| {
+        let [high, low] = i.to_be_bytes();
+        let mac = MacAddr([0x02, 0xf0, 0, 0, high, low]);
+        EgressPort { name: format!("net_ring_port{i}"), mac, mtu_bytes: MTU_BYTES, destination: None }
+    };
+    (0..count).map(port).collect()
+}
+
+#[cfg(test)]
+impl HarnessSpec {
+    /// What the command line says when it says nothing.
+    pub(crate) fn usual() -> Self {
+        Self {
+            ports: 4,
+            loops: 1,
+            rate: Rate::Max,
+            spread: false,
+            out: None,
+            lcores: None,
+            tx_slow: 1,
+            update_rate: None,
+            update_loops: 1,
+            update_batch: 1024,
+            mbufs: None,
+        }
+    }
+}

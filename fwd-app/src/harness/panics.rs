@@ -1,0 +1,55 @@
+//! A replay when a stage panics: the others stop and drain, and there is an outcome that says so.
+
+use super::drive::Replay;
+use super::setup::{Lcores, Sizes};
+use super::trace::Trace;
+use super::{HarnessSpec, egress_ports};
+use crate::control::Signals;
+use crate::control::test_session::{LAST_WORDS, bundled, dying_session, forward_spec};
+use crate::topology::{TopologyKind, Totals};
+use TopologyKind::{Pipeline, RunToCompletion};
+use rusty_fork::rusty_fork_test;
+use std::sync::Arc;
+
+/// A replay that would take hours, laid out for `cpus`, while every lookup panics; the panic must be reported of one of `lcores`.
+fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: HarnessSpec) {
+    let Some(eal) = dpdk_ffi::testing::eal() else { return };
+    let spec = HarnessSpec { loops: 1_000_000_000, ..spec };
+    let mut session = dying_session(None);
+    session.set_ports(egress_ports(spec.ports)).unwrap();
+    let settings = forward_spec(topology, &[]).settings(&session);
+    let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
+    let layout = Lcores::new(&spec, topology, None, cpus).unwrap();
+    let sizes = Sizes::new(&spec, &layout, settings.batch, trace.frame_bytes_max()).unwrap();
+    let plan = layout.plan(topology, spec.ports).unwrap();
+    let replay =
+        Replay { spec: &spec, settings, trace: &trace, lcores: &layout, plan: &plan, sizes, updates: None };
+    let outcome = replay.run(eal, session, None, &Signals::default(), |_| ()).unwrap();
+    let panic = outcome.ended.finished.panicked.as_ref().unwrap().to_string();
+    assert!(lcores.iter().any(|lcore| panic == format!("lcore {lcore} panicked: {LAST_WORDS}")), "{panic}");
+    let packets = Totals::new(&outcome.ended.finished.outcomes, 1_000_000_000);
+    let rx = packets.counters.rx_packets;
+    assert_eq!(rx, packets.counters.tx_packets + packets.counters.drops.total() + packets.held);
+    assert!(packets.held > 0 && outcome.fed >= rx, "{packets:?}");
+}
+
+rusty_fork_test! {
+    #![rusty_fork(timeout_ms = 30_000)]
+
+    #[test]
+    fn a_panic_on_a_worker_ends_the_replay_with_an_outcome() {
+        let spec = HarnessSpec { lcores: Some(2), spread: true, ..HarnessSpec::usual() };
+        replay_and_die(&[1, 2], 4, RunToCompletion, spec);
+    }
+
+    // One CPU: the main lcore feeds, forwards and takes.
+    #[test]
+    fn a_panic_on_the_main_lcore_ends_the_replay_with_an_outcome() {
+        replay_and_die(&[0], 1, RunToCompletion, HarnessSpec::usual());
+    }
+
+    #[test]
+    fn a_panic_in_a_pipeline_ends_the_replay_with_an_outcome() {
+        replay_and_die(&[2], 4, Pipeline, HarnessSpec { lcores: Some(3), ..HarnessSpec::usual() });
+    }
+}
