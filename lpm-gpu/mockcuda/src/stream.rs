@@ -79,8 +79,6 @@ pub(crate) enum Operation {
     Copy(Copy),
     /// Fills 32-bit words: address, how many, with what.
     Fill(u64, usize, u32),
-    /// Until another stream has done so many operations.
-    Wait(Arc<Stream>, u64),
     /// Notes the time of an event.
     Record(Arc<OnceLock<Instant>>),
     Free(u64),
@@ -270,7 +268,7 @@ impl Worker {
             return;
         }
         // A free is a matter of the driver's books, not of the device.
-        if !matches!(operation, Operation::Wait(..) | Operation::Graph(_) | Operation::Free(_))
+        if !matches!(operation, Operation::Graph(_) | Operation::Free(_))
             && let Some(code) = control().operation()
         {
             self.stream.fate.end(code, &format!("operation fails with {code}, as asked"));
@@ -281,15 +279,6 @@ impl Worker {
             Operation::Kernel(launch) => self.kernel(launch, memory),
             Operation::Copy(copy) => run_copy(memory, copy),
             Operation::Fill(address, words, word) => run_fill(memory, *address, *words, *word),
-            Operation::Wait(other, ticket) => {
-                while !other.is_done(*ticket) && self.stop().is_none() {
-                    let queue = lock(&other.queue);
-                    if !other.is_done(*ticket) {
-                        drop(other.sleep(queue, 5));
-                    }
-                }
-                Ok(())
-            }
             Operation::Record(time) => {
                 let _ = time.set(Instant::now());
                 Ok(())

@@ -37,29 +37,6 @@ fn a_stream_keeps_order_under_delays() {
 }
 
 #[test]
-fn an_event_holds_another_stream_back() {
-    let driver = Driver::open();
-    control::mockcuda_set_delay_us(2_000);
-    let kernel = driver.kernel(&entry(STEP));
-    for seed in 0..20 {
-        control::mockcuda_set_seed(seed);
-        let (one, two) = (driver.stream(), driver.stream());
-        let word = driver.device(&[0_u32, 0]);
-        let event = driver.event(2);
-        step(&driver, kernel, one, (word, word + 4), 1);
-        step(&driver, kernel, one, (word, word + 4), 2);
-        driver.record(event, one);
-        // SAFETY: takes numbers.
-        check(unsafe { streams::cuStreamWaitEvent(two, event, 0) }).unwrap();
-        step(&driver, kernel, two, (word, word + 4), 3);
-        driver.synchronize(two).unwrap();
-        // SAFETY: takes a number.
-        assert_eq!(unsafe { streams::cuEventQuery(event) }, 0);
-        assert_eq!(driver.download::<u32>(word, 1).unwrap(), [123]);
-    }
-}
-
-#[test]
 fn events_tell_ready_and_time() {
     let driver = Driver::open();
     let stream = driver.stream();

@@ -60,16 +60,6 @@ api! {
         if value.is_null() || attribute == 0 { Err(INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// What comes later waits for the event as it was last recorded.
-    fn cuStreamWaitEvent(stream: u64, event: u64, _flags: c_uint) {
-        let stream = driver().stream(stream)?;
-        let recorded = lock(&driver().event(event)?.recorded).clone();
-        match recorded {
-            Some(r) if !r.stream.is_done(r.ticket) => stream.submit(Operation::Wait(r.stream, r.ticket)).map(|_| ()),
-            _ => Ok(()),
-        }
-    }
-
     /// Makes an event.
     fn cuEventCreate(event: *mut u64, flags: c_uint) {
         driver().current()?;
