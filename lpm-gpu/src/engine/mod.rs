@@ -1,5 +1,10 @@
 //! The engines `gamt`, `gale` and `sail-gpu`: tables on a GPU, updated under running lookups, read through a ring of slots.
 //!
+//! ```text
+//! delta -> side (host's table) -> steps: bubbles -> the table in service; or an image: tables -> a new one -> swap
+//! keys -> reader -> slot -> lane (by mode) -> device -> slot -> reader -> next hops; grace: which updates are over
+//! ```
+//!
 //! | module | what lives there |
 //! |---|---|
 //! | [`params`] | parameters by name |
@@ -23,9 +28,6 @@
 mod bubbles;
 mod calibrate;
 mod doorbell;
-#[cfg(all(test, feature = "testing"))]
-#[expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
-mod freed;
 mod gpu;
 mod grace;
 mod lane;
@@ -35,6 +37,8 @@ mod residence;
 mod side;
 mod slot;
 mod tables;
+#[cfg(all(test, feature = "testing"))]
+mod tests;
 
 use crate::cu::{GpuError, Kernel};
 use crate::gale::{GaleOptions, GaleTable};
