@@ -10,7 +10,7 @@
 //!
 //! | file | what lives there |
 //! |---|---|
-//! | [`unit`] | the word of a table: next hop or chunk, and the length of the route it came from |
+//! | [`mod@unit`] | the word of a table: next hop or chunk, and the length of the route it came from |
 //! | `routes` | the routes told, by length |
 //! | `chunks` | which chunks are in use, and when one may be used again |
 //! | [`answers`] | raw answers that are next hops already |
