@@ -65,12 +65,11 @@ pack() {
   list=$(mktemp)
   # shellcheck disable=SC2064 # its name is put in now: the trap runs where it is not known
   trap "rm -f '$list'" EXIT
-  { built build -p lpm-bench -p lpm-gpu --bins && built test -p lpm-gpu --no-run && built build -p mockcuda; } >"$list" ||
+  { built build -p lpm-bench --bins && built test -p lpm-gpu --no-run && built build -p mockcuda; } >"$list" ||
     die "the build failed"
   while read -r kind name path; do
     case "$kind" in
-      # These start a program from where cargo built it; the programs themselves are parts of the run.
-      test) [[ "$name" = ceilings || "$name" = concurrent ]] || strip -o "$dir/tests/$name" "$path" ;;
+      test) strip -o "$dir/tests/$name" "$path" ;;
       bin) strip -o "$dir/bin/$name" "$path" ;;
       lib) strip -o "$dir/tests/lib$name.so" "$path" ;;
     esac || die "cannot strip $path"

@@ -1,4 +1,20 @@
 //! Longest-prefix match on an NVIDIA GPU: GAMT, with GALE and SAIL_L beside it.
+//!
+//! ```text
+//! delta -> engine -> HostTable (gamt, gale, sail) -> steps or an image -> engine -> cu -> device
+//! keys  -> engine's reader -> cu -> kernel (kernels/*.ptx) -> raw answers -> Answers of the table -> next hops
+//! ```
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`host`] | the contract between a table and what drives it |
+//! | [`gamt`], [`gale`], [`sail`] | the tables on the host; they know nothing of CUDA |
+//! | [`direct`] | what GALE and SAIL_L have in common |
+//! | [`engine`] | the engines: writer, readers, grace periods, tables on the device |
+//! | [`cu`] | the CUDA driver behind a safe face |
+//! | [`hardware`] | what is relied on of a GPU and not promised |
+//! | `sync` | atomics and locks, exchanged for models of them by the crate `models` |
+//! | `tests` | what the tests of several tables share |
 
 #![deny(unsafe_code)]
 
@@ -12,6 +28,6 @@ pub mod gamt;
 pub mod hardware {}
 pub mod host;
 pub mod sail;
-#[cfg(test)]
-mod stores_test;
 mod sync;
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,6 @@ CALLS = (
     "cuStreamQuery",
     "cuEventQuery",
     "cuEventRecord",
-    "cuMemcpyHtoD_v2",
 )
 # An illegal address and a failed launch end the context; no memory and a refused value do not.
 CODES = (700, 719, 2, 1)

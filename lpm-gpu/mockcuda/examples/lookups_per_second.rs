@@ -51,8 +51,8 @@ fn main() -> Result<(), u32> {
             let begin = cpu_seconds();
             let before = mockcuda::control::mockcuda_instructions();
             let args = [Arg::U64(words), Arg::U64(header), Arg::U64(keys), Arg::U64(raw), Arg::U32(count)];
-            driver.launch(kernel, blocks, 256, 0, &args)?;
-            driver.synchronize(0)?;
+            driver.launch(kernel, blocks, 256, &args)?;
+            driver.finish()?;
             let seconds = cpu_seconds() - begin;
             let instructions = mockcuda::control::mockcuda_instructions() - before;
             let rate = f64::from(count) / seconds / 1e6;

@@ -3,11 +3,11 @@
 //!
 //! | environment | function | what |
 //! |---|---|---|
-//! | `MOCKCUDA_NO_DEVICE=1` | `mockcuda_set_no_device` | the driver finds no device |
-//! | `MOCKCUDA_DRIVER_VERSION=N` | `mockcuda_set_driver_version` | version of the driver, as 12040 |
-//! | `MOCKCUDA_NO_POOLS=1` | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` answers 801 |
+//! | `MOCKCUDA_NO_DEVICE=1` | | the driver finds no device |
+//! | `MOCKCUDA_DRIVER_VERSION=N` | | version of the driver, as 12040 |
+//! | | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` answers 801 |
 //! | `MOCKCUDA_MEMORY_BYTES=N` | `mockcuda_set_memory_bytes` | memory of the device; more is code 2 |
-//! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at`, `mockcuda_fail_from` | driver call N (from 0) answers CODE (999), COUNT times |
+//! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at` | driver call N (from 0) answers CODE (999), COUNT times |
 //! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | `mockcuda_fail_call` | call N (from 0) of that function answers CODE |
 //! | `MOCKCUDA_FAIL_OPERATION=N[:CODE]` | `mockcuda_fail_operation` | operation N of all streams fails with CODE (719): found out later |
 //! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | up to N us of waiting before an operation of a stream, and now and then between blocks |
@@ -19,10 +19,11 @@
 //! | `MOCKCUDA_REPORT=1` | | calls, words and violations on standard error when the process ends |
 
 use crate::error::{Code, LAUNCH_FAILED, UNKNOWN, ends_context};
-use crate::memory::{NO_READ, NO_WRITE, UNTIL_WRITTEN, memory};
+use crate::memory::{Kind, memory};
+use crate::stream::lock;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 const NEVER: u64 = u64::MAX;
 /// Names of calls that are kept unless told otherwise, for a test that asks which call a fault hit.
@@ -34,33 +35,32 @@ const DRIVER_VERSION: u32 = 12_040;
 
 /// The switches and counters.
 pub(crate) struct Control {
-    no_device: AtomicBool,
+    pub(crate) no_device: bool,
     no_pools: AtomicBool,
-    driver_version: AtomicU32,
+    pub(crate) driver_version: u32,
     memory_bytes: AtomicU64,
     fail_first: AtomicU64,
     fail_count: AtomicU64,
     fail_code: AtomicU32,
-    fail_name: Mutex<Option<(String, u64, Code)>>,
+    fail_name: Mutex<Option<(Vec<u8>, u64, Code)>>,
     operation_failing: AtomicU64,
     operation_code: AtomicU32,
     delay_us: AtomicU32,
     seed: AtomicU64,
     stall_at: AtomicU64,
     stalled: AtomicBool,
-    wait_ms: u64,
+    pub(crate) wait_ms: u64,
     log_max: usize,
     quiet: bool,
     calls: AtomicU64,
     operations: AtomicU64,
     /// Index and name of the last calls; not in order where threads race.
-    log: Mutex<Vec<(u64, &'static str)>>,
+    log: Mutex<Vec<(u64, &'static CStr)>>,
     pub(crate) words_read: AtomicU64,
     pub(crate) words_written: AtomicU64,
     pub(crate) instructions: AtomicU64,
     pub(crate) launches: AtomicU64,
     pub(crate) bytes_to_device: AtomicU64,
-    pub(crate) bytes_to_host: AtomicU64,
 }
 
 /// The process's controls.
@@ -90,12 +90,9 @@ impl Control {
         let fail = numbers("MOCKCUDA_FAIL_AT");
         let operation = numbers("MOCKCUDA_FAIL_OPERATION");
         let control = Self {
-            no_device: AtomicBool::new(flag("MOCKCUDA_NO_DEVICE")),
-            no_pools: AtomicBool::new(flag("MOCKCUDA_NO_POOLS")),
-            driver_version: AtomicU32::new(code_of(
-                number("MOCKCUDA_DRIVER_VERSION").as_ref(),
-                DRIVER_VERSION,
-            )),
+            no_device: flag("MOCKCUDA_NO_DEVICE"),
+            no_pools: AtomicBool::new(false),
+            driver_version: code_of(number("MOCKCUDA_DRIVER_VERSION").as_ref(), DRIVER_VERSION),
             memory_bytes: AtomicU64::new(number("MOCKCUDA_MEMORY_BYTES").unwrap_or(MEMORY_BYTES)),
             fail_first: AtomicU64::new(fail.first().copied().unwrap_or(NEVER)),
             fail_code: AtomicU32::new(code_of(fail.get(1), UNKNOWN)),
@@ -118,7 +115,6 @@ impl Control {
             instructions: AtomicU64::new(0),
             launches: AtomicU64::new(0),
             bytes_to_device: AtomicU64::new(0),
-            bytes_to_host: AtomicU64::new(0),
         };
         if flag("MOCKCUDA_REPORT") {
             // SAFETY: registers a function that takes nothing, uses statics that are never freed, and does not unwind.
@@ -127,16 +123,8 @@ impl Control {
         control
     }
 
-    pub(crate) fn no_device(&self) -> bool {
-        self.no_device.load(Relaxed)
-    }
-
     pub(crate) fn no_pools(&self) -> bool {
         self.no_pools.load(Relaxed)
-    }
-
-    pub(crate) fn driver_version(&self) -> u32 {
-        self.driver_version.load(Relaxed)
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
@@ -155,14 +143,10 @@ impl Control {
         self.stalled.load(Relaxed)
     }
 
-    pub(crate) fn wait_ms(&self) -> u64 {
-        self.wait_ms
-    }
-
     /// Counts a driver call, and says with which code it must fail.
-    pub(crate) fn call(&self, name: &'static str) -> Option<Code> {
+    pub(crate) fn call(&self, name: &'static CStr) -> Option<Code> {
         let index = self.calls.fetch_add(1, Relaxed);
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = lock(&self.log);
         if log.len() < self.log_max {
             log.push((index, name));
         } else if let Some(oldest) = log.get_mut(self.log_slot(index)) {
@@ -181,10 +165,10 @@ impl Control {
         usize::try_from(index).unwrap_or(0) % self.log_max.max(1)
     }
 
-    fn call_by_name(&self, name: &'static str) -> Option<Code> {
-        let mut failing = self.fail_name.lock().unwrap_or_else(PoisonError::into_inner);
+    fn call_by_name(&self, name: &CStr) -> Option<Code> {
+        let mut failing = lock(&self.fail_name);
         let (wanted, left, code) = failing.as_mut()?;
-        if wanted != name {
+        if wanted != name.to_bytes() {
             return None;
         }
         if *left > 0 {
@@ -213,10 +197,10 @@ impl Control {
     }
 }
 
-fn failing_name() -> Option<(String, u64, Code)> {
+fn failing_name() -> Option<(Vec<u8>, u64, Code)> {
     let value = std::env::var("MOCKCUDA_FAIL_CALL").ok()?;
     let mut parts = value.split(':');
-    let name = parts.next()?.to_owned();
+    let name = parts.next()?.as_bytes().to_vec();
     let after = parts.next().and_then(|n| n.parse().ok()).unwrap_or(0);
     Some((name, after, parts.next().and_then(|n| n.parse().ok()).unwrap_or(UNKNOWN)))
 }
@@ -244,26 +228,19 @@ pub extern "C" fn mockcuda_calls() -> u64 {
 /// The name of driver call `index`, counted from 0: a C string that lives as long as the library; null when there was none, or too long ago.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_call_name(index: u64) -> *const c_char {
-    let log = control().log.lock().unwrap_or_else(PoisonError::into_inner);
+    let log = lock(&control().log);
     let guess = control().log_slot(index);
     let near = log.iter().skip(guess.saturating_sub(64)).take(128);
-    let name = near.chain(log.iter()).find(|entry| entry.0 == index).map(|entry| entry.1);
-    name.and_then(crate::api::c_name).map_or(std::ptr::null(), |name| name.as_ptr())
+    near.chain(log.iter()).find(|entry| entry.0 == index).map_or(std::ptr::null(), |entry| entry.1.as_ptr())
 }
 
 /// The driver call that is number `index` answers `code`, once. A code that ends the context ends it. `u64::MAX`: none does.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_fail_at(index: u64, code: u32) {
-    mockcuda_fail_from(index, code, 1);
-}
-
-/// The `count` driver calls from number `index` on answer `code`.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_fail_from(index: u64, code: u32, count: u64) {
     let c = control();
     c.fail_first.store(NEVER, Relaxed);
     c.fail_code.store(code, Relaxed);
-    c.fail_count.store(count, Relaxed);
+    c.fail_count.store(1, Relaxed);
     c.fail_first.store(index, Relaxed);
 }
 
@@ -278,10 +255,10 @@ pub unsafe extern "C" fn mockcuda_fail_call(name: *const c_char, index: u64, cod
         None
     } else {
         // SAFETY: not null, so a C string (the caller's promise), read before we return.
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-        Some((name, index, code))
+        let name = unsafe { CStr::from_ptr(name) };
+        Some((name.to_bytes().to_vec(), index, code))
     };
-    *control().fail_name.lock().unwrap_or_else(PoisonError::into_inner) = failing;
+    *lock(&control().fail_name) = failing;
 }
 
 /// Operations of streams so far: kernels, copies, fills, records.
@@ -296,18 +273,6 @@ pub extern "C" fn mockcuda_fail_operation(index: u64, code: u32) {
     let c = control();
     c.operation_code.store(if ends_context(code) { code } else { LAUNCH_FAILED }, Relaxed);
     c.operation_failing.store(index, Relaxed);
-}
-
-/// Whether the driver finds no device: asked at `cuInit` and `cuDeviceGetCount`.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_set_no_device(none: u32) {
-    control().no_device.store(none != 0, Relaxed);
-}
-
-/// The driver's version, as 12040.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_set_driver_version(version: u32) {
-    control().driver_version.store(version, Relaxed);
 }
 
 /// While not 0, the device has no memory pools.
@@ -344,13 +309,13 @@ pub extern "C" fn mockcuda_set_stalled(stalled: u32) {
 /// Device memory that is allocated, bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_memory_used() -> u64 {
-    memory().map_or(0, |m| m.used(false))
+    memory().map_or(0, |m| m.used(Kind::Device))
 }
 
 /// Page-locked host memory that is allocated, bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_host_used() -> u64 {
-    memory().map_or(0, |m| m.used(true))
+    memory().map_or(0, |m| m.used(Kind::Pinned))
 }
 
 /// 32-bit words that kernels have written to global memory, mapped host memory included.
@@ -377,48 +342,26 @@ pub extern "C" fn mockcuda_bytes_to_device() -> u64 {
     control().bytes_to_device.load(Relaxed)
 }
 
-/// Bytes that were copied to the host.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_bytes_to_host() -> u64 {
-    control().bytes_to_host.load(Relaxed)
-}
-
 /// Kernels must not read `words` words from device address `address` on, until they are written or unmarked.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_mark_freed(address: u64, words: u64) {
-    mockcuda_mark(address, words, u32::from(NO_READ | UNTIL_WRITTEN));
+    if let Some(m) = memory() {
+        m.mark(address, words, true);
+    }
 }
 
 /// They may.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_unmark_freed(address: u64, words: u64) {
-    mockcuda_mark(address, words, 0);
+    if let Some(m) = memory() {
+        m.mark(address, words, false);
+    }
 }
 
-/// Marks `words` words from device address `address` on: bit 0, kernels must not read them; bit 1, nor write; bit 2, the first
-/// write of any kind clears the marks. 0 takes marks back. Returns 0 when the words are not the device's.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_mark(address: u64, words: u64, marks: u32) -> u32 {
-    let marks = marks.to_le_bytes()[0] & (NO_READ | NO_WRITE | UNTIL_WRITTEN);
-    memory().is_some_and(|m| m.mark(address, words, marks)).into()
-}
-
-/// Accesses of words against their marks: bad reads plus bad writes.
+/// Words that kernels read though they were marked as freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_violations() -> u64 {
-    memory().map_or(0, |m| m.bad_reads.load(Relaxed) + m.bad_writes.load(Relaxed))
-}
-
-/// Writes of words that must not be written.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_bad_writes() -> u64 {
-    memory().map_or(0, |m| m.bad_writes.load(Relaxed))
-}
-
-/// The device address of the first word that was accessed against its marks; 0 when none was.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_first_violation() -> u64 {
-    memory().map_or(0, |m| m.first_bad.load(Relaxed))
+    memory().map_or(0, |m| m.bad_reads.load(Relaxed))
 }
 
 /// Puts counters to 0 and switches to what they are without environment. Memory, marks, contexts stay.
@@ -433,23 +376,18 @@ pub extern "C" fn mockcuda_reset() {
         &c.instructions,
         &c.launches,
         &c.bytes_to_device,
-        &c.bytes_to_host,
     ] {
         counter.store(0, Relaxed);
     }
-    c.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    *c.fail_name.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    lock(&c.log).clear();
+    *lock(&c.fail_name) = None;
     c.fail_first.store(NEVER, Relaxed);
     c.operation_failing.store(NEVER, Relaxed);
     c.delay_us.store(0, Relaxed);
     mockcuda_set_stalled(0);
-    mockcuda_set_no_device(0);
     mockcuda_set_no_pools(0);
-    mockcuda_set_driver_version(DRIVER_VERSION);
     mockcuda_set_memory_bytes(MEMORY_BYTES);
     if let Some(m) = memory() {
         m.bad_reads.store(0, Relaxed);
-        m.bad_writes.store(0, Relaxed);
-        m.first_bad.store(0, Relaxed);
     }
 }

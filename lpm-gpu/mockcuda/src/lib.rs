@@ -4,10 +4,18 @@
 //! for the driver; any program runs over it with `LD_PRELOAD=.../libmockcuda.so`. Programs then call the very functions, and
 //! load the very PTX, that they would on a GPU. See `README.md` for what it models and what it does not.
 //!
-//! - [`api`]: the driver's functions (`cu*`) as C sees them; [`control`]: the switches and counters (`mockcuda_*`).
-//! - `ptx`: text to bytecode. `exec`: bytecode to effects, 32 threads at a time.
-//! - `memory`: what kernels and copies can reach, each access checked. `stream`: queues, threads, events.
-//! - `state`: contexts, handles.
+//! A call comes in through [`api`], which checks it against `state` and hands an operation to a `stream`. The stream's thread
+//! does it: a copy on `memory`, or a kernel, which `ptx` compiled when its module was loaded and `exec` runs on `memory`.
+//!
+//! - [`api`]: the driver's functions (`cu*`) as C sees them.
+//! - [`control`]: switches and counters for tests (`mockcuda_*`).
+//! - `error`: the driver's codes and their names.
+//! - `state`: the context, and what was made in it, by handle.
+//! - `stream`: queues of operations, their threads, events.
+//! - `memory`: what kernels and copies can reach, each access checked.
+//! - `ptx`: PTX text to bytecode.
+//! - `exec`: bytecode to effects, 32 threads at a time.
+//! - [`testing`]: PTX to bytecode alone, for fuzz targets.
 
 #![expect(
     clippy::cast_possible_truncation,

@@ -26,22 +26,6 @@ const ARENA_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
 /// What fresh memory holds: as a unit of a table it leads nowhere sensible.
 pub(crate) const POISON: u32 = 0xa5a5_a5a5;
 
-/// A kernel must not read the word.
-pub(crate) const NO_READ: u8 = 1;
-/// A kernel must not write the word.
-pub(crate) const NO_WRITE: u8 = 2;
-/// The first write of any kind clears all marks of the word: it is in use again.
-pub(crate) const UNTIL_WRITTEN: u8 = 4;
-
-/// Why an access failed, as the driver's code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bad {
-    /// Outside live memory: 700.
-    Address,
-    /// Not a multiple of its size: 716.
-    Alignment,
-}
-
 struct Arena {
     /// Host address of the arena's first byte.
     base: usize,
@@ -85,8 +69,6 @@ pub(crate) enum Kind {
     Device,
     /// Pinned host memory of the mock's own.
     Pinned,
-    /// Host memory that the program registered.
-    Registered,
 }
 
 /// An allocation that is live.
@@ -95,36 +77,30 @@ pub(crate) struct Allocation {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) kind: Kind,
-    /// `cuMemHostAlloc` flags.
-    pub(crate) flags: u32,
-    /// The context it belongs to.
-    pub(crate) context: u64,
 }
 
 #[derive(Default)]
 struct Book {
     live: BTreeMap<u64, Allocation>,
+    /// Of each kind: the first slot that was never used.
     next_slot: [usize; 2],
-    /// Slots that were freed: arena, first slot, how many.
+    /// Of each kind: slots that were freed, the first and how many.
     freed: [VecDeque<(usize, usize)>; 2],
-    used: u64,
+    /// Of each kind: bytes in use.
+    used: [u64; 2],
 }
 
 /// All memory a kernel can reach.
 pub(crate) struct Memory {
     device: Arena,
     pinned: Arena,
-    /// A byte of marks for each word of the device arena.
+    /// A byte for each word of the device arena: not 0, the program says that it is freed.
     marks: usize,
-    /// Words that carry marks; 0 spares the look.
+    /// Words that are marked; 0 spares the look.
     marked: AtomicUsize,
     book: Mutex<Book>,
-    /// Loads of words that must not be read.
+    /// Loads by kernels of words that are marked as freed.
     pub(crate) bad_reads: AtomicU64,
-    /// Stores to words that must not be written.
-    pub(crate) bad_writes: AtomicU64,
-    /// The first such word's address, 0 before.
-    pub(crate) first_bad: AtomicU64,
 }
 
 /// The memory; `None` when the system does not give address space for it.
@@ -142,8 +118,6 @@ impl Memory {
             marked: AtomicUsize::new(0),
             book: Mutex::default(),
             bad_reads: AtomicU64::new(0),
-            bad_writes: AtomicU64::new(0),
-            first_bad: AtomicU64::new(0),
         })
     }
 
@@ -156,22 +130,10 @@ impl Memory {
     pub(crate) fn locate(&self, address: u64, bytes: u64) -> Option<usize> {
         let offset = address.wrapping_sub(DEVICE_FIRST);
         if offset < ARENA_BYTES {
-            return if self.device.holds(offset, bytes) {
-                Some(self.device.base + offset as usize)
-            } else {
-                None
-            };
+            return self.device.holds(offset, bytes).then_some(self.device.base + offset as usize);
         }
-        self.locate_pinned(address, bytes)
-    }
-
-    #[inline]
-    fn locate_pinned(&self, address: u64, bytes: u64) -> Option<usize> {
         let offset = address.wrapping_sub(self.pinned.base as u64);
-        if offset < ARENA_BYTES {
-            return if self.pinned.holds(offset, bytes) { Some(address as usize) } else { None };
-        }
-        self.range(address, bytes)
+        (offset < ARENA_BYTES && self.pinned.holds(offset, bytes)).then_some(address as usize)
     }
 
     /// Host address of `bytes` from `address`, all within one live allocation. For copies.
@@ -183,7 +145,7 @@ impl Memory {
         }
         Some(match found.kind {
             Kind::Device => self.device.base + (address - DEVICE_FIRST) as usize,
-            Kind::Pinned | Kind::Registered => address as usize,
+            Kind::Pinned => address as usize,
         })
     }
 
@@ -207,39 +169,29 @@ impl Memory {
     }
 
     /// Bytes of device memory in use, or of pinned host memory.
-    pub(crate) fn used(&self, pinned: bool) -> u64 {
-        let book = self.book();
-        if !pinned {
-            return book.used;
-        }
-        book.live.values().filter(|a| a.kind == Kind::Pinned).map(|a| a.bytes).sum()
+    pub(crate) fn used(&self, kind: Kind) -> u64 {
+        self.book().used[kind as usize]
     }
 
-    /// Allocates and poisons. `None`: more than `limit` bytes of device memory would be used, or no slots are left.
-    pub(crate) fn allocate(
-        &self,
-        kind: Kind,
-        bytes: u64,
-        flags: u32,
-        context: u64,
-        limit: u64,
-    ) -> Option<u64> {
-        let which = usize::from(kind == Kind::Pinned);
-        let (arena, first) =
-            if which == 0 { (&self.device, DEVICE_FIRST) } else { (&self.pinned, self.pinned.base as u64) };
+    fn arena(&self, kind: Kind) -> (&Arena, u64) {
+        match kind {
+            Kind::Device => (&self.device, DEVICE_FIRST),
+            Kind::Pinned => (&self.pinned, self.pinned.base as u64),
+        }
+    }
+
+    /// Allocates and poisons. `None`: more than `limit` bytes of its kind would be used, or no slots are left.
+    pub(crate) fn allocate(&self, kind: Kind, bytes: u64, limit: u64) -> Option<u64> {
+        let (arena, first) = self.arena(kind);
         // One slot more than full ones, even for a size that fills them: a gap must follow.
         let slots = usize::try_from(bytes >> SLOT_SHIFT).ok()?.checked_add(1)?;
         let address = {
             let mut book = self.book();
-            if kind == Kind::Device && book.used.checked_add(bytes)? > limit {
-                return None;
-            }
-            let slot = book.take_slots(which, slots)?;
-            if kind == Kind::Device {
-                book.used += bytes;
-            }
+            let used = book.used[kind as usize].checked_add(bytes).filter(|used| *used <= limit)?;
+            let slot = book.take_slots(kind, slots)?;
+            book.used[kind as usize] = used;
             let address = first + ((slot as u64) << SLOT_SHIFT);
-            book.live.insert(address, Allocation { address, bytes, kind, flags, context });
+            book.live.insert(address, Allocation { address, bytes, kind });
             let mut left = bytes;
             for live in arena.live.iter().skip(slot).take(slots) {
                 live.store(left.min(SLOT_BYTES), Relaxed);
@@ -253,45 +205,21 @@ impl Memory {
         Some(address)
     }
 
-    /// Notes host memory that is not the mock's. `false`: it overlaps what is noted already.
-    pub(crate) fn register(&self, address: u64, bytes: u64, flags: u32, context: u64) -> bool {
-        let mut book = self.book();
-        let free = book
-            .live
-            .range(..address.saturating_add(bytes))
-            .next_back()
-            .is_none_or(|f| f.1.address + f.1.bytes <= address);
-        if free {
-            book.live.insert(address, Allocation { address, bytes, kind: Kind::Registered, flags, context });
-        }
-        free
-    }
-
     /// Frees the allocation that starts at `address`. `false`: there is none of that kind.
     pub(crate) fn free(&self, address: u64, kind: Kind) -> bool {
         let mut book = self.book();
         let Some(found) = book.live.get(&address).copied().filter(|f| f.kind == kind) else { return false };
         book.live.remove(&address);
-        let (arena, which, first) = match kind {
-            Kind::Device => (&self.device, 0, DEVICE_FIRST),
-            Kind::Pinned => (&self.pinned, 1, self.pinned.base as u64),
-            Kind::Registered => return true,
-        };
+        let (arena, first) = self.arena(kind);
         let slot = ((address - first) >> SLOT_SHIFT) as usize;
         let slots = (found.bytes >> SLOT_SHIFT) as usize + 1;
         for live in arena.live.iter().skip(slot).take(slots) {
             live.store(0, Relaxed);
         }
-        if kind == Kind::Device {
-            book.used -= found.bytes;
-        }
-        if let Some(freed) = book.freed.get_mut(which) {
-            freed.push_back((slot, slots));
-        }
+        book.used[kind as usize] -= found.bytes;
+        book.freed[kind as usize].push_back((slot, slots));
         drop(book);
-        if kind == Kind::Device {
-            self.mark(address, found.bytes / 4, 0);
-        }
+        self.mark(address, found.bytes / 4, false);
         let at = arena.base + (slot << SLOT_SHIFT);
         // SAFETY: the pages are the arena's own, private and anonymous; they stay mapped and read as zeros from now on.
         unsafe {
@@ -304,27 +232,25 @@ impl Memory {
         true
     }
 
-    /// Frees all that belongs to `context`.
-    pub(crate) fn free_context(&self, context: u64) {
-        let all: Vec<_> = self.book().live.values().filter(|f| f.context == context).copied().collect();
+    /// Frees all there is: what a context takes along when it ends.
+    pub(crate) fn free_all(&self) {
+        let all: Vec<_> = self.book().live.values().copied().collect();
         for found in all {
             self.free(found.address, found.kind);
         }
     }
 
-    /// Gives `words` words from device address `address` the marks `marks`. `false`: they are not device memory.
-    pub(crate) fn mark(&self, address: u64, words: u64, marks: u8) -> bool {
+    /// Marks `words` words from device address `address` on as freed, or no longer.
+    pub(crate) fn mark(&self, address: u64, words: u64, freed: bool) {
         let offset = address.wrapping_sub(DEVICE_FIRST);
-        if offset >= ARENA_BYTES || words > (ARENA_BYTES - offset) / 4 || !address.is_multiple_of(4) {
-            return false;
-        }
-        if marks == 0 && self.marked.load(Relaxed) == 0 {
-            return true;
+        let outside =
+            offset >= ARENA_BYTES || words > (ARENA_BYTES - offset) / 4 || !address.is_multiple_of(4);
+        if outside || (!freed && !self.has_marks()) {
+            return;
         }
         for word in offset / 4..offset / 4 + words {
-            self.set_mark(word, marks);
+            self.set_mark(word, freed);
         }
-        true
     }
 
     fn mark_of(&self, word: u64) -> &AtomicU8 {
@@ -333,22 +259,22 @@ impl Memory {
         unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(self.marks + word as usize)) }
     }
 
-    fn set_mark(&self, word: u64, marks: u8) {
-        let before = self.mark_of(word).swap(marks, Relaxed);
-        match (before, marks) {
-            (0, 1..) => drop(self.marked.fetch_add(1, Relaxed)),
-            (1.., 0) => drop(self.marked.fetch_sub(1, Relaxed)),
+    fn set_mark(&self, word: u64, freed: bool) {
+        match (self.mark_of(word).swap(freed.into(), Relaxed) != 0, freed) {
+            (false, true) => drop(self.marked.fetch_add(1, Relaxed)),
+            (true, false) => drop(self.marked.fetch_sub(1, Relaxed)),
             _ => {}
         }
     }
 
-    /// Whether any word carries a mark.
+    /// Whether any word is marked.
     #[inline(always)]
     pub(crate) fn has_marks(&self) -> bool {
         self.marked.load(Relaxed) != 0
     }
 
-    /// Looks at the marks of the words that a kernel's access of `bytes` at `address` touches. `true`: the first violation.
+    /// Looks at the marks of the words that an access of `bytes` at `address` touches: a write puts them to use again, a read is
+    /// counted. `true`: the first such read.
     #[cold]
     pub(crate) fn check_marks(&self, address: u64, bytes: u64, write: bool) -> bool {
         let offset = address.wrapping_sub(DEVICE_FIRST);
@@ -357,59 +283,37 @@ impl Memory {
         }
         let mut first = false;
         for word in offset / 4..(offset + bytes).div_ceil(4) {
-            let marks = self.mark_of(word).load(Relaxed);
-            let forbidden = if write { NO_WRITE } else { NO_READ };
-            if marks & forbidden != 0 {
-                let counter = if write { &self.bad_writes } else { &self.bad_reads };
-                counter.fetch_add(1, Relaxed);
-                first |=
-                    self.first_bad.compare_exchange(0, DEVICE_FIRST + word * 4, Relaxed, Relaxed).is_ok();
-            }
-            if write && marks & UNTIL_WRITTEN != 0 {
-                self.set_mark(word, 0);
+            if write {
+                self.set_mark(word, false);
+            } else if self.mark_of(word).load(Relaxed) != 0 {
+                first |= self.bad_reads.fetch_add(1, Relaxed) == 0;
             }
         }
         first
     }
-
-    /// A copy or fill writes these bytes: words that are marked until written are in use again.
-    pub(crate) fn written_by_host(&self, address: u64, bytes: u64) {
-        let offset = address.wrapping_sub(DEVICE_FIRST);
-        if !self.has_marks() || offset >= ARENA_BYTES {
-            return;
-        }
-        for word in offset / 4..(offset + bytes).div_ceil(4) {
-            if self.mark_of(word).load(Relaxed) & UNTIL_WRITTEN != 0 {
-                self.set_mark(word, 0);
-            }
-        }
-    }
 }
 
 impl Book {
-    fn take_slots(&mut self, which: usize, slots: usize) -> Option<usize> {
-        let next = self.next_slot.get_mut(which)?;
+    fn take_slots(&mut self, kind: Kind, slots: usize) -> Option<usize> {
+        let next = &mut self.next_slot[kind as usize];
         if *next + slots <= SLOTS {
             *next += slots;
             return Some(*next - slots);
         }
-        let freed = self.freed.get_mut(which)?;
+        let freed = &mut self.freed[kind as usize];
         let at = freed.iter().position(|f| f.1 >= slots)?;
         freed.remove(at).map(|f| f.0)
     }
 }
 
-/// Loads `bytes` (1, 2, 4, 8) at `at`, which [`Memory::locate`] gave for as many, aligned.
+/// Loads `bytes` (1, 4 or 8) at `at`, which [`Memory::locate`] gave for as many, aligned.
 #[inline(always)]
 pub(crate) fn load(at: usize, bytes: u8) -> u64 {
-    // SAFETY: `locate` said the bytes lie in an arena, or in memory that the program registered and keeps; the caller
-    // checked the alignment. Others access them by atomics as well, or order their accesses by streams.
+    // SAFETY: `locate` said the bytes lie in an arena, or the program vouches for its memory of a copy; the caller checked the
+    // alignment. Others access them by atomics as well, or order their accesses by streams.
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
-            2 => std::sync::atomic::AtomicU16::from_ptr(std::ptr::with_exposed_provenance_mut(at))
-                .load(Relaxed)
-                .into(),
             4 => AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
             _ => AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed),
         }
@@ -423,41 +327,22 @@ pub(crate) fn store(at: usize, bytes: u8, value: u64) {
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value as u8, Relaxed),
-            2 => std::sync::atomic::AtomicU16::from_ptr(std::ptr::with_exposed_provenance_mut(at))
-                .store(value as u16, Relaxed),
             4 => AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value as u32, Relaxed),
             _ => AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)).store(value, Relaxed),
         }
     }
 }
 
-/// Changes the 4 or 8 `bytes` at `at` from `f` of their value: as [`load`]. Returns the old value.
-pub(crate) fn update(at: usize, bytes: u8, f: impl Fn(u64) -> u64) -> u64 {
-    // SAFETY: as in `load`.
-    unsafe {
-        if bytes == 4 {
-            let word = AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at));
-            let mut old = word.load(Relaxed);
-            while let Err(now) = word.compare_exchange_weak(old, f(old.into()) as u32, Relaxed, Relaxed) {
-                old = now;
-            }
-            return old.into();
-        }
-        let word = AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at));
-        let mut old = word.load(Relaxed);
-        while let Err(now) = word.compare_exchange_weak(old, f(old), Relaxed, Relaxed) {
-            old = now;
-        }
-        old
-    }
-}
-
 /// Copies `bytes` from host address `from` to `to`, in words where both are aligned. Front to back: the two do not overlap.
 pub(crate) fn copy(to: usize, from: usize, bytes: usize) {
-    let unit = if (to | from).is_multiple_of(4) { 4 } else { 1 };
-    let whole = bytes - bytes % unit;
-    for at in (0..whole).step_by(unit) {
-        store(to + at, unit as u8, load(from + at, unit as u8));
+    let unit: u8 = match (to | from) % 8 {
+        0 => 8,
+        4 => 4,
+        _ => 1,
+    };
+    let whole = bytes - bytes % usize::from(unit);
+    for at in (0..whole).step_by(unit.into()) {
+        store(to + at, unit, load(from + at, unit));
     }
     for at in whole..bytes {
         store(to + at, 1, load(from + at, 1));

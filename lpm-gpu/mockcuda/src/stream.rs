@@ -2,13 +2,12 @@
 
 use crate::control::control;
 use crate::error::{
-    Answer, CAPTURE_INVALIDATED, Code, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, NOT_READY, OUT_OF_MEMORY,
+    Answer, CONTEXT_DESTROYED, Code, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, NOT_READY, OUT_OF_MEMORY, UNKNOWN,
 };
 use crate::exec::grid::{self, Launch, Owner};
 use crate::exec::warp::Counters;
 use crate::memory::{self, Kind, Memory};
 use std::collections::VecDeque;
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -73,45 +72,17 @@ pub(crate) struct Copy {
     pub(crate) bytes: usize,
 }
 
-/// A fill: rows of `width` elements of `unit` bytes, `pitch` bytes apart.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fill {
-    pub(crate) address: u64,
-    pub(crate) value: u32,
-    pub(crate) unit: u8,
-    pub(crate) width: usize,
-    pub(crate) height: usize,
-    pub(crate) pitch: usize,
-}
-
 /// Something a stream does.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     Kernel(Arc<Launch>),
     Copy(Copy),
-    Fill(Fill),
-    /// Until another stream has done so many operations.
-    Wait(Arc<Stream>, u64),
+    /// Fills 32-bit words: address, how many, with what.
+    Fill(u64, usize, u32),
     /// Notes the time of an event.
     Record(Arc<OnceLock<Instant>>),
     Free(u64),
-    /// A function of the host and its argument.
-    Host(unsafe extern "C" fn(*mut c_void), usize),
-    /// Waits until a word is `value` in the way of `flags`; writes one.
-    WaitValue(u64, u32, u32),
-    WriteValue(u64, u32),
     Graph(Arc<Vec<Operation>>),
-    Nothing,
-}
-
-/// A capture that a stream takes part in.
-#[derive(Debug, Default)]
-pub(crate) struct Capture {
-    pub(crate) nodes: Vec<Operation>,
-    /// Something happened that a capture forbids.
-    pub(crate) invalid: bool,
-    /// Streams that joined and whose last operations nothing in the first stream waits for.
-    pub(crate) unjoined: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -126,19 +97,10 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: u64,
-    pub(crate) context: u64,
     pub(crate) fate: Arc<Fate>,
-    /// It waits for the default stream, and the default stream for it.
-    pub(crate) blocking: bool,
-    pub(crate) priority: i32,
-    pub(crate) flags: u32,
     queue: Mutex<Queue>,
     changed: Condvar,
     completed: AtomicU64,
-    /// The capture it is in: shared by all streams of one.
-    pub(crate) capture: Mutex<Option<Arc<Mutex<Capture>>>>,
-    /// It is the one where the capture began.
-    pub(crate) is_origin: AtomicBool,
 }
 
 /// Locks, whatever a panicking thread left.
@@ -147,35 +109,18 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stream {
-    pub(crate) fn new(id: u64, context: u64, fate: Arc<Fate>, flags: u32, priority: i32) -> Arc<Self> {
+    pub(crate) fn new(id: u64, fate: Arc<Fate>) -> Arc<Self> {
         Arc::new(Self {
             id,
-            context,
             fate,
-            blocking: flags & 1 == 0,
-            priority,
-            flags,
             queue: Mutex::default(),
             changed: Condvar::new(),
             completed: AtomicU64::new(0),
-            capture: Mutex::default(),
-            is_origin: AtomicBool::new(false),
         })
     }
 
-    /// Hands over an operation; when the stream captures, to the capture. Returns its ticket.
+    /// Hands over an operation. Returns its ticket.
     pub(crate) fn submit(self: &Arc<Self>, operation: Operation) -> Answer<u64> {
-        if let Some(capture) = lock(&self.capture).as_ref() {
-            let mut capture = lock(capture);
-            if capture.invalid {
-                return Err(CAPTURE_INVALIDATED);
-            }
-            capture.nodes.push(operation);
-            if !self.is_origin.load(Ordering::Relaxed) && !capture.unjoined.contains(&self.id) {
-                capture.unjoined.push(self.id);
-            }
-            return Ok(0);
-        }
         let mut queue = lock(&self.queue);
         if !queue.has_thread {
             let stream = Arc::clone(self);
@@ -204,15 +149,25 @@ impl Stream {
 
     /// `Err(NOT_READY)` until all is done.
     pub(crate) fn query(&self) -> Answer {
-        let done = self.is_done(self.last());
+        self.query_ticket(self.last())
+    }
+
+    /// `Err(NOT_READY)` until operation `ticket` is done.
+    fn query_ticket(&self, ticket: u64) -> Answer {
+        let done = self.is_done(ticket);
         self.fate.check()?;
-        if done { Ok(()) } else { Err(not_ready()) }
+        if done {
+            return Ok(());
+        }
+        // Who polls may have the CPU that a stream's thread needs: a device would not.
+        std::thread::yield_now();
+        Err(NOT_READY)
     }
 
     /// Waits until operation `ticket` is done. The driver would wait for ever for a kernel that never ends; a test would rather know.
     pub(crate) fn wait(&self, ticket: u64, what: &str) -> Answer {
         let begin = Instant::now();
-        let limit = Duration::from_millis(control().wait_ms());
+        let limit = Duration::from_millis(control().wait_ms);
         let mut queue = lock(&self.queue);
         while !self.is_done(ticket) {
             if self.fate.is_gone() {
@@ -229,14 +184,16 @@ impl Stream {
                 );
                 return Err(LAUNCH_TIMEOUT);
             }
-            queue = self
-                .changed
-                .wait_timeout(queue, Duration::from_millis(20))
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            queue = self.sleep(queue, 20);
         }
         drop(queue);
         self.fate.check()
+    }
+
+    /// Waits until something changes, or `most_ms` at most.
+    fn sleep<'a>(&self, queue: MutexGuard<'a, Queue>, most_ms: u64) -> MutexGuard<'a, Queue> {
+        let limit = Duration::from_millis(most_ms);
+        self.changed.wait_timeout(queue, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// No more operations come: the thread leaves when it has done those there are.
@@ -250,11 +207,7 @@ impl Stream {
         let begin = Instant::now();
         let mut queue = lock(&self.queue);
         while queue.has_thread && begin.elapsed() < LEAVE_LIMIT {
-            queue = self
-                .changed
-                .wait_timeout(queue, Duration::from_millis(20))
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            queue = self.sleep(queue, 20);
         }
     }
 
@@ -264,7 +217,7 @@ impl Stream {
             // Nothing in here should panic; if it does, the context is lost and the process goes on.
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run(&operation)));
             if done.is_err() {
-                worker.stream.fate.end(999, "the mock itself failed: see the panic above");
+                worker.stream.fate.end(UNKNOWN, "the mock itself failed: see the panic above");
             }
             drop(operation);
             // Counted under the lock, or a waiter could look before and sleep after.
@@ -304,11 +257,7 @@ impl Worker {
                 stream.changed.notify_all();
                 return None;
             }
-            queue = stream
-                .changed
-                .wait_timeout(queue, Duration::from_millis(100))
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            queue = stream.sleep(queue, 100);
         }
     }
 
@@ -319,10 +268,8 @@ impl Worker {
             return;
         }
         // A free is a matter of the driver's books, not of the device.
-        if !matches!(
-            operation,
-            Operation::Wait(..) | Operation::Nothing | Operation::Graph(_) | Operation::Free(_)
-        ) && let Some(code) = control().operation()
+        if !matches!(operation, Operation::Graph(_) | Operation::Free(_))
+            && let Some(code) = control().operation()
         {
             self.stream.fate.end(code, &format!("operation fails with {code}, as asked"));
             return;
@@ -331,16 +278,7 @@ impl Worker {
         let outcome = match operation {
             Operation::Kernel(launch) => self.kernel(launch, memory),
             Operation::Copy(copy) => run_copy(memory, copy),
-            Operation::Fill(fill) => run_fill(memory, fill),
-            Operation::Wait(other, ticket) => {
-                while !other.is_done(*ticket) && self.stop().is_none() {
-                    let queue = lock(&other.queue);
-                    if !other.is_done(*ticket) {
-                        drop(other.changed.wait_timeout(queue, Duration::from_millis(5)));
-                    }
-                }
-                Ok(())
-            }
+            Operation::Fill(address, words, word) => run_fill(memory, *address, *words, *word),
             Operation::Record(time) => {
                 let _ = time.set(Instant::now());
                 Ok(())
@@ -352,26 +290,12 @@ impl Worker {
                     Err(ILLEGAL_ADDRESS)
                 }
             }
-            Operation::Host(function, data) => {
-                // SAFETY: the caller of cuLaunchHostFunc vouches for the function and its argument until it has run.
-                unsafe { function(std::ptr::with_exposed_provenance_mut(*data)) };
-                Ok(())
-            }
-            Operation::WaitValue(address, value, flags) => self.wait_value(memory, *address, *value, *flags),
-            Operation::WriteValue(address, value) => match memory.range(*address, 4) {
-                Some(at) if address % 4 == 0 => {
-                    memory::store(at, 4, (*value).into());
-                    Ok(())
-                }
-                _ => Err(ILLEGAL_ADDRESS),
-            },
             Operation::Graph(nodes) => {
                 for node in nodes.iter() {
                     self.run(node);
                 }
                 Ok(())
             }
-            Operation::Nothing => Ok(()),
         };
         if let Err(code) = outcome {
             self.stream.fate.end(code, &format!("{operation:?} failed with {code}"));
@@ -390,24 +314,6 @@ impl Worker {
             && !self.stream.fate.is_gone()
         {
             self.stream.fate.end(fault.code, &fault.what);
-        }
-        Ok(())
-    }
-
-    fn wait_value(&mut self, memory: &Memory, address: u64, value: u32, flags: u32) -> Answer {
-        while self.stop().is_none() {
-            let at = memory.range(address, 4).filter(|_| address.is_multiple_of(4)).ok_or(ILLEGAL_ADDRESS)?;
-            let now = memory::load(at, 4) as u32;
-            let reached = match flags & 3 {
-                0 => now.wrapping_sub(value).cast_signed() >= 0,
-                1 => now == value,
-                2 => now & value != 0,
-                _ => !(now | value) != 0,
-            };
-            if reached {
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(50));
         }
         Ok(())
     }
@@ -431,7 +337,7 @@ impl Owner for Worker {
     fn stop(&mut self) -> Option<u32> {
         self.stand_still();
         let fate = &self.stream.fate;
-        if fate.is_gone() { Some(crate::error::CONTEXT_DESTROYED) } else { fate.check().err() }
+        if fate.is_gone() { Some(CONTEXT_DESTROYED) } else { fate.check().err() }
     }
 
     fn delays(&self) -> bool {
@@ -473,46 +379,32 @@ fn host_address(memory: &Memory, end: &End, bytes: usize) -> Answer<usize> {
 }
 
 /// Does a copy.
-pub(crate) fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
+fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
     let (to, from) =
         (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
     if let End::Device(address) = copy.to {
-        memory.written_by_host(address, copy.bytes as u64);
+        written(memory, address, copy.bytes);
+        if !matches!(copy.from, End::Device(_)) {
+            control().bytes_to_device.fetch_add(copy.bytes as u64, Ordering::Relaxed);
+        }
     }
-    match (&copy.to, &copy.from) {
-        (End::Device(_), End::Host(_) | End::Staged(_)) => {
-            control().bytes_to_device.fetch_add(copy.bytes as u64, Ordering::Relaxed)
-        }
-        (End::Host(_), End::Device(_)) => {
-            control().bytes_to_host.fetch_add(copy.bytes as u64, Ordering::Relaxed)
-        }
-        _ => 0,
-    };
     memory::copy(to, from, copy.bytes);
     Ok(())
 }
 
 /// Does a fill.
-pub(crate) fn run_fill(memory: &Memory, fill: &Fill) -> Answer {
-    let word = match fill.unit {
-        1 => u32::from_le_bytes([fill.value.to_le_bytes()[0]; 4]),
-        2 => fill.value & 0xffff | fill.value << 16,
-        _ => fill.value,
-    };
-    for row in 0..fill.height {
-        let address = fill.address.wrapping_add((row * fill.pitch) as u64);
-        let bytes = fill.width * usize::from(fill.unit);
-        let at = memory.range(address, bytes as u64).ok_or(ILLEGAL_ADDRESS)?;
-        memory.written_by_host(address, bytes as u64);
-        memory::fill_words(at, bytes, word);
-    }
+fn run_fill(memory: &Memory, address: u64, words: usize, word: u32) -> Answer {
+    let at = memory.range(address, 4 * words as u64).ok_or(ILLEGAL_ADDRESS)?;
+    written(memory, address, 4 * words);
+    memory::fill_words(at, 4 * words, word);
     Ok(())
 }
 
-/// The answer to who polls, whose CPU a stream's thread may need: a device would not.
-fn not_ready() -> Code {
-    std::thread::yield_now();
-    NOT_READY
+/// A copy or fill writes these bytes: words that are marked as freed are in use again.
+fn written(memory: &Memory, address: u64, bytes: usize) {
+    if memory.has_marks() {
+        memory.check_marks(address, bytes as u64, true);
+    }
 }
 
 /// What an event was last recorded for.
@@ -526,20 +418,14 @@ pub(crate) struct Recorded {
 /// An event.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
-    /// `CU_EVENT_DISABLE_TIMING` and others.
-    pub(crate) flags: u32,
+    pub(crate) timed: bool,
     pub(crate) recorded: Mutex<Option<Recorded>>,
-    /// The capture it was last recorded in, and the stream.
-    pub(crate) captured: Mutex<Option<(Arc<Mutex<Capture>>, u64)>>,
 }
 
 impl Event {
     /// Whether what it was recorded for is done; it is if it never was recorded.
     pub(crate) fn query(&self) -> Answer {
         let recorded = lock(&self.recorded).clone();
-        let Some(recorded) = recorded else { return Ok(()) };
-        let done = recorded.stream.is_done(recorded.ticket);
-        recorded.stream.fate.check()?;
-        if done { Ok(()) } else { Err(not_ready()) }
+        recorded.map_or(Ok(()), |recorded| recorded.stream.query_ticket(recorded.ticket))
     }
 }

@@ -89,7 +89,7 @@ fn gamt_looks_up_in_both_layouts() {
                     Arg::U64(raw),
                     Arg::U32(u32::try_from(count).unwrap()),
                 ];
-                driver.launch(kernel, blocks, threads, 0, &args).unwrap();
+                driver.launch(kernel, blocks, threads, &args).unwrap();
                 assert_eq!(
                     driver.download::<u32>(raw, count).unwrap(),
                     answers[..count],
@@ -109,7 +109,7 @@ fn write_words_writes_each_once() {
     let words = driver.device(&[0_u32; 1000]);
     let writes: Vec<[u32; 2]> = (0..500_u32).map(|i| [i * 2, i + 1]).collect();
     let at = driver.device(&writes);
-    driver.launch(kernel, 2, 64, 0, &[Arg::U64(words), Arg::U64(at), Arg::U32(500)]).unwrap();
+    driver.launch(kernel, 2, 64, &[Arg::U64(words), Arg::U64(at), Arg::U32(500)]).unwrap();
     let out = driver.download::<u32>(words, 1000).unwrap();
     assert!((0..1000_u32).zip(out).all(|(i, word)| word == if i % 2 == 0 { i / 2 + 1 } else { 0 }));
     assert_eq!(mockcuda::control::mockcuda_words_written(), 500);

@@ -1,13 +1,12 @@
-//! Streams, events, barriers, kernels that stay, graphs: what happens before what.
+//! Streams, events, barriers, kernels that stay: what happens before what.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 
 use common::{Arg, Driver, HEAD, check, entry};
-use mockcuda::api::{events, graphs, memory, streams};
+use mockcuda::api::{memory, streams};
 use mockcuda::control;
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Adds `n` to the word at `a`, slowly, and stores it at `b`: what ran before shows in the sum.
@@ -15,7 +14,7 @@ const STEP: &str = "ld.param.u64 %rd1, [k_a]; ld.param.u64 %rd2, [k_b]; ld.param
     mul.lo.s32 %r2, %r2, 10; add.s32 %r2, %r2, %r1; st.global.u32 [%rd1], %r2; st.global.u32 [%rd2], %r2;";
 
 fn step(driver: &Driver, kernel: u64, stream: u64, (a, b): (u64, u64), n: u32) {
-    driver.launch(kernel, 1, 1, stream, &[Arg::U64(a), Arg::U64(b), Arg::U32(n)]).unwrap();
+    driver.launch_on(stream, kernel, 1, 1, &[Arg::U64(a), Arg::U64(b), Arg::U32(n)]).unwrap();
 }
 
 #[test]
@@ -38,29 +37,6 @@ fn a_stream_keeps_order_under_delays() {
 }
 
 #[test]
-fn an_event_holds_another_stream_back() {
-    let driver = Driver::open();
-    control::mockcuda_set_delay_us(2_000);
-    let kernel = driver.kernel(&entry(STEP));
-    for seed in 0..20 {
-        control::mockcuda_set_seed(seed);
-        let (one, two) = (driver.stream(), driver.stream());
-        let word = driver.device(&[0_u32, 0]);
-        let event = driver.event(2);
-        step(&driver, kernel, one, (word, word + 4), 1);
-        step(&driver, kernel, one, (word, word + 4), 2);
-        driver.record(event, one);
-        // SAFETY: takes numbers.
-        check(unsafe { streams::cuStreamWaitEvent(two, event, 0) }).unwrap();
-        step(&driver, kernel, two, (word, word + 4), 3);
-        driver.synchronize(two).unwrap();
-        // SAFETY: takes a number.
-        assert_eq!(unsafe { events::cuEventQuery(event) }, 0);
-        assert_eq!(driver.download::<u32>(word, 1).unwrap(), [123]);
-    }
-}
-
-#[test]
 fn events_tell_ready_and_time() {
     let driver = Driver::open();
     let stream = driver.stream();
@@ -68,46 +44,22 @@ fn events_tell_ready_and_time() {
     let mut milliseconds = 0_f32;
     // SAFETY: takes numbers and an out pointer to a local.
     unsafe {
-        assert_eq!(events::cuEventQuery(start), 0, "never recorded: nothing to wait for");
-        assert_eq!(events::cuEventElapsedTime(&raw mut milliseconds, start, end), 400);
+        assert_eq!(streams::cuEventQuery(start), 0, "never recorded: nothing to wait for");
+        assert_eq!(streams::cuEventElapsedTime(&raw mut milliseconds, start, end), 400);
         control::mockcuda_set_stalled(1);
         driver.record(start, stream);
-        assert_eq!(events::cuEventQuery(start), 600);
+        assert_eq!(streams::cuEventQuery(start), 600);
         assert_eq!(driver.query(stream).unwrap_err(), 600);
         driver.record(end, stream);
         driver.record(untimed, stream);
-        assert_eq!(events::cuEventElapsedTime(&raw mut milliseconds, start, end), 600);
+        assert_eq!(streams::cuEventElapsedTime(&raw mut milliseconds, start, end), 600);
         control::mockcuda_set_stalled(0);
-        check(events::cuEventSynchronize(end)).unwrap();
-        check(events::cuEventElapsedTime(&raw mut milliseconds, start, end)).unwrap();
+        driver.synchronize(stream).unwrap();
+        check(streams::cuEventElapsedTime(&raw mut milliseconds, start, end)).unwrap();
         assert!(milliseconds >= 0.0);
-        check(events::cuEventSynchronize(untimed)).unwrap();
-        assert_eq!(events::cuEventElapsedTime(&raw mut milliseconds, start, untimed), 400);
-        check(events::cuEventDestroy_v2(start)).unwrap();
-        assert_eq!(events::cuEventQuery(start), 400);
-    }
-}
-
-#[test]
-fn the_default_stream_waits_for_blocking_ones() {
-    let driver = Driver::open();
-    let kernel = driver.kernel(&entry(STEP));
-    let mut blocking = 0;
-    // SAFETY: an out pointer to a local.
-    check(unsafe { streams::cuStreamCreate(&raw mut blocking, 0) }).unwrap();
-    let (free, word) = (driver.stream(), driver.device(&[0_u32, 0, 0]));
-    for round in 1..4 {
-        driver.upload(word, &[0_u32, 0]).unwrap();
-        // SAFETY: takes numbers.
-        check(unsafe { streams::cuStreamWaitValue32_v2(blocking, word + 8, round, 1) }).unwrap();
-        step(&driver, kernel, blocking, (word, word + 4), 1);
-        step(&driver, kernel, 0, (word, word + 4), 2);
-        step(&driver, kernel, blocking, (word, word + 4), 3);
-        assert_eq!(driver.query(0).unwrap_err(), 600);
-        // SAFETY: takes numbers. This stream waits for none of them.
-        check(unsafe { streams::cuStreamWriteValue32_v2(free, word + 8, round, 0) }).unwrap();
-        driver.synchronize(blocking).unwrap();
-        assert_eq!(driver.download::<u32>(word, 1).unwrap(), [123]);
+        assert_eq!(streams::cuEventElapsedTime(&raw mut milliseconds, start, untimed), 400);
+        check(streams::cuEventDestroy_v2(start)).unwrap();
+        assert_eq!(streams::cuEventQuery(start), 400);
     }
 }
 
@@ -139,36 +91,29 @@ fn pageable_memory_may_change_after_the_call_and_pinned_may_not() {
 fn a_barrier_holds_all_warps_of_a_block() {
     let driver = Driver::open();
     // Every thread writes its number, then reads that of the last thread of the block, 500 times over.
-    let body = ".shared .align 4 .b8 s[4096]; ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ntid.x; mov.u32 %r5, 0; mov.u32 %r9, 0;\n\
-        mov.u64 %rd2, s; mad.wide.u32 %rd3, %r0, 4, %rd2; sub.s32 %r2, %r1, 1; sub.s32 %r2, %r2, %r0; mad.wide.u32 %rd4, %r2, 4, %rd2;\n\
-        $L: add.s32 %r6, %r0, %r5; st.shared.u32 [%rd3], %r6; bar.sync 0; ld.shared.u32 %r7, [%rd4]; add.s32 %r8, %r2, %r5; setp.ne.s32 %p1, %r7, %r8;\n\
-        selp.u32 %r7, 1, 0, %p1; add.s32 %r9, %r9, %r7; bar.sync 0; add.s32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 500; @%p2 bra $L;\n\
-        mad.wide.u32 %rd5, %r0, 4, %rd1; st.global.u32 [%rd5], %r9;";
+    let body = ".shared .align 8 .b8 s[8192]; ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ntid.x; mov.u32 %r5, 0; mov.u32 %r9, 0;\n\
+        mov.u64 %rd2, s; mul.wide.u32 %rd3, %r0, 8; add.s64 %rd3, %rd3, %rd2; sub.s32 %r2, %r1, 1; sub.s32 %r2, %r2, %r0; mul.wide.u32 %rd4, %r2, 8;\n\
+        add.s64 %rd4, %rd4, %rd2; $L: add.s32 %r6, %r0, %r5; st.shared.v2.u32 [%rd3], {%r6, %r6}; bar.sync 0; ld.shared.v2.u32 {%r7, %r4}, [%rd4];\n\
+        add.s32 %r8, %r2, %r5; setp.ne.s32 %p1, %r7, %r8; selp.b32 %r7, 1, 0, %p1; add.s32 %r9, %r9, %r7; bar.sync 0; add.s32 %r5, %r5, 1;\n\
+        setp.lt.u32 %p2, %r5, 500; @%p2 bra $L; mul.wide.u32 %rd5, %r0, 4; add.s64 %rd5, %rd5, %rd1; st.global.u32 [%rd5], %r9;";
     for threads in [1, 32, 33, 256, 1000] {
         assert_eq!(driver.run::<u32, u32>(body, threads, &[0], threads as usize), vec![0; threads as usize]);
     }
     // A thread that has left is not waited for.
-    let left = "ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; setp.gt.u32 %p1, %r0, 39; @%p1 bra $E; bar.sync 0; mad.wide.u32 %rd2, %r0, 4, %rd1;\n\
-        st.global.u32 [%rd2], 1; $E:";
+    let left = "ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; setp.gt.u32 %p1, %r0, 39; @%p1 bra $E; bar.sync 0; mul.wide.u32 %rd2, %r0, 4;\n\
+        add.s64 %rd2, %rd2, %rd1; st.global.u32 [%rd2], 1; $E:";
     assert_eq!(driver.run::<u32, u32>(left, 100, &[0], 40), vec![1; 40]);
-}
-
-#[test]
-fn threads_at_different_barriers_are_a_fault() {
-    let driver = Driver::open();
-    let body = "mov.u32 %r0, %tid.x; setp.gt.u32 %p1, %r0, 39; @%p1 bra $E; bar.sync 0; bra.uni $F; $E: bar.sync 1; $F:";
-    assert_eq!(driver.try_run::<u32, u32>(body, 100, &[0], 1).unwrap_err(), 719);
 }
 
 /// Waits until word 0 of `a` is not `last`, answers it plus one in word 1; leaves when word 2 is set.
 fn resident() -> String {
     entry(
-        ".shared .align 4 .b8 s[8]; ld.param.u64 %rd1, [k_a]; mov.u32 %r0, %tid.x; mov.u32 %r9, 0; mov.u64 %rd2, s;\n\
+        ".shared .align 8 .b8 s[8]; ld.param.u64 %rd1, [k_a]; mov.u32 %r0, %tid.x; mov.u32 %r9, 0; mov.u64 %rd2, s;\n\
          $L: setp.ne.s32 %p1, %r0, 0; @%p1 bra $W;\n\
          $P: ld.relaxed.sys.global.u32 %r1, [%rd1]; ld.relaxed.sys.global.u32 %r2, [%rd1+8]; setp.ne.s32 %p2, %r2, 0; @%p2 bra $Q; setp.ne.s32 %p3, %r1, %r9; @%p3 bra $Q;\n\
          nanosleep.u32 100; bra.uni $P;\n\
-         $Q: st.shared.u32 [%rd2], %r1; st.shared.u32 [%rd2+4], %r2;\n\
-         $W: bar.sync 0; ld.shared.u32 %r9, [%rd2]; ld.shared.u32 %r3, [%rd2+4]; setp.ne.s32 %p4, %r3, 0; @%p4 bra $E; bar.sync 0; @%p1 bra $L;\n\
+         $Q: st.shared.v2.u32 [%rd2], {%r1, %r2};\n\
+         $W: bar.sync 0; ld.shared.v2.u32 {%r9, %r3}, [%rd2]; setp.ne.s32 %p4, %r3, 0; @%p4 bra $E; bar.sync 0; @%p1 bra $L;\n\
          membar.sys; add.s32 %r4, %r9, 1; st.relaxed.sys.global.u32 [%rd1+4], %r4; bra.uni $L; $E:",
     )
 }
@@ -185,7 +130,7 @@ fn a_kernel_that_stays_answers_while_others_run() {
     let address = words.expose_provenance() as u64;
     let (kernel, stream, other) = (driver.kernel(&resident()), driver.stream(), driver.stream());
     let step_kernel = driver.kernel(&entry(STEP));
-    driver.launch(kernel, 1, 64, stream, &[Arg::U64(address), Arg::U64(0), Arg::U32(0)]).unwrap();
+    driver.launch_on(stream, kernel, 1, 64, &[Arg::U64(address), Arg::U64(0), Arg::U32(0)]).unwrap();
     let sum = driver.device(&[0_u32, 0]);
     for n in 1..50 {
         word(0).store(n, Ordering::Release);
@@ -205,7 +150,7 @@ fn a_context_ends_with_a_kernel_that_stays() {
     let driver = Driver::open();
     let address = driver.device(&[0_u32; 4]);
     let (kernel, stream) = (driver.kernel(&resident()), driver.stream());
-    driver.launch(kernel, 2, 64, stream, &[Arg::U64(address), Arg::U64(0), Arg::U32(0)]).unwrap();
+    driver.launch_on(stream, kernel, 2, 64, &[Arg::U64(address), Arg::U64(0), Arg::U32(0)]).unwrap();
     drop(driver);
     let driver = Driver::open();
     assert_eq!(driver.query(stream).unwrap_err(), 400);
@@ -215,99 +160,16 @@ fn a_context_ends_with_a_kernel_that_stays() {
 #[test]
 fn blocks_may_wait_for_each_other() {
     let driver = Driver::open();
-    // All 40 blocks count themselves, and each waits until all have.
+    // Each of the 40 blocks waits for the word of the next one before it writes its own.
     let text = format!(
         "{HEAD}.visible .entry k(.param .u64 k_a)\n{{\n.reg .b64 %rd<4>;\n.reg .b32 %r<4>;\n.reg .pred %p<2>;\nld.param.u64 %rd1, [k_a];\n\
-         atom.global.add.u32 %r1, [%rd1], 1; $L: ld.volatile.global.u32 %r2, [%rd1]; setp.lt.u32 %p1, %r2, 40; @%p1 bra $L; ret;\n}}\n"
+         mov.u32 %r1, %ctaid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2;\n\
+         $L: ld.relaxed.gpu.global.u32 %r2, [%rd3+4]; setp.eq.s32 %p1, %r2, 0; @%p1 bra $L; st.relaxed.gpu.global.u32 [%rd3], %r2; ret;\n}}\n"
     );
     let kernel = driver.kernel(&text);
-    let word = driver.device(&[0_u32]);
-    driver.launch(kernel, 40, 1, 0, &[Arg::U64(word)]).unwrap();
-    assert_eq!(driver.download::<u32>(word, 1).unwrap(), [40]);
-}
-
-#[test]
-fn a_capture_becomes_a_graph() {
-    let driver = Driver::open();
-    let kernel = driver.kernel(&entry(STEP));
-    let (stream, side) = (driver.stream(), driver.stream());
-    let word = driver.device(&[0_u32, 0]);
-    let (fork, join) = (driver.event(2), driver.event(2));
-    // SAFETY: takes numbers.
-    unsafe {
-        check(streams::cuStreamBeginCapture_v2(stream, 0)).unwrap();
-        step(&driver, kernel, stream, (word, word + 4), 1);
-        driver.record(fork, stream);
-        check(streams::cuStreamWaitEvent(side, fork, 0)).unwrap();
-        step(&driver, kernel, side, (word, word + 4), 2);
-        driver.record(join, side);
-        assert_eq!(driver.query(side).unwrap_err(), 900, "a capture takes no questions");
-    }
-    assert_eq!(driver.graph_of_capture(stream).unwrap_err(), 901, "which ended it");
-    // SAFETY: takes numbers.
-    unsafe {
-        check(streams::cuStreamBeginCapture_v2(stream, 0)).unwrap();
-        step(&driver, kernel, stream, (word, word + 4), 1);
-        driver.record(fork, stream);
-        check(streams::cuStreamWaitEvent(side, fork, 0)).unwrap();
-        step(&driver, kernel, side, (word, word + 4), 2);
-        driver.record(join, side);
-        check(streams::cuStreamWaitEvent(stream, join, 0)).unwrap();
-        check(memory::cuMemsetD32Async(word + 4, 9, 1, stream)).unwrap();
-    }
-    let graph = driver.graph_of_capture(stream).unwrap();
-    assert_eq!(driver.download::<u32>(word, 2).unwrap(), [0, 0], "captured, not run");
-    let exec = driver.instantiate(graph);
-    for expected in [12, 1212] {
-        // SAFETY: takes numbers.
-        check(unsafe { graphs::cuGraphLaunch(exec, stream) }).unwrap();
-        driver.synchronize(stream).unwrap();
-        assert_eq!(driver.download::<u32>(word, 2).unwrap(), [expected, 9]);
-    }
-    let mut count = 0;
-    // SAFETY: an out pointer to a local; takes numbers.
-    unsafe {
-        check(graphs::cuGraphGetNodes(graph, std::ptr::null_mut(), &raw mut count)).unwrap();
-        check(graphs::cuGraphExecDestroy(exec)).unwrap();
-        assert_eq!(graphs::cuGraphLaunch(exec, stream), 400);
-    }
-    assert_eq!(count, 3);
-}
-
-#[test]
-fn a_function_of_the_host_runs_in_its_place() {
-    unsafe extern "C" fn note(data: *mut c_void) {
-        // SAFETY: the test passes an atomic that outlives the stream's work.
-        unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
-    }
-    let driver = Driver::open();
-    let count = AtomicU32::new(0);
-    let stream = driver.stream();
-    let data = std::ptr::from_ref(&count).cast_mut().cast();
-    control::mockcuda_set_stalled(1);
-    // SAFETY: the function and its argument live until the stream is synchronised.
-    unsafe {
-        check(streams::cuLaunchHostFunc(stream, Some(note), data)).unwrap();
-        check(streams::cuLaunchHostFunc(stream, Some(note), data)).unwrap();
-    }
-    assert_eq!(count.load(Ordering::SeqCst), 0);
-    control::mockcuda_set_stalled(0);
-    driver.synchronize(stream).unwrap();
-    assert_eq!(count.load(Ordering::SeqCst), 2);
-}
-
-#[test]
-fn a_stream_waits_for_a_word_and_writes_one() {
-    let driver = Driver::open();
-    let (one, two) = (driver.stream(), driver.stream());
-    let word = driver.device(&[0_u32, 0]);
-    // SAFETY: takes numbers.
-    unsafe {
-        check(streams::cuStreamWaitValue32_v2(one, word, 5, 1)).unwrap();
-        check(streams::cuStreamWriteValue32_v2(one, word + 4, 7, 0)).unwrap();
-        assert_eq!(driver.query(one).unwrap_err(), 600);
-        check(streams::cuStreamWriteValue32_v2(two, word, 5, 0)).unwrap();
-    }
-    driver.synchronize(one).unwrap();
-    assert_eq!(driver.download::<u32>(word, 2).unwrap(), [5, 7]);
+    let mut words = [0_u32; 41];
+    words[40] = 7;
+    let address = driver.device(&words);
+    driver.launch(kernel, 40, 1, &[Arg::U64(address)]).unwrap();
+    assert_eq!(driver.download::<u32>(address, 41).unwrap(), [7; 41]);
 }

@@ -6,6 +6,7 @@ mod common;
 
 use common::{Driver, check};
 use mockcuda::api::{device, memory};
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
@@ -33,7 +34,28 @@ fn opened_by_its_path_it_is_libcuda() {
         {
             assert!(!libc::dlsym(found, name.as_ptr()).is_null(), "{name:?}");
         }
+        assert!(libc::dlsym(found, c"cuMemcpy".as_ptr()).is_null(), "what is not served is missing");
     }
+}
+
+/// The functions that `lpm-gpu` looks up are all there, and no others: it names them in one file.
+#[test]
+fn what_is_served_is_what_the_engines_call() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let names = |text: &str, before: &str| -> BTreeSet<String> {
+        let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix(before));
+        let names = lines.filter(|line| line.starts_with("cu")).filter_map(|line| line.split_once('('));
+        names.map(|(name, _)| name.to_owned()).collect()
+    };
+    let called = read("../src/cu/driver.rs");
+    let mut called = names(called.split_once("\nfunctions! {").unwrap().1, "");
+    // What tests call, by name: to put the device back after one that failed.
+    called.insert("cuDevicePrimaryCtxReset_v2".to_owned());
+    let files = ["device", "graphs", "memory", "module", "streams"];
+    let served: BTreeSet<String> =
+        files.into_iter().flat_map(|file| names(&read(&format!("src/api/{file}.rs")), "fn ")).collect();
+    assert_eq!(served, called);
 }
 
 /// Runs this binary again for one test, with a switch.
@@ -81,6 +103,7 @@ fn switches_are_read_from_the_environment() {
         ("MOCKCUDA_MEMORY_BYTES", "1000000", "init 0 version 12040 alloc 2"),
         ("MOCKCUDA_FAIL_AT", "1", "init 999 version 12040 alloc 3"),
         ("MOCKCUDA_FAIL_AT", "4:700", "init 0 version 12040 alloc 700"),
+        ("MOCKCUDA_FAIL_AT", "1:46:9", "init 46 version 12040 alloc 46"),
         ("MOCKCUDA_FAIL_CALL", "cuMemAlloc_v2:0:2", "init 0 version 12040 alloc 2"),
         ("MOCKCUDA_LOG", "5", "alloc 0 logged 5"),
         ("MOCKCUDA_LOG", "2", "alloc 0 logged 2"),
@@ -102,7 +125,8 @@ fn child_waits() {
     let (stream, event) = (driver.stream(), driver.event(2));
     mockcuda::control::mockcuda_set_stalled(1);
     driver.record(event, stream);
-    println!("waited {:?}", driver.synchronize(stream));
+    // SAFETY: takes nothing.
+    println!("waited {:?}", check(unsafe { device::cuCtxSynchronize() }));
 }
 
 #[test]

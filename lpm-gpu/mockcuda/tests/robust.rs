@@ -49,10 +49,10 @@ fn damaged_modules_are_refused_or_run_and_never_panic() {
                 let args = [Arg::U64(words), Arg::U64(words), Arg::U64(words), Arg::U64(words), Arg::U32(40)];
                 for name in ["gamt_lookup_v4_flat_live", "gamt_lookup_v6_paper_frozen", "write_words"] {
                     let Ok(kernel) = driver.function(module, name) else { continue };
-                    let Ok(()) = driver.launch(kernel, 2, 64, 0, &args) else { continue };
+                    let Ok(()) = driver.launch(kernel, 2, 64, &args) else { continue };
                     let begin = Instant::now();
                     let outcome = loop {
-                        match driver.query(0) {
+                        match driver.poll() {
                             // What runs for ever ends with the context.
                             Err(600) if begin.elapsed() < Duration::from_millis(30) => {
                                 std::thread::yield_now()

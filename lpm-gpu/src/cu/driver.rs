@@ -88,7 +88,6 @@ functions! {
     cuStreamCreateWithPriority(*mut sys::CUstream, c_uint, c_int);
     cuStreamDestroy_v2(sys::CUstream);
     cuStreamQuery(sys::CUstream);
-    cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
     cuStreamSetAttribute(sys::CUstream, sys::CUstreamAttrID, *const sys::CUstreamAttrValue);
     cuEventCreate(*mut sys::CUevent, c_uint);
     cuEventDestroy_v2(sys::CUevent);

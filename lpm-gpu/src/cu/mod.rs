@@ -1,5 +1,7 @@
 //! The CUDA driver behind a safe face: what the rest of the crate may do with a GPU, and the crate's only `unsafe` code.
 //!
+//! Calls go down: the engine -> objects here -> `driver` -> libcuda; answers come up as values or a [`GpuError`].
+//!
 //! | of the GPU | here | bound to |
 //! |---|---|---|
 //! | is there one, and of what kind | [`probe`], [`Device::open`], [`Facts`] | |
@@ -27,6 +29,9 @@
 //! The kernels are trusted as this crate's Rust is: that a kernel stays within the arrays it is handed, for the count it is
 //! handed, is tested over `mockcuda`, which checks every access.
 
+// By file, what is not in the table above: `driver` has the functions of the driver, which all others call; `probe` asks whether
+// they can be called; `error` is what comes back; `ptx` has the text of the kernels; `reclaim` says when memory goes back to the
+// driver; `testing` chooses the driver of a test.
 mod batch_graph;
 mod device;
 mod driver;

@@ -124,17 +124,6 @@ impl Stream {
         Ok(())
     }
 
-    /// What is enqueued from now on waits for `event`, of any stream of the device.
-    ///
-    /// # Errors
-    /// [`GpuError::Foreign`] when the event is another device's; [`GpuError::Call`].
-    #[inline]
-    pub fn wait_for(&mut self, event: &Event) -> Result<(), GpuError> {
-        self.own(&event.device, "an event")?;
-        // SAFETY: both handles live as long as their owners; the driver keeps what the wait needs; flags must be 0.
-        unsafe { on!(&self.device, cuStreamWaitEvent(self.raw.0, event.raw.0, 0)) }
-    }
-
     /// Copies `from[range]` to `to`, from element `at` on.
     ///
     /// # Errors
@@ -219,6 +208,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::upload`] and [`Self::finish`].
+    #[cfg(feature = "testing")]
     pub fn download_now<T: Plain>(
         &mut self,
         to: &mut [T],

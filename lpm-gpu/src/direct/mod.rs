@@ -3,12 +3,21 @@
 //!
 //! Both expand a route over all units that it covers, and keep in each unit the length of the route that it came from. So
 //! an update needs no search: a unit is rewritten when the length in it says that it may be.
+//!
+//! ```text
+//! change -> routes (its parent, its neighbours) -> units of the table, in chunks -> writes for the device
+//! ```
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | [`mod@unit`] | the word of a table: next hop or chunk, and the length of the route it came from |
+//! | `routes` | the routes told, by length |
+//! | `chunks` | which chunks are in use, and when one may be used again |
+//! | [`answers`] | raw answers that are next hops already |
 
 pub mod answers;
 mod chunks;
 mod routes;
-#[cfg(test)]
-pub(crate) mod testing;
 pub mod unit;
 
 pub(crate) use chunks::{Chunk, Chunks};

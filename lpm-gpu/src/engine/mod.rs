@@ -1,5 +1,10 @@
 //! The engines `gamt`, `gale` and `sail-gpu`: tables on a GPU, updated under running lookups, read through a ring of slots.
 //!
+//! ```text
+//! delta -> side (host's table) -> steps: bubbles -> the table in service; or an image: tables -> a new one -> swap
+//! keys -> reader -> slot -> lane (by mode) -> device -> slot -> reader -> next hops; grace: which updates are over
+//! ```
+//!
 //! | module | what lives there |
 //! |---|---|
 //! | [`params`] | parameters by name |
@@ -23,9 +28,6 @@
 mod bubbles;
 mod calibrate;
 mod doorbell;
-#[cfg(all(test, feature = "testing"))]
-#[expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
-mod freed;
 mod gpu;
 mod grace;
 mod lane;
@@ -35,6 +37,8 @@ mod residence;
 mod side;
 mod slot;
 mod tables;
+#[cfg(all(test, feature = "testing"))]
+mod tests;
 
 use crate::cu::{GpuError, Kernel};
 use crate::gale::{GaleOptions, GaleTable};
@@ -171,10 +175,10 @@ impl GpuEngine {
         let with_ops = names_v4.ops.is_some() || names_v6.ops.is_some();
         let mut bubbles = Bubbles::new(&gpu, with_ops).map_err(|error| gpu.fault(error))?;
         let persistent = persistent_kernels(&gpu, &plan, &names_v4, &names_v6)?;
-        let max = params.table_bytes_max;
+        let limits = |others_bytes| Limits { table_bytes_max: params.table_bytes_max, others_bytes };
         let stream = &mut bubbles.stream;
-        let v4 = Side::new(&gpu, stream, host.v4, params.frozen, max)?;
-        let v6 = Side::new(&gpu, stream, host.v6, params.frozen, max.saturating_sub(v4.current.bytes()))?;
+        let v4 = Side::new(&gpu, stream, host.v4, params.frozen, limits(0))?;
+        let v6 = Side::new(&gpu, stream, host.v6, params.frozen, limits(v4.current.bytes()))?;
         let shared = Shared {
             plan,
             persistent,
@@ -224,7 +228,7 @@ impl GpuEngine {
         let mut new_v6 = match self.v6.prepare(gpu, limits(bytes_v4)) {
             Ok(new_v6) => new_v6,
             Err(error) => {
-                self.v4.discard(new_v4);
+                self.v4.fail(new_v4);
                 return Err(error);
             }
         };
@@ -236,10 +240,8 @@ impl GpuEngine {
             .update(gpu, &mut self.bubbles, new_v4.as_mut())
             .and_then(|()| self.v6.update(gpu, &mut self.bubbles, new_v6.as_mut()));
         if let Err(error) = updated {
-            self.v4.discard(new_v4);
-            self.v6.discard(new_v6);
-            self.v4.fail();
-            self.v6.fail();
+            self.v4.fail(new_v4);
+            self.v6.fail(new_v6);
             return Err(error);
         }
         self.v4.commit(new_v4, &self.shared.v4);

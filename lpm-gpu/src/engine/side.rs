@@ -2,7 +2,7 @@
 
 use super::bubbles::Bubbles;
 use super::gpu::Gpu;
-use super::tables::{self, DeviceTable, Spares};
+use super::tables::{self, DeviceTable, Spares, table_bytes};
 use crate::cu::{Kernel, Stream};
 use crate::host::{HEADER_WORDS, HostTable, KernelNames, Step};
 use arc_swap::ArcSwap;
@@ -23,6 +23,15 @@ impl Limits {
     const fn bytes(self) -> u64 {
         self.table_bytes_max.saturating_sub(self.others_bytes)
     }
+
+    /// Refuses a table of `words` that is more than that.
+    fn check(self, words: usize) -> Result<(), EngineError> {
+        if table_bytes(words) <= self.bytes() {
+            return Ok(());
+        }
+        let used = table_bytes(words).saturating_add(self.others_bytes);
+        Err(EngineError::Full { what: "table bytes", used, limit: self.table_bytes_max })
+    }
 }
 
 /// One family.
@@ -41,8 +50,6 @@ pub(super) struct Side<K: Key> {
     frozen: bool,
     /// The steps of the delta under way, taken and not run yet.
     steps: Vec<Step>,
-    /// The delta under way puts another table in service.
-    renewing: bool,
     /// Tables built anew, and tables put in service.
     pub(super) rebuilds: u64,
     pub(super) swaps: u64,
@@ -55,7 +62,7 @@ impl<K: Key> Side<K> {
         stream: &mut Stream,
         host: Box<dyn HostTable<K>>,
         frozen: bool,
-        table_bytes_max: u64,
+        limits: Limits,
     ) -> Result<Self, EngineError> {
         let names = host.kernels();
         let ops = match names.ops {
@@ -64,7 +71,7 @@ impl<K: Key> Side<K> {
         };
         let mut spares = Spares::default();
         let image = host.image();
-        check_bytes(image_bytes(image.words), table_bytes_max)?;
+        limits.check(image.words)?;
         let kernel = lookup_kernel(gpu, &names, frozen)?;
         let mut current = spares.reserve(gpu, image.words, kernel, u64::MAX)?;
         tables::write(stream, &mut current, &image).map_err(|error| gpu.fault(error))?;
@@ -78,7 +85,6 @@ impl<K: Key> Side<K> {
             stale: false,
             frozen,
             steps: Vec::new(),
-            renewing: false,
             rebuilds: 0,
             swaps: 0,
         })
@@ -100,8 +106,7 @@ impl<K: Key> Side<K> {
         if self.host.apply(&changes, &mut unused).is_ok() {
             return Ok(());
         }
-        self.host.rebuild()?;
-        self.stale = true;
+        self.rebuild()?;
         self.host.apply(&changes, &mut unused)
     }
 
@@ -114,21 +119,18 @@ impl<K: Key> Side<K> {
     /// the one in service up to date. Nobody sees anything of that yet.
     pub(super) fn prepare(&mut self, gpu: &Gpu, limits: Limits) -> Result<Option<DeviceTable>, EngineError> {
         if self.host.rebuild_due() {
-            self.rebuild(limits)?;
+            self.rebuild_within(limits)?;
         }
-        self.renewing = self.stale || (self.frozen && self.is_changed());
-        if !self.renewing {
+        let renewing = self.stale || (self.frozen && self.is_changed());
+        if !renewing {
             return Ok(None);
         }
         self.stale = true; // until it is in service
-        if image_bytes(self.host.image().words) > limits.bytes() {
-            self.rebuild(limits)?; // head room may make the difference
+        if limits.check(self.host.image().words).is_err() {
+            self.rebuild_within(limits)?; // head room may make the difference
         }
         let words = self.host.image().words;
-        if image_bytes(words) > limits.bytes() {
-            let used = image_bytes(words).saturating_add(limits.others_bytes);
-            return Err(EngineError::Full { what: "table bytes", used, limit: limits.table_bytes_max });
-        }
+        limits.check(words)?;
         // Two tables each (section 4.3), and those that lookups in flight hold: no more than twice the limit in all.
         let in_service = self.current.allocated_bytes() + limits.others_bytes.saturating_mul(2);
         let allowance_bytes = limits.table_bytes_max.saturating_mul(2).saturating_sub(in_service);
@@ -162,19 +164,27 @@ impl<K: Key> Side<K> {
         })
     }
 
-    fn rebuild(&mut self, limits: Limits) -> Result<(), EngineError> {
+    fn rebuild_within(&mut self, limits: Limits) -> Result<(), EngineError> {
         let words = usize::try_from(limits.bytes() / 4).unwrap_or(usize::MAX);
         self.host.limit(words.saturating_sub(HEADER_WORDS));
+        self.rebuild()
+    }
+
+    fn rebuild(&mut self) -> Result<(), EngineError> {
         self.host.rebuild()?;
         self.stale = true;
         self.rebuilds += 1;
         Ok(())
     }
 
-    /// The delta has failed: steps that were taken and not run are lost, so the table in service cannot be kept up any more.
-    pub(super) fn fail(&mut self) {
+    /// The delta has failed. A renewed table does not come into service, so the one in service stays stale; and where steps were
+    /// taken that are not run, it cannot be kept up any more either.
+    pub(super) fn fail(&mut self, renewed: Option<DeviceTable>) {
         self.stale |= !self.steps.is_empty();
         self.steps.clear();
+        if let Some(table) = renewed {
+            self.spares.retire(Arc::new(table));
+        }
     }
 
     /// Puts a renewed table in service.
@@ -188,14 +198,6 @@ impl<K: Key> Side<K> {
         }
     }
 
-    /// Gives a renewed table up that is not to come into service.
-    pub(super) fn discard(&mut self, renewed: Option<DeviceTable>) {
-        if let Some(table) = renewed {
-            self.stale = true;
-            self.spares.retire(Arc::new(table));
-        }
-    }
-
     /// Memory of tables that are not in service, bytes.
     pub(super) fn spare_bytes(&self) -> u64 {
         self.spares.allocated_bytes()
@@ -205,16 +207,4 @@ impl<K: Key> Side<K> {
 fn lookup_kernel(gpu: &Gpu, names: &KernelNames, frozen: bool) -> Result<Kernel, EngineError> {
     let entry = if frozen { names.frozen } else { names.live };
     gpu.kernel(names.module, entry).map_err(|error| gpu.fault(error))
-}
-
-/// Bytes of a table of `words`.
-const fn image_bytes(words: usize) -> u64 {
-    (words as u64 + HEADER_WORDS as u64) * 4
-}
-
-fn check_bytes(bytes: u64, limit: u64) -> Result<(), EngineError> {
-    if bytes > limit {
-        return Err(EngineError::Full { what: "table bytes", used: bytes, limit });
-    }
-    Ok(())
 }

@@ -22,10 +22,15 @@ pub(super) struct DeviceTable {
     used: usize,
 }
 
+/// Bytes of a table of `words`, its header included.
+pub(super) const fn table_bytes(words: usize) -> u64 {
+    (words as u64 + HEADER_WORDS as u64) * 4
+}
+
 impl DeviceTable {
     /// Memory that the table takes, bytes.
     pub(super) const fn bytes(&self) -> u64 {
-        (self.used as u64 + HEADER_WORDS as u64) * 4
+        table_bytes(self.used)
     }
 
     /// Memory that is allocated, bytes.
@@ -85,7 +90,7 @@ impl Spares {
         if let Some(table) = self.take(words) {
             return Ok(DeviceTable { words: table.words, header: table.header, kernel, used: words });
         }
-        let bytes = (words as u64 + HEADER_WORDS as u64) * 4;
+        let bytes = table_bytes(words);
         let left = allowance_bytes.saturating_sub(self.allocated_bytes());
         if bytes > left {
             let reason = format!("{left} bytes are left beside tables that lookups in flight still read");

@@ -14,6 +14,11 @@
 //! Operations must run one after the other, as the paper says: breaking their order breaks the table. So an update is one
 //! launch of one block, with a barrier behind each operation.
 //!
+//! ```text
+//! change -> table -> Step::Ops -> the update kernel (`model` in Rust) -> words on the device
+//! many routes -> paint -> Image -> device
+//! ```
+//!
 //! | file | what lives there |
 //! |---|---|
 //! | [`table`] | [`GaleTable`]: the routes told, and the operations that follow from changes |

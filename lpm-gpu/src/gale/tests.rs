@@ -2,11 +2,11 @@
 
 use super::model::{Accesses, Lookup, Model};
 use super::{DIRECT_UNITS, GaleOptions, GaleTable};
-use crate::direct::testing::{self, Rig, real_table, real_updates};
 use crate::host::{HostTable, Image, PrefixOp, Step};
+use crate::tests::direct::{self, Rig, real_table, real_updates};
 use fib::{Change, EngineError, NextHopId, Prefix4};
 
-impl testing::Model for Model {
+impl direct::Model for Model {
     type Lookup = Lookup;
 
     fn new(image: &Image<'_>) -> Self {

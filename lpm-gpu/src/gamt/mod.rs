@@ -12,12 +12,14 @@
 //! | [`code`] | the 32-bit code of a unit; Algorithm 1 in plain Rust |
 //! | [`strides`] | Algorithm 3, and how many levels to have |
 //! | [`shape`] | where the levels lie on the device, head room |
+//! | `merge` | sorted changes merged into sorted routes |
 //! | `level`, `trie`, `build` | the leaf-pushed trie, which is the FIB at once; updates; building it whole |
 //! | [`bubbles`] | the write bubble table, Algorithm 2 |
 //! | `hops` | what leaves mean: next hops (GAMT_T) or entries of a table on the host (GAMT_S) |
 //! | `deep` | prefixes longer than the 64 bits searched |
 //! | `answers` | what readers need |
 //! | [`table`] | [`GamtTable`], all of it as a [`crate::host::HostTable`] |
+//! | `details` | its figures, for statistics |
 //! | [`options`] | parameters |
 
 mod answers;
@@ -31,10 +33,10 @@ mod level;
 mod merge;
 pub mod options;
 pub mod shape;
-#[cfg(test)]
-mod stores_test;
 pub mod strides;
 pub mod table;
+#[cfg(test)]
+mod tests;
 mod trie;
 
 pub use options::{GamtOptions, Layout, NextHops};

@@ -15,17 +15,19 @@
 //! The host works on a copy of the arrays, and the device gets the words that changed: first what no lookup can reach yet,
 //! the new chunks, then the words that lead there.
 //!
+//! ```text
+//! change -> table -> arrays -> Step::Writes (new chunks, then what leads to them) or Image -> device
+//! ```
+//!
 //! | file | what lives there |
 //! |---|---|
 //! | [`arrays`] | BCN, BN24 and N32, and routes drawn over them |
 //! | [`table`] | [`SailTable`]: the routes told, the words to write, head room, rebuild |
 
 pub mod arrays;
-#[cfg(test)]
-pub(crate) mod model;
 pub mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use table::{SailOptions, SailTable};
 

@@ -1,11 +1,11 @@
-//! Graphs: nodes in the order in which they were added or captured, which is one in which they may run.
+//! Graphs of kernels and copies: nodes in the order in which they were added, which is one in which they may run.
 
-use super::{api, memory::order_with_default, module, out, out_if};
-use crate::error::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED};
-use crate::exec::grid::Launch;
-use crate::state::{Graph, Object, driver};
-use crate::stream::{Copy, End, Fill, Operation, lock};
-use std::ffi::{c_char, c_uint, c_void};
+use super::module::Launched;
+use super::{api, not_served, out};
+use crate::error::{Answer, INVALID_VALUE};
+use crate::state::{Nodes, Object, driver};
+use crate::stream::{Copy, End, Operation, lock};
+use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex};
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2`.
@@ -50,40 +50,15 @@ pub struct CopyNode {
     depth: usize,
 }
 
-/// `CUDA_MEMSET_NODE_PARAMS`.
-#[derive(Debug)]
-#[repr(C)]
-pub struct FillNode {
-    address: u64,
-    pitch: usize,
-    value: c_uint,
-    unit: c_uint,
-    width: usize,
-    height: usize,
-}
-
-/// `CUDA_HOST_NODE_PARAMS`.
-#[derive(Debug)]
-#[repr(C)]
-pub struct HostNode {
-    function: Option<unsafe extern "C" fn(*mut c_void)>,
-    data: *mut c_void,
-}
-
-/// Host 1, device 2, unified 4; arrays are not modelled.
-fn end(end: &CopyEnd) -> Answer<End> {
-    if end.y != 0 || end.z != 0 {
-        return Err(NOT_SUPPORTED);
-    }
-    match end.kind {
-        1 => Ok(End::Host(end.host.expose_provenance() + end.x_bytes)),
-        2 => Ok(End::Device(end.device + end.x_bytes as u64)),
-        4 => {
-            let known = driver().memory()?.find(end.device).is_some();
-            let at = end.device + end.x_bytes as u64;
-            Ok(if known { End::Device(at) } else { End::Host(at as usize) })
+/// Host 1, device 2.
+fn end(end: &CopyEnd, bytes: usize) -> Answer<End> {
+    match end {
+        CopyEnd { x_bytes: 0, y: 0, z: 0, kind: 1, host, .. } => Ok(End::Host(host.expose_provenance())),
+        CopyEnd { x_bytes: 0, y: 0, z: 0, kind: 2, device, .. } => {
+            driver().memory()?.range(*device, bytes as u64).ok_or(INVALID_VALUE)?;
+            Ok(End::Device(*device))
         }
-        _ => Err(NOT_SUPPORTED),
+        _ => not_served("a copy in a graph of anything but one row between host and device"),
     }
 }
 
@@ -92,16 +67,11 @@ fn end(end: &CopyEnd) -> Answer<End> {
 unsafe fn copy_of(params: *const CopyNode) -> Answer<Operation> {
     // SAFETY: the caller's promise.
     let node = unsafe { params.as_ref() }.ok_or(INVALID_VALUE)?;
-    if node.height != 1 || node.depth != 1 {
-        return Err(if node.height == 0 || node.depth == 0 { INVALID_VALUE } else { NOT_SUPPORTED });
+    if (node.height, node.depth) != (1, 1) {
+        return not_served("a copy in a graph of more or less than one row");
     }
-    let copy = Copy { to: end(&node.to)?, from: end(&node.from)?, bytes: node.width_bytes };
-    for end in [&copy.to, &copy.from] {
-        if let End::Device(address) = end {
-            driver().memory()?.range(*address, copy.bytes as u64).ok_or(INVALID_VALUE)?;
-        }
-    }
-    Ok(Operation::Copy(copy))
+    let bytes = node.width_bytes;
+    Ok(Operation::Copy(Copy { to: end(&node.to, bytes)?, from: end(&node.from, bytes)?, bytes }))
 }
 
 /// # Safety
@@ -109,30 +79,15 @@ unsafe fn copy_of(params: *const CopyNode) -> Answer<Operation> {
 unsafe fn kernel_of(params: *const KernelNode) -> Answer<Operation> {
     // SAFETY: the caller's promise.
     let node = unsafe { params.as_ref() }.ok_or(INVALID_VALUE)?;
-    let function = driver().function(node.function)?;
+    let asked = Launched {
+        grid: node.grid,
+        block: node.block,
+        shared: node.shared,
+        params: node.params,
+        extra: node.extra,
+    };
     // SAFETY: the caller's promise.
-    let launch: Arc<Launch> =
-        unsafe { module::launch(&function, node.grid, node.block, node.shared, (node.params, node.extra)) }?;
-    Ok(Operation::Kernel(launch))
-}
-
-/// # Safety
-/// `params` is null or points to a `CUDA_MEMSET_NODE_PARAMS`.
-unsafe fn fill_of(params: *const FillNode) -> Answer<Operation> {
-    // SAFETY: the caller's promise.
-    let node = unsafe { params.as_ref() }.ok_or(INVALID_VALUE)?;
-    let unit = u8::try_from(node.unit).map_err(|_| INVALID_VALUE)?;
-    if !matches!(unit, 1 | 2 | 4) || node.height == 0 {
-        return Err(INVALID_VALUE);
-    }
-    Ok(Operation::Fill(Fill {
-        address: node.address,
-        value: node.value,
-        unit,
-        width: node.width,
-        height: node.height,
-        pitch: node.pitch,
-    }))
+    unsafe { asked.check(node.function) }
 }
 
 /// Adds a node. What it depends on must be there: so the order of adding is one in which the nodes may run.
@@ -150,7 +105,7 @@ unsafe fn add(
     if node.is_null() || (dependencies.is_null() && count > 0) {
         return Err(INVALID_VALUE);
     }
-    let mut nodes = lock(&graph.nodes);
+    let mut nodes = lock(&graph);
     for i in 0..count {
         // SAFETY: the caller gives `count` handles.
         let wanted = unsafe { dependencies.add(i).read() };
@@ -167,38 +122,24 @@ unsafe fn add(
 /// Changes a node of an executable graph into another of its kind.
 fn change(exec: u64, node: u64, operation: Operation) -> Answer {
     let exec = driver().exec(exec)?;
-    let mut nodes = lock(&exec.nodes);
+    let mut nodes = lock(&exec);
     let found = nodes.iter_mut().find(|n| n.0 == node).ok_or(INVALID_VALUE)?;
     if std::mem::discriminant(&found.1) != std::mem::discriminant(&operation) {
         return Err(INVALID_VALUE);
-    }
-    if let (Operation::Kernel(old), Operation::Kernel(new)) = (&found.1, &operation) {
-        // The driver lets a node change its kernel within limits; the parameters' layout must fit the new one, checked above.
-        debug_assert!(!old.kernel.code.is_empty() && !new.kernel.code.is_empty(), "kernels have code");
     }
     found.1 = operation;
     Ok(())
 }
 
-fn instantiate(exec: *mut u64, graph: u64) -> Answer {
-    driver().current()?;
-    let graph = driver().graph(graph)?;
-    let nodes = lock(&graph.nodes).clone();
-    let made = driver().add(Object::Exec(Arc::new(Graph { nodes: Mutex::new(nodes) })));
-    // SAFETY: an out pointer of the caller.
-    unsafe { out(exec, made) }
-}
-
 api! {
     /// An empty graph.
     fn cuGraphCreate(graph: *mut u64, flags: c_uint) {
-        driver().check_initialised()?;
+        driver().current()?;
         if flags != 0 || graph.is_null() {
             return Err(INVALID_VALUE);
         }
-        let made = driver().add(Object::Graph(Arc::new(Graph::default())));
         // SAFETY: an out pointer of the caller.
-        unsafe { out(graph, made) }
+        unsafe { out(graph, driver().add(Object::Graph(Arc::new(Nodes::default())))) }
     }
 
     /// Forgets it. Executable graphs made of it stay.
@@ -228,87 +169,15 @@ api! {
         unsafe { add(node, graph, dependencies, count, copy_of(params)?) }
     }
 
-    /// A fill.
-    fn cuGraphAddMemsetNode(
-        node: *mut u64,
-        graph: u64,
-        dependencies: *const u64,
-        count: usize,
-        params: *const FillNode,
-        context: u64,
-    ) {
-        driver().context(context)?;
-        // SAFETY: the caller's structures.
-        unsafe { add(node, graph, dependencies, count, fill_of(params)?) }
-    }
-
-    /// Nothing.
-    fn cuGraphAddEmptyNode(node: *mut u64, graph: u64, dependencies: *const u64, count: usize) {
-        // SAFETY: the caller's structures.
-        unsafe { add(node, graph, dependencies, count, Operation::Nothing) }
-    }
-
-    /// A function of the host.
-    fn cuGraphAddHostNode(node: *mut u64, graph: u64, dependencies: *const u64, count: usize, params: *const HostNode) {
-        // SAFETY: the caller's structure.
-        let host = unsafe { params.as_ref() }.ok_or(INVALID_VALUE)?;
-        let function = host.function.ok_or(INVALID_VALUE)?;
-        let operation = Operation::Host(function, host.data.expose_provenance());
-        // SAFETY: the caller's structures.
-        unsafe { add(node, graph, dependencies, count, operation) }
-    }
-
-    /// The nodes, in order; without a place for them, their number.
-    fn cuGraphGetNodes(graph: u64, nodes: *mut u64, count: *mut usize) {
-        let graph = driver().graph(graph)?;
-        let found = lock(&graph.nodes);
-        if nodes.is_null() {
-            // SAFETY: an out pointer of the caller.
-            return unsafe { out(count, found.len()) };
-        }
-        if count.is_null() {
-            return Err(INVALID_VALUE);
-        }
-        // SAFETY: not null; in and out pointer of the caller.
-        let room = unsafe { count.read() };
-        for i in 0..room {
-            // SAFETY: the caller has room for `room` handles.
-            unsafe { out(nodes.add(i), found.get(i).map_or(0, |n| n.0)) }?;
-        }
-        // SAFETY: not null.
-        unsafe { out(count, found.len().min(room)) }
-    }
-
-    /// Kernel 0, copy 1, fill 2, host function 3, nothing 5.
-    fn cuGraphNodeGetType(node: u64, kind: *mut c_uint) {
-        let operation = driver().node(node).ok_or(INVALID_HANDLE)?;
-        let number = match operation {
-            Operation::Kernel(_) => 0,
-            Operation::Copy(_) => 1,
-            Operation::Fill(_) => 2,
-            Operation::Host(..) => 3,
-            _ => 5,
-        };
-        // SAFETY: an out pointer of the caller.
-        unsafe { out(kind, number) }
-    }
-
     /// A graph that can be launched.
     fn cuGraphInstantiateWithFlags(exec: *mut u64, graph: u64, flags: u64) {
-        // Launching graphs from the device (4) is not modelled.
-        if flags & 4 != 0 { Err(INVALID_VALUE) } else { instantiate(exec, graph) }
-    }
-
-    /// As `cuGraphInstantiateWithFlags`, with places for an error that does not happen.
-    fn cuGraphInstantiate_v2(exec: *mut u64, graph: u64, failed: *mut u64, log: *mut c_char, room: usize) {
-        // SAFETY: null or out pointers of the caller, the log with room.
-        unsafe {
-            out_if(failed, 0);
-            if room > 0 {
-                out_if(log, 0);
-            }
+        driver().current()?;
+        if flags != 0 {
+            return not_served("flags of a graph");
         }
-        instantiate(exec, graph)
+        let nodes = lock(&*driver().graph(graph)?).clone();
+        // SAFETY: an out pointer of the caller.
+        unsafe { out(exec, driver().add(Object::Exec(Arc::new(Mutex::new(nodes))))) }
     }
 
     /// Forgets it; launches that were made run.
@@ -331,25 +200,129 @@ api! {
         change(exec, node, unsafe { copy_of(params) }?)
     }
 
-    /// Changes a fill's node for later launches.
-    fn cuGraphExecMemsetNodeSetParams(exec: u64, node: u64, params: *const FillNode, context: u64) {
-        driver().context(context)?;
-        // SAFETY: the caller's structure.
-        change(exec, node, unsafe { fill_of(params) }?)
-    }
-
     /// Launches all nodes, in order, as one operation of the stream.
     fn cuGraphLaunch(exec: u64, stream: u64) {
         let stream = driver().stream(stream)?;
         let exec = driver().exec(exec)?;
-        let nodes = lock(&exec.nodes).iter().map(|n| n.1.clone()).collect();
-        order_with_default(&stream)?;
+        let nodes = lock(&exec).iter().map(|n| n.1.clone()).collect();
         stream.submit(Operation::Graph(Arc::new(nodes))).map(|_| ())
     }
+}
 
-    /// There is nothing to upload.
-    fn cuGraphUpload(exec: u64, stream: u64) {
-        driver().stream(stream)?;
-        driver().exec(exec).map(|_| ())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{device, memory, module, streams};
+    use std::ffi::CString;
+    use std::ptr::{null, null_mut};
+
+    const NOWHERE: CopyEnd = CopyEnd {
+        x_bytes: 0,
+        y: 0,
+        z: 0,
+        lod: 0,
+        kind: 1,
+        host: null(),
+        device: 0,
+        array: 0,
+        reserved: 0,
+        pitch: 0,
+        height: 1,
+    };
+
+    fn copy(from: CopyEnd, to: CopyEnd) -> CopyNode {
+        CopyNode { from, to, width_bytes: 4, height: 1, depth: 1 }
+    }
+
+    /// Initialises the driver: context, stream, and a kernel that adds a parameter to a word.
+    unsafe fn open() -> (u64, u64, u64) {
+        let ptx = ".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 k_a, .param .u32 k_n)\n{\n\
+            .reg .b64 %rd<2>;\n.reg .b32 %r<3>;\nld.param.u64 %rd1, [k_a]; ld.param.u32 %r1, [k_n]; ld.global.u32 %r2, [%rd1];\n\
+            add.s32 %r2, %r2, %r1; st.global.u32 [%rd1], %r2; ret;\n}\n";
+        let text = CString::new(ptx).unwrap();
+        let (mut context, mut stream, mut module, mut function) = (0, 0, 0, 0);
+        // SAFETY: out pointers to locals, and C strings.
+        unsafe {
+            assert_eq!(device::cuInit(0), 0);
+            assert_eq!(device::cuDevicePrimaryCtxRetain(&raw mut context, 0), 0);
+            assert_eq!(device::cuCtxSetCurrent(context), 0);
+            assert_eq!(streams::cuStreamCreateWithPriority(&raw mut stream, 1, 0), 0);
+            let none = (null_mut(), null_mut());
+            assert_eq!(
+                module::cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 0, none.0, none.1),
+                0
+            );
+            assert_eq!(module::cuModuleGetFunction(&raw mut function, module, c"k".as_ptr()), 0);
+        }
+        (context, stream, function)
+    }
+
+    /// Copies a word in, adds to it on the device, copies it out; then with other host words and another number.
+    #[test]
+    fn nodes_run_in_order_and_can_be_changed() {
+        let (mut word, mut pinned) = (0_u64, null_mut());
+        let (mut graph, mut exec, mut nodes) = (0, 0, [0; 3]);
+        // SAFETY: out pointers to locals, and structures whose pointers live as long as the test; the pinned words are read and
+        // written while the stream is idle.
+        unsafe {
+            let (context, stream, function) = open();
+            assert_eq!(memory::cuMemAlloc_v2(&raw mut word, 4), 0);
+            assert_eq!(memory::cuMemHostAlloc(&raw mut pinned, 16, 0), 0);
+            let words = pinned.cast::<u32>();
+            let host = |i: usize| CopyEnd { host: words.add(i).cast(), ..NOWHERE };
+            let on_device = || CopyEnd { kind: 2, device: word, ..NOWHERE };
+            let (mut number, mut address) = (5_u32, word);
+            let number_at = &raw mut number;
+            let mut params = [(&raw mut address).cast::<c_void>(), number_at.cast()];
+            let params = params.as_mut_ptr();
+            let (one, none) = ([1; 3], null_mut());
+            let kernel = KernelNode {
+                function,
+                grid: one,
+                block: one,
+                shared: 0,
+                params,
+                extra: none,
+                kernel: 0,
+                context: 0,
+            };
+            assert_eq!(cuGraphCreate(&raw mut graph, 0), 0);
+            let [first, second, third] = nodes.each_mut().map(std::ptr::from_mut);
+            let to_device = copy(host(0), on_device());
+            assert_eq!(cuGraphAddMemcpyNode(first, graph, null(), 0, &raw const to_device, context), 0);
+            assert_eq!(cuGraphAddKernelNode_v2(second, graph, first, 1, &raw const kernel), 0);
+            let to_host = copy(on_device(), host(1));
+            assert_eq!(cuGraphAddMemcpyNode(third, graph, second, 1, &raw const to_host, context), 0);
+            let (mut lost, missing) = (0, 77);
+            assert_eq!(
+                cuGraphAddKernelNode_v2(&raw mut lost, graph, &raw const missing, 1, &raw const kernel),
+                1
+            );
+            let wide = CopyNode { height: 2, ..copy(host(0), on_device()) };
+            assert_eq!(cuGraphAddMemcpyNode(&raw mut lost, graph, null(), 0, &raw const wide, context), 1);
+            assert_eq!(cuGraphInstantiateWithFlags(&raw mut exec, graph, 0), 0);
+            assert_eq!(cuGraphDestroy(graph), 0);
+            let run = || {
+                assert_eq!(cuGraphLaunch(exec, stream), 0);
+                assert_eq!(device::cuCtxSynchronize(), 0);
+                [words.add(1).read(), words.add(3).read()]
+            };
+            words.copy_from([10, 0, 20, 0].as_ptr(), 4);
+            assert_eq!(run(), [15, 0]);
+            let to_device = copy(host(2), on_device());
+            assert_eq!(cuGraphExecMemcpyNodeSetParams(exec, *first, &raw const to_device, context), 0);
+            number_at.write(50);
+            assert_eq!(cuGraphExecKernelNodeSetParams_v2(exec, *second, &raw const kernel), 0);
+            assert_eq!(
+                cuGraphExecKernelNodeSetParams_v2(exec, *first, &raw const kernel),
+                1,
+                "a copy stays a copy"
+            );
+            let to_host = copy(on_device(), host(3));
+            assert_eq!(cuGraphExecMemcpyNodeSetParams(exec, *third, &raw const to_host, context), 0);
+            assert_eq!(run(), [15, 70]);
+            assert_eq!(cuGraphExecDestroy(exec), 0);
+            assert_eq!(cuGraphLaunch(exec, stream), 400);
+        }
     }
 }

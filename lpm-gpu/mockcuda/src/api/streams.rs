@@ -1,59 +1,48 @@
-//! Streams, their order, and capture into graphs.
+//! Streams and the events on them.
 
-use super::{api, memory::submit, out, out_if};
-use crate::error::{
-    CAPTURE_INVALIDATED, CAPTURE_UNJOINED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, INVALID_VALUE,
-};
-use crate::state::{Context, Graph, Object, driver};
-use crate::stream::{Capture, Operation, Stream, lock};
+use super::{api, not_served, out};
+use crate::error::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use crate::state::{Object, driver};
+use crate::stream::{Event, Operation, Recorded, Stream, lock};
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-fn create(context: &Context, flags: u32, priority: i32) -> u64 {
-    let handle = driver().new_handle();
-    let stream = Stream::new(handle, context.id, Arc::clone(&context.fate), flags, priority.clamp(-5, 0));
-    lock(&context.streams).push(Arc::clone(&stream));
-    driver().put(handle, Object::Stream(stream));
-    handle
-}
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+/// `CU_EVENT_DISABLE_TIMING`.
+const NO_TIMING: u32 = 2;
 
-/// Marks a capture as failed if the stream is in one: what forbidden calls do.
-pub(super) fn forbid_in_capture(stream: &Stream) -> crate::error::Answer {
-    match lock(&stream.capture).as_ref() {
-        None => Ok(()),
-        Some(capture) => {
-            lock(capture).invalid = true;
-            Err(CAPTURE_UNSUPPORTED)
-        }
-    }
+fn time_of(event: u64) -> Answer<Instant> {
+    let event = driver().event(event)?;
+    let recorded = lock(&event.recorded).clone().filter(|_| event.timed).ok_or(INVALID_HANDLE)?;
+    event.query()?;
+    recorded.time.get().copied().ok_or(NOT_READY)
 }
 
 api! {
-    /// Makes a stream; its thread starts with its first operation.
-    fn cuStreamCreate(stream: *mut u64, flags: c_uint) {
+    /// Makes a stream; its thread starts with its first operation. There is no default stream to order it with, and priorities
+    /// mean nothing.
+    fn cuStreamCreateWithPriority(stream: *mut u64, flags: c_uint, _priority: c_int) {
         let context = driver().current()?;
-        if stream.is_null() || flags > 1 {
+        if flags != NON_BLOCKING {
+            return not_served("a stream that waits for the default stream");
+        }
+        if stream.is_null() {
             return Err(INVALID_VALUE);
         }
+        let made = driver().new_handle();
+        let object = Stream::new(made, Arc::clone(&context.fate));
+        lock(&context.streams).push(Arc::clone(&object));
+        driver().put(made, Object::Stream(object));
         // SAFETY: an out pointer of the caller.
-        unsafe { out(stream, create(&context, flags, 0)) }
-    }
-
-    /// As `cuStreamCreate`; the priority is kept and means nothing.
-    fn cuStreamCreateWithPriority(stream: *mut u64, flags: c_uint, priority: c_int) {
-        let context = driver().current()?;
-        if stream.is_null() || flags > 1 {
-            return Err(INVALID_VALUE);
-        }
-        // SAFETY: an out pointer of the caller.
-        unsafe { out(stream, create(&context, flags, priority)) }
+        unsafe { out(stream, made) }
     }
 
     /// Forgets a stream; it does what it has been given.
     fn cuStreamDestroy_v2(stream: u64) {
         let context = driver().current()?;
-        let found = driver().stream_made(stream)?;
+        let found = driver().stream(stream)?;
         found.close();
         lock(&context.streams).retain(|s| s.id != stream || !s.is_done(s.last()));
         driver().remove(stream);
@@ -62,37 +51,7 @@ api! {
 
     /// Whether all is done.
     fn cuStreamQuery(stream: u64) {
-        let stream = driver().stream(stream)?;
-        forbid_in_capture(&stream)?;
-        stream.query()
-    }
-
-    /// Waits until all is done.
-    fn cuStreamSynchronize(stream: u64) {
-        let stream = driver().stream(stream)?;
-        forbid_in_capture(&stream)?;
-        stream.wait(stream.last(), "cuStreamSynchronize")
-    }
-
-    /// The stream's flags.
-    fn cuStreamGetFlags(stream: u64, flags: *mut c_uint) {
-        let stream = driver().stream(stream)?;
-        // SAFETY: an out pointer of the caller.
-        unsafe { out(flags, stream.flags) }
-    }
-
-    /// The stream's priority.
-    fn cuStreamGetPriority(stream: u64, priority: *mut c_int) {
-        let stream = driver().stream(stream)?;
-        // SAFETY: an out pointer of the caller.
-        unsafe { out(priority, stream.priority) }
-    }
-
-    /// The stream's context.
-    fn cuStreamGetCtx(stream: u64, context: *mut u64) {
-        let stream = driver().stream(stream)?;
-        // SAFETY: an out pointer of the caller.
-        unsafe { out(context, stream.context) }
+        driver().stream(stream)?.query()
     }
 
     /// There is no cache to set a window in.
@@ -101,114 +60,47 @@ api! {
         if value.is_null() || attribute == 0 { Err(INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// Managed memory is not modelled: nothing to attach.
-    fn cuStreamAttachMemAsync(stream: u64, _address: u64, _bytes: usize, _flags: c_uint) {
-        driver().stream(stream).map(|_| ())
+    /// Makes an event.
+    fn cuEventCreate(event: *mut u64, flags: c_uint) {
+        driver().current()?;
+        if event.is_null() || flags & !NO_TIMING != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let made = Event { timed: flags & NO_TIMING == 0, ..Event::default() };
+        // SAFETY: an out pointer of the caller.
+        unsafe { out(event, driver().add(Object::Event(Arc::new(made)))) }
     }
 
-    /// What comes later waits for the event as it was last recorded.
-    fn cuStreamWaitEvent(stream: u64, event: u64, _flags: c_uint) {
+    /// Forgets it; what waits for it still does.
+    fn cuEventDestroy_v2(event: u64) {
+        driver().current()?;
+        driver().event(event)?;
+        driver().remove(event);
+        Ok(())
+    }
+
+    /// From now on it stands for what the stream has been given.
+    fn cuEventRecord(event: u64, stream: u64) {
         let stream = driver().stream(stream)?;
         let event = driver().event(event)?;
-        if let Some((capture, from)) = lock(&event.captured).clone() {
-            // The stream joins the capture, or is already in it and takes the other's work in.
-            let mut own = lock(&stream.capture);
-            if own.as_ref().is_some_and(|c| !Arc::ptr_eq(c, &capture)) {
-                return Err(crate::error::CAPTURED_EVENT);
-            }
-            if stream.is_origin.load(Relaxed) {
-                lock(&capture).unjoined.retain(|s| *s != from);
-            }
-            *own = Some(capture);
-            return Ok(());
-        }
-        let recorded = lock(&event.recorded).clone();
-        match recorded {
-            Some(r) if !r.stream.is_done(r.ticket) => {
-                forbid_in_capture(&stream)?;
-                submit(&stream, Operation::Wait(r.stream, r.ticket)).map(|_| ())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// A function of the host when the stream gets there.
-    fn cuLaunchHostFunc(stream: u64, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void) {
-        let stream = driver().stream(stream)?;
-        let function = function.ok_or(INVALID_VALUE)?;
-        submit(&stream, Operation::Host(function, data.expose_provenance())).map(|_| ())
-    }
-
-    /// Waits for a word: flags 0 at least (cyclic), 1 equal, 2 and, 3 nor.
-    fn cuStreamWaitValue32_v2(stream: u64, address: u64, value: c_uint, flags: c_uint) {
-        let stream = driver().stream(stream)?;
-        submit(&stream, Operation::WaitValue(address, value, flags)).map(|_| ())
-    }
-
-    /// Writes a word.
-    fn cuStreamWriteValue32_v2(stream: u64, address: u64, value: c_uint, _flags: c_uint) {
-        let stream = driver().stream(stream)?;
-        submit(&stream, Operation::WriteValue(address, value)).map(|_| ())
-    }
-
-    /// From now on operations go into a graph.
-    fn cuStreamBeginCapture_v2(stream: u64, _mode: c_uint) {
-        let handle = stream;
-        let stream = driver().stream(stream)?;
-        if handle == 0 {
-            return Err(CAPTURE_UNSUPPORTED);
-        }
-        let mut capture = lock(&stream.capture);
-        if capture.is_some() {
-            return Err(crate::error::CAPTURE_UNSUPPORTED);
-        }
-        *capture = Some(Arc::new(Mutex::new(Capture::default())));
-        stream.is_origin.store(true, Relaxed);
+        let time = Arc::new(OnceLock::new());
+        let ticket = stream.submit(Operation::Record(Arc::clone(&time)))?;
+        *lock(&event.recorded) = Some(Recorded { stream, ticket, time });
         Ok(())
     }
 
-    /// The graph, unless the capture failed.
-    fn cuStreamEndCapture(stream: u64, graph: *mut u64) {
-        let stream = driver().stream(stream)?;
-        if !stream.is_origin.swap(false, Relaxed) {
-            return Err(CAPTURE_UNMATCHED);
-        }
-        let capture = lock(&stream.capture).take().ok_or(CAPTURE_UNMATCHED)?;
-        let context = driver().current()?;
-        for other in lock(&context.streams).iter() {
-            let mut theirs = lock(&other.capture);
-            if theirs.as_ref().is_some_and(|c| Arc::ptr_eq(c, &capture)) {
-                *theirs = None;
-            }
-        }
-        let mut capture = lock(&capture);
-        // SAFETY: an out pointer of the caller.
-        unsafe { out(graph, 0) }?;
-        if capture.invalid {
-            return Err(CAPTURE_INVALIDATED);
-        }
-        if !capture.unjoined.is_empty() {
-            return Err(CAPTURE_UNJOINED);
-        }
-        let nodes = std::mem::take(&mut capture.nodes);
-        let nodes = nodes.into_iter().map(|node| (driver().new_handle(), node)).collect();
-        let made = driver().add(Object::Graph(Arc::new(Graph { nodes: Mutex::new(nodes) })));
-        // SAFETY: an out pointer of the caller.
-        unsafe { out(graph, made) }
+    /// Whether that is done.
+    fn cuEventQuery(event: u64) {
+        driver().current()?;
+        driver().event(event)?.query()
     }
 
-    /// 0 none, 1 active, 2 failed.
-    fn cuStreamIsCapturing(stream: u64, status: *mut c_uint) {
-        let stream = driver().stream(stream)?;
-        let now = lock(&stream.capture).as_ref().map_or(0, |capture| if lock(capture).invalid { 2 } else { 1 });
+    /// Milliseconds between two events that are done.
+    fn cuEventElapsedTime(milliseconds: *mut f32, start: u64, end: u64) {
+        driver().current()?;
+        let (start, end) = (time_of(start)?, time_of(end)?);
+        let elapsed = if end >= start { (end - start).as_secs_f32() } else { -(start - end).as_secs_f32() };
         // SAFETY: an out pointer of the caller.
-        unsafe { out(status, now) }
-    }
-
-    /// Captures are not restricted by thread.
-    fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) {
-        // SAFETY: null or a pointer of the caller.
-        unsafe { out_if(mode, 0) };
-        Ok(())
+        unsafe { out(milliseconds, elapsed * 1e3) }
     }
 }

@@ -3,14 +3,11 @@
 //! So a kernel whose blocks wait for each other, or for the host, gets on as on a device where all its blocks are
 //! resident. When nothing but polling happens the thread yields the CPU, then sleeps.
 
-use super::warp::{Counters, Fault, Pause, Place, Surroundings, Warp};
+use super::warp::{Counters, Fault, Pause, Surroundings, Warp};
 use crate::memory::{Memory, POISON};
 use crate::ptx::code::Kernel;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Multiprocessors that the mock has.
-pub(crate) const MULTIPROCESSORS: u32 = 132;
 
 /// Rounds of mere polling before the thread sleeps instead of yielding.
 const IDLE_ROUNDS: u32 = 200;
@@ -22,10 +19,10 @@ const IDLE_SLEEP_MAX: Duration = Duration::from_millis(2);
 pub(crate) struct Launch {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) params: Vec<u8>,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    /// Bytes of shared memory beside the kernel's own.
-    pub(crate) shared_dynamic: u32,
+    /// Blocks of a row, and rows.
+    pub(crate) grid: [u32; 2],
+    /// Threads of a block.
+    pub(crate) threads: u32,
 }
 
 /// What the runner asks its owner.
@@ -51,17 +48,17 @@ enum Outcome {
 }
 
 impl Block {
-    fn new(launch: &Launch, place: &Place) -> Self {
-        let threads: u32 = launch.block.iter().product();
-        let bytes = launch.kernel.shared_bytes + launch.shared_dynamic as usize;
-        let warps = (0..threads.div_ceil(32)).map(|w| Warp::new(&launch.kernel, w * 32, place)).collect();
-        Self { warps, shared: vec![POISON; bytes.div_ceil(4)] }
+    fn new(launch: &Launch) -> Self {
+        Self {
+            warps: (0..launch.threads.div_ceil(32)).map(|w| Warp::new(launch, w * 32)).collect(),
+            shared: vec![POISON; launch.kernel.shared_bytes.div_ceil(4)],
+        }
     }
 
-    fn restart(&mut self, launch: &Launch, place: &Place) {
+    fn restart(&mut self, launch: &Launch, place: [u32; 2]) {
         self.shared.fill(POISON);
         for warp in &mut self.warps {
-            warp.restart(&launch.kernel, place);
+            warp.restart(launch, place);
         }
     }
 
@@ -75,7 +72,7 @@ impl Block {
     ) -> Result<Outcome, Fault> {
         let delays = owner.delays();
         loop {
-            let (mut yielded, mut at_barrier, mut numbers) = (false, false, None);
+            let (mut yielded, mut at_barrier) = (false, false);
             for warp in self.warps.iter_mut().filter(|w| w.live() != 0) {
                 let mut at = Surroundings {
                     kernel: &launch.kernel,
@@ -89,14 +86,7 @@ impl Block {
                 match warp.run(&mut at)? {
                     Pause::Done => {}
                     Pause::Yield => yielded = true,
-                    Pause::Barrier => {
-                        at_barrier = true;
-                        let number = warp.barrier().map_err(|n| different(launch, n))?;
-                        if numbers.is_some() && number != numbers {
-                            return Err(different(launch, number.unwrap_or(0)));
-                        }
-                        numbers = number;
-                    }
+                    Pause::Barrier => at_barrier = true,
                 }
             }
             if yielded {
@@ -112,16 +102,6 @@ impl Block {
     }
 }
 
-fn different(launch: &Launch, number: u32) -> Fault {
-    Fault {
-        code: 719,
-        what: format!(
-            "kernel `{}`: threads of a block wait at different barriers, {number} among them",
-            launch.kernel.name
-        ),
-    }
-}
-
 /// Runs a launch to its end.
 pub(crate) fn run(
     launch: &Launch,
@@ -129,19 +109,17 @@ pub(crate) fn run(
     owner: &mut dyn Owner,
     counters: &mut Counters,
 ) -> Result<(), Fault> {
-    let total: u64 = launch.grid.iter().map(|&n| u64::from(n)).product();
-    let (mut next, mut idle) = (0_u64, 0_u32);
+    let mut places = (0..launch.grid[1]).flat_map(|y| (0..launch.grid[0]).map(move |x| [x, y]));
+    let mut idle = 0_u32;
     let (mut waiting, mut spare): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
     loop {
         if let Some(code) = owner.stop() {
             return Err(Fault { code, what: format!("kernel `{}` was stopped", launch.kernel.name) });
         }
         owner.between_blocks();
-        if next < total {
-            let place = place(launch, next);
-            next += 1;
-            let mut block = spare.pop().unwrap_or_else(|| Block::new(launch, &place));
-            block.restart(launch, &place);
+        if let Some(place) = places.next() {
+            let mut block = spare.pop().unwrap_or_else(|| Block::new(launch));
+            block.restart(launch, place);
             match block.step(launch, memory, owner, counters)? {
                 Outcome::Done => spare.push(block),
                 Outcome::Waits => waiting.push(block),
@@ -167,16 +145,5 @@ pub(crate) fn run(
         } else {
             std::thread::yield_now();
         }
-    }
-}
-
-fn place(launch: &Launch, number: u64) -> Place {
-    let [x, y, _] = launch.grid.map(u64::from);
-    Place {
-        grid: launch.grid,
-        block: launch.block,
-        block_index: [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32],
-        smid: (number % u64::from(MULTIPROCESSORS)) as u32,
-        shared_dynamic: launch.shared_dynamic,
     }
 }

@@ -1,9 +1,9 @@
-//! Runs kernels: [`warp`] interprets the bytecode of 32 lanes at a time ([`lanes`]: arithmetic,
-//! [`access`]: memory, [`exchange`]: between lanes), [`grid`] schedules the warps of a block between barriers
-//! and the blocks of a launch, all on the thread of the stream.
+//! Runs kernels, on the thread of their stream.
+//!
+//! [`grid`] takes the blocks of a launch and, in each, the warps between barriers; [`warp`] interprets the bytecode of 32 lanes;
+//! [`lanes`] does the arithmetic of a warp and [`access`] its loads and stores.
 
 mod access;
-mod exchange;
 pub(crate) mod grid;
 mod lanes;
 pub(crate) mod warp;

@@ -1,13 +1,16 @@
-//! From PTX text to the code that [`crate::exec`] runs: [`parse`] reads the text into statements, [`compile`] turns the
-//! statements of one entry into bytecode ([`code`]) over numbered registers.
+//! From PTX text to the bytecode that [`crate::exec`] runs.
 //!
-//! What is understood is what clang makes of integer kernels, and the inline assembly of ours. Anything else is an error
-//! that names the instruction and its line when the module is loaded, never when it runs.
+//! - [`scan`]: text to tokens.
+//! - [`parse`]: tokens to the entries of a module, each a list of labels and instructions as they are written.
+//! - [`opcodes`]: the instructions there are, each with its operation and operands.
+//! - [`compile`]: the instructions of one entry to bytecode over numbered registers.
+//! - [`code`]: the bytecode.
+//!
+//! Only what the committed kernels use is understood. Anything else is an error when the module is loaded, with its line.
 
 pub(crate) mod code;
 pub(crate) mod compile;
-mod integer;
-mod memory;
+mod opcodes;
 pub(crate) mod parse;
 mod scan;
 

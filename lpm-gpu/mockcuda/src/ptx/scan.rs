@@ -3,18 +3,14 @@
 use super::PtxError;
 
 /// A piece of text that means something.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// A name, register, directive or opcode, with its dots and `::`.
+    /// A name, register, directive or opcode, with its dots.
     Word(String),
-    /// An integer as its 64 bits.
+    /// A decimal number.
     Int(u64),
-    /// `0f` and eight digits: the bits of a single.
-    F32(u32),
-    /// `0d` and sixteen digits: the bits of a double.
-    F64(u64),
-    /// A string, without its quotes.
-    Text(String),
+    /// A string.
+    Text,
     /// Anything else.
     Punct(char),
 }
@@ -31,42 +27,30 @@ pub(crate) fn scan(text: &str) -> Result<Vec<Placed>, PtxError> {
     let (mut at, mut line) = (0_usize, 1_u32);
     let mut tokens = Vec::new();
     while let Some(&byte) = bytes.get(at) {
-        let next = bytes.get(at + 1).copied().unwrap_or(0);
-        match byte {
-            b'\n' => {
-                line += 1;
-                at += 1;
-            }
-            b' ' | b'\t' | b'\r' => at += 1,
-            b'/' if next == b'/' => at = end_of(bytes, at, |b| b == b'\n'),
-            b'/' if next == b'*' => {
-                let end =
-                    text.get(at + 2..).and_then(|rest| rest.find("*/")).map_or(bytes.len(), |n| at + 4 + n);
-                line += newlines(bytes.get(at..end).unwrap_or_default());
-                at = end;
-            }
-            b'"' => {
-                let end = end_of(bytes, at + 1, |b| b == b'"');
-                tokens.push((Token::Text(text.get(at + 1..end).unwrap_or_default().to_owned()), line));
-                at = end + 1;
-            }
-            b'0'..=b'9' => {
-                let end = end_of(bytes, at, |b| !b.is_ascii_alphanumeric());
-                tokens.push((number(text.get(at..end).unwrap_or_default(), line)?, line));
-                at = end;
-            }
-            _ if is_word(byte) => {
-                let end = end_of_word(bytes, at);
-                tokens.push((Token::Word(text.get(at..end).unwrap_or_default().to_owned()), line));
-                at = end;
-            }
-            b'[' | b']' | b'{' | b'}' | b'(' | b')' | b',' | b';' | b':' | b'@' | b'!' | b'+' | b'-'
-            | b'=' | b'|' | b'<' | b'>' => {
-                tokens.push((Token::Punct(char::from(byte)), line));
-                at += 1;
-            }
-            _ => return Err(PtxError::new(line, format!("byte {byte:#04x} is not PTX"))),
-        }
+        let from = at;
+        at = match byte {
+            b'/' if bytes.get(at + 1) == Some(&b'/') => end_of(bytes, at, |b| b == b'\n'),
+            b'"' => end_of(bytes, at + 1, |b| b == b'"') + 1,
+            b'0'..=b'9' => end_of(bytes, at, |b| !b.is_ascii_alphanumeric()),
+            _ if is_word(byte) => end_of(bytes, at, |b| !is_word(b)),
+            _ => at + 1,
+        };
+        let piece = text.get(from..at).unwrap_or_default();
+        let token = match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => None,
+            b'/' if piece.len() > 1 => None,
+            b'"' => Some(Token::Text),
+            b'0'..=b'9' => match piece.parse() {
+                Ok(value) => Some(Token::Int(value)),
+                Err(_) => return Err(PtxError::new(line, format!("`{piece}` is not a decimal number"))),
+            },
+            _ if is_word(byte) => Some(Token::Word(piece.to_owned())),
+            b'[' | b']' | b'{' | b'}' | b'(' | b')' | b',' | b';' | b':' | b'@' | b'+' | b'-' | b'<'
+            | b'>' => Some(Token::Punct(char::from(byte))),
+            _ => return Err(PtxError::new(line, format!("byte {byte:#04x} is not known"))),
+        };
+        tokens.extend(token.map(|token| (token, line)));
+        line += u32::try_from(piece.matches('\n').count()).unwrap_or(0);
     }
     Ok(tokens)
 }
@@ -79,68 +63,28 @@ fn end_of(bytes: &[u8], from: usize, stop: impl Fn(u8) -> bool) -> usize {
     bytes.iter().skip(from).position(|&b| stop(b)).map_or(bytes.len(), |n| from + n)
 }
 
-/// A word may hold `::`, as in `L1::no_allocate`, but not the colon after a label.
-fn end_of_word(bytes: &[u8], from: usize) -> usize {
-    let mut at = from;
-    loop {
-        at = end_of(bytes, at, |b| !is_word(b));
-        if bytes.get(at..at + 2) != Some(b"::".as_slice()) {
-            return at;
-        }
-        at += 2;
-    }
-}
-
-fn newlines(bytes: &[u8]) -> u32 {
-    u32::try_from(bytes.iter().filter(|&&b| b == b'\n').count()).unwrap_or(0)
-}
-
-fn number(word: &str, line: u32) -> Result<Token, PtxError> {
-    let wrong = |_| PtxError::new(line, format!("`{word}` is not a number"));
-    let body = word.strip_suffix('U').unwrap_or(word);
-    let lower = body.to_ascii_lowercase();
-    if let Some(hex) = lower.strip_prefix("0f") {
-        return u32::from_str_radix(hex, 16).map(Token::F32).map_err(wrong);
-    }
-    if let Some(hex) = lower.strip_prefix("0d") {
-        return u64::from_str_radix(hex, 16).map(Token::F64).map_err(wrong);
-    }
-    let value = if let Some(hex) = lower.strip_prefix("0x") {
-        u64::from_str_radix(hex, 16)
-    } else if let Some(binary) = lower.strip_prefix("0b") {
-        u64::from_str_radix(binary, 2)
-    } else if lower.len() > 1 && lower.starts_with('0') {
-        u64::from_str_radix(&lower, 8)
-    } else {
-        lower.parse()
-    };
-    value.map(Token::Int).map_err(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Token, scan};
 
     #[test]
     fn words_numbers_and_comments() {
-        let tokens = scan(
-            "ld.global.L1::no_allocate.u32 %r1, [%rd2+0x10]; // c\n$L1: /* a\nb */ mov 0f40200000 017 7U",
-        )
-        .unwrap();
-        let words: Vec<_> = tokens.iter().map(|(t, line)| (t.clone(), *line)).collect();
-        assert_eq!(words[0], (Token::Word("ld.global.L1::no_allocate.u32".into()), 1));
-        assert_eq!(words[6], (Token::Int(16), 1));
-        assert_eq!(words[9], (Token::Word("$L1".into()), 2));
-        assert_eq!(words[10], (Token::Punct(':'), 2));
-        assert_eq!(words[11], (Token::Word("mov".into()), 3));
-        assert_eq!(words[12].0, Token::F32(0x4020_0000));
-        assert_eq!(words[13].0, Token::Int(15));
-        assert_eq!(words[14].0, Token::Int(7));
+        let tokens = scan("ld.global.u32 %r1, [%rd2+16]; // c\n$L1: .pragma \"nounroll\"; 7").unwrap();
+        assert_eq!(tokens[0], (Token::Word("ld.global.u32".into()), 1));
+        assert_eq!(tokens[6], (Token::Int(16), 1));
+        assert_eq!(tokens[9], (Token::Word("$L1".into()), 2));
+        assert_eq!(tokens[10], (Token::Punct(':'), 2));
+        assert_eq!(tokens[12], (Token::Text, 2));
+        assert_eq!(tokens[14], (Token::Int(7), 2));
     }
 
     #[test]
-    fn what_is_no_ptx_is_named() {
-        assert!(scan("mov `").unwrap_err().to_string().contains("line 1"));
-        assert!(scan("\n12x").unwrap_err().to_string().contains("line 2: `12x`"));
+    fn what_is_not_known_is_named() {
+        for (text, what) in
+            [("mov `", "line 1"), ("\n12x", "line 2: `12x`"), ("\n0x10", "line 2: `0x10`"), ("/*", "0x2f")]
+        {
+            let error = scan(text).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
     }
 }

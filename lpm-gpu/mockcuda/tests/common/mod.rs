@@ -5,13 +5,16 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(unreachable_pub, reason = "a module of every test file")]
 
-use mockcuda::api::{device, events, graphs, memory, module, streams};
+use mockcuda::api::{device, memory, module, streams};
 use mockcuda::control;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The driver for one test: others of the process wait.
 pub struct Driver {
+    context: u64,
+    /// The stream of what does not name another one.
+    stream: u64,
     _one: MutexGuard<'static, ()>,
 }
 
@@ -29,7 +32,7 @@ pub const HEAD: &str = ".version 6.3\n.target sm_75\n.address_size 64\n";
 pub fn entry(body: &str) -> String {
     format!(
         "{HEAD}.visible .entry k(.param .u64 k_a, .param .u64 k_b, .param .u32 k_n)\n{{\n.reg .pred %p<16>;\n\
-         .reg .b16 %rs<16>;\n.reg .b32 %r<64>;\n.reg .b64 %rd<64>;\n.reg .f32 %f<16>;\n.reg .f64 %fd<16>;\n{body}\nret;\n}}\n"
+         .reg .b16 %rs<16>;\n.reg .b32 %r<64>;\n.reg .b64 %rd<64>;\n{body}\nret;\n}}\n"
     )
 }
 
@@ -54,15 +57,12 @@ impl Driver {
             check(device::cuDevicePrimaryCtxRetain(&raw mut context, 0)).unwrap();
             check(device::cuCtxSetCurrent(context)).unwrap();
         }
-        Self { _one: one }
+        Self { context, stream: new_stream(), _one: one }
     }
 
     /// The current context.
     pub fn context(&self) -> u64 {
-        let mut context = 0;
-        // SAFETY: an out pointer to a local.
-        check(unsafe { device::cuCtxGetCurrent(&raw mut context) }).unwrap();
-        context
+        self.context
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<u64, Code> {
@@ -85,14 +85,24 @@ impl Driver {
 
     pub fn upload<T: Copy>(&self, address: u64, data: &[T]) -> Result<(), Code> {
         // SAFETY: the slice is as long as said.
-        check(unsafe { memory::cuMemcpyHtoD_v2(address, data.as_ptr().cast(), size_of_val(data)) })
+        check(unsafe {
+            memory::cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), size_of_val(data), self.stream)
+        })?;
+        self.synchronize(self.stream)
     }
 
     pub fn download<T: Copy + Default>(&self, address: u64, count: usize) -> Result<Vec<T>, Code> {
         let mut data = vec![T::default(); count];
-        // SAFETY: the vector is as long as said.
-        check(unsafe { memory::cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), address, size_of_val(&data[..])) })
-            .map(|()| data)
+        // SAFETY: the vector is as long as said; the call returns when the copy is over.
+        check(unsafe {
+            memory::cuMemcpyDtoHAsync_v2(
+                data.as_mut_ptr().cast(),
+                address,
+                size_of_val(&data[..]),
+                self.stream,
+            )
+        })
+        .map(|()| data)
     }
 
     /// Device memory with `data` in it.
@@ -106,7 +116,11 @@ impl Driver {
         let text = CString::new(ptx).unwrap();
         let mut handle = 0;
         // SAFETY: an out pointer to a local, and a string that ends in zero.
-        check(unsafe { module::cuModuleLoadData(&raw mut handle, text.as_ptr().cast()) }).map(|()| handle)
+        check(unsafe {
+            let (options, values) = (std::ptr::null_mut(), std::ptr::null_mut());
+            module::cuModuleLoadDataEx(&raw mut handle, text.as_ptr().cast(), 0, options, values)
+        })
+        .map(|()| handle)
     }
 
     pub fn function(&self, module: u64, name: &str) -> Result<u64, Code> {
@@ -122,41 +136,56 @@ impl Driver {
         self.function(module, "k").unwrap()
     }
 
-    pub fn launch(
+    /// Launches on the driver's own stream.
+    pub fn launch(&self, function: u64, blocks: u32, threads: u32, args: &[Arg]) -> Result<(), Code> {
+        self.launch_on(self.stream, function, blocks, threads, args)
+    }
+
+    pub fn launch_on(
         &self,
+        stream: u64,
         function: u64,
         blocks: u32,
         threads: u32,
-        stream: u64,
         args: &[Arg],
     ) -> Result<(), Code> {
-        let mut values: Vec<u64> = args
-            .iter()
-            .map(|arg| match arg {
-                Arg::U32(value) => u64::from(*value),
-                Arg::U64(value) => *value,
-            })
-            .collect();
-        let mut pointers: Vec<*mut c_void> =
-            values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
-        let null = std::ptr::null_mut();
-        let params = pointers.as_mut_ptr();
-        // SAFETY: a pointer for each argument, to a value at least as large (little-endian).
-        check(unsafe {
-            module::cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, params, null)
-        })
+        launch(stream, function, (blocks, 1), threads, args)
+    }
+
+    /// Launches `rows` rows of `blocks` blocks, with one argument, and waits.
+    pub fn launch_rows(
+        &self,
+        function: u64,
+        blocks: u32,
+        rows: u32,
+        threads: u32,
+        arg: u64,
+    ) -> Result<(), Code> {
+        launch(self.stream, function, (blocks, rows), threads, &[Arg::U64(arg)])?;
+        self.finish()
     }
 
     pub fn stream(&self) -> u64 {
-        let mut handle = 0;
-        // SAFETY: an out pointer to a local.
-        check(unsafe { streams::cuStreamCreate(&raw mut handle, 1) }).unwrap();
-        handle
+        new_stream()
+    }
+
+    /// Waits for the driver's own stream.
+    pub fn finish(&self) -> Result<(), Code> {
+        self.synchronize(self.stream)
+    }
+
+    /// Asks the driver's own stream.
+    pub fn poll(&self) -> Result<(), Code> {
+        self.query(self.stream)
     }
 
     pub fn synchronize(&self, stream: u64) -> Result<(), Code> {
-        // SAFETY: takes a number.
-        check(unsafe { streams::cuStreamSynchronize(stream) })
+        loop {
+            match self.query(stream) {
+                Err(600) => std::thread::yield_now(),
+                other => return other,
+            }
+        }
     }
 
     pub fn query(&self, stream: u64) -> Result<(), Code> {
@@ -167,26 +196,13 @@ impl Driver {
     pub fn event(&self, flags: u32) -> u64 {
         let mut handle = 0;
         // SAFETY: an out pointer to a local.
-        check(unsafe { events::cuEventCreate(&raw mut handle, flags) }).unwrap();
+        check(unsafe { streams::cuEventCreate(&raw mut handle, flags) }).unwrap();
         handle
     }
 
     pub fn record(&self, event: u64, stream: u64) {
         // SAFETY: takes numbers.
-        check(unsafe { events::cuEventRecord(event, stream) }).unwrap();
-    }
-
-    pub fn graph_of_capture(&self, stream: u64) -> Result<u64, Code> {
-        let mut graph = 0;
-        // SAFETY: an out pointer to a local.
-        check(unsafe { streams::cuStreamEndCapture(stream, &raw mut graph) }).map(|()| graph)
-    }
-
-    pub fn instantiate(&self, graph: u64) -> u64 {
-        let mut exec = 0;
-        // SAFETY: an out pointer to a local.
-        check(unsafe { graphs::cuGraphInstantiateWithFlags(&raw mut exec, graph, 0) }).unwrap();
-        exec
+        check(unsafe { streams::cuEventRecord(event, stream) }).unwrap();
     }
 
     /// Runs kernel body `body` in one block of `threads`: `a` holds `input`, `b` room for `outputs` elements, which come back.
@@ -211,7 +227,7 @@ impl Driver {
         let kernel = self.function(module, "k")?;
         let (a, b) = (self.device(input), self.alloc(outputs * size_of::<O>())?);
         let count = u32::try_from(input.len()).unwrap();
-        self.launch(kernel, 1, threads, 0, &[Arg::U64(a), Arg::U64(b), Arg::U32(count)])?;
+        self.launch(kernel, 1, threads, &[Arg::U64(a), Arg::U64(b), Arg::U32(count)])?;
         let out = self.download(b, outputs)?;
         self.free(a)?;
         self.free(b)?;
@@ -219,4 +235,26 @@ impl Driver {
         check(unsafe { module::cuModuleUnload(module) })?;
         Ok(out)
     }
+}
+
+fn new_stream() -> u64 {
+    let mut handle = 0;
+    // SAFETY: an out pointer to a local.
+    check(unsafe { streams::cuStreamCreateWithPriority(&raw mut handle, 1, 0) }).unwrap();
+    handle
+}
+
+fn launch(stream: u64, function: u64, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<(), Code> {
+    let values = args.iter().map(|arg| match arg {
+        Arg::U32(value) => u64::from(*value),
+        Arg::U64(value) => *value,
+    });
+    let mut values: Vec<u64> = values.collect();
+    let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+    let null = std::ptr::null_mut();
+    let params = pointers.as_mut_ptr();
+    // SAFETY: a pointer for each argument, to a value at least as large (little-endian).
+    check(unsafe {
+        module::cuLaunchKernel(function, grid.0, grid.1, 1, threads, 1, 1, 0, stream, params, null)
+    })
 }

@@ -1,7 +1,7 @@
 //! Every store of an update to a table on the device, under every interleaving with lookups: see [`fib::stores`].
 //!
 //! The device is plain Rust: words that steps change one at a time, as the update kernels store them. Lookups are those of
-//! `gamt::code`, `gale::model` and `sail::model`, which tests of the kernels hold the PTX against; they load which table is in
+//! `gamt::code`, `gale::model` and `sail::tests::model`, which tests of the kernels hold the PTX against; they load which table is in
 //! service first, then its words, and resolve their answer last, as late as they like. What is between two loads of a lookup is any
 //! number of stores, swaps, publications of the host's next hops, and whole updates.
 //!
@@ -12,7 +12,8 @@
 use crate::gale::model as gale_model;
 use crate::gale::{GaleOptions, GaleTable};
 use crate::host::{HEADER_WORDS, HostTable, Image, Step};
-use crate::sail::{SailOptions, SailTable, model as sail_model};
+use crate::sail::tests::model as sail_model;
+use crate::sail::{SailOptions, SailTable};
 use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
 use fib::stores::{Checker, Listening, Sequences, Steps, Stopped, run};

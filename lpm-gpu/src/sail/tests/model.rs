@@ -1,7 +1,7 @@
 //! What SAIL_L's kernels do, in plain Rust, a load at a time: for tests without a device.
 
-use super::BCN_WORDS;
 use crate::direct::{CHUNK_UNITS, Unit};
+use crate::sail::BCN_WORDS;
 use fib::NextHopId;
 
 /// A lookup under way: [`Lookup::step`] is one load.

@@ -4,8 +4,8 @@
 //! What is free is worked out here, not asked of the table: a copy of the device's words follows the steps, and a walk from the
 //! root finds the words that some key can lead to. What only generations led to that are over is free.
 
-use super::{GAMT, GpuEngine, HostTables, Plan};
 use crate::cu::testing::{self, Mock, TestDriver};
+use crate::engine::{GAMT, GpuEngine, HostTables, Plan};
 use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step};
 use fib::{
     Change, EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Key, Keys, NextHopId, Prefix,
@@ -159,14 +159,14 @@ impl Rig {
         let parameters =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let options = EngineOptions { parameters, ..EngineOptions::default() };
-        let params = super::Params::from_options(&options).unwrap();
+        let params = crate::engine::Params::from_options(&options).unwrap();
         let tables = HostTables::new(GAMT, &params).unwrap();
         let (watch_v4, watch_v6) = (Arc::<Mutex<Watch>>::default(), Arc::<Mutex<Watch>>::default());
         let host = HostTables {
             v4: Box::new(Watched { table: tables.v4, watch: Arc::clone(&watch_v4), mock }),
             v6: Box::new(Watched { table: tables.v6, watch: Arc::clone(&watch_v6), mock }),
         };
-        let gpu = super::Gpu::open(GAMT).unwrap();
+        let gpu = crate::engine::Gpu::open(GAMT).unwrap();
         let plan = Plan::new(&params, gpu.device.facts().multiprocessors);
         let engine = GpuEngine::assemble(GAMT, params, host, gpu, plan).unwrap();
         Some(Self { engine, watch_v4, watch_v6, mock })

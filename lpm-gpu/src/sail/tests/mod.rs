@@ -1,11 +1,13 @@
 //! SAIL_L's table and writes against the oracle, on a model of its kernels.
 
-use super::model::Lookup;
+pub(crate) mod model;
+
 use super::{BCN_WORDS, SailOptions, SailTable};
-use crate::direct::testing::{self, Rig, real_table, real_updates};
 use crate::direct::{CHUNK_UNITS, Unit};
 use crate::host::{HostTable, Image, Step};
+use crate::tests::direct::{self, Rig, real_table, real_updates};
 use fib::{Change, EngineError, NextHopId, Prefix4};
+use model::Lookup;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeSet;
@@ -16,7 +18,7 @@ struct Model {
     n32: usize,
 }
 
-impl testing::Model for Model {
+impl direct::Model for Model {
     type Lookup = Lookup;
 
     fn new(image: &Image<'_>) -> Self {

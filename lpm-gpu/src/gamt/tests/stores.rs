@@ -1,8 +1,8 @@
-//! GAMT's updates store by store, both layouts, both places of next hops, both families: see [`crate::stores_test`].
+//! GAMT's updates store by store, both layouts, both places of next hops, both families: see [`crate::tests::stores`].
 
-use super::code::search_by;
-use super::{GamtOptions, GamtTable, Layout, NextHops};
-use crate::stores_test::{Rig, Wrong};
+use crate::gamt::code::search_by;
+use crate::gamt::{GamtOptions, GamtTable, Layout, NextHops};
+use crate::tests::stores::{Rig, Wrong};
 use fib::Key;
 use fib::stores::Steps;
 use std::ops::RangeInclusive;
