@@ -1,26 +1,100 @@
-//! What crosses from the RIB to an engine: the routes that changed, and the generation that results.
+//! What is told to the RIB, what crosses from it to an engine, and the generation that results.
 
-use crate::{IpPrefix, Key, NextHopId, Prefix};
+use crate::{IpPrefix, Key, NextHopId, Prefix, Rib, RibTable};
 
-/// One change of a route: a new next hop, or [`NextHopId::NONE`] for a withdraw.
+/// A route as a feed tells it: a new next hop, or [`NextHopId::NONE`] for a withdraw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route<K: Key> {
+    /// The route's prefix.
+    pub prefix: Prefix<K>,
+    /// Its next hop from now on; `NONE` withdraws it, which changes nothing where it is not there.
+    pub next_hop: NextHopId,
+}
+
+/// Routes told together, for a [`crate::Rib`]: of those with the same prefix the last one holds.
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    /// IPv4 routes.
+    pub v4: Vec<Route<u32>>,
+    /// IPv6 routes.
+    pub v6: Vec<Route<u128>>,
+}
+
+impl Routes {
+    /// No routes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Everything told to `rib`.
+    #[must_use]
+    pub fn of(rib: &Rib) -> Self {
+        fn all<K: Key>(table: &RibTable<K>) -> Vec<Route<K>> {
+            table.iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
+        }
+        Self { v4: all(&rib.v4), v6: all(&rib.v6) }
+    }
+
+    /// Adds a route.
+    pub fn push(&mut self, prefix: IpPrefix, next_hop: NextHopId) {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.push(Route { prefix, next_hop }),
+            IpPrefix::V6(prefix) => self.v6.push(Route { prefix, next_hop }),
+        }
+    }
+
+    /// The number of routes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One change of what an engine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<K: Key> {
     /// The route's prefix.
     pub prefix: Prefix<K>,
-    /// Its next hop from now on; `NONE` withdraws the route.
-    pub next_hop: NextHopId,
+    /// Its next hop so far; `NONE`: the engine has no such route.
+    pub old: NextHopId,
+    /// Its next hop from now on, never the same; `NONE` withdraws the route.
+    pub new: NextHopId,
 }
 
-/// The changes that lead from one generation to the next.
-///
-/// Invariant: a prefix occurs at most once ([`FibDelta::push`] is for producers that know this; [`crate::Rib`] does). A
-/// withdraw of a prefix that the engine does not have is no error and changes nothing.
+/// The changes that lead from one generation to the next, each prefix at most once. [`crate::Rib`] compiles them.
 #[derive(Clone, Debug, Default)]
 pub struct FibDelta {
     /// Changes of IPv4 routes.
     pub v4: Vec<Change<u32>>,
     /// Changes of IPv6 routes.
     pub v6: Vec<Change<u128>>,
+}
+
+impl<K: Key> Change<K> {
+    /// The change that takes this one back.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self { prefix: self.prefix, old: self.new, new: self.old }
+    }
+
+    /// Whether the engine has one route more after it.
+    #[must_use]
+    pub const fn adds(&self) -> bool {
+        self.old.is_none()
+    }
+
+    /// Whether the engine has one route less after it.
+    #[must_use]
+    pub const fn withdraws(&self) -> bool {
+        self.new.is_none()
+    }
 }
 
 impl FibDelta {
@@ -30,23 +104,15 @@ impl FibDelta {
         Self::default()
     }
 
-    /// Adds a change; the prefix must not be in the delta yet.
-    pub fn push(&mut self, prefix: IpPrefix, next_hop: NextHopId) {
-        match prefix {
-            IpPrefix::V4(prefix) => self.v4.push(Change { prefix, next_hop }),
-            IpPrefix::V6(prefix) => self.v6.push(Change { prefix, next_hop }),
-        }
-    }
-
     /// The number of changes.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub const fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
     /// Whether nothing changes.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Every answer is the answer of some generation between the one current at `submit` and the one current at `collect`.
 
-use crate::{FibDelta, Generation, Isa, IsaError, NextHopId};
+use crate::{FibDelta, Generation, Isa, IsaError, NextHopId, Rib};
 use std::task::Poll;
 
 /// A batch of keys, one family, host order. IPv6 comes as two arrays so that an engine that searches the first 64 bits
@@ -133,9 +133,9 @@ pub struct Capacity {
 /// What an engine holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineStats {
-    /// IPv4 routes.
+    /// IPv4 routes that the engine has: those used.
     pub routes_v4: u64,
-    /// IPv6 routes.
+    /// IPv6 routes that the engine has.
     pub routes_v6: u64,
     /// Memory that lookups read, bytes.
     pub table_bytes: u64,
@@ -191,11 +191,24 @@ pub trait EngineWriter: Send {
         self.isa().to_string()
     }
 
-    /// Applies `delta`, all or nothing. Lookups go on meanwhile.
+    /// Applies `delta`, all or nothing. Lookups go on meanwhile. `rib` is where the delta comes from ([`Rib::commit`]): what is
+    /// [used](crate::RibTable::used) in it is what the engine is to have when the delta is applied, for engines that must know more than
+    /// what changes. One that [may hang](Self::may_hang) does not ask it.
     ///
     /// # Errors
     /// [`EngineError::Full`] or [`EngineError::Memory`]; the old table is in service then.
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError>;
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError>;
+
+    /// Whether routes that change no answer are better left out of its deltas. Its table is smaller without them; but a change of the route
+    /// that covers them is more changes then, which costs some engines more than they gain.
+    fn wants_fewer_routes(&self) -> bool {
+        false
+    }
+
+    /// Whether a call may never return, since it waits for a device. Such a writer may be given a thread of its own, and an empty RIB.
+    fn may_hang(&self) -> bool {
+        false
+    }
 
     /// The generation in service.
     fn generation(&self) -> Generation;

@@ -2,20 +2,21 @@
 //!
 //! ```
 //! use fib::faulty::{Call, Faults, FaultyEngine, How};
-//! use fib::{EngineWriter, FibDelta};
+//! use fib::{EngineWriter, Rib};
 //! use std::sync::Arc;
 //!
 //! let faults = Arc::new(Faults::default());
 //! let mut engine = FaultyEngine::new(&faults);
 //! faults.fail_from(Call::Apply, 1, How::Full);
-//! assert!(engine.apply(&FibDelta::default()).is_ok());
-//! assert!(engine.apply(&FibDelta::default()).is_err());
+//! let mut rib = Rib::new();
+//! assert!(rib.commit(|delta, rib| engine.apply(delta, rib)).is_ok());
+//! assert!(rib.commit(|delta, rib| engine.apply(delta, rib)).is_err());
 //! ```
 
 use crate::oracle::OracleEngine;
 use crate::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    Keys, NextHopId, SlotId,
+    Keys, NextHopId, Rib, SlotId,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -145,13 +146,18 @@ impl EngineWriter for FaultyEngine {
         self.oracle.isa()
     }
 
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+    /// It stands in for a device.
+    fn may_hang(&self) -> bool {
+        true
+    }
+
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
         while self.faults.hang_in_apply.load(SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!self.faults.die_in_apply.load(SeqCst), "an invariant, broken on purpose");
         self.faults.enter(Call::Apply)?;
-        self.oracle.apply(delta)
+        self.oracle.apply(delta, rib)
     }
 
     fn generation(&self) -> Generation {

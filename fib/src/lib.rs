@@ -8,9 +8,8 @@
 //! |---|---|
 //! | [`prefix`] | [`Prefix`], [`IpPrefix`], [`Key`]: what a route is for |
 //! | [`next_hop`] | [`NextHopId`], [`NextHopTable`]: what a lookup answers, and what that means |
-//! | [`rib`] | [`Rib`]: what the feeds told, with a dirty set |
-//! | [`delta`] | [`FibDelta`], [`Generation`]: what crosses to an engine |
-//! | [`compact`] | [`Compactor`]: leaves out routes that change no answer |
+//! | [`rib`] | [`Rib`]: what the feeds told, and its compiler into what an engine has |
+//! | [`delta`] | [`Routes`]: what is told; [`FibDelta`], [`Generation`]: what crosses to an engine |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
 //! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
@@ -27,7 +26,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod compact;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod delta;
@@ -48,8 +46,7 @@ pub mod rib;
 pub mod stores;
 pub mod traffic;
 
-pub use compact::Compactor;
-pub use delta::{Change, FibDelta, Generation};
+pub use delta::{Change, FibDelta, Generation, Route, Routes};
 pub use engine::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Keys, SlotId,
 };

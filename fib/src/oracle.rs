@@ -5,7 +5,7 @@
 
 use crate::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    Key, Keys, NextHopId, Prefix, SlotId,
+    Key, Keys, NextHopId, Prefix, Rib, Routes, SlotId,
 };
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -102,13 +102,29 @@ pub struct OraclePair {
 }
 
 impl OraclePair {
+    /// Longest-prefix match over what was told to `rib`.
+    #[must_use]
+    pub fn of(rib: &Rib) -> Self {
+        Self { v4: rib.v4.iter().collect(), v6: rib.v6.iter().collect() }
+    }
+
+    /// Sets every one of `routes`.
+    pub fn tell(&mut self, routes: &Routes) {
+        for route in &routes.v4 {
+            self.v4.set(route.prefix, route.next_hop);
+        }
+        for route in &routes.v6 {
+            self.v6.set(route.prefix, route.next_hop);
+        }
+    }
+
     /// Applies every change of `delta`.
     pub fn apply(&mut self, delta: &FibDelta) {
         for change in &delta.v4 {
-            self.v4.set(change.prefix, change.next_hop);
+            self.v4.set(change.prefix, change.new);
         }
         for change in &delta.v6 {
-            self.v6.set(change.prefix, change.next_hop);
+            self.v6.set(change.prefix, change.new);
         }
     }
 }
@@ -140,7 +156,7 @@ impl EngineWriter for OracleEngine {
         Isa::Scalar
     }
 
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+    fn apply(&mut self, delta: &FibDelta, _rib: &Rib) -> Result<Generation, EngineError> {
         self.tables.write().unwrap_or_else(PoisonError::into_inner).apply(delta);
         self.generation = self.generation.next();
         Ok(self.generation)

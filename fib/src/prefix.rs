@@ -3,6 +3,7 @@
 //! A [`Prefix`] has its host bits zero by construction, so two equal routes are two equal values. Keys are host-order
 //! integers, `u32` for IPv4 and `u128` for IPv6; nothing here knows of byte order on the wire.
 
+use crate::{Change, FibDelta, Rib, RibTable};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -66,6 +67,10 @@ pub trait Key:
     fn from_high_bits(bits: u128) -> Self;
     /// Wraps a prefix of this family.
     fn wrap(prefix: Prefix<Self>) -> IpPrefix;
+    /// The changes of this family.
+    fn changes(delta: &FibDelta) -> &[Change<Self>];
+    /// The routes of this family.
+    fn table(rib: &Rib) -> &RibTable<Self>;
 }
 
 mod sealed {
@@ -93,6 +98,12 @@ impl Key for u32 {
     fn wrap(prefix: Prefix<Self>) -> IpPrefix {
         IpPrefix::V4(prefix)
     }
+    fn changes(delta: &FibDelta) -> &[Change<Self>] {
+        &delta.v4
+    }
+    fn table(rib: &Rib) -> &RibTable<Self> {
+        &rib.v4
+    }
 }
 
 impl Key for u128 {
@@ -113,6 +124,12 @@ impl Key for u128 {
     }
     fn wrap(prefix: Prefix<Self>) -> IpPrefix {
         IpPrefix::V6(prefix)
+    }
+    fn changes(delta: &FibDelta) -> &[Change<Self>] {
+        &delta.v6
+    }
+    fn table(rib: &Rib) -> &RibTable<Self> {
+        &rib.v6
     }
 }
 

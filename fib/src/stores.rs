@@ -21,10 +21,9 @@
 use crate::loads::{Loads, Place};
 use crate::oracle::Oracle;
 use crate::random::Seeded;
-use crate::{Change, Key, NextHopId, Prefix};
+use crate::{FibDelta, Key, NextHopId, Prefix, Rib, Route};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -323,25 +322,34 @@ pub struct Sequences {
 ///
 /// # Panics
 /// When a lookup can answer what no generation answered since it began; the message names the seed and the sequence.
-pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut(&[Change<K>])) {
+pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut(&FibDelta, &Rib)) {
     for sequence in 0..plan.count {
         let mut maker = Maker::new(plan, sequence);
         checker.watch(&maker.keys, &maker.right());
         let deltas = 2 + maker.rng.below(4);
         let kind = maker.rng.below(4);
         let mut told = Vec::new();
+        // An engine may not count on superfluous routes to be left out.
+        let mut rib = if sequence % 2 == 0 { Rib::new() } else { Rib::plain() };
         for at in 0..=deltas {
-            let changes = if at == deltas { maker.withdraw_all() } else { maker.delta(kind) };
-            if changes.is_empty() {
+            let routes =
+                if at == deltas { K::table(&rib).withdrawn() } else { maker.delta(kind, rib.is_empty()) };
+            if routes.is_empty() {
                 continue;
             }
-            maker.take_over(&changes);
-            told.push(changes);
+            for route in &routes {
+                rib.set(K::wrap(route.prefix), route.next_hop);
+                maker.oracle.set(route.prefix, route.next_hop);
+            }
+            told.push(routes);
             let history = Told { plan, sequence, told: &told };
             checker.begin(&maker.right());
-            apply(&told[told.len() - 1]);
+            let applied: Result<(), std::convert::Infallible> = rib.commit(|delta, rib| {
+                apply(delta, rib);
+                Ok(())
+            });
             checker.end();
-            drop(history);
+            drop((history, applied));
         }
     }
 }
@@ -350,19 +358,17 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
 struct Told<'a, K: Key> {
     plan: &'a Sequences,
     sequence: usize,
-    told: &'a [Vec<Change<K>>],
+    told: &'a [Vec<Route<K>>],
 }
 
 impl<K: Key> Drop for Told<'_, K> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("seed {}, sequence {}:", self.plan.seed, self.sequence);
-            for (at, changes) in self.told.iter().enumerate() {
-                let changes: Vec<_> = changes
-                    .iter()
-                    .map(|change| format!("{} := {}", change.prefix, change.next_hop))
-                    .collect();
-                eprintln!("  delta {}: {}", at + 1, changes.join(", "));
+            for (at, routes) in self.told.iter().enumerate() {
+                let routes: Vec<_> =
+                    routes.iter().map(|route| format!("{} := {}", route.prefix, route.next_hop)).collect();
+                eprintln!("  delta {}: {}", at + 1, routes.join(", "));
             }
         }
     }
@@ -374,7 +380,6 @@ struct Maker<K: Key> {
     next_hops: u32,
     prefixes: Vec<Prefix<K>>,
     keys: Vec<K>,
-    routes: BTreeMap<Prefix<K>, NextHopId>,
     oracle: Oracle<K>,
 }
 
@@ -404,38 +409,16 @@ impl<K: Key> Maker<K> {
         prefixes.dedup();
         keys.sort_unstable();
         keys.dedup();
-        Self {
-            rng,
-            next_hops: plan.next_hops,
-            prefixes,
-            keys,
-            routes: BTreeMap::new(),
-            oracle: Oracle::new(),
-        }
+        Self { rng, next_hops: plan.next_hops, prefixes, keys, oracle: Oracle::new() }
     }
 
     fn right(&self) -> Vec<NextHopId> {
         self.keys.iter().map(|key| self.oracle.lookup(*key)).collect()
     }
 
-    fn take_over(&mut self, changes: &[Change<K>]) {
-        for change in changes {
-            self.oracle.set(change.prefix, change.next_hop);
-            if change.next_hop.is_none() {
-                self.routes.remove(&change.prefix);
-            } else {
-                self.routes.insert(change.prefix, change.next_hop);
-            }
-        }
-    }
-
-    fn withdraw_all(&mut self) -> Vec<Change<K>> {
-        self.routes.keys().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect()
-    }
-
     /// A delta: of kind 0 it announces one route, of kind 1 several; of kind 2 it announces all, or withdraws several; of kind 3 it does
     /// both to some.
-    fn delta(&mut self, kind: usize) -> Vec<Change<K>> {
+    fn delta(&mut self, kind: usize, is_empty: bool) -> Vec<Route<K>> {
         let mut chosen = self.prefixes.clone();
         for end in (1..chosen.len()).rev() {
             chosen.swap(end, self.rng.below(end + 1));
@@ -450,7 +433,7 @@ impl<K: Key> Maker<K> {
                 chosen.truncate(some);
                 0
             }
-            2 if self.routes.is_empty() => 0,
+            2 if is_empty => 0,
             2 => {
                 chosen.truncate(some);
                 100
@@ -460,16 +443,16 @@ impl<K: Key> Maker<K> {
                 40
             }
         };
-        let change = |prefix| {
+        let route = |prefix| {
             let next_hop = if self.rng.percent(withdraws) {
                 NextHopId::NONE
             } else {
                 let id = 1 + self.rng.u32() % self.next_hops.max(1);
                 NextHopId::new(id).unwrap_or(NextHopId::NONE)
             };
-            Change { prefix, next_hop }
+            Route { prefix, next_hop }
         };
-        chosen.into_iter().map(change).collect()
+        chosen.into_iter().map(route).collect()
     }
 }
 
@@ -544,12 +527,9 @@ mod tests {
         let checker = Checker::<u32>::new(|_, _| Ok(NextHopId::NONE));
         let mut maker = Maker::<u32>::new(&plan, 0);
         assert!(maker.prefixes.len() >= 3 && maker.keys.len() >= 3);
-        let all = maker.delta(1);
-        maker.take_over(&all);
-        let gone = maker.withdraw_all();
-        maker.take_over(&gone);
-        assert!(maker.oracle.is_empty() && maker.right().iter().all(|id| id.is_none()));
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&plan, &checker, |_| {})));
+        assert!(maker.delta(1, true).iter().all(|route| !route.next_hop.is_none()));
+        let nothing = std::panic::AssertUnwindSafe(|| run(&plan, &checker, |_, _| {}));
+        let found = std::panic::catch_unwind(nothing);
         assert!(found.is_err(), "an engine that does nothing");
     }
 }

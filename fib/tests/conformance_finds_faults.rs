@@ -6,7 +6,7 @@ use fib::conformance::{self, Make, Options};
 use fib::oracle::OraclePair;
 use fib::{
     Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Keys,
-    NextHopId, SlotId,
+    NextHopId, Rib, SlotId,
 };
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ enum Fault {
     OneLate,
     /// Readers see a delta half applied: the withdraws first.
     Intermediate,
-    /// A withdraw of what is absent takes one off the count.
+    /// A changed next hop counts as a withdraw.
     Miscounts,
     /// A withdraw leaves the route in service when a shorter one covers it.
     KeepsCovered,
@@ -93,19 +93,19 @@ impl Faulty {
     /// Applies the changes whose next hop `which` picks.
     fn put(&self, delta: &FibDelta, which: impl Fn(NextHopId) -> bool) {
         let mut tables = self.tables.write().unwrap();
-        for change in delta.v4.iter().filter(|change| which(change.next_hop)) {
+        for change in delta.v4.iter().filter(|change| which(change.new)) {
             let before = tables.v4.longest_match(change.prefix.address());
-            tables.v4.set(change.prefix, self.next_hop(change.next_hop));
+            tables.v4.set(change.prefix, self.next_hop(change.new));
             let covered = tables.v4.longest_match(change.prefix.address()).is_some();
             if let (Fault::KeepsCovered, true, true, Some((len, old))) =
-                (self.fault, change.next_hop.is_none(), covered, before)
+                (self.fault, change.new.is_none(), covered, before)
                 && len == change.prefix.len()
             {
                 tables.v4.set(change.prefix, old);
             }
         }
-        for change in delta.v6.iter().filter(|change| which(change.next_hop)) {
-            tables.v6.set(change.prefix, self.next_hop(change.next_hop));
+        for change in delta.v6.iter().filter(|change| which(change.new)) {
+            tables.v6.set(change.prefix, self.next_hop(change.new));
         }
     }
 
@@ -123,8 +123,8 @@ impl EngineWriter for Faulty {
         Isa::Scalar
     }
 
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
-        let ids = delta.v4.iter().map(|c| c.next_hop).chain(delta.v6.iter().map(|c| c.next_hop));
+    fn apply(&mut self, delta: &FibDelta, _rib: &Rib) -> Result<Generation, EngineError> {
+        let ids = delta.v4.iter().map(|c| c.new).chain(delta.v6.iter().map(|c| c.new));
         if self.fault == Fault::LeaksIds {
             self.ids_seen.extend(ids);
             if self.ids_seen.len() > LEAKY_IDS_MAX {
@@ -154,7 +154,6 @@ impl EngineWriter for Faulty {
                 return Err(EngineError::Full { what: "table bytes", used, limit: self.table_bytes_max });
             }
         }
-        let before = self.tables.read().unwrap().v4.len();
         match self.fault {
             Fault::Intermediate => {
                 self.put(delta, NextHopId::is_none);
@@ -167,9 +166,9 @@ impl EngineWriter for Faulty {
             }
             _ => self.put(delta, |_| true), // all of it while no reader looks
         }
-        let withdraws = delta.v4.iter().filter(|change| change.next_hop.is_none()).count();
-        let after = self.tables.read().unwrap().v4.len();
-        if self.fault == Fault::Miscounts && withdraws == delta.v4.len() && before - after < withdraws {
+        if self.fault == Fault::Miscounts
+            && delta.v4.iter().any(|change| !change.adds() && !change.withdraws())
+        {
             self.miscounted += 1;
         }
         let Generation(number) = self.generation;

@@ -14,7 +14,7 @@ use crate::harness::reference::{Reference, Verdict};
 use crate::harness::trace::Trace;
 use dpdk_ffi::{Burst, Eal, Mempool};
 use fib::oracle::OracleEngine;
-use fib::{EngineOptions, EngineWriter, Isa, MacAddr, NextHopTable, Rib};
+use fib::{EngineOptions, EngineWriter, Isa, MacAddr, NextHopTable, Rib, Routes};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -230,7 +230,9 @@ impl Forwarder {
         };
         let egress: Vec<_> = ports.iter().map(egress).collect();
         let mut engine = OracleEngine::new(&EngineOptions::default());
-        engine.apply(&rib.full_delta())?;
+        let mut told = Rib::new();
+        told.tell(&Routes::of(rib));
+        told.commit_to(&mut engine)?;
         let mbufs = mbufs.map(|(eal, pool)| Mbufs {
             pool,
             batch: Batch::new(Burst::with_capacity(eal, packets_max), packets_max),

@@ -95,11 +95,11 @@ mod tests {
         let sample = Sample::draw(&keys, &tables, 2000, 9);
         let engine = || EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
         let mut honest = engine();
-        honest.apply(&tables.delta_of(Family::V4)).unwrap();
+        honest.apply(&tables.told_of(Family::V4)).unwrap();
         let found = sample.check(&mut *honest.looker().unwrap(), 256).unwrap();
         assert_eq!(found, Checked { checked: 4000, wrong: 0, first_wrong: None });
         let mut liar = Liar(engine());
-        liar.apply(&tables.delta_of(Family::V4)).unwrap();
+        liar.apply(&tables.told_of(Family::V4)).unwrap();
         let found = sample.check(&mut *liar.looker().unwrap(), 256).unwrap();
         assert_eq!((found.checked, found.wrong), (4000, 4));
         assert!(found.first_wrong.unwrap().contains("the oracle says"));

@@ -277,7 +277,7 @@ fn build_one(
     tables: &Tables,
     tell: &dyn Fn(u64),
 ) -> Result<Built, Fault> {
-    let delta = tables.delta_of(family);
+    let delta = tables.told_of(family);
     let before = memory::mapped();
     let mut table = makers.make(wanted, family, tables)?;
     let start = Instant::now();

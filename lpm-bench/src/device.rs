@@ -11,8 +11,8 @@
 use crate::args::DeviceArgs;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::table::{Applied, Clock, Looker, Table, calls};
-use fib::{EngineError, EngineReader, EngineWriter, FibDelta, NextHopId, SlotId};
+use crate::table::{Applied, Clock, Looker, Table, calls, commit};
+use fib::{EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
 use std::hint::black_box;
 use std::ops::Range;
 use std::task::Poll;
@@ -30,6 +30,7 @@ pub(crate) enum Ask {
 pub(crate) struct DeviceTable {
     engine: String,
     writer: Box<dyn EngineWriter>,
+    rib: Rib,
     args: DeviceArgs,
     ask: Ask,
 }
@@ -38,7 +39,9 @@ impl DeviceTable {
     /// `writer`, looked up as `args` say.
     pub(crate) fn new(writer: Box<dyn EngineWriter>, args: DeviceArgs, ask: Ask) -> Self {
         let device_slots = if ask == Ask::Calls { 1 } else { args.device_slots };
-        Self { engine: writer.name().to_owned(), writer, args: DeviceArgs { device_slots, ..args }, ask }
+        let args = DeviceArgs { device_slots, ..args };
+        let rib = Rib::of(writer.as_ref());
+        Self { engine: writer.name().to_owned(), writer, rib, args, ask }
     }
 
     fn refused(&self, source: EngineError) -> Fault {
@@ -47,9 +50,10 @@ impl DeviceTable {
 }
 
 impl Table for DeviceTable {
-    fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault> {
-        self.writer.apply(delta).map_err(|source| self.refused(source))?;
-        Ok(Applied { changes: delta.len() as u64, ..Applied::default() })
+    fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
+        self.rib.tell(delta);
+        let own_s = commit(&mut self.rib, self.writer.as_mut()).map_err(|source| self.refused(source))?;
+        Ok(Applied { changes: delta.len() as u64, own_s, ..Applied::default() })
     }
 
     fn table_bytes(&self) -> u64 {
@@ -227,7 +231,9 @@ mod tests {
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
             let mut plain = OracleEngine::new(&EngineOptions::default());
-            plain.apply(&tables.delta_of(family)).unwrap();
+            let mut rib = Rib::new();
+            rib.tell(&tables.told_of(family));
+            rib.commit_to(&mut plain).unwrap();
             let mut wanted = vec![NextHopId::NONE; 1000];
             plain.reader(1, 1000).unwrap().lookup(keys.keys(0..1000), &mut wanted).unwrap();
             let (slots, calls) = (Ask::Slots, Ask::Calls);
@@ -241,7 +247,7 @@ mod tests {
                 let args = DeviceArgs { device_batch, device_slots, device_threads };
                 let engine = OracleEngine::new(&EngineOptions::default());
                 let mut table = DeviceTable::new(Box::new(engine), args, ask);
-                table.apply(&tables.delta_of(family)).unwrap();
+                table.apply(&tables.told_of(family)).unwrap();
                 let mut looker = table.looker().unwrap();
                 let answers = looker.answers(&keys, 256).unwrap();
                 assert!(answers.iter().zip(&wanted).all(|(got, wanted)| *got == wanted.get()));

@@ -356,7 +356,7 @@ mod tests {
         let tables = Tables::load(&args.table).unwrap();
         let engine = OracleEngine::new(&EngineOptions::default());
         let mut liar: Box<dyn Table> = Box::new(Liar(EngineTable::new(Box::new(engine), 256)));
-        liar.apply(&tables.delta_of(Family::V4)).unwrap();
+        liar.apply(&tables.told_of(Family::V4)).unwrap();
         let mut built = vec![Built {
             engine: "liar".into(),
             contender: Contender::Engine("oracle"),

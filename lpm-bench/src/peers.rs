@@ -15,7 +15,7 @@ use dpdk_ffi::fib::{
     EntryBytes, Library, LookupKind, Reader, RteFib, RteFib6, RteLpm, RteLpm6, Selectable, TableConfig,
 };
 use dpdk_ffi::{DpdkError, Eal, SocketId};
-use fib::{Change, Family, FibDelta, Isa, NextHopId, Prefix6};
+use fib::{Family, Isa, NextHopId, Prefix6, Route, Routes};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -259,16 +259,16 @@ trait Drive: Library<Key: Send, Answer: Send> + Send + 'static {
     /// All keys of a set, in the library's form.
     fn keys(set: &KeySet) -> &[Self::Key];
     /// The changes of a delta that are of the library's family: address, length, next hop (0: withdraw).
-    fn changes(delta: &FibDelta) -> impl Iterator<Item = (Self::Key, u8, u32)>;
+    fn changes(delta: &Routes) -> impl Iterator<Item = (Self::Key, u8, u32)>;
     /// An address as a person reads it.
     fn text(address: Self::Key) -> IpAddr;
 }
 
-fn of_v4(change: &Change<u32>) -> (u32, u8, u32) {
+fn of_v4(change: &Route<u32>) -> (u32, u8, u32) {
     (change.prefix.address(), change.prefix.len(), change.next_hop.get())
 }
 
-fn of_v6(change: &Change<u128>) -> ([u8; 16], u8, u32) {
+fn of_v6(change: &Route<u128>) -> ([u8; 16], u8, u32) {
     (change.prefix.address().to_be_bytes(), change.prefix.len(), change.next_hop.get())
 }
 
@@ -278,7 +278,7 @@ macro_rules! drive {
             fn keys(set: &KeySet) -> &[$key] {
                 set.$keys()
             }
-            fn changes(delta: &FibDelta) -> impl Iterator<Item = ($key, u8, u32)> {
+            fn changes(delta: &Routes) -> impl Iterator<Item = ($key, u8, u32)> {
                 delta.$side.iter().map($of)
             }
             fn text(address: $key) -> IpAddr {
@@ -313,11 +313,11 @@ impl<L: Drive> PeerTable<L> {
 }
 
 impl<L: Drive> Table for PeerTable<L> {
-    fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault> {
+    fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         self.fill(delta, &|_| ())
     }
 
-    fn fill(&mut self, delta: &FibDelta, tell: &dyn Fn(u64)) -> Result<Applied, Fault> {
+    fn fill(&mut self, delta: &Routes, tell: &dyn Fn(u64)) -> Result<Applied, Fault> {
         let mut applied = Applied::default();
         for (at, (address, len, next_hop)) in L::changes(delta).enumerate() {
             match self.change(address, len, next_hop) {

@@ -4,7 +4,7 @@
 
 use crate::keys::KeySet;
 use crate::tables::Tables;
-use fib::{Family, Key, NextHopId, Prefix};
+use fib::{Family, Key, Prefix};
 use std::collections::HashSet;
 
 /// Keys that lines and loads are counted over.
@@ -27,18 +27,18 @@ impl Blocks {
     pub(crate) fn of(tables: &Tables, family: Family, depths: &[u8]) -> Self {
         let mut longer = HashSet::new();
         match family {
-            Family::V4 => mark(&tables.v4, depths, &mut longer),
-            Family::V6 => mark(&tables.v6, depths, &mut longer),
+            Family::V4 => mark(tables.rib.v4.prefixes(), depths, &mut longer),
+            Family::V6 => mark(tables.rib.v6.prefixes(), depths, &mut longer),
         }
         Self { family, longer }
     }
 
-    /// As [`Blocks::of`], for an engine that leaves out routes which change no answer.
-    fn of_compacted(tables: &Tables, family: Family, depths: &[u8]) -> Self {
+    /// As [`Blocks::of`], of the routes that change answers.
+    fn of_used(tables: &Tables, family: Family, depths: &[u8]) -> Self {
         let mut longer = HashSet::new();
         match family {
-            Family::V4 => mark(&compacted(&tables.v4), depths, &mut longer),
-            Family::V6 => mark(&compacted(&tables.v6), depths, &mut longer),
+            Family::V4 => mark(tables.rib.v4.used().map(|(prefix, _)| prefix), depths, &mut longer),
+            Family::V6 => mark(tables.rib.v6.used().map(|(prefix, _)| prefix), depths, &mut longer),
         }
         Self { family, longer }
     }
@@ -60,29 +60,12 @@ impl Blocks {
     }
 }
 
-fn mark<K: Key>(routes: &[(Prefix<K>, NextHopId)], depths: &[u8], longer: &mut HashSet<(u8, u128)>) {
-    for (prefix, _) in routes {
+fn mark<K: Key>(prefixes: impl Iterator<Item = Prefix<K>>, depths: &[u8], longer: &mut HashSet<(u8, u128)>) {
+    for prefix in prefixes {
         for depth in depths.iter().filter(|depth| **depth < prefix.len()) {
             longer.insert((*depth, prefix.address().to_high_bits() & u128::mask(*depth)));
         }
     }
-}
-
-/// The routes whose next hop is not that of the route around them.
-fn compacted<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> Vec<(Prefix<K>, NextHopId)> {
-    let mut sorted = routes.to_vec();
-    // A prefix comes before those that it covers.
-    sorted.sort_unstable_by_key(|(prefix, _)| (prefix.address(), prefix.len()));
-    let mut around: Vec<(Prefix<K>, NextHopId)> = Vec::new();
-    sorted.retain(|(prefix, next_hop)| {
-        while around.last().is_some_and(|(outer, _)| !outer.covers(*prefix)) {
-            around.pop();
-        }
-        let changes = around.last().is_none_or(|(_, outer)| outer != next_hop);
-        around.push((*prefix, *next_hop));
-        changes
-    });
-    sorted
 }
 
 /// What a traffic asks of a table.
@@ -116,7 +99,7 @@ impl Profile {
     }
 
     fn count_lengths(&mut self, keys: &KeySet, tables: &Tables, direct_bits: u8) {
-        let direct = Blocks::of_compacted(tables, keys.family, &[direct_bits]);
+        let direct = Blocks::of_used(tables, keys.family, &[direct_bits]);
         let mut used = [false; 129];
         match keys.family {
             Family::V4 => tables.v4.iter().for_each(|(prefix, _)| used[usize::from(prefix.len())] = true),

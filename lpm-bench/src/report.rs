@@ -72,8 +72,11 @@ pub(crate) struct LookupRow {
 pub(crate) struct UpdateRow {
     /// Engine or peer.
     pub(crate) engine: String,
-    /// Updates a second with no lookups beside them.
+    /// Updates a second with no lookups beside them, from what is told to what lookups find: what the table keeps of routes included, the
+    /// RIB of an engine of ours.
     pub(crate) updates_per_s: f64,
+    /// Updates a second by the seconds that an engine of ours itself took; `None` of a peer, which has its RIB in it.
+    pub(crate) engine_updates_per_s: Option<f64>,
     /// Millions of lookups a second of `clock` with no updates beside them.
     pub(crate) lookup_mlps_idle: f64,
     /// Millions of lookups a second of `clock` while updates run at `rate`.

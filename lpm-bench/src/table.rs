@@ -7,16 +7,18 @@
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
-use fib::{EngineError, EngineReader, EngineWriter, FibDelta, NextHopId};
+use fib::{EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes};
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
 /// What became of a delta.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Applied {
     /// Changes that took effect.
     pub(crate) changes: u64,
+    /// Of the seconds that it took, those in an engine of ours; the others were the RIB's.
+    pub(crate) own_s: f64,
     /// Changes that the table refused; it goes on without them, so its answers are wrong from then on. Engines of ours
     /// refuse a whole delta with an error instead.
     pub(crate) refused: u64,
@@ -30,13 +32,13 @@ pub(crate) trait Table {
     ///
     /// # Errors
     /// [`Fault::Engine`] when an engine refuses it.
-    fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault>;
+    fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault>;
 
     /// Applies the first delta; tables that take it route by route tell how many are in from time to time.
     ///
     /// # Errors
     /// As [`Self::apply`].
-    fn fill(&mut self, delta: &FibDelta, _tell: &dyn Fn(u64)) -> Result<Applied, Fault> {
+    fn fill(&mut self, delta: &Routes, _tell: &dyn Fn(u64)) -> Result<Applied, Fault> {
         self.apply(delta)
     }
 
@@ -129,25 +131,42 @@ pub(crate) fn calls(range: Range<usize>, call: usize) -> impl Iterator<Item = Ra
     range.step_by(call.max(1)).map(move |start| start..end.min(start + call.max(1)))
 }
 
+/// Brings what `rib` was told into `writer`; the seconds that the engine itself took.
+pub(crate) fn commit(rib: &mut Rib, writer: &mut dyn EngineWriter) -> Result<f64, EngineError> {
+    rib.commit(|delta, rib| {
+        let start = Instant::now();
+        writer.apply(delta, rib).map(|_| start.elapsed().as_secs_f64())
+    })
+}
+
 /// An engine of ours.
 pub(crate) struct EngineTable {
     engine: String,
     writer: Box<dyn EngineWriter>,
+    /// Where its deltas come from: what an update costs is counted from what is told on, as of a peer, which keeps its routes itself.
+    rib: Rib,
     call: usize,
 }
 
 impl EngineTable {
     /// `writer`, looked up in calls of `call` keys.
     pub(crate) fn new(writer: Box<dyn EngineWriter>, call: usize) -> Self {
-        Self { engine: writer.name().to_owned(), writer, call }
+        let rib = Rib::of(writer.as_ref());
+        Self { engine: writer.name().to_owned(), writer, rib, call }
+    }
+
+    /// As [`Self::new`], for figures of a paper: no route is left out.
+    pub(crate) fn plain(writer: Box<dyn EngineWriter>, call: usize) -> Self {
+        Self { rib: Rib::plain(), ..Self::new(writer, call) }
     }
 }
 
 impl Table for EngineTable {
-    fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault> {
+    fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         let refused = |source| Fault::Engine { engine: self.engine.clone(), source };
-        self.writer.apply(delta).map_err(refused)?;
-        Ok(Applied { changes: delta.len() as u64, ..Applied::default() })
+        self.rib.tell(delta);
+        let own_s = commit(&mut self.rib, self.writer.as_mut()).map_err(refused)?;
+        Ok(Applied { changes: delta.len() as u64, own_s, ..Applied::default() })
     }
 
     fn table_bytes(&self) -> u64 {
@@ -218,7 +237,7 @@ pub(crate) mod tests {
     struct LyingLooker(Box<dyn Looker>);
 
     impl Table for Liar {
-        fn apply(&mut self, delta: &FibDelta) -> Result<Applied, Fault> {
+        fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
             self.0.apply(delta)
         }
         fn table_bytes(&self) -> u64 {
@@ -256,7 +275,7 @@ pub(crate) mod tests {
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
             let mut table = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
-            let applied = table.apply(&tables.delta_of(family)).unwrap();
+            let applied = table.apply(&tables.told_of(family)).unwrap();
             assert_eq!(applied.changes, tables.routes(family) as u64);
             let mut looker = table.looker().unwrap();
             let whole = looker.answers(&keys, 256).unwrap();

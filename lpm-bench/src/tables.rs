@@ -1,13 +1,13 @@
 //! The routes of a run: loaded or generated once, and the oracle over them.
 //!
-//! Every contender is built from the same [`FibDelta`], and every answer is compared with the same oracle.
+//! Every contender is built from the same [`Routes`], and every answer is compared with the same oracle.
 
 use crate::args::TableArgs;
 use crate::fault::Fault;
 use fib::feed::{self, LoadOptions};
 use fib::generate::TableSpec;
 use fib::oracle::OraclePair;
-use fib::{Family, FibDelta, IpPrefix, NextHopId, NextHopTable, Prefix4, Prefix6, Rib};
+use fib::{Family, IpPrefix, NextHopId, NextHopTable, Prefix4, Prefix6, Rib, Routes};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -109,9 +109,9 @@ impl Tables {
         }
     }
 
-    /// A delta that builds the routes of one family in an empty table, in order of prefix.
-    pub(crate) fn delta_of(&self, family: Family) -> FibDelta {
-        let mut delta = FibDelta::new();
+    /// The routes of one family, in order of prefix.
+    pub(crate) fn told_of(&self, family: Family) -> Routes {
+        let mut delta = Routes::new();
         match family {
             Family::V4 => self.v4.iter().for_each(|(prefix, id)| delta.push(IpPrefix::V4(*prefix), *id)),
             Family::V6 => self.v6.iter().for_each(|(prefix, id)| delta.push(IpPrefix::V6(*prefix), *id)),
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_family_s_delta_builds_that_family() {
         let tables = Tables::of_routes(&["10.0.0.0/8 1", "2001:db8::/32 3"]);
-        let delta = tables.delta_of(Family::V6);
+        let delta = tables.told_of(Family::V6);
         assert_eq!((delta.v4.len(), delta.v6.len(), tables.routes(Family::V4)), (0, 1, 1));
         assert!(tables.rib.clone().take_delta().is_empty());
     }

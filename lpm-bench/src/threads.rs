@@ -160,7 +160,7 @@ mod tests {
 
     fn oracle(tables: &Tables, family: Family) -> EngineTable {
         let mut table = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 64);
-        table.apply(&tables.delta_of(family)).unwrap();
+        table.apply(&tables.told_of(family)).unwrap();
         table
     }
 

@@ -105,6 +105,7 @@ struct Lookups {
 /// The undisturbed run of updates.
 struct Offline {
     updates_per_s: f64,
+    engine_updates_per_s: Option<f64>,
     apply_us_p99: f64,
     apply_us_max: f64,
     refused: u64,
@@ -162,6 +163,7 @@ impl<'a> Work<'a> {
             let mut row = UpdateRow {
                 engine: engine.clone(),
                 updates_per_s: offline.updates_per_s,
+                engine_updates_per_s: offline.engine_updates_per_s,
                 lookup_mlps_idle: median(&idle),
                 lookup_mlps_under: median(&under),
                 rate: *rate,
@@ -193,13 +195,15 @@ impl<'a> Work<'a> {
     /// Updates with nothing beside them, for at least the seconds asked for and one pass, to the end of a pass.
     fn offline(&self, table: &mut dyn Table, player: &mut Player<'_>) -> Result<Offline, Fault> {
         let deadline = Instant::now() + Duration::from_secs_f64(self.args.seconds);
-        let (mut took_us, mut changes, mut refused, mut first_refusal) = (Vec::new(), 0, 0, None);
+        let (mut took_us, mut own_s, mut changes) = (Vec::new(), 0.0, 0);
+        let (mut refused, mut first_refusal) = (0, None);
         while let Some(delta) = player.step() {
             let start = Instant::now();
             let applied = table.apply(delta)?;
             let end = Instant::now();
             took_us.push((end - start).as_secs_f64() * 1e6);
             changes += applied.changes;
+            own_s += applied.own_s;
             refused += applied.refused;
             first_refusal = first_refusal.or(applied.first_refusal);
             if end >= deadline && player.is_at_end() {
@@ -209,6 +213,7 @@ impl<'a> Work<'a> {
         let all_s: f64 = took_us.iter().sum::<f64>() / 1e6;
         Ok(Offline {
             updates_per_s: changes as f64 / all_s,
+            engine_updates_per_s: (own_s > 0.0).then(|| changes as f64 / own_s),
             apply_us_p99: quantile(&took_us, 0.99),
             apply_us_max: quantile(&took_us, 1.0),
             refused,
@@ -424,7 +429,7 @@ mod tests {
         let work = Work::new(&args, Family::V4, &wanted, &tables, &stream).unwrap();
         let engine = fib::oracle::OracleEngine::new(&fib::EngineOptions::default());
         let mut liar = Liar(crate::table::EngineTable::new(Box::new(engine), 256));
-        liar.apply(&tables.delta_of(Family::V4)).unwrap();
+        liar.apply(&tables.told_of(Family::V4)).unwrap();
         let mut looker = liar.looker().unwrap();
         let found = work.check(&mut liar, &mut *looker, &mut Player::new(&stream)).unwrap();
         assert!(found.wrong > 0 && found.first_wrong.is_some());

@@ -6,16 +6,16 @@
 use crate::args::UpdateArgs;
 use crate::fault::Fault;
 use crate::tables::Tables;
-use fib::{Family, FibDelta, IpPrefix, NextHopId, Rib, feed, generate};
+use fib::{Family, IpPrefix, NextHopId, Rib, Routes, feed, generate};
 use std::collections::BTreeMap;
 
 /// The deltas of one family.
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// The deltas, in order.
-    pub(crate) forward: Vec<FibDelta>,
+    pub(crate) forward: Vec<Routes>,
     /// What undoes them, in the order to apply: the last delta's undoing first.
-    pub(crate) backward: Vec<FibDelta>,
+    pub(crate) backward: Vec<Routes>,
     /// The routes after all of `forward`.
     pub(crate) after: Tables,
     /// One route for each prefix that changed, so that keys can be drawn from what the updates touched.
@@ -61,7 +61,7 @@ impl Stream {
             // The last word on a prefix counts, as in a RIB's dirty set.
             let latest: BTreeMap<IpPrefix, NextHopId> =
                 part.iter().map(|(prefix, id)| (*prefix, *id)).collect();
-            let (mut there, mut back) = (FibDelta::new(), FibDelta::new());
+            let (mut there, mut back) = (Routes::new(), Routes::new());
             for (prefix, id) in latest {
                 let old = rib.set(prefix, id);
                 if old != id {
@@ -84,7 +84,7 @@ impl Stream {
     /// Changes of one pass forward.
     #[cfg(test)]
     pub(crate) fn changes(&self) -> usize {
-        self.forward.iter().map(FibDelta::len).sum()
+        self.forward.iter().map(Routes::len).sum()
     }
 }
 
@@ -110,7 +110,7 @@ impl<'a> Player<'a> {
     }
 
     /// The next delta to apply.
-    pub(crate) fn step(&mut self) -> Option<&'a FibDelta> {
+    pub(crate) fn step(&mut self) -> Option<&'a Routes> {
         let count = self.stream.forward.len();
         let delta = match self.at.checked_sub(count) {
             None => self.stream.forward.get(self.at),
@@ -154,13 +154,13 @@ mod tests {
         let mut oracle = tables.oracle.clone();
         let mut player = Player::new(&stream);
         for _ in 0..2 {
-            oracle.apply(player.step().unwrap());
+            oracle.tell(player.step().unwrap());
         }
         assert!(player.is_at_end());
         assert_eq!(oracle.v4.lookup(0x0a01_0000).get(), 8);
         assert_eq!(oracle.v4.lookup(0x0a03_0000).get(), 0);
         for _ in 0..2 {
-            oracle.apply(player.step().unwrap());
+            oracle.tell(player.step().unwrap());
         }
         assert!(!player.is_at_end());
         for key in [0x0a00_0000, 0x0a01_0000, 0x0a02_0000] {

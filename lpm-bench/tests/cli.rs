@@ -44,7 +44,7 @@ fn a_lookup_run_prints_a_table_and_writes_json() {
 fn threads_share_a_table_on_a_node() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out.json");
-    let line = "lookup --generate v4=90000,v6=60000 --engines bloom:scalar,bloom-baseline,miht,coop:scalar --keys 32K --check 1K \
+    let line = "lookup --generate v4=160000,v6=100000 --engines bloom:scalar,bloom-baseline,miht,coop:scalar --keys 32K --check 1K \
                 --rounds 2 --threads 1,2 --table-node 0 --traffic table --json";
     let done = lpm_bench(&format!("{line} {}", out.display()));
     assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));

@@ -6,7 +6,7 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use fib::feed::{self, LoadOptions};
-use fib::{Change, EngineError, IpPrefix, Key, NextHopId, NextHopTable, Rib};
+use fib::{EngineError, IpPrefix, Key, NextHopId, NextHopTable, Rib, Route, Routes};
 use lpm_gpu::gamt::options::{LEVELS_V4, LEVELS_V6};
 use lpm_gpu::gamt::strides::{Census, Plan};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, NextHops};
@@ -33,7 +33,7 @@ const ROUNDS: usize = 10;
 const RUNS: u32 = 50;
 
 /// Levels and memory.
-fn levels<K: Key>(routes: &[Change<K>]) {
+fn levels<K: Key>(routes: &[Route<K>]) {
     let bits = GamtTable::<K>::BITS;
     let prefixes = || {
         let device = routes.iter().filter(|change| change.prefix.len() <= bits);
@@ -76,8 +76,8 @@ fn levels<K: Key>(routes: &[Change<K>]) {
 
 /// Builds a table and follows the updates, in batches of several sizes.
 fn updates<K: Key>(
-    routes: &[Change<K>],
-    updates: &[Change<K>],
+    routes: &[Route<K>],
+    updates: &[Route<K>],
     next_hops: NextHops,
 ) -> Result<(), EngineError> {
     let mut table = GamtTable::<K>::new(GamtOptions { next_hops, ..GamtOptions::default() })?;
@@ -110,7 +110,7 @@ fn updates<K: Key>(
 
 fn follow<K: Key>(
     table: &mut GamtTable<K>,
-    updates: &[Change<K>],
+    updates: &[Route<K>],
     batch: usize,
     number: &mut u64,
 ) -> Result<(), EngineError> {
@@ -128,7 +128,7 @@ fn follow<K: Key>(
     Ok(())
 }
 
-fn run<K: Key>(routes: &[Change<K>], told: &[Change<K>]) -> Result<(), EngineError> {
+fn run<K: Key>(routes: &[Route<K>], told: &[Route<K>]) -> Result<(), EngineError> {
     levels(routes);
     updates(routes, told, NextHops::Together)?;
     updates(routes, told, NextHops::Apart)
@@ -153,12 +153,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 next_hop = NextHopId::new(1 + (next_hop.get() + peer % 97) % 1000)?;
             }
             match update.prefix {
-                IpPrefix::V4(prefix) => v4.push(Change { prefix, next_hop }),
-                IpPrefix::V6(prefix) => v6.push(Change { prefix, next_hop }),
+                IpPrefix::V4(prefix) => v4.push(Route { prefix, next_hop }),
+                IpPrefix::V6(prefix) => v6.push(Route { prefix, next_hop }),
             }
         }
     }
-    let full = rib.full_delta();
+    let full = Routes::of(&rib);
     if !full.v4.is_empty() {
         run(&full.v4, &v4)?;
     }

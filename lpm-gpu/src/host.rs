@@ -9,7 +9,7 @@
 //! is written before what points to it. And what an update unlinks is written again only after [`HostTable::reclaim`] says
 //! that no lookup can still see it.
 
-use fib::{Change, EngineError, Key, NextHopId};
+use fib::{EngineError, Key, NextHopId, Route};
 use std::sync::Arc;
 
 /// Words in front of a table that tell the kernels its shape; what each means is up to the kernel.
@@ -102,12 +102,11 @@ pub enum KeySlice<'a, K: Key> {
 
 /// One family's table on the host.
 pub trait HostTable<K: Key>: Send {
-    /// Off-line update, all or nothing is up to the caller: for each change that was made, `undo` gets the change that takes it
-    /// back. What the device must learn is kept for [`Self::take_steps`].
+    /// Off-line update, all or nothing is up to the caller: for each route that was set, `undo` gets the one that takes it back. What the device must learn is kept for [`Self::take_steps`].
     ///
     /// # Errors
-    /// [`EngineError::Full`] or [`EngineError::Memory`]; the changes before it have been made, and are in `undo`.
-    fn apply(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError>;
+    /// [`EngineError::Full`] or [`EngineError::Memory`]; those before it have been set, and are in `undo`.
+    fn apply(&mut self, routes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError>;
 
     /// Whether the image on the device can no longer be kept up by steps, or should not be: then [`Self::rebuild`] comes
     /// before the next [`Self::take_steps`].

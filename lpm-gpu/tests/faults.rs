@@ -9,7 +9,8 @@
 
 use fib::oracle::OraclePair;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Key, Keys, NextHopId, Prefix, SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib, Route, Routes,
+    SlotId,
 };
 use lpm_gpu::cu::testing::{self, Mock};
 use lpm_gpu::engine;
@@ -51,21 +52,21 @@ impl Random {
     }
 
     /// A delta of `v4` and `v6` announcements. The routes crowd into few places, so that prefixes nest and collide.
-    fn delta(&mut self, v4: usize, v6: usize) -> FibDelta {
-        let mut delta = FibDelta::new();
+    fn delta(&mut self, v4: usize, v6: usize) -> Routes {
+        let mut delta = Routes::new();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..v4 {
             let address = self.key_v4();
             let prefix = self.prefix(address, 6, 32);
             if seen.insert((prefix.address().into(), prefix.len(), false)) {
-                delta.v4.push(fib::Change { prefix, next_hop: self.next_hop() });
+                delta.v4.push(Route { prefix, next_hop: self.next_hop() });
             }
         }
         for _ in 0..v6 {
             let address = self.key_v6();
             let prefix = self.prefix(address, 16, 128);
             if seen.insert((prefix.address(), prefix.len(), true)) {
-                delta.v6.push(fib::Change { prefix, next_hop: self.next_hop() });
+                delta.v6.push(Route { prefix, next_hop: self.next_hop() });
             }
         }
         delta
@@ -123,6 +124,7 @@ impl Batch {
 /// A session under way.
 struct Session {
     writer: Box<dyn EngineWriter>,
+    rib: Rib,
     reader: Box<dyn EngineReader>,
     /// The table of every generation.
     tables: Vec<OraclePair>,
@@ -159,6 +161,7 @@ impl Session {
         Ok(Self {
             writer,
             reader,
+            rib: Rib::new(),
             tables: vec![OraclePair::default()],
             flying: (0..SLOTS).map(|_| None).collect(),
             random: Random(7),
@@ -167,14 +170,20 @@ impl Session {
         })
     }
 
-    fn apply(&mut self, step: &str, delta: &FibDelta) -> Result<(), EngineError> {
+    /// Tells `routes` and has the engine apply what follows.
+    fn commit(&mut self, routes: &Routes) -> Result<(), EngineError> {
+        self.rib.tell(routes);
+        self.rib.commit_to(self.writer.as_mut()).map(drop)
+    }
+
+    fn apply(&mut self, step: &str, routes: &Routes) -> Result<(), EngineError> {
         let mut tries = 0;
         loop {
             let generation = self.writer.generation();
-            match self.writer.apply(delta) {
-                Ok(_) => {
+            match self.commit(routes) {
+                Ok(()) => {
                     let mut next = self.tables.last().unwrap().clone();
-                    next.apply(delta);
+                    next.tell(routes);
                     self.tables.push(next);
                     self.survived += tries;
                     return Ok(());
@@ -186,7 +195,7 @@ impl Session {
                     }
                     // All or nothing: the old table is in service.
                     let mut refused = self.tables.last().unwrap().clone();
-                    refused.apply(delta);
+                    refused.tell(routes);
                     self.refused = Some(refused);
                     self.all_slots(step)?;
                     self.refused = None;
@@ -257,7 +266,7 @@ impl Session {
                 // Some routes go.
                 load.v4.iter().skip(number * 9).take(6).for_each(|change| {
                     if update.v4.iter().all(|other| other.prefix != change.prefix) {
-                        update.v4.push(fib::Change { next_hop: NextHopId::NONE, ..*change });
+                        update.v4.push(Route { next_hop: NextHopId::NONE, ..*change });
                     }
                 });
                 self.apply("update", &update)?;
@@ -279,7 +288,7 @@ impl Session {
         }
         assert!(self.reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).is_err(), "a lost device takes a batch");
         let delta = self.random.delta(3, 3);
-        assert!(self.writer.apply(&delta).is_err(), "a lost device takes an update");
+        assert!(self.commit(&delta).is_err(), "a lost device takes an update");
         assert!(self.writer.reader(1, 1).is_err(), "a lost device takes a reader");
         assert!(start.elapsed() < Duration::from_secs(20), "a lost device takes its time");
     }
@@ -451,7 +460,7 @@ fn a_device_that_stalls_is_given_up() {
         session.submit("batch", 0, 0).unwrap();
         assert!(session.reader.collect(SlotId(0)).is_pending(), "nothing moves");
         let update = session.random.delta(5, 5);
-        let refused = session.writer.apply(&update);
+        let refused = session.commit(&update);
         assert!(matches!(refused, Err(EngineError::Device { lost: true, .. })), "{refused:?}");
         session.check_lost();
         drop(session);
@@ -473,9 +482,8 @@ fn a_batch_that_could_not_be_launched_holds_nothing_back() {
         assert!(matches!(refused, Err(EngineError::Device { lost: false, .. })), "{mode}: {refused:?}");
         let long = Prefix::truncating(0x0a00_0001_u32, 32);
         for next_hop in [NextHopId::new(1).unwrap(), NextHopId::NONE] {
-            let mut delta = FibDelta::new();
-            delta.v4.push(fib::Change { prefix: long, next_hop });
-            session.writer.apply(&delta).unwrap();
+            session.rib.v4.set(long, next_hop);
+            session.commit(&Routes::new()).unwrap();
         }
         let details = session.writer.stats().details;
         let waiting = details.iter().find(|(name, _)| *name == "sail_chunks_waiting").unwrap().1;

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Dice, collect, engine, id};
-use fib::{FibDelta, Keys, NextHopId, Prefix, SlotId};
+use fib::{EngineWriter, Keys, NextHopId, Prefix, Rib, Route, Routes, SlotId};
 use lpm_gpu::cu::testing::{self, Mock};
 use lpm_gpu::cu::{
     Arg, Device, DeviceWords, Kernel, Module, Pinned, Priority, Resident, Shape, Shared, Stream,
@@ -152,13 +152,13 @@ fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
 }
 
 /// Routes of both families that crowd, so that tables are large or small.
-fn table(count: u32, dice: &mut Dice) -> FibDelta {
-    let mut delta = FibDelta::new();
+fn table(count: u32, dice: &mut Dice) -> Routes {
+    let mut delta = Routes::new();
     for at in 0..count {
         let v4 = Prefix::truncating(at << 12 | dice.below(1 << 12) as u32, 28);
         let v6 = Prefix::truncating(u128::from(at) << 90 | 0x2001 << 112, 56);
-        delta.v4.push(fib::Change { prefix: v4, next_hop: id(dice) });
-        delta.v6.push(fib::Change { prefix: v6, next_hop: id(dice) });
+        delta.v4.push(Route { prefix: v4, next_hop: id(dice) });
+        delta.v6.push(Route { prefix: v6, next_hop: id(dice) });
     }
     delta
 }
@@ -166,20 +166,24 @@ fn table(count: u32, dice: &mut Dice) -> FibDelta {
 fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64) {
     let mut writer = engine("gamt", parameters).unwrap();
     let mut reader = writer.reader(2, 64).unwrap();
-    let mut dice = Dice::new(3);
+    let (mut dice, mut rib) = (Dice::new(3), Rib::new());
+    let mut apply = |writer: &mut dyn EngineWriter, routes: &Routes| {
+        rib.tell(routes);
+        rib.commit_to(writer).unwrap();
+    };
     let (mut first, mut last) = (0, 0);
     for round in 0..rounds {
         // Large, then a hundredth of that: neither fits where the other was, so each is a table of its own.
         let mut delta = table(3000, &mut dice);
-        writer.apply(&delta).unwrap();
+        apply(writer.as_mut(), &delta);
         reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).unwrap();
         reader.submit(SlotId(1), Keys::V6 { hi: &[1, 2], lo: &[0, 0] }).unwrap();
         collect(reader.as_mut(), 0).unwrap();
         collect(reader.as_mut(), 1).unwrap();
         delta.v4.iter_mut().for_each(|change| change.next_hop = NextHopId::NONE);
         delta.v6.iter_mut().for_each(|change| change.next_hop = NextHopId::NONE);
-        writer.apply(&delta).unwrap();
-        writer.apply(&table(20 + round as u32, &mut dice)).unwrap();
+        apply(writer.as_mut(), &delta);
+        apply(writer.as_mut(), &table(20 + round as u32, &mut dice));
         last = mock.memory_used();
         if round == 1 {
             first = last;

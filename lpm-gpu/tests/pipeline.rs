@@ -7,7 +7,7 @@ mod common;
 use common::{Dice, KeySet, collect, engine, id, is_full, oracle_of, random_rib};
 use fib::conformance::skipped;
 use fib::oracle::OraclePair;
-use fib::{EngineError, EngineWriter, FibDelta, IpPrefix, Keys, NextHopId, Prefix, Rib, SlotId};
+use fib::{EngineError, EngineWriter, IpPrefix, Keys, NextHopId, Prefix, Rib, SlotId};
 
 const MODES: [&str; 4] = ["copy", "graph", "mapped", "persistent"];
 
@@ -28,7 +28,7 @@ impl Bench {
         let mut dice = Dice::new(7);
         let mut writer = engine(name, parameters).unwrap();
         let mut rib = random_rib(2000, &mut dice);
-        writer.apply(&rib.take_delta()).unwrap();
+        rib.commit_to(writer.as_mut()).unwrap();
         let keys = KeySet::draw(&rib, 4096, &mut dice);
         let right = keys.right(&oracle_of(&rib));
         Some(Self { writer, rib, keys, right })
@@ -152,10 +152,9 @@ fn what_does_not_fit_is_refused_and_the_slot_goes_on() {
     assert_eq!(collect(reader.as_mut(), 0).unwrap(), right[..100]);
 }
 
-/// Changes of one to three routes around others, and of all next hops now and then.
-fn churn(bench: &mut Bench, oracle: &mut OraclePair, dice: &mut Dice, turn: usize) -> FibDelta {
-    let routes: Vec<IpPrefix> =
-        bench.rib.full_delta().v4.iter().map(|change| IpPrefix::V4(change.prefix)).collect();
+/// Changes of one to three routes around others, and of all next hops now and then. Returns what is right then.
+fn churn(bench: &mut Bench, dice: &mut Dice, turn: usize) -> OraclePair {
+    let routes: Vec<IpPrefix> = bench.rib.v4.prefixes().map(IpPrefix::V4).collect();
     for _ in 0..if turn.is_multiple_of(20) { 500 } else { 3 } {
         let base = dice.u128();
         let len = 9 + dice.below(24) as u8;
@@ -165,9 +164,8 @@ fn churn(bench: &mut Bench, oracle: &mut OraclePair, dice: &mut Dice, turn: usiz
         bench.rib.set(IpPrefix::V6(Prefix::truncating(base, 20 + dice.below(100) as u8)), id(dice));
         bench.rib.set(routes[dice.below(routes.len())], NextHopId::NONE);
     }
-    let delta = bench.rib.take_delta();
-    oracle.apply(&delta);
-    delta
+    bench.rib.commit_to(bench.writer.as_mut()).unwrap();
+    oracle_of(&bench.rib)
 }
 
 /// A reader that hands in a batch and never asks for it holds up neither deltas nor other readers, through rebuilds and
@@ -181,15 +179,14 @@ fn a_reader_that_never_collects_holds_nothing_up() {
         ("sail-gpu", &[("headroom", "0")][..]),
     ] {
         let Some(mut bench) = Bench::new(name, parameters) else { return };
-        let mut oracle = oracle_of(&bench.rib);
+        let mut oracle = OraclePair::default();
         let mut dice = Dice::new(11);
         let mut idle = bench.writer.reader(2, 4096).unwrap();
         let (keys, right, _) = bench.batch(0, 4096);
         idle.submit(SlotId(0), keys.keys_v4()).unwrap();
         let mut reader = bench.writer.reader(2, 4096).unwrap();
         for turn in 0..60 {
-            let delta = churn(&mut bench, &mut oracle, &mut dice, turn);
-            bench.writer.apply(&delta).unwrap();
+            oracle = churn(&mut bench, &mut dice, turn);
             let set = KeySet::draw(&bench.rib, 300, &mut dice);
             let (v4, v6) = set.right(&oracle);
             let mut answers = vec![NextHopId::MAX; 300];
@@ -241,8 +238,7 @@ fn figures_say_how_the_engine_runs() {
     assert_eq!(figure(&bench, "threads"), 64.0);
     let before = figure(&bench, "device_writes");
     bench.rib.set(IpPrefix::V4(Prefix::truncating(0x0a01_0000, 16)), NextHopId::new(77).unwrap());
-    let delta = bench.rib.take_delta();
-    bench.writer.apply(&delta).unwrap();
+    bench.rib.commit_to(bench.writer.as_mut()).unwrap();
     let after = figure(&bench, "device_writes");
     assert!(after > before || figure(&bench, "rebuilds") > 0.0, "{before} words written, then {after}");
     assert!(bench.writer.stats().table_bytes > 0);

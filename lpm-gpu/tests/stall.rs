@@ -45,7 +45,7 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
         let mut dice = Dice::new(5);
         let mut rib = random_rib(300, &mut dice);
         let mut writer = engine(mode, 200_000);
-        writer.apply(&rib.take_delta()).unwrap();
+        rib.commit_to(writer.as_mut()).unwrap();
         let keys = KeySet::draw(&rib, 500, &mut dice);
         let (right, _) = keys.right(&oracle_of(&rib));
         let mut reader = writer.reader(3, 100).unwrap();
@@ -93,11 +93,11 @@ fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
     let mut writer = lpm_gpu::engine::make("sail-gpu", &options).unwrap();
     let mut reader = writer.reader(1, 100).unwrap();
     // A route that needs two chunks and gives them back; then how many wait for a batch.
-    let flicker = |writer: &mut dyn EngineWriter| {
+    let mut rib = fib::Rib::new();
+    let mut flicker = |writer: &mut dyn EngineWriter| {
         for next_hop in [NextHopId::new(1).unwrap(), NextHopId::NONE] {
-            let mut delta = fib::FibDelta::new();
-            delta.v4.push(fib::Change { prefix: fib::Prefix::truncating(0x0a00_0001, 32), next_hop });
-            writer.apply(&delta).unwrap();
+            rib.v4.set(fib::Prefix::truncating(0x0a00_0001, 32), next_hop);
+            rib.commit_to(writer).unwrap();
         }
         let details = writer.stats().details;
         details.iter().find(|(name, _)| *name == "sail_chunks_waiting").unwrap().1

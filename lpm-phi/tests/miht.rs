@@ -61,7 +61,7 @@ fn long_churn_takes_no_more_memory() {
                 set(&mut rib, old, NextHopId::NONE);
             }
         }
-        engine.apply(&rib.take_delta()).unwrap();
+        rib.commit_to(engine.as_mut()).unwrap();
         let stats = engine.stats();
         bytes.push(stats.table_bytes + stats.writer_bytes);
         routes.push(stats.routes_v4 + stats.routes_v6);

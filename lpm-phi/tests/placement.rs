@@ -5,7 +5,7 @@
 
 use fib::generate::{TableSpec, table};
 use fib::oracle::OracleEngine;
-use fib::{EngineError, EngineOptions, EngineWriter, Family, FibDelta, Rib};
+use fib::{EngineError, EngineOptions, EngineWriter, Family, Rib};
 use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::{CoopEngine, Engines};
 use lpm_phi::memory::{self, Mapped};
@@ -29,7 +29,7 @@ fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, En
     })
 }
 
-fn routes() -> FibDelta {
+fn routes() -> Rib {
     let mut rib = Rib::new();
     let spec = |family, routes| TableSpec { family, routes, seed: 5, next_hops: 40 };
     for (prefix, next_hop) in table::<u32>(&spec(Family::V4, 200_000)).unwrap() {
@@ -38,7 +38,8 @@ fn routes() -> FibDelta {
     for (prefix, next_hop) in table::<u128>(&spec(Family::V6, 30_000)).unwrap() {
         rib.v6.set(prefix, next_hop);
     }
-    rib.take_delta()
+    rib.take_delta();
+    rib
 }
 
 /// Bytes of this process that lie on node 0 because they are bound to it; `None` where the kernel does not say.
@@ -58,14 +59,14 @@ fn tables_lie_where_they_are_told() {
     }
     let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     let transparent = enabled.is_ok_and(|choice| !choice.contains("[never]"));
-    let delta = routes();
+    let rib = routes();
     for name in NAMES {
         let absent = make(name, &EngineOptions { numa_node: Some(4000), ..EngineOptions::default() });
         assert!(matches!(absent, Err(EngineError::Parameter { .. })), "{name} on node 4000");
         for (numa_node, huge_pages) in [(None, true), (Some(0), true), (Some(0), false)] {
             let options = EngineOptions { numa_node, huge_pages, ..EngineOptions::default() };
             let mut engine = make(name, &options).unwrap();
-            engine.apply(&delta).unwrap();
+            rib.load(engine.as_mut()).unwrap();
             let (stats, mapped) = (engine.stats(), memory::mapped());
             let Mapped { huge_bytes, transparent_bytes, small_bytes } = mapped;
             if !huge_pages {

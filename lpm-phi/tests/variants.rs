@@ -5,8 +5,8 @@
 
 use fib::generate::{TableSpec, table};
 use fib::{
-    Change, EngineError, EngineOptions, EngineWriter, Family, FibDelta, Isa, Keys, NextHopId, Prefix4,
-    Prefix6, Rib, conformance,
+    EngineError, EngineOptions, EngineWriter, Family, Isa, Keys, NextHopId, Prefix4, Prefix6, Rib,
+    conformance,
 };
 use lpm_phi::bloom::equations::FilterSize;
 use lpm_phi::variants::VariantEngine;
@@ -166,8 +166,8 @@ fn withdrawing_everything_leaves_every_counter_zero() {
     for variant in [Variant::Naive, Variant::Baseline] {
         for (hash, fpr) in [("h2", "0.3"), ("knuth", "0.9"), ("rand", "0.01"), ("murmur", "0.6")] {
             let mut engine = make(variant, Isa::Scalar, &[("hash", hash), ("fpr", fpr)], 4 << 30).unwrap();
-            let rib = generated(20_000);
-            engine.apply(&rib.full_delta()).unwrap();
+            let mut rib = generated(20_000);
+            rib.commit_to(&mut engine).unwrap();
             assert!(
                 detail(&engine, "v4_filter_occupied") > 0.0 && detail(&engine, "v6_filter_occupied") > 0.0
             );
@@ -177,13 +177,13 @@ fn withdrawing_everything_leaves_every_counter_zero() {
                 let gone = |at: &usize| at % 100 == part;
                 let v4 = v4.iter().enumerate().filter(|(at, _)| gone(at));
                 let v6 = v6.iter().enumerate().filter(|(at, _)| gone(at));
-                let none = NextHopId::NONE;
-                engine
-                    .apply(&FibDelta {
-                        v4: v4.map(|(_, (prefix, _))| Change { prefix: *prefix, next_hop: none }).collect(),
-                        v6: v6.map(|(_, (prefix, _))| Change { prefix: *prefix, next_hop: none }).collect(),
-                    })
-                    .unwrap();
+                v4.for_each(|(_, (prefix, _))| {
+                    rib.v4.set(*prefix, NextHopId::NONE);
+                });
+                v6.for_each(|(_, (prefix, _))| {
+                    rib.v6.set(*prefix, NextHopId::NONE);
+                });
+                rib.commit_to(&mut engine).unwrap();
             }
             for name in ["v4_filter_occupied", "v6_filter_occupied", "v4_entries", "v6_entries"] {
                 assert!(detail(&engine, name).abs() < 0.5, "{} {hash}: {name}", engine.name());
@@ -196,20 +196,18 @@ fn withdrawing_everything_leaves_every_counter_zero() {
 #[test]
 fn bloom_s_counters_are_zero_too() {
     let mut engine = lpm_phi::bloom::BloomEngine::new(&EngineOptions::default()).unwrap();
-    let rib = generated(20_000);
-    engine.apply(&rib.full_delta()).unwrap();
+    let mut rib = generated(20_000);
+    rib.commit_to(&mut engine).unwrap();
     let v4: Vec<_> = rib.v4.sorted();
     let v6: Vec<_> = rib.v6.sorted();
     for part in 0..100 {
-        let none = NextHopId::NONE;
-        let v4 = v4.iter().skip(part).step_by(100);
-        let v6 = v6.iter().skip(part).step_by(100);
-        engine
-            .apply(&FibDelta {
-                v4: v4.map(|(prefix, _)| Change { prefix: *prefix, next_hop: none }).collect(),
-                v6: v6.map(|(prefix, _)| Change { prefix: *prefix, next_hop: none }).collect(),
-            })
-            .unwrap();
+        v4.iter().skip(part).step_by(100).for_each(|(prefix, _)| {
+            rib.v4.set(*prefix, NextHopId::NONE);
+        });
+        v6.iter().skip(part).step_by(100).for_each(|(prefix, _)| {
+            rib.v6.set(*prefix, NextHopId::NONE);
+        });
+        rib.commit_to(&mut engine).unwrap();
     }
     for name in ["g1_filter_occupied", "g2_filter_occupied", "v6_filter_occupied"] {
         assert!(detail(&engine, name).abs() < 0.5, "{name}");
@@ -230,23 +228,23 @@ fn a_saturated_counter_never_loses_a_route() {
     for isa in ISAS.into_iter().filter(|isa| isa.is_available()) {
         let mut engine = make(Variant::Baseline, isa, &[("hash", "h2"), ("fpr", "0.9")], 4 << 30).unwrap();
         let next_hop = |at: usize| NextHopId::new(1 + u32::try_from(at % 7).unwrap()).unwrap();
-        let change = |(at, address): (usize, &u32), next_hop: fn(usize) -> NextHopId| Change {
-            prefix: Prefix4::truncating(*address, 24),
-            next_hop: next_hop(at),
-        };
-        let all = crowd.iter().enumerate().map(|one| change(one, next_hop));
-        engine.apply(&FibDelta { v4: all.collect(), v6: Vec::new() }).unwrap();
+        let mut rib = Rib::new();
+        for (at, address) in crowd.iter().enumerate() {
+            rib.v4.set(Prefix4::truncating(*address, 24), next_hop(at));
+        }
+        rib.commit_to(&mut engine).unwrap();
         assert!((detail(&engine, "v4_filter_occupied") - 1.0).abs() < 0.5, "all on one bit");
         assert!((detail(&engine, "v4_filter_saturated") - 1.0).abs() < 0.5);
         let mut reader = engine.reader(1, 1024).unwrap();
-        for (gone, one) in crowd.iter().enumerate().map(|one| (one.0, change(one, |_| NextHopId::NONE))) {
+        for (gone, address) in crowd.iter().enumerate() {
             let mut answers = vec![NextHopId::MAX; crowd.len()];
             reader.lookup(Keys::V4(&crowd), &mut answers).unwrap();
             for (at, answer) in answers.into_iter().enumerate() {
                 let wanted = if at < gone { NextHopId::NONE } else { next_hop(at) };
                 assert_eq!(answer, wanted, "{isa}: route {at} of those left, {gone} are gone");
             }
-            engine.apply(&FibDelta { v4: vec![one], v6: Vec::new() }).unwrap();
+            rib.v4.set(Prefix4::truncating(*address, 24), NextHopId::NONE);
+            rib.commit_to(&mut engine).unwrap();
         }
         assert!(detail(&engine, "v4_filter_occupied").abs() < 0.5, "{isa}");
         assert!(detail(&engine, "v4_filter_saturated").abs() < 0.5, "{isa}");
@@ -256,21 +254,21 @@ fn a_saturated_counter_never_loses_a_route() {
 /// Too few levels for the memory are refused as the paper refused three (table 4), and nothing changes.
 #[test]
 fn levels_that_do_not_fit_are_refused() {
-    let rib = generated(40_000);
-    let delta = FibDelta { v4: Vec::new(), v6: rib.full_delta().v6 };
+    let mut rib = Rib { v6: generated(40_000).v6, ..Rib::new() };
+    rib.take_delta();
     let fixed = |levels: &str, bytes| {
         make(Variant::Baseline, Isa::Scalar, &[("levels", levels), ("hash", "murmur")], bytes).unwrap()
     };
     let mut five = fixed("5", 1 << 30);
-    five.apply(&delta).unwrap();
+    rib.load(&mut five).unwrap();
     assert_eq!((five.levels_v6().len(), five.levels_v6().last()), (5, Some(&64)));
     let mut two = fixed("2", 1 << 30);
-    let refused = two.apply(&delta);
+    let refused = rib.load(&mut two);
     assert!(matches!(refused, Err(EngineError::Full { limit, .. }) if limit == 1 << 30), "{refused:?}");
     assert_eq!((two.stats().routes_v6, two.generation().0), (0, 0));
     // Left to itself the engine takes as many levels as it needs.
     let mut chosen = make(Variant::Baseline, Isa::Scalar, &[], 64 << 20).unwrap();
-    chosen.apply(&delta).unwrap();
+    rib.load(&mut chosen).unwrap();
     assert!((3..=64).contains(&chosen.levels_v6().len()) && chosen.levels_v6().contains(&64));
 }
 
@@ -280,12 +278,11 @@ fn naive_has_a_level_a_length_and_baseline_few() {
     let mut naive = make(Variant::Naive, Isa::Scalar, &[], 4 << 30).unwrap();
     let mut baseline = make(Variant::Baseline, Isa::Scalar, &[], 4 << 30).unwrap();
     let next_hop = NextHopId::new(7).unwrap();
-    let delta = FibDelta {
-        v4: vec![Change { prefix: Prefix4::truncating(0x0a00_0000, 22), next_hop }],
-        v6: vec![Change { prefix: Prefix6::truncating(0x2001_0db8 << 96, 32), next_hop }],
-    };
-    naive.apply(&delta).unwrap();
-    baseline.apply(&delta).unwrap();
+    let mut rib = Rib::new();
+    rib.v4.set(Prefix4::truncating(0x0a00_0000, 22), next_hop);
+    rib.v6.set(Prefix6::truncating(0x2001_0db8 << 96, 32), next_hop);
+    rib.commit_to(&mut naive).unwrap();
+    rib.load(&mut baseline).unwrap();
     assert_eq!((detail(&naive, "v4_levels"), detail(&naive, "v6_levels")), (32.0, 64.0));
     assert_eq!(naive.levels_v6(), (1..=64).collect::<Vec<_>>());
     assert_eq!((detail(&naive, "v4_entries"), detail(&baseline, "v4_entries")), (1.0, 4.0));

@@ -4,7 +4,7 @@ use super::draw::{TestKey, Universe};
 use super::rig::{Rig, delta_of, fail};
 use super::{Make, Options};
 use crate::generate::{TableSpec, Updates, table};
-use crate::{Change, FibDelta, Key, NextHopId, Prefix, Rib};
+use crate::{Key, NextHopId, Prefix, Route, Routes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Withdraws of what is absent (in an empty table; covered, covering and beside what is there), the same route announced
@@ -37,32 +37,32 @@ pub fn withdraw(make: Make<'_>, options: Options) {
     }
 }
 
-fn fill(rig: &mut Rig, routes: usize) -> FibDelta {
+fn fill(rig: &mut Rig, routes: usize) -> Routes {
     let (u4, u6) = (Universe::<u32>::new(20, &mut rig.rng), Universe::<u128>::new(20, &mut rig.rng));
     let v4: BTreeMap<_, _> = (0..routes).map(|_| (u4.prefix(&mut rig.rng), rig.id())).collect();
     let v6: BTreeMap<_, _> = (0..routes).map(|_| (u6.prefix(&mut rig.rng), rig.id())).collect();
-    FibDelta {
-        v4: v4.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect(),
-        v6: v6.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect(),
+    Routes {
+        v4: v4.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect(),
+        v6: v6.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect(),
     }
 }
 
 /// Withdraws everything in deltas of at most `part` routes a family, in random order.
 fn withdraw_in_parts(rig: &mut Rig, part: usize) {
-    while !rig.routes.v4.is_empty() || !rig.routes.v6.is_empty() {
-        let mut delta = FibDelta { v4: some_withdrawn(rig, part), v6: some_withdrawn(rig, part) };
+    while !rig.rib.is_empty() {
+        let mut delta = Routes { v4: some_withdrawn(rig, part), v6: some_withdrawn(rig, part) };
         rig.apply(&delta);
         rig.check_delta(&mut delta);
     }
 }
 
-fn some_withdrawn<K: TestKey>(rig: &mut Rig, part: usize) -> Vec<Change<K>> {
-    let mut left: Vec<_> = K::routes(&mut rig.routes).keys().copied().collect();
+fn some_withdrawn<K: TestKey>(rig: &mut Rig, part: usize) -> Vec<Route<K>> {
+    let mut left: Vec<_> = K::table(&rig.rib).prefixes().collect();
     let count = part.min(left.len());
     (0..count)
         .map(|_| {
             let prefix = left.swap_remove(rig.rng.below(left.len()));
-            Change { prefix, next_hop: NextHopId::NONE }
+            Route { prefix, next_hop: NextHopId::NONE }
         })
         .collect()
 }
@@ -72,7 +72,7 @@ fn absent<K: TestKey>(rig: &mut Rig) {
     let address = K::random(&mut rig.rng);
     let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
     let gone: Vec<_> =
-        chain.iter().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect();
+        chain.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect();
     rig.case(format_args!("withdraws in an empty {} table", K::FAMILY));
     rig.change(gone.clone());
     rig.check_prefixes(&chain);
@@ -125,7 +125,9 @@ const DELTA_SIZES: [usize; 12] = [1, 1, 1, 1, 2, 2, 3, 5, 10, 30, 100, 1000];
 pub fn churn(make: Make<'_>, options: Options) {
     // Few prefixes: nearly every change meets another. Many: tables grow and thin out.
     for (bases, deltas) in [(1, 500), (3, 500), (40, 500), (1000, 300)] {
-        let mut rig = Rig::new(make, "churn", options);
+        let rig = Rig::new(make, "churn", options);
+        // An engine may not count on superfluous routes to be left out.
+        let mut rig = if bases == 3 { rig.plain() } else { rig };
         let (u4, u6) =
             (Universe::<u32>::new(bases, &mut rig.rng), Universe::<u128>::new(bases, &mut rig.rng));
         let keys4: Vec<_> = (0..100).map(|_| u4.key(&mut rig.rng)).collect();
@@ -136,7 +138,7 @@ pub fn churn(make: Make<'_>, options: Options) {
             let mut delta = match at % 3 {
                 0 => random_delta(&mut rig, &u4, size),
                 1 => random_delta(&mut rig, &u6, size),
-                _ => FibDelta {
+                _ => Routes {
                     v4: random_delta(&mut rig, &u4, size.div_ceil(2)).v4,
                     v6: random_delta(&mut rig, &u6, size.div_ceil(2)).v6,
                 },
@@ -155,8 +157,8 @@ pub fn churn(make: Make<'_>, options: Options) {
 
 /// `size` changes of different prefixes: of ten, five announce what is drawn, four withdraw what is there, one withdraws
 /// what is drawn (mostly absent).
-fn random_delta<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, size: usize) -> FibDelta {
-    let there: Vec<_> = K::routes(&mut rig.routes).keys().copied().collect();
+fn random_delta<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, size: usize) -> Routes {
+    let there: Vec<_> = K::table(&rig.rib).prefixes().collect();
     let mut seen = BTreeSet::new();
     let mut changes = Vec::with_capacity(size);
     for _ in 0..size {
@@ -168,13 +170,13 @@ fn random_delta<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, size: usize) 
             _ => (drawn, NextHopId::NONE),
         };
         if seen.insert(prefix) {
-            changes.push(Change { prefix, next_hop });
+            changes.push(Route { prefix, next_hop });
         }
     }
     delta_of(changes)
 }
 
-/// A generated stream of updates through a [`Rib`] in deltas of several sizes: the engine equals the oracle on the way,
+/// A generated stream of updates in deltas of several sizes: the engine equals the oracle on the way,
 /// and in the end an engine that was built from the final routes in one delta.
 ///
 /// # Panics
@@ -182,40 +184,37 @@ fn random_delta<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, size: usize) 
 pub fn replay(make: Make<'_>, options: Options) {
     let mut rig = Rig::new(make, "replay", options);
     let (v4, v6) = (generated::<u32>(&mut rig, 4000, options), generated::<u128>(&mut rig, 2000, options));
-    let mut rib = Rib::new();
-    for (prefix, next_hop) in &v4 {
-        rib.v4.set(*prefix, *next_hop);
-    }
-    for (prefix, next_hop) in &v6 {
-        rib.v6.set(*prefix, *next_hop);
-    }
     let mut updates = Updates::new(&v4, &v6, options.seed);
     rig.case(format_args!("replay, table"));
-    rig.apply(&rib.take_delta());
+    rig.apply(&Routes { v4: told(v4), v6: told(v6) });
     rig.check_random(500);
-    let mut told = 0;
+    let mut count = 0;
     for step in 0..options.rounds(200) {
         let size = [1, 7, 50, 400][step % 4];
+        let mut delta = Routes::new();
         for (prefix, next_hop) in updates.by_ref().take(size) {
             let next_hop = if next_hop.is_none() {
                 next_hop
             } else {
                 rig.id_at(usize::try_from(next_hop.get()).unwrap_or(0))
             };
-            rib.set(prefix, next_hop);
+            delta.push(prefix, next_hop);
         }
-        told += size;
-        rig.case(format_args!("replay, {told} updates told"));
-        let mut delta = rib.take_delta();
+        count += size;
+        rig.case(format_args!("replay, {count} updates told"));
         rig.apply(&delta);
         rig.check_delta(&mut delta);
     }
     rig.check_stats();
     let mut built = Rig::new(make, "replay", options);
-    built.case(format_args!("built at once from what {told} updates left"));
-    built.apply(&rib.full_delta());
+    built.case(format_args!("built at once from what {count} updates left"));
+    built.apply(&Routes::of(&rig.rib));
     built.check_stats();
     same(&mut rig, &mut built);
+}
+
+fn told<K: Key>(routes: Vec<(Prefix<K>, NextHopId)>) -> Vec<Route<K>> {
+    routes.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
 }
 
 fn generated<K: Key>(rig: &mut Rig, routes: usize, options: Options) -> Vec<(Prefix<K>, NextHopId)> {
@@ -232,8 +231,8 @@ fn generated<K: Key>(rig: &mut Rig, routes: usize, options: Options) -> Vec<(Pre
 
 /// Both engines hold the same routes and answer as the oracle at the edges of each.
 fn same(one: &mut Rig, other: &mut Rig) {
-    let v4: Vec<_> = one.routes.v4.keys().copied().collect();
-    let v6: Vec<_> = one.routes.v6.keys().copied().collect();
+    let v4: Vec<_> = one.rib.v4.prefixes().collect();
+    let v6: Vec<_> = one.rib.v6.prefixes().collect();
     for rig in [one, other] {
         rig.case(format_args!("the final table, {} + {} routes", v4.len(), v6.len()));
         rig.check_prefixes(&v4);

@@ -3,7 +3,7 @@
 use super::draw::{KeyArrays, TestKey, Universe};
 use super::rig::{Rig, collect, fail, reader_of};
 use super::{Make, Options};
-use crate::{Change, EngineError, EngineReader, FibDelta, Key, Keys, NextHopId, Prefix, SlotId};
+use crate::{EngineError, EngineReader, Key, Keys, NextHopId, Prefix, Route, Routes, SlotId};
 use std::collections::BTreeMap;
 
 /// Sizes of batches that a kernel of 8, 16 or 32 lanes may get wrong, and those that the datapath uses.
@@ -16,11 +16,11 @@ const BATCH_MAX: usize = 4096;
 /// A table that makes different keys differ: nested routes around a few addresses in both families.
 fn load(rig: &mut Rig) -> (Universe<u32>, Universe<u128>) {
     let (u4, u6) = (Universe::<u32>::new(64, &mut rig.rng), Universe::<u128>::new(64, &mut rig.rng));
-    let mut delta = FibDelta::new();
+    let mut delta = Routes::new();
     let v4: BTreeMap<_, _> = (0..3000).map(|_| (u4.prefix(&mut rig.rng), rig.id())).collect();
     let v6: BTreeMap<_, _> = (0..3000).map(|_| (u6.prefix(&mut rig.rng), rig.id())).collect();
-    delta.v4 = v4.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect();
-    delta.v6 = v6.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect();
+    delta.v4 = v4.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect();
+    delta.v6 = v6.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect();
     rig.apply(&delta);
     (u4, u6)
 }
@@ -136,7 +136,7 @@ fn collected_after_a_delta(rig: &mut Rig, reader: &mut dyn EngineReader, univers
             fail(format_args!("{}: submit: {error}", rig.name()));
         }
         let changes: BTreeMap<_, _> = (0..50).map(|_| (universe.prefix(&mut rig.rng), rig.id())).collect();
-        rig.change(changes.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect());
+        rig.change(changes.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect());
         let mut answers = vec![NextHopId::MAX; keys.len()];
         if let Err(error) = collect(reader, SlotId(1), &mut answers) {
             fail(format_args!("{}: collect: {error}", rig.name()));
@@ -202,11 +202,11 @@ fn id_above_capacity(rig: &mut Rig, u4: &Universe<u32>, u6: &Universe<u128>) {
     };
     rig.case(format_args!("id {id}, above the engine's largest"));
     let good = rig.id();
-    let mut delta = FibDelta::new();
+    let mut delta = Routes::new();
     let v4: BTreeMap<Prefix<u32>, _> = (0..100).map(|_| (u4.prefix(&mut rig.rng), good)).collect();
     let v6: BTreeMap<Prefix<u128>, _> = (0..100).map(|_| (u6.prefix(&mut rig.rng), good)).collect();
-    delta.v4 = v4.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect();
-    delta.v6 = v6.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect();
+    delta.v4 = v4.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect();
+    delta.v6 = v6.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect();
     for family in 0..2 {
         let mut bad = delta.clone();
         if family == 0 {

@@ -2,14 +2,12 @@
 
 use crate::oracle::{Oracle, OraclePair};
 use crate::random::Seeded;
-use crate::{Capacity, Change, FibDelta, Key, Keys, NextHopId, Prefix};
-use std::collections::BTreeMap;
+use crate::{Capacity, Key, Keys, NextHopId, Prefix, Route, Routes};
 
 /// What the suite needs of a key beyond [`Key`]: where its family lies in each pair of the two families.
 pub(super) trait TestKey: Key {
     fn oracle(pair: &OraclePair) -> &Oracle<Self>;
-    fn changes(delta: &mut FibDelta) -> &mut Vec<Change<Self>>;
-    fn routes(routes: &mut Routes) -> &mut BTreeMap<Prefix<Self>, NextHopId>;
+    fn routes(told: &mut Routes) -> &mut Vec<Route<Self>>;
     fn arrays(keys: &[Self]) -> KeyArrays;
 
     fn random(rng: &mut Seeded) -> Self {
@@ -37,11 +35,8 @@ impl TestKey for u32 {
     fn oracle(pair: &OraclePair) -> &Oracle<Self> {
         &pair.v4
     }
-    fn changes(delta: &mut FibDelta) -> &mut Vec<Change<Self>> {
-        &mut delta.v4
-    }
-    fn routes(routes: &mut Routes) -> &mut BTreeMap<Prefix<Self>, NextHopId> {
-        &mut routes.v4
+    fn routes(told: &mut Routes) -> &mut Vec<Route<Self>> {
+        &mut told.v4
     }
     fn arrays(keys: &[Self]) -> KeyArrays {
         KeyArrays::V4(keys.to_vec())
@@ -52,11 +47,8 @@ impl TestKey for u128 {
     fn oracle(pair: &OraclePair) -> &Oracle<Self> {
         &pair.v6
     }
-    fn changes(delta: &mut FibDelta) -> &mut Vec<Change<Self>> {
-        &mut delta.v6
-    }
-    fn routes(routes: &mut Routes) -> &mut BTreeMap<Prefix<Self>, NextHopId> {
-        &mut routes.v6
+    fn routes(told: &mut Routes) -> &mut Vec<Route<Self>> {
+        &mut told.v6
     }
     #[expect(clippy::cast_possible_truncation, reason = "a key is split into its two halves")]
     fn arrays(keys: &[Self]) -> KeyArrays {
@@ -65,13 +57,6 @@ impl TestKey for u128 {
             lo: keys.iter().map(|key| *key as u64).collect(),
         }
     }
-}
-
-/// Routes that an engine should have, in order.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Routes {
-    pub(super) v4: BTreeMap<Prefix<u32>, NextHopId>,
-    pub(super) v6: BTreeMap<Prefix<u128>, NextHopId>,
 }
 
 /// Keys laid out as a batch wants them.

@@ -3,7 +3,7 @@
 use super::draw::{TestKey, Universe};
 use super::rig::{Rig, delta_of, fail};
 use super::{Make, Options};
-use crate::{Change, EngineError, EngineWriter, FibDelta, NextHopId, Prefix};
+use crate::{EngineError, EngineWriter, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeMap;
 
 /// Ids at the edges of what engines store.
@@ -39,7 +39,7 @@ fn edge_ids<K: TestKey>(rig: &mut Rig) {
         for len in [0, 8, 17, 20, 24, 28, K::BITS - 1, K::BITS] {
             rig.case(format_args!("id {id} on a {} /{len}", K::FAMILY));
             let prefix = Prefix::truncating(K::random(&mut rig.rng), len);
-            let mut delta = delta_of(vec![Change { prefix, next_hop: id }]);
+            let mut delta = delta_of(vec![Route { prefix, next_hop: id }]);
             if id.get() > largest {
                 expect_full(rig, &mut delta);
             } else {
@@ -66,7 +66,7 @@ fn come_and_go(rig: &mut Rig) {
             let mut changes = Vec::new();
             for at in part {
                 if let Ok(next_hop) = NextHopId::new(first + at) {
-                    changes.push(Change { prefix: prefix(*at), next_hop });
+                    changes.push(Route { prefix: prefix(*at), next_hop });
                 }
             }
             rig.change(changes);
@@ -89,16 +89,15 @@ fn many_ids<K: TestKey>(rig: &mut Rig) {
             fresh.insert(unused(rig, &universe, &used, &fresh), id);
         }
         let mut changes: Vec<_> =
-            fresh.iter().map(|(prefix, id)| Change { prefix: *prefix, next_hop: *id }).collect();
+            fresh.iter().map(|(prefix, id)| Route { prefix: *prefix, next_hop: *id }).collect();
         // A few routes of the step before are withdrawn in the same delta.
         let gone: Vec<_> = used.keys().step_by(1009).copied().collect();
-        changes.extend(gone.iter().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }));
+        changes.extend(gone.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }));
         let distinct = u64::from(first + step - 1);
         let mut delta = delta_of(changes);
         let fits = distinct <= capacity.next_hops_max && distinct <= u64::from(capacity.next_hop_id_max);
-        match rig.writer.apply(&delta) {
+        match rig.tell(&delta) {
             Ok(_) => {
-                rig.note(&delta);
                 used.retain(|prefix, _| !gone.contains(prefix));
                 used.append(&mut fresh);
                 let sample: Vec<_> = used.keys().step_by(37).copied().collect();
@@ -134,7 +133,7 @@ fn inherited_ids<K: TestKey>(rig: &mut Rig, len: u8) {
     let prefix = |block: u128, at: u32| {
         Prefix::truncating(K::from_high_bits(block << 120 | u128::from(at) << (128 - len)), len)
     };
-    let change = |prefix, id| Change { prefix, next_hop: NextHopId::new(id).unwrap_or(NextHopId::NONE) };
+    let change = |prefix, id| Route { prefix, next_hop: NextHopId::new(id).unwrap_or(NextHopId::NONE) };
     rig.case(format_args!("a route of {} covered by four longer ones", K::FAMILY));
     let wide = Prefix::truncating(prefix(12, 0).address(), len - 2);
     rig.change((0..4).map(|at| change(prefix(12, at), at + 2)).chain([change(wide, 1)]).collect());
@@ -158,12 +157,9 @@ fn inherited_ids<K: TestKey>(rig: &mut Rig, len: u8) {
 }
 
 /// Applies `delta`, which the engine may refuse as [`EngineError::Full`].
-fn take_or_refuse(rig: &mut Rig, delta: &mut FibDelta) {
-    match rig.writer.apply(delta) {
-        Ok(_) => {
-            rig.note(delta);
-            rig.check_delta(delta);
-        }
+fn take_or_refuse(rig: &mut Rig, delta: &mut Routes) {
+    match rig.tell(delta) {
+        Ok(_) => rig.check_delta(delta),
         Err(EngineError::Full { .. }) => unchanged(rig, delta),
         Err(error) => fail(format_args!("{}: must be EngineError::Full, is {error}", rig.name())),
     }
@@ -190,9 +186,9 @@ fn unused<K: TestKey>(
 }
 
 /// The engine refuses `delta` as [`EngineError::Full`] and nothing has changed.
-pub(super) fn expect_full(rig: &mut Rig, delta: &mut FibDelta) {
+pub(super) fn expect_full(rig: &mut Rig, delta: &mut Routes) {
     let before = rig.writer.generation();
-    match rig.writer.apply(delta) {
+    match rig.tell(delta) {
         Err(EngineError::Full { .. }) => {}
         other => fail(format_args!("{}: must be EngineError::Full, got {other:?}", rig.name())),
     }
@@ -201,13 +197,13 @@ pub(super) fn expect_full(rig: &mut Rig, delta: &mut FibDelta) {
 }
 
 /// After `delta` was refused the engine answers as before it, counts the routes as before it, and takes a small delta.
-fn unchanged(rig: &mut Rig, delta: &mut FibDelta) {
+fn unchanged(rig: &mut Rig, delta: &mut Routes) {
     rig.case(format_args!("after a refused delta of {} changes", delta.len()));
     rig.check_delta(delta);
     rig.check_delta(delta); // once through lookup, once through slots
     rig.check_random(200);
     rig.check_stats();
-    rig.apply(&FibDelta::new());
+    rig.apply(&Routes::new());
     rig.check_delta(delta);
 }
 
@@ -239,8 +235,8 @@ pub fn limited(make: &dyn Fn(u64) -> Result<Box<dyn EngineWriter>, EngineError>,
         let mut delta = large_delta(&mut rig, routes);
         let (before, bytes) = (rig.writer.generation(), rig.writer.stats().table_bytes);
         assert!(bytes <= limit_bytes, "{}: {bytes} table bytes in service", rig.name());
-        match rig.writer.apply(&delta) {
-            Ok(_) => rig.note(&delta),
+        match rig.tell(&delta) {
+            Ok(_) => {}
             Err(EngineError::Full { .. } | EngineError::Memory { .. }) => {
                 assert_eq!(rig.writer.generation(), before, "{}: a refusal makes no generation", rig.name());
                 unchanged(&mut rig, &mut delta);
@@ -260,27 +256,27 @@ pub fn limited(make: &dyn Fn(u64) -> Result<Box<dyn EngineWriter>, EngineError>,
     rig.check_random(200);
 }
 
-fn small_table(rig: &mut Rig) -> FibDelta {
+fn small_table(rig: &mut Rig) -> Routes {
     large_delta(rig, ROUTES_BEFORE)
 }
 
 /// `routes` new routes at random, half of each family, and a withdraw or a change of some that are there.
-fn large_delta(rig: &mut Rig, routes: usize) -> FibDelta {
+fn large_delta(rig: &mut Rig, routes: usize) -> Routes {
     let mut v4 = BTreeMap::new();
     let mut v6 = BTreeMap::new();
-    for (at, prefix) in rig.routes.v4.keys().enumerate().step_by(5).take(routes) {
-        v4.insert(*prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) });
+    for (at, prefix) in rig.rib.v4.prefixes().enumerate().step_by(5).take(routes) {
+        v4.insert(prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) });
     }
-    for (at, prefix) in rig.routes.v6.keys().enumerate().step_by(5).take(routes) {
-        v6.insert(*prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) });
+    for (at, prefix) in rig.rib.v6.prefixes().enumerate().step_by(5).take(routes) {
+        v6.insert(prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) });
     }
     for _ in 0..routes.div_ceil(2) {
         let next_hop = rig.id();
         v4.insert(Prefix::truncating(u32::random(&mut rig.rng), rig.rng.between(12, 32)), next_hop);
         v6.insert(Prefix::truncating(u128::random(&mut rig.rng), rig.rng.between(19, 128)), next_hop);
     }
-    FibDelta {
-        v4: v4.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect(),
-        v6: v6.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect(),
+    Routes {
+        v4: v4.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect(),
+        v6: v6.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect(),
     }
 }

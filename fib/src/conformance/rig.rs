@@ -1,13 +1,12 @@
 //! The engine under test beside the oracle: every change goes to both, every question to both.
 
-use super::draw::{KeyArrays, Routes, TestKey, edges, inside, palette};
+use super::draw::{KeyArrays, TestKey, edges, inside, palette};
 use super::{Make, Options};
 use crate::oracle::OraclePair;
 use crate::random::Seeded;
 use crate::{
-    Change, EngineError, EngineReader, EngineWriter, FibDelta, Generation, Key, NextHopId, Prefix, SlotId,
+    EngineError, EngineReader, EngineWriter, Generation, NextHopId, Prefix, Rib, Route, Routes, SlotId,
 };
-use std::collections::BTreeMap;
 use std::fmt;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -34,7 +33,8 @@ pub(super) struct Rig {
     /// A reader that never asks: it must not hold back any delta.
     _idle: Box<dyn EngineReader>,
     pub(super) oracle: OraclePair,
-    pub(super) routes: Routes,
+    /// Where the engine's deltas come from.
+    pub(super) rib: Rib,
     pub(super) rng: Seeded,
     /// Next-hop ids that fit the engine.
     pub(super) ids: Vec<NextHopId>,
@@ -57,7 +57,7 @@ impl Rig {
             _idle: reader_of(writer.as_ref(), 1, 1),
             writer,
             oracle: OraclePair::default(),
-            routes: Routes::default(),
+            rib: Rib::new(),
             rng: Seeded::new(options.seed, purpose),
             ids,
             case: group.to_owned(),
@@ -90,10 +90,26 @@ impl Rig {
         self.ids[index % self.ids.len()]
     }
 
-    /// Applies `delta`, which the engine has to accept, to the engine and the oracle.
-    pub(super) fn apply(&mut self, delta: &FibDelta) {
+    /// Has the RIB leave no route out.
+    pub(super) fn plain(mut self) -> Self {
+        assert!(self.rib.is_empty(), "{}: the table is empty still", self.name());
+        self.rib = Rib::plain();
+        self
+    }
+
+    /// Tells `told` to the RIB and has the engine apply what follows; the oracle is told what was not refused.
+    pub(super) fn tell(&mut self, told: &Routes) -> Result<Generation, EngineError> {
+        let Self { rib, writer, .. } = self;
+        rib.tell(told);
+        let generation = rib.commit(|delta, rib| writer.apply(delta, rib))?;
+        self.oracle.tell(told);
+        Ok(generation)
+    }
+
+    /// As [`Self::tell`], for what the engine has to accept.
+    pub(super) fn apply(&mut self, told: &Routes) {
         let before = self.writer.generation();
-        match self.writer.apply(delta) {
+        match self.tell(told) {
             Ok(generation) => {
                 assert_eq!(
                     generation,
@@ -103,37 +119,29 @@ impl Rig {
                 );
             }
             Err(error) => fail(format_args!(
-                "{}: a delta of {} changes on {} + {} routes was refused: {error}",
+                "{}: a delta of {} routes told on {} + {} was refused: {error}",
                 self.name(),
-                delta.len(),
-                self.routes.v4.len(),
-                self.routes.v6.len()
+                told.len(),
+                self.rib.v4.len(),
+                self.rib.v6.len()
             )),
         }
         assert_eq!(self.writer.generation(), before.next(), "{}: generation()", self.name());
-        self.note(delta);
-    }
-
-    /// Takes `delta` over into what the engine should hold.
-    pub(super) fn note(&mut self, delta: &FibDelta) {
-        self.oracle.apply(delta);
-        note_family(&mut self.routes.v4, &delta.v4);
-        note_family(&mut self.routes.v6, &delta.v6);
     }
 
     /// Applies `changes` of one family as one delta.
-    pub(super) fn change<K: TestKey>(&mut self, changes: Vec<Change<K>>) {
+    pub(super) fn change<K: TestKey>(&mut self, changes: Vec<Route<K>>) {
         self.apply(&delta_of(changes));
     }
 
     /// Sets one route as a delta of its own; `NONE` withdraws it.
     pub(super) fn set<K: TestKey>(&mut self, prefix: Prefix<K>, next_hop: NextHopId) {
-        self.change(vec![Change { prefix, next_hop }]);
+        self.change(vec![Route { prefix, next_hop }]);
     }
 
     /// Withdraws every route in one delta.
     pub(super) fn withdraw_all(&mut self) {
-        let delta = FibDelta { v4: withdrawn(&self.routes.v4), v6: withdrawn(&self.routes.v6) };
+        let delta = Routes { v4: self.rib.v4.withdrawn(), v6: self.rib.v6.withdrawn() };
         self.apply(&delta);
         self.check_stats();
     }
@@ -206,14 +214,14 @@ impl Rig {
     }
 
     /// Looks up around what `delta` changed, at most [`EDGES_MAX`] withdraws and announcements a family.
-    pub(super) fn check_delta(&mut self, delta: &mut FibDelta) {
+    pub(super) fn check_delta(&mut self, delta: &mut Routes) {
         self.check_changes::<u32>(delta);
         self.check_changes::<u128>(delta);
     }
 
-    fn check_changes<K: TestKey>(&mut self, delta: &mut FibDelta) {
-        let (gone, set): (Vec<Change<K>>, Vec<Change<K>>) =
-            K::changes(delta).iter().partition(|change| change.next_hop.is_none());
+    fn check_changes<K: TestKey>(&mut self, delta: &mut Routes) {
+        let (gone, set): (Vec<Route<K>>, Vec<Route<K>>) =
+            K::routes(delta).iter().partition(|change| change.next_hop.is_none());
         for changes in [gone, set] {
             let step = changes.len().div_ceil(EDGES_MAX).max(1);
             let sampled: Vec<_> = changes.iter().step_by(step).map(|change| change.prefix).collect();
@@ -237,29 +245,15 @@ impl Rig {
     pub(super) fn check_stats(&self) {
         let stats = self.writer.stats();
         let counted = (stats.routes_v4, stats.routes_v6);
-        let right = (self.routes.v4.len() as u64, self.routes.v6.len() as u64);
+        let right = (self.rib.v4.used_len() as u64, self.rib.v6.used_len() as u64);
         assert_eq!(counted, right, "{}: stats() routes, IPv4 and IPv6", self.name());
     }
 }
 
-fn note_family<K: Key>(routes: &mut BTreeMap<Prefix<K>, NextHopId>, changes: &[Change<K>]) {
-    for change in changes {
-        if change.next_hop.is_none() {
-            routes.remove(&change.prefix);
-        } else {
-            routes.insert(change.prefix, change.next_hop);
-        }
-    }
-}
-
-fn withdrawn<K: Key>(routes: &BTreeMap<Prefix<K>, NextHopId>) -> Vec<Change<K>> {
-    routes.keys().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect()
-}
-
 /// A delta of one family.
-pub(super) fn delta_of<K: TestKey>(changes: Vec<Change<K>>) -> FibDelta {
-    let mut delta = FibDelta::new();
-    *K::changes(&mut delta) = changes;
+pub(super) fn delta_of<K: TestKey>(changes: Vec<Route<K>>) -> Routes {
+    let mut delta = Routes::new();
+    *K::routes(&mut delta) = changes;
     delta
 }
 

@@ -3,7 +3,7 @@
 use super::draw::TestKey;
 use super::rig::Rig;
 use super::{Make, Options};
-use crate::{Change, FibDelta, NextHopId, Prefix};
+use crate::{NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
 
 /// Empty table, default route only, every single length, nested chain of all lengths, siblings, host routes, the ends of
@@ -40,7 +40,7 @@ fn empty(rig: &mut Rig) {
     rig.check::<u32>(&[]);
     rig.check::<u128>(&[]);
     rig.case(format_args!("empty delta on an empty table"));
-    rig.apply(&FibDelta::new());
+    rig.apply(&Routes::new());
     rig.check_random(300);
 }
 
@@ -65,10 +65,9 @@ fn single_lengths<K: TestKey>(rig: &mut Rig) {
             let prefix = Prefix::truncating(key, len);
             rig.case(format_args!("{prefix} alone"));
             let next_hop = rig.id();
-            let mut changes = vec![Change { prefix, next_hop }];
+            let mut changes = vec![Route { prefix, next_hop }];
             changes.extend(
-                last.filter(|last| *last != prefix)
-                    .map(|prefix| Change { prefix, next_hop: NextHopId::NONE }),
+                last.filter(|last| *last != prefix).map(|prefix| Route { prefix, next_hop: NextHopId::NONE }),
             );
             rig.change(changes);
             rig.check_prefixes(&[prefix]);
@@ -91,7 +90,7 @@ fn nested_chain<K: TestKey>(rig: &mut Rig) {
         keys.push(address);
         rig.case(format_args!("chain of all lengths at {}", address.to_ip()));
         let changes =
-            chain.iter().enumerate().map(|(at, prefix)| Change { prefix: *prefix, next_hop: rig.id_at(at) });
+            chain.iter().enumerate().map(|(at, prefix)| Route { prefix: *prefix, next_hop: rig.id_at(at) });
         let changes = changes.collect();
         rig.change(changes);
         rig.check(&keys);
@@ -130,7 +129,7 @@ fn siblings<K: TestKey>(rig: &mut Rig) {
             let next_hop = |at: usize| if at == 0 { NextHopId::NONE } else { rig.id_at(at) };
             let changes = changes
                 .iter()
-                .map(|(prefix, at)| Change { prefix: *prefix, next_hop: next_hop(*at) })
+                .map(|(prefix, at)| Route { prefix: *prefix, next_hop: next_hop(*at) })
                 .collect();
             rig.change(changes);
             rig.check_prefixes(&all);
@@ -173,12 +172,12 @@ fn host_routes<K: TestKey>(rig: &mut Rig) {
     }
     prefixes.extend((0..500).map(|_| Prefix::truncating(K::random(&mut rig.rng), K::BITS)));
     let prefixes: Vec<_> = prefixes.into_iter().collect();
-    let changes = prefixes.iter().map(|prefix| Change { prefix: *prefix, next_hop: rig.id() }).collect();
+    let changes = prefixes.iter().map(|prefix| Route { prefix: *prefix, next_hop: rig.id() }).collect();
     rig.change(changes);
     rig.check_prefixes(&prefixes);
     rig.case(format_args!("host routes, {}, every other withdrawn", K::FAMILY));
     let changes =
-        prefixes.iter().step_by(2).map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE });
+        prefixes.iter().step_by(2).map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE });
     rig.change(changes.collect());
     rig.check_prefixes(&prefixes);
     rig.check_stats();
@@ -198,7 +197,7 @@ fn deep<K: TestKey>(rig: &mut Rig, len: u8) {
     }
     let routes: Vec<_> = routes.into_iter().collect();
     rig.case(format_args!("{} routes beneath {top}, which is no route", routes.len()));
-    let changes = routes.iter().map(|prefix| Change { prefix: *prefix, next_hop: rig.id() }).collect();
+    let changes = routes.iter().map(|prefix| Route { prefix: *prefix, next_hop: rig.id() }).collect();
     rig.change(changes);
     rig.check_prefixes(&routes);
     let parent = Prefix::truncating(top.address(), len - 3);
@@ -211,7 +210,7 @@ fn deep<K: TestKey>(rig: &mut Rig, len: u8) {
         rig.case(format_args!("{} routes beneath {top}, {what}", routes.len()));
         let next_hop = |at: usize| if at == 0 { NextHopId::NONE } else { rig.id_at(at) };
         let changes =
-            changes.into_iter().map(|(prefix, at)| Change { prefix, next_hop: next_hop(at) }).collect();
+            changes.into_iter().map(|(prefix, at)| Route { prefix, next_hop: next_hop(at) }).collect();
         rig.change(changes);
         rig.check_prefixes(&[top, parent]);
         let sample: Vec<_> = routes.iter().step_by(7).copied().collect();
@@ -219,7 +218,7 @@ fn deep<K: TestKey>(rig: &mut Rig, len: u8) {
     }
     rig.case(format_args!("two thirds of the routes beneath {top} withdrawn"));
     let gone = routes.iter().enumerate().filter(|(at, _)| at % 3 != 0);
-    let gone = gone.map(|(_, prefix)| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect();
+    let gone = gone.map(|(_, prefix)| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect();
     rig.change(gone);
     rig.check_prefixes(&routes);
     rig.check_stats();

@@ -4,7 +4,7 @@ use super::draw::{TestKey, Universe, inside};
 use super::rig::Rig;
 use super::{Make, Options};
 use crate::generate::{DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, table};
-use crate::{Change, NextHopId, Prefix};
+use crate::{NextHopId, Prefix, Route};
 use std::collections::BTreeSet;
 
 /// Prefixes whose edges are looked up at a time, so that a failure's message stays near its cause.
@@ -80,7 +80,7 @@ fn change_some<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
 }
 
 fn load<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
-    let changes = prefixes.iter().map(|prefix| Change { prefix: *prefix, next_hop: rig.id() }).collect();
+    let changes = prefixes.iter().map(|prefix| Route { prefix: *prefix, next_hop: rig.id() }).collect();
     rig.change(changes);
 }
 
@@ -123,7 +123,7 @@ fn internet_table<K: TestKey>(rig: &mut Rig, routes: usize, seed: u64) -> Vec<Pr
     // The generator counts its next hops from 1; the engine's own ids take their place.
     let next_hop = |id: NextHopId| rig.id_at(usize::try_from(id.get()).unwrap_or(0));
     let changes =
-        generated.iter().map(|(prefix, id)| Change { prefix: *prefix, next_hop: next_hop(*id) }).collect();
+        generated.iter().map(|(prefix, id)| Route { prefix: *prefix, next_hop: next_hop(*id) }).collect();
     rig.change(changes);
     let prefixes: Vec<_> = generated.into_iter().map(|(prefix, _)| prefix).collect();
     check_all(rig, &prefixes);
@@ -140,6 +140,6 @@ fn internet_table<K: TestKey>(rig: &mut Rig, routes: usize, seed: u64) -> Vec<Pr
 
 fn withdraw_some<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
     let some: Vec<_> = prefixes.iter().skip(5).step_by(10).copied().collect();
-    rig.change(some.iter().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect());
+    rig.change(some.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect());
     check_all(rig, &some);
 }

@@ -1,7 +1,7 @@
 //! Deltas out of an input: prefixes in a few neighbourhoods, so that they nest, share blocks and come back.
 
 use crate::bytes::Bytes;
-use fib::{Change, Key, NextHopId, Prefix};
+use fib::{Key, NextHopId, Prefix, Route};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Changes of a delta at most.
@@ -48,7 +48,7 @@ fn next_hop(input: &mut Bytes<'_>, id_max: u32) -> NextHopId {
 }
 
 /// The changes of one delta: a prefix once at most, as deltas are.
-pub fn changes<K: Key>(input: &mut Bytes<'_>, id_max: u32) -> Vec<Change<K>> {
+pub fn changes<K: Key>(input: &mut Bytes<'_>, id_max: u32) -> Vec<Route<K>> {
     let count = input.below(CHANGES_MAX + 1);
     let mut changes = BTreeMap::new();
     let mut order = Vec::new();
@@ -58,22 +58,22 @@ pub fn changes<K: Key>(input: &mut Bytes<'_>, id_max: u32) -> Vec<Change<K>> {
             order.push(prefix);
         }
     }
-    order.into_iter().map(|prefix| Change { prefix, next_hop: changes[&prefix] }).collect()
+    order.into_iter().map(|prefix| Route { prefix, next_hop: changes[&prefix] }).collect()
 }
 
 /// One family as it should be, by prefix.
 #[derive(Clone, Debug)]
-pub struct Routes<K: Key>(pub BTreeMap<Prefix<K>, NextHopId>);
+pub struct Table<K: Key>(pub BTreeMap<Prefix<K>, NextHopId>);
 
-impl<K: Key> Default for Routes<K> {
+impl<K: Key> Default for Table<K> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<K: Key> Routes<K> {
+impl<K: Key> Table<K> {
     /// Takes the changes over.
-    pub fn apply(&mut self, changes: &[Change<K>]) {
+    pub fn apply(&mut self, changes: &[Route<K>]) {
         for change in changes {
             if change.next_hop.is_none() {
                 self.0.remove(&change.prefix);
@@ -85,8 +85,8 @@ impl<K: Key> Routes<K> {
 
     /// The changes that withdraw everything.
     #[must_use]
-    pub fn withdrawn(&self) -> Vec<Change<K>> {
-        self.0.keys().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect()
+    pub fn withdrawn(&self) -> Vec<Route<K>> {
+        self.0.keys().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect()
     }
 
     /// The answer, by the definition: the longest of the routes that contain the key.
@@ -99,7 +99,7 @@ impl<K: Key> Routes<K> {
 
     /// Keys around what changed and around some routes: first, last, one before, one behind.
     #[must_use]
-    pub fn keys(&self, changes: &[Change<K>]) -> Vec<K> {
+    pub fn keys(&self, changes: &[Route<K>]) -> Vec<K> {
         let step = self.0.len().div_ceil(ROUTES_ASKED).max(1);
         let prefixes = changes.iter().map(|change| change.prefix).chain(self.0.keys().copied().step_by(step));
         let mut keys = BTreeSet::new();

@@ -5,9 +5,9 @@
 //! when the process panics, to be given to the target in their order.
 
 use crate::bytes::Bytes;
-use crate::changes::{Routes, changes};
+use crate::changes::{Table, changes};
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Generation, Isa, Keys, NextHopId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, Keys, NextHopId, Rib, Routes,
     SlotId,
 };
 use lpm_phi::bloom::BloomEngine;
@@ -86,8 +86,9 @@ fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, En
 struct Rig {
     writer: Box<dyn EngineWriter>,
     reader: Box<dyn EngineReader>,
-    v4: Routes<u32>,
-    v6: Routes<u128>,
+    rib: Rib,
+    v4: Table<u32>,
+    v6: Table<u128>,
     turn: usize,
     history: Vec<Vec<u8>>,
 }
@@ -117,17 +118,19 @@ impl Rig {
         Some(Self {
             writer,
             reader,
-            v4: Routes::default(),
-            v6: Routes::default(),
+            rib: Rib::new(),
+            v4: Table::default(),
+            v6: Table::default(),
             turn: 0,
             history: Vec::new(),
         })
     }
 
-    /// Applies a delta and asks around it.
-    fn apply(&mut self, delta: &FibDelta) {
+    /// Tells `delta`, applies what follows, and asks around it.
+    fn apply(&mut self, delta: &Routes) {
         let before = self.writer.generation();
-        match self.writer.apply(delta) {
+        self.rib.tell(delta);
+        match self.rib.commit_to(self.writer.as_mut()) {
             Ok(generation) => {
                 assert_eq!(generation, Generation(before.0 + 1));
                 self.v4.apply(&delta.v4);
@@ -140,7 +143,8 @@ impl Rig {
             Err(error) => panic!("{}: {error}", self.writer.name()),
         }
         let stats = self.writer.stats();
-        let routes = (self.v4.0.len() as u64, self.v6.0.len() as u64);
+        assert_eq!((self.rib.v4.len(), self.rib.v6.len()), (self.v4.0.len(), self.v6.0.len()));
+        let routes = (self.rib.v4.used_len() as u64, self.rib.v6.used_len() as u64);
         assert_eq!((stats.routes_v4, stats.routes_v6), routes, "{}: routes", self.writer.name());
         let keys4 = self.v4.keys(&delta.v4);
         let answers = self.ask(Keys::V4(&keys4));
@@ -221,9 +225,9 @@ pub fn deltas(data: &[u8]) {
             }
             let v4 = changes(&mut input, id_max);
             let v6 = changes(&mut input, id_max);
-            rig.apply(&FibDelta { v4, v6 });
+            rig.apply(&Routes { v4, v6 });
         }
-        rig.apply(&FibDelta { v4: rig.v4.withdrawn(), v6: rig.v6.withdrawn() });
+        rig.apply(&Routes { v4: rig.v4.withdrawn(), v6: rig.v6.withdrawn() });
         assert!(rig.v4.0.is_empty() && rig.v6.0.is_empty(), "a withdraw was refused");
         rigs.insert(number, rig);
     });

@@ -1,8 +1,8 @@
 //! The tables of the GPU engines on the host: their images and steps on models of the kernels, beside the definition.
 
 use crate::bytes::Bytes;
-use crate::changes::{Routes, changes};
-use fib::{Change, EngineError, Key, NextHopId};
+use crate::changes::{Table, changes};
+use fib::{EngineError, Key, NextHopId, Route};
 use lpm_gpu::direct::{CHUNK_UNITS, Unit};
 use lpm_gpu::gale::{GaleOptions, GaleTable, model};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops, code};
@@ -45,7 +45,7 @@ struct Side<K: Key> {
     kernel: Kernel,
     words: Vec<u32>,
     header: [u32; HEADER_WORDS],
-    routes: Routes<K>,
+    routes: Table<K>,
     /// The words are not those of the table any more.
     stale: bool,
     update: u64,
@@ -58,7 +58,7 @@ impl<K: Key> Side<K> {
             kernel,
             words: Vec::new(),
             header: [0; HEADER_WORDS],
-            routes: Routes::default(),
+            routes: Table::default(),
             stale: false,
             update: 0,
         };
@@ -78,7 +78,7 @@ impl<K: Key> Side<K> {
     }
 
     /// A delta as the engine makes it; `late`: grace periods end an update later.
-    fn apply(&mut self, changes: &[Change<K>], late: bool) {
+    fn apply(&mut self, changes: &[Route<K>], late: bool) {
         let mut undo = Vec::new();
         let applied = self.table.apply(changes, &mut undo);
         match applied.and_then(|()| self.deliver()) {
@@ -117,7 +117,7 @@ impl<K: Key> Side<K> {
         Ok(())
     }
 
-    fn take_back(&mut self, mut undo: Vec<Change<K>>) {
+    fn take_back(&mut self, mut undo: Vec<Route<K>>) {
         undo.sort_by_key(|change| !change.next_hop.is_none());
         if self.table.apply(&undo, &mut Vec::new()).is_err() {
             self.table.rebuild().unwrap();

@@ -350,17 +350,17 @@ fn parse_v6(text: &[u8]) -> Option<u128> {
 mod tests {
     use super::*;
     use fib::oracle::OracleEngine;
-    use fib::{EngineOptions, EngineWriter as _, FibDelta};
+    use fib::{EngineOptions, EngineWriter as _};
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv4Addr};
 
     fn batch(routes: &[(&str, u32)]) -> Batch {
-        let mut delta = FibDelta::new();
+        let mut rib = fib::Rib::new();
         for (prefix, id) in routes {
-            delta.push(prefix.parse().unwrap(), NextHopId::new(*id).unwrap());
+            rib.set(prefix.parse().unwrap(), NextHopId::new(*id).unwrap());
         }
         let mut engine = OracleEngine::new(&EngineOptions::default());
-        engine.apply(&delta).unwrap();
+        rib.commit_to(&mut engine).unwrap();
         Batch::new(engine.reader(1, BATCH).unwrap())
     }
 

@@ -123,7 +123,8 @@ impl Session {
         }
         let Made { engine, switch } = spec.engine.make_with_fallback()?;
         let start = Instant::now();
-        let (rib, hops, _) = load_rib(&spec.files, on_progress)?;
+        let (mut rib, hops, _) = load_rib(&spec.files, on_progress)?;
+        rib.leave_out(engine.wants_fewer_routes());
         let load_s = start.elapsed().as_secs_f64();
         let routes = rib.len() as u64;
         if let Some(limit) = spec.routes_max.filter(|limit| routes > *limit) {
@@ -141,9 +142,7 @@ impl Session {
             tally: Tally { load_s, ..Tally::default() },
         };
         let start = Instant::now();
-        // Everything is dirty after loading: this is the full delta, and leaves nothing dirty for the next one.
-        let delta = session.rib.take_delta();
-        session.engine.apply(&delta).with_context(|| {
+        session.rib.commit_to(session.engine.as_mut()).with_context(|| {
             format!("engine {} cannot hold this table of {routes} routes", session.engine.name())
         })?;
         session.tally.build_s = start.elapsed().as_secs_f64();
@@ -174,13 +173,17 @@ impl Session {
                 table.store(Arc::new(EgressTable::new(&self.hops, ports)?));
             }
         }
-        let delta = self.rib.take_delta();
-        if !delta.is_empty() {
-            self.engine.apply(&delta)?;
-            self.tally.deltas += 1;
-        }
-        self.tally.updates += std::mem::take(&mut self.updates_pending);
-        Ok(self.engine.generation())
+        let updates = std::mem::take(&mut self.updates_pending);
+        let Self { rib, engine, tally, .. } = self;
+        rib.commit(|delta, rib| {
+            if !delta.is_empty() {
+                engine.apply(delta, rib)?;
+                tally.deltas += 1;
+            }
+            Ok::<_, EngineError>(())
+        })?;
+        tally.updates += updates;
+        Ok(engine.generation())
     }
 
     /// Says which ports next hops may name, in the order of their indices; comes before [`Self::start`].
@@ -262,7 +265,7 @@ impl Session {
     /// Puts another engine in the place of the session's, with the same routes.
     #[cfg(test)]
     pub(crate) fn replace_engine(&mut self, mut engine: Box<dyn EngineWriter>) {
-        engine.apply(&self.rib.full_delta()).unwrap();
+        self.rib.load(engine.as_mut()).unwrap();
         self.engine = engine;
     }
 }

@@ -17,15 +17,15 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`reader`] | both readers, and the keys in flight |
-//! | [`remote`] | the primary's writer on a thread of its own, so that one that hangs holds up nobody |
+//! | [`primary`] | the primary's writer; one that may hang has a thread of its own |
 
+mod primary;
 mod reader;
-mod remote;
 
 use crate::notice::warn;
-use fib::{Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa};
+use fib::{Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Rib};
+use primary::Primary;
 use reader::FallbackReader;
-use remote::Remote;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -147,7 +147,7 @@ impl Switch {
 /// See the module.
 pub(crate) struct Fallback {
     /// `None` when it could not be made.
-    primary: Option<Remote>,
+    primary: Option<Primary>,
     fallback: Box<dyn EngineWriter>,
     switch: Arc<Switch>,
     stall: Duration,
@@ -168,7 +168,7 @@ impl Fallback {
     ) -> Result<Self, EngineError> {
         let switch = Switch::new(name, fallback.name());
         let primary = match primary {
-            Ok(primary) => Some(Remote::new(primary, Arc::clone(&switch))),
+            Ok(primary) => Some(Primary::new(primary, &switch)),
             Err(error) if is_device_trouble(&error) => {
                 switch.move_over(Why::Absent(error));
                 None
@@ -184,7 +184,7 @@ impl Fallback {
     }
 
     /// The primary, while it is in service.
-    fn in_service(&self) -> Option<&Remote> {
+    fn in_service(&self) -> Option<&Primary> {
         self.primary.as_ref().filter(|_| !self.switch.is_moved())
     }
 
@@ -194,7 +194,12 @@ impl Fallback {
         during: &'static str,
         question: impl FnOnce(&mut dyn EngineWriter) -> Result<T, EngineError> + Send + 'static,
     ) -> Option<T> {
-        let why = match self.in_service()?.ask(during, CONTROL_LIMIT, question) {
+        self.given(during, self.in_service()?.ask(during, CONTROL_LIMIT, question))
+    }
+
+    /// What the primary gave; when it gave nothing, the fallback is in service from then on.
+    fn given<T>(&self, during: &'static str, answer: Result<Result<T, EngineError>, Why>) -> Option<T> {
+        let why = match answer {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(error)) => Why::Failed { during, error },
             Err(why) => why,
@@ -216,20 +221,23 @@ impl EngineWriter for Fallback {
     }
 
     fn isa(&self) -> Isa {
-        self.in_service().map_or_else(|| self.fallback.isa(), Remote::isa)
+        self.in_service().map_or_else(|| self.fallback.isa(), Primary::isa)
     }
 
     fn isa_name(&self) -> String {
         self.in_service().map_or_else(|| self.fallback.isa_name(), |primary| primary.isa_name().to_owned())
     }
 
+    fn wants_fewer_routes(&self) -> bool {
+        self.fallback.wants_fewer_routes() && self.in_service().is_none_or(Primary::wants_fewer_routes)
+    }
+
     /// As any engine's. A delta that the fallback cannot hold is refused; one that only the primary cannot hold puts the fallback
     /// in service.
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
-        self.fallback.apply(delta)?;
-        if self.in_service().is_some() {
-            let delta = delta.clone();
-            self.ask("apply", move |primary| primary.apply(&delta));
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        self.fallback.apply(delta, rib)?;
+        if let Some(primary) = self.in_service() {
+            self.given("apply", primary.apply(CONTROL_LIMIT, delta, rib));
         }
         self.generation = self.generation.next();
         Ok(self.generation)
@@ -288,11 +296,10 @@ mod tests {
         Fallback::new("fake", Ok(Box::new(FaultyEngine::new(faults))), oracle(), STALL).unwrap()
     }
 
-    fn delta(id: u32) -> FibDelta {
-        let mut delta = FibDelta::new();
-        delta.push("10.0.0.0/8".parse().unwrap(), NextHopId::new(id).unwrap());
-        delta.push("2001:db8::/32".parse().unwrap(), NextHopId::new(id + 1).unwrap());
-        delta
+    fn set(rib: &mut Rib, engine: &mut Fallback, id: u32) -> Result<Generation, EngineError> {
+        rib.set("10.0.0.0/8".parse().unwrap(), NextHopId::new(id).unwrap());
+        rib.set("2001:db8::/32".parse().unwrap(), NextHopId::new(id + 1).unwrap());
+        rib.commit_to(engine)
     }
 
     /// Polls a slot until it answers.
@@ -347,10 +354,11 @@ mod tests {
 
     #[test]
     fn what_is_in_flight_is_looked_up_again() {
+        let mut rib = Rib::new();
         let faults = Arc::new(Faults::default());
         let mut engine = pair(&faults);
         let switch = engine.switch();
-        engine.apply(&delta(7)).unwrap();
+        set(&mut rib, &mut engine, 7).unwrap();
         let mut reader = engine.reader(4, 16).unwrap();
         faults.pending_polls.store(u64::MAX, SeqCst);
         for slot in 0..3 {
@@ -360,7 +368,7 @@ mod tests {
         reader.submit(SlotId(3), Keys::V6 { hi: &hi, lo: &lo }).unwrap();
         assert!(reader.collect(SlotId(1)).is_pending());
         // News that come meanwhile are in the answers: the generation is that of the fallback at collect.
-        engine.apply(&delta(9)).unwrap();
+        set(&mut rib, &mut engine, 9).unwrap();
         faults.fail_from(Call::Collect, 0, How::Device);
         assert_eq!(collect(reader.as_mut(), 1).unwrap(), [9, 0, 9]);
         assert!(matches!(switch.why(), Some(Why::Failed { during: "collect", .. })), "{:?}", switch.why());
@@ -373,7 +381,7 @@ mod tests {
         let asked = faults.calls(Call::Submit);
         reader.submit(SlotId(0), V4).unwrap();
         assert_eq!(collect(reader.as_mut(), 0).unwrap(), [9, 0, 9]);
-        engine.apply(&delta(11)).unwrap();
+        set(&mut rib, &mut engine, 11).unwrap();
         let mut out = [NextHopId::NONE; 3];
         reader.lookup(V4, &mut out).unwrap();
         assert_eq!(out.map(NextHopId::get), [11, 0, 11]);
@@ -382,9 +390,10 @@ mod tests {
 
     #[test]
     fn a_stall_moves_once_and_late_answers_are_not_taken() {
+        let mut rib = Rib::new();
         let faults = Arc::new(Faults::default());
         let mut engine = pair(&faults);
-        engine.apply(&delta(1)).unwrap();
+        set(&mut rib, &mut engine, 1).unwrap();
         let (mut one, mut two) = (engine.reader(2, 16).unwrap(), engine.reader(2, 16).unwrap());
         faults.pending_polls.store(u64::MAX, SeqCst);
         one.submit(SlotId(0), V4).unwrap();
@@ -395,7 +404,7 @@ mod tests {
         // The other reader does not wait for its own limit.
         assert_eq!(two.collect(SlotId(1)), Poll::Ready(Ok(&[1, 0, 1].map(NextHopId::from_answer)[..])));
         // The primary wakes up with what was right long ago.
-        engine.apply(&delta(5)).unwrap();
+        set(&mut rib, &mut engine, 5).unwrap();
         faults.pending_polls.store(0, SeqCst);
         one.submit(SlotId(0), V4).unwrap();
         assert_eq!(collect(one.as_mut(), 0).unwrap(), [5, 0, 5]);
@@ -404,12 +413,13 @@ mod tests {
 
     #[test]
     fn answers_that_are_only_late_do_not_move_it() {
+        let mut rib = Rib::new();
         let faults = Arc::new(Faults::default());
         faults.pending_polls.store(100, SeqCst);
         let stall = Duration::from_secs(600);
         let mut engine =
             Fallback::new("fake", Ok(Box::new(FaultyEngine::new(&faults))), oracle(), stall).unwrap();
-        engine.apply(&delta(1)).unwrap();
+        set(&mut rib, &mut engine, 1).unwrap();
         let mut reader = engine.reader(2, 2).unwrap();
         let mut out = [NextHopId::NONE; 3];
         reader.lookup(V4, &mut out).unwrap();
@@ -419,17 +429,18 @@ mod tests {
 
     #[test]
     fn an_apply_that_fails_dies_or_hangs_moves_it_and_the_delta_is_in() {
+        let mut rib = Rib::new();
         for (arm, wanted) in [
             ((|faults| faults.fail_from(Call::Apply, 0, How::Device)) as fn(&Faults), "apply failed"),
             (|faults| faults.die_in_apply.store(true, SeqCst), "apply broke an invariant"),
         ] {
             let faults = Arc::new(Faults::default());
             let mut engine = pair(&faults);
-            engine.apply(&delta(1)).unwrap();
+            set(&mut rib, &mut engine, 1).unwrap();
             let mut reader = engine.reader(1, 16).unwrap();
             reader.submit(SlotId(0), V4).unwrap();
             arm(&faults);
-            assert_eq!(engine.apply(&delta(2)), Ok(Generation(2)));
+            assert_eq!(set(&mut rib, &mut engine, 2), Ok(Generation(2)));
             let why = engine.switch().why().unwrap().to_string();
             assert!(why.starts_with(wanted), "{why}");
             // In flight since before: either generation is right.
@@ -447,7 +458,7 @@ mod tests {
         reader.submit(SlotId(0), V4).unwrap();
         faults.hang_in_apply.store(true, SeqCst);
         let asking = std::thread::spawn(move || collect(reader.as_mut(), 0).map(|answers| (answers, reader)));
-        assert_eq!(engine.apply(&delta(3)), Ok(Generation(1)));
+        assert_eq!(set(&mut rib, &mut engine, 3), Ok(Generation(1)));
         let (answers, mut reader) = asking.join().unwrap().unwrap();
         assert!([[0, 0, 0], [3, 0, 3]].contains(&answers.try_into().unwrap()));
         assert_eq!(engine.stats().routes_v4, 1);
@@ -458,26 +469,28 @@ mod tests {
 
     #[test]
     fn a_delta_that_the_fallback_refuses_changes_neither() {
+        let mut rib = Rib::new();
         let faults = Arc::new(Faults::default());
         let full = Arc::new(Faults::default());
         full.fail_from(Call::Apply, 1, How::Full);
         let fallback = Box::new(FaultyEngine::new(&full));
         let mut engine =
             Fallback::new("fake", Ok(Box::new(FaultyEngine::new(&faults))), fallback, STALL).unwrap();
-        engine.apply(&delta(3)).unwrap();
-        assert!(engine.apply(&delta(1)).is_err());
+        set(&mut rib, &mut engine, 3).unwrap();
+        assert!(set(&mut rib, &mut engine, 1).is_err());
         assert_eq!((engine.generation(), faults.calls(Call::Apply)), (Generation(1), 1));
         assert!(!engine.switch().is_moved());
     }
 
     #[test]
     fn without_a_device_the_fallback_answers_from_the_start() {
+        let mut rib = Rib::new();
         let absent = || EngineError::NoDevice { engine: "gamt", device: "GPU", reason: "no driver".into() };
         let mut engine = Fallback::new("gamt", Err(absent()), oracle(), STALL).unwrap();
         let switch = engine.switch();
         assert_eq!((engine.name(), switch.primary(), switch.fallback()), ("oracle", "gamt", "oracle"));
         assert_eq!(switch.why().unwrap().to_string(), absent().to_string());
-        engine.apply(&delta(4)).unwrap();
+        set(&mut rib, &mut engine, 4).unwrap();
         let mut reader = engine.reader(1, 16).unwrap();
         reader.submit(SlotId(0), V4).unwrap();
         assert_eq!(collect(reader.as_mut(), 0).unwrap(), [4, 0, 4]);

@@ -28,9 +28,7 @@ pub(crate) struct Reference {
 impl Reference {
     /// For the routes of `rib`, over `ports` that send to the next hops' own MACs.
     pub(crate) fn new(rib: &Rib, ports: Vec<EgressPort>) -> Self {
-        let mut oracle = OraclePair::default();
-        oracle.apply(&rib.full_delta());
-        Self { oracle, ports }
+        Self { oracle: OraclePair::of(rib), ports }
     }
 
     /// The routes, to change.

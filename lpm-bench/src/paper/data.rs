@@ -5,7 +5,7 @@ use super::Paper;
 use crate::args::{PaperArgs, TableArgs};
 use crate::fault::Fault;
 use crate::tables::Tables;
-use fib::{Family, FibDelta, IpPrefix, NextHopId, Rib, feed, generate};
+use fib::{Family, IpPrefix, NextHopId, Rib, Routes, feed, generate};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -65,9 +65,9 @@ pub(super) struct DataSet {
 #[derive(Debug, Default)]
 pub(super) struct Deltas {
     /// In order.
-    pub(super) forward: Vec<FibDelta>,
+    pub(super) forward: Vec<Routes>,
     /// What undoes them, the last one's undoing first.
-    pub(super) backward: Vec<FibDelta>,
+    pub(super) backward: Vec<Routes>,
 }
 
 impl Deltas {
@@ -85,7 +85,7 @@ impl Deltas {
 
     /// Changes of one pass forward.
     pub(super) fn changes(&self) -> usize {
-        self.forward.iter().map(FibDelta::len).sum()
+        self.forward.iter().map(Routes::len).sum()
     }
 }
 
@@ -133,7 +133,7 @@ impl DataSet {
             // The last word on a prefix counts, as in a RIB's dirty set.
             let latest: BTreeMap<IpPrefix, NextHopId> =
                 part.iter().map(|told| (told.prefix, told.next_hop(hops))).collect();
-            let (mut there, mut back) = (FibDelta::new(), FibDelta::new());
+            let (mut there, mut back) = (Routes::new(), Routes::new());
             for (prefix, id) in latest {
                 let old = rib.set(prefix, id);
                 if old != id {
@@ -295,7 +295,7 @@ mod tests {
             assert!(deltas.changes() > 100 && deltas.forward.len() == deltas.backward.len());
             assert_eq!(size == Some(1), deltas.changes() == deltas.forward.len());
             let mut rib = set.tables.oracle.clone();
-            deltas.forward.iter().chain(&deltas.backward).for_each(|delta| rib.apply(delta));
+            deltas.forward.iter().chain(&deltas.backward).for_each(|delta| rib.tell(delta));
             for (prefix, id) in &set.tables.v4 {
                 assert_eq!(
                     rib.v4.longest_match(prefix.last_address()),

@@ -4,7 +4,7 @@ use super::data::Deltas;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::table::{Looker, calls};
-use fib::{EngineError, EngineReader, EngineWriter, FibDelta, NextHopId, SlotId};
+use fib::{EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
 use hdrhistogram::Histogram;
 use std::hint::black_box;
 use std::ops::Range;
@@ -162,6 +162,17 @@ impl Looker for Asked {
     }
 }
 
+/// Has an empty engine take `routes` as they are: none is left out.
+///
+/// # Errors
+/// What the engine says.
+pub(super) fn fill(writer: &mut dyn EngineWriter, routes: &Routes) -> Result<Rib, EngineError> {
+    let mut rib = Rib::plain();
+    rib.tell(routes);
+    rib.commit_to(writer)?;
+    Ok(rib)
+}
+
 /// Lookups beside updates at `rate` a second.
 #[derive(Debug)]
 pub(super) struct Beside {
@@ -174,7 +185,7 @@ pub(super) struct Beside {
 /// Deltas that go round: forward to the end, back to the start, and again.
 #[derive(Debug)]
 pub(super) struct Round<'a> {
-    all: Vec<&'a FibDelta>,
+    all: Vec<&'a Routes>,
     at: usize,
 }
 
@@ -187,7 +198,7 @@ impl<'a> Round<'a> {
     /// Applies deltas at `rate` changes a second until told to stop. Returns changes a second.
     fn apply(
         &mut self,
-        writer: &mut dyn EngineWriter,
+        (rib, writer): (&mut Rib, &mut dyn EngineWriter),
         rate: f64,
         done: &AtomicBool,
     ) -> Result<f64, EngineError> {
@@ -199,7 +210,8 @@ impl<'a> Round<'a> {
                 continue;
             }
             let delta = self.all[self.at];
-            writer.apply(delta)?;
+            rib.tell(delta);
+            rib.commit_to(writer)?;
             changes += delta.len();
             self.at = (self.at + 1) % self.all.len();
         }
@@ -207,12 +219,13 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Drives `readers` on threads of their own while this one applies `deltas` at `rate` changes a second (0: none).
+/// Drives `readers` on threads of their own while this one applies `deltas` to the engine by way of its RIB, at `rate` changes a
+/// second (0: none).
 ///
 /// # Errors
 /// What the engine says; [`Fault::Measurement`] when the lookups' thread panicked.
 pub(super) fn beside(
-    writer: &mut dyn EngineWriter,
+    (rib, writer): (&mut Rib, &mut dyn EngineWriter),
     readers: &mut [Box<dyn EngineReader>],
     load: Load<'_>,
     (deltas, rate): (&mut Round<'_>, f64),
@@ -227,7 +240,7 @@ pub(super) fn beside(
             driven
         });
         // An error of the updates leaves the lookups to end by the clock.
-        let updates = deltas.apply(writer, rate, &done);
+        let updates = deltas.apply((rib, writer), rate, &done);
         (lookups.join(), updates)
     });
     let driven = driven.map_err(|_| Fault::Measurement("the thread of the lookups panicked".into()))?;

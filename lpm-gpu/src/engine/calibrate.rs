@@ -9,7 +9,7 @@ use super::params::Params;
 use super::reader::GpuReader;
 use super::{GpuEngine, HostTables};
 use fib::generate::{TableSpec, table};
-use fib::{Change, EngineError, EngineReader, EngineWriter, Family, FibDelta, Key, Keys, NextHopId, SlotId};
+use fib::{EngineError, EngineReader, Family, Key, Keys, NextHopId, Rib, Route, Routes, SlotId};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,9 @@ pub(super) fn plan(
     let host = HostTables::new(name, params)?;
     let gpu = Gpu::open(name).map_err(|error| error.into_engine(name))?;
     let mut engine = GpuEngine::assemble(name, params.clone(), host, gpu, plan)?;
-    engine.apply(&FibDelta { v4: routes::<u32>(ROUTES_V4), v6: routes::<u128>(ROUTES_V6) })?;
+    let mut rib = Rib::new();
+    rib.tell(&Routes { v4: routes(ROUTES_V4), v6: routes(ROUTES_V6) });
+    rib.commit_to(&mut engine)?;
     let target = Duration::from_micros(target_us);
     let v4 = choose(&engine, params, plan, Family::V4, target)?;
     let v6 = choose(&engine, params, plan, Family::V6, target)?;
@@ -70,11 +72,11 @@ pub(super) fn plan(
     fill(&engine, plan, v4, target)
 }
 
-/// A table like the Internet's, as changes. The generator refuses no such size; an empty table would do as well.
-fn routes<K: Key>(routes: usize) -> Vec<Change<K>> {
+/// A table like the Internet's. The generator refuses no such size; an empty table would do as well.
+fn routes<K: Key>(routes: usize) -> Vec<Route<K>> {
     let spec = TableSpec { family: K::FAMILY, routes, seed: SEED, next_hops: 64 };
     let generated = table::<K>(&spec).unwrap_or_default();
-    generated.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect()
+    generated.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
 }
 
 /// The best setting for `family`.

@@ -49,7 +49,7 @@ use arc_swap::ArcSwap;
 use bubbles::Bubbles;
 use fib::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    NextHopId,
+    NextHopId, Rib,
 };
 use gpu::{Gpu, Plan, STALL_MAX, persistent_entry};
 use grace::Grace;
@@ -340,7 +340,11 @@ impl EngineWriter for GpuEngine {
         "ptx".to_owned()
     }
 
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+    fn may_hang(&self) -> bool {
+        true
+    }
+
+    fn apply(&mut self, delta: &FibDelta, _rib: &Rib) -> Result<Generation, EngineError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }

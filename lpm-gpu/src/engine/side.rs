@@ -6,7 +6,7 @@ use super::tables::{self, DeviceTable, Spares, table_bytes};
 use crate::cu::{Kernel, Stream};
 use crate::host::{HEADER_WORDS, HostTable, KernelNames, Step};
 use arc_swap::ArcSwap;
-use fib::{Change, EngineError, Key};
+use fib::{Change, EngineError, Key, Route};
 use std::sync::Arc;
 
 /// What a family's table may take.
@@ -43,7 +43,7 @@ pub(super) struct Side<K: Key> {
     spares: Spares,
     ops: Option<Kernel>,
     /// Takes back what the delta under way has done to the host's table.
-    undo: Vec<Change<K>>,
+    undo: Vec<Route<K>>,
     /// The host's table was built anew and its image is not in service: steps would not fit what is.
     stale: bool,
     /// Tables in service are not written.
@@ -93,7 +93,9 @@ impl<K: Key> Side<K> {
     /// Brings the host's table to the state after `changes`; [`Self::take_back`] is for an error, too.
     pub(super) fn apply(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         self.undo.clear();
-        self.host.apply(changes, &mut self.undo)
+        let routes: Vec<_> =
+            changes.iter().map(|change| Route { prefix: change.prefix, next_hop: change.new }).collect();
+        self.host.apply(&routes, &mut self.undo)
     }
 
     /// Takes back what [`Self::apply`] did. Going back needs no more than there was, but perhaps not where it was: a table that

@@ -6,7 +6,7 @@ use crate::direct::answers::PlainAnswers;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
 use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Routes, Unit};
 use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
-use fib::{Change, EngineError, NextHopId, Prefix4};
+use fib::{EngineError, NextHopId, Prefix4, Route};
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,8 +162,8 @@ impl GaleTable {
     }
 
     /// One change, of which nothing is done on an error.
-    fn change(&mut self, change: &Change<u32>) -> Result<NextHopId, EngineError> {
-        let Change { prefix, next_hop } = *change;
+    fn change(&mut self, change: &Route<u32>) -> Result<NextHopId, EngineError> {
+        let Route { prefix, next_hop } = *change;
         if prefix.len() > 24 {
             let there = !self.routes.get(prefix).is_none();
             if there == next_hop.is_none() {
@@ -253,12 +253,12 @@ fn units(prefix: Prefix4) -> u64 {
 }
 
 impl HostTable<u32> for GaleTable {
-    fn apply(&mut self, changes: &[Change<u32>], undo: &mut Vec<Change<u32>>) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Route<u32>], undo: &mut Vec<Route<u32>>) -> Result<(), EngineError> {
         self.settle();
         self.painted = OnceCell::new();
         for change in changes {
             let before = self.change(change)?;
-            undo.push(Change { prefix: change.prefix, next_hop: before });
+            undo.push(Route { prefix: change.prefix, next_hop: before });
         }
         Ok(())
     }

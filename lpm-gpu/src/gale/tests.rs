@@ -4,7 +4,7 @@ use super::model::{Accesses, Lookup, Model};
 use super::{DIRECT_UNITS, GaleOptions, GaleTable};
 use crate::host::{HostTable, Image, PrefixOp, Step};
 use crate::tests::direct::{self, Rig, real_table, real_updates};
-use fib::{Change, EngineError, NextHopId, Prefix4};
+use fib::{EngineError, NextHopId, Prefix4, Route};
 
 impl direct::Model for Model {
     type Lookup = Lookup;
@@ -39,8 +39,8 @@ fn id(value: u32) -> NextHopId {
     NextHopId::from_answer(value)
 }
 
-fn change(address: u32, len: u8, next_hop: u32) -> Change<u32> {
-    Change { prefix: Prefix4::truncating(address, len), next_hop: id(next_hop) }
+fn change(address: u32, len: u8, next_hop: u32) -> Route<u32> {
+    Route { prefix: Prefix4::truncating(address, len), next_hop: id(next_hop) }
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn accesses_are_counted_as_the_device_makes_them() {
         table.details(&mut details);
         details.iter().find(|(name, _)| *name == "gale_device_loads").map_or(0.0, |(_, value)| *value)
     };
-    let mut run = |table: &mut GaleTable, delta: &[Change<u32>]| {
+    let mut run = |table: &mut GaleTable, delta: &[Route<u32>]| {
         table.apply(delta, &mut Vec::new()).unwrap();
         let ops: Vec<PrefixOp> = table
             .take_steps(1)

@@ -11,7 +11,7 @@ use super::strides::{Census, Plan};
 use super::trie::{Entry, Trie};
 use super::{details, merge};
 use crate::host::{Answers, HostTable, Image, KernelNames, Step, Write};
-use fib::{Change, EngineError, Family, Key, NextHopId, Prefix};
+use fib::{EngineError, Family, Key, NextHopId, Prefix, Route};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
@@ -198,7 +198,7 @@ impl<K: Key> GamtTable<K> {
     }
 
     /// Makes one change. Returns the next hop before; `None` when nothing changed.
-    fn set(&mut self, change: &Change<K>) -> Result<Option<NextHopId>, EngineError> {
+    fn set(&mut self, change: &Route<K>) -> Result<Option<NextHopId>, EngineError> {
         let bits = change.prefix.address().to_high_bits();
         let (high, low) = split(bits);
         let (len, next_hop) = (change.prefix.len(), change.next_hop);
@@ -285,8 +285,8 @@ impl<K: Key> GamtTable<K> {
     }
 
     /// Makes changes that are a large part of the table by building it anew: all of them or none.
-    fn apply_bulk(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError> {
-        let (mut wide, deep): (Vec<Change<K>>, Vec<Change<K>>) =
+    fn apply_bulk(&mut self, changes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError> {
+        let (mut wide, deep): (Vec<Route<K>>, Vec<Route<K>>) =
             changes.iter().copied().partition(|change| change.prefix.len() <= Self::BITS);
         if !wide.is_sorted_by_key(|change| change.prefix) {
             wide.sort_by_key(|change| change.prefix);
@@ -311,7 +311,7 @@ impl<K: Key> GamtTable<K> {
                 entry.code = self.hops.code(next_hop)?;
             }
         }
-        undo.extend(merged.undo.iter().map(|entry| Change {
+        undo.extend(merged.undo.iter().map(|entry| Route {
             prefix: Prefix::truncating(K::from_high_bits(u128::from(entry.key) << 64), entry.len),
             next_hop: NextHopId::from_answer(entry.code),
         }));
@@ -323,10 +323,10 @@ impl<K: Key> GamtTable<K> {
     }
 
     /// Makes changes one by one.
-    fn apply_each(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError> {
+    fn apply_each(&mut self, changes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError> {
         for change in changes {
             if let Some(before) = self.set(change)? {
-                undo.push(Change { prefix: change.prefix, next_hop: before });
+                undo.push(Route { prefix: change.prefix, next_hop: before });
                 self.figures.updates += 1;
             }
         }
@@ -369,7 +369,7 @@ const fn split(bits: u128) -> (u64, u64) {
 }
 
 impl<K: Key> HostTable<K> for GamtTable<K> {
-    fn apply(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError> {
         let is_bulk = changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE;
         let before = undo.len();
         let made = if is_bulk { self.apply_bulk(changes, undo) } else { self.apply_each(changes, undo) };

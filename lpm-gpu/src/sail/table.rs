@@ -5,7 +5,7 @@ use super::arrays::{Arrays, Place};
 use crate::direct::answers::PlainAnswers;
 use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Draw, Routes, Unit};
 use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
-use fib::{Change, EngineError, NextHopId, Prefix4};
+use fib::{EngineError, NextHopId, Prefix4, Route};
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -176,8 +176,8 @@ impl SailTable {
     }
 
     /// One change, of which nothing is done on an error; what the route's next hop was.
-    fn change(&mut self, change: &Change<u32>) -> Result<NextHopId, EngineError> {
-        let Change { prefix, next_hop } = *change;
+    fn change(&mut self, change: &Route<u32>) -> Result<NextHopId, EngineError> {
+        let Route { prefix, next_hop } = *change;
         let before = self.routes.get(prefix);
         if before == next_hop {
             return Ok(before);
@@ -253,11 +253,11 @@ impl SailTable {
 }
 
 impl HostTable<u32> for SailTable {
-    fn apply(&mut self, changes: &[Change<u32>], undo: &mut Vec<Change<u32>>) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Route<u32>], undo: &mut Vec<Route<u32>>) -> Result<(), EngineError> {
         self.settle();
         for change in changes {
             let before = self.change(change)?;
-            undo.push(Change { prefix: change.prefix, next_hop: before });
+            undo.push(Route { prefix: change.prefix, next_hop: before });
         }
         Ok(())
     }

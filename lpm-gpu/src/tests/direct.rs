@@ -3,7 +3,7 @@
 
 use crate::host::{HostTable, Image, Step};
 use fib::oracle::Oracle4;
-use fib::{Change, EngineError, Key, NextHopId, Prefix4};
+use fib::{EngineError, Key, NextHopId, Prefix4, Route};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +79,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     }
 
     /// Applies a delta as the engine does, and checks every answer on the way.
-    pub(crate) fn apply(&mut self, changes: &[Change<u32>]) {
+    pub(crate) fn apply(&mut self, changes: &[Route<u32>]) {
         let mut probes = self.probes(changes);
         for probe in &mut probes {
             probe.1 = self.oracle.lookup(probe.0);
@@ -114,7 +114,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     }
 
     /// Applies a delta and takes it back before the device hears of it: nothing may change.
-    pub(crate) fn apply_and_take_back(&mut self, changes: &[Change<u32>]) {
+    pub(crate) fn apply_and_take_back(&mut self, changes: &[Route<u32>]) {
         let mut probes = self.probes(changes);
         for probe in &mut probes {
             let answer = self.oracle.lookup(probe.0);
@@ -128,13 +128,13 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
         self.deliver(&probes);
     }
 
-    fn take_back(&mut self, undo: &[Change<u32>]) {
+    fn take_back(&mut self, undo: &[Route<u32>]) {
         let back: Vec<_> = undo.iter().rev().copied().collect();
         self.table.apply(&back, &mut Vec::new()).unwrap();
     }
 
     /// Keys in and around the prefixes, with room for their old and new answers.
-    fn probes(&mut self, changes: &[Change<u32>]) -> Vec<(u32, NextHopId, NextHopId)> {
+    fn probes(&mut self, changes: &[Route<u32>]) -> Vec<(u32, NextHopId, NextHopId)> {
         let mut keys: BTreeSet<u32> = (0..4).map(|_| self.rng.next_u32()).collect();
         let some = 1 + changes.len() / 12;
         for change in changes.iter().step_by(some) {
@@ -238,7 +238,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
 
     pub(crate) fn withdraw_all(&mut self) {
         let all: Vec<_> =
-            self.routes.keys().map(|p| Change { prefix: *p, next_hop: NextHopId::NONE }).collect();
+            self.routes.keys().map(|p| Route { prefix: *p, next_hop: NextHopId::NONE }).collect();
         self.apply(&all);
         for _ in 0..1000 {
             let key = self.rng.next_u32();
@@ -247,7 +247,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     }
 
     /// A delta of random changes to prefixes nested around few addresses: each prefix once.
-    pub(crate) fn draw(&mut self, changes: usize, len_min: u8) -> Vec<Change<u32>> {
+    pub(crate) fn draw(&mut self, changes: usize, len_min: u8) -> Vec<Route<u32>> {
         let mut drawn = BTreeMap::new();
         while drawn.len() < changes {
             let near =
@@ -258,7 +258,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
             let id = self.id();
             drawn.insert(prefix, if withdraw { NextHopId::NONE } else { id });
         }
-        drawn.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect()
+        drawn.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
     }
 
     /// Chunks that come and go: one long route more or less at a time, all over the address space.
@@ -268,7 +268,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
             let prefix = Prefix4::truncating(0x0a00_0000 + slot * 0x0081_0100 + self.below(4) * 64, 26);
             let there = self.routes.contains_key(&prefix);
             let next_hop = if there { NextHopId::NONE } else { self.id() };
-            self.apply(&[Change { prefix, next_hop }]);
+            self.apply(&[Route { prefix, next_hop }]);
             if n % 256 == 255 {
                 self.check_all();
             }
@@ -313,7 +313,7 @@ fn complete<M: Model>(mut lookup: M::Lookup, words: &[u32]) -> NextHopId {
 }
 
 /// The routes of a file in the folder that `FWD_DATA` names; `None`, said aloud, without it.
-pub(crate) fn real_table(name: &str) -> Option<Vec<Change<u32>>> {
+pub(crate) fn real_table(name: &str) -> Option<Vec<Route<u32>>> {
     let Some(folder) = std::env::var_os("FWD_DATA") else {
         eprintln!("SKIPPED: {name}: FWD_DATA names no folder");
         return None;
@@ -322,17 +322,17 @@ pub(crate) fn real_table(name: &str) -> Option<Vec<Change<u32>>> {
     let mut hops = fib::NextHopTable::new();
     let path = std::path::Path::new(&folder).join(name);
     fib::feed::load(&[path], &mut rib, &mut hops, fib::feed::LoadOptions::default()).unwrap();
-    Some(rib.full_delta().v4)
+    Some(fib::Routes::of(&rib).v4)
 }
 
 /// The IPv4 updates of a file there.
-pub(crate) fn real_updates(name: &str) -> Option<Vec<Change<u32>>> {
+pub(crate) fn real_updates(name: &str) -> Option<Vec<Route<u32>>> {
     let folder = std::env::var_os("FWD_DATA")?;
     let mut hops = fib::NextHopTable::new();
     let path = std::path::Path::new(&folder).join(name);
     let updates = fib::feed::updates(&path, None).unwrap();
     let change = |update: fib::feed::Update| match update.prefix {
-        fib::IpPrefix::V4(prefix) => Some(Change { prefix, next_hop: update.next_hop(&mut hops).unwrap() }),
+        fib::IpPrefix::V4(prefix) => Some(Route { prefix, next_hop: update.next_hop(&mut hops).unwrap() }),
         fib::IpPrefix::V6(_) => None,
     };
     Some(updates.map(Result::unwrap).filter_map(change).collect())

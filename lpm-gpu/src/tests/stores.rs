@@ -17,7 +17,7 @@ use crate::sail::{SailOptions, SailTable};
 use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
 use fib::stores::{Checker, Listening, Sequences, Steps, Stopped, run};
-use fib::{Change, Key, NextHopId, Prefix, conformance};
+use fib::{Change, Key, NextHopId, Prefix, Route, conformance};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::cell::RefCell;
@@ -126,7 +126,10 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
         for lengths in lengths {
             let count = if conformance::Options::from_env().full { count * 20 } else { count };
             let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
-            run(&plan, &checker, |changes| self.apply(changes));
+            run(&plan, &checker, |delta, _| {
+                let route = |change: &Change<K>| Route { prefix: change.prefix, next_hop: change.new };
+                self.apply(&K::changes(delta).iter().map(route).collect::<Vec<_>>());
+            });
             for _ in 0..count / 4 {
                 self.flicker(lengths);
             }
@@ -152,12 +155,12 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
                 let len = lengths.start() + u8::try_from(self.random.next_u32() % span).unwrap();
                 let prefix = Prefix::truncating(key, len);
                 let next_hop = if self.chance(2) { 0 } else { 1 + self.random.next_u32() % 5 };
-                changes.push(Change { prefix, next_hop: NextHopId::from_answer(next_hop) });
+                changes.push(Route { prefix, next_hop: NextHopId::from_answer(next_hop) });
             }
             if delta % 3 == 2 || delta == 19 {
                 changes.clear();
                 changes
-                    .extend(there.iter().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }));
+                    .extend(there.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }));
             }
             changes.sort_by_key(|change| change.prefix);
             changes.dedup_by_key(|change| change.prefix);
@@ -180,7 +183,7 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
         self.random.next_u32().is_multiple_of(one_in)
     }
 
-    fn apply(&mut self, changes: &[Change<K>]) {
+    fn apply(&mut self, changes: &[Route<K>]) {
         if self.chance(2) {
             self.table.reclaim(self.over);
         }

@@ -8,7 +8,7 @@
 use fib::oracle::OraclePair;
 use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, Keys, NextHopId, Prefix, Rib,
-    SlotId,
+    Routes, SlotId,
 };
 use std::path::PathBuf;
 use std::task::Poll;
@@ -103,7 +103,7 @@ impl KeySet {
     /// `count` keys of each family: half within the routes of `rib`, half anywhere.
     pub(crate) fn draw(rib: &Rib, count: usize, dice: &mut Dice) -> Self {
         let mut set = Self::default();
-        let delta = rib.full_delta();
+        let delta = Routes::of(rib);
         for at in 0..count {
             let v4 = if at % 2 == 0 && !delta.v4.is_empty() {
                 let route = dice.below(delta.v4.len());
@@ -150,9 +150,7 @@ impl KeySet {
 
 /// An oracle with the routes of `rib`.
 pub(crate) fn oracle_of(rib: &Rib) -> OraclePair {
-    let mut oracle = OraclePair::default();
-    oracle.apply(&rib.full_delta());
-    oracle
+    OraclePair::of(rib)
 }
 
 /// Waits for `slot` and gives its answers.

@@ -2,20 +2,20 @@
 
 use crate::device::Rig;
 use crate::random::Random;
-use fib::{Change, Key, NextHopId, Prefix};
+use fib::{Key, NextHopId, Prefix, Route};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
 use lpm_gpu::host::HostTable;
 
 /// A delta: new routes, new next hops, withdraws, out of a pool of prefixes.
-fn delta<K: Key>(random: &mut Random, pool: &[Prefix<K>], len: usize) -> Vec<Change<K>> {
-    let mut changes: Vec<Change<K>> = Vec::new();
+fn delta<K: Key>(random: &mut Random, pool: &[Prefix<K>], len: usize) -> Vec<Route<K>> {
+    let mut changes: Vec<Route<K>> = Vec::new();
     for _ in 0..len {
         let prefix = pool[random.below(pool.len())];
         if changes.iter().any(|change| change.prefix == prefix) {
             continue;
         }
         let next_hop = if random.below(5) < 2 { NextHopId::NONE } else { random.next_hop() };
-        changes.push(Change { prefix, next_hop });
+        changes.push(Route { prefix, next_hop });
     }
     changes
 }
@@ -34,8 +34,8 @@ fn churn<K: Key>(options: &GamtOptions, seed: u64, updates: usize) -> Rig<K> {
         rig.update(&changes).unwrap();
         rig.check(&changes, 20);
     }
-    let all: Vec<Change<K>> =
-        pool.iter().map(|prefix| Change { prefix: *prefix, next_hop: NextHopId::NONE }).collect();
+    let all: Vec<Route<K>> =
+        pool.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect();
     rig.check(&all, 2000);
     for part in all.chunks(7) {
         rig.update(part).unwrap();
@@ -77,9 +77,9 @@ fn nodes_are_used_again_only_when_no_lookup_can_see_them() {
     for _ in 0..1500 {
         let prefix = Prefix::truncating(u32::try_from(random.next() >> 32).unwrap(), 32);
         alive.push_back(prefix);
-        let mut changes = vec![Change { prefix, next_hop: id }];
+        let mut changes = vec![Route { prefix, next_hop: id }];
         if alive.len() > 20 {
-            changes.extend(alive.pop_front().map(|prefix| Change { prefix, next_hop: NextHopId::NONE }));
+            changes.extend(alive.pop_front().map(|prefix| Route { prefix, next_hop: NextHopId::NONE }));
         }
         rig.update(&changes).unwrap();
         rig.check(&changes, 3);
@@ -98,13 +98,13 @@ fn a_lookup_in_flight_never_finds_the_next_hop_of_a_generation_that_was_not() {
     let wide = Prefix::truncating(0x0a00_0000, 8);
     for round in 0..60_u32 {
         let narrow = Prefix::truncating(0x0a00_0000 + (round % 7) * 0x1_0000, 16);
-        rig.update(&[Change { prefix: wide, next_hop: id(1 + round % 3) }]).unwrap();
-        rig.update(&[Change { prefix: narrow, next_hop: id(10) }]).unwrap();
-        rig.update(&[Change { prefix: wide, next_hop: id(20 + round % 3) }]).unwrap();
+        rig.update(&[Route { prefix: wide, next_hop: id(1 + round % 3) }]).unwrap();
+        rig.update(&[Route { prefix: narrow, next_hop: id(10) }]).unwrap();
+        rig.update(&[Route { prefix: wide, next_hop: id(20 + round % 3) }]).unwrap();
         let both =
-            [Change { prefix: narrow, next_hop: NextHopId::NONE }, Change { prefix: wide, next_hop: id(30) }];
+            [Route { prefix: narrow, next_hop: NextHopId::NONE }, Route { prefix: wide, next_hop: id(30) }];
         rig.update(&both).unwrap();
-        let both = [Change { prefix: wide, next_hop: id(40) }, Change { prefix: narrow, next_hop: id(11) }];
+        let both = [Route { prefix: wide, next_hop: id(40) }, Route { prefix: narrow, next_hop: id(11) }];
         rig.update(&both).unwrap();
     }
     assert!(rig.collected > 500, "{}", rig.collected);

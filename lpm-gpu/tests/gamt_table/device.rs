@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use fib::oracle::Oracle;
-use fib::{Change, EngineError, Key, NextHopId};
+use fib::{EngineError, Key, NextHopId, Route};
 use lpm_gpu::gamt::{GamtTable, Layout, code};
 use lpm_gpu::host::{Answers, HEADER_WORDS, HostTable, Image, KeySlice, RAW_DEEP, Step};
 use std::collections::BTreeSet;
@@ -135,7 +135,7 @@ impl<K: Key> Rig<K> {
     }
 
     /// One delta, as the engine makes it; every write is seen alone.
-    pub(crate) fn update(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+    pub(crate) fn update(&mut self, changes: &[Route<K>]) -> Result<(), EngineError> {
         self.apply(changes)?;
         let mut after = self.oracle.clone();
         for change in changes {
@@ -171,11 +171,11 @@ impl<K: Key> Rig<K> {
     }
 
     /// Now and then in two parts, or after the other way round was tried and taken back: what counts is where it ends.
-    fn apply(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Route<K>]) -> Result<(), EngineError> {
         let way = self.random.below(4);
         if way == 0 {
-            let other: Vec<Change<K>> =
-                changes.iter().map(|change| Change { next_hop: self.random.next_hop(), ..*change }).collect();
+            let other: Vec<Route<K>> =
+                changes.iter().map(|change| Route { next_hop: self.random.next_hop(), ..*change }).collect();
             self.apply_or_take_back(&other, true)?;
         }
         let first = if way == 1 { self.random.below(changes.len() + 1) } else { 0 };
@@ -187,11 +187,7 @@ impl<K: Key> Rig<K> {
         Ok(())
     }
 
-    fn apply_or_take_back(
-        &mut self,
-        changes: &[Change<K>],
-        back: bool,
-    ) -> Result<Vec<Change<K>>, EngineError> {
+    fn apply_or_take_back(&mut self, changes: &[Route<K>], back: bool) -> Result<Vec<Route<K>>, EngineError> {
         let mut undo = Vec::new();
         let made = self.table.apply(changes, &mut undo);
         if back || made.is_err() {
@@ -201,7 +197,7 @@ impl<K: Key> Rig<K> {
         made.map(|()| undo)
     }
 
-    fn run(&mut self, steps: &[Step], changes: &[Change<K>], after: &Oracle<K>) {
+    fn run(&mut self, steps: &[Step], changes: &[Route<K>], after: &Oracle<K>) {
         let mut written = BTreeSet::new();
         for step in steps {
             let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
@@ -231,7 +227,7 @@ impl<K: Key> Rig<K> {
     }
 
     /// A key that the changes may concern.
-    pub(crate) fn key(&mut self, changes: &[Change<K>]) -> K {
+    pub(crate) fn key(&mut self, changes: &[Route<K>]) -> K {
         if changes.is_empty() || self.random.below(4) == 0 {
             return self.random.address();
         }
@@ -245,7 +241,7 @@ impl<K: Key> Rig<K> {
         }
     }
 
-    fn submit(&mut self, changes: &[Change<K>], after: &Oracle<K>) {
+    fn submit(&mut self, changes: &[Route<K>], after: &Oracle<K>) {
         if self.walkers.len() >= self.walkers_max {
             return;
         }
@@ -319,7 +315,7 @@ impl<K: Key> Rig<K> {
     }
 
     /// The whole table against the oracle, at keys around `prefixes`.
-    pub(crate) fn check(&mut self, changes: &[Change<K>], keys: usize) {
+    pub(crate) fn check(&mut self, changes: &[Route<K>], keys: usize) {
         for _ in 0..keys {
             let key = self.key(changes);
             assert_eq!(self.lookup(key), self.oracle.lookup(key), "{key:?}");

@@ -4,7 +4,7 @@ use crate::device::{Words, high, resolve};
 use crate::random::Random;
 use fib::feed::{self, LoadOptions};
 use fib::oracle::Oracle;
-use fib::{Change, IpPrefix, Key, NextHopId, NextHopTable, Rib};
+use fib::{IpPrefix, Key, NextHopId, NextHopTable, Rib, Route, Routes};
 use lpm_gpu::gamt::strides::{Census, Plan};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops, code};
 use lpm_gpu::host::{HostTable, Step};
@@ -29,11 +29,11 @@ fn load(name: &str) -> Option<Rib> {
     Some(rib)
 }
 
-fn oracle<K: Key>(routes: &[Change<K>]) -> Oracle<K> {
+fn oracle<K: Key>(routes: &[Route<K>]) -> Oracle<K> {
     routes.iter().map(|change| (change.prefix, change.next_hop)).collect()
 }
 
-fn check<K: Key>(table: &GamtTable<K>, oracle: &Oracle<K>, layout: Layout, routes: &[Change<K>]) {
+fn check<K: Key>(table: &GamtTable<K>, oracle: &Oracle<K>, layout: Layout, routes: &[Route<K>]) {
     let words = Words::load(&table.image(), layout);
     let answers = table.answers();
     let mut random = Random(11);
@@ -49,7 +49,7 @@ fn check<K: Key>(table: &GamtTable<K>, oracle: &Oracle<K>, layout: Layout, route
     }
 }
 
-fn build_and_check<K: Key>(routes: &[Change<K>], levels: &[Option<u8>]) {
+fn build_and_check<K: Key>(routes: &[Route<K>], levels: &[Option<u8>]) {
     let oracle = oracle(routes);
     for (at, levels) in levels.iter().enumerate() {
         let layout = [Layout::Flat, Layout::Paper][at % 2];
@@ -67,17 +67,17 @@ fn build_and_check<K: Key>(routes: &[Change<K>], levels: &[Option<u8>]) {
 #[test]
 fn full_tables_answer_as_the_oracle_does() {
     if let Some(rib) = load("v4-202401.txt.xz") {
-        build_and_check(&rib.full_delta().v4, &[None, Some(4), Some(6), Some(8), Some(12), Some(20)]);
+        build_and_check(&Routes::of(&rib).v4, &[None, Some(4), Some(6), Some(8), Some(12), Some(20)]);
     }
     if let Some(rib) = load("v6-202401.txt.xz") {
-        build_and_check(&rib.full_delta().v6, &[None, Some(8), Some(12), Some(16), Some(20), Some(30)]);
+        build_and_check(&Routes::of(&rib).v6, &[None, Some(8), Some(12), Some(16), Some(20), Some(30)]);
     }
 }
 
 #[test]
 fn six_levels_take_about_what_the_paper_says() {
     let Some(rib) = load("v4-201405.txt.xz") else { return };
-    let routes = rib.full_delta().v4;
+    let routes = Routes::of(&rib).v4;
     let prefixes =
         routes.iter().map(|change| (u64::from(change.prefix.address()) << 32, change.prefix.len()));
     let plan = Plan::of_levels(&Census::new(32, prefixes), 6, 32);
@@ -95,7 +95,7 @@ fn six_levels_take_about_what_the_paper_says() {
     assert!(table.flat_bytes_per_prefix() < table.paper_bytes_per_prefix());
 }
 
-fn replay<K: Key>(routes: &[Change<K>], updates: &[Change<K>], next_hops: NextHops) {
+fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops) {
     let mut oracle = oracle(routes);
     let options = GamtOptions { next_hops, ..GamtOptions::default() };
     let mut table = GamtTable::<K>::new(options).unwrap();
@@ -132,8 +132,8 @@ fn replay<K: Key>(routes: &[Change<K>], updates: &[Change<K>], next_hops: NextHo
     assert_eq!(table.routes(), oracle.len() as u64);
     // What steps made of the words is what the image says.
     assert_eq!(words.words, Words::load(&table.image(), Layout::Flat).words);
-    let gone: Vec<Change<K>> =
-        routes.iter().chain(updates).map(|change| Change { next_hop: NextHopId::NONE, ..*change }).collect();
+    let gone: Vec<Route<K>> =
+        routes.iter().chain(updates).map(|change| Route { next_hop: NextHopId::NONE, ..*change }).collect();
     table.apply(&gone, &mut Vec::new()).unwrap();
     table.rebuild().unwrap();
     assert_eq!(table.routes(), 0);
@@ -150,16 +150,16 @@ fn a_real_update_stream_is_followed() {
         let update = update.unwrap();
         let next_hop = update.next_hop(&mut hops).unwrap();
         match update.prefix {
-            IpPrefix::V4(prefix) => v4.push(Change { prefix, next_hop }),
-            IpPrefix::V6(prefix) => v6.push(Change { prefix, next_hop }),
+            IpPrefix::V4(prefix) => v4.push(Route { prefix, next_hop }),
+            IpPrefix::V6(prefix) => v6.push(Route { prefix, next_hop }),
         }
     }
     for next_hops in [NextHops::Together, NextHops::Apart] {
         if let Some(rib) = load("v4-202401.txt.xz") {
-            replay(&rib.full_delta().v4, &v4, next_hops);
+            replay(&Routes::of(&rib).v4, &v4, next_hops);
         }
         if let Some(rib) = load("v6-202401.txt.xz") {
-            replay(&rib.full_delta().v6, &v6, next_hops);
+            replay(&Routes::of(&rib).v6, &v6, next_hops);
         }
     }
 }

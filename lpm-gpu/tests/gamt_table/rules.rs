@@ -2,7 +2,7 @@
 
 use crate::device::{Rig, Words, high, resolve};
 use crate::random::Random;
-use fib::{Change, EngineError, NextHopId, Prefix, Prefix4, Prefix6};
+use fib::{EngineError, NextHopId, Prefix, Prefix4, Prefix6, Route};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
 use lpm_gpu::host::{HostTable, Step};
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ fn v4(text: &str) -> Prefix4 {
     prefix
 }
 
-fn set(text: &str, next_hop: u32) -> Change<u32> {
-    Change { prefix: v4(text), next_hop: NextHopId::from_answer(next_hop) }
+fn set(text: &str, next_hop: u32) -> Route<u32> {
+    Route { prefix: v4(text), next_hop: NextHopId::from_answer(next_hop) }
 }
 
 fn writes(steps: &[Step]) -> usize {
@@ -30,7 +30,7 @@ fn table(next_hops: NextHops, levels: u8) -> GamtTable<u32> {
 }
 
 /// Routes of all lengths, sorted.
-fn routes(count: usize, seed: u64) -> Vec<Change<u32>> {
+fn routes(count: usize, seed: u64) -> Vec<Route<u32>> {
     let mut random = Random(seed);
     let routes: BTreeMap<Prefix4, NextHopId> = (0..count)
         .map(|_| {
@@ -39,7 +39,7 @@ fn routes(count: usize, seed: u64) -> Vec<Change<u32>> {
             (Prefix::truncating(address, len), random.next_hop())
         })
         .collect();
-    routes.into_iter().map(|(prefix, next_hop)| Change { prefix, next_hop }).collect()
+    routes.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
 }
 
 #[test]
@@ -76,12 +76,12 @@ fn next_hops_alone_write_nothing_when_they_are_apart() {
 fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lookups() {
     let set = |text: &str, next_hop: u32| {
         let fib::IpPrefix::V6(prefix) = text.parse().unwrap() else { panic!("{text}") };
-        Change { prefix, next_hop: NextHopId::from_answer(next_hop) }
+        Route { prefix, next_hop: NextHopId::from_answer(next_hop) }
     };
     let options = GamtOptions { next_hops: NextHops::Apart, ..GamtOptions::default() };
     let mut table = GamtTable::<u128>::new(options).unwrap();
     let mut update = 0;
-    let mut apply = |table: &mut GamtTable<u128>, changes: &[Change<u128>]| {
+    let mut apply = |table: &mut GamtTable<u128>, changes: &[Route<u128>]| {
         table.apply(changes, &mut Vec::new()).unwrap();
         update += 1;
         table.take_steps(update);
@@ -173,7 +173,7 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
             rig.check(&many, 300);
             for part in many.chunks(50) {
                 let gone: Vec<_> =
-                    part.iter().map(|change| Change { next_hop: NextHopId::NONE, ..*change }).collect();
+                    part.iter().map(|change| Route { next_hop: NextHopId::NONE, ..*change }).collect();
                 rig.update(&gone).unwrap();
             }
             rig.update(&few).unwrap();
@@ -188,7 +188,7 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
 fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
     let mut table = table(NextHops::Apart, 4);
     let base: Vec<_> = (0..200_000_u32)
-        .map(|n| Change {
+        .map(|n| Route {
             prefix: Prefix::truncating(n * 0x5340, 20 + u8::try_from(n % 5).unwrap()),
             next_hop: id(1),
         })
@@ -198,7 +198,7 @@ fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
     table.take_steps(1);
     // A host route in each of many places: below the level that ends at 24 bits each wants a node of 256 units.
     let hosts: Vec<_> = (0..90_000_u32)
-        .map(|n| Change { prefix: Prefix::truncating(n * 0xb900 + 77, 32), next_hop: id(2 + n % 5) })
+        .map(|n| Route { prefix: Prefix::truncating(n * 0xb900 + 77, 32), next_hop: id(2 + n % 5) })
         .collect();
     let stride = *table.shape().strides.last().unwrap();
     assert!(hosts.len() << stride > 1 << 24, "a stride of {stride} leaves room");
@@ -238,7 +238,7 @@ fn the_default_route_and_host_routes_of_both_families() {
     assert_eq!([0, 1, 1 << 31, u32::MAX].map(|key| at(&rig, key)), [0, 0, 4, 2]);
 
     let mut rig = Rig::new(GamtTable::<u128>::new(GamtOptions::default()).unwrap(), Layout::Flat, 1, 8);
-    let set = |len, address, next_hop| Change {
+    let set = |len, address, next_hop| Route {
         prefix: Prefix6::truncating(address, len),
         next_hop: NextHopId::from_answer(next_hop),
     };
@@ -257,7 +257,7 @@ fn the_default_route_and_host_routes_of_both_families() {
 fn many_routes_beyond_64_bits_in_one_64_and_in_many() {
     let mut rig = Rig::new(GamtTable::<u128>::new(GamtOptions::default()).unwrap(), Layout::Flat, 2, 8);
     let base = 0x2001_0db8_u128 << 96;
-    let host = |n: u128, next_hop: u32| Change {
+    let host = |n: u128, next_hop: u32| Route {
         prefix: Prefix6::truncating(base | n, 128),
         next_hop: NextHopId::from_answer(next_hop),
     };
@@ -268,8 +268,7 @@ fn many_routes_beyond_64_bits_in_one_64_and_in_many() {
     rig.check(&one, 2000);
     rig.check(&many, 2000);
     for part in [&one[..1000], &many[..1000], &one[1000..], &many[1000..]] {
-        let gone: Vec<_> =
-            part.iter().map(|change| Change { next_hop: NextHopId::NONE, ..*change }).collect();
+        let gone: Vec<_> = part.iter().map(|change| Route { next_hop: NextHopId::NONE, ..*change }).collect();
         rig.update(&gone).unwrap();
         rig.check(&gone, 500);
     }

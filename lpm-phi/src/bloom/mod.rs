@@ -10,8 +10,8 @@
 //! | `update` | the order in which a delta is applied under running lookups |
 //! | `v4`, `v6`, `deep` | the tables: IPv4, IPv6 up to /64, IPv6 past /64 |
 //!
-//! Routes that change no answer are left out before they come to the tables ([`fib::Compactor`]): the paper compares itself
-//! with an engine that compacts (section 2.2) and leaves that step to whoever builds it in.
+//! Routes that change no answer are left out before they come here ([`fib::Rib`]): the paper compares itself with an engine that
+//! compacts (section 2.2) and leaves that step to whoever builds it in.
 //!
 //! A delta is applied in place when it fits the memory that is there; else a larger table is built beside the old one and
 //! put in its place with one store. Either way readers go on, and a refusal leaves everything as it was.
@@ -36,12 +36,12 @@ use crate::reader::{Answer, SlotReader};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{
-    Capacity, Change, Compactor, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter,
-    FibDelta, Generation, Isa, Key, Keys, NextHopId,
+    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
+    Keys, NextHopId, Rib, RibTable,
 };
 use params::Params;
 use std::sync::Arc;
-use update::{Grace, Routes, Undo, added, advance, is_bulk, retreat};
+use update::{Grace, is_bulk};
 use v4::{Table4, Writer4};
 use v6::{Table6, Writer6};
 
@@ -55,23 +55,14 @@ struct Shared {
 /// The writing side of the engine `bloom`.
 pub struct BloomEngine {
     params: Params,
-    told_v4: Compactor<u32>,
-    told_v6: Compactor<u128>,
-    /// What the tables hold: the routes told, compacted.
-    routes_v4: Routes<u32>,
-    routes_v6: Routes<u128>,
+    /// Routes of each family.
+    routes: [usize; 2],
     v4: Writer4,
     v6: Writer6,
     grace_v4: Grace,
     grace_v6: Grace,
     shared: Arc<Shared>,
     generation: Generation,
-}
-
-/// What really changes.
-struct Changes {
-    v4: Vec<Change<u32>>,
-    v6: Vec<Change<u128>>,
 }
 
 /// Tables that are built anew, not in service yet; a family without one is changed in place.
@@ -92,8 +83,8 @@ impl BloomEngine {
     /// empty tables exceed `table_bytes_max`, [`EngineError::Memory`] when there is no memory for them.
     pub fn new(options: &EngineOptions) -> Result<Self, EngineError> {
         let params = Params::from_options(options)?;
-        let v4 = Writer4::build(&Routes::default(), &params)?;
-        let v6 = Writer6::build(&Routes::default(), &params)?;
+        let v4 = Writer4::build(&RibTable::default(), &params)?;
+        let v6 = Writer6::build(&RibTable::default(), &params)?;
         params.check_bytes(v4.table().bytes() + v6.table().bytes())?;
         let shared = Shared {
             v4: ArcSwap::new(Arc::clone(v4.table())),
@@ -102,10 +93,7 @@ impl BloomEngine {
         };
         Ok(Self {
             params,
-            told_v4: Compactor::new(),
-            told_v6: Compactor::new(),
-            routes_v4: Routes::default(),
-            routes_v6: Routes::default(),
+            routes: [0; 2],
             v4,
             v6,
             grace_v4: Grace::default(),
@@ -115,37 +103,24 @@ impl BloomEngine {
         })
     }
 
-    /// The tables that `changes` need in place of those in service. The routes are final already.
-    fn plan(
-        &self,
-        undo_v4: &Undo<u32>,
-        undo_v6: &Undo<u128>,
-        changes: &Changes,
-    ) -> Result<Anew, EngineError> {
-        let fit = [
-            self.v4.admits(&self.routes_v4, &changes.v4, added(undo_v4)),
-            self.v6.admits(&self.routes_v6, &changes.v6, added(undo_v6)),
-        ];
-        let bulk = [
-            is_bulk(changes.v4.len(), self.routes_v4.len()),
-            is_bulk(changes.v6.len(), self.routes_v6.len()),
-        ];
-        match self.build([!fit[0] || bulk[0], !fit[1] || bulk[1]]) {
+    /// The tables that `delta`, which leads to `rib`, needs in place of those in service.
+    fn plan(&self, delta: &FibDelta, rib: &Rib) -> Result<Anew, EngineError> {
+        let fit = [self.v4.admits(&rib.v4, &delta.v4), self.v6.admits(&rib.v6, &delta.v6)];
+        let bulk = [is_bulk(delta.v4.len(), rib.v4.used_len()), is_bulk(delta.v6.len(), rib.v6.used_len())];
+        match self.build(rib, [!fit[0] || bulk[0], !fit[1] || bulk[1]]) {
             // To build anew would have been quicker, no more, and there is no room for it.
-            Err(_) if bulk[0] && fit[0] || bulk[1] && fit[1] => self.build([!fit[0], !fit[1]]),
+            Err(_) if bulk[0] && fit[0] || bulk[1] && fit[1] => self.build(rib, [!fit[0], !fit[1]]),
             built => built,
         }
     }
 
-    /// Tables of the routes there are, of the families that are `wanted`; with those that stay they keep within `table_bytes_max`.
-    fn build(&self, wanted: [bool; 2]) -> Result<Anew, EngineError> {
+    /// Tables of what is used in `rib`, of the families that are `wanted`; with those that stay they keep within `table_bytes_max`.
+    fn build(&self, rib: &Rib, wanted: [bool; 2]) -> Result<Anew, EngineError> {
         if wanted == [false; 2] {
             return Ok(Anew::default()); // what nearly every delta comes to
         }
-        let v4 =
-            wanted[0].then(|| Writer4::build(&self.routes_v4, &self.params).map(Box::new)).transpose()?;
-        let v6 =
-            wanted[1].then(|| Writer6::build(&self.routes_v6, &self.params).map(Box::new)).transpose()?;
+        let v4 = wanted[0].then(|| Writer4::build(&rib.v4, &self.params).map(Box::new)).transpose()?;
+        let v6 = wanted[1].then(|| Writer6::build(&rib.v6, &self.params).map(Box::new)).transpose()?;
         let before = self.v4.table().bytes() + self.v6.table().bytes();
         let bytes_v4 = v4.as_ref().map_or(self.v4.table(), |writer| writer.table()).bytes();
         let after = bytes_v4 + v6.as_ref().map_or(self.v6.table(), |writer| writer.table()).bytes();
@@ -156,7 +131,7 @@ impl BloomEngine {
     }
 
     /// Carries a plan out; nothing can fail from here on.
-    fn commit(&mut self, changes: &mut Changes, anew: Anew) {
+    fn commit(&mut self, delta: &FibDelta, rib: &Rib, anew: Anew) {
         let epochs = &self.shared.epochs;
         let synchronize = || {
             epochs.synchronize();
@@ -172,8 +147,7 @@ impl BloomEngine {
         }
         match anew.v4 {
             None => {
-                let changes = &mut changes.v4;
-                update::apply(&mut self.v4, &self.routes_v4, changes, &mut self.grace_v4, &synchronize);
+                update::apply(&mut self.v4, &rib.v4, &delta.v4, &mut self.grace_v4, &synchronize);
             }
             Some(writer) => {
                 self.shared.v4.publish(Arc::clone(writer.table()));
@@ -183,8 +157,7 @@ impl BloomEngine {
         }
         match anew.v6 {
             None => {
-                let changes = &mut changes.v6;
-                update::apply(&mut self.v6, &self.routes_v6, changes, &mut self.grace_v6, &synchronize);
+                update::apply(&mut self.v6, &rib.v6, &delta.v6, &mut self.grace_v6, &synchronize);
             }
             Some(writer) => {
                 self.shared.v6.publish(Arc::clone(writer.table()));
@@ -192,30 +165,6 @@ impl BloomEngine {
                 self.grace_v6.ended();
             }
         }
-    }
-}
-
-/// Tells `changes` to a compactor. Returns what was told before, and what changes in the compacted table, each prefix once.
-fn tell<K: Key>(told: &mut Compactor<K>, changes: &[Change<K>]) -> (Vec<Change<K>>, Vec<Change<K>>) {
-    let mut before = Vec::with_capacity(changes.len());
-    let mut kept = Vec::with_capacity(changes.len());
-    for change in changes {
-        let next_hop = told.set(change.prefix, change.next_hop, &mut kept);
-        before.push(Change { prefix: change.prefix, next_hop });
-    }
-    // The last change of a prefix is the one that holds.
-    kept.reverse();
-    kept.sort_by_key(|change| change.prefix);
-    kept.dedup_by_key(|change| change.prefix);
-    (before, kept)
-}
-
-/// Takes back what [`tell`] did.
-fn untell<K: Key>(told: &mut Compactor<K>, before: Vec<Change<K>>) {
-    let mut unused = Vec::new();
-    for change in before.into_iter().rev() {
-        told.set(change.prefix, change.next_hop, &mut unused);
-        unused.clear();
     }
 }
 
@@ -228,25 +177,14 @@ impl EngineWriter for BloomEngine {
         self.params.isa
     }
 
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
-        let (told_v4, kept_v4) = tell(&mut self.told_v4, &delta.v4);
-        let (told_v6, kept_v6) = tell(&mut self.told_v6, &delta.v6);
-        let undo_v4 = advance(&mut self.routes_v4, &kept_v4);
-        let undo_v6 = advance(&mut self.routes_v6, &kept_v6);
-        let mut changes = Changes {
-            v4: undo_v4.iter().map(|(change, _)| *change).collect(),
-            v6: undo_v6.iter().map(|(change, _)| *change).collect(),
-        };
-        match self.plan(&undo_v4, &undo_v6, &changes) {
-            Ok(anew) => self.commit(&mut changes, anew),
-            Err(error) => {
-                retreat(&mut self.routes_v4, undo_v4);
-                retreat(&mut self.routes_v6, undo_v6);
-                untell(&mut self.told_v4, told_v4);
-                untell(&mut self.told_v6, told_v6);
-                return Err(error);
-            }
-        }
+    fn wants_fewer_routes(&self) -> bool {
+        true
+    }
+
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        let anew = self.plan(delta, rib)?;
+        self.commit(delta, rib, anew);
+        self.routes = [rib.v4.used_len(), rib.v6.used_len()];
         self.generation = self.generation.next();
         Ok(self.generation)
     }
@@ -264,24 +202,13 @@ impl EngineWriter for BloomEngine {
     }
 
     fn stats(&self) -> EngineStats {
-        let routes = self.routes_v4.capacity() * (size_of::<(fib::Prefix4, NextHopId)>() + 1)
-            + self.routes_v6.capacity() * (size_of::<(fib::Prefix6, NextHopId)>() + 1);
-        #[expect(clippy::cast_precision_loss, reason = "counts for people")]
-        let mut details = vec![
-            ("v4_routes_compacted", self.routes_v4.len() as f64),
-            ("v6_routes_compacted", self.routes_v6.len() as f64),
-        ];
-        details.extend(self.v4.details());
+        let mut details = self.v4.details();
         details.extend(self.v6.details());
         EngineStats {
-            routes_v4: self.told_v4.len() as u64,
-            routes_v6: self.told_v6.len() as u64,
+            routes_v4: self.routes[0] as u64,
+            routes_v6: self.routes[1] as u64,
             table_bytes: self.v4.table().bytes() + self.v6.table().bytes(),
-            writer_bytes: routes as u64
-                + self.told_v4.bytes()
-                + self.told_v6.bytes()
-                + self.v4.writer_bytes()
-                + self.v6.writer_bytes(),
+            writer_bytes: self.v4.writer_bytes() + self.v6.writer_bytes(),
             details,
         }
     }

@@ -6,7 +6,7 @@ use super::BloomEngine;
 use crate::kernel::scalar::{lookup_v4_one, lookup_v6_one};
 use fib::loads::{Loads as _, Place};
 use fib::stores::{Checker, Sequences, run};
-use fib::{Change, EngineOptions, EngineWriter as _, FibDelta, NextHopId, conformance};
+use fib::{EngineOptions, EngineWriter as _, NextHopId, conformance};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ fn ipv4_sequences() {
     let _listening = checker.listen();
     for lengths in [14..=32, 19..=32, 21..=26] {
         let plan = Sequences { seed: 7, count: sequences(1500), lengths, next_hops: 5 };
-        run(&plan, &checker, |changes: &[Change<u32>]| {
-            engine.apply(&FibDelta { v4: changes.to_vec(), v6: Vec::new() }).unwrap();
+        run(&plan, &checker, |delta, rib| {
+            engine.apply(delta, rib).unwrap();
         });
     }
     println!("{checker:?}");
@@ -69,8 +69,8 @@ fn ipv6_sequences() {
     let _listening = checker.listen();
     for lengths in [12..=128, 29..=64, 60..=128, 65..=128] {
         let plan = Sequences { seed: 7, count: sequences(1000), lengths, next_hops: 5 };
-        run(&plan, &checker, |changes: &[Change<u128>]| {
-            engine.apply(&FibDelta { v4: Vec::new(), v6: changes.to_vec() }).unwrap();
+        run(&plan, &checker, |delta, rib| {
+            engine.apply(delta, rib).unwrap();
         });
     }
     println!("{checker:?}");

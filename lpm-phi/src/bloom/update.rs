@@ -5,8 +5,8 @@
 //! group 0 first and remembers it, then asks the others from the deepest up, and answers with the first that knows.
 //!
 //! **No lookup may answer what no generation answered while it ran.** Each expanded entry goes from its old to its
-//! final value in one store, since the writer's route map is brought to the final state first and a group's changes are
-//! taken longest prefix first. Between groups the order is:
+//! final value in one store, since the RIB that comes with the delta is in the final state and a group's changes are taken
+//! longest prefix first. Between groups the order is:
 //!
 //! 1. additions and changes, deepest group first. A lookup that missed an entry added below must be over before the wider route
 //!    that it falls back to changes: [`Grace`] remembers where entries were added since the last grace period, by earlier deltas
@@ -18,15 +18,8 @@
 //! was added below before.
 
 use super::hash::H2_HALVES;
-use fib::{Change, Key, NextHopId, Prefix};
-use rustc_hash::FxHashMap;
+use fib::{Change, Key, NextHopId, Prefix, RibTable};
 use std::ops::RangeInclusive;
-
-/// The routes a table was made from.
-pub(crate) type Routes<K> = FxHashMap<Prefix<K>, NextHopId>;
-
-/// A delta's changes with what each replaces, so that a refused delta can be taken back.
-pub(crate) type Undo<K> = Vec<(Change<K>, NextHopId)>;
 
 /// A table that can be changed under its readers.
 pub(crate) trait Store<K: Key> {
@@ -96,18 +89,18 @@ fn block_of<K: Key>(prefix: Prefix<K>, bits: u8) -> u32 {
     (prefix.address().to_high_bits() >> (128 - u32::from(bits.clamp(1, 32)))) as u32
 }
 
-/// Applies `changes` to `store`. `routes` is in its final state already; `changes` holds only what really changed. `synchronize`
-/// returns when every lookup that runs at its call is over.
+/// Applies `changes`, which lead to `routes`, to `store`. `synchronize` returns when every lookup that runs at its call is over.
 pub(crate) fn apply<K: Key, S: Store<K>>(
     store: &mut S,
-    routes: &Routes<K>,
-    changes: &mut [Change<K>],
+    routes: &RibTable<K>,
+    changes: &[Change<K>],
     grace: &mut Grace,
     synchronize: &dyn Fn(),
 ) {
     if changes.is_empty() {
         return; // the other family's delta
     }
+    let mut changes = changes.to_vec();
     changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));
     let groups: Vec<_> = store.groups().to_vec();
     let mut deletions: Vec<Vec<Prefix<K>>> = vec![Vec::new(); groups.len()];
@@ -122,11 +115,11 @@ pub(crate) fn apply<K: Key, S: Store<K>>(
                 synchronize();
                 grace.ended();
             }
-            if change.next_hop.is_none() {
+            if change.withdraws() {
                 let heir =
                     heir(routes, change.prefix, lengths).or((group == 0).then_some((0, NextHopId::NONE)));
                 store.withdraw(group, change.prefix, heir, &mut deletions[group]);
-            } else if store.announce(group, change.prefix, change.next_hop) {
+            } else if store.announce(group, change.prefix, change.new) {
                 grace.note(group, block);
             }
         }
@@ -146,14 +139,11 @@ pub(crate) fn apply<K: Key, S: Store<K>>(
 
 /// The longest route shorter than `prefix`, within `lengths`, that covers it.
 fn heir<K: Key>(
-    routes: &Routes<K>,
+    routes: &RibTable<K>,
     prefix: Prefix<K>,
     lengths: &RangeInclusive<u8>,
 ) -> Option<(u8, NextHopId)> {
-    (*lengths.start()..prefix.len()).rev().find_map(|len| {
-        let next_hop = routes.get(&Prefix::truncating(prefix.address(), len))?;
-        Some((len, *next_hop))
-    })
+    routes.used_above(prefix).filter(|(len, _)| lengths.contains(len))
 }
 
 /// Whether so much changes that building anew is quicker than changing in place.
@@ -161,55 +151,22 @@ pub(crate) const fn is_bulk(changes: usize, routes: usize) -> bool {
     changes > 10_000 && changes > routes / 8
 }
 
-/// The changes that add a prefix.
-pub(crate) fn added<K: Key>(undo: &Undo<K>) -> impl Iterator<Item = &Change<K>> {
-    undo.iter().filter(|(change, old)| old.is_none() && !change.next_hop.is_none()).map(|(change, _)| change)
-}
-
 /// The next hops that `changes` give to entries of hashed groups: those announced there, and those of the routes that inherit the entries
 /// of a withdrawn one. `lengths_of` answers the lengths of the group that a length belongs to; `None` for groups whose entries hold no
-/// index of a next hop. `routes` is in its final state already.
+/// index of a next hop. `changes` lead to `routes`.
 pub(crate) fn hashed_next_hops<'a, K: Key>(
-    routes: &'a Routes<K>,
+    routes: &'a RibTable<K>,
     changes: &'a [Change<K>],
     lengths_of: impl Fn(u8) -> Option<RangeInclusive<u8>> + 'a,
 ) -> impl Iterator<Item = NextHopId> + 'a {
     changes.iter().filter_map(move |change| {
         let lengths = lengths_of(change.prefix.len())?;
-        if change.next_hop.is_none() {
+        if change.withdraws() {
             heir(routes, change.prefix, &lengths).map(|(_, next_hop)| next_hop)
         } else {
-            Some(change.next_hop)
+            Some(change.new)
         }
     })
-}
-
-/// Brings `routes` to the state after `changes`. Returns what really changed and what it was before.
-pub(crate) fn advance<K: Key>(routes: &mut Routes<K>, changes: &[Change<K>]) -> Undo<K> {
-    let mut undo = Undo::with_capacity(changes.len());
-    for change in changes {
-        let old = if change.next_hop.is_none() {
-            routes.remove(&change.prefix)
-        } else {
-            routes.insert(change.prefix, change.next_hop)
-        };
-        let old = old.unwrap_or(NextHopId::NONE);
-        if old != change.next_hop {
-            undo.push((*change, old));
-        }
-    }
-    undo
-}
-
-/// Takes back what [`advance`] did.
-pub(crate) fn retreat<K: Key>(routes: &mut Routes<K>, undo: Undo<K>) {
-    for (change, old) in undo.into_iter().rev() {
-        if old.is_none() {
-            routes.remove(&change.prefix);
-        } else {
-            routes.insert(change.prefix, old);
-        }
-    }
 }
 
 /// The number of distinct entries that the routes of `lengths` expand to, at the group's longest length. `routes` are
@@ -258,7 +215,13 @@ mod tests {
 
     #[test]
     fn an_heir_stays_within_the_group() {
-        let table: Routes<u32> = routes(&[(0, 20), (0, 22)]).into_iter().collect();
+        let mut table = RibTable::default();
+        for (id, (prefix, _)) in (1..).zip(routes(&[(0, 20), (0, 22), (0, 24)])) {
+            table.set(prefix, NextHopId::from_answer(id));
+        }
+        let mut rib = fib::Rib { v4: table, ..fib::Rib::new() };
+        rib.take_delta();
+        let table = rib.v4;
         assert_eq!(heir(&table, Prefix4::truncating(0, 24), &(21..=24)).unwrap().0, 22);
         assert_eq!(heir(&table, Prefix4::truncating(0, 22), &(21..=24)), None);
     }

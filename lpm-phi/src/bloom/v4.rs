@@ -16,10 +16,10 @@ use super::filter::CountingFilter;
 use super::hash::{Hash32, scale};
 use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
-use super::update::{Routes, Store, expanded_entries, expansion, hashed_next_hops};
+use super::update::{Store, expanded_entries, expansion, hashed_next_hops};
 use crate::memory::{Array, Placement};
 use crate::publish::Publish as _;
-use fib::{Change, EngineError, NextHopId, Prefix, Prefix4};
+use fib::{Change, EngineError, NextHopId, Prefix, Prefix4, RibTable};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -163,9 +163,8 @@ impl LevelSize {
 
 impl Writer4 {
     /// A table of `routes`, not yet seen by any reader.
-    pub(crate) fn build(routes: &Routes<u32>, params: &Params) -> Result<Self, EngineError> {
-        let mut sorted: Vec<(Prefix4, NextHopId)> = routes.iter().map(|(p, n)| (*p, *n)).collect();
-        sorted.sort_unstable();
+    pub(crate) fn build(routes: &RibTable<u32>, params: &Params) -> Result<Self, EngineError> {
+        let mut sorted: Vec<(Prefix4, NextHopId)> = routes.used().collect();
         let mut writer = Self::sized(&sorted, params)?;
         // Longest first: an entry is written once, by its owner.
         sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -231,15 +230,10 @@ impl Writer4 {
         self.hops.end_grace();
     }
 
-    /// Whether `changes`, which lead to `routes`, fit in place; `added` of them are prefixes that are not in the table.
-    pub(crate) fn admits<'a>(
-        &self,
-        routes: &Routes<u32>,
-        changes: &[Change<u32>],
-        added: impl Iterator<Item = &'a Change<u32>>,
-    ) -> bool {
+    /// Whether `changes`, which lead to `routes`, fit in place.
+    pub(crate) fn admits(&self, routes: &RibTable<u32>, changes: &[Change<u32>]) -> bool {
         let mut new = [0_u64; 3];
-        for change in added {
+        for change in changes.iter().filter(|change| change.adds()) {
             let group = group_of(change.prefix.len());
             new[group] = new[group].saturating_add(expansion(change.prefix, &GROUPS[group]));
         }

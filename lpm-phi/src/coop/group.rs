@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
     use fib::oracle::OracleEngine;
-    use fib::{EngineOptions, EngineWriter, FibDelta, SlotId};
+    use fib::{EngineOptions, EngineWriter, SlotId};
     use rustix::thread::sched_getaffinity;
     use std::sync::{Arc, Mutex};
 
@@ -197,11 +197,11 @@ mod tests {
 
     fn group(threads: usize, cpu: Option<usize>) -> Result<Group, EngineError> {
         let mut engine = OracleEngine::new(&EngineOptions::default());
-        let mut delta = FibDelta::new();
+        let mut rib = fib::Rib::new();
         for block in 0..=255_u32 {
-            delta.push(format!("{block}.0.0.0/8").parse().unwrap(), NextHopId::new(block + 1).unwrap());
+            rib.set(format!("{block}.0.0.0/8").parse().unwrap(), NextHopId::new(block + 1).unwrap());
         }
-        engine.apply(&delta).unwrap();
+        rib.commit_to(&mut engine).unwrap();
         let readers = (0..threads).map(|_| (engine.reader(1, 512).unwrap(), cpu)).collect();
         Group::new(readers, (4, 512), None, PATIENCE, None)
     }

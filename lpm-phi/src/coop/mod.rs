@@ -45,7 +45,7 @@ use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use balance::Balance;
 use fib::{
-    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Isa,
+    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Isa, Rib,
 };
 use group::Group;
 use lane::Lane;
@@ -179,8 +179,8 @@ impl CoopEngine {
     /// Refuses a next hop that one of the engines cannot hold, before either is touched.
     fn check_ids(&self, delta: &FibDelta) -> Result<(), EngineError> {
         let limit = self.capacity().next_hop_id_max;
-        let v4 = delta.v4.iter().map(|change| change.next_hop.get());
-        let v6 = delta.v6.iter().map(|change| change.next_hop.get());
+        let v4 = delta.v4.iter().map(|change| change.new.get());
+        let v6 = delta.v6.iter().map(|change| change.new.get());
         let used = v4.chain(v6).max().unwrap_or(0);
         if used > limit {
             return Err(EngineError::Full { what: "next-hop id", used: used.into(), limit: limit.into() });
@@ -287,11 +287,11 @@ impl EngineWriter for CoopEngine {
         names.join("+")
     }
 
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
         self.check_ids(delta)?;
         let mut taken = false;
         for half in self.apply_order().into_iter().flatten() {
-            let Err(error) = self.engine_mut(half).apply(delta) else {
+            let Err(error) = self.engine_mut(half).apply(delta, rib) else {
                 taken = true;
                 continue;
             };
@@ -308,6 +308,14 @@ impl EngineWriter for CoopEngine {
         self.say();
         self.generation = self.generation.next();
         Ok(self.generation)
+    }
+
+    fn wants_fewer_routes(&self) -> bool {
+        self.engines().all(|(_, engine)| engine.wants_fewer_routes())
+    }
+
+    fn may_hang(&self) -> bool {
+        self.engines().any(|(_, engine)| engine.may_hang())
     }
 
     fn generation(&self) -> Generation {

@@ -16,7 +16,7 @@ use crate::copies::Copies;
 use crate::memory::Placement;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
-use fib::{Change, EngineError, NextHopId, Prefix};
+use fib::{Change, EngineError, NextHopId, Prefix, RibTable};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ type Held<K, W> = Cache<Arc<Place<K, W>>, Arc<Tables<K, W>>>;
 
 /// A family's writing side, whatever the width of its index keys.
 pub(super) trait FamilyWriter<K: TrieKey>: Send {
-    /// Works out what `changes` need; with `afresh` the table is built anew in any case, to give back what it has too much.
-    fn plan(&mut self, changes: &[Change<K>], afresh: bool);
+    /// Works out what `changes`, which lead to `routes`, need; with `afresh` the table is built anew in any case, to give back what it has too much.
+    fn plan(&mut self, changes: &[Change<K>], routes: &RibTable<K>, afresh: bool);
     /// Bytes of the planned table before rounding to pages.
     fn planned_bytes(&self, with_reserve: bool) -> u64;
     /// Makes the memory of the planned table; returns its bytes.
@@ -134,40 +134,18 @@ impl<K: TrieKey, W: IndexKey> Family<K, W> {
 
     /// Whether `changes` fit the room that is there, withdraws first.
     fn fits(&self, changes: &[Change<K>]) -> bool {
-        let announced = changes.iter().filter(|change| !change.next_hop.is_none()).count();
-        if self.holds(announced, announced) {
+        let added = changes.iter().filter(|change| change.adds());
+        let (removed, count) =
+            (changes.iter().filter(|change| change.withdraws()).count(), added.clone().count());
+        if self.holds(count, count) {
             return true;
         }
-        let (table, writer) = self.active();
-        // At most every route that is there is only changed, and what is withdrawn makes room.
-        let withdrawn = changes.len() - announced;
-        if !self.holds(0, announced.saturating_sub(writer.routes() + withdrawn)) {
-            return false;
-        }
-        let (mut added, mut removed, mut keys) = (0_usize, 0_usize, BTreeSet::new());
-        for change in changes {
-            let (old, has_trie) = table.get(change.prefix);
-            if change.next_hop.is_none() {
-                removed += usize::from(!old.is_none());
-            } else if old.is_none() {
-                added += 1;
-                if !has_trie && change.prefix.len() >= table.k {
-                    keys.insert(change.prefix.address().index::<W>(table.k));
-                }
-            }
-        }
-        self.holds(keys.len(), added.saturating_sub(removed))
-    }
-
-    /// The routes that there will be after `changes`.
-    fn routes_after(&self, changes: &[Change<K>]) -> Vec<(Prefix<K>, NextHopId)> {
-        let (table, writer) = self.active();
-        let mut routes = writer.collect(table);
-        routes.extend(changes.iter().map(|change| (change.prefix, change.next_hop)));
-        routes.sort_by_key(|(prefix, _)| *prefix);
-        // The sort is stable: of two of the same prefix the second is the change.
-        let after = routes.chunk_by(|a, b| a.0 == b.0).filter_map(|same| same.last()).copied();
-        after.filter(|(_, next_hop)| !next_hop.is_none()).collect()
+        let table = self.active().0;
+        let keys: BTreeSet<_> = added
+            .filter(|change| change.prefix.len() >= table.k && !table.has_trie(change.prefix))
+            .map(|change| change.prefix.address().index::<W>(table.k))
+            .collect();
+        self.holds(keys.len(), count.saturating_sub(removed))
     }
 
     /// The index keys that `routes`, sorted, have.
@@ -195,13 +173,13 @@ impl<K: TrieKey, W: IndexKey> Family<K, W> {
 }
 
 impl<K: TrieKey, W: IndexKey> FamilyWriter<K> for Family<K, W> {
-    fn plan(&mut self, changes: &[Change<K>], afresh: bool) {
+    fn plan(&mut self, changes: &[Change<K>], routes: &RibTable<K>, afresh: bool) {
         self.plan = if !afresh && changes.is_empty() {
             Plan::Nothing
         } else if !afresh && self.fits(changes) {
             Plan::InPlace
         } else {
-            let routes = self.routes_after(changes);
+            let routes: Vec<_> = routes.used().collect();
             let room = Room::of(self.keys_of(&routes), routes.len(), self.order);
             Plan::Replace { routes, room, tables: None }
         };
@@ -293,32 +271,51 @@ impl<K: TrieKey, W: IndexKey> FamilyReader<K> for Reader<K, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fib::Prefix4;
+    use fib::{Prefix4, Rib};
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    fn change(at: u32, next_hop: u32) -> Change<u32> {
-        let prefix = Prefix4::truncating(at.wrapping_mul(0x9e37_79b9), 12 + (at % 21) as u8);
-        Change { prefix, next_hop: NextHopId::new(next_hop).unwrap_or(NextHopId::NONE) }
+    /// A RIB, and the family that it is committed to.
+    struct Followed {
+        rib: Rib,
+        family: Family<u32, u32>,
     }
 
-    fn apply(family: &mut Family<u32, u32>, changes: &[Change<u32>]) -> bool {
-        family.plan(changes, false);
-        let replaces = matches!(family.plan, Plan::Replace { .. });
-        family.allocate(true).unwrap();
-        family.commit(changes, &mut || {});
-        replaces
+    impl Followed {
+        fn new(order: Order) -> Self {
+            Self { rib: Rib::plain(), family: Family::new(order, Placement::default()).unwrap() }
+        }
+
+        /// Tells routes and applies what follows; whether the table was made anew.
+        fn apply(&mut self, routes: impl Iterator<Item = (Prefix4, u32)>) -> bool {
+            routes.for_each(|(prefix, next_hop)| {
+                self.rib.v4.set(prefix, NextHopId::from_answer(next_hop));
+            });
+            let family = &mut self.family;
+            let applied: Result<_, EngineError> = self.rib.commit(|delta, rib| {
+                family.plan(&delta.v4, &rib.v4, false);
+                let replaces = matches!(family.plan, Plan::Replace { .. });
+                family.allocate(true)?;
+                family.commit(&delta.v4, &mut || {});
+                Ok(replaces)
+            });
+            applied.unwrap()
+        }
     }
 
     #[test]
     fn both_copies_stay_the_same_word_for_word() {
         let order = Order { k: 16, m: 4 };
-        let mut family = Family::<u32, u32>::new(order, Placement::default()).unwrap();
+        let mut followed = Followed::new(order);
         let mut replaced = 0;
         for step in 0..200_u32 {
-            let changes: Vec<_> =
-                (0..40).map(|n| change(step.wrapping_mul(17) + n * 3, (step + n) % 5)).collect();
-            replaced += usize::from(apply(&mut family, &changes));
+            let route = |n: u32| {
+                let at = step.wrapping_mul(17) + n * 3;
+                let prefix = Prefix4::truncating(at.wrapping_mul(0x9e37_79b9), 12 + (at % 21) as u8);
+                (prefix, (step + n) % 5)
+            };
+            replaced += usize::from(followed.apply((0..40).map(route)));
         }
+        let mut family = followed.family;
         assert!(replaced < 20, "{replaced} of 200 small deltas made a table anew");
         let spare = family.tables.spare_number();
         let missing = std::mem::take(&mut family.missing);
@@ -343,18 +340,12 @@ mod tests {
     #[test]
     fn room_that_withdraws_leave_is_room() {
         let order = Order { k: 16, m: 16 };
-        let mut family = Family::<u32, u32>::new(order, Placement::default()).unwrap();
-        let change = |at: u32, next_hop: u32| {
-            let prefix = Prefix4::truncating(at << 8, 24);
-            Change { prefix, next_hop: NextHopId::new(next_hop).unwrap_or(NextHopId::NONE) }
-        };
-        let first: Vec<_> = (0..3000).map(|at| change(at, 1)).collect();
-        assert!(apply(&mut family, &first));
-        let modified: Vec<_> = (0..3000).map(|at| change(at, 2)).collect();
-        assert!(!apply(&mut family, &modified), "changed next hops need no room");
-        let moved: Vec<_> =
-            (0..1000).map(|at| change(at, 0)).chain((3000..4000).map(|at| change(at, 3))).collect();
-        assert!(!apply(&mut family, &moved), "as many come as go");
-        assert_eq!(family.routes(), 3000);
+        let mut followed = Followed::new(order);
+        let route = |at: u32, next_hop: u32| (Prefix4::truncating(at << 8, 24), next_hop);
+        assert!(followed.apply((0..3000).map(|at| route(at, 1))));
+        assert!(!followed.apply((0..3000).map(|at| route(at, 2))), "changed next hops need no room");
+        let moved = (0..1000).map(|at| route(at, 0)).chain((3000..4000).map(|at| route(at, 3)));
+        assert!(!followed.apply(moved), "as many come as go");
+        assert_eq!(followed.family.routes(), 3000);
     }
 }

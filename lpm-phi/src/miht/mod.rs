@@ -29,7 +29,7 @@ use crate::reader::{Answer, SlotReader};
 use family::{Family, FamilyReader, FamilyWriter, Figures};
 use fib::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    Keys, NextHopId,
+    Keys, NextHopId, Rib,
 };
 use params::Params;
 use std::sync::Arc;
@@ -81,12 +81,12 @@ impl MihtEngine {
 
     /// Makes room for `delta`: with a reserve if that is within the limit, else without, else by giving back what either
     /// family's table has too much. Nothing that lookups read has changed when it returns.
-    fn prepare(&mut self, delta: &FibDelta) -> Result<(), EngineError> {
+    fn prepare(&mut self, delta: &FibDelta, rib: &Rib) -> Result<(), EngineError> {
         let mut refusal = None;
         for (afresh, with_reserve) in [(false, true), (false, false), (true, false)] {
             if with_reserve || afresh {
-                self.v4.plan(&delta.v4, afresh);
-                self.v6.plan(&delta.v6, afresh);
+                self.v4.plan(&delta.v4, &rib.v4, afresh);
+                self.v6.plan(&delta.v6, &rib.v6, afresh);
             }
             match self.allocate(with_reserve) {
                 Ok(()) => return Ok(()),
@@ -112,8 +112,8 @@ impl EngineWriter for MihtEngine {
         Isa::Scalar
     }
 
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
-        if let Err(refusal) = self.prepare(delta) {
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        if let Err(refusal) = self.prepare(delta, rib) {
             self.v4.abandon();
             self.v6.abandon();
             return Err(refusal);

@@ -113,10 +113,9 @@ impl<K: TrieKey, W: IndexKey> Table<K, W> {
         Trie { root: self.tree.get(prefix.address().index(self.k)), base: self.k }
     }
 
-    /// The next hop of exactly `prefix`, and whether its trie has any prefix.
-    pub(super) fn get(&self, prefix: Prefix<K>) -> (NextHopId, bool) {
-        let trie = self.trie_of(prefix);
-        (TrieWriter::get(self.nodes(), trie, prefix), trie.root != 0)
+    /// Whether the trie that `prefix` belongs to has any prefix.
+    pub(super) fn has_trie(&self, prefix: Prefix<K>) -> bool {
+        self.trie_of(prefix).root != 0
     }
 }
 
@@ -168,11 +167,11 @@ impl TableWriter {
 
     /// Applies `changes`, withdraws first, so that the room they leave is there for the others.
     pub(super) fn apply<K: TrieKey, W: IndexKey>(&mut self, table: &Table<K, W>, changes: &[Change<K>]) {
-        for change in changes.iter().filter(|change| change.next_hop.is_none()) {
+        for change in changes.iter().filter(|change| change.withdraws()) {
             self.withdraw(table, change.prefix);
         }
-        for change in changes.iter().filter(|change| !change.next_hop.is_none()) {
-            self.announce(table, change.prefix, change.next_hop);
+        for change in changes.iter().filter(|change| !change.withdraws()) {
+            self.announce(table, change.prefix, change.new);
         }
     }
 
@@ -205,20 +204,6 @@ impl TableWriter {
         } else {
             self.tree.remove(&table.tree, prefix.address().index::<W>(table.k));
         }
-    }
-
-    /// Every route.
-    pub(super) fn collect<K: TrieKey, W: IndexKey>(
-        &self,
-        table: &Table<K, W>,
-    ) -> Vec<(Prefix<K>, NextHopId)> {
-        let mut routes = Vec::with_capacity(self.routes());
-        let mut add = |root| {
-            TrieWriter::for_each(table.nodes(), root, |prefix, next_hop| routes.push((prefix, next_hop)));
-        };
-        add(table.short().root);
-        self.tree.for_each(&table.tree, |_, root| add(root));
-        routes
     }
 
     /// Makes `copy`, empty and of the same room, word for word what `table` is.

@@ -369,6 +369,7 @@ impl TreeWriter {
     }
 
     /// Calls `each` with every key and value, keys ascending.
+    #[cfg(test)]
     pub(super) fn for_each<W: IndexKey>(&self, store: &TreeStore<W>, mut each: impl FnMut(W, u32)) {
         let (root, height) = store.root();
         let mut stack = vec![(root, height)];

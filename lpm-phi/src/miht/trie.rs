@@ -75,12 +75,6 @@ impl TrieWriter {
         })
     }
 
-    /// The next hop of exactly `prefix`.
-    pub(super) fn get<K: TrieKey>(nodes: &[K::Raw], trie: Trie, prefix: Prefix<K>) -> NextHopId {
-        Self::find(nodes, trie, prefix)
-            .map_or(NextHopId::NONE, |step| K::load(&nodes[step.node as usize]).next_hop())
-    }
-
     /// Gives `prefix` the next hop `next_hop`. Returns the root, and the next hop before.
     pub(super) fn insert<K: TrieKey>(
         &mut self,
@@ -143,22 +137,6 @@ impl TrieWriter {
         let parent = K::load(&nodes[above as usize]).with_child(bit, 0);
         K::store(&nodes[above as usize], parent);
         (trie.root, old)
-    }
-
-    /// Calls `each` with every prefix of a trie.
-    pub(super) fn for_each<K: TrieKey>(
-        nodes: &[K::Raw],
-        root: u32,
-        mut each: impl FnMut(Prefix<K>, NextHopId),
-    ) {
-        let mut stack = vec![root];
-        while let Some(at) = stack.pop() {
-            if at != 0 {
-                let node = K::load(&nodes[at as usize]);
-                each(node.prefix(), node.next_hop());
-                stack.extend([node.child(1), node.child(0)]);
-            }
-        }
     }
 
     /// The node that holds `prefix`.
@@ -249,7 +227,6 @@ mod tests {
         fn set(&mut self, prefix: Prefix<K>, next_hop: NextHopId) {
             let nodes = K::nodes(&self.words);
             let before = self.right.get(&prefix).copied().unwrap_or(NextHopId::NONE);
-            assert_eq!(TrieWriter::get(nodes, self.trie, prefix), before);
             let old;
             (self.trie.root, old) = if next_hop.is_none() {
                 self.right.remove(&prefix);
@@ -272,12 +249,6 @@ mod tests {
             assert_eq!(found, self.right);
             assert_eq!(self.writer.nodes(), self.right.len(), "one node a prefix");
             assert_eq!(self.writer.depths[usize::from(self.trie.base == 0)], depths);
-            let mut each = BTreeMap::new();
-            let nodes = K::nodes(&self.words);
-            TrieWriter::for_each(nodes, self.trie.root, |prefix, next_hop| {
-                each.insert(prefix, next_hop);
-            });
-            assert_eq!(each, self.right);
         }
 
         /// Returns the longest prefix of the subtree.

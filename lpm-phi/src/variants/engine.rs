@@ -4,7 +4,7 @@ use super::params::{Params, Variant};
 use super::shape::TableKey;
 use super::table::Table;
 use super::writer::Writer;
-use crate::bloom::update::{Routes, Undo, added, advance, is_bulk, retreat};
+use crate::bloom::update::is_bulk;
 use crate::epoch::{Epochs, ReaderEpoch};
 use crate::kernel;
 use crate::reader::{Answer, SlotReader};
@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{
     Capacity, Change, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta,
-    Generation, Isa, Keys, NextHopId, Prefix,
+    Generation, Isa, Keys, NextHopId, Rib, RibTable,
 };
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ struct Shared {
 /// The writing side of `bloom-naive` or `bloom-baseline`.
 pub struct VariantEngine {
     params: Params,
-    routes_v4: Routes<u32>,
-    routes_v6: Routes<u128>,
+    /// Routes of each family.
+    routes: [usize; 2],
     v4: Writer<u32>,
     v6: Writer<u128>,
     shared: Arc<Shared>,
@@ -36,27 +36,26 @@ pub struct VariantEngine {
 
 /// What is to be done for one family, worked out before anything is changed.
 enum Plan<K: TableKey> {
-    InPlace(Vec<Change<K>>),
+    InPlace,
     Replace(Box<Writer<K>>),
 }
 
 impl<K: TableKey> Plan<K> {
-    /// The plan that brings `writer` to `routes`, which are final already.
+    /// The plan that brings `writer` to `routes`, to which `changes` lead.
     fn of(
         writer: &Writer<K>,
-        routes: &Routes<K>,
-        undo: &Undo<K>,
+        routes: &RibTable<K>,
+        changes: &[Change<K>],
         params: &Params,
     ) -> Result<Self, EngineError> {
-        let admitted = writer.admits(added(undo));
-        let in_place = || Self::InPlace(undo.iter().map(|(change, _)| *change).collect());
-        if admitted && !is_bulk(undo.len(), routes.len()) {
-            return Ok(in_place());
+        let admitted = writer.admits(changes);
+        if admitted && !is_bulk(changes.len(), routes.used_len()) {
+            return Ok(Self::InPlace);
         }
         match Writer::build(routes, params) {
             Ok(writer) => Ok(Self::Replace(Box::new(writer))),
             // To build anew would have been quicker, no more.
-            Err(_) if admitted => Ok(in_place()),
+            Err(_) if admitted => Ok(Self::InPlace),
             Err(error) => Err(error),
         }
     }
@@ -64,16 +63,22 @@ impl<K: TableKey> Plan<K> {
     /// Bytes of the table when this is done.
     fn bytes(&self, writer: &Writer<K>) -> u64 {
         match self {
-            Self::InPlace(_) => writer.table_bytes(),
+            Self::InPlace => writer.table_bytes(),
             Self::Replace(writer) => writer.table_bytes(),
         }
     }
 
     /// Carries the plan out, up to where readers see it.
-    fn commit(self, writer: &mut Writer<K>, routes: &Routes<K>, place: &ArcSwap<Table>) {
+    fn commit(
+        self,
+        writer: &mut Writer<K>,
+        routes: &RibTable<K>,
+        changes: &[Change<K>],
+        place: &ArcSwap<Table>,
+    ) {
         match self {
-            Self::InPlace(mut changes) => {
-                writer.apply(routes, &mut changes);
+            Self::InPlace => {
+                writer.apply(routes, changes);
                 writer.publish();
             }
             Self::Replace(new) => {
@@ -92,8 +97,8 @@ impl VariantEngine {
     /// empty tables exceed `table_bytes_max`, [`EngineError::Memory`] when there is no memory for them.
     pub fn new(variant: Variant, options: &EngineOptions) -> Result<Self, EngineError> {
         let params = Params::from_options(variant, options)?;
-        let v4 = Writer::build(&Routes::default(), &params)?;
-        let v6 = Writer::build(&Routes::default(), &params)?;
+        let v4 = Writer::build(&RibTable::default(), &params)?;
+        let v6 = Writer::build(&RibTable::default(), &params)?;
         params.check_bytes("table bytes", v4.table_bytes() + v6.table_bytes())?;
         let shared = Shared {
             v4: ArcSwap::new(Arc::clone(v4.table())),
@@ -102,8 +107,7 @@ impl VariantEngine {
         };
         Ok(Self {
             params,
-            routes_v4: Routes::default(),
-            routes_v6: Routes::default(),
+            routes: [0; 2],
             v4,
             v6,
             shared: Arc::new(shared),
@@ -118,9 +122,9 @@ impl VariantEngine {
     }
 
     /// Plans both families; together the tables stay within `table_bytes_max`.
-    fn plan(&self, v4: &Undo<u32>, v6: &Undo<u128>) -> Result<(Plan<u32>, Plan<u128>), EngineError> {
-        let v4 = Plan::of(&self.v4, &self.routes_v4, v4, &self.params)?;
-        let v6 = Plan::of(&self.v6, &self.routes_v6, v6, &self.params)?;
+    fn plan(&self, delta: &FibDelta, rib: &Rib) -> Result<(Plan<u32>, Plan<u128>), EngineError> {
+        let v4 = Plan::of(&self.v4, &rib.v4, &delta.v4, &self.params)?;
+        let v6 = Plan::of(&self.v6, &rib.v6, &delta.v6, &self.params)?;
         let before = self.v4.table_bytes() + self.v6.table_bytes();
         let after = v4.bytes(&self.v4) + v6.bytes(&self.v6);
         if after > before {
@@ -139,19 +143,11 @@ impl EngineWriter for VariantEngine {
         self.params.isa
     }
 
-    fn apply(&mut self, delta: &FibDelta) -> Result<Generation, EngineError> {
-        let undo_v4 = advance(&mut self.routes_v4, &delta.v4);
-        let undo_v6 = advance(&mut self.routes_v6, &delta.v6);
-        let (v4, v6) = match self.plan(&undo_v4, &undo_v6) {
-            Ok(plans) => plans,
-            Err(error) => {
-                retreat(&mut self.routes_v4, undo_v4);
-                retreat(&mut self.routes_v6, undo_v6);
-                return Err(error);
-            }
-        };
-        v4.commit(&mut self.v4, &self.routes_v4, &self.shared.v4);
-        v6.commit(&mut self.v6, &self.routes_v6, &self.shared.v6);
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        let (v4, v6) = self.plan(delta, rib)?;
+        v4.commit(&mut self.v4, &rib.v4, &delta.v4, &self.shared.v4);
+        v6.commit(&mut self.v6, &rib.v6, &delta.v6, &self.shared.v6);
+        self.routes = [rib.v4.used_len(), rib.v6.used_len()];
         if self.v4.is_changed() || self.v6.is_changed() {
             self.shared.epochs.synchronize();
             self.v4.repeat();
@@ -184,15 +180,13 @@ impl EngineWriter for VariantEngine {
             "v6_filter_saturated",
             "v6_deep_routes",
         ];
-        let routes = self.routes_v4.capacity() * (size_of::<(Prefix<u32>, NextHopId)>() + 1)
-            + self.routes_v6.capacity() * (size_of::<(Prefix<u128>, NextHopId)>() + 1);
         let mut details: Vec<_> = NAMES_V4.into_iter().zip(self.v4.figures()).collect();
         details.extend(NAMES_V6.into_iter().zip(self.v6.figures()));
         EngineStats {
-            routes_v4: self.routes_v4.len() as u64,
-            routes_v6: self.routes_v6.len() as u64,
+            routes_v4: self.routes[0] as u64,
+            routes_v6: self.routes[1] as u64,
             table_bytes: self.v4.table_bytes() + self.v6.table_bytes(),
-            writer_bytes: routes as u64 + self.v4.writer_bytes() + self.v6.writer_bytes(),
+            writer_bytes: self.v4.writer_bytes() + self.v6.writer_bytes(),
             details,
         }
     }

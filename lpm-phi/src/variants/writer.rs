@@ -10,10 +10,10 @@ use super::params::Params;
 use super::shape::{Plan, TableKey};
 use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, Shape, Table, Words};
 use crate::bloom::deep::Deep;
-use crate::bloom::update::{self, Grace, Routes, Store, expansion};
+use crate::bloom::update::{self, Grace, Store, expansion};
 use crate::cpe::expand::entries;
 use crate::memory::Array;
-use fib::{Change, EngineError, NextHopId, Prefix, Prefix6};
+use fib::{Change, EngineError, NextHopId, Prefix, Prefix6, RibTable};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,9 +52,8 @@ impl<K: TableKey> Writer<K> {
     ///
     /// # Errors
     /// [`EngineError::Full`] when it would exceed `table_bytes_max`, [`EngineError::Memory`].
-    pub(super) fn build(routes: &Routes<K>, params: &Params) -> Result<Self, EngineError> {
-        let mut sorted: Vec<(Prefix<K>, NextHopId)> = routes.iter().map(|(p, n)| (*p, *n)).collect();
-        sorted.sort_unstable();
+    pub(super) fn build(routes: &RibTable<K>, params: &Params) -> Result<Self, EngineError> {
+        let mut sorted: Vec<(Prefix<K>, NextHopId)> = routes.used().collect();
         let mut writer = Self::sized(Plan::of(&sorted, params)?, params)?;
         // Longest first: an entry is written once, by its owner.
         sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -115,10 +114,10 @@ impl<K: TableKey> Writer<K> {
         self.table_bytes() + counters + lists as u64
     }
 
-    /// Whether deltas that add `added` fit in place.
-    pub(super) fn admits<'a>(&self, added: impl Iterator<Item = &'a Change<K>>) -> bool {
+    /// Whether `changes` fit in place.
+    pub(super) fn admits(&self, changes: &[Change<K>]) -> bool {
         let mut new = vec![0_u64; self.rooms.len()];
-        for change in added {
+        for change in changes.iter().filter(|change| change.adds()) {
             let group = self.group_of(change.prefix.len());
             if group > 0 {
                 let lengths = &self.groups[group];
@@ -134,7 +133,7 @@ impl<K: TableKey> Writer<K> {
     }
 
     /// Brings the spare copy to the state after `changes`, which are all that differs from `routes`.
-    pub(super) fn apply(&mut self, routes: &Routes<K>, changes: &mut [Change<K>]) {
+    pub(super) fn apply(&mut self, routes: &RibTable<K>, changes: &[Change<K>]) {
         update::apply(self, routes, changes, &mut Grace::default(), &|| {});
     }
 

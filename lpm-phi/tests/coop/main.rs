@@ -6,8 +6,7 @@ use fib::conformance::{self, Options};
 use fib::faulty::{Call, Faults, FaultyEngine, How};
 use fib::oracle::{OracleEngine, OraclePair};
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Generation, Isa, Keys, NextHopId,
-    SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, Keys, NextHopId, Rib, SlotId,
 };
 use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::params::Params;
@@ -144,15 +143,14 @@ struct Keyed {
 
 impl Keyed {
     fn new(engine: &mut dyn EngineWriter) -> Self {
-        let mut delta = FibDelta::new();
+        let mut rib = Rib::new();
         for at in 0..256_u32 {
             let id = NextHopId::new(at + 1).unwrap();
-            delta.push(format!("10.{at}.0.0/16").parse().unwrap(), id);
-            delta.push(format!("2001:db8:{at:x}::/48").parse().unwrap(), id);
+            rib.set(format!("10.{at}.0.0/16").parse().unwrap(), id);
+            rib.set(format!("2001:db8:{at:x}::/48").parse().unwrap(), id);
         }
-        engine.apply(&delta).unwrap();
-        let mut oracle = OraclePair::default();
-        oracle.apply(&delta);
+        rib.commit_to(engine).unwrap();
+        let oracle = OraclePair::of(&rib);
         let order = (0..4096_u32).map(|at| at.wrapping_mul(2_654_435_761) >> 24);
         Self {
             v4: order.clone().map(|at| 10 << 24 | at << 16 | 7).collect(),
@@ -404,7 +402,7 @@ fn the_last_half_stays_and_its_errors_are_the_callers() {
 
 #[test]
 fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
-    let none = FibDelta::new();
+    let mut none = Rib::new();
     // The one with less room refuses first: nothing has changed, both stay.
     let faults = Arc::new(Faults::default());
     let other = Arc::new(Faults::default());
@@ -414,7 +412,7 @@ fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
     let keyed = Keyed::new(&mut engine);
     faults.fail_from(Call::Apply, 0, How::Full);
     let applied = other.calls(Call::Apply);
-    assert!(matches!(engine.apply(&none), Err(EngineError::Full { .. })));
+    assert!(matches!(none.commit_to(&mut engine), Err(EngineError::Full { .. })));
     assert_eq!((engine.generation(), other.calls(Call::Apply)), (Generation(1), applied));
     assert_eq!(engine.service().why(), [None, None]);
     let mut reader = engine.reader(3, 1024).unwrap();
@@ -422,12 +420,12 @@ fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
     // It takes deltas again; then the larger one fails behind it, and is out of service.
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     other.fail_from(Call::Apply, 0, How::Full);
-    assert_eq!(engine.apply(&none), Ok(Generation(2)));
+    assert_eq!(none.commit_to(&mut engine), Ok(Generation(2)));
     assert!(engine.service().why()[1].is_some() && engine.service().why()[0].is_none());
     ask(&keyed, reader.as_mut(), "one is out of service");
     // The last one's refusal is the caller's.
     faults.fail_from(Call::Apply, 0, How::Device);
-    assert!(engine.apply(&none).is_err());
+    assert!(none.commit_to(&mut engine).is_err());
     assert_eq!(engine.generation(), Generation(2));
 }
 
@@ -442,11 +440,11 @@ fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
     let mut reader = engine.reader(1, 256).unwrap();
     reader.submit(SlotId(0), keyed.keys(false, 0, 256)).unwrap();
     faults.fail_from(Call::Apply, 0, How::Device);
-    let mut delta = FibDelta::new();
+    let mut rib = Rib::new();
     for at in 0..256 {
-        delta.push(format!("10.{at}.0.0/16").parse().unwrap(), NextHopId::new(7777).unwrap());
+        rib.set(format!("10.{at}.0.0/16").parse().unwrap(), NextHopId::new(7777).unwrap());
     }
-    engine.apply(&delta).unwrap();
+    rib.commit_to(&mut engine).unwrap();
     assert!(collect(reader.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
 }
 

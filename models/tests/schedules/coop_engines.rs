@@ -5,7 +5,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, thread};
 use fib::{
     Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Keys,
-    NextHopId, SlotId,
+    NextHopId, Rib, SlotId,
 };
 use std::task::Poll;
 
@@ -81,7 +81,7 @@ impl EngineWriter for Engine {
         Isa::Scalar
     }
 
-    fn apply(&mut self, _: &FibDelta) -> Result<Generation, EngineError> {
+    fn apply(&mut self, _: &FibDelta, _: &Rib) -> Result<Generation, EngineError> {
         if self.0.is_due(Trouble::Apply) {
             return Err(self.0.error());
         }

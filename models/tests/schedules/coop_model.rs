@@ -7,7 +7,7 @@ use crate::coop::{CoopEngine, Drive, First, Half};
 use crate::coop_engines::{Engine, State, Trouble, answer};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, thread};
-use fib::{EngineOptions, EngineReader, EngineWriter, FibDelta, Keys, NextHopId, SlotId};
+use fib::{EngineOptions, EngineReader, EngineWriter, FibDelta, Keys, NextHopId, Rib, SlotId};
 use shuttle::rand::{Rng, thread_rng};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ fn model(drive: Option<Drive>, troubles: [Trouble; 2], stall_us: &str) {
         .collect();
     for delta in 1..=DELTAS {
         deltas.begun.store(delta, Ordering::SeqCst);
-        engine.apply(&FibDelta::new()).expect("one half is in service");
+        engine.apply(&FibDelta::new(), &Rib::new()).expect("one half is in service");
         deltas.done.store(delta, Ordering::SeqCst);
     }
     for thread in threads {

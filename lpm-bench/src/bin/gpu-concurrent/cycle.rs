@@ -83,7 +83,8 @@ impl Cycle {
     /// A cycle whose tables have `routes` routes of each family more at one time than at another, and `keys` keys of each.
     pub(crate) fn new(seed: u64, routes: u32, keys: usize) -> Self {
         let mut dice = Dice(seed);
-        let mut rib = Rib::new();
+        // So that the first delta holds all that is told: the last one leads back to it.
+        let mut rib = Rib::plain();
         for _ in 0..BASE {
             let (v4, v6) = (dice.v4(), dice.v6());
             rib.set(v4, dice.next_hop());
@@ -118,10 +119,10 @@ impl Cycle {
             rib.set(prefix, NextHopId::NONE);
         }
         for change in &first.v4 {
-            rib.set(IpPrefix::V4(change.prefix), change.next_hop);
+            rib.set(IpPrefix::V4(change.prefix), change.new);
         }
         for change in &first.v6 {
-            rib.set(IpPrefix::V6(change.prefix), change.next_hop);
+            rib.set(IpPrefix::V6(change.prefix), change.new);
         }
         deltas.push(rib.take_delta());
         let keys = keys_for(&deltas, keys, &mut dice);

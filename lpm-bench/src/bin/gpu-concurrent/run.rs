@@ -3,7 +3,7 @@
 use super::cycle::{Cycle, Dice};
 use super::report::Row;
 use super::{Options, used_bytes, words};
-use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopId, SlotId};
+use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopId, Rib, SlotId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), Engine
         vec![("mode".to_owned(), setup.mode.to_owned()), ("headroom".to_owned(), "0".to_owned())];
     let options = EngineOptions { parameters, ..EngineOptions::default() };
     let mut writer = lpm_gpu::engine::make(setup.name, &options)?;
-    writer.apply(&cycle.first)?;
+    writer.apply(&cycle.first, &Rib::new())?;
     let batch = cycle.keys.v4.len();
     let readers = (0..setup.readers).map(|_| writer.reader(setup.options.slots, batch));
     let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
@@ -121,7 +121,7 @@ fn write(
         }
         talk.started.store(generation, Ordering::SeqCst);
         let begun = Instant::now();
-        if let Err(error) = writer.apply(delta) {
+        if let Err(error) = writer.apply(delta, &Rib::new()) {
             result = Err(error);
             break;
         }

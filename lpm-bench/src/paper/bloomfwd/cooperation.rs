@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::data::DataSet;
-use crate::paper::drive::{Asked, Driven, Load, drive};
+use crate::paper::drive::{Asked, Driven, Load, drive, fill};
 use crate::paper::figure::{Figure, Panel};
 use crate::paper::median;
 use fib::traffic::Traffic;
@@ -72,7 +72,7 @@ impl Ready {
             subject = subject.with("cpus", &cpus);
         }
         let mut writer = subject.engine(bench.args.table_memory())?;
-        writer.apply(&set.tables.delta_of(Family::V4)).map_err(fault)?;
+        fill(writer.as_mut(), &set.tables.told_of(Family::V4)).map_err(fault)?;
         let reader = writer.reader(1, pair.batch).map_err(fault)?;
         check(figure, &sample(bench, keys, &set.tables), &mut Asked::new(CoopEngine::NAME, reader))?;
         Ok(Self { writer })
@@ -274,7 +274,7 @@ impl Plain {
         batch: usize,
     ) -> Result<Self, Fault> {
         let mut writer = Subject::best_bloom(bench).engine(bench.args.table_memory())?;
-        writer.apply(&set.tables.delta_of(Family::V4)).map_err(fault_of_bloom)?;
+        fill(writer.as_mut(), &set.tables.told_of(Family::V4)).map_err(fault_of_bloom)?;
         let reader = writer.reader(1, batch).map_err(fault_of_bloom)?;
         check(figure, &sample(bench, keys, &set.tables), &mut Asked::new(BloomEngine::NAME, reader))?;
         Ok(Self { writer, batch })

@@ -169,11 +169,11 @@ pub(super) fn build(
     family: Family,
     subjects: &[Subject],
 ) -> Result<Vec<Built>, Fault> {
-    let delta = tables.delta_of(family);
+    let delta = tables.told_of(family);
     let limit = bench.args.table_memory();
     let one = |subject: &Subject| -> Result<Built, Fault> {
         let start = Instant::now();
-        let mut table = EngineTable::new(subject.engine(limit)?, CALL);
+        let mut table = EngineTable::plain(subject.engine(limit)?, CALL);
         table.apply(&delta)?;
         let build_s = start.elapsed().as_secs_f64();
         let (table_bytes, details) = (table.table_bytes(), table.details());

@@ -6,11 +6,11 @@ use crate::check::Sample;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::data::Hops;
-use crate::paper::drive::{Asked, Driven, Load, Round, beside, drive};
+use crate::paper::drive::{Asked, Driven, Load, Round, beside, drive, fill};
 use crate::paper::figure::{Figure, Panel};
 use crate::paper::{Bench, data::DataSet};
 use fib::traffic::Traffic;
-use fib::{EngineReader, EngineWriter, Family};
+use fib::{EngineReader, EngineWriter, Family, Rib};
 use lpm_gpu::gamt::strides::{Census, Plan};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -60,6 +60,7 @@ impl Subject {
 /// A table that was built and checked.
 struct Ready {
     writer: Box<dyn EngineWriter>,
+    rib: Rib,
     checked: u64,
     wrong: u64,
 }
@@ -73,14 +74,14 @@ fn ready(
 ) -> Result<Ready, Fault> {
     let mut writer = bench.engine(subject.engine, parameters)?;
     let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
-    writer.apply(&set.tables.delta_of(subject.family)).map_err(fault)?;
+    let rib = fill(writer.as_mut(), &set.tables.told_of(subject.family)).map_err(fault)?;
     let count = CHECKED.min(bench.args.keys());
     let keys =
         KeySet::make(&Traffic::Table, subject.family, &set.tables, count, bench.args.table.seed, false)?;
     let reader = writer.reader(1, count).map_err(fault)?;
     let sample = Sample::draw(&keys, &set.tables, count, bench.args.table.seed);
     let found = sample.check(&mut Asked::new(subject.engine, reader), count)?;
-    Ok(Ready { writer, checked: found.checked, wrong: found.wrong })
+    Ok(Ready { writer, rib, checked: found.checked, wrong: found.wrong })
 }
 
 /// Keys of random traffic, or drawn from the table.
@@ -419,7 +420,8 @@ fn under_updates(
         let mut way = Way::new(bench, *subject, &*ready.writer, (batch, in_flight(batch, IN_FLIGHT)))?;
         let load = way.load(bench, &keys);
         for rate in rates {
-            let beside = beside(&mut *ready.writer, &mut way.readers, load, (&mut round, *rate))?;
+            let beside =
+                beside((&mut ready.rib, ready.writer.as_mut()), &mut way.readers, load, (&mut round, *rate))?;
             panel.add(subject.name, *rate, beside.lookups.mlps);
             let more = [("rate", (*rate).into()), ("updates_per_s", beside.updates_per_s.into())];
             figure.rows.push(with(row(set, *subject, batch, &beside.lookups), &more));

@@ -6,7 +6,7 @@ use crate::measure::cpu_s;
 use crate::paper::data::{DataSet, Deltas, Hops};
 use crate::paper::figure::{Figure, Panel};
 use crate::paper::{Bench, median};
-use fib::{EngineError, Family, FibDelta};
+use fib::{EngineError, Family, Routes};
 use lpm_gpu::gale::model::{Accesses, Model};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
@@ -57,7 +57,7 @@ impl Kind {
         };
         let mut table = table.map_err(|source| self.fault(source))?;
         table
-            .apply(&set.tables.delta_of(Family::V4).v4, &mut Vec::new())
+            .apply(&set.tables.told_of(Family::V4).v4, &mut Vec::new())
             .map_err(|source| self.fault(source))?;
         table.rebuild().map_err(|source| self.fault(source))?;
         table.take_steps(0);
@@ -277,7 +277,7 @@ struct OnLine {
     image_words: u64,
 }
 
-fn on_line(kind: Kind, set: &DataSet, deltas: &[FibDelta]) -> Result<OnLine, Fault> {
+fn on_line(kind: Kind, set: &DataSet, deltas: &[Routes]) -> Result<OnLine, Fault> {
     let mut table = kind.table(set)?;
     let mut model = (kind == Kind::Gale).then(|| Model::new(&table.image()));
     let mut online = OnLine { accesses: Accesses::default(), rebuilds: 0, image_words: 0 };
@@ -326,7 +326,7 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let options = GamtOptions { layout, levels: Some(LEVELS), ..GamtOptions::default() };
         let fault = |source| Kind::GamtT.fault(source);
         let mut table = GamtTable::<u32>::new(options).map_err(fault)?;
-        table.apply(&set.tables.delta_of(Family::V4).v4, &mut Vec::new()).map_err(fault)?;
+        table.apply(&set.tables.told_of(Family::V4).v4, &mut Vec::new()).map_err(fault)?;
         settle(Kind::GamtT, &mut table, 0)?;
         let width = |table: &GamtTable<u32>| f64::from(table.units_used().into_iter().max().unwrap_or(0));
         let before = width(&table);

@@ -99,8 +99,8 @@ impl Launcher {
     ) -> Result<Timed, Fault> {
         let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
         let on = match family {
-            Family::V4 => self.load(&gamt::<u32>(options, &set.tables.delta_of(family).v4)?),
-            Family::V6 => self.load(&gamt::<u128>(options, &set.tables.delta_of(family).v6)?),
+            Family::V4 => self.load(&gamt::<u32>(options, &set.tables.told_of(family).v4)?),
+            Family::V6 => self.load(&gamt::<u128>(options, &set.tables.told_of(family).v6)?),
         };
         self.time(&on.map_err(fault)?, true, keys).map_err(fault)
     }
@@ -175,13 +175,13 @@ impl Launcher {
     }
 }
 
-fn gamt<K: Key>(options: GamtOptions, changes: &[fib::Change<K>]) -> Result<GamtTable<K>, Fault> {
+fn gamt<K: Key>(options: GamtOptions, changes: &[fib::Route<K>]) -> Result<GamtTable<K>, Fault> {
     let mut table = GamtTable::new(options).map_err(refused)?;
     fill(&mut table, changes)?;
     Ok(table)
 }
 
-fn fill<K: Key>(table: &mut dyn HostTable<K>, changes: &[fib::Change<K>]) -> Result<(), Fault> {
+fn fill<K: Key>(table: &mut dyn HostTable<K>, changes: &[fib::Route<K>]) -> Result<(), Fault> {
     table.apply(changes, &mut Vec::new()).and_then(|()| table.rebuild()).map_err(refused)
 }
 
@@ -230,7 +230,7 @@ fn load_all(
     set: &DataSet,
     family: Family,
 ) -> Result<Vec<(&'static str, OnDevice)>, Fault> {
-    let delta = set.tables.delta_of(family);
+    let delta = set.tables.told_of(family);
     let levels = |levels| GamtOptions { levels, ..GamtOptions::default() };
     let paper = |levels| GamtOptions { layout: Layout::Paper, ..self::levels_of(levels) };
     let mut loaded = Vec::new();

@@ -8,7 +8,7 @@ use crate::cu::testing::{self, Mock, TestDriver};
 use crate::engine::{GAMT, GpuEngine, HostTables, Plan};
 use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step};
 use fib::{
-    Change, EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Key, Keys, NextHopId, Prefix,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib, Route, Routes,
     SlotId,
 };
 use std::collections::VecDeque;
@@ -70,7 +70,7 @@ struct Watched<K: Key> {
 }
 
 impl<K: Key> HostTable<K> for Watched<K> {
-    fn apply(&mut self, changes: &[Change<K>], undo: &mut Vec<Change<K>>) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError> {
         self.table.apply(changes, undo)
     }
 
@@ -145,6 +145,7 @@ impl<K: Key> HostTable<K> for Watched<K> {
 /// A watched engine.
 struct Rig {
     engine: GpuEngine,
+    rib: Rib,
     watch_v4: Arc<Mutex<Watch>>,
     watch_v6: Arc<Mutex<Watch>>,
     mock: Mock,
@@ -169,11 +170,12 @@ impl Rig {
         let gpu = crate::engine::Gpu::open(GAMT).unwrap();
         let plan = Plan::new(&params, gpu.device.facts().multiprocessors);
         let engine = GpuEngine::assemble(GAMT, params, host, gpu, plan).unwrap();
-        Some(Self { engine, watch_v4, watch_v6, mock })
+        Some(Self { engine, rib: Rib::new(), watch_v4, watch_v6, mock })
     }
 
-    fn apply(&mut self, delta: &FibDelta) {
-        self.engine.apply(delta).unwrap();
+    fn apply(&mut self, routes: &Routes) {
+        self.rib.tell(routes);
+        self.rib.commit_to(&mut self.engine).unwrap();
         self.watch_v4.lock().unwrap().address = self.engine.v4.current.words.address();
         self.watch_v6.lock().unwrap().address = self.engine.v6.current.words.address();
     }
@@ -206,8 +208,8 @@ fn address(dice: &mut Dice) -> u64 {
 }
 
 /// Long routes that come, others that go.
-fn delta(dice: &mut Dice, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>, changes: usize) -> FibDelta {
-    let mut delta = FibDelta::new();
+fn delta(dice: &mut Dice, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>, changes: usize) -> Routes {
+    let mut delta = Routes::new();
     for _ in 0..changes {
         let len = u8::try_from(dice.next() % 12).unwrap_or(0);
         let v4 = Prefix::truncating((address(dice) >> 32) as u32, 21 + len);
@@ -217,13 +219,13 @@ fn delta(dice: &mut Dice, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>, cha
         }
         there.push_back((v4, v6));
         let next_hop = NextHopId::from_answer(u32::try_from(1 + dice.next() % 1000).unwrap_or(1));
-        delta.v4.push(Change { prefix: v4, next_hop });
-        delta.v6.push(Change { prefix: v6, next_hop });
+        delta.v4.push(Route { prefix: v4, next_hop });
+        delta.v6.push(Route { prefix: v6, next_hop });
     }
     while there.len() > 150 {
         if let Some((v4, v6)) = there.pop_front() {
-            delta.v4.push(Change { prefix: v4, next_hop: NextHopId::NONE });
-            delta.v6.push(Change { prefix: v6, next_hop: NextHopId::NONE });
+            delta.v4.push(Route { prefix: v4, next_hop: NextHopId::NONE });
+            delta.v6.push(Route { prefix: v6, next_hop: NextHopId::NONE });
         }
     }
     delta

@@ -6,7 +6,7 @@ use super::{BCN_WORDS, SailOptions, SailTable};
 use crate::direct::{CHUNK_UNITS, Unit};
 use crate::host::{HostTable, Image, Step};
 use crate::tests::direct::{self, Rig, real_table, real_updates};
-use fib::{Change, EngineError, NextHopId, Prefix4};
+use fib::{EngineError, NextHopId, Prefix4, Route};
 use model::Lookup;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -60,8 +60,8 @@ fn rig(options: SailOptions, seed: u64) -> Rig<SailTable, Model> {
     Rig::new(SailTable::new(options).unwrap(), seed)
 }
 
-fn change(address: u32, len: u8, next_hop: u32) -> Change<u32> {
-    Change { prefix: Prefix4::truncating(address, len), next_hop: NextHopId::from_answer(next_hop) }
+fn change(address: u32, len: u8, next_hop: u32) -> Route<u32> {
+    Route { prefix: Prefix4::truncating(address, len), next_hop: NextHopId::from_answer(next_hop) }
 }
 
 #[test]

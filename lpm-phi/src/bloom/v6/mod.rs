@@ -12,10 +12,10 @@ use super::deep::Deep;
 use super::filter::CountingFilter;
 use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
-use super::update::{Routes, Store, expansion, hashed_next_hops};
+use super::update::{Store, expansion, hashed_next_hops};
 use crate::memory::Array;
 use crate::publish::Publish as _;
-use fib::{Change, EngineError, NextHopId, Prefix, Prefix6};
+use fib::{Change, EngineError, NextHopId, Prefix, Prefix6, RibTable};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sizes::{Sizes, groups_of};
 use std::ops::RangeInclusive;
@@ -47,9 +47,8 @@ pub(crate) struct Writer6 {
 
 impl Writer6 {
     /// A table of `routes`, not yet seen by any reader.
-    pub(crate) fn build(routes: &Routes<u128>, params: &Params) -> Result<Self, EngineError> {
-        let mut sorted: Vec<(Prefix6, NextHopId)> = routes.iter().map(|(p, n)| (*p, *n)).collect();
-        sorted.sort_unstable();
+    pub(crate) fn build(routes: &RibTable<u128>, params: &Params) -> Result<Self, EngineError> {
+        let mut sorted: Vec<(Prefix6, NextHopId)> = routes.used().collect();
         let sizes = Sizes::of(&sorted, params)?;
         let mut writer = Self::sized(&sizes, params)?;
         sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -140,17 +139,12 @@ impl Writer6 {
         self.hops.end_grace();
     }
 
-    /// Whether `changes`, which lead to `routes`, fit in place; `added` of them are prefixes that are not in the table.
-    pub(crate) fn admits<'a>(
-        &self,
-        routes: &Routes<u128>,
-        changes: &[Change<u128>],
-        added: impl Iterator<Item = &'a Change<u128>>,
-    ) -> bool {
+    /// Whether `changes`, which lead to `routes`, fit in place.
+    pub(crate) fn admits(&self, routes: &RibTable<u128>, changes: &[Change<u128>]) -> bool {
         let mut new = [0_u64; LEVELS + 1];
         let mut deep = 0;
         let mut blocks = FxHashSet::default();
-        for change in added {
+        for change in changes.iter().filter(|change| change.adds()) {
             let group = self.group_of(change.prefix.len());
             if self.is_deep(group) {
                 deep += 1;

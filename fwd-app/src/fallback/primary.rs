@@ -1,0 +1,185 @@
+//! The primary's writer.
+//!
+//! A device that hangs may keep a driver call from ever returning. A writer that may hang therefore has a thread of its own: the control
+//! thread asks it and waits with a limit; when it gives up, the engine is left to its thread, and neither is waited for again.
+
+use super::{Switch, Why};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use fib::{Capacity, EngineError, EngineWriter, FibDelta, Generation, Isa, Rib};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often a wait looks whether lookups have given the primary up.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long a healthy engine may take to free its memory at the end.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce(&mut dyn EngineWriter) + Send>;
+
+/// See the module.
+pub(super) struct Primary {
+    writer: Writer,
+    isa: Isa,
+    isa_name: String,
+    capacity: Capacity,
+    wants_fewer_routes: bool,
+}
+
+enum Writer {
+    /// Called on the control thread.
+    Here(RefCell<Box<dyn EngineWriter>>),
+    /// On a thread of its own.
+    Remote(Remote),
+}
+
+impl Primary {
+    /// Takes the engine over.
+    pub(super) fn new(engine: Box<dyn EngineWriter>, switch: &Arc<Switch>) -> Self {
+        let (isa, isa_name, capacity) = (engine.isa(), engine.isa_name(), engine.capacity());
+        let wants_fewer_routes = engine.wants_fewer_routes();
+        let writer = if engine.may_hang() {
+            Writer::Remote(Remote::new(engine, Arc::clone(switch)))
+        } else {
+            Writer::Here(RefCell::new(engine))
+        };
+        Self { writer, isa, isa_name, capacity, wants_fewer_routes }
+    }
+
+    /// The instruction set of its lookups.
+    pub(super) fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// What a report calls the code of its lookups.
+    pub(super) fn isa_name(&self) -> &str {
+        &self.isa_name
+    }
+
+    /// What it can hold.
+    pub(super) fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    /// Whether it wants fewer routes.
+    pub(super) fn wants_fewer_routes(&self) -> bool {
+        self.wants_fewer_routes
+    }
+
+    /// Asks the engine. One that may hang is waited for for `limit` at most, or until lookups have given it up.
+    ///
+    /// # Errors
+    /// [`Why`] there is no answer.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        question: impl FnOnce(&mut dyn EngineWriter) -> T + Send + 'static,
+    ) -> Result<T, Why> {
+        match &self.writer {
+            Writer::Here(engine) => here(during, engine, question),
+            Writer::Remote(remote) => remote.ask(during, limit, question),
+        }
+    }
+
+    /// As [`Self::ask`]: has the engine apply `delta`.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(super) fn apply(
+        &self,
+        limit: Duration,
+        delta: &FibDelta,
+        rib: &Rib,
+    ) -> Result<Result<Generation, EngineError>, Why> {
+        match &self.writer {
+            Writer::Here(engine) => here("apply", engine, |engine| engine.apply(delta, rib)),
+            Writer::Remote(remote) => {
+                let delta = delta.clone();
+                // Engines that may hang do not ask the RIB.
+                remote.ask("apply", limit, move |engine| engine.apply(&delta, &Rib::new()))
+            }
+        }
+    }
+}
+
+/// Asks an engine that never hangs; one that panics is not asked again.
+fn here<T>(
+    during: &'static str,
+    engine: &RefCell<Box<dyn EngineWriter>>,
+    question: impl FnOnce(&mut dyn EngineWriter) -> T,
+) -> Result<T, Why> {
+    catch_unwind(AssertUnwindSafe(|| question(engine.borrow_mut().as_mut())))
+        .map_err(|_| Why::Died { during })
+}
+
+/// A thread with an engine.
+struct Remote {
+    /// `None` once the end has come.
+    jobs: Option<Sender<Job>>,
+    /// Disconnected when the thread has ended.
+    ended: Receiver<()>,
+    switch: Arc<Switch>,
+}
+
+impl Remote {
+    fn new(engine: Box<dyn EngineWriter>, switch: Arc<Switch>) -> Self {
+        let (jobs, todo) = unbounded::<Job>();
+        let (end, ended) = bounded::<()>(0);
+        let theirs = Arc::clone(&switch);
+        // Should the system refuse a thread, every question fails, and the fallback serves.
+        let _ = std::thread::Builder::new()
+            .name("primary".into())
+            .spawn(move || serve(engine, &todo, &theirs, end));
+        Self { jobs: Some(jobs), ended, switch }
+    }
+
+    /// See [`Primary::ask`].
+    fn ask<T: Send + 'static>(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        question: impl FnOnce(&mut dyn EngineWriter) -> T + Send + 'static,
+    ) -> Result<T, Why> {
+        let (reply, answer) = bounded(1);
+        let job: Job = Box::new(move |engine| drop(reply.send(question(engine))));
+        if self.jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
+            return Err(Why::Died { during });
+        }
+        let deadline = Instant::now() + limit;
+        loop {
+            match answer.recv_timeout(LOOK) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => return Err(Why::Died { during }),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if self.switch.is_moved() || Instant::now() >= deadline {
+                let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+                return Err(Why::Stalled { during, limit_us });
+            }
+        }
+    }
+}
+
+/// Answers until nobody asks any more.
+fn serve(mut engine: Box<dyn EngineWriter>, todo: &Receiver<Job>, switch: &Switch, end: Sender<()>) {
+    for job in todo {
+        job(engine.as_mut());
+    }
+    if switch.is_moved() {
+        // Freeing memory of a broken device may never come back; the end of the process frees it.
+        std::mem::forget(engine);
+    }
+    drop(end);
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if !self.switch.is_moved() {
+            // Nothing is ever sent: this waits for the thread to end.
+            let _ = self.ended.recv_timeout(END_LIMIT);
+        }
+    }
+}
