@@ -193,7 +193,7 @@ pub trait EngineWriter: Send {
 
     /// Applies `delta`, all or nothing. Lookups go on meanwhile. `rib` is where the delta comes from ([`Rib::commit`]): what is
     /// [used](crate::RibTable::used) in it is what the engine is to have when the delta is applied, for engines that must know more than
-    /// what changes. One that [may hang](Self::may_hang) does not ask it.
+    /// what changes.
     ///
     /// # Errors
     /// [`EngineError::Full`] or [`EngineError::Memory`]; the old table is in service then.
@@ -205,7 +205,7 @@ pub trait EngineWriter: Send {
         false
     }
 
-    /// Whether a call may never return, since it waits for a device. Such a writer may be given a thread of its own, and an empty RIB.
+    /// Whether a call may never return, since it waits for a device. Such a writer may be given a thread of its own.
     fn may_hang(&self) -> bool {
         false
     }

@@ -283,6 +283,9 @@ mod tests {
     use fib::faulty::{Call, Faults, FaultyEngine, How};
     use fib::oracle::OracleEngine;
     use fib::{EngineOptions, Keys, SlotId};
+    use lpm_phi::bloom::BloomEngine;
+    use lpm_phi::coop::params::Params;
+    use lpm_phi::coop::{CoopEngine, Drive, First, Half};
     use std::sync::atomic::Ordering::SeqCst;
     use std::task::Poll;
 
@@ -331,6 +334,26 @@ mod tests {
         {
             group(&healthy, Options::default());
         }
+    }
+
+    /// The writer runs on a thread of its own, for one half may hang; the other half asks the RIB for what inherits, and to build anew.
+    #[test]
+    fn a_primary_that_may_hang_and_asks_the_rib_answers_as_the_suite_wants() {
+        let make = || -> Result<Box<dyn EngineWriter>, EngineError> {
+            let options = EngineOptions::default();
+            let device = FaultyEngine::new(&Arc::default());
+            let half = |engine, drive| Half { engine, drive };
+            let bloom = half(Box::new(BloomEngine::new(&options)?), Drive::Cpu);
+            let params = Params::from_options(&EngineOptions {
+                parameters: vec![("split".into(), "0.5".into()), ("stall-us".into(), "60000000".into())],
+                ..options
+            })?;
+            let coop = CoopEngine::new(First::Engine(half(Box::new(device), Drive::Device)), bloom, params);
+            assert!(coop.may_hang());
+            Ok(Box::new(Fallback::new("coop", Ok(Box::new(coop)), oracle(), Duration::from_secs(60))?))
+        };
+        conformance::withdraw(&make, Options::default());
+        conformance::random_tables(&make, Options::default());
     }
 
     #[test]

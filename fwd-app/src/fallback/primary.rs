@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How long a healthy engine may take to free its memory at the end.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-type Job = Box<dyn FnOnce(&mut dyn EngineWriter) + Send>;
+type Job = Box<dyn FnOnce(&mut dyn EngineWriter, &mut Rib) + Send>;
 
 /// See the module.
 pub(super) struct Primary {
@@ -79,7 +79,7 @@ impl Primary {
     ) -> Result<T, Why> {
         match &self.writer {
             Writer::Here(engine) => here(during, engine, question),
-            Writer::Remote(remote) => remote.ask(during, limit, question),
+            Writer::Remote(remote) => remote.ask(during, limit, |engine, _| question(engine)),
         }
     }
 
@@ -97,8 +97,15 @@ impl Primary {
             Writer::Here(engine) => here("apply", engine, |engine| engine.apply(delta, rib)),
             Writer::Remote(remote) => {
                 let delta = delta.clone();
-                // Engines that may hang do not ask the RIB.
-                remote.ask("apply", limit, move |engine| engine.apply(&delta, &Rib::new()))
+                remote.ask("apply", limit, move |engine, rib| {
+                    for change in &delta.v4 {
+                        rib.v4.set(change.prefix, change.new);
+                    }
+                    for change in &delta.v6 {
+                        rib.v6.set(change.prefix, change.new);
+                    }
+                    rib.commit_to(engine)
+                })
             }
         }
     }
@@ -140,10 +147,10 @@ impl Remote {
         &self,
         during: &'static str,
         limit: Duration,
-        question: impl FnOnce(&mut dyn EngineWriter) -> T + Send + 'static,
+        question: impl FnOnce(&mut dyn EngineWriter, &mut Rib) -> T + Send + 'static,
     ) -> Result<T, Why> {
         let (reply, answer) = bounded(1);
-        let job: Job = Box::new(move |engine| drop(reply.send(question(engine))));
+        let job: Job = Box::new(move |engine, rib| drop(reply.send(question(engine, rib))));
         if self.jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
             return Err(Why::Died { during });
         }
@@ -162,10 +169,12 @@ impl Remote {
     }
 }
 
-/// Answers until nobody asks any more.
+/// Serves jobs until the sender is gone. The RIB here holds the engine's own routes: the control thread's goes on changing while this one
+/// hangs.
 fn serve(mut engine: Box<dyn EngineWriter>, todo: &Receiver<Job>, switch: &Switch, end: Sender<()>) {
+    let mut rib = Rib::plain();
     for job in todo {
-        job(engine.as_mut());
+        job(engine.as_mut(), &mut rib);
     }
     if switch.is_moved() {
         // Freeing memory of a broken device may never come back; the end of the process frees it.
