@@ -5,9 +5,9 @@
 //! commit: compile -> FibDelta -> the engine's apply     taken: told and used go together again
 //!                                                       refused: all is as it was before the first `set` since the last commit
 //! ```
-//! To compile is to leave out what changes no answer, for engines that [want this](EngineWriter::wants_fewer_routes). A route whose next hop is that of the longest route covering it is not *used*:
-//! a lookup that misses it finds the same next hop one route up. In full tables of 2024 that is four routes in ten. A route left out
-//! comes back when the one that covers it changes. An engine keeps nothing of what was told: each [`Change`] says what the engine has for the
+//! For engines that [want fewer routes](EngineWriter::wants_fewer_routes), compiling leaves out what changes no answer. A route whose next
+//! hop is that of the longest route covering it is not *used*: a lookup that misses it finds the same next hop one route up. In full
+//! tables of 2024 that is four routes in ten. A route left out comes back when the one that covers it changes. An engine keeps nothing of what was told: each [`Change`] says what the engine has for the
 //! prefix and what it is to have, and when an engine must know more (which route an address falls back to, all routes to build its table
 //! anew) it asks the [`Rib`] that comes with the delta.
 
@@ -82,7 +82,7 @@ impl<K: Key> RibTable<K> {
         self.trie.iter().filter(|node| !node.told.is_none()).map(|node| (node.prefix, node.told))
     }
 
-    /// All routes in order of address, then length.
+    /// As [`Self::iter`], collected.
     #[must_use]
     pub fn sorted(&self) -> Vec<(Prefix<K>, NextHopId)> {
         let mut routes = Vec::with_capacity(self.len());
@@ -107,7 +107,7 @@ impl<K: Key> RibTable<K> {
         self.used_len
     }
 
-    /// The routes that an engine has when it has taken the delta that is being committed, in order of address, then length.
+    /// The routes that an engine has after the delta being committed, in order of address, then length.
     pub fn used(&self) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
         self.trie.iter().filter(|node| !node.used.is_none()).map(|node| (node.prefix, node.used))
     }
@@ -171,8 +171,8 @@ impl<K: Key> RibTable<K> {
         }
     }
 
-    /// Compiles what is below node `at`, whose addresses fall back to `fallback`: down to where `goes_on`, asked with what was told of a node,
-    /// says no.
+    /// Compiles the nodes below node `at`, whose addresses fall back to `fallback`. `goes_on` gets the next hop told for a node and returns
+    /// whether to go on below it.
     fn compile_below(
         &mut self,
         at: u32,
