@@ -62,7 +62,7 @@ pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
 
 /// Refuses a NUMA node that this host does not have, whatever the engines.
 pub(crate) fn check_node(node: Option<u32>) -> Result<(), Fault> {
-    let checked = node.map_or(Ok(()), lpm_phi::memory::check_node);
+    let checked = node.map_or(Ok(()), lpm_core::memory::check_node);
     checked.map_err(|why| Fault::Usage(format!("--table-node {why}")))
 }
 

@@ -13,30 +13,20 @@
 //! | [`cpe`] | controlled prefix expansion, and DPCPE |
 //! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
 //! | `lend` | a batch shared by threads where it lies |
-//! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
-//! | `epoch`, `copies` | grace periods between the writer and the readers; two copies of a table |
-//! | `publish` | the stores of writers to what lookups read |
-//! | `sync` | the atomics and threads that all of this is written with |
-//! | `reader` | the slots that every engine's reader has |
 //!
-//! Unsafe code lives in `kernel`, `lend` and [`memory`] only.
+//! Unsafe code lives in `kernel` and `lend` only.
 
 #![deny(unsafe_code)]
 
 pub mod bloom;
-mod caches;
 pub mod coop;
-mod copies;
 pub mod cpe;
-mod epoch;
 #[expect(unsafe_code, reason = "vector loads and gathers take raw pointers")]
 mod kernel;
 #[expect(unsafe_code, reason = "threads that look up where keys and answers lie")]
 mod lend;
-#[expect(unsafe_code, reason = "memory mappings")]
-pub mod memory;
 pub mod miht;
-mod publish;
-mod reader;
-mod sync;
 pub mod variants;
+
+// By the names that the crate `models` has for them, which compiles `lend` and `coop` over a model checker.
+use lpm_core::{reader, sync};

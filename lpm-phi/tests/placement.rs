@@ -6,9 +6,9 @@
 use fib::generate::{TableSpec, table};
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter, Family, Rib};
+use lpm_core::memory::{self, Mapped};
 use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::memory::{self, Mapped};
 use lpm_phi::miht::MihtEngine;
 use lpm_phi::variants;
 

@@ -7,7 +7,7 @@ use crate::report::console::warn;
 use crate::report::progress::Bar;
 use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
-use lpm_phi::memory::{self, Mapped};
+use lpm_core::memory::{self, Mapped};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
 use fib::feed::{self, LoadOptions, Loaded, Update};
 use fib::{EngineError, EngineWriter, Generation, NextHop, NextHopError, NextHopTable, Rib};
-use lpm_phi::memory;
+use lpm_core::memory;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;

@@ -31,7 +31,7 @@ use crate::topology::plan::Plan;
 use crate::topology::{Settings, Totals};
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
-use lpm_phi::memory::{self, Mapped};
+use lpm_core::memory::{self, Mapped};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -7,10 +7,10 @@
 #![expect(clippy::cast_possible_truncation, reason = "halves of addresses are cut out on purpose")]
 
 use super::hash::murmur64;
-use crate::publish::Publish as _;
 use arc_swap::ArcSwap;
 use fib::loads::Place;
 use fib::{Key, NextHopId, Prefix6};
+use lpm_core::publish::Publish as _;
 use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;

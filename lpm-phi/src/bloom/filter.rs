@@ -5,7 +5,7 @@
 //! zero again once the filter's last key has gone.
 
 use super::hash::{filter_mask, scale};
-use crate::publish::Publish as _;
+use lpm_core::publish::Publish as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -3,8 +3,8 @@
 //! Entries count their uses. An index whose last use is gone may be given to another next hop only after a grace period:
 //! a reader may have read the index and not yet the id behind it.
 
-use crate::publish::Publish as _;
 use fib::{EngineError, NextHopId};
+use lpm_core::publish::Publish as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::AtomicU32;
 

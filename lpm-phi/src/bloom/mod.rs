@@ -29,16 +29,16 @@ pub(crate) mod update;
 pub(crate) mod v4;
 pub(crate) mod v6;
 
-use crate::epoch::{Epochs, ReaderEpoch};
 use crate::kernel;
-use crate::publish::Publish as _;
-use crate::reader::{Answer, SlotReader};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
     Keys, NextHopId, Rib, RibTable,
 };
+use lpm_core::epoch::{Epochs, ReaderEpoch};
+use lpm_core::publish::Publish as _;
+use lpm_core::reader::{Answer, SlotReader};
 use params::Params;
 use std::sync::Arc;
 use update::{Grace, is_bulk};

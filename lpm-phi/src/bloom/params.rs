@@ -2,9 +2,9 @@
 
 use super::equations::{FPR_RANGE, FilterSize};
 use super::hash::Hash32;
-use crate::caches::Caches;
-use crate::memory::Placement;
 use fib::{EngineError, EngineOptions, Isa};
+use lpm_core::caches::Caches;
+use lpm_core::memory::Placement;
 
 /// What `dense` may be: from one /24 to one more than a block has.
 const DENSE_RANGE: std::ops::RangeInclusive<u16> = 1..=17;

@@ -16,7 +16,7 @@ use super::CpeError;
 use super::dpcpe::{Dpcpe, Levels};
 use super::histogram::LengthHistogram;
 use crate::bloom::equations::FilterSize;
-use crate::caches::Caches;
+use lpm_core::caches::Caches;
 
 /// What memory costs.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,11 +12,11 @@ use super::params::Order;
 use super::search::{self, CHUNK};
 use super::table::{Room, Table, TableWriter};
 use super::words::{IndexKey, TrieKey};
-use crate::copies::Copies;
-use crate::memory::Placement;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{Change, EngineError, NextHopId, Prefix, RibTable};
+use lpm_core::copies::Copies;
+use lpm_core::memory::Placement;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

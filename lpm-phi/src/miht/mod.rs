@@ -24,13 +24,13 @@ mod tree;
 mod trie;
 mod words;
 
-use crate::epoch::{Epochs, ReaderEpoch};
-use crate::reader::{Answer, SlotReader};
 use family::{Family, FamilyReader, FamilyWriter, Figures};
 use fib::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
     Keys, NextHopId, Rib,
 };
+use lpm_core::epoch::{Epochs, ReaderEpoch};
+use lpm_core::reader::{Answer, SlotReader};
 use params::Params;
 use std::sync::Arc;
 

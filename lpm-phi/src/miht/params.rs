@@ -1,7 +1,7 @@
 //! Parameters of the engine `miht`.
 
-use crate::memory::Placement;
 use fib::{EngineError, EngineOptions};
+use lpm_core::memory::Placement;
 use std::ops::RangeInclusive;
 
 /// Orders of an index tree: below 3 there is no B+ tree; above 256 a node is longer than the search within it can gain.

@@ -11,8 +11,8 @@
 //! [`TreeStore`] is what lookups read. [`TreeWriter`] changes one that no lookup reads.
 
 use super::words::IndexKey;
-use crate::memory::{Array, Placement};
 use fib::EngineError;
+use lpm_core::memory::{Array, Placement};
 use std::hint::select_unpredictable;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;

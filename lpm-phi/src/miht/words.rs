@@ -3,8 +3,8 @@
 //! All of it is atomic words, read and written relaxed: two copies of a table are kept, and the writer only touches the one
 //! that no reader is in (see `family`), so no order among words is ever needed.
 
-use crate::memory;
 use fib::{Key, NextHopId, Prefix};
+use lpm_core::memory;
 use std::fmt::Debug;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};

@@ -5,15 +5,15 @@ use super::shape::TableKey;
 use super::table::Table;
 use super::writer::Writer;
 use crate::bloom::update::is_bulk;
-use crate::epoch::{Epochs, ReaderEpoch};
 use crate::kernel;
-use crate::reader::{Answer, SlotReader};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{
     Capacity, Change, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta,
     Generation, Isa, Keys, NextHopId, Rib, RibTable,
 };
+use lpm_core::epoch::{Epochs, ReaderEpoch};
+use lpm_core::reader::{Answer, SlotReader};
 use std::sync::Arc;
 
 /// What writer and readers share.

@@ -2,8 +2,8 @@
 
 use super::hash::HashName;
 use crate::bloom::equations::FPR_RANGE;
-use crate::memory::Placement;
 use fib::{EngineError, EngineOptions, Isa};
+use lpm_core::memory::Placement;
 
 /// Which of the paper's forms a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

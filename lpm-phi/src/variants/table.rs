@@ -13,8 +13,8 @@
 use super::divisor::Divisor;
 use super::hash::{HashName, LevelKey, filter_hashes};
 use crate::bloom::deep::Deep;
-use crate::copies::Copies;
-use crate::memory::Array;
+use lpm_core::copies::Copies;
+use lpm_core::memory::Array;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Words of an entry.

@@ -2,8 +2,8 @@
 //!
 //! | model | production code | what could go wrong |
 //! |---|---|---|
-//! | `epochs` | `lpm-phi/src/epoch.rs` | the writer reuses what a batch still reads |
-//! | `copies` | `lpm-phi/src/copies.rs`, over epochs | a batch sees a copy that is being written, or two generations |
+//! | `epochs` | `lpm-core/src/epoch.rs` | the writer reuses what a batch still reads |
+//! | `copies` | `lpm-core/src/copies.rs`, over epochs | a batch sees a copy that is being written, or two generations |
 //! | `lend` | `lpm-phi/src/lend.rs` | a key is answered twice or not at all, terms change under a grain |
 //! | `pins` | `lpm-gpu/src/engine/grace.rs` | an update's memory is reused under a batch in flight |
 //! | `doorbell` | `lpm-gpu/src/engine/doorbell.rs`, `lpm-gpu/src/cu/shared.rs` | a block serves a batch half written, or twice; answers are read early |
@@ -30,11 +30,11 @@ mod lend_model;
 mod pins_model;
 mod sync;
 
-#[path = "../../../lpm-phi/src/copies.rs"]
+#[path = "../../../lpm-core/src/copies.rs"]
 mod copies;
 #[path = "../../../lpm-gpu/src/engine/doorbell.rs"]
 mod doorbell;
-#[path = "../../../lpm-phi/src/epoch.rs"]
+#[path = "../../../lpm-core/src/epoch.rs"]
 mod epoch;
 #[path = "../../../lpm-gpu/src/engine/grace.rs"]
 mod grace;

@@ -16,7 +16,7 @@
 
 use crate::bloom::deep::Deep;
 use crate::bloom::hash::{Hash32, scale};
-use crate::memory::Array;
+use lpm_core::memory::Array;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Hashed levels; bit [`DEEP_BIT`] of a chunk entry's mask stands for prefixes past /64.

@@ -13,50 +13,50 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Two copies, and which of them is live.
 #[derive(Debug)]
-pub(crate) struct Copies<T> {
+pub struct Copies<T> {
     copies: [T; 2],
     live: AtomicUsize,
 }
 
 impl<T> Copies<T> {
     /// Both copies; the first is live.
-    pub(crate) fn new(copies: [T; 2]) -> Self {
+    pub fn new(copies: [T; 2]) -> Self {
         Self { copies, live: AtomicUsize::new(0) }
     }
 
     /// The copy that lookups read. To be called within a batch of the reader's epoch, once a batch.
     #[inline]
-    pub(crate) fn live(&self) -> &T {
+    pub fn live(&self) -> &T {
         // Acquire: who reads the new number reads the words behind it.
         &self.copies[self.live.load(Ordering::Acquire) & 1]
     }
 
     /// The number of the copy that lookups read, for the one writer.
     #[inline]
-    pub(crate) fn live_number(&self) -> usize {
+    pub fn live_number(&self) -> usize {
         self.live.load(Ordering::Relaxed) & 1
     }
 
     /// The number of the other one, for the writer.
     #[inline]
-    pub(crate) fn spare_number(&self) -> usize {
+    pub fn spare_number(&self) -> usize {
         self.live_number() ^ 1
     }
 
     /// The copy that no lookup reads, once a grace period has passed since the last flip. For the writer.
     #[inline]
-    pub(crate) fn spare(&self) -> &T {
+    pub fn spare(&self) -> &T {
         &self.copies[self.spare_number()]
     }
 
     /// Both copies, for the writer.
-    pub(crate) fn both(&self) -> &[T; 2] {
+    pub fn both(&self) -> &[T; 2] {
         &self.copies
     }
 
     /// Has batches that begin from now on read the spare copy. A batch that still reads the other one has entered its epoch
     /// before, so a grace period that begins now waits for it.
-    pub(crate) fn flip(&self) {
+    pub fn flip(&self) {
         self.live.store(self.spare_number(), Ordering::Release);
     }
 }

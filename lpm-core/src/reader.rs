@@ -4,13 +4,13 @@ use fib::{EngineError, EngineReader, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
 /// What an engine adds: a way from keys to answers.
-pub(crate) trait Answer: Send {
+pub trait Answer: Send {
     /// Answers `keys` into `out`, equally long; the halves of IPv6 keys are equally long too.
     fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]);
 }
 
 /// A reader that finishes inside `submit`.
-pub(crate) struct SlotReader<A> {
+pub struct SlotReader<A> {
     tables: A,
     slots: Vec<Slot>,
     batch_max: usize,
@@ -24,7 +24,7 @@ struct Slot {
 
 impl<A: Answer> SlotReader<A> {
     /// A reader with `slots` slots of `batch_max` keys.
-    pub(crate) fn new(tables: A, slots: u16, batch_max: usize) -> Self {
+    pub fn new(tables: A, slots: u16, batch_max: usize) -> Self {
         let slots = vec![Slot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
         Self { tables, slots, batch_max }
     }
@@ -32,7 +32,7 @@ impl<A: Answer> SlotReader<A> {
 
 /// Refuses arrays of different lengths, and more keys than `limit`.
 #[inline]
-pub(crate) fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
+pub fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
     match keys {
         Keys::V6 { hi, lo } if hi.len() != lo.len() => {
             Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })

@@ -9,11 +9,13 @@ use std::path::Path;
 
 /// What one CPU has of each data cache, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caches {
-    pub(crate) l1_bytes: u64,
-    pub(crate) l2_bytes: u64,
+pub struct Caches {
+    /// The first level.
+    pub l1_bytes: u64,
+    /// The second level.
+    pub l2_bytes: u64,
     /// Its share of the last level, where CPUs share it.
-    pub(crate) l3_bytes: u64,
+    pub l3_bytes: u64,
 }
 
 impl Default for Caches {
@@ -24,7 +26,7 @@ impl Default for Caches {
 
 impl Caches {
     /// Those of CPU 0.
-    pub(crate) fn detect() -> Self {
+    pub fn detect() -> Self {
         Self::read(Path::new("/sys/devices/system/cpu/cpu0/cache"))
     }
 

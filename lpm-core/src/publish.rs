@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A place that the writer stores to while lookups load from it.
-pub(crate) trait Publish {
+pub trait Publish {
     /// What is stored.
     type Value;
 
@@ -43,11 +43,11 @@ impl<T> Publish for ArcSwap<T> {
     }
 }
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "testing")))]
 #[inline(always)]
 fn report<T>(_place: &T) {}
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 fn report<T>(place: &T) {
     fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(place)));
 }

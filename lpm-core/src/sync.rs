@@ -3,17 +3,17 @@
 //! Here they are those of `std`. The files that hold a protocol (`epoch`, `copies`, `lend`, `coop`) take them from `crate::sync`
 //! only, so that the crate `models` can compile the very same files over the types of a model checker.
 
-pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-pub(crate) use std::{hint, thread};
+pub use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+pub use std::{hint, thread};
 
 /// Atomics and fences.
-pub(crate) mod atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+pub mod atomic {
+    pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 
     /// The fence that has to follow an exchange of [`Ordering::SeqCst`] where that is not one itself: on x86-64 it is, being a
     /// locked instruction.
     #[inline]
-    pub(crate) fn fence_after_exchange() {
+    pub fn fence_after_exchange() {
         if !cfg!(target_arch = "x86_64") {
             fence(Ordering::SeqCst);
         }
@@ -21,36 +21,36 @@ pub(crate) mod atomic {
 }
 
 /// The clock.
-pub(crate) mod time {
-    pub(crate) use std::time::Instant;
+pub mod time {
+    pub use std::time::Instant;
 }
 
 /// Looks at what another thread changes, between two yields: it may need this CPU.
-pub(crate) const LOOKS_A_YIELD: u32 = 256;
+pub const LOOKS_A_YIELD: u32 = 256;
 
 /// Looks of a thread that waits, of which a model takes few.
-pub(crate) const fn looks(usual: u32) -> u32 {
+pub const fn looks(usual: u32) -> u32 {
     usual
 }
 
 /// A cell whose accesses have a beginning and an end, which is what a model checker watches.
-pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {
     /// A cell that holds `value`.
-    pub(crate) const fn new(value: T) -> Self {
+    pub const fn new(value: T) -> Self {
         Self(std::cell::UnsafeCell::new(value))
     }
 
     /// `read` gets the place, to read it.
     #[inline]
-    pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+    pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
         read(self.0.get())
     }
 
     /// `write` gets the place, to write it.
     #[inline]
-    pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+    pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
         write(self.0.get())
     }
 }

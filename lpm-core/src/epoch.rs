@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 
 /// The writer's list of readers.
 #[derive(Debug, Default)]
-pub(crate) struct Epochs {
+pub struct Epochs {
     readers: Mutex<Vec<Arc<Counter>>>,
 }
 
@@ -17,13 +17,13 @@ type Counter = CachePadded<AtomicU64>;
 
 /// One reader's counter.
 #[derive(Debug)]
-pub(crate) struct ReaderEpoch {
+pub struct ReaderEpoch {
     counter: Arc<Counter>,
 }
 
 impl Epochs {
     /// A counter for a new reader.
-    pub(crate) fn register(&self) -> ReaderEpoch {
+    pub fn register(&self) -> ReaderEpoch {
         let counter = Arc::new(Counter::default());
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         readers.retain(|reader| Arc::strong_count(reader) > 1); // readers that are gone
@@ -33,7 +33,7 @@ impl Epochs {
 
     /// Returns when every batch that was running at the call is over. Whatever the writer stored before the call is seen
     /// by every batch that begins after it.
-    pub(crate) fn synchronize(&self) {
+    pub fn synchronize(&self) {
         // Pairs with the exchange of `enter`: either the batch sees what was stored, or we see the batch.
         fence(Ordering::SeqCst);
         let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Epochs {
 impl ReaderEpoch {
     /// Marks a batch as running until the guard is dropped.
     #[inline]
-    pub(crate) fn enter(&mut self) -> Batch<'_> {
+    pub fn enter(&mut self) -> Batch<'_> {
         let inside = self.counter.load(Ordering::Relaxed) + 1;
         // On x86 an exchange is the full barrier that a store and a fence would be.
         self.counter.swap(inside, Ordering::SeqCst);
@@ -62,7 +62,7 @@ impl ReaderEpoch {
 }
 
 /// A running batch.
-pub(crate) struct Batch<'a> {
+pub struct Batch<'a> {
     counter: &'a Counter,
     inside: u64,
 }

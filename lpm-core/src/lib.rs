@@ -1,0 +1,23 @@
+//! What every engine that looks up on a CPU stands on.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
+//! | [`caches`] | the data caches of this host |
+//! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
+//! | [`publish`] | the stores of writers to what lookups read |
+//! | [`reader`] | slots whose answers are there when `submit` returns |
+//! | [`sync`] | the atomics and threads that all of this is written with |
+//!
+//! Unsafe code lives in [`memory`] only.
+
+#![deny(unsafe_code)]
+
+pub mod caches;
+pub mod copies;
+pub mod epoch;
+#[expect(unsafe_code, reason = "memory mappings")]
+pub mod memory;
+pub mod publish;
+pub mod reader;
+pub mod sync;
