@@ -10,24 +10,24 @@ use anyhow::Context as _;
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter};
 use lpm_gpu::engine as gpu;
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht::MihtEngine;
-use lpm_phi::variants;
+use lpm_phi::miht;
+use lpm_phi::variants::{self, params::Variant};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What `--engine auto` stands for, on every host: `bloom` has a kernel for each instruction set, so no host is without one.
-pub(crate) const AUTO: &str = BloomEngine::NAME;
+pub(crate) const AUTO: &str = bloom::NAME;
 
 /// Every name that `--engine` takes, in the order in which messages list them.
 pub(crate) const NAMES: [&str; 10] = [
     "auto",
     OracleEngine::NAME,
-    BloomEngine::NAME,
+    bloom::NAME,
     variants::BASELINE,
     variants::NAIVE,
-    MihtEngine::NAME,
+    miht::NAME,
     CoopEngine::NAME,
     gpu::GAMT,
     gpu::GALE,
@@ -65,9 +65,10 @@ pub(crate) fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn Engine
         isa.checked()?;
     }
     match canonical(name)? {
-        BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
-        name if variants::NAMES.contains(&name) => variants::make(name, options),
-        MihtEngine::NAME => Ok(Box::new(MihtEngine::new(options)?)),
+        bloom::NAME => bloom::make(options),
+        variants::NAIVE => variants::make(Variant::Naive, options),
+        variants::BASELINE => variants::make(Variant::Baseline, options),
+        miht::NAME => miht::make(options),
         CoopEngine::NAME => Ok(Box::new(make_coop(options)?)),
         name if is_gpu(name) => gpu::make(name, options),
         _ => match options.parameters.first() {

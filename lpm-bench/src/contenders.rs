@@ -15,10 +15,10 @@ use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter, Family, Isa};
 use indicatif::{ProgressBar, ProgressStyle};
 use lpm_core::memory::{self, Mapped};
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht::MihtEngine;
-use lpm_phi::variants;
+use lpm_phi::miht;
+use lpm_phi::variants::{self, params::Variant};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -201,9 +201,10 @@ pub(crate) fn engine(
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
     match name {
         OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
-        BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
-        name if variants::NAMES.contains(&name) => variants::make(name, options),
-        MihtEngine::NAME => Ok(Box::new(MihtEngine::new(options)?)),
+        bloom::NAME => bloom::make(options),
+        variants::NAIVE => variants::make(Variant::Naive, options),
+        variants::BASELINE => variants::make(Variant::Baseline, options),
+        miht::NAME => miht::make(options),
         CoopEngine::NAME => Ok(Box::new(CoopEngine::make(options, &coop_engines())?)),
         _ => lpm_gpu::engine::make(name, options),
     }

@@ -114,10 +114,10 @@ const PLAIN_AND_AVX512: &[Isa] = &[Isa::Scalar, Isa::Avx512f];
 /// Our engines, and the instruction sets that they have kernels for.
 pub(crate) const ENGINES: &[(&str, &[Isa])] = &[
     (fib::oracle::OracleEngine::NAME, PLAIN),
-    (lpm_phi::bloom::BloomEngine::NAME, &Isa::ALL),
+    (lpm_phi::bloom::NAME, &Isa::ALL),
     (lpm_phi::variants::BASELINE, PLAIN),
     (lpm_phi::variants::NAIVE, PLAIN_AND_AVX512),
-    (lpm_phi::miht::MihtEngine::NAME, PLAIN),
+    (lpm_phi::miht::NAME, PLAIN),
     (CoopEngine::NAME, &Isa::ALL),
     (gpu::GAMT, PLAIN),
     (gpu::GALE, PLAIN),

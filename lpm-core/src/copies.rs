@@ -5,9 +5,12 @@
 //! flip:   batches that begin from now on read it, and the copy that was live becomes the spare one
 //! grace:  Epochs::synchronize, after which no batch reads the new spare copy: it may be written from here on
 //! ```
-//! What was done to one copy is done to the other later, so that both are the same. `variants` does so at once, after waiting;
-//! `miht` when the next delta comes, when the grace period is mostly over. Either way no copy is written between the flip that
-//! makes it the spare one and the end of a grace period that began after that flip.
+//! The next delta begins with the grace period, which is mostly over by then: what was done to one copy is done to the other, and
+//! then the delta goes there too ([`crate::engine::FibTable::grace_over`] and `update`). So both are the same in the end, and no copy
+//! is written between the flip that makes it the spare one and the end of a grace period that began after that flip.
+//!
+//! The crate `left-right` has the same idea, with an epoch of its own for each pair of copies. A reader here has one for both families'
+//! tables, whatever engine they are of, and tables that lie in huge pages are built outside.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 

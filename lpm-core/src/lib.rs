@@ -2,6 +2,8 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`engine`] | the engine shell: the transaction over two families, to which an engine brings tables and lookups |
+//! | [`params`] | parameters of engines |
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
 //! | [`caches`] | the data caches of this host |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
@@ -15,9 +17,11 @@
 
 pub mod caches;
 pub mod copies;
+pub mod engine;
 pub mod epoch;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
+pub mod params;
 pub mod publish;
 pub mod reader;
 pub mod sync;

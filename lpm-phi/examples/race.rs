@@ -10,25 +10,25 @@
 
 use fib::conformance::{self, Cycle, Options, race};
 use fib::{EngineError, EngineOptions, EngineWriter, Isa};
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht::MihtEngine;
-use lpm_phi::variants;
+use lpm_phi::miht;
+use lpm_phi::variants::{self, params::Variant};
 use std::process::ExitCode;
 use std::time::Duration;
 
-const NAMES: [&str; 5] =
-    [BloomEngine::NAME, variants::BASELINE, variants::NAIVE, MihtEngine::NAME, CoopEngine::NAME];
+const NAMES: [&str; 5] = [bloom::NAME, variants::BASELINE, variants::NAIVE, miht::NAME, CoopEngine::NAME];
 
 fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     match name {
-        BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
-        MihtEngine::NAME => Ok(Box::new(MihtEngine::new(options)?)),
+        bloom::NAME => bloom::make(options),
+        miht::NAME => miht::make(options),
         CoopEngine::NAME => {
             let engines = Engines { make: &make, is_device: &|_| false, device: "none" };
             Ok(Box::new(CoopEngine::make(options, &engines)?))
         }
-        name => variants::make(name, options),
+        variants::NAIVE => variants::make(Variant::Naive, options),
+        _ => variants::make(Variant::Baseline, options),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The engine `bloom` against the conformance suite, for every instruction set and hash.
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, conformance};
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 
 fn bloom(isa: Isa, parameters: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, EngineError> {
     with_memory(isa, parameters, EngineOptions::default().table_bytes_max)
@@ -15,7 +15,7 @@ fn with_memory(
     let parameters =
         parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let options = EngineOptions { isa: Some(isa), parameters, table_bytes_max, ..EngineOptions::default() };
-    Ok(Box::new(BloomEngine::new(&options)?))
+    bloom::make(&options)
 }
 
 fib::conformance_tests!(scalar, || bloom(Isa::Scalar, &[]));

@@ -1,20 +1,20 @@
 //! The engine `miht` against the conformance suite: the paper's (k, m), and others.
 
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId, Prefix, Rib, conformance};
-use lpm_phi::miht::MihtEngine;
+use lpm_phi::miht;
 
 /// `[k4, m4, k6, m6]`.
 fn miht(order: [u16; 4], table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {
     let named = ["k4", "m4", "k6", "m6"].into_iter().zip(order);
     let parameters = named.map(|(name, value)| (name.to_owned(), value.to_string())).collect();
-    Ok(Box::new(MihtEngine::new(&EngineOptions { parameters, table_bytes_max, ..EngineOptions::default() })?))
+    miht::make(&EngineOptions { parameters, table_bytes_max, ..EngineOptions::default() })
 }
 
 fn of_order(order: [u16; 4]) -> Result<Box<dyn EngineWriter>, EngineError> {
     miht(order, EngineOptions::default().table_bytes_max)
 }
 
-fib::conformance_tests!(paper, || Ok(Box::new(MihtEngine::new(&EngineOptions::default())?)));
+fib::conformance_tests!(paper, || miht::make(&EngineOptions::default()));
 // Index keys of 64 bits, and nodes that split and join all the time.
 fib::conformance_tests!(wide_keys, || of_order([20, 3, 48, 5]));
 // Index keys of 128 bits: every route but host routes is short.

@@ -7,25 +7,25 @@ use fib::generate::{TableSpec, table};
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter, Family, Rib};
 use lpm_core::memory::{self, Mapped};
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht::MihtEngine;
-use lpm_phi::variants;
+use lpm_phi::miht;
+use lpm_phi::variants::{self, params::Variant};
 
-const NAMES: [&str; 5] =
-    [BloomEngine::NAME, variants::BASELINE, variants::NAIVE, MihtEngine::NAME, CoopEngine::NAME];
+const NAMES: [&str; 5] = [bloom::NAME, variants::BASELINE, variants::NAIVE, miht::NAME, CoopEngine::NAME];
 
 fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     Ok(match name {
-        BloomEngine::NAME => Box::new(BloomEngine::new(options)?),
-        MihtEngine::NAME => Box::new(MihtEngine::new(options)?),
+        bloom::NAME => bloom::make(options)?,
+        miht::NAME => miht::make(options)?,
         CoopEngine::NAME => {
-            let parameters = [("first", BloomEngine::NAME), ("second", MihtEngine::NAME)];
+            let parameters = [("first", bloom::NAME), ("second", miht::NAME)];
             let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
             let engines = Engines { make: &make, is_device: &|_| false, device: OracleEngine::NAME };
             Box::new(CoopEngine::make(&EngineOptions { parameters, ..options.clone() }, &engines)?)
         }
-        _ => variants::make(name, options)?,
+        variants::NAIVE => variants::make(Variant::Naive, options)?,
+        _ => variants::make(Variant::Baseline, options)?,
     })
 }
 

@@ -5,11 +5,11 @@
 
 use fib::oracle::OraclePair;
 use fib::{EngineOptions, EngineReader, EngineWriter, FibDelta, Keys, NextHopId, NextHopTable, Rib, feed};
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 use lpm_phi::coop::params::Params;
 use lpm_phi::coop::{CoopEngine, Drive, First, Half};
-use lpm_phi::miht::MihtEngine;
-use lpm_phi::variants::VariantEngine;
+use lpm_phi::miht;
+use lpm_phi::variants;
 use lpm_phi::variants::params::Variant;
 use std::path::PathBuf;
 
@@ -109,14 +109,14 @@ fn full_tables_under_their_real_updates() {
         return;
     };
     let options = EngineOptions::default();
-    run(&mut VariantEngine::new(Variant::Naive, &options).unwrap(), &files);
-    run(&mut VariantEngine::new(Variant::Baseline, &options).unwrap(), &files);
-    run(&mut BloomEngine::new(&options).unwrap(), &files);
-    run(&mut MihtEngine::new(&options).unwrap(), &files);
+    run(&mut *variants::make(Variant::Naive, &options).unwrap(), &files);
+    run(&mut *variants::make(Variant::Baseline, &options).unwrap(), &files);
+    run(&mut *bloom::make(&options).unwrap(), &files);
+    run(&mut *miht::make(&options).unwrap(), &files);
     let half = |engine: Box<dyn EngineWriter>| Half { engine, drive: Drive::Cpu };
     let parameters = [("split", "0.5"), ("stall-us", "30000000")];
     let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let params = Params::from_options(&EngineOptions { parameters, ..options.clone() }).unwrap();
-    let miht = First::Engine(half(Box::new(MihtEngine::new(&options).unwrap())));
-    run(&mut CoopEngine::new(miht, half(Box::new(BloomEngine::new(&options).unwrap())), params), &files);
+    let miht = First::Engine(half(miht::make(&options).unwrap()));
+    run(&mut CoopEngine::new(miht, half(bloom::make(&options).unwrap()), params), &files);
 }

@@ -10,10 +10,10 @@ use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, Keys, NextHopId, Rib, Routes,
     SlotId,
 };
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht::MihtEngine;
-use lpm_phi::variants;
+use lpm_phi::miht;
+use lpm_phi::variants::{self, params::Variant};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Mutex, Once, PoisonError};
@@ -73,13 +73,14 @@ static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     Ok(match name {
-        "miht" => Box::new(MihtEngine::new(options)?),
+        "miht" => miht::make(options)?,
         "coop" => {
             let engines = Engines { make: &make, is_device: &|_| false, device: "none" };
             Box::new(CoopEngine::make(options, &engines)?)
         }
-        name if variants::NAMES.contains(&name) => variants::make(name, options)?,
-        _ => Box::new(BloomEngine::new(options)?),
+        variants::NAIVE => variants::make(Variant::Naive, options)?,
+        variants::BASELINE => variants::make(Variant::Baseline, options)?,
+        _ => bloom::make(options)?,
     })
 }
 

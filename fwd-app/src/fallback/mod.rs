@@ -283,7 +283,7 @@ mod tests {
     use fib::faulty::{Call, Faults, FaultyEngine, How};
     use fib::oracle::OracleEngine;
     use fib::{EngineOptions, Keys, SlotId};
-    use lpm_phi::bloom::BloomEngine;
+    use lpm_phi::bloom;
     use lpm_phi::coop::params::Params;
     use lpm_phi::coop::{CoopEngine, Drive, First, Half};
     use std::sync::atomic::Ordering::SeqCst;
@@ -343,7 +343,7 @@ mod tests {
             let options = EngineOptions::default();
             let device = FaultyEngine::new(&Arc::default());
             let half = |engine, drive| Half { engine, drive };
-            let bloom = half(Box::new(BloomEngine::new(&options)?), Drive::Cpu);
+            let bloom = half(bloom::make(&options)?, Drive::Cpu);
             let params = Params::from_options(&EngineOptions {
                 parameters: vec![("split".into(), "0.5".into()), ("stall-us".into(), "60000000".into())],
                 ..options

@@ -2,9 +2,9 @@
 
 use super::equations::{FPR_RANGE, FilterSize};
 use super::hash::Hash32;
-use fib::{EngineError, EngineOptions, Isa};
+use fib::{EngineError, EngineOptions};
 use lpm_core::caches::Caches;
-use lpm_core::memory::Placement;
+use lpm_core::params::{Common, Parameter};
 
 /// What `dense` may be: from one /24 to one more than a block has.
 const DENSE_RANGE: std::ops::RangeInclusive<u16> = 1..=17;
@@ -14,8 +14,8 @@ const DENSE_BEYOND_CACHES: u16 = 5;
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
-    /// The instruction set of the lookup kernels.
-    pub isa: Isa,
+    /// Those that every engine has.
+    pub common: Common,
     /// The asked false-positive rate of each filter, `0.01..=0.9`; `None` lets each family have the one that its table and this
     /// host's caches make best, see [`Params::fpr_for`].
     pub fpr: Option<f64>,
@@ -24,10 +24,12 @@ pub struct Params {
     pub dense: Option<u16>,
     /// The hash of keys.
     pub hash: Hash32,
-    /// Bytes that lookups may read at most.
-    pub table_bytes_max: u64,
-    /// Where the tables lie.
-    pub placement: Placement,
+}
+
+impl AsRef<Common> for Params {
+    fn as_ref(&self) -> &Common {
+        &self.common
+    }
 }
 
 impl Params {
@@ -37,37 +39,26 @@ impl Params {
     /// [`EngineError::Parameter`] for one out of range or unknown, [`EngineError::Isa`] for an instruction set that this
     /// CPU lacks.
     pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
-        let mut params = Self {
-            isa: options.isa.unwrap_or_else(Isa::detect).checked()?,
-            fpr: None,
-            dense: None,
-            hash: Hash32::default(),
-            table_bytes_max: options.table_bytes_max,
-            placement: Placement { huge_pages: options.huge_pages, numa_node: options.numa_node },
-        };
-        for (name, value) in &options.parameters {
-            let refuse =
-                |parameter, wanted| EngineError::Parameter { parameter, value: value.clone(), wanted };
-            match name.as_str() {
-                "fpr" if value == "auto" => params.fpr = None,
+        let common = Common::with_best_isa(options)?;
+        let mut params = Self { common, fpr: None, dense: None, hash: Hash32::default() };
+        for parameter in Parameter::all(options) {
+            match parameter.name {
                 "fpr" => {
-                    let rate = value.parse().ok().filter(|f| FPR_RANGE.contains(f)).ok_or_else(|| {
-                        refuse("fpr", "wanted auto, or a false-positive rate between 0.01 and 0.9")
-                    });
-                    params.fpr = Some(rate?);
+                    let wanted = "wanted auto, or a false-positive rate between 0.01 and 0.9";
+                    params.fpr = parameter.auto_or_within("fpr", &FPR_RANGE, wanted)?;
                 }
-                "dense" if value == "auto" => params.dense = None,
                 "dense" => {
-                    let least = value.parse().ok().filter(|n| DENSE_RANGE.contains(n));
-                    let least =
-                        least.ok_or_else(|| refuse("dense", "wanted auto, or a number from 1 to 17"))?;
-                    params.dense = Some(least);
+                    let wanted = "wanted auto, or a number from 1 to 17";
+                    params.dense = parameter.auto_or_within("dense", &DENSE_RANGE, wanted)?;
                 }
-                "hash" => params.hash = value.parse().map_err(|()| refuse("hash", "wanted h2 or murmur"))?,
+                "hash" => {
+                    let hash = parameter.value.parse();
+                    params.hash = hash.map_err(|()| parameter.refuse("hash", "wanted h2 or murmur"))?;
+                }
                 _ => {
-                    let value = format!("{name}={value}");
-                    let wanted = "the parameters of engine bloom are fpr, dense and hash";
-                    return Err(EngineError::Parameter { parameter: "engine parameter", value, wanted });
+                    return Err(
+                        parameter.refuse_name("the parameters of engine bloom are fpr, dense and hash")
+                    );
                 }
             }
         }
@@ -92,22 +83,12 @@ impl Params {
         let fits = table_bytes <= Caches::detect().l3_bytes;
         self.dense.unwrap_or(if fits { 1 } else { DENSE_BEYOND_CACHES })
     }
-
-    /// Refuses tables of more than `table_bytes_max`.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`].
-    pub fn check_bytes(&self, bytes: u64) -> Result<(), EngineError> {
-        if bytes > self.table_bytes_max {
-            return Err(EngineError::Full { what: "table bytes", used: bytes, limit: self.table_bytes_max });
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fib::Isa;
 
     #[test]
     fn parameters_are_checked() {

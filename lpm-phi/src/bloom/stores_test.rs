@@ -2,27 +2,29 @@
 //!
 //! The loads are those of the scalar kernel on the tables in service; the vector kernels do them in the same order.
 
-use super::BloomEngine;
+use super::Bloom;
+use super::params::Params;
 use crate::kernel::scalar::{lookup_v4_one, lookup_v6_one};
 use fib::loads::{Loads as _, Place};
 use fib::stores::{Checker, Sequences, run};
 use fib::{EngineOptions, EngineWriter as _, NextHopId, conformance};
+use lpm_core::engine::CpuEngine;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-fn engine() -> BloomEngine {
-    BloomEngine::new(&EngineOptions { huge_pages: false, ..EngineOptions::default() }).unwrap()
+fn engine() -> CpuEngine<Bloom> {
+    let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
+    CpuEngine::new(Params::from_options(&options).unwrap()).unwrap()
 }
 
-/// Lookups of the family whose place is `shared.$family`: the table in service is their first load, and they keep it.
+/// Lookups where readers find their table at `$place`: the table in service is their first load, and they keep it.
 macro_rules! checker {
-    ($engine:expr, $family:ident, $one:expr) => {{
-        let shared = Arc::clone(&$engine.shared);
+    ($place:expr, $one:expr) => {{
+        let place = $place;
         let tables = RefCell::new(HashMap::new());
         Checker::new(move |key, steps| {
-            let place = &shared.$family;
-            let table = steps.load(Place::of(place), || {
+            let table = steps.load(Place::of(&*place), || {
                 let table = place.load_full();
                 let address = Arc::as_ptr(&table).addr() as u64;
                 tables.borrow_mut().insert(address, table);
@@ -34,12 +36,12 @@ macro_rules! checker {
     }};
 }
 
-fn checker_v4(engine: &BloomEngine) -> Checker<u32> {
-    checker!(engine, v4, |table: &_, key, steps: &mut _| lookup_v4_one(table, key, steps))
+fn checker_v4(engine: &CpuEngine<Bloom>) -> Checker<u32> {
+    checker!(engine.places().0, |table: &_, key, steps: &mut _| lookup_v4_one(table, key, steps))
 }
 
-fn checker_v6(engine: &BloomEngine) -> Checker<u128> {
-    checker!(engine, v6, |table: &_, key: u128, steps: &mut _| {
+fn checker_v6(engine: &CpuEngine<Bloom>) -> Checker<u128> {
+    checker!(engine.places().1, |table: &_, key: u128, steps: &mut _| {
         lookup_v6_one(table, (key >> 64) as u64, key as u64, steps)
     })
 }

@@ -146,11 +146,6 @@ fn heir<K: Key>(
     routes.used_above(prefix).filter(|(len, _)| lengths.contains(len))
 }
 
-/// Whether so much changes that building anew is quicker than changing in place.
-pub(crate) const fn is_bulk(changes: usize, routes: usize) -> bool {
-    changes > 10_000 && changes > routes / 8
-}
-
 /// The next hops that `changes` give to entries of hashed groups: those announced there, and those of the routes that inherit the entries
 /// of a withdrawn one. `lengths_of` answers the lengths of the group that a length belongs to; `None` for groups whose entries hold no
 /// index of a next hop. `changes` lead to `routes`.

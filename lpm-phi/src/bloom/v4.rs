@@ -16,8 +16,9 @@ use super::filter::CountingFilter;
 use super::hash::{Hash32, scale};
 use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
-use super::update::{Store, expanded_entries, expansion, hashed_next_hops};
+use super::update::{self, Grace, Store, expanded_entries, expansion, hashed_next_hops};
 use fib::{Change, EngineError, NextHopId, Prefix, Prefix4, RibTable};
+use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::{Array, Placement};
 use lpm_core::publish::Publish as _;
 use std::ops::RangeInclusive;
@@ -95,13 +96,6 @@ impl Level4 {
     }
 }
 
-impl Table4 {
-    pub(crate) fn bytes(&self) -> u64 {
-        let levels = self.levels.iter().map(|level| level.filter.bytes() + level.lines.bytes());
-        self.direct.bytes() + self.hop_ids.bytes() + levels.sum::<u64>()
-    }
-}
-
 /// The writer's side of one group.
 #[derive(Debug)]
 struct LevelWriter {
@@ -130,7 +124,11 @@ pub(crate) struct Writer4 {
     hops: HopIndex,
     /// Entries of G1 below a direct entry that make it dense.
     dense: u16,
+    grace: Grace,
 }
+
+/// How large G1 and G2 are made.
+pub(crate) struct Size4([LevelSize; 2]);
 
 /// How large a group is made.
 #[derive(Clone, Copy, Debug)]
@@ -143,9 +141,9 @@ struct LevelSize {
 }
 
 impl LevelSize {
-    /// Room for `entries`, and a tenth more to grow in place.
-    fn of(entries: u64, fpr: f64) -> Result<Self, EngineError> {
-        let room = entries + entries / 10 + 1024;
+    /// Room for `entries`, and a tenth more to grow in place if there is a reserve.
+    fn of(entries: u64, fpr: f64, budget: Budget) -> Result<Self, EngineError> {
+        let room = entries + if budget.has_reserve() { entries / 10 } else { 0 } + 1024;
         let filter = FilterSize::blocked(room, fpr);
         let fill = if room > LARGE { LARGE_FILL } else { LINE_FILL };
         let primary = u32::try_from(room / fill + 1).ok().map(|lines| lines.max(LINES_MIN));
@@ -162,108 +160,24 @@ impl LevelSize {
 }
 
 impl Writer4 {
-    /// A table of `routes`, not yet seen by any reader.
-    pub(crate) fn build(routes: &RibTable<u32>, params: &Params) -> Result<Self, EngineError> {
-        let mut sorted: Vec<(Prefix4, NextHopId)> = routes.used().collect();
-        let mut writer = Self::sized(&sorted, params)?;
-        // Longest first: an entry is written once, by its owner.
-        sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        for (prefix, next_hop) in sorted {
-            writer.announce(group_of(prefix.len()), prefix, next_hop);
-        }
-        writer.hops.check()?;
-        for (level, shared) in writer.levels.iter().zip(&writer.table.levels) {
-            if level.unplaced > 0 {
-                // Only keys chosen against the hash pile up like this.
-                let limit = u64::from(level.overflow.end - shared.primary);
-                let used = limit + level.unplaced;
-                return Err(EngineError::Full { what: "overflow lines of an IPv4 hash table", used, limit });
-            }
-        }
-        Ok(writer)
-    }
-
-    fn sized(sorted: &[(Prefix4, NextHopId)], params: &Params) -> Result<Self, EngineError> {
-        let size = |group: usize| {
-            let entries = expanded_entries(sorted, &GROUPS[group]);
-            LevelSize::of(entries, params.fpr_for(entries))
-        };
-        let sizes = [size(1)?, size(2)?];
-        let bytes = (4 << DIRECT_BITS) + (HOPS_MAX as u64 + 1) * 4 + sizes[0].bytes() + sizes[1].bytes();
-        if bytes > params.table_bytes_max {
-            return Err(EngineError::Full {
-                what: "IPv4 table bytes",
-                used: bytes,
-                limit: params.table_bytes_max,
-            });
-        }
-        let place = params.placement;
-        let levels = [level(sizes[0], place)?, level(sizes[1], place)?];
+    fn sized(size: &Size4, params: &Params) -> Result<Self, EngineError> {
+        let place = params.common.placement;
+        let Size4([g1, g2]) = *size;
         let table = Table4 {
             direct: Array::zeroed(1 << DIRECT_BITS, place)?,
             hop_ids: Array::zeroed(HOPS_MAX + 1, place)?,
-            levels,
+            levels: [level(g1, place)?, level(g2, place)?],
             hash: params.hash,
         };
         Ok(Self {
             table: Arc::new(table),
             direct_owner: vec![0; 1 << DIRECT_BITS],
             below: [vec![0; 1 << DIRECT_BITS], vec![0; 1 << DIRECT_BITS]],
-            levels: [LevelWriter::new(24, sizes[0]), LevelWriter::new(32, sizes[1])],
+            levels: [LevelWriter::new(24, g1), LevelWriter::new(32, g2)],
             hops: HopIndex::new(),
-            dense: params.dense_for(bytes),
+            dense: params.dense_for(Self::size_bytes(size)),
+            grace: Grace::default(),
         })
-    }
-
-    /// The table that readers share.
-    pub(crate) const fn table(&self) -> &Arc<Table4> {
-        &self.table
-    }
-
-    /// Whether something waits for a grace period before it is used again.
-    pub(crate) fn has_limbo(&self) -> bool {
-        self.hops.has_limbo()
-    }
-
-    /// A grace period is over.
-    pub(crate) fn end_grace(&mut self) {
-        self.hops.end_grace();
-    }
-
-    /// Whether `changes`, which lead to `routes`, fit in place.
-    pub(crate) fn admits(&self, routes: &RibTable<u32>, changes: &[Change<u32>]) -> bool {
-        let mut new = [0_u64; 3];
-        for change in changes.iter().filter(|change| change.adds()) {
-            let group = group_of(change.prefix.len());
-            new[group] = new[group].saturating_add(expansion(change.prefix, &GROUPS[group]));
-        }
-        let lengths_of = |len| (group_of(len) != 0).then(|| GROUPS[group_of(len)].clone());
-        self.hops.fits(changes.len(), hashed_next_hops(routes, changes, lengths_of))
-            && self.levels.iter().zip(&new[1..]).all(|(level, new)| level.admits(*new))
-    }
-
-    /// Bytes that only the writer uses.
-    pub(crate) fn writer_bytes(&self) -> u64 {
-        let below: usize = self.below.iter().map(|below| below.capacity() * 2).sum();
-        let levels =
-            self.levels.iter().map(|level| level.owner.capacity() as u64 + level.filter.writer_bytes());
-        (below + self.direct_owner.capacity()) as u64 + levels.sum::<u64>()
-    }
-
-    /// Figures for [`fib::EngineStats::details`].
-    pub(crate) fn details(&self) -> Vec<(&'static str, f64)> {
-        let [g1, g2] = &self.levels;
-        vec![
-            ("g1_dense_from", self.dense.into()),
-            ("g1_entries", count(g1.entries)),
-            ("g1_filter_bits", f64::from(g1.filter.span().1) * 32.0),
-            ("g1_filter_occupied", count(g1.filter.occupied() as u64)),
-            ("g1_overflow_lines_free", f64::from(g1.overflow.end - g1.overflow.start)),
-            ("g2_entries", count(g2.entries)),
-            ("g2_filter_bits", f64::from(g2.filter.span().1) * 32.0),
-            ("g2_filter_occupied", count(g2.filter.occupied() as u64)),
-            ("g2_overflow_lines_free", f64::from(g2.overflow.end - g2.overflow.start)),
-        ]
     }
 
     /// Writes direct entry `at`: its next hop and what lies below it, in one store.
@@ -320,6 +234,100 @@ impl Writer4 {
         let level = &self.levels[group - 1];
         let slot = find(&self.table.levels[group - 1], self.table.hash.hash(address >> (32 - level.len)))?;
         Some(level.owner[slot])
+    }
+}
+
+impl FibTable<u32> for Writer4 {
+    type Params = Params;
+    type Shared = Table4;
+    type Size = Size4;
+
+    fn size(routes: &[(Prefix4, NextHopId)], params: &Params, budget: Budget) -> Result<Size4, EngineError> {
+        let size = |group: usize| {
+            let entries = expanded_entries(routes, &GROUPS[group]);
+            LevelSize::of(entries, params.fpr_for(entries), budget)
+        };
+        Ok(Size4([size(1)?, size(2)?]))
+    }
+
+    fn size_bytes(Size4([g1, g2]): &Size4) -> u64 {
+        (4 << DIRECT_BITS) + (HOPS_MAX as u64 + 1) * 4 + g1.bytes() + g2.bytes()
+    }
+
+    fn build(size: Size4, mut routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+        let mut writer = Self::sized(&size, params)?;
+        // Longest first: an entry is written once, by its owner.
+        routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        for (prefix, next_hop) in routes {
+            writer.announce(group_of(prefix.len()), prefix, next_hop);
+        }
+        writer.hops.check()?;
+        for (level, shared) in writer.levels.iter().zip(&writer.table.levels) {
+            if level.unplaced > 0 {
+                // Only keys chosen against the hash pile up like this.
+                let limit = u64::from(level.overflow.end - shared.primary);
+                let used = limit + level.unplaced;
+                return Err(EngineError::Full { what: "overflow lines of an IPv4 hash table", used, limit });
+            }
+        }
+        Ok(writer)
+    }
+
+    fn shared(&self) -> &Arc<Table4> {
+        &self.table
+    }
+
+    fn bytes(&self) -> u64 {
+        let levels = self.table.levels.iter().map(|level| level.filter.bytes() + level.lines.bytes());
+        self.table.direct.bytes() + self.table.hop_ids.bytes() + levels.sum::<u64>()
+    }
+
+    fn writer_bytes(&self) -> u64 {
+        let below: usize = self.below.iter().map(|below| below.capacity() * 2).sum();
+        let levels =
+            self.levels.iter().map(|level| level.owner.capacity() as u64 + level.filter.writer_bytes());
+        (below + self.direct_owner.capacity()) as u64 + levels.sum::<u64>()
+    }
+
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        let [g1, g2] = &self.levels;
+        vec![
+            ("g1_dense_from", self.dense.into()),
+            ("g1_entries", count(g1.entries)),
+            ("g1_filter_bits", f64::from(g1.filter.span().1) * 32.0),
+            ("g1_filter_occupied", count(g1.filter.occupied() as u64)),
+            ("g1_overflow_lines_free", f64::from(g1.overflow.end - g1.overflow.start)),
+            ("g2_entries", count(g2.entries)),
+            ("g2_filter_bits", f64::from(g2.filter.span().1) * 32.0),
+            ("g2_filter_occupied", count(g2.filter.occupied() as u64)),
+            ("g2_overflow_lines_free", f64::from(g2.overflow.end - g2.overflow.start)),
+        ]
+    }
+
+    fn admits(&self, changes: &[Change<u32>], routes: &RibTable<u32>) -> bool {
+        let mut new = [0_u64; 3];
+        for change in changes.iter().filter(|change| change.adds()) {
+            let group = group_of(change.prefix.len());
+            new[group] = new[group].saturating_add(expansion(change.prefix, &GROUPS[group]));
+        }
+        let lengths_of = |len| (group_of(len) != 0).then(|| GROUPS[group_of(len)].clone());
+        self.hops.fits(changes.len(), hashed_next_hops(routes, changes, lengths_of))
+            && self.levels.iter().zip(&new[1..]).all(|(level, new)| level.admits(*new))
+    }
+
+    fn owes_grace(&self) -> bool {
+        self.hops.has_limbo()
+    }
+
+    fn grace_over(&mut self) {
+        self.hops.end_grace();
+        self.grace.ended();
+    }
+
+    fn update(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>, synchronize: &dyn Fn()) {
+        let mut grace = std::mem::take(&mut self.grace);
+        update::apply(self, routes, changes, &mut grace, synchronize);
+        self.grace = grace;
     }
 }
 
@@ -514,7 +522,7 @@ mod tests {
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^30")]
     fn overflow_lines_suffice_and_links_reach_them_all() {
         for entries in [0, 1000, 1 << 20, (LARGE - 1024) * 10 / 11, LARGE, 100_000_000, 700_000_000] {
-            let size = LevelSize::of(entries, 0.3).unwrap();
+            let size = LevelSize::of(entries, 0.3, Budget::Ample).unwrap();
             let wanted =
                 overflow_per_line(entries as f64 / f64::from(size.primary)) * f64::from(size.primary);
             assert!(wanted <= f64::from(size.overflow), "{entries} entries: {wanted} lines of {size:?}");

@@ -2,7 +2,7 @@
 
 use super::params::Params;
 use super::{CoopEngine, Drive, First, Half};
-use crate::bloom::BloomEngine;
+use crate::bloom;
 use fib::{EngineError, EngineOptions, EngineWriter};
 
 /// Makes the engine of a name, empty.
@@ -27,7 +27,7 @@ impl CoopEngine {
     /// [`EngineError::NoDevice`] when a first half that was named has no device.
     pub fn make(options: &EngineOptions, engines: &Engines<'_>) -> Result<Self, EngineError> {
         let params = Params::from_options(options)?;
-        let second = params.second.as_deref().unwrap_or(BloomEngine::NAME);
+        let second = params.second.as_deref().unwrap_or(bloom::NAME);
         if second == Self::GROUP {
             return Err(EngineError::Parameter {
                 parameter: "second",
@@ -89,7 +89,7 @@ mod tests {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let make = |name: &str, options: &EngineOptions| -> Result<Box<dyn EngineWriter>, EngineError> {
             match name {
-                "bloom" => Ok(Box::new(BloomEngine::new(options)?)),
+                "bloom" => bloom::make(options),
                 "gpu" if !device => {
                     Err(EngineError::NoDevice { engine: "gpu", device: "GPU", reason: String::new() })
                 }

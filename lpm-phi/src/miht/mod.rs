@@ -24,194 +24,63 @@ mod tree;
 mod trie;
 mod words;
 
-use family::{Family, FamilyReader, FamilyWriter, Figures};
-use fib::{
-    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    Keys, NextHopId, Rib,
-};
-use lpm_core::epoch::{Epochs, ReaderEpoch};
-use lpm_core::reader::{Answer, SlotReader};
+use family::Family;
+use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
+use lpm_core::copies::Copies;
+use lpm_core::engine::{Algorithm, CpuEngine};
 use params::Params;
-use std::sync::Arc;
+use std::marker::PhantomData;
+use table::Table;
+use words::IndexKey;
 
-/// The writing side of the engine `miht`.
-pub struct MihtEngine {
-    params: Params,
-    v4: Family<u32, u32>,
-    v6: Box<dyn FamilyWriter<u128>>,
-    epochs: Arc<Epochs>,
-    generation: Generation,
+/// The engine's name on the command line.
+pub const NAME: &str = "miht";
+
+/// An empty engine.
+///
+/// # Errors
+/// [`EngineError::Parameter`] for parameters that cannot be met, else as [`CpuEngine::new`].
+pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    let params = Params::from_options(options)?;
+    Ok(match params.v6.k {
+        ..=32 => Box::new(CpuEngine::<Miht<u32>>::new(params)?),
+        33..=64 => Box::new(CpuEngine::<Miht<u64>>::new(params)?),
+        _ => Box::new(CpuEngine::<Miht<u128>>::new(params)?),
+    })
 }
 
-impl MihtEngine {
-    /// The engine's name on the command line.
-    pub const NAME: &'static str = "miht";
+/// A MIHT whose IPv6 index keys are words `W`, for the engine shell.
+struct Miht<W>(PhantomData<W>);
 
-    /// An empty engine.
-    ///
-    /// # Errors
-    /// [`EngineError::Parameter`] for parameters that cannot be met, [`EngineError::Full`] when the empty tables exceed
-    /// `table_bytes_max`, [`EngineError::Memory`] when there is no memory for them.
-    pub fn new(options: &EngineOptions) -> Result<Self, EngineError> {
-        let params = Params::from_options(options)?;
-        let (order, placement) = (params.v6, params.placement);
-        let v6: Box<dyn FamilyWriter<u128>> = match order.k {
-            ..=32 => Box::new(Family::<u128, u32>::new(order, placement)?),
-            33..=64 => Box::new(Family::<u128, u64>::new(order, placement)?),
-            _ => Box::new(Family::<u128, u128>::new(order, placement)?),
-        };
-        let engine = Self {
-            v4: Family::new(params.v4, placement)?,
-            v6,
-            params,
-            epochs: Arc::default(),
-            generation: Generation::default(),
-        };
-        engine.check_bytes(engine.v4.table_bytes() + engine.v6.table_bytes())?;
-        Ok(engine)
+impl<W: IndexKey> Algorithm for Miht<W> {
+    type Params = Params;
+    type V4 = Family<u32, u32>;
+    type V6 = Family<u128, W>;
+    type Scratch = ();
+
+    fn name(_: &Params) -> &'static str {
+        NAME
     }
 
-    fn check_bytes(&self, bytes: u64) -> Result<(), EngineError> {
-        let limit = self.params.table_bytes_max;
-        if bytes > limit {
-            return Err(EngineError::Full { what: "table bytes", used: bytes, limit });
-        }
-        Ok(())
+    fn scratch() {}
+
+    fn lookup_v4(
+        _: &Params,
+        table: &Copies<Table<u32, u32>>,
+        (): &mut (),
+        keys: &[u32],
+        out: &mut [NextHopId],
+    ) {
+        search::answer(table.live(), keys, out);
     }
 
-    /// Makes room for `delta`: with a reserve if that is within the limit, else without, else by giving back what either
-    /// family's table has too much. Nothing that lookups read has changed when it returns.
-    fn prepare(&mut self, delta: &FibDelta, rib: &Rib) -> Result<(), EngineError> {
-        let mut refusal = None;
-        for (afresh, with_reserve) in [(false, true), (false, false), (true, false)] {
-            if with_reserve || afresh {
-                self.v4.plan(&delta.v4, &rib.v4, afresh);
-                self.v6.plan(&delta.v6, &rib.v6, afresh);
-            }
-            match self.allocate(with_reserve) {
-                Ok(()) => return Ok(()),
-                Err(error) => refusal = Some(error),
-            }
-        }
-        refusal.map_or(Ok(()), Err)
-    }
-
-    fn allocate(&mut self, with_reserve: bool) -> Result<(), EngineError> {
-        self.check_bytes(self.v4.planned_bytes(with_reserve) + self.v6.planned_bytes(with_reserve))?;
-        let bytes = self.v4.allocate(with_reserve)? + self.v6.allocate(with_reserve)?;
-        self.check_bytes(bytes)
-    }
-}
-
-impl EngineWriter for MihtEngine {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn isa(&self) -> Isa {
-        Isa::Scalar
-    }
-
-    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
-        if let Err(refusal) = self.prepare(delta, rib) {
-            self.v4.abandon();
-            self.v6.abandon();
-            return Err(refusal);
-        }
-        // One grace period serves both families.
-        let (epochs, mut over) = (&self.epochs, false);
-        let mut grace = || {
-            if !std::mem::replace(&mut over, true) {
-                epochs.synchronize();
-            }
-        };
-        self.v4.commit(&delta.v4, &mut grace);
-        self.v6.commit(&delta.v6, &mut grace);
-        self.generation = self.generation.next();
-        Ok(self.generation)
-    }
-
-    fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    fn capacity(&self) -> Capacity {
-        Capacity {
-            next_hop_id_max: NextHopId::MAX.get(),
-            next_hops_max: u64::from(NextHopId::MAX.get()),
-            table_bytes_max: self.params.table_bytes_max,
-        }
-    }
-
-    fn stats(&self) -> EngineStats {
-        let mut details = details(self.v4.figures(), &V4_NAMES);
-        details.extend(self::details(self.v6.figures(), &V6_NAMES));
-        EngineStats {
-            routes_v4: self.v4.routes(),
-            routes_v6: self.v6.routes(),
-            table_bytes: self.v4.table_bytes() + self.v6.table_bytes(),
-            writer_bytes: self.v4.writer_bytes() + self.v6.writer_bytes(),
-            details,
-        }
-    }
-
-    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let tables = Tables { epoch: self.epochs.register(), v4: self.v4.reader(), v6: self.v6.reader() };
-        Ok(Box::new(SlotReader::new(tables, slots, batch_max)))
-    }
-}
-
-const V4_NAMES: [&str; 8] = [
-    "v4_index_keys",
-    "v4_index_levels",
-    "v4_index_nodes",
-    "v4_trie_nodes",
-    "v4_suffix_levels_max",
-    "v4_suffix_levels_mean",
-    "v4_short_levels_max",
-    "v4_short_levels_mean",
-];
-
-const V6_NAMES: [&str; 8] = [
-    "v6_index_keys",
-    "v6_index_levels",
-    "v6_index_nodes",
-    "v6_trie_nodes",
-    "v6_suffix_levels_max",
-    "v6_suffix_levels_mean",
-    "v6_short_levels_max",
-    "v6_short_levels_mean",
-];
-
-#[expect(clippy::cast_precision_loss, reason = "counts for people")]
-fn details(figures: Figures, names: &[&'static str; 8]) -> Vec<(&'static str, f64)> {
-    let [(suffix_max, suffix_mean), (short_max, short_mean)] = figures.trie_levels;
-    let values = [
-        figures.keys as f64,
-        f64::from(figures.tree_levels),
-        figures.tree_nodes as f64,
-        figures.trie_nodes as f64,
-        suffix_max,
-        suffix_mean,
-        short_max,
-        short_mean,
-    ];
-    names.iter().copied().zip(values).collect()
-}
-
-/// A reader's way to the tables.
-struct Tables {
-    epoch: ReaderEpoch,
-    v4: Box<dyn FamilyReader<u32>>,
-    v6: Box<dyn FamilyReader<u128>>,
-}
-
-impl Answer for Tables {
-    fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) {
-        let _batch = self.epoch.enter();
-        match keys {
-            Keys::V4(keys) => self.v4.answer(keys, out),
-            Keys::V6 { hi, lo } => self.v6.answer((hi, lo), out),
-        }
+    fn lookup_v6(
+        _: &Params,
+        table: &Copies<Table<u128, W>>,
+        (): &mut (),
+        keys: (&[u64], &[u64]),
+        out: &mut [NextHopId],
+    ) {
+        search::answer(table.live(), keys, out);
     }
 }

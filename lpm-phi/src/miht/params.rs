@@ -1,7 +1,7 @@
 //! Parameters of the engine `miht`.
 
-use fib::{EngineError, EngineOptions};
-use lpm_core::memory::Placement;
+use fib::{EngineError, EngineOptions, Isa};
+use lpm_core::params::{Common, Parameter};
 use std::ops::RangeInclusive;
 
 /// Orders of an index tree: below 3 there is no B+ tree; above 256 a node is longer than the search within it can gain.
@@ -19,14 +19,18 @@ pub struct Order {
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
+    /// Those that every engine has; lookups are scalar. `table_bytes_max` does not count the copy that updates go to.
+    pub common: Common,
     /// Of IPv4; the paper's is (16, 16) (section 5.1).
     pub v4: Order,
     /// Of IPv6; the paper's is (32, 32) (section 6.6).
     pub v6: Order,
-    /// Bytes that lookups may read at most. The copy that updates go to is not counted.
-    pub table_bytes_max: u64,
-    /// Where the tables lie.
-    pub placement: Placement,
+}
+
+impl AsRef<Common> for Params {
+    fn as_ref(&self) -> &Common {
+        &self.common
+    }
 }
 
 impl Params {
@@ -36,37 +40,30 @@ impl Params {
     /// [`EngineError::Parameter`] for one out of range or unknown.
     pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let mut params = Self {
+            common: Common::new(options, Isa::Scalar),
             v4: Order { k: 16, m: 16 },
             v6: Order { k: 32, m: 32 },
-            table_bytes_max: options.table_bytes_max,
-            placement: Placement { huge_pages: options.huge_pages, numa_node: options.numa_node },
         };
-        for (name, value) in &options.parameters {
-            params.set(name, value)?;
+        for parameter in Parameter::all(options) {
+            params.set(parameter)?;
         }
         Ok(params)
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), EngineError> {
-        let refuse =
-            |parameter, wanted| EngineError::Parameter { parameter, value: value.to_owned(), wanted };
-        let bits = |parameter, max: u8, wanted| {
-            value.parse().ok().filter(|k| (1..=max).contains(k)).ok_or_else(|| refuse(parameter, wanted))
-        };
-        let order = |parameter| {
-            let m = value.parse().ok().filter(|m| ORDERS.contains(m));
-            m.ok_or_else(|| refuse(parameter, "wanted an order of the index tree from 3 to 256"))
-        };
-        match name {
-            "k4" => self.v4.k = bits("k4", 32, "wanted the bits of an IPv4 index key, 1 to 32")?,
-            "k6" => self.v6.k = bits("k6", 128, "wanted the bits of an IPv6 index key, 1 to 128")?,
+    fn set(&mut self, parameter: Parameter<'_>) -> Result<(), EngineError> {
+        let order = |name| parameter.within(name, &ORDERS, "wanted an order of the index tree from 3 to 256");
+        match parameter.name {
+            "k4" => {
+                let wanted = "wanted the bits of an IPv4 index key, 1 to 32";
+                self.v4.k = parameter.within("k4", &(1..=32), wanted)?;
+            }
+            "k6" => {
+                let wanted = "wanted the bits of an IPv6 index key, 1 to 128";
+                self.v6.k = parameter.within("k6", &(1..=128), wanted)?;
+            }
             "m4" => self.v4.m = order("m4")?,
             "m6" => self.v6.m = order("m6")?,
-            _ => {
-                let value = format!("{name}={value}");
-                let wanted = "the parameters of engine miht are k4, m4, k6 and m6";
-                return Err(EngineError::Parameter { parameter: "engine parameter", value, wanted });
-            }
+            _ => return Err(parameter.refuse_name("the parameters of engine miht are k4, m4, k6 and m6")),
         }
         Ok(())
     }

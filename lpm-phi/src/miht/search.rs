@@ -14,7 +14,7 @@ use fib::NextHopId;
 use std::hint::select_unpredictable;
 
 /// Keys that go down together: enough to overlap cache misses, few enough for their state to stay in the first-level cache.
-pub(super) const CHUNK: usize = 64;
+const CHUNK: usize = 64;
 
 /// The state of a chunk.
 struct Lanes<K> {
@@ -27,9 +27,20 @@ struct Lanes<K> {
     list: [u8; CHUNK],
 }
 
+/// Answers `keys` into `out`, equally long.
+pub(super) fn answer<K: TrieKey, W: IndexKey>(
+    table: &Table<K, W>,
+    keys: K::Arrays<'_>,
+    out: &mut [NextHopId],
+) {
+    for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
+        answer_chunk(table, |at| K::get(keys, chunk * CHUNK + at), out);
+    }
+}
+
 /// Answers `out.len()` keys, at most [`CHUNK`], of which `key_at` gives each.
 #[inline]
-pub(super) fn answer<K: TrieKey, W: IndexKey>(
+fn answer_chunk<K: TrieKey, W: IndexKey>(
     table: &Table<K, W>,
     key_at: impl Fn(usize) -> K,
     out: &mut [NextHopId],

@@ -3,6 +3,7 @@
 //! All of it is atomic words, read and written relaxed: two copies of a table are kept, and the writer only touches the one
 //! that no reader is in (see `family`), so no order among words is ever needed.
 
+use super::params::{Order, Params};
 use fib::{Key, NextHopId, Prefix};
 use lpm_core::memory;
 use std::fmt::Debug;
@@ -150,6 +151,11 @@ pub(super) trait TrieKey: Key {
     const WORDS: usize;
     /// A batch of keys, as [`fib::Keys`] has them.
     type Arrays<'a>: Copy;
+    /// The names of a table's figures.
+    const FIGURES: [&'static str; 8];
+
+    /// The order of this family's index tree.
+    fn order(params: &Params) -> Order;
 
     /// Key number `at` of a batch.
     fn get(keys: Self::Arrays<'_>, at: usize) -> Self;
@@ -172,6 +178,20 @@ impl TrieKey for u32 {
     type Raw = [AtomicU64; 2];
     const WORDS: usize = 2;
     type Arrays<'a> = &'a [Self];
+    const FIGURES: [&'static str; 8] = [
+        "v4_index_keys",
+        "v4_index_levels",
+        "v4_index_nodes",
+        "v4_trie_nodes",
+        "v4_suffix_levels_max",
+        "v4_suffix_levels_mean",
+        "v4_short_levels_max",
+        "v4_short_levels_mean",
+    ];
+
+    fn order(params: &Params) -> Order {
+        params.v4
+    }
 
     #[inline]
     fn get(keys: &[Self], at: usize) -> Self {
@@ -211,6 +231,20 @@ impl TrieKey for u128 {
     type Raw = [AtomicU64; 4];
     const WORDS: usize = 4;
     type Arrays<'a> = (&'a [u64], &'a [u64]);
+    const FIGURES: [&'static str; 8] = [
+        "v6_index_keys",
+        "v6_index_levels",
+        "v6_index_nodes",
+        "v6_trie_nodes",
+        "v6_suffix_levels_max",
+        "v6_suffix_levels_mean",
+        "v6_short_levels_max",
+        "v6_short_levels_mean",
+    ];
+
+    fn order(params: &Params) -> Order {
+        params.v6
+    }
 
     #[inline]
     fn get((high, low): (&[u64], &[u64]), at: usize) -> Self {

@@ -20,17 +20,18 @@
 
 mod counters;
 pub(crate) mod divisor;
-mod engine;
 pub mod hash;
 pub mod params;
 mod shape;
 pub(crate) mod table;
 mod writer;
 
-pub use engine::VariantEngine;
-
-use fib::{EngineError, EngineOptions, EngineWriter};
-use params::Variant;
+use crate::kernel::variants::{lookup_v4, lookup_v6};
+use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
+use lpm_core::engine::{Algorithm, CpuEngine};
+use params::{Params, Variant};
+use table::Table;
+use writer::Writer;
 
 /// The name of the engine of section 3.1 on the command line.
 pub const NAIVE: &str = "bloom-naive";
@@ -38,30 +39,43 @@ pub const NAIVE: &str = "bloom-naive";
 pub const BASELINE: &str = "bloom-baseline";
 /// Bytes that an expanded prefix takes in their hash tables: an entry and a bucket.
 pub const ENTRY_BYTES: u64 = 4 + 4 * table::ENTRY_WORDS as u64;
-/// Both names.
-pub const NAMES: [&str; 2] = [BASELINE, NAIVE];
 
-/// An empty engine of that name.
+/// An empty engine of the form `variant`.
 ///
 /// # Errors
-/// [`EngineError::Unknown`] for a name that is not in [`NAMES`], else as [`VariantEngine::new`].
-pub fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let variant = [Variant::Naive, Variant::Baseline].into_iter().find(|variant| variant.name() == name);
-    let Some(variant) = variant else {
-        return Err(EngineError::Unknown { name: name.to_owned(), known: NAMES.join(", ") });
-    };
-    Ok(Box::new(VariantEngine::new(variant, options)?))
+/// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, else as [`CpuEngine::new`].
+pub fn make(variant: Variant, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    Ok(Box::new(CpuEngine::<Variants>::new(Params::from_options(variant, options)?)?))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Both forms, for the engine shell.
+struct Variants;
 
-    #[test]
-    fn every_name_makes_its_engine() {
-        for name in NAMES {
-            assert_eq!(make(name, &EngineOptions::default()).unwrap().name(), name);
-        }
-        assert!(matches!(make("bloom", &EngineOptions::default()), Err(EngineError::Unknown { .. })));
+impl Algorithm for Variants {
+    type Params = Params;
+    type V4 = Writer<u32>;
+    type V6 = Writer<u128>;
+    type Scratch = ();
+
+    fn name(params: &Params) -> &'static str {
+        params.variant.name()
+    }
+
+    fn scratch() {}
+
+    #[inline]
+    fn lookup_v4(params: &Params, table: &Table, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
+        lookup_v4(params.common.isa, table, keys, out);
+    }
+
+    #[inline]
+    fn lookup_v6(
+        params: &Params,
+        table: &Table,
+        (): &mut (),
+        (hi, lo): (&[u64], &[u64]),
+        out: &mut [NextHopId],
+    ) {
+        lookup_v6(params.common.isa, table, hi, lo, out);
     }
 }

@@ -3,7 +3,7 @@
 use super::hash::HashName;
 use crate::bloom::equations::FPR_RANGE;
 use fib::{EngineError, EngineOptions, Isa};
-use lpm_core::memory::Placement;
+use lpm_core::params::{Common, Parameter};
 
 /// Which of the paper's forms a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub enum LevelChoice {
 pub struct Params {
     /// The form of the tables.
     pub variant: Variant,
-    /// The instruction set of the lookup kernels.
-    pub isa: Isa,
+    /// Those that every engine has.
+    pub common: Common,
     /// The asked false-positive rate of each filter, `0.01..=0.9`; the paper's choice is 0.3 (section 6.2).
     pub fpr: f64,
     /// The hash of the filters.
@@ -49,10 +49,12 @@ pub struct Params {
     pub table_hash: HashName,
     /// The levels of IPv6; `bloom-baseline` only.
     pub levels: LevelChoice,
-    /// Bytes that lookups may read at most.
-    pub table_bytes_max: u64,
-    /// Where the tables lie.
-    pub placement: Placement,
+}
+
+impl AsRef<Common> for Params {
+    fn as_ref(&self) -> &Common {
+        &self.common
+    }
 }
 
 impl Params {
@@ -72,33 +74,28 @@ impl Params {
         };
         let mut params = Self {
             variant,
-            isa: Isa::Scalar,
+            common: Common::new(options, Isa::Scalar),
             fpr: 0.3,
             filter_hash: hash,
             table_hash: hash,
             levels: LevelChoice::Auto,
-            table_bytes_max: options.table_bytes_max,
-            placement: Placement { huge_pages: options.huge_pages, numa_node: options.numa_node },
         };
-        for (name, value) in &options.parameters {
-            params.set(name, value)?;
+        for parameter in Parameter::all(options) {
+            params.set(parameter)?;
         }
-        params.isa = params.isa_of(options.isa)?;
+        params.common.isa = params.isa_of(options.isa)?;
         Ok(params)
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), EngineError> {
-        let refuse =
-            |parameter, wanted| EngineError::Parameter { parameter, value: value.to_owned(), wanted };
-        let hash =
-            |parameter| value.parse().map_err(|()| refuse(parameter, "wanted murmur, knuth, h2 or rand"));
-        match (name, self.variant) {
+    fn set(&mut self, parameter: Parameter<'_>) -> Result<(), EngineError> {
+        let hash = |name| {
+            let hash = parameter.value.parse();
+            hash.map_err(|()| parameter.refuse(name, "wanted murmur, knuth, h2 or rand"))
+        };
+        match (parameter.name, self.variant) {
             ("fpr", _) => {
-                self.fpr = value
-                    .parse()
-                    .ok()
-                    .filter(|fpr| FPR_RANGE.contains(fpr))
-                    .ok_or_else(|| refuse("fpr", "wanted a false-positive rate between 0.01 and 0.9"))?;
+                let wanted = "wanted a false-positive rate between 0.01 and 0.9";
+                self.fpr = parameter.within("fpr", &FPR_RANGE, wanted)?;
             }
             ("hash", _) => {
                 self.filter_hash = hash("hash")?;
@@ -107,11 +104,9 @@ impl Params {
             ("filter-hash", _) => self.filter_hash = hash("filter-hash")?,
             ("table-hash", _) => self.table_hash = hash("table-hash")?,
             ("levels", Variant::Baseline) => {
-                let fixed =
-                    value.parse().ok().filter(|levels| (1..=64).contains(levels)).map(LevelChoice::Fixed);
-                self.levels = fixed
-                    .or((value == "auto").then_some(LevelChoice::Auto))
-                    .ok_or_else(|| refuse("levels", "wanted auto or a number from 1 to 64"))?;
+                let wanted = "wanted auto or a number from 1 to 64";
+                let fixed = parameter.auto_or_within("levels", &(1..=64), wanted)?;
+                self.levels = fixed.map_or(LevelChoice::Auto, LevelChoice::Fixed);
             }
             _ => {
                 let wanted = match self.variant {
@@ -122,8 +117,7 @@ impl Params {
                         "the parameters of engine bloom-baseline are fpr, hash, filter-hash, table-hash and levels"
                     }
                 };
-                let value = format!("{name}={value}");
-                return Err(EngineError::Parameter { parameter: "engine parameter", value, wanted });
+                return Err(parameter.refuse_name(wanted));
             }
         }
         Ok(())
@@ -149,14 +143,6 @@ impl Params {
             None => Ok(Isa::Scalar),
         }
     }
-
-    /// Refuses tables of more than `table_bytes_max`.
-    pub(super) fn check_bytes(&self, what: &'static str, bytes: u64) -> Result<(), EngineError> {
-        if bytes > self.table_bytes_max {
-            return Err(EngineError::Full { what, used: bytes, limit: self.table_bytes_max });
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -173,15 +159,15 @@ mod tests {
     fn defaults_are_the_papers() {
         let baseline = with(Variant::Baseline, None, &[]).unwrap();
         assert_eq!(
-            (baseline.isa, baseline.filter_hash, baseline.table_hash),
+            (baseline.common.isa, baseline.filter_hash, baseline.table_hash),
             (Isa::Scalar, HashName::Rand, HashName::Rand)
         );
         let naive = with(Variant::Naive, None, &[("table-hash", "knuth")]).unwrap();
         assert_eq!(
-            (naive.isa, naive.filter_hash, naive.table_hash),
+            (naive.common.isa, naive.filter_hash, naive.table_hash),
             (Isa::detect(), HashName::H2, HashName::Knuth)
         );
-        assert_eq!(with(Variant::Naive, None, &[("hash", "rand")]).unwrap().isa, Isa::Scalar);
+        assert_eq!(with(Variant::Naive, None, &[("hash", "rand")]).unwrap().common.isa, Isa::Scalar);
         assert_eq!(with(Variant::Baseline, None, &[("levels", "5")]).unwrap().levels, LevelChoice::Fixed(5));
     }
 

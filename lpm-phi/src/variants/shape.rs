@@ -15,6 +15,7 @@ use crate::cpe::dpcpe::Dpcpe;
 use crate::cpe::histogram::LengthHistogram;
 use crate::cpe::model::{HostModel, Layout};
 use fib::{EngineError, Key, NextHopId, Prefix, Prefix6};
+use lpm_core::engine::Budget;
 use std::ops::RangeInclusive;
 
 /// Entries that every level has room for.
@@ -30,8 +31,8 @@ pub(crate) trait TableKey: Key {
     type Word: LevelKey;
     /// That word.
     fn word(self) -> Self::Word;
-    /// What a table that is too large is called.
-    const WHAT: &'static str;
+    /// The names of a table's figures.
+    const FIGURES: &'static [&'static str];
     /// The prefix as one past /64, if it is.
     fn as_deep(prefix: Prefix<Self>) -> Option<Prefix6>;
     /// The levels of the baseline below its direct entries, and the bits of these.
@@ -40,7 +41,8 @@ pub(crate) trait TableKey: Key {
 
 impl TableKey for u32 {
     type Word = Self;
-    const WHAT: &'static str = "IPv4 table bytes";
+    const FIGURES: &'static [&'static str] =
+        &["v4_levels", "v4_entries", "v4_filter_bits", "v4_filter_occupied", "v4_filter_saturated"];
 
     fn word(self) -> Self {
         self
@@ -57,7 +59,14 @@ impl TableKey for u32 {
 
 impl TableKey for u128 {
     type Word = u64;
-    const WHAT: &'static str = "IPv6 table bytes";
+    const FIGURES: &'static [&'static str] = &[
+        "v6_levels",
+        "v6_entries",
+        "v6_filter_bits",
+        "v6_filter_occupied",
+        "v6_filter_saturated",
+        "v6_deep_routes",
+    ];
 
     fn word(self) -> u64 {
         (self >> 64) as u64
@@ -72,7 +81,7 @@ impl TableKey for u128 {
         let levels = match params.levels {
             LevelChoice::Fixed(levels) => Dpcpe::solve(&histogram).levels(levels),
             LevelChoice::Auto => {
-                let (fpr, table_bytes_max) = (params.fpr, params.table_bytes_max);
+                let (fpr, table_bytes_max) = (params.fpr, params.common.table_bytes_max);
                 let layout = Layout { fpr, entry_bytes: ENTRY_BYTES, table_bytes_max };
                 HostModel::detect().choose(&histogram, &layout)
             }
@@ -95,7 +104,7 @@ const fn full(error: CpeError) -> EngineError {
 
 /// What a table is made for.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     pub(super) shape: Shape,
     /// The lengths answered by the direct entries, then those of each level, then those past /64.
     pub(super) groups: Vec<RangeInclusive<u8>>,
@@ -107,10 +116,11 @@ impl Plan {
     /// The table for `routes`, sorted.
     ///
     /// # Errors
-    /// [`EngineError::Full`] for one of more than `table_bytes_max`, before anything is allocated.
+    /// [`EngineError::Full`] for more words than a gather can index, and for levels that cannot be had.
     pub(super) fn of<K: TableKey>(
         routes: &[(Prefix<K>, NextHopId)],
         params: &Params,
+        budget: Budget,
     ) -> Result<Self, EngineError> {
         let last = K::Word::BITS;
         let (direct_bits, lengths) = match params.variant {
@@ -125,13 +135,16 @@ impl Plan {
             groups.push(last + 1..=K::BITS);
             entries.push(routes.iter().filter(|(prefix, _)| prefix.len() > last).count() as u64);
         }
-        let rooms = entries
-            .iter()
-            .map(|entries| entries.saturating_add(entries / 8).saturating_add(ROOM_MIN))
-            .collect();
-        let shape = lay_out::<K>(direct_bits, &lengths, &entries, params)?;
+        let rooms: Vec<u64> = entries.iter().map(|entries| room(*entries, budget)).collect();
+        let shape = lay_out::<K>(direct_bits, &lengths, (&entries, &rooms), params)?;
         Ok(Self { shape, groups, rooms })
     }
+}
+
+/// Room for `entries`, and for some to come.
+fn room(entries: u64, budget: Budget) -> u64 {
+    let reserve = if budget.has_reserve() { entries / 8 } else { 0 };
+    entries.saturating_add(reserve).saturating_add(ROOM_MIN)
 }
 
 /// Lays filters, buckets and entries out one after the other.
@@ -139,27 +152,25 @@ impl Plan {
 fn lay_out<K: TableKey>(
     direct_bits: u8,
     lengths: &[u8],
-    entries: &[u64],
+    (entries, rooms): (&[u64], &[u64]),
     params: &Params,
 ) -> Result<Shape, EngineError> {
-    let room = |entries: u64| entries.saturating_add(entries / 8).saturating_add(ROOM_MIN);
     let bits = |entries: u64| FilterSize::for_rate(entries.max(ROOM_MIN), params.fpr);
     let filters: Vec<FilterSize> = entries.iter().map(|entries| bits(*entries)).collect();
-    let listed =
-        entries[..lengths.len()].iter().fold(1_u64, |sum, entries| sum.saturating_add(room(*entries)));
-    let bucket_count = |entries: u64| room(entries) | 1;
-    let buckets = entries[..lengths.len()]
-        .iter()
-        .fold(0, |sum: u64, entries| sum.saturating_add(bucket_count(*entries)));
+    let rooms = &rooms[..lengths.len()];
+    let listed = rooms.iter().fold(1_u64, |sum, room| sum.saturating_add(*room));
+    // Odd, so that a hash that preserves divisibility (Knuth's) still reaches every bucket.
+    let bucket_count = |room: &u64| room | 1;
+    let buckets = rooms.iter().fold(0, |sum: u64, room| sum.saturating_add(bucket_count(room)));
     let filter_words: u64 = filters.iter().map(|size| size.bits.div_ceil(32)).fold(0, u64::saturating_add);
     let words = listed
         .saturating_mul(ENTRY_WORDS as u64)
         .saturating_add(buckets)
         .saturating_add(filter_words)
         .saturating_add(1 << direct_bits);
-    params.check_bytes(K::WHAT, words.saturating_mul(4))?;
     if words > WORDS_MAX || filters.iter().any(|size| size.bits > u64::from(u32::MAX)) {
-        return Err(EngineError::Full { what: K::WHAT, used: words.saturating_mul(4), limit: WORDS_MAX * 4 });
+        let (what, used) = ("bytes of one family's table", words.saturating_mul(4));
+        return Err(EngineError::Full { what, used, limit: WORDS_MAX * 4 });
     }
     let mut at = 1 << direct_bits;
     let mut placed = Vec::with_capacity(filters.len());
@@ -169,9 +180,8 @@ fn lay_out<K: TableKey>(
         placed.push(filter);
     }
     let mut levels = Vec::with_capacity(lengths.len());
-    for ((len, filter), entries) in lengths.iter().zip(&placed).zip(entries) {
-        // Odd, so that a hash that preserves divisibility (Knuth's) still reaches every bucket.
-        let bucket_count = Divisor::new(bucket_count(*entries) as u32);
+    for ((len, filter), room) in lengths.iter().zip(&placed).zip(rooms) {
+        let bucket_count = Divisor::new(bucket_count(room) as u32);
         levels.push(Level { len: *len, filter: *filter, buckets: at, bucket_count });
         at += bucket_count.n as usize;
     }
@@ -213,7 +223,8 @@ mod tests {
     fn check<K: TableKey>(routes: &[(Prefix<K>, NextHopId)], params: &Params) {
         let mut routes = routes.to_vec();
         routes.sort_unstable();
-        let Plan { shape, groups, .. } = Plan::of(&routes, params).unwrap();
+        let Plan { shape, groups, .. } = Plan::of(&routes, params, Budget::Ample).unwrap();
+        assert_eq!(shape.levels.last().map(|level| u32::from(level.len)), Some(K::Word::BITS.into()));
         let mut sizes = Vec::new();
         for (level, lengths) in shape.levels.iter().zip(&groups[1..]) {
             let entries = expanded_entries(&routes, lengths).max(ROOM_MIN);

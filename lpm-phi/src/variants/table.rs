@@ -7,8 +7,7 @@
 //! ```
 //! A filter is a plain array of m bits, a hash table buckets with linked lists, as many buckets as entries (section 6.2).
 //!
-//! There are two copies of the words and of the routes past /64 ([`Copies`]). The writer changes the spare one, shows it, waits until
-//! every batch on the old one is over, and repeats what it did there. So every batch sees one generation, whatever a delta holds.
+//! There are two copies of the words and of the routes past /64 ([`Copies`]), so every batch sees one generation, whatever a delta holds.
 
 use super::divisor::Divisor;
 use super::hash::{HashName, LevelKey, filter_hashes};
@@ -161,10 +160,5 @@ impl Table {
     #[inline]
     pub(crate) fn live(&self) -> &Words {
         self.copies.live()
-    }
-
-    /// Bytes of one copy's words, of which there are two.
-    pub(super) fn words_bytes(&self) -> u64 {
-        self.copies.live().words.bytes()
     }
 }

@@ -1,7 +1,7 @@
 //! The writer of one family's tables of `bloom-naive` and `bloom-baseline`.
 //!
-//! It works on the spare copy and notes each word it stores; once readers see that copy and none reads the other, the notes are
-//! repeated there. What an entry expands to, and who owns it, is decided by [`update::apply`](crate::bloom::update), as for
+//! It works on the spare copy, notes each word it stores, and shows readers that copy; before the next delta, when a grace period has
+//! ended, the notes are repeated on the other one. What an entry expands to, and who owns it, is decided by [`update::apply`](crate::bloom::update), as for
 //! the engine `bloom`; nobody reads the copy meanwhile, so no grace periods are needed within a delta.
 
 use super::counters::Counters;
@@ -13,6 +13,7 @@ use crate::bloom::deep::Deep;
 use crate::bloom::update::{self, Grace, Store, expansion};
 use crate::cpe::expand::entries;
 use fib::{Change, EngineError, NextHopId, Prefix, Prefix6, RibTable};
+use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::Array;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 /// The writer's side of one family.
 #[derive(Debug)]
-pub(super) struct Writer<K: TableKey> {
+pub(crate) struct Writer<K: TableKey> {
     table: Arc<Table>,
     groups: Vec<RangeInclusive<u8>>,
     /// The length of the prefix that owns each direct entry.
@@ -33,7 +34,7 @@ pub(super) struct Writer<K: TableKey> {
     /// Entries that were emptied, and the first that was never used.
     free: Vec<u32>,
     fresh: u32,
-    /// What was stored in the spare copy since readers saw it last.
+    /// What the spare copy lacks.
     notes: Notes,
     /// A table being made has no readers: its second copy is copied whole.
     is_building: bool,
@@ -47,37 +48,18 @@ struct Notes {
     deep: Vec<(Prefix6, NextHopId)>,
 }
 
-impl<K: TableKey> Writer<K> {
-    /// A table of `routes`, not yet seen by any reader.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`] when it would exceed `table_bytes_max`, [`EngineError::Memory`].
-    pub(super) fn build(routes: &RibTable<K>, params: &Params) -> Result<Self, EngineError> {
-        let mut sorted: Vec<(Prefix<K>, NextHopId)> = routes.used().collect();
-        let mut writer = Self::sized(Plan::of(&sorted, params)?, params)?;
-        // Longest first: an entry is written once, by its owner.
-        sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        let deep = sorted.partition_point(|(prefix, _)| prefix.len() > K::Word::BITS);
-        let past: Vec<_> =
-            sorted[..deep].iter().filter_map(|(prefix, hop)| Some((K::as_deep(*prefix)?, *hop))).collect();
-        writer.table.copies.both().iter().for_each(|copy| copy.deep.load(&past));
-        for (prefix, _) in &sorted[..deep] {
-            writer.count_deep(*prefix, true);
-        }
-        for (prefix, next_hop) in &sorted[deep..] {
-            writer.announce(writer.group_of(prefix.len()), *prefix, *next_hop);
-        }
-        writer.is_building = false;
-        for (from, to) in writer.spare().words.iter().zip(writer.table.live().words.iter()) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        Ok(writer)
+impl Notes {
+    fn bytes(&self) -> u64 {
+        let words = self.words.capacity() * size_of::<(usize, u32)>();
+        (words + self.deep.capacity() * size_of::<(Prefix6, NextHopId)>()) as u64
     }
+}
 
+impl<K: TableKey> Writer<K> {
     fn sized(plan: Plan, params: &Params) -> Result<Self, EngineError> {
         let Plan { shape, groups, rooms } = plan;
         let copy = || -> Result<Words, EngineError> {
-            Ok(Words { words: Array::zeroed(shape.words, params.placement)?, deep: Deep::new() })
+            Ok(Words { words: Array::zeroed(shape.words, params.common.placement)?, deep: Deep::new() })
         };
         let copies = [copy()?, copy()?];
         let filters = shape.levels.iter().map(|level| level.filter).chain(shape.deep);
@@ -96,78 +78,10 @@ impl<K: TableKey> Writer<K> {
         })
     }
 
-    /// The table that readers share.
-    pub(super) const fn table(&self) -> &Arc<Table> {
-        &self.table
-    }
-
-    /// Bytes that lookups read: one copy, with all the routes past /64 that there is room for.
-    pub(super) fn table_bytes(&self) -> u64 {
-        let deep = self.rooms.get(self.shape().levels.len());
-        self.table.words_bytes() + deep.map_or(0, |room| Deep::bytes_of(*room))
-    }
-
-    /// Bytes that lookups do not read: the second copy, counters, owners.
-    pub(super) fn writer_bytes(&self) -> u64 {
-        let counters = self.counters.iter().map(Counters::bytes).sum::<u64>();
-        let lists = self.free.capacity() * size_of::<u32>() + self.direct_owner.capacity();
-        self.table_bytes() + counters + lists as u64
-    }
-
-    /// Whether `changes` fit in place.
-    pub(super) fn admits(&self, changes: &[Change<K>]) -> bool {
-        let mut new = vec![0_u64; self.rooms.len()];
-        for change in changes.iter().filter(|change| change.adds()) {
-            let group = self.group_of(change.prefix.len());
-            if group > 0 {
-                let lengths = &self.groups[group];
-                let entries = if self.is_deep(group) { 1 } else { expansion(change.prefix, lengths) };
-                new[group - 1] = new[group - 1].saturating_add(entries);
-            }
-        }
-        self.used
-            .iter()
-            .zip(&self.rooms)
-            .zip(new)
-            .all(|((used, room), new)| used.saturating_add(new) <= *room)
-    }
-
-    /// Brings the spare copy to the state after `changes`, which are all that differs from `routes`.
-    pub(super) fn apply(&mut self, routes: &RibTable<K>, changes: &[Change<K>]) {
-        update::apply(self, routes, changes, &mut Grace::default(), &|| {});
-    }
-
-    /// Shows readers the spare copy if it has changed.
-    pub(super) fn publish(&self) {
-        if self.is_changed() {
-            self.table.copies.flip();
-        }
-    }
-
-    /// Whether there is something to repeat.
-    pub(super) const fn is_changed(&self) -> bool {
-        !self.notes.words.is_empty() || !self.notes.deep.is_empty()
-    }
-
-    /// Repeats what was done on the copy that nobody reads any more: a grace period lies behind [`Self::publish`].
-    pub(super) fn repeat(&mut self) {
-        let spare = self.table.copies.spare();
-        for (at, word) in self.notes.words.drain(..) {
-            spare.words[at].store(word, Ordering::Relaxed);
-        }
-        for (prefix, next_hop) in self.notes.deep.drain(..) {
-            if next_hop.is_none() {
-                spare.deep.remove(prefix);
-            } else {
-                spare.deep.set(prefix, next_hop);
-            }
-        }
-    }
-
     /// Figures of the filters and tables: levels, entries, filter bits, counters that are not zero, saturated counters, routes
     /// past /64.
     #[expect(clippy::cast_precision_loss, reason = "counts for people")]
-    pub(super) fn figures(&self) -> [f64; 6] {
+    fn figures(&self) -> [f64; 6] {
         let levels = self.shape().levels.len();
         let bits: u64 = self.shape().levels.iter().map(|level| u64::from(level.filter.bits.n)).sum();
         let deep_bits = self.shape().deep.map_or(0, |filter| u64::from(filter.bits.n));
@@ -299,6 +213,106 @@ impl<K: TableKey> Writer<K> {
         let index = |address: K| address.to_high_bits().checked_shr(128 - bits).unwrap_or(0);
         let bound = |index: u128| usize::try_from(index).unwrap_or(usize::MAX);
         bound(index(prefix.address()))..bound(index(prefix.last_address())) + 1
+    }
+}
+
+impl<K: TableKey> FibTable<K> for Writer<K> {
+    type Params = Params;
+    type Shared = Table;
+    type Size = Plan;
+
+    fn size(routes: &[(Prefix<K>, NextHopId)], params: &Params, budget: Budget) -> Result<Plan, EngineError> {
+        Plan::of(routes, params, budget)
+    }
+
+    fn size_bytes(plan: &Plan) -> u64 {
+        (plan.shape.words * size_of::<u32>()) as u64
+            + plan.rooms.get(plan.shape.levels.len()).map_or(0, |room| Deep::bytes_of(*room))
+    }
+
+    fn build(plan: Plan, mut routes: Routes<K>, params: &Params) -> Result<Self, EngineError> {
+        let mut writer = Self::sized(plan, params)?;
+        // Longest first: an entry is written once, by its owner.
+        routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        let deep = routes.partition_point(|(prefix, _)| prefix.len() > K::Word::BITS);
+        let past: Vec<_> =
+            routes[..deep].iter().filter_map(|(prefix, hop)| Some((K::as_deep(*prefix)?, *hop))).collect();
+        writer.table.copies.both().iter().for_each(|copy| copy.deep.load(&past));
+        for (prefix, _) in &routes[..deep] {
+            writer.count_deep(*prefix, true);
+        }
+        for (prefix, next_hop) in &routes[deep..] {
+            writer.announce(writer.group_of(prefix.len()), *prefix, *next_hop);
+        }
+        writer.is_building = false;
+        for (from, to) in writer.spare().words.iter().zip(writer.table.live().words.iter()) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(writer)
+    }
+
+    fn shared(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// One copy, with all the routes past /64 that there is room for.
+    fn bytes(&self) -> u64 {
+        let deep = self.rooms.get(self.shape().levels.len());
+        self.table.live().words.bytes() + deep.map_or(0, |room| Deep::bytes_of(*room))
+    }
+
+    /// The second copy, counters, owners, notes.
+    fn writer_bytes(&self) -> u64 {
+        let counters = self.counters.iter().map(Counters::bytes).sum::<u64>();
+        let lists = self.free.capacity() * size_of::<u32>() + self.direct_owner.capacity();
+        self.bytes() + counters + lists as u64 + self.notes.bytes()
+    }
+
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        K::FIGURES.iter().copied().zip(self.figures()).collect()
+    }
+
+    fn admits(&self, changes: &[Change<K>], _: &RibTable<K>) -> bool {
+        let mut new = vec![0_u64; self.rooms.len()];
+        for change in changes.iter().filter(|change| change.adds()) {
+            let group = self.group_of(change.prefix.len());
+            if group > 0 {
+                let lengths = &self.groups[group];
+                let entries = if self.is_deep(group) { 1 } else { expansion(change.prefix, lengths) };
+                new[group - 1] = new[group - 1].saturating_add(entries);
+            }
+        }
+        self.used
+            .iter()
+            .zip(&self.rooms)
+            .zip(new)
+            .all(|((used, room), new)| used.saturating_add(new) <= *room)
+    }
+
+    fn owes_grace(&self) -> bool {
+        !self.notes.words.is_empty() || !self.notes.deep.is_empty()
+    }
+
+    /// Repeats on the spare copy what was done to the one that is live.
+    fn grace_over(&mut self) {
+        let spare = self.table.copies.spare();
+        for (at, word) in self.notes.words.drain(..) {
+            spare.words[at].store(word, Ordering::Relaxed);
+        }
+        for (prefix, next_hop) in self.notes.deep.drain(..) {
+            if next_hop.is_none() {
+                spare.deep.remove(prefix);
+            } else {
+                spare.deep.set(prefix, next_hop);
+            }
+        }
+    }
+
+    fn update(&mut self, changes: &[Change<K>], routes: &RibTable<K>, _: &dyn Fn()) {
+        update::apply(self, routes, changes, &mut Grace::default(), &|| {});
+        if self.owes_grace() {
+            self.table.copies.flip();
+        }
     }
 }
 

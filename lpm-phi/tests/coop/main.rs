@@ -8,7 +8,7 @@ use fib::oracle::{OracleEngine, OraclePair};
 use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, Keys, NextHopId, Rib, SlotId,
 };
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 use lpm_phi::coop::params::Params;
 use lpm_phi::coop::service::Why;
 use lpm_phi::coop::{CoopEngine, Drive, First, Half};
@@ -30,7 +30,7 @@ fn oracle() -> Box<dyn EngineWriter> {
 
 fn bloom(isa: Isa, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {
     let options = EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::default() };
-    Ok(Box::new(BloomEngine::new(&options)?))
+    bloom::make(&options)
 }
 
 fn on_cpu(engine: Box<dyn EngineWriter>) -> Half {

@@ -35,19 +35,7 @@ mod reader;
 
 /// The engine that `coop` takes unless it is told: not made in the models.
 mod bloom {
-    use fib::oracle::OracleEngine;
-    use fib::{EngineError, EngineOptions};
-
-    pub(crate) struct BloomEngine;
-
-    impl BloomEngine {
-        pub(crate) const NAME: &'static str = "bloom";
-
-        #[expect(clippy::new_ret_no_self, clippy::unnecessary_wraps, reason = "as the real one is used")]
-        pub(crate) fn new(options: &EngineOptions) -> Result<OracleEngine, EngineError> {
-            Ok(OracleEngine::new(options))
-        }
-    }
+    pub(crate) const NAME: &str = "bloom";
 }
 
 /// `dpdk_ffi`, and what else of the forwarder the pipeline names.

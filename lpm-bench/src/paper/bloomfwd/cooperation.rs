@@ -14,7 +14,7 @@ use crate::paper::figure::{Figure, Panel};
 use crate::paper::median;
 use fib::traffic::Traffic;
 use fib::{EngineWriter, Family, Isa};
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
 use serde_json::json;
 
@@ -276,7 +276,7 @@ impl Plain {
         let mut writer = Subject::best_bloom(bench).engine(bench.args.table_memory())?;
         fill(writer.as_mut(), &set.tables.told_of(Family::V4)).map_err(fault_of_bloom)?;
         let reader = writer.reader(1, batch).map_err(fault_of_bloom)?;
-        check(figure, &sample(bench, keys, &set.tables), &mut Asked::new(BloomEngine::NAME, reader))?;
+        check(figure, &sample(bench, keys, &set.tables), &mut Asked::new(bloom::NAME, reader))?;
         Ok(Self { writer, batch })
     }
 
@@ -290,7 +290,7 @@ impl Plain {
 }
 
 fn fault_of_bloom(source: fib::EngineError) -> Fault {
-    Fault::Engine { engine: BloomEngine::NAME.into(), source }
+    Fault::Engine { engine: bloom::NAME.into(), source }
 }
 
 /// What section 6.7 says.

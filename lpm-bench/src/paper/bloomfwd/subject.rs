@@ -11,9 +11,9 @@ use crate::table::{EngineTable, Looker, Table};
 use crate::tables::Tables;
 use fib::traffic::Traffic;
 use fib::{EngineOptions, EngineWriter, Family, Isa};
-use lpm_phi::bloom::BloomEngine;
+use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
-use lpm_phi::miht::MihtEngine;
+use lpm_phi::miht;
 use lpm_phi::variants::{BASELINE, NAIVE};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,7 +45,7 @@ impl Subject {
     /// The engine `bloom`, with what `--engine-arg` says.
     pub(super) fn bloom(bench: &Bench<'_>, isa: Isa) -> Self {
         let parameters = bench.args.parameters.clone();
-        Self { name: format!("bloom, {isa}"), engine: BloomEngine::NAME, isa, parameters }
+        Self { name: format!("bloom, {isa}"), engine: bloom::NAME, isa, parameters }
     }
 
     /// The same as fast as this CPU has it.
@@ -85,7 +85,7 @@ impl Subject {
     /// (16, 16) for IPv4, (32, 32) for IPv6.
     pub(super) fn miht() -> Self {
         let parameters = [("k4", "16"), ("m4", "16"), ("k6", "32"), ("m6", "32")];
-        Self::new("MIHT".into(), MihtEngine::NAME, Isa::Scalar, &parameters)
+        Self::new("MIHT".into(), miht::NAME, Isa::Scalar, &parameters)
     }
 
     /// Two engines that share each batch, both as `first` and `second` say.

@@ -12,8 +12,9 @@ use super::deep::Deep;
 use super::filter::CountingFilter;
 use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
-use super::update::{Store, expansion, hashed_next_hops};
+use super::update::{self, Grace, Store, expansion, hashed_next_hops};
 use fib::{Change, EngineError, NextHopId, Prefix, Prefix6, RibTable};
+use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::Array;
 use lpm_core::publish::Publish as _;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -43,38 +44,16 @@ pub(crate) struct Writer6 {
     below: FxHashMap<(u32, u8), u32>,
     hops: HopIndex,
     unplaced: u64,
+    grace: Grace,
 }
 
 impl Writer6 {
-    /// A table of `routes`, not yet seen by any reader.
-    pub(crate) fn build(routes: &RibTable<u128>, params: &Params) -> Result<Self, EngineError> {
-        let mut sorted: Vec<(Prefix6, NextHopId)> = routes.used().collect();
-        let sizes = Sizes::of(&sorted, params)?;
-        let mut writer = Self::sized(&sizes, params)?;
-        sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        let deep = sorted.partition_point(|(prefix, _)| prefix.len() > 64);
-        writer.table.deep.load(&sorted[..deep]);
-        for (prefix, _) in &sorted[..deep] {
-            writer.count_deep(*prefix, true);
-        }
-        for (prefix, next_hop) in &sorted[deep..] {
-            writer.announce(writer.group_of(prefix.len()), *prefix, *next_hop);
-        }
-        writer.hops.check()?;
-        if writer.unplaced > 0 {
-            let used = sizes.overflow + writer.unplaced;
-            let limit = sizes.overflow;
-            return Err(EngineError::Full { what: "overflow lines of the IPv6 hash tables", used, limit });
-        }
-        Ok(writer)
-    }
-
     #[expect(
         clippy::cast_possible_truncation,
         reason = "sizes were bounded: fewer than 2^31 lines, 2^16 chunks"
     )]
     fn sized(sizes: &Sizes, params: &Params) -> Result<Self, EngineError> {
-        let place = params.placement;
+        let place = params.common.placement;
         let mut levels = LevelTable { filter_hashes: sizes.filters[0].hashes, ..LevelTable::default() };
         let (mut filter_start, mut line_start) = (0, 0);
         let mut filters = Vec::new();
@@ -123,70 +102,9 @@ impl Writer6 {
             below: FxHashMap::default(),
             hops: HopIndex::new(),
             unplaced: 0,
+            grace: Grace::default(),
             table: Arc::new(table),
         })
-    }
-
-    pub(crate) const fn table(&self) -> &Arc<Table6> {
-        &self.table
-    }
-
-    pub(crate) fn has_limbo(&self) -> bool {
-        self.hops.has_limbo()
-    }
-
-    pub(crate) fn end_grace(&mut self) {
-        self.hops.end_grace();
-    }
-
-    /// Whether `changes`, which lead to `routes`, fit in place.
-    pub(crate) fn admits(&self, routes: &RibTable<u128>, changes: &[Change<u128>]) -> bool {
-        let mut new = [0_u64; LEVELS + 1];
-        let mut deep = 0;
-        let mut blocks = FxHashSet::default();
-        for change in changes.iter().filter(|change| change.adds()) {
-            let group = self.group_of(change.prefix.len());
-            if self.is_deep(group) {
-                deep += 1;
-            } else if group > 0 {
-                new[group] = new[group].saturating_add(expansion(change.prefix, &self.groups[group]));
-            }
-            let top = top_of(change.prefix.address());
-            if change.prefix.len() > 16 && self.table.top[top].load(Ordering::Relaxed) & CHUNK == 0 {
-                blocks.insert(top);
-            }
-        }
-        let total = new.iter().fold(0, |sum: u64, new| sum.saturating_add(*new));
-        let levels = self.entries.iter().zip(&self.entries_max).zip(&new[1..]);
-        let lengths_of = |len| {
-            let group = self.group_of(len);
-            (1..=LEVELS).contains(&group).then(|| self.groups[group].clone())
-        };
-        blocks.len() <= (self.chunks_max - self.chunks_used) as usize
-            && total <= self.overflow.len() as u64
-            && (deep == 0 || self.table.deep.len() + deep <= self.entries_max[LEVELS])
-            && levels.into_iter().all(|((used, max), new)| *new == 0 || used.saturating_add(*new) <= *max)
-            && self.hops.fits(changes.len(), hashed_next_hops(routes, changes, lengths_of))
-    }
-
-    pub(crate) fn writer_bytes(&self) -> u64 {
-        let owners = self.top_owner.len() + self.chunk_owner.len() + self.owner.len();
-        let below = self.below.capacity() * (size_of::<((u32, u8), u32)>() + 1);
-        (owners + below) as u64 + self.filters.iter().map(CountingFilter::writer_bytes).sum::<u64>()
-    }
-
-    pub(crate) fn details(&self) -> Vec<(&'static str, f64)> {
-        let occupied: usize = self.filters.iter().map(CountingFilter::occupied).sum();
-        let words: u64 = self.table.levels.filter_words.iter().map(|words| u64::from(*words)).sum();
-        vec![
-            ("v6_direct_bits", f64::from(self.table.direct_bits)),
-            ("v6_chunks", f64::from(self.chunks_used)),
-            ("v6_entries", count(self.entries.iter().sum())),
-            ("v6_filter_bits", count(words * 32)),
-            ("v6_filter_occupied", count(occupied as u64)),
-            ("v6_overflow_lines_free", f64::from(self.overflow.end - self.overflow.start)),
-            ("v6_deep_routes", count(self.table.deep.len())),
-        ]
     }
 
     fn group_of(&self, len: u8) -> usize {
@@ -344,6 +262,113 @@ impl Writer6 {
 
     const fn is_deep(&self, group: usize) -> bool {
         group > LEVELS
+    }
+}
+
+impl FibTable<u128> for Writer6 {
+    type Params = Params;
+    type Shared = Table6;
+    type Size = Sizes;
+
+    fn size(routes: &[(Prefix6, NextHopId)], params: &Params, budget: Budget) -> Result<Sizes, EngineError> {
+        Sizes::of(routes, params, budget)
+    }
+
+    fn size_bytes(size: &Sizes) -> u64 {
+        size.bytes()
+    }
+
+    fn build(sizes: Sizes, mut routes: Routes<u128>, params: &Params) -> Result<Self, EngineError> {
+        let mut writer = Self::sized(&sizes, params)?;
+        // Longest first: an entry is written once, by its owner.
+        routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        let deep = routes.partition_point(|(prefix, _)| prefix.len() > 64);
+        writer.table.deep.load(&routes[..deep]);
+        for (prefix, _) in &routes[..deep] {
+            writer.count_deep(*prefix, true);
+        }
+        for (prefix, next_hop) in &routes[deep..] {
+            writer.announce(writer.group_of(prefix.len()), *prefix, *next_hop);
+        }
+        writer.hops.check()?;
+        if writer.unplaced > 0 {
+            let used = sizes.overflow + writer.unplaced;
+            let limit = sizes.overflow;
+            return Err(EngineError::Full { what: "overflow lines of the IPv6 hash tables", used, limit });
+        }
+        Ok(writer)
+    }
+
+    fn shared(&self) -> &Arc<Table6> {
+        &self.table
+    }
+
+    fn bytes(&self) -> u64 {
+        self.table.bytes()
+    }
+
+    fn writer_bytes(&self) -> u64 {
+        let owners = self.top_owner.len() + self.chunk_owner.len() + self.owner.len();
+        let below = self.below.capacity() * (size_of::<((u32, u8), u32)>() + 1);
+        (owners + below) as u64 + self.filters.iter().map(CountingFilter::writer_bytes).sum::<u64>()
+    }
+
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        let occupied: usize = self.filters.iter().map(CountingFilter::occupied).sum();
+        let words: u64 = self.table.levels.filter_words.iter().map(|words| u64::from(*words)).sum();
+        vec![
+            ("v6_direct_bits", f64::from(self.table.direct_bits)),
+            ("v6_chunks", f64::from(self.chunks_used)),
+            ("v6_entries", count(self.entries.iter().sum())),
+            ("v6_filter_bits", count(words * 32)),
+            ("v6_filter_occupied", count(occupied as u64)),
+            ("v6_overflow_lines_free", f64::from(self.overflow.end - self.overflow.start)),
+            ("v6_deep_routes", count(self.table.deep.len())),
+        ]
+    }
+
+    fn admits(&self, changes: &[Change<u128>], routes: &RibTable<u128>) -> bool {
+        let mut new = [0_u64; LEVELS + 1];
+        let mut deep = 0;
+        let mut blocks = FxHashSet::default();
+        for change in changes.iter().filter(|change| change.adds()) {
+            let group = self.group_of(change.prefix.len());
+            if self.is_deep(group) {
+                deep += 1;
+            } else if group > 0 {
+                new[group] = new[group].saturating_add(expansion(change.prefix, &self.groups[group]));
+            }
+            let top = top_of(change.prefix.address());
+            if change.prefix.len() > 16 && self.table.top[top].load(Ordering::Relaxed) & CHUNK == 0 {
+                blocks.insert(top);
+            }
+        }
+        let total = new.iter().fold(0, |sum: u64, new| sum.saturating_add(*new));
+        let levels = self.entries.iter().zip(&self.entries_max).zip(&new[1..]);
+        let lengths_of = |len| {
+            let group = self.group_of(len);
+            (1..=LEVELS).contains(&group).then(|| self.groups[group].clone())
+        };
+        blocks.len() <= (self.chunks_max - self.chunks_used) as usize
+            && total <= self.overflow.len() as u64
+            && (deep == 0 || self.table.deep.len() + deep <= self.entries_max[LEVELS])
+            && levels.into_iter().all(|((used, max), new)| *new == 0 || used.saturating_add(*new) <= *max)
+            && self.hops.fits(changes.len(), hashed_next_hops(routes, changes, lengths_of))
+    }
+
+    fn owes_grace(&self) -> bool {
+        self.hops.has_limbo()
+    }
+
+    fn grace_over(&mut self) {
+        self.hops.end_grace();
+        self.grace.ended();
+    }
+
+    fn update(&mut self, changes: &[Change<u128>], routes: &RibTable<u128>, synchronize: &dyn Fn()) {
+        let mut grace = std::mem::take(&mut self.grace);
+        update::apply(self, routes, changes, &mut grace, synchronize);
+        self.grace = grace;
     }
 }
 

@@ -6,6 +6,7 @@ use crate::bloom::hops::HOPS_MAX;
 use crate::bloom::params::Params;
 use crate::bloom::update::expanded_entries;
 use fib::{EngineError, NextHopId, Prefix6};
+use lpm_core::engine::Budget;
 use std::ops::RangeInclusive;
 
 /// Entries a line is sized for: 4.2 of 7.
@@ -26,7 +27,7 @@ const SHAPES: [(u8, [u8; LEVELS]); 4] = [
 ];
 
 /// How large the parts are made.
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     pub(super) direct_bits: u8,
     pub(super) levels: [u8; LEVELS],
     pub(super) chunks: u64,
@@ -38,7 +39,11 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn of(sorted: &[(Prefix6, NextHopId)], params: &Params) -> Result<Self, EngineError> {
+    pub(super) fn of(
+        sorted: &[(Prefix6, NextHopId)],
+        params: &Params,
+        budget: Budget,
+    ) -> Result<Self, EngineError> {
         let (direct_bits, levels, chunks) = shape(sorted);
         let groups = groups_of(direct_bits, &levels);
         let rooms: [u64; LEVELS + 1] = std::array::from_fn(|level| {
@@ -46,23 +51,18 @@ impl Sizes {
                 LEVELS => sorted.iter().filter(|(prefix, _)| prefix.len() > 64).count() as u64,
                 _ => expanded_entries(sorted, &groups[level + 1]),
             };
-            entries.saturating_add(entries / 10 + 256)
+            entries.saturating_add(if budget.has_reserve() { entries / 10 } else { 0 } + 256)
         });
         let fpr = params.fpr_for(rooms.iter().fold(0, |sum: u64, room| sum.saturating_add(*room)));
         let filters = rooms.map(|room| FilterSize::blocked(room, fpr));
         let lines = std::array::from_fn(|level| rooms[level].saturating_mul(10) / LINE_FILL_TENTHS + 1);
         let primary =
             lines.iter().fold(LEVELS as u64 * chunks, |sum, lines: &u64| sum.saturating_add(*lines));
-        let sizes = Self { direct_bits, levels, chunks, rooms, filters, lines, overflow: primary / 4 + 1024 };
-        let bytes = sizes.bytes();
-        if bytes > params.table_bytes_max || primary > PRIMARY_MAX {
-            return Err(EngineError::Full {
-                what: "IPv6 table bytes",
-                used: bytes,
-                limit: params.table_bytes_max,
-            });
+        if primary > PRIMARY_MAX {
+            let what = "lines of the IPv6 hash tables";
+            return Err(EngineError::Full { what, used: primary, limit: PRIMARY_MAX });
         }
-        Ok(sizes)
+        Ok(Self { direct_bits, levels, chunks, rooms, filters, lines, overflow: primary / 4 + 1024 })
     }
 
     pub(super) fn chunk_entries(&self) -> u64 {
@@ -78,7 +78,7 @@ impl Sizes {
         self.lines[level].saturating_add(self.chunks)
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let lines = (0..LEVELS).map(|level| self.level_lines(level)).fold(self.overflow, u64::saturating_add);
         let filters: u64 = (0..=LEVELS).map(|level| self.filter_words(level)).fold(0, u64::saturating_add);
         (4 << 16)

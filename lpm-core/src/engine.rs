@@ -1,0 +1,408 @@
+//! The engine shell: one writer over a table for each family, and readers that see one generation a batch.
+//!
+//! An engine brings two [`FibTable`]s and the lookups in them ([`Algorithm`]); the transaction is here:
+//!
+//! ```text
+//! apply: plan     each table: in place if the delta fits, else a new one; its bytes are known before anything is allocated
+//!        build    the new tables, beside those in service; a refusal up to here changes nothing
+//!        grace    if a table owes one from the delta before
+//!        commit   each table: its own stores in place, or one store that puts the new table in the old one's place
+//! ```
+//! A delta that is refused for want of room is planned again with less to spare ([`Budget`]) before the refusal stands.
+
+use crate::epoch::{Epochs, ReaderEpoch};
+use crate::params::Common;
+use crate::publish::Publish as _;
+use crate::reader::{Answer, SlotReader};
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use fib::{
+    Capacity, Change, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Key,
+    Keys, NextHopId, Prefix, Rib, RibTable,
+};
+use std::sync::Arc;
+
+/// The routes of a table that is built anew, in order of address, then length.
+pub type Routes<K> = Vec<(Prefix<K>, NextHopId)>;
+
+/// What a table may cost, in the order in which it is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    /// Tables are built anew where that is quicker too, with room to grow.
+    Ample,
+    /// Tables are built anew only where the delta does not fit, without room to grow.
+    Tight,
+    /// Both tables are built anew, without room to grow, so that what withdrawn routes have left is given back.
+    Least,
+}
+
+impl Budget {
+    const ALL: [Self; 3] = [Self::Ample, Self::Tight, Self::Least];
+
+    /// Whether a table gets room to grow.
+    #[must_use]
+    pub fn has_reserve(self) -> bool {
+        self == Self::Ample
+    }
+}
+
+/// One family's table: what lookups read of it, and the writer's side.
+pub trait FibTable<K: Key>: Sized + Send {
+    /// Parameters of the engine.
+    type Params;
+    /// What lookups read.
+    type Shared: Send + Sync + 'static;
+    /// How large a table is made.
+    type Size: Send;
+
+    /// How large a table of `routes` is.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] for what no memory helps against.
+    fn size(
+        routes: &[(Prefix<K>, NextHopId)],
+        params: &Self::Params,
+        budget: Budget,
+    ) -> Result<Self::Size, EngineError>;
+
+    /// The bytes that lookups read of a table of that size, before rounding to pages.
+    fn size_bytes(size: &Self::Size) -> u64;
+
+    /// A table of that size, of `routes`.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] or [`EngineError::Memory`].
+    fn build(size: Self::Size, routes: Routes<K>, params: &Self::Params) -> Result<Self, EngineError>;
+
+    /// What lookups read.
+    fn shared(&self) -> &Arc<Self::Shared>;
+
+    /// The bytes that lookups read.
+    fn bytes(&self) -> u64;
+
+    /// The bytes that lookups do not read.
+    fn writer_bytes(&self) -> u64;
+
+    /// Figures for [`EngineStats::details`].
+    fn details(&self) -> Vec<(&'static str, f64)>;
+
+    /// Whether `changes`, which lead to `routes`, fit in place. [`Self::update`] cannot fail then.
+    fn admits(&self, changes: &[Change<K>], routes: &RibTable<K>) -> bool;
+
+    /// Whether a grace period must end before the next [`Self::update`].
+    fn owes_grace(&self) -> bool;
+
+    /// Every lookup that ran when [`Self::update`] last returned is over.
+    fn grace_over(&mut self);
+
+    /// Applies `changes`, which lead to `routes` and fit, while lookups run. `synchronize` returns when every lookup that runs at its
+    /// call is over.
+    fn update(&mut self, changes: &[Change<K>], routes: &RibTable<K>, synchronize: &dyn Fn());
+}
+
+/// What an engine brings to the shell.
+pub trait Algorithm: 'static {
+    /// Parameters, from the command line.
+    type Params: AsRef<Common> + Clone + Send + Sync;
+    /// The table of IPv4.
+    type V4: FibTable<u32, Params = Self::Params>;
+    /// The table of IPv6.
+    type V6: FibTable<u128, Params = Self::Params>;
+    /// What a reader keeps from batch to batch.
+    type Scratch: Send;
+
+    /// Distinct next hops at most.
+    const NEXT_HOPS_MAX: u64 = NextHopId::MAX.get() as u64;
+    /// As [`EngineWriter::wants_fewer_routes`].
+    const WANTS_FEWER_ROUTES: bool = false;
+
+    /// The engine's name on the command line.
+    fn name(params: &Self::Params) -> &'static str;
+
+    /// The scratch memory of a new reader.
+    fn scratch() -> Self::Scratch;
+
+    /// Answers `keys` into `out`, equally long.
+    fn lookup_v4(
+        params: &Self::Params,
+        table: &<Self::V4 as FibTable<u32>>::Shared,
+        scratch: &mut Self::Scratch,
+        keys: &[u32],
+        out: &mut [NextHopId],
+    );
+
+    /// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
+    fn lookup_v6(
+        params: &Self::Params,
+        table: &<Self::V6 as FibTable<u128>>::Shared,
+        scratch: &mut Self::Scratch,
+        keys: (&[u64], &[u64]),
+        out: &mut [NextHopId],
+    );
+}
+
+/// Whether so much changes that building anew is quicker than changing in place.
+const fn is_bulk(changes: usize, routes: usize) -> bool {
+    changes > 10_000 && changes > routes / 8
+}
+
+/// Where readers find what they read of a family's table.
+type Place<K, T> = Arc<ArcSwap<<T as FibTable<K>>::Shared>>;
+
+/// What a delta does to one table.
+enum Plan<K: Key, T: FibTable<K>> {
+    InPlace,
+    Anew(T::Size, Routes<K>),
+    Built(Box<T>),
+}
+
+/// One family's table in service.
+struct Family<K: Key, T: FibTable<K>> {
+    table: T,
+    place: Place<K, T>,
+    plan: Plan<K, T>,
+    routes: usize,
+}
+
+impl<K: Key, T: FibTable<K>> Family<K, T> {
+    /// An empty table.
+    fn new(params: &T::Params) -> Result<Self, EngineError> {
+        let table = T::build(T::size(&[], params, Budget::Ample)?, Vec::new(), params)?;
+        let place = Arc::new(ArcSwap::new(Arc::clone(table.shared())));
+        Ok(Self { table, place, plan: Plan::InPlace, routes: 0 })
+    }
+
+    /// Plans `changes`, which lead to `routes`. Returns the bytes that lookups will read.
+    fn plan(
+        &mut self,
+        changes: &[Change<K>],
+        routes: &RibTable<K>,
+        params: &T::Params,
+        budget: Budget,
+    ) -> Result<u64, EngineError> {
+        let in_place = match budget {
+            Budget::Ample | Budget::Tight if changes.is_empty() => true,
+            Budget::Ample => !is_bulk(changes.len(), routes.used_len()) && self.table.admits(changes, routes),
+            Budget::Tight => self.table.admits(changes, routes),
+            Budget::Least => false,
+        };
+        if in_place {
+            self.plan = Plan::InPlace;
+            return Ok(self.table.bytes());
+        }
+        let routes: Routes<K> = routes.used().collect();
+        let size = T::size(&routes, params, budget)?;
+        let bytes = T::size_bytes(&size);
+        self.plan = Plan::Anew(size, routes);
+        Ok(bytes)
+    }
+
+    /// Builds the planned table. Returns the bytes that lookups will read.
+    fn build(&mut self, params: &T::Params) -> Result<u64, EngineError> {
+        match std::mem::replace(&mut self.plan, Plan::InPlace) {
+            Plan::Anew(size, routes) => {
+                let table = Box::new(T::build(size, routes, params)?);
+                let bytes = table.bytes();
+                self.plan = Plan::Built(table);
+                Ok(bytes)
+            }
+            _ => Ok(self.table.bytes()),
+        }
+    }
+
+    /// Whether a grace period must end before `changes` go in.
+    fn owes_grace(&self, changes: &[Change<K>]) -> bool {
+        matches!(self.plan, Plan::InPlace) && !changes.is_empty() && self.table.owes_grace()
+    }
+
+    /// Puts what was planned in service.
+    fn commit(&mut self, changes: &[Change<K>], routes: &RibTable<K>, synchronize: &dyn Fn()) {
+        match std::mem::replace(&mut self.plan, Plan::InPlace) {
+            Plan::Built(table) => {
+                self.place.publish(Arc::clone(table.shared()));
+                self.table = *table;
+            }
+            _ if changes.is_empty() => {}
+            _ => self.table.update(changes, routes, synchronize),
+        }
+        self.routes = routes.used_len();
+    }
+}
+
+/// The writing side of an engine on a CPU.
+pub struct CpuEngine<A: Algorithm> {
+    params: A::Params,
+    v4: Family<u32, A::V4>,
+    v6: Family<u128, A::V6>,
+    epochs: Arc<Epochs>,
+    generation: Generation,
+}
+
+impl<A: Algorithm> CpuEngine<A> {
+    /// An empty engine.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] when the empty tables exceed `table_bytes_max`, [`EngineError::Memory`] when there is no memory for them.
+    pub fn new(params: A::Params) -> Result<Self, EngineError> {
+        let engine = Self {
+            v4: Family::new(&params)?,
+            v6: Family::new(&params)?,
+            params,
+            epochs: Arc::default(),
+            generation: Generation::default(),
+        };
+        engine.check_bytes(engine.table_bytes())?;
+        Ok(engine)
+    }
+
+    /// The tables of IPv4 and IPv6.
+    pub const fn tables(&self) -> (&A::V4, &A::V6) {
+        (&self.v4.table, &self.v6.table)
+    }
+
+    /// Where readers find what they read of the tables.
+    pub fn places(&self) -> (Place<u32, A::V4>, Place<u128, A::V6>) {
+        (Arc::clone(&self.v4.place), Arc::clone(&self.v6.place))
+    }
+
+    /// The bytes that lookups read.
+    fn table_bytes(&self) -> u64 {
+        self.v4.table.bytes() + self.v6.table.bytes()
+    }
+
+    /// Refuses tables of more than `table_bytes_max`.
+    fn check_bytes(&self, used: u64) -> Result<(), EngineError> {
+        let limit = self.params.as_ref().table_bytes_max;
+        if used > limit {
+            return Err(EngineError::Full { what: "table bytes", used, limit });
+        }
+        Ok(())
+    }
+
+    /// Makes what `delta`, which leads to `rib`, needs. Nothing that lookups read changes.
+    fn prepare(&mut self, delta: &FibDelta, rib: &Rib) -> Result<(), EngineError> {
+        let mut refusal = Ok(());
+        for budget in Budget::ALL {
+            refusal = self.try_within(budget, delta, rib);
+            if refusal.is_ok() {
+                break;
+            }
+            // Before the next attempt takes memory of its own.
+            self.v4.plan = Plan::InPlace;
+            self.v6.plan = Plan::InPlace;
+        }
+        refusal
+    }
+
+    fn try_within(&mut self, budget: Budget, delta: &FibDelta, rib: &Rib) -> Result<(), EngineError> {
+        let bytes = self.v4.plan(&delta.v4, &rib.v4, &self.params, budget)?
+            + self.v6.plan(&delta.v6, &rib.v6, &self.params, budget)?;
+        let before = self.table_bytes();
+        // A delta that takes no more memory is not refused for want of it.
+        if bytes > before {
+            self.check_bytes(bytes)?;
+        }
+        let bytes = self.v4.build(&self.params)? + self.v6.build(&self.params)?;
+        if bytes > before {
+            self.check_bytes(bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// A grace period.
+fn synchronize(epochs: &Epochs) {
+    epochs.synchronize();
+    #[cfg(any(test, feature = "testing"))]
+    fib::stores::tell(fib::stores::Event::Grace);
+}
+
+impl<A: Algorithm> EngineWriter for CpuEngine<A> {
+    fn name(&self) -> &'static str {
+        A::name(&self.params)
+    }
+
+    fn isa(&self) -> Isa {
+        self.params.as_ref().isa
+    }
+
+    fn wants_fewer_routes(&self) -> bool {
+        A::WANTS_FEWER_ROUTES
+    }
+
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        self.prepare(delta, rib)?;
+        let Self { v4, v6, epochs, .. } = self;
+        let synchronize = || synchronize(epochs);
+        if v4.owes_grace(&delta.v4) || v6.owes_grace(&delta.v6) {
+            synchronize();
+            v4.table.grace_over();
+            v6.table.grace_over();
+        }
+        v4.commit(&delta.v4, &rib.v4, &synchronize);
+        v6.commit(&delta.v6, &rib.v6, &synchronize);
+        self.generation = self.generation.next();
+        Ok(self.generation)
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            next_hop_id_max: NextHopId::MAX.get(),
+            next_hops_max: A::NEXT_HOPS_MAX,
+            table_bytes_max: self.params.as_ref().table_bytes_max,
+        }
+    }
+
+    fn stats(&self) -> EngineStats {
+        let (v4, v6) = self.tables();
+        let mut details = v4.details();
+        details.extend(v6.details());
+        EngineStats {
+            routes_v4: self.v4.routes as u64,
+            routes_v6: self.v6.routes as u64,
+            table_bytes: self.table_bytes(),
+            writer_bytes: v4.writer_bytes() + v6.writer_bytes(),
+            details,
+        }
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let (v4, v6) = self.places();
+        let lookups = Lookups::<A> {
+            params: self.params.clone(),
+            epoch: self.epochs.register(),
+            v4: Cache::new(v4),
+            v6: Cache::new(v6),
+            scratch: A::scratch(),
+        };
+        Ok(Box::new(SlotReader::new(lookups, slots, batch_max)))
+    }
+}
+
+/// A reader's hold on what it reads of a family's table.
+type Held<K, T> = Cache<Place<K, T>, Arc<<T as FibTable<K>>::Shared>>;
+
+/// A reader's way to the tables.
+struct Lookups<A: Algorithm> {
+    params: A::Params,
+    epoch: ReaderEpoch,
+    v4: Held<u32, A::V4>,
+    v6: Held<u128, A::V6>,
+    scratch: A::Scratch,
+}
+
+impl<A: Algorithm> Answer for Lookups<A> {
+    #[inline]
+    fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) {
+        let Self { params, epoch, v4, v6, scratch } = self;
+        let _batch = epoch.enter();
+        match keys {
+            Keys::V4(keys) => A::lookup_v4(params, v4.load(), scratch, keys, out),
+            Keys::V6 { hi, lo } => A::lookup_v6(params, v6.load(), scratch, (hi, lo), out),
+        }
+    }
+}
