@@ -1,16 +1,16 @@
-//! The host as files: what the kernel says below `/proc`, `/sys`, `/dev` and `/etc`, read through a root folder so that
-//! tests can lay out a host of their own. What cannot be read is absent.
+//! The host: files below `/proc`, `/sys`, `/dev` and `/etc`, read through a root folder so that tests can lay out their own host.
+//! Files that cannot be read count as absent.
 
 use fib::host::list_holds;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that the dynamic linker searches whatever its configuration says.
+/// Folders that the dynamic linker searches independently of its configuration.
 const LIBRARY_FOLDERS: [&str; 6] =
     ["lib64", "usr/lib64", "lib", "usr/lib", "usr/local/lib", "usr/local/lib64"];
 
-/// CPUs that a kernel is built for, at most.
+/// The most CPUs that a kernel is built for.
 const CPUS_MAX: u16 = 8192;
 
 /// A host below a root folder.
@@ -21,7 +21,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The host this runs on.
+    /// The host of this process.
     pub(crate) fn here() -> Self {
         let loader_path = std::env::var_os("LD_LIBRARY_PATH")
             .map(|paths| std::env::split_paths(&paths).filter(|p| p.is_absolute()).collect())
@@ -29,17 +29,17 @@ impl Host {
         Self { root: PathBuf::from("/"), loader_path }
     }
 
-    /// The contents of a file, without blanks around them. `path` is relative to the root.
+    /// The contents of a file, trimmed. `path` is relative to the root.
     pub(crate) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
     }
 
-    /// The number in a file.
+    /// The number that a file contains.
     pub(crate) fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
         self.read(path)?.parse().ok()
     }
 
-    /// The names in a folder, sorted; none when there is no such folder.
+    /// The names in a folder, sorted; empty if the folder does not exist.
     pub(crate) fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.root.join(path)) else { return Vec::new() };
         let mut names: Vec<_> =
@@ -48,12 +48,12 @@ impl Host {
         names
     }
 
-    /// Whether there is a file or folder.
+    /// Whether a file or folder exists.
     pub(crate) fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.root.join(path).exists()
     }
 
-    /// The last part of what a symbolic link points to (the driver of a device).
+    /// The last component of a symbolic link's target (such as the driver of a device).
     pub(crate) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = fs::read_link(self.root.join(path)).ok()?;
         target.file_name()?.to_str().map(str::to_owned)
@@ -66,31 +66,31 @@ impl Host {
         lines.into_iter().find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
     }
 
-    /// The CPUs that this process may use, as the kernel lists them (`0-3,8`).
+    /// The CPUs that this process may use, in the kernel's list format (`0-3,8`).
     pub(crate) fn cpu_list(&self) -> Option<String> {
         self.field("proc/self/status", "Cpus_allowed_list")
     }
 
-    /// The same as numbers; CPU 0 when the kernel does not say.
+    /// The same as numbers; CPU 0 if the list cannot be read.
     pub(crate) fn cpus_allowed(&self) -> Vec<u16> {
         let list = self.cpu_list().unwrap_or_default();
         let cpus: Vec<_> = (0..CPUS_MAX).filter(|cpu| list_holds(&list, u64::from(*cpu))).collect();
         if cpus.is_empty() { vec![0] } else { cpus }
     }
 
-    /// What the CPU calls itself.
+    /// The model name of the CPU.
     pub(crate) fn cpu_name(&self) -> Option<String> {
         self.field("proc/cpuinfo", "model name")
     }
 
-    /// Huge pages of `kb` KB: all, and free ones.
+    /// Huge pages of `kb` KB: the total, and the free ones.
     pub(crate) fn huge_pages(&self, kb: u32) -> (u64, u64) {
         let folder = format!("sys/kernel/mm/hugepages/hugepages-{kb}kB");
         let number = |name: &str| self.number(format!("{folder}/{name}")).unwrap_or(0);
         (number("nr_hugepages"), number("free_hugepages"))
     }
 
-    /// Folders in which the dynamic linker looks, relative to the root or absolute, each once.
+    /// Folders that the dynamic linker searches, relative to the root or absolute, each once.
     pub(crate) fn linker_folders(&self) -> Vec<PathBuf> {
         let mut folders = self.loader_path.clone();
         for name in self.list("etc/ld.so.conf.d").iter().filter(|name| name.ends_with(".conf")) {
@@ -104,7 +104,7 @@ impl Host {
         folders
     }
 
-    /// The first library folder with a file whose name starts with `prefix`, and those names, shortest first.
+    /// The first library folder that has files whose names start with `prefix`, and those names, shortest first.
     pub(crate) fn find_library(&self, prefix: &str) -> Option<(PathBuf, Vec<String>)> {
         self.linker_folders().into_iter().find_map(|folder| {
             let mut names = self.list(&folder);

@@ -1,22 +1,22 @@
-//! The forwarder: commands over a core that knows no command line and does not print.
+//! The forwarder: commands over a core that does not know the command line and does not print.
 //!
-//! The program `fwd-app` calls [`main`] and nothing else; the library is there so that fuzz targets reach the modules.
+//! The program `fwd-app` calls [`main`] and nothing else. The library exists so that fuzz targets can reach the modules.
 //!
-//! A module may use those in the rows below its own, and none above; `tests/house.rs` has the exact table.
+//! A module may use the modules in the rows below its own; `tests/house.rs` has the exact table.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | `commands` | `run`, `replay`, `lookup`, `fib`, `check`; exit codes |
-//! | `cli` | options and the parsers of their values: text to plain structs |
-//! | `harness` | a capture in, measured and verified results out |
+//! | `cli` | options, and the parsers of their values |
+//! | `harness` | replays a capture, measures, verifies |
 //! | `report` | summary as text and JSON, lines on stderr, output files |
 //! | `control` | the session: tables, commits, ports, the running topology; signals |
 //! | `topology` | which stage runs on which lcore |
 //! | `datapath` | the passes over a batch of packets, rx to tx |
-//! | `engines` | names of engines, and how each is made |
+//! | `engines` | the names of engines, and their construction |
 //! | `fallback` | a second engine that takes over when the first fails |
-//! | `error`, `notice`, `host` | wrong configurations; what happens unasked; what Linux says of this host |
-//! | `testing` | what fuzz targets see of the datapath (feature `testing`) |
+//! | `error`, `notice`, `host` | configuration errors; unsolicited messages; files of the Linux kernel about this host |
+//! | `testing` | the datapath for fuzz targets (feature `testing`) |
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ mod topology;
 
 use std::process::ExitCode;
 
-/// Runs the command line of this process; errors are on stderr by then.
+/// Runs the command line of this process. Errors have been printed to stderr when it returns.
 #[must_use]
 pub fn main() -> ExitCode {
     commands::main()

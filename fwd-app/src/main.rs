@@ -1,4 +1,4 @@
-//! The program `fwd-app`; the library of the same name is all of it.
+//! The program `fwd-app`; all its code is in the library of the same name.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,14 @@
-//! Notices: what happens at a moment when nobody has asked, such as an engine that goes out of service.
+//! Notices: messages about unsolicited events, such as an engine that goes out of service.
 //!
-//! Modules below the commands do not print. They post a notice, and the program decides at its start who gets it
-//! ([`listen`]). Posting may happen on an lcore, so a listener must not wait.
+//! Modules below the commands do not print. They post a notice, and the program registers at its start who receives it
+//! ([`listen`]). Posting may happen on an lcore, so a listener must not block.
 
 use std::fmt::Display;
 use std::sync::OnceLock;
 
 static LISTENER: OnceLock<fn(String)> = OnceLock::new();
 
-/// Gives all notices of this process to `listener`. Only the first call counts; notices before it are lost.
+/// Registers `listener` for all notices of this process. Only the first call has an effect; earlier notices are lost.
 pub(crate) fn listen(listener: fn(String)) {
     let _ = LISTENER.set(listener);
 }
@@ -20,7 +20,7 @@ pub(crate) fn post(text: impl Display) {
     }
 }
 
-/// Posts a warning: something is not as it should be, and the work goes on.
+/// Posts a warning: something is wrong, but the program goes on.
 pub(crate) fn warn(text: impl Display) {
     post(format_args!("warning: {text}"));
 }

@@ -1,5 +1,5 @@
-//! The rules of the house, as a test: which crate and which module may use which, where unsafe code may live, what a source file looks
-//! like.
+//! The structural rules of this repository, as tests: which crate and which module may use which, where unsafe code may live, and
+//! the form of source files.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A crate and those of ours that it may import, as `ARCHITECTURE.md` has them.
+/// Each crate, and those of our crates that it may import, as in `ARCHITECTURE.md`.
 const IMPORTS: [(&str, &[&str]); 9] = [
     ("fib", &[]),
     ("dpdk-ffi", &[]),
@@ -20,10 +20,10 @@ const IMPORTS: [(&str, &[&str]); 9] = [
     ("fwd-app", &["dpdk-ffi", "fib", "lpm-core", "lpm-gpu", "lpm-phi"]),
     ("lpm-bench", &["dpdk-ffi", "fib", "lpm-core", "lpm-gpu", "lpm-phi"]),
 ];
-/// The fuzz targets: a workspace of their own that may import everything, and that nothing imports.
+/// The fuzz targets: a workspace of their own that may import every crate, and that no crate imports.
 const FUZZ: (&str, &str, &[&str]) =
     ("fwd-app-fuzz", "fwd-app/fuzz", &["dpdk-ffi", "fib", "fwd-app", "lpm-gpu", "lpm-phi", "mockcuda"]);
-/// What only tests import: the suite that every engine passes, and the driver that stands in for a GPU's.
+/// Crates that every crate may import in its tests: `fib` has the conformance suite of engines, `mockcuda` is the mock GPU driver.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
 /// Where unsafe code may live.
 const UNSAFE: [&str; 6] = [
@@ -34,14 +34,14 @@ const UNSAFE: [&str; 6] = [
     "lpm-gpu/src/cu/",
     "lpm-gpu/mockcuda/",
 ];
-/// A longer file is more than one room.
+/// The most lines of a source file.
 const LINES_MAX: usize = 700;
 
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Of the workspace in the folder `workspace`.
+/// `cargo metadata` of the workspace in the folder `workspace`.
 fn metadata(workspace: &Path) -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
@@ -52,17 +52,17 @@ fn metadata(workspace: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Every Rust source file below the crates, by its path from the top.
+/// Every Rust source file in the folders of the crates, by its path from the root of the repository.
 fn sources() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    // A crate within another's folder is found there.
+    // A crate within the folder of another one is found with it.
     let mut folders: Vec<PathBuf> =
         IMPORTS.iter().map(|(name, _)| top().join(name)).filter(|folder| folder.is_dir()).collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                // cargo-fuzz that is run by hand builds within its crate.
+                // cargo-fuzz, run by hand, builds inside its crate.
                 if !path.ends_with("target") {
                     folders.push(path);
                 }
@@ -90,7 +90,7 @@ fn crates_import_only_what_they_may() {
         let (_, may) = IMPORTS.iter().find(|(known, _)| *known == name).unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
             let on = dependency["name"].as_str().unwrap();
-            // A crate may ask for its own features, or another's, in its tests.
+            // A dev-dependency may also enable features of the crate itself, or of the crates in `IN_TESTS`.
             let in_tests = dependency["kind"].as_str() == Some("dev");
             let allowed = may.contains(&on) || in_tests && (IN_TESTS.contains(&on) || on == name);
             assert!(!ours.contains(&on) || allowed, "{name} imports {on}");
@@ -121,7 +121,7 @@ fn fuzz_targets_import_only_what_they_may() {
 
 #[test]
 fn unsafe_code_stays_where_it_may_live() {
-    // The word is put together so that this file does not hold it.
+    // The words are concatenated so that this file does not contain them.
     let words = [concat!("uns", "afe {"), concat!("uns", "afe fn"), concat!("uns", "afe impl")];
     for (name, text) in sources() {
         if UNSAFE.iter().any(|folder| name.starts_with(folder)) {
@@ -134,23 +134,23 @@ fn unsafe_code_stays_where_it_may_live() {
     }
     for root in ["fib/src/lib.rs", "fwd-app/src/lib.rs", "fwd-app/src/main.rs", "lpm-bench/src/main.rs"] {
         let text = std::fs::read_to_string(top().join(root)).unwrap();
-        assert!(text.contains("#![forbid(unsafe_code)]"), "{root} does not forbid it");
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{root} does not forbid unsafe code");
     }
 }
 
 #[test]
 fn a_file_says_what_it_is_for_and_is_one_room() {
     for (name, text) in sources() {
-        assert!(text.starts_with("//!"), "{name} does not begin with what it is for");
+        assert!(text.starts_with("//!"), "{name} does not begin with a module doc comment");
         let lines = text.lines().count();
         assert!(lines <= LINES_MAX, "{name} has {lines} lines");
     }
 }
 
-/// The modules of `fwd-app`, lowest first, and those that each may use.
+/// The modules of `fwd-app`, lowest first, and the modules that each may use.
 ///
-/// The direction is `commands -> {control, harness, report} -> topology -> datapath`: the harness drives a session, a report is of a
-/// session, and neither knows the other. The command line is known to the commands alone.
+/// The direction is `commands -> {control, harness, report} -> topology -> datapath`: the harness drives a session, a report
+/// describes a session, and neither uses the other. Only the commands use the command line (`cli`).
 const MODULES: [(&str, &[&str]); 15] = [
     ("error", &[]),
     ("notice", &[]),
@@ -169,14 +169,14 @@ const MODULES: [(&str, &[&str]); 15] = [
     ("main", &[]),
 ];
 
-/// The module of `fwd-app` that a source file belongs to, by its path from the top.
+/// The module of `fwd-app` that a source file belongs to, given its path from the root of the repository.
 fn module_of(name: &str) -> Option<&str> {
     let path = name.strip_prefix("fwd-app/src/")?;
     path.split('/').next()?.trim_end_matches(".rs").into()
 }
 
-/// The modules of its own crate that a line of code names, the `x` of each `crate::x`. A list of modules (`crate::{x, y}`) has the name
-/// "", which no table allows: a line names one.
+/// The modules of its own crate that a line of code names: the `x` of each `crate::x`. A list of modules (`crate::{x, y}`) yields
+/// the name "", which no module may use, so that each line names only one module.
 fn modules_named(line: &str) -> Vec<&str> {
     let code = line.split("//").next().unwrap_or_default();
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -187,7 +187,7 @@ fn modules_named(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What is wrong with the names in a source file of `fwd-app`: modules that its own may not use.
+/// The violations in a source file of `fwd-app`: line numbers and names of modules that its own module may not use.
 fn wrong_direction<'a>(module: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let may = MODULES.iter().find(|(known, _)| *known == module).map(|(_, may)| *may);
     let allowed = |named: &str| named == module || may.is_some_and(|may| may.contains(&named));
@@ -208,7 +208,7 @@ fn modules_use_only_those_below_them() {
         let Some(module) = module_of(&name) else { continue };
         assert!(MODULES.iter().any(|(known, _)| *known == module), "{name}: a new module needs a row here");
         assert_eq!(wrong_direction(module, &text), [], "{name}");
-        // Other modules are named from the top, so that the names tell the direction: `super` may not reach that far.
+        // Other top-level modules must be named with `crate::`, so that this test sees them: `super::` must not reach the top.
         let product = text.split("mod tests {").next().unwrap_or_default();
         let folders = name.trim_end_matches("/mod.rs").matches('/').count() - 1;
         let beyond = "super::".repeat(folders);
@@ -243,13 +243,13 @@ fn a_module_with_submodules_is_a_folder() {
     for name in sources.keys().filter(|name| name.starts_with("fwd-app/src/")) {
         let folder = format!("{}/", name.trim_end_matches(".rs"));
         let twice = sources.keys().any(|other| other.starts_with(&folder));
-        assert!(!twice, "{name} stands beside its folder: it is {folder}mod.rs");
+        assert!(!twice, "{name} has submodules: it must be {folder}mod.rs");
     }
 }
 
 #[test]
 fn the_forwarder_prints_in_one_way() {
-    // `eprintln!` and its like panic when nobody reads, and wait for who reads slowly: see `report/console.rs`.
+    // `eprintln!` and similar macros panic when stderr is closed and block when its reader is slow: see `report/console.rs`.
     for (name, text) in sources().into_iter().filter(|(name, _)| name.starts_with("fwd-app/src/")) {
         let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         for (number, line) in product.lines().enumerate() {

@@ -1,6 +1,6 @@
-//! An input read from its front: what is not there is zero, so that a cut input is a valid one.
+//! Reads an input from its front. Bytes beyond its end read as zero, so that a truncated input is valid too.
 
-/// The bytes that were not read yet.
+/// The unread bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a>(pub &'a [u8]);
 

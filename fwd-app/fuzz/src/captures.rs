@@ -1,11 +1,11 @@
-//! Captures: what `replay` plays and what `lpm-bench` takes its keys from are read by two readers, which have to agree.
+//! Captures: the reader of `replay` and the reader of `lpm-bench` must agree.
 
 use crate::scratch::with_file;
 use fib::traffic::{Destinations, capture_destinations};
 use fwd_app::testing::{Frame, check, read_capture};
 use std::net::IpAddr;
 
-/// Any bytes as pcap or pcapng.
+/// Reads any bytes as pcap or pcapng with both readers.
 pub fn captures(data: &[u8]) {
     let (trace, found) = with_file(data, |path| (read_capture(path), capture_destinations(path)));
     if let Ok(found) = &found {
@@ -16,7 +16,7 @@ pub fn captures(data: &[u8]) {
         Ok(trace) => trace,
         Err(error) => return assert!(!format!("{error:#}").is_empty()),
     };
-    // Whatever can be replayed has Ethernet frames only, which the other reader takes too.
+    // A capture that can be replayed has only Ethernet frames, which the other reader accepts too.
     let found = found.unwrap_or_else(|error| panic!("read by one alone: {error}"));
     assert_eq!((trace.frames.len() as u64, trace.is_truncated), (found.frames, found.truncated));
     assert!(trace.frames.is_sorted_by_key(|(time_ns, _)| *time_ns) && trace.snapped <= trace.frames.len());
@@ -27,7 +27,7 @@ pub fn captures(data: &[u8]) {
     assert_eq!((bytes(&again.frames), again.is_truncated, again.snapped), (bytes(&trace.frames), false, 0));
 }
 
-/// A packet that the forwarder would take has its destination in the list, in order.
+/// The destination of every packet that the forwarder would accept is in the list, in order.
 fn good_packets_are_among_the_destinations(frames: &[(u64, Vec<u8>)], found: &Destinations) {
     let (mut v4, mut v6) = (found.v4.iter(), found.v6_hi.iter().zip(&found.v6_lo));
     for (_, bytes) in frames {
@@ -44,7 +44,7 @@ fn good_packets_are_among_the_destinations(frames: &[(u64, Vec<u8>)], found: &De
     }
 }
 
-/// The frames as a pcap of nanoseconds, big-endian.
+/// Encodes the frames as a big-endian nanosecond pcap.
 fn pcap(frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_3c4d_u32, 2 << 16 | 4, 0, 0, 1 << 18, 1] {

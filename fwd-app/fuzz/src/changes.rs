@@ -1,14 +1,14 @@
-//! Deltas out of an input: prefixes in a few neighbourhoods, so that they nest, share blocks and come back.
+//! Deltas decoded from an input: prefixes near a few fixed addresses, so that they nest, share blocks and recur.
 
 use crate::bytes::Bytes;
 use fib::{Key, NextHopId, Prefix, Route};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Changes of a delta at most.
+/// The most changes in a delta.
 const CHANGES_MAX: usize = 8;
 /// Routes whose edges are looked up after every delta.
 const ROUTES_ASKED: usize = 24;
-/// Where prefixes lie, as the first 64 bits of an IPv6 address; IPv4's are the first 32 of them.
+/// The addresses near which prefixes lie, as the first 64 bits of an IPv6 address; IPv4 uses the first 32 of them.
 const PLACES: [u64; 8] = [
     0x0a00_0000_0000_0000,
     0x0a01_8000_0000_0001,
@@ -22,17 +22,17 @@ const PLACES: [u64; 8] = [
 /// Next hops: small ones, and the edges of 8, 16 and 24 bits.
 const HOPS: [u32; 12] = [1, 2, 3, 4, 255, 256, 65_534, 65_535, 65_536, 65_537, (1 << 24) - 2, (1 << 24) - 1];
 
-/// A prefix from three bytes: length and place, bits next to the length, bits next to the address's end.
+/// A prefix from three bytes: its place, its length, and bits that vary the address.
 fn prefix<K: Key>(input: &mut Bytes<'_>) -> Prefix<K> {
     let place = PLACES[input.below(PLACES.len())];
-    // Short prefixes fill whole tables, which takes most engines milliseconds: now and then.
+    // Short prefixes fill whole tables, which takes most engines milliseconds, so they are rare.
     let len = match input.u8() {
         short @ 250.. => short - 250,
         middle @ 240.. => middle - 240 + 6,
         long => 16 + long % (K::BITS - 15),
     };
     let noise = u128::from(input.u8());
-    // The last bits of the prefix, or those of its first 64 or 32 bits.
+    // The noise goes into the last bits of the prefix.
     let shift = 128_u32.saturating_sub(u32::from(len)).min(127);
     let address = u128::from(place) << 64 | u128::from(place.rotate_left(7));
     Prefix::truncating(K::from_high_bits(address ^ noise << shift), len)
@@ -47,7 +47,7 @@ fn next_hop(input: &mut Bytes<'_>, id_max: u32) -> NextHopId {
     NextHopId::from_answer(if id > id_max { 1 + id % 7 } else { id })
 }
 
-/// The changes of one delta: a prefix once at most, as deltas are.
+/// The changes of one delta; a prefix occurs at most once, as in every delta.
 pub fn changes<K: Key>(input: &mut Bytes<'_>, id_max: u32) -> Vec<Route<K>> {
     let count = input.below(CHANGES_MAX + 1);
     let mut changes = BTreeMap::new();
@@ -61,7 +61,7 @@ pub fn changes<K: Key>(input: &mut Bytes<'_>, id_max: u32) -> Vec<Route<K>> {
     order.into_iter().map(|prefix| Route { prefix, next_hop: changes[&prefix] }).collect()
 }
 
-/// One family as it should be, by prefix.
+/// The expected routes of one family.
 #[derive(Clone, Debug)]
 pub struct Table<K: Key>(pub BTreeMap<Prefix<K>, NextHopId>);
 
@@ -72,7 +72,7 @@ impl<K: Key> Default for Table<K> {
 }
 
 impl<K: Key> Table<K> {
-    /// Takes the changes over.
+    /// Applies the changes.
     pub fn apply(&mut self, changes: &[Route<K>]) {
         for change in changes {
             if change.next_hop.is_none() {
@@ -89,7 +89,7 @@ impl<K: Key> Table<K> {
         self.0.keys().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect()
     }
 
-    /// The answer, by the definition: the longest of the routes that contain the key.
+    /// The answer by definition: the longest of the routes that contain the key.
     #[must_use]
     pub fn lookup(&self, key: K) -> NextHopId {
         let routes = (0..=K::BITS).rev();
@@ -97,7 +97,7 @@ impl<K: Key> Table<K> {
         found.next().copied().unwrap_or(NextHopId::NONE)
     }
 
-    /// Keys around what changed and around some routes: first, last, one before, one behind.
+    /// Keys at the edges of the changed prefixes and of some routes: first, last, one before, one after.
     #[must_use]
     pub fn keys(&self, changes: &[Route<K>]) -> Vec<K> {
         let step = self.0.len().div_ceil(ROUTES_ASKED).max(1);

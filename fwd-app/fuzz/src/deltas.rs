@@ -1,8 +1,9 @@
-//! The engines of the CPU beside the definition: deltas out of an input, keys after each; what an engine refuses changes nothing.
+//! The CPU engines, compared with a plain longest-prefix match: deltas are decoded from an input, and keys are looked up after each
+//! one. A refused delta must change nothing.
 //!
-//! An engine is made once and used again by withdrawing everything, for most executions are shorter than making one. What it finds
-//! may then depend on earlier inputs: with `FUZZ_HISTORY` set to a folder, the inputs that the engine has seen are written there
-//! when the process panics, to be given to the target in their order.
+//! An engine is made once and reused after withdrawing everything, since most executions are shorter than making an engine. So a
+//! failure may depend on earlier inputs. If `FUZZ_HISTORY` names a folder, the inputs that the engine has seen are written there
+//! when the process panics; run the target with them in the same order.
 
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
@@ -19,18 +20,18 @@ use std::collections::HashMap;
 use std::sync::{Mutex, Once, PoisonError};
 use std::task::Poll;
 
-/// Bytes of tables at most: as many as they like, or hardly more than empty ones take.
+/// Limits on table bytes: practically none, or hardly more than empty tables take.
 const ROOMY: u64 = 4 << 30;
 const TIGHT: u64 = 0;
-/// For engines that expand short IPv6 prefixes to few levels: with more, one delta after the other fills gigabytes.
+/// For engines that expand short IPv6 prefixes to few levels: with a higher limit, a sequence of deltas fills gigabytes.
 const EXPANDED: u64 = 32 << 20;
-/// What a tight engine gets beyond empty tables.
+/// The step in which the limit of a tight engine is raised until empty tables fit.
 const TIGHT_STEP: u64 = 96 << 10;
 
-/// An engine, its instruction set, its parameters and its bytes at most.
+/// An engine, its instruction set, its parameters and its limit on table bytes.
 type Subject = (&'static str, Option<Isa>, &'static [(&'static str, &'static str)], u64);
 
-/// What is tried, by number.
+/// The engines under test, by number.
 const SUBJECTS: [Subject; 18] = [
     ("bloom", Some(Isa::Scalar), &[], ROOMY),
     ("bloom", Some(Isa::Avx2), &[], ROOMY),
@@ -63,12 +64,12 @@ const SUBJECTS: [Subject; 18] = [
 ];
 /// Executions after which an engine is made anew.
 const USES_MAX: usize = 1000;
-/// Keys a slot.
+/// The most keys in a slot.
 const BATCH_MAX: usize = 64;
-/// Deltas of an execution at most.
+/// The most deltas in an execution.
 const DELTAS_MAX: usize = 48;
 
-/// The inputs that the engine at work has seen, the last one last.
+/// The inputs that the engine in use has seen, latest last.
 static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
@@ -112,7 +113,7 @@ impl Rig {
         let mut writer = within(ROOMY).unwrap();
         if table_bytes_max == TIGHT {
             let bytes = writer.stats().table_bytes;
-            // What an engine counts against its limit is its own affair.
+            // Engines differ in what they count against their limit, so the least one is found by trial.
             writer = (1..).find_map(|step| within(bytes + step * TIGHT_STEP).ok()).unwrap();
         }
         let reader = writer.reader(2, BATCH_MAX).unwrap();
@@ -127,7 +128,7 @@ impl Rig {
         })
     }
 
-    /// Tells `delta`, applies what follows, and asks around it.
+    /// Adds `delta` to the RIB, commits it to the engine, and looks up keys around it.
     fn apply(&mut self, delta: &Routes) {
         let before = self.writer.generation();
         self.rib.tell(delta);
@@ -174,7 +175,7 @@ impl Rig {
         }
     }
 
-    /// In one call, or in batches through the slots.
+    /// Looks up `keys` in one call, or in batches through the slots.
     fn ask(&mut self, keys: Keys<'_>) -> Vec<NextHopId> {
         self.turn += 1;
         let mut answers = vec![NextHopId::MAX; keys.len()];
@@ -207,7 +208,7 @@ fn halves(key: u128) -> (u64, u64) {
     (u64::try_from(key >> 64).unwrap(), u64::try_from(key & u128::from(u64::MAX)).unwrap())
 }
 
-/// Deltas to one engine.
+/// Applies deltas to one engine.
 pub fn deltas(data: &[u8]) {
     thread_local!(static RIGS: RefCell<HashMap<usize, Rig>> = RefCell::new(HashMap::new()));
     write_history_on_panic();
@@ -234,7 +235,7 @@ pub fn deltas(data: &[u8]) {
     });
 }
 
-/// See the module. The hook runs before that of libFuzzer, which ends the process.
+/// Installs the panic hook for `FUZZ_HISTORY`. It runs before libFuzzer's hook, which ends the process.
 fn write_history_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,5 +1,5 @@
-//! Route files in text: an error names a line that is there and leaves the tables as they were; what is read and written is read
-//! back as it was.
+//! Route files in text: an error names an existing line and leaves the tables unchanged; what is read and written is read back
+//! unchanged.
 
 use crate::scratch::with_file;
 use fib::feed::{self, FeedError, Format, LoadOptions, Loaded, WriteFormat, WriteOptions};
@@ -7,9 +7,9 @@ use fib::{IpPrefix, Neighbour, NextHop, NextHopTable, PortRef, Rib};
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-/// Ports that a table is written for.
+/// The number of ports that a table is written for.
 const PORTS: NonZeroU16 = NonZeroU16::new(3).unwrap();
-/// What the tables hold before an input is loaded on top.
+/// The contents of the tables before an input is loaded on top.
 const BEFORE: &[u8] =
     b"10.0.0.0/8 7\n192.0.2.0/24 via 198.51.100.1 dev 1\nneigh 198.51.100.1 lladdr 02:00:00:00:00:01 dev 1\n";
 
@@ -40,14 +40,14 @@ fn of_format(data: &[u8], format: Format) {
     }
 }
 
-/// A RIB and what its next hops mean.
+/// A RIB with its next-hop table.
 #[derive(Debug, Default)]
 pub struct Table {
     rib: Rib,
     hops: NextHopTable,
 }
 
-/// What a route is for, without the id that its next hop happens to have; a bare id is all that it is.
+/// The meaning of a route's next hop, without the id that the next hop was assigned; a bare id means only itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meaning {
     /// A bare id.
@@ -100,7 +100,7 @@ pub fn load(data: &[u8], format: Option<Format>) -> Result<(Table, Loaded), Feed
     Ok((table, loaded))
 }
 
-/// Loads `data` on top of a table: an error leaves the table as it was, and names a place that is there.
+/// Loads `data` on top of a table. An error must leave the table unchanged and name an existing place.
 pub fn holds_or_refuses(data: &[u8], format: Option<Format>) {
     let (mut table, _) = load(BEFORE, None).unwrap();
     let routes_before = table.routes();
@@ -118,7 +118,7 @@ pub fn holds_or_refuses(data: &[u8], format: Option<Format>) {
     }
 }
 
-/// The line or the record of an error is one of the input's; what is compressed is not looked into.
+/// The line or record of an error must exist in the input; compressed inputs are not checked.
 pub fn names_a_place(error: &FeedError, data: &[u8]) {
     assert!(!error.to_string().is_empty());
     let is_compressed = matches!(data, [0x1f, 0x8b, ..] | [b'B', b'Z', b'h', ..] | [0xfd, b'7', ..]);
@@ -134,7 +134,7 @@ pub fn names_a_place(error: &FeedError, data: &[u8]) {
     }
 }
 
-/// Writes the table in every format that has words for it, and reads it back.
+/// Writes the table in every format that can express it, and reads it back.
 pub fn round_trips(table: &Table) {
     let routes = table.routes();
     let again = |format, read| {
@@ -176,7 +176,7 @@ pub fn round_trips(table: &Table) {
                     | NextHop::Gateway { port: PortRef::Index(named), .. }
                     | NextHop::Connected { port: PortRef::Index(named) },
                 ) => u32::from(*named),
-                _ => continue, // by the id that a gateway happens to have
+                _ => continue, // depends on the id that the gateway was assigned
             };
             assert_eq!(u32::from(*port), wanted, "{prefix} as l3fwd");
         }

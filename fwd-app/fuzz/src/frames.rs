@@ -1,7 +1,7 @@
-//! Frames through the parse pass, on every instruction set, and through all passes: beside the slow path and the definition.
+//! Frames through the parse pass, on every instruction set, and through all passes: compared with the slow path and the reference.
 //!
-//! An input is a plan of bursts and then frames: a template or raw bytes, edits, whether lengths and checksum are made right
-//! afterwards, where the first segment ends, and how often the frame comes in a row ([`Recipe`]).
+//! An input is a plan of bursts, then frames. A frame is a template or raw bytes, with edits, an optional correction of lengths and
+//! checksum, an end of the first segment, and a repeat count ([`Recipe`]).
 
 use crate::bytes::Bytes;
 use fib::feed::{self, LoadOptions};
@@ -10,12 +10,12 @@ use fwd_app::testing::{Forwarded, Forwarder, Frame, Outcome, Parser, Port, check
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Frames of an input, and of a batch, at most.
+/// The most frames in an input, and in a batch.
 const FRAMES_MAX: usize = 160;
-/// Bytes of a frame at most.
+/// The most bytes in a frame.
 const FRAME_BYTES_MAX: usize = 3000;
 
-/// The kinds of frames that an input names by number.
+/// The kinds of frames, by their numbers in an input.
 const RAW: u8 = 0;
 const V4: u8 = 1;
 const V6: u8 = 2;
@@ -23,16 +23,16 @@ const V4_TAGGED: u8 = 3;
 const V6_TAGGED: u8 = 4;
 const V4_OPTIONS: u8 = 5;
 const V4_TWO_TAGS: u8 = 6;
-/// Version, lengths and checksum are made right after the edits.
+/// Lengths and checksum are corrected after the edits.
 pub const RIGHT: u8 = 0x08;
-/// A byte says where the first segment ends.
+/// A byte gives the end of the first segment.
 const CUT: u8 = 0x10;
-/// A byte says how many more frames of this kind follow, their destinations counted up.
+/// A byte gives the number of further frames of this kind; their destinations count up.
 pub const REPEAT: u8 = 0x20;
-/// Pairs of bytes say what else is where.
+/// Pairs of bytes give the positions and values of edits.
 const EDITS: u8 = 0x40;
 
-/// What the first byte of a frame in the input says.
+/// The first byte of a frame in the input: its kind and its flags.
 #[derive(Clone, Copy, Debug)]
 struct Recipe(u8);
 
@@ -71,7 +71,7 @@ impl Recipe {
     }
 }
 
-/// An IPv4 header of so many words to 10.0.0.0, its length and checksum to be made right.
+/// An IPv4 header of `words` words to 10.0.0.0; its length and checksum are filled in later.
 fn ipv4(words: u8) -> Vec<u8> {
     let mut header =
         vec![0x40 | words, 0, 0, 0, 0xab, 0xcd, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 10, 0, 0, 0];
@@ -79,7 +79,7 @@ fn ipv4(words: u8) -> Vec<u8> {
     header
 }
 
-/// An IPv6 header to 2001:db8::, its length to be made right.
+/// An IPv6 header to 2001:db8::; its length is filled in later.
 fn ipv6() -> Vec<u8> {
     let mut header = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
     for last in [1, 0] {
@@ -88,7 +88,7 @@ fn ipv6() -> Vec<u8> {
     header
 }
 
-/// Where the IP header starts, and its ethertype, behind at most two tags.
+/// The offset of the IP header, and its ethertype, after at most two tags.
 fn ip_at(frame: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     for _ in 0..3 {
@@ -102,7 +102,7 @@ fn ip_at(frame: &[u8]) -> Option<(usize, u16)> {
     None
 }
 
-/// Makes lengths and checksum what they should be.
+/// Corrects lengths and checksum.
 fn make_right(frame: &mut [u8]) {
     let Some((at, ethertype)) = ip_at(frame) else { return };
     let Some(packet) = frame.get_mut(at..) else { return };
@@ -169,7 +169,7 @@ fn frames(input: &mut Bytes<'_>) -> Vec<Frame> {
     frames
 }
 
-/// Cuts the frames into bursts, whose sizes repeat.
+/// Cuts the frames into bursts of these sizes, repeated.
 fn bursts<'a>(frames: &'a [Frame], plan: &[usize]) -> Vec<&'a [Frame]> {
     let (mut rest, mut bursts) = (frames, Vec::new());
     for size in plan.iter().cycle() {
@@ -183,13 +183,13 @@ fn bursts<'a>(frames: &'a [Frame], plan: &[usize]) -> Vec<&'a [Frame]> {
     bursts
 }
 
-/// Sizes of bursts, and where the frames are cut into two batches.
+/// The sizes of the bursts, and the place where the frames are cut into two batches.
 fn plan(input: &mut Bytes<'_>) -> (Vec<usize>, usize) {
     let sizes = (0..3).map(|_| 1 + input.below(64)).collect();
     (sizes, usize::from(input.u8()))
 }
 
-/// The parse pass on every instruction set finds what the slow path says of each packet alone.
+/// On every instruction set, the parse pass gives each packet the result of the slow path.
 pub fn parse(data: &[u8]) {
     thread_local!(static PARSERS: RefCell<Vec<Parser>> = RefCell::new(Parser::all(FRAMES_MAX)));
     let mut input = Bytes(data);
@@ -221,7 +221,8 @@ pub fn parse(data: &[u8]) {
     }
 }
 
-/// Every kind of next hop, within the addresses that frames are sent to; four ports, one of them named and narrow.
+/// Every kind of next hop, for the addresses that frames are sent to; four ports, one of them with a name of its own and a small
+/// MTU.
 const MANY: &str = "\
 0.0.0.0/0 via 198.51.100.1 dev 0
 10.0.0.0/24 9
@@ -256,7 +257,7 @@ neigh fe80::1 lladdr 02:aa:00:00:06:01 dev 0
 neigh fe80::3 lladdr 02:aa:00:00:06:03 dev narrow
 neigh 2001:db8::3 lladdr 02:aa:00:00:06:33 dev 1
 ";
-/// Bare ids alone, so that whole batches leave in the fast path.
+/// Only bare ids, so that whole batches take the fast path.
 const BARE: &str = "0.0.0.0/0 1\n10.0.0.0/28 2\n10.0.0.128/25 300\n::/0 3\n2001:db8::/124 65535\n";
 
 /// A forwarder of `ports` ports for the routes of `text`, with mbufs where EAL runs.
@@ -284,8 +285,8 @@ fn forwarder(text: &str, ports: u8) -> Forwarder {
     Forwarder::new(&rib, &hops, &ports, FRAMES_MAX, mbufs).unwrap()
 }
 
-/// All passes do to every packet what the definition says, in one pass or two, in plain memory or in chains of mbufs; and every
-/// packet is sent or counted once.
+/// All passes give every packet the result of the reference: fused or separate, in plain memory or in mbuf chains. Every packet is
+/// sent or counted exactly once.
 pub fn forward(data: &[u8]) {
     thread_local!(static FORWARDERS: RefCell<[Forwarder; 2]> = RefCell::new([forwarder(MANY, 4), forwarder(BARE, 3)]));
     let mut input = Bytes(data);
@@ -302,7 +303,7 @@ pub fn forward(data: &[u8]) {
         if how & 2 == 0 {
             return;
         }
-        // What an mbuf holds of a frame depends on nothing else.
+        // How much of a frame its first mbuf holds depends only on the size of the mbuf.
         let Some(head_bytes) = forwarder.mbuf_bytes() else { return };
         let whole = |frame: &Frame| Frame {
             bytes: frame.bytes.clone(),
@@ -337,7 +338,7 @@ fn judge(forwarder: &Forwarder, frames: &[Frame], forwarded: Forwarded, place: &
     );
 }
 
-/// A frame as an input describes it: raw bytes, to be taken as they are or made right.
+/// A frame in the encoding of an input: raw bytes, with these flags.
 #[must_use]
 pub fn encoded(frame: &[u8], flags: u8) -> Vec<u8> {
     let bytes = u16::try_from(frame.len().min(FRAME_BYTES_MAX - 1)).unwrap();

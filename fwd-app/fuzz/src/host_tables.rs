@@ -1,4 +1,5 @@
-//! The tables of the GPU engines on the host: their images and steps on models of the kernels, beside the definition.
+//! The tables of the GPU engines on the host: their images and steps, searched by models of the kernels, compared with a plain
+//! longest-prefix match.
 
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
@@ -11,7 +12,7 @@ use lpm_gpu::sail::{BCN_WORDS, SailOptions, SailTable};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// How a kernel finds the raw answer to a key, given by its first 64 bits.
+/// How a kernel finds the raw answer for the first 64 bits of a key.
 #[derive(Clone, Copy)]
 enum Kernel {
     Gamt(Layout),
@@ -19,10 +20,10 @@ enum Kernel {
     Sail,
 }
 
-/// A table of GAMT: layout, next hops, levels of IPv4 and IPv6, percent of head room, kilobytes at most.
+/// Options of a GAMT table: layout, next hops, levels of IPv4 and IPv6, percent of headroom, most kilobytes.
 type Shape = (Layout, NextHops, Option<u8>, Option<u8>, u32, u64);
 
-/// What is tried, by number; then GALE and SAIL. Limits are such that a few routes fit and many do not.
+/// The GAMT tables under test, by number; GALE and SAIL follow. Within the limits a few routes fit and many do not.
 const SHAPES: [Shape; 7] = [
     (Layout::Flat, NextHops::Together, None, None, 25, 1 << 20),
     (Layout::Paper, NextHops::Apart, None, None, 25, 1 << 20),
@@ -36,17 +37,17 @@ const GALE: usize = SHAPES.len();
 const SAIL: usize = GALE + 1;
 /// Executions after which a table is made anew.
 const USES_MAX: usize = 2000;
-/// Deltas of an execution at most.
+/// The most deltas in an execution.
 const DELTAS_MAX: usize = 48;
 
-/// One family: the table, the device's words and what should be in it.
+/// One family: the table, the device's words, and the expected routes.
 struct Side<K: Key> {
     table: Box<dyn HostTable<K>>,
     kernel: Kernel,
     words: Vec<u32>,
     header: [u32; HEADER_WORDS],
     routes: Table<K>,
-    /// The words are not those of the table any more.
+    /// Whether `words` no longer match the table.
     stale: bool,
     update: u64,
 }
@@ -77,7 +78,7 @@ impl<K: Key> Side<K> {
         self.stale = false;
     }
 
-    /// A delta as the engine makes it; `late`: grace periods end an update later.
+    /// Applies a delta as the engine does. `late`: grace periods end one update later.
     fn apply(&mut self, changes: &[Route<K>], late: bool) {
         let mut undo = Vec::new();
         let applied = self.table.apply(changes, &mut undo);
@@ -86,7 +87,7 @@ impl<K: Key> Side<K> {
             Err(EngineError::Full { used, limit, .. }) => {
                 assert!(used > limit, "full at {used} of {limit}");
                 self.take_back(undo);
-                // What cannot be mended now is, by the next delta.
+                // If the table cannot be repaired now, the next delta repairs it.
                 let _ = self.deliver();
             }
             Err(error) => panic!("{error}"),
@@ -98,7 +99,7 @@ impl<K: Key> Side<K> {
         }
     }
 
-    /// The table's changes to the device, by steps or as a new image.
+    /// Transfers the table's changes to the device, by steps or as a new image.
     fn deliver(&mut self) -> Result<(), EngineError> {
         if self.table.rebuild_due() {
             self.table.rebuild()?;
@@ -158,7 +159,7 @@ impl<K: Key> Side<K> {
         out[0]
     }
 
-    /// SAIL_L: 16 bits, then 8 and 8 (`kernels/sail.cu`).
+    /// SAIL_L: levels of 16, 8 and 8 bits (`kernels/sail.cu`).
     fn search_sail(&self, key: u32) -> NextHopId {
         let (mut at, mut level) = ((key >> 16) as usize, 16);
         loop {
@@ -214,7 +215,7 @@ impl Rig {
     }
 }
 
-/// Deltas to one table.
+/// Applies deltas to one table.
 pub fn host_tables(data: &[u8]) {
     thread_local!(static RIGS: RefCell<HashMap<usize, Rig>> = RefCell::new(HashMap::new()));
     let mut input = Bytes(data);

@@ -1,19 +1,19 @@
-//! What the fuzz targets hold the readers, the datapath, the engines and the PTX compiler to, and the inputs they start from.
+//! The properties that fuzz targets check of the readers, the datapath, the engines and the PTX compiler, and their seed inputs.
 //!
-//! A target is a function of bytes that panics when a property does not hold. libFuzzer calls it through `fuzz_targets/`; the tests
-//! below, which are fwd-app's test `fuzz_seeds`, call it with every seed and with every input under `found/TARGET/`. So what a
-//! campaign found becomes an ordinary test when its file is copied there.
+//! A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The tests
+//! below, which fwd-app runs as its test `fuzz_seeds`, call it with every seed and with every input under `found/TARGET/`. So an
+//! input that a campaign found becomes an ordinary test when its file is copied there.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`feeds`] | route text, JSON, l3fwd rules: errors, round trips, all or nothing |
-//! | [`mrt`] | MRT tables and update streams beside a framing of our own |
-//! | [`captures`] | both readers of captures, beside each other |
-//! | [`frames`] | frames through parse, and through all passes, beside their definitions |
-//! | [`deltas`] | the CPU engines beside the oracle, delta by delta |
-//! | [`host_tables`] | the tables of the GPU engines on the host, on models of their kernels |
+//! | [`mrt`] | MRT tables and update streams, compared with our own framing |
+//! | [`captures`] | the two readers of captures, compared with each other |
+//! | [`frames`] | frames through parse and through all passes, compared with the slow path and the reference |
+//! | [`deltas`] | the CPU engines, compared with a plain longest-prefix match after each delta |
+//! | [`host_tables`] | the tables of the GPU engines on the host, searched by models of the kernels |
 //! | [`ptx`] | the mock driver's PTX compiler |
-//! | [`seeds`] | the inputs to start from |
+//! | [`seeds`] | the seed inputs |
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fuzz target fails by panicking")]
 
@@ -29,10 +29,10 @@ pub mod ptx;
 pub mod scratch;
 pub mod seeds;
 
-/// A name, and what is run with each input.
+/// The name of a target and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target by its name, in the order of a campaign: the most valuable first.
+/// Every target, in the order of a campaign: the most valuable first.
 pub const TARGETS: [Target; 11] = [
     ("forward", frames::forward),
     ("parse", frames::parse),
@@ -50,7 +50,7 @@ pub const TARGETS: [Target; 11] = [
 /// Runs one input through a target.
 ///
 /// # Panics
-/// When there is no such target, and when the input breaks a property.
+/// When the target does not exist, or when the input breaks a property.
 pub fn run(name: &str, data: &[u8]) {
     let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
     target(data);
@@ -60,7 +60,7 @@ pub fn run(name: &str, data: &[u8]) {
 mod tests {
     use super::{TARGETS, seeds};
 
-    /// Every seed and every found input of one target.
+    /// Runs every seed and every found input of one target.
     fn run(name: &str) {
         let seeds = seeds::of(name);
         assert!(seeds.len() >= 5, "{name} has {} seeds", seeds.len());

@@ -1,5 +1,5 @@
-//! MRT tables and update streams: errors and cuts lie where a framing of our own has them, and what came out is written as text
-//! and read back as it was.
+//! MRT tables and update streams: errors and truncations are where our own framing has them, and updates that are written as text
+//! are read back unchanged.
 
 use crate::feeds;
 use crate::scratch::with_file;
@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 
 /// Timestamp, type, subtype, length (RFC 6396 section 2).
 const HEADER_BYTES: usize = 12;
-/// The type of records of the tables before TABLE_DUMP_V2 (RFC 6396 section 4.2).
+/// The type of table records before TABLE_DUMP_V2 (RFC 6396 section 4.2).
 const TABLE_DUMP: u16 = 12;
 
-/// Where each whole record starts, and where the first one starts that is not whole. `None` with TABLE_DUMP in it: some writers'
-/// lengths leave out four bytes there, which the MRT library puts right.
+/// The start of each complete record, and of the first incomplete one. `None` if there is a TABLE_DUMP record: the lengths of some
+/// writers omit four bytes there, which the MRT library corrects.
 fn framed(data: &[u8]) -> Option<(Vec<u64>, Option<Truncated>)> {
     let (mut starts, mut at) = (Vec::new(), 0);
     while at < data.len() {
@@ -33,7 +33,7 @@ fn framed(data: &[u8]) -> Option<(Vec<u64>, Option<Truncated>)> {
     Some((starts, None))
 }
 
-/// An error lies at a record as our framing has it, or at the one that is cut.
+/// An error must be at a record of our framing, or at the truncated one.
 fn lies_at_a_record(error: &FeedError, data: &[u8]) {
     feeds::names_a_place(error, data);
     if let FeedError::Record { record, offset_bytes, .. } = error {
@@ -108,7 +108,7 @@ pub fn updates(data: &[u8]) {
     apply(&found);
 }
 
-/// One line of the text that says the same.
+/// Writes one line of text with the same meaning.
 fn write(update: &Update, text: &mut String) {
     let prefix = update.prefix;
     let line = match &update.action {
@@ -131,7 +131,7 @@ fn write(update: &Update, text: &mut String) {
     line.unwrap();
 }
 
-/// A refused update changes nothing, any other what it says.
+/// A refused update must change nothing; any other must have its effect.
 fn apply(updates: &[Update]) {
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
     for update in updates {

@@ -1,6 +1,6 @@
-//! The mock driver's PTX: any text is compiled or refused at a line that is there.
+//! The mock driver's PTX compiler: any text is compiled, or refused at a line that exists.
 
-/// Any text as a module.
+/// Compiles any text as a module.
 pub fn ptx(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Err((line, what)) = mockcuda::testing::compile(&text) {

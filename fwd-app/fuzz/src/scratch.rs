@@ -1,4 +1,4 @@
-//! A file in memory that readers open by its path: they take paths, and a file on a disk would be most of an execution.
+//! A file in memory that readers open by its path: readers take paths, and a file on disk would dominate the time of an execution.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const IN_MEMORY: &str = "/dev/shm";
 
-/// Calls `reader` with the path of a file that holds `content`. The file has no name and goes with the thread.
+/// Calls `reader` with the path of a file that holds `content`. The file has no name and is deleted with the thread.
 ///
 /// # Panics
 /// When there is no room for the file.

@@ -1,5 +1,5 @@
-//! The inputs that fuzzing starts from and that the ordinary tests run: the bundled captures, what the parsers' tests read, and what
-//! earlier campaigns found (`found/TARGET/`).
+//! The inputs that fuzzing starts from and that the ordinary tests run: the bundled captures, inputs like those of the parsers'
+//! tests, and inputs that earlier campaigns found (`found/TARGET/`).
 
 #[path = "../../../fib/tests/mrt_writer/mod.rs"]
 mod mrt_writer;
@@ -15,12 +15,12 @@ pub type Seed = (String, Vec<u8>);
 /// A folder of this crate.
 #[must_use]
 pub fn folder(name: &str) -> PathBuf {
-    // The tests of fwd-app have this file too, under another crate's folder.
+    // The tests of fwd-app include this file too, with the folder of another crate.
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     if here.ends_with("fuzz") { here.join(name) } else { here.join("fuzz").join(name) }
 }
 
-/// A file from the top of the tree.
+/// A file, by its path from the root of the repository.
 fn top(path: &str) -> PathBuf {
     folder("../..").join(path)
 }
@@ -71,7 +71,7 @@ pub fn write(target: &str) {
     std::process::exit(0)
 }
 
-/// Each line, and all of them.
+/// Each line, and the whole text.
 fn lines(text: &str) -> Vec<Vec<u8>> {
     let each = text.lines().map(|line| [line.as_bytes(), b"\n"].concat());
     each.chain([text.as_bytes().to_vec()]).collect()
@@ -129,7 +129,7 @@ const ROUTE_JSON: &str = r#"[{"dst":"default","gateway":"198.51.100.1","dev":"et
 [{"dst":"10.0.0.0/8","id":1,
 "#;
 
-/// The attributes of an entry: path, next hop of either family.
+/// The attributes of an entry: origin, AS path, and a next hop of either family.
 fn attributes(path: &[u32], as_bytes: usize, next_hop: &str) -> Vec<u8> {
     let address = octets(next_hop);
     let hop = if address.len() == 4 {
@@ -232,7 +232,7 @@ fn captures() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = starts.into_iter().map(|(name, bytes)| start_of(name, bytes)).collect();
     seeds.extend([start_of("links.pcap", 2000), start_of("bad.pcap", 3000), start_of("mix.pcap", 24)]);
     seeds.push(start_of("mix.pcapng", 8000));
-    // Raw IP, and a block that says it is longer than the file.
+    // Raw IP as link type, and a packet whose length exceeds the file.
     let mut raw = start_of("mix.pcap", 400);
     raw[20] = 101;
     let mut lie = start_of("mix.pcap", 400);
@@ -247,7 +247,7 @@ fn start_of(name: &str, bytes: usize) -> Vec<u8> {
     content
 }
 
-/// Frames of the bundled captures, several an input, and every template plain, edited, cut and in rows.
+/// Frames of the bundled captures, several in an input, and every template: plain, edited, cut and repeated.
 fn frames(plan: &[u8]) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (name, count, in_a_seed) in [("bad.pcap", 200, 8), ("links.pcap", 60, 12), ("mix.pcap", 96, 24)] {
@@ -273,14 +273,14 @@ fn frames(plan: &[u8]) -> Vec<Vec<u8>> {
         ] {
             seeds.push([plan, &[kind | flags], rest].concat());
         }
-        // A row of one kind with one that is wrong in it.
+        // A row of frames of one kind with a wrong frame among them.
         let row = [kind | RIGHT | 0x20, 26, 18];
         seeds.push([plan, &row[..], &[kind, 26], &row[..]].concat());
     }
     seeds
 }
 
-/// Bytes of every value after each of the first bytes `0..first`.
+/// Pseudo-random inputs: for each first byte in `0..first`, `each` inputs of increasing length.
 fn noise(first: u8, each: u8) -> Vec<Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -297,7 +297,7 @@ fn noise(first: u8, each: u8) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The kernels of the tree, each as a module of its own, and small ones.
+/// The kernels of this repository, each in its own module, and small ones.
 fn ptx() -> Vec<Vec<u8>> {
     const HEAD: &str = ".version 6.3\n.target sm_75\n.address_size 64\n";
     let mut seeds = Vec::new();

@@ -1,6 +1,6 @@
-//! The options of `run` and `replay`, and the groups that every command with a table shares.
+//! The options of `run` and `replay`, and the option groups that every command with a table shares.
 //!
-//! Names are a contract. What each value means is on the option itself, so that `--help` and the code say the same.
+//! Option names are a stable interface. The doc comment of an option is its `--help` text, so that `--help` and the code agree.
 
 use super::values;
 use crate::control::ports::{EthDest, PortSpec};
@@ -31,7 +31,7 @@ pub(crate) struct TableArgs {
 }
 
 impl TableArgs {
-    /// As the control side takes it.
+    /// The spec for the control side.
     pub(crate) fn spec(&self) -> TableSpec {
         let engine = self.engine.clone();
         let routes_max = engine.routes_max;
@@ -153,7 +153,7 @@ pub(crate) struct ForwardArgs {
 }
 
 impl ForwardArgs {
-    /// As the control side takes it.
+    /// The spec for the control side.
     pub(crate) fn spec(&self) -> ForwardSpec {
         let Self { topology, rx_burst, batch, flush_us, .. } = *self;
         ForwardSpec { config: self.config.clone(), topology, rx_burst, batch, flush_us }
@@ -212,7 +212,7 @@ pub(crate) struct PortArgs {
 }
 
 impl PortArgs {
-    /// As the control side takes it.
+    /// The spec for the control side.
     pub(crate) fn spec(&self) -> PortSpec {
         let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, ref eth_dest } = *self;
         PortSpec { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, eth_dest: eth_dest.clone() }
@@ -298,7 +298,7 @@ pub(crate) struct HarnessArgs {
 }
 
 impl HarnessArgs {
-    /// As the harness takes it.
+    /// The spec for the harness.
     pub(crate) fn spec(&self) -> HarnessSpec {
         let Self { ports, loops, rate, spread, lcores, tx_slow, mbufs, .. } = *self;
         let Self { update_rate, update_loops, update_batch, .. } = *self;

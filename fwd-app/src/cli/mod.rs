@@ -1,7 +1,7 @@
-//! The command line as text: options, their parsers, and the plain values that they become.
+//! The command line: options, the parsers of their values, and the plain values that they are converted to.
 //!
-//! Each command's arguments turn into the structs of the modules below (`TableSpec`, `ForwardSpec`, ..). Nothing else knows the
-//! command line but the commands.
+//! Each command's arguments are converted to the structs of the modules below (`TableSpec`, `ForwardSpec`, ..). Only the commands
+//! use this module.
 //!
 //! | module | what lives there |
 //! |---|---|

@@ -1,11 +1,11 @@
-//! Exit codes: the one place where an error becomes a number.
+//! Exit codes: the only place where an error is mapped to a number.
 //!
 //! | code | meaning | errors |
 //! |---|---|---|
 //! | 0 | done | |
 //! | 1 | failed | everything not named below: a file that cannot be read, a table that does not fit |
-//! | 2 | bad usage or configuration | [`ConfigError::Invalid`], an engine or instruction set that is not there |
-//! | 3 | a named device is absent | [`ConfigError::NoDevice`], an engine's device that is not there |
+//! | 2 | bad usage or configuration | [`ConfigError::Invalid`], unknown engine or parameter, unavailable instruction set |
+//! | 3 | a named device is absent | [`ConfigError::NoDevice`], [`EngineError::NoDevice`] |
 
 use crate::error::ConfigError;
 use crate::report::console::say;
@@ -17,10 +17,10 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NO_DEVICE: u8 = 3;
 
-/// Prints clap's message in our form; `--help` and `--version` go to stdout and are no error.
+/// Prints clap's message in our format. `--help` and `--version` go to stdout and are not errors.
 pub(super) fn of_clap(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // A reader that has gone away (`--help | head`) is no failure.
+        // A closed pipe (`--help | head`) is not a failure.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
@@ -33,13 +33,13 @@ pub(super) fn of_clap(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Prints `fwd-app: MESSAGE` with all its causes on one line, and gives the exit code.
+/// Prints `fwd-app: MESSAGE` with all its causes on one line, and returns the exit code.
 pub(super) fn of_error(error: &anyhow::Error) -> ExitCode {
     say(message(error));
     ExitCode::from(code(error))
 }
 
-/// The error and its causes, outermost first. A cause that the message before it quotes already is not said twice.
+/// The error and its causes, outermost first. A cause that ends the message before it is not repeated.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

@@ -1,8 +1,8 @@
-//! `fwd-app lookup`: one line an address, `ADDR<TAB>NEXT-HOP-ID`, in the order of the input.
+//! `fwd-app lookup`: prints one line for each address, `ADDR<TAB>NEXT-HOP-ID`, in the order of the input.
 //!
-//! Addresses of both families are gathered into batches of one engine call a family, and the answers put back in order.
-//! A batch goes out when it is full or when the input has nothing more at the moment, so a program at the other end of
-//! two pipes gets its answer at once. Allocates nothing once the first batch has been.
+//! Addresses of both families are collected into batches, each family is looked up by one engine call, and the answers are printed
+//! in input order. A batch is flushed when it is full or when no more input is available at the moment, so that an interactive peer
+//! on two pipes gets its answer at once. After the first batch nothing is allocated.
 
 use crate::cli::args::TableArgs;
 use crate::commands::tables;
@@ -19,15 +19,15 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-/// Addresses of one batch: enough to hide the latency of a table's cache lines, small enough to stay in the L1 and L2.
+/// Addresses in a batch: enough to hide the latency of the table's cache lines, few enough to stay in the L1 and L2 caches.
 const BATCH: usize = 4096;
 /// Bytes read from the input at once.
 const READ_BYTES: usize = 256 << 10;
-/// The longest line that can be an address with blanks and a comment; a longer one is no address file at all.
+/// The longest line accepted as an address with blanks and a comment. A longer one means that the input is not a list of addresses,
+/// unless it is a comment.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Updates that become one delta. Large enough that an engine's fixed cost per delta does not show, small enough that
-/// no reader waits long for news.
+/// Updates in a delta: enough to make the engine's fixed cost of a delta negligible, few enough that readers see changes soon.
 const UPDATES_PER_DELTA: u64 = 1024;
 
 /// Examples below `fwd-app lookup --help`.
@@ -60,13 +60,13 @@ pub(crate) struct LookupArgs {
     pub(crate) addresses: Vec<String>,
 }
 
-/// A text that is no address.
+/// A text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}'{text}' is not an IPv4 or IPv6 address")]
 struct AddressError {
-    /// `stdin:LINE: `, and nothing for an address of the command line.
+    /// `stdin:LINE: `; empty for an address from the command line.
     place: String,
-    /// What was there, cut to a readable length.
+    /// The text, cut to a readable length.
     text: String,
 }
 
@@ -77,14 +77,14 @@ impl AddressError {
     }
 }
 
-/// An address of the command line: what is none is wrong by itself, whatever the table (exit code 2).
+/// Parses an address from the command line. An invalid one is a usage error (exit code 2), whatever the table.
 fn address(text: &str) -> Result<String, AddressError> {
     let address = text.trim();
     let is_address = parse_v4(address.as_bytes()).is_some() || parse_v6(address.as_bytes()).is_some();
     is_address.then(|| address.to_owned()).ok_or_else(|| AddressError::new(String::new(), text.as_bytes()))
 }
 
-/// Loads the table, applies the updates, and answers every address.
+/// Loads the table, applies the updates, and looks up every address.
 pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
     let mut session = tables::open(&patient(args.tables.spec()))?;
     if let Some(path) = &args.updates {
@@ -98,13 +98,13 @@ pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
         answer_arguments(&args.addresses, &mut batch, &mut out)
     };
     match done {
-        // Whoever read the answers has gone (`| head`): nothing is left to do, and it is no failure.
+        // The reader of the answers has closed the pipe (`| head`): that is not a failure.
         Err(error) if is_broken_pipe(&error) => Ok(()),
         other => other,
     }
 }
 
-/// Applies at most `limit` updates of the file at `path`, in batches.
+/// Applies at most `limit` updates of the file at `path`, one delta for every 1024.
 fn apply_updates(session: &mut Session, path: &Path, limit: u64) -> anyhow::Result<()> {
     let mut stream = feed::updates(path, None)?;
     let bytes_total = stream.bytes_total();
@@ -127,8 +127,8 @@ fn apply_updates(session: &mut Session, path: &Path, limit: u64) -> anyhow::Resu
     Ok(())
 }
 
-/// `tables`, but no packet waits for these answers: a device may take its time over a large batch, unless a fallback is to take
-/// over from it.
+/// `tables` with the longest stall limit for a GPU engine: no packet waits for these answers, so a device may take long over a
+/// large batch. With a fallback the limit stays, since the fallback is to take over.
 fn patient(mut tables: TableSpec) -> TableSpec {
     if tables.engine.fallback.is_none() && engines::is_gpu(&tables.engine.name) {
         tables.engine.stall_us = STALL_US_MAX;
@@ -143,8 +143,7 @@ fn answer_arguments(addresses: &[String], batch: &mut Batch, out: &mut dyn Write
     batch.flush(out)
 }
 
-/// Answers every line of `input`. Lines are taken from the buffer where they lie; only one that straddles two reads is
-/// copied.
+/// Looks up every line of `input`. Lines are parsed in the read buffer; only a line that straddles two reads is copied.
 fn answer_stream(
     input: impl io::Read,
     source_name: &'static str,
@@ -183,7 +182,7 @@ fn answer_stream(
         input.consume(taken);
         if carry.len() > LINE_BYTES_MAX {
             batch.line(&carry, source_name, number + 1, out)?;
-            // The line was taken so far; of what follows only the newline matters if it is a comment by now.
+            // The line has been parsed up to here. If it is a comment by now, the rest up to the newline is part of the comment.
             let is_comment = carry.contains(&b'#');
             carry.clear();
             carry.extend(is_comment.then_some(b'#'));
@@ -196,13 +195,13 @@ fn answer_stream(
     batch.flush(out)
 }
 
-/// An address of the batch: where its text ends, and which family's next answer is its own.
+/// An address of the batch: the end of its text, and its family, whose next unused answer belongs to it.
 struct Entry {
     text_end: u32,
     is_v6: bool,
 }
 
-/// Addresses that wait for their answers.
+/// Addresses collected for the next lookup.
 struct Batch {
     reader: Box<dyn EngineReader>,
     text: Vec<u8>,
@@ -228,8 +227,8 @@ impl Batch {
         }
     }
 
-    /// Takes one line: an address, a comment or nothing. On a line that is none of these, what came before is answered
-    /// first.
+    /// Adds one line: an address, a comment or a blank line. Before the error for any other line, the addresses before it are
+    /// answered.
     fn line(
         &mut self,
         line: &[u8],
@@ -251,14 +250,14 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds the address; `false` when `text` is none.
+    /// Adds the address; returns `false` if `text` is not one.
     fn push(&mut self, text: &[u8]) -> bool {
         let is_v6 = if let Some(key) = parse_v4(text) {
             self.keys_v4.push(key);
             false
         } else if let Some(key) = parse_v6(text) {
             self.keys_v6_hi.push((key >> 64) as u64);
-            #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
+            #[expect(clippy::cast_possible_truncation, reason = "takes the low half")]
             self.keys_v6_lo.push(key as u64);
             true
         } else {
@@ -274,7 +273,7 @@ impl Batch {
         true
     }
 
-    /// Looks up what there is and writes the answers in the order of the input.
+    /// Looks up the collected addresses and writes the answers in the order of the input.
     fn flush(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         if self.entries.is_empty() {
             return Ok(());
@@ -318,7 +317,7 @@ fn push_decimal(out: &mut Vec<u8>, mut value: u32) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A dotted quad, exactly as the standard library takes it; its own parser would cost more than the lookup.
+/// Parses a dotted quad, exactly as the standard library does, whose parser would cost more than the lookup.
 fn parse_v4(text: &[u8]) -> Option<u32> {
     if text.len() > 15 {
         return None;
@@ -326,7 +325,7 @@ fn parse_v4(text: &[u8]) -> Option<u32> {
     let (mut address, mut part, mut digits, mut dots) = (0_u32, 0_u32, 0, 0);
     for &byte in text {
         match byte {
-            // A leading zero is refused: some would read it as octal.
+            // A leading zero is refused: some parsers would read the number as octal.
             b'0'..=b'9' if digits == 0 || (part != 0 && digits < 3) => {
                 part = part * 10 + u32::from(byte - b'0');
                 digits += 1;
@@ -364,7 +363,7 @@ mod tests {
         Batch::new(engine.reader(1, BATCH).unwrap())
     }
 
-    /// Gives out its bytes a few at a time, as a pipe may.
+    /// Returns its bytes a few at a time, as a pipe may.
     struct Dribble<'a>(&'a [u8], usize);
 
     impl io::Read for Dribble<'_> {
@@ -405,7 +404,7 @@ mod tests {
         let mut batch = batch(&[]);
         let error = answer_stream(io::repeat(b'x'), "stdin", &mut batch, &mut io::sink()).unwrap_err();
         assert!(error.to_string().starts_with("stdin:1: 'xxx"), "{error}");
-        // A comment may be as long as it likes.
+        // A comment may have any length.
         let input = format!("#{}\n10.0.0.1\n", "x".repeat(1 << 20));
         let mut out = Vec::new();
         answer_stream(input.as_bytes(), "stdin", &mut batch, &mut out).unwrap();

@@ -1,16 +1,16 @@
-//! The commands: which one is wanted, what it does, and the exit code that comes of it.
+//! The commands: parses the command line, runs the command, returns the exit code.
 //!
-//! A command wires: it turns its arguments into plain values, drives the modules below, and hands the results to `report`.
+//! A command only wires: it turns its arguments into plain values, drives the modules below, and passes the results to `report`.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`run`] | `run`: forward between DPDK ports |
-//! | [`replay`] | `replay`: drive the forwarder with a capture, measure |
-//! | [`lookup`] | `lookup`: one line an address |
-//! | [`fib`] | `fib`: look at a table, change its format, make one |
-//! | [`check`] | `check`: is this host ready |
-//! | [`tables`] | route files with a progress bar and warnings, for all of them |
-//! | [`exit`] | errors become exit codes |
+//! | [`replay`] | `replay`: drive the forwarder with a capture, and measure it |
+//! | [`lookup`] | `lookup`: look addresses up, one output line for each |
+//! | [`fib`] | `fib`: inspect, convert or generate a table |
+//! | [`check`] | `check`: whether this host is ready |
+//! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
+//! | [`exit`] | maps errors to exit codes |
 
 mod check;
 mod exit;
@@ -65,14 +65,15 @@ enum Command {
     Check(check::CheckArgs),
 }
 
-/// Reads the command line, runs the command, and says on stderr what went wrong.
+/// Parses the command line, runs the command, and prints an error to stderr.
 pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::of_clap(&error),
     };
     crate::notice::listen(console::say);
-    // Before anything else: what is said while lcores run must not wait for stderr, nor the thread that writes it be on their CPUs.
+    // First, for two reasons: messages posted while lcores run must not wait for stderr, and the printer inherits the CPUs of this
+    // thread, which EAL pins later.
     let printer = matches!(cli.command, Command::Run(_) | Command::Replay(_)).then(Printer::start);
     let result = match &cli.command {
         Command::Run(args) => run::main(args),
@@ -89,7 +90,7 @@ pub(crate) fn main() -> ExitCode {
     code
 }
 
-/// Starts DPDK; from then on SIGINT and SIGTERM drain.
+/// Starts DPDK, then installs the handlers with which SIGINT and SIGTERM drain.
 fn start_eal(arguments: &[String], signals: &Signals) -> anyhow::Result<Eal> {
     let eal =
         Eal::init(arguments).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Replays the trace and reports.
 ///
 /// # Errors
-/// When it cannot be done, and as [`Summary::judge`].
+/// When the replay cannot be set up or run, and as [`Summary::judge`].
 pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     let (spec, forward) = (args.harness.spec(), args.forward.spec());
@@ -35,7 +35,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let verifier =
         if args.harness.verify { Some(verifier(&spec, &session, &trace, updates.as_deref())?) } else { None };
     let sizes = Sizes::new(&spec, &lcores, settings.batch, trace.frame_bytes_max())?;
-    // Pages of 2 MB.
+    // Counts 2 MB pages.
     let is_free = |memory_mb: u32| host.huge_pages(2048).1 * 2 > u64::from(memory_mb);
     let huge_pages = !args.harness.no_huge && is_free(sizes.memory_mb(true));
     let memory_mb = sizes.memory_mb(huge_pages);
@@ -82,13 +82,13 @@ fn verifier(
     Verifier::new(reference, session.hops(), trace, updates)
 }
 
-/// What the forwarder counted, with what only the harness knows.
+/// The summary of the forwarder, with the numbers that only the harness has.
 fn summary(args: &ReplayArgs, trace: &Trace, outcome: Outcome, setup: Setup, tsc_hz: u64) -> Summary {
     let Outcome { ended, session, fed, reordered, latency, verified, .. } = outcome;
     let mut summary = Summary::new("replay", &session, &ended, setup, tsc_hz);
     let packets = &mut summary.packets;
     packets.reordered = reordered;
-    // What is in a ring still is inside: the forwarder counts what it took, the harness what it fed.
+    // The forwarder counts packets it received, the harness packets it fed: the difference is still in a ring, and counts as held.
     packets.held += fed.saturating_sub(packets.rx);
     packets.rx = packets.rx.max(fed);
     if let Some(latency) = latency {

@@ -1,4 +1,4 @@
-//! Route files for the commands: read with a progress bar, with warnings of what is odd about them.
+//! Loads route files for the commands, with a progress bar, and with warnings about defects of the files.
 
 use crate::cli::args::TableArgs;
 use crate::control::session::{self, Progress};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// A session with the tables of `spec` in service.
+/// Opens a session with the tables of `spec` in service.
 ///
 /// # Errors
 /// As [`Session::open`].
@@ -21,7 +21,7 @@ pub(super) fn open(spec: &TableSpec) -> anyhow::Result<Session> {
     Session::open(spec, &mut |progress| show(&bar, progress))
 }
 
-/// The same for packets, with warnings of what makes forwarding slow or useless.
+/// Opens a session for forwarding, with warnings about conditions that make forwarding slow or useless.
 ///
 /// # Errors
 /// As [`Session::open`].
@@ -32,7 +32,7 @@ pub(super) fn open_to_forward(args: &TableArgs) -> anyhow::Result<Session> {
     Ok(session)
 }
 
-/// The RIB of these files alone.
+/// Loads the RIB of these files, without an engine.
 ///
 /// # Errors
 /// `FeedError`, with file and line.
@@ -61,7 +61,7 @@ fn warn_of(file: &Loaded) {
     }
 }
 
-/// Warns of tables in 4 KB pages: they work, but a lookup may cost a TLB miss a load.
+/// Warns about tables in 4 KB pages: lookups work, but each load may cost a TLB miss.
 fn warn_of_pages() {
     let Mapped { small_bytes, .. } = memory::mapped();
     if small_bytes > 0 {
@@ -74,7 +74,7 @@ fn warn_of_pages() {
     }
 }
 
-/// Warns of gateways without a neighbour: there is no MAC to send their packets to. A table from MRT has only gateways.
+/// Warns about gateways without a neighbour: there is no MAC to send their packets to. A table from MRT has only gateways.
 fn warn_of_neighbours(hops: &NextHopTable) {
     let gateways: BTreeSet<IpAddr> = hops.iter().filter_map(|(_, hop)| hop.gateway()).collect();
     let without = gateways.iter().filter(|gateway| hops.neighbour(**gateway).is_none()).count();

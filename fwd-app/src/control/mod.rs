@@ -1,15 +1,15 @@
-//! The control side: what changes while packets flow, and who changes it.
+//! The control side: everything that changes while packets flow, and what changes it.
 //!
-//! A [`Session`] owns the RIB, the next hops, the engine's writer, the egress table and a handle on the running topology. `run` and
-//! `replay` make one and drive it. A session is used by one thread; lcores never wait for it. Nothing here prints: results are
-//! structs, and what happens unasked is a [notice](crate::notice).
+//! A [`Session`] owns the RIB, the next hops, the engine's writer, the egress table and a handle on the running topology. `run`,
+//! `replay` and `lookup` make one. A session is used by one thread; lcores never wait for it. Nothing here prints: results are
+//! structs, and unsolicited events are posted as [notices](crate::notice).
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`session`] | tables, commits, the start of the topology |
-//! | [`thread`] | the control thread: a session at work while the main lcore forwards |
-//! | [`spec`] | what a session is told: files, engine, topology, sizes |
-//! | [`ports`] | DPDK ports: configured, started, counted, closed |
+//! | [`session`] | [`Session`]: tables, commits, the start of the topology |
+//! | [`thread`] | the control thread, on which a session works while the main lcore forwards |
+//! | [`spec`] | [`TableSpec`], [`ForwardSpec`]: files, engine, topology, sizes |
+//! | [`ports`] | DPDK ports: set-up, links, statistics, closing |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1 |
 
 pub(crate) mod ports;

@@ -1,8 +1,8 @@
-//! DPDK ports: found, configured, started, their links awaited, counted, and closed in order.
+//! DPDK ports: opens, configures and starts them, waits for their links, reads their statistics, and closes them in order.
 //!
-//! A port that no tuple of `--config` names sends only. It gets no RX queue, so that its device keeps nothing for us; where a driver
-//! wants one all the same, the port gets one that nobody polls, with a warning. A port that takes no chains sends no packet that is
-//! longer than an mbuf: its MTU is less then.
+//! A port that no tuple of `--config` names only sends. It gets no RX queue, so that its device buffers no received packets; if the
+//! driver requires an RX queue, it gets one that nobody polls, with a warning. A port without the multi-segment offload sends no
+//! packet longer than an mbuf, so its MTU is reduced to that.
 
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
@@ -18,20 +18,20 @@ use dpdk_ffi::{
 use fib::MacAddr;
 use std::time::{Duration, Instant};
 
-/// Bytes of an Ethernet header; an MTU does not count them.
+/// Bytes of an Ethernet header, which an MTU does not include.
 const ETHERNET_BYTES: u32 = 14;
-/// Bytes of the two VLAN tags that a frame may have; `--max-pkt-len` does not count them.
+/// Bytes of the two VLAN tags that a frame may have, which `--max-pkt-len` does not include.
 const TAGS_BYTES: u32 = 8;
-/// Bytes of packet that an mbuf holds at least and at most. Longer frames are chains.
+/// The least and the most packet bytes of an mbuf. Longer frames are chains.
 const ROOM_BYTES: (u32, u32) = (2048, 16_384);
-/// Mbufs that an lcore keeps for itself.
+/// Mbufs in the mempool cache of an lcore.
 const CACHE_MBUFS: u32 = 256;
-/// Mbufs of a pool when there is memory: also for drivers that load a whole capture into it.
+/// Mbufs of a pool when there is enough memory. It also serves drivers that load a whole capture into the pool.
 const MBUFS_ROOMY: u32 = (1 << 17) - 1;
-/// How long links may take to come up; as l3fwd waits.
+/// How long to wait for links to come up, as in l3fwd.
 pub(crate) const LINK_WAIT: Duration = Duration::from_secs(9);
 
-/// The destination MAC of everything that leaves by a port.
+/// The destination MAC of every frame that a port sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EthDest {
     /// The port's index.
@@ -40,36 +40,36 @@ pub(crate) struct EthDest {
     pub(crate) mac: MacAddr,
 }
 
-/// How ports are set up.
+/// Options for the set-up of ports.
 #[derive(Clone, Debug)]
 pub(crate) struct PortSpec {
     /// Receive frames for every MAC.
     pub(crate) promiscuous: bool,
-    /// Longest frame, bytes with its Ethernet header; the port's MTU as it is when `None`.
+    /// The longest frame, bytes including its Ethernet header; `None` leaves the port's MTU unchanged.
     pub(crate) max_pkt_len: Option<u32>,
     /// Descriptors of an RX queue.
     pub(crate) rx_queue_size: u16,
     /// Descriptors of a TX queue.
     pub(crate) tx_queue_size: u16,
-    /// Mbufs of a pool; what is needed, and more where there is memory, when `None`.
+    /// Mbufs of a pool; `None` is as many as needed, and more if there is enough memory.
     pub(crate) mbufs: Option<u32>,
-    /// In place of the next hops' destination MACs.
+    /// Destination MACs in place of those of the next hops.
     pub(crate) eth_dest: Vec<EthDest>,
 }
 
-/// What the driver of a port has counted.
+/// The driver's statistics of a port.
 #[derive(Clone, Debug)]
 pub(crate) struct PortCounts {
     /// The port's name.
     pub(crate) name: String,
-    /// Whether an lcore receives from it; else it sends only.
+    /// Whether an lcore receives from it; otherwise it only sends.
     pub(crate) receives: bool,
-    /// The counters; zeros where the driver counts nothing.
+    /// The statistics; zeros if the driver has none.
     pub(crate) stats: PortStats,
 }
 
 impl PortCounts {
-    /// Of `ports` now, which forward by `plan`.
+    /// The statistics of `ports`, which forward by `plan`, now.
     pub(crate) fn of(ports: &[Port], plan: &Plan) -> Vec<Self> {
         let counts = |(index, port): (u16, &Port)| Self {
             name: port.name().to_owned(),
@@ -84,25 +84,25 @@ impl PortCounts {
 pub(crate) struct Ports {
     /// By index.
     pub(crate) ports: Vec<Port>,
-    /// What each was granted.
+    /// What the driver granted each port.
     pub(crate) granted: Vec<Granted>,
-    /// What leaves by each.
+    /// The egress side of each port.
     pub(crate) egress: Vec<EgressPort>,
 }
 
 impl Ports {
-    /// Opens every port there is.
+    /// Opens all ports.
     ///
     /// # Errors
-    /// When DPDK refuses.
+    /// When DPDK fails to open one.
     pub(crate) fn open(eal: &Eal) -> Result<Vec<Port>, DpdkError> {
         eal.ports().into_iter().map(|id| Port::open(eal, id)).collect()
     }
 
-    /// TX queues that every one of `ports` can have.
+    /// The most TX queues that every one of `ports` can have.
     ///
     /// # Errors
-    /// When a driver cannot tell.
+    /// When a driver does not report its limits.
     pub(crate) fn tx_queues_max(ports: &[Port]) -> Result<u16, DpdkError> {
         let of = |port: &Port| port.device_info().map(|info| info.max_tx_queues);
         ports.iter().map(of).try_fold(u16::MAX, |least, queues| Ok(least.min(queues?)))
@@ -158,10 +158,10 @@ impl Ports {
         Ok(Self { ports, granted, egress })
     }
 
-    /// Waits until the link of port `index` is up, or until `end`, or `is_over`; answers how it is then.
+    /// Waits until the link of port `index` is up, until `end`, or until `is_over`. Returns the state of the link.
     ///
     /// # Errors
-    /// When the driver cannot tell.
+    /// When the driver cannot report it.
     pub(crate) fn await_link(
         &self,
         index: usize,
@@ -177,7 +177,7 @@ impl Ports {
         }
     }
 
-    /// Warns where an lcore serves a port of another NUMA node.
+    /// Warns if an lcore serves a port on another NUMA node.
     pub(crate) fn warn_of_sockets(&self, eal: &Eal, plan: &Plan) {
         for QueueLcore { port, lcore, .. } in plan.map.tuples() {
             let Some(port) = self.ports.get(usize::from(*port)) else { continue };
@@ -197,7 +197,7 @@ impl Ports {
     /// Stops and closes the ports, in order.
     ///
     /// # Errors
-    /// The first refusal; the others are closed all the same.
+    /// The first failure; the other ports are closed all the same.
     pub(crate) fn close(self) -> Result<(), DpdkError> {
         let mut result = Ok(());
         for port in &self.ports {
@@ -210,7 +210,7 @@ impl Ports {
     }
 }
 
-/// Configures and starts `port`, with one RX queue where its driver wants one and `config` has none.
+/// Configures and starts `port`, with one RX queue if `config` has none but the driver requires one.
 fn start(port: &Port, config: &PortConfig, pool: &Mempool) -> Result<Granted, DpdkError> {
     let start = |config: &PortConfig| {
         let granted = port.configure(config, std::slice::from_ref(pool))?;
@@ -222,7 +222,7 @@ fn start(port: &Port, config: &PortConfig, pool: &Mempool) -> Result<Granted, Dp
     }
 }
 
-/// The longest IP packet that a port sends. Where it takes no chains, what one mbuf of `room` bytes holds.
+/// The longest IP packet that a port sends: without the multi-segment offload, as much as one mbuf of `room` bytes holds.
 fn mtu_of(granted: &Granted, room: u16) -> u16 {
     if granted.tx_offloads.contains(TxOffloads::MULTI_SEGS) {
         return granted.mtu;
@@ -244,32 +244,32 @@ fn config(spec: &PortSpec, rx_queues: u16, tx_queues: u16) -> PortConfig {
     }
 }
 
-/// Bytes of packet that an mbuf holds: the longest frame with its tags, if that is not too long.
+/// Packet bytes of an mbuf: the longest frame with its tags, within the limits.
 fn room(spec: &PortSpec) -> u16 {
     let (least, most) = ROOM_BYTES;
     let frame_bytes = spec.max_pkt_len.map_or(0, |bytes| bytes.saturating_add(TAGS_BYTES));
     u16::try_from(frame_bytes.next_multiple_of(64).clamp(least, most)).unwrap_or(u16::MAX)
 }
 
-/// What a pool must hold: by NUMA node, the RX rings of its ports, their batches; and what every pool may end up in, TX rings and
-/// the caches of lcores.
+/// The mbufs that a pool must hold. RX rings and batches are counted for the ports of the pool's NUMA node; TX rings and lcore
+/// caches are counted in full for every pool, since any mbuf may end up in them.
 struct Need {
-    /// By port: its node, descriptors of its RX rings, packets of its batches.
+    /// For each port: its NUMA node, descriptors of its RX rings, packets in its batches.
     ports: Vec<(SocketId, usize, usize)>,
     /// Descriptors of all TX rings.
     tx: usize,
-    /// What the lcores' caches hold at most.
+    /// The most that the caches of all lcores hold.
     caches: usize,
 }
 
 impl Need {
-    /// For the queues of `plan`.
+    /// The mbufs for the queues of `plan`.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for more RX queues than a port's device has.
     fn new(spec: &PortSpec, ports: &[Port], plan: &Plan, batch: usize) -> anyhow::Result<Self> {
         let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
-        // A cache may hold half as many again as it is made for; the main lcore has one too.
+        // A mempool cache may hold 1.5 times its nominal size; the main lcore has one too.
         let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
         let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches };
         for (index, port) in (0..).zip(ports) {
@@ -283,7 +283,7 @@ impl Need {
             }
             let rx_queue = usize::from(spec.rx_queue_size.max(info.min_rx_descriptors));
             let tx_queue = usize::from(spec.tx_queue_size.max(info.min_tx_descriptors));
-            // The driver of a port that sends only may want a queue.
+            // At least one RX ring, since the driver of a port that only sends may require one.
             need.ports.push((
                 port.socket(),
                 usize::from(queues.max(1)) * rx_queue,
@@ -294,17 +294,17 @@ impl Need {
         Ok(need)
     }
 
-    /// Mbufs that the pool of a node needs, so that no ring starves whatever the others hold.
+    /// Mbufs that the pool of a node needs so that no RX ring starves even if everything else is full.
     fn mbufs(&self, socket: SocketId) -> usize {
         let here = self.ports.iter().filter(|(at, ..)| *at == socket);
         here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches
     }
 }
 
-/// A pool for all ports of a NUMA node.
+/// The pool for all ports of a NUMA node.
 fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Result<Mempool> {
     let least = u32::try_from(need.mbufs(socket)).unwrap_or(u32::MAX);
-    // 2^q - 1 wastes no memory.
+    // A mempool of 2^q - 1 objects uses its memory best.
     let needed =
         least.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |n| n - 1).max(8191);
     let room = room(spec);

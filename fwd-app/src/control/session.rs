@@ -1,10 +1,10 @@
-//! The session: RIB and next hops, the engine behind them, the egress table, and the topology that forwards with both.
+//! The session: RIB and next hops, the engine, the egress table, and the topology that forwards with them.
 //!
-//! A session starts with the tables of its files in service ([`Session::open`]), all or nothing. After that, changes come in two
-//! steps: [`Session::update`] changes the RIB and the next hops alone, [`Session::commit`] brings all that has changed into service.
-//! The topology starts once the ports are known ([`Session::set_ports`], [`Session::start`]); commits go on while it runs.
+//! [`Session::open`] loads the files and brings their tables into service, or fails as a whole. After that, changes take two steps:
+//! [`Session::update`] changes only the RIB and the next hops, [`Session::commit`] brings all changes into service. The topology
+//! starts once the ports are known ([`Session::set_ports`], [`Session::start`]); commits go on while it runs.
 //!
-//! The engine is made before the first file is opened, so that a wrong name costs no wait.
+//! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
 use super::ports::PortCounts;
 use super::spec::TableSpec;
@@ -26,16 +26,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How far the reading of route files is.
+/// Progress of reading route files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Progress<'a> {
-    /// Bytes read so far and their total; total 0 means that it is not known.
+    /// Bytes read so far and the total; a total of 0 means unknown.
     Reading { bytes: u64, bytes_total: u64 },
-    /// The reading has ended, with these files; none after an error.
+    /// Reading has ended, with these files; the list is empty after an error.
     Read(&'a [Loaded]),
 }
 
-/// Reads route files into a RIB of their own, telling how far it is.
+/// Reads route files into a new RIB and reports the progress.
 ///
 /// # Errors
 /// `FeedError`, with file and line.
@@ -61,51 +61,51 @@ pub(crate) struct Site<'a> {
     pub(crate) plan: &'a Plan,
     /// Sizes of bursts and batches.
     pub(crate) settings: Settings,
-    /// What an lcore does that has nothing to do.
+    /// What an idle lcore does.
     pub(crate) idle: Idle,
 }
 
-/// What a topology leaves behind that has ended.
+/// The results of a topology that has ended.
 pub(crate) struct Ended {
-    /// What each stage counted, and the first panic.
+    /// The counters of each stage, and the first panic.
     pub(crate) finished: Finished,
     /// How long packets flowed, seconds.
     pub(crate) duration_s: f64,
-    /// What the drivers counted.
+    /// The drivers' statistics.
     pub(crate) ports: Vec<PortCounts>,
 }
 
-/// What a session has done so far.
+/// Counts and times of a session so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     /// Time to read the route files, seconds.
     pub(crate) load_s: f64,
     /// Time to build the engine's table, seconds.
     pub(crate) build_s: f64,
-    /// Updates in service that came after the tables.
+    /// Updates in service, without the initial tables.
     pub(crate) updates: u64,
-    /// Deltas that brought them to the engine.
+    /// Deltas in which the engine got these updates.
     pub(crate) deltas: u64,
 }
 
-/// What next hops mean on the ports there are.
+/// The egress side of a session.
 struct Egress {
     ports: Vec<EgressPort>,
-    /// Where lcores look; a new table takes the place of the old one.
+    /// The table that lcores read; a new one replaces it as a whole.
     table: Arc<ArcSwap<EgressTable>>,
 }
 
-/// See the module.
+/// The tables, the engine, and a handle on the topology that uses them.
 pub(crate) struct Session {
     spec: EngineSpec,
     rib: Rib,
     hops: NextHopTable,
     engine: Box<dyn EngineWriter>,
-    /// With a fallback, which of the two engines answers.
+    /// Which of the two engines answers; `None` without a fallback.
     switch: Option<Arc<Switch>>,
-    /// From [`Self::set_ports`] on.
+    /// `None` before [`Self::set_ports`].
     egress: Option<Egress>,
-    /// The running topology; before [`Self::start`], one without stages.
+    /// The running topology; before [`Self::start`], a handle without stages.
     running: Handle,
     /// Updates since the last commit.
     updates_pending: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session of the engine and the routes of `spec`, with all of them in service.
+    /// A session with the engine and the routes of `spec`, all of them in service.
     ///
     /// # Errors
     /// [`EngineError`] for an engine that cannot be made or a table it cannot hold, `FeedError` for a file.
@@ -149,25 +149,25 @@ impl Session {
         Ok(session)
     }
 
-    /// Takes an update into the RIB and the next hops; it is in service after the next [`Self::commit`].
+    /// Applies an update to the RIB and the next hops; it is in service after the next [`Self::commit`].
     ///
     /// # Errors
-    /// [`NextHopError`] for an id that means something else already.
+    /// [`NextHopError`] for an id that already has another meaning.
     pub(crate) fn update(&mut self, update: &Update) -> Result<(), NextHopError> {
         update.apply(&mut self.rib, &mut self.hops)?;
         self.updates_pending += 1;
         Ok(())
     }
 
-    /// Brings what has changed into service: first what new next hops mean, then the routes to them, so that no lcore finds an id
-    /// that it does not know. Answers the generation that has all of it.
+    /// Brings all changes into service: first the egress table with the new next hops, then the routes to them, so that no lcore
+    /// gets an id that is not in its egress table. Returns the generation that has all changes.
     ///
     /// # Errors
-    /// [`EgressError`] for a next hop that names a port which does not exist, and the engine's errors. What was in service before
-    /// stays so.
+    /// [`EgressError`] for a next hop that refers to a port which does not exist, and the engine's errors. The routes in service
+    /// are then unchanged.
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
         if let Some(Egress { ports, table }) = &self.egress {
-            // The egress table computes bare ids by itself: they need no new one.
+            // The egress table computes bare ids, so they need no new table.
             let named = self.hops.iter().filter(|(_, hop)| **hop != NextHop::Bare).count();
             if named != table.load().named() {
                 table.store(Arc::new(EgressTable::new(&self.hops, ports)?));
@@ -186,10 +186,10 @@ impl Session {
         Ok(engine.generation())
     }
 
-    /// Says which ports next hops may name, in the order of their indices; comes before [`Self::start`].
+    /// Sets the ports that next hops may refer to, in the order of their indices; call it before [`Self::start`].
     ///
     /// # Errors
-    /// [`ConfigError::NoDevice`] when a next hop or a neighbour names a port that is not there.
+    /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist.
     pub(crate) fn set_ports(&mut self, ports: Vec<EgressPort>) -> Result<(), ConfigError> {
         let table = EgressTable::new(&self.hops, &ports);
         let table = table.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
@@ -197,10 +197,10 @@ impl Session {
         Ok(())
     }
 
-    /// Builds the stages of a plan over the tables and starts them. The caller runs those of the main lcore.
+    /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.
     ///
     /// # Errors
-    /// When the ports have not been set, a queue is not there, the engine has no memory for readers, or an lcore is not free.
+    /// When the ports have not been set, a queue does not exist, the engine has no memory for readers, or an lcore is busy.
     pub(crate) fn start(&mut self, site: &Site<'_>) -> anyhow::Result<Running> {
         let egress = self.egress.as_ref().context("a topology needs ports before it starts")?;
         let parts = Parts {
@@ -209,7 +209,7 @@ impl Session {
             engine: self.engine.as_ref(),
             egress: Arc::clone(&egress.table),
             settings: site.settings,
-            // A fallback answers always, so there is no end to the wait then.
+            // A fallback always answers, so batches are never abandoned then.
             stall_us: if self.switch.is_some() { u64::MAX } else { self.spec.stall_us },
             fault: Arc::clone(self.running.fault()),
         };
@@ -218,7 +218,8 @@ impl Session {
         Ok(running)
     }
 
-    /// The keys of a batch that the engine found to keep to a latency target, in both families; `None` where it did not measure.
+    /// The batch size that the engine measured for a latency target, the smaller one of both families; `None` if it did not
+    /// measure.
     pub(crate) fn batch_measured(&self) -> Option<u32> {
         let details = self.engine.stats().details;
         let batch = |wanted| details.iter().find(|(name, _)| *name == wanted).map(|(_, keys)| *keys);
@@ -227,27 +228,27 @@ impl Session {
         self.spec.latency_target_us.map(|_| keys as u32)
     }
 
-    /// What the engine was made of.
+    /// The spec that the engine was made from.
     pub(crate) fn spec(&self) -> &EngineSpec {
         &self.spec
     }
 
-    /// The routes as told.
+    /// All routes, before compilation.
     pub(crate) fn rib(&self) -> &Rib {
         &self.rib
     }
 
-    /// What the next hops mean.
+    /// The next hops.
     pub(crate) fn hops(&self) -> &NextHopTable {
         &self.hops
     }
 
-    /// The engine; with a fallback, both in one.
+    /// The engine; with a fallback, the pair of engines.
     pub(crate) fn engine(&self) -> &dyn EngineWriter {
         self.engine.as_ref()
     }
 
-    /// With a fallback, which of the two engines answers.
+    /// Which of the two engines answers; `None` without a fallback.
     pub(crate) fn switch(&self) -> Option<&Switch> {
         self.switch.as_deref()
     }
@@ -257,12 +258,12 @@ impl Session {
         &self.running
     }
 
-    /// What it has done so far.
+    /// Counts and times so far.
     pub(crate) fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Puts another engine in the place of the session's, with the same routes.
+    /// Replaces the engine by another one with the same routes.
     #[cfg(test)]
     pub(crate) fn replace_engine(&mut self, mut engine: Box<dyn EngineWriter>) {
         self.rib.load(engine.as_mut()).unwrap();
@@ -279,7 +280,7 @@ mod tests {
     use fib::feed::{Action, Hop};
     use fib::{Keys, NextHopId, PortRef};
 
-    /// An address, and the route to it that the tests announce.
+    /// An address, and the prefix of the route to it that the tests announce.
     const ADDRESS: u32 = 0xc612_0001;
     const PREFIX: &str = "198.18.0.0/24";
 

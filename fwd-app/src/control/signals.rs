@@ -1,52 +1,54 @@
-//! Signals: SIGINT and SIGTERM stop receiving and drain; a second one ends the process at once. SIGUSR1 prints statistics.
+//! Signals: the first SIGINT or SIGTERM stops receiving and drains; a second one ends the process at once. SIGUSR1 prints
+//! statistics.
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What signals have come.
+/// The signals received so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     stats: Arc<AtomicBool>,
 }
 
-/// Exit code when a second signal ends the process: it failed to drain.
+/// Exit code when a second signal ends the process before it has drained.
 const AT_ONCE: i32 = 1;
 
 impl Signals {
-    /// Takes over SIGUSR1, which would end the process; to be called first. SIGINT and SIGTERM end the process at once until
-    /// [`Self::drain_on_stop`].
+    /// Installs the handler of SIGUSR1, which would otherwise end the process; call it first. SIGINT and SIGTERM end the process at
+    /// once until [`Self::drain_on_stop`] is called.
     ///
     /// # Errors
-    /// When the system refuses a handler.
+    /// When the system refuses the handler.
     pub(crate) fn take_over() -> std::io::Result<Self> {
         let (stop, stats) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         flag::register(SIGUSR1, Arc::clone(&stats))?;
         Ok(Self { stop, stats })
     }
 
-    /// Takes over SIGINT and SIGTERM. To be called when there is something to drain, and EAL runs: while it starts it waits for as
-    /// long as nobody reads the log that it writes to stderr.
+    /// Installs the handlers of SIGINT and SIGTERM. Call it when there is something to drain and EAL has started: EAL writes its
+    /// log to stderr and blocks while nobody reads that, so its start must remain interruptible.
     ///
     /// # Errors
     /// When the system refuses a handler.
     pub(crate) fn drain_on_stop(&self) -> std::io::Result<()> {
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag unset, then sets it; the second finds it set.
+            // The handlers run in this order: at the first signal the shutdown finds the flag unset, then the flag is set; at the
+            // second signal the shutdown finds it set.
             flag::register_conditional_shutdown(signal, AT_ONCE, Arc::clone(&self.stop))?;
             flag::register(signal, Arc::clone(&self.stop))?;
         }
         Ok(())
     }
 
-    /// Whether the process is to end.
+    /// Whether a signal to stop was received.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether statistics were asked for since the last call.
+    /// Whether statistics were requested since the last call.
     pub(crate) fn stats_wanted(&self) -> bool {
         self.stats.load(Ordering::Relaxed) && self.stats.swap(false, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What a session is told at its start, as plain values.
+//! The specification of a session, as plain values.
 
 use super::Session;
 use crate::engines::EngineSpec;
@@ -9,44 +9,44 @@ use std::path::PathBuf;
 /// Which routes, and which engine looks them up.
 #[derive(Clone, Debug)]
 pub(crate) struct TableSpec {
-    /// Files of routes, in their order.
+    /// Route files, in order.
     pub(crate) files: Vec<PathBuf>,
-    /// More routes than this are refused.
+    /// Tables with more routes are refused.
     pub(crate) routes_max: Option<u64>,
     /// The engine.
     pub(crate) engine: EngineSpec,
 }
 
-/// Keys of a batch at most.
+/// The largest batch, keys.
 pub(crate) const BATCH_MAX: u32 = 65_536;
-/// Keys of a GPU engine's batch unless told: a call to the driver costs a few microseconds whatever it carries, so a burst is too
-/// little; a thousand packets of 10 Mpps come within the time that a round trip takes anyway.
+/// Default batch size of a GPU engine, keys. A driver call costs a few microseconds whatever its size, so a burst is too small; at
+/// 10 Mpps a thousand packets arrive within the time of a round trip.
 const GPU_BATCH: u32 = 1024;
 
-/// How packets are to be forwarded. What is not told follows from the engine.
+/// How packets are forwarded. Options that are `None` follow from the engine.
 #[derive(Clone, Debug)]
 pub(crate) struct ForwardSpec {
     /// Which lcore serves which queue.
     pub(crate) config: Option<QueueMap>,
     /// Which stages share an lcore.
     pub(crate) topology: Option<TopologyKind>,
-    /// Packets taken from a queue at once, at most.
+    /// Most packets received from a queue by one poll.
     pub(crate) rx_burst: u16,
-    /// Keys handed to the engine at once, at most.
+    /// Most keys submitted to the engine at once.
     pub(crate) batch: Option<u32>,
     /// Longest wait for a batch to fill, microseconds.
     pub(crate) flush_us: u32,
 }
 
 impl ForwardSpec {
-    /// The topology: a GPU engine gets a pipeline unless told otherwise.
+    /// The topology: by default a pipeline for a GPU engine, run-to-completion for others.
     pub(crate) fn topology(&self, engine: &EngineSpec) -> TopologyKind {
         let suits =
             || if engine.drives_gpu() { TopologyKind::Pipeline } else { TopologyKind::RunToCompletion };
         self.topology.unwrap_or_else(suits)
     }
 
-    /// Everything, for the engine of `session`.
+    /// All settings, with the defaults for the engine of `session`.
     pub(crate) fn settings(&self, session: &Session) -> Settings {
         let burst = u32::from(self.rx_burst);
         let suits = || match session.batch_measured() {

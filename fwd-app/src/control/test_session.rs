@@ -1,7 +1,8 @@
 //! For tests: sessions over the bundled routes, and an engine that panics in lookups.
 //!
-//! DPDK has one EAL a process and keeps pools until its end, so a test with lcores runs in a process of its own (`rusty_fork_test`),
-//! which is killed when it waits for ever. Its lcores are those of [`dpdk_ffi::testing::eal`]: 0 to 3, of which 0 is main.
+//! DPDK has one EAL a process, which keeps its pools until the end. So a test with lcores runs in its own process
+//! (`rusty_fork_test`), which is killed if it hangs. Its lcores are those of [`dpdk_ffi::testing::eal`]: 0 to 3, and 0 is the main
+//! one.
 
 use super::{ForwardSpec, Session, TableSpec};
 use crate::engines::EngineSpec;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What lookups of [`dying_session`] panic with.
+/// The panic message of the lookups of [`dying_session`].
 pub(crate) const LAST_WORDS: &str = "an invariant, broken on purpose";
 
 /// A file of the bundled captures.
@@ -19,7 +20,7 @@ pub(crate) fn bundled(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap").join(name)
 }
 
-/// How packets are forwarded when nothing is told, but for the lcores of `tuples`.
+/// The default forwarding options, with the lcores of `tuples`.
 pub(crate) fn forward_spec(topology: TopologyKind, tuples: &[(u16, u16, u16)]) -> ForwardSpec {
     let tuples = tuples.iter().map(|&(port, queue, lcore)| QueueLcore { port, queue, lcore });
     let config = Some(QueueMap::new(tuples.collect()).unwrap()).filter(|map| !map.tuples().is_empty());
@@ -33,7 +34,7 @@ pub(crate) fn session() -> Session {
     Session::open(&spec, &mut |_| ()).unwrap()
 }
 
-/// The bundled routes behind an engine whose lookups panic: those of reader number `reader`, or of all for `None`.
+/// The bundled routes behind an engine whose lookups panic: those of reader number `reader`, or of all readers for `None`.
 pub(crate) fn dying_session(reader: Option<u64>) -> Session {
     let mut session = session();
     let faults = Arc::new(Faults::default());

@@ -1,7 +1,7 @@
-//! The control thread: a session at work while the main lcore forwards.
+//! The control thread, on which a session works while the main lcore forwards.
 //!
-//! An engine's `apply` may wait for the lookups that are running, and the main lcore may be the one that looks up: so a session that
-//! changes routes while packets flow does it on a thread of its own. Nobody waits for that thread before the end.
+//! An engine's `apply` may wait for running lookups, and the main lcore may be the one that looks up. So a session whose routes
+//! change while packets flow works on a thread of its own. Nobody waits for that thread before the end of the run.
 
 use super::Session;
 use anyhow::Context as _;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// What the two sides tell each other.
+/// Flags shared by the control thread and its owner.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     stop: AtomicBool,
@@ -42,7 +42,7 @@ impl ControlThread {
         let told = Arc::new(Told::default());
         let theirs = Arc::clone(&told);
         let run = move || {
-            // The session outlives a panic, for there is a report all the same.
+            // The session survives a panic, since the report needs it.
             let result = catch_unwind(AssertUnwindSafe(|| work(&mut session, &theirs)));
             let result = result.unwrap_or_else(|panic| {
                 theirs.panicked.store(true, Ordering::Release);
@@ -60,10 +60,10 @@ impl ControlThread {
         self.told.panicked.load(Ordering::Acquire)
     }
 
-    /// Asks the work to end, waits for it, and gives the session back with what came of the work.
+    /// Asks the work to end, waits for it, and returns the session and the result of the work.
     ///
     /// # Errors
-    /// When the thread and the session are gone.
+    /// When the thread panicked outside the work, and the session is lost.
     pub(crate) fn stop(self) -> anyhow::Result<(Session, anyhow::Result<()>)> {
         self.told.stop.store(true, Ordering::Release);
         self.thread.join().map_err(|_| anyhow::anyhow!("the thread that applies updates has panicked"))

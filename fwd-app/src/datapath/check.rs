@@ -1,11 +1,11 @@
-//! The rules for a packet that may be forwarded, each in one place, and the check of one packet by all of them.
+//! The rules for a packet that may be forwarded, each in one function, and the check of one packet against all of them.
 //!
-//! The rules are small functions of header fields without branches. [`check`] applies them to a packet of any form, in order, and
-//! gives the [`DropReason`] of the first that fails. It is the slow path of [`super::parse`], whose fast path applies the same
-//! functions to many plain packets at once, and only asks whether all hold.
+//! The rules are small branch-free functions of header fields. [`check`] applies them in order to a packet of any form and returns
+//! the [`DropReason`] of the first that fails. It is the slow path of [`super::parse`]. The fast path applies the same functions to
+//! many plain packets at once, and asks only whether all hold.
 //!
-//! The fast path has one condition of its own, [`surely_unicast_v6`]: it looks at half an IPv6 address, and leaves to [`check`]
-//! whatever that half does not decide.
+//! The fast path has one rule of its own, [`surely_unicast_v6`]: it looks at the first half of an IPv6 address, and leaves to
+//! [`check`] the addresses that this half does not decide.
 
 use super::DropReason;
 
@@ -13,9 +13,9 @@ use super::DropReason;
 pub(crate) const IPV4: u16 = 0x0800;
 /// Ethertype of IPv6.
 pub(crate) const IPV6: u16 = 0x86dd;
-/// VLAN tags: IEEE 802.1Q, 802.1ad, and the number that QinQ had before 802.1ad.
+/// VLAN tags: IEEE 802.1Q, 802.1ad, and the ethertype that QinQ used before 802.1ad.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-/// Tags that are looked behind.
+/// The most tags that are skipped.
 const TAGS_MAX: usize = 2;
 /// An Ethernet header without tags, bytes.
 pub(crate) const ETHERNET_BYTES: usize = 14;
@@ -36,11 +36,11 @@ pub(crate) enum Destination {
 /// A packet that may be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// Where to.
+    /// The destination address.
     pub(crate) destination: Destination,
     /// Where the IP header starts in the frame, bytes.
     pub(crate) ip_at: u16,
-    /// Length of the IP packet as its header says, bytes.
+    /// Length of the IP packet according to its header, bytes.
     pub(crate) ip_bytes: u32,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn check(head: &[u8], frame_bytes: u32) -> Result<Checked, DropReason
     Ok(Checked { destination, ip_at, ip_bytes })
 }
 
-/// The ethertype behind at most two tags, and where what it names starts. A third tag is no IP.
+/// The ethertype after at most two tags, and the offset of its payload. A frame with a third tag is `not_ip`.
 fn layer2(head: &[u8]) -> Result<(u16, usize), DropReason> {
     let mut at = ETHERNET_BYTES - 2;
     let mut ethertype = be16(head, at)?;
@@ -80,11 +80,11 @@ fn be16(bytes: &[u8], at: usize) -> Result<u16, DropReason> {
     }
 }
 
-/// RFC 1812 5.2.2, then addresses (5.3.7), then TTL (5.3.1). `there`: bytes of the frame from the IP header.
+/// RFC 1812 5.2.2, then addresses (5.3.7), then TTL (5.3.1). `there` is the frame's length from the IP header on, bytes.
 fn ipv4(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     let header = packet.first_chunk::<IPV4_BYTES>().ok_or(DropReason::Malformed)?;
     // "(3) The IP version number must be 4. (4) The IP header length field must be large enough to hold the minimum length legal IP
-    // datagram (20 bytes)." Plain frames have both by definition: their first byte is 0x45.
+    // datagram (20 bytes)." Plain frames meet both by definition: their first byte is 0x45.
     let header_bytes = u32::from(header[0] & 15) * 4;
     let total_bytes = u32::from(u16::from_be_bytes([header[2], header[3]]));
     let whole = packet.get(..header_bytes as usize).ok_or(DropReason::Malformed)?;
@@ -92,7 +92,7 @@ fn ipv4(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     {
         return Err(DropReason::Malformed);
     }
-    // Over the options too, so it comes after the lengths.
+    // The checksum covers the options too, so it is checked after the lengths.
     let words = whole.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     if !checksum_is_right(words.sum()) {
         return Err(DropReason::BadChecksum);
@@ -112,7 +112,7 @@ fn ipv4(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     Ok((Destination::V4(destination.swap_bytes()), total_bytes))
 }
 
-/// RFC 8200 3, then addresses (RFC 4291 2.5, 2.7), then the hop limit. Extension headers are not looked at.
+/// RFC 8200 3, then addresses (RFC 4291 2.5, 2.7), then the hop limit. Extension headers are not inspected.
 fn ipv6(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     let header = packet.first_chunk::<IPV6_BYTES>().ok_or(DropReason::Malformed)?;
     let ip_bytes = 40 + u32::from(u16::from_be_bytes([header[4], header[5]]));
@@ -136,8 +136,8 @@ fn ipv6(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     Ok((Destination::V6(destination), ip_bytes))
 }
 
-/// RFC 1812 5.2.2: "(5) The IP total length field must be large enough to hold the IP datagram header", and what is there of the
-/// frame from the header on must hold the datagram.
+/// RFC 1812 5.2.2: "(5) The IP total length field must be large enough to hold the IP datagram header". The frame must also hold
+/// the datagram; `there` is the frame's length from the header on.
 #[inline(always)]
 pub(super) const fn lengths_agree_v4(header_bytes: u32, total_bytes: u32, there: u32) -> bool {
     (total_bytes >= header_bytes) & (total_bytes <= there)
@@ -149,8 +149,8 @@ pub(super) const fn lengths_agree_v6(ip_bytes: u32, there: u32) -> bool {
     ip_bytes <= there
 }
 
-/// RFC 1812 5.2.2: "(2) The IP checksum must be correct". `sum` is that of the header's 16-bit words, checksum included, in any byte
-/// order (RFC 1071 2 B); its one's complement must be all ones.
+/// RFC 1812 5.2.2: "(2) The IP checksum must be correct". `sum` is the sum of the header's 16-bit words, checksum included, in
+/// either byte order (RFC 1071 2 B); folded, it must be all ones.
 #[inline(always)]
 pub(super) const fn checksum_is_right(sum: u32) -> bool {
     // The longest header has 30 words: the sum is at most 0x1d_ffe2, the first fold leaves at most 0x1_001c, the second 0xffff.
@@ -158,22 +158,22 @@ pub(super) const fn checksum_is_right(sum: u32) -> bool {
     (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// RFC 1812 5.3.1, RFC 8200 3: the TTL or hop limit is at least 1 when it is one less.
+/// RFC 1812 5.3.1, RFC 8200 3: the TTL or hop limit must be at least 1 after it is decremented.
 #[inline(always)]
 pub(super) const fn may_hop(ttl: u32) -> bool {
     ttl > 1
 }
 
-/// RFC 1812 5.3.7 and 4.2.2.11, RFC 1122 3.2.1.3, RFC 3927 7, RFC 1112 4: 1/8 to 223/8 but 127/8 and 169.254/16. What is beyond is
-/// multicast, 224/4, or 240/4, which holds the limited broadcast. The address is as it lies in the frame: its first byte is the
-/// lowest.
+/// RFC 1812 5.3.7 and 4.2.2.11, RFC 1122 3.2.1.3, RFC 3927 7, RFC 1112 4: 1/8 to 223/8 without 127/8 and 169.254/16. Above that are
+/// multicast (224/4) and 240/4, which includes the limited broadcast address. `address` is in the byte order of the frame: its
+/// first byte is the lowest.
 #[inline(always)]
 pub(super) const fn unicast_v4(address: u32) -> bool {
     let first = address & 0xff;
     (first.wrapping_sub(1) < 223) & (first != 127) & (address & 0xffff != 0xfea9)
 }
 
-/// RFC 4291 2.5.2, 2.5.3, 2.5.5.2, 2.5.6, 2.7: neither `::`, `::1`, `fe80::/10`, an address mapped from IPv4 (`::ffff:0:0/96`), nor
+/// RFC 4291 2.5.2, 2.5.3, 2.5.5.2, 2.5.6, 2.7: not `::`, `::1`, `fe80::/10`, an IPv4-mapped address (`::ffff:0:0/96`), or
 /// multicast.
 #[inline(always)]
 pub(super) const fn unicast_v6(address: u128) -> bool {
@@ -185,8 +185,8 @@ const fn multicast_v6(address: u128) -> bool {
     address >> 120 == 0xff
 }
 
-/// Whether every address with this first half is a [`unicast_v6`] one, as all are but those that begin with 64 zeros and those from
-/// `fe00::` on. There are unicast addresses among these too, but hardly any packet has one.
+/// Whether every address with this first half is a [`unicast_v6`] one. That holds for all but those that begin with 64 zero bits
+/// and those from `fe00::` on. Some of the excluded addresses are unicast too, but hardly any packet has one.
 #[inline(always)]
 pub(super) const fn surely_unicast_v6(first_half: u64) -> bool {
     first_half.wrapping_sub(1) < 0xfe00_0000_0000_0000 - 1
@@ -295,7 +295,7 @@ mod tests {
             assert!(verdict(&V4 { source: address, destination: address, ..V4::default() }.frame()).is_ok());
         }
         assert!(verdict(&V4 { source: [223, 255, 255, 255], ..V4::default() }.frame()).is_ok());
-        // The source is looked at first, and an address before the TTL.
+        // The source is checked before the destination, and addresses before the TTL.
         let both = V4 { source: [127, 0, 0, 1], destination: [224, 0, 0, 1], ttl: 0, ..V4::default() };
         assert_eq!(verdict(&both.frame()), Err(Martian));
     }

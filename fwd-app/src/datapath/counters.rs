@@ -1,7 +1,7 @@
-//! What an lcore counts, and how the rest of the program sees it.
+//! The counters of an lcore, and their published copy for the rest of the program.
 //!
-//! Counters are plain numbers that belong to one stage and are written once a burst; after each burst that did something
-//! they are copied to [`Published`], atomics on cache lines of their own, for whoever prints.
+//! Counters are plain integers that belong to one stage, which updates them once a burst. The stage publishes copies of them in
+//! [`Published`], atomics on cache lines of their own, for the thread that prints.
 
 use super::{DropReason, Drops};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The passes whose cycles are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StageName {
-    /// Taking packets from the queue.
+    /// Receiving packets from the queue.
     Rx,
-    /// Checks and keys.
+    /// Header checks, and collecting the keys.
     Parse,
-    /// The engine.
+    /// The engine's lookup.
     Lookup,
-    /// Next hops to ports. An lcore that rewrites too does both in one pass, which is timed as [`Self::Rewrite`].
+    /// Turning next hops into ports. An lcore that also rewrites does both in one pass, which is timed as [`Self::Rewrite`].
     Verdict,
-    /// Headers.
+    /// Rewriting headers.
     Rewrite,
-    /// Dealing packets to ports, sending, freeing.
+    /// Distributing packets to ports, sending, freeing.
     Tx,
 }
 
 impl StageName {
-    /// All of them, in the order of a packet's way.
+    /// All of them, in the order in which a packet passes them.
     pub(crate) const ALL: [Self; 6] =
         [Self::Rx, Self::Parse, Self::Lookup, Self::Verdict, Self::Rewrite, Self::Tx];
 
@@ -41,38 +41,38 @@ impl StageName {
     }
 }
 
-/// Cycles of a pass over the bursts that were timed.
+/// Cycles of one pass, summed over the timed bursts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StageCycles {
-    /// Bursts that were timed.
+    /// Number of timed bursts.
     pub(crate) bursts: u64,
     /// Packets in them.
     pub(crate) packets: u64,
-    /// Cycles of the time stamp counter they took.
+    /// Cycles of the time stamp counter that they took.
     pub(crate) cycles: u64,
 }
 
-/// One in so many bursts is timed pass by pass: reading the clock six times costs as much as a few packets.
+/// One burst in this many is timed pass by pass, since reading the clock six times costs as much as a few packets.
 pub(crate) const TIMED_ONE_IN: u32 = 16;
 
-/// What one stage has counted.
+/// The counters of one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Packets received.
     pub(crate) rx_packets: u64,
-    /// Bytes received, without preamble and checksum.
+    /// Bytes received, without preamble and frame check sequence.
     pub(crate) rx_bytes: u64,
     /// Packets sent.
     pub(crate) tx_packets: u64,
-    /// Bytes sent, without preamble and checksum.
+    /// Bytes sent, without preamble and frame check sequence.
     pub(crate) tx_bytes: u64,
     /// Packets dropped.
     pub(crate) drops: Drops,
-    /// Batches that went through.
+    /// Batches completed.
     pub(crate) batches: u64,
-    /// Cycles spent on batches, not on polling for them.
+    /// Cycles spent on batches, without idle polling.
     pub(crate) busy_cycles: u64,
-    /// Cycles by pass.
+    /// Cycles of each pass.
     pub(crate) stages: [StageCycles; StageName::ALL.len()],
 }
 
@@ -103,16 +103,16 @@ impl Counters {
     }
 }
 
-/// How many numbers [`Counters`] shows to others while it runs.
+/// How many numbers of [`Counters`] are published while the stage runs.
 const SHOWN: usize = 6 + DropReason::COUNT;
 
-/// The counters of one stage as others see them: each number is right, the set may be of two moments.
+/// The published copy of one stage's counters. Each number is exact, but two numbers may be from different moments.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Published([AtomicU64; SHOWN]);
 
 impl Published {
-    /// Copies `counters` here. Only their owner calls this.
+    /// Stores a copy of `counters`. Only the stage that owns them calls this.
     pub(crate) fn publish(&self, counters: &Counters) {
         let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, batches, busy_cycles, drops, .. } =
             counters;
@@ -122,7 +122,7 @@ impl Published {
         }
     }
 
-    /// What is shown now; cycles by pass are not.
+    /// The published counters; cycles by pass are not published and read as 0.
     pub(crate) fn read(&self) -> Counters {
         let [rx_packets, rx_bytes, tx_packets, tx_bytes, batches, busy_cycles, drops @ ..] = &self.0;
         let mut counted = Drops::default();
@@ -142,20 +142,20 @@ impl Published {
     }
 }
 
-/// Reads the clock between passes, for the bursts that are timed.
+/// Times the passes of a burst that is sampled.
 pub(crate) struct Stopwatch {
     last: u64,
     on: bool,
 }
 
 impl Stopwatch {
-    /// Starts, if `on`.
+    /// Starts the stopwatch if `on`; otherwise it does nothing.
     #[inline]
     pub(crate) fn start(on: bool) -> Self {
         Self { last: if on { dpdk_ffi::tsc() } else { 0 }, on }
     }
 
-    /// The pass `stage` over `packets` ends here.
+    /// Ends the pass `stage` over `packets` packets, and starts the next one.
     #[inline]
     pub(crate) fn lap(&mut self, counters: &mut Counters, stage: StageName, packets: usize) {
         if self.on {

@@ -1,4 +1,4 @@
-//! Why a packet did not leave: one enum, one counter each, the same names everywhere.
+//! Why a packet was dropped: one enum, one counter for each reason, and one name for each in every output.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum DropReason {
-    /// Neither IPv4 nor IPv6, or behind more than two VLAN tags.
+    /// Neither IPv4 nor IPv6, or with more than two VLAN tags.
     NotIp,
     /// Truncated, or a version or length that contradicts the frame (RFC 1812 5.2.2, RFC 8200 3).
     Malformed,
@@ -20,15 +20,15 @@ pub(crate) enum DropReason {
     Multicast,
     /// No prefix covers the destination.
     NoRoute,
-    /// The route says to drop.
+    /// The route is a blackhole.
     Blackhole,
-    /// The gateway's MAC is not known.
+    /// The gateway's MAC is unknown.
     NoNeighbour,
     /// The IP packet is longer than the egress port's MTU.
     MtuExceeded,
     /// The TX queue had no room.
     TxFull,
-    /// The engine gave no answer.
+    /// The engine failed or did not answer in time.
     EngineStall,
 }
 
@@ -36,7 +36,7 @@ impl DropReason {
     /// How many reasons there are.
     pub(crate) const COUNT: usize = 12;
 
-    /// All of them, in the order of their numbers.
+    /// All of them, in order of their discriminants.
     pub(crate) const ALL: [Self; Self::COUNT] = [
         Self::NotIp,
         Self::Malformed,
@@ -52,7 +52,7 @@ impl DropReason {
         Self::EngineStall,
     ];
 
-    /// The name that every view uses.
+    /// The name in every output.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NotIp => "not_ip",
@@ -98,7 +98,7 @@ impl Drops {
         self.0.iter().sum()
     }
 
-    /// Every reason with its count, zeros too.
+    /// Every reason with its count, including zeros.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
         DropReason::ALL.into_iter().zip(self.0)
     }
@@ -110,7 +110,7 @@ impl Drops {
         }
     }
 
-    /// What was counted since `earlier`.
+    /// The counts since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let mut out = *self;
         for (now, before) in out.0.iter_mut().zip(earlier.0) {

@@ -1,18 +1,18 @@
-//! What a next-hop id means to the forwarder: egress port, MACs, MTU, in one 16-byte entry an id.
+//! Egress port, MACs and MTU of each next-hop id, in one 16-byte entry an id.
 //!
-//! Made by the control side from the [`NextHopTable`] and the ports there are; read by the verdict pass. Entries of ids
-//! that a feed has named lie in a dense array; a bare id beyond it is computed, so that id 2^24 - 1 costs no 256 MB. When
-//! updates bring new next hops a new table takes the old one's place *before* the engine learns their ids, so no answer
-//! names an id that the table does not know.
+//! The control side makes the table from the [`NextHopTable`] and the ports; the verdict pass reads it. Entries of ids that a feed
+//! has named lie in a dense array. The entry of a bare id beyond the array is computed, so that id 2^24 - 1 does not cost 256 MB.
+//! When updates bring new next hops, a new table replaces the old one *before* the engine learns their ids, so that every id in an
+//! answer is in the table.
 
 use super::DropReason;
 use fib::{MacAddr, NextHop, NextHopId, NextHopTable, PortRef};
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 
-/// Ids up to here are dense whatever they are: 1 MB.
+/// The dense array has at least the ids up to this one: 1 MB of entries.
 const DENSE_ANYWAY: u32 = 1 << 16;
-/// Bare ids beyond this are computed: 16 MB of entries.
+/// The dense array is not extended for bare ids above this one (16 MB of entries); they are computed.
 const DENSE_BARE_MAX: u32 = 1 << 20;
 
 /// What to do with the packets of one next hop.
@@ -23,19 +23,20 @@ pub(crate) struct Egress {
     pub(crate) macs: [u8; 12],
     /// The port, or a [`Code`].
     pub(crate) port: u16,
-    /// The longest IP packet that may leave, bytes; 65,535 in an entry that sends nothing, so that its own reason wins.
+    /// The longest IP packet that may leave, bytes. 65,535 in an entry that drops, so that `mtu_exceeded` never replaces its own
+    /// reason.
     pub(crate) mtu_bytes: u16,
 }
 
-/// What stands in place of a port number when a packet does not leave.
+/// The values that replace a port number when a packet is not sent.
 pub(crate) struct Code;
 
 impl Code {
-    /// Port numbers are below this, codes are not.
+    /// Port numbers are below this, codes at or above it.
     pub(crate) const FIRST: u16 = 0xff00;
-    /// The destination is on the link: its own neighbour entry decides.
+    /// The destination is on a directly connected link: its neighbour entry decides.
     pub(crate) const CONNECTED: u16 = 0xff80;
-    /// Dropped, and counted already.
+    /// Dropped and already counted.
     pub(crate) const DROPPED: u16 = u16::MAX;
 
     /// The code of a drop reason.
@@ -52,27 +53,27 @@ impl Code {
 /// A port as the egress table sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EgressPort {
-    /// Its name, for routes that name ports.
+    /// Its name, for routes that refer to ports by name.
     pub(crate) name: String,
-    /// Source MAC of what it sends.
+    /// Source MAC of the frames it sends.
     pub(crate) mac: MacAddr,
     /// The longest IP packet that it sends, bytes.
     pub(crate) mtu_bytes: u16,
-    /// Destination MAC of everything it sends, in place of the next hop's (`--eth-dest`).
+    /// Destination MAC of every frame it sends, in place of the next hop's (`--eth-dest`).
     pub(crate) destination: Option<MacAddr>,
 }
 
 /// Why an egress table cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EgressError {
-    /// A route or a neighbour names a port that is not there.
+    /// A route or a neighbour refers to a port that does not exist.
     #[error("{user} names port {port}, which does not exist; there are: {known}")]
     NoPort {
-        /// Who names it.
+        /// The next hop or neighbour that refers to it.
         user: String,
-        /// The port as it was named.
+        /// The port as it was written.
         port: String,
-        /// The ports there are.
+        /// The ports that exist.
         known: String,
     },
     /// There is no port at all.
@@ -85,22 +86,22 @@ pub(crate) enum EgressError {
 pub(crate) struct EgressTable {
     dense: Box<[Egress]>,
     ports: Vec<EgressPort>,
-    /// `2^64 / ports`, rounded up: `(id - 1) mod ports` by two multiplications (Lemire, Kaser, Kurz 2019).
+    /// `2^64 / ports`, rounded up: `(id - 1) mod ports` takes two multiplications (Lemire, Kaser, Kurz 2019).
     modulus_inverse: u64,
-    /// Neighbours, for destinations on a link.
+    /// Neighbour entries, for destinations on directly connected links.
     neighbours: FxHashMap<IpAddr, Egress>,
-    /// The port of each next hop that is a link, by id.
+    /// The port of each [`NextHop::Connected`], by id.
     links: FxHashMap<NextHopId, u16>,
-    /// Next hops that are more than a bare id.
+    /// Number of next hops that are not bare.
     named: usize,
     mtu_bytes_min: u32,
 }
 
 impl EgressTable {
-    /// The table for `hops` over `ports`, whose indices are their places in the list.
+    /// The table for `hops` over `ports`; a port's index is its place in the list.
     ///
     /// # Errors
-    /// [`EgressError`] when a next hop or a neighbour names a port that is not there.
+    /// [`EgressError`] when a next hop or a neighbour refers to a port that does not exist, or when there are no ports.
     pub(crate) fn new(hops: &NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {
         let count = u64::try_from(ports.len()).unwrap_or(0);
         let per_port = u64::MAX.checked_div(count).ok_or(EgressError::NoPorts)?;
@@ -136,26 +137,26 @@ impl EgressTable {
         Ok(table)
     }
 
-    /// The entry of an id, unless it is a bare one beyond the dense ones.
+    /// The entry of an id, or `None` for a bare id beyond the dense array.
     #[inline(always)]
     pub(crate) fn dense(&self, id: NextHopId) -> Option<&Egress> {
         self.dense.get(id.get() as usize)
     }
 
-    /// The entry of a bare id beyond the dense ones.
+    /// The entry of a bare id beyond the dense array.
     #[cold]
     #[inline(never)]
     pub(crate) fn computed(&self, id: NextHopId) -> Egress {
         self.bare(id)
     }
 
-    /// No port's MTU is below this, bytes.
+    /// The smallest MTU of all ports, bytes.
     #[inline]
     pub(crate) fn mtu_bytes_min(&self) -> u32 {
         self.mtu_bytes_min
     }
 
-    /// The entry of one destination on the link that `id` stands for.
+    /// The entry of `destination` on the directly connected link of next hop `id`.
     pub(crate) fn connected(&self, id: NextHopId, destination: IpAddr) -> Egress {
         match (self.neighbours.get(&destination), self.links.get(&id)) {
             (Some(entry), Some(port)) if entry.port == *port => *entry,
@@ -163,7 +164,7 @@ impl EgressTable {
         }
     }
 
-    /// How many next hops it knows that are more than a bare id; bare ones it computes.
+    /// Number of next hops in the table that are not bare ids.
     pub(crate) fn named(&self) -> usize {
         self.named
     }

@@ -1,12 +1,12 @@
-//! How long packets stayed: a histogram in nanoseconds, recorded a burst at a time.
+//! How long packets stayed in the forwarder: a histogram in nanoseconds, recorded a burst at a time.
 //!
-//! Recording `n` packets of one burst is one step, 10 to 20 ns, so at a burst of 128 it costs a tenth of a nanosecond a packet.
+//! Recording a burst of any size is one step of 10 to 20 ns, so at a burst of 128 it costs about a tenth of a nanosecond a packet.
 
 use hdrhistogram::Histogram;
 
-/// The longest latency that is told apart, 60 s; longer ones count as this.
+/// The longest latency that the histogram resolves, 60 s; longer ones are counted as 60 s.
 const LIMIT_NS: u64 = 60_000_000_000;
-/// Three digits: no percentile is off by more than 0.1 %.
+/// Three significant digits: no percentile is off by more than 0.1 %.
 const DIGITS: u8 = 3;
 
 /// A latency histogram, and the clock's rate.
@@ -20,7 +20,7 @@ pub(crate) struct Latency {
 impl Latency {
     /// An empty histogram for a time stamp counter of `tsc_hz` (not 0).
     pub(crate) fn new(tsc_hz: u64) -> Self {
-        // The limits are constants that the library accepts; its plain `new` is the fallback that cannot fail for them.
+        // `new_with_bounds` accepts these constants. It can only fail for other bounds.
         let histogram = Histogram::new_with_bounds(1, LIMIT_NS, DIGITS)
             .unwrap_or_else(|_| unreachable!("1..=60 s at three digits is a valid histogram"));
         let ns_per_cycle = (1_000_000_000_u128 << 32).checked_div(u128::from(tsc_hz)).unwrap_or(1 << 32);
@@ -47,7 +47,7 @@ impl Latency {
 
     /// Adds the counts of `other`, which has the same limits.
     pub(crate) fn merge(&mut self, other: &Self) {
-        // Only a histogram with wider limits could be refused, and all are made by `new`.
+        // `add` refuses only a histogram with wider limits, and all are made by `new`.
         let added = self.histogram.add(&other.histogram);
         assert!(added.is_ok(), "two latency histograms have the same limits");
     }

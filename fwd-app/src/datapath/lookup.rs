@@ -1,11 +1,11 @@
-//! Lookup: the destinations of a batch become next hops, through an engine's reader.
+//! Lookup: resolves the destinations of a batch to next hops, through an engine's reader.
 //!
-//! [`Lookup`] is for engines that answer at once: each family of a batch is one call. [`InFlight`] keeps several batches in
-//! an engine's slots, for engines that answer later; batches leave it in the order they came. An engine that fails, or
-//! gives no answer in time, costs the packets of that batch (`engine_stall`), never the forwarder; what it said first is
-//! kept in an [`EngineFault`]. The slots of a batch that was given up are used again once the engine has answered it after all.
-//! While every slot waits for such an answer, batches are taken and dropped at once, so that an engine that never comes back stops
-//! neither rx nor the end.
+//! [`Lookup`] is for engines that answer at once: one call for each family of a batch. [`InFlight`] is for engines that answer
+//! later: it keeps several batches in the engine's slots and returns them in order of arrival. When an engine fails, or does not
+//! answer in time, the packets of that batch are dropped (`engine_stall`) and the forwarder goes on; the engine's first error is
+//! kept in an [`EngineFault`]. The slots of an abandoned batch are reused once the engine has answered it after all. While every
+//! slot belongs to an abandoned batch, new batches are accepted and dropped at once, so that an engine that never answers stops
+//! neither rx nor the shutdown.
 
 use super::batch::Batch;
 use super::{DropReason, Packets};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-/// The first error of an engine that was to look up packets. Lcores note it, the main lcore reports it.
+/// The first error of an engine's lookups. Lcores record it, the main lcore reports it.
 #[derive(Debug, Default)]
 pub(crate) struct EngineFault {
     first: OnceLock<EngineError>,
@@ -23,7 +23,7 @@ pub(crate) struct EngineFault {
 }
 
 impl EngineFault {
-    /// Notes `error`, unless there was one before.
+    /// Records `error`, unless one was recorded before.
     #[cold]
     fn note(&self, error: EngineError) {
         let _ = self.first.set(error);
@@ -34,20 +34,20 @@ impl EngineFault {
         self.first.get()
     }
 
-    /// The first error, to the first who asks: it is reported once.
+    /// The first error, returned to the first caller only, so that it is reported once.
     pub(crate) fn news(&self) -> Option<&EngineError> {
         self.first().filter(|_| !self.is_reported.swap(true, Ordering::AcqRel))
     }
 }
 
-/// Lookups that are done when the call returns.
+/// Lookups that are complete when the call returns.
 pub(crate) struct Lookup {
     reader: Box<dyn EngineReader>,
     fault: Arc<EngineFault>,
 }
 
 impl Lookup {
-    /// Over `reader`, whose slots hold at least as many keys as the batches.
+    /// Looks up through `reader`, whose slots hold at least as many keys as a batch has packets.
     pub(crate) fn new(reader: Box<dyn EngineReader>, fault: Arc<EngineFault>) -> Self {
         Self { reader, fault }
     }
@@ -69,18 +69,18 @@ impl Lookup {
     }
 }
 
-/// Whether `result` is an error; it is noted then.
+/// Whether `result` is an error, which is then recorded.
 #[inline]
 fn is_lost(result: Result<(), EngineError>, fault: &EngineFault) -> bool {
     result.map_err(|error| fault.note(error)).is_err()
 }
 
-/// A pair of slots with a batch, or with one that was given up.
+/// A batch in flight with its pair of slots, or the slots of an abandoned batch.
 struct Pending<P> {
     batch: Option<Box<Batch<P>>>,
-    /// `None` when there was no free pair, and so no answer is owed.
+    /// `None` when no pair was free; then no answer is outstanding.
     slots: Option<[SlotId; 2]>,
-    /// Which of the slots still owe an answer.
+    /// Which of the slots have an answer outstanding, IPv4 first.
     owed: [bool; 2],
     since_tsc: u64,
 }
@@ -90,16 +90,16 @@ pub(crate) struct InFlight<P> {
     reader: Box<dyn EngineReader>,
     free: Vec<[SlotId; 2]>,
     pending: VecDeque<Pending<P>>,
-    /// Slots whose batch was given up; they come back when the engine answers after all.
+    /// Slots whose batch was abandoned; they become free when the engine answers after all.
     lost: Vec<Pending<P>>,
     stall_cycles: u64,
     fault: Arc<EngineFault>,
-    /// Pairs of slots in all: each is in `free`, `pending` or `lost`.
+    /// Number of slot pairs: each pair is in `free`, `pending` or `lost`.
     pairs: usize,
 }
 
 impl<P> InFlight<P> {
-    /// Over `reader`; each batch takes two slots, one a family. `stall_cycles`: when a batch is given up.
+    /// Looks up through `reader`; each batch takes two slots, one a family. A batch is abandoned after `stall_cycles`.
     pub(crate) fn new(reader: Box<dyn EngineReader>, stall_cycles: u64, fault: Arc<EngineFault>) -> Self {
         let pairs = usize::from(reader.slots() / 2);
         let slots = (0..reader.slots()).map(SlotId).collect::<Vec<_>>();
@@ -115,8 +115,9 @@ impl<P> InFlight<P> {
         }
     }
 
-    /// Whether a batch is to be brought. Not while another may still be answered and make room, which it does or is given up
-    /// within `stall_cycles`; without such another a batch is dropped, for nothing says when there will be room.
+    /// Whether a batch may be submitted: a pair of slots is free, or every pair belongs to an abandoned batch. In the second case
+    /// the new batch is dropped, since nothing bounds when a slot becomes free. Otherwise wait: the oldest pending batch frees its
+    /// slots or is abandoned within `stall_cycles`.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         !self.free.is_empty() || self.lost.len() == self.pairs
@@ -128,16 +129,16 @@ impl<P> InFlight<P> {
         self.pending.is_empty()
     }
 
-    /// Whether [`Self::take`] has anything to do: a batch inside, or slots to win back.
+    /// Whether [`Self::take`] has work: a batch in flight, or slots of abandoned batches to recover.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         !self.pending.is_empty() || !self.lost.is_empty()
     }
 
-    /// Takes a batch; without a free pair of slots its packets are dropped when it leaves (see [`Self::is_ready`]).
+    /// Accepts a batch. Without a free pair of slots its packets are dropped (see [`Self::is_ready`]).
     pub(crate) fn submit(&mut self, batch: Box<Batch<P>>, now_tsc: u64) {
         let slots = self.free.pop();
-        // Inside before the engine is called: should that panic, the batch is still there to be counted.
+        // The batch goes into `pending` before the engine is called: if the engine panics, its packets can still be counted.
         self.pending.push_back(Pending { batch: Some(batch), slots, owed: [false; 2], since_tsc: now_tsc });
         let Some(Pending { batch: Some(batch), owed, .. }) = self.pending.back_mut() else { return };
         let Some([v4, v6]) = slots else { return drop_lanes(batch, [true; 2]) };
@@ -151,7 +152,7 @@ impl<P> InFlight<P> {
         }
     }
 
-    /// The oldest batch, when the engine has answered or has taken too long; slots that were waiting for an answer are won back.
+    /// Returns the oldest batch, if the engine has answered it or it has stalled. Also recovers slots of abandoned batches.
     pub(crate) fn take(&mut self, now_tsc: u64) -> Option<Box<Batch<P>>> {
         self.recover();
         let front = self.pending.front_mut()?;
@@ -171,7 +172,7 @@ impl<P> InFlight<P> {
         Some(batch)
     }
 
-    /// Slots of batches that were given up, if the engine has answered them by now.
+    /// Frees the slots of abandoned batches that the engine has answered by now.
     fn recover(&mut self) {
         let mut i = 0;
         while i < self.lost.len() {
@@ -186,14 +187,14 @@ impl<P> InFlight<P> {
 }
 
 impl<P: Packets> InFlight<P> {
-    /// Packets inside.
+    /// Packets of the batches in flight.
     pub(crate) fn packets_held(&self) -> u64 {
         let batches = self.pending.iter().filter_map(|pending| pending.batch.as_ref());
         batches.map(|batch| batch.packets.count() as u64).sum()
     }
 }
 
-/// Takes the answers that are there.
+/// Collects the answers that are ready.
 fn collect<P>(reader: &mut dyn EngineReader, pending: &mut Pending<P>, fault: &EngineFault) {
     let Some(slots) = pending.slots else { return };
     for (family, slot) in slots.into_iter().enumerate() {
@@ -233,10 +234,11 @@ mod tests {
     use fib::NextHopId;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-    /// An engine whose answers come after `delay` polls of their slot; `u32::MAX` is never. It answers the number of keys.
+    /// An engine whose answers are ready after `delay` polls of their slot; `u32::MAX` means never. Each answer is the number of
+    /// keys.
     struct Slow {
         delay: Arc<AtomicU32>,
-        /// The answers, polls so far, and whether they have been taken.
+        /// The answers, the polls so far, and whether the answers have been collected.
         slots: Vec<(Vec<NextHopId>, u32, bool)>,
         refuse: bool,
     }
@@ -262,7 +264,7 @@ mod tests {
                 return Err(EngineError::Batch { keys: keys.len(), limit: 0 });
             }
             let id = NextHopId::from_answer(u32::try_from(keys.len()).unwrap());
-            assert!(self.slots[usize::from(slot.0)].2, "a slot that owes an answer gets no other keys");
+            assert!(self.slots[usize::from(slot.0)].2, "a slot whose answer is outstanding gets no new keys");
             self.slots[usize::from(slot.0)] = (vec![id; keys.len()], 0, false);
             Ok(())
         }
@@ -314,7 +316,7 @@ mod tests {
             (given_up.v4.len, given_up.v6.len, given_up.ports[..3].to_vec()),
             (0, 0, vec![Code::DROPPED; 3])
         );
-        // Nothing is inside, but slots are to be won back: a batch that comes meanwhile is dropped at once.
+        // No batch is in flight, but slots are to be recovered: a batch submitted meanwhile is dropped at once.
         assert!(flight.is_empty() && flight.is_busy() && flight.take(1002).is_none());
         assert!(flight.is_ready());
         flight.submit(batch(2, 1), 1002);

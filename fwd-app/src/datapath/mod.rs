@@ -1,25 +1,25 @@
 //! The datapath: `rx -> parse -> batch -> lookup -> verdict -> rewrite -> tx`, a file each.
 //!
-//! Each is a pass over the arrays of one [`Batch`], not a loop per packet, and counters are kept a burst. Verdict and rewrite are one
-//! pass where one lcore does both ([`verdict::verdict_and_rewrite`]); in a pipeline the engine's stage gives the verdict and a TX
-//! stage rewrites. A packet leaves exactly once, sent or counted under one [`DropReason`]: `rx == tx + sum(drops) + held`. Nothing here
-//! allocates, locks, logs or divides once it runs.
+//! Each stage is a pass over the arrays of one [`Batch`], not a loop per packet, and updates its counters once a burst. Verdict and
+//! rewrite are one pass where one lcore does both ([`verdict::verdict_and_rewrite`]); in a pipeline the engine's stage gives the
+//! verdict and a TX stage rewrites. A packet leaves exactly once: it is sent, or counted under one [`DropReason`]. The invariant is
+//! `rx == tx + sum(drops) + held`. Nothing here allocates, locks, logs or divides once it runs.
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`drop_reason`] | [`DropReason`], [`Drops`]: why a packet did not leave |
+//! | [`drop_reason`] | [`DropReason`], [`Drops`]: why a packet was dropped |
 //! | [`packets`] | [`Packets`]: headers and lengths by index, over mbufs or, in tests, byte vectors |
-//! | [`batch`] | [`Batch`]: packets and what is known of them, as arrays |
-//! | [`rx`] | a queue's packets into a batch, and when it is full |
-//! | [`check`] | the rules for a packet that may be forwarded, and the check of one packet by them |
-//! | [`parse`] | checks a burst, collects destinations |
-//! | [`lookup`] | destinations to next hops, through an engine |
-//! | [`egress`] | [`EgressTable`]: what a next hop means |
-//! | [`verdict`] | next hops to ports or reasons |
-//! | [`rewrite`] | MACs, TTL, checksum |
-//! | [`tx`] | packets to their ports' queues |
-//! | [`counters`] | what an lcore counts, and how others see it |
-//! | [`latency`] | how long packets stayed |
+//! | [`batch`] | [`Batch`]: packets and their parsed fields, as arrays |
+//! | [`rx`] | moves packets of a queue into a batch, and decides when the batch goes on |
+//! | [`check`] | the rules for a packet that may be forwarded, and the check of one packet against them |
+//! | [`parse`] | checks the headers of a burst, collects destinations |
+//! | [`lookup`] | resolves destinations to next hops, through an engine |
+//! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop |
+//! | [`verdict`] | turns next hops into ports or drop reasons |
+//! | [`rewrite`] | rewrites MACs, TTL, checksum |
+//! | [`tx`] | sends packets to the queues of their ports |
+//! | [`counters`] | the counters of an lcore, and their published copy |
+//! | [`latency`] | how long packets stayed in the forwarder |
 
 pub(crate) mod batch;
 pub(crate) mod check;

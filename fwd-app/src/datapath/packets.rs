@@ -1,4 +1,4 @@
-//! What the passes see of a burst: headers and lengths by index.
+//! Access to the packets of a burst: headers and lengths by index.
 //!
 //! The passes are generic over [`Packets`], so the same code runs over the mbufs of a [`dpdk_ffi::Burst`] and, in unit
 //! tests, over plain byte vectors without DPDK.
@@ -8,8 +8,8 @@ use std::ops::Range;
 
 /// The packets of a burst, by index.
 ///
-/// The first segment of a packet must hold its headers up to the end of the IP header (62 bytes with two tags and no
-/// options); drivers fill a first segment of 2 KB. A packet that is cut before is `malformed`.
+/// The first segment of a packet must hold its headers up to the end of the IP header (62 bytes with two tags and no options);
+/// drivers fill a first segment of 2 KB. A packet whose first segment ends earlier is dropped as `malformed`.
 pub(crate) trait Packets {
     /// How many packets there are.
     fn count(&self) -> usize;
@@ -20,23 +20,24 @@ pub(crate) trait Packets {
     /// The first segment of packet `i`.
     fn head(&self, i: usize) -> &[u8];
 
-    /// Caches the data pointers of the packets received since the last call; comes before [`Self::columns`] and [`Self::start_mut`].
+    /// Caches the data pointers of the packets received since the last call. Call it before [`Self::columns`] and
+    /// [`Self::start_mut`].
     fn note(&mut self);
 
     /// Prefetches the cache line with the headers of packet `i`, if there is one.
     fn prefetch(&self, i: usize);
 
-    /// Fills `columns` with the 32 bytes from `offset` of 16 packets from `at` on, if there are as many and each has at least
-    /// `head_bytes_min` bytes in its first segment.
+    /// Fills `columns` with 32 bytes, from `offset` on, of each of the 16 packets from `at` on. Returns false when there are fewer
+    /// than 16 packets, or one has less than `head_bytes_min` bytes in its first segment.
     fn columns(&self, at: usize, offset: usize, head_bytes_min: u16, columns: &mut Columns) -> bool;
 
-    /// Calls `each` with place, frame bytes and first segment of every packet of `range`, in order.
+    /// Calls `each` with the place, the frame bytes and the first segment of every packet of `range`, in order.
     fn for_each(&self, range: Range<usize>, each: impl FnMut(usize, u32, &[u8]));
 
-    /// The first `N` bytes of packet `i`, to write; `None` when its first segment is shorter.
+    /// The first `N` bytes of packet `i`, mutable; `None` when its first segment is shorter.
     fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]>;
 
-    /// Calls `each` with the first segment of every packet, in order, to write.
+    /// Calls `each` with the mutable first segment of every packet, in order.
     fn for_each_mut(&mut self, each: impl FnMut(&mut [u8]));
 }
 
@@ -97,7 +98,7 @@ pub(crate) trait PlainFrame {
     /// All its bytes.
     fn bytes(&self) -> &[u8];
 
-    /// The bytes of its first segment, to write.
+    /// The bytes of its first segment, mutable.
     fn head_mut(&mut self) -> &mut [u8];
 
     /// The bytes of its first segment.

@@ -1,12 +1,13 @@
 //! Parse: checks headers and collects destinations, family by family.
 //!
-//! Plain frames, untagged IPv4 without options and untagged IPv6 of at least 54 bytes, are nearly all there are. While they
-//! come 16 of one family in a row, their header words are taken as columns and checked as such. A burst of both families is
-//! copied field by field to records instead, a few loads and stores a packet and one branch on the family, and the records
-//! are checked all at once. Either way the checks are loops without branches over the rules of [`super::check`], which the compiler
-//! turns into vector instructions; `pulp` runs them in the code of an [`Isa`], without unsafe code here. Whatever is not plain, or
-//! fails, goes one by one through [`check::check`], which alone decides what such a packet is; so the loops must only never pass a
-//! packet that it refuses, and need not pass every good one.
+//! Nearly all frames are plain: untagged IPv4 without options, or untagged IPv6, of at least 54 bytes. While they arrive 16 of one
+//! family in a row, their header words are loaded as columns and checked in place. A burst of both families is copied field by
+//! field to records instead, which costs a few loads and stores and one branch on the family for each packet, and all records are
+//! checked together. Either way the checks are branch-free loops over the rules of [`super::check`], which the compiler vectorizes;
+//! `pulp` runs them with the instructions of an [`Isa`], without unsafe code here.
+//!
+//! Packets that are not plain, or that fail, go one by one through [`check::check`], which alone gives the drop reason. So the
+//! loops must never pass a packet that [`check::check`] refuses, but need not pass every good one.
 
 use super::batch::{Batch, Way};
 use super::check::{self, Destination};
@@ -16,9 +17,9 @@ use fib::Isa;
 use pulp::{Arch, NullaryFnOnce};
 use std::ops::Range;
 
-/// Packets whose header words are taken at once.
+/// Packets whose header words are loaded at once.
 const LANES: usize = 16;
-/// What a plain frame has in its first segment: an Ethernet header and an IPv6 header.
+/// The bytes that a plain frame has in its first segment: an Ethernet header and an IPv6 header.
 const START_BYTES: usize = 54;
 /// Where the IP header of an untagged frame starts.
 const IP_AT: u32 = 14;
@@ -31,13 +32,13 @@ pub(crate) struct Parse {
 }
 
 impl Parse {
-    /// On an instruction set that this CPU has.
+    /// Parses with the instructions of `isa`, which this CPU supports.
     pub(crate) fn new(isa: Isa) -> Self {
         let v3 = || pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3);
         let arch = match isa {
             Isa::Scalar => Arch::Scalar,
             Isa::Avx2 => v3(),
-            // Knights Landing has AVX-512 F, and not the rest of x86-64-v4.
+            // Knights Landing has AVX-512F, but not the rest of x86-64-v4.
             Isa::Avx512f => pulp::x86::V4::try_new().map_or_else(v3, Arch::V4),
         };
         Self { arch, columns: Box::default() }
@@ -52,7 +53,7 @@ impl Parse {
         while at + LANES <= count {
             match self.arch.dispatch(Take { batch, columns: &mut self.columns, at }) {
                 Some(good) => all_good &= good,
-                // A burst of several kinds stays one.
+                // A burst whose packets are of several kinds probably stays so: stop trying columns.
                 None => break,
             }
             at += LANES;
@@ -68,7 +69,7 @@ impl Parse {
         }
     }
 
-    /// Parses packets of any kinds.
+    /// Parses packets of any kind.
     fn mixed<P: Packets>(&mut self, batch: &mut Batch<P>, range: Range<usize>) -> bool {
         let (first4, first6) = (batch.v4.len, batch.v6.len);
         let mut all_good = collect(batch, range);
@@ -82,7 +83,8 @@ impl Parse {
     }
 }
 
-/// [`take`] for `pulp`: a closure is not inlined into its vector context, and so not vectorized, a forced call is.
+/// [`take`] for `pulp`: a closure is not inlined into the function with the vector features, so it would not be vectorized; a
+/// method with `inline(always)` is.
 struct Take<'a, P> {
     batch: &'a mut Batch<P>,
     columns: &'a mut Columns,
@@ -98,12 +100,12 @@ impl<P: Packets> NullaryFnOnce for Take<'_, P> {
     }
 }
 
-/// Parses the 16 packets from `at` on, if they are plain frames of one family: answers whether all are good then.
+/// Parses the 16 packets from `at` on and returns whether all are good; `None` unless they are plain frames of one family.
 #[inline(always)]
 fn take<P: Packets>(batch: &mut Batch<P>, columns: &mut Columns, at: usize) -> Option<bool> {
-    #[expect(clippy::cast_possible_truncation, reason = "54")]
+    #[expect(clippy::cast_possible_truncation, reason = "54 fits a u16")]
     const BYTES: u16 = START_BYTES as u16;
-    // From the last bytes of the source MAC to the last of an IPv4 header without options.
+    // From the last bytes of the source MAC to the last byte of an IPv4 header without options.
     if !batch.packets.columns(at, 10, BYTES, columns) {
         return None;
     }
@@ -111,7 +113,7 @@ fn take<P: Packets>(batch: &mut Batch<P>, columns: &mut Columns, at: usize) -> O
         let [first, second, ..] = &columns.words;
         first.iter().zip(second).fold(true, |all, (first, second)| all & wanted(*first, *second))
     };
-    // Ethertype and the byte behind it; the numbers are in the order of the wire.
+    // Ethertype and the byte after it; the constants are in network byte order.
     if every(|first, second| (first >> 16 == 0x0008) & (second & 0xff == 0x45)) {
         return take_v4(batch, columns, at);
     }
@@ -125,7 +127,7 @@ fn take<P: Packets>(batch: &mut Batch<P>, columns: &mut Columns, at: usize) -> O
     None
 }
 
-/// Checks 16 IPv4 packets, columns of bytes 10 to 41, and adds them to the lane.
+/// Checks 16 IPv4 packets, given as columns of frame bytes 10 to 41, and adds them to the lane.
 #[inline(always)]
 fn take_v4<P>(batch: &mut Batch<P>, columns: &Columns, at: usize) -> Option<bool> {
     let Batch { keys4, v4, ways, ip_bytes_max, bytes, .. } = batch;
@@ -151,7 +153,7 @@ fn take_v4<P>(batch: &mut Batch<P>, columns: &Columns, at: usize) -> Option<bool
     Some(good)
 }
 
-/// Checks 16 IPv6 packets, columns of their addresses and of bytes 18 to 21 (`lengths`), and adds them to the lane.
+/// Checks 16 IPv6 packets, given as columns of their addresses and of frame bytes 18 to 21 (`lengths`), and adds them to the lane.
 #[inline(always)]
 fn take_v6<P>(batch: &mut Batch<P>, columns: &Columns, lengths: &[u32; LANES], at: usize) -> Option<bool> {
     let Batch { keys6, v6, ways, ip_bytes_max, bytes, .. } = batch;
@@ -162,7 +164,7 @@ fn take_v6<P>(batch: &mut Batch<P>, columns: &Columns, lengths: &[u32; LANES], a
     *ways.get_mut(at..)?.first_chunk_mut::<LANES>()? = [Way::PLAIN_V6; LANES];
     let Columns { words: [from, from_low, _, _, a, b, c, d], frame_bytes } = columns;
     let (mut good, mut longest, mut sum) = (true, 0, 0);
-    // A half of an address from its words as they lie in the frame.
+    // Half of an address, from two words in the byte order of the frame.
     let half = |first: u32, second: u32| u64::from(first.swap_bytes()) << 32 | u64::from(second.swap_bytes());
     for lane in 0..LANES {
         (his[lane], los[lane]) = (half(a[lane], b[lane]), half(c[lane], d[lane]));
@@ -180,22 +182,22 @@ fn take_v6<P>(batch: &mut Batch<P>, columns: &Columns, lengths: &[u32; LANES], a
     Some(good)
 }
 
-/// Copies the fields of the plain frames of `range` to the records, behind what is there. Answers whether all are plain.
+/// Appends the fields of the plain frames of `range` to the records. Returns whether all frames are plain.
 #[inline]
 fn collect<P: Packets>(batch: &mut Batch<P>, range: Range<usize>) -> bool {
     let max = batch.packets_max();
     let Batch { packets, fields, v4, v6, ways, .. } = batch;
-    // All of one length, so that one comparison covers them. One record a packet and not a column a field: that many
-    // pointers do not fit the registers.
+    // All slices get the same length, so that one comparison bounds all indices. One record a packet instead of a column a field:
+    // the pointers to that many columns do not fit into the registers.
     let (fields4, fields6, ways) = (&mut fields.v4[..max], &mut fields.v6[..max], &mut ways[..max]);
     let packets6 = &mut v6.packets[..max];
-    // In locals: through `&mut` they would be stored and loaded again at each packet.
+    // Locals: through `&mut` they would be stored and reloaded at each packet.
     let (mut len4, mut len6, mut odd, mut odd_bytes) = (v4.len, v6.len, 0, 0);
     packets.for_each(range, |i, frame_bytes, head| {
         if i >= max || len4 >= max || len6 >= max {
             return;
         }
-        // Plain frames' bytes are summed with their checks.
+        // The bytes of plain frames are summed when they are checked.
         let mut pass_by = || {
             ways[i] = Way::default();
             odd_bytes += u64::from(frame_bytes);
@@ -205,7 +207,7 @@ fn collect<P: Packets>(batch: &mut Batch<P>, range: Range<usize>) -> bool {
             return pass_by();
         };
         let there = u64::from(frame_bytes.wrapping_sub(IP_AT)) << 32;
-        // Ethertype and the byte behind it in one comparison; the numbers are in the order of the wire.
+        // Ethertype and the byte after it in one comparison; the constants are in network byte order.
         let kind = le32(start, 12);
         if kind & 0x00ff_ffff == 0x0045_0008 {
             let destination = u64::from(le32(start, 30));
@@ -227,7 +229,7 @@ fn collect<P: Packets>(batch: &mut Batch<P>, range: Range<usize>) -> bool {
     odd == 0
 }
 
-/// A place in a batch.
+/// The place of packet `i` in a batch.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "a batch holds at most 65,536 packets")]
 fn place(i: usize) -> u16 {
@@ -249,7 +251,7 @@ impl<P, const IS_V6: bool> NullaryFnOnce for Check<'_, P, IS_V6> {
     }
 }
 
-/// Checks the IPv4 records from `first` on and turns them into columns of the lane. Answers whether all are good.
+/// Checks the IPv4 records from `first` on and converts them to columns of the lane. Returns whether all are good.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "halves of a word, and places below 65,536")]
 fn check_v4<P>(batch: &mut Batch<P>, first: usize) -> bool {
@@ -274,7 +276,7 @@ fn check_v4<P>(batch: &mut Batch<P>, first: usize) -> bool {
     good
 }
 
-/// Checks the IPv6 records from `first` on and turns them into columns of the lane. Answers whether all are good.
+/// Checks the IPv6 records from `first` on and converts them to columns of the lane. Returns whether all are good.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
 fn check_v6<P>(batch: &mut Batch<P>, first: usize) -> bool {
@@ -297,10 +299,10 @@ fn check_v6<P>(batch: &mut Batch<P>, first: usize) -> bool {
     good
 }
 
-/// In place of the length of a packet that failed: no IP packet is that long.
+/// Marks a packet that failed, in place of its length: no IP packet is that long.
 const BAD: u32 = u32::MAX;
 
-/// Takes the packets that failed out of the lanes.
+/// Removes the packets that failed from the lanes.
 #[cold]
 #[inline(never)]
 fn compact<P>(batch: &mut Batch<P>, first4: usize, first6: usize) {
@@ -367,8 +369,8 @@ fn slow<P: Packets>(batch: &mut Batch<P>, first: usize) {
     }
 }
 
-/// Whether an IPv4 packet whose first byte is 0x45 may be forwarded, and its length. `words` are its header as it lies in
-/// the frame, `there` the bytes of the frame from it on.
+/// Whether an IPv4 packet whose first byte is 0x45 may be forwarded, and its length. `words` is its header in the byte order of the
+/// frame, `there` the frame's length from the header on.
 #[inline(always)]
 fn good_v4(words: [u32; 5], there: u32) -> (bool, u32) {
     let total = (words[0] >> 24) | (words[0] >> 8 & 0xff00);
@@ -381,9 +383,9 @@ fn good_v4(words: [u32; 5], there: u32) -> (bool, u32) {
     (good, total)
 }
 
-/// Whether an IPv6 packet may be forwarded, and its length. `word` is its header's second 4 bytes as they lie in the frame,
-/// `source` and `destination` the first halves of the addresses, `there` the bytes of the frame from the header on. Packets whose
-/// addresses are not decided by their first halves are left to the slow path.
+/// Whether an IPv6 packet may be forwarded, and its length. `word` is bytes 4 to 7 of its header in the byte order of the frame,
+/// `source` and `destination` are the first halves of the addresses, `there` is the frame's length from the header on. Packets
+/// whose addresses are not decided by their first halves fail here and are left to the slow path.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "a field of a word")]
 fn good_v6(word: u32, source: u64, destination: u64, there: u32) -> (bool, u32) {
@@ -395,7 +397,7 @@ fn good_v6(word: u32, source: u64, destination: u64, there: u32) -> (bool, u32) 
     (good, ip_bytes)
 }
 
-// Constant places in an array of known length: plain loads, no check left in the machine code.
+// Constant offsets into an array of known length compile to plain loads without bounds checks.
 #[inline(always)]
 fn le32(start: &[u8; START_BYTES], at: usize) -> u32 {
     let mut bytes = [0; 4];
@@ -453,7 +455,7 @@ mod tests {
     fn rows_of_one_family_and_mixed_ones_keep_their_order() {
         let v4 = |last| V4 { destination: [203, 0, 113, last], payload_bytes: 40, ..V4::default() }.frame();
         let v6 = V6 { payload_bytes: 20, ..V6::default() }.frame();
-        // A row of IPv4, then a mixed one, then what is left; and a row of IPv6 first, which ends with the IPv4 behind it.
+        // A row of IPv4, then packets of both families; then the same after two rows of IPv6.
         let frames: Vec<_> = (0..40u8).map(|i| if i == 20 { v6.clone() } else { v4(i) }).collect();
         let batch = parsed(frames.clone());
         let wanted: Vec<u16> = (0..40).filter(|i| *i != 20).collect();
@@ -477,17 +479,17 @@ mod tests {
         assert_eq!((batch.v4.len, batch.parsed, batch.v4.packets[3]), (4, 4, 3));
     }
 
-    /// What parse says of one frame, as the slow path would say it: alone, and the fifth of 16 in a row of its family, which
-    /// are taken as columns when all are plain.
+    /// The result of parse for one frame, in the form of the slow path. The frame is parsed alone, and as the fifth of 16 of its
+    /// family, which are loaded as columns when all are plain.
     fn verdict(frame: &[u8], good: &[u8]) -> Result<check::Checked, DropReason> {
         let alone = verdict_at(vec![frame.to_vec()], 0);
         let mut row = vec![good.to_vec(); LANES];
         row[4] = frame.to_vec();
-        assert_eq!(verdict_at(row, 4), alone, "alone and in a row");
+        assert_eq!(verdict_at(row, 4), alone, "parsed alone and in a row");
         alone
     }
 
-    /// What parse says of the frame at `place`, when all others are good.
+    /// The result of parse for the frame at `place`, when all others are good.
     fn verdict_at(frames: Vec<Vec<u8>>, place: usize) -> Result<check::Checked, DropReason> {
         let others = frames.len() - 1;
         let bytes: usize = frames.iter().map(Vec::len).sum();
@@ -512,7 +514,7 @@ mod tests {
         }
     }
 
-    /// Addresses near the limits of what is forbidden, and any.
+    /// Addresses near the limits of the forbidden ranges, and arbitrary ones.
     fn address_v4() -> impl Strategy<Value = [u8; 4]> {
         let first = prop_oneof![
             Just(0u8),

@@ -1,14 +1,14 @@
-//! Rewrite: MACs, TTL or hop limit, IPv4 checksum; every other byte stays as it came.
+//! Rewrite: changes MACs, TTL or hop limit, and the IPv4 checksum; every other byte stays as received.
 
 use super::batch::{Batch, Lane, Way};
 use super::{Code, Egress, Packets};
 
-/// What is read and written of a plain frame: MACs, and the header up to the IPv4 checksum.
+/// The bytes of a plain frame that are read and written: MACs, and the header up to the IPv4 checksum.
 const START_BYTES: usize = 26;
-/// How many packets ahead the header line is asked for: since parse it may have left the L1 cache.
+/// How many packets ahead a header is prefetched: it may have been evicted from the L1 cache since parse.
 pub(super) const PREFETCH_AHEAD: usize = 12;
 
-/// Rewrites the headers of every packet that leaves.
+/// Rewrites the headers of every packet that is sent.
 pub(crate) fn rewrite<P: Packets>(batch: &mut Batch<P>) {
     if batch.odd {
         return one_by_one(batch);
@@ -18,7 +18,7 @@ pub(crate) fn rewrite<P: Packets>(batch: &mut Batch<P>) {
     plain(packets, v6, egress, forwarded_v6);
 }
 
-/// A lane of plain frames that all leave. `forwarded` is what becomes of frame bytes 18 to 25.
+/// Rewrites a lane of plain frames that are all sent. `forwarded` maps frame bytes 18 to 25 to their new value.
 #[inline(always)]
 fn plain<P: Packets>(packets: &mut P, lane: &Lane, egress: &[Egress], forwarded: impl Fn(u64) -> u64) {
     for packet in &lane.packets[..lane.len] {
@@ -30,17 +30,17 @@ fn plain<P: Packets>(packets: &mut P, lane: &Lane, egress: &[Egress], forwarded:
     }
 }
 
-/// What every packet gets: MACs, and frame bytes 18 to 25 as `forwarded` makes them.
+/// Writes the MACs, and frame bytes 18 to 25 as mapped by `forwarded`.
 #[inline(always)]
 pub(super) fn write(start: &mut [u8; START_BYTES], macs: &[u8; 12], forwarded: impl Fn(u64) -> u64) {
     start[..12].copy_from_slice(macs);
-    // A copy, not a pattern: that is one load.
+    // `copy_from_slice`, not a slice pattern: it compiles to one load.
     let mut word = [0; 8];
     word.copy_from_slice(&start[18..]);
     start[18..].copy_from_slice(&forwarded(u64::from_le_bytes(word)).to_le_bytes());
 }
 
-/// A batch with odd frames or dropped packets in it.
+/// Rewrites a batch that has odd frames or dropped packets.
 fn one_by_one<P: Packets>(batch: &mut Batch<P>) {
     let Batch { packets, ways, egress, ports, .. } = batch;
     let mut known = ways.iter().zip(egress.iter()).zip(ports.iter());
@@ -61,26 +61,26 @@ fn one_by_one<P: Packets>(batch: &mut Batch<P>) {
     });
 }
 
-/// Bytes 4 to 11 of an IPv4 header after one hop: TTL (byte 8), protocol, checksum (10 and 11), in the order of the wire.
+/// Bytes 4 to 11 of an IPv4 header after one hop: TTL (byte 8), protocol, checksum (10 and 11), in network byte order.
 ///
-/// RFC 1624 equation 3, `HC' = ~(~HC + ~m + m')`, with `m` the word of TTL and protocol: the TTL less one makes
-/// `~m + m' = 0xfeff` whatever `m` is. One's complement sums are the same in either byte order (RFC 1071 2 B), so the
-/// bytes stay as they lie and the number is 0xfffe.
+/// RFC 1624 equation 3, `HC' = ~(~HC + ~m + m')`, where `m` is the word of TTL and protocol: decrementing the TTL makes
+/// `~m + m' = 0xfeff` whatever `m` is. One's complement sums are the same in either byte order (RFC 1071 2 B), so the bytes are not
+/// swapped and the constant is 0xfffe.
 #[inline(always)]
 pub(super) fn forwarded_v4(word: u64) -> u64 {
     let sum = (!word >> 48) + 0xfffe;
     let sum = (sum + (sum >> 16)) & 0xffff;
-    // Parse let no TTL below 2 through, so the subtraction borrows from no other byte.
+    // Parse drops a TTL below 2, so the subtraction borrows from no other byte.
     (word.wrapping_sub(1 << 32) & 0xffff_ffff_ffff) | (sum ^ 0xffff) << 48
 }
 
-/// Bytes 4 to 11 of an IPv6 header after one hop: hop limit (byte 7) less one. Parse let none below 2 through.
+/// Bytes 4 to 11 of an IPv6 header after one hop: the hop limit (byte 7) is decremented. Parse drops a hop limit below 2.
 #[inline(always)]
 pub(super) fn forwarded_v6(word: u64) -> u64 {
     word.wrapping_sub(1 << 24)
 }
 
-/// The same for a frame with tags, or one whose first segment is short.
+/// Rewrites a frame with tags, or one whose first segment is short.
 #[cold]
 #[inline(never)]
 fn odd(head: &mut [u8], macs: &[u8; 12], ip_at: usize, v6: bool) {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use fib::{NextHopId, NextHopTable};
 
-    /// What leaves when the frame's next hop is id 6 of 4 ports.
+    /// The frame as it leaves when its next hop is id 6 and there are 4 ports.
     fn forwarded(frame: &[u8]) -> Vec<u8> {
         let table = EgressTable::new(&NextHopTable::new(), &ports(4)).unwrap();
         let mut batch = Batch::new(vec![frame.to_vec()], 1);
@@ -153,15 +153,15 @@ mod tests {
 
     #[test]
     fn the_checksum_is_that_of_the_new_header_for_every_old_one() {
-        // RFC 1624 4: adding instead of equation 3 goes wrong where the sum is 0. All checksums, each with a TTL and
-        // protocol that carry and one that does not.
+        // RFC 1624 4: adding instead of equation 3 fails where the sum is 0. All checksums are tried, with TTLs that make the sum
+        // carry and TTLs that do not.
         for old in 0..=u16::MAX {
             for ttl in [2, 64, 255] {
                 let [high, low] = old.to_be_bytes();
                 let word = u64::from_le_bytes([1, 2, 3, 4, ttl, 17, high, low]);
                 let [b4, b5, b6, b7, less, protocol, high, low] = forwarded_v4(word).to_le_bytes();
                 assert_eq!([b4, b5, b6, b7, less, protocol], [1, 2, 3, 4, ttl - 1, 17]);
-                // The rest of the header sums to whatever made `old` right; the new sum over all must be all ones.
+                // The rest of the header sums to whatever makes `old` correct; the new sum over all words must be all ones.
                 let before = u32::from(ttl) << 8 | 17;
                 let rest = {
                     let sum = before + u32::from(old);

@@ -1,13 +1,13 @@
-//! Rx: packets of one queue into a batch, and the decision when the batch goes on.
+//! Rx: moves packets of one queue into a batch, and decides when the batch goes on.
 //!
-//! With a batch no larger than a burst, whatever a poll brings goes on at once: never wait to fill. A larger batch gathers
-//! several bursts, until it is full or its first packet has waited `flush_us`.
+//! If a batch is no larger than a burst, the packets of each poll go on at once, without waiting for the batch to fill. A larger
+//! batch gathers several bursts, until it is full or its first packet has waited `flush_us`.
 
 use super::Batch;
 use super::counters::Counters;
 use dpdk_ffi::{Burst, RxQueue};
 
-/// How much is taken at once, and how long a batch may wait.
+/// Limits on a poll and a batch, and how long a batch may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RxLimits {
     /// Packets a poll, at most.
@@ -25,12 +25,12 @@ pub(crate) struct Rx {
 }
 
 impl Rx {
-    /// Over `queue`.
+    /// Receives from `queue`.
     pub(crate) fn new(queue: RxQueue, limits: RxLimits) -> Self {
         Self { queue, limits }
     }
 
-    /// Polls the queue once, into the room that `batch` has; answers how many packets came.
+    /// Polls the queue once, for at most as many packets as `batch` has room for. Returns how many were received.
     #[inline]
     pub(crate) fn poll(&mut self, batch: &mut Batch<Burst>, counters: &mut Counters) -> usize {
         let before = batch.packets.len();
@@ -44,7 +44,7 @@ impl Rx {
         came
     }
 
-    /// Whether `batch` goes on now, after a poll that brought `came` packets.
+    /// Whether `batch` goes on now, after a poll that received `came` packets.
     #[inline]
     pub(crate) fn is_due(&self, batch: &Batch<Burst>, came: usize) -> bool {
         let held = batch.packets.len();
@@ -52,7 +52,7 @@ impl Rx {
             return held > 0;
         }
         let waited = || batch.stamps().first().map_or(0, |first| dpdk_ffi::tsc().wrapping_sub(first.tsc));
-        // A full burst says that more is waiting: take it before looking at the clock.
+        // After a full burst more packets are probably waiting: poll again before reading the clock.
         came < usize::from(self.limits.burst) && waited() >= self.limits.flush_cycles
     }
 }

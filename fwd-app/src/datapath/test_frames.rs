@@ -1,4 +1,4 @@
-//! Frames for unit tests, built field by field; nothing here is used by the datapath.
+//! Frames for unit tests, built field by field.
 
 /// An Ethernet header with these tags and this ethertype in front of `packet`.
 fn ethernet(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
@@ -12,12 +12,12 @@ fn ethernet(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An IPv4 packet with 8 bytes of payload; the checksum is always right for what the header says.
+/// An IPv4 packet, by default with 8 bytes of payload. The checksum is always right for the header fields.
 #[derive(Clone)]
 pub(crate) struct V4 {
     /// Version and IHL.
     pub(crate) first: u8,
-    /// Total length; what is there when `None`.
+    /// Total length; the actual length when `None`.
     pub(crate) total: Option<u16>,
     pub(crate) ttl: u8,
     pub(crate) source: [u8; 4],
@@ -56,12 +56,12 @@ impl V4 {
     }
 }
 
-/// An IPv6 packet with 8 bytes of payload.
+/// An IPv6 packet, by default with 8 bytes of payload.
 #[derive(Clone)]
 pub(crate) struct V6 {
     /// Version and the upper half of the traffic class.
     pub(crate) first: u8,
-    /// Payload length; what is there when `None`.
+    /// Payload length; the actual length when `None`.
     pub(crate) payload: Option<u16>,
     pub(crate) hop_limit: u8,
     pub(crate) source: [u8; 16],

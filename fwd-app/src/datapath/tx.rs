@@ -1,17 +1,18 @@
-//! Tx: the packets of a batch to the queues of their ports, each port's in order of arrival; dropped ones are freed.
+//! Tx: sends the packets of a batch to the queues of their ports, each port's packets in order of arrival, and frees the dropped
+//! ones.
 //!
-//! A driver that takes fewer packets than offered has a full queue: the rest is dropped as `tx_full` and never waited for,
-//! as l3fwd does. Waiting would hold up the other ports' packets.
+//! A driver that accepts fewer packets than offered has a full queue: the rest is dropped as `tx_full`. It is not retried, as in
+//! l3fwd, because waiting would hold up the packets of other ports.
 //!
-//! Chains go to ports that were granted `MULTI_SEGS` only, which is asked of every port. To others a chain goes as one segment;
-//! one whose bytes do not fit its first mbuf is dropped as `mtu_exceeded`. `run` gives such a port an MTU of what an mbuf holds, so
-//! that hardly any chain comes here; a port that takes chains pays one branch a burst.
+//! Mbuf chains are sent only to ports that were granted `MULTI_SEGS`, which is requested for every port. For other ports a chain is
+//! linearized into its first mbuf; if it does not fit, the packet is dropped as `mtu_exceeded`. `run` sets the MTU of such a port
+//! to what one mbuf holds, so that chains are rare here. A port that accepts chains costs one branch a burst.
 
 use super::counters::Counters;
 use super::{Batch, Code, DropReason, Latency};
 use dpdk_ffi::{Burst, Eal, TxQueue};
 
-/// The sending end of one stage: a TX queue of its own on every port.
+/// The sending end of one stage: it has its own TX queue on every port.
 pub(crate) struct Tx {
     /// By port index.
     queues: Vec<TxQueue>,
@@ -19,12 +20,12 @@ pub(crate) struct Tx {
     outs: Vec<Burst>,
     dropped: Burst,
     latency: Latency,
-    /// When the batch before was done; 0 after a turn without work.
+    /// Time stamp at the end of the previous batch; 0 after a turn without work.
     last_tsc: u64,
 }
 
 impl Tx {
-    /// Over one queue a port, for batches of at most `batch_max` packets.
+    /// Sends through one queue a port, batches of at most `batch_max` packets.
     pub(crate) fn new(eal: &Eal, queues: Vec<TxQueue>, batch_max: usize, latency: Latency) -> Self {
         let outs = queues.iter().map(|_| Burst::with_capacity(eal, batch_max)).collect();
         Self { queues, outs, dropped: Burst::with_capacity(eal, batch_max), latency, last_tsc: 0 }
@@ -72,14 +73,14 @@ impl Tx {
         batch.clear();
     }
 
-    /// Records how long the packets stayed that left just now. A batch of several bursts is told apart by what the verdict
-    /// said; the few that found their queue full are not.
+    /// Records how long the packets stayed that were sent just now. In a batch of several bursts, the packets sent of each burst
+    /// are counted by the ports that the verdict gave; the few dropped as `tx_full` or `mtu_exceeded` after it are counted as sent.
     #[inline]
     fn stamp(&mut self, batch: &Batch<Burst>, sent: u64, counters: &mut Counters) {
         let now = dpdk_ffi::tsc();
         let stamps = batch.stamps();
         let Some(first) = stamps.first() else { return };
-        // Between two batches without a rest the driver's work counts too.
+        // Between two batches without an idle turn, the driver's own work counts as busy time too.
         let since =
             if self.last_tsc == 0 { stamps.last().map_or(first.tsc, |last| last.tsc) } else { self.last_tsc };
         counters.busy_cycles += now.wrapping_sub(since);
@@ -102,12 +103,12 @@ impl Tx {
         self.last_tsc = 0;
     }
 
-    /// Packets held: none between two calls of [`Self::send`].
+    /// Packets held: 0 between two calls of [`Self::send`].
     pub(crate) fn held(&self) -> usize {
         self.outs.iter().map(Burst::len).sum::<usize>() + self.dropped.len()
     }
 
-    /// What was recorded.
+    /// The latencies recorded so far.
     pub(crate) fn into_latency(self) -> Latency {
         self.latency
     }

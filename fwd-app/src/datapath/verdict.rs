@@ -1,4 +1,4 @@
-//! Verdict: next hops become egress entries, and every packet gets its port or its drop reason.
+//! Verdict: maps next hops to egress entries, and gives every packet its port or its drop reason.
 
 use super::batch::{Batch, Lane};
 use super::rewrite;
@@ -6,7 +6,7 @@ use super::{Code, DropReason, Drops, Egress, EgressTable, Packets};
 use fib::NextHopId;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Gives every packet of the lanes its egress entry and its port. Packets that do not leave are counted in the batch.
+/// Gives every packet of the lanes its egress entry and its port. Dropped packets are counted in the batch.
 pub(crate) fn verdict<P>(batch: &mut Batch<P>, table: &EgressTable) {
     let Batch { v4, v6, egress, ports, ip_bytes_max, .. } = batch;
     let odd4 = lane(v4, egress, ports, table);
@@ -17,8 +17,8 @@ pub(crate) fn verdict<P>(batch: &mut Batch<P>, table: &EgressTable) {
     }
 }
 
-/// [`verdict`] and [`rewrite`](super::rewrite::rewrite) in one pass, for an lcore that does both: in a batch of plain frames that
-/// all leave, the entries need not be stored between the two.
+/// [`verdict`] and [`rewrite`](super::rewrite::rewrite) in one pass, for an lcore that does both. In a batch of plain frames within
+/// every port's MTU, the egress entries are not stored in between.
 pub(crate) fn verdict_and_rewrite<P: Packets>(batch: &mut Batch<P>, table: &EgressTable) {
     if batch.odd || batch.ip_bytes_max > table.mtu_bytes_min() {
         verdict(batch, table);
@@ -33,7 +33,7 @@ pub(crate) fn verdict_and_rewrite<P: Packets>(batch: &mut Batch<P>, table: &Egre
     }
 }
 
-/// Gives every packet of a lane its port and rewrites those that leave. Answers whether any has a code in place of a port.
+/// Gives every packet of a lane its port and rewrites those that are sent. Returns whether any has a code in place of a port.
 #[inline(always)]
 fn lane_and_rewrite<P: Packets>(
     packets: &mut P,
@@ -65,7 +65,7 @@ fn lane_and_rewrite<P: Packets>(
     odd
 }
 
-/// Settles and rewrites the packets of a plain batch that [`verdict_and_rewrite`] left with a code in place of a port.
+/// Settles and rewrites the packets of a plain batch to which [`verdict_and_rewrite`] gave a code in place of a port.
 #[cold]
 #[inline(never)]
 fn finish<P: Packets>(batch: &mut Batch<P>, table: &EgressTable) {
@@ -91,18 +91,18 @@ fn finish<P: Packets>(batch: &mut Batch<P>, table: &EgressTable) {
     }
 }
 
-/// The common part: one entry a packet, no branch. Answers whether any packet has a code in place of a port.
+/// The common case: copies one entry a packet, without branches. Returns whether any packet has a code in place of a port.
 #[inline]
 fn lane(lane: &Lane, egress: &mut [Egress], ports: &mut [u16], table: &EgressTable) -> bool {
     let Lane { packets, hops, len, .. } = lane;
-    // Of one length, so that one comparison covers both.
+    // Both slices get the same length, so that one comparison bounds both indices.
     let max = egress.len().min(ports.len());
     let (egress, ports) = (&mut egress[..max], &mut ports[..max]);
     let mut odd = false;
     for (packet, hop) in packets[..*len].iter().zip(&hops[..*len]) {
         let packet = usize::from(*packet);
         let computed;
-        // By reference: a copy of 16 bytes in a register would go through memory for its port.
+        // By reference: a 16-byte copy in a vector register would go through memory to extract the port.
         let found = match table.dense(*hop) {
             Some(found) => found,
             None => {
@@ -119,7 +119,8 @@ fn lane(lane: &Lane, egress: &mut [Egress], ports: &mut [u16], table: &EgressTab
     odd
 }
 
-/// The rare part: codes become counted drops, destinations on a link their own entry, and packets above the MTU are found.
+/// The rare case: turns codes into counted drops, gives destinations on connected links their own entry, and drops packets above
+/// the MTU.
 #[cold]
 #[inline(never)]
 fn settle<P>(batch: &mut Batch<P>, table: &EgressTable) {
@@ -155,7 +156,7 @@ fn addresses_v6(keys: &(Box<[u64]>, Box<[u64]>)) -> impl Iterator<Item = IpAddr>
     halves.map(|(hi, lo)| Ipv6Addr::from(u128::from(*hi) << 64 | u128::from(*lo)).into())
 }
 
-/// What becomes of one packet whose entry is `found`: its entry with a port, or with [`Code::DROPPED`] and a count in `drops`.
+/// The final entry of one packet whose table entry is `found`: it has a port, or [`Code::DROPPED`] and a count in `drops`.
 fn settled(
     mut found: Egress,
     hop: NextHopId,
@@ -167,12 +168,12 @@ fn settled(
     if found.port == Code::CONNECTED {
         found = table.connected(hop, address);
     }
-    // An entry that sends nothing keeps its own reason, however long the packet is.
+    // An entry that drops keeps its own reason, however long the packet is.
     if found.port < Code::FIRST && ip_bytes > u32::from(found.mtu_bytes) {
         found.port = Code::of(DropReason::MtuExceeded);
     }
     if found.port >= Code::FIRST {
-        // Every code that is left is made of a reason.
+        // At this point every code encodes a drop reason.
         drops.add(Code::reason(found.port).unwrap_or(DropReason::EngineStall), 1);
         found.port = Code::DROPPED;
     }
@@ -204,7 +205,7 @@ mod tests {
 
         let long = V4 { payload_bytes: 1481, ..V4::default() }.frame();
         let just = V4 { payload_bytes: 1480, ..V4::default() }.frame();
-        // All long enough to be plain, so that the lane has them in order.
+        // All long enough to be plain frames, so that the lane has them in order of arrival.
         let v4 = V4 { payload_bytes: 40, ..V4::default() }.frame();
         let frames =
             vec![v4.clone(), v4.clone(), v4.clone(), v4.clone(), long.clone(), just, v4, long.clone(), long];

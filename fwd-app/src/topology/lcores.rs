@@ -16,7 +16,7 @@ use dpdk_ffi::{Burst, DpdkError, Eal, Port, QueueId};
 use fib::{EngineError, EngineWriter};
 use std::sync::Arc;
 
-/// What stages are made of.
+/// Everything that stages are built from.
 pub(crate) struct Parts<'a> {
     /// DPDK.
     pub(crate) eal: &'a Eal,
@@ -24,13 +24,13 @@ pub(crate) struct Parts<'a> {
     pub(crate) ports: &'a [Port],
     /// The engine, with its table.
     pub(crate) engine: &'a dyn EngineWriter,
-    /// What next hops mean.
+    /// The egress table.
     pub(crate) egress: Arc<ArcSwap<EgressTable>>,
     /// Sizes of bursts and batches.
     pub(crate) settings: Settings,
-    /// How long the engine may keep a batch before it is given up, microseconds.
+    /// How long the engine may keep a batch before it is abandoned, microseconds.
     pub(crate) stall_us: u64,
-    /// Where the engine's first error is noted.
+    /// Where the engine's first error is recorded.
     pub(crate) fault: Arc<EngineFault>,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Parts<'a> {
 pub(crate) struct Built {
     /// The stages of each lcore.
     pub(crate) lcores: Vec<(u32, Stages)>,
-    /// The receiving ends of the channels between them.
+    /// The receiving ends of the channels between the stages.
     pub(crate) channels: Vec<Receiver<Travelling<Burst>>>,
-    /// What other threads see of them.
+    /// The handle for other threads.
     pub(crate) handle: Handle,
 }
 
@@ -55,14 +55,14 @@ pub(crate) enum BuildError {
     Engine(#[from] EngineError),
 }
 
-/// Batches in an engine's slots, at most: one for each of the 24 streams that the GPU engines have at most (GAMT, section 5.4.4).
+/// The most batches in an engine's slots: the GPU engines have at most 24 streams (GAMT, section 5.4.4), and each takes one batch.
 const IN_FLIGHT_MAX: usize = 24;
 
 impl Parts<'_> {
     /// The stages of `plan`.
     ///
     /// # Errors
-    /// [`BuildError`] when a queue is not there or the engine has no memory for readers.
+    /// [`BuildError`] when a queue does not exist or the engine has no memory for readers.
     pub(crate) fn build(self, plan: &Plan) -> Result<Built, BuildError> {
         let tsc_hz = dpdk_ffi::tsc_hz(self.eal);
         let limits = self.settings.limits(tsc_hz);
@@ -70,15 +70,15 @@ impl Parts<'_> {
     }
 }
 
-/// Parts on their way to stages.
+/// Builds stages from parts.
 struct Builder<'a> {
     parts: Parts<'a>,
     plan: &'a Plan,
     limits: RxLimits,
     tsc_hz: u64,
-    /// What stops the stages.
+    /// The stop flag of the receiving stages.
     control: Arc<Control>,
-    /// Where counters are shown; each stage that counts adds its own.
+    /// The published counters; each stage that counts adds its own.
     published: Vec<Arc<Published>>,
 }
 
@@ -133,8 +133,8 @@ impl Builder<'_> {
     }
 
     fn engine_stage(&mut self, channels: &Channels) -> Result<EngineStage<Burst>, BuildError> {
-        // Two slots a batch, one a family: a CPU engine answers at once, and a device engine is kept busy by the batches there
-        // are, up to what its streams carry.
+        // Two slots a batch, one a family. A CPU engine answers at once. A device engine is kept busy by all batches of the inputs,
+        // up to the limit of its streams.
         let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
         let Parts { engine, egress, fault, stall_us, .. } = &self.parts;
@@ -190,10 +190,10 @@ impl Builder<'_> {
 
 type Channel = (Sender<Travelling<Burst>>, Receiver<Travelling<Burst>>);
 
-/// The channels of a pipeline; none are used by run-to-completion. Dropped after building, so that a receiver sees the end
-/// when the last stage that sends is gone.
+/// The channels of a pipeline; run-to-completion uses none. It is dropped after building, so that a receiver sees the disconnect
+/// when the last sending stage is gone.
 struct Channels {
-    /// Each input's free list.
+    /// The free list of each input.
     homes: Vec<Channel>,
     to_engine: Channel,
     to_tx: Vec<Channel>,
@@ -207,7 +207,7 @@ impl Channels {
         let home = |input| {
             let (sender, receiver) = bounded(BATCHES_PER_INPUT);
             for _ in 0..BATCHES_PER_INPUT {
-                // Cannot be full: this is what it was made for.
+                // Cannot be full: the channel has room for this many batches.
                 drop(sender.try_send(Box::new(builder.batch(input))));
             }
             (sender, receiver)

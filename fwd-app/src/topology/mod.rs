@@ -1,15 +1,16 @@
-//! Which stage runs where. A stage is a small state machine with a `poll()`; an lcore polls a list of them round robin.
+//! Topologies: which stage runs on which lcore. A stage is a small state machine with a `poll()`; an lcore polls its stages round
+//! robin.
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`queue_map`] | which lcore serves which RX queue |
-//! | [`plan`] | from `--config` and the lcores there are to a list of jobs an lcore: pure, tested without DPDK |
-//! | [`run_to_completion`] | one stage that takes its queues' packets from rx to tx |
-//! | [`pipeline`] | rx, engine and tx stages, with batches travelling between them |
+//! | [`queue_map`] | [`QueueMap`]: which lcore serves which RX queue |
+//! | [`plan`] | maps `--config` and the lcores of EAL to the jobs of each lcore; pure, tested without DPDK |
+//! | [`run_to_completion`] | one stage that takes the packets of its queues from rx to tx |
+//! | [`pipeline`] | rx, engine and tx stages, and the batches that travel between them |
 //! | [`lcores`] | builds the stages of a plan |
-//! | [`running`] | runs lists of stages on lcores, ends all when one panics, collects what they counted |
+//! | [`running`] | runs stages on lcores, stops all of them when one panics, collects their counters |
 //!
-//! [`Settings`] are the sizes that all topologies share, [`Totals`] the sum of what the stages counted.
+//! [`Settings`] are the sizes that all topologies share, [`Totals`] the sum of the counters of all stages.
 
 pub(crate) mod lcores;
 pub(crate) mod pipeline;
@@ -25,12 +26,12 @@ use crate::datapath::{Counters, Latency};
 use fib::Isa;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Which stage runs on which lcore.
+/// The ways of distributing stages over lcores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TopologyKind {
-    /// Every lcore takes its queues' packets all the way from RX to TX.
+    /// Every lcore takes the packets of its queues all the way from RX to TX.
     RunToCompletion,
-    /// RX, engine and TX each on lcores of their own.
+    /// RX, engine and TX stages each have lcores of their own.
     Pipeline,
 }
 
@@ -44,14 +45,14 @@ impl TopologyKind {
     }
 }
 
-/// How packets are forwarded, everything decided.
+/// The forwarding settings, with all defaults resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Which stages share an lcore.
     pub(crate) topology: TopologyKind,
-    /// Packets taken from a queue at once, at most.
+    /// Most packets received from a queue by one poll.
     pub(crate) rx_burst: u16,
-    /// Keys handed to the engine at once, at most.
+    /// Most keys submitted to the engine at once.
     pub(crate) batch: usize,
     /// Longest wait for a batch to fill, microseconds.
     pub(crate) flush_us: u32,
@@ -60,57 +61,57 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The limits of an RX stage on a clock of `tsc_hz`.
+    /// The limits of an RX stage; the time stamp counter runs at `tsc_hz`.
     pub(crate) fn limits(self, tsc_hz: u64) -> RxLimits {
         let flush_cycles = tsc_hz / 1_000_000 * u64::from(self.flush_us);
         RxLimits { burst: self.rx_burst, batch: self.batch, flush_cycles }
     }
 }
 
-/// What a poll did.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Packets moved.
     Worked,
     /// There was nothing to do.
     Idle,
-    /// There will never be anything to do again: the stage is drained.
+    /// The stage is drained: it will never have work again.
     Done,
 }
 
 /// A part of the forwarder that runs on one lcore.
 pub(crate) trait Stage: Send {
-    /// Does a little work, never waits.
+    /// Does a bounded amount of work, never waits.
     fn poll(&mut self) -> Progress;
 
-    /// What it counted, when it is done or has panicked; its queues are given back.
+    /// Returns the counters, after the stage is done or has panicked, and releases its queues.
     fn finish(self: Box<Self>) -> Outcome;
 }
 
-/// What a stage leaves behind.
+/// The final state of a stage.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Everything it counted.
+    /// Its counters.
     pub(crate) counters: Counters,
-    /// What it recorded, if it sends.
+    /// Its latencies, if it sends.
     pub(crate) latency: Option<Latency>,
-    /// Packets that it still held; 0 when it was done.
+    /// Packets that it still held; 0 if it was done.
     pub(crate) held: u64,
 }
 
-/// What all stages counted together.
+/// The counters of all stages together.
 #[derive(Debug)]
 pub(crate) struct Totals {
     /// The counters.
     pub(crate) counters: Counters,
     /// The latencies, rx to tx.
     pub(crate) latency: Latency,
-    /// Packets still inside.
+    /// Packets still in the forwarder.
     pub(crate) held: u64,
 }
 
 impl Totals {
-    /// The sum of `outcomes`, on a clock of `tsc_hz`.
+    /// The sum of `outcomes`; the time stamp counter runs at `tsc_hz`.
     pub(crate) fn new(outcomes: &[Outcome], tsc_hz: u64) -> Self {
         let mut totals = Self { counters: Counters::default(), latency: Latency::new(tsc_hz), held: 0 };
         for outcome in outcomes {
@@ -124,19 +125,19 @@ impl Totals {
     }
 }
 
-/// The one thing that stages are told: by the control side, or by an lcore whose stage panicked.
+/// The stop flag that receiving stages poll. The control side sets it, or an lcore whose stage has panicked.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     stop_rx: AtomicBool,
 }
 
 impl Control {
-    /// Nothing more is received from now on; what has been is drained.
+    /// Stops receiving; packets already received are drained.
     pub(crate) fn stop_rx(&self) {
         self.stop_rx.store(true, Ordering::Release);
     }
 
-    /// Whether nothing more is to be received.
+    /// Whether receiving is to stop.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop_rx.load(Ordering::Relaxed)

@@ -3,16 +3,16 @@
 //! ```text
 //! free list -> RxStage -> (channel) -> EngineStage -> (channel) -> TxStage -> free list
 //! ```
-//! Batches are allocated at start and go round: each input queue has its own free list, so one that is slow takes no batch
-//! from another. Channels hold all batches there are, so a send never finds one full. Without a free batch an rx stage does
-//! not poll and its packets wait in the queue: that is the back-pressure. At the far end a full TX queue costs packets
-//! (`tx_full`), never time, so nothing else is ever lost because sending is slow.
+//! Batches are allocated at start and circulate. Each input queue has its own free list, so that a slow one takes no batches from
+//! others. Each channel has room for all batches, so a send never finds it full. An rx stage without a free batch does not poll,
+//! and its packets wait in the RX queue: that is the back-pressure. A tx stage never waits: packets for a full TX queue are dropped
+//! (`tx_full`), so slow sending causes no other losses.
 //!
-//! An engine that does not answer costs packets (`engine_stall`), after `--stall-us` at most: see [`InFlight`]. A stage that panics ends
-//! the run (see [`super::running`]); batches that nobody takes any more stay in
-//! the channels until the end, where their packets are counted as held.
+//! If the engine does not answer, packets are dropped (`engine_stall`), after `--stall-us` at most: see [`InFlight`]. A stage that
+//! panics ends the run (see [`super::running`]). Batches that no stage receives any more stay in the channels, and their packets
+//! are counted as held.
 //!
-//! Order: all batches of one input take the same way, through the one engine stage to the same tx stage.
+//! Order: all batches of one input pass the same engine stage and the same tx stage.
 
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
@@ -28,27 +28,27 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use dpdk_ffi::Burst;
 use std::sync::Arc;
 
-/// Batches of one input queue: enough that rx, engine and tx each hold one and each channel has one waiting.
+/// Batches for each input queue: enough for rx, engine and tx to hold one each, and for one to wait in each channel.
 pub(crate) const BATCHES_PER_INPUT: usize = 8;
 
-/// What travels.
+/// A batch that travels between stages.
 pub(crate) type Travelling<P> = Box<Batch<P>>;
 
 /// Receives from one queue.
 pub(crate) struct RxStage {
     /// The queue.
     pub(crate) rx: Rx,
-    /// Its place among all inputs.
+    /// Its index among all inputs.
     pub(crate) input: usize,
-    /// Batches that have come back.
+    /// Batches returned by the tx stages.
     pub(crate) free: Receiver<Travelling<Burst>>,
     /// To the engine stage.
     pub(crate) to_engine: Sender<Travelling<Burst>>,
-    /// What stops it.
+    /// The stop flag.
     pub(crate) control: Arc<Control>,
-    /// Where its counters are shown.
+    /// Its published counters.
     pub(crate) published: Arc<Published>,
-    /// What it counts.
+    /// Its counters.
     pub(crate) counters: Counters,
     /// The header checks.
     pub(crate) parse: Parse,
@@ -78,7 +78,7 @@ impl Stage for RxStage {
         }
         if self.rx.is_due(&batch, came) || (stopping && !batch.packets.is_empty()) {
             batch.input = self.input;
-            // Cannot fail: the channel holds every batch there is, and its receiver is kept to the end.
+            // Cannot fail: the channel has room for all batches, and a receiver exists until the end.
             drop(self.to_engine.try_send(batch));
             return Progress::Worked;
         }
@@ -94,21 +94,21 @@ impl Stage for RxStage {
     }
 }
 
-/// Looks up for all inputs and decides.
+/// Looks up and gives the verdict for all inputs.
 pub(crate) struct EngineStage<P> {
     /// From the rx stages.
     pub(crate) from_rx: Receiver<Travelling<P>>,
-    /// To the tx stages; an input's batches always go to the same one.
+    /// To the tx stages. All batches of an input go to the same one.
     pub(crate) to_tx: Vec<Sender<Travelling<P>>>,
-    /// Batches that the engine has.
+    /// Batches in flight in the engine.
     pub(crate) in_flight: InFlight<P>,
-    /// What next hops mean.
+    /// The egress table.
     pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
-    /// What it counts: cycles only.
+    /// Its counters: only cycles.
     pub(crate) counters: Counters,
     /// Batches so far.
     pub(crate) turn: u32,
-    /// Whether all rx stages are gone.
+    /// Whether all rx stages have ended.
     pub(crate) closed: bool,
 }
 
@@ -132,12 +132,13 @@ impl<P: Packets + Send> Stage for EngineStage<P> {
         {
             let count = batch.packets.count();
             watch.lap(&mut self.counters, StageName::Lookup, count);
-            // Read after the lookup: a table that came before the engine's news knows every id it can answer.
+            // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id
+            // in the answers.
             verdict(&mut batch, self.egress.load());
             watch.lap(&mut self.counters, StageName::Verdict, count);
             let sender = batch.input % self.to_tx.len().max(1);
             if let Some(to_tx) = self.to_tx.get(sender) {
-                // As in the rx stage.
+                // Cannot fail, as in the rx stage.
                 drop(to_tx.try_send(batch));
             }
             worked = true;
@@ -160,11 +161,11 @@ pub(crate) struct TxStage {
     pub(crate) from_engine: Receiver<Travelling<Burst>>,
     /// The free list of each input.
     pub(crate) homes: Vec<Sender<Travelling<Burst>>>,
-    /// The queues.
+    /// The TX queues.
     pub(crate) tx: Tx,
-    /// Where its counters are shown.
+    /// Its published counters.
     pub(crate) published: Arc<Published>,
-    /// What it counts.
+    /// Its counters.
     pub(crate) counters: Counters,
     /// Batches so far.
     pub(crate) turn: u32,
@@ -189,7 +190,7 @@ impl Stage for TxStage {
         watch.lap(&mut self.counters, StageName::Tx, count);
         self.published.publish(&self.counters);
         if let Some(home) = self.homes.get(batch.input) {
-            // Refused only when the rx stage is done: the empty batch ends here.
+            // Fails only if the rx stage has ended: then the empty batch is dropped.
             drop(home.try_send(batch));
         }
         Progress::Worked
@@ -216,7 +217,7 @@ mod tests {
 
     type Frames = Vec<Vec<u8>>;
 
-    /// An engine stage of two pairs of slots between two channels, over an engine without a route.
+    /// An engine stage with two pairs of slots, between two channels, over an engine without routes.
     struct Rig {
         stage: EngineStage<Frames>,
         rx: Option<Sender<Travelling<Frames>>>,
@@ -245,7 +246,7 @@ mod tests {
             Self { stage, rx: Some(rx), tx, faults }
         }
 
-        /// Sends batches of so many packets each.
+        /// Sends batches of these sizes.
         fn send(&self, sizes: std::ops::Range<usize>) {
             for size in sizes {
                 let frame = |i| if i % 2 == 0 { V4::default().frame() } else { V6::default().frame() };
@@ -267,7 +268,7 @@ mod tests {
             }
         }
 
-        /// What came out: packets of each batch, all of them dropped for `reason`.
+        /// Checks that all packets that came out were dropped for `reason`. Returns the number of packets of each batch.
         fn came(&self, reason: DropReason) -> Vec<usize> {
             let count = |batch: Travelling<Frames>| {
                 assert_eq!(batch.drops.get(reason), batch.packets.len() as u64, "{:?}", batch.drops);
@@ -282,7 +283,7 @@ mod tests {
     fn a_device_that_stalls_stops_neither_rx_nor_the_end_and_its_slots_come_back() {
         let mut rig = Rig::new();
         rig.faults.pending_polls.store(u64::MAX, SeqCst);
-        // More batches than slots, and as many again once all slots are lost.
+        // More batches than slots, and as many again once all slots belong to abandoned batches.
         for _ in 0..2 {
             rig.send(1..8);
             rig.poll_until(|rig, _| rig.tx.len() == 7);
@@ -293,7 +294,7 @@ mod tests {
         rig.send(1..8);
         rig.poll_until(|rig, _| rig.tx.len() == 7);
         assert_eq!(rig.came(DropReason::NoRoute), [1, 2, 3, 4, 5, 6, 7]);
-        // And the end comes, too, while the device is away.
+        // The stage also ends while the device does not answer.
         rig.faults.pending_polls.store(u64::MAX, SeqCst);
         rig.send(1..8);
         rig.rx = None;

@@ -1,4 +1,4 @@
-//! From `--config` and the lcores there are to a list of jobs an lcore.
+//! Maps `--config` and the lcores of EAL to the jobs of each lcore.
 
 use super::TopologyKind;
 use super::queue_map::{QueueLcore, QueueMap, QueueMapError};
@@ -13,27 +13,27 @@ pub(crate) struct Input {
     pub(crate) queue: u16,
 }
 
-/// A stage to be built; inputs are named by their place in [`Plan::inputs`], senders by their TX queue.
+/// A stage to be built. Inputs are indices into [`Plan::inputs`]; a sender is identified by its TX queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
-    /// The whole way for these inputs, sending by TX queue `tx` of every port.
+    /// Rx to tx for these inputs; sends through TX queue `tx` of every port.
     Worker { inputs: Vec<usize>, tx: u16 },
-    /// Receiving from one input.
+    /// Receives from one input.
     Rx { input: usize },
-    /// Looking up for all inputs.
+    /// Looks up for all inputs.
     Engine,
-    /// Sending by TX queue `tx` of every port, for the inputs whose place modulo the number of senders is `tx`.
+    /// Sends through TX queue `tx` of every port, for the inputs whose index modulo the number of senders is `tx`.
     Tx { tx: u16 },
 }
 
-/// What runs where.
+/// Which stages run on which lcore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The RX queues.
     pub(crate) inputs: Vec<Input>,
-    /// Lcores with their jobs; no lcore occurs twice.
+    /// Lcores with their jobs; each lcore occurs once.
     pub(crate) lcores: Vec<(u32, Vec<Job>)>,
-    /// TX queues that each port needs.
+    /// Number of TX queues on each port.
     pub(crate) senders: u16,
     /// Which lcore serves which queue.
     pub(crate) map: QueueMap,
@@ -50,14 +50,14 @@ impl From<PlanError> for ConfigError {
     }
 }
 
-/// What there is to plan with.
+/// The ports and lcores that a plan may use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host<'a> {
-    /// Ports.
+    /// Number of ports.
     pub(crate) ports: usize,
-    /// TX queues that every port can have.
+    /// The most TX queues that every port can have.
     pub(crate) tx_queues_max: u16,
-    /// EAL's lcores.
+    /// The lcores of EAL.
     pub(crate) lcores: &'a [u32],
     /// The main lcore, which also handles signals and statistics.
     pub(crate) main: u32,
@@ -66,31 +66,31 @@ pub(crate) struct Host<'a> {
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
-    /// A tuple names a port that is not there.
+    /// A tuple refers to a port that does not exist.
     #[error("--config names port {port}, but there are {ports} (0 to {last})", last = ports.saturating_sub(1))]
     NoPort { port: u16, ports: usize },
-    /// A tuple names an lcore that EAL does not have.
+    /// A tuple refers to an lcore that EAL does not have.
     #[error("--config names lcore {lcore}, but EAL has {known}; see its -l or --lcores")]
     NoLcore { lcore: u16, known: String },
     /// More lcores would send than the ports have TX queues.
     #[error("{lcores} lcores would send, but a port has only {limit} TX queues; give queues to fewer lcores")]
     Senders { lcores: u16, limit: u16 },
-    /// Ports and queues that are no map.
+    /// The ports and queues are not a valid map.
     #[error(transparent)]
     Map(#[from] QueueMapError),
-    /// There is no port, so nothing to do.
+    /// There is no port.
     #[error("DPDK found no port; name one with -a PCI-ADDRESS or --vdev, or see `fwd-app check`")]
     NoPorts,
 }
 
 impl Plan {
-    /// The plan for `config`, or for queue 0 of every port dealt over the lcores when there is none.
+    /// The plan for `config`, or without one, for queue 0 of every port, distributed over the lcores.
     ///
-    /// The main lcore gets jobs only if the config says so or there is no other. A pipeline has no more senders than
-    /// `host.tx_queues_max`, the TX queues that each port can have.
+    /// The main lcore gets jobs only if the config names it or there is no other. A pipeline has at most `host.tx_queues_max`
+    /// senders.
     ///
     /// # Errors
-    /// [`PlanError`] for ports and lcores that do not exist, and for more workers than TX queues.
+    /// [`PlanError`] for ports and lcores that do not exist, and for more sending lcores than TX queues.
     pub(crate) fn new(
         kind: TopologyKind,
         config: Option<&QueueMap>,
@@ -132,19 +132,19 @@ impl Plan {
         }
     }
 
-    /// RX queues of a port.
+    /// Number of RX queues of a port.
     pub(crate) fn rx_queues(&self, port: u16) -> u16 {
         count(&self.inputs.iter().filter(|input| input.port == port).collect::<Vec<_>>())
     }
 
-    /// Whether stages have lcores of their own, with batches on their way between them.
+    /// Whether this is a pipeline: an engine stage of its own, with batches travelling between stages.
     pub(crate) fn is_pipeline(&self) -> bool {
         self.lcores.iter().any(|(_, jobs)| jobs.contains(&Job::Engine))
     }
 }
 
-/// Puts engine and senders on the lcores that receive nothing: the first looks up, the others send; a single one does both;
-/// without one, the last receiving lcore does everything. Answers the number of senders.
+/// Assigns the engine and the senders to the lcores that do not receive. The first looks up, the others send; a single one does
+/// both. Without any, the last receiving lcore does everything. Returns the number of senders.
 fn share(plan: &mut Vec<(u32, Vec<Job>)>, free: &[u32]) -> u16 {
     match free {
         [] => {
@@ -169,7 +169,8 @@ fn count<T>(items: &[T]) -> u16 {
     u16::try_from(items.len()).unwrap_or(u16::MAX)
 }
 
-/// Queue 0 of every port, round robin over the lcores but main (or main alone). A pipeline receives on one lcore.
+/// Queue 0 of every port, round robin over all lcores but the main one, or on the main lcore if it is the only one. A pipeline
+/// receives on one lcore.
 fn deal(kind: TopologyKind, ports: usize, lcores: &[u32], main: u32) -> Result<QueueMap, QueueMapError> {
     let mut workers: Vec<u16> =
         lcores.iter().filter(|l| **l != main).filter_map(|l| u16::try_from(*l).ok()).collect();
@@ -210,7 +211,7 @@ mod tests {
         QueueMap::new(tuples.collect()).unwrap()
     }
 
-    /// The lcore that each queue is polled by, from the jobs.
+    /// The lcore that polls each queue, according to the jobs.
     fn polled(plan: &Plan) -> Vec<QueueLcore> {
         let mut polled = Vec::new();
         for (lcore, jobs) in &plan.lcores {
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(plan.senders, 2);
         let worker = |inputs: &[usize], tx| vec![Job::Worker { inputs: inputs.to_vec(), tx }];
         assert_eq!(plan.lcores, [(1, worker(&[0, 2], 0)), (2, worker(&[1], 1))]);
-        // The main lcore works if it is told to.
+        // The main lcore works if the config names it.
         let plan = Plan::new(RunToCompletion, Some(&self::config(&[(0, 0, 1)])), host(2, &[1], 1)).unwrap();
         assert_eq!(plan.lcores, [(1, worker(&[0], 0))]);
     }

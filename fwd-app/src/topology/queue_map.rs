@@ -13,23 +13,23 @@ pub(crate) struct QueueLcore {
     pub(crate) lcore: u16,
 }
 
-/// Why a list of tuples is no [`QueueMap`].
+/// Why a list of tuples is not a [`QueueMap`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueueMapError {
-    /// One queue for two lcores: packets would be reordered, and DPDK forbids it.
+    /// Two lcores poll one queue: packets would be reordered, and DPDK forbids it.
     #[error(
         "queue {queue} of port {port} is given to lcore {first} and to lcore {second}; a queue has one lcore"
     )]
     TwoLcores { port: u16, queue: u16, first: u16, second: u16 },
-    /// The same tuple twice.
+    /// The same tuple occurs twice.
     #[error("({port},{queue},{lcore}) is there twice")]
     Twice { port: u16, queue: u16, lcore: u16 },
-    /// Queues of a port must be 0, 1, .. without a hole, because DPDK numbers them so.
+    /// The queues of a port must be 0, 1, .. without a gap, since DPDK numbers them so.
     #[error("port {port} has queue {queue} but no queue {missing}; its queues must be 0, 1, ..")]
     Hole { port: u16, queue: u16, missing: u16 },
 }
 
-/// Which lcore serves which queue, in the order given. No queue occurs twice, and each port's queues are `0..n`.
+/// Which lcore serves which queue, in the given order. No queue occurs twice, and the queues of each port are `0..n`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueueMap(Vec<QueueLcore>);
 
@@ -37,7 +37,7 @@ impl QueueMap {
     /// The map of these tuples.
     ///
     /// # Errors
-    /// [`QueueMapError`] for a queue that occurs twice, and for a hole among a port's queues.
+    /// [`QueueMapError`] for a queue that occurs twice, or a gap among the queues of a port.
     pub(crate) fn new(tuples: Vec<QueueLcore>) -> Result<Self, QueueMapError> {
         for (i, &QueueLcore { port, queue, lcore }) in tuples.iter().enumerate() {
             if let Some(other) = tuples[..i].iter().find(|other| (other.port, other.queue) == (port, queue)) {
@@ -57,7 +57,7 @@ impl QueueMap {
         Ok(Self(tuples))
     }
 
-    /// The tuples, in the order given.
+    /// The tuples, in the given order.
     pub(crate) fn tuples(&self) -> &[QueueLcore] {
         &self.0
     }
@@ -75,7 +75,7 @@ impl QueueMap {
 }
 
 impl fmt::Display for QueueMap {
-    /// As `--config` takes it.
+    /// In the syntax of `--config`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, QueueLcore { port, queue, lcore }) in self.0.iter().enumerate() {
             write!(f, "{}({port},{queue},{lcore})", if i == 0 { "" } else { "," })?;

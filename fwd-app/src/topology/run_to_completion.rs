@@ -1,4 +1,4 @@
-//! Run-to-completion: one stage takes its queues' packets all the way, a burst at a time. What l3fwd does.
+//! Run-to-completion: one stage takes the packets of its queues from rx to tx, a burst at a time, as l3fwd does.
 
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
@@ -12,18 +12,18 @@ use arc_swap::{ArcSwap, Cache};
 use dpdk_ffi::Burst;
 use std::sync::Arc;
 
-/// A busy lcore publishes its counters once in so many batches, an idle one at each turn.
+/// A busy lcore publishes its counters every 16 batches, an idle one at each turn.
 const PUBLISHED_ONE_IN: u64 = 16;
 
-/// A queue and the batch that its packets gather in.
+/// A queue and the batch that collects its packets.
 pub(crate) struct Input {
     /// The queue.
     pub(crate) rx: Rx,
-    /// Its batch, empty between two bursts unless it gathers.
+    /// Its batch, empty between two bursts unless a batch is larger than a burst.
     pub(crate) batch: Batch<Burst>,
 }
 
-/// The worker: rx to tx for its inputs.
+/// The stage that does everything for its inputs.
 pub(crate) struct Worker {
     inputs: Vec<Input>,
     path: Path,
@@ -32,7 +32,7 @@ pub(crate) struct Worker {
     parse: Parse,
 }
 
-/// Everything behind rx.
+/// All steps after rx and parse.
 struct Path {
     lookup: Lookup,
     egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
@@ -95,18 +95,19 @@ impl Stage for Worker {
 }
 
 impl Path {
-    /// The rest of a batch's way; afterwards it is empty.
+    /// Takes a batch through the remaining steps; afterwards it is empty.
     #[inline]
     fn forward(&mut self, batch: &mut Batch<Burst>, watch: &mut Stopwatch) {
         let (counters, count) = (&mut self.counters, batch.packets.len());
         self.lookup.run(batch);
         watch.lap(counters, StageName::Lookup, count);
-        // Read after the lookup: a table that came before the engine's news knows every id that the engine can answer.
+        // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id in
+        // the answers.
         verdict_and_rewrite(batch, self.egress.load());
         watch.lap(counters, StageName::Rewrite, count);
         self.tx.send(batch, counters);
         watch.lap(counters, StageName::Tx, count);
-        // Readers want the news of the last moments, not of each burst.
+        // Publishing is rare because the readers of the counters need no better resolution.
         if counters.batches.is_multiple_of(PUBLISHED_ONE_IN) {
             self.published.publish(counters);
         }

@@ -1,11 +1,12 @@
-//! Runs lists of stages on lcores until all are done, and collects what they counted.
+//! Runs stages on lcores until all are done, and collects their counters.
 //!
-//! A panic in a stage is a broken invariant. Its lcore catches it, stops receiving everywhere ([`Control::stop_rx`]), takes what the
-//! stage has counted and still holds, and goes on with its other stages. A neighbour in a pipeline that waits for batches sees its
-//! channel disconnect; one that sends leaves them in the channel. So every lcore drains and ends, and the report tells the panic.
+//! A panic in a stage is a broken invariant. Its lcore catches the panic, stops receiving everywhere ([`Control::stop_rx`]),
+//! collects the counters of the stage and the packets it held, and goes on with its other stages. In a pipeline, a stage that
+//! receives from the dead one sees its channel disconnect; batches sent to the dead one stay in the channel. So every lcore drains
+//! and ends, and the report has the panic.
 //!
-//! [`Running`] stops and joins when it is dropped: neither an error nor a panic of the main lcore leaves stages running under an EAL
-//! that ends.
+//! [`Running`] stops the stages and joins the lcores when it is dropped: neither an error nor a panic of the main lcore leaves
+//! stages running while EAL is shut down.
 
 use super::lcores::Built;
 use super::pipeline::Travelling;
@@ -19,25 +20,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Turns between two looks at signals and clocks, about 10 to 500 us.
+/// Turns between two runs of `housekeeping`, which looks at signals and clocks: about 10 to 500 us.
 const HOUSEKEEPING_TURNS: u32 = 256;
-/// How long the main lcore sleeps between two looks at signals and clocks, when it has nothing else to do.
+/// How long the main lcore sleeps between two runs of `housekeeping` when it has no stages left.
 const NAP: Duration = Duration::from_millis(5);
 
 /// The stages of one lcore.
 pub(crate) type Stages = Vec<Box<dyn Stage>>;
 
-/// What an lcore does when no stage has anything to do.
+/// What an lcore does when no stage has work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// Polls again at once: the lcore has a CPU of its own.
+    /// Polls again at once: the lcore has its own CPU.
     Spin,
     /// Lets other threads run: lcores share CPUs.
     Yield,
 }
 
 impl Idle {
-    /// Waits a moment.
+    /// Waits briefly.
     #[inline]
     pub(crate) fn wait(self) {
         match self {
@@ -47,7 +48,7 @@ impl Idle {
     }
 }
 
-/// What the stages of one lcore left behind.
+/// The final state of the stages of one lcore.
 #[derive(Debug, Default)]
 struct Ended {
     outcomes: Vec<Outcome>,
@@ -55,7 +56,7 @@ struct Ended {
     panic: Option<String>,
 }
 
-/// The stages of one lcore, polled round robin; those that are done leave the list.
+/// The stages of one lcore, polled round robin; a stage that is done is removed.
 struct Lcore {
     stages: Stages,
     /// The stage that is being polled.
@@ -84,7 +85,7 @@ impl Lcore {
         }
     }
 
-    /// Polls each stage once; answers whether any worked. Does not unwind.
+    /// Polls each stage once; returns whether any worked. Does not unwind.
     #[inline]
     fn poll(&mut self) -> bool {
         match catch_unwind(AssertUnwindSafe(|| self.poll_each())) {
@@ -119,7 +120,8 @@ impl Lcore {
         worked
     }
 
-    /// Takes what a stage counted. One that panicked is asked too: its counters are written once a batch, and are all there is.
+    /// Collects the outcome of a stage, also of one that panicked: its counters are then those of its last update, which is once a
+    /// batch.
     fn finish(&mut self, stage: Box<dyn Stage>) {
         match catch_unwind(AssertUnwindSafe(|| stage.finish())) {
             Ok(outcome) => self.ended.outcomes.push(outcome),
@@ -127,7 +129,7 @@ impl Lcore {
         }
     }
 
-    /// Ends the others too: nothing more is received.
+    /// Records a panic and makes the other stages stop: nothing more is received.
     #[cold]
     fn note(&mut self, panic: &(dyn Any + Send)) {
         self.control.stop_rx();
@@ -135,16 +137,16 @@ impl Lcore {
     }
 }
 
-/// What all stages left behind.
+/// The outcomes of all stages.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// By stage, and one for the channels between them.
+    /// One for each stage, and one for the channels between them.
     pub(crate) outcomes: Vec<Outcome>,
-    /// The first [`DpdkError::Panicked`] there was, the main lcore's before others.
+    /// The first [`DpdkError::Panicked`]; the main lcore's takes precedence.
     pub(crate) panicked: Option<DpdkError>,
 }
 
-/// What other threads see of running stages, and how they stop them. The default one has no stages.
+/// A handle for other threads: reads the counters of running stages and stops them. The default one has no stages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handle {
     control: Arc<Control>,
@@ -153,7 +155,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Over what the stages are stopped by, where they publish their counters, and where they note an engine's error.
+    /// A handle on stages that are stopped by `control`, publish to `published`, and record an engine's error in `fault`.
     pub(crate) fn new(
         control: Arc<Control>,
         published: Vec<Arc<Published>>,
@@ -162,17 +164,17 @@ impl Handle {
         Self { control, published: published.into(), fault }
     }
 
-    /// Nothing more is received from now on; what has been is drained.
+    /// Stops receiving; packets already received are drained.
     pub(crate) fn stop_rx(&self) {
         self.control.stop_rx();
     }
 
-    /// Whether nothing more is to be received: somebody said so, or a stage panicked.
+    /// Whether receiving is to stop, after [`Self::stop_rx`] or a panic.
     pub(crate) fn is_stopping(&self) -> bool {
         self.control.is_stopping()
     }
 
-    /// The counters of all stages now.
+    /// The sum of the published counters of all stages.
     pub(crate) fn counters(&self) -> Counters {
         let mut all = Counters::default();
         for published in &*self.published {
@@ -181,28 +183,28 @@ impl Handle {
         all
     }
 
-    /// Errors of the engine when packets were looked up.
+    /// Where the first error of the engine's lookups is recorded.
     pub(crate) fn fault(&self) -> &Arc<EngineFault> {
         &self.fault
     }
 }
 
-/// Stages on their lcores. Dropping stops all of them and waits for their end.
+/// Stages running on their lcores. Dropping it stops all of them and waits for them to end.
 pub(crate) struct Running {
     main: LcoreId,
-    /// The main lcore's.
+    /// The main lcore's stages.
     mine: Lcore,
     jobs: Vec<LcoreJob<Ended>>,
-    /// Kept to the end: what was sent to a stage that panicked waits here to be counted.
+    /// Kept to the end: batches sent to a stage that panicked stay here and are counted as held.
     channels: Vec<Receiver<Travelling<Burst>>>,
     handle: Handle,
 }
 
 impl Running {
-    /// Starts the stages of every lcore but the main one, whose stages wait for [`Self::poll`] or [`Self::run`].
+    /// Launches the stages of every lcore but the main one; those run when [`Self::poll`] or [`Self::run`] is called.
     ///
     /// # Errors
-    /// [`DpdkError`] when an lcore is not free; those that were started have ended then.
+    /// [`DpdkError`] when an lcore is busy; the stages launched before it have ended by then.
     pub(crate) fn launch(eal: &Eal, built: Built, idle: Idle) -> Result<Self, DpdkError> {
         let Built { lcores, channels, handle } = built;
         let main = eal.main_lcore();
@@ -223,12 +225,12 @@ impl Running {
         Ok(running)
     }
 
-    /// What other threads see of the stages.
+    /// The handle for other threads.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Polls each stage of the main lcore once; answers whether any worked.
+    /// Polls each stage of the main lcore once; returns whether any worked.
     pub(crate) fn poll(&mut self) -> bool {
         self.mine.poll()
     }
@@ -238,8 +240,8 @@ impl Running {
         self.mine.stages.is_empty() && self.jobs.iter().all(LcoreJob::is_finished)
     }
 
-    /// Runs the main lcore's stages, then waits for the others, calling `housekeeping` now and then. A panic there ends the stages
-    /// as one of theirs does; `housekeeping` is not called from then on.
+    /// Runs the main lcore's stages, then waits for the other lcores, calling `housekeeping` regularly. A panic in `housekeeping`
+    /// stops all stages as a panic in a stage does; it is not called after that.
     pub(crate) fn run(mut self, idle: Idle, mut housekeeping: impl FnMut()) -> Finished {
         let (handle, mut panic) = (self.handle.clone(), None);
         let mut keep = || {
@@ -259,9 +261,9 @@ impl Running {
         self.wait()
     }
 
-    /// Ends the main lcore's stages where they are and waits for all others to drain; who calls this has told them to stop.
+    /// Ends the main lcore's stages at once and waits for all others to drain. The caller has stopped receiving before.
     pub(crate) fn wait(mut self) -> Finished {
-        // First: channels disconnect, which others wait for.
+        // First, because it disconnects the channels that other stages wait for.
         for stage in std::mem::take(&mut self.mine.stages) {
             self.mine.finish(stage);
         }
@@ -288,7 +290,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.handle.stop_rx();
-        // Before the jobs are joined: channels disconnect, which others wait for.
+        // Before the jobs are joined, because it disconnects the channels that other stages wait for.
         self.mine.stages.clear();
     }
 }
@@ -299,7 +301,7 @@ mod tests {
     use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
     use rusty_fork::rusty_fork_test;
 
-    /// Done after so many polls.
+    /// Done after this many polls.
     struct Countdown(u64);
 
     impl Stage for Countdown {
@@ -318,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Receives until it is stopped, as an rx stage does; sends nothing, but keeps its channel open.
+    /// Receives until it is stopped, like an rx stage. It sends nothing, but keeps its channel open.
     struct Receiving(Arc<Control>, Option<Sender<()>>);
 
     impl Stage for Receiving {
@@ -331,7 +333,7 @@ mod tests {
         }
     }
 
-    /// Done when the other end of its channel is gone, as a tx stage is.
+    /// Done when its channel is disconnected, like a tx stage.
     struct Sending(Receiver<()>);
 
     impl Stage for Sending {
@@ -347,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Breaks an invariant at the poll of that number; holds a channel open and seven packets.
+    /// Panics at the poll of this number. It keeps a channel open and holds seven packets.
     struct Dying(u32, Option<Sender<()>>);
 
     impl Stage for Dying {
@@ -387,18 +389,18 @@ mod tests {
         ];
         let mut lcore = Lcore::new(stages, &control);
         lcore.run(Idle::Yield, || ());
-        // The second to die has nothing to tell.
+        // The second one to panic also panics in `finish`, so it has no outcome.
         let held: Vec<_> = lcore.ended.outcomes.iter().map(|outcome| outcome.held).collect();
         assert_eq!((held.len(), held.iter().sum::<u64>(), control.is_stopping()), (3, 7, true));
         assert_eq!(lcore.ended.panic.as_deref(), Some("an invariant, broken on purpose"));
     }
 
-    /// Ready to run, without channels between them.
+    /// Stages ready to run, without channels between them.
     fn built(lcores: Vec<(u32, Stages)>, control: &Arc<Control>) -> Built {
         Built { lcores, channels: vec![], handle: Handle::new(Arc::clone(control), vec![], Arc::default()) }
     }
 
-    /// Stages on the main lcore and two others, each of which waits for another to stop.
+    /// Stages on the main lcore and two others; one of them ends only when the main lcore's stage is gone.
     fn entangled(control: &Arc<Control>) -> Vec<(u32, Stages)> {
         let (sender, receiver) = bounded(1);
         vec![

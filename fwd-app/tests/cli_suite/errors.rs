@@ -1,4 +1,4 @@
-//! What goes wrong, and how the program says so: message, exit code, nothing half done.
+//! Errors of the program: message, exit code, and no partial output.
 
 use crate::mrt;
 use crate::support::{Scratch, fwd, fwd_stdin, has_avx512f};
@@ -25,7 +25,7 @@ fn a_wrong_line_names_file_and_line() {
             vec!["fib", "convert", &file, "--to", "text"],
         ] {
             let out = fwd(&args).fails(1, &[&format!("{name}:4:"), parts[0], parts[1]]);
-            assert_eq!(out.stdout, "", "{args:?}: nothing half done");
+            assert_eq!(out.stdout, "", "{args:?}: no partial output");
         }
     }
 }
@@ -49,7 +49,7 @@ fn what_is_no_file_of_routes() {
     std::fs::create_dir(&folder).unwrap();
     fwd(&["lookup", "--fib", &folder, "1.1.1.1"]).fails(1, &["folder", "directory"]);
     fwd(&["lookup", "--fib", &scratch.path("absent"), "1.1.1.1"]).fails(1, &["absent", "No such file"]);
-    // A file without content is no error: a table without routes.
+    // An empty file is not an error: it is a table without routes.
     assert_eq!(fwd(&["lookup", "--fib", &scratch.file("empty", ""), "1.1.1.1"]).ok(), "1.1.1.1\t0\n");
     fwd(&["lookup", "--fib", &scratch.file("binary", [0x80_u8; 4096]), "1.1.1.1"]).fails(1, &["binary"]);
     let gzip = scratch.file("cut.gz", [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x33, 0x34]);
@@ -93,7 +93,7 @@ fn an_engine_or_instruction_set_that_is_not_there() {
     );
     assert_eq!(out.stdout, "");
     with("--isa", "sse9").fails(2, &["'sse9'", "scalar, avx2, avx512f"]);
-    // The engine is made before a table is read: a missing table does not hide the wrong name.
+    // The engine is made before a table is read, so a missing table does not hide the wrong engine name.
     fwd(&["lookup", "--fib", "/absent", "--engine", "warp", "10.0.0.1"]).fails(2, &["'warp'"]);
     with("--engine-arg", "nonsense").fails(2, &["NAME=VALUE"]);
     with("--engine-arg", "warp=9").fails(2, &["warp=9", "engine bloom"]);
@@ -148,11 +148,11 @@ fn a_bad_address_on_the_command_line_is_bad_usage() {
     let scratch = Scratch::new();
     let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
     for bad in ["300.1.1.1", "nonsense", "10.0.0.0/8", "1.2.3", "fe80::1%eth0", ""] {
-        // The file is not even opened.
+        // The wrong address is reported before the table's file is opened.
         for fib in [&fib, "/absent"] {
             let wanted = format!("'{bad}' is not an IPv4 or IPv6 address");
             let out = fwd(&["lookup", "--fib", fib, "1.1.1.1", bad]).fails(2, &[&wanted]);
-            assert_eq!(out.stdout, "", "nothing half done");
+            assert_eq!(out.stdout, "", "no partial output");
         }
     }
     assert_eq!(fwd(&["lookup", "--fib", &fib, "1.1.1.1", "::1"]).ok(), "1.1.1.1\t5\n::1\t0\n");
@@ -170,7 +170,7 @@ fn bad_update_streams() {
     ask(&scratch.path("absent")).fails(1, &["absent"]);
     ask(&scratch.path("")).fails(1, &["directory"]);
     fwd(&["lookup", "--fib", &fib, "--updates-limit", "3", "1.1.1.1"]).fails(2, &["--updates"]);
-    // An id that a gateway got is not free for a bare one: two meanings of one id would be a wrong answer.
+    // An id that was assigned to a gateway cannot be used as a bare id: an id with two meanings would give wrong answers.
     let via = scratch.file("via.txt", "10.0.0.0/8 via 192.0.2.1 dev 0\n");
     let taken = scratch.file("taken.txt", "a 11.0.0.0/8 1\n");
     fwd(&["lookup", "--fib", &via, "--updates", &taken, "11.0.0.1"]).fails(1, &["taken.txt:1", "192.0.2.1"]);
@@ -222,7 +222,7 @@ fn output_that_cannot_be_written() {
     to("/dev/full").fails(1, &["cannot write /dev/full", "No space left"]);
 }
 
-/// Runs the program with `/dev/full` as stdout or stderr; its exit code and what it said.
+/// Runs the program with `/dev/full` as stdout or stderr; returns its exit code and stderr.
 fn on_a_full_disk(args: &[&str], is_stdout: bool) -> (Option<i32>, String) {
     let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
     let (stdout, stderr) = if is_stdout { (full(), Stdio::piped()) } else { (Stdio::piped(), full()) };

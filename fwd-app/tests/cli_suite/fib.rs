@@ -1,4 +1,4 @@
-//! `fib generate`, `stat` and `convert`, and the way round through all three.
+//! `fib generate`, `stat` and `convert`, and round trips through all three.
 
 use crate::support::{Scratch, fwd};
 use crate::trie::Model;
@@ -74,7 +74,7 @@ fn text_comes_back_as_it_went_in() {
     fwd(&["fib", "generate", "--family", "both", "--routes", "20000", "-o", &first]).ok();
     let text = std::fs::read_to_string(&first).unwrap();
     assert_eq!(fwd(&["fib", "convert", &first, "--to", "text"]).ok(), text);
-    // An output file may be an input file: it is replaced when all is read and written.
+    // An output file may be an input file: it is replaced after everything has been read and written.
     let same = scratch.file("same.txt", text.lines().rev().collect::<Vec<_>>().join("\n"));
     fwd(&["fib", "convert", &same, "--to", "text", "-o", &same]).ok();
     assert_eq!(std::fs::read_to_string(&same).unwrap(), text);
@@ -129,7 +129,7 @@ fn an_update_stream_is_for_its_table() {
         if let Some(prefix) = line.strip_prefix("w ") {
             assert!(
                 model.routes.contains_key(&crate::trie::route(prefix)),
-                "withdraws what is not there: {line}"
+                "withdraws an absent route: {line}"
             );
             withdraws += 1;
         }

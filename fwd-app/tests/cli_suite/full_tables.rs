@@ -1,4 +1,4 @@
-//! Full tables of the Internet, where `FWD_DATA` has them: every engine and instruction set against the trie.
+//! Full tables of the Internet, if `FWD_DATA` has them: every engine and instruction set against the trie.
 
 use crate::support::{Scratch, check_engines, data, fwd};
 use crate::trie::{Model, Route, edges, random_addresses, route};
@@ -6,7 +6,7 @@ use fib::feed;
 use std::io::Read as _;
 use std::path::Path;
 
-/// The text of a compressed file. Only the decompression is the library's; the lines are read by the trie.
+/// The text of a compressed file. Only the decompression is the library's; the trie parses the lines itself.
 fn text(path: &str) -> String {
     let mut text = String::new();
     feed::open(Path::new(path)).unwrap().read_to_string(&mut text).unwrap();

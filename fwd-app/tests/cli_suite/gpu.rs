@@ -1,6 +1,6 @@
-//! The GPU engines from outside: their answers over the mock driver, what is said when there is no GPU, and `--fallback`.
+//! The GPU engines from outside: answers over the mock driver, messages without a GPU, and `--fallback`.
 //!
-//! `libmockcuda.so` has the driver's SONAME, so that preloading it makes it the driver of the process; the program knows nothing of it.
+//! `libmockcuda.so` has the driver's SONAME, so preloading it makes it the driver of the process; the program is not aware of it.
 //! With `LPM_GPU=real` the answers come from the host's own driver.
 
 use crate::support::{Output, Scratch, check_answers, data, fwd, fwd_env};
@@ -18,7 +18,7 @@ fn mock() -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// The driver to test on, as environment variables; says so when there is none.
+/// The environment variables that select the driver under test; `None`, with a message, if there is no such driver.
 fn driver() -> Option<Vec<(&'static str, String)>> {
     if std::env::var("LPM_GPU").is_ok_and(|which| which == "real") {
         let found = fwd(&["check", "--json"]).stdout;
@@ -39,14 +39,14 @@ fn with(environment: &[(&'static str, String)], args: &[&str], input: &str) -> O
     fwd_env(args, input, &environment)
 }
 
-/// Over the mock driver, with these of its switches set.
+/// Runs the program over the mock driver, with these of the mock's switches set.
 fn mocked(switches: &[(&'static str, &str)], args: &[&str], input: &str) -> Output {
     let mut environment = vec![("LD_PRELOAD", mock())];
     environment.extend(switches.iter().map(|(name, value)| (*name, (*value).to_owned())));
     with(&environment, args, input)
 }
 
-/// Looks `addresses` up with every GPU engine and compares with the model.
+/// Looks up `addresses` with every GPU engine, and compares with the model.
 fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
     let Some(driver) = driver() else { return };
     let input: String = addresses.iter().map(|address| format!("{address}\n")).collect();
@@ -60,7 +60,7 @@ fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
     }
 }
 
-/// A generated table with an update stream, and the model of both.
+/// A generated table with an update stream, and the model after the stream.
 fn generated(scratch: &Scratch, routes: &str, updates: &str) -> ([String; 2], Model) {
     let [fib, stream] = ["routes.txt", "updates.txt"].map(|name| scratch.path(name));
     fwd(&["fib", "generate", "--family", "both", "--routes", routes, "--seed", "5", "-o", &fib]).ok();
@@ -115,7 +115,7 @@ fn full_tables() {
         text
     };
     let model = Model::of_text(&(text(&v4) + &text(&v6)));
-    // The edges of every third route, and of all beyond /64: the device searches 64 bits, so those take another way.
+    // The edges of every third route, and of all routes longer than /64: the device searches 64 bits, and the host finishes those.
     let mut probes = model.probes(3);
     let deep = model.routes.keys().filter(|(first, len)| first.is_ipv6() && *len > 64);
     probes.extend(deep.flat_map(|route| edges(*route)));
@@ -143,7 +143,7 @@ fn without_a_gpu_there_is_one_clear_line_and_exit_code_3() {
         }
     }
     if no_driver {
-        // Whatever the command, and before the routes are read.
+        // In every command the engine is made before the routes are read; `replay` loads its trace even earlier.
         fwd(&["replay", "/absent.pcap", "--fib", "/absent", "--engine", "gamt"]).fails(1, &["/absent.pcap"]);
         fwd(&["lookup", "--fib", "/absent", "--engine", "gamt", "10.0.0.1"]).fails(3, &["no CUDA driver"]);
         fwd(&["run", "--fib", "/absent", "--engine", "gamt"]).fails(3, &["no CUDA driver"]);
@@ -178,7 +178,7 @@ fn options_that_do_not_fit_are_bad_usage() {
     lookup(&["--engine", "bloom", "--fallback", "warp"]).fails(2, &["'warp' is no engine"]);
     lookup(&["--engine", "bloom", "--latency-target-us", "9"]).fails(2, &["--latency-target-us", "gamt"]);
     lookup(&["--engine", "gamt", "--latency-target-us", "0"]).fails(2, &["--latency-target-us"]);
-    // A wrong parameter is the user's to mend: no fallback hides it.
+    // A wrong parameter is a usage error, which no fallback hides.
     let args = ["lookup", "--fib", &fib, "--engine", "gamt", "--fallback", "bloom", "--engine-arg"];
     for wrong in ["levels=3", "colour=red"] {
         mocked(&[], &[&args[..], &[wrong, "10.0.0.1"]].concat(), "")
@@ -186,10 +186,10 @@ fn options_that_do_not_fit_are_bad_usage() {
     }
 }
 
-/// The warnings of a run with a fallback: one says that it is in service, or none does.
+/// Whether the run switched to the fallback; it must warn at most once.
 fn switched(out: &Output) -> bool {
     let count = out.stderr.lines().filter(|line| line.contains("answers from now on")).count();
-    assert!(count <= 1, "said more than once: {}", out.stderr);
+    assert!(count <= 1, "warned more than once: {}", out.stderr);
     count == 1
 }
 
@@ -227,7 +227,7 @@ fn whichever_driver_call_fails_the_answers_are_right() {
     probes.extend([route("0.0.0.0/0").0, route("::/0").0]);
     let input: String = probes.iter().map(|address| format!("{address}\n")).collect();
     let (mut moved, mut stayed) = (0, 0);
-    // 700 ends the context (an illegal address), 2 is no memory, 1 a call that is refused.
+    // 700 is an illegal address, which ends the context; 2 is out of memory; 1 is a refused call (invalid value).
     for (i, at) in (0..40).chain((40..400).step_by(11)).chain([u32::MAX]).enumerate() {
         let fault = format!("{at}:{}", [700, 2, 1][i % 3]);
         let engine = ENGINES[i % 3];
@@ -240,7 +240,7 @@ fn whichever_driver_call_fails_the_answers_are_right() {
             stayed += 1;
         }
         check_answers(&out.ok(), &probes, &model, &format!("{engine}, call {fault} fails"));
-        // Without a fallback: a typed error in one line, or right answers, when the fault was of no consequence.
+        // Without a fallback: a typed error in one line, or correct answers if the fault had no effect.
         let out = mocked(&[("MOCKCUDA_FAIL_AT", &fault)], &args[..7], &input);
         if out.code == 0 {
             check_answers(
@@ -263,7 +263,7 @@ fn a_device_that_is_too_slow_or_hangs_is_given_up() {
     let text = "0.0.0.0/1 1\n128.0.0.0/2 2\n::/2 3\n8000::/1 4\n";
     let fib = scratch.file("routes.txt", text);
     let model = Model::of_text(text);
-    // Enough that operation 60 comes while addresses are looked up, and not before.
+    // Enough addresses that operation 60 happens during lookups, and not before.
     let probes = random_addresses(200_000, 4);
     let input: String = probes.iter().map(|address| format!("{address}\n")).collect();
     let args = ["lookup", "--fib", &fib, "--engine", "gamt", "--fallback", "oracle", "--stall-us", "1000"];

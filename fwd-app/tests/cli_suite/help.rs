@@ -1,4 +1,4 @@
-//! `--help` of every command: exit code 0, on stdout, with an example that names the command.
+//! `--help` of every command: exit code 0, output on stdout, and an example that names the command.
 
 use crate::support::fwd;
 

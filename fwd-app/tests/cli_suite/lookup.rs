@@ -1,4 +1,4 @@
-//! `lookup` against the trie: small tables of every shape, generated tables, updates, and how input and output flow.
+//! `lookup` against the trie: small tables of every shape, generated tables, updates, and the streaming of input and output.
 
 use crate::support::{Scratch, check_answers, check_engines, fwd, fwd_stdin, setups};
 use crate::trie::{Model, edges, random_addresses, route};

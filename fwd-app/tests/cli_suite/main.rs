@@ -1,7 +1,7 @@
 //! The command line from outside: the built program, its output, its exit codes.
 //!
-//! One binary for all of it, so that it links once. `trie` is the longest-prefix match that answers are compared with;
-//! it shares nothing with the program.
+//! One binary for all of it, so that it links once. `trie` is an independent longest-prefix match that the answers are compared
+//! with; it shares no code with the program.
 
 #[cfg(test)]
 mod check;

@@ -1,4 +1,4 @@
-//! Runs the program, and keeps scratch files.
+//! Runs the program, and manages scratch files.
 
 use crate::trie::Model;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// What a run of the program left.
+/// The result of a run of the program.
 pub(crate) struct Output {
     pub(crate) code: i32,
     pub(crate) stdout: String,
@@ -22,7 +22,7 @@ impl Output {
         self.stdout
     }
 
-    /// The message of a run that must have failed with `code`, every part of `wanted` in it.
+    /// Checks that the run failed with `code`, and that its stderr contains every part of `wanted`.
     pub(crate) fn fails(self, code: i32, wanted: &[&str]) -> Self {
         assert_eq!(self.code, code, "{}", self.stderr);
         for part in wanted {
@@ -37,12 +37,12 @@ pub(crate) fn fwd(args: &[&str]) -> Output {
     fwd_stdin(args, "")
 }
 
-/// Runs `fwd-app args..` with `input` on stdin. What holds for every run is checked here.
+/// Runs `fwd-app args..` with `input` on stdin, and checks what must hold for every run.
 pub(crate) fn fwd_stdin(args: &[&str], input: &str) -> Output {
     fwd_env(args, input, &[])
 }
 
-/// The same, with more in its environment.
+/// The same, with additional environment variables.
 pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
         .args(args)
@@ -54,12 +54,12 @@ pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) 
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.as_bytes().to_vec();
-    // A run that fails early leaves its input unread: that is no failure of the test.
+    // A run that fails early leaves its input unread, which is not a failure of the test.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    // The mock driver tells of the faults that it was asked for.
+    // The mock driver reports the faults that it injects.
     let own = |line: &&str| !line.starts_with("mockcuda: ");
     let stderr: String = stderr.split_inclusive('\n').filter(own).collect();
     let code = output.status.code().unwrap_or_else(|| panic!("{args:?} died: {}\n{stderr}", output.status));
@@ -72,7 +72,7 @@ pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) 
     Output { code, stdout: String::from_utf8(output.stdout).unwrap(), stderr }
 }
 
-/// A folder that goes away with the test.
+/// A folder that is deleted at the end of the test.
 pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
@@ -85,14 +85,14 @@ impl Scratch {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// A new file; its path.
+    /// Creates a file and returns its path.
     pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         fs::write(&path, contents).unwrap();
         path
     }
 
-    /// The names in the folder.
+    /// The names of the files in the folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -118,14 +118,14 @@ pub(crate) fn setups() -> Vec<[&'static str; 2]> {
     setups
 }
 
-/// Whether the kernels of `--isa avx512f` run here, by the kernel's own account.
+/// Whether the kernels of `--isa avx512f` run here, according to `/proc/cpuinfo`.
 pub(crate) fn has_avx512f() -> bool {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     ["avx512f", "avx512cd"].iter().all(|wanted| flags.split(' ').any(|flag| flag == *wanted))
 }
 
-/// The answers of `lookup` must be the model's, for each address, in order.
+/// Checks that the answers of `lookup` are the model's, for each address, in order.
 pub(crate) fn check_answers(stdout: &str, addresses: &[IpAddr], model: &Model, what: &str) {
     assert_eq!(stdout.lines().count(), addresses.len(), "{what}: lines");
     for (line, address) in stdout.lines().zip(addresses) {
@@ -148,7 +148,7 @@ pub(crate) fn check_engines(fib: &[&str], more: &[&str], addresses: &[IpAddr], m
     }
 }
 
-/// The folder with real tables; says so when there is none.
+/// The path of a real table in the folder `FWD_DATA`; `None`, with a message, if it is missing.
 pub(crate) fn data(name: &str) -> Option<String> {
     let Some(folder) = std::env::var_os("FWD_DATA") else {
         eprintln!("SKIPPED: {name}: FWD_DATA names no folder of real tables");

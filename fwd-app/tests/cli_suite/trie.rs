@@ -1,4 +1,4 @@
-//! A binary trie: one bit a step, the last next hop seen is the answer. Reads the text forms itself.
+//! A binary trie, one bit a step: the last next hop on the path is the answer. It parses the text formats itself.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -64,7 +64,7 @@ fn width(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The address whose bits, in its own family, are `first` plus `offset`, wrapping.
+/// The address `first` plus `offset`, wrapping within its family.
 fn offset(first: IpAddr, offset: i128) -> IpAddr {
     match first {
         #[expect(clippy::cast_possible_truncation, reason = "wraps at the end of the address space")]
@@ -79,7 +79,7 @@ pub(crate) fn route(text: &str) -> Route {
     (address.parse().unwrap(), len.parse().unwrap())
 }
 
-/// The addresses at which an answer may change: the prefix's first and last, and those next to them.
+/// The addresses at which an answer may change: the first and the last of the prefix, and their neighbours outside it.
 pub(crate) fn edges((first, len): Route) -> [IpAddr; 4] {
     let host_bits = width(first) - len;
     let last = if host_bits == 0 { 0 } else { (u128::MAX >> (128 - host_bits)).cast_signed() };

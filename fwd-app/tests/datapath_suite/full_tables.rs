@@ -1,11 +1,11 @@
-//! Full-size tables: a million packets of both families against the oracle.
+//! Full-size tables: a million packets of both families, verified against the oracle.
 
 use crate::support::{draw, number, replay, v4_frame, v6_frame, write_pcap};
 use fib::feed::{self, LoadOptions};
 use fib::{NextHopTable, Rib};
 use std::path::PathBuf;
 
-/// The routes of both families, when `FWD_DATA` names their folder.
+/// The files with the routes of both families; `None` unless `FWD_DATA` names their folder.
 fn data() -> Option<[PathBuf; 2]> {
     let Some(folder) = std::env::var_os("FWD_DATA") else {
         eprintln!("SKIPPED: FWD_DATA does not name the folder of full-size tables");

@@ -1,4 +1,4 @@
-//! The golden results in `pcap/`: every packet's verdict, port and bytes, made by an independent forwarder in Python.
+//! The golden results in `pcap/`: every packet's verdict, port and bytes, computed by an independent forwarder in Python.
 
 use crate::support::{bundled, drops, number, read_pcap, replay};
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn digest(bytes: &[u8]) -> String {
     hex(Sha256::digest(bytes).as_slice())
 }
 
-/// Replays `capture` and compares with the first entries of `golden`, all of them when `count` is `None`.
+/// Replays `capture` and compares with the first `count` entries of `golden`, or with all of them for `None`.
 fn compare(capture: &str, golden: &str, count: Option<usize>, extra: &[&str]) {
     let golden: Value = serde_json::from_slice(&std::fs::read(bundled(golden)).unwrap()).unwrap();
     let scratch = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! GPU engines in the datapath, over the mock driver: every packet's result is right in both topologies, beside route changes, and
-//! when the device fails under the packets.
+//! GPU engines in the datapath, over the mock driver: every packet's result is correct in both topologies, while routes change, and
+//! when the device fails under load.
 //!
-//! `libmockcuda.so` is preloaded and is the driver then; see `cli_suite/gpu.rs`. The mock interprets the kernels, so batches and
-//! traces are small, and `--stall-us` is long where no stall is meant.
+//! `libmockcuda.so` is preloaded in place of the driver; see `cli_suite/gpu.rs`. The mock interprets the kernels, so batches and
+//! traces are small, and `--stall-us` is long where no stall is intended.
 
 use crate::support::{
     assert_conserved, bundled, drops, fwd_app, number, read_pcap, replay as replay_on_cpu, skipped, stderr,
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
-/// Far more than a batch takes on a busy host.
+/// Far longer than a batch takes on a busy host.
 const PATIENT: [&str; 2] = ["--stall-us", "60000000"];
 
 fn mock() -> String {
@@ -24,7 +24,7 @@ fn mock() -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A replay over the mock driver that ends with exit code 0; its JSON and what it said. `None` where DPDK does not start.
+/// A replay over the mock driver that exits with code 0. Returns its JSON and stderr; `None` where DPDK does not start.
 fn replay(trace: &Path, routes: &Path, switches: &[(&str, &str)], extra: &[&str]) -> Option<(Value, String)> {
     replay_to(0, trace, routes, switches, extra)
 }
@@ -61,7 +61,7 @@ fn replay_to(
     Some((summary, said))
 }
 
-/// The mix, whose 2000 packets must all be dealt with as by any engine.
+/// Replays the mix; its 2000 packets must get the same results as with any other engine.
 fn mix(switches: &[(&str, &str)], extra: &[&str]) -> Option<(Value, String)> {
     let (summary, said) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), switches, extra)?;
     let loops = extra.iter().position(|word| *word == "--loops").map_or(1, |i| extra[i + 1].parse().unwrap());
@@ -104,9 +104,8 @@ fn every_mode_of_the_device_and_a_latency_target() {
     assert!((1..=65_536).contains(&number(&summary, "/setup/batch")));
 }
 
-/// An lcore that takes its packets all the way waits for its own batch, and for as long as `--stall-us` says: then the packets of that
-/// batch are dropped, which is said, and the lcore goes on. That the device's answers are taken again when it goes on, too, is a
-/// test of `lpm-gpu`.
+/// A run-to-completion lcore waits for its own batch, at most for `--stall-us`. Then the packets of that batch are dropped, with a
+/// message, and the lcore goes on. A test of `lpm-gpu` checks that answers are accepted again once the device recovers.
 #[test]
 fn a_batch_that_stalls_where_its_lcore_waits_costs_its_packets_alone() {
     let switches = [("MOCKCUDA_DELAY_US", "20000"), ("MOCKCUDA_SEED", "3")];
@@ -123,7 +122,7 @@ fn a_batch_that_stalls_where_its_lcore_waits_costs_its_packets_alone() {
     }
 }
 
-/// Every route gets another id, goes, and comes back, again and again.
+/// An update stream: every route changes its id, is withdrawn and comes back, again and again.
 fn stream(rounds: usize) -> String {
     let routes = std::fs::read_to_string(bundled("routes.txt")).unwrap();
     let routes: Vec<_> =
@@ -201,7 +200,7 @@ fn a_full_table_under_a_real_update_stream() {
     }
 }
 
-/// A replay with `--fallback bloom` under a fault; whether it moved, and the packets that were looked up again.
+/// A replay with `--fallback bloom` under a fault. Returns whether it switched, and how many packets were looked up again.
 fn with_fault(switches: &[(&str, &str)], engine: &str, topology: &str) -> Option<(bool, u64)> {
     let extra =
         ["--engine", engine, "--fallback", "bloom", "--batch", "64", "--loops", "3", "--topology", topology];
@@ -220,7 +219,7 @@ fn whichever_driver_call_fails_no_packet_is_lost() {
     let topologies = ["pipeline", "run-to-completion"];
     let mut moved = 0;
     for (i, at) in (0..60).step_by(6).chain((60..900).step_by(41)).enumerate() {
-        // 700 ends the context (an illegal address), 2 is no memory, 1 a call that is refused.
+        // 700 is an illegal address, which ends the context; 2 is out of memory; 1 is a refused call (invalid value).
         let fault = format!("{at}:{}", [700, 2, 1][i % 3]);
         let found = with_fault(&[("MOCKCUDA_FAIL_AT", &fault)], ENGINES[i % 3], topologies[i / 3 % 2]);
         let Some((in_service, _)) = found else { return };
@@ -233,7 +232,7 @@ fn whichever_driver_call_fails_no_packet_is_lost() {
 fn a_fault_among_the_packets_costs_none_of_them() {
     for (i, engine) in ENGINES.into_iter().cycle().take(6).enumerate() {
         let topology = ["pipeline", "run-to-completion"][i / 3];
-        // A launch that is refused, a copy back that ends the context, a kernel that fails while the host goes on.
+        // A refused launch, a copy back that ends the context, a kernel that fails asynchronously.
         for (switch, fault) in [
             ("MOCKCUDA_FAIL_CALL", "cuLaunchKernel:20:1"),
             ("MOCKCUDA_FAIL_CALL", "cuMemcpyDtoHAsync_v2:9:700"),
@@ -241,7 +240,7 @@ fn a_fault_among_the_packets_costs_none_of_them() {
         ] {
             let Some((in_service, again)) = with_fault(&[(switch, fault)], engine, topology) else { return };
             assert!(in_service, "{engine} {topology} {switch}={fault}");
-            // With one batch at a time the driver may tell of it before the next is in flight.
+            // With one batch at a time the driver may report the fault before another batch is in flight.
             let found_later = switch == "MOCKCUDA_FAIL_OPERATION" && topology == "pipeline";
             assert!(again > 0 || !found_later, "{engine}: nothing was in flight");
         }
@@ -267,7 +266,7 @@ fn a_device_slower_than_the_stall_limit_costs_packets_and_nothing_else() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
     let mut command = fwd_app(&["replay"]);
-    // Every batch is given up long before its answer comes, so soon all slots are waiting for one.
+    // Every batch is abandoned long before its answer is ready, so soon every slot belongs to an abandoned batch.
     command.env("LD_PRELOAD", mock()).env("MOCKCUDA_DELAY_US", "200000");
     command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
     command
@@ -317,7 +316,7 @@ fn without_a_fallback_a_lost_device_costs_packets_and_says_so() {
         assert_eq!(
             number(&summary, "/verify/mismatches"),
             0,
-            "a packet that the device cost is no wrong answer: {said}"
+            "a packet dropped because of the device is not a mismatch: {said}"
         );
         assert!(summary["engine"]["error"].as_str().unwrap().contains("700"), "{said}");
         assert_eq!(said.matches("dropped as engine_stall").count(), 1, "{said}");

@@ -1,19 +1,19 @@
-//! `replay` and `run` as a user sees them: the program is started, fed captures, signalled, and its files and JSON judged.
+//! `replay` and `run` from outside: the program is started, fed captures and signalled, and its files and JSON are checked.
 //!
-//! | module | what it holds the forwarder to |
+//! | module | what it tests |
 //! |---|---|
 //! | `golden` | the golden results in `pcap/`, packet by packet |
-//! | `rewriter` | byte-exact output captures, against a rewriter of this suite's own |
+//! | `rewriter` | byte-exact output captures, against an independent rewriter |
 //! | `topologies` | both topologies, batch sizes, more lcores than CPUs, order, a slow TX side |
 //! | `pacing` | rates, latency from the intended send time, the report's files |
 //! | `updates` | routes that change while packets flow |
 //! | `signals` | SIGTERM drains, a second one ends at once |
-//! | `terminal` | standard error or output that is closed, or that nobody reads |
-//! | `refusals` | what cannot be: messages and exit codes |
+//! | `terminal` | a stderr or stdout that is closed, or that nobody reads |
+//! | `refusals` | requests that cannot be fulfilled: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
-//! | `ports` | what `run` asks of its ports: queues, mbufs, chains, neighbours; the DPDK that it runs on |
+//! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
-//! | `full_tables` | full-size tables, when `FWD_DATA` names their folder |
+//! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
 
 #[cfg(test)]
 mod full_tables;

@@ -1,5 +1,5 @@
-//! Rates, latency from the intended send time, and the files of the report. Nothing here asserts how fast a machine is,
-//! only that packets do not go before their time.
+//! Rates, latency from the intended send time, and the report's files. Nothing here asserts how fast a machine is, only that no
+//! packet is sent early.
 
 use crate::support::{bundled, fwd_app, number, replay, skipped, stderr};
 
@@ -40,7 +40,7 @@ fn the_contract_of_the_json() {
     assert_eq!(number(&summary, "/verify/checked"), 400_000);
     let stages: Vec<_> =
         summary["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
-    // An lcore that does both has verdict and rewrite in one pass.
+    // An lcore that does both verdict and rewrite does them in one pass.
     assert_eq!(stages, ["rx", "parse", "lookup", "rewrite", "tx"]);
 }
 

@@ -1,5 +1,5 @@
-//! What `run` asks of its ports, and what it says when a port cannot give it: queues, mbufs, chains; gateways without a neighbour;
-//! the DPDK that it was compiled for.
+//! The ports of `run`: queues, mbufs, chains, gateways without a neighbour, and the messages when a port lacks something; and the
+//! DPDK release that the program was compiled for.
 
 use crate::run::{eal, summary};
 use crate::support::{
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// A folder with captures and routes, and the `run`s over them.
+/// A scratch folder with captures and routes, and the `run`s over them.
 struct Bench(TempDir);
 
 impl Bench {
@@ -30,7 +30,7 @@ impl Bench {
         format!("net_pcap{port},rx_pcap={},tx_pcap={}", receives.display(), out.display())
     }
 
-    /// What left by a port.
+    /// The frames that a port sent.
     fn sent(&self, port: usize) -> Vec<Vec<u8>> {
         read_pcap(&self.path(&format!("out{port}.pcap"))).into_iter().map(|(_, frame)| frame).collect()
     }
@@ -50,7 +50,7 @@ impl Bench {
         self.command(routes, options, vdevs).output().unwrap()
     }
 
-    /// The JSON of a run that ended well.
+    /// The JSON of a run that succeeded.
     fn summary(&self, output: &Output) -> Value {
         let summary = summary(output, &self.path("summary.json"));
         assert_conserved(&summary);
@@ -58,7 +58,7 @@ impl Bench {
     }
 }
 
-/// `(0,0,0)` for half a second.
+/// Options to forward from port 0 on lcore 0 for half a second.
 const SHORT: [&str; 4] = ["--config", "(0,0,0)", "--duration", "0.5"];
 
 #[test]
@@ -78,7 +78,7 @@ fn a_gateway_without_a_neighbour_gets_no_packet() {
     let summary = bench.summary(&output);
     assert_eq!(drops(&summary), [("no_neighbour".to_owned(), 2)]);
     assert!(stderr(&output).contains("1 of 2 gateways have no neighbour"), "{}", stderr(&output));
-    // Ids and l3fwd's rules name no neighbour: theirs is made of the number.
+    // Bare ids and l3fwd rules refer to no neighbour: the MAC is derived from the number.
     let macs = |port| bench.sent(port).iter().map(|frame| frame[..6].to_vec()).collect::<Vec<_>>();
     assert_eq!(macs(0), [[2, 0, 0, 0, 0, 7]]);
     assert_eq!(macs(1), [[2, 0xaa, 0, 0, 0, 2], [2, 0, 0, 0, 0, 2]]);
@@ -143,14 +143,14 @@ fn too_few_mbufs_are_refused_with_the_least_that_work() {
     assert_eq!(run(&["--mbufs", "0"]).status.code(), Some(2));
 }
 
-/// `net_pcap` receives long frames as chains, and does not say that it sends chains.
+/// `net_pcap` receives long frames as chains, but does not offer the multi-segment TX offload.
 #[test]
 fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     let bench = Bench::new();
     let trace = bench.path("trace.pcap");
     let destination = 10 << 24 | 9;
     let frame = |bytes, tags: &[u16]| v4_frame(0xc000_0201, destination, bytes, tags);
-    // A short packet in a frame that is longer than an mbuf, as no wire brings it.
+    // A short packet in a frame longer than an mbuf, which no real link delivers.
     let padded = [frame(100, &[]), vec![0; 3000]].concat();
     write_pcap(&trace, &[frame(1514, &[]), padded, frame(1518, &[0x8100])]);
     let routes = bench.path("routes.txt");
@@ -163,10 +163,10 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (3, 2));
     assert_eq!(drops(&summary), [("mtu_exceeded".to_owned(), 1)]);
     assert_eq!(bench.sent(0).iter().map(Vec::len).collect::<Vec<_>>(), [1514, 1518]);
-    // What was sent by such a port in bytes is what left.
+    // The bytes counted as sent by such a port are those that left.
     assert_eq!(number(&summary, "/packets/tx_bytes"), 1514 + 1518);
 
-    // Jumbo frames fit an mbuf with their tags, up to the largest there is; what is longer cannot leave by such a port.
+    // Tagged jumbo frames fit one mbuf, up to the largest mbuf; longer frames cannot leave by such a port.
     write_pcap(&trace, &[frame(2048, &[]), frame(2056, &[0x88a8, 0x8100])]);
     let long = [&SHORT[..], &["--max-pkt-len", "2048"]].concat();
     let summary = bench.summary(&bench.run(&routes, &long, &[bench.vdev(0, &trace)]));
@@ -180,7 +180,7 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     assert!(stderr(&output).contains("takes no chains"), "{}", stderr(&output));
 }
 
-/// A library that says it is `version` of DPDK, to preload.
+/// A library to preload that reports `version` as the version of DPDK.
 fn dpdk_of(bench: &Bench, version: &str) -> PathBuf {
     let (source, library) = (bench.path("version.c"), bench.path("libversion.so"));
     std::fs::write(&source, format!("const char *rte_version(void) {{ return \"{version}\"; }}\n")).unwrap();
@@ -208,7 +208,7 @@ fn a_dpdk_of_another_release_is_refused_before_it_starts() {
         assert!(text.contains(other) && text.contains(&format!("DPDK {compiled}")), "{text}");
         assert!(!text.contains("EAL:"), "EAL did not start: {text}");
     }
-    // An update of the same release keeps the binary interface.
+    // A patch release keeps the ABI.
     let release: Vec<_> = compiled.split('.').take(2).collect();
     bench.summary(&run(&format!("DPDK {}.99", release.join("."))));
 }

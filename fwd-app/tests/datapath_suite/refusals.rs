@@ -1,9 +1,9 @@
-//! What cannot be done: a clear message, the documented exit code, nothing half done.
+//! Requests that cannot be fulfilled: a clear message, the documented exit code, and no partial output.
 
 use crate::support::{bundled, fwd_app, number, replay, skipped, stderr, write_pcap};
 use std::path::Path;
 
-/// A replay must exit with `code` and say all of `words`; it leaves no output folder behind.
+/// Checks that a replay exits with `code`, prints all of `words`, and leaves no output behind.
 fn refused(trace: &Path, extra: &[&str], code: i32, words: &[&str]) {
     let scratch = tempfile::tempdir().unwrap();
     let (out, json) = (scratch.path().join("out"), scratch.path().join("summary.json"));
@@ -19,7 +19,7 @@ fn refused(trace: &Path, extra: &[&str], code: i32, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "no '{word}' in: {text}");
     }
-    assert!(!out.exists() && !json.exists() && output.stdout.is_empty(), "nothing half done");
+    assert!(!out.exists() && !json.exists() && output.stdout.is_empty(), "no partial output");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_capture_cut_short_is_replayed_as_far_as_it_goes() {
 
 #[test]
 fn every_drop_reason_of_a_route() {
-    // Next hops that drop on purpose, without a neighbour, and with one; a destination on a link.
+    // Next hops: a blackhole, gateways without and with a neighbour, and destinations on a connected link.
     let scratch = tempfile::tempdir().unwrap();
     let routes = scratch.path().join("routes.txt");
     let text = "blackhole 10.1.0.0/16\n10.2.0.0/16 via 192.0.2.1 dev 1\n10.3.0.0/16 via 192.0.2.2 dev 2\n\
@@ -109,7 +109,7 @@ fn every_drop_reason_of_a_route() {
         [("blackhole", 1), ("no_neighbour", 3), ("no_route", 1)].map(|(name, n)| (name.to_owned(), n));
     assert_eq!(drops, wanted);
     let sent = |port: u8| crate::support::read_pcap(&out.join(format!("port{port}.pcap")));
-    // With `dev` and without: the neighbour is on that port.
+    // From the routes with and without `dev`: the neighbour is on that port.
     assert_eq!(sent(2).len(), 2);
     assert!(sent(2).iter().all(|(_, frame)| frame[..6] == [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xee]));
     assert_eq!(sent(3)[0].1[..6], [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xff]);

@@ -1,4 +1,4 @@
-//! Byte-exact output captures, against a forwarder written here: a scan over all routes, one packet at a time.
+//! Byte-exact output captures, against a forwarder written here: a linear scan over all routes, one packet at a time.
 
 use crate::support::{bundled, draw, read_pcap, replay, v4_frame, v6_frame, write_pcap};
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ fn longest(routes: &[Route], v6: bool, key: u128) -> Option<u32> {
     routes.iter().filter(covers).max_by_key(|(_, _, len, _)| *len).map(|(_, _, _, id)| *id)
 }
 
-/// What leaves, and by which of `ports`; `None` for packets without a route. Only for packets that pass every check.
+/// The port and the bytes of the forwarded frame; `None` for packets without a route. Only for packets that pass every check.
 fn forward(frame: &[u8], routes: &[Route], ports: u32) -> Option<(usize, Vec<u8>)> {
     let mut at = 12;
     while matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8] | [0x91, 0]) {
@@ -98,7 +98,7 @@ fn the_bundled_mix_byte_for_byte() {
     compare(&bundled("mix.pcap"), 1, 7, &["--batch", "1"]);
 }
 
-/// Packets to prefixes of the table and to random places, both families, all sizes, some tagged.
+/// Packets to random addresses within the prefixes of the table, both families, all sizes, some tagged.
 fn generated(count: usize) -> Vec<Vec<u8>> {
     let routes = routes(&bundled("routes.txt"));
     let mut state = 7;
@@ -135,7 +135,7 @@ fn generated_packets_byte_for_byte() {
 
 #[test]
 fn frames_longer_than_an_mbuf_are_chains() {
-    // Above the largest mbuf of a replay, 16 KB: but the MTU forbids them to leave.
+    // Longer than the largest mbuf of a replay, 16 KB: they arrive as chains, but exceed the MTU and are dropped.
     let scratch = tempfile::tempdir().unwrap();
     let trace = scratch.path().join("long.pcap");
     let mut frames = generated(50);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// EAL arguments that need nothing, with `lcores`.
+/// EAL arguments that need no hardware and no hugepages, with `lcores`.
 pub(crate) fn eal(lcores: &str, prefix: &str) -> Vec<String> {
     let prefix = format!("--file-prefix=fwd-test-{prefix}-{}", std::process::id());
     let words = ["--lcores", lcores, "--no-huge", "-m", "256", "--no-pci", "--no-shconf", &prefix];
@@ -31,7 +31,7 @@ pub(crate) fn summary(output: &Output, json: &Path) -> Value {
 fn captures_go_in_and_out_of_pcap_ports() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
-    // The other ports receive a capture with no packet in it.
+    // The other ports receive an empty capture.
     let nothing = path("nothing.pcap");
     std::fs::write(&nothing, &std::fs::read(bundled("mix.pcap")).unwrap()[..24]).unwrap();
     for topology in ["run-to-completion", "pipeline"] {
@@ -60,7 +60,7 @@ fn captures_go_in_and_out_of_pcap_ports() {
         for (port, packets) in [369, 497, 471, 538].into_iter().enumerate() {
             let sent = read_pcap(Path::new(&path(&format!("out{port}.pcap"))));
             assert_eq!(sent.len(), packets, "port {port}");
-            // net_pcap's MACs are 02:70:63:61:70:PP; the rest of the frame is what `replay` is held to.
+            // net_pcap's MACs are 02:70:63:61:70:PP; the tests of `replay` check the rest of the frame.
             let port = u8::try_from(port).unwrap();
             assert!(sent.iter().all(|(_, frame)| frame[6..12] == [2, 0x70, 0x63, 0x61, 0x70, port]));
             let fixed = port == 1;

@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT: receiving stops, what is inside drains, the summary is printed; a second signal ends at once.
+//! SIGTERM and SIGINT: receiving stops, packets in the forwarder drain, the summary is printed; a second signal ends the process at
+//! once.
 
 use crate::support::{assert_conserved, bundled, fwd_app, number, skipped, stderr, wait};
 use serde_json::Value;
@@ -18,7 +19,7 @@ fn endless(json: &Path, extra: &[&str]) -> Child {
     command.args(["--no-huge", "--loops", "1000000000", "--json"]).arg(json).args(extra).spawn().unwrap()
 }
 
-/// Waits until packets flow: its lcores have threads then.
+/// Waits until packets flow: some time after the threads of its lcores exist.
 fn wait_until_it_runs(child: &Child) {
     let end = Instant::now() + Duration::from_secs(60);
     let tasks = format!("/proc/{}/task", child.id());
@@ -63,7 +64,7 @@ fn a_signal_drains_and_prints_the_summary() {
 fn a_second_signal_ends_at_once() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
-    // A sink that never takes anything keeps the drain waiting.
+    // A sink that never receives anything keeps the drain waiting.
     let mut child = endless(&json, &["--tx-slow", "4000000000"]);
     wait_until_it_runs(&child);
     send(&child, "-TERM");

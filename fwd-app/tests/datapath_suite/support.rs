@@ -1,5 +1,5 @@
-//! Starting the program, reading what it wrote, making captures. Captures are read and written here by hand, so that no
-//! library judges itself.
+//! Starts the program, reads its output, writes captures. Captures are parsed and written by hand here, so that no library checks
+//! itself.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(crate) fn bundled(name: &str) -> PathBuf {
     pcap_dir().join(name)
 }
 
-/// The program with these arguments.
+/// A command that runs the program with these arguments and captures its output.
 pub(crate) fn fwd_app<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fwd-app"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -42,10 +42,10 @@ pub(crate) fn skip(text: &str) -> bool {
     true
 }
 
-/// Waits for the process's end.
+/// Waits for the process to end.
 ///
 /// # Panics
-/// When it is still there after `limit`; it is killed then.
+/// If it still runs after `limit`; it is killed then.
 pub(crate) fn wait(mut child: Child, limit: Duration) -> Output {
     let end = Instant::now() + limit;
     while child.try_wait().unwrap().is_none() {
@@ -58,7 +58,7 @@ pub(crate) fn wait(mut child: Child, limit: Duration) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// A replay that must exit with `code`; its JSON, or `None` when DPDK does not start here.
+/// A replay that must exit with `code`. Returns its JSON, or `None` if DPDK does not start here.
 pub(crate) fn replay_with_code(trace: &Path, routes: &Path, extra: &[&str], code: i32) -> Option<Value> {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
@@ -72,7 +72,7 @@ pub(crate) fn replay_with_code(trace: &Path, routes: &Path, extra: &[&str], code
     Some(serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap())
 }
 
-/// A replay that must succeed; its JSON, conservation and order checked.
+/// A replay that must succeed; conservation and order are checked. Returns its JSON, or `None` if DPDK does not start here.
 pub(crate) fn replay(trace: &Path, routes: &Path, extra: &[&str]) -> Option<Value> {
     let summary = replay_with_code(trace, routes, extra, 0)?;
     assert_conserved(&summary);
@@ -123,7 +123,7 @@ pub(crate) fn read_pcap(path: &Path) -> Vec<(u64, Vec<u8>)> {
     frames
 }
 
-/// A little-endian nanosecond pcap of `frames`, 1 us apart.
+/// Writes `frames` as a little-endian nanosecond pcap, 1 us apart.
 pub(crate) fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     let mut file = Vec::new();
     for word in [0xa1b2_3c4d_u32, 4 << 16 | 2, 0, 0, 1 << 18, 1] {
@@ -139,7 +139,7 @@ pub(crate) fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// An IPv4 UDP frame of `frame_bytes` to `destination`, `tags` in front.
+/// An IPv4 UDP frame of `frame_bytes` to `destination`, with these VLAN tags.
 pub(crate) fn v4_frame(source: u32, destination: u32, frame_bytes: usize, tags: &[u16]) -> Vec<u8> {
     let mut frame = ethernet(tags, 0x0800);
     let total = frame_bytes.max(frame.len() + 28) - frame.len();
@@ -157,7 +157,7 @@ pub(crate) fn v4_frame(source: u32, destination: u32, frame_bytes: usize, tags: 
     frame
 }
 
-/// An IPv6 UDP frame of `frame_bytes` to `destination`, `tags` in front.
+/// An IPv6 UDP frame of `frame_bytes` to `destination`, with these VLAN tags.
 pub(crate) fn v6_frame(source: u128, destination: u128, frame_bytes: usize, tags: &[u16]) -> Vec<u8> {
     let mut frame = ethernet(tags, 0x86dd);
     let payload = frame_bytes.max(frame.len() + 48) - frame.len() - 40;
@@ -180,7 +180,7 @@ fn ethernet(tags: &[u16], ethertype: u16) -> Vec<u8> {
     frame
 }
 
-/// The next number of a fixed sequence (splitmix64): tests draw the same packets everywhere.
+/// The next number of a fixed sequence (splitmix64), so that tests draw the same packets on every host.
 pub(crate) fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

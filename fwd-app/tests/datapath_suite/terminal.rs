@@ -1,4 +1,4 @@
-//! A standard error that is closed or that nobody reads takes nothing away: packets flow, a signal ends the run, the JSON is there.
+//! A stderr that is closed or that nobody reads does not disturb a run: packets flow, a signal ends it, and the JSON is written.
 
 use crate::run::{eal, run};
 use crate::signals::send;
@@ -9,11 +9,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// More than it takes to drain, on a busy host too; without a limit it would be for ever.
+/// Longer than a drain takes even on a busy host; without a limit a failing test would hang.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// `run` over two null ports, which bring packets as fast as they are taken, with a line every 20 ms. EAL's own log is quiet: it would
-/// wait for standard error by itself.
+/// `run` over two null ports, which deliver packets as fast as they are polled, with a line of statistics every 20 ms. EAL's own
+/// log is reduced to errors, since EAL blocks on stderr.
 fn chatty(json: &Path, options: &[&str], prefix: &str) -> Command {
     let mut eal = eal("(0-1)@(0-0)", prefix);
     eal.push("--log-level=error".into());
@@ -21,7 +21,7 @@ fn chatty(json: &Path, options: &[&str], prefix: &str) -> Command {
     run(json, &options, &eal, &["net_null0", "net_null1"].map(str::to_owned))
 }
 
-/// Reads until a line has `wanted`; false when DPDK does not start here.
+/// Reads until a line has `wanted`; returns false if DPDK does not start here.
 fn read_until(reader: &mut impl Read, wanted: &str) -> bool {
     let mut said = String::new();
     for line in BufReader::with_capacity(64, reader).lines() {
@@ -35,7 +35,7 @@ fn read_until(reader: &mut impl Read, wanted: &str) -> bool {
     false
 }
 
-/// SIGTERM has to end it with exit code 0 and a report.
+/// Sends SIGTERM, which must end the process with exit code 0 and a report.
 fn end(child: Child, json: &Path) {
     send(&child, "-TERM");
     let output = wait(child, LIMIT);
@@ -50,13 +50,13 @@ fn a_closed_stderr_leaves_the_signals_alone() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
     let mut child = chatty(&json, &[], "closed").spawn().unwrap();
-    // As `2>&1 | head -20` does: both go.
+    // As with `2>&1 | head -20`, both streams are closed.
     let (mut stderr, stdout) = (child.stderr.take().unwrap(), child.stdout.take());
     if !read_until(&mut stderr, "Mpps") {
         return drop(child.wait());
     }
     drop((stderr, stdout));
-    // Several lines that nobody takes.
+    // Time for several lines that nobody reads.
     std::thread::sleep(Duration::from_millis(200));
     assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
     end(child, &json);
@@ -67,13 +67,13 @@ fn a_full_pipe_that_nobody_reads_holds_up_no_lcore_and_no_signal() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
     let (mut reader, mut writer) = std::io::pipe().unwrap();
-    // The main lcore forwards too, and both streams go to the one pipe.
+    // The main lcore forwards too, and both streams go to the same pipe.
     let mut command = chatty(&json, &["--config", "(0,0,0),(1,0,1)"], "blocked");
     let both = [writer.try_clone().unwrap(), writer.try_clone().unwrap()];
     let [stdout, stderr] = both.map(Stdio::from);
     let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
     drop(command);
-    // Ours fills the pipe; it ends with the reader, at the end of the test.
+    // This test fills the pipe; the thread ends when the reader is dropped at the end of the test.
     if !read_until(&mut reader, "forwarding;") {
         return drop(child.wait());
     }

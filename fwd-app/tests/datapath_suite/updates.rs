@@ -1,9 +1,9 @@
-//! Routes that change while packets flow: every packet's next hop is one that was in service meanwhile.
+//! Routes that change while packets flow: every packet's next hop was in service while the packet was in the forwarder.
 
 use crate::support::{assert_conserved, bundled, number, replay, replay_with_code};
 use std::fmt::Write as _;
 
-/// An update stream over the bundled table: every route gets another id, goes, and comes back, again and again.
+/// An update stream over the bundled table: every route changes its id, is withdrawn and comes back, again and again.
 fn stream(rounds: usize) -> String {
     let routes = std::fs::read_to_string(bundled("routes.txt")).unwrap();
     let routes: Vec<_> =
@@ -86,7 +86,7 @@ fn a_stream_that_is_looped_goes_on_and_stays_verified() {
 
 #[test]
 fn updates_that_are_refused_end_and_packets_go_on() {
-    // The second one names a port that there is not.
+    // The second update names a port that does not exist.
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("updates.txt");
     std::fs::write(&file, "a 10.0.0.0/8 7\na 10.0.0.0/8 via 192.0.2.1 dev eth9\na 10.0.0.0/8 8\n").unwrap();

@@ -1,4 +1,4 @@
-//! `fwd-app fib convert`: read tables in any format, write one.
+//! `fwd-app fib convert`: reads tables in any format and writes one.
 
 use crate::commands::tables;
 use crate::report::output;

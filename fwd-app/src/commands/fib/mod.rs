@@ -1,5 +1,4 @@
-//! `fwd-app fib`: look at a table ([`stat`], which prints what [`survey`] counts), change its format ([`convert`]), make one
-//! ([`generate`]).
+//! `fwd-app fib`: inspects ([`stat`], with the counts of [`survey`]), converts ([`convert`]) or generates ([`generate`]) a table.
 
 mod convert;
 mod generate;
@@ -35,7 +34,7 @@ enum FibCommand {
     Generate(generate::GenerateArgs),
 }
 
-/// Does what the subcommand says.
+/// Runs the subcommand.
 pub(crate) fn main(args: &FibArgs) -> anyhow::Result<()> {
     match &args.command {
         FibCommand::Stat(args) => stat::main(args),

@@ -1,4 +1,4 @@
-//! `fwd-app fib stat`: what a table holds, as text with bars or as JSON. One struct feeds both.
+//! `fwd-app fib stat`: prints the contents of a table as text with bars or as JSON. Both are made from one struct.
 
 use super::survey::{FamilySurvey, survey};
 use crate::commands::tables;
@@ -29,7 +29,7 @@ pub(super) struct StatArgs {
     json: bool,
 }
 
-/// Everything that `fib stat` says.
+/// The whole output of `fib stat`.
 #[derive(Debug, Serialize)]
 struct Report {
     files: Vec<FileReport>,
@@ -44,7 +44,7 @@ struct Report {
 struct FileReport {
     path: PathBuf,
     format: String,
-    /// How the file is compressed; `None` when it is plain.
+    /// The compression of the file; `None` if it is plain.
     compression: Option<String>,
     bytes: u64,
     routes_ipv4: u64,
@@ -53,7 +53,7 @@ struct FileReport {
     duplicates: u64,
     unusable: u64,
     skipped_records: u64,
-    /// Where the file was cut short, in words.
+    /// Where the file was truncated, in words.
     truncated: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a table holds, counted: routes by length, next hops, nesting, the covered share of the address space.
+//! Statistics of a table: routes by length, next hops, nesting, the covered share of the address space.
 
 use fib::{Family, Key, NextHopId, Prefix, RibTable};
 use serde::Serialize;
@@ -16,18 +16,18 @@ pub(super) struct FamilySurvey {
     pub(super) next_hops: u64,
     /// The default route's next hop.
     pub(super) default_route: Option<u32>,
-    /// Routes longer than /24 (IPv4) or /64 (IPv6): the ones that an engine needs a further level for.
+    /// Routes longer than /24 (IPv4) or /64 (IPv6), which need a further level in an engine.
     pub(super) deep: u64,
-    /// Routes beneath another route other than the default route.
+    /// Routes covered by another route other than the default route.
     pub(super) nested: u64,
-    /// The longest chain of routes that cover each other, the default route not counted.
+    /// The longest chain of routes that cover each other, without the default route.
     pub(super) nesting_max: u64,
-    /// Share of the address space that routes other than the default route cover, 0 to 1: of all IPv4 addresses, or of
-    /// 2000::/3, from which IPv6 unicast addresses are given out.
+    /// Share of the address space that is covered by routes other than the default route, 0 to 1: of all IPv4 addresses, or of
+    /// 2000::/3, from which IPv6 unicast addresses are allocated.
     pub(super) covered_share: f64,
 }
 
-/// Counts what is in `table`.
+/// Computes the statistics of `table`.
 pub(super) fn survey<K: Key>(table: &RibTable<K>) -> FamilySurvey {
     let routes = table.sorted();
     let mut by_length = BTreeMap::new();
@@ -51,7 +51,8 @@ pub(super) fn survey<K: Key>(table: &RibTable<K>) -> FamilySurvey {
     }
 }
 
-/// One pass in order of address, then length: the stack holds the routes that cover the present one.
+/// One pass in order of address, then length; the stack holds the routes that cover the current one. Returns `nested`,
+/// `nesting_max` and `covered_share`.
 fn walk<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> (u64, u64, f64) {
     let space = match K::FAMILY {
         Family::V4 => Prefix::DEFAULT,

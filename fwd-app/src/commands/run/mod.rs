@@ -26,7 +26,7 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let mut session = tables::open_to_forward(&args.tables)?;
     let eal = start_eal(&words, &signals)?;
     let summary = forward(args, &eal, &mut session, &signals)?;
-    // Ports are closed by now; pools and EAL follow here, before anything is written.
+    // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
     summary.judge()
@@ -78,7 +78,7 @@ fn forward(args: &RunArgs, eal: &Eal, session: &mut Session, signals: &Signals) 
     Ok(Summary::new("run", session, &ended, setup, dpdk_ffi::tsc_hz(eal)))
 }
 
-/// Waits until every link is up, or some time has gone by, and says how each port is.
+/// Waits until every link is up, at most [`LINK_WAIT`] in all, and prints the state of each port.
 fn await_links(ports: &Ports, plan: &Plan, signals: &Signals) -> anyhow::Result<()> {
     let end = Instant::now() + LINK_WAIT;
     for (index, granted) in ports.granted.iter().enumerate() {
@@ -92,7 +92,7 @@ fn await_links(ports: &Ports, plan: &Plan, signals: &Signals) -> anyhow::Result<
     Ok(())
 }
 
-/// Lcores yield when there are more of them than CPUs under them.
+/// Lcores yield when they outnumber the CPUs that they run on.
 fn idle(eal: &Eal, plan: &Plan) -> Idle {
     let mut cpus: Vec<u16> = Vec::new();
     for (lcore, _) in &plan.lcores {

@@ -1,26 +1,26 @@
-//! `run` when a stage panics: the others stop and drain, and there is a report that says so.
+//! `run` when a stage panics: the other stages stop and drain, and the report has the panic.
 
 use super::*;
 use crate::control::test_session::{LAST_WORDS, bundled, dying_session};
 use clap::{Args as _, FromArgMatches as _};
 use rusty_fork::rusty_fork_test;
 
-/// The arguments that `words` are.
+/// Parses `words` as arguments of `run`.
 fn arguments(words: &[&str]) -> RunArgs {
     let command = RunArgs::augment_args(clap::Command::new("run"));
     let fib = ["run", "--engine", "oracle", "--fib", "routes.txt"];
     RunArgs::from_arg_matches(&command.try_get_matches_from(fib.iter().chain(words)).unwrap()).unwrap()
 }
 
-/// Runs over two ports, the first with 2,000 packets to receive, while lookups panic: those of reader number `reader`, or of all; the
-/// panic must be reported of `lcore`.
+/// Runs over two ports, the first with 2,000 packets to receive, while lookups panic: those of reader number `reader`, or of all
+/// readers. The report must attribute the panic to `lcore`.
 fn run_and_die(lcore: u32, options: &[&str], reader: Option<u64>) {
     let Some(eal) = dpdk_ffi::testing::eal() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let nothing = scratch.path().join("nothing.pcap");
     std::fs::write(&nothing, &std::fs::read(bundled("mix.pcap")).unwrap()[..24]).unwrap();
     for (name, rx) in [("net_pcap0", bundled("mix.pcap")), ("net_pcap1", nothing)] {
-        // Two TX queues, one a file.
+        // Two TX queues, one file for each.
         let [one, two] = ["one", "two"].map(|queue| scratch.path().join(format!("{name}-{queue}")));
         let files = [rx.display(), one.display(), two.display()];
         let arguments = format!("rx_pcap={},tx_pcap={},tx_pcap={}", files[0], files[1], files[2]);
@@ -40,7 +40,7 @@ fn run_and_die(lcore: u32, options: &[&str], reader: Option<u64>) {
 rusty_fork_test! {
     #![rusty_fork(timeout_ms = 30_000)]
 
-    // The other worker has a reader that is well, and would run for ever.
+    // The other worker has a working reader and would run for ever.
     #[test]
     fn a_panic_on_a_worker_ends_the_run_with_a_report() {
         run_and_die(1, &["--config", "(0,0,1),(1,0,2)"], Some(0));
