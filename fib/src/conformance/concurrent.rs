@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 const NESTS: usize = 48;
 /// Reader threads.
 const READERS: usize = 2;
-/// Every this many deltas the writer waits until each reader has looked up another batch. The writer does not wait more often
-/// because on a busy host each wait lasts until the scheduler runs the readers.
+/// The writer waits after this many deltas until each reader has looked up another batch. It does not wait after every delta
+/// because on a busy host a wait lasts until the scheduler runs the readers.
 const DELTAS_A_WAIT: usize = 4;
 
 /// How deltas change a nest: a short prefix, a middle one within it, and a long one within the middle one.
