@@ -1,6 +1,6 @@
 //! The conformance suite that every engine passes, on every instruction set.
 //!
-//! An engine's tests pass in a closure that makes the engine. The suite drives it beside the [`crate::oracle`] and panics when
+//! The tests of an engine give the suite a closure that makes it. The suite drives it beside the [`crate::oracle`] and panics when
 //! the two differ, with the case, the generation, the key and both answers. [`run`] runs every group but [`limited`]. The groups
 //! are public functions, so that a failure shows the group's name ([`crate::conformance_tests`] makes one `#[test]` of each).
 //!

@@ -88,7 +88,7 @@ impl TableSpec {
     }
 
     /// The most routes of `family`. Beyond it the IPv4 generator runs out of unicast /16s at the share of them that a real table
-    /// has, and the IPv6 generator takes long.
+    /// has, and the IPv6 generator is slow.
     #[must_use]
     pub const fn routes_max(family: Family) -> usize {
         match family {
