@@ -106,29 +106,30 @@ def readme(mix_count, bad_count, links_count):
     v4 = sum(":" not in prefix for prefix, _ in mix.routes())
     return f"""# Captures
 
-Written by `scripts/make_captures.py` (this page too), the same bytes every time; `scripts/make_captures.py --check` compares.
-Nothing here was seen on a network. Addresses are those set aside for documents, benchmarks and private use.
+`scripts/make_captures.py` writes all files of this folder, this page included, with the same bytes every time;
+`scripts/make_captures.py --check` compares them. All packets are synthetic. Addresses are from the ranges for documentation,
+benchmarks and private use.
 
-| file | packets | seed | what it is |
+| file | packets | seed | contents |
 |---|---|---|---|
-| `routes.txt` | | {mix.SEED} | {len(mix.routes())} routes ({v4} IPv4, {len(mix.routes()) - v4} IPv6), `PREFIX ID`, nested, up to /32 and /128, no /0 |
-| `mix.pcap` | {mix_count} | {mix.SEED + 1} | IPv4 and IPv6, UDP and TCP, 60 to 1514 bytes and tags, some VLAN and QinQ, fragments, options, no route; exponential gaps, 100 kpps; microseconds |
+| `routes.txt` | | {mix.SEED} | {len(mix.routes())} routes ({v4} IPv4, {len(mix.routes()) - v4} IPv6), `PREFIX ID`, nested, up to /32 and /128, without a default route |
+| `mix.pcap` | {mix_count} | {mix.SEED + 1} | IPv4 and IPv6, UDP and TCP, 60 to 1514 bytes plus tags, some with VLAN or QinQ tags, fragments, options or no route; exponential gaps, 100 kpps; microseconds |
 | `mix.pcapng` | {mix_count} | {mix.SEED + 1} | the same as pcapng with nanoseconds, two comments and an interface statistics block |
-| `mix-ns.pcap` | 500 | {mix.SEED + 1} | its first packets, nanoseconds |
-| `mix-be.pcap` | 200 | {mix.SEED + 1} | its first packets, big-endian |
-| `mix-be.pcapng` | 200 | {mix.SEED + 1} | its first packets, big-endian pcapng with microseconds |
-| `bad.pcap` | {bad_count} | none | one of every kind of packet that is not forwarded, beside the nearest that is; the golden file's notes name them |
-| `links.txt` | | none | {len(links.routes())} routes in iproute2's words: gateways, links, black holes, a multipath route, default routes, l3fwd rules; {len(links.NEIGHBOURS)} neighbours |
+| `mix-ns.pcap` | 500 | {mix.SEED + 1} | the first packets of `mix.pcap`, nanoseconds |
+| `mix-be.pcap` | 200 | {mix.SEED + 1} | the first packets of `mix.pcap`, big-endian |
+| `mix-be.pcapng` | 200 | {mix.SEED + 1} | the first packets of `mix.pcap`, big-endian pcapng with microseconds |
+| `bad.pcap` | {bad_count} | none | one packet of every kind that is not forwarded, each next to a similar one that is; the notes in the golden file name them |
+| `links.txt` | | none | {len(links.routes())} routes in iproute2's syntax: gateways, links, blackholes, a multipath route, default routes, l3fwd rules; {len(links.NEIGHBOURS)} neighbours |
 | `links.pcap` | {links_count} | none | packets for `links.txt`: to every kind of next hop, with and without a neighbour or a port, plain and tagged |
 
-Each `*.golden.json` says what a right router makes of each packet with the table it names, {forwarder.PORTS} ports, an MTU of
-{forwarder.MTU_BYTES} bytes and the source MACs in the file's head: `verdict` is `tx` or a drop reason; for `tx` the egress `port`, the `next_hop` id
-(null for a gateway, whose id is the table reader's choice) and the frame that leaves (`out_hex`, or `out_sha256` of it). `tx_by_port[].frames_sha256` is over a port's frames one after the other in
-order of arrival. The first 500 or 200 entries of `mix.golden.json` hold for the shorter files.
+Each `*.golden.json` has the correct result for each packet, with the table, the source MACs, the {forwarder.PORTS} ports and the MTU of {forwarder.MTU_BYTES} bytes
+given in its head. `verdict` is `tx` or a drop reason. For `tx` there are the egress `port`, the `next_hop` id (null for a gateway, whose
+id is assigned by the reader of the table) and the frame sent (`out_hex`, or its hash `out_sha256`). `tx_by_port[].frames_sha256` is the
+hash over all frames of a port, in order of arrival. The first 500 or 200 entries of `mix.golden.json` also apply to the shorter files.
 
-They come from `scripts/captures/forwarder.py`, which was written from RFC 791, 1071, 1624, 1812, 4291 and 8200 and knows nothing of the
-datapath. Every verdict of `bad.pcap` and `links.pcap` was written down by hand as well (`scripts/captures/bad.py`, `links.py`), and the two
-have to agree.
+The results come from `scripts/captures/forwarder.py`, which was written from RFC 791, 1071, 1624, 1812, 4291 and 8200 and shares no code
+with the datapath. Every verdict of `bad.pcap` and `links.pcap` was also written down by hand (`scripts/captures/bad.py`, `links.py`), and
+the two must agree.
 """
 
 

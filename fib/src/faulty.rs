@@ -1,4 +1,5 @@
-//! An engine that fails, dawdles and stalls on demand: the oracle behind switches. For tests of what is made of several engines.
+//! A test engine that fails, delays or stalls on demand: the oracle behind fault switches. For tests of code that combines
+//! several engines.
 //!
 //! ```
 //! use fib::faulty::{Call, Faults, FaultyEngine, How};
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-/// What can fail.
+/// The calls that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// [`EngineReader::submit`].
@@ -37,38 +38,38 @@ pub enum Call {
 }
 
 impl Call {
-    /// All of them.
+    /// All calls.
     pub const ALL: [Self; 4] = [Self::Submit, Self::Collect, Self::Apply, Self::Reader];
 }
 
-/// How it fails.
+/// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// With an error of the device.
+    /// With [`EngineError::Device`].
     Device,
-    /// With a refusal: there is no room.
+    /// With [`EngineError::Full`].
     Full,
 }
 
-/// The switches, and what was called.
+/// Fault switches, and counts of the calls.
 #[derive(Debug)]
 pub struct Faults {
     calls: [AtomicU64; 4],
     fail_from: [AtomicU64; 4],
     full: AtomicBool,
-    /// Polls of a slot that find it pending; `u64::MAX`: no answer ever comes.
+    /// How many polls of a slot return pending; `u64::MAX`: the answers never arrive.
     pub pending_polls: AtomicU64,
-    /// One answer too few.
+    /// Lookups return one answer too few.
     pub short: AtomicBool,
     /// Lookups panic.
     pub die: AtomicBool,
-    /// Lookups wait.
+    /// Lookups block.
     pub hang: AtomicBool,
     /// `apply` panics.
     pub die_in_apply: AtomicBool,
-    /// `apply` waits.
+    /// `apply` blocks.
     pub hang_in_apply: AtomicBool,
-    /// Whose lookups panic, wait or fail: the reader that was made so many readers after the first; `u64::MAX`: everybody's.
+    /// The reader, numbered from 0 in the order made, whose submits panic, block or fail; `u64::MAX`: all readers.
     pub reader: AtomicU64,
 }
 
@@ -90,13 +91,13 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// From the `at`-th such call on (0 is the first of all), every one fails.
+    /// Makes every such call fail, beginning with call number `at` (0 is the first since the switches were made).
     pub fn fail_from(&self, call: Call, at: u64, how: How) {
         self.full.store(how == How::Full, SeqCst);
         self.fail_from[call as usize].store(at, SeqCst);
     }
 
-    /// How often it was called.
+    /// How often `call` was called.
     pub fn calls(&self, call: Call) -> u64 {
         self.calls[call as usize].load(SeqCst)
     }
@@ -113,11 +114,11 @@ impl Faults {
     }
 }
 
-/// The writer.
+/// The writer of the faulty engine.
 pub struct FaultyEngine {
     oracle: OracleEngine,
     faults: Arc<Faults>,
-    /// Distinct next hops it says it holds.
+    /// The stated limit of distinct next hops.
     next_hops_max: u64,
 }
 
@@ -130,7 +131,7 @@ impl FaultyEngine {
         Self { oracle, faults: Arc::clone(faults), next_hops_max }
     }
 
-    /// Which says that it holds less than the oracle.
+    /// An empty engine that states a smaller capacity than the oracle's.
     #[must_use]
     pub fn smaller(faults: &Arc<Faults>) -> Self {
         Self { next_hops_max: 1 << 20, ..Self::new(faults) }
@@ -146,7 +147,7 @@ impl EngineWriter for FaultyEngine {
         self.oracle.isa()
     }
 
-    /// It stands in for a device.
+    /// True, since the engine is used in place of a device.
     fn may_hang(&self) -> bool {
         true
     }

@@ -6,15 +6,18 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`open`], [`Source`] | a file's bytes, decompressed, its format guessed from the content |
+//! | [`open`], [`Source`] | a file's bytes, decompressed; guesses the format from the content |
 //! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's `R` lines, neighbours |
 //! | `json` | `ip -j route` and `ip -j neigh` |
-//! | `mrt`, `table_dump` | MRT records, and the tables of TABLE_DUMP and TABLE_DUMP_V2 |
-//! | [`updates`], [`Updates`] | streams of changes: MRT BGP4MP, text |
-//! | [`write()`] | a table as text, iproute2, l3fwd rules or JSON |
+//! | `mrt`, `table_dump` | MRT records, and the tables in TABLE_DUMP and TABLE_DUMP_V2 records |
+//! | [`updates`], [`Updates`] | update streams: MRT BGP4MP, text |
+//! | [`write()`] | writes a table as text, iproute2, l3fwd rules or JSON |
+//! | `collect` | collects the routes of all files, then moves them to the RIB at once |
+//! | `lines` | lines and words of text |
+//! | `error` | why a feed was refused |
 //!
-//! [`load`] is all or nothing: a wrong line in the last of several files leaves the RIB as it was. Nothing here knows of
-//! engines; the caller takes the delta from the [`Rib`].
+//! [`load`] is all or nothing: a wrong line in the last of several files leaves the RIB unchanged. Feeds do not use engines; the
+//! caller commits the [`Rib`].
 
 mod collect;
 mod error;
@@ -63,7 +66,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A name that is no [`Format`].
+/// A name that is not a [`Format`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{name}' is not a feed format, wanted text, json or mrt")]
 pub struct UnknownFormat {
@@ -84,16 +87,16 @@ impl FromStr for Format {
     }
 }
 
-/// Called with the bytes read so far and their total, over all files, as they lie on disk; total 0 means that it is not
-/// known (a pipe).
+/// Called with the bytes read so far and their total over all files, as stored on disk (compressed). A total of 0 means that it
+/// is unknown (a pipe).
 pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// How to load.
+/// Options of [`load`].
 #[derive(Default)]
 pub struct LoadOptions<'a> {
-    /// The format of all files; `None` guesses each from its content.
+    /// The format of all files; `None` guesses the format of each file from its content.
     pub format: Option<Format>,
-    /// Called now and then while loading, and once at the end.
+    /// Called periodically while loading, and once at the end.
     pub on_progress: Option<OnProgress<'a>>,
 }
 
@@ -103,7 +106,7 @@ impl fmt::Debug for LoadOptions<'_> {
     }
 }
 
-/// What came out of a file.
+/// What was read from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// The file.
@@ -112,43 +115,43 @@ pub struct Loaded {
     pub format: Format,
     /// How it is compressed.
     pub compression: Compression,
-    /// IPv4 routes told, duplicates counted.
+    /// IPv4 routes read, including duplicates.
     pub routes_v4: u64,
-    /// IPv6 routes told, duplicates counted.
+    /// IPv6 routes read, including duplicates.
     pub routes_v6: u64,
-    /// Neighbours told.
+    /// Neighbours read.
     pub neighbours: u64,
-    /// Routes that replaced one told before: earlier in the file, by an earlier file, or in the RIB as it was.
+    /// Routes that replaced an earlier one: from this file, from an earlier file, or in the RIB before loading.
     pub duplicates: u64,
-    /// Prefixes of an MRT table left out because no entry has a next hop that packets could be sent to.
+    /// Prefixes of an MRT table left out because none of their entries has a usable next hop.
     pub unusable: u64,
-    /// MRT records left out because they hold something else (multicast, updates, ..).
+    /// MRT records left out because of their type (multicast, updates, ..).
     pub skipped_records: u64,
     /// The content's length, after decompression.
     pub bytes: u64,
-    /// Where an MRT file was cut short; the routes before are loaded, so this deserves a warning.
+    /// Where an MRT file was cut short. The routes before that point are loaded; the caller should warn.
     pub truncated: Option<Truncated>,
 }
 
 impl Loaded {
-    /// Routes told, of both families, duplicates counted.
+    /// Routes read, of both families, including duplicates.
     #[must_use]
     pub const fn routes(&self) -> u64 {
         self.routes_v4 + self.routes_v6
     }
 }
 
-/// Tells the caller how far loading is.
+/// Reports loading progress to the caller.
 struct Progress<'a> {
     hook: Option<OnProgress<'a>>,
-    /// Bytes of the files that are finished.
+    /// Bytes of the finished files.
     before_bytes: u64,
     last_bytes: u64,
     total_bytes: u64,
 }
 
 impl Progress<'_> {
-    /// Reports where `source` is, if that has changed.
+    /// Reports the position of `source`, if it has changed.
     fn tick(&mut self, source: &Source) {
         if let Some(hook) = &mut self.hook {
             let done_bytes = self.before_bytes + source.bytes_done();
@@ -160,20 +163,21 @@ impl Progress<'_> {
     }
 }
 
-/// Loads the tables of all files, in their order, into `rib` and `hops`; the last route of a prefix wins.
+/// Loads the tables of all files, in order, into `rib` and `hops`. The last route of a prefix wins.
 ///
-/// Bare ids of all files are taken before anything else gets an id, so a file of `PREFIX ID` and one of gateways go together.
+/// Bare ids of all files are reserved before any gateway gets an id, so a file of `PREFIX ID` lines can be combined with a file
+/// of gateways.
 ///
 /// # Errors
-/// The first [`FeedError`]; `rib` and `hops` are then as they were. An MRT file that is cut short is no error (see
-/// [`Loaded::truncated`]), a compressed text that is cut short is.
+/// The first [`FeedError`]; `rib` and `hops` are then unchanged. An MRT file that is cut short is not an error (see
+/// [`Loaded::truncated`]), a compressed text file that is cut short is.
 pub fn load<P: AsRef<Path>>(
     paths: &[P],
     rib: &mut Rib,
     hops: &mut NextHopTable,
     options: LoadOptions<'_>,
 ) -> Result<Vec<Loaded>, FeedError> {
-    // Opened first, so that a name that is wrong is told before the other files are read.
+    // Open all files first, so that a wrong name is reported before any file is read.
     let mut sources = Vec::with_capacity(paths.len());
     for path in paths {
         sources.push(open(path.as_ref())?);
@@ -190,14 +194,14 @@ pub fn load<P: AsRef<Path>>(
     Ok(loaded)
 }
 
-/// Reads one file; the counts of routes are filled in by [`Collected::commit`].
+/// Reads one file. [`Collected::commit`] fills in the route counts.
 fn load_one(
     mut source: Source,
     format: Option<Format>,
     collected: &mut Collected,
     progress: &mut Progress<'_>,
 ) -> Result<Loaded, FeedError> {
-    // A forced format still wants content.
+    // With a given format, unrecognized content is accepted, but a read error is still returned.
     let guessed = source.sniff();
     let format = match (format, guessed) {
         (Some(format), Ok(_) | Err(FeedError::UnknownFormat { .. })) => format,

@@ -1,6 +1,6 @@
-//! What Linux says of a host: lists of CPUs and of NUMA nodes, such as `0-3,8`.
+//! Lists of CPUs and NUMA nodes in Linux's format, such as `0-3,8`.
 
-/// The ranges of a list, first and last. What is no number or range is left out.
+/// The ranges of a list, as first and last number. Parts that are neither a number nor a range are skipped.
 fn ranges(list: &str) -> impl Iterator<Item = (u64, u64)> {
     list.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -8,14 +8,14 @@ fn ranges(list: &str) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// How many numbers a list such as `0-3,8` names.
+/// The count of numbers in a list such as `0-3,8`.
 #[must_use]
 pub fn count_list(list: &str) -> u64 {
     let count = |(first, last): (u64, u64)| last.checked_sub(first)?.checked_add(1);
     ranges(list).filter_map(count).fold(0, u64::saturating_add)
 }
 
-/// Whether a list such as `0-3,8` names `number`.
+/// Whether a list such as `0-3,8` contains `number`.
 #[must_use]
 pub fn list_holds(list: &str, number: u64) -> bool {
     ranges(list).any(|(first, last)| (first..=last).contains(&number))

@@ -1,11 +1,11 @@
-//! Instruction sets: one value, found once at start, chosen once a batch.
+//! Instruction sets: one value, detected at start, that selects the kernels once a batch.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// An instruction set that a lookup kernel is written for.
 ///
-/// A value made by [`Isa::detect`] or [`Isa::checked`] is one that this CPU has.
+/// A value made by [`Isa::detect`] or [`Isa::checked`] is available on this CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
     /// Plain Rust: the readable reference, never tuned.
@@ -20,15 +20,15 @@ pub enum Isa {
 /// Why an instruction set cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IsaError {
-    /// This CPU lacks it.
+    /// This CPU lacks the instruction set.
     #[error("this CPU has no {isa}; it can run: {available}")]
     Unavailable {
-        /// What was asked for.
+        /// The instruction set requested.
         isa: Isa,
-        /// What there is.
+        /// The available instruction sets.
         available: String,
     },
-    /// No such name.
+    /// The name is unknown.
     #[error("'{name}' is no instruction set; known are: scalar, avx2, avx512f")]
     Unknown {
         /// The name that was given.
@@ -37,10 +37,10 @@ pub enum IsaError {
 }
 
 impl Isa {
-    /// Every instruction set that kernels exist for, plainest first.
+    /// Every instruction set with kernels, the plainest first.
     pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512f];
 
-    /// Whether this CPU has it.
+    /// Whether this CPU has the instruction set.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
@@ -64,16 +64,16 @@ impl Isa {
         }
     }
 
-    /// The best one that this CPU has.
+    /// The best instruction set of this CPU.
     #[must_use]
     pub fn detect() -> Self {
         Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Self::Scalar)
     }
 
-    /// This one, if the CPU has it.
+    /// This instruction set, if the CPU has it.
     ///
     /// # Errors
-    /// [`IsaError::Unavailable`] otherwise, naming what there is.
+    /// [`IsaError::Unavailable`] otherwise, which names the available ones.
     pub fn checked(self) -> Result<Self, IsaError> {
         if self.is_available() {
             return Ok(self);

@@ -1,4 +1,4 @@
-//! The words of IP forwarding, and the contract between routes and engines.
+//! The vocabulary of IP forwarding (prefixes, next hops, routes), and the interface between routes and lookup engines.
 //!
 //! ```text
 //! feed -> Rib -> FibDelta -> [EngineWriter: apply -> Generation] -> EngineReader: submit .. collect
@@ -6,20 +6,21 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`prefix`] | [`Prefix`], [`IpPrefix`], [`Key`]: what a route is for |
-//! | [`next_hop`] | [`NextHopId`], [`NextHopTable`]: what a lookup answers, and what that means |
-//! | [`rib`] | [`Rib`]: what the feeds told, and its compiler into what an engine has |
-//! | [`delta`] | [`Routes`]: what is told; [`FibDelta`], [`Generation`]: what crosses to an engine |
+//! | [`prefix`] | [`Prefix`], [`IpPrefix`], [`Key`]: routes' prefixes and lookup keys |
+//! | [`next_hop`] | [`NextHopId`], the answer of a lookup; [`NextHopTable`] resolves it to a gateway, port and MAC |
+//! | [`rib`] | [`Rib`]: the routes of all feeds, compiled into the routes that an engine has |
+//! | [`delta`] | [`Routes`]: changes to the RIB; [`FibDelta`]: changes to an engine's table; [`Generation`] |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
-//! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
+//! | [`loads`] | [`Loads`]: how a lookup loads from its table, so that tests can stop it between two loads |
 //! | [`host`] | lists of CPUs and NUMA nodes, as Linux prints them |
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
 //! | [`generate`] | seeded tables and update streams shaped like today's Internet |
 //! | [`traffic`] | the keys that measurements look up: random, table, zipf, a capture's destinations |
-//! | `conformance` | the one suite every engine passes (feature `testing`) |
+//! | `conformance` | the test suite that every engine passes (feature `testing`) |
 //! | `faulty` | an engine that fails on demand (feature `testing`) |
+//! | `random` | seeded random numbers |
 //! | `stores` | checks updates made of single stores, after each store (feature `testing`) |
 //!
 //! This crate imports nothing of ours and has no unsafe code.

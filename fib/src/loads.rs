@@ -1,39 +1,39 @@
-//! How a lookup reads its table: one load at a time, through [`Loads`].
+//! How a lookup loads from its table: one load at a time, through [`Loads`].
 //!
-//! In service the loads are [`Plain`], and nothing of the indirection is left in the machine code. The checker of module `stores`
-//! (feature `testing`) stops a lookup between any two of its loads instead, so that every interleaving with the stores of a writer
-//! can be tried on the code that runs in service.
+//! In service the loads are [`Plain`], and the compiler removes the indirection completely. In tests the checker in module
+//! `stores` (feature `testing`) stops a lookup between any two of its loads, so that the production code is run in every
+//! interleaving with the stores of a writer.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A place in memory that lookups load from and a writer stores to.
+/// A memory location that lookups load from and a writer stores to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place(usize);
 
 impl Place {
-    /// The place of `word`.
+    /// The location of `word`.
     #[inline]
     pub fn of<T: ?Sized>(word: &T) -> Self {
         Self(std::ptr::from_ref(word).addr())
     }
 
-    /// A place of a modelled memory, by its index there.
+    /// A location in a modelled memory, by index.
     #[must_use]
     pub const fn modelled(index: usize) -> Self {
         Self(index)
     }
 }
 
-/// The loads of a lookup. What a lookup does next may depend on nothing but its key and the values it has loaded.
+/// The loads of a lookup. The course of a lookup may depend only on its key and on the values it has loaded.
 pub trait Loads {
-    /// Says that the lookup was stopped before a load; [`Infallible`] in service.
+    /// Returned when the lookup was stopped before a load; [`Infallible`] in service.
     type Stop;
 
-    /// Does `read`, which loads once from `place`.
+    /// Runs `read`, which does a single load from `place`.
     ///
     /// # Errors
-    /// [`Self::Stop`] when the lookup goes no further.
+    /// [`Self::Stop`] when the lookup must stop here.
     fn load(&mut self, place: Place, read: impl FnOnce() -> u64) -> Result<u64, Self::Stop>;
 
     /// Loads a word of 32 bits.
@@ -56,7 +56,7 @@ pub trait Loads {
     }
 }
 
-/// Loads that are done at once, one after the other.
+/// Loads that are done immediately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain;
 

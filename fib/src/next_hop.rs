@@ -1,8 +1,8 @@
 //! Next hops: the answer of a lookup, and what the forwarder does with it.
 //!
-//! An engine stores [`NextHopId`]s only. [`NextHopTable`] says what an id means: which gateway, which port, which
-//! destination MAC. A *bare* id, one that a route file names by number, needs no entry: it leaves by port
-//! `(id - 1) mod ports` with the MAC `02:00:00` followed by the id's 24 bits.
+//! Engines store [`NextHopId`]s only. [`NextHopTable`] resolves an id to its gateway, port and destination MAC. A *bare* id,
+//! which a route file gives as a number, needs no such entry: it leaves by port `(id - 1) mod ports` with the MAC `02:00:00`
+//! followed by the id's 24 bits.
 
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ impl NextHopId {
         Self(answer & Self::MAX.0)
     }
 
-    /// The number: 0 for no route.
+    /// The number; 0 is no route.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -62,7 +62,7 @@ impl fmt::Display for NextHopId {
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// The address that stands for a bare id: `02:00:00` and the id's 24 bits.
+    /// The address used for a bare id: `02:00:00` and the id's 24 bits.
     #[must_use]
     pub const fn of_bare_id(id: NextHopId) -> Self {
         let [_, a, b, c] = id.0.to_be_bytes();
@@ -101,41 +101,41 @@ pub enum NextHopError {
         /// The id that was given.
         value: u64,
     },
-    /// The text is no MAC address.
+    /// The text is not a MAC address.
     #[error("'{text}' is not a MAC address such as 02:00:00:00:00:01")]
     Mac {
         /// The text that was given.
         text: String,
     },
-    /// A bare id that already stands for a gateway.
+    /// The bare id is already used for another next hop.
     #[error("next-hop id {id} is in use for {used_by}")]
     InUse {
         /// The id.
         id: NextHopId,
-        /// What it stands for.
+        /// The other next hop.
         used_by: String,
     },
     /// All 2^24 - 1 ids are in use.
     #[error("all {limit} next-hop ids are in use")]
     Exhausted {
-        /// The number of ids there are.
+        /// The number of valid ids.
         limit: u32,
     },
 }
 
-/// The port of a next hop, as the route feed names it.
+/// The port of a next hop, as given in the route feed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PortRef {
     /// By index.
     Index(u16),
     /// By name (a device name or a PCI address).
     Name(String),
-    /// Not named: of a bare id port `(id - 1) mod ports`, of a gateway its neighbour's.
+    /// Not given: a bare id uses port `(id - 1) mod ports`, a gateway that of its neighbour entry.
     ById,
 }
 
 impl PortRef {
-    /// A port as route files write it: a number is an index, anything else a name.
+    /// Parses a port of a route file: a number is an index, anything else a name.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Name(text.to_owned()), Self::Index)
@@ -152,35 +152,35 @@ impl fmt::Display for PortRef {
     }
 }
 
-/// What a next hop is.
+/// The kinds of next hops.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NextHop {
-    /// A bare id: port and MAC follow from the number.
+    /// A bare id: port and MAC are derived from the number.
     Bare,
-    /// A gateway behind a port; its MAC comes from the neighbour table, and where the feed names no port, so does the port. A
-    /// gateway that is not in that table gets no packet.
+    /// A gateway behind a port. Its MAC comes from its neighbour entry, and so does the port if the feed gives none. A gateway
+    /// without a neighbour entry gets no packets.
     Gateway {
         /// The gateway's address.
         gateway: IpAddr,
         /// The port it is reached through.
         port: PortRef,
     },
-    /// Destinations on the link of `port`: each is its own gateway, so one MAC cannot be named here.
+    /// Destinations on the link of `port`. Each is its own gateway, so there is no single MAC.
     Connected {
         /// The port of the link.
         port: PortRef,
     },
-    /// A port alone (l3fwd rules): the destination MAC is that of the bare id `port + 1`.
+    /// A port only (l3fwd rules): the destination MAC is that of the bare id `port + 1`.
     Port {
         /// The port's index.
         port: u16,
     },
-    /// Packets are dropped on purpose.
+    /// Packets are dropped deliberately.
     Blackhole,
 }
 
 impl NextHop {
-    /// The gateway, if it is one.
+    /// The gateway address, for a gateway.
     #[must_use]
     pub fn gateway(&self) -> Option<IpAddr> {
         match self {
@@ -203,7 +203,7 @@ impl fmt::Display for NextHop {
     }
 }
 
-/// A neighbour: the MAC of an address on the link of a port.
+/// A neighbour entry: the MAC of an address on the link of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     /// The neighbour's address.
@@ -214,10 +214,10 @@ pub struct Neighbour {
     pub mac: MacAddr,
 }
 
-/// What next-hop ids mean: id to gateway, port and MAC.
+/// Resolves next-hop ids to gateway, port and MAC.
 ///
-/// Bare ids are taken with [`Self::bare`]; everything else is interned with [`Self::intern`], which hands out the lowest
-/// id that is free. Two routes with the same next hop share one id.
+/// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop. Routes with the same
+/// next hop share one id.
 #[derive(Clone, Debug, Default)]
 pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
@@ -233,10 +233,10 @@ impl NextHopTable {
         Self::default()
     }
 
-    /// Takes `value` as a bare id.
+    /// Reserves `value` as a bare id.
     ///
     /// # Errors
-    /// [`NextHopError::Id`] when it is out of range, [`NextHopError::InUse`] when it stands for something else already.
+    /// [`NextHopError::Id`] when it is out of range, [`NextHopError::InUse`] when it is already used for another next hop.
     pub fn bare(&mut self, value: u32) -> Result<NextHopId, NextHopError> {
         let id = NextHopId::new(value)?;
         match self.by_id.entry(id).or_insert(NextHop::Bare) {
@@ -245,7 +245,7 @@ impl NextHopTable {
         }
     }
 
-    /// The id of `hop`, a new one if it has none. [`NextHop::Bare`] cannot be interned: use [`Self::bare`].
+    /// The id of `hop`, newly assigned if it has none. For bare ids use [`Self::bare`] instead of [`NextHop::Bare`].
     ///
     /// # Errors
     /// [`NextHopError::Exhausted`] when no id is free.
@@ -266,7 +266,7 @@ impl NextHopTable {
         Ok(id)
     }
 
-    /// What `id` stands for; `None` for an id that no route has named.
+    /// The next hop of `id`; `None` if the id is not in use.
     #[must_use]
     pub fn get(&self, id: NextHopId) -> Option<&NextHop> {
         self.by_id.get(&id)
@@ -289,7 +289,7 @@ impl NextHopTable {
         self.by_id.is_empty()
     }
 
-    /// Records a neighbour; a later one for the same address replaces it.
+    /// Adds a neighbour, replacing an earlier one with the same address.
     pub fn set_neighbour(&mut self, neighbour: Neighbour) {
         self.neighbours.insert(neighbour.address, neighbour);
     }

@@ -1,7 +1,7 @@
-//! The oracle: longest-prefix match by the definition, and the engine `oracle` over it.
+//! The oracle: longest-prefix match by its definition, and the engine `oracle` over it.
 //!
-//! For each length from the longest to the shortest, ask a hash map whether the key's prefix of that length is a route.
-//! Nothing is shared with any engine, nothing is clever: what disagrees with this is wrong.
+//! For each length from the longest to the shortest, a hash map is searched for the key's prefix of that length. The oracle
+//! shares no code with any engine and is kept simple: where the two disagree, the engine is wrong.
 
 use crate::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
@@ -102,13 +102,13 @@ pub struct OraclePair {
 }
 
 impl OraclePair {
-    /// Longest-prefix match over what was told to `rib`.
+    /// Longest-prefix match over all routes of `rib`.
     #[must_use]
     pub fn of(rib: &Rib) -> Self {
         Self { v4: rib.v4.iter().collect(), v6: rib.v6.iter().collect() }
     }
 
-    /// Sets every one of `routes`.
+    /// Applies all of `routes`.
     pub fn tell(&mut self, routes: &Routes) {
         for route in &routes.v4 {
             self.v4.set(route.prefix, route.next_hop);
@@ -129,7 +129,7 @@ impl OraclePair {
     }
 }
 
-/// The engine `oracle`. It takes a lock a batch: it is for checking, not for speed.
+/// The engine `oracle`. It takes a lock for each batch; it is for checking, not for speed.
 #[derive(Debug)]
 pub struct OracleEngine {
     tables: Arc<RwLock<OraclePair>>,

@@ -1,7 +1,7 @@
-//! Prefixes and keys: the unit of a route and the unit of a lookup.
+//! Prefixes and keys: the destination of a route and the input of a lookup.
 //!
-//! A [`Prefix`] has its host bits zero by construction, so two equal routes are two equal values. Keys are host-order
-//! integers, `u32` for IPv4 and `u128` for IPv6; nothing here knows of byte order on the wire.
+//! The host bits of a [`Prefix`] are zero by construction, so equal routes are equal values. Keys are integers in host order,
+//! `u32` for IPv4 and `u128` for IPv6.
 
 use crate::{Change, FibDelta, Rib, RibTable};
 use std::fmt;
@@ -39,7 +39,7 @@ impl fmt::Display for Family {
 
 /// A lookup key: an address in host order.
 ///
-/// Implemented for `u32` (IPv4) and `u128` (IPv6) and for nothing else.
+/// Implemented for `u32` (IPv4) and `u128` (IPv6) only.
 pub trait Key:
     Copy
     + Ord
@@ -53,13 +53,13 @@ pub trait Key:
 {
     /// Bits of the key.
     const BITS: u8;
-    /// The family whose addresses these keys are.
+    /// The family of these keys.
     const FAMILY: Family;
     /// The key 0.
     const ZERO: Self;
-    /// A key whose first `len` bits are one and the others zero. `len` above [`Self::BITS`] counts as `BITS`.
+    /// A key whose first `len` bits are one and the others zero. `len` is capped at [`Self::BITS`].
     fn mask(len: u8) -> Self;
-    /// The address in its printable form.
+    /// The key as an address, for printing.
     fn to_ip(self) -> IpAddr;
     /// The key widened to 128 bits, aligned to the most significant bit.
     fn to_high_bits(self) -> u128;
@@ -136,7 +136,7 @@ impl Key for u128 {
 /// Why a prefix was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// The length is more than the family's bits.
+    /// The length exceeds the family's bits.
     #[error("prefix length {len} is above {max}")]
     Length {
         /// The length that was given.
@@ -144,7 +144,7 @@ pub enum PrefixError {
         /// The family's bits.
         max: u8,
     },
-    /// Bits behind the length are set, so the text names an address within a prefix, not a prefix.
+    /// Bits beyond the length are set, so the text is an address within a prefix, not a prefix.
     #[error("{address}/{len} has host bits set; the prefix is {network}/{len}")]
     HostBits {
         /// The address that was given.
@@ -154,7 +154,7 @@ pub enum PrefixError {
         /// The address with its host bits cleared.
         network: IpAddr,
     },
-    /// The text is no address with an optional `/length`.
+    /// The text is not an address with an optional `/length`.
     #[error("'{text}' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32")]
     Syntax {
         /// The text that was given.
@@ -164,7 +164,7 @@ pub enum PrefixError {
 
 /// A set of addresses that share their first `len` bits. Host bits are zero by construction.
 ///
-/// Ordered by address, then by length: a covering prefix sorts before what it covers.
+/// Ordered by address, then by length, so a covering prefix sorts before the prefixes within it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix<K: Key> {
     address: K,
@@ -183,8 +183,8 @@ impl<K: Key> Prefix<K> {
     /// The prefix of `len` bits that starts at `address`.
     ///
     /// # Errors
-    /// [`PrefixError::Length`] when `len` is above the key's bits, [`PrefixError::HostBits`] when `address` has bits
-    /// behind `len`.
+    /// [`PrefixError::Length`] when `len` is above the key's bits, [`PrefixError::HostBits`] when `address` has bits set beyond
+    /// `len`.
     pub fn new(address: K, len: u8) -> Result<Self, PrefixError> {
         let prefix = Self::covering(address, len)?;
         if prefix.address == address {
@@ -205,7 +205,7 @@ impl<K: Key> Prefix<K> {
         Ok(Self { address: address & K::mask(len), len })
     }
 
-    /// The prefix of `len` bits, at most the key's bits, that covers `address`.
+    /// The prefix of `len` bits that covers `address`; `len` is capped at the key's bits.
     #[must_use]
     pub fn truncating(address: K, len: u8) -> Self {
         let len = len.min(K::BITS);
@@ -316,7 +316,7 @@ impl fmt::Display for IpPrefix {
 impl FromStr for IpPrefix {
     type Err = PrefixError;
 
-    /// Reads `ADDRESS/LENGTH`; an address without a length is a host route (/32 or /128).
+    /// Parses `ADDRESS/LENGTH`; an address without a length is a host route (/32 or /128).
     fn from_str(text: &str) -> Result<Self, PrefixError> {
         let syntax = || PrefixError::Syntax { text: text.chars().take(64).collect() };
         let (address, len) = match text.split_once('/') {

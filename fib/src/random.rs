@@ -1,7 +1,7 @@
-//! Seeded random numbers: the same on every host, in every version.
+//! Seeded random numbers, identical on every host and in every version.
 //!
-//! The bits come from ChaCha8 and every number is made from them with integer arithmetic here, so that neither a new
-//! release of a sampling library nor a host's `libm` changes a table that a figure was measured on.
+//! The bits come from ChaCha8, and every number is derived from them with the integer arithmetic below. So neither a new release
+//! of a sampling library nor a host's `libm` can change a table that results were measured on.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -11,7 +11,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 pub(crate) struct Seeded(ChaCha8Rng);
 
 impl Seeded {
-    /// The numbers of `seed` for one purpose; another `purpose` gives independent numbers.
+    /// The numbers of `seed` for one purpose; different purposes give independent numbers.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(purpose);
@@ -33,7 +33,7 @@ impl Seeded {
         u128::from(self.u64()) << 64 | u128::from(self.u64())
     }
 
-    /// A number in `0..limit`; 0 when `limit` is 0. The bias is below `limit` in 2^64.
+    /// A number in `0..limit`; 0 when `limit` is 0. The bias is below `limit` / 2^64.
     #[expect(clippy::cast_possible_truncation, reason = "the product's high half is below limit")]
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.u64()) * limit as u128) >> 64) as usize
@@ -45,12 +45,12 @@ impl Seeded {
         low + u8::try_from(self.below(span)).unwrap_or(0)
     }
 
-    /// True with `percent` in a hundred.
+    /// True with a probability of `percent` %.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of `items`; `None` when there are none.
+    /// A random one of `items`; `None` when there are none.
     pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         items.get(self.below(items.len()))
     }

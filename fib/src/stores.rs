@@ -1,22 +1,22 @@
-//! Checks updates that are made of single stores: after each store, a lookup that began at any earlier point gives the answer of a
-//! generation that was current since it began.
+//! Checks updates made of single stores. After each store, a lookup that began at any earlier point must return the answer of a
+//! generation that was current at some time since it began.
 //!
-//! A test of threads meets a few interleavings by chance; this tries them all. A lookup is a function of its key and of the values that
-//! it has loaded ([`Loads`]), so a lookup in flight is the list of those values. After each store the checker takes every
-//! lookup in flight that would load from the place just stored to, lets it go on with the new value, and keeps the one that has not
-//! gone on as well. Lookups that have loaded the same values are one; of those, the one that began last has the fewest right answers and stands
-//! for the others.
+//! A test with threads meets only a few interleavings, by chance; this checker tries all of them. A lookup is a function of its
+//! key and of the values it has loaded ([`Loads`]), so a lookup in flight is represented by the list of those values. After each
+//! store the checker takes every lookup in flight whose next load is from the stored location, continues it with the new value,
+//! and also keeps the one that has not continued. Lookups of a key that have loaded the same values are merged; the one that
+//! began last is kept, since it has the fewest allowed answers.
 //!
-//! Loads and stores take effect in program order here, as on x86-64. What another machine may reorder is for its own tests.
+//! Loads and stores take effect in program order here, as on x86-64. Reordering by weaker memory models is not tested here.
 //!
 //! ```text
-//! begin(right answers of the next generation)   apply is called: answers of the next generation are right from here on
-//!   stored(place) ..                            after every single store
-//!   grace() ..                                  a grace period has ended: no lookup that began before it is in flight
-//! end()                                         apply has returned: only lookups that began before may give older answers
+//! begin(answers in the next generation)   apply is called: answers of the next generation are allowed from here on stored(place)
+//! ..                      after every single store grace() ..                            a grace period has ended: no lookup
+//! that began before it is in flight end()                                   apply has returned: only lookups that began before
+//! may give older answers
 //! ```
-//! A writer that has no checker at hand says what it does to [`tell`], in its tests alone; a checker that [listens](Checker::listen)
-//! gets it.
+//! A writer without access to the checker reports its stores with [`tell`], in tests only; a checker that
+//! [listens](Checker::listen) receives them.
 
 use crate::loads::{Loads, Place};
 use crate::oracle::Oracle;
@@ -28,10 +28,10 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-/// What a writer did.
+/// An action of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A store to a place that lookups load from.
+    /// A store to a location that lookups load from.
     Stored(Place),
     /// A grace period has ended.
     Grace,
@@ -40,20 +40,20 @@ pub enum Event {
 type Listener = Box<dyn Fn(Event)>;
 
 thread_local! {
-    /// The checker that listens on this thread.
+    /// The checker listening on this thread.
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
-/// Hands what a writer on this thread did to the checker that listens, if one does.
+/// Passes an action of a writer on this thread to the listening checker, if there is one.
 pub fn tell(event: Event) {
     LISTENER.with_borrow(|listener| listener.iter().for_each(|listener| listener(event)));
 }
 
-/// A lookup was stopped before a load.
+/// The lookup was stopped before a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped;
 
-/// The loads of a lookup in flight: those it has done are done again with the values they had, then one more is done.
+/// The loads of a lookup in flight. Earlier loads are replayed with the recorded values, then one more load is done.
 #[derive(Debug)]
 pub struct Steps<'a> {
     loaded: &'a mut Vec<u64>,
@@ -78,25 +78,25 @@ impl Loads for Steps<'_> {
     }
 }
 
-/// Looks a key up in the table as it is now, by single loads.
+/// Looks up a key in the current table, by single loads.
 type Lookup<K> = Box<dyn Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped>>;
 
-/// Lookups in flight are dropped when there are more of one key: what they would find, others find too.
+/// If a key has more lookups in flight than this, they are dropped: what they would find, others find too.
 const FLIGHTS_MAX: usize = 50_000;
 
-/// A lookup in flight, beside the values it has loaded.
+/// A lookup in flight, apart from the values it has loaded.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
-    /// The generation current when it began, or when the last one began that has loaded the same.
+    /// The generation current when it began; for merged lookups, when the last of them began.
     since: usize,
-    /// Where it loads from next.
+    /// The location of its next load.
     next: Place,
 }
 
-/// The lookups of one key.
+/// A key and its lookups.
 struct Watched<K> {
     key: K,
-    /// The right answer of each generation.
+    /// The correct answer in each generation.
     right: Vec<NextHopId>,
     flights: FxHashMap<Vec<u64>, Flight>,
 }
@@ -104,19 +104,19 @@ struct Watched<K> {
 struct Inner<K> {
     lookup: Lookup<K>,
     keys: Vec<Watched<K>>,
-    /// Every place that a lookup in flight could load from next.
+    /// All locations of the next loads of lookups in flight.
     places: FxHashSet<Place>,
-    /// The generation that `apply` has returned, and the one that it works on.
+    /// `done` is the generation that `apply` has returned, `started` the one being applied.
     done: usize,
     started: usize,
-    /// Stores in this sequence, for messages; and in all.
+    /// Stores in this sequence, for messages; and in total.
     stores: u64,
     stores_all: u64,
-    /// Steps of lookups.
+    /// Steps of all lookups.
     steps: u64,
 }
 
-/// The checker. Clones are the same one: the test has one, whatever reports stores has another.
+/// The checker. Clones share their state: the test holds one, the code that reports stores another.
 pub struct Checker<K>(Rc<RefCell<Inner<K>>>);
 
 impl<K> Clone for Checker<K> {
@@ -133,8 +133,8 @@ impl<K> fmt::Debug for Checker<K> {
 }
 
 impl<K: Key> Checker<K> {
-    /// Of lookups as `lookup` does them: it must do its loads through the [`Steps`] it is given, and nothing else may decide what it
-    /// does.
+    /// A checker of `lookup`, which must do its loads through the given [`Steps`] and must depend on nothing but its key and the
+    /// loaded values.
     pub fn new(lookup: impl Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped> + 'static) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             lookup: Box::new(lookup),
@@ -148,7 +148,7 @@ impl<K: Key> Checker<K> {
         })))
     }
 
-    /// From now on is told what writers on this thread do; dropping the result ends that.
+    /// Receives the actions of writers on this thread until the result is dropped.
     #[must_use = "dropping it ends the listening"]
     pub fn listen(&self) -> Listening
     where
@@ -162,7 +162,7 @@ impl<K: Key> Checker<K> {
         Listening(())
     }
 
-    /// From now on looks up `keys`, whose right answers now are `right`. Lookups in flight are forgotten.
+    /// Watches `keys`, whose correct answers are now `right`. Earlier lookups in flight are dropped.
     pub fn watch(&self, keys: &[K], right: &[NextHopId]) {
         let mut inner = self.0.borrow_mut();
         let watched = keys.iter().zip(right);
@@ -173,7 +173,7 @@ impl<K: Key> Checker<K> {
         inner.restart();
     }
 
-    /// An update begins that leads to the answers `right`, one a key watched.
+    /// Starts an update whose correct answers are `right`, one for each watched key.
     pub fn begin(&self, right: &[NextHopId]) {
         let mut inner = self.0.borrow_mut();
         inner.started += 1;
@@ -182,10 +182,10 @@ impl<K: Key> Checker<K> {
         }
     }
 
-    /// The writer has stored to `place`.
+    /// Reports a store to `place`.
     ///
     /// # Panics
-    /// When a lookup can answer what no generation answered since it began.
+    /// When a lookup can return an answer that was correct in no generation since it began.
     pub fn stored(&self, place: Place) {
         let mut inner = self.0.borrow_mut();
         inner.stores += 1;
@@ -200,12 +200,12 @@ impl<K: Key> Checker<K> {
         }
     }
 
-    /// A grace period has ended.
+    /// Reports the end of a grace period.
     pub fn grace(&self) {
         self.0.borrow_mut().restart();
     }
 
-    /// The update has ended.
+    /// Ends the update.
     ///
     /// # Panics
     /// As [`Self::stored`].
@@ -215,7 +215,7 @@ impl<K: Key> Checker<K> {
         inner.begin_lookups();
     }
 
-    /// Stores that were reported, and steps of lookups that were tried.
+    /// The number of stores reported, and of lookup steps tried.
     #[must_use]
     pub fn tried(&self) -> (u64, u64) {
         let inner = self.0.borrow();
@@ -223,7 +223,7 @@ impl<K: Key> Checker<K> {
     }
 }
 
-/// A checker listens while this lives.
+/// The checker listens until this is dropped.
 #[derive(Debug)]
 pub struct Listening(());
 
@@ -234,7 +234,7 @@ impl Drop for Listening {
 }
 
 impl<K: Key> Inner<K> {
-    /// Forgets lookups in flight, and begins anew.
+    /// Drops all lookups in flight, and begins new ones.
     fn restart(&mut self) {
         self.places.clear();
         for watched in &mut self.keys {
@@ -243,15 +243,15 @@ impl<K: Key> Inner<K> {
         self.begin_lookups();
     }
 
-    /// A lookup of each key begins now.
+    /// Begins a lookup of each key.
     fn begin_lookups(&mut self) {
         for at in 0..self.keys.len() {
             self.go_on(at, vec![(Vec::new(), self.done)]);
         }
     }
 
-    /// Lookups of key `at` that have loaded so much, since such a generation, take one step after the other. Each is in flight after
-    /// each step: it may also have waited there.
+    /// Advances lookups of key `at`, each given as its loaded values and the generation it began in, load by load to their end.
+    /// After each step the lookup also stays in flight, as if it had paused there.
     fn go_on(&mut self, at: usize, mut work: Vec<(Vec<u64>, usize)>) {
         let (lookup, places, steps) = (&self.lookup, &mut self.places, &mut self.steps);
         let watched = &mut self.keys[at];
@@ -294,7 +294,7 @@ impl<K: Key> Inner<K> {
     }
 }
 
-/// Lets a lookup go on to load `end`: its answer, or where it loads from next.
+/// Advances a lookup to `end` loads. Returns its answer, or the location of its next load.
 fn step<K>(lookup: &Lookup<K>, key: K, loaded: &mut Vec<u64>, end: usize) -> Result<NextHopId, Place> {
     let mut steps = Steps { loaded, at: 0, end, next: None };
     match (lookup(key, &mut steps), steps.next) {
@@ -304,24 +304,25 @@ fn step<K>(lookup: &Lookup<K>, key: K, loaded: &mut Vec<u64>, end: usize) -> Res
     }
 }
 
-/// How [`run`] makes its deltas.
+/// Parameters of the deltas that [`run`] makes.
 #[derive(Clone, Debug)]
 pub struct Sequences {
-    /// The seed of all of them.
+    /// The seed of all sequences.
     pub seed: u64,
-    /// Sequences of deltas; each begins and ends with an empty table.
+    /// The number of sequences. Each begins and ends with an empty table.
     pub count: usize,
-    /// The prefix lengths that occur.
+    /// The prefix lengths used.
     pub lengths: RangeInclusive<u8>,
     /// Next hops are taken from `1..=next_hops`.
     pub next_hops: u32,
 }
 
-/// Drives an engine of one family through sequences of deltas: some that only announce, nests without withdraws, nested withdraws with
-/// nothing in their place, and mixtures. `apply` applies a delta and reports stores and grace periods to `checker`.
+/// Drives an engine of one family through sequences of deltas: only announcements, nests without withdraws, nested withdraws
+/// without a replacement, and mixtures. `apply` applies a delta and reports stores and grace periods to `checker`.
 ///
 /// # Panics
-/// When a lookup can answer what no generation answered since it began; the message names the seed and the sequence.
+/// When a lookup can return an answer that was correct in no generation since it began. The seed, the sequence and its deltas are
+/// printed.
 pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut(&FibDelta, &Rib)) {
     for sequence in 0..plan.count {
         let mut maker = Maker::new(plan, sequence);
@@ -329,7 +330,7 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
         let deltas = 2 + maker.rng.below(4);
         let kind = maker.rng.below(4);
         let mut told = Vec::new();
-        // An engine may not count on superfluous routes to be left out.
+        // An engine must not rely on the RIB leaving redundant routes out.
         let mut rib = if sequence % 2 == 0 { Rib::new() } else { Rib::plain() };
         for at in 0..=deltas {
             let routes =
@@ -384,7 +385,7 @@ struct Maker<K: Key> {
 }
 
 impl<K: Key> Maker<K> {
-    /// A chain of nested prefixes, a few beside it, and keys that tell them apart.
+    /// A chain of nested prefixes, a few adjacent ones, and keys that tell them apart.
     fn new(plan: &Sequences, sequence: usize) -> Self {
         let mut rng = Seeded::new(plan.seed, sequence as u64);
         let base = K::from_high_bits(rng.u128());
@@ -397,7 +398,7 @@ impl<K: Key> Maker<K> {
         for at in 0..prefixes.len() {
             let len = prefixes[at].len();
             if len < K::BITS {
-                keys.push(turned(base, len)); // below this prefix, and not below longer ones
+                keys.push(turned(base, len)); // within this prefix, but not within longer ones
             }
             if at % 2 == 0 && len > low {
                 let beside = turned(base, len - 1);
@@ -416,8 +417,8 @@ impl<K: Key> Maker<K> {
         self.keys.iter().map(|key| self.oracle.lookup(*key)).collect()
     }
 
-    /// A delta: of kind 0 it announces one route, of kind 1 several; of kind 2 it announces all, or withdraws several; of kind 3 it does
-    /// both to some.
+    /// A delta. Kind 0 announces one route, kind 1 several. Kind 2 announces all routes of an empty table, or withdraws several.
+    /// Kind 3 mixes both.
     fn delta(&mut self, kind: usize, is_empty: bool) -> Vec<Route<K>> {
         let mut chosen = self.prefixes.clone();
         for end in (1..chosen.len()).rev() {
@@ -471,7 +472,7 @@ mod tests {
         NextHopId::new(value).unwrap_or(NextHopId::NONE)
     }
 
-    /// The words of a longer route, which is not there, and of a shorter one with next hop 1, looked up in this order.
+    /// Two words looked up in this order: a longer route, absent, and a shorter one with next hop 1.
     fn two_words() -> (Rc<[AtomicU32; 2]>, Checker<u32>) {
         let words: Rc<[AtomicU32; 2]> = Rc::new([AtomicU32::new(0), AtomicU32::new(1)]);
         let table = Rc::clone(&words);
@@ -483,7 +484,7 @@ mod tests {
         (words, checker)
     }
 
-    /// The longer route comes with next hop 2, then the shorter one changes from 1 to 3.
+    /// Announces the longer route with next hop 2, then changes the shorter one from 1 to 3.
     fn both(checker: &Checker<u32>, words: &[AtomicU32; 2], between: impl FnOnce()) {
         let store = |at: usize, value| {
             words[at].store(value, Ordering::Relaxed);
@@ -510,7 +511,7 @@ mod tests {
         both(&checker, &words, || {});
     }
 
-    /// What one delta alone does not show: the first ends before the second begins, and a lookup goes on during both.
+    /// A case that needs two deltas: the first ends before the second begins, and a lookup is in flight during both.
     #[test]
     #[should_panic(expected = "were right since the lookup began (generations 0 to 2)")]
     fn a_lookup_outlasts_a_delta() {

@@ -1,4 +1,4 @@
-//! The conformance suite can fail: engines with one fault each, and the group that finds it.
+//! Tests of the conformance suite: each fault, alone in an engine, is found by the right group.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -14,50 +14,50 @@ use std::sync::{Arc, RwLock};
 use std::task::Poll;
 use std::time::Duration;
 
-/// What is wrong with the engine.
+/// The engine's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Nothing: the suite's own proof that the faults, not the wrapper, are found.
+    /// No fault: shows that the suite finds the faults, not the engine around them.
     None,
     /// One key in 256 gets another next hop.
     WrongAnswer,
-    /// The last key of a batch that is no multiple of eight gets the answer of the one before.
+    /// The last key of a batch whose size is not a multiple of eight gets the answer of the key before.
     Tail,
     /// Prefixes longer than /64 are never matched.
     Shallow,
     /// A prefix as long as the key is never matched.
     NoHostRoutes,
-    /// Ids are stored in 16 bits and wrap.
+    /// Ids are truncated to 16 bits.
     NarrowIds,
-    /// Lookups see a delta only when the next one comes.
+    /// Lookups see a delta only after the next one.
     OneLate,
-    /// Readers see a delta half applied: the withdraws first.
+    /// Readers see a half-applied delta: the withdraws first.
     Intermediate,
-    /// A changed next hop counts as a withdraw.
+    /// A changed next hop of an IPv4 route is counted as a withdraw.
     Miscounts,
-    /// A withdraw leaves the route in service when a shorter one covers it.
+    /// A withdrawn IPv4 route stays in service when a shorter one covers it.
     KeepsCovered,
     /// A delta makes two generations.
     TwoGenerations,
-    /// The answers are always those of slot 0.
+    /// Every slot returns the answers of slot 0.
     OneSlot,
-    /// A batch that is too large is cut.
+    /// A batch that is too large is truncated.
     CutsBatches,
-    /// IPv6 halves of different lengths are taken.
+    /// IPv6 halves of different lengths are accepted.
     AnyHalves,
-    /// An id above what is stored is refused with half of the delta applied.
+    /// A delta with an id above the limit is refused after its withdraws were applied.
     HalfRefused,
-    /// Ids take room for ever.
+    /// Room for ids is never reused.
     LeaksIds,
-    /// A table over the limit is refused after it was built.
+    /// A table over the limit is refused after it was applied.
     RefusesLate,
-    /// The limit of memory is ignored.
+    /// The memory limit is ignored.
     Unlimited,
 }
 
 const HALF_REFUSED_ID_MAX: u32 = 60_000;
 const LEAKY_IDS_MAX: usize = 30_000;
-/// Bytes that the faulty engines say a route takes.
+/// Bytes for each route in the stated table size.
 const ROUTE_BYTES: usize = 16;
 
 struct Faulty {
@@ -90,7 +90,7 @@ impl Faulty {
         }
     }
 
-    /// Applies the changes whose next hop `which` picks.
+    /// Applies the changes whose next hop satisfies `which`.
     fn put(&self, delta: &FibDelta, which: impl Fn(NextHopId) -> bool) {
         let mut tables = self.tables.write().unwrap();
         for change in delta.v4.iter().filter(|change| which(change.new)) {
@@ -164,7 +164,7 @@ impl EngineWriter for Faulty {
                 let late = std::mem::replace(&mut self.late, delta.clone());
                 self.put(&late, |_| true);
             }
-            _ => self.put(delta, |_| true), // all of it while no reader looks
+            _ => self.put(delta, |_| true), // under one lock, so that no reader sees a part of it
         }
         if self.fault == Fault::Miscounts
             && delta.v4.iter().any(|change| !change.adds() && !change.withdraws())
@@ -275,7 +275,7 @@ impl EngineReader for Reader {
     }
 }
 
-/// Runs `group` on an engine with `fault`; the message it fails with.
+/// Runs `group` on an engine with `fault`. Returns its failure message, if it fails.
 fn outcome(fault: Fault, group: fn(Make<'_>, Options)) -> Result<(), String> {
     let make = || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(faulty(fault, u64::MAX))) };
     message(|| group(&make, Options::default()))
@@ -347,7 +347,7 @@ fn half_done_refusals_are_found() {
     finds(Fault::HalfRefused, conformance::next_hops, "right is");
 }
 
-/// The limited group passes on an engine that keeps its limit, and finds those that do not.
+/// The group `limited` passes on an engine that keeps its memory limit, and fails on engines that do not.
 #[test]
 fn limits_that_do_not_hold_are_found() {
     let limited = |fault: Fault| {

@@ -1,4 +1,4 @@
-//! The feeds on real tables and updates, in the folder that `FWD_DATA` names; without it every test says SKIPPED.
+//! Feeds of real tables and updates from the folder in `FWD_DATA`. A test whose file is missing prints SKIPPED.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -7,7 +7,7 @@ use fib::{IpPrefix, NextHop, NextHopTable, PortRef, Rib};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// The file `name` of `FWD_DATA`.
+/// The file `name` in the folder `FWD_DATA`.
 fn data(name: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("FWD_DATA") else {
         eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
@@ -60,7 +60,7 @@ fn a_collector_table_cut_in_its_compression_keeps_what_came_out() {
     let Some(path) = data("rib.20140523.0600_firstMB.bz2") else { return };
     let (loaded, rib, hops) = load(&path);
     assert_eq!(loaded.format, Format::Mrt);
-    // An independent decoder finds 9,072 whole prefixes behind the PEER_INDEX_TABLE, and these gateways by the shortest path.
+    // An independent decoder finds 9,072 complete prefixes after the PEER_INDEX_TABLE, and these gateways by the shortest path.
     assert_eq!(loaded.truncated, Some(Truncated { record: 9074, offset_bytes: 15_273_283 }));
     assert_eq!((rib.v4.len(), rib.v6.len(), loaded.duplicates, loaded.unusable), (9072, 0, 0, 0));
     assert_eq!(hops.len(), 29);
@@ -71,7 +71,7 @@ fn a_collector_table_cut_in_its_compression_keeps_what_came_out() {
     }
 }
 
-/// The updates of one collector, as MRT and as decoded by another program, say the same.
+/// The updates of one collector, read from MRT and from the text output of another decoder, must be the same.
 #[test]
 fn mrt_updates_are_what_another_decoder_read() {
     let (Some(mrt), Some(text)) = (data("updates.20190101.0000.mrt.gz"), data("updates-ris-20190101.txt.xz"))

@@ -1,4 +1,4 @@
-//! Route files as a user meets them: compressed, cut short, wrong in the middle, several at once, of every format.
+//! Route files as users have them: compressed, cut short, with errors, several at once, in every format but MRT.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A folder with files that vanish with it.
+/// A temporary folder, deleted with its files when dropped.
 struct Folder(TempDir);
 
 impl Folder {
@@ -83,7 +83,7 @@ fn compress(compression: Compression, content: &[u8]) -> Vec<u8> {
 
 const COMPRESSED: [Compression; 3] = [Compression::Gzip, Compression::Bzip2, Compression::Xz];
 
-/// Some thousand routes that compress badly enough to be cut in many places.
+/// Several thousand routes that compress badly, so that the compressed file can be cut in many places.
 fn many_routes() -> String {
     let address = |i: u32| std::net::Ipv4Addr::from_bits(i.wrapping_mul(2_654_435_761) & 0xffff_ff00);
     (1..5000).map(|i| format!("{}/24 {}\n", address(i), 1 + i % 1000)).collect()
@@ -94,7 +94,7 @@ fn compression_is_found_by_content_not_by_name() {
     let folder = Folder::new();
     let text = many_routes();
     for compression in [Compression::None, Compression::Gzip, Compression::Bzip2, Compression::Xz] {
-        // A wrong name on purpose.
+        // The wrong file extension is deliberate.
         let path = folder.file("routes.mrt.zip", compress(compression, text.as_bytes()));
         let (loaded, tables) = load(&path).unwrap();
         assert_eq!((loaded.compression, loaded.format), (compression, Format::Text));

@@ -1,4 +1,4 @@
-//! MRT tables: which entry wins, every kind of record, files cut anywhere, garbage.
+//! MRT tables: the choice among entries, every kind of record, files cut at every byte, garbage.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// The attributes of a TABLE_DUMP_V2 entry with a next hop of either family.
+/// The attributes of a TABLE_DUMP_V2 entry, with a next hop of either family.
 fn attributes(path: &[u32], next_hop: &str) -> Vec<u8> {
     let address = octets(next_hop);
     let next_hop = if address.len() == 4 {
@@ -22,7 +22,7 @@ fn attributes(path: &[u32], next_hop: &str) -> Vec<u8> {
     [origin(), as_path(path, 4), next_hop].concat()
 }
 
-/// An entry of a RIB record: peer index, path identifier of ADD-PATH, attributes.
+/// An entry of a RIB record: peer index, ADD-PATH path identifier, attributes.
 type Entry = (u16, Option<u32>, Vec<u8>);
 
 /// A RIB record of one prefix.
@@ -39,7 +39,7 @@ fn rib(subtype: u16, prefix: &str, entries: &[Entry]) -> Vec<u8> {
     record(1_400_825_184, 13, subtype, &body)
 }
 
-/// What a table came to: each prefix with its gateway.
+/// A loaded table: each prefix with its gateway.
 type Routes = BTreeMap<String, String>;
 
 fn routes(rib: &Rib, hops: &NextHopTable) -> Routes {
@@ -124,7 +124,7 @@ fn every_kind_of_rib_record() {
         peer_index_table(2),
         rib(2, "0.0.0.0/0", &[(0, None, v4("10.0.0.1"))]),
         rib(2, "192.0.2.1/32", &[(0, None, v4("10.0.0.2"))]),
-        // Bits behind the length are irrelevant.
+        // Bits beyond the prefix length are ignored.
         rib(2, "172.31.0.0/12", &[(0, None, v4("10.0.0.3"))]),
         // RFC 8950: an IPv4 route whose next hop is IPv6.
         rib(2, "203.0.113.0/24", &[(0, None, v4("2001:db8::5"))]),
@@ -268,7 +268,7 @@ fn a_compressed_table_cut_in_its_compression_keeps_the_records_before() {
     let (loaded, routes) = load(&bytes[..bytes.len() / 2]).unwrap();
     assert!(loaded.truncated.is_some_and(|truncated| truncated.record == loaded.routes() + 2));
     assert!(routes.len() > 5000 && routes.len() < 15_000, "{}", routes.len());
-    // Only the check sum at the end is missing: every record is whole, and the file is cut short all the same.
+    // Only the checksum at the end is missing. All records are complete, but the file counts as cut short.
     let (loaded, _) = load(&bytes[..bytes.len() - 4]).unwrap();
     assert_eq!((loaded.routes(), loaded.truncated.map(|cut| cut.record)), (20_000, Some(20_002)));
 }
@@ -323,7 +323,7 @@ fn garbage_is_no_mrt() {
 }
 
 proptest::proptest! {
-    /// Any bytes, and any damage to a table, give routes or an error, and never a panic.
+    /// Random bytes and damaged tables must give routes or an error, never a panic.
     #[test]
     fn damage_never_panics(
         garbage in proptest::collection::vec(proptest::num::u8::ANY, 0..200),

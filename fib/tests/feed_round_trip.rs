@@ -1,4 +1,4 @@
-//! What is written is read back as it was, and no text whatever makes the readers panic.
+//! Tables written in each format are read back unchanged, and no input makes the readers panic.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-/// A table for comparing: every prefix with what its next hop is.
+/// A table in a comparable form: every prefix with its next hop.
 type Table = BTreeMap<IpPrefix, Meaning>;
 
-/// A next hop without the id it happens to have; a bare id is all that it is.
+/// A next hop. The id is part of it only for bare ids, since other ids are assigned arbitrarily.
 #[derive(Clone, Debug, PartialEq)]
 enum Meaning {
     Id(u32),
@@ -87,7 +87,7 @@ fn port() -> impl Strategy<Value = PortRef> {
     prop_oneof![any::<u16>().prop_map(PortRef::Index), "[a-z][a-z0-9.:_-]{0,14}".prop_map(PortRef::Name),]
 }
 
-/// What iproute2 has words for.
+/// Next hops that iproute2 can express.
 fn iproute2() -> impl Strategy<Value = Meaning> {
     let by_id = any::<bool>();
     prop_oneof![
@@ -129,7 +129,7 @@ proptest! {
         prop_assert_eq!(again(&table, WriteFormat::Json), table);
     }
 
-    /// A bare id and what iproute2 says in its place leave by the same port with the same MAC.
+    /// A bare id leaves by the same port with the same MAC as the iproute2 route written for it.
     #[test]
     fn iproute2_says_what_a_bare_id_means(table in table(prop_oneof![bare(), l3fwd()]), ports in 1..9_u16) {
         let (rib, hops) = build(&table);
@@ -154,7 +154,7 @@ proptest! {
         }
     }
 
-    /// Bytes, and lines made of the words of the dialects in any order: routes or an error that names a line.
+    /// Random bytes, and random sequences of the dialects' words, must give routes or an error.
     #[test]
     fn no_text_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),

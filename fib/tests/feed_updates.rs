@@ -1,4 +1,4 @@
-//! Update streams from files: MRT BGP4MP of every subtype, text, and what is neither.
+//! Update streams from files: MRT BGP4MP, text, and files that are neither.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
@@ -9,7 +9,7 @@ use fib::feed::{self, Action, FeedError, Format, Hop, Truncated, Update, Updates
 use mrt_writer::{as_path, attribute, nlri, octets, origin, peer_index_table, record};
 use tempfile::TempDir;
 
-/// The updates of a file with this content; the folder holds the file while it is read.
+/// Opens the updates of a file with this content. The caller must keep the folder, which holds the file, while reading.
 fn open(content: &[u8]) -> (TempDir, Result<Updates, FeedError>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("updates");
@@ -42,7 +42,7 @@ fn told(updates: &[Update]) -> Vec<String> {
         .collect()
 }
 
-/// A BGP message behind its marker.
+/// A BGP message with its marker.
 fn bgp(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(19 + body.len()).unwrap().to_be_bytes();
     [&[0xff; 16][..], &length, &[kind], body].concat()
@@ -54,7 +54,7 @@ fn update(withdrawn: &[u8], attributes: &[u8], announced: &[u8]) -> Vec<u8> {
     bgp(2, &[&length(withdrawn)[..], withdrawn, &length(attributes), attributes, announced].concat())
 }
 
-/// A BGP4MP record around a message.
+/// A BGP4MP record that contains `message`.
 fn bgp4mp(subtype: u16, as_bytes: usize, peer: &str, message: &[u8]) -> Vec<u8> {
     let is_v6 = peer.contains(':');
     let asn = &64496_u32.to_be_bytes()[4 - as_bytes..];
@@ -63,7 +63,7 @@ fn bgp4mp(subtype: u16, as_bytes: usize, peer: &str, message: &[u8]) -> Vec<u8> 
     record(100, 16, subtype, &[asn, asn, &[0, 0], &afi, &octets(peer), &local, message].concat())
 }
 
-/// The same with a time in microseconds: BGP4MP_ET.
+/// Converts a BGP4MP record to BGP4MP_ET, which has a time in microseconds.
 fn extended_time(mut bgp4mp: Vec<u8>, time_us: u32) -> Vec<u8> {
     let body = bgp4mp.split_off(12);
     record(100, 17, u16::from_be_bytes([bgp4mp[6], bgp4mp[7]]), &[&time_us.to_be_bytes()[..], &body].concat())

@@ -1,5 +1,5 @@
-//! The generated tables have the shape of real ones: the figures that decide how caches behave, beside those of full tables
-//! of January 2024 (public route collectors).
+//! The generated tables have the shape of real ones. Compares properties that affect the caches with those of full tables of
+//! January 2024 (public route collectors).
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -8,23 +8,23 @@ use fib::{Family, Key, NextHopId, NextHopTable, Prefix, Rib};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-/// What is compared.
+/// The properties compared.
 #[derive(Debug, PartialEq)]
 struct Figures {
     routes: usize,
-    /// Distinct blocks of a length that a route at least as long lies in: `(length, blocks)`.
+    /// Distinct blocks of a length that contain a route at least as long: `(length, blocks)`.
     blocks: Vec<(u8, usize)>,
-    /// Distinct blocks of a length that a route of any length begins in: the first bits that lookups meet.
+    /// Distinct blocks of a length that contain the start of a route of any length, since lookups use the first bits first.
     starts: Vec<(u8, usize)>,
-    /// Routes that another route covers, of a thousand.
+    /// Routes covered by another route, of a thousand.
     covered_permille: usize,
-    /// Of those, routes with the next hop of the longest that covers them.
+    /// Of a thousand covered routes, those with the next hop of the longest route that covers them.
     parent_next_hop_permille: usize,
-    /// Routes right behind a route of the same length, of a thousand.
+    /// Routes that directly follow a route of the same length in the address space, of a thousand.
     adjacent_permille: usize,
-    /// Of those, routes with the same next hop.
+    /// Of a thousand such routes, those with the same next hop as the route before.
     adjacent_next_hop_permille: usize,
-    /// Routes within the busiest tenth of all /16 (IPv6: /32), of a thousand routes that long.
+    /// Of a thousand routes of /16 and longer (IPv6: /32), those in the busiest tenth of the /16s (IPv6: /32s).
     busiest_tenth_permille: usize,
 }
 
@@ -80,7 +80,7 @@ impl Figures {
     }
 }
 
-/// The figures of `v4-202401`, a full IPv4 table.
+/// The properties of `v4-202401`, a full IPv4 table.
 fn real_v4() -> Figures {
     Figures {
         routes: 901_899,
@@ -94,7 +94,7 @@ fn real_v4() -> Figures {
     }
 }
 
-/// The figures of `v6-202401`, a full IPv6 table.
+/// The properties of `v6-202401`, a full IPv6 table.
 fn real_v6() -> Figures {
     Figures {
         routes: 160_147,
@@ -126,7 +126,7 @@ fn real_v6() -> Figures {
     }
 }
 
-/// `found` is within `percent` of `real`.
+/// Checks that `found` is within `percent` % of `real`.
 fn near(what: &str, found: usize, real: usize, percent: usize) {
     let distance = found.abs_diff(real) * 100;
     assert!(distance <= real * percent, "{what}: {found}, the real table has {real}");
@@ -169,7 +169,7 @@ fn ipv6_is_shaped_as_the_real_table() {
     }
 }
 
-/// What the comparison stands on is what the real tables say.
+/// The constants above are those of the real tables.
 #[test]
 fn the_real_figures_are_those_of_the_real_tables() {
     let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
@@ -214,7 +214,7 @@ fn ipv4_lies_in_unicast_space() {
     }
 }
 
-/// Figures are measured on generated tables: a change of the generator that changes them must be meant.
+/// Results are measured on generated tables, so a change of the generator's output must be deliberate.
 #[test]
 fn the_same_spec_gives_the_same_table_for_ever() {
     fn digest(routes: &[(fib::IpPrefix, NextHopId)]) -> u64 {

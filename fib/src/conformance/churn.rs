@@ -1,4 +1,4 @@
-//! Tables that change: withdraws, re-announcements, thousands of random deltas, a stream of updates.
+//! Tables that change: withdraws, re-announcements, thousands of random deltas, a replayed update stream.
 
 use super::draw::{TestKey, Universe};
 use super::rig::{Rig, delta_of, fail};
@@ -7,8 +7,9 @@ use crate::generate::{TableSpec, Updates, table};
 use crate::{Key, NextHopId, Prefix, Route, Routes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Withdraws of what is absent (in an empty table; covered, covering and beside what is there), the same route announced
-/// again, a route withdrawn and announced over and over, and tables filled and emptied: withdraw all == empty.
+/// Withdraws and re-announcements. Covers withdraws of absent routes (in an empty table; above, below and beside the routes
+/// present), the same route announced again, a route repeatedly withdrawn and announced, and tables filled and emptied: withdraw
+/// all == empty.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -47,7 +48,7 @@ fn fill(rig: &mut Rig, routes: usize) -> Routes {
     }
 }
 
-/// Withdraws everything in deltas of at most `part` routes a family, in random order.
+/// Withdraws all routes in deltas of at most `part` routes a family, in random order.
 fn withdraw_in_parts(rig: &mut Rig, part: usize) {
     while !rig.rib.is_empty() {
         let mut delta = Routes { v4: some_withdrawn(rig, part), v6: some_withdrawn(rig, part) };
@@ -67,7 +68,7 @@ fn some_withdrawn<K: TestKey>(rig: &mut Rig, part: usize) -> Vec<Route<K>> {
         .collect()
 }
 
-/// Withdraws of routes that are not there change nothing.
+/// Withdraws of absent routes change nothing.
 fn absent<K: TestKey>(rig: &mut Rig) {
     let address = K::random(&mut rig.rng);
     let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
@@ -96,7 +97,8 @@ fn absent<K: TestKey>(rig: &mut Rig) {
     }
 }
 
-/// One route announced twice alike, changed, withdrawn and announced over and over, beneath and above others.
+/// One route announced twice with the same next hop, then changed, withdrawn and announced repeatedly, with other routes above
+/// and below it.
 fn again<K: TestKey>(rig: &mut Rig) {
     let address = K::random(&mut rig.rng);
     for len in [0, 8, 19, 20, 21, 24, 25, 31, 32, K::BITS / 2, K::BITS / 2 + 1, K::BITS] {
@@ -108,25 +110,25 @@ fn again<K: TestKey>(rig: &mut Rig) {
             rig.check_prefixes(&[prefix]);
         }
         let last = rig.id();
-        rig.set(prefix, last); // stays, so that the next lengths lie beneath it
+        rig.set(prefix, last); // stays in the table, so that the following lengths are nested beneath it
         rig.check_stats();
     }
 }
 
-/// Sizes of churn's deltas: mostly small ones as a feed makes them, now and then a large one.
+/// Sizes of the deltas of `churn`: mostly small, as in a feed, with an occasional large one.
 const DELTA_SIZES: [usize; 12] = [1, 1, 1, 1, 2, 2, 3, 5, 10, 30, 100, 1000];
 
-/// Thousands of random deltas of 1 to 1000 changes of both families, on prefixes that cover each other: announcements,
-/// changes, withdraws of what is there and of what is not. After each delta the engine answers as the oracle does: around
-/// every change, and on fixed keys. In the end everything is withdrawn.
+/// Thousands of random deltas of 1 to 1000 changes over both families, on overlapping prefixes: announcements, changes, withdraws
+/// of present and of absent routes. After each delta the engine must agree with the oracle around the changes and on a fixed set
+/// of keys. At the end all routes are withdrawn.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn churn(make: Make<'_>, options: Options) {
-    // Few prefixes: nearly every change meets another. Many: tables grow and thin out.
+    // With few prefixes nearly every change overlaps another. With many prefixes tables grow and thin out.
     for (bases, deltas) in [(1, 500), (3, 500), (40, 500), (1000, 300)] {
         let rig = Rig::new(make, "churn", options);
-        // An engine may not count on superfluous routes to be left out.
+        // With 3 bases the RIB passes on redundant routes too: an engine must not rely on the RIB leaving them out.
         let mut rig = if bases == 3 { rig.plain() } else { rig };
         let (u4, u6) =
             (Universe::<u32>::new(bases, &mut rig.rng), Universe::<u128>::new(bases, &mut rig.rng));
@@ -155,8 +157,8 @@ pub fn churn(make: Make<'_>, options: Options) {
     }
 }
 
-/// `size` changes of different prefixes: of ten, five announce what is drawn, four withdraw what is there, one withdraws
-/// what is drawn (mostly absent).
+/// `size` changes of distinct prefixes. Of ten, five announce a drawn prefix, four withdraw a present one, and one withdraws a
+/// drawn prefix, which is mostly absent.
 fn random_delta<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, size: usize) -> Routes {
     let there: Vec<_> = K::table(&rig.rib).prefixes().collect();
     let mut seen = BTreeSet::new();
@@ -176,8 +178,8 @@ fn random_delta<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, size: usize) 
     delta_of(changes)
 }
 
-/// A generated stream of updates in deltas of several sizes: the engine equals the oracle on the way,
-/// and in the end an engine that was built from the final routes in one delta.
+/// A generated update stream, applied in deltas of several sizes. The engine must agree with the oracle along the way, and at the
+/// end with an engine built from the final routes in one delta.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -229,7 +231,7 @@ fn generated<K: Key>(rig: &mut Rig, routes: usize, options: Options) -> Vec<(Pre
     }
 }
 
-/// Both engines hold the same routes and answer as the oracle at the edges of each.
+/// Both engines hold the same routes and agree with the oracle at the edges of each prefix.
 fn same(one: &mut Rig, other: &mut Rig) {
     let v4: Vec<_> = one.rib.v4.prefixes().collect();
     let v6: Vec<_> = one.rib.v6.prefixes().collect();

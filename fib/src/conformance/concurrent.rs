@@ -1,13 +1,14 @@
 //! Lookups while deltas are applied.
 //!
-//! The deltas, and the right answers of every generation for a fixed set of keys, are computed beforehand. The writer
-//! announces each generation before it applies the delta (`started`) and after (`done`). A reader notes `done`, submits,
-//! collects, notes `started`: each answer must be right in some generation from the first figure to the second.
+//! The deltas, and the correct answers of every generation for a fixed set of keys, are computed beforehand. The writer publishes
+//! the generation number in `started` before it applies the delta, and in `done` afterwards. A reader loads `done`, submits,
+//! collects, then loads `started`: each answer must be correct in some generation between those two.
 //!
-//! A delta changes nests of routes, in one of three [`Cycle`]s. Next hops differ from generation to generation, so a state between two
-//! generations (the longer prefix gone, the shorter still with its old next hop) gives an answer that neither generation has.
+//! A delta changes nests of routes, following one of three [`Cycle`]s. Next hops differ from generation to generation, so a state
+//! between two generations (the longer prefix gone, the shorter one still with its old next hop) gives an answer that is correct
+//! in neither.
 //!
-//! [`race`] is the same without an end: for as long as it is told, with one reader that never pauses.
+//! [`race`] does the same for a given time instead of a given number of deltas, with one reader that never pauses.
 
 use super::draw::{KeyArrays, TestKey};
 use super::rig::{BATCH_MAX, Rig, SLOTS, collect, fail, reader_of};
@@ -17,30 +18,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Nests of routes a family.
+/// Number of nests in each family.
 const NESTS: usize = 48;
-/// Threads that look up.
+/// Reader threads.
 const READERS: usize = 2;
-/// After this many deltas the writer waits until each reader has looked up another batch: on a busy host a wait lasts as
-/// long as the scheduler lets the readers wait.
+/// The writer waits after this many deltas until each reader has looked up another batch. It does not wait after every delta
+/// because on a busy host a wait lasts until the scheduler runs the readers.
 const DELTAS_A_WAIT: usize = 4;
 
-/// How deltas change a nest of a short prefix, one within it, and a long one within that.
+/// How deltas change a nest: a short prefix, a middle one within it, and a long one within the middle one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cycle {
-    /// Longer prefixes go while shorter ones come or change, and the other way round.
+    /// Longer prefixes are withdrawn while shorter ones are announced or changed, and vice versa.
     Swaps,
-    /// One prefix a delta: the long one, the short one, the middle one, the short one once more; only then all go.
+    /// One prefix a delta: the long one, the short one, the middle one, the short one again. Then all three are withdrawn.
     Announces,
-    /// All come; the inner two go in one delta, with nothing in their place; they come again; all go.
+    /// All three are announced, the inner two are withdrawn in one delta without a replacement, they are announced again, all are
+    /// withdrawn.
     Withdraws,
 }
 
 impl Cycle {
-    /// All of them.
+    /// All cycles.
     pub const ALL: [Self; 3] = [Self::Swaps, Self::Announces, Self::Withdraws];
 
-    /// Deltas after which it begins again.
+    /// The number of deltas in one cycle.
     const fn len(self) -> usize {
         match self {
             Self::Swaps => 6,
@@ -50,8 +52,8 @@ impl Cycle {
     }
 }
 
-/// Two readers look up both families without pause while the writer applies hundreds of deltas that swap longer and
-/// shorter prefixes; every answer is that of a generation between submit and collect. Then the final table is checked.
+/// Two readers look up both families without pause while the writer applies hundreds of deltas that swap longer and shorter
+/// prefixes. Every answer must belong to a generation between submit and collect. Then the final table is checked.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -59,7 +61,7 @@ pub fn concurrent(make: Make<'_>, options: Options) {
     drive(make, options, Cycle::Swaps, 400);
 }
 
-/// As [`concurrent`], with deltas that announce one prefix of each nest at a time: nothing is withdrawn until a nest is whole.
+/// As [`concurrent`], with deltas that announce one prefix of each nest at a time. Nothing is withdrawn until a nest is complete.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -67,7 +69,7 @@ pub fn announces(make: Make<'_>, options: Options) {
     drive(make, options, Cycle::Announces, 200);
 }
 
-/// As [`concurrent`], with deltas that withdraw several prefixes of a nest with nothing in their place.
+/// As [`concurrent`], with deltas that withdraw several prefixes of a nest without a replacement.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -81,7 +83,7 @@ fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
     let shared = Shared::new(&rig);
     let mut readers = [(); READERS].map(|()| reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX));
     let during = beside(&rig.name(), &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared));
-    // A host with one CPU and an engine that applies in microseconds may come to this.
+    // Possible on a host with one CPU, or with an engine that applies a delta in microseconds.
     if during == 0 {
         eprintln!("{}: no batch met a delta that was being applied", rig.name());
     }
@@ -94,22 +96,22 @@ fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
     rig.check(&plan.keys6);
 }
 
-/// What a [`race`] came to.
+/// The result of a [`race`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raced {
     /// Deltas applied.
     pub deltas: u64,
-    /// Batches looked up, of [`RACE_KEYS`] keys at most.
+    /// Batches looked up, each of at most [`RACE_KEYS`] keys.
     pub batches: u64,
-    /// Batches during which a delta was under way.
+    /// Batches during which a delta was being applied.
     pub during: u64,
 }
 
-/// Keys of a batch of [`race`].
+/// Keys in a batch of [`race`].
 pub const RACE_KEYS: usize = BATCH_MAX;
 
-/// For `time`, one thread looks up without pause while this one applies the deltas of `cycle` over and over; every answer is that of a
-/// generation between submit and collect.
+/// For `time`, one thread looks up without pause while this thread applies the deltas of `cycle` repeatedly. Every answer must
+/// belong to a generation between submit and collect.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -133,7 +135,8 @@ pub fn race(make: Make<'_>, options: Options, cycle: Cycle, time: Duration) -> R
     Raced { deltas, batches: shared.batches[0].load(Ordering::Acquire), during }
 }
 
-/// Does `write` while a thread a reader looks up; returns in how many batches a delta was under way.
+/// Runs `write` on this thread and one lookup thread for each reader. Returns the number of batches during which a delta was
+/// being applied.
 fn beside(
     name: &str,
     plan: &Plan,
@@ -157,7 +160,7 @@ fn beside(
     })
 }
 
-/// Tells the other threads to end, also when this one panics.
+/// Tells the other threads to stop when it is dropped, also when this thread panics.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -166,14 +169,14 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// What the threads tell each other.
+/// State shared by the writer and the readers.
 struct Shared {
-    /// The newest generation whose delta was handed to the engine.
+    /// The newest generation whose delta was passed to the engine.
     started: AtomicU64,
     /// The newest generation that `apply` has returned.
     done: AtomicU64,
     stop: AtomicBool,
-    /// Batches that each reader has looked up.
+    /// Batches looked up by each reader.
     batches: [AtomicU64; READERS],
 }
 
@@ -192,7 +195,7 @@ impl Shared {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Does `apply`, which leads to generation `next`.
+    /// Runs `apply`, which makes generation `next`, and updates `started` and `done` around it.
     fn applying<T>(&self, next: Generation, apply: impl FnOnce() -> T) -> T {
         self.started.store(next.0, Ordering::SeqCst);
         let applied = apply();
@@ -201,12 +204,13 @@ impl Shared {
     }
 }
 
-/// The deltas, and what is right in every generation.
+/// The deltas, and the correct answers in every generation.
 struct Plan {
     deltas: Vec<Routes>,
     keys4: Vec<u32>,
     keys6: Vec<u128>,
-    /// `right4[generation][key]`, generation 0 the empty table. In a [closed](Self::close) plan, generations count round.
+    /// `right4[generation][key]`; generation 0 is the empty table. In a [closed](Self::close) plan the generation is taken modulo
+    /// the length.
     right4: Vec<Vec<NextHopId>>,
     right6: Vec<Vec<NextHopId>>,
 }
@@ -226,11 +230,11 @@ impl Plan {
             keys6,
         };
         for at in 0..deltas {
-            // Most touch every nest, which takes long enough to be looked at on the way; the others touch a single nest.
+            // Most deltas touch every nest, which takes long enough for readers to see it happen. The others touch a single nest.
             let turn = at / cycle.len();
             let only = match cycle {
                 Cycle::Swaps => (at % 3 == 2).then(|| rig.rng.below(NESTS)),
-                // A whole cycle of one nest: deltas follow each other as fast as can be.
+                // Every second cycle changes a single nest, so that its deltas follow each other as fast as possible.
                 Cycle::Announces | Cycle::Withdraws => (turn % 2 == 1).then_some(turn / 2 % NESTS),
             };
             let mut changes: BTreeMap<IpPrefix, NextHopId> = BTreeMap::new();
@@ -250,7 +254,7 @@ impl Plan {
         plan
     }
 
-    /// Makes the last delta lead back to the empty table, so that the first can follow.
+    /// Appends a delta that withdraws everything, so that the first delta can follow the last.
     fn close(&mut self) {
         let mut prefixes = BTreeSet::new();
         for delta in &self.deltas {
@@ -262,14 +266,14 @@ impl Plan {
         self.deltas.push(all);
     }
 
-    /// What is right in `generation`, of the two families' `right`.
+    /// The correct answers in `generation`, from `right` of either family.
     fn right<'a>(&self, right: &'a [Vec<NextHopId>], generation: u64) -> &'a [NextHopId] {
         let count = u64::try_from(right.len()).unwrap_or(u64::MAX);
         &right[usize::try_from(generation % count).unwrap_or(0)]
     }
 }
 
-/// A shorter prefix, a longer one within it, one between them, and keys that tell them apart.
+/// A short prefix, a long one within it, a middle one between them, and keys that tell the three apart.
 struct Nest<K: TestKey> {
     short: Prefix<K>,
     middle: Prefix<K>,
@@ -280,7 +284,7 @@ struct Nest<K: TestKey> {
 
 impl<K: TestKey> Nest<K> {
     fn new(rig: &mut Rig, at: usize) -> Self {
-        // The first six bits keep nests apart; lengths from there on, so that levels of all engines are crossed.
+        // The first six bits keep nests apart. The lengths vary from there on, so that routes cross the levels of every engine.
         let tag = u128::try_from(at).unwrap_or(0) << 122;
         let address = K::from_high_bits(K::random(&mut rig.rng).to_high_bits() >> 6 | tag);
         let short = rig.rng.between(6, K::BITS - 2);
@@ -301,16 +305,16 @@ impl<K: TestKey> Nest<K> {
         }
     }
 
-    /// The changes of delta `at`: which of the three are there changes from delta to delta, and so does every next hop.
+    /// The changes of delta `at`. Both the prefixes present and all next hops differ from delta to delta.
     fn step(&self, rig: &Rig, cycle: Cycle, at: usize) -> Vec<(IpPrefix, NextHopId)> {
         let id = |kind: usize| Some(rig.id_at(at * 7 + self.salt + kind));
         let none = Some(NextHopId::NONE);
         let (short, middle, long) = match (cycle, at % cycle.len(), (at + self.salt) % cycle.len()) {
             (Cycle::Swaps, _, 0) => (id(0), none, id(1)),
-            (Cycle::Swaps, _, 1) => (id(0), none, none), // the longer goes, the shorter changes
-            (Cycle::Swaps, _, 2) => (none, none, id(1)), // the shorter goes, the longer comes
-            (Cycle::Swaps, _, 3) => (id(0), id(2), none), // the longer goes, a middle one takes its place
-            (Cycle::Swaps, _, 4) => (id(0), none, id(1)), // and back
+            (Cycle::Swaps, _, 1) => (id(0), none, none), // withdraws the long one, changes the short one
+            (Cycle::Swaps, _, 2) => (none, none, id(1)), // withdraws the short one, announces the long one
+            (Cycle::Swaps, _, 3) => (id(0), id(2), none), // replaces the long one with the middle one
+            (Cycle::Swaps, _, 4) => (id(0), none, id(1)), // replaces the middle one with the long one
             (Cycle::Swaps, ..) => (none, id(2), none),
             (Cycle::Announces, 0, _) => (None, None, id(1)),
             (Cycle::Announces, 1 | 3, _) => (id(0), None, None),
@@ -325,7 +329,7 @@ impl<K: TestKey> Nest<K> {
     }
 }
 
-/// Applies every delta, and keeps the readers from falling far behind.
+/// Applies every delta, waiting now and then so that the readers do not fall far behind.
 fn write(rig: &mut Rig, plan: &Plan, shared: &Shared) {
     let mut seen = [0; READERS];
     for (at, delta) in plan.deltas.iter().enumerate() {
@@ -339,13 +343,13 @@ fn write(rig: &mut Rig, plan: &Plan, shared: &Shared) {
             }
         }
         if shared.is_stopped() {
-            return; // a reader has failed; joining it tells why
+            return; // a reader has failed; joining it raises its panic
         }
         shared.applying(rig.writer.generation().next(), || rig.apply(delta));
     }
 }
 
-/// Looks up until told to stop; returns in how many batches a delta was under way.
+/// Looks up batches until told to stop. Returns the number of batches during which a delta was being applied.
 fn look_up(name: &str, plan: &Plan, shared: &Shared, at: usize, reader: &mut dyn EngineReader) -> u64 {
     let (keys4, keys6) = (u32::arrays(&plan.keys4), u128::arrays(&plan.keys6));
     let mut answers = vec![NextHopId::NONE; BATCH_MAX];
@@ -390,7 +394,7 @@ fn ask(
     }
 }
 
-/// Each answer is right in one of the generations `span.0..=span.1`.
+/// Each answer must be correct in one of the generations `span.0..=span.1`.
 fn judge(
     name: &str,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! The contract of readers: batches of any size, slots in any order, and typed errors for what does not fit.
+//! The reader contract: batches of any size, slots in any order, and typed errors for batches that do not fit.
 
 use super::draw::{KeyArrays, TestKey, Universe};
 use super::rig::{Rig, collect, fail, reader_of};
@@ -6,14 +6,14 @@ use super::{Make, Options};
 use crate::{EngineError, EngineReader, Key, Keys, NextHopId, Prefix, Route, Routes, SlotId};
 use std::collections::BTreeMap;
 
-/// Sizes of batches that a kernel of 8, 16 or 32 lanes may get wrong, and those that the datapath uses.
+/// Batch sizes around the lane counts 8, 16 and 32, which a kernel may get wrong, and the sizes that the datapath uses.
 const SIZES: [usize; 16] = [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 255, 256, 4096];
-/// Slots of the reader that is tried.
+/// Slots of the readers under test.
 const SLOTS: u16 = 8;
-/// Keys a slot of the reader that is tried.
+/// Keys a slot of the readers under test.
 const BATCH_MAX: usize = 4096;
 
-/// A table that makes different keys differ: nested routes around a few addresses in both families.
+/// Loads nested routes around a few addresses in both families, so that different keys get different answers.
 fn load(rig: &mut Rig) -> (Universe<u32>, Universe<u128>) {
     let (u4, u6) = (Universe::<u32>::new(64, &mut rig.rng), Universe::<u128>::new(64, &mut rig.rng));
     let mut delta = Routes::new();
@@ -25,8 +25,8 @@ fn load(rig: &mut Rig) -> (Universe<u32>, Universe<u128>) {
     (u4, u6)
 }
 
-/// Batches of 0 to 4096 keys through `lookup` and through eight slots in flight, families mixed, collected in another
-/// order; `lookup` beyond `batch_max`; readers made before and after deltas; answers collected after a delta.
+/// Batches of 0 to 4096 keys, through `lookup` and through eight slots in flight with mixed families, collected in random order.
+/// Also `lookup` of more than `batch_max` keys, readers made before and after deltas, and answers collected after a delta.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -67,7 +67,7 @@ fn one_lookup<K: TestKey>(
 ) {
     let keys = draw(rig, universe, count);
     let arrays = K::arrays(&keys);
-    // One answer more than asked for, to see that nothing is written behind the end.
+    // One element more than there are keys, to detect a write past the end.
     let mut answers = vec![NextHopId::MAX; count + 1];
     if let Err(error) = reader.lookup(arrays.part(0, count), &mut answers[..count]) {
         fail(format_args!("{}: lookup of {count}: {error}", rig.name()));
@@ -76,7 +76,7 @@ fn one_lookup<K: TestKey>(
     assert_eq!(answers[count], NextHopId::MAX, "{}: an answer was written behind the last", rig.name());
 }
 
-/// A batch that lies in a slot.
+/// The keys of a batch in flight.
 enum Flight {
     V4(Vec<u32>),
     V6(Vec<u128>),
@@ -106,7 +106,7 @@ fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u
         if let Err(error) = reader.submit(SlotId(slot), arrays.part(0, len)) {
             fail(format_args!("{}: submit of {len} to slot {slot}: {error}", rig.name()));
         }
-        flights.insert(slot, flight); // a slot handed a second batch has lost its first
+        flights.insert(slot, flight); // a second batch in a slot replaces the first
     }
     let mut order: Vec<_> = flights.into_iter().collect();
     while !order.is_empty() {
@@ -124,8 +124,8 @@ fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u
     }
 }
 
-/// What was submitted before a delta and is collected after it may be the answer of either generation, and the delta does
-/// not wait for it.
+/// A batch submitted before a delta and collected after it may have the answers of either generation. The delta does not wait for
+/// it.
 fn collected_after_a_delta(rig: &mut Rig, reader: &mut dyn EngineReader, universe: &Universe<u32>) {
     rig.case(format_args!("collected after a delta"));
     for _ in 0..20 {
@@ -153,9 +153,9 @@ fn collected_after_a_delta(rig: &mut Rig, reader: &mut dyn EngineReader, univers
     }
 }
 
-/// A batch larger than a slot, answers of another number than the keys, and IPv6 halves of different lengths are
-/// [`EngineError::Batch`], and the reader works on. An id above what the engine stores is [`EngineError::Full`], and the
-/// old table stays in service.
+/// A batch larger than a slot, an answer array of another length than the keys, and IPv6 halves of different lengths must be
+/// refused with [`EngineError::Batch`], after which the reader still works. A next-hop id above the engine's limit must be
+/// refused with [`EngineError::Full`], and the old table stays in service.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -198,7 +198,7 @@ pub fn refusals(make: Make<'_>, options: Options) {
 
 fn id_above_capacity(rig: &mut Rig, u4: &Universe<u32>, u6: &Universe<u128>) {
     let Ok(id) = NextHopId::new(rig.writer.capacity().next_hop_id_max.saturating_add(1)) else {
-        return; // the engine stores every id there is
+        return; // the engine stores every id that a `NextHopId` can have
     };
     rig.case(format_args!("id {id}, above the engine's largest"));
     let good = rig.id();

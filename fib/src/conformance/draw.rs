@@ -1,10 +1,10 @@
-//! Random prefixes and the keys that tell a right engine from a wrong one.
+//! Random prefixes, and keys that expose a wrong engine.
 
 use crate::oracle::{Oracle, OraclePair};
 use crate::random::Seeded;
 use crate::{Capacity, Key, Keys, NextHopId, Prefix, Route, Routes};
 
-/// What the suite needs of a key beyond [`Key`]: where its family lies in each pair of the two families.
+/// What the suite needs from a key beyond [`Key`]: access to its family's half of each two-family pair.
 pub(super) trait TestKey: Key {
     fn oracle(pair: &OraclePair) -> &Oracle<Self>;
     fn routes(told: &mut Routes) -> &mut Vec<Route<Self>>;
@@ -14,18 +14,18 @@ pub(super) trait TestKey: Key {
         Self::from_high_bits(rng.u128())
     }
 
-    /// The key with bit `bit` turned, counted from the most significant.
+    /// The key with bit `bit` flipped, counted from the most significant.
     fn flipped(self, bit: u8) -> Self {
         let turned = 1u128.checked_shl(127 - u32::from(bit)).unwrap_or(0);
         Self::from_high_bits(self.to_high_bits() ^ turned)
     }
 
-    /// The next key; after the last comes the first.
+    /// The next key, wrapping around after the last.
     fn up(self) -> Self {
         Self::from_high_bits(self.to_high_bits().wrapping_add(1 << (128 - u32::from(Self::BITS))))
     }
 
-    /// The key before; before the first comes the last.
+    /// The previous key, wrapping around before the first.
     fn down(self) -> Self {
         Self::from_high_bits(self.to_high_bits().wrapping_sub(1 << (128 - u32::from(Self::BITS))))
     }
@@ -59,7 +59,7 @@ impl TestKey for u128 {
     }
 }
 
-/// Keys laid out as a batch wants them.
+/// Keys in the layout of a batch ([`Keys`]).
 pub(super) enum KeyArrays {
     V4(Vec<u32>),
     V6 { hi: Vec<u64>, lo: Vec<u64> },
@@ -75,7 +75,7 @@ impl KeyArrays {
     }
 }
 
-/// Next-hop ids that an engine of `capacity` can hold at the same time: at most 200, small, middling and the largest.
+/// At most 200 next-hop ids that an engine of `capacity` can hold at the same time: small, medium and the largest.
 pub(super) fn palette(capacity: Capacity) -> Vec<NextHopId> {
     let largest = capacity.next_hop_id_max.min(NextHopId::MAX.get());
     let count = usize::try_from(capacity.next_hops_max).unwrap_or(usize::MAX).min(200);
@@ -88,7 +88,7 @@ pub(super) fn palette(capacity: Capacity) -> Vec<NextHopId> {
     ids.into_iter().filter_map(|id| NextHopId::new(id).ok()).collect()
 }
 
-/// The keys at the edges of `prefix`: its first and last, and the neighbours of these (wrapping at the ends).
+/// The first and last key of `prefix`, and the keys before the first and after the last (wrapping around).
 pub(super) fn edges<K: TestKey>(prefix: Prefix<K>) -> [K; 4] {
     let (first, last) = (prefix.address(), prefix.last_address());
     [first, last, first.down(), last.up()]
@@ -100,13 +100,13 @@ pub(super) fn inside<K: TestKey>(prefix: Prefix<K>, rng: &mut Seeded) -> K {
     K::from_high_bits(prefix.address().to_high_bits() | rng.u128() & host)
 }
 
-/// Prefixes drawn near a few addresses, so that they nest, touch and repeat; uniform addresses never would.
+/// Prefixes drawn near a few addresses, so that they nest, touch and repeat. Uniformly random prefixes would not.
 pub(super) struct Universe<K> {
     bases: Vec<K>,
 }
 
 impl<K: TestKey> Universe<K> {
-    /// Prefixes near `bases` random addresses; the fewer, the denser.
+    /// Prefixes near `bases` random addresses. Fewer bases make a denser table.
     pub(super) fn new(bases: usize, rng: &mut Seeded) -> Self {
         let mut bases: Vec<_> = (0..bases.max(1)).map(|_| K::random(rng)).collect();
         bases[0] = K::mask(K::BITS); // all ones
@@ -116,7 +116,7 @@ impl<K: TestKey> Universe<K> {
         Self { bases }
     }
 
-    /// An address that shares a random number of first bits with a base.
+    /// An address that shares a random number of leading bits with a base.
     pub(super) fn key(&self, rng: &mut Seeded) -> K {
         let base = self.bases[rng.below(self.bases.len())];
         let shared = rng.between(0, K::BITS);
@@ -126,7 +126,7 @@ impl<K: TestKey> Universe<K> {
 
     /// A prefix of a random length at such an address.
     pub(super) fn prefix(&self, rng: &mut Seeded) -> Prefix<K> {
-        // Half of the draws keep to the base itself: a chain of nested prefixes.
+        // Half of the draws are prefixes of a base itself, which makes chains of nested prefixes.
         let key = if rng.percent(50) { self.bases[rng.below(self.bases.len())] } else { self.key(rng) };
         Prefix::truncating(key, rng.between(0, K::BITS))
     }

@@ -1,4 +1,4 @@
-//! What an engine can hold: next-hop ids, many of them, and table memory. It is held right, or refused whole.
+//! Capacity limits: large next-hop ids, many of them, and table memory. An engine stores a delta correctly or refuses all of it.
 
 use super::draw::{TestKey, Universe};
 use super::rig::{Rig, delta_of, fail};
@@ -6,13 +6,14 @@ use super::{Make, Options};
 use crate::{EngineError, EngineWriter, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeMap;
 
-/// Ids at the edges of what engines store.
+/// Next-hop ids at the limits of common field widths.
 const EDGE_IDS: [u32; 8] = [1, 255, 256, (1 << 15) - 1, (1 << 16) - 1, 1 << 16, (1 << 20) + 1, (1 << 24) - 1];
-/// Distinct ids that a table asks for in the end: beyond 16 bits, and beyond what the figures use.
+/// Distinct ids in the largest table: more than 16 bits can number, and more than the benchmarks use.
 const DISTINCT_IDS: u32 = 100_000;
 
-/// Ids 1, 2^16-1, 2^16 and 2^24-1 at several lengths; 100,000 distinct ids; ids that come and go. What the engine says it
-/// cannot hold is refused with [`EngineError::Full`] and the old table stays; what it takes it answers.
+/// Id 1, ids around 2^8, 2^15, 2^16, 2^20 and the largest, 2^24-1, at several lengths; 100,000 distinct ids; ids that come and go. A
+/// delta beyond the engine's capacity must be refused with [`EngineError::Full`] and the old table stays; an accepted delta must
+/// be answered correctly.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -50,17 +51,17 @@ fn edge_ids<K: TestKey>(rig: &mut Rig) {
     }
 }
 
-/// Far more distinct ids over time than at any one time: an id that no route uses any more takes no room.
+/// Far more distinct ids over time than at any one time: an id that no route uses any more must not take up room.
 fn come_and_go(rig: &mut Rig) {
     let capacity = rig.writer.capacity();
-    // A delta may hold the old and the new id of a route for a moment: half of the room.
+    // While a delta is applied, an engine may hold both the old and the new id of each route, so use half of its capacity.
     let room = u32::try_from(capacity.next_hops_max / 2).unwrap_or(u32::MAX);
     let at_once = room.min(capacity.next_hop_id_max / 2).min(20_000);
     let address = u32::random(&mut rig.rng) & 0xf000_0000;
     let prefix = |at: u32| Prefix::truncating(address | at << 8, 24);
     for round in 0..6 {
         rig.case(format_args!("{at_once} ids at once, round {round}"));
-        let first = 1 + round % 2 * at_once; // ids return after a round
+        let first = 1 + round % 2 * at_once; // the ids alternate between two ranges
         let routes: Vec<_> = (0..at_once).collect();
         for part in routes.chunks(5000) {
             let mut changes = Vec::new();
@@ -76,7 +77,7 @@ fn come_and_go(rig: &mut Rig) {
     }
 }
 
-/// 100,000 distinct ids, in deltas that also change and withdraw: right answers, or a refusal that changes nothing.
+/// 100,000 distinct ids, in deltas that also withdraw: correct answers, or a refusal that changes nothing.
 fn many_ids<K: TestKey>(rig: &mut Rig) {
     let capacity = rig.writer.capacity();
     let step = DISTINCT_IDS / 4;
@@ -90,7 +91,7 @@ fn many_ids<K: TestKey>(rig: &mut Rig) {
         }
         let mut changes: Vec<_> =
             fresh.iter().map(|(prefix, id)| Route { prefix: *prefix, next_hop: *id }).collect();
-        // A few routes of the step before are withdrawn in the same delta.
+        // A few routes of the previous steps are withdrawn in the same delta.
         let gone: Vec<_> = used.keys().step_by(1009).copied().collect();
         changes.extend(gone.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }));
         let distinct = u64::from(first + step - 1);
@@ -115,21 +116,21 @@ fn many_ids<K: TestKey>(rig: &mut Rig) {
     rig.check_stats();
 }
 
-/// An engine with room for more distinct ids than this is not filled up.
+/// Engines with room for more distinct ids than this skip the test that fills them.
 const FILLED_MAX: u64 = 1 << 17;
-/// Routes that are withdrawn at once: so many that an engine may build its table anew.
+/// Routes withdrawn in one delta: enough that an engine may rebuild its table.
 const BULK: u32 = 20_000;
 
-/// Every id is in use by routes of length `len`, and a wider route that they cover whole has one more. When one of the four that cover it
-/// goes, its addresses inherit that id: right answers, or a refusal that changes nothing. A withdraw that nobody inherits from is taken,
-/// however large.
+/// Routes of length `len` use every id, and a wider route, which four longer routes cover completely, has one more. When one of
+/// the four is withdrawn, its addresses inherit the wider route's id: correct answers, or a refusal that changes nothing. A
+/// withdraw after which nothing is inherited must be accepted, however large.
 fn inherited_ids<K: TestKey>(rig: &mut Rig, len: u8) {
     let Some(most) =
         u32::try_from(rig.writer.capacity().next_hops_max).ok().filter(|n| u64::from(*n) <= FILLED_MAX)
     else {
         return;
     };
-    // The `at`-th prefix of the length within a block of eight bits.
+    // The `at`-th prefix of that length within a block of eight bits.
     let prefix = |block: u128, at: u32| {
         Prefix::truncating(K::from_high_bits(block << 120 | u128::from(at) << (128 - len)), len)
     };
@@ -139,7 +140,7 @@ fn inherited_ids<K: TestKey>(rig: &mut Rig, len: u8) {
     rig.change((0..4).map(|at| change(prefix(12, at), at + 2)).chain([change(wide, 1)]).collect());
     rig.case(format_args!("{BULK} routes of {} with one id", K::FAMILY));
     rig.change((0..BULK).map(|at| change(prefix(11, at), 2)).collect());
-    // As many ids as the engine says it holds, and the one of the wide route, if the engine takes that.
+    // As many ids as the engine's stated capacity, then one more, for the wide route, if the engine accepts it.
     for id in [6..=most, most + 1..=most + 1] {
         rig.case(format_args!("{} distinct ids of {}", id.end(), K::FAMILY));
         let mut delta = delta_of(id.map(|id| change(prefix(10, id), id)).collect());
@@ -156,7 +157,7 @@ fn inherited_ids<K: TestKey>(rig: &mut Rig, len: u8) {
     rig.check_prefixes(&[prefix(11, 0), prefix(11, BULK - 1), prefix(10, most), wide]);
 }
 
-/// Applies `delta`, which the engine may refuse as [`EngineError::Full`].
+/// Applies `delta`, which the engine may refuse with [`EngineError::Full`].
 fn take_or_refuse(rig: &mut Rig, delta: &mut Routes) {
     match rig.tell(delta) {
         Ok(_) => rig.check_delta(delta),
@@ -172,7 +173,7 @@ fn unused<K: TestKey>(
     fresh: &BTreeMap<Prefix<K>, NextHopId>,
 ) -> Prefix<K> {
     loop {
-        // Lengths from /19: as real routes, and nothing that covers a large part of the address space.
+        // Lengths from /19, as in real tables, so that no route covers a large part of the address space.
         let prefix = Prefix::truncating(universe.key(&mut rig.rng), rig.rng.between(19, K::BITS));
         let prefix = if rig.rng.percent(50) {
             Prefix::truncating(K::random(&mut rig.rng), prefix.len())
@@ -185,7 +186,7 @@ fn unused<K: TestKey>(
     }
 }
 
-/// The engine refuses `delta` as [`EngineError::Full`] and nothing has changed.
+/// The engine refuses `delta` with [`EngineError::Full`], and nothing has changed.
 pub(super) fn expect_full(rig: &mut Rig, delta: &mut Routes) {
     let before = rig.writer.generation();
     match rig.tell(delta) {
@@ -196,7 +197,7 @@ pub(super) fn expect_full(rig: &mut Rig, delta: &mut Routes) {
     unchanged(rig, delta);
 }
 
-/// After `delta` was refused the engine answers as before it, counts the routes as before it, and takes a small delta.
+/// After a refused `delta` the engine gives the same answers and route counts as before it, and accepts a small delta.
 fn unchanged(rig: &mut Rig, delta: &mut Routes) {
     rig.case(format_args!("after a refused delta of {} changes", delta.len()));
     rig.check_delta(delta);
@@ -209,12 +210,12 @@ fn unchanged(rig: &mut Rig, delta: &mut Routes) {
 
 /// Routes that the engine holds before its memory is limited.
 const ROUTES_BEFORE: usize = 2000;
-/// A delta of this many routes must not fit beside [`ROUTES_BEFORE`] in a quarter more memory.
+/// A delta of this many routes must not fit beside [`ROUTES_BEFORE`] routes when the limit leaves a quarter more memory.
 const ROUTES_MAX: usize = 1 << 19;
 
-/// An engine whose memory is limited to a quarter more than a small table takes refuses a large delta with
-/// [`EngineError::Full`] or [`EngineError::Memory`], whole: answers, counts and generation stay, and smaller deltas are
-/// taken afterwards. `make` takes the limit, `EngineOptions::table_bytes_max`.
+/// An engine whose memory limit is a quarter above the size of a small table must refuse a large delta as a whole, with
+/// [`EngineError::Full`] or [`EngineError::Memory`]: answers, counts and generation stay, and smaller deltas are accepted
+/// afterwards. `make` takes the limit, `EngineOptions::table_bytes_max`.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -260,7 +261,7 @@ fn small_table(rig: &mut Rig) -> Routes {
     large_delta(rig, ROUTES_BEFORE)
 }
 
-/// `routes` new routes at random, half of each family, and a withdraw or a change of some that are there.
+/// `routes` new random routes, half in each family, and a withdraw or a change of some present routes.
 fn large_delta(rig: &mut Rig, routes: usize) -> Routes {
     let mut v4 = BTreeMap::new();
     let mut v6 = BTreeMap::new();

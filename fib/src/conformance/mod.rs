@@ -1,27 +1,27 @@
-//! The one suite that every engine passes, on every instruction set.
+//! The conformance suite that every engine passes, on every instruction set.
 //!
-//! An engine's tests hand in a closure that makes the engine; the suite drives it beside the [`crate::oracle`] and panics
-//! with the case, the generation, the key and both answers when they differ. [`run`] does everything; the functions it
-//! calls are public so that a failing group shows by name ([`crate::conformance_tests`] makes one `#[test]` of each).
+//! The tests of an engine give the suite a closure that makes it. The suite drives it beside the [`crate::oracle`] and panics when
+//! the two differ, with the case, the generation, the key and both answers. [`run`] runs every group but [`limited`]. The groups
+//! are public functions, so that a failure shows the group's name ([`crate::conformance_tests`] makes one `#[test]` of each).
 //!
-//! | group | what it holds an engine to |
+//! | group | what it checks |
 //! |---|---|
 //! | [`shapes`] | empty, default only, every single length, nested chains, siblings, host routes, routes beyond /64 |
 //! | [`boundaries`] | first, last, one before and one after every prefix of a table |
 //! | [`random_tables`] | 100 to 20,000 routes, scattered and nested |
 //! | [`internet_tables`] | tables shaped like today's Internet; full size with `FWD_CONFORMANCE=full` |
-//! | [`batches`] | batches of 0 to 4096 keys, several slots in flight, slots outlived by a delta |
-//! | [`next_hops`] | ids at the edges of 16 and 24 bits, 100,000 distinct ids, ids that come and go |
-//! | [`withdraw`] | withdraws of what is absent, re-announcements, withdraw all == empty |
+//! | [`batches`] | batches of 0 to 4096 keys, several slots in flight, slots collected after a delta |
+//! | [`next_hops`] | ids at the limits of 8, 16 and 24 bits, 100,000 distinct ids, ids that come and go |
+//! | [`withdraw`] | withdraws of absent routes, re-announcements, withdraw all == empty |
 //! | [`churn`] | thousands of random deltas, engine == oracle after each |
-//! | [`replay`] | a stream of updates ends where a table built at once ends |
-//! | [`concurrent`] | lookups during deltas: every answer is that of a generation between submit and collect |
-//! | [`announces`] | the same, for deltas that only announce |
-//! | [`withdraws`] | the same, for nested withdraws with nothing in their place |
-//! | [`refusals`] | what must be a typed error is one, and changes nothing |
-//! | [`limited`] | a table over `table_bytes_max` is refused, all or nothing (not in [`run`]) |
+//! | [`replay`] | an update stream ends in the same table as one built at once from the final routes |
+//! | [`concurrent`] | lookups during deltas: every answer belongs to a generation between submit and collect |
+//! | [`announces`] | the same, for deltas that announce one prefix at a time |
+//! | [`withdraws`] | the same, for nested withdraws without a replacement |
+//! | [`refusals`] | invalid batches and ids get a typed error, and change nothing |
+//! | [`limited`] | a table over `table_bytes_max` is refused as a whole (not in [`run`]) |
 //!
-//! Random cases are drawn from [`Options::seed`], so a failure repeats. Nothing here measures time.
+//! Random cases are drawn from [`Options::seed`], so a failure repeats. The suite measures no speed.
 
 mod churn;
 mod concurrent;
@@ -60,20 +60,20 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults; full size when the environment has `FWD_CONFORMANCE=full`.
+    /// The defaults, with `full` set when the environment variable `FWD_CONFORMANCE` is `full`.
     #[must_use]
     pub fn from_env() -> Self {
         let full = std::env::var_os("FWD_CONFORMANCE").is_some_and(|value| value == "full");
         Self { full, ..Self::default() }
     }
 
-    /// `quick`, or ten times that when the suite runs in full.
+    /// `quick` rounds, or ten times as many when the suite runs in full.
     fn rounds(self, quick: usize) -> usize {
         if self.full { quick * 10 } else { quick }
     }
 }
 
-/// Every group of the suite but [`limited`], in turn.
+/// Runs every group of the suite except [`limited`].
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -97,11 +97,11 @@ pub fn run(make: Make<'_>, options: Options) {
     }
 }
 
-/// Whether this host cannot run the engine: `make` answers that the instruction set or the device is absent. Says
-/// `SKIPPED` and why on standard error.
+/// Whether this host cannot run the engine: `make` fails because the instruction set or the device is absent. Prints `SKIPPED`
+/// and the reason to standard error.
 ///
 /// # Panics
-/// When the environment variable `FWD_REQUIRE` (a comma list such as `avx512f,gpu`) names what is absent.
+/// When the environment variable `FWD_REQUIRE` (a comma-separated list such as `avx512f,gpu`) names the missing feature.
 #[must_use]
 pub fn skipped(make: Make<'_>) -> bool {
     let (missing, reason) = match make() {
@@ -120,7 +120,7 @@ pub fn skipped(make: Make<'_>) -> bool {
     true
 }
 
-/// Makes a module of tests, one a group of the [suite](crate::conformance), for the engine that the closure makes.
+/// Makes a module with one test for each group of the [suite](crate::conformance), for the engine that the closure makes.
 ///
 /// ```ignore
 /// fib::conformance_tests!(oracle, || Ok(Box::new(OracleEngine::new(&EngineOptions::default()))));

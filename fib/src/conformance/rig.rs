@@ -1,4 +1,4 @@
-//! The engine under test beside the oracle: every change goes to both, every question to both.
+//! The engine under test beside the oracle: every change and every lookup goes to both.
 
 use super::draw::{KeyArrays, TestKey, edges, inside, palette};
 use super::{Make, Options};
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 pub(super) const SLOTS: u16 = 4;
 /// Keys a slot of the rig's readers.
 pub(super) const BATCH_MAX: usize = 256;
-/// How long a device may keep a batch before the suite calls it lost.
+/// How long a device may keep a batch before the suite fails.
 const COLLECT_LIMIT: Duration = Duration::from_secs(60);
-/// Withdraws and announcements of one delta, of each, whose edges are looked up; larger deltas are sampled.
+/// At most this many withdraws and this many announcements of a delta have their edges looked up. Larger deltas are sampled.
 const EDGES_MAX: usize = 64;
 
 /// Ends the test with `message`.
@@ -26,14 +26,14 @@ pub(super) fn fail(message: fmt::Arguments<'_>) -> ! {
     panic!("{message}")
 }
 
-/// An engine, two readers of it (one of which idles), and what the engine should hold.
+/// An engine, two readers of it (one of which stays idle), and the routes that the engine should hold.
 pub(super) struct Rig {
     pub(super) writer: Box<dyn EngineWriter>,
     pub(super) reader: Box<dyn EngineReader>,
-    /// A reader that never asks: it must not hold back any delta.
+    /// A reader that never looks up. It must not delay a delta.
     _idle: Box<dyn EngineReader>,
     pub(super) oracle: OraclePair,
-    /// Where the engine's deltas come from.
+    /// Source of the engine's deltas.
     pub(super) rib: Rib,
     pub(super) rng: Seeded,
     /// Next-hop ids that fit the engine.
@@ -68,14 +68,14 @@ impl Rig {
         rig
     }
 
-    /// Names what is being tried, for the message of a failure.
+    /// Sets the current test case, for the message of a failure.
     pub(super) fn case(&mut self, case: fmt::Arguments<'_>) {
         use fmt::Write as _;
         self.case.clear();
         let _ = self.case.write_fmt(case); // writing to a String cannot fail
     }
 
-    /// The engine and the case, for messages.
+    /// Engine name and test case, for messages.
     pub(super) fn name(&self) -> String {
         format!("engine {} ({}), {}", self.writer.name(), self.writer.isa(), self.case)
     }
@@ -85,19 +85,20 @@ impl Rig {
         self.ids[self.rng.below(self.ids.len())]
     }
 
-    /// The `index`-th of the ids that fit the engine, counting round.
+    /// The `index`-th of the ids that fit the engine, modulo their number.
     pub(super) fn id_at(&self, index: usize) -> NextHopId {
         self.ids[index % self.ids.len()]
     }
 
-    /// Has the RIB leave no route out.
+    /// Replaces the RIB by one that leaves no route out.
     pub(super) fn plain(mut self) -> Self {
         assert!(self.rib.is_empty(), "{}: the table is empty still", self.name());
         self.rib = Rib::plain();
         self
     }
 
-    /// Tells `told` to the RIB and has the engine apply what follows; the oracle is told what was not refused.
+    /// Updates the RIB with `told` and applies the resulting delta to the engine. The oracle is updated only if the engine
+    /// accepts.
     pub(super) fn tell(&mut self, told: &Routes) -> Result<Generation, EngineError> {
         let Self { rib, writer, .. } = self;
         rib.tell(told);
@@ -106,7 +107,7 @@ impl Rig {
         Ok(generation)
     }
 
-    /// As [`Self::tell`], for what the engine has to accept.
+    /// As [`Self::tell`], for routes that the engine must accept.
     pub(super) fn apply(&mut self, told: &Routes) {
         let before = self.writer.generation();
         match self.tell(told) {
@@ -146,8 +147,8 @@ impl Rig {
         self.check_stats();
     }
 
-    /// The engine answers every one of `keys` as the oracle does. How it is asked changes from call to call: `lookup`
-    /// with all keys at once, or batches of several sizes through the slots in turn.
+    /// The engine must agree with the oracle on every key. The way of looking up alternates from call to call: `lookup` with all
+    /// keys at once, or batches of several sizes through the slots.
     pub(super) fn check<K: TestKey>(&mut self, keys: &[K]) {
         let arrays = K::arrays(keys);
         let mut answers = vec![NextHopId::MAX; keys.len()];
@@ -165,7 +166,7 @@ impl Rig {
         self.compare(keys, &answers, &asked);
     }
 
-    /// Asks for all keys in batches of `batch`, with every slot in flight at once.
+    /// Looks up all keys in batches of `batch`, with every slot in flight at once.
     fn ask_in_slots(&mut self, arrays: &KeyArrays, batch: usize, answers: &mut [NextHopId]) {
         let starts: Vec<_> = (0..answers.len()).step_by(batch).collect();
         for group in starts.chunks(usize::from(SLOTS)) {
@@ -213,7 +214,7 @@ impl Rig {
         self.check(&keys);
     }
 
-    /// Looks up around what `delta` changed, at most [`EDGES_MAX`] withdraws and announcements a family.
+    /// Looks up around the changes of `delta`, at most [`EDGES_MAX`] withdraws and as many announcements a family.
     pub(super) fn check_delta(&mut self, delta: &mut Routes) {
         self.check_changes::<u32>(delta);
         self.check_changes::<u128>(delta);
@@ -231,7 +232,7 @@ impl Rig {
         }
     }
 
-    /// Looks up `count` keys of each family: uniform ones, and zero and all ones.
+    /// Looks up `count` uniformly random keys of each family, and zero and all ones.
     pub(super) fn check_random(&mut self, count: usize) {
         let mut v4 = vec![0, u32::MAX];
         v4.extend((0..count).map(|_| u32::random(&mut self.rng)));
@@ -241,7 +242,7 @@ impl Rig {
         self.check(&v6);
     }
 
-    /// The engine counts the routes that it should have.
+    /// The engine's route counts must be those of the RIB's compiled routes.
     pub(super) fn check_stats(&self) {
         let stats = self.writer.stats();
         let counted = (stats.routes_v4, stats.routes_v6);
@@ -257,7 +258,7 @@ pub(super) fn delta_of<K: TestKey>(changes: Vec<Route<K>>) -> Routes {
     delta
 }
 
-/// A reader, with what was asked for.
+/// Makes a reader, and checks that it has the slots and the batch size requested.
 pub(super) fn reader_of(writer: &dyn EngineWriter, slots: u16, batch_max: usize) -> Box<dyn EngineReader> {
     match writer.reader(slots, batch_max) {
         Ok(reader) => {
@@ -274,7 +275,7 @@ pub(super) fn reader_of(writer: &dyn EngineWriter, slots: u16, batch_max: usize)
     }
 }
 
-/// Polls `slot` until its answers are there, and copies them to `out`; their number must be `out`'s.
+/// Polls `slot` until its answers are ready, and copies them to `out`, which must have the same length.
 pub(super) fn collect(
     reader: &mut dyn EngineReader,
     slot: SlotId,

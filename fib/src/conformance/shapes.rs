@@ -1,4 +1,4 @@
-//! The shapes that prefixes make: each alone, nested, side by side, at the ends of the address space, beyond /64.
+//! Arrangements of prefixes: each alone, nested, side by side, at the ends of the address space, beyond /64.
 
 use super::draw::TestKey;
 use super::rig::Rig;
@@ -6,8 +6,8 @@ use super::{Make, Options};
 use crate::{NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
 
-/// Empty table, default route only, every single length, nested chain of all lengths, siblings, host routes, the ends of
-/// the address space, many routes beneath one /64 (IPv4: one /16); both families.
+/// Empty table, default route only, every single length, a nested chain of all lengths, siblings, host routes, the ends of the
+/// address space, many routes beneath one /64 and one /48 (IPv4: one /16).
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -26,7 +26,7 @@ pub fn shapes(make: Make<'_>, options: Options) {
     rig.check_random(100);
 }
 
-/// Runs a case for each family; the first leaves its routes in service while the second runs.
+/// Runs a case for each family. The IPv4 routes stay in the table while the IPv6 case runs.
 fn both(rig: &mut Rig, v4: impl Fn(&mut Rig), v6: impl Fn(&mut Rig)) {
     v4(rig);
     v6(rig);
@@ -71,7 +71,7 @@ fn single_lengths<K: TestKey>(rig: &mut Rig) {
             );
             rig.change(changes);
             rig.check_prefixes(&[prefix]);
-            // Each bit of the prefix counts: a key that differs in one of them is outside.
+            // Every bit of the prefix counts: a key that differs in one of them lies outside.
             let keys: Vec<_> = (0..K::BITS).map(|bit| prefix.address().flipped(bit)).collect();
             rig.check(&keys);
             last = Some(prefix);
@@ -80,12 +80,12 @@ fn single_lengths<K: TestKey>(rig: &mut Rig) {
     rig.check_stats();
 }
 
-/// Every length at one address, then withdrawn from the longest, from the shortest, and in random order.
+/// Routes of every length at one address, then withdrawn from the longest, from the shortest, and in random order.
 fn nested_chain<K: TestKey>(rig: &mut Rig) {
     for order in ["from the longest", "from the shortest", "in random order"] {
         let address = K::random(&mut rig.rng);
         let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
-        // A key that leaves the address at bit b is matched by /b: one key a link of the chain.
+        // A key that differs from the address first at bit b is matched by /b, so there is one key for each link of the chain.
         let mut keys: Vec<_> = (0..K::BITS).map(|bit| address.flipped(bit)).collect();
         keys.push(address);
         rig.case(format_args!("chain of all lengths at {}", address.to_ip()));
@@ -110,7 +110,7 @@ fn nested_chain<K: TestKey>(rig: &mut Rig) {
     }
 }
 
-/// At every length both halves of a prefix, with and without the whole; one half withdrawn, the other changed.
+/// For every length both halves of a prefix, with and without the whole prefix; one half withdrawn, the other changed.
 fn siblings<K: TestKey>(rig: &mut Rig) {
     for len in 1..=K::BITS {
         let key = K::random(&mut rig.rng);
@@ -121,7 +121,7 @@ fn siblings<K: TestKey>(rig: &mut Rig) {
             &[(one, 1), (two, 2)],
             &[(whole, 3)],
             &[(one, 0)],
-            &[(one, 2), (two, 0)], // the same next hop as its sibling had
+            &[(one, 2), (two, 0)], // the next hop that its sibling had
             &[(whole, 0), (two, 2)],
         ];
         for (step, changes) in steps.into_iter().enumerate() {
@@ -156,7 +156,7 @@ fn ends<K: TestKey>(rig: &mut Rig) {
     }
 }
 
-/// Runs of adjacent host routes across aligned borders, and scattered ones.
+/// Runs of adjacent host routes across aligned boundaries, and scattered ones.
 fn host_routes<K: TestKey>(rig: &mut Rig) {
     rig.case(format_args!("host routes, {}", K::FAMILY));
     let mut prefixes = BTreeSet::new();
@@ -183,13 +183,13 @@ fn host_routes<K: TestKey>(rig: &mut Rig) {
     rig.check_stats();
 }
 
-/// Many routes of every longer length beneath one prefix of `len` bits: first without a route for that prefix, then with
-/// one, then with a shorter one only.
+/// Many routes of all longer lengths beneath one prefix of `len` bits: first without a route for that prefix, then with one, then
+/// with a shorter one only, then with a default route only.
 fn deep<K: TestKey>(rig: &mut Rig, len: u8) {
     let top = Prefix::truncating(K::random(&mut rig.rng), len);
     let mut routes = BTreeSet::new();
     while routes.len() < 2000 {
-        // Half of them share their next 12 bits, so that they nest and crowd.
+        // Half of them share their next 12 bits, so that they nest densely.
         let noise = rig.rng.u128().checked_shr(u32::from(len)).unwrap_or(0);
         let noise = if rig.rng.percent(50) { noise >> 12 } else { noise };
         let key = K::from_high_bits(top.address().to_high_bits() | noise);

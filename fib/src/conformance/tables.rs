@@ -7,11 +7,11 @@ use crate::generate::{DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, table};
 use crate::{NextHopId, Prefix, Route};
 use std::collections::BTreeSet;
 
-/// Prefixes whose edges are looked up at a time, so that a failure's message stays near its cause.
+/// Prefixes checked at a time, so that a failure message stays close to its cause.
 const PREFIXES_A_CHECK: usize = 1000;
 
-/// A table of every length, nested around a few addresses and scattered: the first and last key of every prefix, the key
-/// before and the key after; both families.
+/// A table of every length, nested around a few addresses and scattered. Looks up the first and last key of every prefix, the key
+/// before and the key after, in both families.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -36,7 +36,7 @@ fn boundaries_of<K: TestKey>(rig: &mut Rig) {
     check_all(rig, &prefixes);
 }
 
-/// Tables of 100 to 20,000 routes, uniform and nested, each built in one delta and withdrawn in one; both families.
+/// Tables of 100 to 20,000 routes a family, uniform and nested, each built in one delta and withdrawn in one.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -72,7 +72,7 @@ fn random_table<K: TestKey>(rig: &mut Rig, routes: usize, bases: usize) -> Vec<P
     prefixes
 }
 
-/// A new next hop for one route in ten, in one delta.
+/// Gives every tenth route a new next hop, in one delta.
 fn change_some<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
     let some: Vec<_> = prefixes.iter().step_by(10).copied().collect();
     load(rig, &some);
@@ -90,8 +90,8 @@ fn check_all<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
     }
 }
 
-/// Tables shaped like today's Internet: 20,000 IPv4 and 10,000 IPv6 routes, or full size; built in one delta, looked up
-/// at the edges of every prefix and at random, then a tenth re-announced and a tenth withdrawn.
+/// Tables shaped like today's Internet, of 20,000 IPv4 and 10,000 IPv6 routes or of full size. Each is built in one delta and
+/// looked up at the edges of every prefix and at random; then a tenth is re-announced and a tenth withdrawn.
 ///
 /// # Panics
 /// When the engine breaks the contract; the message says how.
@@ -120,7 +120,7 @@ fn internet_table<K: TestKey>(rig: &mut Rig, routes: usize, seed: u64) -> Vec<Pr
         Err(error) => super::rig::fail(format_args!("{}: {error}", rig.name())),
     };
     rig.case(format_args!("Internet-like table of {} {} routes", generated.len(), K::FAMILY));
-    // The generator counts its next hops from 1; the engine's own ids take their place.
+    // The generator numbers its next hops from 1; they are replaced by ids that the engine can hold.
     let next_hop = |id: NextHopId| rig.id_at(usize::try_from(id.get()).unwrap_or(0));
     let changes =
         generated.iter().map(|(prefix, id)| Route { prefix: *prefix, next_hop: next_hop(*id) }).collect();

@@ -1,7 +1,7 @@
-//! What the files tell, kept aside until all of it is known to be right, then moved to the RIB at once.
+//! Collects the routes of all files, and moves them to the RIB once every file has been read without an error.
 //!
-//! A route's next hop is a [`HopRef`], four bytes: a bare id, or an index into the next hops collected so far. Ids for
-//! gateways are given only in [`Collected::commit`], after the bare ids of *all* files are taken, so the two never collide.
+//! A route's next hop is a [`HopRef`] of four bytes: a bare id, or an index into the next hops collected so far. Gateways get ids
+//! only in [`Collected::commit`], after the bare ids of *all* files are reserved, so the two never collide.
 //!
 //! Invariant: [`Collected::commit`] changes the RIB and the next-hop table completely or not at all.
 
@@ -11,17 +11,17 @@ use crate::{
 };
 use rustc_hash::FxHashMap;
 
-/// What a feed says of a next hop, before it has an id here.
+/// A next hop as a feed names it, before it is resolved to an id of a [`NextHopTable`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Hop {
-    /// A bare id: the feed names a number.
+    /// A bare id given as a number.
     Id(NextHopId),
     /// A gateway, a port or a blackhole.
     Hop(NextHop),
 }
 
 impl Hop {
-    /// The id of this next hop in `hops`, a new one if it has none.
+    /// The id of this next hop in `hops`; a new next hop gets a new id.
     ///
     /// # Errors
     /// As [`NextHopTable::bare`] and [`NextHopTable::intern`].
@@ -33,7 +33,7 @@ impl Hop {
     }
 }
 
-/// A next hop of a collected route: a bare id, or with [`Self::INDEX`] set an index into [`Collected::hops`].
+/// The next hop of a collected route: a bare id, or, with [`Self::INDEX`] set, an index into [`Collected::hops`].
 #[derive(Clone, Copy)]
 struct HopRef(u32);
 
@@ -47,12 +47,12 @@ struct Route<K: Key> {
     hop: HopRef,
 }
 
-/// Where a next hop was named first, for the error that refuses it.
+/// Where a next hop was first named, for error messages.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// The line (text, JSON) or the record (MRT), from 1.
     pub(super) position: u64,
-    /// Where that starts in an MRT file; 0 elsewhere.
+    /// The record's offset in an MRT file; 0 in other formats.
     pub(super) offset_bytes: u64,
 }
 
@@ -70,11 +70,11 @@ pub(super) struct Collected {
     v6: Vec<Route<u128>>,
     hops: Vec<(NextHop, usize, Place)>,
     by_hop: FxHashMap<NextHop, HopRef>,
-    /// One bit per id: millions of lines name a few ids.
+    /// Bare ids seen so far, one bit each: millions of lines share a few ids.
     seen: Vec<u64>,
     ids: Vec<(NextHopId, usize, Place)>,
     neighbours: Vec<Neighbour>,
-    /// For each finished file, how many routes there were at its end.
+    /// The number of IPv4 and IPv6 routes at the end of each finished file.
     ends: Vec<(usize, usize)>,
 }
 
@@ -102,7 +102,7 @@ impl Collected {
         };
         let known = self.by_hop.get(&hop).copied();
         let hop = known.unwrap_or_else(|| {
-            // One entry per distinct next hop of the input; 2^31 of them would not fit any memory.
+            // The input has no 2^31 distinct next hops: they would not fit in memory.
             let index = u32::try_from(self.hops.len()).unwrap_or(u32::MAX) & !HopRef::INDEX;
             let reference = HopRef(index | HopRef::INDEX);
             self.by_hop.insert(hop.clone(), reference);
@@ -134,10 +134,11 @@ impl Collected {
         self.ends.push((self.v4.len(), self.v6.len()));
     }
 
-    /// Gives every next hop its id and moves all routes to `rib` and `hops`; fills in the counts of `loaded`, one a file.
+    /// Resolves every next hop to an id and moves all routes to `rib` and `hops`. Fills in the counts of `loaded`, one entry a
+    /// file.
     ///
     /// # Errors
-    /// The next hop that was refused, with the file and the place that named it first; `rib` and `hops` are unchanged then.
+    /// The next hop that was refused, with the file and position that first named it; `rib` and `hops` are unchanged then.
     pub(super) fn commit(
         self,
         rib: &mut Rib,
@@ -166,7 +167,7 @@ impl Collected {
     }
 }
 
-/// What a file brought of one family.
+/// Counts of one file, for one family.
 struct Counts {
     routes: u64,
     duplicates: u64,

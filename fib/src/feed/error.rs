@@ -1,4 +1,4 @@
-//! Why a feed was refused: each error names the file, and the line or the record.
+//! Why a feed was refused. Each error names the file, and the line or the record where there is one.
 
 use super::{Compression, Format};
 use crate::{Family, NextHopError, PrefixError};
@@ -6,30 +6,30 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Why a feed could not be read. Nothing of it, nor of the feeds loaded with it, has reached the RIB.
+/// Why a feed could not be read. Neither this feed nor those loaded with it have changed the RIB.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
-    /// The file is not there, or may not be read.
+    /// The file does not exist or cannot be read.
     #[error("{}: cannot be opened: {source}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A directory where a file was wanted.
+    /// The path is a directory.
     #[error("{}: is a directory, wanted a file", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
     },
-    /// The content is none of the formats.
+    /// The content has none of the known formats.
     #[error("{}: is neither route text nor `ip -j route` JSON nor MRT", path.display())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
     },
-    /// Compressed by a program whose format is not read here.
+    /// The file is compressed in an unsupported format.
     #[error("{}: is compressed with {name}; wanted plain, gzip, bzip2 or xz", path.display())]
     UnknownCompression {
         /// The file.
@@ -37,29 +37,29 @@ pub enum FeedError {
         /// The format's name.
         name: &'static str,
     },
-    /// The file is readable, but holds something else than was asked for.
+    /// The content is valid, but of the wrong kind (routes instead of updates, or the reverse).
     #[error("{}: {format} that holds {holds}, wanted {wanted}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
         /// Its format.
         format: Format,
-        /// What it holds.
+        /// The kind of content found.
         holds: &'static str,
-        /// What was asked for.
+        /// The kind of content wanted.
         wanted: &'static str,
     },
-    /// The system failed to read on.
+    /// A read failed.
     #[error("{}: reading failed after {offset_bytes} bytes: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Bytes read before, after decompression.
         offset_bytes: u64,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file was written to while it was read: what was read may be half of one content and half of another.
+    /// The file was modified while it was read, so the content may mix old and new data.
     #[error("{}: was changed while it was read, after {offset_bytes} bytes; try again", path.display())]
     Changed {
         /// The file.
@@ -86,10 +86,10 @@ pub enum FeedError {
         compression: Compression,
         /// Bytes read before, after decompression.
         offset_bytes: u64,
-        /// What the decompressor says.
+        /// The decompressor's error.
         source: io::Error,
     },
-    /// A line of text, or an entry of JSON that ends in it, is wrong.
+    /// A line of text, or the JSON entry that ends in that line, is wrong.
     #[error("{}:{line}: {source}", path.display())]
     Line {
         /// The file.
@@ -99,14 +99,14 @@ pub enum FeedError {
         /// What is wrong with it.
         source: LineError,
     },
-    /// The JSON is none.
+    /// The JSON is malformed.
     #[error("{}:{line}: {source}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What the JSON reader says.
+        /// The JSON parser's error.
         source: serde_json::Error,
     },
     /// A record of an MRT file is wrong.
@@ -116,7 +116,7 @@ pub enum FeedError {
         path: PathBuf,
         /// The record, from 1.
         record: u64,
-        /// Where it starts, after decompression.
+        /// Its offset, after decompression.
         offset_bytes: u64,
         /// What is wrong with it.
         source: RecordError,
@@ -143,7 +143,7 @@ impl FeedError {
         }
     }
 
-    /// The line that was refused, from 1; `None` where the format has no lines.
+    /// The refused line, from 1; `None` where the format has no lines.
     #[must_use]
     pub const fn line(&self) -> Option<u64> {
         match self {
@@ -156,41 +156,41 @@ impl FeedError {
 /// What is wrong with a line of text or an entry of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// The prefix.
+    /// The prefix is wrong.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
-    /// The next hop, by the rules of [`crate::NextHopTable`].
+    /// The next hop was refused by [`crate::NextHopTable`].
     #[error(transparent)]
     NextHop(#[from] NextHopError),
-    /// Where an id should be.
+    /// The next-hop id is wrong.
     #[error("'{text}' is not a next-hop id in 1..=16777215")]
     Id {
-        /// What is there.
+        /// The text found.
         text: String,
     },
-    /// Where an l3fwd rule has its port.
+    /// The port of an l3fwd rule is wrong.
     #[error("'{text}' is not an l3fwd port in 0..=65535")]
     Port {
-        /// What is there.
+        /// The text found.
         text: String,
     },
-    /// Where an address should be.
+    /// The address is wrong.
     #[error("'{text}' after '{word}' is not an IP address")]
     Address {
         /// The word before it.
         word: &'static str,
-        /// What is there.
+        /// The text found.
         text: String,
     },
-    /// A word that says nothing known, or something that forwarding would have to obey and does not.
+    /// An unknown word, or a known one with an effect on forwarding that is not supported.
     #[error("'{text}' is not understood here, wanted {wanted}")]
     Word {
         /// The word.
         text: String,
-        /// What could stand there.
+        /// The words allowed there.
         wanted: &'static str,
     },
-    /// A line that ends too early.
+    /// The line ends too early.
     #[error("'{word}' is the last word, wanted {wanted} after it")]
     Ends {
         /// Its last word.
@@ -198,13 +198,13 @@ pub enum LineError {
         /// What should follow.
         wanted: &'static str,
     },
-    /// A route without a next hop.
+    /// The route has no next hop.
     #[error("the route has no next hop, wanted an id, 'via GATEWAY', 'dev PORT' or a 'nexthop' line")]
     NoNextHop,
-    /// A `nexthop` line that follows no route.
+    /// A `nexthop` line does not follow a route.
     #[error("a 'nexthop' line without a route before it")]
     StrayNextHop,
-    /// A gateway of the wrong family.
+    /// The gateway's family differs from the route's.
     #[error("the gateway {gateway} is not {family} as the route is; 'via inet6' says that this is meant")]
     GatewayFamily {
         /// The gateway.
@@ -212,37 +212,37 @@ pub enum LineError {
         /// The route's family.
         family: Family,
     },
-    /// A route type that a forwarder cannot serve.
+    /// The route type is not supported by a forwarder.
     #[error("a '{text}' route is not for forwarding, wanted unicast, blackhole, unreachable or prohibit")]
     RouteType {
         /// The type.
         text: String,
     },
-    /// A part that an entry of JSON or a neighbour needs.
+    /// A required part of a JSON entry or a neighbour is missing.
     #[error("there is no '{name}'")]
     Missing {
         /// Its name.
         name: &'static str,
     },
-    /// The time of an update.
+    /// The time of an update is wrong.
     #[error("'{text}' is not a time in seconds")]
     Time {
-        /// What is there.
+        /// The text found.
         text: String,
     },
-    /// The origin of an update.
+    /// The origin AS of an update is wrong.
     #[error("'{text}' is not an AS number")]
     Origin {
-        /// What is there.
+        /// The text found.
         text: String,
     },
-    /// The line is longer than any route.
+    /// The line is longer than any valid route.
     #[error("the line is longer than {limit_bytes} bytes")]
     TooLong {
         /// The limit.
         limit_bytes: usize,
     },
-    /// The line is no UTF-8.
+    /// The line is not UTF-8.
     #[error("the line is not text")]
     NotText,
 }
@@ -250,13 +250,13 @@ pub enum LineError {
 /// What is wrong with a record of an MRT file (RFC 6396).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The type of the record is none that MRT has: the file is garbage from here on, or no MRT.
+    /// The record type is not one of MRT's: the rest of the file is garbage, or the file is not MRT.
     #[error("{value} is not an MRT type, so this is no MRT record")]
     Type {
         /// The value.
         value: u16,
     },
-    /// The record is longer than any.
+    /// The record is longer than any valid record.
     #[error("length {length_bytes} is above {limit_bytes}, so this is no MRT record")]
     Length {
         /// The length it claims.
@@ -264,20 +264,20 @@ pub enum RecordError {
         /// The limit.
         limit_bytes: u32,
     },
-    /// A field reaches beyond the end of what holds it.
+    /// A field reaches past the end of its record or attribute.
     #[error("{what} needs {wanted_bytes} bytes, {left_bytes} are left")]
     Short {
         /// The field.
         what: &'static str,
         /// Its length.
         wanted_bytes: usize,
-        /// What is left.
+        /// The bytes left.
         left_bytes: usize,
     },
-    /// The prefix.
+    /// The prefix is wrong.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
-    /// A peer index that the file's PEER_INDEX_TABLE does not have.
+    /// The peer index is not in the file's PEER_INDEX_TABLE.
     #[error("peer index {index} is not below the {peers} peers of the PEER_INDEX_TABLE")]
     Peer {
         /// The index.
@@ -288,15 +288,15 @@ pub enum RecordError {
     /// All next-hop ids are in use.
     #[error(transparent)]
     NextHop(#[from] NextHopError),
-    /// Refused by the MRT library.
+    /// The MRT library refused the record.
     #[error("{what}")]
     Library {
-        /// Its words.
+        /// The library's message.
         what: String,
     },
 }
 
-/// At most 64 characters of what was found, for a message.
+/// The first 64 characters of `text`, for a message.
 pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -6,9 +6,10 @@
 //!  {"dst":"198.51.100.1","lladdr":"02:00:00:00:00:01","dev":"eth0"}]
 //! ```
 //!
-//! Two keys are ours, so that a table written as JSON is read back as it was: `id`, a bare next-hop id, and `port`, an
-//! l3fwd port. Keys that do not change where a packet goes are ignored; `encap` and `from` are refused as in text. The
-//! entries are read one by one: a table is never in memory as JSON. An error names the line in which its entry ends.
+//! Two keys are not iproute2's: `id`, a bare next-hop id, and `port`, an l3fwd port. With them a table written as JSON can be
+//! read back unchanged. Keys that do not change where a packet goes are ignored; `encap` and `from` are refused as in text.
+//! Entries are read one by one, so the JSON of a table is never in memory as a whole. An error names the line in which its entry
+//! ends.
 
 use super::collect::{Collected, Place};
 use super::error::excerpt;
@@ -54,7 +55,7 @@ struct Via {
     host: String,
 }
 
-/// What an entry says.
+/// The content of an entry.
 enum Told {
     Route(IpPrefix, Hop),
     Neighbour(Neighbour),
@@ -132,7 +133,7 @@ fn path(
     })
 }
 
-/// Counts the line ends that the JSON reader has passed. The reader takes byte by byte and never looks past an entry.
+/// Counts the line ends that the JSON parser has passed. The parser reads byte by byte and never beyond the current entry.
 struct LineCounter<'a, 'p> {
     source: &'a mut Source,
     lines: &'a AtomicU64,
@@ -153,7 +154,7 @@ impl Read for LineCounter<'_, '_> {
     }
 }
 
-/// Hands each entry of an array to `each` as it is read.
+/// Passes each entry of an array to `each` as it is read.
 struct Entries<'a, F> {
     each: &'a mut F,
 }

@@ -1,11 +1,11 @@
-//! The lines of a text feed, counted, and the words of a line.
+//! Numbered lines of a text feed, and the words of a line.
 
 use super::error::excerpt;
 use super::{FeedError, LineError, Source};
 use std::io::{BufRead, Read};
 use std::str::SplitAsciiWhitespace;
 
-/// No route is near this long; a file without line ends must not be read into memory whole.
+/// Far longer than any route. Without a limit a file without line ends would be read into memory whole.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Reads a [`Source`] line by line.
@@ -16,7 +16,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The lines of `source`, from where it stands; a byte order mark is skipped.
+    /// The lines of `source` from its current position, without a byte order mark.
     pub(super) fn new(mut source: Source) -> Self {
         if source.peek(3) == b"\xef\xbb\xbf" {
             source.consume(3);
@@ -32,7 +32,7 @@ impl Lines {
         self.source
     }
 
-    /// The number of the line that [`Self::next_line`] gave last, from 1.
+    /// The number of the line last returned by [`Self::next_line`], from 1.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
@@ -60,18 +60,18 @@ impl Lines {
         Ok(Some(&self.line))
     }
 
-    /// The line that [`Self::next_line`] gave last.
+    /// The line last returned by [`Self::next_line`].
     pub(super) fn line(&self) -> &[u8] {
         &self.line
     }
 
-    /// `source` as the error of a line.
+    /// Wraps `source` as an error in line `line`.
     pub(super) fn error_at(&self, line: u64, source: LineError) -> FeedError {
         FeedError::Line { path: self.source.path().to_owned(), line, source }
     }
 }
 
-/// The words of a line, up to a comment: a `#` at the start of a word.
+/// The words of a line, up to a comment: a word that starts with `#`.
 #[derive(Clone)]
 pub(super) struct Words<'a> {
     rest: SplitAsciiWhitespace<'a>,
@@ -85,7 +85,7 @@ impl<'a> Words<'a> {
         Ok(Self { rest: text.split_ascii_whitespace(), last: "" })
     }
 
-    /// The next word; the error of a line that ends too early says that `wanted` was wanted.
+    /// The next word. If there is none, the error names what was `wanted`.
     pub(super) fn want(&mut self, wanted: &'static str) -> Result<&'a str, LineError> {
         let word = excerpt(self.last);
         self.next().ok_or(LineError::Ends { word, wanted })

@@ -1,7 +1,7 @@
 //! MRT records (RFC 6396), one by one, and where the file is cut short.
 //!
-//! Framing is the library's; this file decides beforehand whether what follows can be a record at all, so that garbage is
-//! told from a cut: a record whose header is sound but whose end is missing is a cut, and what came before it is kept.
+//! The library reads the records. This file checks each header first, to distinguish garbage from a file cut short: when a header
+//! is valid but the end of its record is missing, the file was cut short, and the records before are kept.
 
 use super::{FeedError, RecordError, Source};
 use bgpkit_parser::ParserError;
@@ -12,15 +12,15 @@ use std::io;
 
 /// Timestamp, type, subtype and length (RFC 6396 section 2).
 const HEADER_BYTES: usize = 12;
-/// The library's own limit; the longest records seen in public archives have some 100 KiB.
+/// The limit of the library. The longest records seen in public archives have about 100 KiB.
 const RECORD_BYTES_MAX: u32 = 16 << 20;
 
-/// Where an MRT file was cut short. Everything before that record was kept.
+/// Where an MRT file was cut short. The records before are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncated {
-    /// The record that is not whole, from 1.
+    /// The incomplete record, from 1.
     pub record: u64,
-    /// Where it starts, after decompression.
+    /// Its offset, after decompression.
     pub offset_bytes: u64,
 }
 
@@ -30,16 +30,16 @@ impl fmt::Display for Truncated {
     }
 }
 
-/// Whether `value` is a type that RFC 6396 names. NULL, the type of no record, is left out: zeros are garbage.
+/// Whether `value` is a type in RFC 6396. NULL (0) does not count, so that a file of zeros is garbage.
 pub(super) fn is_type(value: u16) -> bool {
     value > 0 && EntryType::try_from(value).is_ok()
 }
 
-/// What comes next in an MRT file.
+/// The next item of an MRT file.
 pub(super) enum Next {
     /// A record.
     Record(RawMrtRecord),
-    /// The end, or the cut.
+    /// The end of the file, with the position where it was cut short, if it was.
     End(Option<Truncated>),
 }
 
@@ -63,17 +63,17 @@ impl Records {
         self.source
     }
 
-    /// The number of the record that came last, from 1.
+    /// The number of the last record, from 1.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where the record that came last starts, after decompression.
+    /// The offset of the last record, after decompression.
     pub(super) const fn offset_bytes(&self) -> u64 {
         self.offset_bytes
     }
 
-    /// `source` as the error of the record that came last.
+    /// Wraps `source` as an error in the last record.
     pub(super) fn error(&self, source: RecordError) -> FeedError {
         let path = self.source.path().to_owned();
         FeedError::Record { path, record: self.number, offset_bytes: self.offset_bytes, source }
@@ -120,7 +120,7 @@ impl Records {
     }
 }
 
-/// The library's refusal of a record.
+/// Wraps an error of the library.
 pub(super) fn library(error: &ParserError) -> RecordError {
     RecordError::Library { what: error.to_string() }
 }

@@ -1,7 +1,7 @@
-//! A feed's bytes: plain, gzip, bzip2 or xz, told apart by their first bytes and never by the file's name.
+//! A feed's bytes: plain, gzip, bzip2 or xz, recognized by the first bytes, never by the file name.
 //!
-//! [`Source`] is a buffered reader that can look ahead without consuming, counts what it has read (for a progress bar and for
-//! error messages), and remembers when a compressed file ended before its content did.
+//! [`Source`] is a buffered reader that can look ahead without consuming. It counts the bytes read, for a progress bar and for
+//! error messages, and it records whether a compressed file was cut short.
 
 use super::{FeedError, Format};
 use std::fmt;
@@ -12,23 +12,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-/// Large enough that a system call or a call into a decompressor costs nothing per line.
+/// Large enough that the cost of system calls and calls into a decompressor is negligible per line.
 const BUFFER_BYTES: usize = 256 << 10;
-/// What the format is guessed from: more than the comments that usually head a file.
+/// The bytes used to guess the format: more than the comments at the head of most files.
 const HEAD_BYTES: usize = 4096;
-/// The longest of the magic numbers below.
+/// The length of the longest magic number below.
 const MAGIC_BYTES: usize = 6;
 
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// Not compressed.
     None,
-    /// gzip (RFC 1952), also several members in a row.
+    /// gzip (RFC 1952), with one or more members.
     Gzip,
-    /// bzip2, also several streams in a row.
+    /// bzip2, with one or more streams.
     Bzip2,
-    /// xz, also several streams in a row.
+    /// xz, with one or more streams.
     Xz,
 }
 
@@ -43,20 +43,20 @@ impl fmt::Display for Compression {
     }
 }
 
-/// Counts the bytes that come out of a file, and notices at its end when it was written to meanwhile.
+/// Counts the bytes read from a file, and detects at its end whether the file was modified meanwhile.
 struct Counted {
     file: File,
     done: Arc<AtomicU64>,
-    /// The file's length and time of change when it was opened; `None` for what is no file and has none.
+    /// The file's length and modification time when it was opened; `None` if it is not a regular file.
     opened: Option<(u64, SystemTime)>,
 }
 
-/// The failure of a read that met the end of a file which is not as it was opened.
+/// The error at the end of a file that was modified since it was opened.
 #[derive(Debug, thiserror::Error)]
 #[error("the file was changed while it was read")]
 struct ChangedMeanwhile;
 
-/// Length and time of change of a file.
+/// Length and modification time of a regular file.
 fn state(metadata: &Metadata) -> Option<(u64, SystemTime)> {
     Some((metadata.len(), metadata.modified().ok()?)).filter(|_| metadata.is_file())
 }
@@ -80,7 +80,7 @@ pub struct Source {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// A failure met while looking ahead; reported once the bytes before it are consumed.
+    /// A failure met while looking ahead. It is reported once the bytes before it are consumed.
     failure: Option<io::Error>,
     finished: bool,
     cut_short: bool,
@@ -99,11 +99,11 @@ impl fmt::Debug for Source {
     }
 }
 
-/// Opens a feed: plain, gzip, bzip2 or xz by its first bytes.
+/// Opens a feed, and recognizes its compression (none, gzip, bzip2 or xz) by its first bytes.
 ///
 /// # Errors
-/// [`FeedError::Open`] when it is not there or may not be read, [`FeedError::Directory`],
-/// [`FeedError::UnknownCompression`] for zstd and lz4. A file of no bytes is text of no lines.
+/// [`FeedError::Open`] when the file does not exist or cannot be read, [`FeedError::Directory`],
+/// [`FeedError::UnknownCompression`] for zstd and lz4. An empty file is accepted.
 pub fn open(path: &Path) -> Result<Source, FeedError> {
     let fail = |source| FeedError::Open { path: path.to_owned(), source };
     let file = File::open(path).map_err(fail)?;
@@ -164,13 +164,13 @@ impl Source {
         self.compression
     }
 
-    /// Bytes read from the file so far, as they lie there (compressed).
+    /// Bytes read from the file so far, as stored (compressed).
     #[must_use]
     pub fn bytes_done(&self) -> u64 {
         self.done.load(Relaxed)
     }
 
-    /// The file's length; 0 where there is none to know (a pipe).
+    /// The file's length; 0 if it is unknown (a pipe).
     #[must_use]
     pub const fn bytes_total(&self) -> u64 {
         self.bytes_total
@@ -182,15 +182,15 @@ impl Source {
         self.offset_bytes
     }
 
-    /// Whether the compressed file ended before its content did; known once the end is reached.
+    /// Whether the compressed file was cut short; known once the end is reached.
     #[must_use]
     pub const fn is_cut_short(&self) -> bool {
         self.cut_short
     }
 
-    /// The next `wanted` bytes without consuming them, fewer at the end. At most the buffer's size is looked ahead.
+    /// The next `wanted` bytes without consuming them, fewer at the end. The limit is the size of the buffer.
     ///
-    /// A failure is kept back until the bytes before it are consumed, then [`BufRead::fill_buf`] reports it.
+    /// A failure is held back until the bytes before it are consumed; then [`BufRead::fill_buf`] reports it.
     pub fn peek(&mut self, wanted: usize) -> &[u8] {
         let wanted = wanted.min(self.buffer.len());
         if self.end - self.start < wanted {
@@ -213,13 +213,14 @@ impl Source {
         &self.buffer[self.start..self.end.min(self.start + wanted)]
     }
 
-    /// The format, guessed from the first bytes; nothing is consumed.
+    /// Guesses the format from the first bytes, without consuming them.
     ///
-    /// No content is text of no lines. Text has no NUL byte, while the fifth byte of an MRT file, the high half of a type below 256, is always one.
+    /// An empty file is text. The fifth byte of an MRT file is zero, since it is the high byte of the record type and all types
+    /// are below 256; text has no zero bytes.
     ///
     /// # Errors
-    /// [`FeedError::UnknownFormat`] when it is none of the formats; what [`Self::error`] makes of a failure that comes before the
-    /// first byte.
+    /// [`FeedError::UnknownFormat`] when the content has none of the formats. A failure before the first byte is reported as by
+    /// [`Self::error`].
     pub fn sniff(&mut self) -> Result<Format, FeedError> {
         let head = self.peek(HEAD_BYTES);
         let format = if head.get(4) == Some(&0) {
@@ -239,13 +240,13 @@ impl Source {
         format.ok_or_else(|| FeedError::UnknownFormat { path: self.path.clone() })
     }
 
-    /// The failure that ended the content, unless it is that the file was cut short, which [`Self::is_cut_short`] tells.
+    /// The failure that ended the content, if any. A file cut short does not count; see [`Self::is_cut_short`].
     pub(super) fn take_failure(&mut self) -> Option<FeedError> {
         let failure = self.failure.take_if(|_| !self.cut_short)?;
         Some(self.error(failure))
     }
 
-    /// Turns a failure of this reader into the error that names the file and says what kind of failure it is.
+    /// Converts a failure of this reader to an error that names the file and the kind of failure.
     #[must_use]
     pub fn error(&self, source: io::Error) -> FeedError {
         let (path, offset_bytes, compression) = (self.path.clone(), self.offset_bytes, self.compression);
@@ -293,7 +294,7 @@ impl Read for Source {
 mod tests {
     use super::*;
 
-    /// A source over these bytes; the folder keeps the file while it is read.
+    /// A source over `content`. The caller must keep the folder, which holds the file, while reading.
     fn source(content: &[u8]) -> (tempfile::TempDir, Source) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("feed");
@@ -329,7 +330,7 @@ mod tests {
         assert!(read == content && source.offset_bytes() == content.len() as u64);
     }
 
-    /// Reads a table from a file that `change` changes when the first 256 KB of it are read, plain and in each compression.
+    /// Reads a table from a file that `change` modifies after the first 256 KB are read; once plain and once as gzip.
     fn read_while(change: impl Fn(&Path)) -> Vec<Result<usize, FeedError>> {
         let text: Vec<u8> = (0..200_000_u32)
             .flat_map(|i| {
@@ -346,7 +347,7 @@ mod tests {
         let path = folder.path().join("feed");
         let read = |content: Vec<u8>| {
             std::fs::write(&path, content).unwrap();
-            // Long ago, so that the change has another time however coarse the clock is.
+            // An old modification time, so that the change has a different one even on a coarse clock.
             File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
             let mut source = open(&path).unwrap();
             source.peek(1);

@@ -1,14 +1,14 @@
 //! Tables from MRT: TABLE_DUMP_V2 (RFC 6396 section 4.3, with RFC 8050's ADD-PATH subtypes) and TABLE_DUMP (section 4.2).
 //!
-//! A route collector's table has an entry for each of some thirty peers, and of an entry's attributes two matter here: the
-//! next hop, and the length of the AS path. So records are framed by the library and only these attributes are read,
-//! straight from the bytes: on a RouteViews table of 2014 that took a fourteenth of the time of decoding them all.
+//! A route collector's table has an entry for each of about thirty peers. Two attributes of an entry matter here: the next hop,
+//! and the length of the AS path. So the library only splits the file into records, and this file reads these two attributes
+//! directly from the bytes. On a RouteViews table of 2014 that took a fourteenth of the time of decoding all attributes.
 //!
-//! Of several entries of one prefix the one with the shortest AS path is taken (an AS set counts one, a confederation
-//! nothing: RFC 4271 section 9.1.2.2, RFC 5065), among those the one of the lowest peer index (of the lowest peer address
-//! in TABLE_DUMP, which has no index), and among those the first. Entries may be spread over consecutive records; a prefix
-//! that comes back later replaces the route. The next hop is the BGP next hop as a gateway whose port follows from its id.
-//! Multicast and generic records are counted and left.
+//! Of several entries for a prefix the one with the shortest AS path wins (an AS set counts as one, a confederation segment as
+//! zero: RFC 4271 section 9.1.2.2, RFC 5065), then the one with the lowest peer index (in TABLE_DUMP, which has no index, the
+//! lowest peer address), then the first. Entries of a prefix may be spread over consecutive records; if the prefix appears again
+//! later, the later route replaces the earlier one. The next hop is the BGP next hop as a gateway whose port is derived from its
+//! id. Multicast and generic records are counted and skipped.
 
 use super::collect::{Collected, Place};
 use super::mrt::{Next, Records, Truncated, library};
@@ -18,18 +18,18 @@ use bgpkit_parser::models::{EntryType, MrtMessage, TableDumpV2Message};
 use bgpkit_parser::parser::RawMrtRecord;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a table file held besides routes.
+/// What a table file holds besides usable routes.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Prefixes of which no entry has a next hop.
+    /// Prefixes without an entry that has a usable next hop.
     pub(super) unusable: u64,
-    /// Records of other kinds.
+    /// Records of other types.
     pub(super) skipped_records: u64,
     /// Where the file was cut short.
     pub(super) truncated: Option<Truncated>,
 }
 
-/// The way to a prefix that one peer offers; ordered, the best is the least.
+/// One peer's path to a prefix. The best entry is the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     path_len: u32,
@@ -38,14 +38,14 @@ struct Entry {
     gateway: IpAddr,
 }
 
-/// A route whose entries may go on in the next record.
+/// A route whose entries may continue in the next record.
 struct Open {
     prefix: IpPrefix,
     best: Option<Entry>,
     place: Place,
 }
 
-/// Reads the table of an MRT file to its end.
+/// Reads the whole table of an MRT file.
 pub(super) fn read(
     records: &mut Records,
     collected: &mut Collected,
@@ -113,7 +113,8 @@ pub(super) fn read(
     Ok(outcome)
 }
 
-/// Joins the entries of one prefix that come in consecutive records; a prefix that comes back later replaces the route.
+/// Merges the entries of one prefix from consecutive records. If the prefix appears again later, the later route replaces the
+/// earlier one.
 fn merge(open: &mut Option<Open>, next: Open, collected: &mut Collected, outcome: &mut Outcome) {
     match open {
         Some(open) if open.prefix == next.prefix => {
@@ -186,7 +187,7 @@ fn rib_record(
     Ok((prefix, best))
 }
 
-/// The entries of a TABLE_DUMP record; the RFC has one in a record, early writers put several.
+/// The entries of a TABLE_DUMP record. The RFC allows one a record; early writers put several.
 fn table_dump_record(bytes: &[u8], is_v6: bool) -> Result<Vec<(IpPrefix, Option<Entry>)>, RecordError> {
     let mut fields = Fields(bytes);
     fields.take("the view and sequence numbers", 4)?;
@@ -214,8 +215,8 @@ fn table_dump_record(bytes: &[u8], is_v6: bool) -> Result<Vec<(IpPrefix, Option<
     Ok(entries)
 }
 
-/// The length of the AS path and the next hop of an entry's attributes; `None` without a next hop that packets could be
-/// sent to (a route of the collector itself has 0.0.0.0). AS numbers in the path have `as_bytes` bytes.
+/// AS path length and next hop from an entry's attributes; `None` without a usable next hop (a route of the collector itself has
+/// 0.0.0.0). AS numbers in the path have `as_bytes` bytes.
 fn attributes_of(
     attributes: &[u8],
     as_bytes: usize,
@@ -225,7 +226,7 @@ fn attributes_of(
     const AS_PATH: u8 = 2;
     const MP_REACH_NLRI: u8 = 14;
     const EXTENDED_LENGTH: u8 = 0x10;
-    // An entry without an AS path is wrong (the attribute is mandatory): any other is better.
+    // The AS path is mandatory, so an entry without one is invalid and ranks behind all others.
     let (mut path_len, mut next_hop, mut mp_next_hop) = (u32::MAX, None, None);
     let mut fields = Fields(attributes);
     while !fields.0.is_empty() {
@@ -248,8 +249,8 @@ fn attributes_of(
     Ok(gateway.filter(|gateway| !gateway.is_unspecified()).map(|gateway| (path_len, gateway)))
 }
 
-/// The next hop of an MP_REACH_NLRI attribute. In a RIB it holds the next hop alone (RFC 6396 section 4.3.4); some writers
-/// keep the whole attribute, which starts with the AFI's zero byte, where a next hop's length is never zero.
+/// The next hop of an MP_REACH_NLRI attribute. In a RIB the attribute holds the next hop alone (RFC 6396 section 4.3.4). Some
+/// writers keep the whole attribute; it starts with the zero byte of the AFI, whereas the length of a next hop is never zero.
 fn mp_reach_next_hop(mut value: Fields<'_>) -> Result<Option<IpAddr>, RecordError> {
     if value.0.first() == Some(&0) {
         value.take("AFI and SAFI", 3)?;
@@ -258,13 +259,13 @@ fn mp_reach_next_hop(mut value: Fields<'_>) -> Result<Option<IpAddr>, RecordErro
     let mut next_hop = Fields(value.take("the next hop", usize::from(length))?);
     Ok(match length {
         4 => Some(next_hop.address(false)?),
-        // A global address, with or without the link-local one after it (RFC 2545 section 3).
+        // A global address, optionally followed by a link-local one (RFC 2545 section 3).
         16 | 32 => Some(next_hop.address(true)?),
         _ => None,
     })
 }
 
-/// The length of an AS path as route selection counts it.
+/// The length of an AS path as used in route selection.
 fn as_path_len(mut segments: Fields<'_>, as_bytes: usize) -> Result<u32, RecordError> {
     let mut path_len = 0;
     while !segments.0.is_empty() {
@@ -280,7 +281,7 @@ fn as_path_len(mut segments: Fields<'_>, as_bytes: usize) -> Result<u32, RecordE
     Ok(path_len)
 }
 
-/// Fields in network byte order; whoever asks for more than is left gets an error that names the field.
+/// Reads fields in network byte order. Reading past the end is an error that names the field.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a [u8]);
 
@@ -292,7 +293,7 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    /// Takes `N` bytes, padded behind up to `N` when fewer are wanted.
+    /// Takes `wanted_bytes` bytes, padded with zeros at the end to `N`.
     fn array<const N: usize>(
         &mut self,
         what: &'static str,
@@ -321,7 +322,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A prefix as NLRI has it: its length, then as many bytes as that needs (RFC 4271 section 4.3).
+    /// A prefix in NLRI encoding: its length in bits, then as many bytes as needed (RFC 4271 section 4.3).
     fn prefix(&mut self, is_v6: bool) -> Result<IpPrefix, RecordError> {
         let len = self.u8("the prefix length")?;
         let max = if is_v6 { 128 } else { 32 };
@@ -338,7 +339,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The prefix that covers `address`: the bits behind a length are irrelevant in BGP (RFC 4271 section 4.3).
+/// The prefix of length `len` that covers `address`. Bits beyond the length are irrelevant in BGP (RFC 4271 section 4.3).
 pub(super) fn truncating(address: IpAddr, len: u8) -> Result<IpPrefix, RecordError> {
     Ok(match address {
         IpAddr::V4(address) => IpPrefix::V4(Prefix4::covering(address.to_bits(), len)?),

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! 192.0.2.0/24 17                               a bare next-hop id
-//! 192.0.2.0/24 via 198.51.100.1 dev 1           iproute2; dev is a port's index or name, and may be left out
-//! default via fe80::1 dev eth0 proto ra         of the gateway's family; without one IPv4, or IPv6 if it has a `pref`
+//! 192.0.2.0/24 via 198.51.100.1 dev 1           iproute2; dev is a port's index or name, and is optional
+//! default via fe80::1 dev eth0 proto ra         the gateway's family; without a gateway IPv4, or IPv6 if there is a `pref`
 //! 192.0.2.0/24 dev 2                            connected: every destination is its own gateway
-//! blackhole 192.0.2.0/24                        so are unreachable and prohibit
-//! 192.0.2.0/24 proto static                     multipath: the first nexthop is taken, the others are checked and left
+//! blackhole 192.0.2.0/24                        also unreachable and prohibit
+//! 192.0.2.0/24 proto static                     multipath: the first nexthop is used, the others are only checked
 //!     nexthop via 198.51.100.1 dev 1 weight 1
 //! R192.0.2.0/24 0                               l3fwd: the port, from 0
 //! neigh 198.51.100.1 lladdr 02:00:00:00:00:01 dev 1
 //! ```
 //!
-//! `#` starts a comment. Words of iproute2 that do not change where a packet goes (proto, metric, mtu, ..) are read over;
-//! words that do and are not served here (encap, from, iif, ..), and words that are none, are errors.
+//! `#` starts a comment. Words of iproute2 that do not change where a packet goes (proto, metric, mtu, ..) are ignored. Words
+//! that do and are not supported (encap, from, iif, ..), and unknown words, are errors.
 
 use super::collect::{Collected, Place};
 use super::error::excerpt;
@@ -22,7 +22,7 @@ use super::{FeedError, Hop, LineError, Progress};
 use crate::{Family, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, PortRef, Prefix4};
 use std::net::IpAddr;
 
-/// Words of a route that stand alone and do not change where a packet goes.
+/// Words of a route that take no value and do not change where a packet goes.
 const FLAGS: [&str; 13] = [
     "onlink",
     "linkdown",
@@ -36,10 +36,10 @@ const FLAGS: [&str; 13] = [
     "trap",
     "notify",
     "unresolved",
-    "\\", // `ip -o` writes it where a line end was
+    "\\", // `ip -o` writes it in place of a line end
 ];
 
-/// Words of a route that have a value and do not change where a packet goes.
+/// Words of a route that take a value and do not change where a packet goes.
 const SETTINGS: [&str; 31] = [
     "proto",
     "protocol",
@@ -74,7 +74,7 @@ const SETTINGS: [&str; 31] = [
     "ttl-propagate",
 ];
 
-/// What may stand after the prefix of a route.
+/// Words allowed after the prefix of a route, for error messages.
 const ROUTE_WORDS: &str = "a next-hop id, 'via', 'dev', 'nexthop' or another word of `ip route`";
 
 /// The destination of a route.
@@ -82,7 +82,7 @@ const ROUTE_WORDS: &str = "a next-hop id, 'via', 'dev', 'nexthop' or another wor
 pub(super) enum Destination {
     /// A prefix.
     Prefix(IpPrefix),
-    /// `default`: 0.0.0.0/0 or ::/0, as the rest of the route tells.
+    /// `default`: 0.0.0.0/0 or ::/0, depending on the rest of the route.
     Default,
 }
 
@@ -101,12 +101,12 @@ impl Destination {
     }
 }
 
-/// The way out that a route or one of its nexthops names.
+/// The gateway and port that a route or one of its nexthops names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Path {
     /// The gateway.
     pub(super) gateway: Option<IpAddr>,
-    /// Whether the gateway's family was named (`via inet6 ..`): then it differs from the route's.
+    /// Whether the gateway's family was given (`via inet6 ..`); it then differs from the route's.
     pub(super) gateway_family_named: bool,
     /// The port.
     pub(super) port: Option<PortRef>,
@@ -123,7 +123,7 @@ impl Path {
         }
     }
 
-    /// The route's prefix and next hop; no next hop when the path names neither gateway nor port.
+    /// The route's prefix and next hop. There is no next hop when the path has neither gateway nor port.
     pub(super) fn route(self, destination: Destination) -> Result<(IpPrefix, Option<Hop>), LineError> {
         let prefix = destination.resolve(&self);
         let hop = match (self.gateway, self.port) {
@@ -141,28 +141,28 @@ impl Path {
     }
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Nothing: blank, or a comment.
+    /// A blank line or a comment.
     Nothing,
     /// A route.
     Route(IpPrefix, Hop),
-    /// A route whose next hops follow on lines of their own.
+    /// A route whose next hops are on the following lines.
     Multipath(Destination, Path),
-    /// A next hop of the route before.
+    /// A next hop of the preceding route.
     NextHop(Path),
     /// A neighbour.
     Neighbour(Neighbour),
 }
 
-/// Reads a text feed to its end.
+/// Reads a whole text feed.
 pub(super) fn read(
     lines: &mut Lines,
     collected: &mut Collected,
     progress: &mut Progress<'_>,
 ) -> Result<(), FeedError> {
-    // The line of a multipath route, the route, and whether its first nexthop has come.
+    // The current multipath route: its line, destination and path, and whether its first nexthop was read.
     let mut open: Option<(u64, Destination, Path, bool)> = None;
     let unfinished = |lines: &Lines, line| lines.error_at(line, LineError::NoNextHop);
     while lines.next_line()?.is_some() {
@@ -208,8 +208,8 @@ pub(super) fn read(
     }
 }
 
-/// `PREFIX ID` with nothing unusual about it, straight from the bytes; `None` leaves the line, and any error in it, to
-/// [`parse`]. A full table is a million such lines, and this is what makes loading it a matter of the RIB's hash map.
+/// Fast path: parses an ordinary `PREFIX ID` line directly from the bytes. `None` leaves the line, and the report of any error in
+/// it, to [`parse`]. A full table is a million such lines; with this, loading is dominated by the RIB.
 fn quick(line: &[u8]) -> Option<(IpPrefix, NextHopId)> {
     let space = line.iter().position(|&byte| matches!(byte, b' ' | b'\t'))?;
     let (prefix, id) = (&line[..space], &line[space + 1..]);
@@ -280,7 +280,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, LineError> {
     }
 }
 
-/// What follows a route's destination.
+/// Parses the rest of a route after its destination.
 fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
     let destination = Destination::parse(destination)?;
     let mut ahead = words.clone();
@@ -293,7 +293,7 @@ fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
     }
     let own = path(&mut words)?;
     let mut chosen = own.clone().route(destination)?;
-    // `nexthop`s on the route's own line, as `ip -o` writes them: `path` stops before them and nowhere else.
+    // `nexthop`s on the same line, as `ip -o` writes them. If words are left, `path` has stopped before a `nexthop`.
     while words.next().is_some() {
         let next = Path { has_pref: own.has_pref, ..path(&mut words)? };
         let (prefix, hop) = next.route(destination)?;
@@ -314,7 +314,7 @@ pub(super) fn bare_id(text: &str) -> Result<NextHopId, LineError> {
     id.and_then(|id| NextHopId::new(id).ok()).ok_or_else(|| LineError::Id { text: excerpt(text) })
 }
 
-/// The words of a route or of one of its nexthops, up to the end of the line or the next `nexthop`.
+/// Parses the words of a route or of one of its nexthops, up to the end of the line or the next `nexthop`.
 fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
     let mut path = Path::default();
     loop {
@@ -362,7 +362,8 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
     }
 }
 
-/// A port by index or name. Text must be able to say it: one word without control characters that starts no comment.
+/// A port by index or name. A name must be one word without control characters that does not start a comment, so that it can be
+/// written as text.
 pub(super) fn port_of(text: &str) -> Result<PortRef, LineError> {
     let is_word = text.split_ascii_whitespace().eq([text]) && !text.starts_with('#');
     if is_word && !text.contains(|c: char| c.is_ascii_control()) {
@@ -389,7 +390,7 @@ fn l3fwd(prefix: &str, mut words: Words<'_>) -> Result<Line, LineError> {
     Ok(Line::Route(prefix, Hop::Hop(NextHop::Port { port })))
 }
 
-/// `neigh ADDR lladdr MAC dev PORT`, in any order after the address, with what `ip neigh` adds.
+/// `neigh ADDR lladdr MAC dev PORT`, in any order after the address, also with the words that `ip neigh` adds.
 fn neighbour(mut words: Words<'_>) -> Result<Neighbour, LineError> {
     let address = address("neigh", words.want("an address")?)?;
     let (mut mac, mut port) = (None, None);
@@ -554,7 +555,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the quick path takes, it takes as the slow one does.
+        /// Where the fast path returns a route, the slow path must return the same.
         #[test]
         fn the_quick_path_agrees(
             line in "(10|0|00|255|256|1\\.2|9)(\\.[0-9]{1,3}){3}(/[0-9]{0,3})?[ \t]{0,2}[0-9]{0,10} ?",

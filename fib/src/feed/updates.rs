@@ -3,12 +3,13 @@
 //! ```text
 //! 1546300800 a 192.0.2.0/24 198.51.100.1 64496      SECONDS a|w PREFIX PEER ORIGIN
 //! 1546300801.5 w 192.0.2.0/24 198.51.100.1 0
-//! a 192.0.2.0/24 17                                 a and a route as in route text, or w PREFIX
+//! a 192.0.2.0/24 17                                 a and a line of route text, or w PREFIX
 //! w 192.0.2.0/24
 //! ```
 //!
-//! The first text form has no next hop: an announcement's is the bare id 1 + ORIGIN mod 255. An MRT announcement's is its
-//! BGP next hop as a gateway whose port follows from its id. An UPDATE's withdrawals come before its announcements.
+//! The first text form has no next hop; an announcement gets the bare id 1 + ORIGIN mod 255. The next hop of an MRT announcement
+//! is its BGP next hop as a gateway whose port is derived from its id. The withdrawals of an UPDATE come before its
+//! announcements.
 
 use super::error::excerpt;
 use super::lines::{Lines, Words};
@@ -25,30 +26,30 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// What an update does to its prefix.
+/// Announcement or withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The route has this next hop from now on.
+    /// The route gets this next hop.
     Announce(Hop),
-    /// The route is gone.
+    /// The route is withdrawn.
     Withdraw,
 }
 
 /// A change of one route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    /// When, in seconds since 1970; 0 where the feed has no times.
+    /// Time, in seconds since 1970; 0 if the feed has no times.
     pub time_s: f64,
-    /// Which route.
+    /// The route's prefix.
     pub prefix: IpPrefix,
-    /// What becomes of it.
+    /// The change.
     pub action: Action,
-    /// Who says so, where the feed tells.
+    /// The peer that sent it, if the feed names it.
     pub peer: Option<IpAddr>,
 }
 
 impl Update {
-    /// The id of the route's next hop from now on, a new one if it has none; [`NextHopId::NONE`] withdraws.
+    /// The id of the route's new next hop, which is added to `hops` if needed; [`NextHopId::NONE`] for a withdrawal.
     ///
     /// # Errors
     /// As [`Hop::intern`].
@@ -59,7 +60,7 @@ impl Update {
         }
     }
 
-    /// Makes the change. Returns the route's next hop before.
+    /// Applies the change to `rib`. Returns the route's previous next hop.
     ///
     /// # Errors
     /// As [`Hop::intern`]; nothing is changed then.
@@ -69,10 +70,10 @@ impl Update {
     }
 }
 
-/// The updates of a feed, in its order. Made by [`updates`]; after an error there are no more.
+/// The updates of a feed, in order, as made by [`updates`]. The iterator ends after the first error.
 pub struct Updates {
     input: Input,
-    /// The changes of the current record that were not given out yet.
+    /// Remaining changes of the current record.
     ready: VecDeque<Update>,
     truncated: Option<Truncated>,
     skipped_records: u64,
@@ -84,11 +85,11 @@ enum Input {
     Mrt(Records),
 }
 
-/// Opens a stream of updates; the format is that of the content unless `format` says it.
+/// Opens an update stream. If `format` is `None`, it is guessed from the content.
 ///
 /// # Errors
-/// As [`super::open`], [`FeedError::UnknownFormat`] when it is neither MRT nor text, [`FeedError::Content`] for JSON, which
-/// has no updates. The content's errors come with the iterator.
+/// As [`super::open`], [`FeedError::UnknownFormat`] when the content is neither MRT nor text, [`FeedError::Content`] for JSON,
+/// which has no updates. Errors in the content are returned by the iterator.
 pub fn updates(path: &Path, format: Option<Format>) -> Result<Updates, FeedError> {
     let mut source = super::open(path)?;
     let format = match format {
@@ -117,7 +118,7 @@ impl Updates {
         self.truncated
     }
 
-    /// MRT records so far that hold no update for forwarding: state changes, keepalives, other families.
+    /// MRT records so far without an update for forwarding: state changes, keepalives, other families.
     #[must_use]
     pub const fn skipped_records(&self) -> u64 {
         self.skipped_records
@@ -132,7 +133,7 @@ impl Updates {
         }
     }
 
-    /// The line or the record of the update that came last, from 1.
+    /// The line or the record of the last update, from 1.
     #[must_use]
     pub const fn position(&self) -> u64 {
         match &self.input {
@@ -141,13 +142,13 @@ impl Updates {
         }
     }
 
-    /// Bytes read from the file so far, as they lie there (compressed).
+    /// Bytes read from the file so far, as stored (compressed).
     #[must_use]
     pub fn bytes_done(&self) -> u64 {
         self.source().bytes_done()
     }
 
-    /// The file's length; 0 where there is none to know (a pipe).
+    /// The file's length; 0 if it is unknown (a pipe).
     #[must_use]
     pub const fn bytes_total(&self) -> u64 {
         self.source().bytes_total()
@@ -160,7 +161,7 @@ impl Updates {
         }
     }
 
-    /// Reads on until there is an update; `None` at the end.
+    /// Reads until the next update; `None` at the end.
     fn advance(&mut self) -> Result<Option<Update>, FeedError> {
         loop {
             if let Some(update) = self.ready.pop_front() {
@@ -214,7 +215,7 @@ impl Iterator for Updates {
     }
 }
 
-/// Reads one line of an update stream; `None` for a blank line or a comment.
+/// Parses one line of an update stream; `None` for a blank line or a comment.
 fn parse(line: &[u8]) -> Result<Option<Update>, LineError> {
     const WANTED: &str = "'a', 'w' or a time";
     let mut words = Words::new(line)?;
@@ -231,7 +232,7 @@ fn parse(line: &[u8]) -> Result<Option<Update>, LineError> {
     }
 }
 
-/// `a` and a route as in route text.
+/// Parses `a` and a line of route text.
 fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
     let start = line.iter().position(|&byte| byte == b'a').map_or(line.len(), |a| a + 1);
     match text::parse(&line[start..])? {
@@ -247,7 +248,7 @@ fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
     }
 }
 
-/// `SECONDS a|w PREFIX PEER ORIGIN`, after the seconds.
+/// Parses `SECONDS a|w PREFIX PEER ORIGIN`, after the seconds.
 fn timed(seconds: &str, mut words: Words<'_>) -> Result<Update, LineError> {
     let time_s = seconds
         .parse()
@@ -268,7 +269,7 @@ fn timed(seconds: &str, mut words: Words<'_>) -> Result<Update, LineError> {
     Ok(Update { time_s, prefix, action, peer: Some(peer) })
 }
 
-/// The changes of a BGP4MP record; other records have none.
+/// Appends the changes of a BGP4MP record to `ready`; other records have none.
 fn unpack(record: RawMrtRecord, ready: &mut VecDeque<Update>) -> Result<(), RecordError> {
     let header = record.common_header;
     if !matches!(header.entry_type, EntryType::BGP4MP | EntryType::BGP4MP_ET) {
@@ -289,7 +290,7 @@ fn unpack(record: RawMrtRecord, ready: &mut VecDeque<Update>) -> Result<(), Reco
     Ok(())
 }
 
-/// Withdrawals, then announcements that have a next hop packets could be sent to.
+/// The withdrawals, then the announcements with a usable next hop.
 fn changes(update: &BgpUpdateMessage) -> Vec<(&NetworkPrefix, Action)> {
     fn unicast(nlri: Option<&Nlri>) -> Option<&Nlri> {
         nlri.filter(|nlri| nlri.safi == Safi::Unicast)
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!(update.peer, Some("2001:db8::1".parse().unwrap()));
         let update = parse(b"0 w 2001:db8::/32 192.0.2.1 0").unwrap().unwrap();
         assert_eq!((update.action, update.time_s), (Action::Withdraw, 0.0));
-        // The largest AS number stays within the ids.
+        // The largest AS number still gives a valid id.
         assert!(parse(b"0 a ::/0 192.0.2.1 4294967295").unwrap().is_some());
     }
 

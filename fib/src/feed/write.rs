@@ -1,10 +1,10 @@
-//! A table written down: route text, iproute2's dialect, l3fwd's rules, JSON.
+//! Writes a table as route text, in iproute2's dialect, as l3fwd rules or as JSON.
 //!
-//! JSON loses nothing. Text keeps the ids alone. iproute2 and l3fwd have no bare ids, so what an id means is written in
-//! their words: id N leaves by port (N - 1) mod P, and in iproute2 through the gateway 10.H.H.H or fd00::HH:HHHH (H = N's 24
-//! bits) whose neighbour has the MAC 02:00:00:HH:HH:HH. That forwards every packet as the bare id does; a table that has
-//! bare ids and gateways of its own in those two ranges should be written as JSON. l3fwd knows ports
-//! only: gateways are lost, and a route whose port has a name, or that is a blackhole, is refused.
+//! JSON loses nothing. Text keeps the ids only. iproute2 and l3fwd have no bare ids, so a bare id is written as the route it
+//! forwards to: id N leaves by port (N - 1) mod P. In iproute2 its gateway is 10.H.H.H or fd00::HH:HHHH (H = N's 24 bits), and
+//! the neighbour entry of that gateway has the MAC 02:00:00:HH:HH:HH. Such a table forwards every packet as the bare ids do. A
+//! table with both bare ids and gateways of its own in those two ranges should be written as JSON. l3fwd has ports only: gateways
+//! are lost, and a blackhole or a route with a named port is refused.
 
 use crate::{IpPrefix, Key, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef, Rib, RibTable};
 use serde::Serialize;
@@ -15,16 +15,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-/// A format that tables are written in.
+/// A format for writing tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteFormat {
     /// `PREFIX ID`.
     Text,
     /// `PREFIX via GATEWAY dev PORT`, and neighbours.
     Iproute2,
-    /// `R<prefix> <port>`, IPv6 addresses written out.
+    /// `R<prefix> <port>`, with IPv6 addresses uncompressed.
     L3fwd,
-    /// An array as of `ip -j route`, with the keys `id` and `port` where iproute2 has no word.
+    /// An array in the form of `ip -j route`, with the keys `id` and `port` where iproute2 has no equivalent.
     Json,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for WriteFormat {
     }
 }
 
-/// A name that is no [`WriteFormat`].
+/// A name that is not a [`WriteFormat`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{name}' is not a format to write, wanted text, iproute2, l3fwd or json")]
 pub struct UnknownWriteFormat {
@@ -61,10 +61,10 @@ impl FromStr for WriteFormat {
     }
 }
 
-/// How to write.
+/// Options of [`write()`].
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOptions {
-    /// The number of ports, P, where the port of an id has to be written.
+    /// The number of ports, P, used to derive the port of an id.
     pub ports: NonZeroU16,
 }
 
@@ -84,10 +84,10 @@ impl WriteOptions {
 /// Why a table could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The output took no more; a broken pipe among others.
+    /// Writing failed, for example because of a broken pipe.
     #[error("writing failed: {0}")]
     Io(#[from] io::Error),
-    /// The format has no word for a route.
+    /// The format cannot express the route.
     #[error("{prefix} {hop} cannot be written as {format}")]
     NotExpressible {
         /// The route.
@@ -99,10 +99,10 @@ pub enum WriteError {
     },
 }
 
-/// Writes all routes, IPv4 before IPv6, each by address, then length. Returns how many. Many small writes: give it a
-/// [`io::BufWriter`].
+/// Writes all routes, IPv4 before IPv6, sorted by address, then length. Returns the number of routes. It makes many small writes,
+/// so pass an [`io::BufWriter`].
 ///
-/// An id that `hops` does not know is written as a bare id.
+/// An id that is not in `hops` is written as a bare id.
 ///
 /// # Errors
 /// [`WriteError::Io`], [`WriteError::NotExpressible`]; the output is incomplete then.
@@ -132,7 +132,7 @@ struct Writer<'a> {
     format: WriteFormat,
     hops: &'a NextHopTable,
     options: &'a WriteOptions,
-    /// The gateways that stand in for bare ids.
+    /// Gateways that represent bare ids.
     stand_ins: BTreeMap<IpAddr, (u16, MacAddr)>,
     is_first: bool,
 }
@@ -173,7 +173,7 @@ impl Serialize for PortText<'_> {
     }
 }
 
-/// The port, unless it follows from the id.
+/// The port, or `None` if it is derived from the id.
 fn named(port: &PortRef) -> Option<&PortRef> {
     Some(port).filter(|port| **port != PortRef::ById)
 }
@@ -218,7 +218,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A route through the gateway that stands in for a bare id.
+    /// Writes a route through the gateway that represents a bare id.
     fn stand_in(&mut self, prefix: IpPrefix, id: NextHopId, port: u16) -> Result<(), WriteError> {
         let gateway = match prefix {
             IpPrefix::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(10 << 24 | id.get())),
@@ -241,7 +241,7 @@ impl Writer<'_> {
         };
         match prefix {
             IpPrefix::V4(prefix) => writeln!(self.out, "R{prefix} {port}")?,
-            // l3fwd's parser wants all eight groups of four digits.
+            // l3fwd's parser requires all eight groups, of four digits each.
             IpPrefix::V6(prefix) => {
                 let groups =
                     Ipv6Addr::from_bits(prefix.address()).segments().map(|group| format!("{group:04x}"));

@@ -1,8 +1,8 @@
-//! How prefix lengths and address blocks are shared out in a full table of January 2024.
+//! Prefix lengths of a full table of January 2024, and how many routes of each length are roots.
 
 use crate::Family;
 
-/// A length, its routes, and how many of a hundred of them are roots: no other route covers them.
+/// A length, its number of routes, and the percentage of them that are roots: not covered by another route.
 type Share = (u8, u32, usize);
 
 /// Routes by length of an IPv4 table of 901,899 routes, January 2024 (public route collectors).
@@ -84,25 +84,25 @@ const V6: [Share; 46] = [
     (128, 6, 5),
 ];
 
-/// One length of the table that is wanted.
+/// One prefix length of the table to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LengthShare {
     /// The length.
     pub(super) len: u8,
-    /// Its routes.
+    /// The number of routes.
     pub(super) routes: usize,
-    /// How many of a hundred of them no other route covers.
+    /// The percentage of roots.
     pub(super) roots_percent: usize,
 }
 
-/// The lengths of `routes` routes, shortest first, in the real table's proportions; they add up exactly.
+/// The lengths of a table of `routes` routes, shortest first, in the proportions of the real table. The counts add up exactly.
 pub(super) fn shares(family: Family, routes: usize) -> Vec<LengthShare> {
     let real: &[Share] = match family {
         Family::V4 => &V4,
         Family::V6 => &V6,
     };
     let total: u64 = real.iter().map(|(_, count, _)| u64::from(*count)).sum();
-    // Cumulative rounding: each share is within one of its exact value and nothing is lost.
+    // Round the cumulative sums: each share is within one of its exact value, and the total is exact.
     let mut sum = 0;
     let mut given = 0;
     let mut shares = Vec::with_capacity(real.len());

@@ -1,8 +1,15 @@
-//! Seeded tables and update streams that look like today's Internet: what a measurement needs when there is no real table.
+//! Seeded tables and update streams that resemble today's Internet, for measurements without a real table.
 //!
-//! [`table`] makes routes: prefix lengths as a full table of January 2024 has them, more-specifics in runs beneath covering
-//! allocations, next hops that follow their parent's. [`Updates`] makes the changes that a feed tells about such a table.
-//! The same spec gives the same routes on every host.
+//! [`table`] makes routes: prefix lengths as in a full table of January 2024, more-specifics in runs beneath covering
+//! allocations, next hops often equal to the parent's. [`Updates`] makes a stream of changes to such a table, like that of a BGP
+//! feed. The same spec gives the same routes on every host.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `lengths` | prefix lengths of a full table |
+//! | `space` | the address space that is given out, and the shape of the routes in it |
+//! | `table` | generates a table |
+//! | `updates` | generates an update stream |
 
 mod lengths;
 mod space;
@@ -21,23 +28,23 @@ pub const DEFAULT_ROUTES_V6: usize = 200_000;
 /// Next hops of a border router with many peers.
 pub const DEFAULT_NEXT_HOPS: u32 = 255;
 
-/// The table that is wanted.
+/// The parameters of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSpec {
     /// The family of all its routes.
     pub family: Family,
     /// The number of routes.
     pub routes: usize,
-    /// Another seed gives another table of the same kind.
+    /// Another seed gives another table with the same properties.
     pub seed: u64,
     /// Next hops are ids `1..=next_hops`, a few of them popular.
     pub next_hops: u32,
 }
 
-/// Why a table cannot be made.
+/// Why a table cannot be generated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GenerateError {
-    /// The typed table of one family was asked for with a spec of the other.
+    /// The family of the type differs from that of the spec.
     #[error("a table of {wanted} was asked for with a spec of {given}")]
     Family {
         /// The family of the type.
@@ -45,28 +52,28 @@ pub enum GenerateError {
         /// The family of the spec.
         given: Family,
     },
-    /// Not a number of next hops.
+    /// The number of next hops is out of range.
     #[error("{given} next hops: 1 to {limit} are possible")]
     NextHops {
         /// The number that was given.
         given: u32,
-        /// The most there can be.
+        /// The limit.
         limit: u32,
     },
-    /// More routes than the generator finds room for.
+    /// More routes than the generator supports.
     #[error("{given} {family} routes: at most {limit} are possible")]
     Routes {
         /// The family.
         family: Family,
         /// The number that was given.
         given: usize,
-        /// The most there can be.
+        /// The limit.
         limit: usize,
     },
 }
 
 impl TableSpec {
-    /// The routes of the table, sorted and unique, in the form that holds either family.
+    /// Generates the table: sorted routes with unique prefixes, as prefixes of either family.
     ///
     /// # Errors
     /// As [`table`].
@@ -80,8 +87,8 @@ impl TableSpec {
         }
     }
 
-    /// The most routes of `family` that can be asked for: beyond, IPv4 runs
-    /// out of unicast /16s at a real table's share of them, and IPv6 takes long.
+    /// The most routes of `family`. Beyond it the IPv4 generator runs out of unicast /16s at the share of them that a real table
+    /// has, and the IPv6 generator is slow.
     #[must_use]
     pub const fn routes_max(family: Family) -> usize {
         match family {

@@ -1,40 +1,40 @@
-//! Where routes may lie: the address space that registries give out, and how runs of routes are shaped in it.
+//! The address space that registries give out, and the parameters that shape the routes in it.
 
 use crate::random::Seeded;
 use crate::{Family, Key, Prefix};
 
-/// The shape of one family's table. The percentages are fitted to a full table of January 2024: how many blocks of each
-/// size hold a route, how many routes a covering route has, how long runs of adjacent routes are.
+/// The shape of one family's table. The percentages are fitted to a full table of January 2024: the number of blocks of each size
+/// with a route, the number of routes beneath each covering route, the length of runs of adjacent routes.
 pub(super) struct Shape {
-    /// Registries give space out of blocks of this length.
+    /// Registries allocate from blocks of this length.
     pub(super) registry_len: u8,
-    /// Routes longer than this lie together in *zones* of this length, one registry's or operator's block each.
+    /// Routes longer than this are grouped in *zones* of this length, each the block of one registry or operator.
     pub(super) zone_len: u8,
-    /// Of a hundred runs of roots longer than a zone, how many open a new zone.
+    /// Percentage of the runs of roots longer than a zone that open a new zone.
     pub(super) new_zone_percent: usize,
-    /// Of a hundred roots no longer than a zone, how many lie in one block of `near_short_len` with an older one.
+    /// Percentage of the roots no longer than a zone that share a block of `near_short_len` with an older one.
     pub(super) near_short_percent: usize,
     /// The length of that block.
     pub(super) near_short_len: u8,
-    /// A run near an older one lies in the same block of one of these lengths.
+    /// A run near an older one shares a block of one of these lengths with it.
     pub(super) near_lens: [u8; 2],
-    /// Of a hundred runs of roots in a known zone, how many lie near an older one.
+    /// Percentage of the runs of roots in an existing zone that lie near an older run.
     pub(super) near_root_percent: usize,
-    /// Of a hundred runs beneath a covering route, how many choose the parent of an older run: the popular get more.
+    /// Percentage of the runs beneath a covering route that choose the parent of an older run, so that popular parents get more.
     pub(super) popular_percent: usize,
-    /// Of those, how many lie near that older run.
+    /// Percentage of those that lie near that older run.
     pub(super) near_child_percent: usize,
-    /// A route one bit longer is this many percent as likely to be chosen as a parent.
+    /// The probability of a route to be chosen as a parent, in percent of that of a route one bit shorter.
     pub(super) longer_parent_percent: u64,
-    /// Routes of this length, what a registry gives out most, are twice as likely.
+    /// Routes of this length, the most common allocation of a registry, are chosen as a parent twice as often.
     pub(super) hub_len: u8,
-    /// Of a hundred places beneath the chosen parent and beneath a longer route as well, how many are drawn anew.
+    /// Percentage of the drawn places that are drawn again when a longer route than the chosen parent covers them.
     pub(super) direct_percent: usize,
-    /// Of a hundred runs beneath a route, how many have its next hop.
+    /// Percentage of the runs beneath a route that share its next hop.
     pub(super) parent_next_hop_percent: usize,
-    /// Of a hundred roots beside an older one, how many have its next hop.
+    /// Percentage of the roots near an older one that share its next hop.
     pub(super) near_next_hop_percent: usize,
-    /// Of a hundred routes within a run, how many have the next hop of the one before.
+    /// Percentage of the routes in a run that share the next hop of the previous one.
     pub(super) run_next_hop_percent: usize,
 }
 
@@ -76,11 +76,11 @@ const SHAPE_V6: Shape = Shape {
     run_next_hop_percent: 91,
 };
 
-/// Of a thousand IPv6 roots no longer than a zone, how many open a new registry's block.
+/// Of a thousand IPv6 roots no longer than a zone, the number that open a new registry block.
 const NEW_REGISTRY_PERMILLE: usize = 11;
 
-/// First 16 bits of the IPv6 blocks that registries give out from, each as often as it is to be drawn (public route
-/// collectors, January 2024; RFC 7249 and IANA's registry of IPv6 unicast assignments).
+/// First 16 bits of the IPv6 blocks that registries allocate from, repeated by weight (public route collectors, January 2024; RFC
+/// 7249 and IANA's registry of IPv6 unicast assignments).
 const V6_BLOCKS: [u16; 60] = [
     0x2001, 0x2001, 0x2001, 0x2003, 0x2400, 0x2400, 0x2401, 0x2401, 0x2402, 0x2402, 0x2403, 0x2404, 0x2405,
     0x2406, 0x2407, 0x2408, 0x2409, 0x240a, 0x240d, 0x240e, 0x2600, 0x2600, 0x2602, 0x2602, 0x2603, 0x2604,
@@ -88,7 +88,8 @@ const V6_BLOCKS: [u16; 60] = [
     0x2a00, 0x2a01, 0x2a02, 0x2a02, 0x2a03, 0x2a04, 0x2a05, 0x2a06, 0x2a07, 0x2a09, 0x2a0a, 0x2a0b, 0x2a0c,
     0x2a0d, 0x2a0e, 0x2a0f, 0x2a10, 0x2a11, 0x2a12, 0x2a13, 0x2c0f,
 ];
-/// First 16 bits of blocks that registries hold and hardly use: the few very short routes lie there, over nothing else.
+/// First 16 bits of blocks that registries hold and hardly use. The few very short routes are placed there, where they cover
+/// nothing else.
 const V6_WIDE_BLOCKS: [u16; 6] = [0x2002, 0x2410, 0x2418, 0x2630, 0x2638, 0x2c08];
 
 /// IPv4 that is not routed between networks: RFC 6890, RFC 5771 (multicast) and RFC 1112 (class E).
@@ -105,10 +106,10 @@ const RESERVED_V4: [(u32, u8); 11] = [
     (0xc612_0000, 15),
     (0xe000_0000, 3),
 ];
-/// IPv6 within 2000::/3 that is not: RFC 6890's 2001::/23 and the documentation prefixes of RFC 3849 and RFC 9637.
+/// Reserved IPv6 space within 2000::/3: 2001::/23 (RFC 6890) and the documentation prefixes of RFC 3849 and RFC 9637.
 const RESERVED_V6: [(u128, u8); 3] = [(0x2001 << 112, 23), (0x2001_0db8 << 96, 32), (0x3fff << 112, 20)];
 
-/// Whether `prefix` lies wholly in space that may be routed between networks.
+/// Whether no part of `prefix` is reserved space (for IPv6, also whether it lies within 2000::/3).
 pub(super) fn is_unicast<K: Key>(prefix: Prefix<K>) -> bool {
     let clear = |address: K, len: u8| {
         let reserved = Prefix::truncating(address, len);
@@ -136,12 +137,12 @@ impl Shape {
     }
 }
 
-/// A random address in the blocks that registries give out from; what is not there yet may lie anywhere in them.
+/// A random address in the blocks that registries allocate from.
 pub(super) fn anywhere<K: Key>(rng: &mut Seeded) -> K {
     open(K::BITS, None, rng)
 }
 
-/// A random address for a root of `len` bits that opens a block of its own; `older` is a block that is there, if any.
+/// A random address for a root of `len` bits that opens a block of its own. `older` is an existing block, if there is one.
 pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) -> K {
     let within = |block: K, block_len: u8, rng: &mut Seeded| {
         K::from_high_bits((block & K::mask(block_len)).to_high_bits() | rng.u128() >> block_len)
@@ -149,7 +150,7 @@ pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) 
     let block = |first_16: u16| K::from_high_bits(u128::from(first_16) << 112);
     let registry_len = Shape::of(K::FAMILY).registry_len;
     match (K::FAMILY, older) {
-        // Most of what is new lies in a block that others are in.
+        // Most new roots lie in a block that is already in use.
         (Family::V4, Some(older)) if rng.percent(60) => within(older.address(), registry_len, rng),
         (Family::V4, _) => K::from_high_bits(u128::from(rng.between(1, 223)) << 120 | rng.u128() >> 8),
         (Family::V6, _) if len < registry_len => {
@@ -162,7 +163,7 @@ pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) 
     }
 }
 
-/// Of a hundred runs of routes of `len` bits that have reached 2^`octave` routes, how many go on to twice that.
+/// Percentage of the runs of routes of `len` bits with 2^`octave` routes that continue to twice that length.
 pub(super) const fn run_goes_on_percent(family: Family, len: u8, octave: usize) -> usize {
     match (family, len, octave) {
         (Family::V4, 24, 0) => 48,

@@ -1,9 +1,9 @@
-//! Making a table: lengths from the shortest, each in runs of adjacent routes, a run either beneath a route that is there or
-//! in space that none covers.
+//! Generates a table: all routes of the shortest length first, then the next length, in runs of adjacent routes. A run lies
+//! either beneath an existing route or in uncovered space.
 //!
-//! Shortest first means that what covers a route is there before it, so a route knows its parent and can share its next
-//! hop. Every draw is tried a few times; what finds no place (a small table has no parents, a crowded one no free space)
-//! takes any unused prefix of its length, so the number of routes is always exact.
+//! With this order the routes that cover a new route already exist, so a route's parent is known and it can share the parent's
+//! next hop. A place is drawn several times. If none fits (a small table has no parents, a crowded one no free space), any unused
+//! prefix of that length is taken, so the number of routes is always exact.
 
 use super::lengths::{LengthShare, shares};
 use super::space::{Shape, anywhere, is_unicast, open, run_goes_on_percent};
@@ -13,18 +13,18 @@ use crate::{Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
-/// Draws of a place for a run before any free prefix is taken.
+/// Draws of a place for a run before falling back to any free prefix.
 const TRIES: usize = 24;
-/// The largest run is 2^this routes (the real tables' largest are 500 to 1000).
+/// The largest octave of a run: octave n has 2^n to 2^(n+1) - 1 routes (the longest runs in real tables have 500 to 1000).
 const RUN_OCTAVES: usize = 9;
-/// Zipf-Mandelbrot's offset: the k-th next hop has weight 1 / (k + this). Fitted: of 255, the first has 3 % and the first 32
-/// have 40 %.
+/// Zipf-Mandelbrot offset: the k-th next hop has weight 1 / (k + this). Fitted: of 255 next hops, the first gets 3 % of the
+/// routes and the first 32 get 40 %.
 const NEXT_HOP_OFFSET: u64 = 10;
 
-/// The routes that `spec` wants, sorted by prefix, each prefix once.
+/// Generates the routes of `spec`, sorted by prefix, each prefix once.
 ///
 /// # Errors
-/// [`GenerateError::Family`] when `K` is not of the spec's family; [`GenerateError::NextHops`] and
+/// [`GenerateError::Family`] when the family of `K` is not that of the spec; [`GenerateError::NextHops`] and
 /// [`GenerateError::Routes`] when a number is out of range.
 pub fn table<K: Key>(spec: &TableSpec) -> Result<Vec<(Prefix<K>, NextHopId)>, GenerateError> {
     spec.check(K::FAMILY)?;
@@ -37,7 +37,7 @@ pub fn table<K: Key>(spec: &TableSpec) -> Result<Vec<(Prefix<K>, NextHopId)>, Ge
     Ok(routes)
 }
 
-/// A run beneath a route: where later runs may gather.
+/// A run beneath a route. Later runs may be placed near it.
 #[derive(Clone, Copy)]
 struct Child<K: Key> {
     /// The route that the run lies beneath.
@@ -46,13 +46,13 @@ struct Child<K: Key> {
     first: Prefix<K>,
 }
 
-/// Where a run may begin.
+/// A place for a run.
 struct Place<K: Key> {
     first: Prefix<K>,
-    /// All of the run lies in here.
+    /// The block that the run must stay in.
     bounds: Prefix<K>,
     next_hop: NextHopId,
-    /// The route it lies beneath.
+    /// The longest route that covers the run.
     parent: Option<Prefix<K>>,
 }
 
@@ -61,7 +61,7 @@ struct Maker<K: Key> {
     shape: &'static Shape,
     next_hops: NextHopRanks,
     routes: FxHashMap<Prefix<K>, NextHopId>,
-    /// Lengths that routes have so far, shortest first.
+    /// Lengths in use so far, shortest first.
     lens: Vec<u8>,
     /// Routes by length, `0..=K::BITS`.
     by_len: Vec<Vec<Prefix<K>>>,
@@ -69,10 +69,10 @@ struct Maker<K: Key> {
     children: Vec<Vec<Child<K>>>,
     /// First routes of runs of roots no longer than a zone.
     short_roots: Vec<Prefix<K>>,
-    /// Registries' blocks that short roots lie in, each once.
+    /// Registry blocks of the short roots, each once.
     registries: Vec<Prefix<K>>,
     known_registries: FxHashSet<Prefix<K>>,
-    /// First routes of runs of roots that lie in zones.
+    /// First routes of runs of roots in zones.
     zone_roots: Vec<Prefix<K>>,
 }
 
@@ -146,7 +146,7 @@ impl<K: Key> Maker<K> {
         (1 << octave) + self.rng.below(1 << octave)
     }
 
-    /// A place in space that no route covers; `is_crowded` when zones had none.
+    /// A place in uncovered space. `is_crowded` forces a new zone, after existing zones had no place.
     fn root_place(&mut self, len: u8, wanted: usize, is_crowded: bool) -> Option<Place<K>> {
         let (first, bounds, beside) = if len <= self.shape.zone_len {
             let address = self.short_root_address(len);
@@ -168,7 +168,7 @@ impl<K: Key> Maker<K> {
         Some(Place { first, bounds, next_hop, parent: None })
     }
 
-    /// The block for a run of roots: beside the run `older`, or a new zone.
+    /// The block for a run of roots: near the run `older`, or a new zone.
     fn zone_bounds(&mut self, len: u8, older: Option<Prefix<K>>) -> Prefix<K> {
         let zone_len = self.shape.zone_len;
         if let Some(older) = older {
@@ -193,7 +193,8 @@ impl<K: Key> Maker<K> {
         open(len, beside, &mut self.rng)
     }
 
-    /// A block that is in use: any of them, or that of any root, which is the popular one.
+    /// A block that is in use: with probability 1/3 any registry block, otherwise that of a random root, so that popular blocks
+    /// get more.
     fn opened_block(&mut self) -> Option<Prefix<K>> {
         match self.rng.below(3) {
             0 => self.rng.pick(&self.registries).copied(),
@@ -205,7 +206,7 @@ impl<K: Key> Maker<K> {
         self.shape.near_lens[self.rng.below(2)]
     }
 
-    /// A place beneath a route that is there.
+    /// A place beneath an existing route.
     fn nested_place(&mut self, len: u8, wanted: usize, parents: &[(u8, u64)]) -> Option<Place<K>> {
         let total = parents.last()?.1;
         let at = self.rng.below(usize::try_from(total).ok()?) as u64;
@@ -239,7 +240,7 @@ impl<K: Key> Maker<K> {
         Some(Place { first, bounds, next_hop: self.nested_next_hop(above), parent: Some(above) })
     }
 
-    /// A next hop for a run beneath `above`: often the same.
+    /// A next hop for a run beneath `above`, often that of `above`.
     fn nested_next_hop(&mut self, above: Prefix<K>) -> NextHopId {
         match self.routes.get(&above).copied() {
             Some(next_hop) if self.rng.percent(self.shape.parent_next_hop_percent) => next_hop,
@@ -247,7 +248,7 @@ impl<K: Key> Maker<K> {
         }
     }
 
-    /// A random prefix of `len` bits in `bounds`, aligned as a run of `wanted` is when a larger block was cut into it.
+    /// A random prefix of `len` bits in `bounds`, aligned to a run of `wanted` routes, as if a larger block had been split.
     fn aligned(&mut self, bounds: Prefix<K>, len: u8, wanted: usize) -> Prefix<K> {
         let bits = u8::try_from(wanted.ilog2()).unwrap_or(0).min(len - bounds.len());
         let address =
@@ -255,7 +256,7 @@ impl<K: Key> Maker<K> {
         Prefix::truncating(Prefix::truncating(K::from_high_bits(address), len - bits).address(), len)
     }
 
-    /// Places up to `wanted` routes side by side; the number that was placed.
+    /// Places up to `wanted` adjacent routes. Returns the number placed.
     fn run(&mut self, place: &Place<K>, wanted: usize) -> usize {
         let len = place.first.len();
         let step = 1u128 << (128 - u32::from(len));
@@ -296,7 +297,7 @@ impl<K: Key> Maker<K> {
         placed
     }
 
-    /// Places one route wherever there is room for its length.
+    /// Places one route at any free prefix of length `len`. Returns 1.
     fn anywhere(&mut self, len: u8) -> usize {
         let prefix = loop {
             let address = anywhere(&mut self.rng);
@@ -313,7 +314,7 @@ impl<K: Key> Maker<K> {
         self.run(&Place { first: prefix, bounds: prefix, next_hop, parent }, 1)
     }
 
-    /// The longest route that covers `prefix` and is shorter.
+    /// The longest route shorter than `prefix` that covers it.
     fn covering(&self, prefix: Prefix<K>) -> Option<Prefix<K>> {
         let shorter = self.lens.iter().rev().filter(|len| **len < prefix.len());
         shorter
@@ -322,7 +323,7 @@ impl<K: Key> Maker<K> {
     }
 }
 
-/// Next hops `1..=n`, the k-th with weight 1 / (k + offset), in integers so that every host draws the same.
+/// Next hops `1..=n`, the k-th with weight 1 / (k + offset). Integer arithmetic, so that every host draws the same.
 struct NextHopRanks {
     cumulative: Vec<u64>,
 }

@@ -1,38 +1,39 @@
-//! A stream of updates over a table.
+//! Generates a stream of updates to a table.
 
 use super::space::{anywhere, is_unicast};
 use crate::random::Seeded;
 use crate::{IpPrefix, Key, NextHopId, Prefix, Prefix4, Prefix6, Rib};
 use rustc_hash::FxHashSet;
 
-/// Of a hundred updates, how many change the path of a route that stays.
+/// Percentage of updates that change the next hop of a route.
 const PATH_CHANGES: usize = 60;
-/// Of a hundred updates, how many are a flap: a withdraw or the re-announcement after it, on the few routes that flap.
+/// Percentage of updates that withdraw or re-announce one of the few flapping routes.
 const FLAPS: usize = 30;
-/// One route in this many flaps: in a collector's five minutes a few hundred of a million prefixes make most of the noise.
+/// One route in this many flaps: in five minutes of a collector's updates, a few hundred of a million prefixes cause most of the
+/// noise.
 const ROUTES_A_FLAPPER: usize = 2000;
 
-/// An endless, seeded stream of updates over a table: `(prefix, next hop)`, [`NextHopId::NONE`] a withdraw.
+/// An endless, seeded stream of updates to a table: `(prefix, next hop)`, with [`NextHopId::NONE`] for a withdraw.
 ///
-/// Of a hundred updates about 60 change the next hop of a route, 30 withdraw or re-announce one of a few flapping routes,
-/// and 10 bring a new prefix, withdraw a route for long, or bring back one that was withdrawn. It keeps track: a withdraw is of
-/// a route that is there, an announcement changes something.
+/// About 60 % of the updates change the next hop of a route, 30 % withdraw or re-announce one of a few flapping routes, and 10 %
+/// announce a new prefix, withdraw a route for a long time, or bring back such a route. The stream tracks the table: a withdraw is
+/// always of a present route, and an announcement always changes something.
 #[derive(Clone, Debug)]
 pub struct Updates {
     rng: Seeded,
-    /// Routes in service that do not flap.
+    /// Present routes that do not flap.
     there: Vec<(IpPrefix, NextHopId)>,
-    /// Routes withdrawn for long.
+    /// Routes withdrawn for a long time.
     gone: Vec<(IpPrefix, NextHopId)>,
-    /// Routes that flap, and whether each is in service now.
+    /// Flapping routes, and whether each is present now.
     flapping: Vec<(IpPrefix, NextHopId, bool)>,
     known: FxHashSet<IpPrefix>,
     next_hop_max: u32,
 }
 
 impl Updates {
-    /// The updates of `seed` over a table of both families, each as often as it has routes. Over an empty table new
-    /// prefixes are announced.
+    /// The updates of `seed` to a table. Each family gets updates in proportion to its routes. For an empty table they begin with
+    /// announcements of new prefixes.
     #[must_use]
     pub fn new(v4: &[(Prefix4, NextHopId)], v6: &[(Prefix6, NextHopId)], seed: u64) -> Self {
         let mut there: Vec<(IpPrefix, NextHopId)> = Vec::with_capacity(v4.len() + v6.len());
@@ -49,13 +50,13 @@ impl Updates {
         Self { rng, there, gone: Vec::new(), flapping, known, next_hop_max }
     }
 
-    /// The updates of `seed` over the routes of `rib`.
+    /// The updates of `seed` to the routes of `rib`.
     #[must_use]
     pub fn of_rib(rib: &Rib, seed: u64) -> Self {
         Self::new(&rib.v4.sorted(), &rib.v6.sorted(), seed)
     }
 
-    /// A next hop other than `old`, from those that the table has.
+    /// A next hop of the table other than `old`.
     fn other_than(&mut self, old: NextHopId) -> NextHopId {
         let others = usize::try_from(self.next_hop_max - 1).unwrap_or(1);
         let drawn = 1 + u32::try_from(self.rng.below(others)).unwrap_or(0);
@@ -63,7 +64,7 @@ impl Updates {
         NextHopId::new(drawn).unwrap_or(old)
     }
 
-    /// A route in service; busy ones, a small part of the table, are drawn in half of the cases.
+    /// A present route. Half of the draws are from the first fiftieth of the table, the busy routes.
     fn draw(&mut self) -> Option<usize> {
         let count = self.there.len();
         let busy = if self.rng.percent(50) { count.div_ceil(50) } else { count };
@@ -82,7 +83,7 @@ impl Updates {
         if self.flapping.is_empty() {
             return None;
         }
-        // The least of two draws: the first flappers are the worst.
+        // Take the smaller of two draws, so that the first routes flap most.
         let count = self.flapping.len();
         let at = self.rng.below(count).min(self.rng.below(count));
         let (prefix, id, is_there) = &mut self.flapping[at];
@@ -114,7 +115,7 @@ impl Updates {
         }
     }
 
-    /// A prefix that was never there: beneath a route or beside it, or anywhere in an empty table.
+    /// A prefix that was never announced: near an existing route, or anywhere if the table is empty.
     fn new_prefix(&mut self) -> Option<(IpPrefix, NextHopId)> {
         let (near, id) = match self.rng.pick(&self.there) {
             Some(near) => *near,
@@ -140,8 +141,8 @@ impl Iterator for Updates {
     type Item = (IpPrefix, NextHopId);
 
     fn next(&mut self) -> Option<Self::Item> {
-        // A kind that has nothing to offer (no route, a drawn prefix that exists) gives way to another draw; in the end a
-        // new prefix is always found.
+        // A kind that finds nothing (no route, or a drawn prefix that exists) leads to another draw. A new prefix is always found
+        // eventually.
         loop {
             let update = match self.rng.below(100) {
                 0..PATH_CHANGES => self.path_change(),

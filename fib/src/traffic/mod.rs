@@ -1,7 +1,7 @@
-//! Keys to look up: what a measurement asks an engine.
+//! Lookup keys for measurements.
 //!
-//! Three seeded kinds and the destinations of a capture, each as the arrays that a batch is cut from: `Vec<u32>` for IPv4,
-//! high and low halves for IPv6. The same seed and table give the same keys on every host.
+//! There are three seeded kinds of keys, and the destinations of a capture. Keys come as the arrays that batches are cut from:
+//! `Vec<u32>` for IPv4, high and low halves for IPv6. The same seed and table give the same keys on every host.
 
 mod capture;
 
@@ -23,26 +23,25 @@ pub const ZIPF_FLOWS_V6: usize = 100_000;
 pub enum Traffic {
     /// Uniform addresses: all 32 bits of IPv4; IPv6 within 2000::/3, the global unicast space (RFC 4291).
     Random,
-    /// Uniform over the prefixes of a table, with random host bits: each route is as busy as any other, so nothing stays in
-    /// a cache.
+    /// Uniform over the prefixes of a table, with random host bits. All routes are equally likely, so caches help little.
     Table,
-    /// Zipf(1.0) over flows drawn as [`Traffic::Table`] draws keys: 200,000 IPv4, 100,000 IPv6. The k-th flow has a share
-    /// proportional to 1/k.
+    /// Zipf(1.0) over flows, which are keys drawn like those of [`Traffic::Table`]: 200,000 for IPv4, 100,000 for IPv6. The k-th
+    /// flow has a share proportional to 1/k.
     Zipf,
-    /// The destination addresses of a capture (pcap or pcapng), in order, over and over.
+    /// The destination addresses of a capture (pcap or pcapng), in order, repeated as often as needed.
     Capture(PathBuf),
 }
 
-/// Why there are no keys.
+/// Why keys cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
-    /// No kind of traffic has this name.
+    /// The name is unknown.
     #[error("'{text}' is no traffic; known are: random, table, zipf, capture:FILE")]
     Unknown {
         /// The name that was given.
         text: String,
     },
-    /// The traffic is drawn from a table, and the table is empty.
+    /// The traffic is drawn from a table, which is empty.
     #[error("{traffic} traffic is drawn from the table, and it has no {family} prefix")]
     NoPrefixes {
         /// The traffic.
@@ -55,7 +54,7 @@ pub enum TrafficError {
     NoPackets {
         /// The capture.
         path: PathBuf,
-        /// The frames that were read.
+        /// The number of frames read.
         frames: u64,
         /// The family of the keys.
         family: Family,
@@ -65,23 +64,23 @@ pub enum TrafficError {
     Io {
         /// The capture.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file is no capture, or is damaged.
+    /// The file is not a capture, or is damaged.
     #[error("{path}: byte {offset}: {reason}", path = path.display())]
     Format {
         /// The capture.
         path: PathBuf,
         /// Where the reader stopped.
         offset: u64,
-        /// What is wrong there.
+        /// What is wrong at that offset.
         reason: String,
     },
 }
 
 impl Traffic {
-    /// Reads `random`, `table`, `zipf` or `capture:FILE`.
+    /// Parses `random`, `table`, `zipf` or `capture:FILE`.
     ///
     /// # Errors
     /// [`TrafficError::Unknown`] for anything else.
@@ -97,11 +96,11 @@ impl Traffic {
         }
     }
 
-    /// `count` IPv4 keys. `table` is what [`Traffic::Table`] and [`Traffic::Zipf`] draw from; the others ignore it.
+    /// `count` IPv4 keys. [`Traffic::Table`] and [`Traffic::Zipf`] draw from `table`; the other kinds ignore it.
     ///
     /// # Errors
     /// [`TrafficError::NoPrefixes`] for an empty table; for a capture as [`capture_destinations`], and
-    /// [`TrafficError::NoPackets`] when it has none of the family.
+    /// [`TrafficError::NoPackets`] when it has no packet of the family.
     pub fn keys_v4(
         &self,
         table: &[(Prefix4, NextHopId)],
@@ -117,7 +116,7 @@ impl Traffic {
         }
     }
 
-    /// `count` IPv6 keys, high halves and low halves. `table` as for [`Self::keys_v4`].
+    /// `count` IPv6 keys, as high and low halves. `table` as for [`Self::keys_v4`].
     ///
     /// # Errors
     /// As [`Self::keys_v4`].
@@ -186,7 +185,7 @@ fn halves(key: u128) -> (u64, u64) {
     ((key >> 64) as u64, key as u64)
 }
 
-/// Ranks `0..n`, the k-th (from 1) with weight 1/k, in integers so that every host draws the same.
+/// Ranks `0..n`, the k-th (from 1) with weight 1/k. Integer arithmetic, so that every host draws the same.
 struct ZipfRanks {
     cumulative: Vec<u64>,
 }
@@ -287,7 +286,7 @@ mod tests {
         }
         let mut counts: Vec<_> = counts.into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        // The harmonic number of 200,000 is 12.8: the first flow has 1 / 12.8 of all, the tenth a tenth of that.
+        // The harmonic number of 200,000 is 12.8, so the first flow has a share of 1 / 12.8, the tenth a tenth of that.
         assert!((14_500..16_700).contains(&counts[0]), "{}", counts[0]);
         assert!((1300..1850).contains(&counts[9]), "{}", counts[9]);
     }

@@ -1,4 +1,4 @@
-//! Writes MRT by RFC 6396, byte by byte and independently of the library that reads it.
+//! Writes MRT (RFC 6396) byte by byte, independently of the library that reads it.
 
 use std::net::IpAddr;
 
@@ -10,14 +10,14 @@ pub(crate) fn octets(address: &str) -> Vec<u8> {
     }
 }
 
-/// A prefix as NLRI: its length and the bytes that needs.
+/// A prefix in NLRI encoding: its length in bits, and as many bytes as needed.
 pub(crate) fn nlri(prefix: &str) -> Vec<u8> {
     let (address, len) = prefix.split_once('/').unwrap();
     let len: u8 = len.parse().unwrap();
     [&[len][..], &octets(address)[..usize::from(len.div_ceil(8))]].concat()
 }
 
-/// An attribute; a value above 255 bytes gets the extended length.
+/// A path attribute, with the extended length if the value is longer than 255 bytes.
 pub(crate) fn attribute(kind: u8, value: &[u8]) -> Vec<u8> {
     match u8::try_from(value.len()) {
         Ok(length) => [&[0x40, kind, length], value].concat(),
@@ -28,12 +28,12 @@ pub(crate) fn attribute(kind: u8, value: &[u8]) -> Vec<u8> {
     }
 }
 
-/// ORIGIN, as every route has it.
+/// The ORIGIN attribute, the same for every route.
 pub(crate) fn origin() -> Vec<u8> {
     attribute(1, &[0])
 }
 
-/// AS_PATH of one sequence, with AS numbers of `as_bytes` bytes.
+/// An AS_PATH attribute of one sequence, with AS numbers of `as_bytes` bytes.
 pub(crate) fn as_path(path: &[u32], as_bytes: usize) -> Vec<u8> {
     let mut value = vec![2, u8::try_from(path.len()).unwrap()];
     for asn in path {
@@ -42,7 +42,7 @@ pub(crate) fn as_path(path: &[u32], as_bytes: usize) -> Vec<u8> {
     attribute(2, &value)
 }
 
-/// A record.
+/// An MRT record.
 pub(crate) fn record(time_s: u32, kind: u16, subtype: u16, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     [&time_s.to_be_bytes()[..], &kind.to_be_bytes(), &subtype.to_be_bytes(), &length, body].concat()
