@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 /// The oldest DPDK this crate is written for (22.11, the release of Debian 12).
 const OLDEST_DPDK: &str = "22.11";
 
-/// What brings everything on Debian 12 and Ubuntu 24.04.
+/// The packages to install on Debian 12 and Ubuntu 24.04.
 const PACKAGES: &str = "apt-get install --no-install-recommends libdpdk-dev dpdk-dev pkg-config gcc libclang1-14 \
                         libclang-common-14-dev   (Debian 12; on Ubuntu 24.04 libclang1-18 libclang-common-18-dev)";
 
@@ -29,8 +29,8 @@ const FUNCTIONS: &str = "dffi_.*|rte_eal_init|rte_eal_cleanup|rte_eal_has_hugepa
     |rte_fib6?_(create|free|add|delete|lookup_bulk|select_lookup)|rte_lpm_(create|free|add|delete)|rte_lpm6_(create|free)\
     |rte_vect_get_max_simd_bitwidth";
 
-/// Structures whose bit fields or packing bindgen cannot lay out, or that stay opaque on purpose (the mbuf is read
-/// through `mbuf::Line0`, whose layout the shim asserts).
+/// Types that bindgen cannot lay out (bit fields, packing), or that stay opaque on purpose (the mbuf is read through
+/// `mbuf::Line0`, whose layout the shim asserts).
 const OPAQUE: &str = "rte_mbuf|rte_mempool|rte_ring|rte_device|rte_tel_data|rte_lpm|rte_arp_ipv4|rte_arp_hdr|rte_l2tpv2_common_hdr\
     |rte_l2tpv2_combined_msg_hdr|rte_gtp_psc_generic_hdr";
 
@@ -52,13 +52,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does everything; the error is the whole message for the person who builds.
+/// Runs the whole build; the error is the complete message for the user.
 fn build() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo did not set OUT_DIR")?);
     pkg_config::Config::new().atleast_version(OLDEST_DPDK).probe("libdpdk").map_err(|why| {
         format!("dpdk-ffi needs libdpdk {OLDEST_DPDK} or newer, and pkg-config did not find it.\nInstall: {PACKAGES}\n{why}")
     })?;
-    // net_ring's constructor function is not in libdpdk.pc: drivers are plugins, and this one is also a library.
+    // net_ring's constructor function is not in libdpdk.pc, because drivers are plugins; this driver is also a library.
     println!("cargo:rustc-link-lib=rte_net_ring");
     let flags = cflags()?;
     watch(&flags);
@@ -67,7 +67,7 @@ fn build() -> Result<(), String> {
 }
 
 /// All the compiler flags of libdpdk. The pkg-config crate keeps only -I and -D, but `-include rte_config.h` and
-/// `-march` change structure layouts, so they are asked for again.
+/// `-march` change structure layouts, so the flags are queried again.
 fn cflags() -> Result<Vec<String>, String> {
     let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let asked = Command::new(&tool)
@@ -80,10 +80,11 @@ fn cflags() -> Result<Vec<String>, String> {
     Ok(String::from_utf8_lossy(&asked.stdout).split_whitespace().map(str::to_owned).collect())
 }
 
-/// Has Cargo run this again when DPDK is upgraded in place; it would only link anew otherwise, with bindings of the old headers.
+/// Makes Cargo run this script again when DPDK is upgraded in place; otherwise Cargo only relinks, with bindings of the
+/// old headers.
 ///
-/// Folders are watched and not the files in them: a package's files keep the time at which the package was made, which may be
-/// before our last build, but a folder gets a new time whenever a file in it is replaced, and Cargo looks at that as well.
+/// Watches folders, not the files in them: a package's files keep the time at which the package was built, which may be
+/// before our last build. A folder's time changes whenever a file in it is replaced, and Cargo checks that too.
 fn watch(flags: &[String]) {
     let folders = flags.iter().filter_map(|flag| flag.strip_prefix("-I").map(Path::new));
     for folder in folders {
@@ -99,14 +100,14 @@ fn watch(flags: &[String]) {
     }
 }
 
-/// Compiles the shim, optimised in every profile: its inline functions are the hot path.
+/// Compiles the shim, optimised in every profile, because its inline functions are the hot path.
 fn compile_shim(flags: &[String]) -> Result<(), String> {
     let mut compiler = cc::Build::new();
     compiler.file("src/shim.c").file("src/fib_shim.c").opt_level(3).warnings(true).extra_warnings(true);
     // DPDK's own headers are not clean under -Wextra.
     compiler.flag_if_supported("-Wno-unused-parameter");
     for flag in flags {
-        // rte_config.h arrives as two words, `-include rte_config.h`, which cc would deduplicate apart.
+        // pkg-config gives `-include rte_config.h` as two words, which cc would deduplicate separately.
         match flag.strip_prefix("-I") {
             Some(folder) => compiler.flag("-isystem").flag(folder),
             None => compiler.flag(flag),
@@ -117,7 +118,7 @@ fn compile_shim(flags: &[String]) -> Result<(), String> {
     })
 }
 
-/// Writes OUT_DIR/bindings.rs. libclang is looked for first, because bindgen panics without it.
+/// Writes OUT_DIR/bindings.rs. bindgen panics without libclang; the panic is caught and becomes our message.
 fn write_bindings(flags: &[String], out: &Path) -> Result<(), String> {
     let made = std::panic::catch_unwind(AssertUnwindSafe(|| {
         bindgen::Builder::default()

@@ -1,4 +1,5 @@
-//! Marks this crate, and no other, as one that compiles protocols for a model checker: their own tests, of real threads, stay out.
+//! Sets `cfg(model)`, which marks this crate as compiling protocols for a model checker. It leaves out those files' own
+//! tests, which use real threads.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

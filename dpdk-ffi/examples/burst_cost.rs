@@ -1,9 +1,9 @@
-//! What the safe face costs, in nanoseconds a packet: receiving and sending through rings, a pass over headers, and
-//! dealing a burst to ports.
+//! Measures the cost of the safe wrappers in nanoseconds a packet: receiving and sending through rings, a pass over
+//! headers, and scattering a burst to ports.
 //!
 //! `cargo run --release -p dpdk-ffi --example burst_cost [BURST [EAL ARGUMENTS]]`, e.g. `128 --in-memory --no-pci
-//! --iova-mode=va -m 256` with huge pages; without them a burst of 128 touches more pages than the TLB holds, and that
-//! is most of what a pass then costs. The best of many rounds: it asks what the code costs, not what else runs here.
+//! --iova-mode=va -m 256` with huge pages; without them a burst of 128 touches more pages than the TLB holds, which is
+//! most of the cost of a pass. Reports the best of many rounds, which excludes the machine's other load.
 
 use std::hint::black_box;
 use std::slice::from_ref;
@@ -46,7 +46,8 @@ fn main() -> Result<(), DpdkError> {
     Ok(())
 }
 
-/// One port whose receive and transmit queue are the same ring: what is sent is received again. Answers a burst of it.
+/// One port whose receive and transmit queue are the same ring, so that sent packets are received again. Returns a
+/// burst of them.
 fn receive_and_send(eal: &Eal, burst_size: usize) -> Result<Burst, DpdkError> {
     let pool = Mempool::new(eal, "cost", &MempoolConfig::default())?;
     let ring = Ring::new(eal, "cost", 8192, RingSync::SpSc, SocketId::ANY)?;
@@ -96,7 +97,7 @@ fn passes(eal: &Eal, burst: &mut Burst) {
     println!("a pass that reads headers: {read:.2}, one that writes them: {write:.2} ns a packet");
 }
 
-/// Dealing to four ports and collecting again.
+/// Scattering to four ports and collecting again.
 fn scatter(eal: &Eal, burst: &mut Burst) {
     let count = burst.len();
     let mut outs: Vec<_> = (0..4).map(|_| Burst::with_capacity(eal, count)).collect();

@@ -1,9 +1,9 @@
-//! Many owned packets: what a queue gives and takes, and what the passes of a datapath walk over.
+//! A burst: an array of owned packets, filled and drained by queues and processed in passes by a datapath.
 //!
-//! An array of mbuf pointers with a length. Reading and writing headers happens in Rust on the packet's own memory and
-//! touches only the first cache line of the mbuf; the only C calls are freeing and chains.
+//! It is an array of mbuf pointers with a length. Headers are read and written in Rust, in the packet's own memory, and
+//! only the first cache line of the mbuf is touched. C is called only to free packets and to handle chains.
 //!
-//! Invariant: the first `len` entries are packets that this burst alone owns; the rest are not looked at.
+//! Invariant: the first `len` entries are packets owned by this burst alone; the other entries are never read.
 
 use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
@@ -12,13 +12,13 @@ use crate::mempool::Mempool;
 use crate::starts::Starts;
 use crate::sys;
 
-/// In [`Burst::scatter`]: this packet goes to the `dropped` burst.
+/// Target in [`Burst::scatter`] for packets that go to the `dropped` burst.
 pub const DROP: u16 = u16::MAX;
 
-/// An owned array of packets of fixed capacity; dropping frees what is left in it.
+/// An owned array of packets of fixed capacity; dropping it frees the packets left in it.
 ///
-/// Accessors take an index and panic when it is not below [`Burst::len`], as slices do; a loop over `0..burst.len()`
-/// pays one compare a packet, [`Burst::iter`] and [`Burst::iter_mut`] none.
+/// Accessors take an index and panic when it is not below [`Burst::len`], as slices do. A loop over `0..burst.len()`
+/// pays one bounds check a packet; [`Burst::iter`] and [`Burst::iter_mut`] pay none.
 pub struct Burst {
     mbufs: Box<[Raw]>,
     len: usize,
@@ -26,7 +26,7 @@ pub struct Burst {
     token: Token,
 }
 
-// SAFETY: packets have one owner and no tie to a thread; freeing goes to pools that many threads may use, and the
+// SAFETY: a packet has one owner and is not bound to a thread; it is freed to a pool that many threads may use, and the
 // token keeps EAL, and so the pools, alive.
 unsafe impl Send for Burst {}
 // SAFETY: through `&Burst` packets are only read.
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Burst {
 }
 
 impl Burst {
-    /// An empty burst with room for `capacity` packets; the only allocation it ever makes.
+    /// An empty burst with room for `capacity` packets. A burst allocates only here.
     #[must_use]
     pub fn with_capacity(eal: &Eal, capacity: usize) -> Burst {
         Burst {
@@ -57,14 +57,14 @@ impl Burst {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the burst is empty.
     #[inline(always)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Packets it can hold.
+    /// The most packets it can hold.
     #[inline(always)]
     #[must_use]
     pub fn capacity(&self) -> usize {
@@ -83,13 +83,13 @@ impl Burst {
         &self.mbufs[..self.len]
     }
 
-    /// The packets, and what is noted of them.
+    /// The packets and their cached starts.
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (&[Raw], &mut Starts) {
         (&self.mbufs[..self.len], &mut self.starts)
     }
 
-    /// What is noted of the packets.
+    /// The cached starts of the packets.
     #[inline(always)]
     pub(crate) fn starts(&self) -> &Starts {
         &self.starts
@@ -137,7 +137,7 @@ impl Burst {
         self.header_mut::<64>(i)
     }
 
-    /// A copy of the `N` bytes from `offset` of packet `i`, `None` when its first segment ends before.
+    /// A copy of `N` bytes of packet `i` from `offset`; `None` when its first segment ends earlier.
     #[inline(always)]
     #[must_use]
     pub fn load<const N: usize>(&self, i: usize, offset: usize) -> Option<[u8; N]> {
@@ -158,14 +158,14 @@ impl Burst {
         self.at(i).segments()
     }
 
-    /// The port that packet `i` was received on, as the driver noted it (`net_ring` does not).
+    /// The port on which packet `i` was received, as set by the driver (`net_ring` does not set it).
     #[inline(always)]
     #[must_use]
     pub fn rx_port(&self, i: usize) -> u16 {
         self.at(i).rx_port()
     }
 
-    /// The driver's `RTE_PTYPE_*` of packet `i`, 0 where the port knows no packet types.
+    /// The `RTE_PTYPE_*` that the driver set for packet `i`; 0 where the port does not classify packets.
     #[inline(always)]
     #[must_use]
     pub fn packet_type(&self, i: usize) -> u32 {
@@ -179,21 +179,22 @@ impl Burst {
         self.at(i).rss_hash()
     }
 
-    /// What [`Burst::set_tag`] wrote, if no driver has received the packet since (a hash of its own stands there then).
+    /// The tag written by [`Burst::set_tag`], unless a driver has received the packet since and stored its own hash
+    /// there.
     #[inline(always)]
     #[must_use]
     pub fn tag(&self, i: usize) -> u64 {
         self.at(i).tag()
     }
 
-    /// Marks packet `i` with a number of the caller's, in the mbuf field of the RSS hash. It travels through rings and
-    /// `net_ring` ports; a device overwrites it.
+    /// Stores a caller-defined tag for packet `i`, in the mbuf field of the RSS hash. It survives rings and `net_ring`
+    /// ports; a device overwrites it.
     #[inline(always)]
     pub fn set_tag(&mut self, i: usize, tag: u64) {
         self.at(i).set_tag(tag);
     }
 
-    /// Fetches packet `i`'s mbuf line. An index past the end is ignored, so a loop may look ahead freely.
+    /// Prefetches the mbuf cache line of packet `i`. An index past the end is ignored, so that a loop can look ahead.
     #[inline(always)]
     pub fn prefetch_mbuf(&self, i: usize) {
         if let Some(packet) = self.packets().get(i) {
@@ -201,7 +202,7 @@ impl Burst {
         }
     }
 
-    /// Fetches the first line of packet `i`'s bytes (reads its mbuf line). An index past the end is ignored.
+    /// Prefetches the first cache line of packet `i`'s data (this reads its mbuf). An index past the end is ignored.
     #[inline(always)]
     pub fn prefetch_data(&self, i: usize) {
         if let Some(packet) = self.packets().get(i) {
@@ -226,8 +227,8 @@ impl Burst {
         self.at(i).for_each_segment(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Appends `bytes` to packet `i`, chaining further mbufs of `pool` where the data room ends. On failure the
-    /// packet stays as it was.
+    /// Appends `bytes` to packet `i`, chaining mbufs from `pool` when the data room is full. On failure the packet
+    /// stays as it was.
     ///
     /// # Errors
     /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
@@ -261,7 +262,7 @@ impl Burst {
         Some(unsafe { Mbuf::from_raw(raw, self.token.clone()) })
     }
 
-    /// Moves as many packets of `other`, from its front, as fit to the end of this burst; answers how many.
+    /// Moves packets from the front of `other` to the end of this burst, as many as fit; returns how many.
     pub fn append(&mut self, other: &mut Burst) -> usize {
         let count = self.room().min(other.len);
         self.mbufs[self.len..self.len + count].copy_from_slice(&other.mbufs[..count]);
@@ -270,7 +271,7 @@ impl Burst {
         count
     }
 
-    /// Moves packet `i` to the end of `other`; the last packet takes its place. Answers whether there was room.
+    /// Moves packet `i` to the end of `other`; the last packet takes its place. Returns whether there was room.
     #[inline]
     pub fn swap_to(&mut self, i: usize, other: &mut Burst) -> bool {
         let packet = self.at(i);
@@ -285,7 +286,7 @@ impl Burst {
         true
     }
 
-    /// Exchanges all packets with `other`, and the capacities: a few words move.
+    /// Exchanges packets and capacities with `other` by swapping pointers.
     #[inline(always)]
     pub fn swap(&mut self, other: &mut Burst) {
         std::mem::swap(&mut self.mbufs, &mut other.mbufs);
@@ -293,8 +294,8 @@ impl Burst {
         std::mem::swap(&mut self.starts, &mut other.starts);
     }
 
-    /// Deals the packets to `outs`, in order: packet `i` to the end of `outs[to[i]]`, or of `dropped` when `to[i]` is
-    /// [`DROP`]. Answers how many stay: those whose target is full or does not exist stay here, in order.
+    /// Distributes the packets to `outs` in order: packet `i` goes to the end of `outs[to[i]]`, or of `dropped` when
+    /// `to[i]` is [`DROP`]. Packets whose target is full or does not exist stay here, in order; returns how many stay.
     ///
     /// # Panics
     /// When `to` is shorter than the burst.
@@ -313,7 +314,7 @@ impl Burst {
                     continue;
                 }
             };
-            // The free slot is checked and written in one: `get_mut` is None exactly when the burst is full.
+            // One check finds the free slot: `get_mut` is None exactly when the burst is full.
             match out.mbufs.get_mut(out.len) {
                 Some(slot) => {
                     *slot = packet;
@@ -329,13 +330,14 @@ impl Burst {
         stay
     }
 
-    /// Makes one segment of each chain, for a port that does not take chains ([`TxQueue::takes_chains`](crate::TxQueue::takes_chains)),
-    /// and frees those whose first segment has no room for all their bytes; the rest keeps its order. Answers how many packets and
-    /// bytes were freed.
+    /// Linearizes each chain into one segment, for a port that cannot send chains
+    /// ([`TxQueue::takes_chains`](crate::TxQueue::takes_chains)). Packets whose first segment has no room for all their
+    /// bytes are freed; the others keep their order. Returns the number of packets and bytes freed.
     pub fn linearize_or_free(&mut self) -> (usize, u64) {
         let (mut kept, mut freed_bytes) = (0, 0);
         let count = self.len;
-        // Packets between `kept` and the one at hand have moved or are freed: none of them may count as ours meanwhile.
+        // Entries between `kept` and the current packet were moved or freed, so the burst must own none of them
+        // meanwhile.
         self.len = 0;
         self.starts.forget(0);
         for i in 0..count {
@@ -368,7 +370,7 @@ impl Burst {
         let first = self.mbufs[len..].as_mut_ptr();
         self.len = len;
         self.starts.forget(len);
-        // A burst beyond u32 packets would need 32 GB of pointers; the loop is for the type, not for life.
+        // The loop is needed only for the type of the count: more packets than fit a u32 would need 32 GB of pointers.
         let mut done = 0;
         while done < count {
             let now = u32::try_from(count - done).unwrap_or(u32::MAX);
@@ -381,16 +383,16 @@ impl Burst {
 
     // ---- for the queues, pools and rings of this crate ----
 
-    /// Where the next pointers go: room for [`Burst::room`] of them.
+    /// Where the next pointers are written; there is room for [`Burst::room`] of them.
     #[inline(always)]
     pub(crate) fn free_part(&mut self) -> *mut *mut sys::rte_mbuf {
         self.mbufs[self.len..].as_mut_ptr().cast()
     }
 
-    /// Counts in `count` packets that were written to [`Burst::free_part`].
+    /// Adds `count` packets that were written to [`Burst::free_part`] to the burst.
     ///
     /// # Safety
-    /// They were, and are owned by nobody else.
+    /// The packets were written there, and nobody else owns them.
     #[inline(always)]
     pub(crate) unsafe fn grow(&mut self, count: usize) {
         debug_assert!(count <= self.room());
@@ -403,7 +405,7 @@ impl Burst {
         self.mbufs.as_mut_ptr().cast()
     }
 
-    /// Forgets the first `count` packets, which somebody else owns now; the rest moves to the front.
+    /// Removes the first `count` packets, which somebody else owns now, and moves the others to the front.
     #[inline(always)]
     pub(crate) fn remove_front(&mut self, count: usize) {
         if count < self.len {

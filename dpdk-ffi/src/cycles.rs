@@ -24,11 +24,11 @@ pub fn tsc() -> u64 {
 /// Ticks of [`tsc`] a second, as EAL measured them at start.
 #[must_use]
 pub fn tsc_hz(_eal: &Eal) -> u64 {
-    // SAFETY: reads a number that rte_eal_init has set, and the token says that it ran.
+    // SAFETY: reads a number that rte_eal_init has set; the token proves that it ran.
     unsafe { sys::rte_get_tsc_hz() }
 }
 
-/// Tells the CPU that this is a busy wait (`rte_pause`).
+/// Hints to the CPU that this is a busy-wait loop (`rte_pause`).
 #[inline(always)]
 pub fn pause() {
     core::hint::spin_loop();

@@ -1,7 +1,7 @@
-//! EAL as a value one must hold, and the virtual devices that come and go under it.
+//! EAL as a value that its users hold, and the virtual devices created and removed at run time.
 //!
-//! Every handle of this crate keeps a `Token`; DPDK is cleaned up when the last token goes, so no handle can outlive
-//! the memory it points into.
+//! Every handle of this crate keeps a `Token`. `rte_eal_cleanup` runs when the last token is dropped, so no handle
+//! outlives the DPDK memory it points to.
 
 use std::ffi::CString;
 use std::ptr;
@@ -17,7 +17,7 @@ use crate::version;
 /// DPDK allows one `rte_eal_init` a process, successful or not.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
-/// ethdev's control calls are not made to be called from several threads at once; this crate makes them one at a time.
+/// ethdev's control calls must not be made by several threads at once; this lock serializes them.
 static CONTROL: Mutex<()> = Mutex::new(());
 
 /// Held around every control call on devices.
@@ -25,10 +25,10 @@ pub(crate) fn control() -> MutexGuard<'static, ()> {
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The proof that EAL runs; the last one to go ends it.
+/// Proof that EAL runs; dropping the last token cleans EAL up.
 pub(crate) type Token = Arc<Running>;
 
-/// See [`Token`].
+/// The value behind [`Token`]; dropping it cleans EAL up.
 pub(crate) struct Running {
     _made_by_init: (),
 }
@@ -40,8 +40,8 @@ impl Drop for Running {
         // SAFETY: EAL runs, so the main lcore's number is set.
         let main = unsafe { sys::rte_get_main_lcore() };
         if lcore != main && lcore != sys::DFFI_LCORE_ID_ANY {
-            // The last handle died on a worker lcore, whose own thread EAL's cleanup would pull from under it. The
-            // process is about to end or forgot a job; the kernel frees what cleanup would have.
+            // The last handle was dropped on a worker lcore, whose own thread EAL's cleanup would end. Either the
+            // process is about to end or a job was forgotten; the kernel frees what cleanup would have freed.
             return;
         }
         port::close_all();
@@ -50,9 +50,9 @@ impl Drop for Running {
     }
 }
 
-/// DPDK's environment, up and running.
+/// DPDK's environment abstraction layer, initialised.
 ///
-/// May be shared between threads (`&Eal`); handles made from it keep it alive by themselves.
+/// May be shared between threads (`&Eal`). Handles made from it keep EAL running by themselves.
 pub struct Eal {
     token: Token,
 }
@@ -64,16 +64,16 @@ impl std::fmt::Debug for Eal {
 }
 
 impl Eal {
-    /// Starts EAL with `args` as on a DPDK program's command line, without the program's name (it is prepended). The
-    /// calling thread becomes the main lcore and is pinned to its CPUs; threads that it makes afterwards inherit that,
-    /// so make those that should run elsewhere before, or pin them.
+    /// Starts EAL with `args` as on a DPDK program's command line, without the program's name, which is prepended. The
+    /// calling thread becomes the main lcore and is pinned to its CPUs. Threads that it spawns later inherit this
+    /// affinity: spawn threads that should run elsewhere before this call, or pin them.
     ///
-    /// EAL prints its own log to standard error, and for `--help` its usage, after which it ends the process.
+    /// EAL logs to standard error. For `--help` it prints its usage and ends the process.
     ///
     /// # Errors
-    /// [`DpdkError::Version`] when the library is of another release than this crate was compiled for, before anything of it is
-    /// started; [`DpdkError::AlreadyInitialised`] at the second call in a process, even after the first failed or was cleaned
-    /// up; [`DpdkError::Call`] when EAL refuses (its reason is in its log); [`DpdkError::NulByte`].
+    /// [`DpdkError::Version`] when the library is of another release than this crate was compiled for; nothing is
+    /// started then. [`DpdkError::AlreadyInitialised`] at the second call in a process, even after the first failed or
+    /// was cleaned up; [`DpdkError::Call`] when EAL refuses (the reason is in its log); [`DpdkError::NulByte`].
     pub fn init<S: AsRef<str>>(args: &[S]) -> Result<Eal, DpdkError> {
         version::check()?;
         let mut argv = vec![CString::from(c"fwd")];
@@ -89,9 +89,10 @@ impl Eal {
             return Err(DpdkError::AlreadyInitialised);
         }
         let pointers: Vec<_> = argv.into_iter().map(CString::into_raw).chain([ptr::null_mut()]).collect();
-        // EAL may keep pointers into the texts and permutes the array, so both are given to it for good.
+        // EAL may keep pointers to the strings and permutes the array, so both are leaked.
         let pointers = pointers.leak().as_mut_ptr();
-        // SAFETY: count texts, each NUL-terminated, writable and never freed, and a NULL after them, as main's argv.
+        // SAFETY: `count` strings, each NUL-terminated, writable and never freed, and a NULL after them, as main's
+        // argv.
         let answer = unsafe { sys::rte_eal_init(count, pointers) };
         if answer < 0 {
             return Err(DpdkError::last("rte_eal_init"));
@@ -104,16 +105,16 @@ impl Eal {
         Arc::clone(&self.token)
     }
 
-    /// How many handles made from this are alive.
+    /// The number of live handles made from this EAL.
     #[must_use]
     pub fn handles(&self) -> usize {
         Arc::strong_count(&self.token) - 1
     }
 
-    /// Ends EAL now; every port is stopped and closed first. Dropping does the same as soon as no handle is left.
+    /// Cleans EAL up now; every port is stopped and closed first. Dropping does the same once no handle is left.
     ///
     /// # Errors
-    /// [`DpdkError::HandlesAlive`] when handles are alive: EAL then ends with the last of them.
+    /// [`DpdkError::HandlesAlive`] when handles are alive: EAL is then cleaned up when the last of them is dropped.
     pub fn cleanup(self) -> Result<(), DpdkError> {
         match self.handles() {
             0 => Ok(()),
@@ -128,8 +129,8 @@ impl Eal {
         unsafe { sys::rte_eal_has_hugepages() != 0 }
     }
 
-    /// Makes a virtual device, e.g. `("net_pcap0", "rx_pcap=in.pcap,tx_pcap=out.pcap")` or `("net_null0", "")`; its
-    /// port is then found by the same name.
+    /// Creates a virtual device, e.g. `("net_pcap0", "rx_pcap=in.pcap,tx_pcap=out.pcap")` or `("net_null0", "")`; its
+    /// port has the same name.
     ///
     /// # Errors
     /// [`DpdkError::NamedCall`] when the driver refuses (unknown driver, file not readable) or
@@ -137,11 +138,11 @@ impl Eal {
     pub fn vdev_create(&self, name: &str, args: &str) -> Result<(), DpdkError> {
         let (c_name, c_args) = (c_string("a device name", name)?, c_string("device arguments", args)?);
         let _control = control();
-        // EAL answers success for a device that exists, whatever its arguments were.
+        // EAL reports success for a device that already exists, whatever its arguments were.
         if port::exists(name) {
             return Err(DpdkError::named("rte_eal_hotplug_add", name, EEXIST));
         }
-        // SAFETY: three NUL-terminated texts that live through the call; EAL copies them.
+        // SAFETY: three NUL-terminated strings that live through the call; EAL copies them.
         let answer = unsafe { sys::rte_eal_hotplug_add(c"vdev".as_ptr(), c_name.as_ptr(), c_args.as_ptr()) };
         if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_add", name, answer)) }
     }
@@ -157,13 +158,13 @@ impl Eal {
         if let Some(port) = port::held_port_of_device(name) {
             return Err(DpdkError::DeviceInUse { name: name.into(), port });
         }
-        // SAFETY: two NUL-terminated texts that live through the call; no handle of the device's port exists, and
+        // SAFETY: two NUL-terminated strings that live through the call; no handle of the device's port exists, and
         // none can be made meanwhile, because that needs the control lock.
         let answer = unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), c_name.as_ptr()) };
         if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_remove", name, answer)) }
     }
 
-    /// The ports that exist, in the order of their numbers.
+    /// The existing ports, in the order of their numbers.
     #[must_use]
     pub fn ports(&self) -> Vec<PortId> {
         let _control = control();
@@ -171,7 +172,7 @@ impl Eal {
     }
 }
 
-/// Linux's number for "exists", the same on every architecture that DPDK runs on.
+/// `EEXIST` on Linux, the same on every architecture that DPDK supports.
 pub(crate) const EEXIST: i32 = 17;
 
 #[cfg(test)]

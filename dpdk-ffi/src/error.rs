@@ -1,25 +1,25 @@
-//! The one error type: what a caller can do differs by variant, and each carries the numbers.
+//! The crate's error type: one variant for each thing that a caller can do about an error, with the numbers in it.
 
 use std::ffi::{CStr, CString};
 
 use crate::ids::{LcoreId, PortId, QueueId};
 use crate::sys;
 
-/// Why something of DPDK did not work.
+/// Why a DPDK operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DpdkError {
-    /// EAL was already initialised in this process, or tried to be: DPDK allows it once.
+    /// EAL was already initialised in this process, or an attempt was made: DPDK allows only one.
     #[error("EAL was already initialised in this process; DPDK allows that once")]
     AlreadyInitialised,
-    /// The bindings are of one release of DPDK and the library is of another.
+    /// The bindings were compiled for one release of DPDK, and the library is of another.
     #[error(
         "compiled for {compiled}, but the library that runs is {running}: build again with its headers installed"
     )]
     Version {
         /// What the crate was compiled for, e.g. `DPDK 22.11.11`.
         compiled: String,
-        /// What `rte_version` answers.
+        /// What `rte_version` returns.
         running: String,
     },
     /// EAL cannot end while handles (ports, pools, bursts, ..) are alive.
@@ -28,17 +28,17 @@ pub enum DpdkError {
         /// How many are alive.
         handles: usize,
     },
-    /// A call of DPDK failed.
+    /// A DPDK call failed.
     #[error("{call} failed: {text} (errno {errno})")]
     Call {
         /// The name of the C function.
         call: &'static str,
         /// The positive errno, 0 when the call gave none.
         errno: i32,
-        /// What errno means, in DPDK's words.
+        /// DPDK's text for the errno.
         text: String,
     },
-    /// A call of DPDK on a named object (a mempool, a ring, a device, a command) failed.
+    /// A DPDK call on a named object (a mempool, a ring, a device, a command) failed.
     #[error("{call} failed for {name}: {text} (errno {errno})")]
     NamedCall {
         /// The name of the C function.
@@ -47,10 +47,10 @@ pub enum DpdkError {
         name: String,
         /// The positive errno, 0 when the call gave none.
         errno: i32,
-        /// What errno means, in DPDK's words.
+        /// DPDK's text for the errno.
         text: String,
     },
-    /// A call of DPDK on a port failed.
+    /// A DPDK call on a port failed.
     #[error("port {port}: {call} failed: {text} (errno {errno})")]
     PortCall {
         /// The port.
@@ -59,7 +59,7 @@ pub enum DpdkError {
         call: &'static str,
         /// The positive errno.
         errno: i32,
-        /// What errno means, in DPDK's words.
+        /// DPDK's text for the errno.
         text: String,
     },
     /// No port has this name or number.
@@ -70,7 +70,7 @@ pub enum DpdkError {
         /// The names of the ports that exist.
         known: Vec<String>,
     },
-    /// A queue beyond what the port was configured with.
+    /// The queue number is beyond the queues that the port was configured with.
     #[error("port {port} has {count} {direction} queues, so there is no queue {queue}")]
     UnknownQueue {
         /// The port.
@@ -82,7 +82,7 @@ pub enum DpdkError {
         /// How many the port was configured with.
         count: u16,
     },
-    /// A queue has one handle at a time, and somebody holds it.
+    /// A queue has one handle at a time, and it is taken.
     #[error("{direction} queue {queue} of port {port} is already taken")]
     QueueTaken {
         /// The port.
@@ -102,14 +102,14 @@ pub enum DpdkError {
         /// Tx queues taken.
         tx: usize,
     },
-    /// The port is not in the state this needs.
+    /// The call needs the port in another state.
     #[error("port {port} is {is}, which must be {must} first")]
     PortState {
         /// The port.
         port: PortId,
-        /// What it is.
+        /// The port's state.
         is: &'static str,
-        /// What it must be.
+        /// The state that the call needs.
         must: &'static str,
     },
     /// A device cannot be removed while a handle of its port is held.
@@ -120,7 +120,7 @@ pub enum DpdkError {
         /// Its port.
         port: PortId,
     },
-    /// A mempool has not enough mbufs left.
+    /// The mempool has too few mbufs left.
     #[error("mempool {pool} is exhausted: {wanted} mbufs wanted, {available} of {size} available")]
     Exhausted {
         /// The mempool.
@@ -132,14 +132,14 @@ pub enum DpdkError {
         /// Mbufs in all.
         size: usize,
     },
-    /// Something does not fit.
+    /// A quantity exceeds a limit.
     #[error("{what}: {wanted} wanted, the limit is {limit}")]
     TooMuch {
-        /// What does not fit.
+        /// What exceeds its limit.
         what: &'static str,
         /// How much was wanted.
         wanted: usize,
-        /// How much fits.
+        /// The limit.
         limit: usize,
     },
     /// A single-producer or single-consumer end of a ring is already held.
@@ -150,12 +150,12 @@ pub enum DpdkError {
         /// `producer` or `consumer`.
         end: &'static str,
     },
-    /// A text with a NUL byte cannot go to C.
+    /// A string with a NUL byte cannot be passed to C.
     #[error("{what} has a NUL byte: {value:?}")]
     NulByte {
-        /// What the text is.
+        /// What the string is.
         what: &'static str,
-        /// The text.
+        /// The string.
         value: String,
     },
     /// EAL has no such lcore.
@@ -166,7 +166,7 @@ pub enum DpdkError {
         /// The lcores of EAL.
         known: Vec<LcoreId>,
     },
-    /// A table's lookup function cannot change while it may be running.
+    /// A table's lookup function cannot change while readers exist, since one may be running it.
     #[error("{table} has {readers} readers, so its lookup function cannot be changed")]
     TableInUse {
         /// The library of the table.
@@ -185,7 +185,7 @@ pub enum DpdkError {
         /// The vector width that EAL allows.
         allowed_bits: u16,
     },
-    /// The lcore runs something already, or it is the main lcore, which runs `main`.
+    /// The lcore is running a job, or it is the main lcore, which runs `main`.
     #[error("lcore {lcore} is busy{}", if *.main { ": it is the main lcore" } else { "" })]
     LcoreBusy {
         /// The lcore.
@@ -211,15 +211,15 @@ fn list_ports(known: &[String]) -> String {
     if known.is_empty() { "are no ports at all".into() } else { format!("are: {}", list(known)) }
 }
 
-/// What DPDK says an errno means.
+/// DPDK's text for an errno.
 fn text(errno: i32) -> String {
-    // SAFETY: rte_strerror answers a NUL-terminated text, a constant or this thread's buffer, which stays until the
-    // thread's next call; it is copied before that.
+    // SAFETY: rte_strerror returns a NUL-terminated string, a constant or this thread's buffer, which is valid until
+    // the thread's next call; it is copied before that.
     unsafe { CStr::from_ptr(sys::rte_strerror(errno)) }.to_string_lossy().into_owned()
 }
 
 impl DpdkError {
-    /// A failed call that left its errno in `rte_errno`.
+    /// The error of a call that left its errno in `rte_errno`.
     pub(crate) fn last(call: &'static str) -> Self {
         Self::call(call, Self::last_errno())
     }
@@ -230,28 +230,28 @@ impl DpdkError {
         unsafe { sys::dffi_errno() }
     }
 
-    /// A failed call that answered `-errno` (either sign is understood).
+    /// The error of a call that returned `-errno` (either sign is accepted).
     pub(crate) fn call(call: &'static str, errno: i32) -> Self {
         Self::Call { call, errno: errno.abs(), text: text(errno.abs()) }
     }
 
-    /// A failed call on a named object.
+    /// The error of a call on a named object.
     pub(crate) fn named(call: &'static str, name: &str, errno: i32) -> Self {
         Self::NamedCall { call, name: name.into(), errno: errno.abs(), text: text(errno.abs()) }
     }
 
-    /// A failed call on a port.
+    /// The error of a call on a port.
     pub(crate) fn port(port: PortId, call: &'static str, errno: i32) -> Self {
         Self::PortCall { port, call, errno: errno.abs(), text: text(errno.abs()) }
     }
 
-    /// `Ok` for a call's answer of 0 or more, which is given back.
+    /// `Ok` with the call's return value when it is 0 or more.
     pub(crate) fn check_port(port: PortId, call: &'static str, answer: i32) -> Result<u32, Self> {
         u32::try_from(answer).map_err(|_| Self::port(port, call, answer))
     }
 }
 
-/// A text for C; `what` names it in the error.
+/// A string for C; `what` names it in the error.
 pub(crate) fn c_string(what: &'static str, value: &str) -> Result<CString, DpdkError> {
     CString::new(value).map_err(|_| DpdkError::NulByte { what, value: value.into() })
 }

@@ -1,12 +1,12 @@
-//! DPDK's own longest-prefix-match tables, for measuring beside ours: `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6`.
+//! DPDK's own longest-prefix-match tables, which we measure ours against: `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6`.
 //!
-//! A [`Table`] is the writing side; [`Reader`]s made from it look up on other threads while it is changed, which is
-//! DPDK's rule for these libraries: one writer, any number of readers. An answer given *during* a change may be one of
-//! neither table, because DPDK reuses a freed second-level group at once. Next hop 0 stands for "no route" here; DPDK's
-//! tables can hold it, [`Table::add`] refuses it.
+//! A [`Table`] is the writer. [`Reader`]s made from it look up on other threads while the table changes, which is
+//! DPDK's rule for these libraries: one writer, any number of readers. A lookup *during* a change may return the next
+//! hop of neither the old nor the new table, because DPDK reuses a freed second-level group at once. Next hop 0 means
+//! "no route" here; DPDK's tables can hold it, but [`Table::add`] refuses it.
 //!
-//! `rte_fib` and `rte_fib6` keep one bit of an entry for themselves, so an entry of 2 bytes holds next hops and group
-//! numbers up to 2^15 - 1 and one of 4 bytes up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
+//! `rte_fib` and `rte_fib6` reserve one bit of an entry, so a 2-byte entry holds next hops and group numbers up to
+//! 2^15 - 1 and a 4-byte entry up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
 
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
@@ -19,16 +19,16 @@ use crate::sys;
 
 pub use crate::fib_libraries::{RteFib, RteFib6, RteLpm, RteLpm6};
 
-/// `rte_fib` (DIR24_8): a direct array of 2^24 entries, groups of 256 for what is longer. Keys in host order.
+/// `rte_fib` (DIR24_8): a direct array of 2^24 entries, and groups of 256 for longer prefixes. Keys in host order.
 pub type Fib4 = Table<RteFib>;
-/// `rte_fib6` (TRIE): a direct array of 2^24 entries, then a group of 256 a byte. Keys in wire order.
+/// `rte_fib6` (TRIE): a direct array of 2^24 entries, then a group of 256 for each further byte. Keys in wire order.
 pub type Fib6 = Table<RteFib6>;
 /// `rte_lpm`: as DIR24_8 with 4-byte entries that also hold the length. Keys in host order; no default route.
 pub type Lpm4 = Table<RteLpm>;
 /// `rte_lpm6`: as TRIE with 4-byte entries. Keys in wire order; no default route.
 pub type Lpm6 = Table<RteLpm6>;
 
-/// Bytes of an entry of `rte_fib` and `rte_fib6`. `rte_lpm` and `rte_lpm6` always have 4.
+/// Bytes per entry of `rte_fib` and `rte_fib6`. `rte_lpm` and `rte_lpm6` always have 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryBytes {
     /// 2 bytes: next hops and second-level groups up to 2^15 - 1.
@@ -47,7 +47,7 @@ impl EntryBytes {
         }
     }
 
-    /// The largest next hop, and the most second-level groups.
+    /// The largest next hop, which is also the most second-level groups.
     #[must_use]
     pub const fn limit(self) -> u32 {
         match self {
@@ -57,7 +57,7 @@ impl EntryBytes {
     }
 }
 
-/// The lookup function of `rte_fib` and `rte_fib6`, chosen once and not per call.
+/// The lookup function of `rte_fib` and `rte_fib6`, chosen for the whole table and not per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupKind {
     /// Plain C, one key after the other.
@@ -66,15 +66,15 @@ pub enum LookupKind {
     Avx512,
 }
 
-/// How a table is made.
+/// The parameters of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableConfig {
-    /// Routes at most. DPDK takes the memory for them (for twice as many nodes in `rte_fib`) at once.
+    /// The most routes. DPDK allocates the memory for them at once (in `rte_fib`, for twice as many nodes).
     pub routes_max: u32,
     /// Second-level groups (`tbl8`) of 256 entries: one for each 24-bit block with longer prefixes, and in IPv6 one
     /// for each further byte of them.
     pub groups: u32,
-    /// Bytes of an entry.
+    /// Bytes per entry.
     pub entry: EntryBytes,
     /// The NUMA node of the table.
     pub socket: SocketId,
@@ -84,11 +84,11 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// One of DPDK's lookup libraries. Implemented here and nowhere else.
+/// One of DPDK's lookup libraries. The trait is sealed.
 pub trait Library: sealed::Sealed {
     /// A key: `u32` in host order, or 16 bytes in wire order.
     type Key: Copy;
-    /// What the library writes for a key.
+    /// What the library returns for a key.
     type Answer: Copy + Default;
     /// The library's name in DPDK.
     const NAME: &'static str;
@@ -140,8 +140,8 @@ pub trait Selectable: Library {
     unsafe fn select(table: *mut Self::Raw, kind: LookupKind) -> i32;
 }
 
-/// The longest name of a table. DPDK's own limits are 64 (`rte_fib`) and 32 (`rte_lpm`) with the final NUL, and it puts
-/// prefixes of up to 4 characters before it for what belongs to the table.
+/// The longest name of a table. DPDK's own limits are 64 (`rte_fib`) and 32 (`rte_lpm`) including the NUL, and it
+/// prepends up to 4 characters to name the table's own objects.
 const NAME_MAX: usize = 26;
 
 /// The table itself; freed with the last handle.
@@ -150,10 +150,10 @@ struct Shared<L: Library> {
     _token: Token,
 }
 
-// SAFETY: the table is plain memory of EAL, bound to no thread. It is changed through `&mut Table` alone, of which there
-// is one; lookups beside that load aligned entries, whose group numbers DPDK keeps within the table at every moment.
+// SAFETY: the table is plain EAL memory, bound to no thread. Only `&mut Table` changes it, and there is one `Table`.
+// Concurrent lookups load aligned entries, whose group numbers DPDK keeps within the table at every moment.
 unsafe impl<L: Library> Send for Shared<L> {}
-// SAFETY: as above; what a shared reference offers is lookups.
+// SAFETY: as above; a shared reference allows lookups only.
 unsafe impl<L: Library> Sync for Shared<L> {}
 
 impl<L: Library> Drop for Shared<L> {
@@ -188,7 +188,7 @@ fn within(what: &'static str, wanted: u32, limit: u32) -> Result<(), DpdkError> 
     Err(DpdkError::TooMuch { what, wanted: wanted as usize, limit: limit as usize })
 }
 
-/// A table of one of DPDK's lookup libraries: its writing side.
+/// The writer of a table of one of DPDK's lookup libraries.
 pub struct Table<L: Library> {
     shared: Arc<Shared<L>>,
     next_hop_max: u32,
@@ -201,7 +201,7 @@ impl<L: Library> std::fmt::Debug for Table<L> {
 }
 
 impl<L: Library> Table<L> {
-    /// An empty table called `name` (at most 26 bytes), which no other table of the library may have.
+    /// An empty table called `name` (at most 26 bytes), a name that no other table of the library may have.
     ///
     /// # Errors
     /// [`DpdkError::TooMuch`] when a number exceeds what an entry holds; [`DpdkError::NamedCall`] when DPDK has not
@@ -216,7 +216,7 @@ impl<L: Library> Table<L> {
         }
         let c_name: CString = c_string("a table's name", name)?;
         within("second-level groups", config.groups, L::groups_max(config))?;
-        // DPDK counts in an int, and doubles the number for its nodes.
+        // DPDK counts in an int, and doubles the number of routes to get its nodes.
         within("routes", config.routes_max, i32::MAX as u32 / 2)?;
         // SAFETY: EAL runs, because there is an Eal; the numbers were just checked.
         let table = unsafe { L::create(&c_name, config) };
@@ -251,12 +251,12 @@ impl<L: Library> Table<L> {
     /// Removes the route `address`/`len`; `false` when there was none.
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] for a length outside the library's limits; [`DpdkError::NamedCall`] when what the route
-    /// covered cannot be written (ENOSPC).
+    /// [`DpdkError::TooMuch`] for a length outside the library's limits; [`DpdkError::NamedCall`] when the entries that
+    /// the route covered cannot be rewritten (ENOSPC).
     pub fn delete(&mut self, address: L::Key, len: u8) -> Result<bool, DpdkError> {
-        /// What the `rte_fib` libraries and `rte_lpm6` say of an unknown route.
+        /// What the `rte_fib` libraries and `rte_lpm6` return for an unknown route.
         const ENOENT: i32 = -2;
-        /// What `rte_lpm` says of one.
+        /// What `rte_lpm` returns for one.
         const EINVAL: i32 = -22;
         Self::checked_len(len)?;
         // SAFETY: the table is alive, and `&mut self` is its one writer.
@@ -267,7 +267,7 @@ impl<L: Library> Table<L> {
         }
     }
 
-    /// Looks up `keys` into `answers`, equally many.
+    /// Looks up `keys` and writes one answer for each to `answers`, which must have the same length.
     ///
     /// # Errors
     /// [`DpdkError::TooMuch`] when the two differ in length.
@@ -282,7 +282,7 @@ impl<L: Library> Table<L> {
         L::next_hop(answer)
     }
 
-    /// A reader for another thread, which may look up while this side changes the table.
+    /// A reader for another thread, which may look up while the table changes.
     #[must_use]
     pub fn reader(&self) -> Reader<L> {
         Reader { shared: Arc::clone(&self.shared) }
@@ -301,14 +301,14 @@ impl<L: Selectable> Table<L> {
     ///
     /// # Errors
     /// [`DpdkError::TableInUse`] while a reader exists; [`DpdkError::SimdWidth`] for AVX-512 when the CPU lacks it or
-    /// EAL was started without `--force-max-simd-bitwidth=512`. (DPDK's "default" type would silently stay scalar
-    /// then, so it is not offered.)
+    /// EAL was started without `--force-max-simd-bitwidth=512`. (DPDK's "default" type is not offered, because it would
+    /// silently stay scalar then.)
     pub fn select(&mut self, kind: LookupKind) -> Result<(), DpdkError> {
         let readers = Arc::strong_count(&self.shared) - 1;
         if readers > 0 {
             return Err(DpdkError::TableInUse { table: L::NAME, readers });
         }
-        // SAFETY: the table is alive; nobody looks up meanwhile, as there is no reader and self is borrowed alone.
+        // SAFETY: the table is alive; nobody looks up meanwhile, as there is no reader and self is borrowed uniquely.
         let answer = unsafe { L::select(self.shared.table.as_ptr(), kind) };
         if answer == 0 {
             return Ok(());
@@ -322,7 +322,7 @@ impl<L: Selectable> Table<L> {
     }
 }
 
-/// The reading side of a table; may go to another thread.
+/// The reader of a table; may move to another thread.
 pub struct Reader<L: Library> {
     shared: Arc<Shared<L>>,
 }
@@ -334,7 +334,7 @@ impl<L: Library> std::fmt::Debug for Reader<L> {
 }
 
 impl<L: Library> Reader<L> {
-    /// Looks up `keys` into `answers`, equally many.
+    /// Looks up `keys` and writes one answer for each to `answers`, which must have the same length.
     ///
     /// # Errors
     /// [`DpdkError::TooMuch`] when the two differ in length.

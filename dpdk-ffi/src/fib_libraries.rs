@@ -1,4 +1,4 @@
-//! The four lookup libraries behind [`crate::fib::Table`]: which C function does what, and each one's limits.
+//! The four lookup libraries behind [`crate::fib::Table`]: their C functions and their limits.
 //!
 //! `rte_lpm`'s lookup is an inline function, so it goes through the shim; the others are called directly.
 
@@ -7,16 +7,16 @@ use std::ffi::CStr;
 use crate::fib::{EntryBytes, Library, LookupKind, Selectable, TableConfig, sealed::Sealed};
 use crate::sys;
 
-/// See [`crate::fib::Fib4`].
+/// `rte_fib`, the library of [`crate::fib::Fib4`].
 #[derive(Debug)]
 pub enum RteFib {}
-/// See [`crate::fib::Fib6`].
+/// `rte_fib6`, the library of [`crate::fib::Fib6`].
 #[derive(Debug)]
 pub enum RteFib6 {}
-/// See [`crate::fib::Lpm4`].
+/// `rte_lpm`, the library of [`crate::fib::Lpm4`].
 #[derive(Debug)]
 pub enum RteLpm {}
-/// See [`crate::fib::Lpm6`].
+/// `rte_lpm6`, the library of [`crate::fib::Lpm6`].
 #[derive(Debug)]
 pub enum RteLpm6 {}
 
@@ -25,7 +25,7 @@ impl Sealed for RteFib6 {}
 impl Sealed for RteLpm {}
 impl Sealed for RteLpm6 {}
 
-/// The next hop of `rte_lpm` has 24 bits (`struct rte_lpm_tbl_entry`), and as many groups can be numbered.
+/// The next hop of `rte_lpm` has 24 bits (`struct rte_lpm_tbl_entry`), and so has a group's number.
 const LPM4_MAX: u32 = (1 << 24) - 1;
 /// The next hop of `rte_lpm6` has 21 bits (`struct rte_lpm6_tbl_entry`), and so has a group's number.
 const LPM6_MAX: u32 = (1 << 21) - 1;
@@ -51,7 +51,7 @@ impl Library for RteFib {
         config.entry.limit()
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "next hops of more than 31 bits are never put in")]
+    #[expect(clippy::cast_possible_truncation, reason = "a next hop of more than 31 bits is never added")]
     fn next_hop(answer: u64) -> u32 {
         answer as u32
     }
@@ -123,7 +123,7 @@ impl Library for RteFib6 {
         config.entry.limit()
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "next hops of more than 31 bits are never put in")]
+    #[expect(clippy::cast_possible_truncation, reason = "a next hop of more than 31 bits is never added")]
     fn next_hop(answer: u64) -> u32 {
         answer as u32
     }

@@ -1,4 +1,4 @@
-/* See fib_shim.h. */
+/* The definitions of fib_shim.h's functions. */
 #include "fib_shim.h"
 
 #include <rte_version.h>
@@ -41,7 +41,7 @@ int dffi_lpm6_lookup_bulk(const struct rte_lpm6 *lpm, const uint8_t *keys, int32
 	return rte_lpm6_lookup_bulk_func(lpm, KEYS(keys), next_hops, count);
 }
 
-/* rte_lpm keeps an array of count on its stack and asks for a constant count; so 256 at a time. */
+/* rte_lpm keeps an array of count on its stack and expects a constant count, so look up 256 keys at a time. */
 int dffi_lpm_lookup_bulk(const struct rte_lpm *lpm, const uint32_t *keys, uint32_t *entries, unsigned count)
 {
 	const unsigned part = 256;

@@ -12,7 +12,7 @@
 #include <rte_lpm6.h>
 #include <rte_vect.h>
 
-/* An address is 16 bytes in wire order; keys are an array of such. All answer 0 or a negative errno. */
+/* An address is 16 bytes in wire order; keys are an array of addresses. All return 0 or a negative errno. */
 int dffi_fib6_add(struct rte_fib6 *fib, const uint8_t *address, uint8_t len, uint64_t next_hop);
 int dffi_fib6_delete(struct rte_fib6 *fib, const uint8_t *address, uint8_t len);
 int dffi_fib6_lookup_bulk(struct rte_fib6 *fib, const uint8_t *keys, uint64_t *next_hops, int count);

@@ -1,4 +1,4 @@
-//! Newtypes for the numbers that would be easy to mix up.
+//! Newtypes for numbers that would be easy to mix up.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ macro_rules! id {
 }
 
 id!(
-    /// A port's number, as DPDK deals them out.
+    /// A port's number, assigned by DPDK.
     PortId(u16)
 );
 id!(

@@ -1,4 +1,4 @@
-//! lcores: EAL's own threads, and threads of ours made known to EAL.
+//! lcores: EAL's own threads, and our threads registered with EAL.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -12,11 +12,11 @@ use crate::error::DpdkError;
 use crate::ids::{LcoreId, SocketId};
 use crate::sys;
 
-/// Launching onto an lcore checks that it is free and then sends; this makes the two one step.
+/// Serializes launches: checking that an lcore is free and sending it the job must be one step.
 static LAUNCH: Mutex<()> = Mutex::new(());
 
-/// What a job's outcome travels in: the value, or what it panicked with. Waiting for it sleeps, where
-/// `rte_eal_wait_lcore` spins and takes the CPU from an lcore that shares it.
+/// The outcome of a job: its value or its panic. Waiting for it sleeps, whereas `rte_eal_wait_lcore` spins and takes
+/// the CPU from an lcore that shares it.
 struct Outcome<T> {
     result: Mutex<Option<Result<T, Box<dyn Any + Send>>>>,
     set: Condvar,
@@ -27,7 +27,7 @@ impl<T> Outcome<T> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until the result is there or the time is over; answers whether it is there.
+    /// Sleeps until the result is set or `limit` has passed; returns whether it is set.
     fn wait(&self, limit: Option<Duration>) -> bool {
         let (result, none) = (self.result(), |result: &mut Option<_>| result.is_none());
         match limit {
@@ -42,7 +42,7 @@ impl<T> Outcome<T> {
     }
 }
 
-/// A job on its way through C.
+/// A job, passed to the lcore as a pointer through C.
 struct Job {
     run: Box<dyn FnOnce() + Send>,
 }
@@ -54,7 +54,7 @@ impl Eal {
         (0..sys::DFFI_MAX_LCORES).map(LcoreId).filter(|lcore| is_lcore(*lcore)).collect()
     }
 
-    /// The main lcore: the one whose thread called [`Eal::init`].
+    /// The main lcore, whose thread called [`Eal::init`].
     #[must_use]
     pub fn main_lcore(&self) -> LcoreId {
         // SAFETY: reads EAL's configuration.
@@ -68,7 +68,7 @@ impl Eal {
         self.lcores().into_iter().filter(|lcore| *lcore != main).collect()
     }
 
-    /// The lcore of the calling thread, `None` for a thread that EAL does not know.
+    /// The lcore of the calling thread, `None` for a thread that is not registered with EAL.
     #[must_use]
     pub fn current_lcore(&self) -> Option<LcoreId> {
         // SAFETY: reads a thread-local number.
@@ -103,10 +103,10 @@ impl Eal {
         if is_lcore(lcore) { Ok(()) } else { Err(DpdkError::UnknownLcore { lcore, known: self.lcores() }) }
     }
 
-    /// Runs `work` on a worker lcore. A panic in it is caught and comes out of [`LcoreJob::wait`].
+    /// Runs `work` on a worker lcore. A panic in it is caught and returned by [`LcoreJob::wait`].
     ///
     /// # Errors
-    /// [`DpdkError::UnknownLcore`]; [`DpdkError::LcoreBusy`] when it runs something already or is the main lcore.
+    /// [`DpdkError::UnknownLcore`]; [`DpdkError::LcoreBusy`] when the lcore is running a job or is the main lcore.
     pub fn launch<T, F>(&self, lcore: LcoreId, work: F) -> Result<LcoreJob<T>, DpdkError>
     where
         T: Send + 'static,
@@ -125,7 +125,7 @@ impl Eal {
         });
         let _launch = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner);
         let job = Box::into_raw(Box::new(Job { run }));
-        // SAFETY: run_job takes the box back, exactly once, on the lcore; until then nobody touches it.
+        // SAFETY: run_job takes ownership of the box, exactly once, on the lcore; until then nobody touches it.
         let answer = unsafe { sys::rte_eal_remote_launch(Some(run_job), job.cast(), lcore.0) };
         if answer == 0 {
             return Ok(LcoreJob { lcore, outcome, waited: false, _token: self.token() });
@@ -138,8 +138,8 @@ impl Eal {
         Err(DpdkError::call("rte_eal_remote_launch", answer))
     }
 
-    /// Makes the calling thread known to EAL, with an lcore number of its own and so with mempool caches. It must be
-    /// called on the thread itself; dropping the guard there takes it back.
+    /// Registers the calling thread with EAL, which gives it an lcore number and so mempool caches. Dropping the guard,
+    /// on the same thread, unregisters it.
     ///
     /// # Errors
     /// [`DpdkError::Call`] when no lcore number is free or the thread is an lcore already.
@@ -155,15 +155,15 @@ impl Eal {
     }
 }
 
-/// Linux's number for "busy", the same on every architecture that DPDK runs on.
+/// `EBUSY` on Linux, the same on every architecture that DPDK supports.
 const EBUSY: i32 = 16;
 
 fn is_lcore(lcore: LcoreId) -> bool {
-    // SAFETY: takes any number and answers 0 or 1.
+    // SAFETY: takes any number and returns 0 or 1.
     unsafe { sys::rte_lcore_is_enabled(lcore.0) != 0 }
 }
 
-/// Called by EAL on the lcore's thread. Never unwinds: the job catches what it runs.
+/// Called by EAL on the lcore's thread. Never unwinds, because the job catches panics.
 unsafe extern "C" fn run_job(job: *mut c_void) -> c_int {
     // SAFETY: the pointer is the box that `launch` gave away for this one call.
     let job = unsafe { Box::from_raw(job.cast::<Job>()) };
@@ -171,7 +171,7 @@ unsafe extern "C" fn run_job(job: *mut c_void) -> c_int {
     0
 }
 
-/// A function running on an lcore. Dropping waits for its end.
+/// A function running on an lcore. Dropping it waits for the function to finish.
 #[must_use = "dropping a job waits for its end"]
 pub struct LcoreJob<T> {
     lcore: LcoreId,
@@ -187,19 +187,19 @@ impl<T> LcoreJob<T> {
         self.lcore
     }
 
-    /// Whether it has ended, so that waiting takes no time.
+    /// Whether it has finished, so that waiting takes no time.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.outcome.result().is_some()
     }
 
-    /// Waits for its end, at most `limit`; answers whether it has ended.
+    /// Waits for it to finish, at most `limit`; returns whether it has finished.
     #[must_use]
     pub fn wait_timeout(&self, limit: Duration) -> bool {
         self.outcome.wait(Some(limit))
     }
 
-    /// Waits for its end and takes its answer.
+    /// Waits for it to finish and returns its value.
     ///
     /// # Errors
     /// [`DpdkError::Panicked`] with the panic's message.
@@ -220,7 +220,7 @@ impl<T> LcoreJob<T> {
     fn join(&mut self) {
         if !std::mem::replace(&mut self.waited, true) {
             self.outcome.wait(None);
-            // Now only EAL's own few instructions after the job are left, and the lcore can be launched again.
+            // The job is done; only a few instructions of EAL's own are left before the lcore can be launched again.
             // SAFETY: the lcore exists; EAL runs. A second waiter on the same lcore is allowed.
             unsafe { sys::rte_eal_wait_lcore(self.lcore.0) };
         }
@@ -233,14 +233,14 @@ impl<T> Drop for LcoreJob<T> {
     }
 }
 
-/// What a panic was thrown with, when it is a text, as nearly every one is.
+/// The message of a panic whose payload is a string, as nearly every one is.
 #[must_use]
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
-/// The calling thread is known to EAL while this lives. It cannot leave the thread.
+/// The calling thread is registered with EAL while this lives. The guard is not `Send`.
 pub struct RegisteredThread {
     _token: Token,
     _this_thread: PhantomData<*const ()>,

@@ -1,29 +1,29 @@
-//! The part of DPDK that a forwarder needs, behind a safe face.
+//! The part of DPDK that a forwarder needs, as a safe Rust interface.
 //!
-//! Three floors, as in cudarc: `sys` is what bindgen and the C shim give (private), the modules below turn it into
-//! owned types with typed errors, and users see only those: no raw structure leaves this crate.
+//! Three layers, as in cudarc: `sys` (private) holds what bindgen and the C shim provide; the modules below turn it
+//! into owned types with typed errors; users see only those types. No raw structure leaves this crate.
 //!
 //! | module | holds | DPDK's word |
 //! |---|---|---|
-//! | [`eal`] | [`Eal`]: the value one must hold to touch DPDK; virtual devices | `rte_eal`, `rte_vdev` |
-//! | [`lcore`] | lcores, [`Eal::launch`], registering a thread of ours | `rte_lcore`, `rte_launch` |
+//! | [`eal`] | [`Eal`]: the value required to use DPDK; virtual devices | `rte_eal`, `rte_vdev` |
+//! | [`lcore`] | lcores, [`Eal::launch`], registering our own threads | `rte_lcore`, `rte_launch` |
 //! | [`mempool`] | [`Mempool`] of packet buffers | `rte_mempool` |
 //! | [`mbuf`] | [`Mbuf`]: one owned packet | `rte_mbuf` |
 //! | [`burst`] | [`Burst`]: many owned packets, read and written without a C call | arrays of `rte_mbuf *` |
-//! | [`starts`] | header words of many packets as columns, without a second look at their mbufs | |
-//! | [`port`], [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; what was granted; link, counters | `rte_ethdev` |
+//! | [`starts`] | cached data pointers of a burst's packets; header words of many packets as columns | |
+//! | [`port`], [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; granted offloads; link, counters | `rte_ethdev` |
 //! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
 //! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
-//! | [`fib`] | DPDK's lookup tables, to measure beside ours | `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6` |
-//! | [`version`](mod@version) | the DPDK that this was compiled for, and the one that runs | `rte_version` |
+//! | [`fib`] | DPDK's lookup tables, which we measure ours against | `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6` |
+//! | [`version`](mod@version) | the DPDK version compiled for and the version that runs | `rte_version` |
 //! | [`telemetry`] | commands on DPDK's telemetry socket | `rte_telemetry` |
 //! | [`cycles`] | time stamp counter | `rte_cycles` |
 //!
 //! # What keeps it sound
 //! - Bindings of one release of DPDK never run on another: [`Eal::init`] compares the two.
-//! - Every handle holds a token of [`Eal`]; `rte_eal_cleanup` runs when the last one is gone.
+//! - Every handle holds a token of [`Eal`]; `rte_eal_cleanup` runs when the last one is dropped.
 //! - A packet has one owner: an [`Mbuf`], a [`Burst`], a ring or a driver. No handle clones an mbuf, so `&mut` to a
-//!   packet's bytes is unique as long as the driver keeps DPDK's rule that receiving hands the packet over.
+//!   packet's bytes is unique as long as the driver keeps DPDK's rule that receiving transfers ownership.
 //! - A queue has one handle at a time, taken from a started port; a port with queues taken refuses to stop.
 //! - Mempools live until EAL ends, because packets may sit in a driver's queue long after their sender is gone.
 //!

@@ -1,7 +1,7 @@
-//! One owned packet, and the layout that this crate reads mbufs by.
+//! One owned packet, and the mbuf layout that this crate reads.
 //!
-//! `Line0` is the first cache line of `rte_mbuf`; the shim asserts every offset against the installed headers when it
-//! is compiled, so Rust reads fields without a C call. The second line is touched by C only, for chains.
+//! `Line0` is the first cache line of `rte_mbuf`. The shim asserts every offset against the installed headers at
+//! compile time, so Rust reads fields without a C call. Only C touches the second line, for chains.
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -49,9 +49,9 @@ const _: () = {
     assert!(offset_of!(Line0, pool) == 56);
 };
 
-/// A packet as the burst and the mbuf hold it: a valid `rte_mbuf` that nobody else owns.
+/// A packet as bursts and mbufs hold it: a valid `rte_mbuf` that nobody else owns.
 ///
-/// Whoever makes one promises that; every accessor relies on it.
+/// Whoever makes a `Raw` guarantees that; every accessor relies on it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Raw(pub(crate) *mut sys::rte_mbuf);
@@ -62,7 +62,7 @@ impl Raw {
         self.0.cast()
     }
 
-    /// The first segment: where its bytes start and how many there are.
+    /// The first segment: its data pointer and its length.
     #[inline(always)]
     pub(crate) fn segment(self) -> (*mut u8, usize) {
         let line = self.line0();
@@ -109,13 +109,13 @@ impl Raw {
     }
 
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the halves of a number")]
+    #[expect(clippy::cast_possible_truncation, reason = "the tag is split into two halves")]
     pub(crate) fn set_tag(self, tag: u64) {
         // SAFETY: a valid mbuf (type invariant), whose owner borrows it uniquely (callers take `&mut`).
         unsafe { (*self.line0()).hash = [tag as u32, (tag >> 32) as u32] };
     }
 
-    /// The bytes of the first segment, for as long as the caller may say.
+    /// The bytes of the first segment, with a lifetime of the caller's choice.
     ///
     /// # Safety
     /// The caller bounds `'a` by a borrow of the packet's owner.
@@ -126,7 +126,7 @@ impl Raw {
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// The same, to write.
+    /// The same, mutable.
     ///
     /// # Safety
     /// The caller bounds `'a` by a unique borrow of the packet's owner.
@@ -162,15 +162,15 @@ impl Raw {
         }
     }
 
-    /// Makes one segment of a chain, if its first segment has the room; answers whether the packet is one segment now. Nothing
+    /// Linearizes a chain if its first segment has the room; returns whether the packet is one segment now. Nothing
     /// changes otherwise.
     pub(crate) fn linearize(self) -> bool {
         // SAFETY: a valid packet of the caller's, whose owner borrows it uniquely; segments that become empty go back to their pool.
         self.segments() == 1 || unsafe { sys::dffi_mbuf_linearize(self.0) } == 0
     }
 
-    /// Appends `bytes`, chaining further mbufs of `pool` where the last segment is full. On failure the packet is as
-    /// long as it was before.
+    /// Appends `bytes`, chaining mbufs from `pool` when the last segment is full. On failure the packet is as long as
+    /// it was before.
     pub(crate) fn append(self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
         let fits = self.tailroom().min(bytes.len());
         let (here, mut rest) = bytes.split_at(fits);
@@ -212,10 +212,10 @@ impl Raw {
         usize::from(unsafe { sys::dffi_mbuf_tailroom(self.0) })
     }
 
-    /// Appends what is known to fit in the last segment.
+    /// Appends bytes that are known to fit in the last segment.
     fn append_here(self, bytes: &[u8]) {
         let Ok(count) = u16::try_from(bytes.len()) else {
-            return; // the tailroom is a u16, so the caller's minimum with it never gets here
+            return; // never reached: callers pass at most the tailroom, which is a u16
         };
         // SAFETY: a valid mbuf (type invariant).
         let start = unsafe { sys::dffi_mbuf_append(self.0, count) };
@@ -226,7 +226,7 @@ impl Raw {
     }
 }
 
-/// Fetches the cache line at `at`; any address is allowed.
+/// Prefetches the cache line at `at`; any address is allowed.
 #[inline(always)]
 pub(crate) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -244,7 +244,7 @@ pub struct Mbuf {
     token: Token,
 }
 
-// SAFETY: a packet has one owner and no tie to a thread; freeing goes to a pool that many threads may use, and the
+// SAFETY: a packet has one owner and is not bound to a thread; it is freed to a pool that many threads may use, and the
 // token keeps EAL, and so the pool, alive.
 unsafe impl Send for Mbuf {}
 // SAFETY: through `&Mbuf` bytes are only read.
@@ -265,7 +265,7 @@ impl Mbuf {
         Mbuf { raw: Raw(raw.as_ptr()), token }
     }
 
-    /// Gives ownership away.
+    /// Gives up ownership.
     pub(crate) fn into_raw(self) -> *mut sys::rte_mbuf {
         let mut this = std::mem::ManuallyDrop::new(self);
         let raw = this.raw.0;
@@ -303,7 +303,7 @@ impl Mbuf {
         self.raw.segments()
     }
 
-    /// Appends `bytes`, chaining further mbufs of `pool` where the data room ends. On failure the packet stays as it was.
+    /// Appends `bytes`, chaining mbufs from `pool` when the data room is full. On failure the packet stays as it was.
     ///
     /// # Errors
     /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
@@ -311,7 +311,7 @@ impl Mbuf {
         self.raw.append(bytes, pool)
     }
 
-    /// See [`crate::testing::chain`].
+    /// Chains `tail` behind this packet, for [`crate::testing::chain`].
     #[cfg(feature = "testing")]
     pub(crate) fn chain(&mut self, tail: Mbuf) {
         // SAFETY: two valid packets that we own; the second becomes part of the first, whose owner owns it from here on.
@@ -319,7 +319,7 @@ impl Mbuf {
         assert!(failed == 0, "too many segments");
     }
 
-    /// Makes `bytes` the whole packet. On failure the packet is empty.
+    /// Replaces the contents of the packet by `bytes`. On failure the packet is empty.
     ///
     /// # Errors
     /// As [`Mbuf::append`].
@@ -337,7 +337,7 @@ impl Mbuf {
 
 impl Drop for Mbuf {
     fn drop(&mut self) {
-        // SAFETY: a valid packet that we own and that nobody sees again; the token keeps its pool alive.
+        // SAFETY: a valid packet that we own and that nobody uses again; the token keeps its pool alive.
         unsafe { sys::dffi_mbuf_free(self.raw.0) };
     }
 }

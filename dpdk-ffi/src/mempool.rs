@@ -1,14 +1,14 @@
 //! Pools of packet buffers.
 //!
-//! Any thread may take and free mbufs. Threads that EAL knows (lcores, [`Eal::register_thread`]) have a cache of the
-//! pool for themselves; others go to the shared ring every time, which costs an atomic exchange a call.
+//! Any thread may allocate and free mbufs. Threads known to EAL (lcores, [`Eal::register_thread`]) have a per-thread
+//! cache of the pool; others use the shared ring every time, which costs an atomic exchange a call.
 //!
-//! Huge pages matter here more than anywhere: a burst of 128 packets touches more 4 KB pages than the TLB holds, and a
-//! pass over its headers costs 3 ns a packet with `--no-huge` instead of 0.7 (Zen 4, `examples/burst_cost.rs`).
-//! Transparent huge pages do not help, because EAL maps that memory off the 2 MB grid.
+//! Huge pages matter most here: a burst of 128 packets touches more 4 KB pages than the TLB holds, and a pass over its
+//! headers costs 3 ns a packet with `--no-huge` instead of 0.7 (Zen 4, `examples/burst_cost.rs`). Transparent huge
+//! pages do not help, because EAL does not align that memory to 2 MB.
 //!
-//! A pool lives until EAL ends, whatever happens to its handles: its mbufs may sit in a driver's queue or another
-//! thread's burst, and DPDK's counts cannot prove that they do not.
+//! A pool lives until EAL ends, even if all its handles are dropped: its mbufs may still be in a driver's queue or
+//! another thread's burst, and DPDK's counts cannot rule that out.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::ids::SocketId;
 use crate::mbuf::Mbuf;
 use crate::sys;
 
-/// What a mempool is made of.
+/// The parameters of a mempool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MempoolConfig {
     /// Mbufs in the pool. `2^q - 1` wastes no memory.
     pub mbufs: u32,
-    /// Mbufs that each lcore keeps for itself, at most 512 and `mbufs / 1.5`; 0 for none.
+    /// Mbufs that each lcore caches, at most 512 and `mbufs / 1.5`; 0 for none.
     pub cache_mbufs: u32,
-    /// Bytes of packet that one mbuf holds, besides its headroom of 128.
+    /// Packet bytes that one mbuf holds, besides its headroom of 128.
     pub data_room_bytes: u16,
-    /// Where the memory lies.
+    /// The NUMA node of the memory.
     pub socket: SocketId,
 }
 
@@ -69,8 +69,8 @@ impl Mempool {
     /// Makes a pool.
     ///
     /// # Errors
-    /// [`DpdkError::NamedCall`] when the name is taken or too long (25 bytes fit) or the memory is not there;
-    /// [`DpdkError::TooMuch`] when data room and headroom exceed what an mbuf can say.
+    /// [`DpdkError::NamedCall`] when the name is taken or too long (25 bytes fit) or there is not enough memory;
+    /// [`DpdkError::TooMuch`] when data room and headroom together exceed 65,535 bytes.
     pub fn new(eal: &Eal, name: &str, config: &MempoolConfig) -> Result<Mempool, DpdkError> {
         let c_name = c_string("a mempool name", name)?;
         let room = u32::from(config.data_room_bytes) + sys::DFFI_MBUF_HEADROOM_BYTES;
@@ -104,7 +104,7 @@ impl Mempool {
         &self.inner.name
     }
 
-    /// What it was made of.
+    /// Its parameters.
     #[must_use]
     pub fn config(&self) -> &MempoolConfig {
         &self.inner.config
@@ -116,14 +116,14 @@ impl Mempool {
         self.inner.config.mbufs as usize
     }
 
-    /// Mbufs that can be had. Walks the lcores' caches: not for the hot path.
+    /// Mbufs available, including those in lcore caches. Walks the caches: not for the hot path.
     #[must_use]
     pub fn available(&self) -> usize {
         // SAFETY: the pool lives until EAL ends; counting only reads.
         unsafe { sys::rte_mempool_avail_count(self.inner.raw.as_ptr()) as usize }
     }
 
-    /// Mbufs that somebody holds: bursts, rings, drivers.
+    /// Mbufs in use: in bursts, rings, drivers.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.size().saturating_sub(self.available())
@@ -154,7 +154,7 @@ impl Mempool {
     /// Appends `count` empty mbufs to `burst`, all or none, in one C call.
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] when the burst has not the room, [`DpdkError::Exhausted`] when the pool has not the mbufs.
+    /// [`DpdkError::TooMuch`] when the burst lacks the room, [`DpdkError::Exhausted`] when the pool lacks the mbufs.
     pub fn alloc_burst(&self, burst: &mut Burst, count: usize) -> Result<(), DpdkError> {
         let room = burst.room();
         if count > room {
@@ -163,8 +163,8 @@ impl Mempool {
         let Ok(wanted) = u32::try_from(count) else {
             return Err(self.exhausted(count));
         };
-        // SAFETY: the free part of the burst has room for `count` pointers, checked above; on success all of them are
-        // fresh, initialised mbufs that nobody else has, and only then are they counted in.
+        // SAFETY: the free part of the burst has room for `count` pointers, checked above. On success all of them are
+        // fresh, initialised mbufs that nobody else has, and only then does the burst count them.
         unsafe {
             if sys::dffi_mbuf_alloc_bulk(self.raw(), burst.free_part(), wanted) != 0 {
                 return Err(self.exhausted(count));

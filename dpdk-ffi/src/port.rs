@@ -1,8 +1,8 @@
 //! Ports: found by name or number, configured, started, stopped.
 //!
-//! All handles of one port share one `Inner`, found through a registry, so that a queue can be taken once whoever
-//! asks. States: stopped -> configured -> started; queues are taken from a started port only, and a port with queues
-//! taken refuses to stop. That is what lets a queue handle poll without a check.
+//! All handles of one port share one `Inner`, found through a registry, so that a queue is taken only once, whichever
+//! handle is used. States: stopped -> configured -> started. Queues are taken from a started port only, and a port with
+//! queues taken refuses to stop, so a queue handle can poll without a check.
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;
@@ -18,15 +18,15 @@ use crate::queue::{RxQueue, TxQueue};
 use crate::ring::RingEnd;
 use crate::sys;
 
-/// Every port that somebody holds. Locks are taken in the order control, state, HELD. An entry lives until its
-/// [`Inner`] is closed or wholly dropped, so a dead `Weak` means that another thread is dropping it right now.
+/// Every port with a live handle. Lock order: control, state, HELD. An entry lives until its [`Inner`] is closed or
+/// fully dropped, so a dead `Weak` means that another thread is dropping it right now.
 static HELD: Mutex<BTreeMap<PortId, Weak<Inner>>> = Mutex::new(BTreeMap::new());
 
 fn held() -> MutexGuard<'static, BTreeMap<PortId, Weak<Inner>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which way packets go through a queue.
+/// The direction of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the wire.
@@ -44,9 +44,9 @@ impl Direction {
     }
 }
 
-/// A port. Cloning clones the handle. Control calls may come from any thread; they wait for each other.
+/// A port. Cloning clones the handle. Any thread may make control calls; they are serialized.
 ///
-/// Dropping the last handle stops the port and leaves the device as it is; [`Port::close`] gives the device up.
+/// Dropping the last handle stops the port and keeps the device; [`Port::close`] releases the device.
 #[derive(Clone)]
 pub struct Port {
     inner: Arc<Inner>,
@@ -67,9 +67,9 @@ struct State {
     /// Which queues have a handle, by direction.
     rx_taken: Vec<bool>,
     tx_taken: Vec<bool>,
-    /// Set when the device is gone.
+    /// Set when the port was closed and its device released.
     closed: bool,
-    /// The rings of a `net_ring` port, and the name to remove it by; the rings must outlive the device.
+    /// The rings of a `net_ring` port, and the device name for removing it; the rings must outlive the device.
     rings: Option<(String, Vec<RingEnd>)>,
 }
 
@@ -103,13 +103,13 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the port was granted chains on transmission.
+    /// Whether the port was granted sending of chains.
     pub(crate) fn takes_chains(&self) -> bool {
         let granted = |granted: &Granted| granted.tx_offloads.contains(TxOffloads::MULTI_SEGS);
         self.state().granted.as_ref().is_some_and(granted)
     }
 
-    /// A queue handle is gone.
+    /// Releases a queue whose handle was dropped.
     pub(crate) fn give_back(&self, direction: Direction, queue: QueueId) {
         if let Some(taken) = self.state().taken(direction).get_mut(usize::from(queue.0)) {
             *taken = false;
@@ -129,7 +129,7 @@ impl Drop for Inner {
             if let Some((device, rings)) = state.rings.take()
                 && remove_ring_device(&device, self.id).is_err()
             {
-                // The device is still there and would be a port over freed memory if the rings went.
+                // The device still exists and would use freed memory if the rings were dropped.
                 std::mem::forget(rings);
             }
             held().remove(&self.id);
@@ -137,18 +137,18 @@ impl Drop for Inner {
     }
 }
 
-/// The caller holds the control lock and has stopped the port.
+/// Removes the device of a ring port. The caller holds the control lock and has stopped the port.
 fn remove_ring_device(device: &str, port: PortId) -> Result<(), DpdkError> {
     let name = c_string("a device name", device)?;
-    // SAFETY: two NUL-terminated texts that live through the call; nothing polls the device's port any more.
+    // SAFETY: two NUL-terminated strings that live through the call; nothing polls the device's port any more.
     let answer = unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), name.as_ptr()) };
     DpdkError::check_port(port, "rte_eal_hotplug_remove", answer).map(drop)
 }
 
-/// The ports that exist. The caller holds the control lock.
+/// The existing ports. The caller holds the control lock.
 pub(crate) fn existing() -> Vec<PortId> {
     let next = |id: u16| {
-        // SAFETY: takes a number and answers the next port's, or one past the greatest.
+        // SAFETY: takes a number and returns the next port's, or one past the greatest.
         let found = unsafe { sys::rte_eth_find_next(id) };
         Some(found).filter(|&found| u32::from(found) < sys::DFFI_MAX_PORTS)
     };
@@ -158,7 +158,7 @@ pub(crate) fn existing() -> Vec<PortId> {
 /// A port's name, empty when there is no such port.
 fn name_of(port: PortId) -> String {
     let mut name = [c_char::default(); sys::DFFI_NAME_BYTES as usize];
-    // SAFETY: the array is as long as DPDK says a name can be.
+    // SAFETY: the array has the longest length that DPDK allows for a name.
     unsafe { sys::rte_eth_dev_get_name_by_port(port.0, name.as_mut_ptr()) };
     text_of(&name)
 }
@@ -168,17 +168,17 @@ pub(crate) fn exists(name: &str) -> bool {
     existing().into_iter().any(|port| name_of(port) == name)
 }
 
-/// The port called `name`, when somebody holds it (or is just letting go). The caller holds the control lock.
+/// The port called `name`, if it has a handle or its last handle is being dropped. The caller holds the control lock.
 pub(crate) fn held_port_of_device(name: &str) -> Option<PortId> {
     held().keys().copied().find(|&id| name_of(id) == name)
 }
 
-/// Closes every port, at EAL's end, when no handle is left; the last handle of each has stopped it.
+/// Closes every port when EAL ends. No handle is left, and dropping the last handle of each port has stopped it.
 pub(crate) fn close_all() {
     let _control = control();
     for port in existing() {
-        // SAFETY: the port exists and nothing polls it, since every handle is gone. A driver that fails to close has
-        // said so in EAL's log, and there is nobody to tell.
+        // SAFETY: the port exists and nothing polls it, since every handle is dropped. A driver that fails to close has
+        // logged it to EAL's log, and there is no caller to return it to.
         unsafe { sys::rte_eth_dev_close(port.0) };
     }
 }
@@ -193,7 +193,7 @@ impl Port {
     /// The port with this number.
     ///
     /// # Errors
-    /// [`DpdkError::UnknownPort`], with the names of the ports there are.
+    /// [`DpdkError::UnknownPort`], with the names of the existing ports.
     pub fn open(eal: &Eal, id: PortId) -> Result<Port, DpdkError> {
         let _control = control();
         Self::open_locked(eal, id)
@@ -202,7 +202,7 @@ impl Port {
     /// The port with this name, e.g. `net_pcap0` or a PCI address.
     ///
     /// # Errors
-    /// [`DpdkError::UnknownPort`], with the names of the ports there are.
+    /// [`DpdkError::UnknownPort`], with the names of the existing ports.
     pub fn by_name(eal: &Eal, name: &str) -> Result<Port, DpdkError> {
         let _control = control();
         let ports = existing();
@@ -212,7 +212,7 @@ impl Port {
         }
     }
 
-    /// The ports that exist, in the order of their numbers (as [`Eal::ports`]).
+    /// The existing ports, in the order of their numbers (as [`Eal::ports`]).
     #[must_use]
     pub fn list(eal: &Eal) -> Vec<PortId> {
         eal.ports()
@@ -237,7 +237,7 @@ impl Port {
         Ok(Port { inner })
     }
 
-    /// Gives the rings of a `net_ring` port into its keeping. The caller holds the control lock.
+    /// Opens a `net_ring` port and makes it the owner of its rings. The caller holds the control lock.
     pub(crate) fn of_rings(
         eal: &Eal,
         id: PortId,
@@ -268,7 +268,7 @@ impl Port {
         SocketId(unsafe { sys::rte_eth_dev_socket_id(self.id().0) })
     }
 
-    /// What the port was configured with, `None` before [`Port::configure`].
+    /// The configuration granted to the port, `None` before [`Port::configure`].
     #[must_use]
     pub fn granted(&self) -> Option<Granted> {
         self.inner.state().granted.clone()
@@ -280,7 +280,7 @@ impl Port {
         self.inner.state().started
     }
 
-    /// Keeps other control calls out while the guard lives; an error when the port was closed.
+    /// Locks out other control calls while the guard lives; an error when the port was closed.
     pub(crate) fn controlled(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
         let guard = control();
         self.inner.state().not_closed(self.id())?;
@@ -303,8 +303,8 @@ impl Port {
         Ok(mtu)
     }
 
-    /// Configures a stopped port and sets up its queues; receive queue `q` takes its mbufs from `pools[q % pools.len()]`.
-    /// Answers what was granted of what was asked.
+    /// Configures a stopped port and sets up its queues; receive queue `q` takes its mbufs from
+    /// `pools[q % pools.len()]`. Returns the part of the request that was granted.
     ///
     /// # Errors
     /// [`DpdkError::PortState`] when the port is started or closed; [`DpdkError::TooMuch`] for more queues than the
@@ -357,7 +357,7 @@ impl Port {
         Ok(granted)
     }
 
-    /// Sets up all queues; answers the descriptors they got.
+    /// Sets up all queues; returns the descriptor counts granted.
     fn set_up_queues(
         &self,
         config: &PortConfig,
@@ -386,7 +386,7 @@ impl Port {
         Ok((rx, tx))
     }
 
-    /// Asks for a mode that many virtual devices cannot choose; answers the mode there is.
+    /// Requests promiscuous mode, which many virtual devices cannot change; returns the mode in effect.
     fn try_promiscuous(&self, on: bool) -> bool {
         let id = self.id().0;
         // SAFETY: the calls take a number, which DPDK checks.
@@ -400,7 +400,7 @@ impl Port {
         }
     }
 
-    /// Starts a configured port; its queues can be taken then. Does nothing when it is started.
+    /// Starts a configured port, whose queues can then be taken. Does nothing when it is started.
     ///
     /// # Errors
     /// [`DpdkError::PortState`] when it is not configured; [`DpdkError::PortCall`].
@@ -421,7 +421,7 @@ impl Port {
         Ok(())
     }
 
-    /// Stops the port; it can be started or configured again. Does nothing when it is stopped.
+    /// Stops the port, which can then be started or configured again. Does nothing when it is stopped.
     ///
     /// # Errors
     /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`].
@@ -431,7 +431,7 @@ impl Port {
         self.stop_locked(&mut state)
     }
 
-    /// The caller holds the control lock.
+    /// Stops the port. The caller holds the control lock.
     fn stop_locked(&self, state: &mut State) -> Result<(), DpdkError> {
         state.no_queues_taken(self.id())?;
         if !state.started || state.closed {
@@ -444,9 +444,9 @@ impl Port {
         Ok(())
     }
 
-    /// Stops the port and gives the device up; its number is free then (the name of a virtual
-    /// one only after [`Eal::vdev_remove`]). Other handles of it answer
-    /// [`DpdkError::PortState`] from here on, and the rings of a ring port are released.
+    /// Stops the port and releases the device; the port's number is then free (the name of a virtual device only after
+    /// [`Eal::vdev_remove`]). Calls on other handles of the port then return [`DpdkError::PortState`], and the rings of
+    /// a ring port are released.
     ///
     /// # Errors
     /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`].
@@ -463,7 +463,7 @@ impl Port {
                 DpdkError::check_port(self.id(), "rte_eth_dev_close", answer)?;
             }
         }
-        // The rings were needed until the device was gone.
+        // The rings had to outlive the device.
         state.rings = None;
         state.closed = true;
         held().remove(&self.id());
@@ -489,7 +489,7 @@ impl Port {
         }
     }
 
-    /// Takes a receive queue of a started port; dropping the handle gives it back.
+    /// Takes a receive queue of a started port; dropping the handle releases it.
     ///
     /// # Errors
     /// [`DpdkError::PortState`] when the port is not started, [`DpdkError::UnknownQueue`], [`DpdkError::QueueTaken`].
@@ -498,7 +498,7 @@ impl Port {
         Ok(RxQueue::new(Arc::clone(&self.inner), queue))
     }
 
-    /// Takes a transmit queue of a started port; dropping the handle gives it back.
+    /// Takes a transmit queue of a started port; dropping the handle releases it.
     ///
     /// # Errors
     /// As [`Port::take_rx_queue`].
@@ -508,7 +508,7 @@ impl Port {
     }
 }
 
-/// The caller holds the control lock.
+/// The error for an unknown port. The caller holds the control lock.
 fn unknown(wanted: &str) -> DpdkError {
     DpdkError::UnknownPort { wanted: wanted.into(), known: existing().into_iter().map(name_of).collect() }
 }

@@ -1,4 +1,4 @@
-//! What a port is asked for, and what it grants.
+//! A port's requested configuration, and the granted one.
 
 use crate::ids::SocketId;
 use crate::sys;
@@ -25,8 +25,8 @@ bitflags::bitflags! {
 bitflags::bitflags! {
     /// Work on transmission that hardware can take over.
     ///
-    /// `MBUF_FAST_FREE` is left out: it frees to one pool without looking, and nothing here can promise that all
-    /// packets of a queue came from it.
+    /// `MBUF_FAST_FREE` is left out: it frees to one pool without checking, and nothing here can guarantee that all
+    /// packets of a queue came from that pool.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TxOffloads: u64 {
         /// The IPv4 header checksum is filled in.
@@ -41,7 +41,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// The header fields that receive-side scaling deals packets to queues by.
+    /// The header fields that receive-side scaling hashes to choose a queue.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct RssTypes: u64 {
         /// IPv4 addresses, fragments included.
@@ -57,28 +57,28 @@ bitflags::bitflags! {
     }
 }
 
-/// What a port is asked for. Offloads and RSS are wishes: what the hardware lacks is left out and [`Granted`] says so.
+/// A requested configuration. Offloads and RSS are wishes: what the hardware lacks is left out, as [`Granted`] shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortConfig {
     /// Receive queues.
     pub rx_queues: u16,
     /// Transmit queues.
     pub tx_queues: u16,
-    /// Descriptors a receive queue; the driver rounds them to what it can.
+    /// Descriptors per receive queue; the driver rounds them to a number it supports.
     pub rx_descriptors: u16,
-    /// Descriptors a transmit queue; the driver rounds them to what it can.
+    /// Descriptors per transmit queue; the driver rounds them to a number it supports.
     pub tx_descriptors: u16,
     /// The largest layer-3 packet in bytes; `None` for the driver's own (1,500).
     pub mtu: Option<u16>,
-    /// Wanted on reception.
+    /// Offloads requested on reception.
     pub rx_offloads: RxOffloads,
-    /// Wanted on transmission.
+    /// Offloads requested on transmission.
     pub tx_offloads: TxOffloads,
-    /// Wanted for dealing to several receive queues; not used with one.
+    /// RSS requested for several receive queues; not used with one.
     pub rss: RssTypes,
     /// Receive every frame, whatever its destination MAC address.
     pub promiscuous: bool,
-    /// Where the queues' memory lies; [`SocketId::ANY`] for the port's own node.
+    /// The NUMA node of the queues' memory; [`SocketId::ANY`] for the port's own node.
     pub socket: SocketId,
 }
 
@@ -101,24 +101,24 @@ impl Default for PortConfig {
     }
 }
 
-/// What a port was configured with in the end.
+/// The configuration that was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
     /// Receive queues.
     pub rx_queues: u16,
     /// Transmit queues.
     pub tx_queues: u16,
-    /// Descriptors a receive queue.
+    /// Descriptors per receive queue.
     pub rx_descriptors: u16,
-    /// Descriptors a transmit queue.
+    /// Descriptors per transmit queue.
     pub tx_descriptors: u16,
     /// The largest layer-3 packet in bytes.
     pub mtu: u16,
-    /// Offloads wanted and there.
+    /// Receive offloads that were requested and are supported.
     pub rx_offloads: RxOffloads,
-    /// Offloads wanted and there.
+    /// Transmit offloads that were requested and are supported.
     pub tx_offloads: TxOffloads,
-    /// RSS wanted and there; empty with one queue.
+    /// RSS types that were requested and are supported; empty with one queue.
     pub rss: RssTypes,
     /// Whether the port is promiscuous.
     pub promiscuous: bool,
@@ -128,7 +128,7 @@ pub struct Granted {
 mod tests {
     use super::*;
 
-    /// The constants come through C and bindgen; a wrong one would show as an empty or doubled flag.
+    /// The constants come through C and bindgen; a wrong one shows as an empty or duplicated flag.
     #[test]
     fn every_flag_is_there_and_its_own() {
         fn distinct<F: bitflags::Flags<Bits = u64>>() {

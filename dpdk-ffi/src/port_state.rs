@@ -1,4 +1,4 @@
-//! What a port says of itself: the device, its link, its counters.
+//! A port's state: the device, its link, its counters.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -12,11 +12,11 @@ use crate::sys;
 /// The state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkState {
-    /// Whether it carries packets.
+    /// Whether the link is up.
     pub up: bool,
     /// Its speed; `None` when the device does not know.
     pub speed_mbps: Option<u32>,
-    /// Whether both ends may send at once.
+    /// Whether it is full duplex.
     pub full_duplex: bool,
 }
 
@@ -58,19 +58,19 @@ pub struct DeviceInfo {
     pub min_mtu: u16,
     /// The greatest MTU in bytes.
     pub max_mtu: u16,
-    /// The fewest descriptors a receive queue.
+    /// The fewest descriptors per receive queue.
     pub min_rx_descriptors: u16,
-    /// The most descriptors a receive queue.
+    /// The most descriptors per receive queue.
     pub max_rx_descriptors: u16,
-    /// The fewest descriptors a transmit queue.
+    /// The fewest descriptors per transmit queue.
     pub min_tx_descriptors: u16,
-    /// The most descriptors a transmit queue.
+    /// The most descriptors per transmit queue.
     pub max_tx_descriptors: u16,
-    /// Reception offloads it has, of those this crate knows.
+    /// Supported receive offloads, among those that this crate names.
     pub rx_offloads: RxOffloads,
-    /// Transmission offloads it has, of those this crate knows.
+    /// Supported transmit offloads, among those that this crate names.
     pub tx_offloads: TxOffloads,
-    /// RSS types it has, of those this crate knows.
+    /// Supported RSS types, among those that this crate names.
     pub rss: RssTypes,
 }
 
@@ -82,8 +82,8 @@ impl Port {
     pub fn device_info(&self) -> Result<DeviceInfo, DpdkError> {
         let _control = self.controlled()?;
         let info = self.raw_info()?;
-        // SAFETY: the port exists, so its driver's and device's names do, and the control lock keeps them until they
-        // are copied. rte_dev_name does not look for NULL, so that is done here.
+        // SAFETY: the port exists, so the names of its driver and device exist, and the control lock keeps them until
+        // they are copied. rte_dev_name does not check for NULL, so that is done here.
         let (driver, device) = unsafe {
             let device = if info.device.is_null() { ptr::null() } else { sys::rte_dev_name(info.device) };
             (copy_text(info.driver_name), copy_text(device))
@@ -123,7 +123,7 @@ impl Port {
         })
     }
 
-    /// Waits until the link is up, at most `limit`; answers its last state.
+    /// Waits for the link to come up, at most `limit`; returns its last state.
     ///
     /// # Errors
     /// [`DpdkError::PortCall`].
@@ -134,7 +134,7 @@ impl Port {
             if link.up || Instant::now() >= end {
                 return Ok(link);
             }
-            // Negotiation takes seconds; a tenth of one is soon enough and no load.
+            // Negotiation takes seconds; ten polls a second are soon enough and no load.
             std::thread::sleep(Duration::from_millis(100).min(limit));
         }
     }
@@ -218,7 +218,7 @@ impl Port {
         let _control = self.controlled()?;
         let port = self.id().0;
         let (names_call, values_call) = ("rte_eth_xstats_get_names", "rte_eth_xstats_get");
-        // SAFETY: with no array the call only answers how many there are.
+        // SAFETY: with no array the call only returns how many there are.
         let count = unsafe { sys::rte_eth_xstats_get_names(port, ptr::null_mut(), 0) };
         let count = DpdkError::check_port(self.id(), names_call, count)?;
         let mut names = vec![sys::rte_eth_xstat_name { name: [0; _] }; count as usize];
@@ -248,7 +248,7 @@ impl Port {
     pub fn supported_ptypes(&self) -> Result<Vec<u32>, DpdkError> {
         let _control = self.controlled()?;
         let (port, call, every) = (self.id().0, "rte_eth_dev_get_supported_ptypes", u32::MAX);
-        // SAFETY: with no array the call only answers how many there are.
+        // SAFETY: with no array the call only returns how many there are.
         let count = unsafe { sys::rte_eth_dev_get_supported_ptypes(port, every, ptr::null_mut(), 0) };
         let count = DpdkError::check_port(self.id(), call, count)?;
         let mut types = vec![0; count as usize];
@@ -260,25 +260,25 @@ impl Port {
     }
 }
 
-/// Those of `wanted` of which the device can do any part; [`Granted`](crate::Granted) is told in our words, the
-/// device gets the exact bits.
+/// The types of `wanted` that the device supports at least in part. [`Granted`](crate::Granted) reports these types;
+/// the device gets the exact bits.
 pub(crate) fn rss_subset(wanted: RssTypes, capability: u64) -> RssTypes {
     wanted.iter().filter(|types| types.bits() & capability != 0).collect()
 }
 
-/// A copy of a C text, empty for NULL.
+/// A copy of a C string, empty for NULL.
 ///
 /// # Safety
-/// `text` is NULL or a NUL-terminated text that lives through the call.
+/// `text` is NULL or a NUL-terminated string that lives through the call.
 pub(crate) unsafe fn copy_text(text: *const std::ffi::c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: not NULL, so the caller promises a text.
+    // SAFETY: not NULL, so the caller promises a string.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// The text in a C array, up to its NUL.
+/// The string in a C array, up to its NUL.
 pub(crate) fn text_of(array: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> =
         array.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned()).collect();
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn rss_types_are_granted_when_any_part_is_there() {
-        let ipv4_only = RssTypes::IPV4.bits() & RssTypes::IPV4.bits().wrapping_neg(); // its lowest bit
+        let ipv4_only = RssTypes::IPV4.bits() & RssTypes::IPV4.bits().wrapping_neg(); // the lowest bit of IPV4
         assert_eq!(rss_subset(RssTypes::all(), ipv4_only), RssTypes::IPV4);
         assert_eq!(rss_subset(RssTypes::UDP | RssTypes::TCP, RssTypes::TCP.bits()), RssTypes::TCP);
         assert_eq!(rss_subset(RssTypes::all(), 0), RssTypes::empty());

@@ -1,4 +1,4 @@
-//! Queue handles: one C call a burst, each queue in one pair of hands.
+//! Queue handles: one C call a burst, and one handle a queue at a time.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::ids::{PortId, QueueId};
 use crate::port::{Direction, Inner};
 use crate::sys;
 
-/// A taken queue: gives it back when dropped, and keeps its port alive and started.
+/// A taken queue: released when dropped; keeps its port alive and started.
 struct Taken {
     port: Arc<Inner>,
     direction: Direction,
@@ -70,9 +70,9 @@ queue! {
 }
 
 impl RxQueue {
-    /// Receives into the room that `burst` has left, behind what is in it; answers how many packets came.
+    /// Receives packets into the free room of `burst`, behind the packets in it; returns how many were received.
     ///
-    /// Some drivers give nothing for a room below 4 or round it down to a multiple of 8: keep it a multiple of 8.
+    /// Some drivers return nothing for room below 4 or round it down to a multiple of 8: keep it a multiple of 8.
     #[inline(always)]
     pub fn rx_burst(&mut self, burst: &mut Burst) -> usize {
         let room = u16::try_from(burst.room()).unwrap_or(u16::MAX);
@@ -88,9 +88,9 @@ impl RxQueue {
 
     #[inline(always)]
     fn rx_up_to(&mut self, burst: &mut Burst, room: u16) -> usize {
-        // SAFETY: the queue exists and its port is started for as long as this handle is (Port refuses to stop), no
-        // other thread polls it (one handle, borrowed uniquely), and the burst has room for `room` pointers. The
-        // driver hands over what it answers.
+        // SAFETY: the queue exists and its port stays started while this handle lives (Port refuses to stop), no other
+        // thread polls it (one handle, borrowed uniquely), and the burst has room for `room` pointers. The driver gives
+        // up the packets that it returns.
         unsafe {
             let came = usize::from(sys::dffi_rx_burst(self.port, self.queue, burst.free_part(), room));
             burst.grow(came);
@@ -100,29 +100,29 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// Whether the port was granted [`TxOffloads::MULTI_SEGS`](crate::TxOffloads::MULTI_SEGS): chains may be sent as they are. Drivers
-    /// of other ports may send the first segment alone, or leak the rest: see
-    /// [`Burst::linearize_or_free`](crate::Burst::linearize_or_free).
+    /// Whether the port was granted [`TxOffloads::MULTI_SEGS`](crate::TxOffloads::MULTI_SEGS), so that chains may be
+    /// sent as they are. Drivers of other ports may send only the first segment, or leak the rest; linearize chains
+    /// first ([`Burst::linearize_or_free`](crate::Burst::linearize_or_free)).
     #[inline(always)]
     #[must_use]
     pub fn takes_chains(&self) -> bool {
         self.taken.takes_chains
     }
 
-    /// Sends packets from the front of `burst`; what the driver does not take stays in it, in order. Answers how many
-    /// were taken.
+    /// Sends packets from the front of `burst`; packets that the driver does not accept stay in it, in order. Returns
+    /// how many were accepted.
     #[inline(always)]
     pub fn tx_burst(&mut self, burst: &mut Burst) -> usize {
         let count = u16::try_from(burst.len()).unwrap_or(u16::MAX);
-        // SAFETY: the queue exists and its port is started for as long as this handle is, no other thread uses it, and
-        // the burst's first `count` entries are packets that it owns. The driver owns those it says it took.
+        // SAFETY: the queue exists and its port stays started while this handle lives, no other thread uses it, and the
+        // burst's first `count` entries are packets that it owns. The driver owns those it reports as accepted.
         let taken = usize::from(unsafe { sys::dffi_tx_burst(self.port, self.queue, burst.front(), count) });
         burst.remove_front(taken);
         taken
     }
 
-    /// [`TxQueue::tx_burst`] again and again, at most `tries` times, until the burst is empty. Answers how many were
-    /// taken in all.
+    /// Repeats [`TxQueue::tx_burst`], at most `tries` times, until the burst is empty. Returns how many packets were
+    /// accepted in all.
     pub fn tx_burst_retry(&mut self, burst: &mut Burst, tries: u32) -> usize {
         let before = burst.len();
         for _ in 0..tries {

@@ -1,6 +1,6 @@
 //! Rings of packets between threads, and ports made of rings.
 //!
-//! A ring made for one producer or one consumer hands out that end once, so it cannot be used from two sides by
+//! A ring made for one producer or one consumer hands out that end only once, so that two threads cannot use it by
 //! mistake; `net_ring` ports take the ends they use.
 
 use std::ptr::NonNull;
@@ -14,7 +14,7 @@ use crate::ids::{PortId, SocketId};
 use crate::port::Port;
 use crate::sys;
 
-/// How many may use each end of a ring at once.
+/// How many threads may use each end of a ring at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingSync {
     /// One producer, one consumer: the cheapest.
@@ -37,7 +37,7 @@ impl RingSync {
     }
 }
 
-/// A fixed-size queue of packets. Cloning clones the handle; packets left in it are freed with the last one.
+/// A fixed-size queue of packets. Cloning clones the handle; packets left in it are freed with the last handle.
 #[derive(Clone)]
 pub struct Ring {
     inner: Arc<Inner>,
@@ -52,8 +52,8 @@ struct Inner {
     _token: Token,
 }
 
-// SAFETY: the ring's counters are atomics of DPDK's; each end is used by as many threads as the ring was made for,
-// which the end types see to. The token keeps EAL alive.
+// SAFETY: the ring's counters are DPDK atomics; the end types ensure that each end is used by no more threads than the
+// ring was made for. The token keeps EAL alive.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -85,8 +85,8 @@ impl Ring {
     /// Makes a ring of `size` slots, a power of two, of which `size - 1` hold packets.
     ///
     /// # Errors
-    /// [`DpdkError::NamedCall`] when the name is taken or too long (28 bytes fit), the size is no power of two, or the
-    /// memory is not there.
+    /// [`DpdkError::NamedCall`] when the name is taken or too long (28 bytes fit), the size is no power of two, or
+    /// there is not enough memory.
     pub fn new(
         eal: &Eal,
         name: &str,
@@ -113,7 +113,7 @@ impl Ring {
         &self.inner.name
     }
 
-    /// Packets in it; a guess while others use it.
+    /// Packets in it; an estimate while others use it.
     #[must_use]
     pub fn count(&self) -> usize {
         // SAFETY: reads the counters of a ring that lives as long as this handle.
@@ -127,18 +127,18 @@ impl Ring {
         unsafe { sys::dffi_ring_capacity(self.inner.raw.as_ptr()) as usize }
     }
 
-    /// The end that puts packets in.
+    /// The end that enqueues packets.
     ///
     /// # Errors
-    /// [`DpdkError::RingEndTaken`] when the ring is for one producer and somebody holds that end.
+    /// [`DpdkError::RingEndTaken`] when the ring is for one producer and that end is taken.
     pub fn producer(&self) -> Result<RingProducer, DpdkError> {
         Ok(RingProducer { end: RingEnd::take(self, End::Producer)? })
     }
 
-    /// The end that takes packets out.
+    /// The end that dequeues packets.
     ///
     /// # Errors
-    /// [`DpdkError::RingEndTaken`] when the ring is for one consumer and somebody holds that end.
+    /// [`DpdkError::RingEndTaken`] when the ring is for one consumer and that end is taken.
     pub fn consumer(&self) -> Result<RingConsumer, DpdkError> {
         Ok(RingConsumer { end: RingEnd::take(self, End::Consumer)? })
     }
@@ -150,7 +150,7 @@ enum End {
     Consumer,
 }
 
-/// An end of a ring, given back when dropped.
+/// An end of a ring, released when dropped.
 pub(crate) struct RingEnd {
     ring: Arc<Inner>,
     end: End,
@@ -163,7 +163,8 @@ impl RingEnd {
             End::Producer => (inner.sync.one_producer(), &inner.producer_taken, "producer"),
             End::Consumer => (inner.sync.one_consumer(), &inner.consumer_taken, "consumer"),
         };
-        // Acquire pairs with the release of the last holder's drop: its last use of the end is seen before ours.
+        // Acquire pairs with the release in the last holder's drop: that holder's last use of the end happens before
+        // ours.
         if one && flag.swap(true, Ordering::Acquire) {
             return Err(DpdkError::RingEndTaken { ring: ring.name().into(), end: end_name });
         }
@@ -185,14 +186,14 @@ impl Drop for RingEnd {
     }
 }
 
-/// The end of a ring that puts packets in.
+/// The end of a ring that enqueues packets.
 pub struct RingProducer {
     end: RingEnd,
 }
 
 impl RingProducer {
-    /// Puts in packets from the front of `burst` as far as there is room; the others stay in it, in order. Answers how
-    /// many went in.
+    /// Enqueues packets from the front of `burst` as far as there is room; the others stay in it, in order. Returns how
+    /// many were enqueued.
     #[inline]
     pub fn enqueue_burst(&mut self, burst: &mut Burst) -> usize {
         let count = u32::try_from(burst.len()).unwrap_or(u32::MAX);
@@ -204,18 +205,18 @@ impl RingProducer {
     }
 }
 
-/// The end of a ring that takes packets out.
+/// The end of a ring that dequeues packets.
 pub struct RingConsumer {
     end: RingEnd,
 }
 
 impl RingConsumer {
-    /// Takes packets out, into the room that `burst` has left; answers how many came.
+    /// Dequeues packets into the free room of `burst`; returns how many.
     #[inline]
     pub fn dequeue_burst(&mut self, burst: &mut Burst) -> usize {
         let room = u32::try_from(burst.room()).unwrap_or(u32::MAX);
         // SAFETY: the ring lives as long as this end, no more consumers than it was made for exist, and the burst has
-        // room for `room` pointers. Every packet in a ring was put there by an owner who gave it up.
+        // room for `room` pointers. Whoever enqueued a packet gave up its ownership.
         unsafe {
             let came = sys::dffi_ring_dequeue_burst(self.end.raw(), burst.free_part(), room) as usize;
             burst.grow(came);
@@ -224,7 +225,8 @@ impl RingConsumer {
     }
 }
 
-/// Ports made of rings: what is put in a receive ring arrives at the port, what the port sends is in a transmit ring.
+/// Ports made of rings: the port receives what is enqueued in its receive rings, and enqueues what it sends in its
+/// transmit rings.
 ///
 /// Private to the process; the driver is `net_ring`.
 pub struct RingPort {
@@ -236,11 +238,11 @@ const RINGS_LIMIT: usize = 16;
 
 impl RingPort {
     /// Makes a port called `net_ring_NAME` whose receive queue `q` empties `rx[q]` and whose transmit queue `q` fills
-    /// `tx[q]`. It takes those ends of the rings until it is closed or its last handle is dropped, which removes the
-    /// device. The driver wants at least one ring each way, and answers errno 22 without.
+    /// `tx[q]`. The port takes those ends of the rings until it is closed or its last handle is dropped, which removes
+    /// the device. The driver needs at least one ring each way, and returns errno 22 otherwise.
     ///
     /// # Errors
-    /// [`DpdkError::RingEndTaken`] when a single-producer or single-consumer end it needs is held;
+    /// [`DpdkError::RingEndTaken`] when a single-producer or single-consumer end that it needs is taken;
     /// [`DpdkError::TooMuch`] beyond 16 rings each way; [`DpdkError::NamedCall`] when the name is taken.
     pub fn from_rings(
         eal: &Eal,
@@ -266,8 +268,8 @@ impl RingPort {
         // A virtual device needs a node that has memory; node 0 always exists.
         let node = u32::try_from(socket.0).unwrap_or(0);
         let _control = control();
-        // SAFETY: the arrays have as many rings as told and live through the call (the driver copies the pointers);
-        // the rings outlive the device, because the port keeps their ends until the device is removed.
+        // SAFETY: the arrays have the lengths passed and live through the call (the driver copies the pointers); the
+        // rings outlive the device, because the port keeps their ends until the device is removed.
         let answer = unsafe {
             let counts = (len_u32(&rx), len_u32(&tx));
             sys::rte_eth_from_rings(c_name.as_ptr(), rx.as_ptr(), counts.0, tx.as_ptr(), counts.1, node)

@@ -1,11 +1,11 @@
-/* See shim.h. */
+/* The definitions of shim.h's functions. */
 #define _GNU_SOURCE /* CPU_ISSET */
 #include "shim.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* mbuf::Line0 in Rust is this, byte for byte: a DPDK that moves a field fails here and not at run time. */
+/* Rust's mbuf::Line0 has this layout, byte for byte: a DPDK that moves a field fails here, at compile time. */
 #define AT(field, offset) _Static_assert(offsetof(struct rte_mbuf, field) == (offset), "rte_mbuf." #field " moved")
 AT(buf_addr, 0);
 AT(data_off, 16);

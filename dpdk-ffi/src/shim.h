@@ -20,33 +20,33 @@
 #include <rte_telemetry.h>
 #include <rte_version.h>
 
-/* The version of the headers that this is compiled with, in the words of rte_version. */
+/* The version of the headers at compile time, in the format of rte_version. */
 void dffi_compiled_version(char *text, size_t room);
 
 /* The calling thread's rte_errno. */
 int dffi_errno(void);
-/* The calling thread's lcore id, LCORE_ID_ANY for a thread that EAL does not know. */
+/* The calling thread's lcore id, LCORE_ID_ANY for a thread that is not registered with EAL. */
 unsigned dffi_lcore_id(void);
 
-/* The CPUs an lcore may run on: fills cpus, answers how many there are (may exceed room). */
+/* The CPUs an lcore may run on: fills cpus, returns how many there are (may exceed room). */
 unsigned dffi_lcore_cpus(unsigned lcore, uint16_t *cpus, unsigned room);
 
 /* Queues: rte_eth_rx_burst and rte_eth_tx_burst. */
 uint16_t dffi_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
 uint16_t dffi_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
 
-/* Mbufs. dffi_mbuf_new answers NULL, dffi_mbuf_alloc_bulk a negative errno when the pool has not enough. */
+/* Mbufs. When the pool has not enough, dffi_mbuf_new returns NULL and dffi_mbuf_alloc_bulk a negative errno. */
 struct rte_mbuf *dffi_mbuf_new(struct rte_mempool *pool);
 int dffi_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count);
 void dffi_mbuf_free(struct rte_mbuf *mbuf);
 struct rte_mbuf *dffi_mbuf_next(const struct rte_mbuf *mbuf);
 struct rte_mbuf *dffi_mbuf_last(struct rte_mbuf *mbuf);
 int dffi_mbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail);
-/* Moves all bytes of a chain to its first segment: 0, or negative and nothing changed when they do not fit there. */
+/* Moves all bytes of a chain to its first segment: 0, or negative with nothing changed when they do not fit there. */
 int dffi_mbuf_linearize(struct rte_mbuf *mbuf);
-/* Grows the last segment by count bytes and answers where they start, NULL when they do not fit. */
+/* Grows the last segment by count bytes and returns where they start, NULL when they do not fit. */
 uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count);
-/* One empty segment again: length 0, default headroom, no chain (what followed is freed). */
+/* Resets the mbuf to one empty segment: length 0, default headroom; the other segments are freed. */
 void dffi_mbuf_clear(struct rte_mbuf *mbuf);
 uint16_t dffi_mbuf_tailroom(struct rte_mbuf *mbuf);
 
@@ -56,7 +56,7 @@ unsigned dffi_ring_dequeue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs,
 unsigned dffi_ring_count(const struct rte_ring *ring);
 unsigned dffi_ring_capacity(const struct rte_ring *ring);
 
-/* Ports: the structures with bit fields and deep nesting are filled here. All answer 0 or a negative errno. */
+/* Ports: the structures with bit fields and deep nesting are filled here. All return 0 or a negative errno. */
 struct dffi_port_config {
 	uint16_t rx_queues, tx_queues;
 	uint32_t mtu; /* 0: the driver's own */

@@ -1,19 +1,19 @@
-//! The first bytes of many packets at once: noted places, and header words as columns.
+//! Cached data pointers of a burst's packets, and header words of many packets as columns.
 //!
-//! A pass over headers otherwise reads each mbuf again to find its bytes. [`Burst::note`] reads them once and keeps what the
-//! passes need in arrays; [`Burst::columns`] turns 32 bytes of 16 packets into eight columns of 16 words, so that a check
-//! is a plain loop over arrays, which compilers turn into vector instructions.
+//! A pass over headers would otherwise read each mbuf again to find its data. [`Burst::note`] reads the mbufs once and
+//! caches what the passes need in arrays; [`Burst::columns`] transposes 32 bytes of 16 packets into eight columns of 16
+//! words, so that a check is a plain loop over arrays, which compilers vectorize.
 //!
-//! Invariant: `noted` is at most the burst's length, and for each packet below it the entry of `Starts` is what its mbuf
-//! says. Nothing outside this crate can change where an owned packet starts; what takes packets away lowers `noted`.
+//! Invariant: `noted` is at most the burst's length, and for each packet below it the entry of `Starts` matches its
+//! mbuf. Nothing outside this crate can change where an owned packet starts; whatever removes packets lowers `noted`.
 
 use crate::burst::Burst;
 use crate::mbuf::prefetch;
 
-/// Packets whose words stand in one column.
+/// Packets in a [`Columns`], and so words in a column.
 pub const LANES: usize = 16;
 
-/// 32 bytes of each of [`LANES`] packets: column `w` holds every packet's word `w`, in the byte order of the wire read as a
+/// 32 bytes of each of [`LANES`] packets: column `w` holds word `w` of every packet, its wire bytes read as a
 /// little-endian number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
@@ -24,11 +24,11 @@ pub struct Columns {
     pub frame_bytes: [u32; LANES],
 }
 
-/// What is noted of the packets of a burst, by their place in it.
+/// Cached data pointers and lengths of the packets of a burst, by index.
 pub(crate) struct Starts {
-    /// Where the first segment's bytes start.
+    /// The data pointer of the first segment.
     heads: Box<[*mut u8]>,
-    /// How many bytes that segment has.
+    /// Bytes of the first segment.
     head_bytes: Box<[u16]>,
     /// Bytes of all segments.
     frame_bytes: Box<[u32]>,
@@ -45,7 +45,7 @@ impl Starts {
         }
     }
 
-    /// Forgets what is noted of the packets from place `from` on.
+    /// Drops the cache entries of the packets from index `from` on.
     #[inline(always)]
     pub(crate) fn forget(&mut self, from: usize) {
         self.noted = self.noted.min(from);
@@ -53,15 +53,16 @@ impl Starts {
 }
 
 impl Burst {
-    /// Notes where each packet's bytes start, and asks for its first line. Packets that were noted are not looked at again.
+    /// Caches where each packet's data starts, and prefetches its first cache line. Packets already cached are not read
+    /// again.
     #[inline]
     pub fn note(&mut self) {
-        /// How many mbufs ahead are asked for.
+        /// How many mbufs ahead to prefetch.
         const AHEAD: usize = 8;
         let (packets, starts) = self.parts();
         let first = starts.noted;
         let max = packets.len();
-        // Of one length, so that one comparison covers them.
+        // Slices of one length, so that one comparison covers their bounds checks.
         let (heads, head_bytes) = (&mut starts.heads[..max], &mut starts.head_bytes[..max]);
         let frame_bytes = &mut starts.frame_bytes[..max];
         for i in first..max {
@@ -78,8 +79,8 @@ impl Burst {
         starts.noted = max;
     }
 
-    /// The first `N` bytes of packet `i`, to write, without a look at its mbuf; `None` when its first segment is shorter
-    /// or the packet is not noted.
+    /// The first `N` bytes of packet `i`, to write, without reading its mbuf; `None` when its first segment is shorter
+    /// or its start is not cached.
     #[inline(always)]
     pub fn start_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]> {
         let (_, starts) = self.parts();
@@ -87,12 +88,12 @@ impl Burst {
             return None;
         }
         let head = *starts.heads.get(i)?;
-        // SAFETY: the packet is ours and its first segment starts at `head` with at least `N` bytes (both noted, see the
-        // module's invariant); the borrow of self bounds the reference and makes it the only one.
+        // SAFETY: the packet is ours and its first segment starts at `head` with at least `N` bytes (both cached, see
+        // the module's invariant); the borrow of self bounds the reference and makes it the only one.
         Some(unsafe { &mut *head.cast() })
     }
 
-    /// Asks for the first line of packet `i`, if it is noted.
+    /// Prefetches the first cache line of packet `i`'s data, if its start is cached.
     #[inline(always)]
     pub fn prefetch_start(&self, i: usize) {
         let starts = self.starts();
@@ -103,8 +104,8 @@ impl Burst {
         }
     }
 
-    /// Fills `columns` with the 32 bytes from `offset` of the packets `at..at + 16`. Answers `false`, with `columns` as they
-    /// were, when one of them is not noted or has a first segment of fewer than `head_bytes_min` bytes.
+    /// Fills `columns` with the 32 bytes from `offset` of the packets `at..at + 16`. Returns `false`, with `columns`
+    /// unchanged, when one of them is not cached or has a first segment of fewer than `head_bytes_min` bytes.
     ///
     /// # Panics
     /// When `head_bytes_min` is less than `offset + 32`.
@@ -119,14 +120,14 @@ impl Burst {
         let Some(true) = starts.head_bytes[at..].first_chunk::<LANES>().map(there) else { return false };
         let Some(frame_bytes) = starts.frame_bytes[at..].first_chunk::<LANES>() else { return false };
         columns.frame_bytes = *frame_bytes;
-        // SAFETY: each head starts a first segment of a packet of ours with at least `offset + 32` bytes (noted and checked
-        // above), and nobody writes it while self is borrowed.
+        // SAFETY: each head starts a first segment of a packet of ours with at least `offset + 32` bytes (cached and
+        // checked above), and nobody writes it while self is borrowed.
         unsafe { words(heads, offset, &mut columns.words) };
         true
     }
 }
 
-/// [`plain`], with AVX-512 where there is.
+/// [`plain`], or its AVX-512 version where the CPU has AVX-512F.
 ///
 /// # Safety
 /// `offset + 32` bytes can be read at each head.
@@ -134,7 +135,7 @@ impl Burst {
 unsafe fn words(heads: &[*mut u8; LANES], offset: usize, words: &mut [[u32; LANES]; 8]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") {
-        // SAFETY: the CPU has it; the rest is the caller's promise.
+        // SAFETY: the CPU has AVX-512F; the rest is the caller's promise.
         return unsafe { avx512f::words(heads, offset, words) };
     }
     // SAFETY: the caller's promise.
@@ -162,7 +163,7 @@ mod avx512f {
     use super::LANES;
     use std::arch::x86_64::*;
 
-    /// See [`super::plain`].
+    /// [`super::plain`] with AVX-512F.
     ///
     /// # Safety
     /// `offset + 32` bytes can be read at each head.

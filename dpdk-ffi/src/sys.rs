@@ -1,4 +1,4 @@
-//! The raw floor: what bindgen read in libdpdk's headers and our shim. Nothing here leaves the crate.
+//! Raw bindings: what bindgen generates from libdpdk's headers and our shim. Nothing here leaves the crate.
 
 #![allow(
     non_camel_case_types,

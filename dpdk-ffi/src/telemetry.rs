@@ -1,7 +1,7 @@
-//! Commands of ours on DPDK's telemetry socket (`dpdk-telemetry.py`), beside those of DPDK itself.
+//! Our own commands on DPDK's telemetry socket (`dpdk-telemetry.py`), beside those of DPDK itself.
 //!
-//! A handler answers JSON, which becomes DPDK's own tree of dictionaries and arrays; a single text is the fallback
-//! where that tree cannot hold it.
+//! A handler returns JSON, which becomes DPDK's own tree of dictionaries and arrays, or a single string where that tree
+//! cannot hold it.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -16,13 +16,13 @@ use crate::error::{DpdkError, c_string};
 use crate::port_state::copy_text;
 use crate::sys;
 
-/// Answers one request: gets what followed the comma after the command, empty when nothing did.
+/// Handles one request: takes the text after the command's comma (empty when there is none) and returns the reply.
 type Handler = Box<dyn Fn(&str) -> Value + Send>;
 
-/// DPDK hands a callback no pointer of its own, so handlers are found by the command's name.
+/// DPDK passes no user pointer to a callback, so handlers are found by the command's name.
 static HANDLERS: Mutex<BTreeMap<String, Option<Handler>>> = Mutex::new(BTreeMap::new());
 
-/// A command on the socket while this lives; afterwards it answers that it is gone.
+/// A registered command. Once this is dropped, requests for the command get an error as their reply.
 #[must_use = "dropping a registration takes the command back"]
 pub struct Registration {
     command: String,
@@ -31,7 +31,7 @@ pub struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let handler = handlers().get_mut(&self.command).and_then(Option::take);
-        // Outside the lock: a handler's handles may end EAL.
+        // Outside the lock: dropping a handler may drop the last handle on EAL and so end EAL.
         drop(handler);
     }
 }
@@ -41,7 +41,7 @@ fn handlers() -> std::sync::MutexGuard<'static, BTreeMap<String, Option<Handler>
 }
 
 /// Adds `command`, e.g. `/fwd/stats`, with one line of help. `answer` runs on DPDK's telemetry thread; it must not
-/// register or take back commands. Works with `--no-telemetry` too, where nobody can ask.
+/// register or unregister commands. Registration also works with `--no-telemetry`, where no request can arrive.
 ///
 /// # Errors
 /// [`DpdkError::NamedCall`] when the name is taken, too long (55 bytes fit) or does not start with `/`, or the help is
@@ -54,7 +54,7 @@ where
         (c_string("a telemetry command", command)?, c_string("a telemetry help text", help)?);
     let mut handlers = handlers();
     match handlers.get_mut(command) {
-        // DPDK cannot forget a command, so one that was taken back is used again.
+        // DPDK cannot remove a command, so the slot of an unregistered command is reused.
         Some(slot @ None) => *slot = Some(Box::new(answer)),
         Some(Some(_)) => return Err(DpdkError::named("rte_telemetry_register_cmd", command, EEXIST)),
         None => {
@@ -71,13 +71,13 @@ where
     Ok(Registration { command: command.into() })
 }
 
-/// Called by DPDK on its telemetry thread. Answers 0, or -1 for "no answer".
+/// Called by DPDK on its telemetry thread. Returns 0, or -1 for "no reply".
 unsafe extern "C" fn on_request(
     command: *const c_char,
     args: *const c_char,
     reply: *mut sys::rte_tel_data,
 ) -> c_int {
-    // SAFETY: DPDK gives NUL-terminated texts that live through the call, or NULL for no arguments.
+    // SAFETY: DPDK passes NUL-terminated strings that live through the call, or NULL for no arguments.
     let (command, args) = unsafe { (copy_text(command), copy_text(args)) };
     let Some(reply) = NonNull::new(reply) else { return -1 };
     let answered = catch_unwind(AssertUnwindSafe(|| {
@@ -88,7 +88,7 @@ unsafe extern "C" fn on_request(
     let answer =
         answered.unwrap_or_else(|_| serde_json::json!({ "error": "the handler of this command panicked" }));
     let reply = Tree { raw: reply };
-    // A half-built tree is started over, so the text is a whole answer.
+    // A failed `fill` may leave a half-built tree; `text` starts over, so the reply is complete.
     let sent = reply.fill(&answer).or_else(|_| reply.text(&answer.to_string()));
     if sent.is_ok() { 0 } else { -1 }
 }
@@ -99,7 +99,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// Puts `value` in as the whole of this (sub)tree.
+    /// Writes `value` as the whole content of this (sub)tree.
     fn fill(&self, value: &Value) -> Result<(), DpdkError> {
         match value {
             Value::Object(fields) => {
@@ -115,7 +115,7 @@ impl Tree {
 
     fn text(&self, text: &str) -> Result<(), DpdkError> {
         let text = c_text(text)?;
-        // SAFETY: DPDK copies the text and says when it is too long.
+        // SAFETY: DPDK copies the string and reports when it is too long.
         check(unsafe { sys::rte_tel_data_string(self.raw.as_ptr(), text.as_ptr()) })
     }
 
@@ -139,13 +139,13 @@ impl Tree {
             }
             other => {
                 let text = c_text(&as_text(other))?;
-                // SAFETY: DPDK copies both texts.
+                // SAFETY: DPDK copies both strings.
                 check(unsafe { sys::rte_tel_data_add_dict_string(tree, c_name.as_ptr(), text.as_ptr()) })
             }
         }
     }
 
-    /// DPDK's arrays hold one kind: numbers when all are, containers when all are, else texts.
+    /// An array of DPDK's tree holds one type: numbers when all items are, containers when all are, else strings.
     fn fill_array(&self, items: &[Value]) -> Result<(), DpdkError> {
         let tree = self.raw.as_ptr();
         let all = |is: fn(&Value) -> bool| !items.is_empty() && items.iter().all(is);
@@ -173,7 +173,7 @@ impl Tree {
         check(unsafe { sys::rte_tel_data_start_array(tree, sys::RTE_TEL_STRING_VAL) })?;
         items.iter().try_for_each(|item| {
             let text = c_text(&as_text(item))?;
-            // SAFETY: an array of texts was started; DPDK copies the text.
+            // SAFETY: an array of strings was started; DPDK copies the string.
             check(unsafe { sys::rte_tel_data_add_array_string(tree, text.as_ptr()) })
         })
     }
@@ -195,7 +195,7 @@ impl Child {
         Tree { raw: self.raw }
     }
 
-    /// The parent frees it now.
+    /// The parent has taken ownership and frees it.
     fn given(self) {
         std::mem::forget(self);
     }

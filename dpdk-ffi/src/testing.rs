@@ -1,4 +1,4 @@
-//! One EAL a test process, with nothing that a machine may lack: no huge pages, no PCI, no root.
+//! One EAL per test process, which needs nothing that a machine may lack: no huge pages, no PCI, no root.
 //!
 //! DPDK allows one EAL a process, so every test binary that needs it shares this one.
 
@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use crate::eal::Eal;
 use crate::mbuf::Mbuf;
 
-/// What the folders of test processes under EAL's runtime folder are called, followed by the process's number.
+/// Prefix of the folders of test processes under EAL's runtime folder; the process id follows.
 const PREFIX: &str = "fwd-test-";
 
-/// Removes the runtime folders of test processes that have ended: EAL leaves them behind.
+/// Removes the runtime folders of test processes that have ended, because EAL does not.
 fn sweep() {
     for entry in std::fs::read_dir("/var/run/dpdk").into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -37,7 +37,7 @@ pub fn eal() -> Option<&'static Eal> {
     eal_with(&["--no-telemetry"])
 }
 
-/// As [`eal`], with the telemetry socket on and further EAL arguments. The first call of a process decides.
+/// As [`eal`], with the telemetry socket on and further EAL arguments. Only the first call in a process has an effect.
 ///
 /// # Panics
 /// As [`eal`].
@@ -68,8 +68,8 @@ pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
     }
 }
 
-/// Puts the segments of `tail` behind those of `head`, which may have room left: what a driver that splits headers from payload
-/// hands over.
+/// Chains the segments of `tail` behind those of `head`, even if `head` has room left, as a driver does that splits
+/// headers from payload.
 ///
 /// # Panics
 /// When a chain cannot have so many segments.

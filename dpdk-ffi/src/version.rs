@@ -1,14 +1,16 @@
-//! Which DPDK this crate was compiled for, which one runs, and whether the two fit.
+//! The DPDK version this crate was compiled for, the version that runs, and whether the two are compatible.
 //!
-//! Layouts of structures, constants and inline functions are taken from the headers when the crate is compiled; the library
-//! comes when the program starts. Where the two are of different releases a call may write past a structure of ours:
-//! `rte_fib_conf` has had 32 and 40 bytes, `rte_eth_stats` 704 and 64. DPDK keeps the binary interface of a release through its
-//! stable updates (22.11.1, 22.11.2, ..), so those fit each other; nothing else does, and [`Eal::init`](crate::Eal::init) refuses it.
+//! Structure layouts, constants and inline functions come from the headers at compile time; the library is loaded when
+//! the program starts. Where the two are of different releases, a call may write past one of our structures:
+//! `rte_fib_conf` has been 32 and 40 bytes long, `rte_eth_stats` 704 and 64. DPDK keeps the ABI of a release through
+//! its stable updates (22.11.1, 22.11.2, ..), so those are compatible. Nothing else is, and
+//! [`Eal::init`](crate::Eal::init) refuses it.
 //!
-//! The libraries' SONAME (`librte_eal.so.23`) is a guard too, but a weaker one. The loader does not start a program that was linked
-//! against another SONAME. But it has the ABI's year alone, which 22.11, 23.03 and 23.07 share; and a program that is linked again
-//! after an upgrade gets the new SONAME, whatever DPDK its bindings are of. The build script therefore runs again when DPDK's
-//! header folders change, and this module compares what it compiled with what runs.
+//! The libraries' SONAME (`librte_eal.so.23`) is a weaker guard. The loader does not start a program that was linked
+//! against another SONAME. But the SONAME holds only the ABI's year, which 22.11, 23.03 and 23.07 share; and a program
+//! that is relinked after an upgrade gets the new SONAME, whatever DPDK its bindings are from. The build script
+//! therefore runs again when DPDK's header folders change, and this module compares the compiled version with the
+//! running one.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -16,7 +18,7 @@ use std::fmt;
 use crate::error::DpdkError;
 use crate::sys;
 
-/// Room for the text of a version; DPDK's own buffer has as much.
+/// Bytes for the text of a version, as many as DPDK's own buffer has.
 const TEXT_BYTES: usize = 32;
 
 /// A version of DPDK: 22.11.11, or 23.03.0-rc1.
@@ -33,19 +35,19 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version whose headers this crate was compiled with; `None` when they named none.
+    /// The version whose headers this crate was compiled with; `None` when they contain none.
     #[must_use]
     pub fn compiled() -> Option<Self> {
         Self::parse(&compiled_text())
     }
 
-    /// The version of the library that runs; `None` when it names none.
+    /// The version of the library that runs; `None` when it reports none.
     #[must_use]
     pub fn running() -> Option<Self> {
         Self::parse(&version())
     }
 
-    /// Reads `DPDK 22.11.11`; the word in front may be another, or missing.
+    /// Parses `DPDK 22.11.11`; the first word may be another, or missing.
     fn parse(text: &str) -> Option<Self> {
         let text = text.split_whitespace().next_back()?;
         let (year, rest) = text.split_once('.')?;
@@ -61,8 +63,9 @@ impl Version {
         })
     }
 
-    /// Whether code that was compiled for one of the two may run on the other: both are of the same release, whatever their stable
-    /// updates. Before a release its interface still changes, so a release candidate fits itself alone.
+    /// Whether code compiled for one of the two may run on the other: both are of the same release, whatever their
+    /// stable updates. The interface still changes before a release, so a release candidate is compatible only with
+    /// itself.
     #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         let release = |version: &Self| (version.year, version.month);
@@ -77,18 +80,18 @@ impl fmt::Display for Version {
     }
 }
 
-/// The version of the library that runs, in its own words: `DPDK 22.11.11`.
+/// The version of the library that runs, as DPDK prints it: `DPDK 22.11.11`.
 #[must_use]
 pub fn version() -> String {
-    // SAFETY: rte_version answers a NUL-terminated text that lives as long as the process; EAL is not needed.
+    // SAFETY: rte_version returns a NUL-terminated string that lives as long as the process; EAL is not needed.
     unsafe { CStr::from_ptr(sys::rte_version()) }.to_string_lossy().into_owned()
 }
 
-/// The version that this crate was compiled for, in the words of [`version`].
+/// The version that this crate was compiled for, in the format of [`version`].
 #[must_use]
 pub fn compiled_text() -> String {
     let mut text = [0; TEXT_BYTES];
-    // SAFETY: the array is writable for the call, which ends the text with a NUL within the room it is told.
+    // SAFETY: the array is writable for the call, which writes at most TEXT_BYTES bytes, including a NUL.
     unsafe { sys::dffi_compiled_version(text.as_mut_ptr(), TEXT_BYTES) };
     crate::port_state::text_of(&text)
 }
@@ -98,10 +101,10 @@ pub(crate) fn check() -> Result<(), DpdkError> {
     fits(&compiled_text(), &version())
 }
 
-/// Whether code that was compiled for the one may run on the other, both in the words of [`version`].
+/// Checks that code compiled for one version may run on the other; both are in the format of [`version`].
 ///
 /// # Errors
-/// [`DpdkError::Version`] with both texts when it may not, or one of them is no version.
+/// [`DpdkError::Version`] with both strings when it may not, or when one of them is not a version.
 pub fn fits(compiled: &str, running: &str) -> Result<(), DpdkError> {
     match (Version::parse(compiled), Version::parse(running)) {
         (Some(one), Some(other)) if one.is_compatible(&other) => Ok(()),

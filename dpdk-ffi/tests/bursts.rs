@@ -3,7 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "helpers of tests may fail loudly and count small"
+    reason = "test helpers may panic, and their counts are small"
 )]
 
 use dpdk_ffi::{Burst, DROP, DpdkError, Eal, LcoreId, Mempool, MempoolConfig, SocketId, testing};
@@ -39,7 +39,7 @@ fn an_exhausted_pool_is_an_error_and_recovers() {
     assert_eq!(refused, DpdkError::TooMuch { what: "mbufs in a burst", wanted: 41, limit: 40 });
     let singles: Vec<_> = (0..3).map(|_| pool.alloc().unwrap()).collect();
     assert!(matches!(pool.alloc(), Err(DpdkError::Exhausted { available: 0, .. })));
-    // A packet longer than what is left: whatever was taken for it goes back.
+    // A packet longer than the mbufs left: the mbufs taken for it go back.
     burst.truncate_free(58);
     assert!(matches!(pool.copy(&[7; 256 * 4]), Err(DpdkError::Exhausted { .. })));
     assert_eq!(pool.available(), 2);
@@ -53,7 +53,7 @@ fn an_exhausted_pool_is_an_error_and_recovers() {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// What is noted of the packets is what their mbufs say, whatever came and went in between.
+/// Cached starts match the mbufs, whatever packets were added and removed in between.
 #[test]
 fn noted_starts_follow_the_packets() {
     let Some(eal) = testing::eal() else { return };
@@ -63,7 +63,7 @@ fn noted_starts_follow_the_packets() {
     let mut burst = Burst::with_capacity(eal, 64);
     pool.copy_burst(&mut burst, &frames).unwrap();
     let mut columns = dpdk_ffi::Columns::default();
-    assert!(!burst.columns(0, 10, 54, &mut columns), "nothing is noted yet");
+    assert!(!burst.columns(0, 10, 54, &mut columns), "nothing is cached yet");
     assert!(burst.start_mut::<54>(0).is_none());
     let check = |burst: &mut Burst| {
         burst.note();
@@ -153,7 +153,7 @@ fn long_frames_become_chains_and_read_back_whole() {
     }
 }
 
-/// For ports that take no chains: what fits becomes one segment, what does not is freed, and the order stays.
+/// For ports that cannot send chains: a chain that fits becomes one segment, others are freed, and the order stays.
 #[test]
 fn chains_become_one_segment_or_are_freed() {
     let Some(eal) = testing::eal() else { return };
@@ -254,7 +254,7 @@ fn moving_between_bursts_keeps_every_packet() {
     assert_eq!(pool.in_use(), 6);
 }
 
-/// What a random walk does to two bursts.
+/// The steps of a random walk over two bursts.
 #[derive(Debug, Clone)]
 enum Step {
     Alloc(usize),
@@ -287,7 +287,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// After every step the pool's count is the sum of what the bursts hold.
+    /// After every step the pool's count of mbufs in use is the sum of what the bursts hold.
     #[test]
     fn mbufs_are_conserved(steps in steps()) {
         let Some(eal) = testing::eal() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The end of EAL: it waits for the last handle. One test, because a process has one EAL.
+//! EAL ends only after its last handle. One test, because a process has one EAL.
 
 use dpdk_ffi::{Burst, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId};
 
@@ -27,7 +27,8 @@ fn eal_ends_with_its_last_handle() {
     let mut burst = Burst::with_capacity(&eal, 32);
     assert_eq!(eal.handles(), 3, "pool, port (with its queue), burst");
     assert_eq!(eal.cleanup(), Err(DpdkError::HandlesAlive { handles: 3 }));
-    // EAL is gone as a value and still up: what is held keeps working, and goes in any order, on any thread.
+    // The `Eal` value is gone and EAL is still up: the handles keep working, and may be dropped in any order on any
+    // thread.
     assert_eq!(rx.rx_burst(&mut burst), 32);
     drop((port, pool));
     assert_eq!(burst.data(31).len(), 64);

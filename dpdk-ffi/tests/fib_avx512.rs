@@ -1,6 +1,6 @@
-//! The AVX-512 lookups of `rte_fib` and `rte_fib6` answer as their scalar ones, where CPU and EAL allow them.
+//! The AVX-512 lookups of `rte_fib` and `rte_fib6` return the same as the scalar ones, where CPU and EAL allow them.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use dpdk_ffi::fib::{EntryBytes, LookupKind, RteFib, RteFib6, Selectable, Table, TableConfig};
 use dpdk_ffi::{DpdkError, Eal, SocketId};
@@ -21,7 +21,7 @@ fn agree<L: Selectable>(
     let mut answers = [vec![L::Answer::default(); keys.len()], vec![L::Answer::default(); keys.len()]];
     for (kind, answers) in [LookupKind::Scalar, LookupKind::Avx512].into_iter().zip(&mut answers) {
         table.select(kind)?;
-        // Whole, then in calls that are no multiple of a vector.
+        // All keys at once, then in chunks that are no multiple of a vector.
         table.lookup(&keys, answers)?;
         for (keys, part) in keys.chunks(37).zip(answers.chunks_mut(37)) {
             table.lookup(keys, part)?;

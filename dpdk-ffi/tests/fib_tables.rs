@@ -1,6 +1,6 @@
-//! DPDK's lookup tables against longest-prefix match by the definition, and the refusals of our face.
+//! DPDK's lookup tables against the definition of longest-prefix match, and the errors of our wrapper.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use dpdk_ffi::fib::{EntryBytes, Fib4, Fib6, Library, LookupKind, Lpm4, Lpm6, Table, TableConfig};
 use dpdk_ffi::{DpdkError, SocketId};
@@ -32,13 +32,13 @@ fn boundary_keys() -> Vec<u128> {
     let mut keys = vec![0, u128::MAX];
     for (first, len, _) in ROUTES {
         let last = first | u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
-        // One step of an IPv4 address; in IPv6 it moves by the first 32 bits, which is where all routes differ.
+        // One step of an IPv4 address. In IPv6 the step is in the first 32 bits, where all routes differ.
         keys.extend([first, last, first.wrapping_sub(1 << 96), last.wrapping_add(1 << 96)]);
     }
     keys
 }
 
-/// Fills, looks up, deletes, looks up again, while a reader on another thread looks up all the time.
+/// Fills, looks up, deletes and looks up again, while a reader looks up on another thread all the time.
 fn conforms<L: Library>(mut table: Table<L>, key_of: impl Fn(u128) -> L::Key)
 where
     L::Key: Send + Sync,
@@ -63,7 +63,7 @@ where
             while !stop.load(std::sync::atomic::Ordering::Relaxed) || rounds == 0 {
                 reader.lookup(&keys, &mut answers).unwrap();
                 let unknown = answers.iter().map(|answer| Table::<L>::next_hop(*answer)).find(|id| *id > 18);
-                assert_eq!(unknown, None, "an answer that was never put in");
+                assert_eq!(unknown, None, "a next hop that was never added");
                 rounds += 1;
             }
         });
@@ -92,7 +92,7 @@ fn key4(key: u128) -> u32 {
     u32::try_from(key >> 96).unwrap()
 }
 
-/// One test, because the tables are larger than the test EAL's memory taken together.
+/// One test, because the tables together need more memory than the test EAL has.
 #[test]
 fn tables_conform_and_refuse() {
     let Some(eal) = dpdk_ffi::testing::eal() else { return };

@@ -1,6 +1,6 @@
 //! `net_null` ports: life cycle, queue handles, names, counters, what is granted.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly and count small")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ fn what_a_port_lacks_is_not_granted() {
         tx_offloads: TxOffloads::all(),
         ..PortConfig::default()
     };
-    // net_null has one queue a direction unless it says otherwise.
+    // net_null has one queue a direction by default.
     if info.max_tx_queues < 4 {
         let refused = port.configure(&all, std::slice::from_ref(&pool)).unwrap_err();
         assert!(matches!(refused, DpdkError::TooMuch { wanted: 4, .. }), "{refused}");
@@ -155,7 +155,7 @@ fn port_handles_may_be_made_and_dropped_by_many_threads() {
                 for _ in 0..200 {
                     match Port::by_name(eal, "net_null4") {
                         Ok(port) => assert!(port.device_info().is_ok()),
-                        // Another thread is just letting go of the last handle.
+                        // Another thread is dropping the last handle.
                         Err(DpdkError::PortState { .. }) => {}
                         Err(other) => panic!("{other}"),
                     }

@@ -3,7 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "helpers of tests may fail loudly and count small"
+    reason = "test helpers may panic, and their counts are small"
 )]
 
 use dpdk_ffi::{Burst, DpdkError, Mempool, MempoolConfig, Port, PortConfig, QueueId, testing};
@@ -24,7 +24,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// The frames of a classic capture (an independent reader: the file's own lengths, nothing of this crate).
+/// The frames of a classic capture, read by an independent reader that uses nothing of this crate.
 fn frames(file: &[u8]) -> Vec<Vec<u8>> {
     let mut at = 24;
     let mut frames = Vec::new();

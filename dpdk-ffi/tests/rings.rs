@@ -1,9 +1,9 @@
-//! Rings and the ports made of them: the harness's way of putting packets in front of a forwarder.
+//! Rings, and ports made of rings: how the harness feeds packets to a forwarder.
 
 #![expect(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "helpers of tests may fail loudly and count small"
+    reason = "test helpers may panic, and their counts are small"
 )]
 
 use std::slice::from_ref;

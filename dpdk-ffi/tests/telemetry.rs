@@ -1,6 +1,6 @@
-//! Commands of ours, asked over DPDK's own telemetry socket.
+//! Our own commands, requested over DPDK's telemetry socket.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly and count small")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use dpdk_ffi::{DpdkError, telemetry, testing};
 use serde_json::{Value, json};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// The socket of this process's EAL, whose file prefix testing.rs chose.
+/// The socket of this process's EAL; `testing.rs` chose its file prefix.
 fn socket_path() -> Option<PathBuf> {
     let prefix = format!("fwd-test-{}", std::process::id());
     let runtime = std::env::var("XDG_RUNTIME_DIR").unwrap_or_default();
@@ -88,7 +88,7 @@ fn commands_answer_trees_texts_and_survive_their_handlers() {
     assert_eq!(
         (&got["rate"], &got["on"]),
         (&json!("1.5"), &json!("true")),
-        "what DPDK's tree has no kind for is text"
+        "a type that DPDK's tree lacks becomes a string"
     );
     assert_eq!(client.ask("/fwd/echo,one,two"), json!({ "args": "one,two" }));
     assert_eq!(client.ask("/fwd/echo"), json!({ "args": "" }));

@@ -1,7 +1,7 @@
-//! Gives the library the name under which programs look for the driver.
+//! Sets the library's SONAME to the name under which programs look for the driver.
 //!
-//! `dlopen("libcuda.so")` finds a library that is loaded already when its SONAME is that: so the mock, loaded by its own path
-//! or by `LD_PRELOAD`, is the driver of the process.
+//! `dlopen("libcuda.so")` finds an already loaded library with that SONAME. So the mock, loaded by its own path or by
+//! `LD_PRELOAD`, is the driver of the process.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so");

@@ -1,20 +1,20 @@
 //! Longest-prefix match on an NVIDIA GPU: GAMT, with GALE and SAIL_L beside it.
 //!
 //! ```text
-//! delta -> engine -> HostTable (gamt, gale, sail) -> steps or an image -> engine -> cu -> device
+//! delta -> engine -> HostTable (gamt, gale, sail) -> write steps or a whole image -> engine -> cu -> device
 //! keys  -> engine's reader -> cu -> kernel (kernels/*.ptx) -> raw answers -> Answers of the table -> next hops
 //! ```
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`host`] | the contract between a table and what drives it |
-//! | [`gamt`], [`gale`], [`sail`] | the tables on the host; they know nothing of CUDA |
-//! | [`direct`] | what GALE and SAIL_L have in common |
-//! | [`engine`] | the engines: writer, readers, grace periods, tables on the device |
-//! | [`cu`] | the CUDA driver behind a safe face |
-//! | [`hardware`] | what is relied on of a GPU and not promised |
-//! | `sync` | atomics and locks, exchanged for models of them by the crate `models` |
-//! | `tests` | what the tests of several tables share |
+//! | [`host`] | the contract between a host table and the engine that drives it |
+//! | [`gamt`], [`gale`], [`sail`] | the host tables, independent of CUDA |
+//! | [`direct`] | code that GALE and SAIL_L share |
+//! | [`engine`] | the engines: writer, readers, grace periods, device tables |
+//! | [`cu`] | a safe wrapper around the CUDA driver |
+//! | [`hardware`] | properties of a GPU that the crate relies on and no specification guarantees |
+//! | `sync` | atomics and locks, which the crate `models` replaces by a model checker's |
+//! | `tests` | tests shared by several tables |
 
 #![deny(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! The conformance suite for `gamt`, `gale` and `sail-gpu`, over the mock driver or, with `LPM_GPU=real`, on a GPU.
 //!
-//! Four engines go through every group; the other level counts, layouts and ways to keep next hops through those groups
-//! that a trie's shape can break; the other modes through those that a batch's way can break. `FWD_CONFORMANCE=full` takes
-//! everything through everything.
+//! Four engines run every group. The other level counts, layouts and next-hop options run the groups that the shape of
+//! a trie can break; the other modes run the groups that the path of a batch can break. `FWD_CONFORMANCE=full` runs
+//! every group on every combination.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -18,7 +18,7 @@ fib::conformance_tests!(gamt_paper_apart, || {
 fib::conformance_tests!(gale, || engine("gale", &[]));
 fib::conformance_tests!(sail_gpu, || engine("sail-gpu", &[]));
 
-/// Runs `groups` on `gamt` with `parameters`, or everything when all is to be tried.
+/// Runs `groups` on `name` with `parameters`, or all groups with `FWD_CONFORMANCE=full`.
 fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(Make<'_>, Options)]) {
     let make = || engine(name, parameters);
     if conformance::skipped(&make) {
@@ -33,7 +33,7 @@ fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(Make<'_>, Options)]
     }
 }
 
-/// A shape of the tries.
+/// Tests a shape of the tries.
 fn shape(layout: &str, next_hops: &str, levels: &str, levels6: &str) {
     let parameters = [("layout", layout), ("next-hops", next_hops), ("levels", levels), ("levels6", levels6)];
     run("gamt", &parameters, &[conformance::shapes, conformance::boundaries, conformance::withdraw]);
@@ -69,7 +69,7 @@ fn gamt_of_20_and_30_levels_paper_together() {
     shape("paper", "together", "20", "30");
 }
 
-/// A mode, on every engine.
+/// Tests a mode on every engine.
 fn mode(mode: &str) {
     for name in lpm_gpu::engine::NAMES {
         run(name, &[("mode", mode), ("streams", "3")], &[conformance::batches, conformance::concurrent]);
@@ -91,13 +91,13 @@ fn persistent_kernels() {
     mode("persistent");
 }
 
-/// Tables in service are not written: each delta is uploaded.
+/// Tables in service are not written: each delta is uploaded as a whole table.
 #[test]
 fn frozen_tables() {
     run("gamt", &[("frozen", "1")], &[conformance::withdraw, conformance::concurrent]);
 }
 
-/// Little head room and small steps of growth: rebuilds all the time.
+/// Little headroom and small growth steps, so that tables are rebuilt all the time.
 #[test]
 fn without_head_room() {
     run("gamt", &[("headroom", "0")], &[conformance::withdraw, conformance::churn, conformance::concurrent]);

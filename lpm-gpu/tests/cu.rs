@@ -1,5 +1,5 @@
-//! The safe face over the driver: copies, launches, events, graphs, what outlives what, and what each failure does. Over
-//! `mockcuda`, or over the real driver with `LPM_GPU=real`.
+//! The safe wrapper over the driver: copies, launches, events, graphs, lifetimes, and the effect of each failure. Runs
+//! over `mockcuda`, or over the real driver with `LPM_GPU=real`.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -11,11 +11,11 @@ use lpm_gpu::cu::{
 use lpm_gpu::host::{HEADER_WORDS, Write};
 use std::time::Duration;
 
-/// Longer than anything takes on the mock of a busy machine.
+/// Longer than any step takes over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const SHAPE: Shape = Shape::new(2, 64);
 
-/// A driver for this test alone, with its device; the test is skipped without.
+/// A driver for this test alone, with its device; the test is skipped when there is none.
 macro_rules! device {
     () => {{
         let one = testing::exclusive();
@@ -26,7 +26,7 @@ macro_rules! device {
     }};
 }
 
-/// A table of one level: the answer to a key is its first byte, times 3.
+/// A table of one level: the answer for a key is its first byte times 3.
 struct Table {
     words: DeviceWords,
     header: DeviceWords,
@@ -58,7 +58,7 @@ fn lookup(device: &Device) -> Kernel {
     Module::new(device, "gamt").unwrap().kernel("gamt_lookup_v4_flat_live").unwrap()
 }
 
-/// The mock, when all that was allocated must be gone now.
+/// Checks on the mock that all allocations were freed.
 fn nothing_is_left(driver: TestDriver) {
     if let Some(mock) = driver.mock() {
         assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory that nobody freed");
@@ -88,7 +88,7 @@ fn what_is_copied_in_comes_back() {
     let mut read = [0; 6];
     stream.download_now(&mut read, &copy, 4).unwrap();
     assert_eq!(read, [7, 8, 8, 8, 8, 7]);
-    // Nothing at all is a copy too.
+    // An empty copy is allowed.
     stream.upload_now(&words, 64, &[]).unwrap();
     stream.download_now(&mut [0; 0], &words, 64).unwrap();
     stream.upload(&buffer, 1000, &mut out, 5..5).unwrap();
@@ -141,7 +141,7 @@ fn the_host_gets_page_locked_memory_in_its_turn_only() {
         event.wait(LIMIT).unwrap();
         assert!(memory.is_idle());
         assert!(memory.slice().unwrap().iter().all(|word| *word == round));
-        // What comes after the event is not covered by it.
+        // An event does not cover work enqueued after it.
         stream.download(&mut memory, 0..1, &buffer, 0).unwrap();
         assert!(event.has_come().unwrap());
         assert_eq!(memory.slice().unwrap_err(), GpuError::Busy);
@@ -184,7 +184,7 @@ fn a_kernel_runs_with_the_arguments_it_takes() {
         let refused = stream.launch(&write, SHAPE, &mut wrong);
         assert!(matches!(refused, Err(GpuError::Kernel { .. })), "{refused:?}");
     }
-    // No threads, or too many: the driver says so, and goes on.
+    // No threads, or too many: the driver returns an error, and the context survives.
     for shape in [Shape::new(0, 32), Shape::new(1, 1 << 20)] {
         let refused =
             stream.launch(&write, shape, &mut [Arg::buffer(&words), Arg::buffer(&writes), Arg::u32(1)]);
@@ -303,7 +303,7 @@ fn events_say_when_and_measure() {
         end.wait(LIMIT).unwrap();
         let mut read = [0];
         second.download_now(&mut read, &words, 0).unwrap();
-        assert_eq!(read, [round], "the event came too early");
+        assert_eq!(read, [round], "the event completed too early");
         assert!(end.has_come().unwrap() && end.elapsed_us_since(&start).unwrap() >= 0.0);
     }
 }
@@ -344,7 +344,7 @@ fn a_resident_kernel_answers_and_stops() {
         raw.read(0, &mut read).unwrap();
         assert_eq!(read, answers(&keys[..read.len()]));
     }
-    // What is dropped while it runs is freed when it has stopped; other streams go on meanwhile.
+    // Memory dropped while the kernel runs is freed when it has stopped; other streams make progress meanwhile.
     drop(DeviceWords::new(&device, 100).unwrap());
     drop(Pinned::<u32>::new(&device, 100, HostSide::Reads).unwrap());
     stream.fill(&table.words, 0..256, 1).unwrap();
@@ -398,7 +398,7 @@ fn an_illegal_address_loses_the_device_until_it_is_opened_anew() {
     let error = stream.finish(LIMIT).unwrap_err();
     assert!(matches!(error, GpuError::Call { code: 700, lost: true, .. }), "{error:?}");
     assert!(device.is_lost() && error.is_lost());
-    // From now on everything fails in the same way, and memory is not lent.
+    // From now on every call fails in the same way, and memory is not lent.
     assert!(matches!(event.has_come(), Err(GpuError::Call { code: 700, lost: true, .. })));
     assert!(matches!(DeviceWords::new(&device, 4).map(drop), Err(GpuError::Call { code: 700, .. })));
     assert!(matches!(memory.slice(), Err(GpuError::Call { code: 700, .. })));
@@ -428,7 +428,7 @@ fn work_that_does_not_end_is_given_up_and_its_memory_left_alone() {
     assert!(device.is_lost());
     assert!(matches!(stream.fill(&words, 0..1, 1), Err(GpuError::Stalled { .. })));
     drop((stream, event, words, memory, device));
-    // Nobody waited, so all of it is still there.
+    // Nobody waited, so all the memory is still allocated.
     assert!(mock.memory_used() >= 1 << 12 && mock.host_used() >= 1 << 12);
     mock.set_stalled(0);
     mock.reset_device(0);
@@ -470,7 +470,7 @@ fn the_cache_window_is_a_hint() {
     assert!(matches!(stream.keep_in_l2(&words, 0..(1 << 20) + 1), Err(GpuError::Range { .. })));
 }
 
-/// A small session: everything this module can do, once. The lookups' answers are right when it is `Ok`.
+/// A short session that uses everything in this module once. When it returns `Ok`, the lookups' answers were right.
 fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     let mut stream = Stream::new(device, Priority::Usual)?;
     let mut update = Stream::new(device, Priority::First)?;
@@ -525,8 +525,8 @@ fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     device.synchronize()
 }
 
-/// Whatever call fails, with whatever answer: an error of ours or (where the call was one of a drop) none, never a panic or
-/// a hang, and the next session works.
+/// For a fault at any call, with any code: the result is one of our errors or (if the call was made by a drop) none,
+/// never a panic or a hang, and the next session works.
 #[test]
 fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
     let (one, device) = device!();
@@ -542,7 +542,7 @@ fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
     nothing_is_left(driver);
     let (mut tried, mut errors, mut lost) = (0, 0, 0);
     for (name, count) in calls {
-        // A stream is asked more or less often, run by run.
+        // The number of polls of a stream differs from run to run.
         let count = if name.ends_with("Query") { 3 } else { count };
         for (code, index) in
             [1, 2, 304, 700, 999].into_iter().flat_map(|code| (0..count).map(move |index| (code, index)))
@@ -556,7 +556,7 @@ fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
             }
             mock.never_fail();
             if name == "cuDevicePrimaryCtxRelease_v2" {
-                mock.reset_device(0); // nobody else can put back what a failed release leaves
+                mock.reset_device(0); // nobody else can release what a failed release left behind
             }
             nothing_is_left(driver);
             session().unwrap_or_else(|error| panic!("after {code} at {name}, {index}: {error}"));
@@ -566,7 +566,7 @@ fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
     assert!(lost > tried / 4, "{lost} of {tried} lost the device");
 }
 
-/// What fails while it runs is found out by the calls after it.
+/// A failure of running work is reported by later calls.
 #[test]
 fn a_fault_of_every_operation_is_found_out_and_the_next_session_works() {
     let (one, device) = device!();

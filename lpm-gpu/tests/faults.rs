@@ -1,9 +1,9 @@
-//! What fails, fails as an error: a session of an engine (start, load, batches, updates, rebuild, stop) is run again and again,
-//! each time with a fault at another call of the driver, or in another operation on the device.
+//! Faults become errors. A session of an engine (start, load, batches, updates, rebuild, stop) is run again and again,
+//! each time with a fault at another driver call, or in another operation on the device.
 //!
-//! An error that leaves the device alive may cost the step it hit, and nothing else: answers go on being those of the table in
-//! service, and the step works when it is tried again. After one that ends the device everything is an error, soon. Never is
-//! there a panic, a hang, a wrong answer, or memory left over.
+//! An error that leaves the device usable may cost the step it hit, and nothing else: answers keep coming from the
+//! table in service, and the step works when it is retried. After an error that ends the context every call returns an
+//! error, and soon. There is never a panic, a hang, a wrong answer, or leaked memory.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -51,7 +51,7 @@ impl Random {
         NextHopId::new(1 + u32::try_from(self.below(200)).unwrap()).unwrap()
     }
 
-    /// A delta of `v4` and `v6` announcements. The routes crowd into few places, so that prefixes nest and collide.
+    /// A delta of `v4` and `v6` announcements. The routes share few address ranges, so that prefixes nest and collide.
     fn delta(&mut self, v4: usize, v6: usize) -> Routes {
         let mut delta = Routes::new();
         let mut seen = std::collections::HashSet::new();
@@ -86,7 +86,7 @@ impl Random {
     }
 }
 
-/// A batch, and what it may answer: by the tables from `first` on.
+/// A batch of keys.
 enum Batch {
     V4(Vec<u32>),
     V6(Vec<u64>, Vec<u64>),
@@ -128,17 +128,17 @@ struct Session {
     reader: Box<dyn EngineReader>,
     /// The table of every generation.
     tables: Vec<OraclePair>,
-    /// What each slot holds, and the generation it was submitted in.
+    /// The batch in flight in each slot, and the generation at its submit.
     flying: Vec<Option<(Batch, usize)>>,
     random: Random,
-    /// What an update that failed was to lead to. A batch that was in flight meanwhile may have read a part of it: every prefix
-    /// is of one table or the other.
+    /// The table that a failed update was to produce. A batch in flight at that time may have read a part of it, so
+    /// each of its answers may come from either table.
     refused: Option<OraclePair>,
-    /// Errors that left the device alive.
+    /// Errors that left the device usable.
     survived: u32,
 }
 
-/// Whether the session goes on after `error` of `step`: with a device that is alive it must.
+/// Whether the session continues after `error` of `step`: it must if the device is usable.
 fn goes_on(step: &str, error: &EngineError, tries: &mut u32) -> bool {
     match error {
         EngineError::Device { lost: true, .. } => false,
@@ -170,7 +170,7 @@ impl Session {
         })
     }
 
-    /// Tells `routes` and has the engine apply what follows.
+    /// Adds `routes` to the RIB and makes the engine apply the resulting delta.
     fn commit(&mut self, routes: &Routes) -> Result<(), EngineError> {
         self.rib.tell(routes);
         self.rib.commit_to(self.writer.as_mut()).map(drop)
@@ -193,7 +193,7 @@ impl Session {
                     if !goes_on(step, &error, &mut tries) {
                         return Err(error);
                     }
-                    // All or nothing: the old table is in service.
+                    // All or nothing: the old table stays in service.
                     let mut refused = self.tables.last().unwrap().clone();
                     refused.tell(routes);
                     self.refused = Some(refused);
@@ -253,7 +253,7 @@ impl Session {
         (0..usize::from(SLOTS)).try_for_each(|slot| self.collect(step, slot))
     }
 
-    /// Load, batches with updates and a rebuild in between.
+    /// Load, then batches with updates and a rebuild in between.
     fn run(&mut self) -> Result<(), EngineError> {
         let load = self.random.delta(400, 120);
         self.apply("load", &load)?;
@@ -263,7 +263,7 @@ impl Session {
             self.submit("batch", slot, number)?;
             if [2, 4, 6].contains(&number) {
                 let mut update = self.random.delta(12, 6);
-                // Some routes go.
+                // Withdraw some routes.
                 load.v4.iter().skip(number * 9).take(6).for_each(|change| {
                     if update.v4.iter().all(|other| other.prefix != change.prefix) {
                         update.v4.push(Route { next_hop: NextHopId::NONE, ..*change });
@@ -279,11 +279,11 @@ impl Session {
         self.all_slots("last batches")
     }
 
-    /// After the device is lost: errors, and soon.
+    /// After the device is lost: every call returns an error, and soon.
     fn check_lost(&mut self) {
         let start = Instant::now();
         for slot in 0..SLOTS {
-            // What was in flight before may have come; it may be taken or lost.
+            // A batch in flight before may have completed; it may be collected or lost.
             let _in_flight = self.reader.collect(SlotId(slot));
         }
         assert!(self.reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).is_err(), "a lost device takes a batch");
@@ -326,7 +326,7 @@ fn session(
     }
 }
 
-/// The mock; the test is skipped without.
+/// The mock; the test is skipped when there is none.
 macro_rules! mock {
     () => {{
         let one = testing::exclusive();
@@ -343,8 +343,8 @@ fn nothing_is_left(mock: Mock, after: &str) {
     assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory left after {after}");
 }
 
-/// A fault at every call of a session: with each code of the first of `codes` at the first call of a function, with those of the
-/// second at the second, and round again.
+/// Injects a fault at every call of a session: each code of `codes[0]` at a function's first call, each code of
+/// `codes[1]` at its second call, and so on, cyclically.
 fn at_every_call(
     mock: Mock,
     name: &'static str,
@@ -358,7 +358,7 @@ fn at_every_call(
     nothing_is_left(mock, "a session without a fault");
     let (mut tried, mut ended, mut survivors) = (0, 0, 0);
     for (call, count) in &calls {
-        // A stream is asked more or less often, run by run.
+        // The number of polls of a stream differs from run to run.
         let count = if call.ends_with("Query") { 5 } else { *count };
         let faults = (0..count).zip(codes.iter().cycle());
         for (code, index) in faults.flat_map(|(index, codes)| codes.iter().map(move |code| (*code, index))) {
@@ -376,7 +376,7 @@ fn at_every_call(
             }
             mock.never_fail();
             if call == "cuDevicePrimaryCtxRelease_v2" {
-                mock.reset_device(0); // nobody else can put back what a failed release leaves
+                mock.reset_device(0); // nobody else can release what a failed release left behind
             }
             nothing_is_left(mock, &format!("{code} at {call} {index}"));
         }
@@ -389,7 +389,7 @@ fn at_every_call(
     session(name, parameters).unwrap();
 }
 
-/// A fault in every operation on the device: each ends it.
+/// Injects a fault in every operation on the device; each ends the session.
 fn in_every_operation(mock: Mock, name: &'static str, parameters: &'static [(&'static str, &'static str)]) {
     let before = mock.operations();
     session(name, parameters).unwrap();
@@ -399,7 +399,7 @@ fn in_every_operation(mock: Mock, name: &'static str, parameters: &'static [(&'s
         mock.fail_operation(mock.operations() + index, if index % 2 == 0 { 700 } else { 719 });
         match session(name, parameters) {
             Err(EngineError::Device { lost: true, .. }) => {}
-            // The last ones may not be waited for by anyone but those who drop.
+            // Only drops may wait for the last operations.
             Ok(_) if index + 4 > operations => {}
             other => panic!("operation {index} of {operations}: {other:?}"),
         }
@@ -430,7 +430,8 @@ every_fault! {
     gamt_apart_and_frozen: "gamt", [("next-hops", "apart"), ("frozen", "1"), ("streams", "1")], [&[1], &[700]];
 }
 
-/// The big direct tables take long to copy: one fault a call, in turn one that leaves the device alive and one that does not.
+/// Copying the large direct tables takes long: one fault a call, alternating between a code that leaves the device
+/// usable and one that does not.
 #[test]
 fn gale_and_sail() {
     let (_one, mock) = mock!();
@@ -445,7 +446,7 @@ fn gale_and_sail() {
     }
 }
 
-/// A device that no longer gets on is given up: what waits for it says so, and nothing hangs when all is dropped.
+/// A stalled device is given up: waiting calls return an error, and nothing hangs when all is dropped.
 #[test]
 fn a_device_that_stalls_is_given_up() {
     let (_one, mock) = mock!();
@@ -470,7 +471,7 @@ fn a_device_that_stalls_is_given_up() {
     }
 }
 
-/// A batch that could not be launched is nowhere: it holds back nothing that updates want to use again.
+/// A batch that could not be launched is not in flight, and delays no reuse of memory by updates.
 #[test]
 fn a_batch_that_could_not_be_launched_holds_nothing_back() {
     let (_one, mock) = mock!();

@@ -1,5 +1,5 @@
-//! What was dropped goes back to the driver: while kernels stay on the device too, without a wait for what runs, and never
-//! before its last use is over.
+//! Dropped memory goes back to the driver, also while persistent kernels run, without waiting for running work, and
+//! never before its last use is done.
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -13,10 +13,10 @@ use lpm_gpu::cu::{
 };
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on the mock of a busy machine.
+/// Longer than any step takes over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The mock for this test alone; the test is skipped without.
+/// The mock for this test alone; the test is skipped when there is none.
 macro_rules! mock {
     () => {{
         let one = testing::exclusive();
@@ -28,7 +28,8 @@ macro_rules! mock {
     }};
 }
 
-/// Waits until `used` says at most `bytes`, dropping something now and then: that is when what is over is looked for.
+/// Waits until `used` returns at most `bytes`. It keeps dropping memory, because a drop frees earlier memory whose last
+/// use is done.
 fn comes_down_to(device: &Device, used: impl Fn() -> u64, bytes: u64) {
     let start = Instant::now();
     while used() > bytes {
@@ -38,7 +39,7 @@ fn comes_down_to(device: &Device, used: impl Fn() -> u64, bytes: u64) {
     }
 }
 
-/// A kernel that stays, with one slot of one block (kernels/common.cuh).
+/// A persistent kernel, with one slot of one block (kernels/common.cuh).
 struct Stays {
     resident: Resident,
     control: Shared<u64>,
@@ -64,7 +65,7 @@ fn persistent(device: &Device) -> Kernel {
     Module::new(device, "gamt").unwrap().kernel("gamt_persistent_v4_flat").unwrap()
 }
 
-/// A stream that does not get on keeps what it uses, and nobody waits for it.
+/// Memory used by a stalled stream stays allocated, and nobody waits for it.
 #[test]
 fn a_drop_does_not_wait_for_a_device_that_stands_still() {
     let (_one, mock) = mock!();
@@ -84,7 +85,7 @@ fn a_drop_does_not_wait_for_a_device_that_stands_still() {
     let waited = over.recv_timeout(Duration::from_secs(5));
     let kept = (mock.memory_used(), mock.host_used());
     mock.set_stalled(0);
-    assert_eq!(waited, Ok(()), "a drop waits for a device that stands still");
+    assert_eq!(waited, Ok(()), "a drop waits for a stalled device");
     assert!(
         kept.0 >= 4 << 16 && kept.0 <= device_bytes && kept.1 == host_bytes,
         "freed while in use: {kept:?}"
@@ -96,7 +97,7 @@ fn a_drop_does_not_wait_for_a_device_that_stands_still() {
     assert!(!device.is_lost());
 }
 
-/// A kernel that stays may be launched at any time: also just when somebody frees something.
+/// A persistent kernel may be launched at any time, even while another thread frees something.
 #[test]
 fn a_kernel_that_stays_may_start_while_something_is_dropped() {
     let (_one, mock) = mock!();
@@ -111,19 +112,19 @@ fn a_kernel_that_stays_may_start_while_something_is_dropped() {
         drop(dropped);
         done.send(()).unwrap();
     });
-    std::thread::sleep(Duration::from_millis(20)); // the drop is under way, and waits if it waits at all
+    std::thread::sleep(Duration::from_millis(20)); // the drop has started, and waits now if it waits at all
     let mut stays = Stays::launch(&device, &kernel);
     mock.set_stalled(0);
     let waited = over.recv_timeout(Duration::from_secs(5));
     stays.resident.stop(LIMIT).unwrap();
     dropping.join().unwrap();
-    assert_eq!(waited, Ok(()), "a drop waits for the kernel that stays");
+    assert_eq!(waited, Ok(()), "a drop waits for the persistent kernel");
     busy.finish(LIMIT).unwrap();
     drop((stays, words, busy));
     comes_down_to(&device, || mock.memory_used(), 0);
 }
 
-/// Memory comes back while a kernel stays, unless it is the kernel's own.
+/// Memory is freed while a persistent kernel runs, unless it belongs to that kernel.
 #[test]
 fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
     let (_one, mock) = mock!();
@@ -134,7 +135,7 @@ fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
         drop(DeviceWords::new(&device, 1 << 20).unwrap());
         comes_down_to(&device, || mock.memory_used(), 0);
     }
-    // Page-locked memory waits for the driver to have time, and is used again meanwhile.
+    // Page-locked memory is freed later, and reused meanwhile.
     let before = mock.host_used();
     for _ in 0..50 {
         drop(Shared::<u32>::new(&device, 1 << 16).unwrap());
@@ -144,14 +145,14 @@ fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
     drop((control, done));
     assert!(
         resident.is_running().unwrap() && mock.host_used() > 0,
-        "the kernel's own memory is freed under it"
+        "the kernel's own memory is freed while it runs"
     );
     resident.stop(LIMIT).unwrap();
     drop(resident);
     comes_down_to(&device, || mock.host_used(), 0);
 }
 
-/// Routes of both families that crowd, so that tables are large or small.
+/// `count` routes of each family, for large or small tables.
 fn table(count: u32, dice: &mut Dice) -> Routes {
     let mut delta = Routes::new();
     for at in 0..count {
@@ -173,7 +174,7 @@ fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64)
     };
     let (mut first, mut last) = (0, 0);
     for round in 0..rounds {
-        // Large, then a hundredth of that: neither fits where the other was, so each is a table of its own.
+        // Large, then a hundredth of that: neither fits in the other's memory, so each is a table of its own.
         let mut delta = table(3000, &mut dice);
         apply(writer.as_mut(), &delta);
         reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).unwrap();
@@ -194,7 +195,7 @@ fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64)
     (first, last)
 }
 
-/// Tables that are built anew again and again take no more memory than a few of them do, whatever the mode.
+/// Rebuilding tables many times takes no more memory than a few rebuilds do, whatever the mode.
 #[test]
 fn tables_built_anew_for_ever_take_no_more_memory_than_a_few() {
     let (_one, mock) = mock!();
@@ -204,7 +205,8 @@ fn tables_built_anew_for_ever_take_no_more_memory_than_a_few() {
     }
 }
 
-/// Without memory pools nothing is freed beside a kernel that stays, so that no such kernel is for this device; the rest is.
+/// Without memory pools nothing is freed while a persistent kernel runs, so this device refuses such kernels; all other
+/// modes work.
 #[test]
 fn a_device_without_memory_pools_serves_every_mode_but_persistent() {
     let (_one, mock) = mock!();

@@ -1,4 +1,4 @@
-//! The pipeline: batch sizes, streams, modes, slots, and readers that do what they like.
+//! The pipeline: batch sizes, streams, modes, slots, and readers used in any order.
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -20,7 +20,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`, after saying so, where there is no device.
+    /// `None`, with a message, when there is no device.
     fn new(name: &str, parameters: &[(&str, &str)]) -> Option<Self> {
         if skipped(&|| engine(name, parameters)) {
             return None;
@@ -34,7 +34,7 @@ impl Bench {
         Some(Self { writer, rib, keys, right })
     }
 
-    /// `size` keys from number `start` on, counting round, with their answers.
+    /// `size` keys from number `start` on, wrapping around, with their answers.
     fn batch(&self, start: usize, size: usize) -> (KeySet, Vec<NextHopId>, Vec<NextHopId>) {
         let at = |index: usize| (start + index) % self.keys.v4.len();
         let set = KeySet {
@@ -47,7 +47,8 @@ impl Bench {
         (set, v4, v6)
     }
 
-    /// Batches of each of `sizes`, IPv4 and IPv6 in turn, through all slots of a reader, `slots` in flight at once.
+    /// Runs batches of each of `sizes`, IPv4 and IPv6 in turn, through all slots of a reader, with `slots` in flight at
+    /// once.
     fn sizes(&self, slots: u16, batch_max: usize, sizes: &[usize], what: &str) {
         let mut reader = self.writer.reader(slots, batch_max).unwrap();
         let mut flights: Vec<Option<(Vec<NextHopId>, String)>> = vec![None; slots.into()];
@@ -68,14 +69,14 @@ impl Bench {
         for (slot, flight) in (0..).zip(flights) {
             if let Some((right, case)) = flight {
                 assert!(collect(reader.as_mut(), slot).unwrap() == right, "{case}");
-                // Answers stay until the slot is handed another batch.
+                // Answers stay until the slot gets another batch.
                 assert!(collect(reader.as_mut(), slot).unwrap() == right, "{case}, again");
             }
         }
     }
 }
 
-/// Sizes that warps, vectors and blocks may get wrong.
+/// Sizes at the edges of warps, vectors and blocks.
 const SIZES: [usize; 8] = [0, 1, 3, 31, 32, 33, 255, 4096];
 
 #[test]
@@ -109,7 +110,7 @@ fn a_million_keys_at_once() {
     }
 }
 
-/// Shapes of launches that do not divide the batch.
+/// Launch shapes that do not divide the batch.
 #[test]
 fn any_blocks_and_threads() {
     for (blocks, threads) in [("1", "32"), ("3", "96"), ("1000", "1024")] {
@@ -152,7 +153,8 @@ fn what_does_not_fit_is_refused_and_the_slot_goes_on() {
     assert_eq!(collect(reader.as_mut(), 0).unwrap(), right[..100]);
 }
 
-/// Changes of one to three routes around others, and of all next hops now and then. Returns what is right then.
+/// Adds 3 random routes of each family and withdraws 3 IPv4 routes; every 20th turn, 500 instead of 3. Returns an
+/// oracle of the result.
 fn churn(bench: &mut Bench, dice: &mut Dice, turn: usize) -> OraclePair {
     let routes: Vec<IpPrefix> = bench.rib.v4.prefixes().map(IpPrefix::V4).collect();
     for _ in 0..if turn.is_multiple_of(20) { 500 } else { 3 } {
@@ -168,8 +170,8 @@ fn churn(bench: &mut Bench, dice: &mut Dice, turn: usize) -> OraclePair {
     oracle_of(&bench.rib)
 }
 
-/// A reader that hands in a batch and never asks for it holds up neither deltas nor other readers, through rebuilds and
-/// swaps; in the end its answers are those of a table that was in service.
+/// A reader that submits a batch and never collects it delays neither deltas nor other readers, through rebuilds and
+/// swaps. Collected at last, its answers are those of a table that was in service.
 #[test]
 fn a_reader_that_never_collects_holds_nothing_up() {
     for (name, parameters) in [
@@ -195,8 +197,8 @@ fn a_reader_that_never_collects_holds_nothing_up() {
             reader.lookup(set.keys_v6(), &mut answers).unwrap();
             assert!(answers == v6, "{name} {parameters:?}, turn {turn}");
         }
-        // On the mock and on a GPU alike the batch was done long before the table changed, or sees some of the changes: at
-        // least the keys whose answer never changed must have it.
+        // On the mock and on a GPU alike, the batch was done long before the table changed, or saw some of the changes.
+        // At least the keys whose answers never changed must be right.
         let late = collect(idle.as_mut(), 0).unwrap();
         let (now, _) = keys.right(&oracle);
         for (at, answer) in late.iter().enumerate() {
@@ -205,7 +207,7 @@ fn a_reader_that_never_collects_holds_nothing_up() {
     }
 }
 
-/// Readers outlive their engine, and go in any order.
+/// Readers outlive their engine, and may be dropped in any order.
 #[test]
 fn a_reader_outlives_its_engine() {
     for mode in MODES {
@@ -260,5 +262,5 @@ fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
     bench.sizes(3, 4096, &SIZES, "calibrated");
     let fixed = Bench::new("gamt", &[("latency-target-us", "3000"), ("streams", "2")]).unwrap();
     let details = fixed.writer.stats().details;
-    assert!(details.contains(&("streams", 2.0)), "what was given is not chosen: {details:?}");
+    assert!(details.contains(&("streams", 2.0)), "a given parameter is kept: {details:?}");
 }

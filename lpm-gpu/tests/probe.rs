@@ -1,5 +1,5 @@
-//! Every way in which there can be no GPU is an error of its own, and none a panic. Each is looked at in a process of its own,
-//! since a process has one driver: the test runs itself again with another environment.
+//! Each way of lacking a GPU has its own error, and none panics. A process has one driver, so each case runs in its own
+//! process: the test runs itself again with another environment.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -11,7 +11,7 @@ use std::process::Command;
 /// What the child prints before the result.
 const MARK: &str = "probe says: ";
 
-/// The child: prints what [`probe`] and [`Device::open`] say, on the driver that `PROBE_DRIVER` names.
+/// The child: prints the results of [`probe`] and [`Device::open`] with the driver that `PROBE_DRIVER` names.
 #[test]
 #[ignore = "run by the other tests, in a process of its own"]
 fn child() {
@@ -36,7 +36,7 @@ fn child() {
     }
 }
 
-/// Runs [`child`] with `environment`; what it printed.
+/// Runs [`child`] with `environment`; returns its result line.
 fn in_a_child(environment: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--ignored", "--nocapture", "--test-threads", "1"]);
@@ -55,7 +55,7 @@ fn in_a_child(environment: &[(&str, &str)]) -> String {
         .to_owned()
 }
 
-/// As [`in_a_child`], on the mock; `None` without it.
+/// As [`in_a_child`], on the mock; `None` when there is none.
 fn on_the_mock(environment: &[(&str, &str)]) -> Option<String> {
     let mut all = vec![("PROBE_DRIVER", "mock")];
     all.extend_from_slice(environment);
@@ -82,7 +82,7 @@ fn without_a_driver_the_names_that_were_tried_are_told() {
 
 #[test]
 fn a_library_that_is_no_driver_lacks_a_function() {
-    // Any library will do: the C library under the driver's name.
+    // Any library works as a stand-in: the C library under the driver's name.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let library = maps.split_whitespace().find(|word| word.contains("/libc.so") || word.contains("/libc-"));
     let Some(library) = library else {
@@ -133,7 +133,7 @@ fn a_driver_that_fails_from_the_start_is_no_panic() {
     }
 }
 
-/// The child of the test above: any answer will do.
+/// The child of the test above: any result is accepted.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn failing_child() {

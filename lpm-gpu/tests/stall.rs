@@ -1,4 +1,5 @@
-//! A device that stands still costs the batches that wait for it, each for as long as the user says, and nothing after it goes on.
+//! A stalled device costs only the batches that wait for it, each for the time that the user configured; later work
+//! does not wait.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -9,10 +10,10 @@ use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopI
 use lpm_gpu::cu::testing;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on the mock of a busy machine.
+/// Longer than any step takes over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The mock for this test alone; the test is skipped without.
+/// The mock for this test alone; the test is skipped when there is none.
 macro_rules! mock {
     () => {{
         let one = testing::exclusive();
@@ -30,7 +31,7 @@ fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
     lpm_gpu::engine::make("gamt", &options).unwrap()
 }
 
-/// A lookup that the device does not answer, and how long it took to say so.
+/// Runs a lookup that the device does not answer; returns the time until its error.
 fn stalls(reader: &mut dyn EngineReader, keys: &[u32]) -> Duration {
     let start = Instant::now();
     let refused = reader.lookup(Keys::V4(keys), &mut vec![NextHopId::NONE; keys.len()]);
@@ -54,17 +55,17 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
         assert_eq!(answers, right, "{mode}");
 
         mock.set_stalled(1);
-        // A batch that its owner has yet to collect is not the lookup's to give up.
+        // A lookup must not abandon a batch that its owner has yet to collect.
         reader.submit(SlotId(2), Keys::V4(&keys.v4[..100])).unwrap();
         let waited = stalls(reader.as_mut(), &keys.v4);
         assert!(
             waited >= Duration::from_millis(200) && waited < Duration::from_secs(10),
             "{mode}: {waited:?}"
         );
-        // Nothing is left to try: no lookup waits for the same batches again.
+        // No slot is left to try, so no lookup waits for the same batches again.
         let waited: Duration = (0..20).map(|_| stalls(reader.as_mut(), &keys.v4)).sum();
         assert!(waited < Duration::from_secs(3), "{mode}: 20 lookups took {waited:?}");
-        // Nor do batches that are handed to a slot of theirs.
+        // Nor does a batch that is submitted to one of the lookup's slots.
         let start = Instant::now();
         for _ in 0..20 {
             let refused = reader.submit(SlotId(0), Keys::V4(&[1]));
@@ -79,20 +80,21 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
             assert!(start.elapsed() < LIMIT, "{mode}: the slots never come back");
         }
         assert_eq!(answers, right, "{mode}: answers of another batch");
-        assert_eq!(common::collect(reader.as_mut(), 2).unwrap(), right[..100], "{mode}: what was in flight");
+        assert_eq!(common::collect(reader.as_mut(), 2).unwrap(), right[..100], "{mode}: the batch in flight");
         reader.submit(SlotId(0), Keys::V4(&keys.v4[..7])).unwrap();
         assert_eq!(common::collect(reader.as_mut(), 0).unwrap(), right[..7], "{mode}");
     }
 }
 
-/// Words that a batch may read are not used again because its owner has given it up, and they are once it is over.
+/// Words that a batch may read are not reused while the batch runs, even when its owner has abandoned it, and are
+/// reused once it is done.
 #[test]
 fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
     let (_one, mock) = mock!();
     let options = EngineOptions { stall_us: Some(1000), ..EngineOptions::default() };
     let mut writer = lpm_gpu::engine::make("sail-gpu", &options).unwrap();
     let mut reader = writer.reader(1, 100).unwrap();
-    // A route that needs two chunks and gives them back; then how many wait for a batch.
+    // A route that needs two chunks and frees them; returns the number of chunks that wait for a batch.
     let mut rib = fib::Rib::new();
     let mut flicker = |writer: &mut dyn EngineWriter| {
         for next_hop in [NextHopId::new(1).unwrap(), NextHopId::NONE] {
@@ -106,10 +108,10 @@ fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
     mock.set_stalled(1);
     stalls(reader.as_mut(), &[1, 2, 3]);
     mock.set_stalled(0);
-    assert_eq!(flicker(writer.as_mut()), 2.0, "the batch may still be under way");
+    assert_eq!(flicker(writer.as_mut()), 2.0, "the batch may still be running");
     let start = Instant::now();
     while reader.lookup(Keys::V4(&[1, 2, 3]), &mut [NextHopId::NONE; 3]).is_err() {
         assert!(start.elapsed() < LIMIT, "the slot never comes back");
     }
-    assert_eq!(flicker(writer.as_mut()), 0.0, "the batch is over");
+    assert_eq!(flicker(writer.as_mut()), 0.0, "the batch is done");
 }

@@ -1,4 +1,4 @@
-//! Real tables and the real stream of updates, from the folder that `FWD_DATA` names.
+//! Real tables and the real update stream, from the folder that `FWD_DATA` names.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -10,7 +10,7 @@ use fib::{EngineReader, EngineWriter, FibDelta, IpPrefix, Key, Keys, NextHopId, 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Every engine answers on full tables as the oracle does, through `lookup` and through slots in flight.
+/// Every engine returns the oracle's answers on full tables, through `lookup` and through slots in flight.
 #[test]
 fn full_tables_are_answered_as_the_oracle_does() {
     let (Some(v4), Some(v6)) = (data("v4-202401.txt.xz"), data("v6-202401.txt.xz")) else { return };
@@ -59,12 +59,12 @@ fn full_tables_are_answered_as_the_oracle_does() {
     }
 }
 
-/// Updates of a delta: a millisecond's worth at 100,000 a second.
+/// Updates per delta: a millisecond's worth at 100,000 a second.
 const UPDATES_A_DELTA: usize = 100;
-/// Keys that are looked up of each family.
+/// Keys of each family that are looked up.
 const KEYS: usize = 512;
 
-/// The deltas of a stream, and for each key its answers: from which delta on, and which.
+/// The deltas of a stream, and for each key its answers, each with the first generation that has it.
 struct Plan {
     deltas: Vec<FibDelta>,
     keys: KeySet,
@@ -74,7 +74,7 @@ struct Plan {
 
 impl Plan {
     fn new(rib: &mut Rib, deltas: Vec<FibDelta>, dice: &mut Dice) -> Self {
-        // Keys within what changes, and everywhere.
+        // Keys within changed prefixes, and anywhere.
         let mut keys = KeySet::draw(rib, KEYS / 4, dice);
         while keys.v4.len() < KEYS {
             let delta = &deltas[dice.below(deltas.len())];
@@ -108,7 +108,7 @@ impl Plan {
     }
 }
 
-/// Notes the new answers of the keys within `touched`.
+/// Records the new answers of the keys within `touched`.
 fn note<K: Key>(
     keys: &[K],
     touched: &[Prefix<K>],
@@ -126,7 +126,7 @@ fn note<K: Key>(
     }
 }
 
-/// Whether `answer` was right in one of the generations `low..=high`.
+/// Whether `answer` was right in any of the generations `low..=high`.
 fn is_right(answers: &[(u32, NextHopId)], answer: NextHopId, low: u64, high: u64) -> bool {
     answers.iter().enumerate().any(|(at, (from, right))| {
         let until = answers.get(at + 1).map_or(u64::MAX, |(next, _)| u64::from(*next) - 1);
@@ -134,8 +134,9 @@ fn is_right(answers: &[(u32, NextHopId)], answer: NextHopId, low: u64, high: u64
     })
 }
 
-/// The stream of RIPE's collector, in deltas of a millisecond each at 100,000 updates a second, while a reader keeps slots in
-/// flight and the mock delays what it runs: every answer is that of a generation between submit and collect.
+/// The update stream of a RIPE collector, in deltas of a millisecond each at 100,000 updates a second, while a reader
+/// keeps slots in flight and the mock delays its operations: every answer belongs to a generation between submit and
+/// collect.
 #[test]
 fn the_real_stream_is_followed_while_lookups_run() {
     let (Some(v4), Some(v6), Some(updates)) =
@@ -194,7 +195,7 @@ fn follow(name: &str, writer: &mut dyn EngineWriter, plan: &Plan) {
             }
             done.store(at + 1, Ordering::SeqCst);
             if looking.is_finished() {
-                break; // its panic tells why
+                break; // its panic has the reason
             }
         }
         stop.store(true, Ordering::SeqCst);
@@ -204,7 +205,7 @@ fn follow(name: &str, writer: &mut dyn EngineWriter, plan: &Plan) {
     });
 }
 
-/// Looks up until told to stop, with every slot in flight; returns how many batches that were.
+/// Looks up until told to stop, with every slot in flight; returns the number of batches.
 fn look_up(
     name: &str,
     reader: &mut dyn EngineReader,
@@ -243,7 +244,7 @@ fn look_up(
     batches
 }
 
-/// A change of what is not there changes nothing, and the keys of a plan tell a wrong answer from a right one.
+/// [`is_right`] accepts an answer only in the generations that had it.
 #[test]
 fn a_wrong_answer_would_be_found() {
     let (one, two) = (NextHopId::new(1).unwrap(), NextHopId::new(2).unwrap());

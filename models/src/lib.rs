@@ -1,5 +1,5 @@
-//! Models of the protocols between threads: the production files themselves, compiled over the types of a model checker.
+//! Models of the protocols between threads: the production files themselves, compiled over a model checker's types.
 //!
-//! This library is empty; everything is in its tests. Each test target has a module `sync` of its own in the place of the one that
-//! the production crates have, and takes their files in by `#[path]`. So there is no second build of anything: production code is
-//! compiled over `std`, here over a checker, from one text.
+//! This library is empty; its tests hold everything. Each test target has its own module `sync` in place of the
+//! production crates' module, and includes their files by `#[path]`. The same source files are compiled over `std` in
+//! production and over a checker here, and nothing is built twice.

@@ -1,7 +1,7 @@
-//! How many lookups a second of CPU time the interpreter does, on one core: `cargo run --release -p mockcuda --example lookups_per_second`.
+//! The interpreter's lookups per second of CPU time on one core: `cargo run --release -p mockcuda --example lookups_per_second`.
 //!
-//! A random table of 16-8-8 bits in GAMT's flat layout, in which nearly all keys go down to the third level, and the kernels
-//! of `kernels/gamt.ptx`.
+//! The keys are looked up by the kernels of `kernels/gamt.ptx` in a random table of 16-8-8 bits in GAMT's flat layout,
+//! in which nearly all keys reach the third level.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -10,7 +10,7 @@ use common::{Arg, Driver};
 
 const KEYS: usize = 1 << 20;
 
-/// CPU time of the process, which other programs do not change much: the stream's thread is the only one that works.
+/// CPU time of the process, which other programs hardly affect: only the stream's thread works.
 fn cpu_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: an out pointer to a local.

@@ -1,19 +1,19 @@
-//! What tests turn and read: switches from the environment when the library is loaded, and functions `mockcuda_*` for tests
-//! that run in the process. None of them is a driver call, and none is counted as one.
+//! Switches and counters for tests: environment variables read when the library is loaded, and functions `mockcuda_*`
+//! for tests that run in the process. They are not driver calls and are not counted as driver calls.
 //!
-//! | environment | function | what |
+//! | environment | function | effect |
 //! |---|---|---|
 //! | `MOCKCUDA_NO_DEVICE=1` | | the driver finds no device |
-//! | `MOCKCUDA_DRIVER_VERSION=N` | | version of the driver, as 12040 |
-//! | | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` answers 801 |
-//! | `MOCKCUDA_MEMORY_BYTES=N` | `mockcuda_set_memory_bytes` | memory of the device; more is code 2 |
-//! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at` | driver call N (from 0) answers CODE (999), COUNT times |
-//! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | `mockcuda_fail_call` | call N (from 0) of that function answers CODE |
-//! | `MOCKCUDA_FAIL_OPERATION=N[:CODE]` | `mockcuda_fail_operation` | operation N of all streams fails with CODE (719): found out later |
-//! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | up to N us of waiting before an operation of a stream, and now and then between blocks |
+//! | `MOCKCUDA_DRIVER_VERSION=N` | | version of the driver, e.g. 12040 |
+//! | | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` returns 801 |
+//! | `MOCKCUDA_MEMORY_BYTES=N` | `mockcuda_set_memory_bytes` | memory of the device; to allocate more returns 2 |
+//! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at` | COUNT driver calls from call N (from 0) on return CODE (999) |
+//! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | `mockcuda_fail_call` | call N (from 0) of that function returns CODE |
+//! | `MOCKCUDA_FAIL_OPERATION=N[:CODE]` | `mockcuda_fail_operation` | operation N of all streams fails with CODE (719), seen later |
+//! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | random delays of up to N us before stream operations, and some between blocks |
 //! | `MOCKCUDA_SEED=N` | `mockcuda_set_seed` | the seed of these delays |
-//! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | from operation N of all streams (copies and launches, from 0) on no stream gets on |
-//! | `MOCKCUDA_WAIT_MS=N` | | a wait for a stream that takes longer ends the context with 702 and says so (60,000) |
+//! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | all streams stall from operation N of all streams (copies and launches, from 0) on |
+//! | `MOCKCUDA_WAIT_MS=N` | | a longer wait for a stream ends the context with 702 and a message (60,000) |
 //! | `MOCKCUDA_LOG=N` | | calls whose names are kept for `mockcuda_call_name` (1,048,576) |
 //! | `MOCKCUDA_QUIET=1` | | no messages on standard error |
 //! | `MOCKCUDA_REPORT=1` | | calls, words and violations on standard error when the process ends |
@@ -26,11 +26,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 const NEVER: u64 = u64::MAX;
-/// Names of calls that are kept unless told otherwise, for a test that asks which call a fault hit.
+/// Default number of call names that are kept, for a test that looks up which call a fault hit.
 const LOG_MAX: usize = 1 << 20;
-/// Memory of the mock's device, unless told otherwise.
+/// Default memory of the mock's device.
 const MEMORY_BYTES: u64 = 8 << 30;
-/// A driver of CUDA 12.4 is common where this runs for real.
+/// CUDA 12.4, a common driver version on real machines.
 const DRIVER_VERSION: u32 = 12_040;
 
 /// The switches and counters.
@@ -54,7 +54,7 @@ pub(crate) struct Control {
     quiet: bool,
     calls: AtomicU64,
     operations: AtomicU64,
-    /// Index and name of the last calls; not in order where threads race.
+    /// Index and name of the last calls; out of order where threads race.
     log: Mutex<Vec<(u64, &'static CStr)>>,
     pub(crate) words_read: AtomicU64,
     pub(crate) words_written: AtomicU64,
@@ -143,7 +143,7 @@ impl Control {
         self.stalled.load(Relaxed)
     }
 
-    /// Counts a driver call, and says with which code it must fail.
+    /// Counts a driver call, and returns the code with which it must fail, if any.
     pub(crate) fn call(&self, name: &'static CStr) -> Option<Code> {
         let index = self.calls.fetch_add(1, Relaxed);
         let mut log = lock(&self.log);
@@ -160,7 +160,7 @@ impl Control {
         self.call_by_name(name)
     }
 
-    /// Where call `index` lies in the log, about: threads race.
+    /// The log slot of call `index`; approximate, since threads race.
     fn log_slot(&self, index: u64) -> usize {
         usize::try_from(index).unwrap_or(0) % self.log_max.max(1)
     }
@@ -180,7 +180,7 @@ impl Control {
         Some(code)
     }
 
-    /// Counts an operation of a stream, and says with which code it must fail.
+    /// Counts an operation of a stream, and returns the code with which it must fail, if any.
     pub(crate) fn operation(&self) -> Option<Code> {
         let index = self.operations.fetch_add(1, Relaxed);
         if index >= self.stall_at.load(Relaxed) {
@@ -189,7 +189,7 @@ impl Control {
         (index == self.operation_failing.load(Relaxed)).then(|| self.operation_code.load(Relaxed))
     }
 
-    /// Prints a message, unless told to be quiet.
+    /// Prints a message, unless `MOCKCUDA_QUIET` is set.
     pub(crate) fn say(&self, what: &str) {
         if !self.quiet {
             eprintln!("mockcuda: {what}");
@@ -219,13 +219,14 @@ extern "C" fn report_at_exit() {
     );
 }
 
-/// Driver calls so far. Asking for an error's name is none.
+/// Driver calls so far. Calls of `cuGetErrorName` do not count.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_calls() -> u64 {
     control().calls.load(Relaxed)
 }
 
-/// The name of driver call `index`, counted from 0: a C string that lives as long as the library; null when there was none, or too long ago.
+/// The name of driver call `index`, counted from 0: a C string that lives as long as the library; null when there was no such call,
+/// or when it has left the log.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_call_name(index: u64) -> *const c_char {
     let log = lock(&control().log);
@@ -234,7 +235,7 @@ pub extern "C" fn mockcuda_call_name(index: u64) -> *const c_char {
     near.chain(log.iter()).find(|entry| entry.0 == index).map_or(std::ptr::null(), |entry| entry.1.as_ptr())
 }
 
-/// The driver call that is number `index` answers `code`, once. A code that ends the context ends it. `u64::MAX`: none does.
+/// Driver call number `index` returns `code`, once. A code that ends the context ends it. `u64::MAX`: no call fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_fail_at(index: u64, code: u32) {
     let c = control();
@@ -244,8 +245,9 @@ pub extern "C" fn mockcuda_fail_at(index: u64, code: u32) {
     c.fail_first.store(index, Relaxed);
 }
 
-/// Call number `index`, from 0 and from now on, of the function `name` answers `code`, once; the way to hit the same call in every run,
-/// however often a stream is asked in between. Null: none does.
+/// Call number `index` (from 0, counted from now on) of the function `name` returns `code`, once. Unlike
+/// [`mockcuda_fail_at`], it hits the same call in every run, however often a stream is polled in between. Null: no call
+/// fails.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -267,7 +269,7 @@ pub extern "C" fn mockcuda_operations() -> u64 {
     control().operations.load(Relaxed)
 }
 
-/// The operation of a stream that is number `index` is not done, and ends the context with `code`.
+/// Operation number `index` of all streams is not done, and ends the context with `code`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_fail_operation(index: u64, code: u32) {
     let c = control();
@@ -287,19 +289,19 @@ pub extern "C" fn mockcuda_set_memory_bytes(bytes: u64) {
     control().memory_bytes.store(bytes, Relaxed);
 }
 
-/// Up to `max` microseconds are waited before an operation of a stream begins, by chance.
+/// Sets random delays of up to `max` microseconds before operations of a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_delay_us(max: u32) {
     control().delay_us.store(max, Relaxed);
 }
 
-/// The seed of what happens by chance, for streams that are created from now on.
+/// Sets the seed of random delays, for streams that are created from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_seed(seed: u64) {
     control().seed.store(seed, Relaxed);
 }
 
-/// While set, no stream gets on: operations are taken, none is done, running kernels stand still.
+/// While set, all streams stall: operations are accepted, none is done, running kernels stop.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_stalled(stalled: u32) {
     control().stall_at.store(NEVER, Relaxed);
@@ -318,7 +320,7 @@ pub extern "C" fn mockcuda_host_used() -> u64 {
     memory().map_or(0, |m| m.used(Kind::Pinned))
 }
 
-/// 32-bit words that kernels have written to global memory, mapped host memory included.
+/// 32-bit words that kernels have written to global memory, including mapped host memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_words_written() -> u64 {
     control().words_written.load(Relaxed)
@@ -330,19 +332,20 @@ pub extern "C" fn mockcuda_words_read() -> u64 {
     control().words_read.load(Relaxed)
 }
 
-/// Instructions that warps have run.
+/// Warp instructions executed.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_instructions() -> u64 {
     control().instructions.load(Relaxed)
 }
 
-/// Bytes that were copied to the device.
+/// Bytes copied to the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_bytes_to_device() -> u64 {
     control().bytes_to_device.load(Relaxed)
 }
 
-/// Kernels must not read `words` words from device address `address` on, until they are written or unmarked.
+/// Marks `words` words from device address `address` on as freed: kernels must not read them until they are written or
+/// unmarked.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_mark_freed(address: u64, words: u64) {
     if let Some(m) = memory() {
@@ -350,7 +353,7 @@ pub extern "C" fn mockcuda_mark_freed(address: u64, words: u64) {
     }
 }
 
-/// They may.
+/// Unmarks words.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_unmark_freed(address: u64, words: u64) {
     if let Some(m) = memory() {
@@ -358,13 +361,13 @@ pub extern "C" fn mockcuda_unmark_freed(address: u64, words: u64) {
     }
 }
 
-/// Words that kernels read though they were marked as freed.
+/// Words that kernels read although they were marked as freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_violations() -> u64 {
     memory().map_or(0, |m| m.bad_reads.load(Relaxed))
 }
 
-/// Puts counters to 0 and switches to what they are without environment. Memory, marks, contexts stay.
+/// Resets counters to 0 and switches to their defaults without environment. Memory, marks and contexts stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_reset() {
     let c = control();

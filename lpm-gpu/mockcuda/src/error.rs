@@ -1,10 +1,10 @@
-//! The driver's codes that the mock gives, or gives on demand, with their names.
+//! The driver's error codes that the mock returns, by itself or on demand, with their names.
 
 use std::ffi::CStr;
 
-/// A code of the driver, not 0.
+/// An error code of the driver, not 0.
 pub(crate) type Code = u32;
-/// What a driver call comes to.
+/// The result of a driver call.
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 macro_rules! codes {
@@ -49,7 +49,7 @@ codes! {
     UNKNOWN = 999, c"CUDA_ERROR_UNKNOWN";
 }
 
-/// Whether `code` is one the driver answers with from then on, until the context is gone.
+/// Whether the driver returns `code` from every call after it, until the context is destroyed.
 pub(crate) fn ends_context(code: Code) -> bool {
     matches!(code, 214 | 220 | ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | 710 | 714..=LAUNCH_FAILED)
 }

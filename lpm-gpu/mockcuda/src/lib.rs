@@ -1,25 +1,26 @@
-//! A libcuda for tests: it runs the committed PTX on the CPU, and finds out what a program does wrong with it.
+//! A libcuda for tests: it runs the committed PTX on the CPU and detects errors of the program that uses it.
 //!
-//! The library is built as `libmockcuda.so` with the SONAME `libcuda.so`. A test opens it by its path before anything asks
-//! for the driver; any program runs over it with `LD_PRELOAD=.../libmockcuda.so`. Programs then call the very functions, and
-//! load the very PTX, that they would on a GPU. See `README.md` for what it models and what it does not.
+//! The library is built as `libmockcuda.so` with the SONAME `libcuda.so`. A test opens it by its path before anything
+//! looks up the driver; any program runs on it with `LD_PRELOAD=.../libmockcuda.so`. Programs then call the same
+//! functions, and load the same PTX, as on a GPU. `README.md` lists what it models and what it does not.
 //!
-//! A call comes in through [`api`], which checks it against `state` and hands an operation to a `stream`. The stream's thread
-//! does it: a copy on `memory`, or a kernel, which `ptx` compiled when its module was loaded and `exec` runs on `memory`.
+//! A driver call enters through [`api`], which checks it against `state` and submits an operation to a `stream`. The
+//! stream's thread runs it: a copy on `memory`, or a kernel, which `ptx` compiled when its module was loaded and `exec`
+//! runs on `memory`.
 //!
-//! - [`api`]: the driver's functions (`cu*`) as C sees them.
+//! - [`api`]: the driver's C functions (`cu*`).
 //! - [`control`]: switches and counters for tests (`mockcuda_*`).
-//! - `error`: the driver's codes and their names.
-//! - `state`: the context, and what was made in it, by handle.
+//! - `error`: the driver's error codes and their names.
+//! - `state`: the context and its objects, by handle.
 //! - `stream`: queues of operations, their threads, events.
-//! - `memory`: what kernels and copies can reach, each access checked.
-//! - `ptx`: PTX text to bytecode.
-//! - `exec`: bytecode to effects, 32 threads at a time.
-//! - [`testing`]: PTX to bytecode alone, for fuzz targets.
+//! - `memory`: the memory that kernels and copies can access, each access checked.
+//! - `ptx`: compiles PTX text to bytecode.
+//! - `exec`: runs bytecode, 32 threads at a time.
+//! - [`testing`]: compiles PTX without a driver's context, for fuzz targets.
 
 #![expect(
     clippy::cast_possible_truncation,
-    reason = "PTX computes modulo 2^8 to 2^64, and addresses of this 64-bit platform are u64 and usize by turns"
+    reason = "PTX computes modulo 2^8 to 2^64, and addresses of this 64-bit platform are u64 or usize"
 )]
 
 pub mod api;

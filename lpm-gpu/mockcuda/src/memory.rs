@@ -1,29 +1,30 @@
-//! Device memory and pinned host memory: addresses that can be checked, over real memory that stays mapped.
+//! Device memory and pinned host memory: addresses that can be checked, on real memory that stays mapped.
 //!
-//! Both kinds live in an arena each: a reserved stretch of addresses cut into slots, one allocation a slot (or several
-//! slots in a row), never filling the last, so that a gap follows. A table holds for each slot how many bytes of it are live; a
-//! kernel's access is a subtraction, a look into that table and a comparison. Device addresses are made up: they differ from
-//! the host addresses behind them by a constant, so a host that follows one crashes, as it would without a mock. Pinned
-//! memory has one address for both sides, as unified addressing has it.
+//! Each kind has an arena: a reserved range of addresses cut into slots. An allocation takes one slot (or several in a
+//! row) and never fills the last one, so that a gap follows it. A table holds the number of live bytes of each slot;
+//! checking a kernel's access takes a subtraction, a load from that table and a comparison. Device addresses differ
+//! from the host addresses behind them by a constant, so a host that dereferences one crashes, as it would without a
+//! mock. Pinned memory has one address for both sides, as with unified addressing.
 //!
-//! The invariant that makes the unsafe code sound: an arena is never unmapped. An access that lost a race with a free reads
-//! or writes bytes of the arena, which is wrong for the program under test, and found by the check of the next access, but never
-//! memory of anybody else. Slots are used again only when all have been used, oldest first: a stale address stays invalid for long.
+//! The invariant that makes the unsafe code sound: an arena is never unmapped. An access that lost a race with a free
+//! reads or writes bytes of the arena. That is an error of the program under test, which the check of the next access
+//! finds, but it never touches memory outside the arena. Slots are reused only when all have been used, oldest first,
+//! so a stale address stays invalid for long.
 //!
-//! All accesses of kernels and copies are relaxed atomics of 1, 4 or 8 bytes, since streams and the host may race.
+//! All accesses of kernels and copies are relaxed atomics of 1, 4 or 8 bytes, because streams and the host may race.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The first device address. Nothing of a Linux process is mapped here.
+/// The first device address. A Linux process has nothing mapped here.
 const DEVICE_FIRST: u64 = 0x0d00_0000_0000;
 const SLOT_SHIFT: u32 = 28;
 const SLOT_BYTES: u64 = 1 << SLOT_SHIFT;
 const SLOTS: usize = 1 << 16;
 const ARENA_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
 
-/// What fresh memory holds: as a unit of a table it leads nowhere sensible.
+/// The contents of fresh memory; as a unit of a table it points nowhere sensible.
 pub(crate) const POISON: u32 = 0xa5a5_a5a5;
 
 struct Arena {
@@ -45,7 +46,7 @@ impl Arena {
     }
 }
 
-/// Reserves address space; pages come when they are touched.
+/// Reserves address space; pages are allocated when they are touched.
 fn reserve(bytes: u64) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
@@ -62,16 +63,16 @@ fn reserve(bytes: u64) -> Option<usize> {
     if base == libc::MAP_FAILED { None } else { Some(base.expose_provenance()) }
 }
 
-/// What an allocation is.
+/// The kind of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Device memory.
     Device,
-    /// Pinned host memory of the mock's own.
+    /// Pinned host memory, allocated by the mock.
     Pinned,
 }
 
-/// An allocation that is live.
+/// A live allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocation {
     pub(crate) address: u64,
@@ -82,11 +83,11 @@ pub(crate) struct Allocation {
 #[derive(Default)]
 struct Book {
     live: BTreeMap<u64, Allocation>,
-    /// Of each kind: the first slot that was never used.
+    /// Per kind: the first slot that was never used.
     next_slot: [usize; 2],
-    /// Of each kind: slots that were freed, the first and how many.
+    /// Per kind: freed slots, the first and their number.
     freed: [VecDeque<(usize, usize)>; 2],
-    /// Of each kind: bytes in use.
+    /// Per kind: bytes in use.
     used: [u64; 2],
 }
 
@@ -94,16 +95,16 @@ struct Book {
 pub(crate) struct Memory {
     device: Arena,
     pinned: Arena,
-    /// A byte for each word of the device arena: not 0, the program says that it is freed.
+    /// A byte for each word of the device arena; not 0 when the program marked the word as freed.
     marks: usize,
-    /// Words that are marked; 0 spares the look.
+    /// The number of marked words; 0 skips the check.
     marked: AtomicUsize,
     book: Mutex<Book>,
-    /// Loads by kernels of words that are marked as freed.
+    /// Kernel loads of words that are marked as freed.
     pub(crate) bad_reads: AtomicU64,
 }
 
-/// The memory; `None` when the system does not give address space for it.
+/// The memory; `None` when the system does not provide the address space.
 pub(crate) fn memory() -> Option<&'static Memory> {
     static MEMORY: OnceLock<Option<Memory>> = OnceLock::new();
     MEMORY.get_or_init(Memory::new).as_ref()
@@ -125,7 +126,7 @@ impl Memory {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Host address of `bytes` (at most 16) at `address` if they are live. For kernels.
+    /// Host address of `bytes` (at most 16) at `address` if they are live; for kernels.
     #[inline(always)]
     pub(crate) fn locate(&self, address: u64, bytes: u64) -> Option<usize> {
         let offset = address.wrapping_sub(DEVICE_FIRST);
@@ -136,7 +137,7 @@ impl Memory {
         (offset < ARENA_BYTES && self.pinned.holds(offset, bytes)).then_some(address as usize)
     }
 
-    /// Host address of `bytes` from `address`, all within one live allocation. For copies.
+    /// Host address of `bytes` from `address`, all within one live allocation; for copies.
     pub(crate) fn range(&self, address: u64, bytes: u64) -> Option<usize> {
         let book = self.book();
         let found = book.live.range(..=address).next_back()?.1;
@@ -149,13 +150,13 @@ impl Memory {
         })
     }
 
-    /// The live allocation that holds `address`.
+    /// The live allocation that contains `address`.
     pub(crate) fn find(&self, address: u64) -> Option<Allocation> {
         let book = self.book();
         book.live.range(..=address).next_back().map(|f| *f.1).filter(|f| address - f.address < f.bytes.max(1))
     }
 
-    /// Where `address` lies beside the allocations, for messages.
+    /// Describes `address` relative to the nearest allocation, for messages.
     pub(crate) fn nearest(&self, address: u64) -> String {
         let book = self.book();
         match book.live.range(..=address).next_back() {
@@ -168,7 +169,7 @@ impl Memory {
         }
     }
 
-    /// Bytes of device memory in use, or of pinned host memory.
+    /// Bytes in use of one kind of memory.
     pub(crate) fn used(&self, kind: Kind) -> u64 {
         self.book().used[kind as usize]
     }
@@ -180,10 +181,10 @@ impl Memory {
         }
     }
 
-    /// Allocates and poisons. `None`: more than `limit` bytes of its kind would be used, or no slots are left.
+    /// Allocates and poisons. `None` when more than `limit` bytes of the kind would be used, or no slots are left.
     pub(crate) fn allocate(&self, kind: Kind, bytes: u64, limit: u64) -> Option<u64> {
         let (arena, first) = self.arena(kind);
-        // One slot more than full ones, even for a size that fills them: a gap must follow.
+        // One slot more than the full ones, even for a size that fills them, because a gap must follow.
         let slots = usize::try_from(bytes >> SLOT_SHIFT).ok()?.checked_add(1)?;
         let address = {
             let mut book = self.book();
@@ -205,7 +206,7 @@ impl Memory {
         Some(address)
     }
 
-    /// Frees the allocation that starts at `address`. `false`: there is none of that kind.
+    /// Frees the allocation that starts at `address`. Returns `false` when there is none of that kind.
     pub(crate) fn free(&self, address: u64, kind: Kind) -> bool {
         let mut book = self.book();
         let Some(found) = book.live.get(&address).copied().filter(|f| f.kind == kind) else { return false };
@@ -232,7 +233,7 @@ impl Memory {
         true
     }
 
-    /// Frees all there is: what a context takes along when it ends.
+    /// Frees everything, as when a context ends.
     pub(crate) fn free_all(&self) {
         let all: Vec<_> = self.book().live.values().copied().collect();
         for found in all {
@@ -240,7 +241,7 @@ impl Memory {
         }
     }
 
-    /// Marks `words` words from device address `address` on as freed, or no longer.
+    /// Marks `words` words from device address `address` on as freed, or unmarks them.
     pub(crate) fn mark(&self, address: u64, words: u64, freed: bool) {
         let offset = address.wrapping_sub(DEVICE_FIRST);
         let outside =
@@ -273,8 +274,8 @@ impl Memory {
         self.marked.load(Relaxed) != 0
     }
 
-    /// Looks at the marks of the words that an access of `bytes` at `address` touches: a write puts them to use again, a read is
-    /// counted. `true`: the first such read.
+    /// Checks the marks of the words that an access of `bytes` at `address` touches. A write unmarks them; a read is
+    /// counted as a violation. Returns `true` for the first violation.
     #[cold]
     pub(crate) fn check_marks(&self, address: u64, bytes: u64, write: bool) -> bool {
         let offset = address.wrapping_sub(DEVICE_FIRST);
@@ -306,11 +307,11 @@ impl Book {
     }
 }
 
-/// Loads `bytes` (1, 4 or 8) at `at`, which [`Memory::locate`] gave for as many, aligned.
+/// Loads `bytes` (1, 4 or 8) at `at`, an aligned address that [`Memory::locate`] returned for that many bytes.
 #[inline(always)]
 pub(crate) fn load(at: usize, bytes: u8) -> u64 {
-    // SAFETY: `locate` said the bytes lie in an arena, or the program vouches for its memory of a copy; the caller checked the
-    // alignment. Others access them by atomics as well, or order their accesses by streams.
+    // SAFETY: `locate` checked that the bytes lie in an arena, or the program vouches for its memory of a copy; the
+    // caller checked the alignment. Others access them by atomics as well, or order their accesses by streams.
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
@@ -320,7 +321,7 @@ pub(crate) fn load(at: usize, bytes: u8) -> u64 {
     }
 }
 
-/// Stores the low `bytes` of `value` at `at`: as [`load`].
+/// Stores the low `bytes` of `value` at `at`, as [`load`] loads them.
 #[inline(always)]
 pub(crate) fn store(at: usize, bytes: u8, value: u64) {
     // SAFETY: as in `load`.
@@ -333,7 +334,7 @@ pub(crate) fn store(at: usize, bytes: u8, value: u64) {
     }
 }
 
-/// Copies `bytes` from host address `from` to `to`, in words where both are aligned. Front to back: the two do not overlap.
+/// Copies `bytes` from host address `from` to `to`, in words where both are aligned, front to back. The two must not overlap.
 pub(crate) fn copy(to: usize, from: usize, bytes: usize) {
     let unit: u8 = match (to | from) % 8 {
         0 => 8,
@@ -349,7 +350,7 @@ pub(crate) fn copy(to: usize, from: usize, bytes: usize) {
     }
 }
 
-/// Fills `bytes` from host address `at` with `word`, whose first bytes come first.
+/// Fills `bytes` from host address `at` with `word`, its low bytes first.
 pub(crate) fn fill_words(at: usize, bytes: usize, word: u32) {
     let whole = bytes - bytes % 4;
     for offset in (0..whole).step_by(4) {

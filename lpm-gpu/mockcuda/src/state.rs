@@ -1,4 +1,4 @@
-//! What the driver keeps: the device's primary context, and all that was made in it, by handles that are checked.
+//! The driver's state: the device's primary context and all its objects, by checked handles.
 
 use crate::control::control;
 use crate::error::{Answer, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED, OUT_OF_MEMORY};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Handles look like addresses and are none: nothing is mapped here.
+/// Handles look like addresses but are none: nothing is mapped here.
 const HANDLES: u64 = 0x0666_0000_0000;
 
 /// A context.
@@ -21,13 +21,13 @@ pub(crate) struct Context {
     pub(crate) streams: Mutex<Vec<Arc<Stream>>>,
 }
 
-/// The nodes of a graph, by handle, in an order in which they may run.
+/// The nodes of a graph, by handle, in a valid order of execution.
 pub(crate) type Nodes = Mutex<Vec<(u64, Operation)>>;
 
 /// Anything with a handle.
 #[derive(Clone, Debug)]
 pub(crate) enum Object {
-    /// Names and handles of its kernels.
+    /// The names and handles of its kernels.
     Module(Arc<Vec<(String, u64)>>),
     Function(Arc<Kernel>),
     Stream(Arc<Stream>),
@@ -42,7 +42,7 @@ pub(crate) struct Driver {
     initialised: AtomicBool,
     next: AtomicU64,
     objects: Mutex<HashMap<u64, Object>>,
-    /// The primary context and how often it is retained.
+    /// The primary context and its retain count.
     primary: Mutex<Option<(Arc<Context>, u32)>>,
 }
 
@@ -85,7 +85,7 @@ impl Driver {
         self.initialised.store(true, Ordering::Release);
     }
 
-    /// `Err` before `cuInit`.
+    /// An error before `cuInit`.
     pub(crate) fn check_initialised(&self) -> Answer {
         if self.initialised.load(Ordering::Acquire) { Ok(()) } else { Err(NOT_INITIALIZED) }
     }
@@ -96,7 +96,7 @@ impl Driver {
         if device == 0 && !control().no_device { Ok(()) } else { Err(INVALID_DEVICE) }
     }
 
-    /// The memory there is.
+    /// The memory arenas.
     pub(crate) fn memory(&self) -> Answer<&'static Memory> {
         memory::memory().ok_or(OUT_OF_MEMORY)
     }
@@ -121,7 +121,7 @@ impl Driver {
         lock(&self.objects).remove(&handle);
     }
 
-    /// Retains the primary context, which is made if there is none.
+    /// Retains the primary context, creating it if necessary.
     pub(crate) fn retain_primary(&self) -> u64 {
         let mut primary = lock(&self.primary);
         let (context, retains) = primary.get_or_insert_with(|| {
@@ -132,7 +132,7 @@ impl Driver {
         context.id
     }
 
-    /// Releases it: the last release, or `at_once`, ends it.
+    /// Releases the primary context; the last release, or `at_once`, ends it.
     pub(crate) fn release_primary(&self, at_once: bool) -> Answer {
         let mut primary = lock(&self.primary);
         let Some((context, retains)) = primary.as_mut() else {
@@ -153,7 +153,7 @@ impl Driver {
         for stream in &streams {
             stream.close();
         }
-        // Before its memory goes: a kernel must not find it gone under it.
+        // Before its memory is freed, because running kernels use it.
         for stream in &streams {
             stream.join();
         }
@@ -171,7 +171,7 @@ impl Driver {
         context.map(Arc::clone).ok_or(INVALID_CONTEXT)
     }
 
-    /// The current thread's context, alive and well.
+    /// The current thread's context, or an error when there is none or it is lost.
     pub(crate) fn current(&self) -> Answer<Arc<Context>> {
         let context = self.context(CURRENT.get())?;
         context.fate.check()?;

@@ -1,4 +1,4 @@
-//! Streams: a queue of operations and a thread that does them in order; events as places in such a queue.
+//! Streams: queues of operations, each with a thread that runs them in order; events are positions in such a queue.
 
 use crate::control::control;
 use crate::error::{
@@ -12,18 +12,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One load of a warp in so many is delayed, and for how long at most: a batch of a million keys waits 0.1 s or so in all.
+/// One in so many loads of a warp is delayed, by at most this long: a batch of a million keys waits about 0.1 s in all.
 const LOADS_A_DELAY: u64 = 256;
 const LOAD_DELAY_US_MAX: u64 = 200;
-/// How long the threads of an ended context may take to leave.
+/// How long the threads of an ended context may take to exit.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the streams of a context share: whether it is lost, or gone.
+/// State that a context's streams share: whether the context is lost or destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
-    /// The code that ended it, 0 before.
+    /// The error code that ended the context, 0 before.
     code: AtomicU32,
-    /// It is destroyed: threads leave.
+    /// The context is destroyed: threads exit.
     gone: AtomicBool,
 }
 
@@ -56,11 +56,11 @@ impl Fate {
 /// One end of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    /// Host memory by its address: the caller of the driver vouches for it.
+    /// Host memory by its address, for which the driver's caller vouches.
     Host(usize),
     /// Memory of an allocation, checked.
     Device(u64),
-    /// Bytes that were taken when the copy was asked for.
+    /// Bytes staged when the copy was submitted.
     Staged(Arc<[u8]>),
 }
 
@@ -72,14 +72,14 @@ pub(crate) struct Copy {
     pub(crate) bytes: usize,
 }
 
-/// Something a stream does.
+/// An operation of a stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     Kernel(Arc<Launch>),
     Copy(Copy),
-    /// Fills 32-bit words: address, how many, with what.
+    /// Fills 32-bit words: address, count, value.
     Fill(u64, usize, u32),
-    /// Notes the time of an event.
+    /// Records the time of an event.
     Record(Arc<OnceLock<Instant>>),
     Free(u64),
     Graph(Arc<Vec<Operation>>),
@@ -103,7 +103,7 @@ pub(crate) struct Stream {
     completed: AtomicU64,
 }
 
-/// Locks, whatever a panicking thread left.
+/// Locks, ignoring poison.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -119,7 +119,7 @@ impl Stream {
         })
     }
 
-    /// Hands over an operation. Returns its ticket.
+    /// Submits an operation and returns its ticket.
     pub(crate) fn submit(self: &Arc<Self>, operation: Operation) -> Answer<u64> {
         let mut queue = lock(&self.queue);
         if !queue.has_thread {
@@ -147,7 +147,7 @@ impl Stream {
         self.completed.load(Ordering::Acquire) >= ticket
     }
 
-    /// `Err(NOT_READY)` until all is done.
+    /// `Err(NOT_READY)` until all operations are done.
     pub(crate) fn query(&self) -> Answer {
         self.query_ticket(self.last())
     }
@@ -159,12 +159,12 @@ impl Stream {
         if done {
             return Ok(());
         }
-        // Who polls may have the CPU that a stream's thread needs: a device would not.
+        // A polling thread may hold the CPU that a stream's thread needs, which cannot happen with a device.
         std::thread::yield_now();
         Err(NOT_READY)
     }
 
-    /// Waits until operation `ticket` is done. The driver would wait for ever for a kernel that never ends; a test would rather know.
+    /// Waits until operation `ticket` is done. The driver would wait forever for a kernel that never ends; the mock fails instead.
     pub(crate) fn wait(&self, ticket: u64, what: &str) -> Answer {
         let begin = Instant::now();
         let limit = Duration::from_millis(control().wait_ms);
@@ -190,19 +190,19 @@ impl Stream {
         self.fate.check()
     }
 
-    /// Waits until something changes, or `most_ms` at most.
+    /// Waits until something changes, at most `most_ms`.
     fn sleep<'a>(&self, queue: MutexGuard<'a, Queue>, most_ms: u64) -> MutexGuard<'a, Queue> {
         let limit = Duration::from_millis(most_ms);
         self.changed.wait_timeout(queue, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// No more operations come: the thread leaves when it has done those there are.
+    /// No more operations will come: the thread exits when it has run those submitted.
     pub(crate) fn close(&self) {
         lock(&self.queue).closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits until the thread has left; not for ever, since a function of the host may not return.
+    /// Waits until the thread has exited, up to a limit, because a host function may never return.
     pub(crate) fn join(&self) {
         let begin = Instant::now();
         let mut queue = lock(&self.queue);
@@ -214,13 +214,13 @@ impl Stream {
     fn work(self: Arc<Self>) {
         let mut worker = Worker { chance: Chance::new(control().seed() ^ self.id), stream: self };
         while let Some(operation) = worker.next() {
-            // Nothing in here should panic; if it does, the context is lost and the process goes on.
+            // Nothing here should panic; if it does, the context is lost and the process continues.
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run(&operation)));
             if done.is_err() {
                 worker.stream.fate.end(UNKNOWN, "the mock itself failed: see the panic above");
             }
             drop(operation);
-            // Counted under the lock, or a waiter could look before and sleep after.
+            // Counted under the lock; otherwise a waiter could check before the count and sleep after the notification.
             let stream = &worker.stream;
             let queue = lock(&stream.queue);
             stream.completed.fetch_add(1, Ordering::Release);
@@ -236,13 +236,13 @@ struct Worker {
 }
 
 impl Worker {
-    /// The next operation; `None`: the thread leaves.
+    /// The next operation; `None` when the thread must exit.
     fn next(&mut self) -> Option<Operation> {
         let stream = Arc::clone(&self.stream);
         let mut queue = lock(&stream.queue);
         loop {
             if stream.fate.is_gone() {
-                // What is left is counted as done: nobody waits for it.
+                // The remaining operations count as done: nobody waits for them.
                 stream.completed.store(queue.submitted, Ordering::Release);
                 queue.operations.clear();
                 queue.has_thread = false;
@@ -267,7 +267,7 @@ impl Worker {
         if self.stream.fate.check().is_err() {
             return;
         }
-        // A free is a matter of the driver's books, not of the device.
+        // A free only changes the driver's bookkeeping and is not an operation of the device.
         if !matches!(operation, Operation::Graph(_) | Operation::Free(_))
             && let Some(code) = control().operation()
         {
@@ -324,7 +324,7 @@ impl Worker {
         }
     }
 
-    /// Waits by chance, one time in `odds`, `most` microseconds at most.
+    /// Waits at random: once in `odds` calls, at most `most` microseconds.
     fn delay(&mut self, odds: u64, most: u64) {
         let max = u64::from(control().delay_us()).min(most);
         if max > 0 && self.chance.next().is_multiple_of(odds) {
@@ -353,7 +353,7 @@ impl Owner for Worker {
     }
 }
 
-/// A generator of numbers that look random: SplitMix64.
+/// A pseudo-random number generator: SplitMix64.
 struct Chance(u64);
 
 impl Chance {
@@ -400,14 +400,14 @@ fn run_fill(memory: &Memory, address: u64, words: usize, word: u32) -> Answer {
     Ok(())
 }
 
-/// A copy or fill writes these bytes: words that are marked as freed are in use again.
+/// Unmarks freed words that a copy or fill writes, because they are in use again.
 fn written(memory: &Memory, address: u64, bytes: usize) {
     if memory.has_marks() {
         memory.check_marks(address, bytes as u64, true);
     }
 }
 
-/// What an event was last recorded for.
+/// What an event last recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
     pub(crate) stream: Arc<Stream>,
@@ -423,7 +423,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Whether what it was recorded for is done; it is if it never was recorded.
+    /// Whether the recorded operations are done; an event that was never recorded is done.
     pub(crate) fn query(&self) -> Answer {
         let recorded = lock(&self.recorded).clone();
         recorded.map_or(Ok(()), |recorded| recorded.stream.query_ticket(recorded.ticket))

@@ -1,11 +1,11 @@
-//! PTX text to bytecode without a driver's context, for fuzz targets.
+//! Compiles PTX text to bytecode without a driver's context, for fuzz targets.
 
 use crate::ptx::{compile, parse};
 
-/// Compiles all entries of a module as loading it does. The number of entries.
+/// Compiles all entries of a module, as loading it does. Returns the number of entries.
 ///
 /// # Errors
-/// The line, from 1, and what is wrong there.
+/// The line, from 1, and what is wrong with it.
 pub fn compile(text: &str) -> Result<usize, (u32, String)> {
     let compile = |text| {
         let module = parse::parse(text)?;

@@ -1,4 +1,4 @@
-//! Every instruction against Rust: a row of numbers goes through a kernel of a few lines and comes back.
+//! Every instruction against Rust: a row of numbers goes through a short kernel and comes back.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -8,8 +8,8 @@ use common::{Driver, HEAD, entry};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Loads `%r1`, `%r2`, `%r3` (or `%rd11..13` where 64 bits are meant) of this thread's row of three, and leaves its number in
-/// `%r0`; the result goes out of `%r10` or `%rd20`.
+/// Loads this thread's row of three numbers into `%r1`, `%r2`, `%r3` (or `%rd11..13` for 64 bits) and the thread number
+/// into `%r0`; the result is stored from `%r10` or `%rd20`.
 const LOAD32: &str = "ld.param.u64 %rd0, [k_a]; ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 12;\n\
     add.s64 %rd3, %rd0, %rd2; ld.global.u32 %r1, [%rd3]; ld.global.u32 %r2, [%rd3+4]; ld.global.u32 %r3, [%rd3+8];\n";
 const STORE32: &str = "mul.wide.u32 %rd4, %r0, 4; add.s64 %rd4, %rd4, %rd1; st.global.u32 [%rd4], %r10;\n";
@@ -25,7 +25,7 @@ type Test32 = fn(u32, u32) -> bool;
 type Three32 = fn(u32, u32, u32) -> u32;
 type Three64 = fn(u64, u64, u64) -> u64;
 
-/// Bits that are worth a try beside random ones.
+/// Interesting bit patterns beside random ones.
 fn word() -> impl Strategy<Value = u32> {
     prop_oneof![
         4 => any::<u32>(),
@@ -211,7 +211,7 @@ fn loads_and_stores_of_every_size() {
         "ld.global.nc.u32 %r1, [%rd2]; ld.global.cs.u32 %r2, [%rd2+4]; ld.relaxed.gpu.global.u32 %r3, [%rd2+8]; ld.relaxed.sys.global.u32 %r4, [%rd2+12];\n\
          st.global.u32 [%rd3], %r1; st.global.cs.u32 [%rd3+4], %r2; st.relaxed.gpu.global.u32 [%rd3+8], %r3; membar.gl; st.relaxed.sys.global.u32 [%rd3+12], %r4;"
             .to_owned(),
-        // Through shared memory, wide and by halves.
+        // Through shared memory, whole and in halves.
         "ld.relaxed.sys.global.v2.u64 {%rd4, %rd5}, [%rd2]; st.shared.u64 [%rd6], %rd4; st.shared.u64 [%rd6+8], %rd5;\n\
          ld.shared.v2.u32 {%r1, %r2}, [%rd6]; ld.shared.v2.u32 {%r3, %r4}, [%rd6+8]; st.global.cs.v4.u32 [%rd3], {%r1, %r2, %r3, %r4};"
             .to_owned(),
@@ -228,7 +228,7 @@ fn loads_and_stores_of_every_size() {
 
 #[test]
 fn jumps_and_loops_by_lane() {
-    // Collatz: every lane takes its own number of turns.
+    // Collatz: every lane runs its own number of iterations.
     let body = "mov.u32 %r10, 0; and.b32 %r1, %r1, 1023; add.s32 %r1, %r1, 1;\n\
         $LOOP: setp.le.u32 %p1, %r1, 1; @%p1 bra $END; add.s32 %r10, %r10, 1; and.b32 %r4, %r1, 1; setp.eq.s32 %p2, %r4, 0; @%p2 bra $EVEN;\n\
         mad.lo.s32 %r1, %r1, 3, 1; bra.uni $LOOP; $EVEN: shr.u32 %r1, %r1, 1; bra.uni $LOOP; $END:";
@@ -240,7 +240,7 @@ fn jumps_and_loops_by_lane() {
         }
         turns
     });
-    // A lane waits for a word that another lane of its warp writes behind it in the code.
+    // A lane waits for a word that another lane of its warp writes at a later instruction.
     let spin = "ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; setp.eq.s32 %p1, %r0, 1; @%p1 bra $W;\n\
         $S: ld.relaxed.gpu.global.u32 %r1, [%rd1]; setp.ne.s32 %p2, %r1, 42; @%p2 bra $S; bra.uni $E;\n\
         $W: st.relaxed.gpu.global.u32 [%rd1], 42; $E:";

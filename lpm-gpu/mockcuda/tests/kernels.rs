@@ -1,4 +1,4 @@
-//! The committed kernels load, and GAMT's answer right in all their forms.
+//! The committed kernels load, and GAMT's return the right next hops in all their forms.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -27,8 +27,8 @@ fn every_committed_module_loads() {
     assert!(count >= 3, "{count} modules");
 }
 
-/// A trie of figure 3's kind: three levels with strides 1, 3, 1 (GAMT, section 3.1), for keys of which the first 5 bits count.
-/// The flat form has the levels one behind the other; the paper's has rows of 16 units.
+/// A trie as in figure 3: three levels with strides 1, 3, 1 (GAMT, section 3.1), for keys whose first 5 bits count. The
+/// flat form stores the levels contiguously; the paper's form has rows of 16 units.
 struct Figure {
     header: [u32; 128],
     flat: Vec<u32>,

@@ -1,4 +1,4 @@
-//! What a program does wrong with memory, and what the driver says to it.
+//! Memory errors of a program, and the driver's error codes for them.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn copy_word(driver: &Driver, from: u64, to: u64) -> Result<(), Code> {
     driver.finish()
 }
 
-/// A fresh primary context in place of a lost one.
+/// Replaces a lost primary context by a fresh one.
 fn again(driver: Driver) -> Driver {
     drop(driver);
     Driver::open()
@@ -29,7 +29,7 @@ fn fresh_memory_is_poison_and_not_zero() {
     driver.upload(address, &[1_u32, 2, 3]).unwrap();
     driver.free(address).unwrap();
     assert_eq!(driver.free(address).unwrap_err(), 1);
-    assert_ne!(driver.alloc(12).unwrap(), address, "an address is not used again soon");
+    assert_ne!(driver.alloc(12).unwrap(), address, "an address is not reused soon");
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_word_too_far_ends_the_context() {
     {
         let address = driver.device(&[1_u32, 2]);
         assert_eq!(copy_word(&driver, address + from, address + to).unwrap_err(), code, "{what}");
-        // From now on everything says so, but another context works.
+        // From now on every call returns the code, but another context works.
         assert_eq!(driver.alloc(4).unwrap_err(), code, "{what}");
         assert_eq!(driver.free(address).unwrap_err(), code, "{what}");
         driver = again(driver);
@@ -58,7 +58,7 @@ fn memory_is_gone_when_freed() {
     assert_eq!(driver.upload(freed, &[1_u32]).unwrap_err(), 1);
     assert_eq!(copy_word(&driver, freed, kept).unwrap_err(), 700);
     driver = again(driver);
-    assert_eq!(control::mockcuda_memory_used(), 0, "a context takes its memory along");
+    assert_eq!(control::mockcuda_memory_used(), 0, "a context's memory is freed with it");
     assert_eq!(driver.download::<u32>(kept, 1).unwrap_err(), 1);
 }
 
@@ -139,13 +139,13 @@ fn words_that_must_not_be_read_are_counted() {
     copy_word(&driver, address + 4, address).unwrap();
     copy_word(&driver, address + 8, address).unwrap();
     assert_eq!(control::mockcuda_violations(), 2);
-    // Written, it is in use again: by a kernel, by a copy.
+    // Words that a kernel or a copy writes are in use again.
     copy_word(&driver, address, address + 4).unwrap();
     driver.upload(address + 8, &[1_u32]).unwrap();
     copy_word(&driver, address + 4, address).unwrap();
     copy_word(&driver, address + 8, address).unwrap();
     assert_eq!(control::mockcuda_violations(), 2);
-    // Taken back; and what is no device address has no marks.
+    // Unmarked words are not counted, and an address outside device memory has no marks.
     control::mockcuda_mark_freed(address, 1);
     control::mockcuda_unmark_freed(address, 1);
     control::mockcuda_mark_freed(16, 2);

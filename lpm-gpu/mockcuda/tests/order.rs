@@ -1,4 +1,4 @@
-//! Streams, events, barriers, kernels that stay: what happens before what.
+//! Order of streams, events, barriers and persistent kernels.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -9,7 +9,7 @@ use mockcuda::api::{memory, streams};
 use mockcuda::control;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Adds `n` to the word at `a`, slowly, and stores it at `b`: what ran before shows in the sum.
+/// Adds `n` to the word at `a`, slowly, and stores it at `b`, so that the sum shows which steps ran before.
 const STEP: &str = "ld.param.u64 %rd1, [k_a]; ld.param.u64 %rd2, [k_b]; ld.param.u32 %r1, [k_n]; ld.global.u32 %r2, [%rd1];\n\
     mul.lo.s32 %r2, %r2, 10; add.s32 %r2, %r2, %r1; st.global.u32 [%rd1], %r2; st.global.u32 [%rd2], %r2;";
 
@@ -90,7 +90,7 @@ fn pageable_memory_may_change_after_the_call_and_pinned_may_not() {
 #[test]
 fn a_barrier_holds_all_warps_of_a_block() {
     let driver = Driver::open();
-    // Every thread writes its number, then reads that of the last thread of the block, 500 times over.
+    // Every thread writes its number, then reads that of the last thread of the block, 500 times.
     let body = ".shared .align 8 .b8 s[8192]; ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ntid.x; mov.u32 %r5, 0; mov.u32 %r9, 0;\n\
         mov.u64 %rd2, s; mul.wide.u32 %rd3, %r0, 8; add.s64 %rd3, %rd3, %rd2; sub.s32 %r2, %r1, 1; sub.s32 %r2, %r2, %r0; mul.wide.u32 %rd4, %r2, 8;\n\
         add.s64 %rd4, %rd4, %rd2; $L: add.s32 %r6, %r0, %r5; st.shared.v2.u32 [%rd3], {%r6, %r6}; bar.sync 0; ld.shared.v2.u32 {%r7, %r4}, [%rd4];\n\
@@ -99,13 +99,13 @@ fn a_barrier_holds_all_warps_of_a_block() {
     for threads in [1, 32, 33, 256, 1000] {
         assert_eq!(driver.run::<u32, u32>(body, threads, &[0], threads as usize), vec![0; threads as usize]);
     }
-    // A thread that has left is not waited for.
+    // A barrier does not wait for a thread that has exited.
     let left = "ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; setp.gt.u32 %p1, %r0, 39; @%p1 bra $E; bar.sync 0; mul.wide.u32 %rd2, %r0, 4;\n\
         add.s64 %rd2, %rd2, %rd1; st.global.u32 [%rd2], 1; $E:";
     assert_eq!(driver.run::<u32, u32>(left, 100, &[0], 40), vec![1; 40]);
 }
 
-/// Waits until word 0 of `a` is not `last`, answers it plus one in word 1; leaves when word 2 is set.
+/// Waits until word 0 of `a` differs from `last`, writes it plus one to word 1; exits when word 2 is set.
 fn resident() -> String {
     entry(
         ".shared .align 8 .b8 s[8]; ld.param.u64 %rd1, [k_a]; mov.u32 %r0, %tid.x; mov.u32 %r9, 0; mov.u64 %rd2, s;\n\
@@ -160,7 +160,7 @@ fn a_context_ends_with_a_kernel_that_stays() {
 #[test]
 fn blocks_may_wait_for_each_other() {
     let driver = Driver::open();
-    // Each of the 40 blocks waits for the word of the next one before it writes its own.
+    // Each of the 40 blocks waits for the next block's word before it writes its own.
     let text = format!(
         "{HEAD}.visible .entry k(.param .u64 k_a)\n{{\n.reg .b64 %rd<4>;\n.reg .b32 %r<4>;\n.reg .pred %p<2>;\nld.param.u64 %rd1, [k_a];\n\
          mov.u32 %r1, %ctaid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2;\n\

@@ -1,4 +1,4 @@
-//! The library as a process meets it: its SONAME, and the switches in its environment.
+//! The library as a process sees it: its SONAME, and the switches in its environment.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -34,11 +34,11 @@ fn opened_by_its_path_it_is_libcuda() {
         {
             assert!(!libc::dlsym(found, name.as_ptr()).is_null(), "{name:?}");
         }
-        assert!(libc::dlsym(found, c"cuMemcpy".as_ptr()).is_null(), "what is not served is missing");
+        assert!(libc::dlsym(found, c"cuMemcpy".as_ptr()).is_null(), "functions outside the mock are missing");
     }
 }
 
-/// The functions that `lpm-gpu` looks up are all there, and no others: it names them in one file.
+/// The library exports the functions that `lpm-gpu` looks up, which one file names, and no others.
 #[test]
 fn what_is_served_is_what_the_engines_call() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -50,7 +50,7 @@ fn what_is_served_is_what_the_engines_call() {
     };
     let called = read("../src/cu/driver.rs");
     let mut called = names(called.split_once("\nfunctions! {").unwrap().1, "");
-    // What tests call, by name: to put the device back after one that failed.
+    // Functions that tests call by name, to reset the device after one that failed.
     called.insert("cuDevicePrimaryCtxReset_v2".to_owned());
     let files = ["device", "graphs", "memory", "module", "streams"];
     let served: BTreeSet<String> =
@@ -72,7 +72,7 @@ fn child(test: &str, name: &str, value: &str) -> String {
     text
 }
 
-/// What a process sees: run by the tests below with a switch set.
+/// Prints what a process sees; the tests below run it with a switch set.
 #[test]
 fn child_reports() {
     if std::env::var_os("MOCK_CHILD").is_none() {
@@ -115,7 +115,7 @@ fn switches_are_read_from_the_environment() {
     }
 }
 
-/// A wait for a stream that stands still ends in the limit that was set.
+/// A wait for a stalled stream ends at the limit that was set.
 #[test]
 fn child_waits() {
     if std::env::var_os("MOCK_CHILD").is_none() {

@@ -1,4 +1,4 @@
-//! Whatever the text of a module, or the code in it, the process goes on: no panic (which would come out as 999), no crash.
+//! Whatever the text of a module, or the code in it, the process survives: no panic (which would be reported as 999), no crash.
 
 mod common;
 
@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Text that was cut, doubled, or had a token taken from elsewhere.
+/// Text with lines removed, replaced or cut, a word appended from elsewhere, or a number changed.
 fn damaged(text: &str, random: &mut ChaCha8Rng) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for _ in 0..random.random_range(1..4) {
@@ -53,7 +53,7 @@ fn damaged_modules_are_refused_or_run_and_never_panic() {
                     let begin = Instant::now();
                     let outcome = loop {
                         match driver.poll() {
-                            // What runs for ever ends with the context.
+                            // A kernel that runs forever ends with the context.
                             Err(600) if begin.elapsed() < Duration::from_millis(30) => {
                                 std::thread::yield_now()
                             }

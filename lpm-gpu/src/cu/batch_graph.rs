@@ -1,4 +1,4 @@
-//! A batch that is submitted by one call: keys to the device, lookup, answers back, as a CUDA graph.
+//! A batch submitted by one driver call: keys to the device, lookup, answers back, as a CUDA graph.
 
 use super::device::{Device, Handle, on};
 use super::error::GpuError;
@@ -9,19 +9,20 @@ use super::stream::Stream;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 
-/// Copy in, kernel, copy out, made once and launched by one call a batch. It owns the memory of its batch. What differs from the
-/// batch before (their number, the table, the kernel) is changed in place, which costs a call a node.
+/// A graph of copy in, kernel and copy out, made once and launched by one call per batch. It owns the memory of its
+/// batch. Parameters that differ from the batch before (number of keys, table, kernel) are changed in place, at the
+/// cost of one call per node.
 pub struct BatchGraph<K: Plain> {
     device: Device,
     keys: Pinned<K>,
     raw: Pinned<u32>,
     device_keys: DeviceBuffer<K>,
     device_raw: DeviceWords,
-    /// `None` until the first batch says what to launch.
+    /// `None` until the first batch.
     made: Option<Made>,
 }
 
-/// The graph, and what its nodes do now.
+/// The graph, and the current parameters of its nodes.
 struct Made {
     graph: Handle<sys::CUgraph>,
     exec: Handle<sys::CUgraphExec>,
@@ -32,7 +33,7 @@ struct Made {
     count: u32,
 }
 
-/// What the kernel's node launches.
+/// The launch parameters of the kernel node.
 #[derive(Clone)]
 struct Launch {
     kernel: Kernel,
@@ -66,19 +67,19 @@ impl<K: Plain> BatchGraph<K> {
         })
     }
 
-    /// Where the keys of the next batch go. Write, do not read.
+    /// The buffer for the keys of the next batch. Write it, do not read it.
     ///
     /// # Errors
-    /// [`GpuError::Busy`] while a batch is not known to be over.
+    /// [`GpuError::Busy`] until a batch is known to be done.
     #[inline]
     pub fn keys_mut(&mut self) -> Result<&mut [K], GpuError> {
         self.keys.slice_mut()
     }
 
-    /// The raw answers of the last batch, and of earlier ones behind them.
+    /// The raw answers of the last batch, followed by older ones.
     ///
     /// # Errors
-    /// [`GpuError::Busy`] while the batch is not known to be over.
+    /// [`GpuError::Busy`] until the batch is known to be done.
     #[inline]
     pub fn raw(&self) -> Result<&[u32], GpuError> {
         self.raw.slice()
@@ -87,8 +88,8 @@ impl<K: Plain> BatchGraph<K> {
     /// Looks up the first `count` keys in the table `words` with `header`, on `stream`.
     ///
     /// # Errors
-    /// [`GpuError::Range`] when `count` is above the maximum; [`GpuError::Busy`] when the batch before is not known to be over and
-    /// ran on another stream; [`GpuError::Kernel`], [`GpuError::Foreign`], [`GpuError::Call`].
+    /// [`GpuError::Range`] when `count` is above the maximum; [`GpuError::Busy`] when the batch before is not known to
+    /// be done and ran on another stream; [`GpuError::Kernel`], [`GpuError::Foreign`], [`GpuError::Call`].
     pub fn submit(
         &mut self,
         stream: &mut Stream,
@@ -107,7 +108,7 @@ impl<K: Plain> BatchGraph<K> {
             stream.own(device, what)?;
         }
         if count == 0 {
-            return Ok(()); // nodes cannot copy nothing
+            return Ok(()); // a copy node cannot copy 0 bytes
         }
         let launch =
             Launch { kernel: kernel.clone(), shape, words: words.address(), header: header.address() };
@@ -117,12 +118,12 @@ impl<K: Plain> BatchGraph<K> {
         let number = stream.next();
         self.keys.host_for(&(0..0), stream.progress(), number)?;
         self.raw.host_for(&(0..0), stream.progress(), number)?;
-        // SAFETY: the graph was made by `prepare` out of memory that `self` owns and of a table and kernel that are there now:
-        // their owners free them only when this is over.
+        // SAFETY: `prepare` made the graph from memory that `self` owns and from a table and kernel that exist now;
+        // their owners free them only when this launch is done.
         unsafe { on!(&self.device, cuGraphLaunch(exec, stream.raw())) }
     }
 
-    /// Makes the graph, or changes in it what differs.
+    /// Makes the graph, or updates the parameters that differ.
     fn prepare(&mut self, launch: Launch, count: u32) -> Result<(), GpuError> {
         let Some(mut made) = self.made.take() else {
             self.made = Some(self.make(launch, count)?);
@@ -132,7 +133,7 @@ impl<K: Plain> BatchGraph<K> {
         if changed.is_ok() {
             self.made = Some(made);
         } else {
-            made.destroy(&self.device); // half changed: made anew at the next batch
+            made.destroy(&self.device); // half changed: the next batch makes it anew
         }
         changed
     }
@@ -141,8 +142,8 @@ impl<K: Plain> BatchGraph<K> {
         let context = self.device.context();
         if made.count != count {
             let (copy_in, copy_out) = (self.copy_in(count), self.copy_out(count));
-            // SAFETY: the node is one of this graph's; the copy is as the one it was made with, but for its length, which is
-            // within both arrays.
+            // SAFETY: the node belongs to this graph; the copy is the one that it was made with, except for its length,
+            // which is within both arrays.
             unsafe {
                 on!(
                     &self.device,
@@ -165,8 +166,8 @@ impl<K: Plain> BatchGraph<K> {
         if made.count != count || !made.launch.is(&launch) {
             let (exec, node) = (made.exec.0, made.lookup.0);
             self.with_lookup(&launch, count, |device, parameters| {
-                // SAFETY: the node is one of this graph's; the parameters are those of a launch (see `with_lookup`), and are
-                // copied by the call.
+                // SAFETY: the node belongs to this graph; the parameters are those of a launch (see `with_lookup`), and
+                // the call copies them.
                 unsafe { on!(device, cuGraphExecKernelNodeSetParams_v2(exec, node, parameters)) }
             })?;
         }
@@ -176,7 +177,7 @@ impl<K: Plain> BatchGraph<K> {
 
     fn make(&mut self, launch: Launch, count: u32) -> Result<Made, GpuError> {
         let mut graph = std::ptr::null_mut();
-        // SAFETY: a place for the handle; flags must be 0.
+        // SAFETY: an out pointer for the handle; flags must be 0.
         unsafe { on!(&self.device, cuGraphCreate(&raw mut graph, 0)) }?;
         self.fill(graph, launch, count).inspect_err(|_| destroy_graph(&self.device, graph))
     }
@@ -187,7 +188,8 @@ impl<K: Plain> BatchGraph<K> {
         let null = std::ptr::null_mut();
         let (mut copy_in, mut lookup, mut copy_out) = (null, null, null);
         let copy = self.copy_in(count);
-        // SAFETY: a place for the node, an empty graph, no dependencies, and a copy within both arrays, which `self` owns.
+        // SAFETY: an out pointer for the node, an empty graph, no dependencies, and a copy within both arrays, which
+        // `self` owns.
         unsafe {
             on!(
                 &self.device,
@@ -195,7 +197,8 @@ impl<K: Plain> BatchGraph<K> {
             )
         }?;
         self.with_lookup(&launch, count, |device, parameters| {
-            // SAFETY: as above; one dependency, a node of this graph; the parameters are those of a launch, copied by the call.
+            // SAFETY: as above; one dependency, a node of this graph; the parameters are those of a launch, and the
+            // call copies them.
             unsafe {
                 on!(
                     device,
@@ -219,7 +222,7 @@ impl<K: Plain> BatchGraph<K> {
             )
         }?;
         let mut exec = std::ptr::null_mut();
-        // SAFETY: a place for the handle, and a graph that is whole.
+        // SAFETY: an out pointer for the handle, and a complete graph.
         unsafe { on!(&self.device, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)) }?;
         Ok(Made {
             graph: Handle(graph),
@@ -287,7 +290,7 @@ impl<K: Plain> BatchGraph<K> {
     }
 }
 
-/// A copy of one row of `bytes`, from nowhere to nowhere.
+/// A copy of one row of `bytes`, without source and target.
 fn row(bytes: usize) -> sys::CUDA_MEMCPY3D {
     sys::CUDA_MEMCPY3D {
         srcXInBytes: 0,
@@ -319,7 +322,7 @@ fn row(bytes: usize) -> sys::CUDA_MEMCPY3D {
 }
 
 impl Made {
-    /// Destroys what was made; a launch that still runs keeps what it needs.
+    /// Destroys the graph; a launch that still runs keeps what it needs.
     fn destroy(&self, device: &Device) {
         if !device.is_lost() {
             // SAFETY: instantiated once, destroyed once.

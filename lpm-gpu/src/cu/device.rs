@@ -1,4 +1,4 @@
-//! One GPU: its context, its facts, and its memory (`reclaim` has the rule of when that is freed).
+//! One GPU: its context, its properties, and its memory (`reclaim` decides when memory is freed).
 
 use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 /// The oldest device the PTX is for: compute capability 7.5 (Turing).
 const CAPABILITY_MIN: (u32, u32) = (7, 5);
 
-/// What a device is.
+/// Properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Its name, as the driver gives it.
+    /// Its name, as the driver reports it.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
@@ -26,9 +26,9 @@ pub struct Facts {
     pub driver: super::DriverVersion,
     /// Multiprocessors.
     pub multiprocessors: u32,
-    /// Threads that one multiprocessor holds.
+    /// The most threads on one multiprocessor.
     pub threads_multiprocessor_max: u32,
-    /// Threads of a block at most.
+    /// The most threads of a block.
     pub threads_block_max: u32,
     /// Engines that copy while kernels run.
     pub copy_engines: u32,
@@ -42,16 +42,17 @@ pub struct Facts {
     pub memory_bytes: u64,
     /// Second-level cache, bytes.
     pub l2_bytes: u64,
-    /// The share of it that can be set aside for what is to stay, bytes; 0 where that is not supported.
+    /// The part of the cache that can be reserved for persisting accesses, bytes; 0 where that is not supported.
     pub l2_persisting_bytes_max: u64,
-    /// The largest window of memory that can be preferred there, bytes.
+    /// The largest window of memory whose accesses can be preferred there, bytes.
     pub l2_window_bytes_max: u64,
-    /// Whether device memory can be had and freed while kernels run that stay ([`Resident`](super::Resident)): the driver's
-    /// stream-ordered memory pools.
+    /// Whether device memory can be allocated and freed while persistent kernels run ([`Resident`](super::Resident)),
+    /// that is, whether the driver has stream-ordered memory pools.
     pub memory_pools: bool,
 }
 
-/// A GPU with its context. Clones share it; the context ends with the last of them and of all objects made from it.
+/// A GPU with its context. Clones share it; the context is released with the last clone and the last object made from
+/// it.
 #[derive(Clone)]
 pub struct Device(Arc<Context>);
 
@@ -59,36 +60,36 @@ struct Context {
     driver: &'static Driver,
     index: sys::CUdevice,
     raw: Handle<sys::CUcontext>,
-    /// Never used twice in this process, unlike the address of a context.
+    /// Never reused in this process, unlike the address of a context.
     id: u64,
-    /// The driver's answer that ended the context; 0 while it lives.
+    /// The driver's error code that ended the context; 0 while it is usable.
     lost: AtomicU32,
-    /// The device's streams, and what waits for them to be freed.
+    /// The device's streams, and the resources that wait to be freed.
     book: Arc<Mutex<Book>>,
     facts: Facts,
 }
 
-/// A handle of the driver's.
+/// A driver handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle<T>(pub(super) T);
 
-// SAFETY: handles of the driver API are tokens, and its calls may be made from any thread that has the context bound. Addresses
-// of page-locked memory are used by their owners alone, which hold `Plain` elements (`Send` and `Sync`) and lend them as `&` and
-// `&mut` demand.
+// SAFETY: handles of the driver API are tokens, and any thread with the context bound may use them. Addresses of
+// page-locked memory are used only by their owners, which hold `Plain` elements (`Send` and `Sync`) and lend them under
+// the rules of `&` and `&mut`.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// How long an allocation may take: the device's pool grows by a call to the system.
+/// The longest time for an allocation; a system call may grow the device's pool.
 const ALLOCATION_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long the last owner of a device waits for what still runs on it.
+/// How long the last owner of a device waits for work that still runs on it.
 const CLOSE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Between two looks whether it is over.
+/// The pause between two polls for completion.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Stands in [`Context::lost`] for a device that did not answer: no call of the driver's said so.
+/// The value of [`Context::lost`] for a device that did not respond; no driver call returned it.
 const STALLED: u32 = u32::MAX;
 
 thread_local! {
@@ -96,8 +97,8 @@ thread_local! {
     static BOUND: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Calls a function of the driver with the device's context bound to this thread. An answer that ends the context is
-/// remembered, and no call is made after it.
+/// Calls a driver function with the device's context bound to this thread. An error that ends the context is recorded,
+/// and no call is made after it.
 macro_rules! on {
     ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let device: &$crate::cu::Device = $device;
@@ -113,7 +114,7 @@ macro_rules! on {
 pub(super) use on;
 
 impl Device {
-    /// Opens device `index` of those that [`probe`](super::probe) counts: its primary context is retained.
+    /// Opens device `index` of those counted by [`probe`](super::probe), and retains its primary context.
     ///
     /// # Errors
     /// As [`probe`](super::probe); [`GpuError::NoDevice`] when there are fewer; [`GpuError::DeviceTooOld`] before compute
@@ -126,7 +127,7 @@ impl Device {
             _ => return Err(GpuError::NoDevice { wanted: index, count: found.devices }),
         };
         let mut device = 0;
-        // SAFETY: the driver is initialised; takes a place for the handle and an ordinal within the count.
+        // SAFETY: the driver is initialised; takes an out pointer for the handle and an ordinal within the count.
         unsafe { call!(driver, cuDeviceGet(&raw mut device, ordinal)) }?;
         let facts = facts(driver, device, found.driver)?;
         if facts.capability < CAPABILITY_MIN {
@@ -146,32 +147,32 @@ impl Device {
         })))
     }
 
-    /// What it is.
+    /// The device's properties.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.0.facts
     }
 
-    /// Whether its context has ended: nothing works any more until all objects of this device are dropped and it is opened
-    /// anew.
+    /// Whether its context has ended. Nothing works any more until all objects of this device are dropped and it is
+    /// opened again.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.lost.load(Ordering::Relaxed) != 0
     }
 
-    /// Memory that is free, bytes.
+    /// Free device memory, bytes.
     ///
     /// # Errors
     /// [`GpuError::Call`].
     pub fn free_bytes(&self) -> Result<u64, GpuError> {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: takes two places for sizes.
+        // SAFETY: takes two out pointers for sizes.
         unsafe { on!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
         Ok(free as u64)
     }
 
-    /// Sets aside up to `bytes` of the second-level cache for what a [window](super::Stream::keep_in_l2) prefers, for the whole
-    /// context; at most [`Facts::l2_persisting_bytes_max`]. `false` where the device does not support that.
+    /// Reserves up to `bytes` of the second-level cache for accesses to a [window](super::Stream::keep_in_l2), for the
+    /// whole context; at most [`Facts::l2_persisting_bytes_max`]. Returns `false` where the device does not support it.
     ///
     /// # Errors
     /// [`GpuError::Call`].
@@ -187,11 +188,11 @@ impl Device {
         Ok(true)
     }
 
-    /// Waits for everything that was enqueued on the device. Never returns while a [resident](super::Resident) kernel runs; for
-    /// that there is [`Stream::finish`](super::Stream::finish).
+    /// Waits for all work enqueued on the device. Never returns while a [resident](super::Resident) kernel runs; use
+    /// [`Stream::finish`](super::Stream::finish) then.
     ///
     /// # Errors
-    /// [`GpuError::Call`], also of what went wrong in what was waited for.
+    /// [`GpuError::Call`], which may also be an error of the work waited for.
     pub fn synchronize(&self) -> Result<(), GpuError> {
         // SAFETY: no arguments.
         unsafe { on!(self, cuCtxSynchronize()) }
@@ -207,7 +208,7 @@ impl Device {
         self.0.raw.0
     }
 
-    /// Binds the context to this thread, for a call of `call`.
+    /// Binds the context to this thread for a call of `call`.
     #[inline]
     pub(super) fn bind(&self, call: &'static str) -> Result<&'static Driver, GpuError> {
         let context = &*self.0;
@@ -223,13 +224,13 @@ impl Device {
         Ok(context.driver)
     }
 
-    /// The answer `code` of `call` as a result.
+    /// The result of `call`, which returned `code`.
     #[inline]
     pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), GpuError> {
         self.0.driver.check(call, code).inspect_err(|error| self.note(error))
     }
 
-    /// The error of a call that is not made since the context has ended.
+    /// The error of a call that is not made because the context has ended.
     #[cold]
     fn lost_error(&self, call: &'static str) -> GpuError {
         match self.0.lost.load(Ordering::Relaxed) {
@@ -241,39 +242,40 @@ impl Device {
         }
     }
 
-    /// Remembers an error that ended the context.
+    /// Records an error that ended the context.
     #[cold]
     fn note(&self, error: &GpuError) {
         if let GpuError::Call { code, lost: true, .. } = *error {
-            // The first one is the cause.
+            // The first error is the cause.
             let _first = self.0.lost.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Gives the device up since `what` did not end within `limit`: from now on it is [lost](Self::is_lost), nothing is called any
-    /// more, and what is dropped is leaked, since the driver would wait for what does not end. Whoever waits by a loop of their
-    /// own calls this; [`Stream::finish`](super::Stream::finish) and [`Event::wait`](super::Event::wait) do it themselves.
-    /// Returns [`GpuError::Stalled`].
+    /// Gives up the device because `what` did not finish within `limit`. From now on the device is
+    /// [lost](Self::is_lost), no driver call is made, and dropped objects are leaked, because the driver would wait for
+    /// work that never finishes. Callers with a wait loop of their own call this;
+    /// [`Stream::finish`](super::Stream::finish) and [`Event::wait`](super::Event::wait) do it themselves. Returns
+    /// [`GpuError::Stalled`].
     #[cold]
     pub fn give_up(&self, what: &'static str, limit: Duration) -> GpuError {
         self.0.lost.store(STALLED, Ordering::Relaxed);
         GpuError::Stalled { what, limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// The device's streams and what waits for them.
+    /// The device's streams and the resources that wait to be freed.
     fn book(&self) -> MutexGuard<'_, Book> {
         self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives to the driver what nothing uses any more.
+    /// Frees resources that nothing uses any more.
     fn sweep(&self, book: &mut Book) {
         let Ok(driver) = self.bind("cuStreamQuery") else { return };
         if let Err(failed) = book.sweep(driver, self.0.facts.memory_pools) {
-            let _noted = self.failed(failed); // nobody to tell but the next call
+            let _noted = self.failed(failed); // recorded for the next call; no caller here to return it to
         }
     }
 
-    /// A call of the book's that failed, as an error.
+    /// The error of a driver call that the book made.
     #[cold]
     fn failed(&self, (call, code): Failed) -> GpuError {
         let error = self.0.driver.error(call, code);
@@ -281,33 +283,34 @@ impl Device {
         error
     }
 
-    /// A stream was made.
+    /// Registers a new stream.
     pub(super) fn stream_opened(&self, raw: Handle<sys::CUstream>, progress: &Arc<Progress>) {
         self.book().opened(raw, progress);
     }
 
-    /// Its owner is gone: it is destroyed when what was enqueued on it is over.
+    /// The stream's owner dropped it: it is destroyed when its work is done.
     pub(super) fn stream_closed(&self, progress: &Arc<Progress>) {
         let mut book = self.book();
         book.closed(progress, !self.is_lost());
         self.sweep(&mut book);
     }
 
-    /// A kernel with these arguments is about to be launched on a stream, and stays until [`Self::resident_ended`]. Takes the
-    /// lock under which it is decided that a call which waits for the whole device may be made.
+    /// Registers a persistent kernel with these arguments just before its launch; it stays until
+    /// [`Self::resident_ended`]. Takes the lock that also guards the decision to make calls that wait for the whole
+    /// device.
     pub(super) fn resident_began(&self, progress: &Arc<Progress>, arguments: Vec<u64>) {
         self.book().resident_began(progress, arguments);
     }
 
-    /// A resident kernel has ended, and holds nothing any more.
+    /// A persistent kernel has ended, and uses nothing any more.
     pub(super) fn resident_ended(&self, progress: &Arc<Progress>) {
         let mut book = self.book();
         book.resident_ended(progress);
         self.sweep(&mut book);
     }
 
-    /// Frees `memory` once nothing that was enqueued can still use it; returns at once. Errors have nobody to go to: the context
-    /// then has ended, and its memory with it.
+    /// Frees `memory` once no enqueued work can use it; returns at once. Errors are dropped: they mean that the context
+    /// has ended, and its memory with it.
     pub(super) fn free(&self, memory: Memory) {
         if self.is_lost() {
             return;
@@ -317,7 +320,7 @@ impl Device {
         self.sweep(&mut book);
     }
 
-    /// `bytes` bytes of device memory, not 0.
+    /// Allocates `bytes` bytes of device memory, not 0.
     pub(super) fn allocate(&self, bytes: usize) -> Result<sys::CUdeviceptr, GpuError> {
         let refused = match self.try_allocate(bytes) {
             Err(GpuError::Call { code: OUT_OF_MEMORY, .. }) => {
@@ -331,7 +334,7 @@ impl Device {
     fn try_allocate(&self, bytes: usize) -> Result<sys::CUdeviceptr, GpuError> {
         let mut pointer = 0;
         if !self.0.facts.memory_pools {
-            // SAFETY: takes a place for the pointer, and a size that is not 0.
+            // SAFETY: takes an out pointer for the pointer, and a size that is not 0.
             return unsafe { on!(self, cuMemAlloc_v2(&raw mut pointer, bytes)) }.map(|()| pointer);
         }
         let driver = self.bind("cuMemAllocAsync")?;
@@ -339,11 +342,11 @@ impl Device {
             let mut book = self.book();
             self.sweep(&mut book);
             let stream = book.pool(driver).map_err(|failed| self.failed(failed))?;
-            // SAFETY: takes a place for the pointer, a size that is not 0, and a stream of this context.
+            // SAFETY: takes an out pointer for the pointer, a size that is not 0, and a stream of this context.
             unsafe { on!(self, cuMemAllocAsync(&raw mut pointer, bytes, stream)) }?;
             stream
         };
-        // Until the stream has come there the memory is that stream's alone.
+        // Until the stream has reached the allocation, only that stream may use the memory.
         let there = || -> Result<bool, GpuError> {
             let driver = self.bind("cuStreamQuery")?;
             // SAFETY: the stream of the pool lives as long as the device is open.
@@ -357,7 +360,7 @@ impl Device {
         Ok(pointer)
     }
 
-    /// Waits a little for what was dropped to be over, so that its memory can be had.
+    /// Waits briefly for the work of dropped objects to finish, so that their memory can be allocated.
     fn settle(&self) -> Result<(), GpuError> {
         const PATIENCE: Duration = Duration::from_millis(200);
         let start = Instant::now();
@@ -373,7 +376,7 @@ impl Device {
         }
     }
 
-    /// Page-locked memory of `bytes` bytes that was dropped and is not freed yet.
+    /// Page-locked memory of `bytes` bytes that was dropped and not freed yet, for reuse.
     pub(super) fn lend_again(&self, bytes: usize, flags: u32) -> Option<HostMemory> {
         let mut book = self.book();
         self.sweep(&mut book);
@@ -381,8 +384,8 @@ impl Device {
     }
 }
 
-/// The book of device `index`: that of whoever has it open, else a new one. Contexts of one device are the same to the driver, and
-/// so are the kernels that stay on it.
+/// The book of device `index`: the existing one if the device is open, else a new one. The contexts of one device are
+/// the same context to the driver, and share its persistent kernels.
 fn book_of(index: sys::CUdevice) -> Arc<Mutex<Book>> {
     static BOOKS: Mutex<Vec<(sys::CUdevice, Weak<Mutex<Book>>)>> = Mutex::new(Vec::new());
     let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -402,12 +405,12 @@ impl std::fmt::Debug for Device {
 }
 
 impl Context {
-    /// Frees what waits, once all that still runs is over; `false` when that takes too long. Where others have the device open
-    /// the rest is theirs to free.
+    /// Frees all waiting resources once the work that still runs is done; `false` when that takes too long. When the
+    /// device is open elsewhere, the other owners free the rest.
     fn finish(&self) -> bool {
         // SAFETY: the context was retained and lives as long as `self`.
         if unsafe { (self.driver.cuCtxSetCurrent)(self.raw.0) } != SUCCESS {
-            return true; // it has ended, and its memory with it
+            return true; // the context has ended, and its memory with it
         }
         BOUND.set(self.id);
         let start = Instant::now();
@@ -434,14 +437,14 @@ impl Drop for Context {
     fn drop(&mut self) {
         let lost = *self.lost.get_mut();
         if lost == STALLED || (lost == 0 && !self.finish()) {
-            return; // the driver would wait for what does not end
+            return; // the driver would wait for work that never finishes
         }
         // SAFETY: retained once by `open`; every object of the context held the `Device`, so nothing uses it any more.
         let _swallowed = unsafe { call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.index)) };
     }
 }
 
-/// As `error`, but out of memory is an error of its own, with the bytes of `what` memory that were asked for.
+/// Converts out-of-memory to its own error, with the bytes of `what` memory requested; returns other errors unchanged.
 pub(super) fn memory_error(error: GpuError, what: &'static str, bytes: usize) -> GpuError {
     match error {
         GpuError::Call { code: OUT_OF_MEMORY, .. } => GpuError::OutOfMemory { what, bytes: bytes as u64 },
@@ -449,20 +452,20 @@ pub(super) fn memory_error(error: GpuError, what: &'static str, bytes: usize) ->
     }
 }
 
-/// Reads the facts of `device`.
+/// Reads the properties of `device`.
 fn facts(driver: &Driver, device: sys::CUdevice, version: super::DriverVersion) -> Result<Facts, GpuError> {
     use sys::CUdevice_attribute as A;
     let mut name: [c_char; 128] = [0; 128];
-    // SAFETY: takes a place for 128 characters and its length; writes a string that ends in zero.
+    // SAFETY: takes a buffer of 128 characters and its length; writes a string that ends in zero.
     unsafe { call!(driver, cuDeviceGetName(name.as_mut_ptr(), 127, device)) }?;
     // SAFETY: zeroed before, at most 127 characters written: there is a zero within.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
     let mut memory_bytes = 0;
-    // SAFETY: takes a place for a size.
+    // SAFETY: takes an out pointer for a size.
     unsafe { call!(driver, cuDeviceTotalMem_v2(&raw mut memory_bytes, device)) }?;
     let attribute = |attribute| -> Result<u32, GpuError> {
         let mut value = 0;
-        // SAFETY: takes a place for a number; `attribute` is one of the enum's.
+        // SAFETY: takes an out pointer for a number; `attribute` is one of the enum's.
         unsafe { call!(driver, cuDeviceGetAttribute(&raw mut value, attribute, device)) }?;
         Ok(u32::try_from(value).unwrap_or(0))
     };

@@ -1,30 +1,30 @@
-//! The functions of the driver that we call, looked up once.
+//! The driver functions that we call, looked up once.
 //!
-//! `cudarc::driver::sys` looks up a function at its first call and panics when it is not there, and it declares the answer to be
-//! a Rust `enum` of the codes that one version knew, so that a later driver's new code would be undefined behaviour. Here every
-//! function is looked up before the first call, answers are plain numbers, and the compiler checks each signature against
-//! cudarc's. Finding and loading the library is cudarc's part.
+//! `cudarc::driver::sys` looks up a function at its first call and panics when it is missing. It also declares the
+//! return value as a Rust `enum` of the codes that one version knew, so that a later driver's new code would be
+//! undefined behaviour. Here every function is looked up before the first call, return values are plain numbers, and
+//! the compiler checks each signature against cudarc's. cudarc finds and loads the library.
 
 use super::error::{GpuError, ends_context};
 use cudarc::driver::sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
-/// The driver's answer to a call that went well.
+/// The return value of a call that succeeded.
 pub(super) const SUCCESS: u32 = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: u32 = 2;
 /// `CUDA_ERROR_NO_DEVICE`.
 pub(super) const NO_DEVICE: u32 = 100;
-/// `CUDA_ERROR_NOT_READY`: what was asked about still runs.
+/// `CUDA_ERROR_NOT_READY`: the work still runs.
 pub(super) const NOT_READY: u32 = 600;
 
-/// Declares [`Driver`]: a pointer a function, the check of its type against cudarc's, and the look-up.
+/// Declares [`Driver`]: a function pointer each, the check of its type against cudarc's, and the look-up.
 macro_rules! functions {
     ($($name:ident($($type:ty),* $(,)?);)*) => {
         $(const _: unsafe fn($($type),*) -> sys::CUresult = sys::$name;)*
 
-        /// The functions, all there.
+        /// All driver functions that we call.
         #[expect(non_snake_case, reason = "the driver's names")]
         pub(super) struct Driver {
             $(pub(super) $name: unsafe extern "C" fn($($type),*) -> u32,)*
@@ -32,13 +32,14 @@ macro_rules! functions {
         }
 
         impl Driver {
-            /// Looks all of them up.
+            /// Looks up all functions.
             fn look_up() -> Result<Self, GpuError> {
                 Ok(Self {
                     $($name: {
-                        // SAFETY: `is_present` found the library, so `culib` does not panic. The type is that of cudarc's
-                        // declaration (checked above) but for the answer, a C enum that a u32 holds. The library is a static
-                        // of cudarc's and never unloaded, so the pointer may be copied out of the symbol.
+                        // SAFETY: `is_present` found the library, so `culib` does not panic. The type is that of
+                        // cudarc's declaration (checked above) except for the return type, a C enum that a u32 holds.
+                        // The library is a static in cudarc and never unloaded, so the pointer may be copied out of the
+                        // symbol.
                         unsafe {
                             *sys::culib()
                                 .get::<unsafe extern "C" fn($($type),*) -> u32>(concat!(stringify!($name), "\0").as_bytes())
@@ -115,30 +116,30 @@ functions! {
 }
 
 impl Driver {
-    /// The answer `code` of `call` as a result.
+    /// The result of `call`, which returned `code`.
     #[inline]
     pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), GpuError> {
         if code == SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
     }
 
-    /// The failure of `call` with answer `code`.
+    /// The error of `call`, which returned `code`.
     #[cold]
     pub(super) fn error(&self, call: &'static str, code: u32) -> GpuError {
         let mut name: *const c_char = std::ptr::null();
-        // SAFETY: the function takes any number, known or not, and a place for a pointer, which it sets to null or to a static
+        // SAFETY: the function takes any number, known or not, and an out pointer, which it sets to null or to a static
         // string.
         let known = unsafe { (self.cuGetErrorName)(code, &raw mut name) };
         let name = if known != SUCCESS || name.is_null() {
             "an error it has no name for".to_owned()
         } else {
-            // SAFETY: not null, so a string of the driver's, ending in zero, that lives as long as the library.
+            // SAFETY: not null, so a string of the driver that ends in zero and lives as long as the library.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
         };
         GpuError::Call { call, code, name, lost: ends_context(code) }
     }
 }
 
-/// Calls a function of the driver; its name goes into the error.
+/// Calls a driver function; an error carries the function's name.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let driver: &$crate::cu::driver::Driver = $driver;
@@ -148,7 +149,8 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// The driver, once it has been found whole. A failure is not kept: a driver may be installed while we run.
+/// The driver, once all its functions were found. A failure is not cached, because a driver may be installed while we
+/// run.
 ///
 /// # Errors
 /// [`GpuError::NoDriver`], [`GpuError::MissingSymbol`].

@@ -1,9 +1,9 @@
-//! What can go wrong with a GPU, by what the caller can do about it.
+//! GPU errors: one variant for each thing that a caller can do about them.
 
 use fib::EngineError;
 use std::fmt;
 
-/// A version of the driver API, as the driver counts: 12040 is CUDA 12.4.
+/// A version of the driver API, as the driver encodes it: 12040 is CUDA 12.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverVersion(pub u32);
 
@@ -28,48 +28,48 @@ pub enum GpuError {
         /// The function.
         name: &'static str,
     },
-    /// The driver is older than what the kernels and calls need.
+    /// The driver is older than the kernels and calls require.
     #[error("the driver is for {have}, {want} or later is needed")]
     DriverTooOld {
-        /// What is installed.
+        /// The installed version.
         have: DriverVersion,
-        /// What is needed.
+        /// The required version.
         want: DriverVersion,
     },
-    /// The driver is there, the device is not.
+    /// The driver exists, the device does not.
     #[error("{}", no_device(*.wanted, *.count))]
     NoDevice {
-        /// The index that was asked for.
+        /// The index that was requested.
         wanted: u32,
-        /// The devices there are.
+        /// The number of devices.
         count: u32,
     },
-    /// The device is older than what the kernels are made for.
+    /// The device is older than the kernels require.
     #[error("the device has compute capability {}.{}, {}.{} or later is needed", .have.0, .have.1, .want.0, .want.1)]
     DeviceTooOld {
         /// Its compute capability, major and minor.
         have: (u32, u32),
-        /// What is needed.
+        /// The required compute capability.
         want: (u32, u32),
     },
-    /// Memory could not be had.
+    /// An allocation failed.
     #[error("no {bytes} bytes of {what} memory")]
     OutOfMemory {
-        /// Whose memory: `device` or `page-locked host`.
+        /// The kind of memory: `device` or `page-locked host`.
         what: &'static str,
-        /// The bytes that were asked for.
+        /// The bytes that were requested.
         bytes: u64,
     },
     /// A call failed.
     #[error("{call}: {name} ({code}){}", if *.lost { ", the device's context is lost" } else { "" })]
     Call {
-        /// The function of the driver.
+        /// The driver function.
         call: &'static str,
-        /// Its answer.
+        /// Its return value.
         code: u32,
-        /// The answer's name, as the driver gives it.
+        /// The name of the return value, as the driver reports it.
         name: String,
-        /// Whether the context is of no more use: every later call fails as well.
+        /// Whether the context is unusable: every later call fails as well.
         lost: bool,
     },
     /// A module's PTX was refused.
@@ -77,10 +77,10 @@ pub enum GpuError {
     Ptx {
         /// The module.
         module: String,
-        /// What the driver's compiler says.
+        /// The message of the driver's compiler.
         reason: String,
     },
-    /// There is no such kernel in a module, or it is launched with other arguments than it takes.
+    /// A module has no such kernel, or the kernel is launched with arguments that it does not take.
     #[error("{module}: kernel {entry}: {reason}")]
     Kernel {
         /// The module.
@@ -90,48 +90,48 @@ pub enum GpuError {
         /// What is wrong.
         reason: &'static str,
     },
-    /// Page-locked memory was asked for while the device may still use it.
+    /// Page-locked memory was requested while the device may still use it.
     #[error("page-locked memory is still in use by the device")]
     Busy,
-    /// A range is not within its array, or two that must be equally long are not.
+    /// A range is not within its array, or two ranges have different lengths.
     #[error("{at}..{} of an array of {len}", at.saturating_add(*.count))]
     Range {
         /// The first element.
         at: usize,
         /// Elements.
         count: usize,
-        /// Elements there are.
+        /// The length of the array.
         len: usize,
     },
-    /// Objects of different devices or streams were used together.
+    /// Objects of different devices or streams were mixed.
     #[error("{0} belongs to another device or stream")]
     Foreign(&'static str),
-    /// Something on the device takes longer than whoever asked would wait. It may yet end, and the device is not given up.
+    /// Work on the device takes longer than the caller waits. It may still finish, and the device is not given up.
     #[error("{what} has not ended within {limit_us} us")]
     Late {
-        /// What.
+        /// The work.
         what: &'static str,
-        /// How long was waited.
+        /// How long the caller waited.
         limit_us: u64,
     },
-    /// Something on the device did not end in time, and the device is given up.
+    /// Work on the device did not finish in time, and the device is given up.
     #[error("{what} did not end within {limit_ms} ms")]
     Stalled {
-        /// What.
+        /// The work.
         what: &'static str,
-        /// How long was waited.
+        /// How long the caller waited.
         limit_ms: u64,
     },
 }
 
 impl GpuError {
-    /// Whether the context is of no more use: whoever holds the device has to open it anew, or do without.
+    /// Whether the context is unusable: the owner of the device has to open it again, or continue without it.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Call { lost: true, .. } | Self::Stalled { .. })
     }
 
-    /// Whether there was no GPU to begin with.
+    /// Whether there was no usable GPU from the start.
     #[must_use]
     pub const fn is_absent(&self) -> bool {
         matches!(
@@ -144,7 +144,7 @@ impl GpuError {
         )
     }
 
-    /// The same as an error of engine `engine`: an absent GPU is [`EngineError::NoDevice`], memory that cannot be had
+    /// Converts to an error of engine `engine`: an absent GPU is [`EngineError::NoDevice`], a failed allocation
     /// [`EngineError::Memory`], everything else [`EngineError::Device`].
     #[must_use]
     pub fn into_engine(self, engine: &'static str) -> EngineError {
@@ -157,7 +157,7 @@ impl GpuError {
     }
 }
 
-/// Words for [`GpuError::NoDevice`].
+/// The text of [`GpuError::NoDevice`].
 fn no_device(wanted: u32, count: u32) -> String {
     match count {
         0 => "the driver sees no device".to_owned(),
@@ -165,8 +165,8 @@ fn no_device(wanted: u32, count: u32) -> String {
     }
 }
 
-/// Whether the driver's answer `code` means that the context can no longer be used ("sticky" errors of the driver API's
-/// `CUresult`: after them "the process must be terminated and relaunched" or the context be made anew).
+/// Whether the driver's error `code` makes the context unusable ("sticky" errors of the driver API's `CUresult`: after
+/// them "the process must be terminated and relaunched" or the context be made anew).
 pub(super) const fn ends_context(code: u32) -> bool {
     matches!(
         code,

@@ -1,4 +1,4 @@
-//! Modules, the kernels in them, and how one is launched.
+//! Modules, their kernels, and launch parameters.
 
 use super::device::{Device, Handle, on};
 use super::error::GpuError;
@@ -12,10 +12,10 @@ use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// The most arguments a kernel takes.
+/// The most arguments of a kernel.
 pub(super) const ARGUMENTS_MAX: usize = 12;
 
-/// Bytes of the log that the driver's compiler writes.
+/// Size of the log of the driver's compiler, bytes.
 const LOG_BYTES: usize = 8192;
 
 /// A module of kernels on a device.
@@ -30,10 +30,10 @@ struct Loaded {
 }
 
 impl Module {
-    /// Loads the module `name` that this crate brings: `gamt`, `gale`, `sail` or `ceilings`.
+    /// Loads the embedded module `name`: `gamt`, `gale`, `sail` or `ceilings`.
     ///
     /// # Errors
-    /// [`GpuError::Ptx`] when there is none of that name or the driver refuses it; [`GpuError::Call`].
+    /// [`GpuError::Ptx`] when there is no module of that name or the driver refuses it; [`GpuError::Call`].
     pub fn new(device: &Device, name: &str) -> Result<Self, GpuError> {
         let text = ptx::text(name)
             .ok_or_else(|| GpuError::Ptx { module: name.to_owned(), reason: "no such module".to_owned() })?;
@@ -49,11 +49,11 @@ impl Module {
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
-        // The values are what the options say: an address, and a number in the place of one.
+        // Each value fits its option: an address, and a number stored as one.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES - 1)];
         let mut raw = std::ptr::null_mut();
-        // SAFETY: a place for the handle, text that ends in zero, and two options with their values; the driver writes at most
-        // the given bytes of the log, and keeps none of these pointers.
+        // SAFETY: an out pointer for the handle, text that ends in zero, and two options with their values; the driver
+        // writes at most the given bytes of the log, and keeps none of these pointers.
         unsafe {
             on!(
                 device,
@@ -91,13 +91,13 @@ impl Module {
         }
         let name = CString::new(entry).map_err(|_| wrong("there is none"))?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: a place for the handle, a loaded module, and a string that ends in zero.
+        // SAFETY: an out pointer for the handle, a loaded module, and a string that ends in zero.
         unsafe { on!(device, cuModuleGetFunction(&raw mut raw, self.0.raw.0, name.as_ptr())) }?;
-        // Asking for its registers makes sure that it is loaded now and not, lazily, at its first launch: that would wait for
-        // a kernel that stays on the device.
+        // Reading the register count makes the driver load the kernel now instead of lazily at its first launch, which
+        // would wait for a running persistent kernel.
         let attribute = |attribute| -> Result<u32, GpuError> {
             let mut value = 0;
-            // SAFETY: a place for a number, an attribute of the enum, and a function of a loaded module.
+            // SAFETY: an out pointer for a number, an attribute of the enum, and a function of a loaded module.
             unsafe { on!(device, cuFuncGetAttribute(&raw mut value, attribute, raw)) }?;
             Ok(u32::try_from(value).unwrap_or(0))
         };
@@ -137,21 +137,21 @@ struct Function {
     facts: KernelFacts,
 }
 
-/// What the driver's compiler made of a kernel.
+/// Resources of a kernel, as reported by the driver's compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelFacts {
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Memory of a thread that did not fit in registers, bytes; our kernels want 0.
+    /// Memory per thread that did not fit in registers, bytes; must be 0 for our kernels.
     pub local_bytes: u32,
-    /// Shared memory of a block, bytes.
+    /// Shared memory per block, bytes.
     pub shared_bytes: u32,
-    /// Threads of a block at most.
+    /// The most threads of a block.
     pub threads_block_max: u32,
 }
 
 impl Kernel {
-    /// What the driver's compiler made of it.
+    /// Its resources, as reported by the driver's compiler.
     #[must_use]
     pub fn facts(&self) -> KernelFacts {
         self.0.facts
@@ -163,14 +163,14 @@ impl Kernel {
         &self.0.entry
     }
 
-    /// Blocks of `threads` that one multiprocessor holds at a time.
+    /// The most blocks of `threads` on one multiprocessor.
     ///
     /// # Errors
     /// [`GpuError::Call`].
     pub fn blocks_multiprocessor_max(&self, threads: u32) -> Result<u32, GpuError> {
         let mut blocks = 0;
         let threads = i32::try_from(threads).unwrap_or(i32::MAX);
-        // SAFETY: a place for a number, a function of a loaded module, and two numbers.
+        // SAFETY: an out pointer for a number, a function of a loaded module, and two numbers.
         unsafe {
             on!(
                 self.device(),
@@ -196,7 +196,7 @@ impl Kernel {
         self.0.raw == other.0.raw
     }
 
-    /// Whether it takes arguments of this number and these sizes.
+    /// Checks that it takes arguments of this number and these sizes.
     #[inline]
     pub(super) fn accepts(&self, args: &[Arg<'_>]) -> Result<(), GpuError> {
         let takes = &self.0.parameters;
@@ -223,16 +223,16 @@ impl std::fmt::Debug for Module {
     }
 }
 
-/// How many threads run a kernel.
+/// The grid of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Blocks of a row.
+    /// Blocks per row.
     pub blocks: u32,
-    /// Rows of blocks: slots, for the persistent kernels; else 1.
+    /// Rows of blocks: one per slot for the persistent kernels; else 1.
     pub rows: u32,
-    /// Threads of a block: a multiple of 32, up to [`KernelFacts::threads_block_max`].
+    /// Threads per block: a multiple of 32, up to [`KernelFacts::threads_block_max`].
     pub threads: u32,
-    /// Shared memory of a block beyond what the kernel declares, bytes.
+    /// Shared memory per block beyond what the kernel declares, bytes.
     pub shared_bytes: u32,
 }
 
@@ -243,7 +243,7 @@ impl Shape {
         Self { blocks, rows: 1, threads, shared_bytes: 0 }
     }
 
-    /// `rows` times as many.
+    /// The same with `rows` rows of blocks.
     #[must_use]
     pub const fn with_rows(self, rows: u32) -> Self {
         Self { rows, ..self }
@@ -261,14 +261,14 @@ enum Value<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// A number of 32 bits.
+    /// A 32-bit number.
     #[must_use]
     #[inline]
     pub const fn u32(value: u32) -> Self {
         Self(Value::U32(value))
     }
 
-    /// A number of 64 bits. Never an address: the memory would not be known to be in use.
+    /// A 64-bit number. Never an address, because the memory would not be tracked as in use.
     #[must_use]
     #[inline]
     pub const fn u64(value: u64) -> Self {
@@ -290,7 +290,7 @@ impl<'a> Arg<'a> {
         Ok(Self(Value::Memory(buffer.device(), buffer.range(&(at..buffer.len().max(at)))?)))
     }
 
-    /// Page-locked memory, which the kernel reads and writes across the bus. It is in use until the launch is over.
+    /// Page-locked memory, which the kernel reads and writes across the bus. It is in use until the launch is done.
     #[must_use]
     #[inline]
     pub fn pinned<T: Plain>(memory: &'a mut Pinned<T>) -> Self {
@@ -298,19 +298,19 @@ impl<'a> Arg<'a> {
         Self(Value::Pinned(device, pointer, uses))
     }
 
-    /// Memory that the host goes on using.
+    /// Memory that the host keeps using.
     #[must_use]
     #[inline]
     pub fn shared<T: Element>(memory: &'a Shared<T>) -> Self {
         Self(Value::Memory(memory.device(), memory.address()))
     }
 
-    /// Memory of `device` at `address`, which the caller knows to be there.
+    /// Memory of `device` at `address`, which the caller knows to exist.
     pub(super) const fn address(device: &'a Device, address: sys::CUdeviceptr) -> Self {
         Self(Value::Memory(device, address))
     }
 
-    /// The address of the memory that it is, if it is memory.
+    /// The address, if the argument is memory.
     pub(super) const fn memory(&self) -> Option<u64> {
         match self.0 {
             Value::U32(_) | Value::U64(_) => None,
@@ -318,7 +318,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Its size.
+    /// Its size in bytes.
     #[inline]
     const fn bytes(&self) -> u8 {
         match self.0 {
@@ -337,7 +337,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Notes that what is enqueued as `number` of a stream of `device` uses it.
+    /// Records that work number `number` of a stream of `device` uses the memory.
     #[inline]
     pub(super) fn note(
         &mut self,
@@ -354,14 +354,14 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// Calls `launch` with `args` (at most [`ARGUMENTS_MAX`], see [`Kernel::accepts`]) as the driver wants them: an array of pointers,
-/// each to a value of at least its parameter's size. Valid until `launch` returns.
+/// Calls `launch` with `args` (at most [`ARGUMENTS_MAX`], see [`Kernel::accepts`]) in the driver's format: an array of
+/// pointers, each to a value of at least its parameter's size. Valid until `launch` returns.
 #[inline]
 pub(super) fn with_parameters<R>(args: &[Arg<'_>], launch: impl FnOnce(*mut *mut c_void) -> R) -> R {
     let mut values = [0_u64; ARGUMENTS_MAX];
     let mut pointers = [std::ptr::null_mut::<c_void>(); ARGUMENTS_MAX];
     for ((value, pointer), arg) in values.iter_mut().zip(&mut pointers).zip(args) {
-        // Little-endian, as every host of the driver is: a u32 is the first half.
+        // Little-endian, as every host of the driver is, so a u32 is the first half.
         *value = arg.bits();
         *pointer = std::ptr::from_mut(value).cast();
     }

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// What may be copied to and from a device: every pattern of bits is a value, and there is no padding.
+/// Types that may be copied to and from a device: every bit pattern is a value, and there is no padding.
 ///
 /// # Safety
 /// Both must hold.
@@ -27,8 +27,8 @@ unsafe impl Plain for Write {}
 // SAFETY: `repr(C)`, four u32.
 unsafe impl Plain for PrefixOp {}
 
-/// An array on the device. The host touches it by copies alone, so any number of streams may use it at once; what they then read
-/// is up to the kernels. Fresh memory holds arbitrary values.
+/// An array on the device. The host accesses it only by copies, so any number of streams may use it at once; the
+/// kernels are responsible for what they then read. Fresh memory holds arbitrary values.
 pub struct DeviceBuffer<T: Plain> {
     device: Device,
     pointer: sys::CUdeviceptr,
@@ -40,7 +40,7 @@ pub struct DeviceBuffer<T: Plain> {
 pub type DeviceWords = DeviceBuffer<u32>;
 
 impl<T: Plain> DeviceBuffer<T> {
-    /// `len` elements; the driver aligns them to 256 bytes.
+    /// An array of `len` elements; the driver aligns it to 256 bytes.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
@@ -55,7 +55,7 @@ impl<T: Plain> DeviceBuffer<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -67,7 +67,7 @@ impl<T: Plain> DeviceBuffer<T> {
         (self.len * size_of::<T>()) as u64
     }
 
-    /// Its address on the device: a number to compare or to hand to a kernel through memory, as the persistent kernels want.
+    /// Its device address: a number to compare, or to pass to a kernel through memory, as the persistent kernels need.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.pointer
@@ -79,14 +79,14 @@ impl<T: Plain> DeviceBuffer<T> {
         &self.device
     }
 
-    /// The address of elements `range`, when they are all within.
+    /// The address of elements `range`, if the range is within the array.
     pub(super) fn range(&self, range: &Range<usize>) -> Result<sys::CUdeviceptr, GpuError> {
         within(range, self.len)?;
         Ok(self.pointer + (range.start * size_of::<T>()) as u64)
     }
 }
 
-/// Whether `range` lies within an array of `len` elements.
+/// Checks that `range` lies within an array of `len` elements.
 pub(super) fn within(range: &Range<usize>, len: usize) -> Result<(), GpuError> {
     if range.start <= range.end && range.end <= len {
         Ok(())

@@ -1,37 +1,39 @@
-//! The CUDA driver behind a safe face: what the rest of the crate may do with a GPU, and the crate's only `unsafe` code.
+//! A safe wrapper around the CUDA driver: what the rest of the crate may do with a GPU, and the crate's only `unsafe`
+//! code.
 //!
-//! Calls go down: the engine -> objects here -> `driver` -> libcuda; answers come up as values or a [`GpuError`].
+//! The engine calls the objects here, which call `driver`, which calls libcuda. Results are values or a [`GpuError`].
 //!
-//! | of the GPU | here | bound to |
+//! | purpose | type | belongs to |
 //! |---|---|---|
-//! | is there one, and of what kind | [`probe`], [`Device::open`], [`Facts`] | |
-//! | memory on the device | [`DeviceBuffer`], [`DeviceWords`] | a [`Device`] |
-//! | page-locked memory of the host | [`Pinned`] (one side at a time), [`Shared`] (both at once, by atomics) | a [`Device`] |
-//! | work in order | [`Stream`], [`Event`] | a [`Device`] |
-//! | code | [`Module`], [`Kernel`], [`Shape`], [`Arg`] | a [`Device`] |
+//! | find and open a GPU, its properties | [`probe`], [`Device::open`], [`Facts`] | |
+//! | device memory | [`DeviceBuffer`], [`DeviceWords`] | a [`Device`] |
+//! | page-locked host memory | [`Pinned`] (host and device in turn), [`Shared`] (both at once, by atomics) | a [`Device`] |
+//! | ordered work | [`Stream`], [`Event`] | a [`Device`] |
+//! | code and its launch | [`Module`], [`Kernel`], [`Shape`], [`Arg`] | a [`Device`] |
 //! | a batch submitted by one call | [`BatchGraph`] | a [`Device`] |
-//! | a kernel that stays | [`Resident`] | a [`Stream`] |
+//! | a persistent kernel | [`Resident`] | a [`Stream`] |
 //!
-//! What makes it sound, in four rules:
+//! Four rules make it sound:
 //!
-//! 1. Nothing is called before [`probe`] has found the library and looked up every function; a function that
-//!    is not there is an error then, and cannot be one later.
-//! 2. Every object holds its [`Device`], so the context outlives it. Calls bind the context to the calling thread first; that
-//!    costs one thread-local load when it is bound already.
-//! 3. Work runs after the call that enqueued it has returned. A [`Stream`] numbers what is enqueued on it, an [`Event`] learns
-//!    how far it has come, and [`Pinned`] memory is lent to the host only when its last use is known to be over.
-//! 4. Memory goes back to the driver when all that was enqueued before it was dropped is over; a [`Resident`] kernel
-//!    holds its own for as long as it stays (`reclaim` tells how, and why no drop waits).
+//! 1. No driver function is called before [`probe`] has found the library and looked up every function; a missing
+//!    function is an error then, and cannot be one later.
+//! 2. Every object holds its [`Device`], so the context outlives it. A call binds the context to the calling thread
+//!    first, which costs one thread-local load when it is bound already.
+//! 3. Work runs after the call that enqueued it has returned. A [`Stream`] numbers its work, an [`Event`] shows how
+//!    much of it is done, and [`Pinned`] memory is lent to the host only when its last use is known to be done.
+//! 4. Memory goes back to the driver when all work enqueued before its drop is done; a [`Resident`] kernel holds its
+//!    own memory for as long as it runs (`reclaim` has the details, and the reason why no drop waits).
 //!
-//! A call that fails is a [`GpuError`] with its name and code. Errors that end the context (an illegal address, say) mark the
-//! device as [lost](Device::is_lost): every later call answers with one, and what is dropped then is dropped in silence.
+//! A call that fails returns a [`GpuError`] with the call's name and code. Errors that end the context (an illegal
+//! address, for example) mark the device as [lost](Device::is_lost): every later call returns an error, and later drops
+//! report none.
 //!
-//! The kernels are trusted as this crate's Rust is: that a kernel stays within the arrays it is handed, for the count it is
-//! handed, is tested over `mockcuda`, which checks every access.
+//! The kernels are trusted as this crate's Rust code is. Tests over `mockcuda`, which checks every access, show that a
+//! kernel stays within its arrays for the count it is given.
 
-// By file, what is not in the table above: `driver` has the functions of the driver, which all others call; `probe` asks whether
-// they can be called; `error` is what comes back; `ptx` has the text of the kernels; `reclaim` says when memory goes back to the
-// driver; `testing` chooses the driver of a test.
+// Files that the table above lacks: `driver` has the driver's functions; `probe` checks that they can be called;
+// `error` has the error type; `ptx` has the text of the kernels; `reclaim` frees memory when its last use is done;
+// `testing` chooses the driver of a test.
 mod batch_graph;
 mod device;
 mod driver;

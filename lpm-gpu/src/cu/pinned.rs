@@ -10,19 +10,19 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What the host does with page-locked memory.
+/// How the host uses page-locked memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostSide {
-    /// Writes in order and never reads: write-combined, which spares the host's caches. Reading such memory is about a hundred
-    /// times slower than reading any other.
+    /// Writes in order and never reads: write-combined memory, which does not use the host's caches. Reading it is
+    /// about a hundred times slower than reading other memory.
     Writes,
-    /// Reads, and writes as it likes: cached as usual.
+    /// Reads and writes in any order: cached as usual.
     Reads,
 }
 
-/// Page-locked memory of the host. The device may use it, by copies or directly ("mapped"), and the host may: each in its turn.
-/// While an enqueued use is not known to be over, the host gets [`GpuError::Busy`]; an [`Event`](super::Event) that was recorded
-/// after it and has come, or a [finished](super::Stream::finish) stream, ends it. Zero when new.
+/// Page-locked host memory. Device (by copies, or directly as mapped memory) and host use it in turn. Until an enqueued
+/// use is known to be done, the host gets [`GpuError::Busy`]. A use is known to be done when an [`Event`](super::Event)
+/// recorded after it has completed, or when its stream has [finished](super::Stream::finish). Zero when new.
 pub struct Pinned<T: Plain> {
     device: Device,
     memory: HostMemory,
@@ -40,7 +40,7 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// Notes that what was enqueued as `number` of `stream` uses the memory. Uses on other streams must be over.
+    /// Records that work number `number` of `stream` uses the memory. Uses on other streams must be done.
     #[inline]
     pub(super) fn note(&mut self, stream: &Arc<Progress>, number: u64) -> Result<(), GpuError> {
         match &self.stream {
@@ -52,7 +52,7 @@ impl Uses {
         Ok(())
     }
 
-    /// Whether the last use is known to be over.
+    /// Whether the last use is known to be done.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.stream.as_ref().is_none_or(|stream| stream.is_over(self.number))
@@ -60,7 +60,7 @@ impl Uses {
 }
 
 impl<T: Plain> Pinned<T> {
-    /// `len` elements.
+    /// An array of `len` elements.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
@@ -77,45 +77,45 @@ impl<T: Plain> Pinned<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What the host does with it.
+    /// How the host uses it.
     #[must_use]
     pub const fn side(&self) -> HostSide {
         self.side
     }
 
-    /// Whether the host may have it.
+    /// Whether the host may use it.
     #[must_use]
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.uses.is_over()
     }
 
-    /// The elements, to read.
+    /// The elements, for reading.
     ///
     /// # Errors
     /// [`GpuError::Busy`] while the device may use them.
     #[inline]
     pub fn slice(&self) -> Result<&[T], GpuError> {
         self.idle()?;
-        // SAFETY: `len` elements, zeroed when allocated, every pattern of bits a value; the device uses them only by calls that
-        // take `&mut self`, and all of those are over.
+        // SAFETY: `len` elements, zeroed when allocated, every bit pattern a value; the device uses them only through
+        // calls that take `&mut self`, and all of those are done.
         Ok(unsafe { std::slice::from_raw_parts(self.host.0, self.len) })
     }
 
-    /// The elements, to write.
+    /// The elements, for writing.
     ///
     /// # Errors
     /// [`GpuError::Busy`] while the device may use them.
     #[inline]
     pub fn slice_mut(&mut self) -> Result<&mut [T], GpuError> {
         self.idle()?;
-        // SAFETY: as in `slice`; `&mut self` keeps every other borrow out.
+        // SAFETY: as in `slice`; `&mut self` excludes every other borrow.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.host.0, self.len) })
     }
 
@@ -126,7 +126,7 @@ impl<T: Plain> Pinned<T> {
 
     #[cold]
     fn busy(&self) -> Result<(), GpuError> {
-        self.device.bind("cuEventQuery")?; // a lost device says so
+        self.device.bind("cuEventQuery")?; // returns the error of a lost device
         Err(GpuError::Busy)
     }
 
@@ -135,7 +135,7 @@ impl<T: Plain> Pinned<T> {
         &self.device
     }
 
-    /// The host's address of elements `range`, when they are all within, for use `number` of `stream`.
+    /// The host address of elements `range`, if the range is within the array, for work number `number` of `stream`.
     #[inline]
     pub(super) fn host_for(
         &mut self,
@@ -148,12 +148,12 @@ impl<T: Plain> Pinned<T> {
         Ok(self.host.0.wrapping_add(range.start))
     }
 
-    /// Where the host has it.
+    /// Its host address.
     pub(super) const fn host_address(&self) -> *mut T {
         self.host.0
     }
 
-    /// The device, the memory's address on it, and the uses to note.
+    /// The device, the memory's device address, and its record of uses.
     #[inline]
     pub(super) fn mapped(&mut self) -> (&Device, sys::CUdeviceptr, &mut Uses) {
         (&self.device, self.memory.mapped, &mut self.uses)
@@ -168,24 +168,25 @@ pub(super) fn allocate<T: Plain>(device: &Device, len: usize, flags: u32) -> Res
         Some(memory) => memory,
         None => allocate_new(device, bytes, flags)?,
     };
-    // SAFETY: `bytes` bytes, allocated and nobody else's; whole pages, so aligned for every `Plain`.
+    // SAFETY: `bytes` bytes that were just allocated and that nobody else uses; whole pages, so aligned for every
+    // `Plain`.
     unsafe { std::ptr::write_bytes(memory.host.0.cast::<u8>(), 0, bytes) };
     Ok(memory)
 }
 
 fn allocate_new(device: &Device, bytes: usize, flags: u32) -> Result<HostMemory, GpuError> {
     let mut host = std::ptr::null_mut();
-    // SAFETY: takes a place for the pointer, a size that is not 0, and flags of that call.
+    // SAFETY: takes an out pointer, a size that is not 0, and flags of that call.
     unsafe { on!(device, cuMemHostAlloc(&raw mut host, bytes, flags)) }
         .map_err(|error| memory_error(error, "page-locked host", bytes))?;
     let memory = |mapped| HostMemory { host: Handle(host), mapped, bytes, flags };
     device_address(device, host).map(memory).inspect_err(|_| device.free(Memory::Host(memory(0))))
 }
 
-/// The device's address of page-locked memory.
+/// The device address of page-locked memory.
 fn device_address(device: &Device, host: *mut c_void) -> Result<sys::CUdeviceptr, GpuError> {
     let mut pointer = 0;
-    // SAFETY: takes a place for the pointer, an allocation of `cuMemHostAlloc`, and 0.
+    // SAFETY: takes an out pointer, an allocation of `cuMemHostAlloc`, and 0.
     unsafe { on!(device, cuMemHostGetDevicePointer_v2(&raw mut pointer, host, 0)) }?;
     Ok(pointer)
 }

@@ -1,6 +1,6 @@
-//! The kernels that this crate brings, as PTX, and what a launch must know of them.
+//! The embedded PTX of the kernels, and the parameter sizes that a launch needs.
 
-/// The text of module `name`, a file `kernels/NAME.ptx`.
+/// The PTX text of module `name`, from `kernels/NAME.ptx`.
 pub(super) fn text(name: &str) -> Option<&'static str> {
     Some(match name {
         "gamt" => include_str!("../../kernels/gamt.ptx"),
@@ -22,7 +22,7 @@ pub(super) fn parameters(text: &str, entry: &str) -> Option<Vec<u8>> {
     Some(declared.map(size_of_parameter).collect())
 }
 
-/// The size of `.param .u64 name` and the like.
+/// The size of a declaration such as `.param .u64 name`.
 fn size_of_parameter(declaration: &str) -> u8 {
     if declaration.contains('[') {
         return 0;

@@ -1,28 +1,30 @@
-//! When memory goes back to the driver.
+//! Deferred freeing: when resources go back to the driver.
 //!
-//! What is dropped is *buried*: noted with the streams that may still use it. Whoever allocates, drops or closes something
-//! later looks which of it is over and gives that to the driver. So no drop waits for the device, and one that hangs
-//! costs a leak and not a thread.
+//! What is dropped is *buried*: recorded with the streams that may still use it. Each later allocation, drop or close
+//! checks which of the buried resources are no longer in use and frees them. So no drop waits for the device, and a
+//! device that hangs costs a leak instead of a thread.
 //!
-//! Three facts decide how it goes back:
+//! Three facts decide how a resource is freed:
 //!
-//! - `cuMemFree`, `cuMemFreeHost` and `cuModuleUnload` wait for the whole device (CUDA programming guide, stream-ordered
-//!   memory allocator: "cudaMalloc and cudaFree cause the GPU to synchronize across all executing CUDA streams"), so with a
-//!   kernel that stays they wait for ever. `cuMemAllocAsync` and `cuMemFreeAsync` take effect in the order of one stream and wait
-//!   for no other. Device memory therefore comes from the device's memory pool, and goes back to it while kernels stay.
-//! - Page-locked memory and modules have no such call. They go back when no kernel stays and every stream is idle, which
-//!   is decided, and done, under the lock that the launch of a kernel that stays takes as well. Until then page-locked memory is
-//!   lent again to whoever asks for as many bytes: readers that are made anew take what those before them left.
-//! - A device without memory pools (some virtual ones) treats device memory as page-locked memory is treated. Kernels that stay are
-//!   not for such a device: see [`Facts::memory_pools`](super::Facts::memory_pools).
+//! - `cuMemFree`, `cuMemFreeHost` and `cuModuleUnload` wait for the whole device (CUDA programming guide,
+//!   stream-ordered memory allocator: "cudaMalloc and cudaFree cause the GPU to synchronize across all executing CUDA
+//!   streams"), so while a persistent kernel runs they wait forever. `cuMemAllocAsync` and `cuMemFreeAsync` take effect
+//!   in the order of one stream and wait for no other. Device memory therefore comes from the device's memory pool, and
+//!   returns to it while persistent kernels run.
+//! - Page-locked memory and modules have no such call. They are freed when no persistent kernel runs and every stream
+//!   is idle. That is checked and done under the lock that the launch of a persistent kernel takes too. Until then,
+//!   page-locked memory is reused for requests of the same size: new readers take the memory that earlier readers left.
+//! - A device without memory pools (some virtual ones) frees device memory as page-locked memory is freed. Such a
+//!   device does not support persistent kernels: see [`Facts::memory_pools`](super::Facts::memory_pools).
 //!
-//! Why not otherwise. To keep the freed tables ourselves and fit new ones in would need no pool, but tables that grow fit
-//! in none that was there before: what is kept then is bounded by the sum of all sizes there were, not by the largest. To stop the
-//! kernels that stay at each swap would make every update that swaps a gap in the traffic of every reader.
+//! Alternatives that were rejected. Caching freed tables ourselves for new ones would need no pool, but growing tables
+//! fit into no earlier one: the cache would be bounded by the sum of all sizes so far, not by the largest. Stopping the
+//! persistent kernels at each table swap would interrupt every reader's traffic at each such update.
 //!
-//! A stream's work is known to be over by the number that it had when the memory was buried: uses of the memory were
-//! enqueued before its owner could drop it. A kernel that stays never is over, so it holds what it was launched with (its
-//! arguments), and nothing else: addresses that it reads out of memory are its owner's to keep.
+//! Work that may use buried memory is known to be done by its number: all uses were enqueued before the owner could
+//! drop the memory, so they have at most the stream's number at that time. A persistent kernel is never done, so it
+//! holds the memory it was launched with (its arguments), and nothing else: its owner must keep the addresses that it
+//! reads from memory.
 
 use super::device::Handle;
 use super::driver::{Driver, NOT_READY, SUCCESS};
@@ -31,23 +33,23 @@ use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Something of the driver's that nobody owns any more.
+/// A driver resource that nobody owns any more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// Of the device: where, and bytes.
+    /// Device memory: address and bytes.
     Device(sys::CUdeviceptr, usize),
     /// Page-locked memory of the host.
     Host(HostMemory),
-    /// A module: any kernel may be one of its.
+    /// A module, which any kernel may belong to.
     Module(Handle<sys::CUmodule>),
 }
 
 /// Page-locked memory of the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostMemory {
-    /// Where the host has it.
+    /// Its host address.
     pub(super) host: Handle<*mut c_void>,
-    /// Where the device has it.
+    /// Its device address.
     pub(super) mapped: sys::CUdeviceptr,
     pub(super) bytes: usize,
     /// The flags it was allocated with.
@@ -70,22 +72,22 @@ impl Memory {
 struct Line {
     raw: Handle<sys::CUstream>,
     progress: Arc<Progress>,
-    /// The arguments of the kernel that stays on it, from before its launch until it has ended.
+    /// The arguments of the persistent kernel on it, from before its launch until it has ended.
     resident: Option<Vec<u64>>,
-    /// Its owner is gone: it is destroyed once it is idle.
+    /// Its owner was dropped: it is destroyed once it is idle.
     orphan: bool,
 }
 
 impl Line {
-    /// Whether all that was enqueued is over.
+    /// Whether all enqueued work is done.
     fn is_idle(&self, driver: &Driver) -> Result<bool, Failed> {
         if self.resident.is_some() {
-            return Ok(false); // its launch may be about to come
+            return Ok(false); // its launch may be imminent
         }
         if self.progress.is_over(self.progress.issued()) {
             return Ok(true);
         }
-        // SAFETY: the stream is destroyed only when its line is taken out.
+        // SAFETY: the stream is destroyed only when its line is removed.
         match unsafe { (driver.cuStreamQuery)(self.raw.0) } {
             SUCCESS => Ok(true),
             NOT_READY => Ok(false),
@@ -94,23 +96,23 @@ impl Line {
     }
 }
 
-/// Memory that waits.
+/// Buried memory.
 struct Grave {
     memory: Memory,
-    /// The streams that may use it, each with the number of what was enqueued last when it was buried.
+    /// The streams that may use it, each with the number of its last work when the memory was buried.
     uses: Vec<(Arc<Progress>, u64)>,
 }
 
-/// A call that failed, and its answer.
+/// The function of a failed call, and its return value.
 pub(super) type Failed = (&'static str, u32);
 
-/// The streams of a device and what waits for them: one for all contexts of a device that this process opens, since they are the
-/// same to the driver.
+/// A device's streams and its buried resources. All contexts of a device that this process opens share one book,
+/// because they are the same context to the driver.
 #[derive(Default)]
 pub(super) struct Book {
     lines: Vec<Line>,
     graves: Vec<Grave>,
-    /// Orders allocations and frees of the device's pool; made with the first.
+    /// The stream of the pool's allocations and frees; created at first use.
     pool: Option<Handle<sys::CUstream>>,
 }
 
@@ -122,7 +124,8 @@ impl Book {
         }
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: takes a place for the handle, a flag of that call, and a priority, which is clamped to the device's range.
+        // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority, which is clamped to the
+        // device's range.
         let code = unsafe { (driver.cuStreamCreateWithPriority)(&raw mut raw, flags, 0) };
         if code != SUCCESS {
             return Err(("cuStreamCreateWithPriority", code));
@@ -131,12 +134,12 @@ impl Book {
         Ok(raw)
     }
 
-    /// A stream was made.
+    /// Registers a new stream.
     pub(super) fn opened(&mut self, raw: Handle<sys::CUstream>, progress: &Arc<Progress>) {
         self.lines.push(Line { raw, progress: Arc::clone(progress), resident: None, orphan: false });
     }
 
-    /// Its owner is gone. With `destroy` it is destroyed when it is idle, else (a device that is lost) never.
+    /// The stream's owner dropped it. With `destroy` it is destroyed once idle, otherwise (on a lost device) never.
     pub(super) fn closed(&mut self, progress: &Arc<Progress>, destroy: bool) {
         if destroy {
             self.line(progress, |line| line.orphan = true);
@@ -145,12 +148,12 @@ impl Book {
         }
     }
 
-    /// A kernel with these arguments is about to be launched on a stream, to stay.
+    /// Registers a persistent kernel with these arguments just before its launch on a stream.
     pub(super) fn resident_began(&mut self, progress: &Arc<Progress>, arguments: Vec<u64>) {
         self.line(progress, |line| line.resident = Some(arguments));
     }
 
-    /// It has ended.
+    /// The persistent kernel has ended.
     pub(super) fn resident_ended(&mut self, progress: &Arc<Progress>) {
         self.line(progress, |line| line.resident = None);
     }
@@ -161,7 +164,7 @@ impl Book {
         }
     }
 
-    /// Nobody owns `memory` any more.
+    /// Takes over `memory`, which nobody owns any more.
     pub(super) fn bury(&mut self, memory: Memory) {
         let may_use =
             |line: &&Line| line.resident.as_ref().is_none_or(|arguments| memory.is_among(arguments));
@@ -174,7 +177,7 @@ impl Book {
         self.graves.push(Grave { memory, uses });
     }
 
-    /// Page-locked memory that waits, and that nothing uses any more, for whoever wants as much.
+    /// Buried page-locked memory of the same size that nothing uses any more.
     pub(super) fn lend_again(&mut self, bytes: usize, flags: u32) -> Option<HostMemory> {
         let at = self.graves.iter().position(|grave| {
             let fits = |memory: HostMemory| memory.bytes == bytes && memory.flags == flags;
@@ -182,12 +185,13 @@ impl Book {
         })?;
         match self.graves.swap_remove(at).memory {
             Memory::Host(memory) => Some(memory),
-            Memory::Device(..) | Memory::Module(_) => None, // `position` found none such
+            Memory::Device(..) | Memory::Module(_) => None, // `position` found only host memory
         }
     }
 
-    /// Gives to the driver what nothing uses any more. With `pools` device memory goes back to the device's pool. The context must be
-    /// bound. Waits for nothing but, where every stream was idle a moment ago, for what is enqueued just now.
+    /// Frees resources that nothing uses any more. With `pools` device memory goes back to the device's pool. The
+    /// context must be bound. It waits for nothing, except, when every stream was idle at the check, for work enqueued
+    /// since.
     pub(super) fn sweep(&mut self, driver: &Driver, pools: bool) -> Result<(), Failed> {
         if self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan) {
             return Ok(());
@@ -196,7 +200,7 @@ impl Book {
         for grave in &mut self.graves {
             grave.uses.retain(|(progress, number)| {
                 let line = self.lines.iter().position(|line| Arc::ptr_eq(&line.progress, progress));
-                // A line that is not there any more was idle when it went.
+                // A line that was removed was idle then.
                 !progress.is_over(*number) && line.is_some_and(|line| !idle[line])
             });
         }
@@ -217,7 +221,7 @@ impl Book {
             let pooled = pools && matches!(memory, Memory::Device(..));
             if uses.is_empty() && (pooled || quiet) {
                 self.graves.swap_remove(at);
-                // A second try takes what a stray error cost the first; after that it is the context's end that frees it.
+                // A second try, in case a stray error failed the first; after that only the context's end frees it.
                 self.release(driver, memory, pools).or_else(|_| self.release(driver, memory, pools))?;
             } else {
                 at += 1;
@@ -237,18 +241,18 @@ impl Book {
             Memory::Device(pointer, _) => ("cuMemFree_v2", unsafe { (driver.cuMemFree_v2)(pointer) }),
             // SAFETY: allocated by `cuMemHostAlloc`, freed once, no longer in use.
             Memory::Host(memory) => ("cuMemFreeHost", unsafe { (driver.cuMemFreeHost)(memory.host.0) }),
-            // SAFETY: loaded once, unloaded once; every `Kernel` held the module, and what they launched is over.
+            // SAFETY: loaded once, unloaded once; every `Kernel` held the module, and the work they launched is done.
             Memory::Module(module) => ("cuModuleUnload", unsafe { (driver.cuModuleUnload)(module.0) }),
         };
         if code == SUCCESS { Ok(()) } else { Err((call, code)) }
     }
 
-    /// Whether nothing waits and no stream without an owner is left.
+    /// Whether nothing is buried and no orphaned stream is left.
     pub(super) fn is_settled(&self) -> bool {
         self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan)
     }
 
-    /// The last context of the device ends: the pool's stream goes.
+    /// Destroys the pool's stream when the last context of the device ends.
     pub(super) fn close(&mut self, driver: &Driver) {
         if let Some(stream) = self.pool.take() {
             // SAFETY: created by `pool`, destroyed once.

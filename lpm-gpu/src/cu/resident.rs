@@ -1,4 +1,4 @@
-//! A kernel that stays on the device until it is told to stop.
+//! A persistent kernel: one that runs until it is told to stop.
 
 use super::device::Device;
 use super::error::GpuError;
@@ -9,16 +9,17 @@ use std::time::Duration;
 /// How long a dropped kernel may take to stop before the device is given up.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// A kernel that runs until it is stopped, with the stream it has for itself. What it was launched with is freed when it has ended,
-/// and not before; so is page-locked memory, since the driver would wait for the kernel. Device memory of others comes and goes
-/// while it runs, where the device has [memory pools](super::Facts::memory_pools).
+/// A kernel that runs until it is stopped, with its own stream. Its arguments are freed when it has ended and not
+/// before. Nor is any page-locked memory freed before that, because the driver would wait for the kernel. Other device
+/// memory is allocated and freed while it runs, where the device has [memory pools](super::Facts::memory_pools).
 ///
-/// What it works on must be memory that the host may use at the same time ([`Shared`](super::Shared)), or that the host does not
-/// use ([`DeviceBuffer`](super::DeviceBuffer)). Addresses that it reads out of memory rather than out of its arguments are the
-/// caller's to keep alive; what they point to must be device memory.
+/// It must work on memory that the host may use at the same time ([`Shared`](super::Shared)), or that the host does not
+/// use ([`DeviceBuffer`](super::DeviceBuffer)). The caller keeps alive what it reaches through addresses in memory
+/// rather than in its arguments; those must point to device memory.
 ///
-/// Streams share the driver's connections to the device (8, or what `CUDA_DEVICE_MAX_CONNECTIONS` says, at most 32): a stream on
-/// the connection of a resident kernel waits for it. So launch one kernel for many slots rather than one a slot.
+/// Streams share the driver's connections to the device (8, or `CUDA_DEVICE_MAX_CONNECTIONS`, at most 32): a stream on
+/// the connection of a resident kernel waits for that kernel. So launch one kernel for many slots rather than one per
+/// slot.
 pub struct Resident {
     stream: Stream,
     stop: Box<dyn Fn() + Send>,
@@ -26,7 +27,8 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Launches `kernel` on `stream`. `stop` tells it to end: it sets a flag in shared memory, and holds what the kernel works on.
+    /// Launches `kernel` on `stream`. `stop` makes it end: it sets a flag in shared memory, and holds the memory that
+    /// the kernel uses.
     ///
     /// # Errors
     /// As [`Stream::launch`].
@@ -54,16 +56,16 @@ impl Resident {
         self.stream.device()
     }
 
-    /// Whether it still runs; when not, it failed or was stopped.
+    /// Whether it still runs; otherwise it failed or was stopped.
     ///
     /// # Errors
-    /// [`GpuError::Call`] of what it failed with.
+    /// [`GpuError::Call`] when it failed.
     #[inline]
     pub fn is_running(&mut self) -> Result<bool, GpuError> {
         self.stream.is_finished().map(|over| !over)
     }
 
-    /// Tells it to stop and waits until it has, for `limit` at most: then the device is given up as lost.
+    /// Makes it stop and waits until it has ended, at most `limit`; after that the device is given up as lost.
     ///
     /// # Errors
     /// As [`Self::is_running`]; [`GpuError::Stalled`].
@@ -74,7 +76,7 @@ impl Resident {
         (self.stop)();
         let mut ended = self.stream.finish(limit);
         if ended.as_ref().is_err_and(|error| !error.is_lost()) {
-            ended = self.stream.finish(limit); // asking failed, which says nothing about the kernel
+            ended = self.stream.finish(limit); // the poll failed, which says nothing about the kernel
         }
         if ended.as_ref().is_err_and(|error| !error.is_lost()) {
             ended = Err(self.stream.device().give_up("a resident kernel", limit));

@@ -9,8 +9,9 @@ use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::marker::PhantomData;
 
-/// Page-locked memory of the host, mapped into the device's addresses, for a [`Resident`](super::Resident) kernel and us to talk
-/// through: each element is read and written as a whole, in the order that is asked for. Zero when new; clones share it.
+/// Page-locked host memory, mapped into the device's addresses, through which a [`Resident`](super::Resident) kernel
+/// and the host communicate. Each element is read and written atomically, with the requested memory ordering. Zero when
+/// new; clones share it.
 #[derive(Clone)]
 pub struct Shared<T: Element>(Arc<Inner<T>>);
 
@@ -21,7 +22,7 @@ struct Inner<T: Element> {
     elements: PhantomData<T::Atomic>,
 }
 
-/// A number that is read and written as a whole: `u32` and `u64`.
+/// A number that is read and written atomically: `u32` and `u64`.
 pub trait Element: super::Plain + sealed::Sealed {
     /// The atomic of its size.
     type Atomic: Send + Sync + 'static;
@@ -58,7 +59,7 @@ element!(u32, AtomicU32);
 element!(u64, AtomicU64);
 
 impl<T: Element> Shared<T> {
-    /// `len` elements.
+    /// An array of `len` elements.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
@@ -73,13 +74,13 @@ impl<T: Element> Shared<T> {
         self.0.len
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
 
-    /// Its address on the device.
+    /// Its device address.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.0.memory.mapped
@@ -90,12 +91,12 @@ impl<T: Element> Shared<T> {
     #[must_use]
     #[inline]
     pub fn atomics(&self) -> &[T::Atomic] {
-        // SAFETY: `len` zeroed elements; `Element` is sealed to numbers whose atomic has their size, and pages are aligned for
-        // it; only atomics of these elements are ever handed out; they live as long as `self`.
+        // SAFETY: `len` zeroed elements; `Element` is sealed to numbers whose atomic has their size, and pages are
+        // aligned for it; nothing but atomics of these elements is ever returned; they live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.0.memory.host.0.cast_const().cast(), self.0.len) }
     }
 
-    /// Reads element `at`, after which what the device wrote before it is seen.
+    /// Reads element `at` (acquire): the device's earlier writes are visible after it.
     ///
     /// # Panics
     /// When there is no such element.
@@ -105,7 +106,7 @@ impl<T: Element> Shared<T> {
         T::load(&self.atomics()[at], Ordering::Acquire)
     }
 
-    /// Writes element `at`; a device that sees it sees all that was written before.
+    /// Writes element `at` (release): a device that sees it sees all earlier writes.
     ///
     /// # Panics
     /// When there is no such element.
@@ -114,7 +115,7 @@ impl<T: Element> Shared<T> {
         T::store(&self.atomics()[at], value, Ordering::Release);
     }
 
-    /// Writes `values` from element `at` on, in no order.
+    /// Writes `values` from element `at` on (relaxed).
     ///
     /// # Errors
     /// [`GpuError::Range`].
@@ -127,7 +128,7 @@ impl<T: Element> Shared<T> {
         Ok(())
     }
 
-    /// Reads as many elements as `values` has from element `at` on, in no order.
+    /// Reads as many elements as `values` has from element `at` on (relaxed).
     ///
     /// # Errors
     /// [`GpuError::Range`].

@@ -1,4 +1,4 @@
-//! Work in order: streams, the events on them, and how far they have come.
+//! Ordered work: streams, their events, and how far they have progressed.
 
 use super::device::{Device, Handle, on};
 use super::driver::NOT_READY;
@@ -12,57 +12,58 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Which work goes first where the device has a choice.
+/// The priority of a stream's work where the device has a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Lookups.
     Usual,
-    /// Updates: short, and waited for.
+    /// Updates: short, and someone waits for them.
     First,
 }
 
-/// What is enqueued here runs in order, and beside what other streams run. Enqueueing takes `&mut`: it is one thread's at a time.
+/// Work enqueued on one stream runs in order, and concurrently with other streams. Enqueueing takes `&mut`: a stream
+/// belongs to one thread at a time.
 pub struct Stream {
     device: Device,
     raw: Handle<sys::CUstream>,
     progress: Arc<Progress>,
 }
 
-/// How far a stream is known to have come.
+/// How far a stream is known to have progressed.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// The number of what was enqueued last, counted before the call is made. Written by the stream's owner alone.
+    /// The number of the last work enqueued, incremented before the call is made. Written only by the stream's owner.
     issued: AtomicU64,
-    /// Everything up to this number is over, and the host sees what it wrote.
+    /// All work up to this number is done, and the host sees its writes.
     done: AtomicU64,
 }
 
 impl Progress {
-    /// The number of what was enqueued last, or is about to be.
+    /// The number of the last work enqueued, or about to be.
     #[inline]
     pub(super) fn issued(&self) -> u64 {
         self.issued.load(Ordering::Acquire)
     }
 
-    /// Whether everything up to `number` is known to be over.
+    /// Whether all work up to `number` is known to be done.
     #[inline]
     pub(super) fn is_over(&self, number: u64) -> bool {
         self.done.load(Ordering::Acquire) >= number
     }
 
-    /// Everything up to `number` is over.
+    /// Records that all work up to `number` is done.
     #[inline]
     fn come_to(&self, number: u64) {
         self.done.fetch_max(number, Ordering::AcqRel);
     }
 }
 
-/// A place in a stream.
+/// A position in a stream.
 pub struct Event {
     device: Device,
     raw: Handle<sys::CUevent>,
     progress: Arc<Progress>,
-    /// What was enqueued on the stream when it was recorded.
+    /// The number of the last work on the stream when the event was recorded.
     number: u64,
 }
 
@@ -73,19 +74,19 @@ impl Stream {
     /// [`GpuError::Call`].
     pub fn new(device: &Device, priority: Priority) -> Result<Self, GpuError> {
         let (mut least, mut greatest) = (0, 0);
-        // SAFETY: takes two places for numbers.
+        // SAFETY: takes two out pointers for numbers.
         unsafe { on!(device, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)) }?;
         let priority = if priority == Priority::First { greatest } else { least };
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: takes a place for the handle, a flag of that call, and a priority out of the range.
+        // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority within the range.
         unsafe { on!(device, cuStreamCreateWithPriority(&raw mut raw, flags, priority)) }?;
         let progress = Arc::default();
         device.stream_opened(Handle(raw), &progress);
         Ok(Self { device: device.clone(), raw: Handle(raw), progress })
     }
 
-    /// An event of this stream, which has come until it is [recorded](Self::record). `timed` events can be
+    /// An event of this stream, which counts as completed until it is [recorded](Self::record). `timed` events can be
     /// [subtracted](Event::elapsed_us_since), and cost a little more.
     ///
     /// # Errors
@@ -93,7 +94,7 @@ impl Stream {
     pub fn event(&self, timed: bool) -> Result<Event, GpuError> {
         let flags = if timed { 0 } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 };
         let mut raw = std::ptr::null_mut();
-        // SAFETY: takes a place for the handle, and a flag of that call.
+        // SAFETY: takes an out pointer for the handle, and a flag of that call.
         unsafe { on!(&self.device, cuEventCreate(&raw mut raw, flags)) }?;
         Ok(Event {
             device: self.device.clone(),
@@ -109,16 +110,16 @@ impl Stream {
         &self.device
     }
 
-    /// Marks where the stream is now: `event` comes when everything that was enqueued is over.
+    /// Records `event` at the stream's current position: it completes when all work enqueued so far is done.
     ///
     /// # Errors
-    /// [`GpuError::Foreign`] when the event is another stream's; [`GpuError::Call`].
+    /// [`GpuError::Foreign`] when the event belongs to another stream; [`GpuError::Call`].
     #[inline]
     pub fn record(&mut self, event: &mut Event) -> Result<(), GpuError> {
         if !Arc::ptr_eq(&self.progress, &event.progress) {
             return Err(GpuError::Foreign("an event"));
         }
-        // SAFETY: both handles live as long as their owners, and are of the same context.
+        // SAFETY: both handles live as long as their owners, and belong to the same context.
         unsafe { on!(&self.device, cuEventRecord(event.raw.0, self.raw.0)) }?;
         event.number = self.progress.issued();
         Ok(())
@@ -127,7 +128,8 @@ impl Stream {
     /// Copies `from[range]` to `to`, from element `at` on.
     ///
     /// # Errors
-    /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`]; [`GpuError::Busy`] when another stream uses `from`.
+    /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`]; [`GpuError::Busy`] when another stream uses
+    /// `from`.
     #[inline]
     pub fn upload<T: Plain>(
         &mut self,
@@ -145,8 +147,8 @@ impl Stream {
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges are within their allocations (checked); the target is freed only when this is over; the
-        // source's use is noted, so the host does not write it until this is over.
+        // SAFETY: both ranges are within their allocations (checked); the target is freed only when the copy is done;
+        // the source's use is recorded, so the host does not write it until then.
         unsafe {
             on!(&self.device, cuMemcpyHtoDAsync_v2(target, source.cast(), count * size_of::<T>(), self.raw.0))
         }
@@ -173,15 +175,15 @@ impl Stream {
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: as in `upload`; every pattern of bits that arrives is a `T`; the host neither reads nor writes the target
-        // until this is over.
+        // SAFETY: as in `upload`; every bit pattern that arrives is a `T`; the host neither reads nor writes the target
+        // until the copy is done.
         unsafe {
             on!(&self.device, cuMemcpyDtoHAsync_v2(target.cast(), source, count * size_of::<T>(), self.raw.0))
         }
     }
 
-    /// Copies `from` to `to`, from element `at` on, out of memory of any kind; returns when that is over. The driver copies
-    /// through a buffer of its own: for tables and tests, not for batches.
+    /// Copies `from`, memory of any kind, to `to`, from element `at` on; returns when the copy is done. The driver
+    /// copies through a buffer of its own: for tables and tests, not for batches.
     ///
     /// # Errors
     /// As [`Self::upload`] and [`Self::finish`].
@@ -204,7 +206,7 @@ impl Stream {
         self.finish(COPY_LIMIT)
     }
 
-    /// Copies `from`, from element `at` on, to `to`, memory of any kind; returns when that is over.
+    /// Copies `from`, from element `at` on, to `to`, memory of any kind; returns when the copy is done.
     ///
     /// # Errors
     /// As [`Self::upload`] and [`Self::finish`].
@@ -220,10 +222,10 @@ impl Stream {
         if to.is_empty() {
             return Ok(());
         }
-        self.finish(COPY_LIMIT)?; // what runs before: the copy itself waits for it without a limit
+        self.finish(COPY_LIMIT)?; // waits with a limit for earlier work; the copy itself would wait for it without one
         let bytes = size_of_val(to);
-        // SAFETY: both ranges are valid. To pageable memory the call returns when the copy is over (as above), so `to` is
-        // borrowed for long enough; the stream is idle, so nothing that hangs keeps it from coming.
+        // SAFETY: both ranges are valid. To pageable memory the call returns when the copy is done (as above), so `to`
+        // is borrowed for long enough; the stream is idle, so no hanging work delays the copy.
         unsafe {
             on!(&self.device, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), source, bytes, self.raw.0))
         }?;
@@ -250,7 +252,7 @@ impl Stream {
             return Ok(());
         }
         self.next();
-        // SAFETY: both ranges are within their allocations (checked), which are freed only when this is over.
+        // SAFETY: both ranges are within their allocations (checked), which are freed only when the copy is done.
         unsafe { on!(&self.device, cuMemcpyDtoDAsync_v2(target, source, count * size_of::<T>(), self.raw.0)) }
     }
 
@@ -265,15 +267,15 @@ impl Stream {
             return Ok(());
         }
         self.next();
-        // SAFETY: the range is within the allocation (checked), which is freed only when this is over.
+        // SAFETY: the range is within the allocation (checked), which is freed only when the fill is done.
         unsafe { on!(&self.device, cuMemsetD32Async(target, value, range.len(), self.raw.0)) }
     }
 
-    /// Launches `kernel` with `args`. Nothing is allocated.
+    /// Launches `kernel` with `args`. Does not allocate.
     ///
     /// # Errors
-    /// [`GpuError::Kernel`] when the kernel takes other arguments; [`GpuError::Busy`] when another stream uses page-locked
-    /// memory that is an argument; [`GpuError::Foreign`], [`GpuError::Call`].
+    /// [`GpuError::Kernel`] when the kernel takes other arguments; [`GpuError::Busy`] when another stream uses a
+    /// page-locked argument; [`GpuError::Foreign`], [`GpuError::Call`].
     #[inline]
     pub fn launch(&mut self, kernel: &Kernel, shape: Shape, args: &mut [Arg<'_>]) -> Result<(), GpuError> {
         self.own(kernel.device(), "a kernel")?;
@@ -285,9 +287,9 @@ impl Stream {
         let (device, stream) = (&self.device, self.raw.0);
         let Shape { blocks, rows, threads, shared_bytes } = shape;
         with_parameters(args, |parameters| {
-            // SAFETY: the function is of a loaded module (held by `kernel`); the parameters are as many and as large as it
-            // takes (checked), and are read before the call returns; the memory they point to is freed only when
-            // this is over, and page-locked memory is noted as in use.
+            // SAFETY: the function belongs to a loaded module (held by `kernel`); the parameters match it in number and
+            // size (checked), and are read before the call returns; the memory they point to is freed only when the
+            // launch is done, and page-locked memory is recorded as in use.
             unsafe {
                 on!(
                     device,
@@ -309,9 +311,10 @@ impl Stream {
         })
     }
 
-    /// Asks the device to keep elements `range` of `buffer` in its second-level cache while work of this stream runs: of
-    /// [`Device::set_aside_l2`], and no more than [`Facts::l2_window_bytes_max`](super::Facts::l2_window_bytes_max), with as many
-    /// accesses preferred as have room there. `false` where the device does not support that. A matter of speed alone.
+    /// Hints the device to keep elements `range` of `buffer` in its second-level cache while work of this stream runs,
+    /// in the part reserved by [`Device::set_aside_l2`]. The window is at most
+    /// [`Facts::l2_window_bytes_max`](super::Facts::l2_window_bytes_max) long, and the share of preferred accesses is
+    /// what fits in the reserved part. Returns `false` where the device does not support it. It only affects speed.
     ///
     /// # Errors
     /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`].
@@ -327,9 +330,9 @@ impl Stream {
             return Ok(false);
         }
         let bytes = ((range.len() * size_of::<T>()) as u64).min(facts.l2_window_bytes_max);
-        #[expect(clippy::cast_possible_truncation, reason = "a ratio: two digits would do")]
+        #[expect(clippy::cast_possible_truncation, reason = "a ratio: two digits are enough")]
         let hit_ratio = (facts.l2_persisting_bytes_max as f64 / bytes.max(1) as f64).min(1.0) as f32;
-        // SAFETY: a C union of plain data, for which zero is a value.
+        // SAFETY: a C union of plain data, for which all zeros is a value.
         let mut value: sys::CUstreamAttrValue = unsafe { std::mem::zeroed() };
         value.accessPolicyWindow = sys::CUaccessPolicyWindow_st {
             base_ptr: start as *mut _,
@@ -339,15 +342,15 @@ impl Stream {
             missProp: sys::CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING,
         };
         let id = sys::CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
-        // SAFETY: the attribute's value is of the attribute's kind; the window is a hint and accesses nothing.
+        // SAFETY: the value has the attribute's type; the window is a hint and accesses nothing.
         unsafe { on!(&self.device, cuStreamSetAttribute(self.raw.0, id, &raw const value)) }?;
         Ok(true)
     }
 
-    /// Whether everything that was enqueued is over.
+    /// Whether all enqueued work is done.
     ///
     /// # Errors
-    /// [`GpuError::Call`], also of what went wrong in what was enqueued.
+    /// [`GpuError::Call`], which may also be an error of the enqueued work.
     #[inline]
     pub fn is_finished(&mut self) -> Result<bool, GpuError> {
         let driver = self.device.bind("cuStreamQuery")?;
@@ -362,8 +365,8 @@ impl Stream {
         }
     }
 
-    /// Waits until everything that was enqueued is over, for `limit` at most: then the device is given up as lost, since nothing
-    /// on it can be taken back.
+    /// Waits until all enqueued work is done, at most `limit`; after that the device is given up as lost, because none
+    /// of its work can be cancelled.
     ///
     /// # Errors
     /// As [`Self::is_finished`]; [`GpuError::Stalled`].
@@ -377,8 +380,7 @@ impl Stream {
         self.raw.0
     }
 
-    /// The next number, for something that is about to be enqueued. It counts even when that fails: the call may have got
-    /// half-way.
+    /// The next work number. It counts even when enqueueing fails, because the call may have got half-way.
     #[inline]
     pub(super) fn next(&mut self) -> u64 {
         let number = self.progress.issued.load(Ordering::Relaxed) + 1;
@@ -386,23 +388,23 @@ impl Stream {
         number
     }
 
-    /// How far it has come.
+    /// Its progress.
     pub(super) fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// Whether what belongs to `device` may be used here.
+    /// Checks that objects of `device` may be used here.
     #[inline]
     pub(super) fn own(&self, device: &Device, what: &'static str) -> Result<(), GpuError> {
         if self.device.is(device) { Ok(()) } else { Err(GpuError::Foreign(what)) }
     }
 }
 
-/// How long a copy of a table may take: 16 GB at the 2 GB/s of pageable memory, with room.
+/// The longest time for a copy of a table: 16 GB at the 2 GB/s of pageable memory, with a margin.
 const COPY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Asks `over` until it says yes, for `limit` at most; then `device` is given up. It asks ever less often, down to once in about
-/// 10 us: each question takes a lock that whoever submits needs as well.
+/// Polls `over` until it returns true, at most `limit`; after that `device` is given up. It polls ever less often, down
+/// to about every 10 us, because each poll takes a lock that submitting threads need as well.
 pub(super) fn poll(
     device: &Device,
     what: &'static str,
@@ -423,7 +425,7 @@ pub(super) fn poll(
         if start.get_or_insert_with(Instant::now).elapsed() > limit {
             return Err(device.give_up(what, limit));
         }
-        std::thread::yield_now(); // few CPUs: whoever drives the device may want this one
+        std::thread::yield_now(); // on few CPUs, the thread that drives the device may need this one
     }
     Ok(())
 }
@@ -435,11 +437,11 @@ impl Event {
         &self.device
     }
 
-    /// Whether it has come: everything before it is over, and the host may use what that used. An event that was never recorded
-    /// has.
+    /// Whether it has completed: all work before it is done, and the host may use its memory. An event that was never
+    /// recorded counts as completed.
     ///
     /// # Errors
-    /// [`GpuError::Call`], also of what went wrong before it.
+    /// [`GpuError::Call`], which may also be an error of the work before it.
     #[inline]
     pub fn has_come(&self) -> Result<bool, GpuError> {
         let driver = self.device.bind("cuEventQuery")?;
@@ -454,7 +456,7 @@ impl Event {
         }
     }
 
-    /// Waits until it has come, for `limit` at most: then the device is given up as lost.
+    /// Waits until it has completed, at most `limit`; after that the device is given up as lost.
     ///
     /// # Errors
     /// As [`Self::has_come`]; [`GpuError::Stalled`].
@@ -462,16 +464,16 @@ impl Event {
         poll(&self.device, "a batch", limit, || self.has_come())
     }
 
-    /// Microseconds from `start` to this one, as the device counts; both timed, recorded, and come.
+    /// Microseconds from `start` to this event by the device's clock; both must be timed, recorded and completed.
     ///
     /// # Errors
-    /// [`GpuError::Foreign`], [`GpuError::Call`] (also when one has not come).
+    /// [`GpuError::Foreign`], [`GpuError::Call`] (also when one has not completed).
     pub fn elapsed_us_since(&self, start: &Self) -> Result<f64, GpuError> {
         if !self.device.is(&start.device) {
             return Err(GpuError::Foreign("an event"));
         }
         let mut ms = 0.0_f32;
-        // SAFETY: takes a place for a number and two events of this context.
+        // SAFETY: takes an out pointer for a number and two events of this context.
         unsafe { on!(&self.device, cuEventElapsedTime(&raw mut ms, start.raw.0, self.raw.0)) }?;
         Ok(f64::from(ms) * 1e3)
     }

@@ -1,8 +1,8 @@
-//! Which driver a test runs on: `mockcuda`, or the real one.
+//! Chooses the driver of a test: `mockcuda`, or the real one.
 //!
-//! `libmockcuda.so` lies beside the test binary, where cargo puts the libraries that tests depend on. It is opened by its path,
-//! before anything asks for `libcuda.so`; its SONAME then makes it what that name means in this process. `LPM_GPU=real` takes
-//! the real driver instead.
+//! `libmockcuda.so` lies beside the test binary, where cargo puts the libraries that tests depend on. It is opened by
+//! its path before anything looks up `libcuda.so`; because of its SONAME, that name then resolves to the mock in this
+//! process. `LPM_GPU=real` uses the real driver instead.
 
 use super::{Device, probe};
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The driver a test runs on. The mock's switches and counters are the process's: a test that uses them holds
+/// The driver of a test. The mock's switches and counters are global to the process: a test that uses them holds
 /// [`exclusive`].
 #[derive(Clone, Copy, Debug)]
 pub enum TestDriver {
@@ -21,7 +21,7 @@ pub enum TestDriver {
 }
 
 impl TestDriver {
-    /// The mock's controls, when it is the mock.
+    /// The mock's controls, if the driver is the mock.
     #[must_use]
     pub const fn mock(self) -> Option<Mock> {
         match self {
@@ -31,7 +31,7 @@ impl TestDriver {
     }
 }
 
-/// The driver for this test, loaded. `None` when there is none, after printing `SKIPPED` and why.
+/// Loads the driver for this test. `None` when there is none, after printing `SKIPPED` and the reason.
 ///
 /// # Panics
 /// When the environment variable `FWD_REQUIRE` names `gpu` and there is no driver.
@@ -50,7 +50,7 @@ pub fn driver() -> Option<TestDriver> {
 /// The device to test on; `None` as [`driver`].
 ///
 /// # Panics
-/// As [`driver`], and when there is a driver and its device cannot be opened.
+/// As [`driver`], and when there is a driver but its device cannot be opened.
 #[must_use]
 #[expect(clippy::panic, reason = "a test")]
 pub fn device() -> Option<Device> {
@@ -61,14 +61,14 @@ pub fn device() -> Option<Device> {
     }
 }
 
-/// Keeps other tests of this process away from the driver, and puts the mock's switches back when dropped.
+/// Locks out other tests of this process, and resets the mock's switches when dropped.
 #[must_use]
 pub fn exclusive() -> Exclusive {
     static ONE: Mutex<()> = Mutex::new(());
     Exclusive { _one: ONE.lock().unwrap_or_else(PoisonError::into_inner) }
 }
 
-/// See [`exclusive`].
+/// The guard of [`exclusive`].
 #[derive(Debug)]
 pub struct Exclusive {
     _one: MutexGuard<'static, ()>,
@@ -76,7 +76,7 @@ pub struct Exclusive {
 
 impl Drop for Exclusive {
     fn drop(&mut self) {
-        // No panic here: the test may be panicking already.
+        // Must not panic, because the test may be panicking already.
         if let Some(TestDriver::Mock(mock)) = driver()
             && !mock.find(c"mockcuda_fail_at").is_null()
         {
@@ -85,7 +85,7 @@ impl Drop for Exclusive {
             mock.set_stalled(0);
             mock.set_no_pools(0);
             if std::thread::panicking() {
-                mock.reset_device(0); // what this test has left is not the next one's fault
+                mock.reset_device(0); // state left by this test must not fail the next one
             }
         }
     }
@@ -115,7 +115,7 @@ fn load() -> Result<TestDriver, String> {
     Ok(TestDriver::Mock(Mock { loaded: () }))
 }
 
-/// Where the mock is: beside the test binary (`target/*/deps`), or in `deps` beside any other.
+/// The path of the mock: beside the test binary (`target/*/deps`), or in `deps` beside any other.
 fn library() -> Option<PathBuf> {
     let folder = std::env::current_exe().ok()?.parent()?.to_path_buf();
     let names = ["libmockcuda.so", "deps/libmockcuda.so"];
@@ -125,11 +125,11 @@ fn library() -> Option<PathBuf> {
 /// The controls of `mockcuda`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mock {
-    /// Only `load` makes one, once the library is there for all to find (`RTLD_GLOBAL`).
+    /// Only `load` makes one, after it has loaded the library into the global scope (`RTLD_GLOBAL`).
     loaded: (),
 }
 
-/// Defines controls: name, parameters, result, and the function that does it.
+/// Defines controls: name, parameters, result, and the library's function.
 macro_rules! controls {
     ($($(#[$doc:meta])+ $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $symbol:literal;)*) => {
         impl Mock {
@@ -149,29 +149,29 @@ macro_rules! controls {
 }
 
 controls! {
-    /// Driver calls so far; asking for an error's name is none.
+    /// Driver calls so far; calls of `cuGetErrorName` do not count.
     calls() -> u64 = c"mockcuda_calls";
-    /// The call that is number `index`, counted from 0 as [`Self::calls`] does, answers `code`, once. A code that ends the context
-    /// keeps it ended until the context is released.
+    /// Driver call number `index`, counted from 0 as [`Self::calls`] does, returns `code`, once. A code that ends the
+    /// context keeps it ended until the context is released.
     fail_at(index: u64, code: u32) = c"mockcuda_fail_at";
-    /// Call `index`, from 0 and from now on, of the function `name` answers `code`, once; null for none.
+    /// Call `index` (from 0, counted from now on) of the function `name` returns `code`, once; null for none.
     fail_call_raw(name: *const c_char, index: u64, code: u32) = c"mockcuda_fail_call";
     /// The name of driver call `index`; null when there was none.
     call_name_raw(index: u64) -> *const c_char = c"mockcuda_call_name";
     /// Operations of streams so far: kernels, copies, fills, records.
     operations() -> u64 = c"mockcuda_operations";
-    /// The operation that is number `index`, counted as [`Self::operations`] does, is not done, and ends the context with `code`:
-    /// found out by the calls after it.
+    /// Operation number `index`, counted as [`Self::operations`] does, is not done, and ends the context with `code`,
+    /// which later calls return.
     fail_operation(index: u64, code: u32) = c"mockcuda_fail_operation";
-    /// While not 0, no stream gets on.
+    /// While not 0, all streams stall.
     set_stalled(stalled: u32) = c"mockcuda_set_stalled";
-    /// The driver's own: destroys the context of device `index` however often it is retained.
+    /// The driver's own function: destroys the context of device `index` however often it is retained.
     reset_device(index: i32) -> u32 = c"cuDevicePrimaryCtxReset_v2";
-    /// Puts counters to 0 and switches to what they are without environment; memory stays.
+    /// Resets counters to 0 and switches to their defaults without environment; memory stays.
     reset() = c"mockcuda_reset";
-    /// Up to so many microseconds are waited before an operation of a stream begins, by chance.
+    /// Sets random delays of up to `max` microseconds before operations of a stream.
     set_delay_us(max: u32) = c"mockcuda_set_delay_us";
-    /// The seed of what happens by chance.
+    /// Sets the seed of random delays.
     set_seed(seed: u64) = c"mockcuda_set_seed";
     /// While not 0, the device has no memory pools.
     set_no_pools(on: u32) = c"mockcuda_set_no_pools";
@@ -181,29 +181,30 @@ controls! {
     memory_used() -> u64 = c"mockcuda_memory_used";
     /// Page-locked host memory that is allocated, bytes.
     host_used() -> u64 = c"mockcuda_host_used";
-    /// 32-bit words that kernels have written to device memory.
+    /// 32-bit words that kernels have written to global memory, including mapped host memory.
     words_written() -> u64 = c"mockcuda_words_written";
-    /// 32-bit words that kernels have read from device memory.
+    /// 32-bit words that kernels have read from global memory.
     words_read() -> u64 = c"mockcuda_words_read";
-    /// Bytes that were copied to the device.
+    /// Bytes copied to the device.
     bytes_to_device() -> u64 = c"mockcuda_bytes_to_device";
-    /// Kernels must not read `words` words from device address `address` on, until they are written or unmarked.
+    /// Marks `words` words from device address `address` on as freed: kernels must not read them until they are written
+    /// or unmarked.
     mark_freed(address: u64, words: u64) = c"mockcuda_mark_freed";
-    /// They may.
+    /// Unmarks words.
     unmark_freed(address: u64, words: u64) = c"mockcuda_unmark_freed";
-    /// Reads of words marked as freed, and writes of words that must not be written.
+    /// Kernel reads of words marked as freed.
     violations() -> u64 = c"mockcuda_violations";
 }
 
 impl Mock {
-    /// Call `index` of the function `name`, from 0 and from now on, answers `code`, once. Unlike the number of a call among all
-    /// calls, this is the same call in every run, however often a stream is asked in between.
+    /// Call `index` of the function `name` (from 0, counted from now on) returns `code`, once. Unlike a call's number
+    /// among all calls, this is the same call in every run, however often a stream is polled in between.
     pub fn fail_call(self, name: &str, index: u64, code: u32) {
         let name = CString::new(name).unwrap_or_default();
         self.fail_call_raw(name.as_ptr(), index, code);
     }
 
-    /// The driver calls that `run` makes: each function with how often it is called, in the order in which they first are.
+    /// The driver calls of `run`: each function with its number of calls, in the order of the first calls.
     pub fn calls_of(self, run: impl FnOnce()) -> Vec<(String, u64)> {
         let first = self.calls();
         run();
@@ -217,7 +218,7 @@ impl Mock {
         counts
     }
 
-    /// Takes [`Self::fail_at`], [`Self::fail_call`] and [`Self::fail_operation`] back.
+    /// Cancels [`Self::fail_at`], [`Self::fail_call`] and [`Self::fail_operation`].
     pub fn never_fail(self) {
         self.fail_call_raw(std::ptr::null(), 0, 0);
         self.fail_at(u64::MAX, 0);

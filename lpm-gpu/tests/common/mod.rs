@@ -1,8 +1,8 @@
-//! What the tests of engines share: engines over the mock driver, keys, and answers beside the oracle's.
+//! Helpers that the engines' tests share: engines over the mock driver, keys, and their right answers from the oracle.
 #![allow(
     dead_code,
     clippy::cast_possible_truncation,
-    reason = "each test file uses its part; keys are cut to size"
+    reason = "each test file uses a part of it; keys are truncated on purpose"
 )]
 
 use fib::oracle::OraclePair;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Parameters, as on the command line.
 pub(crate) type Parameters<'a> = &'a [(&'a str, &'a str)];
 
-/// The engine `name` over the driver that tests are run on.
+/// The engine `name` over the driver of the tests.
 pub(crate) fn engine(name: &str, parameters: Parameters<'_>) -> Result<Box<dyn EngineWriter>, EngineError> {
     engine_within(name, parameters, EngineOptions::default().table_bytes_max)
 }
@@ -28,18 +28,18 @@ pub(crate) fn engine_within(
     parameters: Parameters<'_>,
     table_bytes_max: u64,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let _mock = lpm_gpu::cu::testing::driver(); // without one, making the engine tells why
+    let _mock = lpm_gpu::cu::testing::driver(); // without a driver, the engine's own error gives the reason
     let parameters =
         parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     lpm_gpu::engine::make(name, &EngineOptions { parameters, table_bytes_max, ..EngineOptions::default() })
 }
 
-/// Whether everything is to be tried that there is: `FWD_CONFORMANCE=full`.
+/// Whether to run every combination: `FWD_CONFORMANCE=full`.
 pub(crate) fn is_full() -> bool {
     std::env::var_os("FWD_CONFORMANCE").is_some_and(|value| value == "full")
 }
 
-/// The file `name` of the folder of real tables; `None` without one, after saying so.
+/// The file `name` in the folder of real tables; `None`, with a message, when there is none.
 pub(crate) fn data(name: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("FWD_DATA") else {
         eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
@@ -61,7 +61,7 @@ pub(crate) fn load(files: &[PathBuf]) -> Rib {
     rib
 }
 
-/// Numbers that repeat with their seed (Vigna's xorshift64*).
+/// Seeded random numbers (Vigna's xorshift64*).
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -91,7 +91,7 @@ impl Dice {
     }
 }
 
-/// Keys of both families, halves apart.
+/// Keys of both families; IPv6 keys as separate halves.
 #[derive(Clone, Default)]
 pub(crate) struct KeySet {
     pub(crate) v4: Vec<u32>,
@@ -132,7 +132,7 @@ impl KeySet {
         u128::from(self.hi[at]) << 64 | u128::from(self.lo[at])
     }
 
-    /// The right answers.
+    /// The right answers, from `oracle`.
     pub(crate) fn right(&self, oracle: &OraclePair) -> (Vec<NextHopId>, Vec<NextHopId>) {
         let v4 = self.v4.iter().map(|key| oracle.v4.lookup(*key)).collect();
         let v6 = (0..self.hi.len()).map(|at| oracle.v6.lookup(self.v6(at))).collect();
@@ -153,7 +153,7 @@ pub(crate) fn oracle_of(rib: &Rib) -> OraclePair {
     OraclePair::of(rib)
 }
 
-/// Waits for `slot` and gives its answers.
+/// Waits for `slot` and returns its answers.
 pub(crate) fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, EngineError> {
     let start = Instant::now();
     loop {
@@ -165,7 +165,7 @@ pub(crate) fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<Ne
     }
 }
 
-/// A rib of random nested routes of both families.
+/// A RIB of random nested routes of both families.
 pub(crate) fn random_rib(routes: usize, dice: &mut Dice) -> Rib {
     let mut rib = Rib::new();
     let bases: Vec<u128> = (0..routes / 20 + 1).map(|_| dice.u128()).collect();

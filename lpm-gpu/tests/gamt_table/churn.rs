@@ -1,4 +1,4 @@
-//! Random deltas, every write seen alone.
+//! Random deltas, with a check after every single write.
 
 use crate::device::Rig;
 use crate::random::Random;
@@ -6,7 +6,7 @@ use fib::{Key, NextHopId, Prefix, Route};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
 use lpm_gpu::host::HostTable;
 
-/// A delta: new routes, new next hops, withdraws, out of a pool of prefixes.
+/// A delta: new routes, new next hops and withdraws, from a pool of prefixes.
 fn delta<K: Key>(random: &mut Random, pool: &[Prefix<K>], len: usize) -> Vec<Route<K>> {
     let mut changes: Vec<Route<K>> = Vec::new();
     for _ in 0..len {
@@ -72,7 +72,7 @@ fn nodes_are_used_again_only_when_no_lookup_can_see_them() {
     rig.watch_unlinked();
     let mut random = Random(9);
     let id = NextHopId::new(1).unwrap();
-    // Host routes in ever new places: each wants nodes of its own, and leaves them empty behind.
+    // Host routes in ever new places: each needs its own nodes, and leaves them empty.
     let mut alive = std::collections::VecDeque::new();
     for _ in 0..1500 {
         let prefix = Prefix::truncating(u32::try_from(random.next() >> 32).unwrap(), 32);
@@ -91,7 +91,7 @@ fn nodes_are_used_again_only_when_no_lookup_can_see_them() {
 
 #[test]
 fn a_lookup_in_flight_never_finds_the_next_hop_of_a_generation_that_was_not() {
-    // GAMT_S: a longer route takes a key over, then the shorter route's next hop changes.
+    // GAMT_S: a longer route takes over a key, then the shorter route's next hop changes.
     let options = options(Layout::Flat, NextHops::Apart, 4);
     let mut rig = Rig::new(GamtTable::<u32>::new(options).unwrap(), Layout::Flat, 3, 200);
     let id = |value| NextHopId::new(value).unwrap();

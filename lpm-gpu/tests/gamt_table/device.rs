@@ -1,4 +1,4 @@
-//! A device of plain Rust: the table's words, and lookups that see every single write.
+//! A device in plain Rust: the table's words, and lookups that see every single write.
 
 use crate::random::Random;
 use fib::oracle::Oracle;
@@ -36,7 +36,7 @@ impl Words {
         }
     }
 
-    /// All words that a lookup can come to.
+    /// All words that a lookup can reach.
     pub(crate) fn reachable(&self) -> BTreeSet<u32> {
         let mut words = BTreeSet::new();
         let mut nodes = vec![(1, 0)];
@@ -54,7 +54,7 @@ impl Words {
     }
 }
 
-/// First 64 bits, left-aligned: what the device searches.
+/// The first 64 bits, left-aligned, which the device searches.
 pub(crate) fn high<K: Key>(key: K) -> u64 {
     u64::try_from(key.to_high_bits() >> 64).unwrap()
 }
@@ -71,7 +71,7 @@ pub(crate) fn resolve<K: Key>(answers: &dyn Answers<K>, key: K, raw: u32) -> Nex
     out[0]
 }
 
-/// A lookup on its way: it takes a step now and then, and is collected long after.
+/// A lookup in flight: it advances from time to time, and is collected much later.
 struct Walker<K> {
     key: K,
     table: usize,
@@ -81,11 +81,11 @@ struct Walker<K> {
     raw: Option<u32>,
     /// Updates that were finished when it was submitted.
     born: u64,
-    /// Answers of all generations since.
+    /// The answers of all generations since.
     allowed: BTreeSet<u32>,
 }
 
-/// What the engine does with a table, in plain Rust.
+/// The engine's use of a table, in plain Rust.
 pub(crate) struct Rig<K: Key> {
     pub(crate) table: GamtTable<K>,
     pub(crate) oracle: Oracle<K>,
@@ -96,7 +96,7 @@ pub(crate) struct Rig<K: Key> {
     walkers: Vec<Walker<K>>,
     walkers_max: usize,
     finished: u64,
-    /// Words that an update unlinked, with the update: not to be written before it is reclaimed.
+    /// Words that an update unlinked, with the update's number; they must not be written before it is reclaimed.
     unlinked: Option<Vec<(u64, BTreeSet<u32>)>>,
     pub(crate) swaps: u64,
     pub(crate) writes: u64,
@@ -134,7 +134,7 @@ impl<K: Key> Rig<K> {
         resolve(&*self.answers, key, raw)
     }
 
-    /// One delta, as the engine makes it; every write is seen alone.
+    /// Applies one delta as the engine does; lookups may see every single write.
     pub(crate) fn update(&mut self, changes: &[Route<K>]) -> Result<(), EngineError> {
         self.apply(changes)?;
         let mut after = self.oracle.clone();
@@ -170,7 +170,8 @@ impl<K: Key> Rig<K> {
         Ok(())
     }
 
-    /// Now and then in two parts, or after the other way round was tried and taken back: what counts is where it ends.
+    /// Sometimes applies the changes in two parts, or first applies and undoes other next hops: only the final state
+    /// counts.
     fn apply(&mut self, changes: &[Route<K>]) -> Result<(), EngineError> {
         let way = self.random.below(4);
         if way == 0 {
@@ -226,7 +227,7 @@ impl<K: Key> Rig<K> {
         }
     }
 
-    /// A key that the changes may concern.
+    /// A key that the changes may affect.
     pub(crate) fn key(&mut self, changes: &[Route<K>]) -> K {
         if changes.is_empty() || self.random.below(4) == 0 {
             return self.random.address();
@@ -259,7 +260,7 @@ impl<K: Key> Rig<K> {
         });
     }
 
-    /// Some lookups read one unit more.
+    /// Some lookups read one more unit.
     fn walk(&mut self) {
         for _ in 0..self.walkers.len() / 8 {
             let at = self.random.below(self.walkers.len());
@@ -284,7 +285,7 @@ impl<K: Key> Rig<K> {
         }
     }
 
-    /// Collects some lookups, checks them, and lets the table reclaim what the others cannot see.
+    /// Collects some lookups, checks them, and lets the table reclaim what the others cannot reach.
     fn collect(&mut self) {
         let mut at = 0;
         while at < self.walkers.len() {
@@ -314,7 +315,7 @@ impl<K: Key> Rig<K> {
         }
     }
 
-    /// The whole table against the oracle, at keys around `prefixes`.
+    /// Checks the whole table against the oracle, at keys around the changed prefixes.
     pub(crate) fn check(&mut self, changes: &[Route<K>], keys: usize) {
         for _ in 0..keys {
             let key = self.key(changes);

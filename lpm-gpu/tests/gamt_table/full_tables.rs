@@ -130,7 +130,7 @@ fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops
         }
     }
     assert_eq!(table.routes(), oracle.len() as u64);
-    // What steps made of the words is what the image says.
+    // The words after all steps equal the image.
     assert_eq!(words.words, Words::load(&table.image(), Layout::Flat).words);
     let gone: Vec<Route<K>> =
         routes.iter().chain(updates).map(|change| Route { next_hop: NextHopId::NONE, ..*change }).collect();

@@ -2,7 +2,7 @@
 
 use fib::{Key, NextHopId, Prefix};
 
-/// SplitMix64: small, seeded, the same everywhere.
+/// SplitMix64: small, seeded, the same on every machine.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -28,11 +28,11 @@ impl Random {
         NextHopId::new(1 + u32::try_from(self.below(6)).unwrap()).unwrap()
     }
 
-    /// An address out of few neighbourhoods, so that routes nest and nodes are shared.
+    /// An address from one of few ranges, so that routes nest and share nodes.
     pub(crate) fn address<K: Key>(&mut self) -> K {
         let places = [0x0a00_0000_u128 << 96, 0x0a01_8000 << 96, 0xc0a8_0000 << 96, 0x2001_0db8 << 96];
         let place = places[self.below(places.len())];
-        // Bits close to the place, or anywhere below it: a sparse mask keeps neighbours together.
+        // Random bits close to the range, or anywhere below it: a sparse mask keeps neighbours together.
         let noise = u128::from(self.next()) << 64 | u128::from(self.next());
         let sparse = noise & (u128::from(self.next()) << 64 | u128::from(self.next()));
         let kept = [16, 20, 24, 48, 60, 64, 96][self.below(7)];

@@ -1,4 +1,4 @@
-//! What the paper and the engine's contract say of the table.
+//! The table's rules, from the paper and from the engine's contract.
 
 use crate::device::{Rig, Words, high, resolve};
 use crate::random::Random;
@@ -87,15 +87,16 @@ fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lo
         table.take_steps(update);
         table.figures().next_hop_updates
     };
-    // The group is there, so a further route in it is nothing that the device learns of.
+    // The group exists, so another route in it writes nothing to the device.
     assert_eq!(apply(&mut table, &[set("2001:db8::/64", 1), set("2001:db8::1/128", 2)]), 0);
     table.reclaim(1);
-    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 3)]), 1, "nobody has lost keys: in place");
+    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 3)]), 1, "no key was taken over: in place");
     table.reclaim(2);
-    // A lookup of 2001:db8::5 from before this may hold the /64's entry, and the /64 changes while it is in flight.
+    // A lookup of 2001:db8::5 from before this may hold the /64's entry, and the /64 changes while that lookup is in
+    // flight.
     apply(&mut table, &[set("2001:db8::5/128", 4)]);
     assert_eq!(apply(&mut table, &[set("2001:db8::/64", 5)]), 1, "to a new entry");
-    // In one delta as well.
+    // The same within one delta.
     table.reclaim(4);
     assert_eq!(apply(&mut table, &[set("2001:db8::/64", 6)]), 2, "no such lookup is left");
     table.reclaim(5);
@@ -104,13 +105,13 @@ fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lo
 
 #[test]
 fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
-    let mut table = table(NextHops::Together, 4); // 8-8-8-8 when it is empty
+    let mut table = table(NextHops::Together, 4); // 8-8-8-8 for an empty table
     assert_eq!(table.shape().strides, [8, 8, 8, 8]);
     let told = [set("10.0.0.0/8", 1), set("10.1.0.0/16", 2), set("10.1.16.0/20", 3), set("10.1.18.0/24", 4)];
     table.apply(&told, &mut Vec::new()).unwrap();
     table.take_steps(1);
     let used = table.units_used();
-    // A /20 of 16 units, one of which the /24 has.
+    // A /20 of 16 units, one of which belongs to the /24.
     table.apply(&[set("10.1.16.0/20", 0)], &mut Vec::new()).unwrap();
     assert_eq!(writes(&table.take_steps(2)), 15);
     table.apply(&[set("10.1.18.0/24", 0)], &mut Vec::new()).unwrap();
@@ -120,7 +121,7 @@ fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
     assert_eq!(writes(&table.take_steps(4)), 1, "and are there when the route comes back");
     let again = [set("10.1.18.0/24", 9), set("10.9.0.0/16", 0)];
     table.apply(&again, &mut Vec::new()).unwrap();
-    assert!(table.take_steps(5).is_empty(), "told again, or withdrawn without having been there");
+    assert!(table.take_steps(5).is_empty(), "announced again, or withdrawn without having existed");
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
                 matches!(refused, EngineError::Full { what: "table bytes", used, limit } if used > limit),
                 "{refused}"
             );
-            // The same in small deltas: refused when the room is used up, and not before.
+            // The same in small deltas: refused when the room is used up, and not earlier.
             let mut made = 0;
             for part in many.chunks(50) {
                 match rig.update(part) {
@@ -196,7 +197,7 @@ fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
     table.apply(&base, &mut Vec::new()).unwrap();
     table.rebuild().unwrap();
     table.take_steps(1);
-    // A host route in each of many places: below the level that ends at 24 bits each wants a node of 256 units.
+    // A host route in each of many places: each needs a node of 256 units in the level below 24 bits.
     let hosts: Vec<_> = (0..90_000_u32)
         .map(|n| Route { prefix: Prefix::truncating(n * 0xb900 + 77, 32), next_hop: id(2 + n % 5) })
         .collect();

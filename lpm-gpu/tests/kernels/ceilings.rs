@@ -1,9 +1,9 @@
-//! The kernels that measure: they must load what they say they load, or the figures are of something else.
+//! The benchmark kernels must load exactly the words that they report, or their figures measure something else.
 
 use crate::{LIMIT, Rig};
 use lpm_gpu::cu::{Arg, Shape};
 
-/// The finaliser of MurmurHash3, as the kernels have it.
+/// The finaliser of MurmurHash3, as in the kernels.
 fn mix(mut x: u32) -> u32 {
     x = (x ^ x >> 16).wrapping_mul(0x85eb_ca6b);
     x = (x ^ x >> 13).wrapping_mul(0xc2b2_ae35);
@@ -14,7 +14,7 @@ const WORDS_BITS: u32 = 12;
 const SHAPE: Shape = Shape::new(3, 64);
 const THREADS: u32 = 3 * 64;
 
-/// Runs `entry`; the sums of the threads.
+/// Runs `entry` and returns the sums of the threads.
 fn run(rig: &mut Rig, entry: &str, words: &[u32], bits: u32, seed: u32, rounds: u32) -> Vec<u32> {
     let kernel = rig.kernel("ceilings", entry);
     let there = rig.upload(words);
@@ -26,7 +26,7 @@ fn run(rig: &mut Rig, entry: &str, words: &[u32], bits: u32, seed: u32, rounds: 
     rig.download(&sums)
 }
 
-/// Words that look random.
+/// Pseudo-random words.
 fn words() -> Vec<u32> {
     (0..1 << WORDS_BITS).map(|i: u32| mix(i + 77)).collect()
 }
@@ -75,7 +75,7 @@ fn loads_are_spread_over_all_elements_and_added_up() {
                 );
             }
         }
-        // 7680 loads at random leave about exp(-7680 / elements) of the elements out: a seventh of 4096.
+        // 7680 random loads leave out about exp(-7680 / elements) of the elements: a seventh of 4096.
         let share = touched.iter().filter(|&&is| is).count() as f64 / touched.len() as f64;
         assert!(share > 0.8, "{share} of the elements of {width} words were loaded");
     }

@@ -10,10 +10,10 @@ use lpm_gpu::host::{HEADER_WORDS, Image, PrefixOp};
 use lpm_gpu::sail::BCN_WORDS;
 use rand_chacha::rand_core::Rng as _;
 
-/// Chunks of the tables here.
+/// The number of chunks in these tables.
 const CHUNKS: u32 = 40;
 
-/// A route's unit with a random next hop.
+/// A unit of a route, with a random next hop.
 fn leaf(rig: &mut Rig) -> u32 {
     rig.rng.next_u32() & !0xff | rig.below(33)
 }
@@ -96,8 +96,8 @@ fn sail_reads_three_words_at_most() {
     }
 }
 
-/// Operations of all kinds and lengths, in one launch after the other: the words are then those of the model, which runs them one by
-/// one.
+/// Runs operations of all kinds and lengths, in one launch after another. The words must equal those of the model,
+/// which runs the operations one by one.
 #[test]
 fn gale_s_operations_are_the_model_s() {
     let Some(mut rig) = Rig::new(13) else { return };
@@ -105,7 +105,7 @@ fn gale_s_operations_are_the_model_s() {
     let mut model = Model::new(&Image { header: [0; HEADER_WORDS], runs: Vec::new(), words: words.len() });
     let (there, header) = (rig.upload(&words), rig.upload(&[0_u32; HEADER_WORDS]));
     let kernel = rig.kernel("gale", "gale_operations");
-    // All within one /12 with a few /24s that have chunks, so that routes meet.
+    // All within one /12 with a few /24s that have chunks, so that routes overlap.
     let base = 0x0a10_0000;
     let op = |kind: u32, address: u32, length: u32, value: u32, depth: u32| PrefixOp {
         address,

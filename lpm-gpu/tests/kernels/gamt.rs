@@ -6,7 +6,7 @@ use lpm_gpu::cu::{Arg, DeviceBuffer, DeviceWords, Kernel, Shape};
 use lpm_gpu::host::{HEADER_WORDS, Write};
 use rand_chacha::rand_core::Rng as _;
 
-/// Strides of IPv4 tries: few levels and many, equal and not; not all of them use all bits.
+/// Strides of IPv4 tries: few levels and many, equal and unequal; not all use all bits.
 const STRIDES_V4: [&[u32]; 7] = [
     &[16, 8, 8],
     &[8, 8, 8, 8],
@@ -17,7 +17,7 @@ const STRIDES_V4: [&[u32]; 7] = [
     &[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1],
 ];
 
-/// Strides of IPv6 tries; the last has as many levels as there may be.
+/// Strides of IPv6 tries; the last has the largest number of levels.
 const STRIDES_V6: [&[u32]; 6] = [
     &[16, 8, 8, 8, 8, 8, 8],
     &[13, 7, 4, 4, 4, 4, 4, 4, 4, 8, 8],
@@ -27,7 +27,7 @@ const STRIDES_V6: [&[u32]; 6] = [
     &[1; 61],
 ];
 
-/// Entry of a family (4 or 6).
+/// The name of the kernel of a family (4 or 6).
 fn entry(family: u8, layout: Layout, kind: &str) -> String {
     format!("gamt_lookup_v{family}_{}_{kind}", format!("{layout:?}").to_lowercase())
 }
@@ -93,7 +93,8 @@ fn ipv6_lookups_are_algorithm_1() {
     }
 }
 
-/// Vectors need 16 bytes of alignment: the kernels must notice when keys or answers lack it, and then take all keys one by one.
+/// Vector accesses need an alignment of 16 bytes: the kernels must detect unaligned keys or answers, and then process
+/// keys one by one.
 #[test]
 fn keys_and_answers_may_lie_anywhere() {
     let Some(mut rig) = Rig::new(7) else { return };
@@ -122,7 +123,7 @@ fn keys_and_answers_may_lie_anywhere() {
     }
 }
 
-/// Figure 3 of the paper: strides {1, 3, 1}; address 10001 goes by codes 2, 3 and 1280 to P5.
+/// Figure 3 of the paper: strides {1, 3, 1}; address 10001 leads over codes 2, 3 and 1280 to P5.
 #[test]
 fn the_paper_s_example() {
     let Some(mut rig) = Rig::new(3) else { return };
@@ -156,7 +157,7 @@ fn words_are_written_where_told_and_nowhere_else() {
     for (number, count) in COUNTS.into_iter().enumerate() {
         let mut wanted = vec![CANARY; 5000];
         let words = rig.upload(&wanted);
-        // Each word at most once, as the steps promise: every third, from behind.
+        // Each word at most once, as the steps guarantee: every third, from the back.
         let mut writes = Vec::new();
         for at in (0..5000).rev().filter(|at| count > 1000 || at % 3 == 0).take(count) {
             let value = rig.rng.next_u32();

@@ -1,13 +1,13 @@
-//! Single kernels against plain Rust models, through `lpm_gpu::cu`: over `mockcuda`, which checks every access, or over the real
-//! driver with `LPM_GPU=real`.
+//! Single kernels against plain Rust models, through `lpm_gpu::cu`: over `mockcuda`, which checks every access, or over
+//! the real driver with `LPM_GPU=real`.
 //!
-//! | module | what it looks at |
+//! | module | contents |
 //! |---|---|
 //! | `model` | random tries, their images in both layouts, and Algorithm 1 in Rust |
 //! | `gamt` | GAMT's lookups, and the kernel that writes words |
 //! | `direct` | the lookups of GALE and SAIL_L, and GALE's operations |
-//! | `persistent` | the kernels that stay |
-//! | `ceilings` | the kernels that measure |
+//! | `persistent` | the persistent kernels |
+//! | `ceilings` | the benchmark kernels |
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -23,16 +23,16 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::time::Duration;
 
-/// Longer than anything takes on the mock of a busy machine.
+/// Longer than any step takes over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Batch sizes: nothing, less than a vector, around a warp, no power of two, several rounds of the grid.
+/// Batch sizes: empty, less than a vector, around a warp, not a power of two, several rounds of the grid.
 const COUNTS: [usize; 8] = [0, 1, 3, 31, 32, 33, 255, 4096];
 
-/// Grids: a warp alone, which takes many rounds; blocks of more than one; more threads than most batches have keys.
+/// Grids: a single warp, which takes many rounds; blocks of several warps; more threads than most batches have keys.
 const SHAPES: [Shape; 3] = [Shape::new(1, 32), Shape::new(3, 64), Shape::new(8, 256)];
 
-/// What stands where no kernel may write.
+/// Marks words that no kernel may write.
 const CANARY: u32 = 0xdead_beef;
 
 /// A device for one test alone.
@@ -44,7 +44,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// `None`, after printing SKIPPED, where there is no driver.
+    /// `None`, after printing SKIPPED, when there is no driver.
     fn new(seed: u64) -> Option<Self> {
         let one = testing::exclusive();
         let device = testing::device()?;
@@ -52,14 +52,14 @@ impl Rig {
         Some(Self { device, stream, rng: ChaCha8Rng::seed_from_u64(seed), _one: one })
     }
 
-    /// `values` on the device, in an array that is just as long.
+    /// Copies `values` to the device, into an array of the same length.
     fn upload<T: Plain>(&mut self, values: &[T]) -> DeviceBuffer<T> {
         let buffer = DeviceBuffer::new(&self.device, values.len()).unwrap();
         self.stream.upload_now(&buffer, 0, values).unwrap();
         buffer
     }
 
-    /// What `buffer` holds.
+    /// The contents of `buffer`.
     fn download(&mut self, buffer: &DeviceWords) -> Vec<u32> {
         let mut values = vec![0; buffer.len()];
         self.stream.download_now(&mut values, buffer, 0).unwrap();
@@ -76,8 +76,8 @@ impl Rig {
         self.rng.next_u32() % below
     }
 
-    /// Runs lookup `kernel` for `keys`, with keys and answers so many elements from where the driver aligned them; the answers,
-    /// when nothing beside them was written.
+    /// Runs lookup `kernel` for `keys`, with keys and answers offset by so many elements from the driver's alignment.
+    /// Returns the answers, after checking that nothing beside them was written.
     fn lookup<K: Plain + Default>(
         &mut self,
         kernel: &Kernel,
@@ -107,7 +107,7 @@ impl Rig {
     }
 }
 
-/// Compares answers, and tells which key went wrong.
+/// Compares answers, and names the first wrong key.
 fn same<K: std::fmt::LowerHex + Copy>(entry: &str, what: &str, keys: &[K], found: &[u32], wanted: &[u32]) {
     for ((key, found), wanted) in keys.iter().zip(found).zip(wanted) {
         assert_eq!(found, wanted, "{entry}, {what}, {} keys: key {key:#x}", keys.len());

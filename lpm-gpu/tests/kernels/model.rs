@@ -1,36 +1,37 @@
-//! Random tries as GAMT codes them, their images in both layouts, and Algorithm 1 in Rust, word by word as the paper has it.
+//! Random tries in GAMT's encoding, their images in both layouts, and Algorithm 1 in Rust, word by word as in the
+//! paper.
 
 use lpm_gpu::host::{HEADER_WORDS, RAW_DEEP};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng as _;
 
-/// Nodes of a level at most.
+/// The most nodes of a level.
 const NODES_MAX: usize = 24;
 
-/// A leaf-pushed trie: the units of each level, as the device has them.
+/// A leaf-pushed trie: the units of each level, as on the device.
 pub(crate) struct Trie {
     strides: Vec<u32>,
     levels: Vec<Vec<u32>>,
 }
 
-/// A table as the device has it.
+/// A table as on the device.
 pub(crate) struct Table {
     pub(crate) words: Vec<u32>,
     pub(crate) header: Vec<u32>,
 }
 
-/// How units lie in the words.
+/// The arrangement of units in the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// A row of equal width for each level, row 0 unused (Algorithm 1).
     Paper,
-    /// One level behind the other.
+    /// The levels one after another.
     Flat,
 }
 
 impl Trie {
-    /// A trie with these strides, about a third of whose units lead further; with `deep`, some leaves say that longer prefixes lie
-    /// below.
+    /// A trie with these strides, in which about a third of the units point to the next level; with `deep`, some leaves
+    /// are marked as having longer prefixes below.
     pub(crate) fn new(strides: &[u32], deep: bool, rng: &mut ChaCha8Rng) -> Self {
         let mut levels = vec![vec![0; 1 << strides[0]]];
         for level in 0..strides.len() {
@@ -50,7 +51,7 @@ impl Trie {
                 };
             }
             if below.is_empty() {
-                // No unit led further: the levels below then are never read, and hold one node each.
+                // No unit points to the next level, so the levels below are never read; they hold one node each.
                 below.resize(strides.get(level + 1).map_or(0, |stride| 1 << stride), 0);
             }
             levels.push(below);
@@ -59,7 +60,7 @@ impl Trie {
         Self { strides: strides.to_vec(), levels }
     }
 
-    /// The image. What no unit covers would lead far astray.
+    /// The image. Words outside all units would lead a lookup astray.
     pub(crate) fn image(&self, layout: Layout, key_bits: u32) -> Table {
         let width = self.levels.iter().map(Vec::len).max().unwrap() + 5;
         let mut header = vec![0; HEADER_WORDS];
@@ -84,7 +85,7 @@ impl Trie {
         Table { words, header }
     }
 
-    /// A key, aligned to the left, whose way goes deep more often than that of a random one.
+    /// A left-aligned key whose lookup goes deeper, on average, than a random key's.
     pub(crate) fn key(&self, rng: &mut ChaCha8Rng) -> u64 {
         let random = rng.next_u64();
         let (mut key, mut taken, mut node) = (0_u64, 0, 0);
@@ -109,7 +110,7 @@ impl Trie {
 }
 
 impl Table {
-    /// Algorithm 1 on a key of the header's bits, aligned to the right; raw answer.
+    /// Algorithm 1 on a right-aligned key of the header's bits; returns the raw answer.
     pub(crate) fn lookup(&self, layout: Layout, key: u64) -> u32 {
         let header = &self.header;
         let (mut address, mut len) = (key, header[2]);

@@ -1,5 +1,5 @@
-//! The kernels that stay: several slots and blocks, batches of all sizes at all alignments, another table from one batch to
-//! the next, words written meanwhile, and the end.
+//! The persistent kernels: several slots and blocks, batches of all sizes and alignments, table changes between
+//! batches, concurrent writes of words, and the stop.
 
 use crate::model::{Layout, Table, Trie};
 use crate::{COUNTS, LIMIT, Rig, same};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 const SLOTS: usize = 2;
 const PARTS: usize = 3;
-/// 64-bit words of a slot, and which are what (`Slot` in `kernels/common.cuh`).
+/// 64-bit words of a slot, and the offset of its table (`Slot` in `kernels/common.cuh`).
 const SLOT_WORDS: usize = 8;
 const TABLE: usize = 2;
 const STOP: u64 = 0xffff_ffff;
@@ -32,7 +32,7 @@ impl<K: Element> Control<K> {
         }
     }
 
-    /// Launches `entry` on a stream of its own.
+    /// Launches `entry` on its own stream.
     fn launch(&self, rig: &Rig, entry: &str, threads: u32) -> Resident {
         let kernel = rig.kernel("gamt", entry);
         let slots = self.slots.clone();
@@ -46,7 +46,7 @@ impl<K: Element> Control<K> {
         .unwrap()
     }
 
-    /// Sends batch `number` to `slot`, keys and answers from these elements on.
+    /// Submits batch `number` to `slot`, with keys and answers from these elements on.
     fn ring(
         &self,
         slot: usize,
@@ -63,7 +63,7 @@ impl<K: Element> Control<K> {
         self.slots.store(at, (keys.len() as u64) << 32 | u64::from(number));
     }
 
-    /// Waits for batch `number` of `slot`; its answers.
+    /// Waits for batch `number` of `slot` and returns its answers.
     fn answers(
         &self,
         resident: &mut Resident,
@@ -74,7 +74,7 @@ impl<K: Element> Control<K> {
     ) -> Vec<u32> {
         let start = Instant::now();
         while !(0..PARTS).all(|part| self.done.load(slot * PARTS + part) == number) {
-            assert!(resident.is_running().unwrap(), "it ended without being told to");
+            assert!(resident.is_running().unwrap(), "it ended without a stop");
             assert!(start.elapsed() < LIMIT, "no answer to batch {number} of slot {slot}");
             std::thread::yield_now();
         }
@@ -152,7 +152,8 @@ fn slots_are_served_until_told_to_stop() {
     }
 }
 
-/// What another stream wrote before a batch was sent, the batch sees: the kernel that stays trusts no cache of before.
+/// A batch sees the writes that another stream made before its submit: the persistent kernel trusts no older cache
+/// contents.
 #[test]
 fn a_batch_sees_what_was_written_before_it() {
     let Some(mut rig) = Rig::new(22) else { return };
@@ -169,7 +170,7 @@ fn a_batch_sees_what_was_written_before_it() {
         let found = control.answers(&mut resident, 0, number, 0, keys.len());
         let wanted: Vec<u32> = keys.iter().map(|&key| table.lookup(Layout::Flat, key.into())).collect();
         same("gamt_persistent_v4_flat", &format!("after {} updates", number - 1), &keys, &found, &wanted);
-        // Other answers in 16 leaves.
+        // Change the answers in 16 leaves.
         let leaves: Vec<usize> = (0..table.words.len()).filter(|&at| table.words[at] & 0xff == 0).collect();
         let first = rig.below(u32::try_from(leaves.len() - 16).unwrap()) as usize;
         let writes: Vec<Write> = leaves[first..first + 16]
@@ -187,6 +188,6 @@ fn a_batch_sees_what_was_written_before_it() {
         rig.stream.launch(&kernel, Shape::new(1, 32), args).unwrap();
         rig.stream.finish(LIMIT).unwrap();
     }
-    drop(resident); // told to stop by that
+    drop(resident); // dropping it stops it
     rig.device.synchronize().unwrap();
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::path::Path;
 
-/// What can be weakened.
+/// The kinds of places that can be weakened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     Load,
@@ -15,7 +15,7 @@ pub(crate) enum What {
     Fence,
 }
 
-/// A place in production code that orders something.
+/// A place in production code with an ordering or a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Site {
     what: What,
@@ -30,7 +30,7 @@ thread_local! {
     static WEAK: Cell<Option<Site>> = const { Cell::new(None) };
 }
 
-/// Whether the caller is the place that is weakened now. Places in the models themselves never are.
+/// Whether the caller is the place that is being weakened. Places in the models themselves never are.
 #[track_caller]
 pub(crate) fn is_weak(what: What) -> bool {
     let at = Location::caller();
@@ -43,7 +43,7 @@ pub(crate) fn is_weak(what: What) -> bool {
 }
 
 impl Site {
-    /// Its line in the source.
+    /// The place's line in the source.
     fn text(&self) -> String {
         let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let text = std::fs::read_to_string(top.join(self.file)).unwrap();
@@ -51,7 +51,7 @@ impl Site {
     }
 }
 
-/// Why a run ended early, if it did.
+/// Runs a model; an error says why it ended early.
 fn run(model: fn()) -> Result<(), String> {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 20_000;
@@ -74,7 +74,8 @@ fn run(model: fn()) -> Result<(), String> {
 }
 
 thread_local! {
-    /// Once: what is to fail fails in silence, hundreds of times; [`check`] says what it was.
+    /// Installed once: expected failures panic hundreds of times, so their messages are suppressed. [`check`] reports
+    /// them.
     static QUIET: fn() = || {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
@@ -88,11 +89,11 @@ thread_local! {
     };
 }
 
-/// Preemptions in an execution, unless `FWD_MODELS=full`: loom's authors found two or three to be enough for most defects.
+/// Preemptions per execution, unless `FWD_MODELS=full`: loom's authors found two or three enough for most defects.
 const PREEMPTIONS: usize = 2;
 
-/// Checks that `model` holds, and that it fails when any ordering or fence of the production code is weakened, but for those on a
-/// line with a text of `spare`: not needed in this model, with the reason.
+/// Checks that `model` holds, and that it fails when any ordering or fence of the production code is weakened. `spare`
+/// lists exceptions: the text of a source line that this model does not need, and the reason.
 pub(crate) fn check(model: fn(), spare: &[(&str, &str)]) {
     WEAK.set(None);
     SEEN.take();
@@ -102,7 +103,7 @@ pub(crate) fn check(model: fn(), spare: &[(&str, &str)]) {
     }
     eprintln!("holds: {:?}", start.elapsed());
     let sites = SEEN.take();
-    assert!(!sites.is_empty(), "nothing of the production code is ordered");
+    assert!(!sites.is_empty(), "the production code has no ordering or fence");
     let mut unused: BTreeSet<&str> = spare.iter().map(|(text, _)| *text).collect();
     let mut wrong = Vec::new();
     for site in sites {
@@ -129,7 +130,7 @@ pub(crate) fn check(model: fn(), spare: &[(&str, &str)]) {
     assert!(unused.is_empty(), "no such places: {unused:?}");
 }
 
-/// Checks that `model`, which leaves out a step of the protocol, fails.
+/// Checks that `model`, which omits a step of the protocol, fails.
 pub(crate) fn check_fails(model: fn()) {
     WEAK.set(None);
     let error = run(model).expect_err("a step was left out, and nothing fails");

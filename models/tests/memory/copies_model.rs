@@ -1,4 +1,4 @@
-//! The two-copy writer of `variants` and `miht`: their order of steps, over the real [`Copies`] and [`Epochs`].
+//! The two-copy writer of `variants` and `miht`: the order of its steps, over the real [`Copies`] and [`Epochs`].
 
 use crate::check::{check, check_fails};
 use crate::copies::Copies;
@@ -6,7 +6,8 @@ use crate::epoch::Epochs;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, UnsafeCell, thread};
 
-/// The words of a copy, which the engines read and write relaxed, and a cell that shows who does so when.
+/// The words of a copy, which the engines access with relaxed loads and stores, and a cell that detects concurrent
+/// access.
 #[derive(Default)]
 struct Copy {
     words: [AtomicUsize; 2],
@@ -29,7 +30,7 @@ impl Copy {
 
 type Write = fn(&Copies<Copy>, &Epochs, usize);
 
-/// As the engine shell over two copies: wait, catch up with what came last, change, flip.
+/// The engine shell's update of two copies: wait, apply the previous change to the spare copy, apply the new one, flip.
 fn update(copies: &Copies<Copy>, epochs: &Epochs, generation: usize) {
     if generation > 1 {
         epochs.synchronize();
@@ -58,7 +59,7 @@ fn wait_before_flip(copies: &Copies<Copy>, epochs: &Epochs, generation: usize) {
     copies.spare().write(generation);
 }
 
-/// A reader of `batches` batches while `generations` go in.
+/// A reader runs `batches` batches while `generations` updates are applied.
 fn model(write: Write, batches: usize, generations: usize) {
     let (epochs, copies) = (Epochs::default(), Arc::new(Copies::new([Copy::default(), Copy::default()])));
     let reader = {
@@ -82,7 +83,7 @@ fn model(write: Write, batches: usize, generations: usize) {
 
 const SPARE: [(&str, &str); 1] = [(
     "self.counter.swap(inside, Ordering::SeqCst)",
-    "the fence behind it does this; on x86-64 the exchange is the fence",
+    "the fence after it orders this; on x86-64 the exchange is the fence",
 )];
 
 #[test]

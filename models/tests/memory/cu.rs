@@ -1,4 +1,5 @@
-//! What `lpm-gpu/src/cu/shared.rs` stands on, without a driver: memory of this process, which model threads read as a device would.
+//! The parts of `lpm-gpu` that `lpm-gpu/src/cu/shared.rs` depends on, without a driver: memory of this process, which
+//! model threads read as a device would.
 
 #[path = "../../../lpm-gpu/src/cu/shared.rs"]
 pub(crate) mod shared;
@@ -11,7 +12,7 @@ pub(crate) use shared::Shared;
 pub(crate) mod device {
     use super::reclaim::Memory;
 
-    /// There is one, and nothing to be done with it.
+    /// The only device; it does nothing.
     #[derive(Clone, Debug)]
     pub struct Device;
 
@@ -19,7 +20,7 @@ pub(crate) mod device {
     pub(crate) struct Handle<T>(pub(crate) T);
 
     impl Device {
-        /// Memory goes with the next execution: [`super::memory::forget_all`].
+        /// Memory is freed at the next execution, by [`super::memory::forget_all`].
         pub(crate) fn free(&self, _: Memory) {}
     }
 }
@@ -30,7 +31,7 @@ pub(crate) mod reclaim {
     #[derive(Clone, Copy)]
     pub(crate) struct HostMemory {
         pub(crate) host: Handle<*mut std::ffi::c_void>,
-        /// Models use no addresses.
+        /// Unused, because models use no addresses.
         pub(crate) mapped: u64,
     }
 
@@ -57,7 +58,7 @@ pub(crate) mod memory {
         static ALLOCATED: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// A number, and where atomics of it come from: a checker's are larger than the numbers.
+    /// A number, and the allocation of its atomics: a checker's atomics are larger than the numbers.
     pub trait Plain: Copy + Send + Sync + 'static {
         /// `len` atomics of zero.
         fn allocate(len: usize) -> *mut Self;

@@ -1,5 +1,6 @@
-//! The doorbell of persistent kernels: the host's side is production code, a block of the device is [`Block`], which does what
-//! `serve` of `lpm-gpu/kernels/common.cuh` does. One thread stands for a block: `sync_block` orders the threads of one.
+//! The doorbell of persistent kernels. The host's side is production code; the device's side is a [`Block`], which
+//! follows `serve` of `lpm-gpu/kernels/common.cuh`. One model thread represents a block, because `sync_block` orders
+//! the threads of a block.
 
 use crate::check::{check, check_fails};
 use crate::cu::{Device, Shared, memory};
@@ -7,7 +8,7 @@ use crate::doorbell::{BatchNumber, Doorbells, Request};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::thread;
 
-/// `struct Slot`, in words.
+/// Word offsets of `struct Slot`.
 const DOORBELL: usize = 0;
 const WORDS: usize = 2;
 const HEADER: usize = 3;
@@ -15,17 +16,17 @@ const KEYS: usize = 4;
 const RAW: usize = 5;
 const STOP: u32 = u32::MAX;
 
-/// What the model's block leaves out of what the kernel does.
+/// A step of the kernel that the model's block omits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lacks {
     Nothing,
     FenceAfterBell,
     FenceBeforeDone,
-    /// It looks at the keys, but not for a bell that differs from the last one.
+    /// The block serves any bell that is not 0, even one that equals the last bell.
     LastBell,
 }
 
-/// One block that serves a slot.
+/// A block that serves one slot.
 struct Block {
     control: Shared<u64>,
     done: Shared<u32>,
@@ -34,12 +35,12 @@ struct Block {
     part: usize,
     served: u32,
     lacks: Lacks,
-    /// Batches after which it ends by itself; else it waits to be stopped.
+    /// Batches after which the block exits; `u32::MAX` for one that waits to be stopped.
     ends_after: u32,
 }
 
 impl Block {
-    /// `serve`, line by line; all its accesses are `relaxed.sys`. Returns the batches that it served.
+    /// `serve`, line by line; all its accesses are `relaxed.sys`. Returns the number of batches that it served.
     fn serve(mut self) -> u32 {
         let word = |at: usize| self.control.atomics()[at].load(Ordering::Relaxed);
         let mut batches = 0;
@@ -61,7 +62,7 @@ impl Block {
             let [words, header, keys, raw] = [WORDS, HEADER, KEYS, RAW].map(word);
             assert_eq!(words + 1, header, "half of a request");
             assert_eq!(keys + 1, raw, "half of a request");
-            // Each block does its share of the keys: here the key of its number.
+            // Each block serves its share of the keys: here one key, at the block's index.
             assert_eq!(bell >> 32, self.done.len() as u64);
             let key = self.keys.atomics()[self.part].load(Ordering::Relaxed);
             self.raw.atomics()[self.part].store(answer(key, words), Ordering::Relaxed);
@@ -80,18 +81,19 @@ fn low(bell: u64) -> u32 {
     u32::try_from(bell & 0xffff_ffff).unwrap()
 }
 
-/// What the table at `words` has for `key`.
+/// The next hop of `key` in the table at `words`.
 fn answer(key: u32, words: u64) -> u32 {
     key * 100 + u32::try_from(words).unwrap()
 }
 
-/// The host rings for `batches` batches, each with keys and a table of its own, from number `first` on; `parts` blocks serve them.
+/// The host submits `batches` batches, each with its own keys and table, numbered from `first` on; `parts` blocks serve
+/// them.
 fn model(parts: usize, batches: u32, first: u32, lacks: Lacks) {
     memory::forget_all();
     let shared = |len| Shared::<u32>::new(&Device, len).unwrap();
     let (done, keys, raw) = (shared(parts), shared(parts), shared(parts));
     let control = Shared::<u64>::new(&Device, Doorbells::control_words(1)).unwrap();
-    // As it is after `first` batches.
+    // The state after `first` batches.
     control.atomics()[DOORBELL].store(first.into(), Ordering::Relaxed);
     done.atomics().iter().for_each(|done| done.store(first, Ordering::Relaxed));
     let begin = |part| {
@@ -100,7 +102,8 @@ fn model(parts: usize, batches: u32, first: u32, lacks: Lacks) {
         let block = Block { control, done, keys, raw, part, served: first, lacks, ends_after };
         thread::spawn(move || block.serve())
     };
-    // Several that spin beside each other are too much to try all: they begin when the bell has been rung, and wait for no stop.
+    // Several blocks that spin concurrently have too many executions. Such blocks start when the bell has rung, and
+    // wait for no stop.
     let mut blocks: Vec<_> = if parts == 1 { vec![begin(0)] } else { Vec::new() };
     let (doorbells, mut last) =
         (Doorbells::new(control.clone(), done.clone(), parts), BatchNumber::at(first));
@@ -158,7 +161,7 @@ fn a_block_needs_its_fences_and_the_last_bell() {
     check_fails(|| model(1, 1, 0, Lacks::LastBell));
 }
 
-/// [`Block`] is written after this text. When it fails, compare the two, then put the new digest here.
+/// [`Block`] follows this text. When this test fails, compare the two, then store the new digest here.
 #[test]
 fn the_kernel_is_the_one_that_the_model_follows() {
     let source = include_str!("../../../lpm-gpu/kernels/common.cuh");

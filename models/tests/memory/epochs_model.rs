@@ -1,12 +1,13 @@
-//! Grace periods of `lpm-phi`: what the writer does after [`Epochs::synchronize`] is done after every batch that could have seen what
-//! was there before.
+//! Grace periods of `lpm-phi`: what the writer does after [`Epochs::synchronize`] happens after every batch that could
+//! have seen the old state.
 
 use crate::check::{check, check_fails};
 use crate::epoch::Epochs;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, UnsafeCell, thread};
 
-/// Two places, and which one a batch is to read: loom notices when one is written while another thread reads it, or may.
+/// Two places, and the index of the one that batches read. Loom detects a write to a place while another thread reads
+/// it, or may.
 #[derive(Default)]
 struct Places {
     in_use: AtomicUsize,
@@ -15,7 +16,7 @@ struct Places {
 
 impl Places {
     fn read(&self) {
-        // Acquire, as all that publishes tables here has it. Of the first flip relaxed would do.
+        // Acquire, as in all code here that publishes tables. For the first flip relaxed would be enough.
         let place = self.in_use.load(Ordering::Acquire);
         self.places[place].with(|_| ());
     }
@@ -25,7 +26,8 @@ impl Places {
     }
 }
 
-/// `readers` threads do `batches` batches each, while the writer changes places so often; with or without the wait.
+/// `readers` threads run `batches` batches each, while the writer changes places `changes` times, with or without
+/// waiting for the grace period.
 fn model(readers: usize, batches: usize, changes: usize, waits: bool) {
     let (epochs, places) = (Epochs::default(), Arc::new(Places::default()));
     let threads: Vec<_> = (0..readers)
@@ -53,7 +55,7 @@ fn model(readers: usize, batches: usize, changes: usize, waits: bool) {
 
 const SPARE: [(&str, &str); 1] = [(
     "self.counter.swap(inside, Ordering::SeqCst)",
-    "the fence behind it does this; on x86-64 the exchange is the fence",
+    "the fence after it orders this; on x86-64 the exchange is the fence",
 )];
 
 #[test]

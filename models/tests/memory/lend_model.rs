@@ -1,5 +1,5 @@
-//! A batch lent to other threads: no key is answered twice or not at all, the owner returns when nobody is at work on the batch any
-//! more, and terms change under no grain.
+//! A batch lent to other threads: each key is looked up exactly once, the owner returns only when nobody works on the
+//! batch any more, and the terms of the loan do not change while a grain is being looked up.
 
 use crate::check::check;
 use crate::lend::{Missing, Rules, Worker, board};
@@ -10,12 +10,12 @@ use std::time::Duration;
 /// Keys of the smallest grain.
 const GRAIN: usize = 256;
 
-/// Who has a grain's answers: loom notices when one thread looks at them while another may be writing.
+/// Access to the answers of each grain: loom detects a thread that reads them while another may be writing.
 #[derive(Clone)]
 struct Access(Arc<[UnsafeCell<()>]>);
 
 impl Access {
-    /// Answers keys `1..` in the loan number `loan`.
+    /// Answers the keys of a loan; the upper half of a key is the loan's number.
     fn answer(&self, keys: Keys<'_>, out: &mut [NextHopId]) -> bool {
         let Keys::V4(keys) = keys else { panic!("keys of IPv6") };
         self.0[(keys[0] as usize % 0x1_0000) / GRAIN].with_mut(|_| ());
@@ -27,8 +27,8 @@ impl Access {
     }
 }
 
-/// A worker that looks `looks` times whether there is something to do; where nobody helps it, until there was. It comes back, for a
-/// worker that goes is given up.
+/// A worker that polls `looks` times for work. Without helping, each poll waits until there was work. The worker is
+/// returned, because the owner gives up on a worker that is dropped.
 fn work(mut worker: Worker, access: &Access, looks: usize, helps: bool) -> Worker {
     for _ in 0..looks {
         while !worker.work(|keys, out| access.answer(keys, out)) && !helps {
@@ -38,7 +38,7 @@ fn work(mut worker: Worker, access: &Access, looks: usize, helps: bool) -> Worke
     worker
 }
 
-/// `loans` loans of two grains, cut at `cut`, to so many workers.
+/// `loans` loans of two grains, cut at `cut`, to `workers` workers.
 fn model(workers: usize, loans: usize, cut: usize, helps: bool) {
     const LEN: usize = 2 * GRAIN;
     let rules = Rules { helps, patience: Duration::MAX };
@@ -66,7 +66,7 @@ fn model(workers: usize, loans: usize, cut: usize, helps: bool) {
     assert!(!workers.iter().any(Worker::is_wanted), "a pile is left");
 }
 
-/// A worker that cannot answer, or goes at once: the owner is told, and nobody is at the answers when it returns.
+/// A worker that fails, or exits at once: the owner learns of it, and nobody accesses the answers when it returns.
 fn trouble(fails: bool) {
     const LEN: usize = 2 * GRAIN;
     let (mut lender, mut theirs) = board(1, Rules { helps: false, patience: Duration::MAX });
@@ -95,7 +95,7 @@ fn trouble(fails: bool) {
 const GONE: [(&str, &str); 2] = [
     (
         "tally.gone.load(Ordering::Acquire)",
-        "what a worker has done is told by `done`; this is about what it has not",
+        "`done` publishes what a worker has done; `gone` concerns only what it has not done",
     ),
     ("gone.store(true, Ordering::Release)", "as above"),
 ];

@@ -1,18 +1,18 @@
-//! Protocols that rest on orderings and fences, over every execution that the C11 memory model allows (`loom`).
+//! Protocols that depend on orderings and fences, over every execution that the C11 memory model allows (`loom`).
 //!
 //! | model | production code | what could go wrong |
 //! |---|---|---|
 //! | `epochs` | `lpm-core/src/epoch.rs` | the writer reuses what a batch still reads |
 //! | `copies` | `lpm-core/src/copies.rs`, over epochs | a batch sees a copy that is being written, or two generations |
-//! | `lend` | `lpm-phi/src/lend.rs` | a key is answered twice or not at all, terms change under a grain |
-//! | `pins` | `lpm-gpu/src/engine/grace.rs` | an update's memory is reused under a batch in flight |
-//! | `doorbell` | `lpm-gpu/src/engine/doorbell.rs`, `lpm-gpu/src/cu/shared.rs` | a block serves a batch half written, or twice; answers are read early |
+//! | `lend` | `lpm-phi/src/lend.rs` | a key is answered twice or never, terms change while a grain is being looked up |
+//! | `pins` | `lpm-gpu/src/engine/grace.rs` | an update's memory is reused while a batch in flight may read it |
+//! | `doorbell` | `lpm-gpu/src/engine/doorbell.rs`, `lpm-gpu/src/cu/shared.rs` | half a request served, or one twice; answers read early |
 //!
-//! Each model is run again with each ordering and each fence of the production code weakened in turn, one at a time, and has to
-//! fail ([`check::check`]): so it is known what each of them is for, and that the model can fail.
+//! Each model is run again with each ordering and each fence of the production code weakened in turn, one at a time,
+//! and has to fail ([`check::check`]). This shows what each of them is needed for, and that the model can fail.
 //!
-//! What loom cannot do: `SeqCst` accesses are to it as acquire and release (fences of `SeqCst` are modelled), and nothing is
-//! reordered within a thread but what a store's visibility allows. `FWD_MODELS=full` lifts the bound on preemptions.
+//! Limits of loom: it treats `SeqCst` accesses as acquire and release (it does model fences of `SeqCst`), and it
+//! reorders nothing within a thread except the visibility of stores. `FWD_MODELS=full` lifts the bound on preemptions.
 
 #![expect(
     dead_code,
@@ -41,5 +41,5 @@ mod grace;
 #[path = "../../../lpm-phi/src/lend.rs"]
 mod lend;
 
-/// `lpm-gpu/src/cu`: memory that host and device share, over memory of this process.
+/// `lpm-gpu/src/cu`: memory shared by host and device, over memory of this process.
 mod cu;

@@ -1,12 +1,12 @@
-//! Grace pins of `lpm-gpu`: memory that an update unlinked is written again only when no batch in flight was submitted before that
-//! update was finished.
+//! Grace pins of `lpm-gpu`: memory that an update unlinked is written again only when every batch that was submitted
+//! before the update was finished has been collected.
 
 use crate::check::{check, check_fails};
 use crate::grace::{Grace, Pins};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, UnsafeCell, thread};
 
-/// Memory of the device: what update `n` put in service is at `n % 2`, and unlinks the other.
+/// Device memory: update `n` puts place `n % 2` in service, and unlinks the other.
 #[derive(Default)]
 struct Tables {
     in_service: AtomicUsize,
@@ -14,7 +14,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// A batch, from submit to collect, as `engine/reader.rs` has it.
+    /// A batch, from submit to collect, as in `engine/reader.rs`.
     fn batch(&self, pins: &Pins) {
         pins.pin(0);
         let table = self.in_service.load(Ordering::Acquire);
@@ -22,7 +22,8 @@ impl Tables {
         pins.unpin(0);
     }
 
-    /// Update `update`: into service, finished; then `over` says which update's memory may be written again.
+    /// Puts update `update` in service and finishes it; then `over` returns the last update whose memory may be written
+    /// again.
     fn update(&self, update: usize, over: impl FnOnce(u64) -> u64) {
         self.in_service.store(update, Ordering::Release);
         if over(update as u64) >= update as u64 {
@@ -38,7 +39,7 @@ fn model(readers: usize, batches: usize, updates: usize, over: fn(&Grace, u64) -
             let (pins, tables) = (grace.register(1), Arc::clone(&tables));
             thread::spawn(move || {
                 (0..batches).for_each(|_| tables.batch(&pins));
-                pins // readers go on the control thread, when their lcores are done
+                pins // readers are dropped on the control thread, when their lcores are done
             })
         })
         .collect();
@@ -49,7 +50,7 @@ fn model(readers: usize, batches: usize, updates: usize, over: fn(&Grace, u64) -
             overs
         });
         if overs < update as u64 {
-            break; // the next update would need memory that is in use: it gets other memory, or is put off
+            break; // the next update would need memory that is in use: it gets other memory, or is postponed
         }
     }
     let pins: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
@@ -59,7 +60,7 @@ fn model(readers: usize, batches: usize, updates: usize, over: fn(&Grace, u64) -
 
 const SPARE: [(&str, &str); 2] = [
     ("= self.finished.load(Ordering::Acquire)", "the writer's own store"),
-    ("= self.grace.finished.load(Ordering::Acquire)", "the fence behind the pin acquires too"),
+    ("= self.grace.finished.load(Ordering::Acquire)", "the fence after the pin acquires too"),
 ];
 
 #[test]

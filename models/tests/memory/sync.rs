@@ -1,11 +1,11 @@
-//! `crate::sync` of the production crates, over loom; and the weakening of one ordering or fence at a time.
+//! `crate::sync` of the production crates, over loom, with one ordering or fence weakened at a time.
 
 pub(crate) use loom::sync::Mutex;
 pub(crate) use loom::{hint, thread};
-// The counts of an Arc order nothing that the protocols rest on; loom's cannot hold slices.
+// The counts of an `Arc` order nothing that the protocols depend on, and loom's `Arc` cannot hold slices.
 pub(crate) use std::sync::{Arc, PoisonError};
 
-/// As in production, but the second look is one too many already: a yield is where loom goes on with another thread.
+/// Smaller than in production: loom continues with another thread at a yield, so even the second look is one too many.
 pub(crate) const LOOKS_A_YIELD: u32 = 2;
 
 pub(crate) use loom::cell::UnsafeCell;
@@ -15,7 +15,7 @@ pub(crate) mod atomic {
     use crate::check::{What, is_weak};
     pub(crate) use loom::sync::atomic::Ordering;
 
-    /// The ordering to use for `order`.
+    /// The ordering to use in place of `order`.
     #[track_caller]
     fn ordering(what: What, order: Ordering) -> Ordering {
         if order != Ordering::Relaxed && is_weak(what) { Ordering::Relaxed } else { order }
@@ -25,13 +25,13 @@ pub(crate) mod atomic {
         static ref FENCES: loom::sync::atomic::AtomicUsize = loom::sync::atomic::AtomicUsize::new(0);
     }
 
-    /// Makes [`FENCES`], at the beginning of an execution: later that would order threads.
+    /// Creates [`FENCES`] at the beginning of an execution; creating it later would order threads.
     pub(crate) fn begin() {
         FENCES.load(Ordering::Relaxed);
     }
 
-    /// A fence. Loom alone tries no thread between a fence and what is before it, nor two fences in both orders; the exchange,
-    /// which orders nothing itself, has it do so.
+    /// A fence. Loom alone does not switch threads between a fence and the operation before it, and does not try two
+    /// fences in both orders. The exchange, which orders nothing itself, makes it do so.
     #[track_caller]
     pub(crate) fn fence(order: Ordering) {
         if !is_weak(What::Fence) {
@@ -40,7 +40,7 @@ pub(crate) mod atomic {
         }
     }
 
-    /// What other hosts than x86-64 do. There, the exchange is a fence; loom does not model that one.
+    /// The fence of hosts other than x86-64. On x86-64 the exchange is a fence, which loom does not model.
     #[track_caller]
     pub(crate) fn fence_after_exchange() {
         fence(Ordering::SeqCst);
@@ -86,11 +86,11 @@ pub(crate) mod atomic {
     atomic!(AtomicUsize, usize);
 }
 
-/// A clock that stands still: what depends on time is in the other target.
+/// A clock that stands still; the other target covers what depends on time.
 pub(crate) mod time {
     use std::time::Duration;
 
-    /// No time ever passes since.
+    /// An instant after which no time passes.
     #[derive(Clone, Copy)]
     pub(crate) struct Instant;
 

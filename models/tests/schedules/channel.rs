@@ -1,4 +1,4 @@
-//! `crossbeam_channel`, as far as the protocols use it, over a lock that the checker knows.
+//! The part of `crossbeam_channel` that the protocols use, over a lock of the checker.
 
 use crate::check::{Fault, is};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, thread};
@@ -39,7 +39,7 @@ thread_local! {
     static FULL: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Messages that a channel had no room for, since the last call.
+/// Messages that channels had no room for, since the last call.
 pub(crate) fn full() -> usize {
     FULL.take()
 }
@@ -60,7 +60,7 @@ pub(crate) fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
     (Sender(Arc::clone(&state)), Receiver(state))
 }
 
-/// A thread that panics may hold a channel.
+/// Ignores poison, since a thread may panic while it holds a channel.
 fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -79,7 +79,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// As [`Self::try_send`]: nothing here ever waits for room.
+    /// As [`Self::try_send`]: no sender here waits for room.
     pub(crate) fn send(&self, message: T) -> Result<(), TrySendError<T>> {
         self.try_send(message)
     }
@@ -104,7 +104,7 @@ impl<T> Receiver<T> {
         std::iter::from_fn(|| self.try_recv().ok())
     }
 
-    /// Waits as long as it takes.
+    /// Waits without a limit.
     pub(crate) fn recv_timeout(&self, _: Duration) -> Result<T, RecvTimeoutError> {
         loop {
             match self.try_recv() {
@@ -137,7 +137,7 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Drop for Receiver<T> {
-    /// The last one takes what is left with it.
+    /// The last receiver drops the messages left in the channel.
     fn drop(&mut self) {
         let left = {
             let mut state = lock(&self.0);

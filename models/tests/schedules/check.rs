@@ -1,20 +1,20 @@
-//! Runs a model under many schedules, or shows that it fails when something is broken on purpose.
+//! Runs a model under many schedules, or shows that it fails when a fault is injected.
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What is broken on purpose.
+/// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Threads that sleep are not woken.
     NobodyWakes,
-    /// A compare-and-exchange is a look and a store.
+    /// A compare-and-exchange is a load and a store.
     ExchangeInTwoSteps,
-    /// An engine has a delta a while after it said so.
+    /// An engine has a delta only some time after it reported success.
     LateTable,
-    /// Channels have three places, whatever was asked for.
+    /// Channels have three places, whatever their capacity should be.
     NarrowChannels,
 }
 
@@ -23,15 +23,15 @@ thread_local! {
     static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
 }
 
-/// Whether `fault` is there now.
+/// Whether `fault` is injected now.
 pub(crate) fn is(fault: Fault) -> bool {
     FAULT.get() == Some(fault)
 }
 
-/// Where the usual schedules come from.
+/// The seed of the usual schedules.
 const SEED: u64 = 20_150_708;
 
-/// Steps of a schedule, at most: a model in which somebody waits for ever is over then.
+/// The most steps of a schedule, which ends a model in which a thread waits forever.
 const STEPS_MAX: usize = 20_000;
 
 /// Draws `schedules` schedules of `model`.
@@ -41,20 +41,21 @@ fn run(model: fn(), schedules: usize) {
     config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
     if std::env::var("FWD_MODELS").is_ok_and(|bounds| bounds == "full") && FAULT.get().is_none() {
         Runner::new(RandomScheduler::new(schedules * 100), config.clone()).run(model);
-        // Few changes of priority: one thread is kept back for long.
+        // Few changes of priority, so that one thread is held back for long.
         Runner::new(PctScheduler::new(3, schedules * 10), config).run(model);
     } else {
         Runner::new(RandomScheduler::new_from_seed(SEED, schedules), config).run(model);
     }
 }
 
-/// `model` holds under `schedules` schedules, a hundred times as many if all are asked for.
+/// Checks that `model` holds under `schedules` schedules, or a hundred times as many with `FWD_MODELS=full`.
 pub(crate) fn check(model: fn(), schedules: usize) {
     FAULT.set(None);
     run(model, schedules);
 }
 
-/// `model` fails under one of `schedules` schedules when `fault` is there; with a message like one of `messages`.
+/// Checks that `model` fails under one of `schedules` schedules when `fault` is injected, with a message like one of
+/// `messages`.
 pub(crate) fn check_fails(model: fn(), fault: Fault, schedules: usize, messages: &[&str]) {
     FAULT.set(Some(fault));
     let result = catch_unwind(AssertUnwindSafe(|| run(model, schedules)));

@@ -1,4 +1,4 @@
-//! Engines for the model of `coop`: what they answer says of which generation it is, and they fail on demand.
+//! Engines for the model of `coop`: an answer shows the generation it is from, and an engine fails on demand.
 
 use crate::check::{Fault, is};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use fib::{
 };
 use std::task::Poll;
 
-/// How an engine fails.
+/// A way in which an engine fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Never,
@@ -27,15 +27,15 @@ pub(crate) enum Trouble {
     Apply,
 }
 
-/// What all sides of an engine share.
+/// State that the writer and all readers of an engine share.
 pub(crate) struct State {
     name: &'static str,
     trouble: Trouble,
-    /// Calls that go well before.
+    /// Calls that succeed before the trouble begins.
     calls_left: AtomicU64,
     /// The generation of the table.
     table: AtomicU64,
-    /// The model is over: nobody hangs any more.
+    /// The model is over: nobody hangs any longer.
     pub(crate) is_over: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ impl State {
     }
 }
 
-/// What a table of generation `generation` has for `key`, below 2^16.
+/// The next hop of `key`, below 2^16, in a table of generation `generation`.
 pub(crate) fn answer(key: u32, generation: u64) -> NextHopId {
     NextHopId::new(key * 16 + u32::try_from(generation).unwrap() + 1).unwrap()
 }
@@ -115,7 +115,7 @@ impl EngineWriter for Engine {
 
 struct Reader {
     state: Arc<State>,
-    /// Answers, and whether the device has been asked since they were submitted.
+    /// Answers, and whether the device was polled since they were submitted.
     slots: Vec<(Vec<NextHopId>, bool)>,
     batch_max: usize,
 }
@@ -164,7 +164,7 @@ impl EngineReader for Reader {
             return Err(self.state.error());
         }
         if self.state.is_due(Trouble::Panics) {
-            std::panic::resume_unwind(Box::new("on purpose")); // without a word, and without a schedule to replay
+            std::panic::resume_unwind(Box::new("on purpose")); // no message, and no schedule to replay
         }
         if self.state.is_due(Trouble::Hangs) {
             while !self.state.is_over.load(Ordering::SeqCst) {

@@ -1,5 +1,5 @@
-//! `coop` while a half of it fails: every lookup is answered, each answer is of a generation that was current between submit and
-//! collect, one half stays in service, and threads end.
+//! `coop` while one of its halves fails: every lookup is answered, each answer is from a generation that was current
+//! between submit and collect, one half stays in service, and threads end.
 
 use crate::check::{Fault, check, check_fails};
 use crate::coop::params::Params;
@@ -13,14 +13,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::task::Poll;
 
-/// Keys of a batch: enough to be cut, too few to be profiled.
+/// Keys of a batch: enough to be cut in two, too few for a profile.
 const KEYS: usize = 48;
-/// Readers beside each other, deltas, and rounds of each reader.
+/// Concurrent readers, deltas, and rounds of each reader.
 const READERS: usize = 2;
 const DELTAS: u64 = 2;
 const ROUNDS: usize = 2;
 
-/// The deltas that have begun, and those that are done.
+/// The number of deltas that have begun, and of those that are done.
 #[derive(Default)]
 struct Deltas {
     begun: AtomicU64,
@@ -28,7 +28,7 @@ struct Deltas {
 }
 
 impl Deltas {
-    /// `keys` were looked up by a call that began when `oldest` deltas were done, and is over.
+    /// Checks the answers of a call that is over and that began when `oldest` deltas were done.
     fn check(&self, keys: &[u32], answers: &[NextHopId], oldest: u64) {
         let newest = self.begun.load(Ordering::SeqCst);
         assert_eq!(keys.len(), answers.len());
@@ -39,7 +39,7 @@ impl Deltas {
     }
 }
 
-/// One lcore: lookups whose caller waits, then batches in slots.
+/// One lcore: synchronous lookups, then batches in slots.
 fn read(reader: &mut dyn EngineReader, deltas: &Deltas, first_key: u32) {
     let keys: Vec<u32> = (first_key..).take(KEYS).collect();
     for round in 0..ROUNDS {
@@ -69,7 +69,7 @@ fn read(reader: &mut dyn EngineReader, deltas: &Deltas, first_key: u32) {
     }
 }
 
-/// `coop` over a first half of kind `drive` (`None`: a group) and a CPU engine, of which one fails as `trouble` says.
+/// `coop` over a first half of kind `drive` (`None`: a group) and a CPU engine, which fail as `troubles` says.
 fn model(drive: Option<Drive>, troubles: [Trouble; 2], stall_us: &str) {
     let calls = thread_rng().gen_range(0..6);
     let parameters = [("stall-us", stall_us), ("threads", "1"), ("split", "0.5")];
@@ -101,11 +101,11 @@ fn model(drive: Option<Drive>, troubles: [Trouble; 2], stall_us: &str) {
 }
 
 thread_local! {
-    /// How many schedules ended with which halves out of service.
+    /// The number of schedules by the halves that were out of service at their end.
     static ENDS: RefCell<BTreeMap<[bool; 2], usize>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Checks `model`, and that some of its schedules end with `half` out of service and some with both halves in it.
+/// Checks `model`, and that some of its schedules end with `half` out of service and some with both halves in service.
 fn check_both_ends(model: fn(), half: usize) {
     ENDS.take();
     check(model, 1000);
@@ -116,9 +116,9 @@ fn check_both_ends(model: fn(), half: usize) {
     assert!(ends.contains_key(&out), "no half ever fails: {ends:?}");
 }
 
-/// So long that nobody is given up.
+/// A stall limit so long that no thread is given up.
 const PATIENT: &str = "60000000";
-/// So short that threads which are late are given up too.
+/// A stall limit so short that late threads are given up too.
 const HASTY: &str = "100";
 
 fn one_of(troubles: &[Trouble]) -> Trouble {
@@ -151,7 +151,8 @@ fn second() {
     model(Some(Drive::Cpu), [Trouble::Never, one_of(&[Trouble::Refuses, Trouble::Apply])], PATIENT);
 }
 
-/// Both halves of each reader may refuse at the same time: then the last one's errors are the caller's, and one stays in service.
+/// Both halves of each reader may refuse at the same time. Then the half that fails last stays in service, and the
+/// caller gets its errors.
 fn both() {
     let states = [0, 1].map(|_| State::new("either", Trouble::Refuses, thread_rng().gen_range(0..3)));
     let params = Params::from_options(&EngineOptions::default()).unwrap();

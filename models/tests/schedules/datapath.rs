@@ -1,5 +1,5 @@
-//! `crate::datapath` around the pipeline's stages: batches and the engine's slots are production code; packets, queues and the passes
-//! over a batch are as little as shows what becomes of a packet.
+//! `crate::datapath` around the pipeline's stages. Batches and the engine's slots are production code; packets, queues
+//! and the passes over a batch are reduced to what shows the fate of a packet.
 
 #[path = "../../../fwd-app/src/datapath/batch.rs"]
 pub(crate) mod batch;
@@ -80,14 +80,14 @@ pub(crate) mod rx {
     use crate::Burst;
     use shuttle::rand::{Rng, thread_rng};
 
-    /// A queue of packets, each a number that says which it is: 1, 2, ..
+    /// A queue of packets, each a sequence number: 1, 2, ..
     pub(crate) struct Rx {
         pub(crate) last: u32,
         pub(crate) end: u32,
     }
 
     impl Rx {
-        /// None, one or two.
+        /// Receives none, one or two packets.
         pub(crate) fn poll(&mut self, batch: &mut Batch<Burst>, counters: &mut Counters) -> usize {
             let room = batch.packets_max() - batch.packets.len();
             let came = thread_rng().gen_range(0..=2).min(room).min((self.end - self.last) as usize);
@@ -99,7 +99,7 @@ pub(crate) mod rx {
             came
         }
 
-        /// When it is full, or at any time.
+        /// Due when the batch is full, or at random.
         pub(crate) fn is_due(&self, batch: &Batch<Burst>, _: usize) -> bool {
             let held = batch.packets.len();
             held == batch.packets_max() || held > 0 && thread_rng().gen_bool(0.5)
@@ -118,7 +118,7 @@ pub(crate) mod parse {
             Self
         }
 
-        /// All are IPv4; the key is the packet.
+        /// All packets are IPv4, with the packet number as key.
         pub(crate) fn run(&mut self, batch: &mut Batch<Burst>) {
             for at in batch.parsed..batch.packets.len() {
                 batch.keys4[at] = batch.packets.0[at];
@@ -135,7 +135,7 @@ pub(crate) mod verdict {
     use super::{Batch, EgressTable};
     use crate::coop_engines::answer;
 
-    /// Every packet of the lane has the answer to its own key.
+    /// Checks that every packet of the lane has the next hop of its own key.
     pub(crate) fn verdict<P>(batch: &mut Batch<P>, _: &EgressTable) {
         for at in 0..batch.v4.len {
             assert_eq!(batch.v4.hops[at], answer(batch.keys4[at], 0), "the answer to another packet");
@@ -152,7 +152,7 @@ pub(crate) mod tx {
     use crate::Burst;
     use crate::sync::{Arc, Mutex};
 
-    /// What was sent: input and packet.
+    /// The sent packets: input and packet number.
     pub(crate) type Wire = Arc<Mutex<Vec<(usize, u32)>>>;
 
     pub(crate) struct Tx {

@@ -15,7 +15,7 @@ impl Burst {
     }
 }
 
-/// Goes on with every look.
+/// A clock that advances with every read.
 pub(crate) fn tsc() -> u64 {
     Instant::now().as_micros()
 }

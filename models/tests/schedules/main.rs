@@ -1,13 +1,14 @@
-//! Protocols with too many steps to try them all, under schedules drawn at random (`shuttle`), sequentially consistent. What rests on
-//! orderings and fences is in the target `memory`.
+//! Protocols with too many steps to try all executions, under random schedules (`shuttle`), sequentially consistent.
+//! The target `memory` covers what depends on orderings and fences.
 //!
 //! | model | production code | what could go wrong |
 //! |---|---|---|
-//! | `coop_model` | all of `lpm-phi/src/coop`, `lend.rs` | a half fails: an answer is lost, is of a table that was given up, or nobody wakes |
-//! | `pipeline_model` | `fwd-app/src/topology/pipeline.rs`, `datapath/{batch,lookup}.rs` | a batch is lost, comes twice or overtakes another; a stage never ends |
+//! | `coop_model` | all of `lpm-phi/src/coop`, `lend.rs` | a half fails: an answer is lost, is from an abandoned table, or nobody wakes |
+//! | `pipeline_model` | `fwd-app/src/topology/pipeline.rs`, `datapath/{batch,lookup}.rs` | batches lost, doubled, reordered; stage hangs |
 //!
-//! Time is a count of looks at the clock, so a thread may be late at any place. `FWD_MODELS=full` draws a hundred times as many
-//! schedules, from another seed each time; the usual number comes from one seed. A failure prints a schedule for `shuttle::replay`.
+//! Time advances with each read of the clock, so a thread may be late at any point. `FWD_MODELS=full` draws a hundred
+//! times as many schedules, from a new seed each time; the usual schedules come from a fixed seed. A failure prints a
+//! schedule for `shuttle::replay`.
 
 #![expect(
     dead_code,
@@ -33,16 +34,16 @@ mod lend;
 #[path = "../../../lpm-core/src/reader.rs"]
 mod reader;
 
-/// The engine that `coop` takes unless it is told: not made in the models.
+/// The default engine of `coop`, which the models never create.
 mod bloom {
     pub(crate) const NAME: &str = "bloom";
 }
 
-/// `dpdk_ffi`, and what else of the forwarder the pipeline names.
+/// `dpdk_ffi`, and the other items of the forwarder that the pipeline names.
 mod dpdk;
 pub(crate) use dpdk::{Burst, tsc};
 extern crate self as dpdk_ffi;
 
 pub(crate) use channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
-// `crossbeam_channel` is this crate here.
+// In this crate, `crossbeam_channel` is the crate itself.
 extern crate self as crossbeam_channel;

@@ -1,5 +1,5 @@
-//! Batches on their way between lcores: none is lost or comes twice, packets of an input leave in their order, and all stages end
-//! when rx stops, whatever the engine does, and when one of them ends before its time.
+//! Batches passed between lcores: none is lost or duplicated, packets of an input leave in order, and all stages end
+//! when rx stops, whatever the engine does, and also when one stage ends early.
 
 use crate::channel::{Receiver, Sender, bounded, full};
 use crate::check::{Fault, check, check_fails};
@@ -17,7 +17,7 @@ use arc_swap::{ArcSwap, Cache};
 use fib::EngineWriter;
 use shuttle::rand::{Rng, thread_rng};
 
-/// Inputs; packets of each, more than fit its batches; packets of a batch.
+/// Inputs; packets per input, more than fit in its batches; packets per batch.
 const INPUTS: usize = 2;
 const PACKETS: u32 = 20;
 const BATCH: usize = 2;
@@ -25,8 +25,8 @@ const BATCH: usize = 2;
 type Travelling = Box<Batch<Burst>>;
 type Channel = (Sender<Travelling>, Receiver<Travelling>);
 
-/// The stages of a pipeline with so many tx stages, as `topology/lcores.rs` wires them, and the receivers that are kept to the end, when
-/// what a stage that ended early has not taken is counted.
+/// The stages of a pipeline with `senders` tx stages, as `topology/lcores.rs` wires them, and receivers that are kept
+/// to the end to count the batches left behind by a stage that ended early.
 fn stages(
     senders: usize,
     trouble: Trouble,
@@ -91,7 +91,8 @@ fn stages(
     (stages, kept)
 }
 
-/// One lcore a stage. One of them, if any, ends after so many polls, as a stage does that panics.
+/// Runs one lcore per stage. With `ends_early`, one of them ends after a random number of polls, as a stage that panics
+/// does.
 fn model(senders: usize, trouble: Trouble, ends_early: bool) {
     let (control, wire) = (Arc::new(Control::default()), Wire::default());
     let (stages, kept) = stages(senders, trouble, &control, &wire);

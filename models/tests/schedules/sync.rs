@@ -4,10 +4,10 @@ pub(crate) use shuttle::hint;
 pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use std::sync::OnceLock;
 
-/// As in production, but fewer.
+/// As in production, but smaller.
 pub(crate) const LOOKS_A_YIELD: u32 = 2;
 
-/// Looks of a thread that waits: few, so that it soon sleeps.
+/// Looks of a waiting thread: few, so that it sleeps soon.
 pub(crate) const fn looks(_: u32) -> u32 {
     2
 }
@@ -16,7 +16,7 @@ pub(crate) mod atomic {
     use crate::check::{Fault, is};
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-    /// An atomic whose exchanges can be broken.
+    /// An atomic whose exchange can be split in two, see [`Fault::ExchangeInTwoSteps`].
     #[derive(Debug)]
     pub(crate) struct AtomicU8(shuttle::sync::atomic::AtomicU8);
 
@@ -49,7 +49,7 @@ pub(crate) mod atomic {
     }
 }
 
-/// A cell; this target does not watch it.
+/// A cell, without the checks of loom's.
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {
@@ -64,7 +64,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Time that passes with looks at it.
+/// A clock that advances with each read.
 pub(crate) mod time {
     use std::cell::Cell;
     use std::time::Duration;
@@ -109,7 +109,7 @@ pub(crate) mod thread {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
-    /// Sleeping is waiting, and looking at the clock.
+    /// To sleep is to yield and to read the clock.
     pub(crate) fn sleep(_: Duration) {
         Instant::now();
         yield_now();
@@ -119,7 +119,7 @@ pub(crate) mod thread {
         static THIS: RefCell<Option<Thread>> = RefCell::new(None);
     }
 
-    /// Until it is woken: whoever has something to do for a thread must wake it; that its sleep would end by itself is no excuse.
+    /// Waits until another thread calls `unpark`, without a timeout: whoever has work for a thread must wake it.
     pub(crate) fn park_timeout(_: Duration) {
         let this = THIS.with(|this| this.borrow().clone()).expect("a thread made here");
         let mut woken = this.lock();
@@ -129,12 +129,12 @@ pub(crate) mod thread {
         *woken = false;
     }
 
-    /// Whether it is to wake. Shuttle's own threads may wake for no reason.
+    /// A flag that says whether to wake, because shuttle's own threads may wake spuriously.
     #[derive(Clone, Default)]
     pub(crate) struct Thread(Arc<(Mutex<bool>, Condvar)>);
 
     impl Thread {
-        /// All threads run on one thread: while one unwinds, every lock that goes is poisoned.
+        /// All threads run on one thread, so while one unwinds, every lock that is released becomes poisoned.
         fn lock(&self) -> MutexGuard<'_, bool> {
             self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
@@ -146,7 +146,7 @@ pub(crate) mod thread {
         }
     }
 
-    /// A thread that may panic, which to shuttle's own threads is the end of the model.
+    /// A thread that may panic; a panic in shuttle's own threads ends the model.
     pub(crate) struct JoinHandle<T> {
         handle: shuttle::thread::JoinHandle<std::thread::Result<T>>,
         thread: Thread,

@@ -11,10 +11,10 @@ use std::ffi::{c_char, c_int, c_uint};
 /// The device's name.
 const NAME: &[u8] = b"mockcuda interpreter\0";
 
-/// Attributes of the device by their number in `CUdevice_attribute`: those of an H200.
+/// Device attributes by their number in `CUdevice_attribute`, with the values of an H200.
 fn attribute(number: u32) -> Answer<u32> {
     Ok(match number {
-        // Threads of a block, and of a multiprocessor.
+        // Threads per block, and per multiprocessor.
         1 => THREADS_MAX,
         39 => THREADS_OF_MULTIPROCESSOR,
         // Clock, kHz.
@@ -24,7 +24,7 @@ fn attribute(number: u32) -> Answer<u32> {
         // Memory: clock in kHz, bits of the bus.
         36 => 3_201_000,
         37 => 6_144,
-        // L2: bytes, bytes that may be set aside, bytes of a window.
+        // L2: bytes, bytes that may be set aside, bytes of an access window.
         38 => 50 << 20,
         108 => 32 << 20,
         109 => 128 << 20,
@@ -58,7 +58,7 @@ api! {
         unsafe { out(version, control().driver_version.cast_signed()) }
     }
 
-    /// One device, or none.
+    /// The number of devices: one, or none.
     fn cuDeviceGetCount(count: *mut c_int) {
         driver().check_initialised()?;
         // SAFETY: an out pointer of the caller.
@@ -83,14 +83,14 @@ api! {
         Ok(())
     }
 
-    /// The device's memory.
+    /// The size of the device's memory.
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) {
         driver().check_device(device)?;
         // SAFETY: an out pointer of the caller.
         unsafe { out(bytes, control().memory_bytes() as usize) }
     }
 
-    /// An attribute.
+    /// A device attribute.
     fn cuDeviceGetAttribute(value: *mut c_int, number: c_uint, device: c_int) {
         driver().check_device(device)?;
         // SAFETY: an out pointer of the caller.
@@ -107,13 +107,13 @@ api! {
         unsafe { out(context, driver().retain_primary()) }
     }
 
-    /// Releases it; the last release ends it.
+    /// Releases the primary context; the last release destroys it.
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
         driver().check_device(device)?;
         driver().release_primary(false)
     }
 
-    /// Ends it at once, however often it is retained.
+    /// Destroys the primary context at once, however often it is retained.
     fn cuDevicePrimaryCtxReset_v2(device: c_int) {
         driver().check_device(device)?;
         driver().release_primary(true)
@@ -134,12 +134,12 @@ api! {
         settle(&*driver().current()?, "cuCtxSynchronize")
     }
 
-    /// Limits mean nothing here.
+    /// Accepted and ignored.
     fn cuCtxSetLimit(_limit: c_uint, _value: usize) {
         driver().current().map(|_| ())
     }
 
-    /// Priorities as a current device has them; they mean nothing here.
+    /// The priority range of a current device; the mock ignores priorities.
     fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
         driver().current()?;
         // SAFETY: out pointers of the caller.
@@ -150,7 +150,7 @@ api! {
     }
 }
 
-/// The name of a code. Not counted as a driver call: it is how calls are reported.
+/// The name of an error code. It does not count as a driver call, because tests call it to report errors.
 ///
 /// # Safety
 /// `to` is null or valid for a write.

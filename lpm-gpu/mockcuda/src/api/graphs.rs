@@ -1,4 +1,4 @@
-//! Graphs of kernels and copies: nodes in the order in which they were added, which is one in which they may run.
+//! Graphs of kernels and copies. Nodes run in the order in which they were added, which is a valid order.
 
 use super::module::Launched;
 use super::{api, not_served, out};
@@ -22,7 +22,7 @@ pub struct KernelNode {
     context: u64,
 }
 
-/// One end in a `CUDA_MEMCPY3D`.
+/// One end of a copy in `CUDA_MEMCPY3D`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct CopyEnd {
@@ -50,7 +50,7 @@ pub struct CopyNode {
     depth: usize,
 }
 
-/// Host 1, device 2.
+/// Memory types: host is 1, device is 2.
 fn end(end: &CopyEnd, bytes: usize) -> Answer<End> {
     match end {
         CopyEnd { x_bytes: 0, y: 0, z: 0, kind: 1, host, .. } => Ok(End::Host(host.expose_provenance())),
@@ -90,7 +90,7 @@ unsafe fn kernel_of(params: *const KernelNode) -> Answer<Operation> {
     unsafe { asked.check(node.function) }
 }
 
-/// Adds a node. What it depends on must be there: so the order of adding is one in which the nodes may run.
+/// Adds a node. Its dependencies must exist already, so the order of adding is a valid order of execution.
 ///
 /// # Safety
 /// `dependencies` is null or points to `count` handles; `node` is an out pointer.
@@ -119,7 +119,7 @@ unsafe fn add(
     unsafe { out(node, handle) }
 }
 
-/// Changes a node of an executable graph into another of its kind.
+/// Replaces the operation of a node of an executable graph by another of the same kind.
 fn change(exec: u64, node: u64, operation: Operation) -> Answer {
     let exec = driver().exec(exec)?;
     let mut nodes = lock(&exec);
@@ -142,20 +142,20 @@ api! {
         unsafe { out(graph, driver().add(Object::Graph(Arc::new(Nodes::default())))) }
     }
 
-    /// Forgets it. Executable graphs made of it stay.
+    /// Destroys a graph. Executable graphs made from it stay valid.
     fn cuGraphDestroy(graph: u64) {
         driver().graph(graph)?;
         driver().remove(graph);
         Ok(())
     }
 
-    /// A kernel.
+    /// Adds a kernel node.
     fn cuGraphAddKernelNode_v2(node: *mut u64, graph: u64, dependencies: *const u64, count: usize, params: *const KernelNode) {
         // SAFETY: the caller's structures.
         unsafe { add(node, graph, dependencies, count, kernel_of(params)?) }
     }
 
-    /// A copy of one row.
+    /// Adds a node that copies one row.
     fn cuGraphAddMemcpyNode(
         node: *mut u64,
         graph: u64,
@@ -169,7 +169,7 @@ api! {
         unsafe { add(node, graph, dependencies, count, copy_of(params)?) }
     }
 
-    /// A graph that can be launched.
+    /// Makes an executable graph.
     fn cuGraphInstantiateWithFlags(exec: *mut u64, graph: u64, flags: u64) {
         driver().current()?;
         if flags != 0 {
@@ -180,20 +180,20 @@ api! {
         unsafe { out(exec, driver().add(Object::Exec(Arc::new(Mutex::new(nodes))))) }
     }
 
-    /// Forgets it; launches that were made run.
+    /// Destroys an executable graph; launches already made still run.
     fn cuGraphExecDestroy(exec: u64) {
         driver().exec(exec)?;
         driver().remove(exec);
         Ok(())
     }
 
-    /// Changes a kernel's node for later launches.
+    /// Changes a kernel node for later launches.
     fn cuGraphExecKernelNodeSetParams_v2(exec: u64, node: u64, params: *const KernelNode) {
         // SAFETY: the caller's structure.
         change(exec, node, unsafe { kernel_of(params) }?)
     }
 
-    /// Changes a copy's node for later launches.
+    /// Changes a copy node for later launches.
     fn cuGraphExecMemcpyNodeSetParams(exec: u64, node: u64, params: *const CopyNode, context: u64) {
         driver().context(context)?;
         // SAFETY: the caller's structure.
@@ -257,7 +257,8 @@ mod tests {
         (context, stream, function)
     }
 
-    /// Copies a word in, adds to it on the device, copies it out; then with other host words and another number.
+    /// Copies a word in, adds to it on the device and copies it out; then again with other host words and another
+    /// number.
     #[test]
     fn nodes_run_in_order_and_can_be_changed() {
         let (mut word, mut pinned) = (0_u64, null_mut());
@@ -316,7 +317,7 @@ mod tests {
             assert_eq!(
                 cuGraphExecKernelNodeSetParams_v2(exec, *first, &raw const kernel),
                 1,
-                "a copy stays a copy"
+                "a copy node takes only copies"
             );
             let to_host = copy(on_device(), host(3));
             assert_eq!(cuGraphExecMemcpyNodeSetParams(exec, *third, &raw const to_host, context), 0);

@@ -8,10 +8,10 @@ use crate::state::{Context, driver};
 use crate::stream::{Copy, End, Operation, lock};
 use std::ffi::{c_uint, c_void};
 
-/// Longest copy from pageable memory that the driver takes along at once.
+/// The longest copy from pageable memory that the driver stages, so that the call returns at once.
 const STAGED_MAX: usize = 64 << 10;
 
-/// Waits for all that was asked of the context's streams.
+/// Waits for all submitted operations of the context's streams.
 pub(super) fn settle(context: &Context, what: &str) -> Answer {
     let streams = lock(&context.streams).clone();
     for stream in streams {
@@ -24,7 +24,7 @@ fn address_of(pointer: *const c_void) -> usize {
     pointer.expose_provenance()
 }
 
-/// Whether host memory is known to the driver: then a copy is asynchronous.
+/// Whether host memory is pinned, which makes a copy asynchronous.
 fn is_pinned(address: usize) -> Answer<bool> {
     Ok(driver().memory()?.find(address as u64).is_some_and(|a| a.kind == Kind::Pinned))
 }
@@ -42,7 +42,7 @@ fn allocate(kind: Kind, bytes: usize) -> Answer<u64> {
     driver().memory()?.allocate(kind, bytes as u64, limit).ok_or(OUT_OF_MEMORY)
 }
 
-/// Frees what starts at `address`, after all that was asked of the context is done.
+/// Frees the allocation at `address` after all submitted operations of the context are done.
 fn free(kind: Kind, address: u64, what: &str) -> Answer {
     settle(&*driver().current()?, what)?;
     if driver().memory()?.free(address, kind) { Ok(()) } else { Err(INVALID_VALUE) }
@@ -61,7 +61,7 @@ api! {
         }
     }
 
-    /// Allocates device memory, full of poison.
+    /// Allocates device memory, filled with poison.
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) {
         if address.is_null() {
             return Err(INVALID_VALUE);
@@ -70,12 +70,12 @@ api! {
         unsafe { out(address, allocate(Kind::Device, bytes)?) }
     }
 
-    /// Frees device memory, after all that was asked of the context is done.
+    /// Frees device memory after all submitted operations of the context are done.
     fn cuMemFree_v2(address: u64) {
         free(Kind::Device, address, "cuMemFree")
     }
 
-    /// Allocates at once: valid before the stream gets there, which no right program can tell.
+    /// Allocates at once: the memory is valid before the stream reaches the call, which no correct program can observe.
     fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: u64) {
         if control().no_pools() {
             return Err(NOT_SUPPORTED);
@@ -88,7 +88,7 @@ api! {
         unsafe { out(address, allocate(Kind::Device, bytes)?) }
     }
 
-    /// Frees when the stream gets there, without a wait for other streams.
+    /// Frees when the stream reaches the call, without waiting for other streams.
     fn cuMemFreeAsync(address: u64, stream: u64) {
         let stream = driver().stream(stream)?;
         if driver().memory()?.find(address).is_none_or(|a| a.address != address || a.kind != Kind::Device) {
@@ -97,7 +97,7 @@ api! {
         stream.submit(Operation::Free(address)).map(|_| ())
     }
 
-    /// Allocates pinned host memory; its flags mean nothing here.
+    /// Allocates pinned host memory; its flags are ignored.
     fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) {
         if pointer.is_null() || flags & !7 != 0 {
             return Err(INVALID_VALUE);
@@ -107,12 +107,12 @@ api! {
         unsafe { out(pointer, std::ptr::with_exposed_provenance_mut(made as usize)) }
     }
 
-    /// Frees pinned host memory, after all that was asked of the context is done.
+    /// Frees pinned host memory after all submitted operations of the context are done.
     fn cuMemFreeHost(pointer: *mut c_void) {
         free(Kind::Pinned, address_of(pointer) as u64, "cuMemFreeHost")
     }
 
-    /// The device's address of pinned memory: the same.
+    /// The device address of pinned memory, which equals its host address.
     fn cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: c_uint) {
         driver().current()?;
         let at = address_of(pointer);
@@ -123,7 +123,7 @@ api! {
         unsafe { out(address, at as u64) }
     }
 
-    /// Copies to the device. From pageable memory the driver takes small copies along and waits for large ones.
+    /// Copies to the device. From pageable memory the driver stages small copies and waits for large ones.
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: u64) {
         let stream = driver().stream(stream)?;
         check_device_range(to, bytes)?;
@@ -142,7 +142,7 @@ api! {
         if pageable && !staged { stream.wait(ticket, "a copy to the device") } else { Ok(()) }
     }
 
-    /// Copies to the host. To pageable memory the driver waits for the copy.
+    /// Copies to the host. For pageable memory the driver waits until the copy is done.
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: u64) {
         let stream = driver().stream(stream)?;
         check_device_range(from, bytes)?;
@@ -162,7 +162,7 @@ api! {
         stream.submit(Operation::Copy(Copy { to: End::Device(to), from: End::Device(from), bytes })).map(|_| ())
     }
 
-    /// Fills with words.
+    /// Fills memory with a 32-bit word.
     fn cuMemsetD32Async(address: u64, value: c_uint, count: usize, stream: u64) {
         let stream = driver().stream(stream)?;
         let bytes = count.checked_mul(4).filter(|_| address.is_multiple_of(4)).ok_or(INVALID_VALUE)?;

@@ -1,6 +1,7 @@
-//! The driver's functions as C sees them: each counts itself, fails if told to, does its work and never unwinds.
+//! The driver's C functions. Each counts itself, fails on demand, does its work and never unwinds.
 //!
-//! They are those that `lpm-gpu/src/cu/driver.rs` looks up. Any other is missing, which is what a program is told that looks it up.
+//! They are the functions that `lpm-gpu/src/cu/driver.rs` looks up. Any other is missing, and a program that looks it
+//! up gets a missing symbol.
 //!
 //! - [`device`]: initialisation, the device, its primary context, names of errors.
 //! - [`memory`]: device memory, page-locked memory, copies and fills.
@@ -20,17 +21,17 @@ use crate::state::{current_handle, driver};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Defines driver functions: exported under their names, with a body that answers a `Result`.
+/// Defines driver functions: exported under their names, with a body that returns a `Result`.
 ///
-/// Every one is `unsafe`: pointers are the caller's promise, as in the driver's own documentation. Out pointers that are null
-/// are the caller's error there too, and answered with `INVALID_VALUE` through [`out`].
+/// All are `unsafe`, because pointers are the caller's promise, as in the driver's own documentation. Null out pointers
+/// are the caller's error in the driver too; here [`out`] returns `INVALID_VALUE` for them.
 macro_rules! api {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {
         $(
             $(#[$doc])*
             ///
             /// # Safety
-            /// As the driver's function of this name: pointers must be what its documentation asks for.
+            /// As for the driver's function of this name: pointers must be what its documentation requires.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
                 const CALL: &std::ffi::CStr =
@@ -45,7 +46,7 @@ macro_rules! api {
 }
 pub(crate) use api;
 
-/// What every driver call does around its work.
+/// Wraps every driver call: counts it, injects a fault on demand, and catches panics.
 pub(crate) fn enter(name: &'static CStr, body: impl FnOnce() -> Answer) -> u32 {
     let outcome = catch_unwind(AssertUnwindSafe(|| match control().call(name) {
         None => body(),
@@ -62,7 +63,7 @@ pub(crate) fn enter(name: &'static CStr, body: impl FnOnce() -> Answer) -> u32 {
     }
 }
 
-/// A fault as asked for: one that ends a context does so.
+/// Injects a requested fault; a code that ends a context ends it.
 fn fail(name: &CStr, code: Code) {
     control().say(&format!("{} fails with {code}, as asked", name.to_string_lossy()));
     if ends_context(code)
@@ -72,13 +73,13 @@ fn fail(name: &CStr, code: Code) {
     }
 }
 
-/// A call with arguments that the mock does not serve: refused, and said by name.
+/// Refuses a call with arguments that the mock does not support, with a message.
 pub(crate) fn not_served<T>(what: &str) -> Answer<T> {
     control().say(&format!("not served by mockcuda: {what}"));
     Err(INVALID_VALUE)
 }
 
-/// Writes a result where the caller wants it.
+/// Writes a result to the caller's out pointer.
 ///
 /// # Safety
 /// `to` is null or valid for a write of `T`.

@@ -1,4 +1,4 @@
-//! Modules from PTX text, kernels and what can be asked about them, launches.
+//! Modules from PTX text, kernels and their attributes, launches.
 
 use super::{api, not_served, out};
 use crate::control::control;
@@ -17,14 +17,14 @@ use std::sync::Arc;
 const CAPABILITY: u32 = 90;
 pub(super) const THREADS_MAX: u32 = 1024;
 pub(super) const THREADS_OF_MULTIPROCESSOR: u32 = 2048;
-/// Shared memory of a block, and of a multiprocessor.
+/// Shared memory per block, and per multiprocessor.
 const SHARED_MAX: u32 = 48 << 10;
 const SHARED_OF_MULTIPROCESSOR: u32 = 228 << 10;
-/// Options of `cuModuleLoadDataEx`: an error log's buffer and its size.
+/// Options of `cuModuleLoadDataEx`: the error log's buffer and its size.
 const JIT_ERROR_LOG: u32 = 5;
 const JIT_ERROR_LOG_BYTES: u32 = 6;
 
-/// The driver's version that first took a PTX version: as 12040 for 12.4 (PTX manual, release history).
+/// The first driver version that supports a PTX version: 12040 stands for 12.4 (PTX manual, release history).
 fn driver_for_ptx(version: (u32, u32)) -> u32 {
     match version {
         (0..=5, _) => 8_000,
@@ -36,7 +36,7 @@ fn driver_for_ptx(version: (u32, u32)) -> u32 {
     }
 }
 
-/// Loads `text`; on failure a message for the error log as well.
+/// Loads `text`; the error has a message for the error log.
 fn load(text: &str) -> Result<u64, (u32, String)> {
     driver().current().map_err(|code| (code, String::new()))?;
     let wrong = |error: PtxError| (INVALID_PTX, error.to_string());
@@ -59,12 +59,12 @@ fn load(text: &str) -> Result<u64, (u32, String)> {
 }
 
 /// # Safety
-/// `image` is null or a C string; `log` is a buffer of so many bytes.
+/// `image` is null or a C string; `log` is a buffer and its size in bytes.
 unsafe fn load_image(module: *mut u64, image: *const c_void, log: (*mut u8, usize)) -> Answer {
     if module.is_null() || image.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the caller's promise; an image that is no text (a cubin) has a zero byte within its header.
+    // SAFETY: the caller's promise; an image that is not text (a cubin) has a zero byte within its header.
     let text = unsafe { CStr::from_ptr(image.cast()) }.to_str().map_err(|_| INVALID_IMAGE)?;
     match load(text) {
         // SAFETY: not null, an out pointer of the caller.
@@ -74,7 +74,7 @@ unsafe fn load_image(module: *mut u64, image: *const c_void, log: (*mut u8, usiz
                 control().say(&what);
             }
             for (i, byte) in what.bytes().chain([0]).take(log.1).enumerate() {
-                // SAFETY: the caller gave a buffer of so many bytes, and `i` is below that.
+                // SAFETY: the caller gave a buffer of that size, and `i` is below it.
                 unsafe { out(log.0.wrapping_add(i), byte) }?;
             }
             Err(code)
@@ -82,7 +82,7 @@ unsafe fn load_image(module: *mut u64, image: *const c_void, log: (*mut u8, usiz
     }
 }
 
-/// What a launch asks for.
+/// The arguments of a launch.
 pub(super) struct Launched {
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
@@ -92,7 +92,7 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// Checks the launch of a kernel, by its handle, and takes its parameters along.
+    /// Checks the launch of the kernel with this handle, and copies its parameters.
     ///
     /// # Safety
     /// `params` is null or points to as many pointers as the kernel has parameters, each to a value of its size.
@@ -119,7 +119,7 @@ impl Launched {
             else {
                 return Err(INVALID_VALUE);
             };
-            // SAFETY: the caller's pointer is to a value of the parameter's size; `place` is as long.
+            // SAFETY: the caller's pointer is to a value of the parameter's size, and `place` has the same size.
             unsafe { std::ptr::copy_nonoverlapping(value.cast::<u8>(), place.as_mut_ptr(), param.bytes) };
         }
         Ok(Operation::Kernel(Arc::new(Launch { kernel, params, grid: [columns, rows], threads })))
@@ -137,7 +137,7 @@ unsafe fn name_of<'a>(name: *const c_char) -> Answer<&'a str> {
 }
 
 api! {
-    /// Loads PTX text; an error goes into the error log, if there is one.
+    /// Loads PTX text; an error is written to the error log, if there is one.
     fn cuModuleLoadDataEx(
         module: *mut u64,
         image: *const c_void,
@@ -165,7 +165,7 @@ api! {
         unsafe { load_image(module, image, log) }
     }
 
-    /// Forgets a module. Kernels that run keep running.
+    /// Unloads a module. Running kernels keep running.
     fn cuModuleUnload(module: u64) {
         driver().current()?;
         for (_, function) in driver().module(module)?.iter() {
@@ -175,7 +175,7 @@ api! {
         Ok(())
     }
 
-    /// A kernel by its name.
+    /// Finds a kernel by its name.
     fn cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) {
         driver().current()?;
         let module = driver().module(module)?;
@@ -186,7 +186,7 @@ api! {
         unsafe { out(function, found.1) }
     }
 
-    /// A fact about a kernel: its threads (0), shared memory (1), local memory (3), registers (4).
+    /// A kernel attribute: its threads (0), shared memory (1), local memory (3), registers (4).
     fn cuFuncGetAttribute(value: *mut c_int, attribute: c_uint, function: u64) {
         driver().current()?;
         let kernel = driver().function(function)?;
@@ -201,11 +201,11 @@ api! {
         unsafe { out(value, found.cast_signed()) }
     }
 
-    /// Blocks that a multiprocessor would hold by threads and shared memory.
+    /// Blocks that a multiprocessor can hold, limited by threads and shared memory.
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, function: u64, block: c_int, shared: usize) {
         let kernel = driver().function(function)?;
         let threads = u32::try_from(block).map_err(|_| INVALID_VALUE)?;
-        // A block takes 1 KiB of shared memory beyond its own.
+        // A block takes 1 KiB of shared memory beyond what it declares.
         let shared = u32::try_from(kernel.shared_bytes + shared).unwrap_or(SHARED_OF_MULTIPROCESSOR) + 1024;
         let found = match threads {
             1..=THREADS_MAX => {

@@ -1,4 +1,4 @@
-//! Streams and the events on them.
+//! Streams and their events.
 
 use super::{api, not_served, out};
 use crate::error::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
@@ -21,8 +21,8 @@ fn time_of(event: u64) -> Answer<Instant> {
 }
 
 api! {
-    /// Makes a stream; its thread starts with its first operation. There is no default stream to order it with, and priorities
-    /// mean nothing.
+    /// Makes a stream; its thread starts with its first operation. There is no default stream to order it with, and
+    /// priorities are ignored.
     fn cuStreamCreateWithPriority(stream: *mut u64, flags: c_uint, _priority: c_int) {
         let context = driver().current()?;
         if flags != NON_BLOCKING {
@@ -39,7 +39,7 @@ api! {
         unsafe { out(stream, made) }
     }
 
-    /// Forgets a stream; it does what it has been given.
+    /// Destroys a stream; operations already submitted still run.
     fn cuStreamDestroy_v2(stream: u64) {
         let context = driver().current()?;
         let found = driver().stream(stream)?;
@@ -49,18 +49,18 @@ api! {
         Ok(())
     }
 
-    /// Whether all is done.
+    /// Whether all operations are done.
     fn cuStreamQuery(stream: u64) {
         driver().stream(stream)?.query()
     }
 
-    /// There is no cache to set a window in.
+    /// Accepted and ignored: there is no cache to set an access window in.
     fn cuStreamSetAttribute(stream: u64, attribute: c_uint, value: *const c_void) {
         driver().stream(stream)?;
         if value.is_null() || attribute == 0 { Err(INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// Makes an event.
+    /// Creates an event.
     fn cuEventCreate(event: *mut u64, flags: c_uint) {
         driver().current()?;
         if event.is_null() || flags & !NO_TIMING != 0 {
@@ -71,7 +71,7 @@ api! {
         unsafe { out(event, driver().add(Object::Event(Arc::new(made)))) }
     }
 
-    /// Forgets it; what waits for it still does.
+    /// Destroys an event; waits for it still complete.
     fn cuEventDestroy_v2(event: u64) {
         driver().current()?;
         driver().event(event)?;
@@ -79,7 +79,7 @@ api! {
         Ok(())
     }
 
-    /// From now on it stands for what the stream has been given.
+    /// Records an event after the operations submitted so far.
     fn cuEventRecord(event: u64, stream: u64) {
         let stream = driver().stream(stream)?;
         let event = driver().event(event)?;
@@ -89,7 +89,7 @@ api! {
         Ok(())
     }
 
-    /// Whether that is done.
+    /// Whether the recorded operations are done.
     fn cuEventQuery(event: u64) {
         driver().current()?;
         driver().event(event)?.query()

@@ -1,4 +1,4 @@
-//! What a warp does with memory: parameters, loads and stores, each access checked.
+//! A warp's memory accesses: parameters, loads and stores, each checked.
 
 use super::lanes::{Files, lanes_of};
 use super::warp::{Surroundings, Warp};
@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 /// Code, lane and description of an access that failed.
 type Failed = (u32, usize, String);
 
-/// An access that is checked: where its bytes are.
+/// The location of a checked access.
 enum Place {
     /// Address in the host's memory.
     Host(usize),
@@ -19,7 +19,7 @@ enum Place {
 }
 
 impl Warp {
-    /// Everything that is neither arithmetic nor a jump.
+    /// Every instruction that is neither arithmetic nor a jump.
     pub(super) fn memory(&mut self, ins: &Ins, at: &mut Surroundings<'_>, run: u32) -> Result<(), Failed> {
         let d = usize::from(ins.d);
         match ins.op {
@@ -39,7 +39,7 @@ impl Warp {
                     at.counters.loads += words(access, run);
                 }
                 match access {
-                    // Nearly all there are: a loop of their own.
+                    // The most common access has its own loop.
                     Access { space: Space::Global, bytes: 4, count: 1 } => {
                         load(&mut self.files, ins, at, run, access)?
                     }
@@ -59,7 +59,7 @@ impl Warp {
     }
 }
 
-/// 32-bit words that an access of the lanes `run` moves.
+/// 32-bit words that an access by the lanes `run` moves.
 fn words(access: Access, run: u32) -> u64 {
     u64::from(run.count_ones()) * u64::from(access.count) * u64::from(access.bytes / 4)
 }
@@ -118,11 +118,11 @@ fn store(
 
 fn param<const BYTES: usize>(params: &[u8], ins: &Ins) -> [u8; BYTES] {
     let from = ins.imm as usize;
-    // The compiler placed the parameter within the block, and a launch fills the whole block.
+    // The compiler placed the parameter within the parameter block, and a launch fills the whole block.
     params.get(from..from + BYTES).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; BYTES])
 }
 
-/// Where an access is; else the driver's code for what is wrong with it.
+/// The location of an access, or the driver's error code for it.
 #[inline(always)]
 fn place_of(at: &Surroundings<'_>, address: u64, access: Access, write: bool) -> Result<Place, u32> {
     let bytes = u64::from(access.bytes) * u64::from(access.count);

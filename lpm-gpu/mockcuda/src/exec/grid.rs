@@ -1,7 +1,8 @@
-//! Blocks of a launch: started in order, each run until it is done or only waits; those that wait take turns.
+//! Runs the blocks of a launch: they start in order, each runs until it is done or only waits, and waiting blocks take
+//! turns.
 //!
-//! So a kernel whose blocks wait for each other, or for the host, gets on as on a device where all its blocks are
-//! resident. When nothing but polling happens the thread yields the CPU, then sleeps.
+//! So a kernel whose blocks wait for each other, or for the host, makes progress as on a device where all its blocks
+//! are resident. When all blocks only poll, the thread yields the CPU, then sleeps.
 
 use super::warp::{Counters, Fault, Pause, Surroundings, Warp};
 use crate::memory::{Memory, POISON};
@@ -9,7 +10,7 @@ use crate::ptx::code::Kernel;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Rounds of mere polling before the thread sleeps instead of yielding.
+/// Rounds in which all blocks only poll before the thread sleeps instead of yielding.
 const IDLE_ROUNDS: u32 = 200;
 const IDLE_SLEEP: Duration = Duration::from_micros(50);
 const IDLE_SLEEP_MAX: Duration = Duration::from_millis(2);
@@ -19,21 +20,21 @@ const IDLE_SLEEP_MAX: Duration = Duration::from_millis(2);
 pub(crate) struct Launch {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) params: Vec<u8>,
-    /// Blocks of a row, and rows.
+    /// Blocks per row, and rows.
     pub(crate) grid: [u32; 2],
-    /// Threads of a block.
+    /// Threads per block.
     pub(crate) threads: u32,
 }
 
-/// What the runner asks its owner.
+/// What the runner needs from its stream.
 pub(crate) trait Owner {
-    /// Whether the launch must stop, and with which code: the context is lost, or the stream goes away.
+    /// Whether the launch must stop, and with which code: the context is lost, or the stream is destroyed.
     fn stop(&mut self) -> Option<u32>;
-    /// Whether delays are asked for.
+    /// Whether delays are requested.
     fn delays(&self) -> bool;
-    /// Between blocks: a place for a random delay.
+    /// Called between blocks: a place for a random delay.
     fn between_blocks(&mut self);
-    /// Before a load of a warp: another, so that others change memory in the middle of what this warp does.
+    /// Called before a warp's load: a delay here lets others change memory in the middle of a warp's work.
     fn before_load(&mut self);
 }
 
@@ -62,7 +63,7 @@ impl Block {
         }
     }
 
-    /// Runs all warps until none can go on without others, or all are done.
+    /// Runs all warps until they are done, or until none can continue without other blocks.
     fn step(
         &mut self,
         launch: &Launch,
@@ -140,7 +141,7 @@ pub(crate) fn run(
         waiting = still;
         idle = if counters.stores == stores { idle + 1 } else { 0 };
         if idle > IDLE_ROUNDS {
-            // As long as the round took: many blocks that poll leave half of a CPU to others.
+            // Sleeps as long as the round took, so that many polling blocks leave half of a CPU to others.
             std::thread::sleep(begin.elapsed().clamp(IDLE_SLEEP, IDLE_SLEEP_MAX));
         } else {
             std::thread::yield_now();

@@ -1,14 +1,14 @@
-//! Arithmetic over the 32 lanes of a warp: everything that needs no memory and no other lane.
+//! Arithmetic over the 32 lanes of a warp: every instruction that needs no memory and no other lane.
 //!
-//! A full warp goes through plain loops over rows, which the compiler turns into vector instructions; a few lanes are done
-//! one by one; in between the whole row is computed and the lanes that run keep the result.
+//! A full warp goes through plain loops over rows, which the compiler vectorizes. A few lanes are done one by one. In
+//! between, the whole row is computed and only the running lanes store the result.
 
 use crate::ptx::code::{Ins, Kernel, LANES, Op};
 
 pub(super) type Row32 = [u32; LANES];
 pub(super) type Row64 = [u64; LANES];
 
-/// Up to so many lanes are quicker one by one.
+/// Up to this many lanes are faster one by one.
 const FEW: u32 = 6;
 
 /// The registers of a warp.
@@ -16,12 +16,12 @@ const FEW: u32 = 6;
 pub(crate) struct Files {
     pub(super) narrow: Vec<Row32>,
     pub(super) wide: Vec<Row64>,
-    /// One bit a lane.
+    /// One bit per lane.
     pub(super) predicates: Vec<u32>,
 }
 
 impl Files {
-    /// All rows of a kernel, its constants filled in.
+    /// All rows of a kernel, with its constants filled in.
     pub(super) fn new(kernel: &Kernel) -> Self {
         let [narrow, wide, predicates] = kernel.rows.map(usize::from);
         let mut files = Self {
@@ -95,10 +95,10 @@ macro_rules! test {
     }};
 }
 
-/// Runs an arithmetic instruction in the lanes of a mask. `false`: it is none.
+/// Runs an arithmetic instruction in the lanes of a mask. Returns `false` when it is not arithmetic.
 pub(super) type Arithmetic = fn(&mut Files, &Ins, u32) -> bool;
 
-/// [`Arithmetic`] compiled for this processor: shifts by different amounts, for one, are a vector instruction only since AVX2.
+/// [`Arithmetic`] compiled for this processor: shifts by different amounts, for example, are a vector instruction only since AVX2.
 pub(super) fn arithmetic() -> Arithmetic {
     #[cfg(target_arch = "x86_64")]
     {
@@ -107,7 +107,7 @@ pub(super) fn arithmetic() -> Arithmetic {
             && is_x86_feature_detected!("avx512bw")
         {
             return |files, ins, m| {
-                // SAFETY: the processor has these features, which was asked before this function was handed out.
+                // SAFETY: the processor has these features, which was checked before this function was returned.
                 unsafe { arithmetic_avx512(files, ins, m) }
             };
         }
@@ -201,7 +201,7 @@ fn arithmetic_any(files: &mut Files, ins: &Ins, m: u32) -> bool {
     true
 }
 
-/// Bit field extract, as the PTX manual has it: what lies above the value is its sign or zeros.
+/// Bit field extract, as the PTX manual defines it: the bits above the value are its sign or zeros.
 #[inline(always)]
 fn bfe(x: u32, from: u32, length: u32, sign: bool) -> u32 {
     let (from, length) = (from & 0xff, length & 0xff);

@@ -1,7 +1,7 @@
 //! Runs kernels, on the thread of their stream.
 //!
-//! [`grid`] takes the blocks of a launch and, in each, the warps between barriers; [`warp`] interprets the bytecode of 32 lanes;
-//! [`lanes`] does the arithmetic of a warp and [`access`] its loads and stores.
+//! [`grid`] runs the blocks of a launch and, in each, its warps from barrier to barrier; [`warp`] interprets the
+//! bytecode of 32 lanes; [`lanes`] does the arithmetic of a warp and [`access`] its loads and stores.
 
 mod access;
 pub(crate) mod grid;

@@ -1,8 +1,8 @@
-//! 32 threads that run together: which of them, and where in the code.
+//! A warp: 32 threads that run together, their groups and program counters.
 //!
-//! Lanes that stand at the same instruction form a group. One group runs at a time: the one furthest back, so that lanes which
-//! left a loop early wait behind it for the others and go on together. A group that only spins lets the others go first now
-//! and then, so a lane may wait for another of its warp, as on devices since sm_70.
+//! Lanes at the same instruction form a group. One group runs at a time, the one furthest back, so that lanes which
+//! left a loop early wait behind it for the others and continue together. A group that spins sometimes lets the others
+//! run first, so that a lane may wait for another of its warp, as on devices since sm_70.
 
 use super::grid::{Launch, Owner};
 use super::lanes::{Arithmetic, Files, arithmetic};
@@ -13,42 +13,42 @@ use crate::ptx::code::{Kernel, LANES, Op, Special, UNGUARDED};
 struct Group {
     pc: u32,
     mask: u32,
-    /// It waits at the barrier of the block.
+    /// The group waits at the block's barrier.
     waits: bool,
 }
 
 /// Why a warp stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// All lanes have left.
+    /// All lanes have exited.
     Done,
-    /// All lanes that are left wait at the barrier.
+    /// All remaining lanes wait at the barrier.
     Barrier,
-    /// It sleeps, or has run for long.
+    /// It sleeps, or has run for a long time.
     Yield,
 }
 
-/// What goes wrong inside a kernel.
+/// A fault inside a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     /// The driver's code.
     pub(crate) code: u32,
-    /// What, where, which thread.
+    /// The fault, its place and its thread.
     pub(crate) what: String,
 }
 
-/// What the kernels of a launch did to memory.
+/// Memory accesses and instructions of a launch's kernels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    /// 32-bit words loaded from global memory, a wider element as several.
+    /// 32-bit words loaded from global memory; a wider element counts as several.
     pub(crate) loads: u64,
     /// Words stored.
     pub(crate) stores: u64,
-    /// Instructions run, of whole warps.
+    /// Warp instructions executed.
     pub(crate) instructions: u64,
 }
 
-/// What a warp runs in.
+/// The environment of a running warp.
 pub(crate) struct Surroundings<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) params: &'a [u8],
@@ -57,7 +57,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) shared: &'a mut [u32],
     pub(crate) counters: &'a mut Counters,
     pub(crate) owner: &'a mut dyn Owner,
-    /// The owner wants to delay loads.
+    /// Whether the owner delays loads.
     pub(crate) delays: bool,
 }
 
@@ -67,15 +67,15 @@ pub(crate) struct Warp {
     pub(super) files: Files,
     arithmetic: Arithmetic,
     groups: Vec<Group>,
-    /// Lanes that have not left.
+    /// Lanes that have not exited.
     live: u32,
     first_thread: u32,
-    /// The next choice takes another group than the last one.
+    /// The next choice takes a group other than the last one.
     unfair: bool,
     turns: u32,
 }
 
-/// Jumps a warp may take before it lets others run.
+/// Jumps that a warp may take before it lets others run.
 const JUMPS_A_TURN: u32 = 1 << 16;
 /// Jumps after which a diverged warp lets another group run.
 const JUMPS_A_GROUP: u32 = 1 << 10;
@@ -111,19 +111,20 @@ impl Warp {
         self.put(0, self.live);
     }
 
-    /// Lanes that have not left the kernel.
+    /// Lanes that have not exited the kernel.
     pub(crate) fn live(&self) -> u32 {
         self.live
     }
 
-    /// Lets all that wait at the barrier go on.
+    /// Releases all groups that wait at the barrier.
     pub(crate) fn release(&mut self) {
         for group in &mut self.groups {
             group.waits = false;
         }
     }
 
-    /// Takes the group that runs next, joined by those at the same instruction, and says where the next one stands ahead of it.
+    /// Takes the group that runs next, merged with all groups at the same instruction; returns its program counter and
+    /// mask, and the program counter of the next group ahead of it.
     fn pick(&mut self) -> Option<(u32, u32, u32)> {
         let mut ready = self.groups.iter().filter(|g| !g.waits).map(|g| g.pc);
         let pc = if std::mem::take(&mut self.unfair) { ready.next() } else { ready.min() }?;
@@ -140,14 +141,14 @@ impl Warp {
         Some((pc, mask, next))
     }
 
-    /// Lanes that go on at `pc` later.
+    /// Stores lanes that will continue at `pc`.
     fn put(&mut self, pc: u32, mask: u32) {
         if mask != 0 {
             self.groups.push(Group { pc, mask, waits: false });
         }
     }
 
-    /// Runs until all lanes wait, left, or others should have a turn.
+    /// Runs until all lanes wait or have exited, or until other warps should run.
     pub(crate) fn run(&mut self, at: &mut Surroundings<'_>) -> Result<Pause, Fault> {
         let mut instructions = 0_u64;
         let outcome = self.run_groups(at, &mut instructions);
@@ -167,7 +168,7 @@ impl Warp {
                     self.put(pc, mask);
                     continue 'groups;
                 }
-                // The last instruction is an exit: a program counter never runs past the end.
+                // The last instruction is an exit, so a program counter never runs past the end.
                 let ins = &kernel.code[pc as usize];
                 *instructions += 1;
                 let run = if ins.guard == UNGUARDED {
@@ -217,7 +218,8 @@ impl Warp {
         }
     }
 
-    /// After a jump to `pc`: of several groups the one that runs is chosen anew. `true`: others should have a turn.
+    /// After a jump to `pc`: if the warp has diverged, the group to run is chosen anew. Returns `true` when other warps
+    /// should run.
     fn jumped(&mut self, pc: u32, mask: u32, budget: &mut u32) -> bool {
         *budget = budget.saturating_sub(1);
         let diverged = !self.groups.is_empty();

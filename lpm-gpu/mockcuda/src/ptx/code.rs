@@ -1,8 +1,8 @@
 //! The bytecode of a kernel: instructions over numbered rows of registers.
 //!
-//! A row holds one register of the 32 lanes of a warp. There are three files of rows: narrow (32 bits, also for 16-bit registers,
-//! zero-extended), wide (64 bits), and predicates (one bit a lane). Constants and special registers are rows too, filled when a
-//! warp starts, so an instruction never has to ask what its operands are.
+//! A row holds one register of the 32 lanes of a warp. There are three files of rows: narrow (32 bits, also for 16-bit
+//! registers, zero-extended), wide (64 bits), and predicates (one bit per lane). Constants and special registers are
+//! rows too, filled when a warp starts, so an instruction need not check the kind of its operands.
 
 use super::parse::Param;
 
@@ -13,22 +13,22 @@ pub(crate) const LANES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) space: Space,
-    /// Bytes of an element: 4 or 8.
+    /// Bytes per element: 4 or 8.
     pub(crate) bytes: u8,
-    /// Elements: 1, 2 or 4, one behind the other.
+    /// Elements: 1, 2 or 4, contiguous.
     pub(crate) count: u8,
 }
 
-/// The memory that a load or store means.
+/// The memory space of a load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
-    /// Device memory, and page-locked memory of the host.
+    /// Device memory, and pinned host memory.
     Global,
     /// Shared memory of the block.
     Shared,
 }
 
-/// What an instruction does. Names: `Add32` adds narrow rows; `U` and `S` say how the bits are meant where it matters.
+/// An operation. `Add32` adds narrow rows; `U` and `S` give the signedness where it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Mov32,
@@ -92,7 +92,7 @@ pub(crate) enum Op {
 /// No guard: the instruction runs in all lanes.
 pub(crate) const UNGUARDED: u16 = u16::MAX;
 
-/// An instruction. Which fields mean what depends on `op`.
+/// An instruction. The meaning of the fields depends on `op`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ins {
     pub(crate) op: Op,
@@ -108,7 +108,7 @@ pub(crate) struct Ins {
 }
 
 impl Ins {
-    /// Rows of the elements that a load or store moves; only the first [`Access::count`] mean anything.
+    /// Rows of the elements that a load or store moves; only the first [`Access::count`] are used.
     #[inline(always)]
     pub(crate) fn elements(&self) -> [usize; 4] {
         [self.d, self.b, self.c, self.e].map(usize::from)
@@ -139,9 +139,9 @@ pub(crate) struct Kernel {
     pub(crate) params: Vec<Param>,
     /// Instructions; the last is an exit.
     pub(crate) code: Vec<Ins>,
-    /// Line of the PTX for each.
+    /// The PTX line of each instruction.
     pub(crate) lines: Vec<u32>,
-    /// How many rows the narrow, wide and predicate files have.
+    /// The number of rows of the narrow, wide and predicate files.
     pub(crate) rows: [u16; 3],
     /// Constants and their rows.
     pub(crate) narrow_constants: Vec<(u16, u32)>,
@@ -153,6 +153,6 @@ pub(crate) struct Kernel {
     pub(crate) shared_bytes: usize,
     /// Bytes of the parameter block.
     pub(crate) param_bytes: usize,
-    /// 32-bit registers that its text declares and uses.
+    /// 32-bit registers that the PTX declares and uses.
     pub(crate) registers: u32,
 }

@@ -1,4 +1,4 @@
-//! Statements of one entry to bytecode: names to rows, labels to positions, opcodes to operations.
+//! Compiles the statements of one entry to bytecode: names to rows, labels to positions, opcodes to operations.
 
 use super::PtxError;
 use super::code::{Ins, Kernel, Op, Special, UNGUARDED};
@@ -17,7 +17,7 @@ enum File {
 /// Compiles `entry` of a module whose shared variables are `shared`.
 ///
 /// # Errors
-/// What is not supported, with its line.
+/// Anything unsupported, with its line.
 pub(crate) fn compile(entry: &Entry, shared: &[Variable]) -> Result<Kernel, PtxError> {
     let mut compiler = Compiler::new(entry, shared);
     for statement in &entry.body {
@@ -29,13 +29,13 @@ pub(crate) fn compile(entry: &Entry, shared: &[Variable]) -> Result<Kernel, PtxE
 /// The state of a compilation.
 struct Compiler<'a> {
     entry: &'a Entry,
-    /// Type of the registers of a name, and how many there are (0: the name itself).
+    /// The type of a name's registers, and their number (0: the name itself is the register).
     declared: HashMap<&'a str, (Kind, u32)>,
     registers: HashMap<&'a str, (Kind, u16)>,
     /// Addresses of variables in shared memory.
     variables: HashMap<&'a str, u64>,
     labels: HashMap<&'a str, i64>,
-    /// Jumps whose targets are not known yet: instruction, label, line.
+    /// Jumps with unresolved targets: instruction, label, line.
     jumps: Vec<(usize, &'a str, u32)>,
     narrow_constants: HashMap<u32, u16>,
     wide_constants: HashMap<u64, u16>,
@@ -48,7 +48,7 @@ struct Compiler<'a> {
     shared_bytes: usize,
 }
 
-/// An instruction whose rows are still to be said.
+/// An instruction whose rows are not set yet.
 const BLANK: Ins = Ins { op: Op::Exit, guard: UNGUARDED, d: 0, a: 0, b: 0, c: 0, e: 0, imm: 0 };
 
 const fn file_of(kind: Kind) -> File {
@@ -104,11 +104,11 @@ impl<'a> Compiler<'a> {
     fn new_row(&mut self, file: File) -> Result<u16, PtxError> {
         let next = &mut self.rows[file as usize];
         *next += 1;
-        // `UNGUARDED` is no row.
+        // `UNGUARDED` is not a row.
         if *next == u16::MAX { self.error("too many registers") } else { Ok(self.rows[file as usize] - 1) }
     }
 
-    /// The row of the register `name`, which must be declared and of that kind.
+    /// The row of the register `name`, which must be declared with that kind.
     fn register(&mut self, name: &'a str, wanted: Kind) -> Result<u16, PtxError> {
         let known = match self.registers.get(name) {
             Some(&known) => known,
@@ -282,7 +282,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Where parameter `name` of `bytes` lies in the parameter block.
+    /// The offset of parameter `name` of `bytes` in the parameter block.
     fn param(&self, name: &str, bytes: u8, offset: i64) -> Result<i64, PtxError> {
         match self.entry.params.iter().find(|p| p.name == name && p.bytes == bytes.into()) {
             Some(param) if offset == 0 => Ok(param.offset as i64),

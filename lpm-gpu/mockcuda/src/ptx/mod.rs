@@ -1,12 +1,13 @@
-//! From PTX text to the bytecode that [`crate::exec`] runs.
+//! Compiles PTX text to the bytecode that [`crate::exec`] runs.
 //!
-//! - [`scan`]: text to tokens.
-//! - [`parse`]: tokens to the entries of a module, each a list of labels and instructions as they are written.
-//! - [`opcodes`]: the instructions there are, each with its operation and operands.
-//! - [`compile`]: the instructions of one entry to bytecode over numbered registers.
+//! - [`scan`]: splits text into tokens.
+//! - [`parse`]: turns tokens into the entries of a module, each a list of labels and instructions as written.
+//! - [`opcodes`]: the supported instructions, each with its operation and operands.
+//! - [`compile`]: compiles the instructions of one entry to bytecode over numbered registers.
 //! - [`code`]: the bytecode.
 //!
-//! Only what the committed kernels use is understood. Anything else is an error when the module is loaded, with its line.
+//! Only what the committed kernels use is supported. Anything else is an error when the module is loaded, with its
+//! line.
 
 pub(crate) mod code;
 pub(crate) mod compile;

@@ -1,11 +1,11 @@
-//! The instructions there are: those of the committed kernels, each with its operation and operands.
+//! The supported instructions: those of the committed kernels, each with its operation and operands.
 //!
-//! All accesses are coherent here, so cache hints, scopes and orders of loads and stores mean nothing beyond their names.
+//! All accesses are coherent here, so cache hints, scopes and memory orders of loads and stores have no effect.
 
 use super::code::Op::{self, *};
 use super::code::{Access, Space};
 
-/// What an operand is.
+/// The kind of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// 16 bits, in a narrow row.
@@ -26,7 +26,7 @@ const P: Kind = Kind::Predicate;
 pub(super) const ARITHMETIC: &[(&str, Op, Kind, &[Kind])] = &[
     ("mov.u32", Mov32, N, &[N]),
     ("mov.u64", Mov64, W, &[W]),
-    // Global addresses are generic ones.
+    // A global address equals its generic address here.
     ("cvta.global.u64", Mov64, W, &[W]),
     ("cvta.to.global.u64", Mov64, W, &[W]),
     ("cvt.u16.u32", Low16, H, &[N]),
@@ -106,7 +106,7 @@ pub(super) const MEMORY: &[(&str, Op)] = &[
     ("st.shared.v2.u32", Store(shared(4, 2))),
 ];
 
-/// Order and jumps, whose operands the compiler knows.
+/// Barriers and jumps, whose operands the compiler handles.
 pub(super) const CONTROL: &[(&str, Op)] = &[
     ("bra", Bra),
     ("bra.uni", Bra),

@@ -1,20 +1,20 @@
-//! Tokens to statements: shared variables, entries with their parameters, labels, instructions with operands. Nothing is known
-//! here of what an instruction means.
+//! Parses tokens into statements: shared variables, entries with their parameters, labels, instructions with operands.
+//! It knows nothing about the meaning of an instruction.
 
 use super::PtxError;
 use super::scan::{Placed, Token, scan};
 
-/// No variable of a kernel comes near this many bytes; more is a misread text.
+/// No variable of a kernel is nearly this many bytes; a larger size is a parse error.
 const SIZE_MAX: usize = 1 << 28;
 
-/// A module's text, understood.
+/// A parsed module.
 #[derive(Debug)]
 pub(crate) struct Module {
     /// `.version`, major and minor.
     pub(crate) version: (u32, u32),
     /// `.target sm_NN`.
     pub(crate) target: u32,
-    /// Shared variables outside entries: each entry has its own of them.
+    /// Shared variables outside entries; each entry has its own copy.
     pub(crate) shared: Vec<Variable>,
     /// Entries (kernels).
     pub(crate) entries: Vec<Entry>,
@@ -30,7 +30,7 @@ pub(crate) struct Variable {
     pub(crate) bytes: usize,
 }
 
-/// A kernel parameter and where it lies in the parameter block.
+/// A kernel parameter and its offset in the parameter block.
 #[derive(Clone, Debug)]
 pub(crate) struct Param {
     pub(crate) name: String,
@@ -45,9 +45,9 @@ pub(crate) struct Param {
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) params: Vec<Param>,
-    /// Shared variables of its own.
+    /// The entry's own shared variables.
     pub(crate) shared: Vec<Variable>,
-    /// Registers: prefix or whole name, type, how many (0: the name itself).
+    /// Registers: prefix or whole name, type, number (0: the name itself is the register).
     pub(crate) registers: Vec<(String, String, u32)>,
     pub(crate) body: Vec<Statement>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Entry {
 /// A statement of a body.
 #[derive(Debug)]
 pub(crate) enum Statement {
-    /// A place to jump to.
+    /// A jump target.
     Label(String),
     Instruction(Instruction),
 }
@@ -84,10 +84,10 @@ pub(crate) enum Operand {
     Vector(Vec<String>),
 }
 
-/// Reads a module.
+/// Parses a module.
 ///
 /// # Errors
-/// What is not PTX, or not supported here, with its line.
+/// Anything that is not PTX, or is not supported here, with its line.
 pub(crate) fn parse(text: &str) -> Result<Module, PtxError> {
     let mut parser = Parser { tokens: scan(text)?, at: 0 };
     parser.module()
@@ -184,7 +184,7 @@ impl Parser {
         }
     }
 
-    /// `6.3`: the scanner sees 6 and `.3`.
+    /// `6.3`, which the scanner splits into 6 and `.3`.
     fn version(&mut self) -> Result<(u32, u32), PtxError> {
         let major = self.int()?;
         let minor = self.word()?.trim_start_matches('.').parse();
@@ -229,7 +229,7 @@ impl Parser {
         Ok(entry)
     }
 
-    /// A type of parameters and variables: its bytes.
+    /// The size in bytes of a type of parameters and variables.
     fn unit(&mut self) -> Result<usize, PtxError> {
         match self.word()?.as_str() {
             ".b8" => Ok(1),

@@ -1,8 +1,9 @@
-//! PTX text to tokens: words (names, directives and opcodes with their dots), numbers, punctuation. Comments vanish.
+//! Splits PTX text into tokens: words (names, directives and opcodes with their dots), numbers, punctuation. Comments
+//! are dropped.
 
 use super::PtxError;
 
-/// A piece of text that means something.
+/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A name, register, directive or opcode, with its dots.
@@ -18,10 +19,10 @@ pub(crate) enum Token {
 /// A token and its line.
 pub(crate) type Placed = (Token, u32);
 
-/// Cuts `text` into tokens.
+/// Splits `text` into tokens.
 ///
 /// # Errors
-/// A number that is none, or a character outside PTX.
+/// A malformed number, or a character outside PTX.
 pub(crate) fn scan(text: &str) -> Result<Vec<Placed>, PtxError> {
     let bytes = text.as_bytes();
     let (mut at, mut line) = (0_usize, 1_u32);

@@ -1,7 +1,7 @@
-//! The driver's functions with Rust's types, for the tests of this crate. The library is linked, not opened: a test calls
-//! the very functions that programs find in `libmockcuda.so`.
+//! The driver's functions with Rust's types, for the tests of this crate. The library is linked, not opened: a test
+//! calls the same functions that programs find in `libmockcuda.so`.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(unreachable_pub, reason = "a module of every test file")]
 
@@ -10,22 +10,22 @@ use mockcuda::control;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The driver for one test: others of the process wait.
+/// The driver for one test; other tests of the process wait.
 pub struct Driver {
     context: u64,
-    /// The stream of what does not name another one.
+    /// The stream of calls that do not name another one.
     stream: u64,
     _one: MutexGuard<'static, ()>,
 }
 
-/// What a driver call answered, when not 0.
+/// The code that a driver call returned, when not 0.
 pub type Code = u32;
 
 pub fn check(code: u32) -> Result<(), Code> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// Text before the entries of a module.
+/// The lines before the entries of a module.
 pub const HEAD: &str = ".version 6.3\n.target sm_75\n.address_size 64\n";
 
 /// An entry `k(u64 a, u64 b, u32 n)` with registers of all kinds and `body`.
@@ -44,7 +44,7 @@ pub enum Arg {
 }
 
 impl Driver {
-    /// The driver with switches and counters as at the start, initialised, with the primary context current.
+    /// Opens the driver with switches and counters reset, initialised, with the primary context current.
     pub fn open() -> Self {
         static ONE: Mutex<()> = Mutex::new(());
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,7 @@ impl Driver {
     }
 
     pub fn upload<T: Copy>(&self, address: u64, data: &[T]) -> Result<(), Code> {
-        // SAFETY: the slice is as long as said.
+        // SAFETY: the slice has the length passed.
         check(unsafe {
             memory::cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), size_of_val(data), self.stream)
         })?;
@@ -93,7 +93,7 @@ impl Driver {
 
     pub fn download<T: Copy + Default>(&self, address: u64, count: usize) -> Result<Vec<T>, Code> {
         let mut data = vec![T::default(); count];
-        // SAFETY: the vector is as long as said; the call returns when the copy is over.
+        // SAFETY: the vector has the length passed; the call returns when the copy is done.
         check(unsafe {
             memory::cuMemcpyDtoHAsync_v2(
                 data.as_mut_ptr().cast(),
@@ -174,7 +174,7 @@ impl Driver {
         self.synchronize(self.stream)
     }
 
-    /// Asks the driver's own stream.
+    /// Polls the driver's own stream.
     pub fn poll(&self) -> Result<(), Code> {
         self.query(self.stream)
     }
@@ -205,7 +205,8 @@ impl Driver {
         check(unsafe { streams::cuEventRecord(event, stream) }).unwrap();
     }
 
-    /// Runs kernel body `body` in one block of `threads`: `a` holds `input`, `b` room for `outputs` elements, which come back.
+    /// Runs kernel body `body` in one block of `threads`; `a` holds `input`, `b` has room for `outputs` elements, which
+    /// are returned.
     pub fn run<I: Copy, O: Copy + Default>(
         &self,
         body: &str,
