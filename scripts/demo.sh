@@ -33,7 +33,8 @@ app=$(target_dir)/release/fwd-app
 folder=$(target_dir)/demo
 mkdir -p "$folder"
 
-# A generated table, kept by its size; a run that was cut short leaves none behind.
+# table FAMILY ROUTES : makes a table of this size unless an earlier run has kept one, and prints its path. An interrupted run leaves
+# none behind.
 table() {
   local family=$1 routes=$2 file=$folder/$1-$2.txt
   if [ ! -s "$file" ]; then
@@ -44,7 +45,7 @@ table() {
 }
 say "tables"
 v4=$(table v4 "$v4_routes") v6=$(table v6 "$v6_routes")
-# The capture's destinations are addresses for documents, which no table of the Internet has: their routes come on top.
+# The capture's destinations are documentation addresses, which no Internet table has, so their routes are added.
 fib=(--fib "$v4" --fib "$v6" --fib "$TOP/pcap/routes.txt")
 note "$v4: $(wc -l <"$v4") lines, $v6: $(wc -l <"$v6") lines, pcap/routes.txt: $(grep -vc '^#' pcap/routes.txt) routes"
 
@@ -75,7 +76,7 @@ for topology in run-to-completion pipeline; do
   say "$topology: every packet checked against the oracle"
   replay "$topology-verify" --topology "$topology" --loops 20 --verify
   say "$topology: as fast as it can"
-  # Without measuring first: 1 Mpps is a floor for every host; a faster one is done sooner.
+  # The rate is not measured first: every host reaches 1 Mpps, and a faster one is done sooner.
   replay "$topology-max" --topology "$topology" --loops $((seconds * 1000000 / packets + 1))
   say "$topology: 100 kpps, latency from the intended send time"
   replay "$topology-paced" --topology "$topology" --loops "$paced_loops" --rate 100kpps --hgrm "$folder/$topology.hgrm"

@@ -23,7 +23,7 @@ FUZZ_TARGET=$TOP/target/fuzz
 CORPUS=$TOP/target/fuzz-corpus
 FOUND=$TOP/target/fuzz-found
 TRIPLE=x86_64-unknown-linux-gnu
-# An input that takes longer hangs, one that takes more memory is a finding.
+# An input that takes longer is a hang, and one that takes more memory is a finding.
 TIMEOUT_S=120
 RSS_MB=4096
 
@@ -37,7 +37,7 @@ targets() { sed -n 's/^    ("\([a-z0-9_]*\)", .*),$/\1/p' "$CRATE/src/lib.rs"; }
 
 is_target() { targets | grep -qx "$1"; }
 
-# Stable Rust is enough: without a sanitizer, coverage is an LLVM pass that -C flags name.
+# Stable Rust is enough: without a sanitizer, coverage is an LLVM pass, which -C flags enable.
 build() {
   need_all g++
   has cargo-fuzz || cargo install --locked cargo-fuzz || die "cargo-fuzz is missing: cargo install --locked cargo-fuzz"
@@ -46,7 +46,7 @@ build() {
 
 binary() { printf '%s/%s/release/%s' "$FUZZ_TARGET" "$TRIPLE" "$1"; }
 
-# once TARGET SECONDS LOG: fuzzes for so many seconds. Adds its CPU seconds to `cpu` and its executions to `executed`.
+# once TARGET SECONDS LOG: fuzzes for SECONDS seconds. Adds its CPU seconds to `cpu` and its executions to `executed`.
 once() {
   local target=$1 seconds=$2 log=$3 last count rc=0 TIMEFORMAT='%U %S'
   { time FUZZ_HISTORY="$FOUND/$target" "$(binary "$target")" -max_total_time="$seconds" -timeout="$TIMEOUT_S" \
@@ -62,7 +62,7 @@ once() {
   return "$rc"
 }
 
-# fuzz TARGET SECONDS LOG: one target; prints its line.
+# fuzz TARGET SECONDS LOG: fuzzes one target and prints its line.
 fuzz() {
   local target=$1 seconds=$2 log=$3 begin=$SECONDS found=nothing cpu=0 executed=0 covered="" rc=0
   mkdir -p "$CORPUS/$target" "$FOUND/$target"

@@ -22,7 +22,7 @@
 
 set -uo pipefail
 
-# Seconds in all, and what one part may take of them.
+# The most seconds that --run may take, and the most bytes of a pack.
 SECONDS_MAX=470
 PACK_BYTES_MAX=$((60 * 1024 * 1024))
 
@@ -36,7 +36,7 @@ has() { command -v "$1" >/dev/null 2>&1; }
 
 # --- pack -------------------------------------------------------------------------------------------------------------------
 
-# built ARGS..: what `cargo ARGS` makes, one `KIND NAME PATH` a line: test and bin are programs, lib a shared library.
+# built ARGS..: prints what `cargo ARGS` builds, one `KIND NAME PATH` per line: test and bin are programs, lib a shared library.
 built() {
   cargo "$@" --release --message-format=json-render-diagnostics | python3 -c '
 import json, sys
@@ -63,7 +63,7 @@ pack() {
   mkdir -p "$dir/bin" "$dir/tests" "$dir/data" || die "cannot make $dir"
   dir=$(cd "$dir" && pwd)
   list=$(mktemp)
-  # shellcheck disable=SC2064 # its name is put in now: the trap runs where it is not known
+  # shellcheck disable=SC2064 # the name is expanded now: the variable is not set where the trap runs
   trap "rm -f '$list'" EXIT
   { built build -p lpm-bench --bins && built test -p lpm-gpu --no-run && built build -p mockcuda; } >"$list" ||
     die "the build failed"
@@ -86,7 +86,7 @@ pack() {
 
 # --- run --------------------------------------------------------------------------------------------------------------------
 
-# A string in JSON.
+# quoted TEXT: prints the text as a JSON string.
 quoted() {
   local text=$1
   text=${text//\\/\\\\}
@@ -96,7 +96,7 @@ quoted() {
   printf '"%s"' "$(printf '%s' "$text" | tr -d '\000-\037')"
 }
 
-# record NAME STATUS SECONDS NOTE: a line of the summary.
+# record NAME STATUS SECONDS NOTE: adds a part to the summary and prints its line.
 record() {
   parts+=("$(printf '{"name": %s, "status": "%s", "seconds": %d, "note": %s}' "$(quoted "$1")" "$2" "$3" "$(quoted "$4")")")
   printf '%-14s %-8s %4d s  %s\n' "$1" "$2" "$3" "$4"
@@ -104,7 +104,7 @@ record() {
   summarise
 }
 
-# The summary as it is now: rewritten after every part, so that a run that is cut short leaves one.
+# Writes the summary so far. It is rewritten after every part, so that an interrupted run leaves one.
 summarise() {
   local i
   {
@@ -118,13 +118,13 @@ summarise() {
   } >"$out/summary.json"
 }
 
-# left LIMIT: what of LIMIT seconds there is still time for.
+# left LIMIT: prints LIMIT, or the seconds that are left of the run if these are fewer.
 left() {
   local rest=$((SECONDS_MAX - SECONDS))
   printf '%d' $((rest < $1 ? rest : $1))
 }
 
-# part NAME LIMIT COMMAND..: runs it with its output in log.txt, within LIMIT seconds and what is left, and records how it went.
+# part NAME LIMIT COMMAND..: runs the command with its output in log.txt, for LIMIT seconds or the time left, and records the result.
 part() {
   local name=$1 limit before=$SECONDS status
   limit=$(left "$2")
@@ -143,7 +143,7 @@ part() {
   esac
 }
 
-# The tests one by one, so that one that hangs or dies costs its own time only. $1: seconds for all of them.
+# Runs the tests one by one, so that a test that hangs or dies costs only its own time. $1: seconds for all of them.
 run_tests() {
   local test name limit status before log="$out/test.part" end=$((SECONDS + $(left "$1"))) result
   : >"$out/tests.txt"
@@ -151,7 +151,7 @@ run_tests() {
     name=$(basename "$test")
     [[ "$name" == *.so ]] && continue
     before=$SECONDS
-    # Two thirds of what is left, so that others have their turn.
+    # Two thirds of the time left, so that other tests can run too.
     limit=$(((end - SECONDS) * 2 / 3))
     if [ "$limit" -lt 2 ]; then
       record "test $name" skipped 0 "no time left"
@@ -170,7 +170,7 @@ run_tests() {
   rm -f "$log"
 }
 
-# compute-sanitizer over one group of the suite, when it is there and takes this device. $1: seconds.
+# Runs compute-sanitizer over one group of the suite, if it is installed and supports this device. $1: seconds.
 run_sanitizer() {
   local test="$dir/tests/conformance" before=$SECONDS log="$out/sanitizer.part" limit status said
   limit=$(left "$1")
@@ -186,14 +186,14 @@ run_sanitizer() {
     0) record sanitizer passed $((SECONDS - before)) "$said" ;;
     99) record sanitizer failed $((SECONDS - before)) "$said" ;;
     124 | 137) record sanitizer skipped $((SECONDS - before)) "no end within $limit s: $said" ;;
-    # Virtual machines hide what it needs; it says so in many ways.
+    # Virtual machines hide what it needs, which it reports in many ways.
     *) record sanitizer skipped $((SECONDS - before)) "it does not work here (exit $status): $(grep -m1 -iE 'not supported|error' "$log")" ;;
   esac
   { printf '\n== compute-sanitizer\n' && cat "$log"; } >>"$out/tests.txt"
   rm -f "$log"
 }
 
-# One file of the figures' many. $1: their folder.
+# Merges the JSON files of all figures into paper.json, and packs their folder. $1: the folder.
 gather_paper() {
   local file separator=
   ls "$1"/*.json >/dev/null 2>&1 || return 0
@@ -220,7 +220,7 @@ run() {
   if [ -n "$mock" ]; then
     driver=mock
     with_driver=(env -u FWD_DATA "LD_PRELOAD=$dir/tests/libmockcuda.so")
-    # Of each kind one: the mock takes minutes over all of them.
+    # One of each kind: the mock takes minutes for all of them.
     filters=(gamt::boundaries an_engine_error figures_ a_wrong_answer the_paper_s_example rules::the_default too_old)
   else
     driver=real
@@ -246,14 +246,14 @@ run() {
     paper=(--quick --keys 16K --point-seconds 0.01 --generate "v4=2000,v6=1000")
     crowd=(--seconds 0 --routes 200 --batch 64 --slots 2) many=1,4 few=2
   else
-    # Several threads: one core cannot copy keys as fast as the bus takes them.
+    # Several threads: one core cannot copy keys as fast as the bus transfers them.
     sizes=(--keys 16M --device-batch 1M --device-slots 4 --device-threads $((threads > 8 ? 8 : threads)))
     wide=(--rounds 5)
     beside=(--seconds 1 --rates "1k,100k" --delta 64)
     paper=(--quick)
     crowd=(--seconds 1.5) many=1,4,8,16 few=4,16
   fi
-  # What decides comes first: should time run out, the last parts are missing.
+  # The most important parts come first: if time runs out, the last parts are missing.
   part ceilings 60 "${with_driver[@]}" "$dir/bin/gpu-ceilings" ${mock:+--quick} --json "$out/ceilings.json"
   part lookup 100 "${with_driver[@]}" "$dir/bin/lpm-bench" lookup "${tables[@]}" "${sizes[@]}" "${wide[@]}" \
     --engines "$ENGINES" --json "$out/lookup.json"

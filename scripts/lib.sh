@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Shared by the scripts in this folder (sourced, not run): messages, and the installing of what a build and a test need.
-# Debian 12 and Ubuntu 24.04, as root or with sudo. When everything is there it takes a fraction of a second and asks for no right.
+# Shared by the scripts in this folder (sourced, not run): messages, and installation of what builds and tests need.
+# Debian 12 and Ubuntu 24.04, as root or with sudo. If everything is installed it takes a fraction of a second and needs no privileges.
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -25,7 +25,7 @@ as_root() {
   fi
 }
 
-# apt_install NAME.. : installs without questions, and without words unless it fails.
+# apt_install NAME.. : installs packages without prompts, and without output unless it fails.
 apt_install() {
   local log
   log=$(mktemp)
@@ -39,7 +39,7 @@ apt_install() {
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
-# bindgen loads libclang at build time; with several installed it has to be told which, or it takes the first it meets.
+# bindgen loads libclang at build time; if several are installed it takes the first it finds unless LIBCLANG_PATH is set.
 find_libclang() {
   local found
   [ -n "${LIBCLANG_PATH:-}" ] && return 0
@@ -54,7 +54,7 @@ find_libclang() {
   return 1
 }
 
-# The version of clang that the distribution has as its own: 14 on Debian 12, 18 on Ubuntu 24.04.
+# The distribution's default version of clang: 14 on Debian 12, 18 on Ubuntu 24.04.
 clang_version() {
   local id version
   id=$(. /etc/os-release 2>/dev/null && printf '%s-%s' "${ID:-}" "${VERSION_ID:-}")
@@ -66,7 +66,8 @@ clang_version() {
   printf '%s' "${version// /}"
 }
 
-# What is missing of the packages that a build and the tests need and of those named, one a line. procps has the `kill` that tests of signals run.
+# missing_packages NAME.. : prints those of these packages, and of those that builds and tests need, that are not installed, one per
+# line. procps has the `kill` that tests of signals run.
 missing_packages() {
   local package version
   for package in "$@" gcc libc6-dev binutils pkg-config python3 ca-certificates procps libdpdk-dev dpdk-dev; do
@@ -97,7 +98,7 @@ need_packages() {
   pkg-config --exists libdpdk || die "pkg-config does not know libdpdk: is PKG_CONFIG_PATH set to another place?"
 }
 
-# cargo through rustup, which reads rust-toolchain.toml and fetches that version.
+# Installs cargo through rustup, which reads rust-toolchain.toml and fetches that version.
 need_rust() {
   local channel
   if ! has cargo && [ -f "$HOME/.cargo/env" ]; then
@@ -124,19 +125,19 @@ need_rust() {
   (cd "$TOP" && cargo --version >/dev/null 2>&1) || die "cargo does not run in $TOP: is Rust $channel installed?"
 }
 
-# Everything and the packages named, quickly when it is there.
+# need_all NAME.. : installs everything that builds and tests need, and these packages. Quick if all of it is installed.
 need_all() {
   need_packages "$@"
   need_rust
 }
 
-# Where cargo puts what it builds.
+# Prints cargo's target folder.
 target_dir() {
   (cd "$TOP" && cargo metadata --no-deps --format-version 1) |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
 }
 
-# Megabytes in free 2 MB and 1 GB pages.
+# Prints the megabytes in free 2 MB and 1 GB pages.
 free_hugepage_mb() {
   local total=0 folder size free
   for folder in /sys/kernel/mm/hugepages/hugepages-*kB; do

@@ -18,7 +18,7 @@ set -euo pipefail
 
 KERNELS="$TOP/lpm-gpu/kernels"
 CLANG=clang-16
-# PTX 6.3 for sm_75: every driver since CUDA 10 loads it, and each newer device assembles it for itself.
+# PTX 6.3 for sm_75: every driver since CUDA 10 loads it, and assembles it for newer devices too.
 FLAGS=(-x cuda --cuda-device-only --cuda-gpu-arch=sm_75 --cuda-path=/nonexistent -nocudainc -nocudalib -O3 -S -Wall -Wextra -Werror)
 ARCHITECTURES=(75 80 90 100 120)
 WHEEL=nvidia-cuda-nvcc==13.5.37
@@ -35,7 +35,7 @@ compile() {
   (cd "$KERNELS" && "$CLANG" "${FLAGS[@]}" "$1.cu" -o -) >>"$2"
 }
 
-# sound FILE: nothing in it that would be slow everywhere or unknown to a driver.
+# sound FILE: fails if the PTX uses local memory or calls, which are slow on every device, or is not PTX 6.3 for sm_75.
 sound() {
   local bad=0
   if grep -nE '\.local|__local_depot|\.extern|call(\.uni)? ' "$1" | grep -v '^[0-9]*:[[:space:]]*//'; then
@@ -91,7 +91,7 @@ check_all() {
   return $bad
 }
 
-# find_ptxas: its path, or nothing.
+# find_ptxas: prints its path, or nothing.
 find_ptxas() {
   local kept="$TOP/target/ptxas/ptxas"
   if [ -n "${PTXAS:-}" ]; then

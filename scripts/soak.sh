@@ -24,7 +24,7 @@ for argument in "$@"; do
   esac
 done
 has python3 || die "needs python3"
-# Rounds name bundled files from here.
+# Rounds name bundled files relative to this folder.
 cd "$TOP"
 if [ -z "${FWD_APP:-}" ]; then
   need_all
@@ -33,7 +33,7 @@ if [ -z "${FWD_APP:-}" ]; then
 fi
 [ -x "$FWD_APP" ] || die "no program $FWD_APP"
 FWD_APP=$(realpath "$FWD_APP")
-# Beside the program, where its own build or that of its tests has left it.
+# The mock driver is beside the program, where the build of the program or of its tests has put it.
 mock=()
 for found in "$(dirname "$FWD_APP")"/libmockcuda.so "$(dirname "$FWD_APP")"/deps/libmockcuda.so "$(dirname "$FWD_APP")"/../debug/deps/libmockcuda.so; do
   if [ -e "$found" ]; then

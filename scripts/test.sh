@@ -57,7 +57,7 @@ step_smoke() {
   return "$failed"
 }
 
-# Cheap ones first; `isa` builds the release binary that `smoke` uses.
+# Cheap steps first; `isa` builds the release binary that `smoke` uses.
 STEPS=(fmt shell captures ptx clippy test doc isa smoke deny)
 
 chosen=()

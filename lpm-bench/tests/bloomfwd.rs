@@ -1,4 +1,4 @@
-//! `lpm-bench paper bloomfwd` as a person runs it: every figure of the paper on a small table, and what is said where a part cannot
+//! `lpm-bench paper bloomfwd` as a user runs it: every figure of the paper on a small table, and the messages for parts that cannot
 //! be made.
 
 #![expect(clippy::unwrap_used, reason = "helpers of a test fail as loudly as the test")]
@@ -65,7 +65,7 @@ fn every_figure_is_made_and_every_answer_right() {
         lines("fig02").iter().any(|name| name.starts_with("Naive"))
             && lines("fig10").contains(&"two groups".into())
     );
-    // The halves that this host lacks are said aloud.
+    // A message names the half that this host cannot make.
     let avx512f = lines("fig02").contains(&"Bloomfwd, avx512f".into());
     assert_ne!(avx512f, stderr(&done).contains("SKIPPED: fig02: its AVX-512F half"), "{}", stderr(&done));
     if !avx512f {
@@ -109,7 +109,7 @@ fn levels_that_do_not_fit_are_refused_by_number() {
     let refused = |row: &&Value| row["refused"].as_str().is_some_and(|why| why.contains("needed"));
     let figure = json(folder.path(), "fig07");
     assert!(array(&figure, "rows").iter().any(|row| refused(&row)), "{figure}");
-    // A table of IPv6 alone has no figure of IPv4.
+    // With IPv6 routes only, an IPv4 figure is skipped.
     let figure = json(folder.path(), "fig02");
     assert!(figure["skipped"].as_str().unwrap().contains("no data set has ipv4 routes"), "{figure}");
 }

@@ -1,5 +1,5 @@
-//! `gpu-ceilings` as a user runs it: over `mockcuda` (or the real driver with `LPM_GPU=real`) it measures every part, and
-//! without a driver it says so and exits with 3.
+//! `gpu-ceilings` as a user runs it: over `mockcuda` (or the real driver with `LPM_GPU=real`) it measures every part; without a
+//! driver it prints a message and exits with 3.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -7,7 +7,7 @@ use lpm_gpu::cu::testing::{self, TestDriver};
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// Runs it with `arguments`, on the driver that tests run on; `None` without one.
+/// Runs it with `arguments` on the driver of these tests; `None` if there is none.
 fn run(arguments: &[&str]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-ceilings"));
     command.args(arguments).env_remove("MOCKCUDA_NO_DEVICE");
@@ -18,13 +18,13 @@ fn run(arguments: &[&str]) -> Option<Output> {
     Some(command.output().unwrap())
 }
 
-/// Its standard output, when it succeeded.
+/// The standard output of a run that must have succeeded.
 fn success(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The rows of a part, each with a figure above zero.
+/// The rows of `part`, each of which must have a value above zero for `figure`.
 fn rows<'a>(report: &'a Value, part: &str, figure: &str) -> &'a [Value] {
     let rows = report[part].as_array().unwrap();
     for row in rows {

@@ -1,4 +1,4 @@
-//! The program as a person runs it: exit codes, the JSON file, and clear words on standard error.
+//! The program as a user runs it: exit codes, the JSON file, and clear messages on standard error.
 
 #![expect(clippy::unwrap_used, reason = "helpers of a test fail as loudly as the test")]
 
@@ -57,7 +57,7 @@ fn threads_share_a_table_on_a_node() {
         rows.iter().filter(same).count()
     };
     for engine in ["bloom", "bloom-baseline", "miht"] {
-        assert_eq!([of(engine, 1), of(engine, 2)], [2, 2], "{engine}: one a family");
+        assert_eq!([of(engine, 1), of(engine, 2)], [2, 2], "{engine}: one per family");
     }
     assert_eq!([of("coop", 1), of("coop", 2)], [2, 0]);
     for row in rows {
@@ -88,7 +88,7 @@ fn an_update_run_writes_json() {
     assert_eq!(document["rows"][0]["wrong"], 0);
 }
 
-/// The mock driver, which cargo builds beside the tests: preloaded, it is the driver of the process.
+/// The mock driver, which cargo builds beside the tests. A process that preloads it uses it as its driver.
 fn mock() -> std::path::PathBuf {
     let path = std::env::current_exe().unwrap().parent().unwrap().join("libmockcuda.so");
     assert!(path.is_file(), "{} is not there: is mockcuda a dependency of these tests?", path.display());
@@ -250,7 +250,7 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
         assert_eq!(document["quick"], true, "{name}");
         let made = names.contains(&name);
         assert!(!made || !document["rows"].as_array().unwrap().is_empty(), "{name}");
-        // On a host with a GPU they are made.
+        // On a host with a GPU the other figures are made too.
         let skipped = document["skipped"].as_str().is_some_and(|why| why.contains("takes a GPU"));
         assert!(made || skipped || !document["rows"].as_array().unwrap().is_empty(), "{name}");
         assert!(!skipped || stderr(&done).contains(&format!("SKIPPED: {name}")), "{name}");

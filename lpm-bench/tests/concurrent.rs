@@ -6,7 +6,7 @@ use lpm_gpu::cu::testing::{self, TestDriver};
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// Runs it with `arguments` and `switches` of the mock; `None` without a driver.
+/// Runs it with `arguments` and `switches` of the mock; `None` if there is no driver.
 fn run(arguments: &[&str], switches: &[(&str, &str)]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-concurrent"));
     command.args(["--routes", "300", "--batch", "96", "--slots", "4", "--seconds", "0"]).args(arguments);

@@ -1,20 +1,20 @@
 //! The data caches of this host.
 //!
-//! Linux tells them under `/sys/devices/system/cpu/cpu0/cache`, a folder a cache, with the files `level`, `type`, `size`
-//! (`1024K`) and `shared_cpu_list` (`0-7,16`). What it does not tell is taken to be as on a server core of 2024.
+//! Linux lists them in `/sys/devices/system/cpu/cpu0/cache`, one folder per cache with the files `level`, `type`, `size` (`1024K`)
+//! and `shared_cpu_list` (`0-7,16`). Sizes that it does not list default to those of a server core of 2024.
 
 use fib::host::count_list;
 use std::fs;
 use std::path::Path;
 
-/// What one CPU has of each data cache, in bytes.
+/// The bytes of each data cache that one CPU can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches {
     /// The first level.
     pub l1_bytes: u64,
     /// The second level.
     pub l2_bytes: u64,
-    /// Its share of the last level, where CPUs share it.
+    /// Its share of the last level, which CPUs may share.
     pub l3_bytes: u64,
 }
 
@@ -25,7 +25,7 @@ impl Default for Caches {
 }
 
 impl Caches {
-    /// Those of CPU 0.
+    /// The caches of CPU 0.
     pub fn detect() -> Self {
         Self::read(Path::new("/sys/devices/system/cpu/cpu0/cache"))
     }
@@ -43,13 +43,13 @@ impl Caches {
                 _ => {}
             }
         }
-        // A share of a large cache that many share is less than what one busy CPU of them gets.
+        // One busy CPU gets more of a large shared cache than an equal share of it.
         caches.l3_bytes = caches.l3_bytes.max(2 * caches.l2_bytes);
         caches
     }
 }
 
-/// `1024K` or `32M` in bytes, if it is more than none.
+/// Parses a size like `1024K` or `32M` into bytes; `None` if it is malformed or 0.
 fn bytes(size: &str) -> Option<u64> {
     let (digits, shift) = match size.as_bytes().last()? {
         b'K' => (&size[..size.len() - 1], 10),
@@ -93,6 +93,6 @@ mod tests {
         let found = Caches::read(&folder);
         assert_eq!(found, Caches { l1_bytes: 48 << 10, l2_bytes: 2 << 20, l3_bytes: 12 << 20 });
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(Caches::read(&folder), Caches::default(), "a host that tells nothing");
+        assert_eq!(Caches::read(&folder), Caches::default(), "a host that lists no caches");
     }
 }

@@ -1,7 +1,7 @@
-//! Grace periods: the writer learns when every batch that could have seen an old state is over.
+//! Grace periods: the writer waits until every batch that could have seen an old state is over.
 //!
 //! A reader's counter is odd while a batch runs. [`Epochs::synchronize`] waits until each reader that was inside a batch
-//! has left it; a reader that is idle costs nothing. Readers never wait: entering is one exchange a batch.
+//! has left it; an idle reader costs nothing. Readers never wait: entering is one exchange per batch.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence, fence_after_exchange};
 use crate::sync::{Arc, LOOKS_A_YIELD, Mutex, PoisonError, hint, thread};
@@ -22,19 +22,19 @@ pub struct ReaderEpoch {
 }
 
 impl Epochs {
-    /// A counter for a new reader.
+    /// Registers a new reader, with a counter of its own.
     pub fn register(&self) -> ReaderEpoch {
         let counter = Arc::new(Counter::default());
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        readers.retain(|reader| Arc::strong_count(reader) > 1); // readers that are gone
+        readers.retain(|reader| Arc::strong_count(reader) > 1); // removes dropped readers
         readers.push(Arc::clone(&counter));
         ReaderEpoch { counter }
     }
 
-    /// Returns when every batch that was running at the call is over. Whatever the writer stored before the call is seen
-    /// by every batch that begins after it.
+    /// Returns when every batch that was running at the call is over. Every batch that begins after the call sees what the writer
+    /// stored before it.
     pub fn synchronize(&self) {
-        // Pairs with the exchange of `enter`: either the batch sees what was stored, or we see the batch.
+        // Pairs with the exchange of `enter`: either the batch sees what was stored, or this call sees the batch.
         fence(Ordering::SeqCst);
         let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         for reader in readers.iter() {
@@ -54,7 +54,7 @@ impl ReaderEpoch {
     #[inline]
     pub fn enter(&mut self) -> Batch<'_> {
         let inside = self.counter.load(Ordering::Relaxed) + 1;
-        // On x86 an exchange is the full barrier that a store and a fence would be.
+        // On x86 an exchange is a full barrier, as a store and a fence would be.
         self.counter.swap(inside, Ordering::SeqCst);
         fence_after_exchange();
         Batch { counter: &self.counter, inside }

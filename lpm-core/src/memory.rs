@@ -1,12 +1,11 @@
 //! Table memory: zeroed arrays of atomics in huge pages, on a chosen NUMA node.
 //!
-//! A lookup table of tens of megabytes costs a TLB miss a load in 4 KB pages. An [`Array`] takes 2 MB pages when the
-//! host has some reserved, else asks for transparent ones, and lies in 4 KB pages where there are neither: [`mapped`] says
-//! what became of it.
+//! In 4 KB pages, each load from a lookup table of tens of megabytes is a TLB miss. An [`Array`] uses 2 MB pages if the host
+//! has enough of them reserved, else asks for transparent huge pages, else lies in 4 KB pages: [`mapped`] reports the result.
 //!
-//! With a node ([`Placement::numa_node`]) the pages are bound to it before anything touches them, and reserved ones are taken at
-//! once: a node that has too few must be found out here, not by a signal when the table is filled. Without one, first touch
-//! decides: an engine's control thread makes and fills its tables, so they lie on that thread's node.
+//! With a node ([`Placement::numa_node`]) the pages are bound to it before they are touched, and reserved pages are populated at
+//! once, so that a node with too few of them is an error here and not a signal when the table is filled. Without a node, first
+//! touch decides: an engine's control thread makes and fills its tables, so they lie on that thread's node.
 
 use fib::EngineError;
 use fib::host::list_holds;
@@ -19,11 +18,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const HUGE_BYTES: usize = 2 << 20;
-/// Below half a huge page a table stays in ordinary pages: it would waste more than it gains.
+/// An array smaller than half a huge page stays in ordinary pages: a huge page would waste more than it gains.
 const HUGE_MIN_BYTES: usize = HUGE_BYTES / 2;
 const SMALL_BYTES: usize = 4096;
 
-/// A type whose all-zero bytes are a value, and which may be read and written through a shared reference.
+/// A type for which all-zero bytes are a valid value, and which may be read and written through a shared reference.
 pub trait Word: sealed::Sealed + Sync + Send + 'static {}
 
 mod sealed {
@@ -34,30 +33,30 @@ mod sealed {
 impl Word for AtomicU32 {}
 impl Word for AtomicU64 {}
 
-/// Where table memory should lie.
+/// The requested placement of table memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Placement {
-    /// Whether huge pages may be taken.
+    /// Whether huge pages may be used.
     pub huge_pages: bool,
     /// The NUMA node; first touch decides when `None`.
     pub numa_node: Option<u32>,
 }
 
-/// A NUMA node that no table can lie on.
+/// The requested NUMA node has no memory on this host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{node}: no such NUMA node; this host has memory on {there}")]
 pub struct NoSuchNode {
-    /// The node that was asked for.
+    /// The requested node.
     pub node: u32,
-    /// Those there are, as the kernel lists them: `0-1,4`.
+    /// The nodes with memory, as the kernel lists them: `0-1,4`.
     pub there: String,
 }
 
-/// Refuses a NUMA node that has no memory on this host. Where the kernel lists no nodes (a container without `/sys`) none is
-/// refused: the kernel does so when memory is asked for.
+/// Refuses a NUMA node that has no memory on this host. If the kernel lists no nodes (a container without `/sys`), every node is
+/// accepted here, and the kernel refuses a wrong one when memory is bound to it.
 ///
 /// # Errors
-/// [`NoSuchNode`], with the nodes there are.
+/// [`NoSuchNode`], with the nodes that have memory.
 pub fn check_node(node: u32) -> Result<(), NoSuchNode> {
     match nodes() {
         Some(there) if !list_holds(&there, node.into()) => Err(NoSuchNode { node, there }),
@@ -71,24 +70,24 @@ fn nodes() -> Option<String> {
     Some(read("has_memory").or_else(|| read("online"))?.trim().to_owned())
 }
 
-/// The table memory of this process by the pages it lies in, bytes. Arrays below half a huge page are not counted.
+/// Bytes of this process's table memory, by kind of page. Arrays below half a huge page are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapped {
     /// In reserved 2 MB pages.
     pub huge_bytes: u64,
-    /// Where the kernel was asked for transparent huge pages, which it gives if it can.
+    /// In pages for which transparent huge pages were requested, which the kernel gives if it can.
     pub transparent_bytes: u64,
-    /// In 4 KB pages, because there were no others: a TLB miss a load.
+    /// In 4 KB pages, because huge ones were not available or not wanted: each load is a TLB miss.
     pub small_bytes: u64,
 }
 
-/// What an array's pages are.
+/// The kind of pages of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pages {
     Huge,
     Transparent,
     Small,
-    /// Of an array that is too small for others.
+    /// 4 KB pages of an array that is too small for huge ones; not counted.
     Few,
 }
 
@@ -101,7 +100,7 @@ impl Pages {
     }
 }
 
-/// What the table memory of this process lies in now.
+/// The current table memory of this process, by kind of page.
 #[must_use]
 pub fn mapped() -> Mapped {
     let [huge_bytes, transparent_bytes, small_bytes] =
@@ -109,7 +108,7 @@ pub fn mapped() -> Mapped {
     Mapped { huge_bytes, transparent_bytes, small_bytes }
 }
 
-/// A fixed array of atomic words, zeroed, aligned to a cache line at least.
+/// A fixed array of atomic words, initially zero, aligned at least to a cache line.
 pub struct Array<T: Word> {
     mapping: Mapping,
     len: usize,
@@ -125,8 +124,8 @@ impl<T: Word> Array<T> {
     /// An array of `len` zero words.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for a NUMA node that this host has not, [`EngineError::Memory`] when the system has no such
-    /// memory.
+    /// [`EngineError::Parameter`] for a NUMA node that has no memory on this host, [`EngineError::Memory`] when the memory cannot
+    /// be mapped or bound.
     pub fn zeroed(len: usize, placement: Placement) -> Result<Self, EngineError> {
         if let Some(node) = placement.numa_node {
             check_node(node).map_err(|_| EngineError::Parameter {
@@ -150,7 +149,7 @@ impl<T: Word> Array<T> {
     }
 }
 
-/// Zeroed private memory, unmapped in the end.
+/// Zeroed private memory, unmapped on drop.
 struct Mapping {
     start: NonNull<libc::c_void>,
     bytes: usize,
@@ -169,20 +168,20 @@ impl Mapping {
         Self::reserved(bytes, placement.numa_node).or_else(|_| Self::transparent(bytes, placement.numa_node))
     }
 
-    /// In reserved pages, as many as there are on the node.
+    /// Maps reserved huge pages, of `node` if given. Fails if there are too few.
     fn reserved(bytes: usize, node: Option<u32>) -> std::io::Result<Self> {
-        // Their size is said: the default may be another on this host. With too few of them in all, this fails.
+        // The size is explicit, since this host's default may differ. Fails if the host has too few.
         let mapping = Self::map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, Pages::Huge)?;
         if node.is_some() {
             mapping.bind(node)?;
-            mapping.advise(libc::MADV_POPULATE_WRITE)?; // with too few of them there, this
+            mapping.advise(libc::MADV_POPULATE_WRITE)?; // fails if the node has too few
         }
         Ok(mapping)
     }
 
-    /// In ordinary pages, which the kernel is asked to make huge ones of.
+    /// Maps ordinary pages and requests transparent huge pages for them.
     fn transparent(bytes: usize, node: Option<u32>) -> std::io::Result<Self> {
-        // Only what is aligned can be; so a page more, of which what is too much is given back.
+        // Only aligned memory can be in huge pages: map one huge page more, and unmap what is not needed.
         let mut mapping = Self::map(round(bytes.saturating_add(HUGE_BYTES), HUGE_BYTES)?, 0, Pages::Small)?;
         let start = mapping.start.addr().get();
         mapping.keep(start.next_multiple_of(HUGE_BYTES) - start, bytes);
@@ -220,7 +219,7 @@ impl Mapping {
         }
     }
 
-    /// Gives all but the `bytes` bytes from `offset` on back; both are multiples of a page within the mapping.
+    /// Unmaps all but the `bytes` bytes from `offset` on. Both must be multiples of a page, and the range within the mapping.
     fn keep(&mut self, offset: usize, bytes: usize) {
         let (pages, after) = (self.pages, self.bytes - offset - bytes);
         self.count(Pages::Few);
@@ -244,7 +243,7 @@ impl Mapping {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
-    /// Has all pages of the mapping, none of which was touched yet, come from `node`.
+    /// Binds all pages of the mapping to `node`. None may have been touched yet.
     fn bind(&self, node: Option<u32>) -> std::io::Result<()> {
         const MPOL_BIND: libc::c_int = 2; // linux/mempolicy.h
         let Some(node) = node else { return Ok(()) };
@@ -274,7 +273,7 @@ fn round(bytes: usize, unit: usize) -> std::io::Result<usize> {
     bytes.checked_next_multiple_of(unit).ok_or_else(|| std::io::Error::other("too large"))
 }
 
-/// Whether this kernel makes huge pages of ordinary ones where it is asked to.
+/// Whether this kernel gives transparent huge pages on request.
 fn has_transparent() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
     *ENABLED.get_or_init(|| {
@@ -347,7 +346,7 @@ mod tests {
         let huge = Placement { huge_pages: true, numa_node: None };
         assert_eq!(Mapping::new(HUGE_MIN_BYTES - 1, huge).unwrap().pages, Pages::Few);
         assert_eq!(Mapping::new(4 * MB, Placement::default()).unwrap().pages, Pages::Small);
-        // More than any host has reserved: the rest of the way is taken, and nothing of it is touched.
+        // More than any host has reserved, so this falls back to other pages; none of it is touched.
         let most = Mapping::new(64 << 40, huge);
         assert!(most.is_err() || most.is_ok_and(|most| most.pages != Pages::Huge));
         let transparent = Mapping::transparent(3 * HUGE_BYTES, None).unwrap();
@@ -364,7 +363,7 @@ mod tests {
         }
     }
 
-    /// What the kernel says of the mapping at `start`: its policy, and the pages it has on `node`.
+    /// The mapping at `start` according to `numa_maps`: its policy, and the number of its pages on `node`.
     fn placed(start: usize, node: u32) -> Option<(String, u64)> {
         let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
         let line = maps.lines().find(|line| line.starts_with(&format!("{start:08x} "))).unwrap();
@@ -374,7 +373,8 @@ mod tests {
         Some((policy, pages.unwrap_or(0)))
     }
 
-    /// On every node of this host, in whatever pages there are, every page is the node's whoever touches it.
+    /// For every node of this host and every kind of page available, all pages are on the node, wherever the thread that touches
+    /// them runs.
     #[test]
     fn a_chosen_node_has_every_page() {
         let Some(there) = nodes() else { return eprintln!("SKIPPED: this kernel lists no NUMA nodes") };
@@ -383,7 +383,7 @@ mod tests {
                 let placement = Placement { huge_pages, numa_node: Some(node) };
                 let array = match Array::<AtomicU32>::zeroed(len, placement) {
                     Ok(array) => array,
-                    // A control group may leave this process some of the nodes only.
+                    // A control group may allow this process only some of the nodes.
                     Err(error) => {
                         eprintln!("SKIPPED: node {node}: {error}");
                         continue;

@@ -1,15 +1,16 @@
-//! The stores of writers to what lookups read: all go through [`Publish`], so that tests can look at a table after each of them.
+//! [`Publish`]: the stores of a writer to memory that lookups read. All of them go through it, so that tests can check a table after
+//! each store.
 
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A place that the writer stores to while lookups load from it.
+/// A memory location that the writer stores to while lookups load it.
 pub trait Publish {
-    /// What is stored.
+    /// The type of the value.
     type Value;
 
-    /// Stores `value`: one store, which comes after all that the writer stored before.
+    /// Stores `value` in one store, ordered after all earlier stores of the writer.
     fn publish(&self, value: Self::Value);
 }
 

@@ -1,15 +1,15 @@
-//! The reading side that every engine of this crate shares: slots whose answers are there when `submit` returns.
+//! The reader of every engine on a CPU: `submit` looks the keys up, so the answers are in the slot when it returns.
 
 use fib::{EngineError, EngineReader, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
-/// What an engine adds: a way from keys to answers.
+/// The lookup of an engine.
 pub trait Answer: Send {
-    /// Answers `keys` into `out`, equally long; the halves of IPv6 keys are equally long too.
+    /// Writes the next hop of each of `keys` to `out`. All slices, also the two halves of IPv6 keys, are equally long.
     fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]);
 }
 
-/// A reader that finishes inside `submit`.
+/// A reader that looks up inside `submit`.
 pub struct SlotReader<A> {
     tables: A,
     slots: Vec<Slot>,

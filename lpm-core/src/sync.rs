@@ -1,7 +1,7 @@
-//! What threads share: the atomics, locks, threads and clock that the protocols of this crate are written with.
+//! The atomics, locks, threads and clock of all protocols between threads.
 //!
-//! Here they are those of `std`. The files that hold a protocol (`epoch`, `copies`, `lend`, `coop`) take them from `crate::sync`
-//! only, so that the crate `models` can compile the very same files over the types of a model checker.
+//! Here they are those of `std`. The files with such a protocol (`epoch`, `copies`, `lend`, `coop`) import them only from
+//! `crate::sync`, so that the crate `models` can compile the same files with the types of a model checker.
 
 pub use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub use std::{hint, thread};
@@ -10,8 +10,8 @@ pub use std::{hint, thread};
 pub mod atomic {
     pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 
-    /// The fence that has to follow an exchange of [`Ordering::SeqCst`] where that is not one itself: on x86-64 it is, being a
-    /// locked instruction.
+    /// The fence that must follow an exchange of [`Ordering::SeqCst`] on targets where the exchange is no fence itself. On x86-64
+    /// it is one, being a locked instruction.
     #[inline]
     pub fn fence_after_exchange() {
         if !cfg!(target_arch = "x86_64") {
@@ -25,15 +25,15 @@ pub mod time {
     pub use std::time::Instant;
 }
 
-/// Looks at what another thread changes, between two yields: it may need this CPU.
+/// The number of polls between two yields of a thread that waits for another one, which may need this CPU.
 pub const LOOKS_A_YIELD: u32 = 256;
 
-/// Looks of a thread that waits, of which a model takes few.
+/// The number of polls of a waiting thread: `usual` here, and few in a model.
 pub const fn looks(usual: u32) -> u32 {
     usual
 }
 
-/// A cell whose accesses have a beginning and an end, which is what a model checker watches.
+/// A cell that is accessed within closures, so that a model checker sees where each access begins and ends.
 pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {
@@ -42,13 +42,13 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// `read` gets the place, to read it.
+    /// Calls `read` with a pointer to the value, for reading.
     #[inline]
     pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
         read(self.0.get())
     }
 
-    /// `write` gets the place, to write it.
+    /// Calls `write` with a pointer to the value, for writing.
     #[inline]
     pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
         write(self.0.get())

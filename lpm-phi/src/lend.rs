@@ -1,18 +1,18 @@
-//! A batch lent to other threads: keys and the place of their answers stay where the caller has them, and nothing is copied.
+//! A batch shared with other threads in place: they read the caller's keys and write its answers, and nothing is copied.
 //!
-//! What a thread may do with memory that another one owns is the business of this file, and of this file alone. The owner (a
-//! [`Lender`]) deals the keys of a batch out in piles, one a thread and one for itself, and does not return before every key that
-//! somebody has begun is done. A [`Worker`] takes a grain of keys at a time, from the front of its own pile, then from the back of
-//! the others'; so whoever ends first takes over what the others have not begun, and the owner waits for one grain at most.
+//! All access of a thread to memory that another thread owns is in this file. The owner (a [`Lender`]) splits the keys of a
+//! batch into piles, one for each worker and one for itself, and does not return before every key that was claimed is done. A
+//! [`Worker`] claims a grain of keys at a time, from the front of its own pile, then from the back of the others'. So a thread that
+//! finishes early takes over keys that the others have not claimed, and the owner waits for one grain at most.
 //!
 //! ```text
-//! lend:   terms <- where keys and answers lie;  piles <- who has what  (release)
-//! claim:  pile  <- less a grain                 (acquire: whoever has a grain sees the terms)
-//! done:   done  <- more by a grain              (release)
-//! return: every grain of the loan is done       (acquire: nobody looks at the terms any more, all answers are there)
+//! lend:   terms <- pointers to keys and answers;  piles <- ranges of positions  (release)
+//! claim:  pile  <- shortened by a grain         (acquire: the thread that claims a grain sees the terms)
+//! done:   done  <- increased by the grain       (release)
+//! return: every grain of the loan is done       (acquire: no thread reads the terms any more, all answers are visible)
 //! ```
-//! A thread without a grain never touches the terms, and a grain can only be had while its loan lasts: that is the invariant.
-//! A thread that loses its CPU with a grain keeps the owner waiting until it is back, as a scoped thread would.
+//! Invariant: a thread without a grain never touches the terms, and a grain can be claimed only during its loan.
+//! A thread that is preempted while it holds a grain keeps the owner waiting until it runs again, as a scoped thread would.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::time::Instant;
@@ -22,84 +22,85 @@ use fib::{Keys, NextHopId};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Keys of a grain: an eighth of what is left of a pile, so that threads end together, between these two. The lower one is
-/// some 0.5 us of lookups, ten times what a claim costs; the upper one some 10 us.
+/// The smallest and the largest grain, in keys. Between them a grain is an eighth of the keys left in a pile, so that threads
+/// finish at about the same time. The lower limit is some 0.5 us of lookups, ten times the cost of a claim; the upper limit is
+/// some 10 us.
 const GRAIN: Range<usize> = 256..4096;
-/// Keys that go together: the lanes of a vector, and a line of answers.
+/// Piles and grains are in units of this many keys: the lanes of a vector, and a cache line of answers.
 const LINE: usize = 16;
-/// Keys of a loan at most: positions are kept in 32 bits.
+/// The largest number of keys of a loan: positions have 32 bits.
 pub(crate) const LOAN_MAX: usize = 1 << 31;
 
-/// Where the keys lie.
+/// Pointers to the keys.
 #[derive(Clone, Copy)]
 enum Source {
     V4(*const u32),
     V6(*const u64, *const u64),
 }
 
-/// What is lent.
+/// Pointers to the keys and answers of a loan.
 #[derive(Clone, Copy)]
 struct Terms {
     keys: Source,
     out: *mut NextHopId,
 }
 
-/// What one thread has to do. The terms are the same in each: whoever takes a grain has them on the line that it has just got.
+/// The keys of one thread. Each pile has a copy of the terms, so that they lie on the cache line that a claim has just fetched.
 struct Pile {
-    /// Positions that nobody has begun: the first, and the one past the last, 32 bits each.
+    /// The range of unclaimed positions: the first, and the one past the last, 32 bits each.
     left: AtomicU64,
     terms: UnsafeCell<Terms>,
 }
 
-// SAFETY: `left` is atomic. The owner alone writes `terms`, while no grain of the pile is out; others read them with such a grain in
-// hand. `Lender::lend` and `Grain::run` keep both orders, which are those of the module. The pointers within are to `u32`, `u64` and
-// `NextHopId`, which any thread may use.
+// SAFETY: `left` is atomic. Only the owner writes `terms`, and only while no grain of the pile is claimed; others read them only while
+// they hold such a grain. `Lender::lend` and `Grain::run` keep both orders, which the module's documentation lists. The pointers in
+// `terms` are to `u32`, `u64` and `NextHopId`, which any thread may use.
 unsafe impl Send for Pile {}
 // SAFETY: as above.
 unsafe impl Sync for Pile {}
 
-/// Keys that the thread which has this value has begun, and nobody else has. Whoever made it is to report them when they are done.
+/// Keys claimed by one thread and by no other. The thread that claimed them must report them when they are done.
 struct Grain<'a> {
     pile: &'a Pile,
     at: Range<usize>,
 }
 
-/// What one worker has done of the loan. Only that worker writes while the loan lasts.
+/// One worker's progress on the loan. During a loan only that worker writes it.
 #[derive(Default)]
 struct Tally {
     done: AtomicU64,
     failed: AtomicBool,
-    /// Its thread has ended, for good.
+    /// Its thread has ended.
     gone: AtomicBool,
 }
 
-/// What all threads of a loan share: see the module.
+/// The state that the owner and its workers share.
 struct Board {
-    /// One a worker, then the owner's.
+    /// One for each worker, then the owner's.
     piles: Box<[CachePadded<Pile>]>,
-    /// One a worker.
+    /// One for each worker.
     tallies: Box<[CachePadded<Tally>]>,
-    /// A worker's part of what all workers have, 65536ths, rounded up.
+    /// One worker's part of the workers' keys, in 65536ths, rounded up.
     share: usize,
     rules: Rules,
 }
 
-/// How a loan is shared.
+/// How threads share the keys of a loan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Whether a thread that has done its pile goes on with the others'.
+    /// Whether a thread that has finished its own pile claims from the others'.
     pub(crate) helps: bool,
-    /// How long a worker may leave its pile untouched; only where nobody helps.
+    /// How long the owner waits for unclaimed keys before it takes them back; matters only without `helps`.
     pub(crate) patience: Duration,
 }
 
-/// One thread that works on what is lent.
+/// A worker's handle on the board, for its thread.
 pub(crate) struct Worker {
     board: Arc<Board>,
     at: usize,
 }
 
-/// Who lends.
+/// The owner's handle on the board.
 pub(crate) struct Lender {
     board: Arc<Board>,
 }
@@ -111,20 +112,20 @@ pub(crate) enum Missing {
     Owner,
     /// A worker could not answer, or its thread has ended.
     Worker,
-    /// A worker did not come in time.
+    /// A worker did not claim its keys in time.
     Stalled,
 }
 
-/// What became of a loan.
+/// The result of a loan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// Keys that the workers had; the owner had the others.
+    /// Keys that were left to the workers: those that the owner did not claim.
     pub(crate) keys: usize,
-    /// Whether all answers are there.
+    /// Why answers are missing; `None` if all are there.
     pub(crate) missing: Option<Missing>,
 }
 
-/// A lender and `workers` workers (one at least).
+/// Makes a lender and its `workers` workers (at least one).
 pub(crate) fn board(workers: usize, rules: Rules) -> (Lender, Vec<Worker>) {
     let workers = workers.max(1);
     let pile = |_| {
@@ -149,7 +150,7 @@ const fn unpack(word: u64) -> (usize, usize) {
     ((word >> 32) as usize, (word & 0xffff_ffff) as usize)
 }
 
-/// How many of `left` keys are taken at once.
+/// The size of the next grain of a pile that has `left` keys.
 const fn grain_len(left: usize) -> usize {
     let part = (left / 8).next_multiple_of(LINE);
     let part = if part < GRAIN.start {
@@ -159,12 +160,12 @@ const fn grain_len(left: usize) -> usize {
     } else {
         part
     };
-    // What would be left for the next one is not worth a claim.
+    // A remainder that is not worth a claim of its own is added to this grain.
     if left < part + GRAIN.start / 2 { left } else { part }
 }
 
 impl Pile {
-    /// Takes a grain, from the front or from the back.
+    /// Claims a grain, from the front or from the back.
     #[inline]
     fn claim(&self, front: bool) -> Option<Grain<'_>> {
         let mut word = self.left.load(Ordering::Relaxed);
@@ -188,15 +189,14 @@ impl Pile {
 }
 
 impl Board {
-    /// A grain of pile `own`, else of another.
+    /// Claims a grain of pile `own`, else of another pile if the rules allow it.
     #[inline]
     fn claim(&self, own: usize) -> Option<Grain<'_>> {
         let mut others = self.piles.iter().enumerate().filter(|(at, _)| *at != own && self.rules.helps);
         self.piles[own].claim(true).or_else(|| others.find_map(|(_, pile)| pile.claim(false)))
     }
 
-    /// Where the pile of worker `at` ends among the `cut` keys of all of them: equal parts in whole lines, the last one's what
-    /// the others' leave.
+    /// The end of the pile of worker `at` within the workers' `cut` keys: equal parts in whole lines; the last worker has the rest.
     #[inline]
     fn end_of(&self, at: usize, cut: usize) -> usize {
         let part = (((cut * self.share) >> 16) + LINE - 1) & !(LINE - 1);
@@ -205,19 +205,19 @@ impl Board {
 }
 
 impl Grain<'_> {
-    /// Does `run` with these keys and the place of their answers.
+    /// Calls `run` with the grain's keys and the slice of their answers.
     #[inline]
     fn run<T>(self, run: impl FnOnce(Keys<'_>, &mut [NextHopId]) -> T) -> T {
-        // SAFETY: there is a grain, so the loan lasts, and its owner, who alone writes the terms, will not until this one is reported;
-        // the claim's acquire has made what it wrote visible.
+        // SAFETY: a grain exists, so its loan lasts. Only the owner writes the terms, and not before this grain is reported; the
+        // claim's acquire has made them visible.
         let Terms { keys, out } = self.pile.terms.with(|terms| unsafe { *terms });
         let (from, len) = (self.at.start, self.at.len());
-        // SAFETY: `Lender::lend` checked that as many answers as keys lie at `out`, and the grain is within them. The slice they
-        // were lent as is borrowed mutably for as long as the loan lasts, no position is in two grains, and the owner too comes
-        // to them through a grain alone: nobody else has a reference to these answers.
+        // SAFETY: `Lender::lend` checked that `out` has as many answers as there are keys, and the grain is within them. The
+        // caller's slice is mutably borrowed for as long as the loan lasts, no position is in two grains, and the owner too uses
+        // the answers only through a grain: nobody else has a reference to these answers.
         let out = unsafe { std::slice::from_raw_parts_mut(out.add(from), len) };
         let keys = match keys {
-            // SAFETY: as for the answers, of which there are as many; keys are borrowed as long, and only read.
+            // SAFETY: as above: there are as many keys as answers. The keys are borrowed for as long, and are only read.
             Source::V4(keys) => Keys::V4(unsafe { std::slice::from_raw_parts(keys.add(from), len) }),
             Source::V6(hi, lo) => Keys::V6 {
                 // SAFETY: as above.
@@ -230,7 +230,7 @@ impl Grain<'_> {
     }
 }
 
-/// Reports a grain when it goes, also when the thread panics over it.
+/// Reports a grain as done when it is dropped, also if the thread panics.
 struct Report<'a> {
     tally: &'a Tally,
     len: usize,
@@ -249,15 +249,16 @@ impl Drop for Report<'_> {
 }
 
 impl Worker {
-    /// Whether a pile waits for this thread.
+    /// Whether this worker's pile has unclaimed keys.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         let (from, to) = unpack(self.board.piles[self.at].left.load(Ordering::Relaxed));
         from < to
     }
 
-    /// Does what there is to do, grain by grain; `run` answers keys into a slice as long, and says whether it could. Whether there
-    /// was anything. An idle thread looks at its own pile alone, whose line nobody else writes until there is something.
+    /// Works on the current loan, grain by grain. `run` writes the answers of its keys to a slice as long and returns whether it
+    /// could. Returns false when this worker's pile was empty. An idle worker polls its own pile only, whose cache line no other
+    /// thread writes until the next loan.
     #[inline]
     pub(crate) fn work(&mut self, mut run: impl FnMut(Keys<'_>, &mut [NextHopId]) -> bool) -> bool {
         if !self.is_wanted() {
@@ -278,12 +279,12 @@ impl Drop for Worker {
     }
 }
 
-/// A loan that lasts until it goes: then what nobody has begun is taken back, and what somebody has is waited for. So no loan
-/// outlasts [`Lender::lend`], whatever happens there.
+/// A loan, which lasts until this is dropped: the drop takes unclaimed keys back and waits for claimed ones. So no loan outlasts
+/// [`Lender::lend`], not even when that panics.
 struct Loan<'a> {
     board: &'a Board,
     len: usize,
-    /// Keys that the owner has, begun or taken back.
+    /// Keys that the owner has claimed or taken back.
     mine: usize,
 }
 
@@ -292,12 +293,12 @@ impl Loan<'_> {
     #[inline]
     fn left(&self) -> usize {
         let done = |tally: &CachePadded<Tally>| tally.done.load(Ordering::Acquire);
-        // At most the keys of the loan.
+        // The sum is at most the number of keys of the loan.
         let done = usize::try_from(self.board.tallies.iter().map(done).sum::<u64>()).unwrap_or(usize::MAX);
         self.len.saturating_sub(self.mine + done)
     }
 
-    /// Takes back what nobody has begun of pile `at`. Whether there was anything.
+    /// Takes back the unclaimed keys of pile `at`. Returns whether there were any.
     #[cold]
     fn take_back(&mut self, at: usize) -> bool {
         let (from, to) = unpack(self.board.piles[at].left.swap(0, Ordering::Acquire));
@@ -305,7 +306,7 @@ impl Loan<'_> {
         from < to
     }
 
-    /// Waits until all is done; takes back what a worker cannot do any more.
+    /// Waits until no key is left; takes unclaimed keys back from workers that have ended, failed or are late.
     #[inline]
     fn finish(&mut self) -> Option<Missing> {
         let (mut looks, mut since, mut missing) = (0_u32, None, None);
@@ -325,7 +326,8 @@ impl Loan<'_> {
         if self.board.tallies.iter().any(lost) { Some(Missing::Worker) } else { missing }
     }
 
-    /// Takes back what is left to a worker that is gone, or has failed, or has not come `since` then.
+    /// Takes back the unclaimed keys of each worker that has ended or failed, and of every worker once the time since `since`
+    /// exceeds the rules' patience.
     #[cold]
     fn give_up(&mut self, since: Instant) -> Option<Missing> {
         let mut missing = None;
@@ -343,7 +345,7 @@ impl Loan<'_> {
 impl Drop for Loan<'_> {
     #[inline]
     fn drop(&mut self) {
-        // After `finish` there is nothing left; else the owner panics.
+        // Keys are left only if the owner panicked before `finish`.
         if self.left() > 0 {
             for at in 0..self.board.piles.len() {
                 self.take_back(at);
@@ -354,11 +356,13 @@ impl Drop for Loan<'_> {
 }
 
 impl Lender {
-    /// Has `keys` answered into `out`, as many: the first `cut` by the workers, the others by this thread, as far as nobody
-    /// who is done before takes them over. `wake` is called once there is something to do; `run` is as for [`Worker::work`].
+    /// Looks `keys` up and writes their answers to `out`: the first `cut` keys by the workers, the others by this thread, except
+    /// for keys that a thread which finishes early takes over. `wake` is called once the piles are filled; `run` is as for
+    /// [`Worker::work`].
     ///
     /// # Panics
-    /// When there are not as many answers as keys, or more than [`LOAN_MAX`]; when `wake` or `run` do.
+    /// When `out` is not as long as `keys`, when there are more than [`LOAN_MAX`] or fewer than `cut` keys, or when `wake` or
+    /// `run` panics.
     #[inline]
     pub(crate) fn lend(
         &mut self,
@@ -384,9 +388,9 @@ impl Lender {
         let (owner, mut from) = (board.tallies.len(), 0);
         for (at, pile) in board.piles.iter().enumerate() {
             let to = if at == owner { len } else { board.end_of(at, cut) };
-            // SAFETY: no loan lasts: the last one ended in `Loan::drop` with every grain of it done, which the acquire there has ordered
-            // before this, `&mut self` is the only way to begin one, and this pile is empty until the store below. So nobody
-            // else reads or writes the terms.
+            // SAFETY: no other loan is in progress: the last one ended in `Loan::drop` with all its grains done, which the acquire
+            // there orders before this write, and `&mut self` is the only way to begin one. This pile is empty until the store
+            // below. So nobody else reads or writes the terms.
             pile.terms.with_mut(|terms| unsafe { *terms = Terms { keys: source, out } });
             pile.left.store(pack(from, to), Ordering::Release);
             from = to;
@@ -413,7 +417,7 @@ mod tests {
     const HELPING: Rules = Rules { helps: true, patience: PATIENT };
     const BY_HAND: Rules = Rules { helps: false, patience: PATIENT };
 
-    /// An answer of its own for each key.
+    /// Answers each key with an id computed from it.
     fn answer(keys: Keys<'_>, out: &mut [NextHopId]) -> bool {
         let id = |key: u64| NextHopId::new(u32::try_from(key % 0xff_fff1).unwrap() + 1).unwrap();
         match keys {
@@ -430,7 +434,7 @@ mod tests {
         true
     }
 
-    /// Workers on threads of their own while `work` lasts.
+    /// Runs workers on threads of their own while `work` runs.
     fn with_workers<T>(count: usize, rules: Rules, work: impl FnOnce(&mut Lender) -> T) -> T {
         let (mut lender, workers) = board(count, rules);
         let over = AtomicBool::new(false);
@@ -472,7 +476,7 @@ mod tests {
                                     "{count} workers, {len} keys cut at {cut}, {rules:?}"
                                 );
                                 assert!(outcome.missing.is_none() && outcome.keys <= len);
-                                assert!(rules.helps || outcome.keys == cut, "kept to the key");
+                                assert!(rules.helps || outcome.keys == cut, "exactly the cut");
                             }
                         }
                     }
@@ -494,7 +498,7 @@ mod tests {
             assert_eq!(outcome.missing, missing);
             let answered = if missing.is_none() { 0 } else { 1500 };
             assert!(out[answered..].iter().all(|answer| *answer != NextHopId::NONE));
-            // What they come too late for is not theirs any more.
+            // A worker that is late finds no keys.
             let late =
                 |worker: &mut Worker| worker.is_wanted() || worker.work(|_, _| panic!("a loan that is over"));
             assert!(!workers.iter_mut().any(late));
@@ -532,7 +536,7 @@ mod tests {
                             std::thread::yield_now();
                         }
                     }
-                    // Only then does the owner begin.
+                    // The owner begins only now.
                     let outcome = lender.lend(Keys::V4(&keys), &mut out, 2000, wait, answer);
                     assert_eq!(thread.join().is_err(), trouble == "panics");
                     outcome
@@ -583,7 +587,7 @@ mod tests {
             assert!((1..1000).contains(&answered), "{answered}: the grain is done, the rest was taken back");
         });
         let mut out = vec![NextHopId::NONE; 1000];
-        // The worker does not come again; the next loan is whole all the same.
+        // The worker's thread has ended; the next loan is answered in full all the same.
         lender.lend(Keys::V4(&[3; 1000]), &mut out, 500, || (), answer);
         assert!(out.iter().all(|answer| *answer != NextHopId::NONE));
     }

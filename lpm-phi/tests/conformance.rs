@@ -22,7 +22,7 @@ fib::conformance_tests!(scalar, || bloom(Isa::Scalar, &[]));
 fib::conformance_tests!(avx2, || bloom(Isa::Avx2, &[]));
 fib::conformance_tests!(avx512f, || bloom(Isa::Avx512f, &[]));
 
-/// The other hash and other filter sizes, over the groups that stress filters and tables.
+/// The other hash and other filter sizes, with the groups of the suite that stress filters and tables.
 fn parameters(isa: Isa) {
     let options = conformance::Options::from_env();
     for parameters in [

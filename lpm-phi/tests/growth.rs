@@ -1,4 +1,4 @@
-//! What a table looks like from inside: filters after growth, keys that differ in what a slot does not hold.
+//! Tables of `bloom` in special states: filters after growth, and keys that differ only in bits that a slot does not store.
 
 use fib::{EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix4, Prefix6, Rib};
 use lpm_phi::bloom;
@@ -17,12 +17,12 @@ fn filters_grow_with_a_table_fed_route_by_route() {
     let stats = engine.stats();
     let detail = |wanted: &str| stats.details.iter().find(|(name, _)| *name == wanted).unwrap().1;
     assert!((detail("g1_entries") - 50_000.0).abs() < 0.5);
-    // At an asked rate of 0.3 a full filter has half its bits set; a third more entries than its room, 0.65.
+    // At a target rate of 0.3 a full filter has half its bits set; with a third more entries than it was sized for, 0.65 of them.
     let share = detail("g1_filter_occupied") / detail("g1_filter_bits");
     assert!(share < 0.7, "{share} of the bits are set");
 }
 
-/// A slot of IPv6 holds bits 16..64: the first 16 must be told apart by the line alone, in one line and across overflow lines.
+/// An IPv6 slot stores bits 16..64 of a key: the line alone must distinguish the first 16, with and without overflow lines.
 #[test]
 fn keys_that_differ_in_their_first_16_bits_are_told_apart() {
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
@@ -49,7 +49,7 @@ fn keys_that_differ_in_their_first_16_bits_are_told_apart() {
         };
         apply(&mut *engine, &hop);
         check(&mut *engine, &hop);
-        // Every other block goes, and the rest changes.
+        // Every other block is withdrawn, and the rest changes.
         let rest = |block: u64, site: u64| {
             if block.is_multiple_of(2) { NextHopId::NONE } else { hop(site, block) }
         };

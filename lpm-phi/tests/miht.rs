@@ -1,4 +1,4 @@
-//! The engine `miht` against the conformance suite: the paper's (k, m), and others.
+//! The engine `miht` against the conformance suite, with the paper's (k, m) and with others.
 
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId, Prefix, Rib, conformance};
 use lpm_phi::miht;
@@ -15,12 +15,12 @@ fn of_order(order: [u16; 4]) -> Result<Box<dyn EngineWriter>, EngineError> {
 }
 
 fib::conformance_tests!(paper, || miht::make(&EngineOptions::default()));
-// Index keys of 64 bits, and nodes that split and join all the time.
+// Index keys of 64 bits, and small nodes that split and merge all the time.
 fib::conformance_tests!(wide_keys, || of_order([20, 3, 48, 5]));
-// Index keys of 128 bits: every route but host routes is short.
+// Index keys of 128 bits: only host routes have one, all others are in the trie of short prefixes.
 fib::conformance_tests!(host_keys, || of_order([32, 40, 128, 4]));
 
-/// The edges of `k` and `m`, over the groups that stress tree and tries.
+/// The limits of `k` and `m`, with the groups of the suite that stress tree and tries.
 #[test]
 fn orders() {
     let options = conformance::Options::from_env();
@@ -39,7 +39,8 @@ fn memory_limits() {
     }
 }
 
-/// As many routes come as go, all of them ever new: what was freed is used again, so nothing grows, however long that goes on.
+/// As many routes are announced as withdrawn, always new ones: freed nodes are reused, so the table does not grow, however long
+/// this goes on.
 #[test]
 fn long_churn_takes_no_more_memory() {
     const ROUTES: u64 = 3000;
@@ -47,7 +48,7 @@ fn long_churn_takes_no_more_memory() {
     let mut engine = of_order([16, 16, 32, 32]).unwrap();
     let mut rib = Rib::new();
     let set = |rib: &mut Rib, number: u64, next_hop: NextHopId| {
-        // Ever other prefixes (by a multiplication with an odd number), long ones and short ones.
+        // Always new prefixes (the number is multiplied by an odd constant), long ones and short ones.
         let bits = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let len = u8::try_from(number % 24).unwrap();
         rib.v4.set(Prefix::truncating(u32::try_from(bits >> 32).unwrap(), 9 + len), next_hop);

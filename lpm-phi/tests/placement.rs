@@ -1,5 +1,5 @@
-//! Where tables lie: every engine's on the node that it is told, in the best pages there are. One test, so that this process has no
-//! other tables meanwhile.
+//! The placement of tables: those of every engine are on the requested node, in the best pages available. There is only one test, so
+//! that this process has no other tables at the same time.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -42,7 +42,7 @@ fn routes() -> Rib {
     rib
 }
 
-/// Bytes of this process that lie on node 0 because they are bound to it; `None` where the kernel does not say.
+/// Bytes of this process that are on node 0 because they are bound to it; `None` if the kernel has no `numa_maps`.
 fn bound_bytes() -> Option<u64> {
     let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
     let number = |line: &str, name: &str| -> u64 {
@@ -79,12 +79,12 @@ fn tables_lie_where_they_are_told() {
             match bound_bytes() {
                 None => eprintln!("SKIPPED: this kernel has no numa_maps"),
                 Some(bytes) if numa_node.is_none() => assert_eq!(bytes, 0, "{name}"),
-                // Some of it is room that nothing has touched yet.
+                // Part of the memory is spare room that has not been touched yet.
                 Some(bytes) => {
                     assert!(bytes >= stats.table_bytes / 2, "{name}: {bytes} of {} bytes", stats.table_bytes);
                 }
             }
         }
-        assert_eq!(memory::mapped(), Mapped::default(), "{name}: all of it is given back");
+        assert_eq!(memory::mapped(), Mapped::default(), "{name}: all memory is unmapped");
     }
 }

@@ -1,5 +1,6 @@
-//! The paper's forms, what it compares itself with, and both together on real tables under a real stream of updates, in the folder that `FWD_DATA` names; without it the
-//! test says SKIPPED (the conformance suite's `replay` is its generated likeness).
+//! The engines `bloom`, `bloom-naive`, `bloom-baseline` and `miht`, and `coop` over two of them, on real tables under a real stream of
+//! updates, from the folder that `FWD_DATA` names. Without the folder the test prints SKIPPED; the conformance suite's `replay` does
+//! the same with generated data.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -13,7 +14,7 @@ use lpm_phi::variants;
 use lpm_phi::variants::params::Variant;
 use std::path::PathBuf;
 
-/// The files `names` of `FWD_DATA`, if all are there.
+/// The files `names` of `FWD_DATA`, if all exist.
 fn data<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
         eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
@@ -27,7 +28,7 @@ fn data<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     Some(paths)
 }
 
-/// The engine answers as the oracle at both ends of what `delta` changed.
+/// Checks that the engine answers as the oracle does at both ends of each `step`-th prefix of `delta`.
 fn check(reader: &mut dyn EngineReader, oracle: &OraclePair, delta: &FibDelta, step: usize) {
     let v4: Vec<u32> = delta
         .v4
@@ -55,7 +56,7 @@ fn check(reader: &mut dyn EngineReader, oracle: &OraclePair, delta: &FibDelta, s
     }
 }
 
-/// Withdraws everything in deltas of 20,000; then no filter counts anything.
+/// Withdraws all routes in deltas of 20,000, and checks that all filter counters are zero afterwards.
 fn withdraw_all(engine: &mut dyn EngineWriter, mut rib: Rib) {
     for part in rib.v4.withdrawn().chunks(20_000) {
         part.iter().for_each(|route| {
@@ -98,7 +99,7 @@ fn run(engine: &mut dyn EngineWriter, [v4, v6, stream]: &[PathBuf; 3]) {
         }
     }
     commit(&mut rib, &mut oracle, 1);
-    // By what was told, not by what followed.
+    // Compared with an oracle of the RIB, not with the one that followed the deltas.
     check(reader.as_mut(), &OraclePair::of(&rib), &rib.full_delta(), 13);
     withdraw_all(engine, rib);
 }

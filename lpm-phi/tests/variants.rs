@@ -1,5 +1,5 @@
 //! The engines `bloom-naive` and `bloom-baseline` against the conformance suite, for every instruction set and pair of hashes,
-//! and what only they have: levels that are refused, counters that come back to zero.
+//! and tests of their own: levels that are refused, counters that return to zero.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -33,7 +33,7 @@ fn boxed(
     make(variant, isa, parameters, 4 << 30)
 }
 
-/// What the paper compares, and what these engines have kernels for.
+/// The instruction sets that the paper compares and these engines have kernels for.
 const ISAS: [Isa; 2] = [Isa::Scalar, Isa::Avx512f];
 
 fib::conformance_tests!(naive_scalar, || boxed(Variant::Naive, Isa::Scalar, &[]));
@@ -41,8 +41,9 @@ fib::conformance_tests!(naive_avx512f, || boxed(Variant::Naive, Isa::Avx512f, &[
 fib::conformance_tests!(baseline_scalar, || baseline(Isa::Scalar, &[]));
 fib::conformance_tests!(baseline_avx512f, || baseline(Isa::Avx512f, &[("hash", "h2")]));
 
-/// The suite's scattered lengths expand to millions of entries over the few levels that the engine chooses for itself, which then takes
-/// most of the time. It chooses them with `FWD_CONFORMANCE=full`, and in `baseline_of_chosen_levels`; else it is given more.
+/// The baseline engine, with 24 levels unless `FWD_CONFORMANCE=full` is set. With the few levels that the engine chooses itself, the
+/// scattered prefix lengths of the suite expand to millions of entries, which would take most of the test's time. The chosen levels are
+/// also tested in `baseline_of_chosen_levels`.
 fn baseline(isa: Isa, parameters: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, EngineError> {
     let mut parameters = parameters.to_vec();
     if !conformance::Options::from_env().full {
@@ -61,8 +62,8 @@ fn baseline_of_chosen_levels() {
     conformance::concurrent(&make, options);
 }
 
-/// The hash `filter` of the filters with every hash of the tables, on every instruction set, over the groups that stress filters and
-/// tables; over every group with `FWD_CONFORMANCE=full`.
+/// The filter hash `filter` with every table hash, on every instruction set, with the groups of the suite that stress filters and
+/// tables; with every group if `FWD_CONFORMANCE=full` is set.
 fn pairs_with(variant: Variant, filter: HashName) {
     let options = conformance::Options::from_env();
     for isa in ISAS {
@@ -85,7 +86,7 @@ fn pairs_with(variant: Variant, filter: HashName) {
     }
 }
 
-/// A test for each hash of the filters, so that they run side by side.
+/// A test for each filter hash, so that they run in parallel.
 macro_rules! every_pair_of_hashes {
     ($($module:ident: $variant:expr;)*) => {$(
         mod $module {
@@ -140,7 +141,7 @@ fn naive_of_many_false_positives() {
 
 #[test]
 fn baseline_of_few_false_positives() {
-    // Many levels: these tables' scattered lengths expand to millions of entries over few, which costs most of the time.
+    // Many levels: with few, the scattered lengths of these tables expand to millions of entries, which takes most of the time.
     with_parameters(Variant::Baseline, &[("fpr", "0.01"), ("hash", "knuth"), ("levels", "24")]);
 }
 
@@ -180,7 +181,7 @@ fn detail(engine: &dyn EngineWriter, name: &str) -> f64 {
     engine.stats().details.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// Few enough counters are there, at 90 %, that keys share them; after everything is withdrawn each is zero again.
+/// After all routes are withdrawn every counter is zero again. At 90 % the filters are so small that keys share counters.
 #[test]
 fn withdrawing_everything_leaves_every_counter_zero() {
     for variant in [Variant::Naive, Variant::Baseline] {
@@ -234,12 +235,12 @@ fn bloom_s_counters_are_zero_too() {
     }
 }
 
-/// So many keys on one bit of a filter that its counter is saturated: no route is lost while they go one by one, and when the last
-/// one has gone the counter is zero.
+/// So many keys share one bit of a filter that its counter is saturated. No route is lost while they are withdrawn one by one, and
+/// after the last one the counter is zero.
 #[test]
 fn a_saturated_counter_never_loses_a_route() {
     const ROUTES: u32 = 600;
-    // At 90 % a key has one bit; with so few routes the filter is small, and they are easily found.
+    // At 90 % a key has one bit. With so few routes the filter is small, so keys that share a bit are found quickly.
     let size = FilterSize::for_rate(ROUTES.into(), 0.9);
     let bits = u32::try_from(size.bits).unwrap();
     assert_eq!(size.hashes, 1);
@@ -271,7 +272,7 @@ fn a_saturated_counter_never_loses_a_route() {
     }
 }
 
-/// Too few levels for the memory are refused as the paper refused three (table 4), and nothing changes.
+/// Levels too few for the memory limit are refused, as the paper refused three (table 4), and nothing changes.
 #[test]
 fn levels_that_do_not_fit_are_refused() {
     let mut rib = Rib { v6: generated(40_000).v6, ..Rib::new() };
@@ -286,13 +287,13 @@ fn levels_that_do_not_fit_are_refused() {
     let refused = rib.load(&mut *two);
     assert!(matches!(refused, Err(EngineError::Full { limit, .. }) if limit == 1 << 30), "{refused:?}");
     assert_eq!((two.stats().routes_v6, two.generation().0), (0, 0));
-    // Left to itself the engine takes as many levels as it needs.
+    // Without the parameter the engine chooses as many levels as it needs.
     let mut chosen = make(Variant::Baseline, Isa::Scalar, &[], 64 << 20).unwrap();
     rib.load(&mut *chosen).unwrap();
     assert!((3.0..=64.0).contains(&detail(&*chosen, "v6_levels")));
 }
 
-/// What the paper's forms consist of.
+/// The number of levels of both engines.
 #[test]
 fn naive_has_a_level_a_length_and_baseline_few() {
     let mut naive = make(Variant::Naive, Isa::Scalar, &[], 4 << 30).unwrap();

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Start of every smoke script (sourced): the program under test, a scratch folder, and words to check with.
+# Sourced at the start of every smoke script: sets the program under test and a scratch folder, and defines the checks.
 #
-# FWD_APP names the program; unset, the release binary in the target folder. Each script uses a visible feature the way a person
-# would, and exits 0 where all held.
+# FWD_APP names the program; if unset, it is the release binary in the target folder. Each script uses a visible feature as a user
+# would, and exits 0 if all checks passed.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -24,7 +24,7 @@ skip() {
   exit 0
 }
 
-# expect CODE COMMAND.. : the exit code has to be CODE. Output goes to $WORK/out and $WORK/err.
+# expect CODE COMMAND.. : the exit code must be CODE. Output goes to $WORK/out and $WORK/err.
 expect() {
   local wanted=$1 code=0
   shift
@@ -35,7 +35,7 @@ expect() {
   fi
 }
 
-# says FILE PATTERN : an extended regular expression has to be found in FILE.
+# says FILE PATTERN : the extended regular expression must match a line of FILE.
 says() {
   if ! grep -qE -- "$2" "$1"; then
     tail -n 20 "$1" >&2
@@ -43,7 +43,7 @@ says() {
   fi
 }
 
-# same A B : two files have to be equal.
+# same A B : the two files must be equal.
 same() {
   if ! cmp -s "$1" "$2"; then
     diff -u "$1" "$2" | head -n 20 >&2
@@ -51,7 +51,7 @@ same() {
   fi
 }
 
-# json FILE KEY.. : one value of a report.
+# json FILE KEY.. : prints one value of a report.
 json() {
   python3 -c 'import json, sys
 value = json.load(open(sys.argv[1]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `fwd-app check`: says of this host what is ready and what is not, as text and as JSON.
+# `fwd-app check`: reports what is ready on this host and what is not, as text and as JSON.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 

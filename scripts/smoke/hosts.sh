@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `fwd-app run` as a router between two hosts of the kernel: each in a network namespace of its own, IPv4 and IPv6 echo through it.
+# `fwd-app run` as a router between two kernel hosts, each in a network namespace of its own: IPv4 and IPv6 echoes pass through it.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -17,7 +17,8 @@ cleanup() {
 trap cleanup EXIT
 for space in "$left" "$right" "$router"; do ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"; done
 
-# host SPACE INTERFACE NUMBER MAC : one host with one link to the router; its neighbour is fixed, for the router does not speak ARP.
+# host SPACE INTERFACE NUMBER MAC : makes a host with one link to the router. Its neighbour entries are static, since the router does
+# not speak ARP.
 host() {
   local space=$1 interface=$2 number=$3 mac=$4 at
   ip -n "$router" link add "$interface" address "02:f0:00:00:01:0$number" type veth peer name eth0 netns "$space" address "$mac" ||
@@ -50,7 +51,7 @@ process=$!
 sleep 1
 kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
 
-# Echo requests by hand, for ping is not everywhere: waits for the first answer, then counts 50 more.
+# Sends echo requests itself, since ping is not installed everywhere: waits for the first answer, then counts 50 more.
 cat >"$WORK/ping.py" <<'PYTHON'
 import socket, struct, sys, time
 

@@ -49,7 +49,7 @@ for isa in "${isas[@]}"; do
   same "$WORK/bloom" "$WORK/wanted"
 done
 
-# A route file wrong in the middle, an address that is none, an engine and an instruction set that are none.
+# A route file with an error in the middle, an invalid address, an unknown engine and an unknown instruction set.
 sed '4s/.*/10.1.0.0\/33 2/' "$WORK/small" >"$WORK/broken"
 expect 1 "$APP" lookup --fib "$WORK/broken" 10.0.0.1
 says "$WORK/err" 'broken.*4'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `fwd-app run` between DPDK ports that need no hardware: files in and out byte for byte, and Ctrl-C, which ends it in order.
+# `fwd-app run` between DPDK ports that need no hardware: files in and out byte for byte, and an orderly end on Ctrl-C.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -32,7 +32,7 @@ for signal in INT TERM; do
   says "$WORK/out" 'rx'
 done
 
-# net_tap wants as many RX queues as TX queues: a port that only sends gets one that nobody polls, and that is said.
+# net_tap requires as many RX queues as TX queues: a port that only sends gets an RX queue that nobody polls, and a message says so.
 if [ "$(id -u)" = 0 ] && [ -w /dev/net/tun ] && unshare -n true 2>/dev/null; then
   expect 0 unshare -n "$APP" run --fib pcap/routes.txt --config '(0,0,0)' --duration 0.5 --json "$WORK/report.json" -- "${eal[@]}" \
     --vdev net_null0,no-rx=1 --vdev "net_tap1,iface=smoke$$"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `scripts/soak.sh`: two of its rounds in short, a program that is wrong, and bad usage. The whole of it takes hours.
+# `scripts/soak.sh`: two short rounds, a faulty program, and bad usage. A full run takes hours.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 

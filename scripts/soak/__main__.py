@@ -16,14 +16,14 @@ from .material import Material, data_folder
 from .process import Failed
 from .round import Round
 
-# A new seed so often.
+# Time after which a new seed is used.
 CYCLE_S = 300
-# What one round takes, about; what it has started it finishes. Growth of memory is not seen in less.
+# The approximate time of a round; it finishes what it has started. Growth of memory does not show in less than the longer times.
 ROUND_S = 12
 LONGER_S = {"growth": 60, "device-growth": 60, "steady": 60}
 # Runs beside all the others, for most of a cycle.
 BESIDE = "steady"
-# It loads full tables and is judged within the cycle.
+# `steady` gets this much less than a cycle, within which it also loads full tables and is judged.
 BESIDE_LESS_S = 15
 
 ROUNDS = {**datapath.ROUNDS, **device.ROUNDS, **threads.ROUNDS, **memory.ROUNDS, **inputs.ROUNDS}
@@ -31,7 +31,7 @@ NEED_MOCK = set(device.ROUNDS)
 
 
 class Soak:
-    """The rounds that have run, and where."""
+    """Runs rounds and keeps their results."""
 
     def __init__(self, options):
         self.app, self.mock = options.app, options.mock
@@ -56,7 +56,7 @@ class Soak:
         except Failed as failed:
             result, words = "FAILED", str(failed)
         except Exception as error:  # pylint: disable=broad-except
-            # A mistake of the script counts as a failure: nothing was shown.
+            # An error in the script counts as a failure, since nothing was tested.
             result, words = "FAILED", f"{type(error).__name__}: {error}"
             (folder / "traceback").write_text(traceback.format_exc())
         one.kill()
@@ -77,7 +77,7 @@ class Soak:
                 print(f"{'':10}logs: {folder}\n{'':10}again: scripts/soak.sh --seed {seed} --round {name}", flush=True)
 
     def cycles(self, minutes, seed):
-        """All rounds in turn for so long, `steady` beside them."""
+        """Runs all rounds in turn for `minutes`, with `steady` beside them."""
         start = time.monotonic()
         others = [name for name in ROUNDS if name != BESIDE]
         turn, total_s = 0, minutes * 60
@@ -95,7 +95,7 @@ class Soak:
             seed += 1
 
     def summary(self):
-        """The table at the end; whether all passed."""
+        """Prints the table at the end. Returns whether all rounds passed."""
         print(f"\n{'round':<16}{'times':>6}{'passed':>8}{'FAILED':>8}{'SKIPPED':>9}{'seconds':>10}")
         for name in ROUNDS:
             mine = [(result, seconds) for other, result, seconds in self.results if other == name]
@@ -113,7 +113,7 @@ class Soak:
 
 
 def round_s(name):
-    """What a round takes unless told."""
+    """The time of a round, unless --seconds gives another."""
     return LONGER_S.get(name, ROUND_S)
 
 
@@ -138,8 +138,8 @@ def main():
     if chosen.list:
         print("\n".join(f"{name:<16}{' '.join(function.__doc__.split())}" for name, function in ROUNDS.items()))
         return 0
-    # So that what was started is ended when the soak itself is. SIGINT too: a shell has background jobs ignore it, which every process
-    # started from here would inherit.
+    # These signals interrupt the main loop, which then kills the processes it has started. SIGINT is included because a shell makes
+    # background jobs ignore it, and every process started from here would inherit that.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     soak = Soak(chosen)

@@ -6,7 +6,7 @@ from . import judge
 from .process import Failed
 from .round import END_S, START_S, TOPOLOGIES
 
-# Forwarding of the long process, at the least.
+# The shortest time for which the long process forwards.
 STEADY_MIN_S = 60
 CPU_ENGINES = ("bloom", "bloom", "bloom-baseline", "bloom-naive", "miht", "coop")
 
@@ -20,7 +20,7 @@ def steady(round):
     if not process.until_forwarding(2 * START_S):
         round.finish(process, END_S)
         raise Failed(f"{process.name} ended by itself")
-    # On a busy host the tables take most of a cycle.
+    # On a busy host loading the tables takes most of a cycle.
     process.run_for(max(round.left_s(), STEADY_MIN_S if round.seconds > STEADY_MIN_S else 0))
     found = round.terminate(process)
     updates = found["engine"]["updates_applied"]
@@ -95,7 +95,7 @@ def mbufs(round):
 
 
 def starved_port(round):
-    """The same for a port that receives by itself: a pool of the fewest mbufs that are accepted, most of them in batches that fill."""
+    """The same for a port that receives by itself: the smallest pool that is accepted, with most mbufs in batches that are being filled."""
     for topology in TOPOLOGIES:
         batch, mbufs = round.draw((128, 512)), 1023
         for _ in range(2):
@@ -111,7 +111,7 @@ def starved_port(round):
                 if not found["packets"]["rx"]:
                     raise Failed(f"{process.name}: nothing was received")
                 break
-            # Too few for these sizes is refused, and the message says how many are enough.
+            # A pool too small for these sizes is refused, and the message says how many mbufs are enough.
             enough = re.search(r"at least (\d+)", process.errors())
             if enough is None or mbufs != 1023:
                 raise Failed(f"{process.name}: {judge.last_line(process.errors())}")

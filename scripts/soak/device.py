@@ -1,5 +1,5 @@
-"""A device that fails, stalls, comes back, or has no memory: GPU engines over the mock driver, in both topologies, with a CPU engine
-behind them and without.
+"""A device that fails, stalls, comes back, or has no memory: GPU engines over the mock driver, in both topologies, with and without a
+CPU engine as the fallback.
 """
 
 from . import judge
@@ -8,7 +8,7 @@ from .round import END_S, PATIENT, START_S, TOPOLOGIES
 
 ENGINES = ("gamt", "gale", "sail-gpu")
 MODES = ("copy", "graph", "mapped", "persistent")
-# Calls of the datapath and of updates; the driver's names.
+# Driver calls of the datapath and of updates, by the driver's names.
 CALLS = (
     "cuLaunchKernel",
     "cuMemcpyHtoDAsync_v2",
@@ -18,9 +18,9 @@ CALLS = (
     "cuEventQuery",
     "cuEventRecord",
 )
-# An illegal address and a failed launch end the context; no memory and a refused value do not.
+# An illegal address (700) and a failed launch (719) end the context; no memory (2) and an invalid value (1) do not.
 CODES = (700, 719, 2, 1)
-# Tables of this size come and go in tens of kilobytes.
+# Allowed growth: tables of this size are allocated and freed in tens of kilobytes.
 GROWTH_BYTES = 2 << 20
 
 
@@ -30,10 +30,10 @@ def made(round):
 
 
 def fault(round):
-    """Switches of the mock for one fault, drawn anew."""
+    """Switches of the mock for one randomly drawn fault."""
     kind = round.between(0, 3)
     if kind == 0:
-        # One call or many in a row; those that are not refused work, so the device comes back.
+        # One call or several in a row fail; later calls work, so the device comes back.
         return {"MOCKCUDA_FAIL_AT": f"{round.between(20, 4000)}:{round.draw(CODES)}:{round.draw((1, 1, 5, 100))}"}
     if kind == 1:
         return {"MOCKCUDA_FAIL_CALL": f"{round.draw(CALLS)}:{round.between(0, 60)}:{round.draw(CODES)}"}
@@ -43,12 +43,12 @@ def fault(round):
 
 
 def common(round):
-    """Options that every run draws."""
+    """Randomly drawn options of every run."""
     return ["--batch", round.draw((1, 32, 64, 200)), "--loops", round.between(2, 8), "--ports", round.draw((1, 4, 7))]
 
 
 def moved(process, found, engine):
-    """With a fallback nothing may be dropped; the report says which engine is in service."""
+    """Checks that the report names the engine in service and no error. Returns whether the fallback is in service."""
     report = found["engine"]
     fallback = report["fallback"]
     wanted = "bloom" if fallback["in_service"] else engine
@@ -58,7 +58,7 @@ def moved(process, found, engine):
 
 
 def lost(process, code, found):
-    """Without one: an error costs packets, is told, and is the exit code."""
+    """Without a fallback: packets dropped as engine_stall, or a reported error, need an exit code other than 0."""
     if found is None:
         return
     stalled, report = found["packets"]["drops"]["engine_stall"], found["engine"]
@@ -81,7 +81,7 @@ def fails(round):
             moves += moved(with_fallback, found, engine)
             alone = round.replay("alone", one, *words, updates=2000, mock=fault(round))
             code = alone.wait(START_S)
-            # When nothing at all could be sent, or the device was lost at the start, that is the exit code.
+            # If nothing could be sent, or the device was lost at the start, the exit code says so.
             lost(alone, code, round.judged(alone, code, codes=(0, 1, 3), faults=("engine_stall",)))
         if round.is_over():
             return f"{moves} moved to the fallback"
@@ -107,7 +107,7 @@ def stalls(round):
                 moved(process, round.finish(process, START_S), "gamt")
                 continue
             process = round.replay("alone", one, *words, updates=updates, mock=switches)
-            # Half of them are told to end while the device stalls.
+            # Half of the runs get a signal to end while the device stalls.
             if round.between(0, 1) and process.until_forwarding(START_S):
                 process.run_for(0.3)
                 found = round.terminate(process, codes=(0, 1, 3), faults=("engine_stall",))
@@ -119,7 +119,7 @@ def stalls(round):
 
 
 def drop_first(words, name):
-    """Options without the first `name` and its value: the second one stands."""
+    """Removes the first `name` and its value from options, so that the second one counts."""
     at = words.index(name)
     return words[:at] + words[at + 2 :]
 
@@ -152,7 +152,7 @@ def growth(round):
     one = round.material.growing(round.seed, routes=500, more=10_000, frames=600, back=True)
     mode = MODES[round.seed % len(MODES)]
     words = ["--engine", "gamt", "--engine-arg", f"mode={mode}", "--batch", "64", "--rate", "5kpps", "--loops", 1 << 30]
-    # A few changes are made in place, many at once by a new table.
+    # Deltas of a few changes are applied in place, large ones by building a new table.
     updates, batch = round.draw(((20_000, 64), (100_000, 5000), (10_000_000, 5000)))
     words += ["--update-batch", batch, *PATIENT]
     process = round.replay(mode, one, *words, updates=updates, mock={"MOCKCUDA_LOG": 0}, sample=True)

@@ -1,4 +1,4 @@
-"""What comes from outside at the wrong moment: files that change while they are read, signals, a standard error that nobody reads."""
+"""Outside events at the wrong moment: files that change while they are read, signals, a standard error that nobody reads."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ def files(round):
 
 
 def table_or_error(process, code, path, lengths):
-    """Exit code 1 with the file's name, or 0 with as many routes as one of the two contents has."""
+    """Checks for exit code 1 with the file's name, or 0 with as many routes as one of the two contents has."""
     if code != 0:
         if path.name not in process.errors():
             raise Failed(f"{process.name}: exit code {code}, and the file is not named: {judge.last_line(process.errors())}")
@@ -83,7 +83,7 @@ def replace(_round, path, other):
 
 
 def streams(round):
-    """An update stream and a capture that change under a replay: it goes on with what it read, or says what is wrong."""
+    """An update stream and a capture that change during a replay: it goes on with what it has read, or reports the error."""
     one = round.material.small(round.seed)
     for change in (cut, empty, garbage, replace):
         updates, capture = round.folder / "updates", round.folder / "capture"
@@ -116,7 +116,7 @@ def signals(round):
 
 
 def storm(process, seconds):
-    """SIGUSR1 without pause."""
+    """Sends SIGUSR1 without pause."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.is_running():
         for _ in range(50):
@@ -132,14 +132,14 @@ def stormed(round, one, words):
 
 
 def early(round, one, words):
-    """SIGTERM while it loads, while it starts, while it forwards: the default action, or an end in order."""
+    """SIGTERM while the process loads, starts or forwards: it ends by the default action or in order."""
     process = round.replay("early", one, *words, updates=5000)
     process.run_for(round.between(0, 150) / 100)
     round.terminate(process, codes=(0, 1, -signal.SIGTERM))
 
 
 def twice(round, one, words):
-    """The second signal ends it at once."""
+    """A second SIGINT ends the process at once."""
     process = round.replay("twice", one, *words)
     if process.until_forwarding(START_S):
         process.signal(signal.SIGINT)
@@ -169,7 +169,7 @@ def blocked():
 
 
 def unread(round, process, how, reader):
-    """Forwards, prints to nobody, and ends when it is told to."""
+    """The process forwards although nobody reads what it prints, and ends when it is signalled."""
     if process.until_forwarding(START_S):
         storm(process, 0.5)
     elif process.is_running():
@@ -192,17 +192,17 @@ def unread_run(round, _one, _words, topology, how):
     writer, reader = how()
     json = round.folder / f"{round.runs + 1:03}-run-{how.__name__}.json"
     words = ["run", "--fib", "pcap/routes.txt", "--engine", "bloom", "--topology", topology, "--stats-period", "0.05", "--json", json]
-    # One lcore forwards beside housekeeping, or all work is on the others.
+    # The main lcore forwards and does the housekeeping, or the other lcores forward.
     lcores = "0@0" if round.between(0, 1) and topology == "run-to-completion" else "0@0,1@0,2@0,3@0"
     worker = "0" if lcores == "0@0" else "1"
     words += ["--config", f"(0,0,{worker})", "--", "--no-huge", "-m", 256, "--no-pci", "--no-shconf", "--no-telemetry"]
-    # What EAL logs while it starts would wait for a reader for ever: its C code writes to stderr itself.
+    # EAL's log at the start would wait for a reader for ever: its C code writes to stderr directly.
     words += ["--log-level", "error"]
     words += ["--file-prefix", f"soak-{round.seed}-{round.runs}", "--lcores", lcores, "--vdev", "net_null0"]
     process = round.start(f"run-{how.__name__}", *words, stderr=writer)
     os.close(writer)
     if lcores == "0@0":
-        # No worker thread tells that it forwards.
+        # There is no worker thread whose existence shows that it forwards.
         process.run_for(3)
         storm(process, 0.5)
         try:

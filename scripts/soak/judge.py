@@ -1,19 +1,20 @@
-"""What must hold of a forwarder's report, whatever was done to it."""
+"""The checks that a forwarder's report must pass, whatever the round did."""
 
 import json
 
 from .process import Failed, signal_name
 
-# Faults of their own that a round may allow; every other reason is the oracle's affair.
+# Drop reasons that are faults, which a round may allow; all other reasons are compared with the oracle's.
 FAULTS = ("tx_full", "engine_stall")
-# Growth of memory after the warm-up, from the second third of a run to its last. Copies of tables come and go, so floors are compared.
+# Allowed growth of memory after the warm-up, from the second third of a run to its last. Copies of tables come and go, so `floor` values
+# are compared.
 GROWTH_BYTES, GROWTH_SHARE = 8 << 20, 0.01
-# Of half a second each: less time shows nothing.
+# Samples are half a second apart: fewer show nothing.
 SAMPLES_MIN = 60
 
 
 def report(path):
-    """The JSON report; None where there is none."""
+    """The JSON report; None if there is none."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
@@ -24,7 +25,7 @@ def report(path):
 
 
 def no_crash(process, code, allowed=()):
-    """No panic, no signal that nobody sent, no exit code that the manual does not have."""
+    """Checks for panics, unexpected signals, undocumented exit codes, and violations that the mock driver counted."""
     said = process.errors()
     for word in ("panicked", "stack overflow"):
         if word in said:
@@ -38,7 +39,7 @@ def no_crash(process, code, allowed=()):
 
 
 def accounted(name, found, faults=()):
-    """Every packet left once: sent, or dropped for its own reason or for one of the allowed faults; none was overtaken."""
+    """Checks that every packet left once, sent or dropped, that only allowed faults dropped any, and that none was overtaken."""
     packets = found["packets"]
     dropped = sum(packets["drops"].values())
     if packets["rx"] != packets["tx"] + dropped + packets["held"]:
@@ -53,7 +54,7 @@ def accounted(name, found, faults=()):
 
 
 def verified(name, found):
-    """Every packet was checked, and none was wrong."""
+    """Checks that every packet was verified, and none was wrong."""
     verify, fed = found["verify"], found["trace"]["fed"]
     if verify["mismatches"]:
         raise Failed(f"{name}: {verify['mismatches']} of {verify['checked']} results differ from the oracle's")
@@ -62,13 +63,13 @@ def verified(name, found):
 
 
 def last_line(said):
-    """The last words of a process that are not empty."""
+    """The last line that is not empty."""
     return next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
 
 
 def no_growth(process, growth_bytes=GROWTH_BYTES):
-    """Memory, threads and open files do not grow once the process is warm: after the first third of the time that it forwards.
-    Returns what memory was, in words.
+    """Checks that memory, threads and open files do not grow after the warm-up, the first third of the time that the process forwards.
+    Returns a few words about its memory.
     """
     samples = [sample for sample in process.samples if sample.time_s >= process.forwarding_s]
     process.out.with_suffix(".memory").write_text(
@@ -92,5 +93,5 @@ def no_growth(process, growth_bytes=GROWTH_BYTES):
 
 
 def floor(values):
-    """The value that a fifth of all stay below."""
+    """The 20th percentile."""
     return sorted(values)[len(values) // 5]

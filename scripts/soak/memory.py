@@ -1,4 +1,4 @@
-"""Memory that cannot be had: a limit for tables, an address space that ends, at the start and while routes change."""
+"""Memory that runs out: a limit on tables or on the address space, at the start and while routes change."""
 
 import resource
 import signal
@@ -7,7 +7,7 @@ from . import judge
 from .process import Failed, limit_address_space
 from .round import START_S, TOPOLOGIES
 
-# What Rust says when a small allocation fails, before it aborts.
+# Rust's message when a small allocation fails, before it aborts.
 ALLOCATION = "memory allocation of"
 
 
@@ -48,7 +48,7 @@ def address_space(round):
 
 
 def outcome(round, process):
-    """What came of it: an end as usual, an error that is told, or the allocator's abort, which says how much it wanted."""
+    """How the process ended: as usual, with an error message, or by the allocator's abort, whose message names the size."""
     code = process.wait(START_S)
     if code == -signal.SIGABRT:
         if ALLOCATION not in process.errors():

@@ -1,7 +1,6 @@
 """One process under test: started with its output in files, watched, signalled, and ended within a limit.
 
-A thread can be stopped alone through ptrace, which takes its CPU away for a time that is known exactly, wherever the kernel
-allows it.
+A single thread can be stopped through ptrace, if the kernel allows it, which takes its CPU away for an exactly known time.
 """
 
 import ctypes
@@ -22,11 +21,11 @@ SAMPLE_S = 0.5
 
 
 class Failed(Exception):
-    """What did not hold; the text is for a person."""
+    """A check that failed; the text says which."""
 
 
 class Sample:
-    """A moment of a process: seconds since its start, kilobytes of memory of its own, threads, open files."""
+    """A moment of a process: seconds since its start, kilobytes of private memory, threads, open files."""
 
     def __init__(self, time_s, memory_kb, threads, files):
         self.time_s, self.memory_kb, self.threads, self.files = time_s, memory_kb, threads, files
@@ -44,7 +43,7 @@ class Process:
         )
         self.started = time.monotonic()
         self.samples = []
-        # When it began to forward, seconds from its start.
+        # When it began to forward, in seconds from its start.
         self.forwarding_s = 0.0
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self.popen = subprocess.Popen(
@@ -76,7 +75,7 @@ class Process:
         return {name: int(found[name]) for name in names}
 
     def address_space_bytes(self):
-        """Bytes of address space that it has now; 0 once it has ended."""
+        """Its current bytes of address space; 0 once it has ended."""
         try:
             return self._status("VmSize")["VmSize"] * 1024
         except (OSError, KeyError):
@@ -86,7 +85,7 @@ class Process:
         return self.popen.poll() is None
 
     def threads(self, name=""):
-        """Its threads whose name holds `name`, as {tid: name}."""
+        """Its threads whose name contains `name`, as {tid: name}."""
         found = {}
         try:
             for tid in os.listdir(f"/proc/{self.pid}/task"):
@@ -110,7 +109,7 @@ class Process:
         return False
 
     def until(self, condition, limit_s):
-        """Waits until `condition()` or the process's end; whether the condition came to hold."""
+        """Waits until `condition()` holds or the process ends. Returns whether the condition holds."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             if condition():
@@ -121,13 +120,13 @@ class Process:
         return False
 
     def until_forwarding(self, limit_s):
-        """Waits until its worker lcores are there; whether they are."""
+        """Waits until it has threads of worker lcores. Returns whether it has."""
         is_forwarding = self.until(lambda: self.threads("worker"), limit_s)
         self.forwarding_s = time.monotonic() - self.started
         return is_forwarding
 
     def run_for(self, seconds):
-        """Waits so long, or until its end."""
+        """Waits for `seconds`, or until its end."""
         self.until(lambda: False, seconds)
 
     def signal(self, number):
@@ -145,7 +144,7 @@ class Process:
             raise Failed(f"{self.name} did not end within {limit_s:.0f} s of {after}: {where}") from None
 
     def _where(self):
-        """What each thread does, for the message about one that hangs."""
+        """The state of each thread, for the message about a process that hangs."""
         told = []
         for tid, comm in sorted(self.threads().items()):
             try:
@@ -156,7 +155,7 @@ class Process:
         return "; ".join(told)
 
     def _stacks(self):
-        """Where each thread is, in NAME.stacks, if there is a debugger."""
+        """Writes the stack of each thread to NAME.stacks, if gdb is installed."""
         if shutil.which("gdb"):
             with open(self.out.with_suffix(".stacks"), "wb") as out:
                 command = ["gdb", "-batch", "-p", str(self.pid), "-ex", "thread apply all backtrace 12"]
@@ -168,12 +167,12 @@ class Process:
             self.popen.wait()
 
     def errors(self):
-        """What it said on standard error."""
+        """Its standard error."""
         return self.err.read_text(errors="replace") if self.err.exists() else ""
 
 
 class Spinners:
-    """Busy loops on one CPU, for a thread that is to lose it."""
+    """Busy loops on one CPU, which take it from a thread."""
 
     def __init__(self, cpu, count):
         code = "while True: pass"
@@ -188,7 +187,9 @@ class Spinners:
 
 
 def stop_thread(tid, seconds):
-    """Stops one thread, which must not be the first of its process, for so long. False where ptrace is not allowed or it is gone."""
+    """Stops one thread, which must not be the first of its process, for `seconds`. Returns False if ptrace is not allowed or the thread
+    has ended.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     libc.ptrace.restype = ctypes.c_long
@@ -208,7 +209,7 @@ def stop_thread(tid, seconds):
 
 
 def starve_thread(tid, seconds):
-    """Where it cannot be stopped: puts a thread on one CPU at the lowest priority, beside busy loops of the usual one."""
+    """For a thread that cannot be stopped: puts it on one CPU at the lowest priority, beside busy loops of normal priority."""
     try:
         before = os.sched_getaffinity(tid)
         cpu = min(before)
@@ -227,14 +228,14 @@ def starve_thread(tid, seconds):
 
 
 def take_cpu(tid, seconds):
-    """Takes a thread's CPU for about so long; how, or an empty text where that is not possible."""
+    """Takes a thread's CPU for about `seconds`. Returns how, or an empty text if that is not possible."""
     if stop_thread(tid, seconds):
         return "stopped"
     return "starved" if starve_thread(tid, seconds) else ""
 
 
 def limit_address_space(pid, size_bytes):
-    """Lets a running process have so much address space and no more."""
+    """Limits the address space of a running process."""
     resource.prlimit(pid, resource.RLIMIT_AS, (size_bytes, size_bytes))
 
 

@@ -1,4 +1,4 @@
-"""What a round is given: its seed, a folder of its own, the program, and short words for a replay that is judged."""
+"""The context of a round: its seed, a folder of its own, the program, and helpers that run and judge a replay."""
 
 import signal
 import time
@@ -8,25 +8,25 @@ from captures.packets import SplitMix64
 from . import judge
 from .process import Failed, Process
 
-# A process must end so soon after its packets or a SIGTERM. The harness itself gives packets up after 30 s.
+# A process must end within this time after its last packet or a SIGTERM. The harness itself gives packets up after 30 s.
 END_S = 90
-# And a start, with tables of full size on a busy host, takes no longer.
+# A process must start within this time, also with full tables on a busy host.
 START_S = 180
-# Far more than a batch takes on a busy host: no stall that the round did not ask for.
+# A stall limit far longer than a batch takes on a busy host, so that only the stalls occur that a round asks for.
 PATIENT = ("--stall-us", "60000000")
 TOPOLOGIES = ("run-to-completion", "pipeline")
 
 
 class Round:
-    """One round. `seconds`: how long it may run, about."""
+    """One round. `seconds`: its approximate time."""
 
-    # Processes of all rounds that have not been waited for.
+    # Processes of the rounds in progress.
     processes = []
 
     def __init__(self, name, seed, seconds, folder, app, mock, material):
         self.name, self.seed, self.seconds = name, seed, seconds
         self.folder, self.app, self.mock, self.material = folder, app, mock, material
-        # The same seed gives each round other draws.
+        # With the same seed, each round draws other numbers.
         self.rng = SplitMix64(seed * 1_000_003 + sum(ord(letter) << (index % 7 * 8) for index, letter in enumerate(name)))
         self.started = time.monotonic()
         self.runs = self.packets = 0
@@ -34,11 +34,11 @@ class Round:
         folder.mkdir(parents=True)
 
     def is_over(self):
-        """Whether the round's time is used up; what is running ends all the same."""
+        """Whether the round's time is used up; running processes are still waited for."""
         return self.left_s() <= 0
 
     def left_s(self):
-        """What is left of the round's time."""
+        """The seconds left of the round's time."""
         return self.seconds - (time.monotonic() - self.started)
 
     def draw(self, items):
@@ -50,7 +50,7 @@ class Round:
         return low + self.rng.below(high - low + 1)
 
     def start(self, name, *arguments, mock=None, **more):
-        """The program with these arguments; `mock`: switches of the mock driver, which is preloaded then."""
+        """Starts the program with these arguments. `mock`: switches of the mock driver, which is then preloaded."""
         self.runs += 1
         env = dict(more.pop("env", {}))
         if mock is not None:
@@ -61,18 +61,18 @@ class Round:
         return process
 
     def replay(self, name, made, *arguments, updates=None, **more):
-        """A replay of a set with `--verify`; `updates`: how many a second, of a stream that is looped."""
+        """Starts a replay of a set with `--verify`. `updates`: updates per second, from the set's stream, which is looped."""
         words = ["replay", *made.arguments(), "--no-huge", "--verify", "--json", self.folder / f"{self.runs + 1:03}-{name}.json"]
         if updates:
             words += ["--updates", made.updates, "--update-rate", updates, "--update-loops", 1 << 40]
         return self.start(name, *words, *arguments, **more)
 
     def report(self, process):
-        """The report of a replay or a run that has ended; None where it wrote none."""
+        """The report of a replay or a run that has ended; None if it wrote none."""
         return judge.report(self.folder / f"{process.name}.json")
 
     def judged(self, process, code, codes=(0,), faults=()):
-        """Judges a process that has ended with `code`, which must be one of `codes`; its report, which may be missing
+        """Judges a process that has ended with `code`, which must be one of `codes`. Returns its report, which may be missing
         unless it ended with 0."""
         judge.no_crash(process, code, codes)
         found = self.report(process)
@@ -95,12 +95,12 @@ class Round:
         return self.judged(process, process.wait(limit_s), **rules)
 
     def terminate(self, process, limit_s=END_S, number=signal.SIGTERM, **rules):
-        """Tells a process to end, and judges it."""
+        """Sends a process the signal `number`, waits for its end, and judges it."""
         process.signal(number)
         return self.judged(process, process.wait(limit_s, f"signal {number.name}"), **rules)
 
     def kill(self):
-        """Ends what a failure has left running."""
+        """Kills the processes that a failure has left running."""
         for process in self.mine:
             process.kill()
             Round.processes.remove(process)
@@ -113,5 +113,5 @@ class Round:
             process.kill()
 
     def said(self):
-        """What the round did, in words."""
+        """A summary of the round in a few words."""
         return f"{self.runs} runs, {self.packets:,} packets"

@@ -1,5 +1,5 @@
-//! The data sets: routes, and updates over them for a paper that has such. The GAMT paper has four route collectors of 2013 with a
-//! day's updates each, the Bloomfwd paper seven IPv4 tables and four IPv6 ones of 2016.
+//! The data sets: routes, and updates of them if the paper uses any. The GAMT paper has four route collectors of 2013 with a day's
+//! updates each, the Bloomfwd paper seven IPv4 tables and four IPv6 ones of 2016.
 
 use super::Paper;
 use crate::args::{PaperArgs, TableArgs};
@@ -11,35 +11,35 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Files of the folder that `FWD_DATA` names, the one nearest to the paper's time first.
+/// Tables in the folder that `FWD_DATA` names, the one closest in time to the paper first.
 const KNOWN_TABLES: [&str; 3] = ["v4-201405.txt.xz", "v4-202401.txt.xz", "v6-202401.txt.xz"];
-/// The updates there.
+/// The updates in that folder.
 const KNOWN_UPDATES: &str = "updates-ris-20190101.txt.xz";
-/// Updates to generate, and of a stream that are used at most.
+/// The most updates to generate. A quick run uses at most half as many of any stream.
 const UPDATES: usize = 200_000;
-/// Updates generated in a second of their own time: about what one collector of the paper has (table 1, rrc12).
+/// Generated updates per second of their time stamps: about the mean of one collector in the paper (table 1, rrc12).
 const UPDATES_A_STAMP: usize = 64;
 
 /// An update.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
-    /// When, seconds.
+    /// Its time, in seconds.
     pub(super) time_s: f64,
-    /// Which route.
+    /// The prefix of its route.
     pub(super) prefix: IpPrefix,
-    /// What becomes of it, the next hop being the route's origin (as the tables have it).
+    /// The new next hop if next hops are origins of routes (as in the tables).
     by_origin: NextHopId,
-    /// The same, the next hop being the peer that said so.
+    /// The new next hop if next hops are the peers that sent the updates.
     by_peer: NextHopId,
 }
 
-/// What the next hop of an update is. A collector hears each route from all its peers: by origin most of what they say changes
-/// nothing, by peer each says something new, as for a router that forwards by whom it heard last.
+/// What is taken as the next hop of an update. A collector hears each route from all its peers. By origin, most of their updates
+/// change nothing; by peer, each one changes the next hop, as in a router that forwards to the peer it heard from last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hops {
     /// The route's origin.
     Origin,
-    /// The peer; the same as by origin where a feed does not tell peers.
+    /// The peer; the origin if the feed does not name peers.
     Peer,
 }
 
@@ -48,30 +48,30 @@ impl Hops {
     pub(super) const ALL: [(Self, &'static str); 2] = [(Self::Origin, "by origin"), (Self::Peer, "by peer")];
 }
 
-/// Routes and updates over them.
+/// Routes, and updates of them.
 #[derive(Debug)]
 pub(super) struct DataSet {
-    /// What figures call it.
+    /// Its name in figures.
     pub(super) name: String,
     /// The routes.
     pub(super) tables: Tables,
     /// The updates, in order.
     pub(super) told: Vec<Told>,
-    /// Where they came from.
+    /// The source of the updates.
     updates_source: String,
 }
 
-/// Deltas of one family, forward and back again, so that a table does not drift however often they run.
+/// Deltas of one family, forward and backward, so that a table does not drift however often they are applied.
 #[derive(Debug, Default)]
 pub(super) struct Deltas {
     /// In order.
     pub(super) forward: Vec<Routes>,
-    /// What undoes them, the last one's undoing first.
+    /// The deltas that undo them, in reverse order.
     pub(super) backward: Vec<Routes>,
 }
 
 impl Deltas {
-    /// New routes, changed ones and withdrawn ones of a pass forward.
+    /// The numbers of new, changed and withdrawn routes in a forward pass.
     pub(super) fn kinds(&self) -> [usize; 3] {
         let before =
             self.backward.iter().rev().flat_map(|delta| delta.v4.iter().map(|change| change.next_hop));
@@ -83,7 +83,7 @@ impl Deltas {
         kinds
     }
 
-    /// Changes of one pass forward.
+    /// The number of changes in a forward pass.
     pub(super) fn changes(&self) -> usize {
         self.forward.iter().map(Routes::len).sum()
     }
@@ -99,7 +99,7 @@ impl Told {
 }
 
 impl DataSet {
-    /// For the files.
+    /// A summary for the output files.
     pub(super) fn summary(&self) -> Value {
         json!({
             "name": self.name,
@@ -112,7 +112,7 @@ impl DataSet {
         })
     }
 
-    /// The updates of `family` that change something, in deltas of `size` updates; of one time stamp each when `None`.
+    /// The updates of `family` that change something, in deltas of `size` updates, or of one time stamp each if `None`.
     pub(super) fn deltas(&self, family: Family, size: Option<usize>, hops: Hops) -> Deltas {
         let mut rib = Rib::new();
         match family {
@@ -130,7 +130,7 @@ impl DataSet {
         };
         let mut deltas = Deltas::default();
         for part in parts {
-            // The last word on a prefix counts, as in a RIB's dirty set.
+            // The last update of a prefix counts, as in a RIB's dirty set.
             let latest: BTreeMap<IpPrefix, NextHopId> =
                 part.iter().map(|told| (told.prefix, told.next_hop(hops))).collect();
             let (mut there, mut back) = (Routes::new(), Routes::new());
@@ -183,8 +183,8 @@ impl DataSet {
     }
 }
 
-/// All data sets: each `--fib` file and what is generated; else the files of `FWD_DATA`; else those of the paper that are
-/// generated.
+/// All data sets: each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the sets
+/// that the paper generates.
 ///
 /// # Errors
 /// As [`Tables::load`]; a file of updates that cannot be read.
@@ -236,7 +236,7 @@ pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Faul
     Ok(sets)
 }
 
-/// A generated table beside those that were loaded, without updates; `seed` is its own.
+/// A further data set: a table generated with its own `seed`, without updates.
 ///
 /// # Errors
 /// As [`Tables::load`].
@@ -246,7 +246,7 @@ pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> 
     set(args, name.to_owned(), &table, None)
 }
 
-/// A data set; `updates` is `None` when the paper has none, else the file of them, if there is one.
+/// A data set. `updates` is `None` if the paper uses no updates, else the file of updates, if there is one.
 fn set(
     args: &PaperArgs,
     name: String,
@@ -313,7 +313,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
         std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
-        // Two peers tell the same route with the same origin, a second later one withdraws it.
+        // Two peers announce the same route with the same origin; then one of them announces it again, and withdraws it.
         let lines = "1.0 a 10.1.0.0/16 192.0.2.1 64500\n1.5 a 10.1.0.0/16 192.0.2.2 64500\n\
                      2.0 a 10.1.0.0/16 192.0.2.1 64500\n3.0 w 10.1.0.0/16 192.0.2.1 64500\n";
         std::fs::write(&updates, lines).unwrap();

@@ -1,4 +1,4 @@
-//! Batches in flight on an engine, and the clock.
+//! A closed loop of batches in flight on an engine: its rate and its latency, also beside updates.
 
 use super::data::Deltas;
 use crate::fault::Fault;
@@ -12,41 +12,41 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// A closed loop that lasted a while.
+/// The result of a closed loop.
 #[derive(Debug)]
 pub(super) struct Driven {
-    /// Millions of lookups a second of the wall.
+    /// Millions of lookups per second of wall time.
     pub(super) mlps: f64,
-    /// From submit to answers, microseconds.
+    /// The mean time from submit to answers, microseconds.
     pub(super) mean_us: f64,
-    /// 99 of 100 batches took less.
+    /// The 99th percentile of this time, microseconds.
     pub(super) p99_us: f64,
-    /// Batches.
+    /// The number of batches.
     pub(super) batches: u64,
 }
 
-/// A closed loop.
+/// The parameters of a closed loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load<'a> {
-    /// The keys, over and over.
+    /// The keys, which repeat.
     pub(super) keys: &'a KeySet,
-    /// Keys of a batch, of each reader.
+    /// Keys of a batch of each reader.
     pub(super) batch: usize,
-    /// Batches in flight, of each reader.
+    /// Batches in flight of each reader.
     pub(super) slots: u16,
-    /// For how long, after a tenth of that to warm up.
+    /// The duration, after a warm-up of a tenth of it.
     pub(super) seconds: f64,
 }
 
 /// Keeps batches in flight on all `readers`, each on a thread of its own if there are several.
 ///
 /// # Errors
-/// What a reader says.
+/// The error of a reader.
 pub(super) fn drive(readers: &mut [Box<dyn EngineReader>], load: Load<'_>) -> Result<Driven, EngineError> {
     if let [reader] = readers {
         return drive_one(&mut **reader, load, 0);
     }
-    // Each begins elsewhere in the keys, so that no two ask for the same at the same time.
+    // Each begins at another position of the keys, so that no two look the same keys up at the same time.
     let share = load.keys.len() / readers.len().max(1);
     let driven = std::thread::scope(|scope| {
         let begin = |(number, reader): (usize, &mut Box<dyn EngineReader>)| {
@@ -80,7 +80,7 @@ fn run(
 ) -> Result<Driven, EngineError> {
     let batch = batch.clamp(1, keys.len().max(1));
     let slots = usize::from(slots.clamp(1, reader.slots()));
-    // 1 ns to 100 s at 3 digits; what does not fit is counted as the largest.
+    // 1 ns to 100 s at 3 digits; longer times are counted as the largest.
     let mut latency = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).unwrap_or_else(|_| empty());
     let mut begun = vec![Instant::now(); slots];
     let (mut submitted, mut collected, mut lookups) = (0, 0, 0_u64);
@@ -119,7 +119,7 @@ fn run(
 }
 
 fn empty() -> Histogram<u64> {
-    // Bounds that the histogram documents as right.
+    // The histogram's documentation allows 3 digits.
     Histogram::new(3).unwrap_or_else(|_| unreachable!("3 digits are allowed"))
 }
 
@@ -127,14 +127,14 @@ fn slot(number: usize) -> SlotId {
     SlotId(u16::try_from(number).unwrap_or(0))
 }
 
-/// A reader as the check asks it.
+/// A reader, as the [`Looker`] that a check needs.
 pub(super) struct Asked {
     engine: &'static str,
     reader: Box<dyn EngineReader>,
 }
 
 impl Asked {
-    /// `reader`, of the engine of that name.
+    /// Takes a reader of the engine with this name.
     pub(super) fn new(engine: &'static str, reader: Box<dyn EngineReader>) -> Self {
         Self { engine, reader }
     }
@@ -162,10 +162,10 @@ impl Looker for Asked {
     }
 }
 
-/// Has an empty engine take `routes` as they are: none is left out.
+/// Loads `routes` into an empty engine, all of them: the RIB leaves none out.
 ///
 /// # Errors
-/// What the engine says.
+/// The error of the engine.
 pub(super) fn fill(writer: &mut dyn EngineWriter, routes: &Routes) -> Result<Rib, EngineError> {
     let mut rib = Rib::plain();
     rib.tell(routes);
@@ -173,16 +173,16 @@ pub(super) fn fill(writer: &mut dyn EngineWriter, routes: &Routes) -> Result<Rib
     Ok(rib)
 }
 
-/// Lookups beside updates at `rate` a second.
+/// The result of lookups beside updates.
 #[derive(Debug)]
 pub(super) struct Beside {
     /// The lookups.
     pub(super) lookups: Driven,
-    /// Updates a second that were made.
+    /// Updates applied per second.
     pub(super) updates_per_s: f64,
 }
 
-/// Deltas that go round: forward to the end, back to the start, and again.
+/// A cycle of deltas: forward to the end, backward to the start, and again.
 #[derive(Debug)]
 pub(super) struct Round<'a> {
     all: Vec<&'a Routes>,
@@ -190,12 +190,12 @@ pub(super) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    /// At the start.
+    /// A cycle at its start.
     pub(super) fn new(deltas: &'a Deltas) -> Self {
         Self { all: deltas.forward.iter().chain(&deltas.backward).collect(), at: 0 }
     }
 
-    /// Applies deltas at `rate` changes a second until told to stop. Returns changes a second.
+    /// Applies deltas at `rate` changes per second until `done` is set. Returns the changes applied per second.
     fn apply(
         &mut self,
         (rib, writer): (&mut Rib, &mut dyn EngineWriter),
@@ -219,11 +219,11 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Drives `readers` on threads of their own while this one applies `deltas` to the engine by way of its RIB, at `rate` changes a
+/// Drives `readers` on threads of their own while this thread applies `deltas` to the engine through its RIB, at `rate` changes per
 /// second (0: none).
 ///
 /// # Errors
-/// What the engine says; [`Fault::Measurement`] when the lookups' thread panicked.
+/// The error of the engine; [`Fault::Measurement`] when the lookups' thread panicked.
 pub(super) fn beside(
     (rib, writer): (&mut Rib, &mut dyn EngineWriter),
     readers: &mut [Box<dyn EngineReader>],
@@ -239,7 +239,7 @@ pub(super) fn beside(
             done.store(true, Ordering::Release);
             driven
         });
-        // An error of the updates leaves the lookups to end by the clock.
+        // If an update fails, the lookups still run to the end of their time.
         let updates = deltas.apply((rib, writer), rate, &done);
         (lookups.join(), updates)
     });

@@ -1,11 +1,11 @@
-//! What a figure is: series of points, rows for tables, and the paper's numbers beside ours.
+//! The data of a figure: series of points, rows for tables, and the paper's numbers beside ours.
 
 use crate::host::{Build, Host};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Numbers of the paper that are told one by one.
+/// The most numbers of the paper that are all printed. Of a longer list, only those that differ from ours are.
 const LIST_MAX: usize = 40;
 
 /// A figure or a table of the paper, made here.
@@ -13,21 +13,21 @@ const LIST_MAX: usize = 40;
 pub(crate) struct Figure {
     /// Its title in the paper.
     pub(crate) title: String,
-    /// What the x axis is.
+    /// The label of the x axis.
     pub(crate) x: String,
     /// Whether the x axis is logarithmic, to the base of two.
     pub(crate) x_log: bool,
-    /// Names of the places on the x axis, when they are no numbers: point 0 is the first.
+    /// Names of the positions on the x axis if they are not numbers; position 0 has the first name.
     pub(crate) x_names: Vec<String>,
     /// Graphs over the same x axis.
     pub(crate) panels: Vec<Panel>,
-    /// What was measured, row by row.
+    /// The measurements, row by row.
     pub(crate) rows: Vec<Value>,
-    /// The paper's numbers, and ours where they compare.
+    /// The paper's numbers, and ours if they are comparable.
     pub(crate) beside: Vec<Beside>,
-    /// One sentence that says why the figures are what they are.
+    /// An explanation of the numbers.
     pub(crate) note: String,
-    /// Why it, or its half that takes a device, was not made.
+    /// Why the figure, or a part that needs other hardware, was not made.
     pub(crate) skipped: Option<String>,
     /// Answers compared with the oracle's.
     pub(crate) checked: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Figure {
 /// One graph.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Panel {
-    /// What the y axis is, with its unit.
+    /// The label of the y axis, with its unit.
     pub(crate) y: String,
     /// Whether the y axis is logarithmic, to the base of ten.
     pub(crate) y_log: bool,
@@ -55,18 +55,18 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// A number of the paper's text.
+/// A number of the paper, and ours.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Beside {
-    /// What it is.
+    /// What was counted or measured.
     pub(crate) what: String,
     /// The unit.
     pub(crate) unit: &'static str,
-    /// What the paper says; two numbers are a range, none is a number that it shows without saying.
+    /// The paper's number. Two are a range; none means that the paper shows the result but states no number.
     pub(crate) paper: Vec<f64>,
-    /// Where it says so.
+    /// The paper's section.
     pub(crate) section: &'static str,
-    /// What we measured.
+    /// Our number.
     pub(crate) ours: Option<f64>,
 }
 
@@ -78,13 +78,13 @@ pub(crate) struct Document<'a> {
     pub(crate) figure: &'a Figure,
     /// The paper.
     pub(crate) paper: &'static str,
-    /// Whether fewer points were taken, for a shorter time each.
+    /// Whether fewer points were measured, for a shorter time each.
     pub(crate) quick: bool,
     /// Seconds it took.
     pub(crate) took_s: f64,
     /// The device, if there is one.
     pub(crate) device: Option<&'a str>,
-    /// What a figure depends on.
+    /// The host, on which the numbers depend.
     pub(crate) host: &'a Host,
     /// What the binary was built from.
     pub(crate) build: Build,
@@ -102,13 +102,13 @@ impl Figure {
         Self { title: title.into(), x: x.into(), ..Self::default() }
     }
 
-    /// One that cannot be made here.
+    /// A figure that cannot be made here.
     pub(crate) fn skipped(id: &str, reason: &str) -> Self {
         let reason = format!("takes a GPU: {reason}");
         Self { title: id.into(), skipped: Some(reason), ..Self::default() }
     }
 
-    /// Adds a number of the paper.
+    /// Adds a number of the paper, and ours.
     pub(crate) fn said(
         &mut self,
         what: impl Into<String>,
@@ -125,7 +125,7 @@ impl Figure {
         self.panels.iter().any(|panel| panel.series.iter().any(|line| !line.points.is_empty()))
     }
 
-    /// What a person reads.
+    /// The printed summary.
     pub(crate) fn text(&self, id: &str, took_s: f64) -> String {
         let mut text = format!("{id}: {} ({took_s:.1} s)\n", self.title);
         for panel in &self.panels {
@@ -140,7 +140,7 @@ impl Figure {
                 );
             }
         }
-        // A long list is a table of the paper; where ours says the same there is nothing to read.
+        // A long list is a table of the paper: numbers of ours that equal the paper's are not printed.
         let shown = |beside: &&Beside| self.beside.len() <= LIST_MAX || !beside.is_equal();
         for beside in self.beside.iter().filter(shown) {
             let _ = writeln!(text, "  {}", beside.text());
@@ -160,12 +160,12 @@ impl Figure {
 }
 
 impl Beside {
-    /// Whether ours is what the paper says, to the digit.
+    /// Whether our number equals the paper's exactly.
     fn is_equal(&self) -> bool {
         matches!((self.paper.as_slice(), self.ours), ([paper], Some(ours)) if paper.total_cmp(&ours).is_eq())
     }
 
-    /// One line for a person.
+    /// The printed line.
     fn text(&self) -> String {
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
         let paper = match self.paper.as_slice() {
@@ -205,7 +205,7 @@ impl Panel {
         line.points.iter().find(|(at, _)| (*at - x).abs() < 1e-9).map(|(_, y)| *y)
     }
 
-    /// The greatest y of the line `name`, and where.
+    /// The point of the line `name` with the greatest y.
     pub(crate) fn best(&self, name: &str) -> Option<(f64, f64)> {
         let line = self.series.iter().find(|line| line.name == name)?;
         line.points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))

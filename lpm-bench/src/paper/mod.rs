@@ -8,8 +8,8 @@
 //! | `gamt` | the series of the GAMT paper |
 //! | `bloomfwd` | the series of the Bloomfwd paper |
 //! | `data` | the data sets: routes and updates |
-//! | `figure` | what a figure is: series, rows, the paper's numbers beside ours |
-//! | `drive` | batches in flight on an engine, and the clock |
+//! | `figure` | the data of a figure: series, rows, the paper's numbers beside ours |
+//! | `drive` | a closed loop of batches in flight on an engine, timed |
 //! | `picture` | a figure as SVG |
 
 mod bloomfwd;
@@ -32,34 +32,34 @@ use std::time::{Duration, Instant};
 
 /// A paper whose figures are made here.
 struct Paper {
-    /// Its title, in every file.
+    /// Its title, which is in every output file.
     title: &'static str,
-    /// The data sets unless some are named or known: name, and what to generate.
+    /// Data sets to generate if neither the command line nor `FWD_DATA` has any: name and specification.
     generated: &'static [(&'static str, &'static str)],
     /// Whether its data sets have updates.
     has_updates: bool,
-    /// Makes further data sets, to stand behind those that were loaded.
+    /// Makes further data sets, which are appended to those that were loaded.
     beside: fn(&PaperArgs) -> Result<Vec<DataSet>, Fault>,
-    /// Its figures, in the order of work.
+    /// Its figures, in the order in which they are made.
     known: &'static [Known],
 }
 
 /// A figure of a paper.
 struct Known {
-    /// As in `--figures`, and the file's name.
+    /// Its name in `--figures` and in file names.
     id: &'static str,
     device: Device,
     make: fn(&Bench<'_>) -> Result<Figure, Fault>,
 }
 
-/// What a figure wants of a GPU.
+/// Whether a figure needs a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
-    /// Nothing.
+    /// It uses none.
     Unused,
-    /// A part of it is made with one, if there is one.
+    /// A part of it is made only if there is one.
     Used,
-    /// It is not made without.
+    /// It is not made without one.
     Needed,
 }
 
@@ -72,14 +72,14 @@ impl Series {
     }
 }
 
-/// What all figures work with.
+/// The context in which figures are made.
 struct Bench<'a> {
     args: &'a PaperArgs,
     sets: Vec<DataSet>,
-    /// The device's name and memory, or why there is none.
+    /// A description of the device, or why there is none.
     device: Result<String, String>,
     host: Host,
-    /// What is going on, drawn on a terminal only.
+    /// The progress, which is drawn on a terminal only.
     progress: ProgressBar,
 }
 
@@ -89,12 +89,12 @@ impl Bench<'_> {
         self.sets.iter().find(|set| set.tables.routes(family) > 0)
     }
 
-    /// Says what is going on.
+    /// Shows `what` as the progress message.
     fn tell(&self, what: impl Into<String>) {
         self.progress.set_message(what.into());
     }
 
-    /// Some of `all` in a quick run: about one in three, first and last among them.
+    /// All of `all`; in a quick run about one in three, including the first and the last.
     fn some<T: Copy>(&self, all: &[T]) -> Vec<T> {
         let last = all.len().saturating_sub(1);
         let keep = |at: usize| !self.args.quick || at.is_multiple_of(3) || at == last;
@@ -102,7 +102,7 @@ impl Bench<'_> {
     }
 }
 
-/// Makes the figures that are asked for, and writes them.
+/// Makes the requested figures, and writes their files.
 ///
 /// # Errors
 /// Any [`Fault`] besides the absence of a device.
@@ -148,7 +148,7 @@ fn progress(figures: usize) -> ProgressBar {
     bar
 }
 
-/// Whether there is a device: its name, or why not.
+/// Describes the device, or says why there is none.
 fn probe() -> Result<String, String> {
     lpm_gpu::cu::probe().map_err(|error| error.to_string())?;
     let device = lpm_gpu::cu::Device::open(0).map_err(|error| error.to_string())?;
@@ -159,7 +159,7 @@ fn probe() -> Result<String, String> {
     ))
 }
 
-/// The figures of `paper` that `names` ask for, all of them without names, in the order of work.
+/// The figures of `paper` with these `names`, or all if there are no names, in the order in which they are made.
 fn wanted(paper: &'static Paper, names: &[String]) -> Result<Vec<&'static Known>, Fault> {
     if let Some(name) = names.iter().find(|name| paper.known.iter().all(|known| known.id != *name)) {
         let all: Vec<_> = paper.known.iter().map(|known| known.id).collect();
@@ -172,7 +172,7 @@ fn wanted(paper: &'static Paper, names: &[String]) -> Result<Vec<&'static Known>
     Ok(paper.known.iter().filter(asked).collect())
 }
 
-/// Writes a figure's files and says what is in them.
+/// Writes a figure's files and prints a summary.
 fn report(
     bench: &Bench<'_>,
     paper: &'static str,

@@ -6,15 +6,15 @@ use plotters::prelude::*;
 use std::error::Error;
 use std::path::Path;
 
-/// Size of one graph, the names of its lines included.
+/// Size of one graph, including the names of its lines.
 const SIZE: (u32, u32) = (1120, 480);
-/// How much of the width the names of the lines take, at the right: they cover no line there.
+/// The part of the width, at the right, that is kept for the names of the lines, so that they cover no line.
 const NAMES_WIDTH: u32 = 240;
 
 /// Draws `figure` into `path`.
 ///
 /// # Errors
-/// What the backend says: the file cannot be written.
+/// The error of the backend: the file cannot be written.
 pub(super) fn draw(figure: &Figure, path: &Path) -> Result<(), Box<dyn Error + Send + Sync>> {
     let panels: Vec<&Panel> = figure
         .panels
@@ -40,7 +40,7 @@ fn graph(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (area, names) = area.split_horizontally(SIZE.0 - NAMES_WIDTH);
-    // A logarithmic axis is drawn over the logarithm, so that 0 updates or one key have a place.
+    // A logarithmic axis is a linear axis of logarithms, with x at least 1, so that 0 updates and one key have a position.
     let place = |x: f64| if figure.x_log { x.max(1.0).log2() } else { x };
     let height = |y: f64| if panel.y_log { y.max(f64::MIN_POSITIVE).log10() } else { y };
     let points = || panel.series.iter().flat_map(|line| line.points.iter());
@@ -102,16 +102,16 @@ fn x_label(figure: &Figure, x: f64) -> String {
         return human(x.exp2());
     }
     if figure.x_names.is_empty() {
-        // Ticks between two numbers would have the name of one of them.
+        // A tick between two integers would be labelled like one of them, so it has no label.
         return if (x - x.round()).abs() < 1e-6 { human(x) } else { String::new() };
     }
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a place on the axis, 0 or more"
+        reason = "a position on the axis, 0 or more"
     )]
     let at = x.round().max(0.0) as usize;
-    // Ticks between two places have no name.
+    // A tick between two positions has no label.
     if (x - x.round()).abs() < 1e-6 {
         figure.x_names.get(at).cloned().unwrap_or_default()
     } else {
@@ -127,7 +127,7 @@ fn human(x: f64) -> String {
     }
 }
 
-/// As [`human`], with what makes neighbours on an axis differ.
+/// As [`human`], with up to two decimals, so that neighbours on an axis differ.
 fn digits(y: f64) -> String {
     let (value, unit) = match y.abs() {
         y_abs if y_abs >= 1e9 => (y / 1e9, "G"),

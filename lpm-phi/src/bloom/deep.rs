@@ -1,10 +1,10 @@
-//! IPv6 prefixes longer than /64, by the first 64 bits of their addresses. They are rare, so a key that has one below its
-//! direct entry is finished here by scalar code.
+//! IPv6 routes longer than /64, by the first 64 bits of their addresses. They are rare, so scalar code here looks up the keys that
+//! may match one.
 //!
-//! The routes are dealt to shards by a hash of those 64 bits. A shard never changes: an update makes a new one and puts
-//! it in place, so a lookup sees one state of all routes that could answer it.
+//! A hash of those 64 bits chooses the shard of a route. A shard is immutable: an update publishes a new one, so a lookup sees one
+//! state of all routes that could answer it.
 
-#![expect(clippy::cast_possible_truncation, reason = "halves of addresses are cut out on purpose")]
+#![expect(clippy::cast_possible_truncation, reason = "addresses are split into halves on purpose")]
 
 use super::hash::murmur64;
 use arc_swap::ArcSwap;
@@ -26,7 +26,7 @@ pub(crate) struct Deep {
 
 type Shard = FxHashMap<u64, Arc<Block>>;
 
-/// The routes beneath one /64.
+/// The routes below one /64.
 #[derive(Clone, Debug, Default)]
 struct Block {
     /// By length, longest first: the last 64 bits of each prefix, sorted, and its next hop.
@@ -72,7 +72,7 @@ impl Block {
     }
 }
 
-/// The fixed bits among the last 64 of a prefix of `len`, 65..=128.
+/// The mask of a prefix of length `len`, 65..=128, over its last 64 bits.
 fn low_mask(len: u8) -> u64 {
     u128::mask(len) as u64
 }
@@ -96,12 +96,12 @@ impl Deep {
         self.routes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the routes, roughly: what their vectors and maps hold.
+    /// Approximate bytes of the routes in vectors and maps.
     pub(crate) fn bytes(&self) -> u64 {
         Self::bytes_of(self.len())
     }
 
-    /// Bytes of so many routes, roughly.
+    /// Approximate bytes of `routes` routes.
     pub(crate) const fn bytes_of(routes: u64) -> u64 {
         (SHARDS * size_of::<ArcSwap<Shard>>()) as u64 + routes * 2 * size_of::<(u64, NextHopId)>() as u64
     }
@@ -112,15 +112,15 @@ impl Deep {
         shard.get(&high).map_or(NextHopId::NONE, |block| block.lookup(low))
     }
 
-    /// Where [`Self::lookup`] loads from.
+    /// The location that [`Self::lookup`] loads.
     pub(crate) fn place(&self, high: u64) -> Place {
         Place::of(&self.shards[shard_of(high)])
     }
 
-    /// Loads many routes into an empty table, each shard made once.
+    /// Loads many routes into an empty table, building each shard once.
     pub(crate) fn load(&self, routes: &[(Prefix6, NextHopId)]) {
         let mut shards: Vec<FxHashMap<u64, Block>> = vec![FxHashMap::default(); SHARDS];
-        // Shortest first: within a block, lengths then arrive in the order they are inserted at the front.
+        // Shortest first: each new length of a block is then inserted at the front.
         let mut sorted = routes.to_vec();
         sorted.sort_unstable_by_key(|(prefix, _)| (prefix.len(), *prefix));
         for (prefix, next_hop) in sorted {

@@ -1,9 +1,9 @@
-//! How large a Bloom filter is for a false-positive rate (section 6.2, equations 1-3), and how it has to be corrected.
+//! The size of a Bloom filter for a given false-positive rate (section 6.2, equations 1-3), and two corrections of it.
 //!
-//! With n keys, m bits and k hashes, the rate f is least where k = m/n ln 2 (equation 1), and there f = 2^-k (equation 2), so
-//! m = n lg(1/f) / ln 2 (equation 3). k is a whole number, rounded up in table 5. Rounding moves the rate: asked for 90 %, the
-//! sizes of table 5 give 99 %. [`FilterSize::for_rate`] keeps k and makes m exact for it, by the rate that equations 1-3 come
-//! from, f = (1 - e^(-kn/m))^k; [`FilterSize::blocked`] does so for filters whose bits of a key share a word.
+//! With n keys, m bits and k hashes, the rate f is smallest for k = m/n ln 2 (equation 1), and then f = 2^-k (equation 2), so
+//! m = n lg(1/f) / ln 2 (equation 3). k is an integer, rounded up in table 5. Rounding changes the rate: for a target of 90 %, the
+//! sizes of table 5 give 99 %. [`FilterSize::for_rate`] keeps k and computes m for it from the formula behind equations 1-3,
+//! f = (1 - e^(-kn/m))^k; [`FilterSize::blocked`] does so for filters that keep all bits of a key in one word.
 
 use super::hash::filter_mask;
 
@@ -16,18 +16,18 @@ pub struct FilterSize {
     pub hashes: u32,
 }
 
-/// Bits of the word that a blocked filter keeps a key's bits in.
+/// Bits of a word of a blocked filter, which keeps all bits of a key in one word.
 const WORD_BITS: u32 = 32;
-/// Most bits a key that a blocked filter uses: more would fill the word.
+/// The most bits per key that a blocked filter uses: more would fill the word.
 const BLOCKED_HASHES_MAX: u32 = 8;
 
-/// The least false-positive rate that a filter is made for, and the largest.
+/// The range of false-positive rates that a filter can be sized for.
 pub const FPR_RANGE: std::ops::RangeInclusive<f64> = 0.01..=0.9;
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive numbers")]
 #[expect(clippy::cast_precision_loss, reason = "2^52 entries are out of reach")]
 impl FilterSize {
-    /// Equations 1-3 to the letter, as table 5 has them.
+    /// Equations 1-3 without correction, as in table 5.
     #[must_use]
     pub fn of(entries: u64, fpr: f64) -> Self {
         let hashes = (1.0 / fpr).log2();
@@ -35,7 +35,7 @@ impl FilterSize {
         Self { bits: bits.ceil() as u64, hashes: (hashes.ceil() as u32).max(1) }
     }
 
-    /// The filter that really has a rate of `fpr` once it holds `entries` keys: k of equation 1, m made exact for it.
+    /// The filter whose actual rate is `fpr` once it holds `entries` keys: k from equation 1, and m computed for this k.
     #[must_use]
     pub fn for_rate(entries: u64, fpr: f64) -> Self {
         let hashes = Self::of(entries, fpr).hashes;
@@ -51,8 +51,8 @@ impl FilterSize {
         (1.0 - (-k * entries as f64 / self.bits.max(1) as f64).exp()).powf(k)
     }
 
-    /// The smallest filter of rate `fpr` with `entries` keys whose bits of a key share one word of 32, as
-    /// [`super::hash`] sets them; whole words. Words fill unequally, which costs such a filter more bits than equation 3 says.
+    /// The smallest filter of rate `fpr` with `entries` keys that keeps all bits of a key in one 32-bit word, as [`super::hash`]
+    /// sets them; its size is in whole words. Words fill unequally, so such a filter needs more bits than equation 3 says.
     #[must_use]
     pub fn blocked(entries: u64, fpr: f64) -> Self {
         let sized = (1..=BLOCKED_HASHES_MAX).map(|hashes| {
@@ -64,11 +64,11 @@ impl FilterSize {
     }
 }
 
-/// The rate of a filter of one-word blocks, exactly.
+/// The exact rate of a filter of one-word blocks.
 ///
 /// A key's bits are an arithmetic progression modulo 32 with an odd step: 512 equally likely masks. For a set S of bits let
-/// p(S) be the share of masks that miss all of S. With Poisson-many keys in a word, λ on average, all of S is missed with
-/// probability e^(-λ(1-p(S))), and all bits Q of another key are hit, by inclusion and exclusion, with probability
+/// p(S) be the share of masks that miss all of S. If the number of keys in a word is Poisson-distributed with mean λ, all of S
+/// is missed with probability e^(-λ(1-p(S))), and all bits Q of another key are hit, by inclusion and exclusion, with probability
 /// Σ over S within Q of (-1)^|S| e^(-λ(1-p(S))). Multiplying by an odd number turns one progression into another, so every
 /// Q gives the same sum.
 struct Blocked {
@@ -78,7 +78,7 @@ struct Blocked {
 
 impl Blocked {
     fn new(hashes: u32) -> Self {
-        // All starts and odd steps, each twice: a mask takes bits 0..5 and 6..10 of a hash.
+        // All starts and odd steps, each twice: a mask depends on bits 0..5 and 6..10 of a hash.
         let masks: Vec<u32> = (0..1024).map(|hash| filter_mask(hash, hashes)).collect();
         let query = filter_mask(0, hashes);
         let mut terms = Vec::with_capacity(1 << hashes);
@@ -96,15 +96,15 @@ impl Blocked {
         Self { terms }
     }
 
-    /// The rate with `keys` keys a word on average.
+    /// The rate with `keys` keys per word on average.
     fn rate(&self, keys: f64) -> f64 {
         self.terms.iter().map(|(sign, hit)| sign * (-keys * hit).exp()).sum()
     }
 
-    /// The keys a word on average at which the rate is `fpr`.
+    /// The average number of keys per word at which the rate is `fpr`.
     fn keys_a_word(&self, fpr: f64) -> f64 {
         let (mut low, mut high) = (0.0_f64, 1024.0_f64);
-        // The rate grows with the keys; 60 halvings are past what a double tells apart.
+        // The rate grows with the keys, so bisection finds it; 60 steps exceed the precision of a double.
         for _ in 0..60 {
             let middle = f64::midpoint(low, high);
             if self.rate(middle) < fpr { low = middle } else { high = middle }
@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(size.hashes, FilterSize::of(971_555, fpr).hashes);
             assert!((size.rate(971_555) / fpr - 1.0).abs() < 1e-3, "{percent} %");
         }
-        assert!(FilterSize::of(971_555, 0.85).rate(971_555) > 0.85 * 1.1, "what the correction is for");
+        assert!(FilterSize::of(971_555, 0.85).rate(971_555) > 0.85 * 1.1, "needs the correction");
     }
 
     #[test]

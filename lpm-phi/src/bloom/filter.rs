@@ -1,15 +1,15 @@
 //! Counting Bloom filters, blocked to one 32-bit word: all bits of a key lie in one word, so a query is one load.
 //!
-//! Readers see the bits; the counters behind them (section 3, CBF) are the writer's and let a withdrawn key clear its
-//! bits. A saturated counter is never decremented: its bit stays set, which can cost a false positive, never a route. It is
-//! zero again once the filter's last key has gone.
+//! Readers see the bits. The counters (section 3, CBF) are the writer's: with them it clears the bits of a removed key. A
+//! saturated counter is never decremented: its bit stays set, which can cause a false positive but never lose a route. All
+//! counters are reset when the filter's last key is removed.
 
 use super::hash::{filter_mask, scale};
 use lpm_core::publish::Publish as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The writer's side of one filter, over a range of words of an array that readers share.
+/// The writer's side of one filter, whose words are a range of an array that readers share.
 #[derive(Debug)]
 pub(crate) struct CountingFilter {
     /// The filter's words within the array.
@@ -22,7 +22,7 @@ pub(crate) struct CountingFilter {
 }
 
 impl CountingFilter {
-    /// An empty filter in `words` of an array (all zero there).
+    /// An empty filter in the range `words` of an array, which must be zero there.
     pub(crate) fn new(words: Range<u32>, hashes: u32) -> Self {
         let counters = vec![0; words.len() * 32];
         Self { words, hashes, counters, keys: 0, saturated: false }
@@ -43,7 +43,7 @@ impl CountingFilter {
         (scale(hash, n) as usize, filter_mask(hash, self.hashes))
     }
 
-    /// Adds the key of this hash.
+    /// Adds the key with this hash.
     pub(crate) fn insert(&mut self, array: &[AtomicU32], hash: u32) {
         let (word, mask) = self.place(hash);
         self.keys += 1;
@@ -56,7 +56,7 @@ impl CountingFilter {
         cell.publish(cell.load(Relaxed) | mask);
     }
 
-    /// Takes out the key of this hash, which must have been added.
+    /// Removes the key with this hash, which must have been added.
     pub(crate) fn remove(&mut self, array: &[AtomicU32], hash: u32) {
         let (word, mask) = self.place(hash);
         let mut cleared = 0;
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Prefixes of IPv6 differ in few bits, and in other ones at each level.
+    /// IPv6 prefixes differ in few bits, and which bits these are depends on the level.
     #[test]
     fn the_asked_rate_for_ipv6_prefixes_of_every_length() {
         let (n, fpr) = (100_000_u64, 0.1);
@@ -141,7 +141,7 @@ mod tests {
             for len in [36, 40, 44, 48, 52, 56, 64] {
                 let array: Vec<AtomicU32> = (0..words).map(|_| AtomicU32::new(0)).collect();
                 let mut filter = CountingFilter::new(0..words, size.hashes);
-                // Below 1,563 of each of 4 registries' /32s, 16 prefixes in a row, every second such run.
+                // Runs of 16 consecutive prefixes, every second run left out: 4 runs in each of 1,563 blocks, dealt to 4 registries.
                 let key = |at: u64, run: u64, registry: u32| {
                     let block = at / 16;
                     let within = (block % 4 * 32 + run) << (64 - len);
@@ -150,7 +150,7 @@ mod tests {
                 };
                 let registry = |at: u64| u32::try_from(at / 64 % 4).unwrap();
                 (0..n).for_each(|at| filter.insert(&array, key(at, at % 16, registry(at))));
-                // A run that nobody has, and one that only other registries have.
+                // Prefixes of runs that were left out, and of runs that only other registries have.
                 let others = (0..n).filter(|at| match at % 2 {
                     0 => hit(&filter, &array, key(*at, at % 16 + 16, registry(*at))),
                     _ => hit(&filter, &array, key(*at, at % 16, registry(*at) + 4)),

@@ -1,8 +1,8 @@
 //! The hash functions of Bloomfwd, section 4.3.2: H2 (Algorithm 3) and MurmurHash3's finalisers for 32 and 64 bits; and H2 for
 //! 64 bits, which the paper does not have.
 //!
-//! Those for 32 bits are bijections: xor-shifts and multiplications by odd numbers can be undone. The hash tables of IPv4
-//! rely on it, for a part of the hash identifies a key within its line; those of IPv6 hold whole keys. One hash serves filter
+//! The 32-bit functions are bijections, since xor-shifts and multiplications by odd numbers are invertible. The IPv4 hash tables
+//! rely on it: a part of the hash identifies a key within its line. The IPv6 tables store whole keys. One hash serves filter
 //! and table (section 4.1); filter bits come from double hashing, `g_i = h1 + i * h2`, over parts of it.
 
 use std::fmt;
@@ -41,7 +41,8 @@ impl fmt::Display for Hash32 {
 
 /// The multiplier of H2 (Algorithm 3).
 pub(crate) const H2_MULTIPLIER: u32 = 0x045d_9f3b;
-/// What [`h2_64`] multiplies the upper and the lower half by: 2^32 over the golden ratio, and the square root of 3 likewise.
+/// The multipliers of [`h2_64`] for the upper and the lower half: close to 2^32 divided by the golden ratio, and 2^32 times the
+/// fractional part of the square root of 3.
 pub(crate) const H2_HALVES: [u32; 2] = [0x9e37_79b1, 0xbb67_ae85];
 /// The multipliers of MurmurHash3's `fmix32`.
 pub(crate) const FMIX32: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
@@ -56,8 +57,8 @@ pub const fn h2(x: u32) -> u32 {
     (x >> 16) ^ x
 }
 
-/// H2 for 64 bits: each half times a number of its own, the products folded onto 32 bits, then the second half of H2. Three
-/// multiplications of 32 bits, where `fmix64` takes six of them.
+/// H2 for 64 bits: multiplies each half by its own constant, folds the products to 32 bits, then does the second half of H2. It
+/// takes three 32-bit multiplications; `fmix64` takes six.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the product is folded")]
 pub const fn h2_64(x: u64) -> u32 {

@@ -1,25 +1,25 @@
-//! DPCPE (section 4.2): the levels to expand to, so that as few prefixes as possible result.
+//! DPCPE (section 4.2): chooses the levels to expand to, so that expansion makes as few prefixes as possible.
 //!
-//! The paper begins with the longest length alone and adds, one at a time, the length that costs least; every choice of its
-//! table 4 holds the next smaller one. That is [`one_by_one`]. A choice of n levels that is the best of all need not hold the
-//! best of n - 1, and the dynamic programme over (levels, longest length) finds it: [`Dpcpe`]. With `cost(a, b)` the prefixes
-//! that the lengths `a+1..=b` make when expanded to b,
+//! The paper begins with the longest length alone and adds one length at a time, always the cheapest; so every choice in its
+//! table 4 contains the next smaller choice. That is [`one_by_one`]. The best choice of n levels need not contain the best choice
+//! of n - 1: [`Dpcpe`] finds it with a dynamic programme over (levels, longest length). Let `cost(a, b)` be the number of
+//! prefixes that routes of the lengths `a+1..=b` make when expanded to b:
 //!
 //! ```text
 //! best(1, b) = cost(first-1, b)        best(n, b) = min over a < b of best(n-1, a) + cost(a, b)
 //! ```
 //!
-//! One run answers for every number of levels.
+//! One run solves for every number of levels.
 
 use super::CpeError;
 use super::histogram::LengthHistogram;
 
-/// Lengths to expand to, and what they make.
+/// Lengths to expand to, and the estimated number of prefixes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Levels {
     /// Ascending; the last is the histogram's longest.
     pub lengths: Vec<u8>,
-    /// Prefixes after expansion, prefix capture not seen; saturates.
+    /// Prefixes after expansion, ignoring prefix capture; saturates.
     pub estimate: u64,
 }
 
@@ -29,7 +29,7 @@ impl Levels {
         Self { lengths, estimate }
     }
 
-    /// These levels, if what they make fits.
+    /// Returns these levels if their estimate is at most `prefixes_max`.
     ///
     /// # Errors
     /// [`CpeError::TooLarge`] for an estimate above `prefixes_max`, as the paper refused 3 levels (table 4).
@@ -46,12 +46,12 @@ impl Levels {
 #[derive(Clone, Debug)]
 pub struct Dpcpe<'a> {
     histogram: &'a LengthHistogram,
-    /// `last_but_one[n][b]`: of n+1 levels that end at length index b, the index of the one before the last.
+    /// `last_but_one[n][b]`: in the best choice of n+1 levels that ends at length index b, the index of the level before the last.
     last_but_one: Vec<Vec<usize>>,
 }
 
 impl<'a> Dpcpe<'a> {
-    /// Solves for `histogram`: lengths cubed steps, a quarter million for IPv6.
+    /// Solves for `histogram`. The number of steps is the number of lengths cubed: a quarter million for IPv6.
     #[must_use]
     pub fn solve(histogram: &'a LengthHistogram) -> Self {
         let lengths = histogram.lengths();
@@ -76,10 +76,10 @@ impl<'a> Dpcpe<'a> {
         Self { histogram, last_but_one }
     }
 
-    /// The best choice of so many levels.
+    /// The best choice of `levels` levels.
     ///
     /// # Errors
-    /// [`CpeError::Levels`] for none, or for more than there are lengths.
+    /// [`CpeError::Levels`] for 0 levels, or for more levels than lengths.
     #[expect(clippy::cast_possible_truncation, reason = "an index of at most 256 lengths")]
     pub fn levels(&self, levels: usize) -> Result<Levels, CpeError> {
         self.histogram.check_levels(levels)?;
@@ -94,7 +94,7 @@ impl<'a> Dpcpe<'a> {
     }
 }
 
-/// `costs[b][a]`: prefixes that the lengths of indices `a..=b` make at length index b.
+/// `costs[b][a]`: prefixes that routes with length indices `a..=b` make when expanded to length index b.
 fn costs(histogram: &LengthHistogram) -> Vec<Vec<u128>> {
     let last = histogram.last();
     (histogram.first()..=last)
@@ -105,7 +105,7 @@ fn costs(histogram: &LengthHistogram) -> Vec<Vec<u128>> {
 /// The paper's own choice: beginning with the longest length, each step adds the length that leaves the fewest prefixes.
 ///
 /// # Errors
-/// [`CpeError::Levels`] for none, or for more than there are lengths.
+/// [`CpeError::Levels`] for 0 levels, or for more levels than lengths.
 pub fn one_by_one(histogram: &LengthHistogram, levels: usize) -> Result<Levels, CpeError> {
     histogram.check_levels(levels)?;
     let mut chosen = vec![histogram.last()];
@@ -118,7 +118,7 @@ pub fn one_by_one(histogram: &LengthHistogram, levels: usize) -> Result<Levels, 
             lengths
         };
         let Some(best) = candidates.map(with).min_by_key(|lengths| histogram.estimate(lengths)) else {
-            break; // `check_levels` saw to it that there is a candidate
+            break; // unreachable: `check_levels` has made sure that there is a candidate
         };
         chosen = best;
     }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every choice of `levels` lengths that holds the longest, by trying all.
+    /// The smallest estimate of all choices of `levels` lengths that contain the longest.
     fn brute_force(histogram: &LengthHistogram, levels: usize) -> u128 {
         let others: Vec<u8> = (histogram.first()..histogram.last()).collect();
         let mut best = u128::MAX;
@@ -174,7 +174,7 @@ mod tests {
             }
         }
 
-        /// The property of table 4: fewer levels never give fewer prefixes, and 64 is always there.
+        /// The property of table 4: fewer levels never give fewer prefixes, and every choice contains 64.
         #[test]
         fn fewer_levels_never_make_fewer_prefixes(counts in prop::collection::vec(0_u64..50_000, 64)) {
             let histogram = histogram(1, &counts);
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn ipv4_after_a_direct_array_of_20_bits() {
-        // AS65000's shape: nearly all of what is longer than /20 is a /24, few are longer.
+        // AS65000's shape: nearly all routes longer than /20 are /24s, few are longer.
         let histogram =
             histogram(21, &[30_000, 60_000, 60_000, 366_699, 500, 300, 200, 150, 150, 150, 75, 100]);
         let solved = Dpcpe::solve(&histogram);

@@ -1,7 +1,7 @@
-//! Expansion itself, and what it really makes.
+//! Prefix expansion, and the exact number of prefixes it makes.
 //!
-//! *Prefix capture*: an expanded prefix that is there already, from a longer route, is not made again; the longer route keeps
-//! it. DPCPE's estimate does not see that (section 4.2), so the exact number is counted here, without expanding.
+//! *Prefix capture*: if an expanded prefix exists already because of a longer route, the longer route keeps it and no second one
+//! is made. DPCPE's estimate ignores that (section 4.2), so the exact number is counted here, without expanding.
 
 use super::CpeError;
 use crate::bloom::update;
@@ -9,7 +9,7 @@ use fib::{Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 use std::ops::RangeInclusive;
 
-/// The lengths that are expanded to each of `levels`, the first of them beginning at `first`.
+/// The range of lengths that is expanded to each of `levels`; the first range begins at `first`.
 #[must_use]
 pub fn groups(first: u8, levels: &[u8]) -> Vec<RangeInclusive<u8>> {
     let mut from = first;
@@ -21,13 +21,13 @@ pub fn groups(first: u8, levels: &[u8]) -> Vec<RangeInclusive<u8>> {
     groups
 }
 
-/// Prefixes that `routes`, sorted, make at each of `levels`, prefix capture counted; saturates.
+/// The number of prefixes that `routes`, which must be sorted, make at each of `levels`, with prefix capture; saturates.
 #[must_use]
 pub fn actual<K: Key>(routes: &[(Prefix<K>, NextHopId)], first: u8, levels: &[u8]) -> Vec<u64> {
     groups(first, levels).iter().map(|lengths| update::expanded_entries(routes, lengths)).collect()
 }
 
-/// The routes after expansion to `levels`, sorted; those of lengths below `first` or past the last level stay as they are.
+/// The routes after expansion to `levels`, sorted. Routes shorter than `first` or longer than the last level stay as they are.
 ///
 /// # Errors
 /// [`CpeError::TooLarge`] when the levels would hold more than `prefixes_max`; nothing is expanded then.
@@ -43,7 +43,7 @@ pub fn expand<K: Key>(
     if prefixes > prefixes_max {
         return Err(CpeError::TooLarge { levels: levels.len(), prefixes, limit: prefixes_max });
     }
-    // Longest first: what a longer route has made is not touched again.
+    // Longest first: a shorter route does not replace the prefixes of a longer one.
     sorted.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
     let mut made: FxHashMap<Prefix<K>, NextHopId> = FxHashMap::default();
     for (prefix, next_hop) in sorted {
@@ -58,7 +58,7 @@ pub fn expand<K: Key>(
     Ok(made)
 }
 
-/// The prefixes of length `to` that `prefix`, not longer, covers.
+/// The prefixes of length `to` that `prefix` covers, which must not be longer than `to`.
 pub(crate) fn entries<K: Key>(prefix: Prefix<K>, to: u8) -> impl Iterator<Item = Prefix<K>> {
     let step = 1_u128.checked_shl(128 - u32::from(to)).unwrap_or(0);
     let count = 1_u128.checked_shl(u32::from(to - prefix.len())).unwrap_or(u128::MAX);
@@ -79,7 +79,7 @@ mod tests {
         table(&TableSpec { family: K::FAMILY, routes, seed: 7, next_hops: 50 }).unwrap()
     }
 
-    /// Expanded to `levels`, a table has as many prefixes as were counted, of these lengths alone, and answers as before.
+    /// Checks that expansion to `levels` makes as many prefixes as counted, of these lengths only, and changes no answer.
     fn expands_right<K: Key>(routes: &[(Prefix<K>, NextHopId)], first: u8, levels: &[u8]) {
         let last = *levels.last().unwrap();
         let counted: u64 = actual(routes, first, levels).iter().sum();
@@ -93,7 +93,7 @@ mod tests {
             Err(CpeError::TooLarge { levels: levels.len(), prefixes: counted, limit: counted - 1 })
         );
         let histogram = LengthHistogram::of(first, last, routes.iter().map(|(prefix, _)| *prefix));
-        assert!(u128::from(counted) <= histogram.estimate(levels), "capture only takes away");
+        assert!(u128::from(counted) <= histogram.estimate(levels), "capture only removes prefixes");
         let (before, after): (Oracle<K>, Oracle<K>) =
             (routes.iter().copied().collect(), made.iter().copied().collect());
         for (prefix, _) in routes.iter().step_by(3) {
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(made.iter().map(|(_, id)| id.get()).collect::<Vec<_>>(), [1, 2, 3, 3]);
     }
 
-    /// Table 4 on generated tables of its kind, and on real ones where `FWD_DATA` has them: 3 to 8 levels and more.
+    /// Table 4 on a generated table like the paper's, and on the real one if `FWD_DATA` has it: 1 to 12 levels.
     #[test]
     fn actual_numbers_fall_with_the_levels_too() {
         let mut tables = vec![("generated", generated::<u128>(30_000))];
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// The real IPv6 table, where there is one.
+    /// The real IPv6 table, if `FWD_DATA` has it.
     fn real_v6() -> Option<Vec<(Prefix6, NextHopId)>> {
         let folder = std::env::var_os("FWD_DATA")?;
         let path = std::path::Path::new(&folder).join("v6-202401.txt.xz");

@@ -3,9 +3,9 @@
 use super::CpeError;
 use fib::{Key, Prefix};
 
-/// Routes by length, over the lengths that are to be expanded: `first..=last`.
+/// The number of routes of each length to be expanded: `first..=last`.
 ///
-/// Shorter ones are answered elsewhere (the default route, the direct lookup array), longer ones too (IPv6 past /64).
+/// Shorter routes (the default route, the direct lookup array) and longer ones (IPv6 past /64) are answered elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthHistogram {
     first: u8,
@@ -13,14 +13,14 @@ pub struct LengthHistogram {
 }
 
 impl LengthHistogram {
-    /// No routes of the lengths `first..=last`; `first` above `last` counts as `last`.
+    /// An empty histogram of the lengths `first..=last`; `first` above `last` counts as `last`.
     #[must_use]
     pub fn new(first: u8, last: u8) -> Self {
         let first = first.min(last);
         Self { first, counts: vec![0; usize::from(last - first) + 1] }
     }
 
-    /// The routes of `prefixes` that are of the lengths `first..=last`.
+    /// Counts those of `prefixes` whose lengths are within `first..=last`.
     #[must_use]
     pub fn of<K: Key>(first: u8, last: u8, prefixes: impl IntoIterator<Item = Prefix<K>>) -> Self {
         let mut histogram = Self::new(first, last);
@@ -30,7 +30,7 @@ impl LengthHistogram {
         histogram
     }
 
-    /// `routes` more of `len`; of another length they do not count.
+    /// Adds `routes` routes of length `len`; lengths outside the histogram are ignored.
     pub fn add(&mut self, len: u8, routes: u64) {
         let at = len.checked_sub(self.first).map(usize::from);
         if let Some(count) = at.and_then(|at| self.counts.get_mut(at)) {
@@ -44,14 +44,14 @@ impl LengthHistogram {
         self.first
     }
 
-    /// The longest length, which every choice of levels holds.
+    /// The longest length, which every choice of levels contains.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "at most 256 lengths")]
     pub const fn last(&self) -> u8 {
         self.first + (self.counts.len() - 1) as u8
     }
 
-    /// The number of lengths, and of levels at most.
+    /// The number of lengths, which is also the largest number of levels.
     #[must_use]
     pub const fn lengths(&self) -> usize {
         self.counts.len()
@@ -70,15 +70,15 @@ impl LengthHistogram {
     }
 
     /// Prefixes that the routes of `from..=to` make when expanded to `to`: the sum of `2^(to-i) * l_i` (section 4.2).
-    /// Prefix capture is not seen, so no expansion makes more.
+    /// Prefix capture is ignored, so this is an upper bound.
     #[must_use]
     pub fn expanded(&self, from: u8, to: u8) -> u128 {
         let widened = |len: u8| u128::from(self.count(len)).checked_shl(u32::from(to - len));
-        // Lengths lie within 255 bits of each other; the count is what saturates.
+        // A shift by 128 bits or more saturates.
         (from..=to).map(|len| widened(len).unwrap_or(u128::MAX)).fold(0, u128::saturating_add)
     }
 
-    /// What the cost function `f` of section 4.2 gives for `levels`, ascending, the last one the longest length.
+    /// The cost function `f` of section 4.2 for `levels`, which must ascend and end with the longest length.
     #[must_use]
     pub fn estimate(&self, levels: &[u8]) -> u128 {
         let mut from = self.first;
@@ -90,7 +90,7 @@ impl LengthHistogram {
         sum
     }
 
-    /// Refuses a number of levels that there cannot be.
+    /// Refuses a number of levels outside 1 to the number of lengths.
     pub(super) fn check_levels(&self, asked: usize) -> Result<(), CpeError> {
         if asked == 0 || asked > self.lengths() {
             return Err(CpeError::Levels { asked, most: self.lengths() });

@@ -1,12 +1,12 @@
 //! Controlled prefix expansion, and DPCPE: which lengths to expand to (sections 3.2 and 4.2 of the paper).
 //!
 //! Expansion replaces a prefix by all prefixes of a greater length that it covers, so that a table has few distinct lengths and
-//! a lookup few filters to ask. The fewer the levels, the more prefixes there are: DPCPE finds the levels that make the fewest.
+//! a lookup tests few filters. The fewer the levels, the more prefixes there are: DPCPE finds the levels that make the fewest.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`histogram`] | how many routes there are of each length |
-//! | [`dpcpe`] | the dynamic programme over the histogram, and the paper's one-by-one choice beside it |
+//! | [`dpcpe`] | the dynamic programme over the histogram, and the paper's one-by-one choice |
 //! | [`expand`] | the expansion itself, and its exact size with prefix capture counted |
 //! | [`model`] | the number of levels by modelled lookup time |
 
@@ -18,12 +18,12 @@ pub mod model;
 /// Why an expansion is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpeError {
-    /// There is no such number of levels.
+    /// The number of levels is out of range.
     #[error("{asked} levels of expansion: 1 to {most} are possible")]
     Levels {
-        /// The number that was asked for.
+        /// The requested number.
         asked: usize,
-        /// One for each length.
+        /// The largest possible number: one for each length.
         most: usize,
     },
     /// The expanded prefixes do not fit: the paper's "not possible because of the high memory requirements".

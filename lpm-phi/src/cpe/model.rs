@@ -1,16 +1,16 @@
 //! The number of levels, by modelled lookup time.
 //!
-//! Fewer levels mean fewer filters to ask, but more prefixes, so larger filters and tables, which lie in slower memory. The paper
-//! finds the best number by experiment and says that caches and the false-positive rate decide it (section 6.6). The model here
-//! weighs just these, for keys that match each route equally often:
+//! Fewer levels mean fewer filters to test, but more prefixes, so larger filters and tables, which lie in slower memory. The paper
+//! finds the best number by experiment and says that caches and the false-positive rate decide it (section 6.6). The model
+//! weighs these two, for keys that match each route equally often:
 //!
-//! - levels are asked from the longest to the one that has the answer;
-//! - a level that has not costs a hash, `1 + 1/2 + 1/4 + ..` filter loads (half of a full filter's bits are set), and with the
-//!   false-positive rate a look into its table; the one that has costs a hash, all k filter loads, and a look into its table;
-//! - a look into a table is two loads, the bucket and the entry;
-//! - a load costs the average over the caches that hold a share of what is loaded from, all filters or all tables.
+//! - levels are searched from the longest to the level that has the answer;
+//! - a level without the answer costs a hash, `1 + 1/2 + 1/4 + ..` filter loads (half of a full filter's bits are set), and a
+//!   table search times the false-positive rate; the level with the answer costs a hash, all k filter loads and a table search;
+//! - a table search is two loads, the bucket and the entry;
+//! - the time of a load is an average over caches and memory, weighted by the share of all filters, or of all tables, in each.
 //!
-//! Only the order of the choices matters, so the loads' prices need not be this host's to the nanosecond.
+//! Only the ranking of the choices matters, so the load times need not be exact for this host.
 
 use super::CpeError;
 use super::dpcpe::{Dpcpe, Levels};
@@ -18,20 +18,20 @@ use super::histogram::LengthHistogram;
 use crate::bloom::equations::FilterSize;
 use lpm_core::caches::Caches;
 
-/// What memory costs.
+/// The times of loads and hashes on a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostModel {
-    /// Caches, smallest first: bytes, and nanoseconds a load.
+    /// Caches, smallest first: bytes, and nanoseconds of a load.
     pub caches: [(u64, f64); 3],
-    /// Nanoseconds a load beyond the caches.
+    /// Nanoseconds of a load that misses the caches.
     pub memory_ns: f64,
     /// Nanoseconds to hash a key.
     pub hash_ns: f64,
 }
 
 impl Default for HostModel {
-    /// A server core of 2024 with what is really its own of the shared cache: 32 KB, 1 MB, 16 MB. The prices are independent
-    /// loads from tables of 32 KB, 1 MB, 8 MB and 64 MB, measured on such a core.
+    /// A server core of 2024 with its actual share of the shared cache: 32 KB, 1 MB, 16 MB. The times were measured on such a
+    /// core, with independent loads from tables of 32 KB, 1 MB, 8 MB and 64 MB.
     fn default() -> Self {
         Self { caches: [(32 << 10, 0.22), (1 << 20, 0.36), (16 << 20, 0.8)], memory_ns: 3.4, hash_ns: 1.5 }
     }
@@ -40,24 +40,24 @@ impl Default for HostModel {
 /// How an expanded table is laid out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layout {
-    /// The asked false-positive rate of each filter.
+    /// The target false-positive rate of each filter.
     pub fpr: f64,
-    /// Bytes of hash table an entry.
+    /// Hash-table bytes per entry.
     pub entry_bytes: u64,
     /// Bytes that filters and tables may take.
     pub table_bytes_max: u64,
 }
 
 impl Layout {
-    /// Bytes of all filters, and of all tables, for so many expanded prefixes.
+    /// Bytes of all filters, and of all tables, for `entries` expanded prefixes.
     fn bytes(&self, entries: u64) -> (u64, u64) {
         (FilterSize::of(entries, self.fpr).bits.div_ceil(8), entries.saturating_mul(self.entry_bytes))
     }
 
-    /// Expanded prefixes that fit.
+    /// The largest number of expanded prefixes that fits.
     #[must_use]
     pub fn entries_max(&self) -> u64 {
-        // Filters grow as the entries do: what a million take tells what one does.
+        // Filters grow linearly with the entries, so the bytes of a million entries give the bytes of one.
         let (filters, tables) = self.bytes(1 << 20);
         u64::try_from((u128::from(self.table_bytes_max) << 20) / u128::from(filters + tables))
             .unwrap_or(u64::MAX)
@@ -66,7 +66,7 @@ impl Layout {
 
 #[expect(clippy::cast_precision_loss, reason = "a model of nanoseconds")]
 impl HostModel {
-    /// The default's prices, for caches as large as this host's.
+    /// The default's times with this host's cache sizes.
     #[must_use]
     pub fn detect() -> Self {
         let Caches { l1_bytes, l2_bytes, l3_bytes } = Caches::detect();
@@ -106,11 +106,11 @@ impl HostModel {
             ns += here as f64 * (asked_before as f64 * miss_ns + hit_ns);
             routes = routes.saturating_add(here);
         }
-        // An empty table asks every filter.
+        // Without routes, a lookup tests every filter.
         if routes == 0 { levels.lengths.len() as f64 * miss_ns } else { ns / routes as f64 }
     }
 
-    /// The levels whose lookups are modelled quickest, of all numbers of levels that fit; fewer levels where that is equal.
+    /// The levels with the shortest modelled lookup time among all numbers of levels that fit; on a tie, fewer levels.
     ///
     /// # Errors
     /// [`CpeError::TooLarge`] when not even one level for each length fits.

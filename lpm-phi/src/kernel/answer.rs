@@ -1,6 +1,6 @@
-//! The last stage of the vector kernels: from what probes found in their lines to answers.
+//! The last stage of the vector kernels: turns what the probes found in their lines into answers.
 //!
-//! Nothing here branches on what was found, which is a matter of chance, but on the rare link to an overflow line.
+//! The only branch is on the rare link to an overflow line. Whether a probe finds its key is unpredictable, so nothing branches on it.
 
 use super::lists::{List4, List6, PIECE, Piece6, Probes4, Probes6, position_of};
 use super::scalar;
@@ -11,13 +11,14 @@ use fib::loads::Plain;
 use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering;
 
-/// Whether what was found in a line is a link: no slot, for its low half is 0, and not 0.
+/// Whether the word found in a line is its link to an overflow line: its low half, which is a slot's next-hop index, is 0, but
+/// the word is not.
 #[inline]
 const fn is_link(found: u32) -> bool {
     found.rotate_left(16).wrapping_sub(1) < 0xffff
 }
 
-/// IPv4: the answers of probes that found their tag. With `NEXT`, the others go on to `next`.
+/// IPv4: writes the answers of the probes that found their tag. With `NEXT`, appends the others to `next`.
 #[inline]
 pub(super) fn answer_v4<const NEXT: bool>(
     table: &Table4,
@@ -33,8 +34,8 @@ pub(super) fn answer_v4<const NEXT: bool>(
             found = overflow_v4(level, probes, at);
         }
         let pos = probes.pos[at];
-        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is below the length of `out`, which each was
-        // made from.
+        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is that of a key of the piece, and `out` has an
+        // answer for each.
         unsafe {
             let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
             let answer = out.add(pos as usize);
@@ -48,7 +49,7 @@ pub(super) fn answer_v4<const NEXT: bool>(
     }
 }
 
-/// The next-hop index of probe `at`, from all lines of its chain.
+/// The next-hop index of probe `at`, searched for in its line and all overflow lines.
 #[cold]
 #[inline(never)]
 fn overflow_v4(level: &Level4, probes: &Probes4, at: usize) -> u32 {
@@ -56,7 +57,7 @@ fn overflow_v4(level: &Level4, probes: &Probes4, at: usize) -> u32 {
     index
 }
 
-/// IPv6: the answers of probes that found their tag; the others go on to `next` if a level is left.
+/// IPv6: writes the answers of the probes that found their tag. Appends the others to `next` if they have a level left.
 #[inline]
 pub(super) fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6, next: &mut List6) {
     let hop_ids = table.hop_ids.as_ptr();
@@ -83,7 +84,7 @@ pub(super) fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6
     next.len = len;
 }
 
-/// The next-hop index of probe `at`, from all lines of its chain.
+/// The next-hop index of probe `at`, searched for in its line and all overflow lines.
 #[cold]
 #[inline(never)]
 fn overflow_v6(table: &Table6, probes: &Probes6, at: usize) -> u32 {

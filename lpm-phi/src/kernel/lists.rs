@@ -1,19 +1,19 @@
-//! The work lists of the vector kernels: what a piece of a batch hands from stage to stage.
+//! The work lists of the vector kernels: what one stage passes to the next, for one piece of a batch.
 
 use crate::bloom::v6::MASK_SHIFT;
 use fib::NextHopId;
 
-/// Keys of a piece: its work lists stay in L1.
+/// Keys per piece: few enough that its work lists stay in L1.
 pub(super) const PIECE: usize = 256;
-/// Lines asked for ahead of the probe at hand. A list is at least this much longer than a piece; what stands behind its end is
-/// stale, and a prefetch there is wasted, no more.
+/// Prefetch distance: a probe's line is prefetched this many probes earlier. A list is at least this much longer than a piece.
+/// Entries past a list's length are stale; prefetching for them is wasted but harmless.
 pub(super) const AHEAD: usize = 32;
-/// Lines asked for each time that sixteen keys have been listed, so that the first ones are there when probes begin.
+/// Lines prefetched after each sixteen keys listed, so that the first ones are in cache when probing begins.
 pub(super) const ASK: usize = 4;
-/// A work list is written in whole vectors of 16 words at most.
+/// Capacity of a work list. Stages write it in whole vectors of up to 16 words.
 pub(super) const LIST: usize = PIECE + AHEAD;
 
-/// The work lists of a reader: some 30 KiB, made once, for clearing them would cost more than a small batch.
+/// The work lists of a reader: some 30 KiB, made once, since clearing them for each batch would cost more than a small batch.
 #[derive(Debug)]
 pub(crate) struct Lists {
     pub(super) v4: Lists4,
@@ -32,9 +32,9 @@ impl Lists {
 pub(super) struct Lists4 {
     /// The direct entries of a piece's keys.
     pub(super) entries: Entries,
-    /// Keys to ask G1's filter for.
+    /// Keys to test against G1's filter.
     pub(super) in_g1: List4,
-    /// Keys to ask G2's filter for.
+    /// Keys to test against G2's filter.
     pub(super) in_g2: List4,
     pub(super) g1: Probes4,
     pub(super) g2: Probes4,
@@ -52,7 +52,7 @@ impl Lists4 {
     }
 }
 
-/// Words that a stage has loaded, one a key of the piece.
+/// Words loaded by a stage, one for each key of the piece.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Entries(pub(super) [u32; LIST]);
@@ -73,12 +73,12 @@ impl List4 {
     }
 }
 
-/// Probes of a piece: position, key, tag and line of each key that passed a filter, or that goes without one.
+/// Probes of a piece: position, key, tag and line of each key that passed a filter or skips it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Probes4 {
     pub(super) pos: [u32; LIST],
-    /// What the key's slot holds with next-hop index 1, the least.
+    /// The word of the key's slot if its next-hop index is 1, the smallest.
     pub(super) tag: [u32; LIST],
     pub(super) line: [u32; LIST],
     pub(super) key: [u32; LIST],
@@ -119,23 +119,22 @@ pub(super) struct Piece6<'a> {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Chunks6 {
-    /// Entries that were loaded and not yet looked at: with AVX-512F the chunk entry of each key, with AVX2 the top entries of the
-    /// sixteen keys at hand.
+    /// Loaded entries: with AVX-512F the chunk entry of each key, with AVX2 the top entries of the current sixteen keys.
     pub(super) entries: [u32; LIST],
-    /// For each key, the index of its chunk entry; 0 where none follows.
+    /// Indices of chunk entries: with AVX-512F one for each key, 0 if it has none; with AVX2 only those of keys that have one.
     pub(super) index: [u32; LIST],
-    /// For each 16 keys, those that a chunk follows for.
+    /// A mask for each 16 keys: the keys that have a chunk entry.
     pub(super) lanes: [u16; PIECE / 16],
 }
 
-/// The keys of a piece that have levels left to ask.
+/// The keys of a piece that have levels left to search.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct List6 {
-    /// Position within the piece, from bit [`CHUNK_SHIFT`] the number of the chunk, and from bit [`MASK_SHIFT`] the mask of levels
-    /// to ask, as chunk entries have it.
+    /// Position within the piece; from bit [`CHUNK_SHIFT`] the number of the chunk; from bit [`MASK_SHIFT`] the mask of levels
+    /// left to search, in the format of chunk entries.
     pub(super) item: [u32; LIST],
-    /// The address's bits 16..64, as [`crate::bloom::v6::rest`] has them.
+    /// The address's bits 16..64, as [`crate::bloom::v6::rest`] returns them.
     pub(super) key: [u64; LIST],
     pub(super) len: usize,
 }
@@ -146,18 +145,18 @@ impl List6 {
     }
 }
 
-/// The first bit of the chunk's number in a list entry: positions within a piece take those before it.
+/// The first bit of the chunk's number in a list entry: the bits below it hold the position within the piece.
 pub(super) const CHUNK_SHIFT: u32 = PIECE.ilog2();
 const _: () =
     assert!(PIECE.is_power_of_two() && CHUNK_SHIFT + 16 <= MASK_SHIFT, "a chunk's number has 16 bits");
 
-/// Where the key of a list entry stands within the piece.
+/// A list entry's position within the piece.
 #[inline]
 pub(super) const fn position_of(item: u32) -> usize {
     item as usize % PIECE
 }
 
-/// The chunk that the key of a list entry is below.
+/// A list entry's chunk number.
 #[inline]
 pub(super) const fn chunk_of(item: u32) -> u32 {
     item << (32 - MASK_SHIFT) >> (32 - MASK_SHIFT + CHUNK_SHIFT)
@@ -169,7 +168,7 @@ pub(super) const fn chunk_of(item: u32) -> u32 {
 pub(super) struct Probes6 {
     pub(super) item: [u32; LIST],
     pub(super) line: [u32; LIST],
-    /// What the key's slot holds with next-hop index 1, the least.
+    /// The word of the key's slot if its next-hop index is 1, the smallest.
     pub(super) tag: [u64; LIST],
     /// The lower half of what was found in the line: the key's slot, else the line's link.
     pub(super) found: [u32; LIST],

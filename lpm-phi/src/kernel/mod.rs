@@ -1,15 +1,15 @@
-//! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch.
+//! Lookup kernels, one module per instruction set. All have the scalar kernel's signature; a `match` selects one for each batch.
 //!
 //! The vector kernels of `bloom` work in stages over a piece of the batch, so that the loads of one stage are independent:
 //!
-//! 1. *direct*: index the direct part with every key; its next hop is the answer unless something lies below;
-//! 2. *filter*: for the keys with something below, deepest group first, hash the key and test one filter word; keys of a dense
-//!    block go without;
-//! 3. *probe*: for the keys that pass, find the key's tag in its table line, asked for ahead;
-//! 4. *answer*: write what was found, from an overflow line at worst; keys that were not found go on to the next shallower group,
+//! 1. *direct*: index the direct part with every key; the entry's next hop is the answer unless longer prefixes lie below it;
+//! 2. *filter*: for keys with longer prefixes below, deepest group first, hash the key and test one filter word; keys of a dense
+//!    block skip the filter;
+//! 3. *probe*: for keys that pass, find the key's tag in its table line, which was prefetched;
+//! 4. *answer*: write the next hop found, searching overflow lines if needed; keys not found move on to the next shallower group
 //!    or keep their direct answer.
 //!
-//! `variants` has those of `bloom-naive` and `bloom-baseline`.
+//! `variants` holds the kernels of `bloom-naive` and `bloom-baseline`.
 
 #[cfg(target_arch = "x86_64")]
 mod answer;
@@ -25,14 +25,14 @@ pub(crate) mod variants;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lists::Lists;
 
-/// The work lists of a reader; no kernel of this architecture has any.
+/// The work lists of a reader: empty, since only the x86-64 kernels use any.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Debug)]
 pub(crate) struct Lists;
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Lists {
-    /// No lists.
+    /// The empty lists.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self)
     }
@@ -42,7 +42,7 @@ use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
 use fib::{Isa, NextHopId};
 
-/// Asks for the cache line of `item`, which will be read soon.
+/// Prefetches the cache line of `item`.
 #[inline]
 pub(crate) fn prefetch<T>(item: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -56,7 +56,7 @@ pub(crate) fn prefetch<T>(item: &T) {
     let _ = item;
 }
 
-/// Answers IPv4 `keys` into `out`, equally long.
+/// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[inline]
 pub(crate) fn lookup_v4(isa: Isa, table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
@@ -71,7 +71,7 @@ pub(crate) fn lookup_v4(isa: Isa, table: &Table4, lists: &mut Lists, keys: &[u32
     }
 }
 
-/// Answers IPv6 keys, given as two halves, into `out`, all equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[inline]
 pub(crate) fn lookup_v6(
     isa: Isa,

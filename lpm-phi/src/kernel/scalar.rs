@@ -1,6 +1,6 @@
-//! The scalar kernels: the algorithm as it reads, one key at a time. Never tuned.
+//! The scalar kernels: the plain algorithm, one key at a time. They are deliberately not optimised.
 //!
-//! They are written over [`Loads`], so that tests can stop a lookup between any two loads. The vector kernels load what a key needs in
+//! They load through [`Loads`], so that tests can stop a lookup between any two loads. The vector kernels do the loads of a key in
 //! the same order.
 
 use super::Lists;
@@ -51,7 +51,7 @@ fn lookup_v4_level<L: Loads>(
     next_hop(&table.hop_ids, index, loads)
 }
 
-/// The next hop behind an index; none behind 0.
+/// The next hop at an index of `hop_ids`; `None` for index 0.
 fn next_hop<L: Loads>(hop_ids: &[AtomicU32], index: u32, loads: &mut L) -> Result<Option<u32>, L::Stop> {
     if index == 0 {
         return Ok(None);
@@ -68,7 +68,7 @@ fn passes<L: Loads>(filter: &[AtomicU32], word: usize, mask: u32, loads: &mut L)
     loads.word(&filter[word]).map(|word| word & mask == mask)
 }
 
-/// The next-hop index of `hash` in `line` or the overflow lines behind it; 0 when it is in none.
+/// The next-hop index of `hash` in `line` or its overflow lines; 0 if it is in none.
 pub(super) fn probe_v4<L: Loads>(
     level: &Level4,
     mut line: usize,
@@ -148,7 +148,7 @@ fn lookup_v6_level<L: Loads>(
     next_hop(&table.hop_ids, index, loads)
 }
 
-/// The next-hop index of `key` in `line` or the overflow lines behind it; 0 when it is in none.
+/// The next-hop index of `key` in `line` or its overflow lines; 0 if it is in none.
 pub(super) fn probe_v6<L: Loads>(
     table: &Table6,
     mut line: usize,

@@ -1,13 +1,13 @@
 //! The lookups of `bloom-naive` and `bloom-baseline`: Algorithm 2 of the paper, level by level from the longest.
 //!
-//! The scalar form is here: one key at a time, each filter bit tested before the next is computed. The vector form hashes sixteen
-//! keys at once, which is all that the paper vectorises (section 4.3.2); it goes through a level's list key by key.
+//! This file has the scalar form: one key at a time, each filter bit tested before the next is computed. The vector form hashes
+//! sixteen keys at once, which is all that the paper vectorises (section 4.3.2); it walks the lists of buckets key by key.
 
 use crate::variants::hash::LevelKey;
 use crate::variants::table::{HOP_MASK, Level, Table, Words};
 use fib::{Isa, NextHopId};
 
-/// Answers IPv4 `keys` into `out`, equally long.
+/// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[inline]
 pub(crate) fn lookup_v4(isa: Isa, table: &Table, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
@@ -24,7 +24,7 @@ pub(crate) fn lookup_v4(isa: Isa, table: &Table, keys: &[u32], out: &mut [NextHo
     }
 }
 
-/// Answers IPv6 keys, given as two halves, into `out`, all equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[inline]
 pub(crate) fn lookup_v6(isa: Isa, table: &Table, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
     assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
@@ -43,7 +43,7 @@ pub(crate) fn lookup_v6(isa: Isa, table: &Table, hi: &[u64], lo: &[u64], out: &m
     }
 }
 
-/// The next hop of a route past /64, if one of them matches.
+/// The next hop of the longest matching route past /64, if any.
 fn lookup_deep(table: &Table, words: &Words, hi: u64, lo: u64) -> Option<u32> {
     let name = table.shape.filter_hash;
     let filter = table.shape.deep.as_ref()?;
@@ -54,7 +54,7 @@ fn lookup_deep(table: &Table, words: &Words, hi: u64, lo: u64) -> Option<u32> {
     (!next_hop.is_none()).then(|| next_hop.get())
 }
 
-/// The next hop by the levels, from the longest, and by the direct entry in the end.
+/// The next hop from the levels, longest first, else from the direct entry.
 fn lookup<W: LevelKey>(table: &Table, words: &Words, address: W) -> u32 {
     table
         .shape
@@ -65,7 +65,7 @@ fn lookup<W: LevelKey>(table: &Table, words: &Words, address: W) -> u32 {
         .unwrap_or_else(|| words.get(direct(table.shape.direct_bits, address)))
 }
 
-/// The word of the direct entry of an address.
+/// The word index of an address's direct entry.
 fn direct<W: LevelKey>(direct_bits: u8, address: W) -> usize {
     let [low, high] = address.words();
     let first = if W::BITS == 32 { low } else { high };
@@ -82,7 +82,7 @@ fn lookup_level<W: LevelKey>(table: &Table, words: &Words, level: &Level, key: W
     next_hop(table, words, head, key.words())
 }
 
-/// The next hop of the key with these words in the list that begins with the entry `head`.
+/// The next hop of the key with these words, searched for in the list that begins with the entry `head`.
 #[inline]
 pub(super) fn next_hop(table: &Table, words: &Words, head: u32, key: [u32; 2]) -> Option<u32> {
     let number = words.find(&table.shape, head, key);

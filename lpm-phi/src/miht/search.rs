@@ -1,10 +1,9 @@
 //! Lookups (section 5.1): the index tree, then the trie of the suffix; the trie of short prefixes when neither matches.
 //!
-//! Every step of every structure is a load that depends on the one before, so a lookup alone waits for each in turn. Here the
-//! keys of a chunk go down together, level by level: the loads of one level are independent and overlap, and a trie's node is
-//! asked for as soon as it is known, a level before it is read. All leaves of the
-//! index tree are equally deep, so its part has no branch that depends on a key; in the tries, lanes that are done are struck
-//! off a list without one.
+//! Every step is a load that depends on the load before, so a single lookup waits for each in turn. Here the keys of a chunk
+//! descend together, level by level: the loads of one level are independent and overlap, and a trie node is prefetched as soon as
+//! its number is known, one level before it is read. All leaves of the index tree are equally deep, so the descent of the tree has
+//! no branch that depends on a key; in the tries, finished lanes are removed from a list without such a branch.
 
 use super::table::Table;
 use super::trie::Trie;
@@ -13,7 +12,7 @@ use crate::kernel::prefetch;
 use fib::NextHopId;
 use std::hint::select_unpredictable;
 
-/// Keys that go down together: enough to overlap cache misses, few enough for their state to stay in the first-level cache.
+/// Keys that descend together: enough to overlap cache misses, few enough for their state to stay in the first-level cache.
 const CHUNK: usize = 64;
 
 /// The state of a chunk.
@@ -23,11 +22,11 @@ struct Lanes<K> {
     at: [u32; CHUNK],
     /// The longest match of each lane so far.
     best: [NextHopId; CHUNK],
-    /// The lanes that are under way.
+    /// The lanes that are still descending.
     list: [u8; CHUNK],
 }
 
-/// Answers `keys` into `out`, equally long.
+/// Writes the next hop of each key to `out`, which is as long.
 pub(super) fn answer<K: TrieKey, W: IndexKey>(
     table: &Table<K, W>,
     keys: K::Arrays<'_>,
@@ -38,7 +37,7 @@ pub(super) fn answer<K: TrieKey, W: IndexKey>(
     }
 }
 
-/// Answers `out.len()` keys, at most [`CHUNK`], of which `key_at` gives each.
+/// Answers `out.len()` keys, at most [`CHUNK`]; `key_at` returns each.
 #[inline]
 fn answer_chunk<K: TrieKey, W: IndexKey>(
     table: &Table<K, W>,
@@ -60,7 +59,7 @@ fn answer_chunk<K: TrieKey, W: IndexKey>(
     out[..count].copy_from_slice(&lanes.best[..count]);
 }
 
-/// Leaves each lane at the root of the trie behind its index key; 0 without one.
+/// Moves each lane to the root of its index key's trie; 0 if it has none.
 #[inline]
 fn descend_tree<K: TrieKey, W: IndexKey>(table: &Table<K, W>, lanes: &mut Lanes<K>, count: usize) {
     let mut words = [W::MAX; CHUNK];
@@ -82,8 +81,8 @@ fn descend_tree<K: TrieKey, W: IndexKey>(table: &Table<K, W>, lanes: &mut Lanes<
 }
 
 impl<K: TrieKey> Lanes<K> {
-    /// Puts each lane at the root that `root` says (given its match so far and the node it is at), and lists those that have
-    /// one. Returns how many.
+    /// Moves each lane to the root that `root` returns for its match so far and its node, and lists the lanes whose root is not 0.
+    /// Returns how many these are.
     #[expect(clippy::cast_possible_truncation, reason = "lanes are fewer than 256")]
     #[inline]
     fn start(&mut self, count: usize, root: impl Fn(NextHopId, u32) -> u32) -> usize {
@@ -97,7 +96,7 @@ impl<K: TrieKey> Lanes<K> {
         listed
     }
 
-    /// Takes the first `listed` lanes of the list down tries whose roots branch on bit `position`.
+    /// Descends tries, whose roots branch on bit `position`, with the first `listed` lanes of the list.
     #[inline]
     fn descend_tries(&mut self, nodes: &[K::Raw], mut listed: usize, mut position: u8) {
         while listed != 0 {

@@ -1,7 +1,8 @@
 //! A table of one family: an index tree, priority tries behind its keys, and one priority trie for short prefixes.
 //!
-//! Prefixes of at least `k` bits lie behind the index key of their first `k` bits; shorter ones, which have no key, in the trie
-//! that the paper calls PT\[-1\] (section 5.1). [`Table`] is what lookups read, [`TableWriter`] changes one that no lookup reads.
+//! A prefix of at least `k` bits is in the trie of its index key, its first `k` bits. Shorter prefixes have no index key; they are in
+//! the trie that the paper calls PT\[-1\] (section 5.1). Lookups read a [`Table`]; a [`TableWriter`] changes a table that no lookup
+//! reads.
 
 use super::params::Order;
 use super::tree::{TreeStore, TreeWriter};
@@ -13,12 +14,12 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// What lookups read.
+/// The structures of one family that lookups read.
 #[derive(Debug)]
 pub(super) struct Table<K: TrieKey, W: IndexKey> {
     /// Bits of an index key.
     pub(super) k: u8,
-    /// From index keys to roots of tries.
+    /// Maps index keys to roots of tries.
     pub(super) tree: TreeStore<W>,
     /// The root of the trie of prefixes shorter than `k`.
     short: AtomicU32,
@@ -26,22 +27,22 @@ pub(super) struct Table<K: TrieKey, W: IndexKey> {
     keys: PhantomData<K>,
 }
 
-/// The room of a table.
+/// The capacity of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// Nodes of the index tree.
     pub(super) tree_nodes: usize,
-    /// Nodes of tries, node 0 with them.
+    /// Nodes of tries, including node 0.
     pub(super) trie_nodes: usize,
 }
 
 impl Room {
-    /// The least that `keys` index keys and `routes` routes need.
+    /// The room that `keys` index keys and `routes` routes need at most.
     pub(super) fn of(keys: usize, routes: usize, order: Order) -> Self {
         Self { tree_nodes: TreeWriter::nodes_max(keys, order.m), trie_nodes: routes + 1 }
     }
 
-    /// An eighth more, and some, for routes to come.
+    /// This room, plus an eighth and a constant for future routes.
     pub(super) const fn with_reserve(self) -> Self {
         Self {
             tree_nodes: self.tree_nodes + self.tree_nodes / 8 + 32,
@@ -49,7 +50,7 @@ impl Room {
         }
     }
 
-    /// Whether `other` fits.
+    /// Whether `other` fits in this room.
     pub(super) const fn holds(self, other: Self) -> bool {
         self.tree_nodes >= other.tree_nodes && self.trie_nodes >= other.trie_nodes
     }
@@ -82,7 +83,7 @@ impl<K: TrieKey, W: IndexKey> Table<K, W> {
         self.tree.bytes() + self.nodes.bytes()
     }
 
-    /// The room there is.
+    /// The table's room.
     pub(super) fn room(&self) -> Room {
         Room { tree_nodes: self.tree.capacity(), trie_nodes: self.nodes.len() / K::WORDS }
     }
@@ -105,7 +106,7 @@ impl<K: TrieKey, W: IndexKey> Table<K, W> {
         Trie { root: self.short.load(Relaxed), base: 0 }
     }
 
-    /// The trie that `prefix` belongs to, empty when there is none.
+    /// The trie that `prefix` belongs to; empty if it does not exist.
     fn trie_of(&self, prefix: Prefix<K>) -> Trie {
         if prefix.len() < self.k {
             return self.short();
@@ -119,7 +120,7 @@ impl<K: TrieKey, W: IndexKey> Table<K, W> {
     }
 }
 
-/// What the writer knows of a table beside its words.
+/// The writer's state of a table, beside the table itself.
 #[derive(Clone, Debug)]
 pub(super) struct TableWriter {
     pub(super) tree: TreeWriter,
@@ -137,8 +138,8 @@ impl TableWriter {
         self.tries.nodes()
     }
 
-    /// Fills an empty table with `routes`, each prefix once, in any order. The nodes of a trie come to lie side by side, the
-    /// upper ones first.
+    /// Fills an empty table with `routes`, which are in any order and have each prefix once. The nodes of a trie end up next to
+    /// each other, the upper ones first.
     pub(super) fn fill<K: TrieKey, W: IndexKey>(
         &mut self,
         table: &Table<K, W>,
@@ -146,7 +147,7 @@ impl TableWriter {
     ) {
         let k = table.k;
         let key = |prefix: Prefix<K>| (prefix.len() >= k).then(|| prefix.address().index::<W>(k));
-        // Longest first: each is above what comes after it, and none moves again but for ordinary nodes.
+        // Longest first: each prefix is above those that follow, and only ordinary nodes displace one.
         routes.sort_unstable_by_key(|(prefix, _)| {
             (key(*prefix), std::cmp::Reverse(prefix.len()), prefix.address())
         });
@@ -165,7 +166,7 @@ impl TableWriter {
         self.tree.fill(&table.tree, entries);
     }
 
-    /// Applies `changes`, withdraws first, so that the room they leave is there for the others.
+    /// Applies `changes`, withdraws first, so that the other changes can use the nodes that they free.
     pub(super) fn apply<K: TrieKey, W: IndexKey>(&mut self, table: &Table<K, W>, changes: &[Change<K>]) {
         for change in changes.iter().filter(|change| change.withdraws()) {
             self.withdraw(table, change.prefix);
@@ -206,7 +207,7 @@ impl TableWriter {
         }
     }
 
-    /// Makes `copy`, empty and of the same room, word for word what `table` is.
+    /// Copies `table` to `copy`, which must be empty and have the same room.
     pub(super) fn copy<K: TrieKey, W: IndexKey>(&self, table: &Table<K, W>, copy: &Table<K, W>) {
         copy.tree.copy_from(&table.tree, self.tree.touched());
         copy.short.store(table.short().root, Relaxed);

@@ -1,14 +1,14 @@
-//! The index tree: a B+ tree of order `m` from the first `k` bits of the longer routes to their priority tries.
+//! The index tree: a B+ tree of order `m` that maps the first `k` bits of the longer routes to their priority tries.
 //!
-//! A node is whole cache lines of keys (one line for the paper's 16 keys of 32 bits, section 5.1) and as many pointers beside
-//! them. In a leaf, pointer `i` is the trie of key `i`. In an internal node, key `i` bounds child `i` from above: every key
-//! below child `i` is at most key `i`, every key below child `i + 1` is larger, and the last child has no bound. Places that
-//! are not used hold the largest key, so one count, "how many keys are less", chooses the child and finds the place alike.
+//! A node is whole cache lines of keys (one line for the paper's 16 keys of 32 bits, section 5.1) and as many pointers in a
+//! second array. In a leaf, pointer `i` is the trie of key `i`. In an internal node, key `i` bounds child `i` from above: every key
+//! below child `i` is at most key `i`, every key below child `i + 1` is larger, and the last child has no bound. Unused places
+//! hold the largest key, so the number of keys that are less selects the child in an internal node and the place in a leaf.
 //!
 //! Invariant: all leaves are equally deep; a node other than the root has at least half of `m` entries, rounded up, and no node
 //! more than `m`; an internal root has at least two.
 //!
-//! [`TreeStore`] is what lookups read. [`TreeWriter`] changes one that no lookup reads.
+//! Lookups read a [`TreeStore`]. A [`TreeWriter`] changes a store that no lookup reads.
 
 use super::words::IndexKey;
 use fib::EngineError;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) struct TreeStore<W: IndexKey> {
     keys: Array<W::Atom>,
     pointers: Array<AtomicU32>,
-    /// Places a node: `m`, rounded up to whole lines.
+    /// Places per node: `m`, rounded up to whole lines.
     places: usize,
     root: AtomicU32,
     /// Levels; 1 when the root is a leaf.
@@ -30,7 +30,7 @@ pub(super) struct TreeStore<W: IndexKey> {
 }
 
 impl<W: IndexKey> TreeStore<W> {
-    /// Room for `nodes` nodes of order `m`, and an empty leaf for a root.
+    /// A tree with room for `nodes` nodes of order `m`, whose root is an empty leaf.
     pub(super) fn new(nodes: usize, m: usize, placement: Placement) -> Result<Self, EngineError> {
         let places = m.next_multiple_of(W::PER_LINE);
         let tree = Self {
@@ -55,7 +55,7 @@ impl<W: IndexKey> TreeStore<W> {
         self.keys.bytes() + self.pointers.bytes()
     }
 
-    /// The nodes there is room for.
+    /// The number of nodes that fit.
     pub(super) fn capacity(&self) -> usize {
         self.pointers.len() / self.places
     }
@@ -66,20 +66,20 @@ impl<W: IndexKey> TreeStore<W> {
         (self.root.load(Relaxed), self.height.load(Relaxed))
     }
 
-    /// The pointer at `key`'s place in `node`: the child to go on to in an internal node.
+    /// The pointer at `key`'s place in the internal node `node`: the child to descend to.
     #[inline]
     pub(super) fn child(&self, node: u32, key: W) -> u32 {
         let start = node as usize * self.places;
         self.pointers[start + self.less(start, key)].load(Relaxed)
     }
 
-    /// The pointer of `key` in the leaf `node`, 0 when it is not there.
+    /// The pointer of `key` in the leaf `node`; 0 if the leaf does not have the key.
     #[inline]
     pub(super) fn leaf_value(&self, node: u32, key: W) -> u32 {
         let start = node as usize * self.places;
-        // Where all are less the last place is looked at, whose key then differs.
+        // If all keys are less, the last place is read, whose key then differs.
         let at = start + self.less(start, key).min(self.places - 1);
-        // A place that is not used has the pointer 0, whatever its key.
+        // An unused place has the pointer 0, whatever its key.
         let value = self.pointers[at].load(Relaxed);
         select_unpredictable(W::load(&self.keys, at) == key, value, 0)
     }
@@ -99,7 +99,7 @@ impl<W: IndexKey> TreeStore<W> {
         base + usize::from(W::load(keys, base) < key)
     }
 
-    /// The pointer of `key`, 0 when it is not there.
+    /// The pointer of `key`; 0 if the tree does not have the key.
     pub(super) fn get(&self, key: W) -> u32 {
         let (mut node, height) = self.root();
         for _ in 1..height {
@@ -125,7 +125,7 @@ impl<W: IndexKey> TreeStore<W> {
         Entries((start..start + len).map(entry).collect())
     }
 
-    /// Becomes word for word what `other`, of the same size, is.
+    /// Copies the first `nodes` nodes of `other`, which has the same size, and its root.
     pub(super) fn copy_from(&self, other: &Self, nodes: usize) {
         for at in 0..nodes * self.places {
             W::load(&other.keys, at).store(&self.keys, at);
@@ -136,7 +136,7 @@ impl<W: IndexKey> TreeStore<W> {
     }
 }
 
-/// The keys and pointers of a node. The last key of an internal node is the largest there is.
+/// The keys and pointers of a node. The last key of an internal node is `W::MAX`.
 #[derive(Clone, Debug)]
 struct Entries<W>(Vec<(W, u32)>);
 
@@ -146,7 +146,7 @@ impl<W> Default for Entries<W> {
     }
 }
 
-/// What the writer knows of a tree beside its nodes.
+/// The writer's state of a tree, beside its nodes.
 #[derive(Clone, Debug)]
 pub(super) struct TreeWriter {
     m: usize,
@@ -172,7 +172,7 @@ impl TreeWriter {
         self.lens.len() - self.free.len()
     }
 
-    /// Nodes that were ever used: those after them are zero.
+    /// The number of nodes that were ever used; all later nodes are zero.
     pub(super) const fn touched(&self) -> usize {
         self.lens.len()
     }
@@ -193,7 +193,7 @@ impl TreeWriter {
         sum + 1
     }
 
-    /// Fills an empty tree with `entries`, keys ascending: nodes are seven eighths full, neighbours beside each other.
+    /// Fills an empty tree with `entries`, keys ascending. Nodes become seven eighths full, with neighbours next to each other.
     pub(super) fn fill<W: IndexKey>(&mut self, store: &TreeStore<W>, entries: Vec<(W, u32)>) {
         assert!(self.keys == 0 && self.nodes() == 1, "only an empty tree is filled");
         self.keys = entries.len();
@@ -206,7 +206,7 @@ impl TreeWriter {
         loop {
             height += 1;
             let nodes = level.len().div_ceil((self.m * 7 / 8).max(self.m.div_ceil(2)));
-            // None may have less than half of `m`; what fits one node is the root.
+            // No node may have less than half of `m` entries. A level that fits in one node is the root.
             let most = level.len() / self.m.div_ceil(2);
             let nodes = if level.len() <= self.m { 1 } else { nodes.min(most) };
             let mut parents = Vec::with_capacity(nodes);
@@ -232,7 +232,7 @@ impl TreeWriter {
         }
     }
 
-    /// Adds `key`, which the tree does not have, with `value`, which is not 0.
+    /// Adds `key`, which the tree must not have, with `value`, which must not be 0.
     pub(super) fn insert<W: IndexKey>(&mut self, store: &TreeStore<W>, key: W, value: u32) {
         let mut path = self.path(store, key);
         self.keys += 1;
@@ -241,7 +241,7 @@ impl TreeWriter {
         entries.0.insert(at, (key, value));
         let (mut node, mut height) = (leaf, 1);
         while entries.0.len() > self.m {
-            // In two: the left keeps its place in the parent, the right comes behind it.
+            // Split the node: the left half keeps its place in the parent, the right half is inserted after it.
             let right_entries = Entries(entries.0.split_off(entries.0.len().div_ceil(2)));
             let bound = entries.0.last().map_or(W::MAX, |(bound, _)| *bound);
             if height > 1 {
@@ -267,7 +267,7 @@ impl TreeWriter {
         self.write(store, node, &entries);
     }
 
-    /// Removes `key`, which the tree has.
+    /// Removes `key`, which the tree must have.
     pub(super) fn remove<W: IndexKey>(&mut self, store: &TreeStore<W>, key: W) {
         let mut path = self.path(store, key);
         let Some((leaf, at)) = path.pop() else { return };
@@ -288,7 +288,7 @@ impl TreeWriter {
             (entries, node, is_leaf) = (siblings, parent, false);
         }
         if let ([(_, child)], false) = (&entries.0[..], is_leaf) {
-            // A root with one child: that is the root from now on.
+            // The root has one child left, which becomes the root.
             store.root.store(*child, Relaxed);
             store.height.store(store.height.load(Relaxed) - 1, Relaxed);
             self.give(node);
@@ -297,7 +297,7 @@ impl TreeWriter {
         self.write(store, node, &entries);
     }
 
-    /// Child `at` of `siblings` has `entries`, one too few: joins it with a neighbour, or shares with it evenly.
+    /// Child `at` of `siblings` has `entries`, one too few: merges it with a neighbour, or splits the entries of both evenly.
     fn balance<W: IndexKey>(
         &mut self,
         store: &TreeStore<W>,
@@ -385,7 +385,7 @@ impl TreeWriter {
 }
 
 impl<W: IndexKey> Entries<W> {
-    /// Lifts the bound of the last child.
+    /// Removes the bound of the last child.
     fn unbind(&mut self) {
         if let Some(last) = self.0.last_mut() {
             last.0 = W::MAX;
@@ -422,12 +422,12 @@ mod tests {
             self.check();
         }
 
-        /// The invariants of the module, and the contents.
+        /// Checks the module's invariants and the contents.
         fn check(&self) {
             let (root, height) = self.store.root();
             let mut seen = BTreeSet::new();
             self.check_node(root, height, None, None, &mut seen);
-            assert_eq!(seen.len(), self.writer.nodes(), "nodes are given back");
+            assert_eq!(seen.len(), self.writer.nodes(), "every node in use is reachable");
             assert!(self.writer.free.iter().all(|free| !seen.contains(free)));
             assert!(self.writer.nodes() <= TreeWriter::nodes_max(self.writer.keys(), self.writer.m));
             let mut found = Vec::new();

@@ -1,15 +1,15 @@
 //! Priority tries (section 5.1; Lim, Yim and Swartzlander, "Priority Tries for IP Address Lookup", 2010).
 //!
-//! A binary trie without empty nodes, in which longer prefixes are nearer to the root. The node that the first `d` bits of a
-//! path lead to (those past the trie's base: 0, or `k` behind an index key) holds
+//! A binary trie without empty nodes, in which longer prefixes are nearer to the root. A path branches on the bits of an address
+//! past the trie's base, which is 0, or `k` for the trie of an index key. The node that `d` such bits lead to holds
 //!
-//! - the prefix of exactly those bits when there is one: an *ordinary* node, which a lookup remembers and passes; or else
-//! - the longest prefix below it: a *priority* node, with which a lookup that matches it ends.
+//! - the prefix of exactly those bits if there is one: an *ordinary* node, whose match a lookup remembers before it goes on; or else
+//! - the longest prefix below it: a *priority* node, at which a lookup that matches it ends.
 //!
-//! Invariant: that rule, for every node; so where a prefix has its node follows from the set of prefixes, up to the order of
-//! equally long ones.
+//! Invariant: every node obeys that rule. So the set of prefixes determines the node of each prefix, up to the order of equally
+//! long prefixes.
 //!
-//! [`TrieWriter`] changes tries that no lookup reads. All tries of a table share one pool of nodes; node 0 is no node.
+//! A [`TrieWriter`] changes tries that no lookup reads. All tries of a table share one pool of nodes; number 0 means no node.
 
 use super::words::{Node, TrieKey};
 use fib::{NextHopId, Prefix};
@@ -20,7 +20,7 @@ pub(super) struct TrieWriter {
     /// Nodes from here on were never used.
     next: u32,
     free: Vec<u32>,
-    /// Nodes by depth, 0 for a root; behind index keys, then of the trie of short prefixes.
+    /// The number of nodes at each depth, 0 for a root: of tries of index keys, then of the trie of short prefixes.
     depths: [Vec<u32>; 2],
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Trie {
     pub(super) base: u8,
 }
 
-/// A node on the way down: itself, the position of the bit it branches on, and the node above with the bit that led here.
+/// A node on a path: its number, the position of the bit it branches on, and its parent with the bit that leads here.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     node: u32,
@@ -40,7 +40,7 @@ struct Step {
 }
 
 impl TrieWriter {
-    /// A pool of which nothing is used; `bits` is what an address has.
+    /// An empty pool, for addresses of `bits` bits.
     pub(super) fn new(bits: u8) -> Self {
         let depths = || vec![0; usize::from(bits) + 1];
         Self { next: 1, free: Vec::new(), depths: [depths(), depths()] }
@@ -51,7 +51,7 @@ impl TrieWriter {
         self.touched() - 1 - self.free.len()
     }
 
-    /// Nodes that were ever used, node 0 with them.
+    /// The number of nodes that were ever used, including node 0.
     pub(super) const fn touched(&self) -> usize {
         self.next as usize
     }
@@ -61,8 +61,9 @@ impl TrieWriter {
         (self.free.capacity() * size_of::<u32>()) as u64
     }
 
-    /// The deepest level and the mean level of nodes, a root being level 1: of tries behind index keys, then of the short one.
-    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    /// The deepest level and the mean level of nodes (a root is at level 1): of tries of index keys, then of the trie of short
+    /// prefixes.
+    #[expect(clippy::cast_precision_loss, reason = "statistics need no exact value")]
     pub(super) fn levels(&self) -> [(f64, f64); 2] {
         self.depths.each_ref().map(|depths| {
             let (mut deepest, mut sum, mut nodes) = (0, 0, 0);
@@ -75,7 +76,7 @@ impl TrieWriter {
         })
     }
 
-    /// Gives `prefix` the next hop `next_hop`. Returns the root, and the next hop before.
+    /// Sets the next hop of `prefix`. Returns the root, and the previous next hop.
     pub(super) fn insert<K: TrieKey>(
         &mut self,
         nodes: &[K::Raw],
@@ -94,7 +95,7 @@ impl TrieWriter {
                 K::store(&nodes[at as usize], Node { tag: carried.tag, ..node });
                 return (trie.root, node.next_hop());
             }
-            // What belongs here: the prefix that ends here, else the longest one. What was here goes further down.
+            // The prefix that ends here belongs here, else the longest one. The prefix it displaces is inserted further down.
             let is_ordinary = node.len() == position;
             if !is_ordinary && (carried.len() == position || carried.len() > node.len()) {
                 K::store(&nodes[at as usize], Node { children: node.children, ..carried });
@@ -113,7 +114,7 @@ impl TrieWriter {
         }
     }
 
-    /// Removes `prefix`. Returns the root, and the next hop that was removed; `NONE` when it was not there.
+    /// Removes `prefix`. Returns the root, and the next hop that was removed; `NONE` if the trie does not have the prefix.
     pub(super) fn remove<K: TrieKey>(
         &mut self,
         nodes: &[K::Raw],
@@ -124,7 +125,7 @@ impl TrieWriter {
             return (trie.root, NextHopId::NONE);
         };
         let old = K::load(&nodes[gap.node as usize]).next_hop();
-        // The longest prefix below moves up into the gap and leaves another, until the gap is a leaf.
+        // The longest prefix below moves up into the gap and leaves a new gap, until the gap is a leaf.
         while let Some(longest) = longest_below::<K>(nodes, gap) {
             let moved = K::load(&nodes[longest.node as usize]);
             let filled = Node { children: K::load(&nodes[gap.node as usize]).children, ..moved };
@@ -149,7 +150,7 @@ impl TrieWriter {
             }
             let is_priority = node.len() > step.position;
             if prefix.len() == step.position || is_priority && node.len() < prefix.len() {
-                return None; // it would be here
+                return None; // the prefix would be here
             }
             step = below::<K>(step, prefix.address().bit(step.position), node);
         }
@@ -176,8 +177,8 @@ fn below<K: TrieKey>(step: Step, bit: u32, node: Node<K>) -> Step {
     Step { node: node.child(bit), position: step.position + 1, above: Some((step.node, bit)) }
 }
 
-/// The node below `step` with the longest prefix. A priority node is that of its own subtree; below an ordinary one it has to
-/// be looked for.
+/// The node below `step` with the longest prefix. A priority node has the longest prefix of its subtree; below an ordinary node a
+/// search is needed.
 fn longest_below<K: TrieKey>(nodes: &[K::Raw], step: Step) -> Option<Step> {
     let mut longest: Option<(u8, Step)> = None;
     let mut stack = vec![step];
@@ -239,7 +240,7 @@ mod tests {
             self.check();
         }
 
-        /// The invariant of the module, and the contents.
+        /// Checks the module's invariant and the contents.
         fn check(&self) {
             let mut found = BTreeMap::new();
             let mut depths = vec![0; usize::from(K::BITS) + 1];
@@ -247,7 +248,7 @@ mod tests {
                 self.check_node(self.trie.root, self.trie.base, &mut found, &mut depths);
             }
             assert_eq!(found, self.right);
-            assert_eq!(self.writer.nodes(), self.right.len(), "one node a prefix");
+            assert_eq!(self.writer.nodes(), self.right.len(), "one node per prefix");
             assert_eq!(self.writer.depths[usize::from(self.trie.base == 0)], depths);
         }
 
@@ -285,7 +286,7 @@ mod tests {
         let mut trie = Followed::<K>::new(base, changes.len());
         for (bits, len, hop) in changes {
             let len = base + len % (K::BITS - base + 1);
-            // Few bits right behind the base: nesting and crowding are the rule.
+            // Few bits right past the base, so that prefixes nest and lie close together.
             let address = K::from_high_bits(bits << 120 >> base);
             let next_hop = NextHopId::new(*hop).unwrap_or(NextHopId::NONE);
             trie.set(Prefix::truncating(address, len), next_hop);
@@ -317,7 +318,7 @@ mod tests {
                     Prefix::truncating(u32::try_from(bits << (32 - len) >> base).unwrap(), base + len)
                 })
                 .collect();
-            // Shortest first, so that each next one takes the place of one that is there.
+            // Shortest first, so that each further prefix displaces another.
             for prefix in &prefixes {
                 trie.set(*prefix, NextHopId::MAX);
             }

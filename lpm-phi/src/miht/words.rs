@@ -1,7 +1,7 @@
-//! How keys and nodes lie in memory: the keys of the index tree, and the nodes of priority tries.
+//! The memory layout of index-tree keys and of priority-trie nodes.
 //!
-//! All of it is atomic words, read and written relaxed: two copies of a table are kept, and the writer only touches the one
-//! that no reader is in (see `family`), so no order among words is ever needed.
+//! Both are atomic words, loaded and stored relaxed. A table has two copies, and the writer changes only the copy that no lookup
+//! reads (see `family`), so no order among words is needed.
 
 use super::params::{Order, Params};
 use fib::{Key, NextHopId, Prefix};
@@ -17,11 +17,11 @@ const LINE_BYTES: usize = 64;
 pub(super) trait IndexKey: Copy + Ord + Debug + Send + Sync + 'static {
     /// The words that keys are stored in.
     type Atom: memory::Word + Debug;
-    /// Words a key.
+    /// Words per key.
     const ATOMS: usize;
-    /// Keys a cache line.
+    /// Keys per cache line.
     const PER_LINE: usize = LINE_BYTES / size_of::<Self>();
-    /// The largest key; also what unused places of a node hold.
+    /// The largest key, which unused places of a node hold too.
     const MAX: Self;
 
     /// The low bits of `bits`.
@@ -37,7 +37,7 @@ impl IndexKey for u32 {
     const ATOMS: usize = 1;
     const MAX: Self = Self::MAX;
 
-    #[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+    #[expect(clippy::cast_possible_truncation, reason = "its purpose is to truncate")]
     #[inline]
     fn narrow(bits: u128) -> Self {
         bits as Self
@@ -57,7 +57,7 @@ impl IndexKey for u64 {
     const ATOMS: usize = 1;
     const MAX: Self = Self::MAX;
 
-    #[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+    #[expect(clippy::cast_possible_truncation, reason = "its purpose is to truncate")]
     #[inline]
     fn narrow(bits: u128) -> Self {
         bits as Self
@@ -97,7 +97,7 @@ impl IndexKey for u128 {
 /// A node of a priority trie: a prefix, its next hop, and two children (0: none).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Node<K> {
-    /// The prefix's address. The whole of it, not the suffix alone: it costs no room, and saves a lookup a shift.
+    /// The prefix's whole address, not only its suffix: it takes no extra room, and saves a lookup a shift.
     pub(super) address: K,
     /// The prefix's length in the high 8 bits, the next hop in the low 24.
     pub(super) tag: u32,
@@ -129,29 +129,29 @@ impl<K: TrieKey> Node<K> {
         Prefix::truncating(self.address, self.len())
     }
 
-    /// The child for `bit`, 0 without one.
+    /// The child for `bit`; 0 if there is none.
     #[expect(clippy::cast_possible_truncation, reason = "one half")]
     #[inline]
     pub(super) const fn child(self, bit: u32) -> u32 {
         (self.children >> (32 * bit)) as u32
     }
 
-    /// This node with another child for `bit`.
+    /// This node with `child` as the child for `bit`.
     pub(super) fn with_child(self, bit: u32, child: u32) -> Self {
         let kept = self.children & !(u64::from(u32::MAX) << (32 * bit));
         Self { children: kept | u64::from(child) << (32 * bit), ..self }
     }
 }
 
-/// A key as priority tries see it.
+/// An address, as the key of priority tries.
 pub(super) trait TrieKey: Key {
-    /// A node in memory: two nodes (IPv6) or four (IPv4) a cache line.
+    /// A node in memory: two nodes (IPv6) or four (IPv4) per cache line.
     type Raw: Sync;
-    /// Words a node.
+    /// Words per node.
     const WORDS: usize;
-    /// A batch of keys, as [`fib::Keys`] has them.
+    /// A batch of keys, in the form of [`fib::Keys`].
     type Arrays<'a>: Copy;
-    /// The names of a table's figures.
+    /// The names of a table's statistics.
     const FIGURES: [&'static str; 8];
 
     /// The order of this family's index tree.
@@ -168,9 +168,9 @@ pub(super) trait TrieKey: Key {
     fn store(raw: &Self::Raw, node: Node<Self>);
     /// Whether the node's prefix covers this key.
     fn is_covered(self, node: Node<Self>) -> bool;
-    /// The bit behind the first `position` bits; anything past the last bit, where no node has a child.
+    /// The bit after the first `position` bits. Unspecified past the last bit, where no node has a child.
     fn bit(self, position: u8) -> u32;
-    /// The first `k` bits, 1 to [`Key::BITS`].
+    /// The first `k` bits; `k` is from 1 to [`Key::BITS`].
     fn index<W: IndexKey>(self, k: u8) -> W;
 }
 
@@ -272,7 +272,7 @@ impl TrieKey for u128 {
     fn is_covered(self, node: Node<Self>) -> bool {
         let differs = self ^ node.address;
         let (high, len) = ((differs >> 64) as u64, node.len());
-        // Nearly all routes are of 63 bits at most: a shift of two words is left to the others.
+        // Nearly all routes have at most 63 bits; only the others need a shift of two words.
         if len < 64 {
             high >> 1 >> (63 - len) == 0
         } else {

@@ -1,7 +1,8 @@
 //! The counters behind a filter (CBF, section 3.1): how many keys set each bit. Readers never see them.
 //!
-//! A counter is a byte. One that reaches 255 is *saturated*: how many keys share its bit is no longer known, so it is never
-//! counted down and its bit stays. That can cost a false positive, never a route. It ends when the filter's last key goes.
+//! A counter is a byte. A counter that reaches 255 is *saturated*: how many keys share its bit is no longer known, so it is never
+//! decremented and its bit stays set. That can cause a false positive but never lose a route. Saturated counters are reset when
+//! the filter's last key is removed.
 
 /// One filter's counters.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ impl Counters {
         Self { counts: vec![0; bits as usize], keys: 0, saturated: false }
     }
 
-    /// Adds a key of these bits; `set` is told each bit that was clear.
+    /// Adds a key with these bits; calls `set` for each bit that was clear.
     pub(super) fn insert(&mut self, bits: impl Iterator<Item = u32>, mut set: impl FnMut(u32)) {
         self.keys += 1;
         for bit in bits {
@@ -30,8 +31,8 @@ impl Counters {
         }
     }
 
-    /// Takes a key of these bits out, which must have been added; `clear` is told each bit that no key sets any more.
-    #[expect(clippy::cast_possible_truncation, reason = "as many counters as a u32 has said")]
+    /// Removes a key with these bits, which must have been added; calls `clear` for each bit that no key sets any more.
+    #[expect(clippy::cast_possible_truncation, reason = "the number of counters was given as a u32")]
     pub(super) fn remove(&mut self, bits: impl Iterator<Item = u32>, mut clear: impl FnMut(u32)) {
         debug_assert!(self.keys > 0, "a key was taken out of an empty filter");
         self.keys = self.keys.saturating_sub(1);
@@ -81,7 +82,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::PathBuf;
 
-    /// A filter as a table has it: its bits and its counters.
+    /// A filter as in a table: its bits and its counters.
     struct Counting {
         filter: Filter,
         name: HashName,
@@ -119,7 +120,7 @@ mod tests {
         (at / 16 * 32 + at % 16) << 8
     }
 
-    /// Measured rates of filters for [`FULL`] keys, in and out of the table in the same neighbourhoods.
+    /// The false-positive rate of a filter with [`FULL`] keys, measured with other keys in the same neighbourhoods.
     fn measured<W: LevelKey>(name: HashName, fpr: f64, key: impl Fn(u32) -> W) -> f64 {
         let mut filter = Counting::new(FilterSize::for_rate(u64::from(FULL), fpr), name);
         (0..FULL).for_each(|at| filter.insert(key(slash_24(at) >> 8)));
@@ -164,7 +165,7 @@ mod tests {
         Some((v4, v6))
     }
 
-    /// The rate of a filter for `keys` among `others`, none of which is one of them.
+    /// The false-positive rate of a filter with `keys`, measured with `others`, none of which is among `keys`.
     fn rate_among<W: LevelKey>(keys: &BTreeSet<W>, others: &[W], name: HashName, fpr: f64) -> f64 {
         let mut filter = Counting::new(FilterSize::for_rate(keys.len() as u64, fpr), name);
         keys.iter().for_each(|key| filter.insert(*key));
@@ -172,8 +173,8 @@ mod tests {
         others.iter().filter(|key| filter.passes(**key)).count() as f64 / others.len() as f64
     }
 
-    /// Murmur and H2 have the asked rate whatever it is. Knuth and `rand` have it about where the paper chose it, at 30 %: their
-    /// hashes of neighbouring prefixes lie on a lattice, as the paper found (section 6.2).
+    /// Murmur and H2 meet every target rate. Knuth and `rand` come close to it at 30 %, the paper's choice: their hashes of
+    /// neighbouring prefixes lie on a lattice, as the paper found (section 6.2).
     #[test]
     fn the_measured_rate_is_the_asked_one_on_real_tables() {
         let Some((v4, v6)) = real_keys() else { return };
@@ -186,7 +187,7 @@ mod tests {
         let others_v4 =
             std::iter::repeat_with(|| u32::try_from(draw()).unwrap() & !0xff).filter(|key| !v4.contains(key));
         let others_v4: Vec<u32> = others_v4.take(200_000).collect();
-        // Other /48s of /32s that are there.
+        // Absent /48s in /32s that have routes.
         let near = v6.iter().cycle().step_by(7).map(|key| key ^ (draw() & 0xffff) << 16);
         let others_v6: Vec<u64> = near.filter(|key| !v6.contains(key)).take(200_000).collect();
         for (fpr, names) in [

@@ -1,8 +1,8 @@
-//! Remainders without a division: the paper takes each hash modulo a size (section 4.1), the hot path divides nothing.
+//! Remainders without a division instruction, for lookups: the paper takes each hash modulo a size (section 4.1).
 //!
-//! The quotient by a constant n is a multiplication by a rounded-up 2^(32+s)/n whose 33rd bit is understood, after Granlund and
-//! Montgomery, "Division by invariant integers using multiplication" (1994), section 4. It is exact for every 32-bit value, and
-//! a vector kernel does the same steps.
+//! The quotient by a constant n is a multiplication by 2^(32+s)/n, rounded up, whose 33rd bit is implicit, after Granlund and
+//! Montgomery, "Division by invariant integers using multiplication" (1994), section 4. It is exact for every 32-bit value. The
+//! vector kernel does the same steps.
 
 /// A divisor from 2 to 2^32 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) struct Divisor {
     pub(crate) n: u32,
     /// The multiplier without its 33rd bit.
     pub(crate) magic: u32,
-    /// How far the high half is shifted in the end.
+    /// The final right shift.
     pub(crate) shift: u32,
 }
 

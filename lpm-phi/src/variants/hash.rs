@@ -1,13 +1,15 @@
 //! The hash functions that the paper compares (section 4.3.2), as it uses them: a key is an address with the bits past the
-//! level's length cleared, a hash is 32 bits, and a filter or table takes the remainder by its size.
+//! level's length cleared, a hash has 32 bits, and the remainder by the size of a filter or table is the index.
 //!
 //! Filter bits come from double hashing, `g_i = h1 + i * h2` (section 4.1), with h1 the key's hash and h2 the hash of h1.
-//! `rand` is the costly hash of the baseline (section 6.3): the C library's `rand_r`, each further hash another call. Its first seed is
-//! the address as a socket holds it, in network byte order: the generator uses the low 27 bits of a seed, and in host order these
-//! lack a prefix's first bits. (A filter for the /24s of a full table of 2024 passed 95 % of all others then, whatever its size.)
+//! `rand` is the costly hash of the baseline (section 6.3): the C library's `rand_r`; each further hash is one more call. Its first
+//! seed is the address in network byte order, as in a socket address: the generator uses the low 27 bits of a seed, and in host
+//! order these lack a prefix's first bits. (In host order a filter for the /24s of a full table of 2024 passed 95 % of all other
+//! /24s, whatever its size.)
 //!
-//! On that table and that of IPv6 (its /48s), asked for 1, 10, 30, 60 and 90 %, filters measured: Murmur and H2 within 2 % of it; Knuth
-//! 2.6, 11, 27, 59 and 100 % (IPv6 2.6, 16, 30, 60, 91); `rand` 7.2, 15, 33, 60 and 90 % (IPv6 4.9, 12, 29, 59, 89).
+//! False-positive rates measured on that table and on the /48s of the IPv6 table, for targets of 1, 10, 30, 60 and 90 %: Murmur and H2
+//! within 2 % of the target; Knuth 2.6, 11, 27, 59 and 100 % (IPv6 2.6, 16, 30, 60, 91); `rand` 7.2, 15, 33, 60 and 90 % (IPv6 4.9,
+//! 12, 29, 59, 89).
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +21,7 @@ pub enum HashName {
     Murmur,
     /// Knuth's multiplicative method.
     Knuth,
-    /// H2, Algorithm 3; for 32-bit keys only, so IPv6 takes Murmur in its place, as the paper does (section 6.2).
+    /// H2, Algorithm 3; for 32-bit keys only, so IPv6 uses Murmur instead, as in the paper (section 6.2).
     H2,
     /// `rand_r` of the C library with the key as its seed; not vectorised.
     Rand,
@@ -66,7 +68,7 @@ impl fmt::Display for HashName {
 
 /// The block multipliers of MurmurHash3 for 32 bits.
 pub(crate) const MURMUR_BLOCK: [u32; 2] = [0xcc9e_2d51, 0x1b87_3593];
-/// What MurmurHash3 adds after each block, having multiplied by 5.
+/// The constant that MurmurHash3 adds for each block, after multiplying by 5.
 pub(crate) const MURMUR_ADD: u32 = 0xe654_6b64;
 /// Knuth's multiplier for 32 bits: the prime next to 2^32 over the golden ratio.
 pub(crate) const KNUTH_32: u32 = 2_654_435_761;
@@ -100,7 +102,7 @@ pub const fn knuth_32(x: u32) -> u32 {
     x.wrapping_mul(KNUTH_32)
 }
 
-/// Knuth's multiplicative method modulo 2^64, its high word: the low one is 0 for every key of 32 bits or fewer.
+/// The high word of Knuth's multiplicative method modulo 2^64: the low word is 0 for every key of 32 bits or fewer.
 #[must_use]
 pub const fn knuth_64(x: u64) -> u32 {
     (x.wrapping_mul(KNUTH_64) >> 32) as u32
@@ -120,11 +122,11 @@ pub const fn rand_r(seed: u32) -> u32 {
 pub(crate) trait LevelKey: Copy + Eq {
     /// The bits of the word.
     const BITS: u8;
-    /// The first `len` bits, 1 at least, the others cleared.
+    /// The first `len` bits, with the others cleared; `len` is at least 1.
     fn first_bits(self, len: u8) -> Self;
     /// Its hash.
     fn hash(self, name: HashName) -> u32;
-    /// Its words, low first, as an entry holds them.
+    /// Its words, low first, as an entry stores them.
     fn words(self) -> [u32; 2];
 }
 
@@ -179,7 +181,7 @@ impl LevelKey for u64 {
     }
 }
 
-/// The hashes g_0, g_1, .. of a key whose hash is `first`: what its `hashes` filter bits follow from.
+/// The hashes g_0, g_1, .. of a key whose hash is `first`, one for each of its `hashes` filter bits.
 #[inline]
 pub(crate) fn filter_hashes(name: HashName, first: u32, hashes: u32) -> impl Iterator<Item = u32> {
     let (mut at, mut step) = (first, 0);
@@ -246,7 +248,7 @@ mod tests {
 
     #[test]
     fn knuth_preserves_divisibility() {
-        // What the paper blames for its collisions (section 6.2): a /24 leaves the low 8 bits zero, and so does the hash.
+        // The paper's explanation of its collisions (section 6.2): the low 8 bits of a /24 are zero, and so are those of its hash.
         assert!((0..1000_u32).all(|x| knuth_32(x << 8).is_multiple_of(256)));
         assert_eq!((knuth_32(1), knuth_64(1)), (KNUTH_32, 0x9e37_79b9));
         assert!((1..1000_u64).any(|x| !knuth_64(x << 32).is_multiple_of(2)));
@@ -257,7 +259,7 @@ mod tests {
     fn rand_tells_short_prefixes_apart() {
         let of_v4: BTreeSet<u32> = (0..1 << 16).map(|x: u32| (x << 16).hash(HashName::Rand)).collect();
         let of_v6: BTreeSet<u32> = (0..1 << 16).map(|x: u64| (x << 48).hash(HashName::Rand)).collect();
-        // Each pair of hashes of 31 bits is alike with a probability of 2^-31.
+        // Two hashes of 31 bits are equal with a probability of 2^-31.
         assert!(of_v4.len() > 65_000 && of_v6.len() > 65_000, "{} and {} of 65536", of_v4.len(), of_v6.len());
     }
 

@@ -1,13 +1,14 @@
-//! What lookups of `bloom-naive` and `bloom-baseline` read: one array of words, twice.
+//! The tables of `bloom-naive` and `bloom-baseline` that lookups read: two copies of one array of words.
 //!
 //! ```text
 //! direct entries | filter of each level | filter of routes past /64 | buckets of each level | entries
 //! bucket         number of the first entry of a list, or 0
 //! entry          key, low word | key, high word | 24..32 owner's length, 0..24 next-hop id | number of the next entry or 0
 //! ```
-//! A filter is a plain array of m bits, a hash table buckets with linked lists, as many buckets as entries (section 6.2).
+//! A filter is a plain array of m bits. A hash table has buckets with linked lists, as many buckets as entries (section 6.2).
 //!
-//! There are two copies of the words and of the routes past /64 ([`Copies`]), so every batch sees one generation, whatever a delta holds.
+//! There are two copies of the words and of the routes past /64 ([`Copies`]), so every batch sees one generation, whatever a delta
+//! changes.
 
 use super::divisor::Divisor;
 use super::hash::{HashName, LevelKey, filter_hashes};
@@ -26,22 +27,22 @@ pub(crate) const OWNER_SHIFT: u32 = 24;
 /// One family's tables.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Where everything lies.
+    /// The layout.
     pub(crate) shape: Shape,
-    /// Twice what changes: see the module.
+    /// Both copies of the mutable part.
     pub(super) copies: Copies<Words>,
 }
 
-/// One copy of what changes.
+/// One copy of the mutable part of a table.
 #[derive(Debug)]
 pub(crate) struct Words {
-    /// All words.
+    /// Direct entries, filters, buckets and entries.
     pub(crate) words: Array<AtomicU32>,
     /// IPv6 routes past /64.
     pub(crate) deep: Deep,
 }
 
-/// Where everything lies; fixed when a table is made.
+/// The layout of a table, fixed when it is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     /// Leading bits that index the direct entries; with 0 there is one, of the default route.
@@ -50,9 +51,9 @@ pub(crate) struct Shape {
     pub(crate) levels: Vec<Level>,
     /// The filter over the first 64 bits of routes past /64; IPv6 only.
     pub(crate) deep: Option<Filter>,
-    /// First word of the entries; entry 0 is none.
+    /// First word of the entries; number 0 means no entry.
     pub(crate) entries: usize,
-    /// Words in all.
+    /// The total number of words.
     pub(crate) words: usize,
     /// The hash of the filters.
     pub(crate) filter_hash: HashName,
@@ -84,7 +85,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// The bits of a key whose hash is `first`.
+    /// The positions of the bits that a key whose hash is `first` sets.
     #[inline]
     pub(crate) fn places(&self, name: HashName, first: u32) -> impl Iterator<Item = u32> {
         let bits = self.bits;
@@ -98,14 +99,14 @@ impl Filter {
 }
 
 impl Shape {
-    /// Whether a key's filter hash also finds its bucket (section 4.1): one function for both, and a cheap one. The baseline's
-    /// costly hash is computed again, as it is there.
+    /// Whether a key's filter hash also selects its bucket (section 4.1): if both use the same function, and it is cheap. The
+    /// costly hash of the baseline is computed again, as in the paper.
     #[inline]
     pub(crate) fn reuses_hash(&self) -> bool {
         self.filter_hash == self.table_hash && self.filter_hash != HashName::Rand
     }
 
-    /// The bucket of `key`, whose filter hash is `first`: its word.
+    /// The word index of the bucket of `key`, whose filter hash is `first`.
     #[inline]
     pub(crate) fn bucket<W: LevelKey>(&self, level: &Level, key: W, first: u32) -> usize {
         let hash = if self.reuses_hash() { first } else { key.hash(self.table_hash) };
@@ -120,14 +121,14 @@ impl Shape {
 }
 
 impl Words {
-    /// A word.
+    /// The word at index `at`.
     #[inline]
     pub(crate) fn get(&self, at: usize) -> u32 {
-        // The writer never changes a copy that is read: `live` and the epochs order these loads.
+        // The writer never changes a copy that lookups read: `live` and the epochs order these loads.
         self.words[at].load(Ordering::Relaxed)
     }
 
-    /// Whether a filter may hold the key whose hash is `first`.
+    /// Whether the key whose hash is `first` passes the filter.
     #[inline]
     pub(crate) fn passes(&self, filter: &Filter, name: HashName, first: u32) -> bool {
         filter
@@ -156,7 +157,7 @@ impl Table {
         Self { shape, copies: Copies::new(copies) }
     }
 
-    /// The copy that lookups read. To be called within a batch of the reader's epoch.
+    /// The copy that lookups read. Must be called within a batch, under the reader's epoch.
     #[inline]
     pub(crate) fn live(&self) -> &Words {
         self.copies.live()

@@ -1,4 +1,4 @@
-//! The engine `coop` over pairs of engines: the conformance suite, and halves that fail, dawdle and stall.
+//! The engine `coop` over pairs of engines: the conformance suite, and halves that fail, are late or stall.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-/// Far beyond any batch, also on a host that is busy with other tests.
+/// A stall limit far longer than any batch takes, also on a host that is busy with other tests.
 const PATIENT: (&str, &str) = ("stall-us", "30000000");
 
 fn params(pairs: &[(&str, &str)]) -> Params {
@@ -51,7 +51,7 @@ const ROOM: u64 = 4 << 30;
 fib::conformance_tests!(oracle_and_bloom, || {
     boxed(First::Engine(on_cpu(oracle())), on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT])
 });
-// Two tables, and a cut that leaves both halves busy whatever the measurement says.
+// Two tables, and a fixed split that keeps both halves busy, whatever a measurement would choose.
 fib::conformance_tests!(bloom_and_bloom, || {
     let first = First::Engine(on_cpu(bloom(Isa::detect(), ROOM)?));
     boxed(first, on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT, ("split", "0.5")])
@@ -74,7 +74,7 @@ fn halves_that_are_devices_or_the_other_way_round_keep_the_contract() {
     }
 }
 
-/// One table, read by this thread and by a group: the groups of the suite that mix readers, slots and deltas.
+/// One table, read by this thread and by a group of threads: the groups of the suite that mix readers, slots and deltas.
 #[test]
 fn a_group_over_the_same_table_keeps_the_contract() {
     let make = || boxed(First::Group, on_cpu(bloom(Isa::detect(), ROOM)?), &[PATIENT]);
@@ -92,12 +92,12 @@ fn splits_at_the_ends_keep_the_contract() {
     }
 }
 
-/// A table over the limit is refused whole by two engines with equal room, each of them in service afterwards.
+/// A table over the memory limit is refused as a whole by two engines with equal limits, and both stay in service.
 #[test]
 fn memory_limits() {
     for separate in [true, false] {
         let make = |bytes: u64| {
-            // Two tables, each with half of what there is.
+            // Two tables share the limit equally.
             let each = if separate { bytes / 2 } else { bytes };
             let first =
                 if separate { First::Engine(on_cpu(bloom(Isa::Scalar, each)?)) } else { First::Group };
@@ -109,7 +109,7 @@ fn memory_limits() {
 
 #[test]
 fn the_suite_holds_whenever_a_half_fails() {
-    // Early or late, in whatever it was doing; counted over all calls of the engine and its readers.
+    // Early or late, in any call; `at` counts the calls of the engine and of all its readers.
     for at in [0, 1, 2, 30, 1000] {
         for call in Call::ALL {
             for fake_is_first in [true, false] {
@@ -133,7 +133,7 @@ fn the_suite_holds_whenever_a_half_fails() {
     }
 }
 
-/// Keys of both families, and a delta after which key `at` of them has an answer of its own.
+/// Keys of both families, and an oracle of the routes that a delta has brought into service for them.
 struct Keyed {
     v4: Vec<u32>,
     hi: Vec<u64>,
@@ -194,7 +194,7 @@ fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, E
     unreachable!("the number of polls has no end")
 }
 
-/// Batches through three slots in flight, both families, collected in another order, and a lookup; all of them right.
+/// Submits batches of both families to three slots, collects them in another order, looks keys up directly, and checks all answers.
 fn ask(keyed: &Keyed, reader: &mut dyn EngineReader, case: &str) {
     for len in [0, 1, 31, 32, 33, 100, 255, 256, 1000, 1024] {
         for slot in 0..3_u16 {
@@ -205,7 +205,7 @@ fn ask(keyed: &Keyed, reader: &mut dyn EngineReader, case: &str) {
             let answers = collect(reader, slot).unwrap();
             assert_eq!(answers.len(), len, "{case}");
             keyed.check(slot == 1, usize::from(slot) * 11, &answers, case);
-            assert_eq!(collect(reader, slot).unwrap(), answers, "{case}: they stay");
+            assert_eq!(collect(reader, slot).unwrap(), answers, "{case}: second collect");
         }
     }
     for (v6, len) in [(false, 4096), (true, 4096), (false, 2500), (true, 1), (false, 0)] {
@@ -238,7 +238,7 @@ fn order_is_kept_at_every_split_and_length() {
     }
 }
 
-/// Every call of either half fails in turn; what was in flight and all that follows is right, and the reason is told.
+/// Every call of either half fails in turn: answers in flight and later ones are right, and the listener gets the reason once.
 #[test]
 fn an_error_at_any_call_leaves_the_other_half_to_finish() {
     for fake_is_first in [true, false] {
@@ -259,16 +259,16 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
                 faults.fail_from(call, at, How::Device);
                 ask(&keyed, reader.as_mut(), &case);
                 if engine.service().why() == [None, None] {
-                    assert!(at > 30, "{case}: so many calls were not made");
+                    assert!(at > 30, "{case}: the half made too few calls");
                     break;
                 }
                 let calls = faults.calls(call);
                 ask(&keyed, reader.as_mut(), &case);
-                assert_eq!(faults.calls(call), calls, "{case}: it is asked no more");
+                assert_eq!(faults.calls(call), calls, "{case}: the failed half is called again");
                 let _ = engine.stats();
                 let _ = engine.stats();
                 let told = told.lock().unwrap();
-                assert_eq!(told.len(), 1, "{case}: told once");
+                assert_eq!(told.len(), 1, "{case}: the listener is called once");
                 assert!(told[0].0 == "fake" && matches!(told[0].1, Why::Failed { .. }), "{case}: {told:?}");
             }
         }
@@ -335,7 +335,7 @@ fn too_few_answers_a_thread_that_dies_and_one_that_hangs_leave_the_other_half_to
     }
 }
 
-/// Two groups over one table: a lookup that one of them breaks off, however, is finished by the other.
+/// Two groups of threads over one table: when one of them fails during a lookup, in any way, the other finishes it.
 #[test]
 fn a_lookup_of_two_groups_survives_either() {
     for (trouble, half, split) in [
@@ -365,7 +365,7 @@ fn a_lookup_of_two_groups_survives_either() {
             "fail" => faults.fail_from(Call::Submit, 0, How::Device),
             _ => faults.die.store(true, SeqCst),
         }
-        // Whoever is not in time to get some keys breaks off nothing.
+        // A group that claims no keys of a lookup does not fail in it, so look up until the failure shows.
         let service = engine.service();
         while service.why() == [None, None] {
             look(false);
@@ -393,7 +393,7 @@ fn the_last_half_stays_and_its_errors_are_the_callers() {
         || reader.submit(SlotId(0), keyed.keys(false, 0, 100)).map(|()| collect(reader.as_mut(), 0));
     assert!(matches!(asked(), Err(EngineError::Device { .. }) | Ok(Err(EngineError::Device { .. }))));
     assert!(matches!(asked(), Err(EngineError::Device { .. }) | Ok(Err(EngineError::Device { .. }))));
-    // It mends itself, so it answers again.
+    // The last half recovers and answers again.
     faults[1].fail_from(Call::Submit, u64::MAX, How::Device);
     keyed.check(false, 0, &asked().unwrap().unwrap(), "mended");
     let service = engine.service();
@@ -403,7 +403,7 @@ fn the_last_half_stays_and_its_errors_are_the_callers() {
 #[test]
 fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
     let mut none = Rib::new();
-    // The one with less room refuses first: nothing has changed, both stay.
+    // The half with less room refuses first: nothing has changed, and both stay in service.
     let faults = Arc::new(Faults::default());
     let other = Arc::new(Faults::default());
     let smaller = on_device(Box::new(FaultyEngine::smaller(&faults)));
@@ -417,19 +417,19 @@ fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
     assert_eq!(engine.service().why(), [None, None]);
     let mut reader = engine.reader(3, 1024).unwrap();
     ask(&keyed, reader.as_mut(), "after a refusal");
-    // It takes deltas again; then the larger one fails behind it, and is out of service.
+    // The smaller half accepts deltas again; then the larger one fails after it, and goes out of service.
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     other.fail_from(Call::Apply, 0, How::Full);
     assert_eq!(none.commit_to(&mut engine), Ok(Generation(2)));
     assert!(engine.service().why()[1].is_some() && engine.service().why()[0].is_none());
     ask(&keyed, reader.as_mut(), "one is out of service");
-    // The last one's refusal is the caller's.
+    // A refusal of the last half is returned to the caller.
     faults.fail_from(Call::Apply, 0, How::Device);
     assert!(none.commit_to(&mut engine).is_err());
     assert_eq!(engine.generation(), Generation(2));
 }
 
-/// What is in flight on a half that misses a delta is looked up again: its answers are of the new generation.
+/// Keys in flight on a half that misses a delta are looked up again: their answers are of the new generation.
 #[test]
 fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
     let faults = Arc::new(Faults::default());
@@ -448,7 +448,7 @@ fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
     assert!(collect(reader.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
 }
 
-/// As many slots as can be asked for leave room for those of a lookup.
+/// The largest number of slots that can be requested leaves room for the slots of `lookup`.
 #[test]
 fn readers_of_very_many_slots_look_up() {
     let mut engine = boxed(First::Group, on_cpu(oracle()), &[PATIENT, ("split", "0.5")]).unwrap();
@@ -462,7 +462,7 @@ fn readers_of_very_many_slots_look_up() {
     keyed.check(true, 0, &collect(reader.as_mut(), last).unwrap(), "the last slot");
 }
 
-/// With batches in flight or not, and one of the threads dead or not: a reader that is gone has left no thread behind.
+/// A dropped reader leaves no thread behind, with and without batches in flight, and also when one of its threads has died.
 #[test]
 fn a_reader_that_goes_takes_its_threads_along() {
     for (threads, in_flight, dies) in [("1", 0, false), ("3", 3, false), ("3", 3, true)] {

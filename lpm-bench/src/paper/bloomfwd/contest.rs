@@ -1,8 +1,8 @@
-//! The clock: every subject on the same keys, in turn, round after round, on any number of threads.
+//! Timing: every subject looks the same keys up, in turn, round after round, on any number of threads.
 //!
-//! A shared machine changes under a run; taking turns lets every subject see the same changes. A rate is of the threads' CPU
-//! seconds, as in `lpm-bench lookup`, summed over the threads: on a quiet host they are the wall's. The wall's rate is kept
-//! beside it. Threads are pinned, one a CPU; a thread's keys begin elsewhere in the stream than any other's.
+//! The load of a shared machine changes during a run; taking turns lets every subject see the same changes. A rate is per CPU second
+//! of each thread, as in `lpm-bench lookup`, summed over the threads; on a quiet host CPU time equals wall time. The rate per
+//! second of wall time is reported too. Threads are pinned, one per CPU; each begins at another position of the keys.
 
 use super::subject::{Built, CALL, check, sample};
 use crate::fault::Fault;
@@ -16,26 +16,26 @@ use serde_json::{Value, json};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Keys between two looks at the clock.
+/// Keys between two readings of the clock.
 const STRETCH: usize = 64 * CALL;
-/// A run is warmed up for so much of its time: the subject before has evicted what this one needs.
+/// The warm-up, as a share of a run's time: the previous subject has evicted this one's tables from the caches.
 const WARM_SHARE: f64 = 0.25;
 
-/// How fast a subject is.
+/// The lookup rate of a subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
-    /// Millions of lookups a CPU second, all threads together; the median of the rounds.
+    /// Millions of lookups per CPU second, all threads together; the median of the rounds.
     pub(super) mlps: f64,
-    /// The same by the wall's seconds.
+    /// The same per second of wall time.
     mlps_wall: f64,
-    /// The best round, CPU seconds.
+    /// The best round, per CPU second.
     mlps_best: f64,
     /// Threads.
     pub(super) threads: usize,
 }
 
 impl Rate {
-    /// From Mlps by CPU seconds and by the wall's, one a round.
+    /// From Mlps per CPU second and per second of wall time, one pair for each round.
     fn of(threads: usize, rounds: &[(f64, f64)]) -> Self {
         let (cpu, wall): (Vec<_>, Vec<_>) = rounds.iter().copied().unzip();
         let mlps_best = cpu.iter().copied().fold(0.0, f64::max);
@@ -51,7 +51,7 @@ impl Rate {
     }
 }
 
-/// Measures each of `built` on `keys` with so many threads, and checks a sample of its answers first.
+/// Measures each of `built` on `keys` with `threads` threads, and checks a sample of its answers first.
 ///
 /// # Errors
 /// As [`run_counts`].
@@ -65,10 +65,10 @@ pub(super) fn run(
     run_counts(bench, figure, built, data, &[threads]).map(|rates| rates.into_iter().flatten().collect())
 }
 
-/// As [`run`] with each number of threads of `counts`, these in turn, too: for each of `built` a rate of each.
+/// As [`run`], with each number of threads in `counts`, in turn. Returns for each of `built` one rate per number of threads.
 ///
 /// # Errors
-/// What an engine says; [`Fault::Measurement`] when a thread panicked or its clock stood still.
+/// The error of an engine; [`Fault::Measurement`] when a thread panicked or its clock stood still.
 pub(super) fn run_counts(
     bench: &Bench<'_>,
     figure: &mut Figure,
@@ -100,7 +100,7 @@ pub(super) fn run_counts(
     Ok(all.iter().map(|(_, rounds)| counts.iter().zip(rounds).map(rate).collect()).collect())
 }
 
-/// All lookers at once, each on a thread and CPU of its own: millions of lookups a CPU second, and a second of the wall.
+/// Runs all lookers at once, each on its own thread and CPU. Returns millions of lookups per CPU second and per second of wall time.
 fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Result<(f64, f64), Fault> {
     let cpus = crate::cpus_allowed();
     let barrier = Barrier::new(lookers.len());
@@ -113,7 +113,7 @@ fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Res
                 let barrier = &barrier;
                 scope.spawn(move || {
                     if let Some(id) = cpus.get(number % cpus.len().max(1)) {
-                        // Where it may not be pinned, it runs where the system puts it.
+                        // A thread that may not be pinned runs where the system puts it.
                         core_affinity::set_for_current(core_affinity::CoreId { id: *id });
                     }
                     let mut at = number * share;
@@ -143,7 +143,7 @@ struct Run {
     wall_s: f64,
 }
 
-/// Looks up from `at` on, round and round, for so many seconds.
+/// Looks keys up from `at` on, again from the start after the last, for `seconds`.
 fn sweep_for(looker: &mut dyn Looker, keys: &KeySet, at: &mut usize, seconds: f64) -> Result<Run, Fault> {
     let (start, cpu_start_s) = (Instant::now(), cpu_s());
     let limit = Duration::from_secs_f64(seconds);

@@ -1,7 +1,7 @@
 //! Figures 9 and 10: two engines that share each batch (section 4.4). By size of the batch, and by share.
 //!
 //! The paper's two are a Xeon Phi behind PCIe and a CPU. Here the first is a helper thread with its own AVX-512 unit, over the
-//! same table, and the calling thread is the second; with a GPU there is that pair, too.
+//! same table, and the second is the calling thread. On a host with a GPU there is a second pair: GPU and CPU.
 
 use super::subject::{Subject, check, sample};
 use super::without;
@@ -18,18 +18,18 @@ use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
 use serde_json::json;
 
-/// Buffers of figure 9, keys as powers of two; the paper's best is 4 Mi, and it takes 2 Mi.
+/// Buffer sizes of figure 9, in keys, as powers of two. The paper's best is 4 Mi; it uses 2 Mi.
 const LOG2: std::ops::RangeInclusive<u32> = 8..=22;
-/// Those of a quick run.
+/// The buffer sizes of a quick run.
 const LOG2_QUICK: [u32; 8] = [8, 10, 12, 14, 16, 17, 21, 22];
 /// Batches in flight: one is the paper's sync, two its async, which is double buffering.
 const MODES: [(u16, &str); 2] = [(1, "sync"), (2, "async")];
 /// Keys of a batch of figure 10 for two groups of threads: the best of figure 9 on two cores of a server, 512 KB of keys.
 const BATCH_GROUPS: usize = 128 << 10;
-/// Keys of a batch for a GPU: the paper's 2 Mi would be as good, and later.
+/// Keys of a batch for a GPU: the paper's 2 Mi would be as fast, with a longer latency.
 const BATCH_DEVICE: usize = 256 << 10;
 
-/// A pair of engines that there is here.
+/// A pair of engines that this host has.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     name: &'static str,
@@ -37,7 +37,7 @@ struct Pair {
     batch: usize,
 }
 
-/// The pairs, and why one is not there.
+/// The pairs of this host. Without a GPU, the figure says why that pair is missing.
 fn pairs(bench: &Bench<'_>, figure: &mut Figure) -> Vec<Pair> {
     let mut pairs = vec![Pair { name: "two groups", first: CoopEngine::GROUP, batch: BATCH_GROUPS }];
     match &bench.device {
@@ -55,7 +55,7 @@ struct Ready {
 }
 
 impl Ready {
-    /// `split` is the first one's share; measured when `None`.
+    /// `split` is the first engine's share; if `None`, `coop` measures it.
     fn new(
         bench: &Bench<'_>,
         figure: &mut Figure,
@@ -78,8 +78,8 @@ impl Ready {
         Ok(Self { writer })
     }
 
-    /// One measurement, with a reader of its own: an idle one's helper thread would be in the way of others. The calling thread has
-    /// the first CPU of this process, the helper another one, if there is one.
+    /// One measurement, with its own reader: the helper thread of an idle reader would disturb others. The calling thread runs on
+    /// the first CPU of this process, the helper on another one, if there is one.
     fn drive(
         &mut self,
         bench: &Bench<'_>,
@@ -90,7 +90,7 @@ impl Ready {
         let writer = &mut *self.writer;
         let caller = move || {
             if let Some(id) = crate::cpus_allowed().first() {
-                // Where it may not be pinned, it runs where the system puts it.
+                // A thread that may not be pinned runs where the system puts it.
                 core_affinity::set_for_current(core_affinity::CoreId { id: *id });
             }
             let mut readers = [writer.reader(slots, batch)?];
@@ -112,7 +112,7 @@ fn fault(source: fib::EngineError) -> Fault {
     Fault::Engine { engine: CoopEngine::NAME.into(), source }
 }
 
-/// Figure 9: the size of the buffer.
+/// Figure 9: lookup rate and latency by size of the buffer.
 pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Performance of async for different buffer sizes", "keys a buffer");
     figure.x_log = true;
@@ -167,7 +167,7 @@ fn said_9(figure: &mut Figure, pair: Pair, (speed, latency): (&Panel, &Panel)) {
     figure.said(format!("{}: time of a buffer of 2 Mi", pair.name), &[28.0], "ms", "6.7", at);
 }
 
-/// Figure 10: the first engine's share.
+/// Figure 10: lookup rate by the first engine's share.
 pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Cooperative execution", "share of the first engine, percent");
     let mut panel = Panel::new("million lookups a second");
@@ -198,15 +198,15 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
-/// Mlps of the wall, medians over the rounds.
+/// Mlps per second of wall time, medians over the rounds.
 struct Rates {
-    /// Of each share by hand.
+    /// Of each fixed share.
     splits: Vec<f64>,
-    /// Of the share that the profile finds.
+    /// Of the share that `coop` finds by its profile.
     by_itself: f64,
     /// Of the first engine alone with one batch in flight, the paper's sync execution.
     alone: f64,
-    /// Of `bloom` on one thread and on two, where there are as many CPUs.
+    /// Of `bloom` on one thread and on two, if there are as many CPUs.
     threads: Vec<f64>,
 }
 
@@ -280,7 +280,7 @@ impl Plain {
         Ok(Self { writer, batch })
     }
 
-    /// So many threads, each with a reader and batches of its own.
+    /// Drives `threads` threads, each with a reader and batches of its own.
     fn drive(&self, bench: &Bench<'_>, keys: &KeySet, threads: usize) -> Result<Driven, Fault> {
         let batch = self.batch.min(keys.len());
         let readers: Result<Vec<_>, _> = (0..threads).map(|_| self.writer.reader(1, batch)).collect();
@@ -293,7 +293,7 @@ fn fault_of_bloom(source: fib::EngineError) -> Fault {
     Fault::Engine { engine: bloom::NAME.into(), source }
 }
 
-/// What section 6.7 says.
+/// Adds the numbers of section 6.7.
 fn said_10(figure: &mut Figure, panel: &Panel, pair: Pair, rates: &Rates) {
     let best = panel.best(pair.name);
     let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);

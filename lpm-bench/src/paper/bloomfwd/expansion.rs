@@ -1,7 +1,7 @@
-//! Table 4: what DPCPE makes of IPv6 tables, by the number of levels.
+//! Table 4: the prefixes that DPCPE makes of IPv6 tables, by the number of levels.
 //!
-//! Checked are the properties that the table shows: prefix capture only takes away, fewer levels never make fewer prefixes, and
-//! 64 is always a level; and one expansion of each table is carried out and compared with the oracle.
+//! The properties that the table shows are checked: prefix capture only removes prefixes, fewer levels never make fewer prefixes, and
+//! 64 is always a level. One expansion of each table is carried out, and its answers are compared with the oracle's.
 
 use super::{sets, without};
 use crate::fault::Fault;
@@ -20,7 +20,7 @@ use lpm_phi::cpe::model::{HostModel, Layout};
 use lpm_phi::variants::ENTRY_BYTES;
 use serde_json::json;
 
-/// A row of the paper's table: levels, thousands of prefixes estimated, and really made; `None` was "not possible".
+/// A row of the paper's table: levels, estimated and actual prefixes in thousands; `None` is "not possible" in the paper.
 type PaperRow = (&'static [u8], f64, Option<f64>);
 
 /// The paper's table, 8 levels to 3.
@@ -72,24 +72,24 @@ const TABLE_4: [(&str, [PaperRow; 6]); 4] = [
 ];
 /// The most levels of the paper's table.
 const LEVELS_MAX: usize = 8;
-/// The fewest of the paper's table, which it refused.
+/// The fewest levels of the paper's table, which the paper refused.
 #[cfg(test)]
 const PAPER_LEVELS_MIN: usize = 3;
-/// The fewest here: what fits grows, and what is refused should be seen.
+/// The fewest here: more fits in memory today, and the table should show what is refused.
 const LEVELS_MIN: usize = 1;
-/// Levels of a full run at most: beyond, nearly every route has its own length.
+/// The most levels of a full run: beyond them, nearly every route has its own length.
 const LEVELS_MORE: usize = 12;
-/// An expansion that is carried out is no larger.
+/// The largest expansion that is carried out, in prefixes.
 const EXPANDED_MAX: u64 = 2_000_000;
-/// Keys that it is asked.
+/// Keys that are looked up in it.
 const CHECKED: usize = 4096;
 
-/// What so many levels make of a table.
+/// The expansion of a table to one number of levels.
 struct Made {
     best: Levels,
-    /// The paper's way of choosing, one level at a time.
+    /// The paper's choice, one level at a time.
     by_steps: Levels,
-    /// Prefixes with capture counted.
+    /// Prefixes, with prefix capture.
     actual: u64,
     /// Why it is refused.
     refused: Option<CpeError>,
@@ -120,7 +120,7 @@ pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }
             rows(&mut figure, set, one);
         }
-        // Auto is what the engines take: the shortest modelled lookup of those that fit.
+        // The engines' own choice: the shortest modelled lookup among the levels that fit.
         let chosen = HostModel::detect().choose(&histogram, &layout).ok().map(|levels| levels.lengths);
         figure.rows.push(json!({ "data": set.name, "chosen_by_model": chosen }));
         all.push((set.name.as_str(), made));
@@ -160,7 +160,7 @@ fn rows(figure: &mut Figure, set: &DataSet, made: &Made) {
     }));
 }
 
-/// The paper's rows of one of its tables beside ours.
+/// Adds the paper's rows of one of its tables, beside ours.
 fn said(figure: &mut Figure, (name, rows): (&str, &[PaperRow]), (ours, made): (&str, &[Made])) {
     for (lengths, estimate, actual) in rows {
         let levels = lengths.len();
@@ -178,7 +178,7 @@ fn said(figure: &mut Figure, (name, rows): (&str, &[PaperRow]), (ours, made): (&
     }
 }
 
-/// What table 4 shows, from few levels to many.
+/// Checks the properties of table 4, from few levels to many.
 fn check_table(figure: &mut Figure, made: &[Made]) {
     let mut check = |holds: bool| {
         figure.checked += 1;
@@ -194,7 +194,7 @@ fn check_table(figure: &mut Figure, made: &[Made]) {
     }
 }
 
-/// Carries the smallest expansion out: as many prefixes as were counted, and answers as before.
+/// Carries the smallest expansion out, and checks that it has as many prefixes as counted and answers as before.
 fn check_answers(bench: &Bench<'_>, figure: &mut Figure, set: &DataSet, made: &[Made]) -> Result<(), Fault> {
     let Some(made) = made.last().filter(|made| made.actual <= EXPANDED_MAX) else { return Ok(()) };
     let expanded = expand::expand(&set.tables.v6, 1, &made.best.lengths, made.actual)

@@ -1,4 +1,4 @@
-//! Table 5: m and k of the filters by false-positive rate. Figure 1: what rates and hash functions cost.
+//! Table 5: m and k of the filters by false-positive rate. Figure 1: lookup time by hash function and rate.
 
 use super::contest;
 use super::subject::{Subject, build};
@@ -75,7 +75,7 @@ const TABLE_5: [PaperTable; 7] = [
     ),
 ];
 
-/// Table 5: the filters' parameters. Every cell is the paper's or counts as wrong.
+/// Table 5: the filters' parameters. A cell that differs from the paper's counts as wrong.
 pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Bloom filters parameters as FPR is varied", "false-positive rate, percent");
     let (mut bits, mut hashes) = (Panel::log("m, bits of the filter"), Panel::new("k, hash functions"));
@@ -160,7 +160,7 @@ pub(super) fn figure_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
 /// Every pair of hash functions, and the engine `bloom`.
 fn subjects(bench: &Bench<'_>, isa: Isa, percent: f64) -> Vec<Subject> {
     let vectorised = HashName::ALL.into_iter().filter(|hash| hash.is_vectorised());
-    // In a quick run scalar code shows the three functions alone.
+    // In a quick run, scalar code has only the pairs of a function with itself.
     let few = bench.args.quick && isa == Isa::Scalar;
     let pairs = vectorised.clone().flat_map(|filter| vectorised.clone().map(move |table| (filter, table)));
     let mut subjects: Vec<_> = pairs
@@ -186,7 +186,7 @@ fn word(hash: HashName) -> &'static str {
     }
 }
 
-/// What section 6.2 says, of the pairs alone.
+/// Adds the numbers of section 6.2, for the pairs only.
 fn said(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
     let pairs: Vec<_> =
         panel.series.iter().map(|line| line.name.as_str()).filter(|name| name.contains(" + ")).collect();

@@ -1,4 +1,4 @@
-//! Figures 3 and 4: what the keys are. How many of them match a prefix, and whether the same come again.
+//! Figures 3 and 4: lookup rate by keys: by how many of them match a prefix, and by whether they repeat.
 
 use super::contest;
 use super::subject::{Subject, build};
@@ -14,7 +14,7 @@ use rand_chacha::ChaCha12Rng;
 
 /// Matching ratios, percent.
 const RATIOS: [u32; 6] = [0, 20, 40, 60, 80, 100];
-/// Addresses that IANA has for special use and for multicast: never a destination of the paper's keys (RFC 6890, RFC 5771,
+/// Addresses that IANA reserves for special use and for multicast: the paper's keys have none of them (RFC 6890, RFC 5771,
 /// RFC 1112).
 const RESERVED: [(u32, u8); 15] = [
     (0x0000_0000, 8),
@@ -34,13 +34,13 @@ const RESERVED: [(u32, u8); 15] = [
     (0xf000_0000, 4),
 ];
 
-/// What keys of a matching ratio are drawn from.
+/// The addresses that keys of a matching ratio are drawn from.
 struct Space {
-    /// The routes, besides the default route and those of reserved addresses.
+    /// The routes, without the default route and those that overlap reserved addresses.
     prefixes: Vec<Prefix4>,
-    /// Where each range of addresses begins that no such route has, nor any reserved one.
+    /// The first address of each range that no route but the default route covers, and that is not reserved.
     gaps: Vec<u32>,
-    /// The addresses up to the end of each range.
+    /// The number of addresses in all ranges up to the end of each range.
     gap_ends: Vec<u64>,
 }
 
@@ -66,12 +66,12 @@ impl Space {
         Self { prefixes: routes.into_iter().filter(is_public).collect(), gaps, gap_ends }
     }
 
-    /// Addresses that only the default route has.
+    /// The number of addresses in these ranges.
     fn unmatched(&self) -> u64 {
         self.gap_ends.last().copied().unwrap_or(0)
     }
 
-    /// The `at`-th of them.
+    /// The `at`-th of these addresses.
     fn gap_address(&self, at: u64) -> u32 {
         let gap = self.gap_ends.partition_point(|end| *end <= at);
         let before = gap.checked_sub(1).and_then(|gap| self.gap_ends.get(gap)).copied().unwrap_or(0);
@@ -79,8 +79,8 @@ impl Space {
         start.wrapping_add(u32::try_from(at - before).unwrap_or(0))
     }
 
-    /// `count` keys of which `percent` in a hundred match a prefix, each as likely as any other; `None` without addresses that do, or
-    /// that do not.
+    /// Draws `count` keys, of which `percent` percent match a prefix: evenly over the prefixes, and evenly over the unmatched
+    /// addresses. `None` if there are no addresses of a kind that is needed.
     fn keys(&self, percent: u32, count: usize, seed: u64) -> Option<KeySet> {
         if percent > 0 && self.prefixes.is_empty() || percent < 100 && self.unmatched() == 0 {
             return None;
@@ -99,7 +99,7 @@ impl Space {
     }
 }
 
-/// Figure 3: the matching ratio.
+/// Figure 3: lookup rate by matching ratio.
 pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Performance as matching ratio is varied", "matching ratio, percent");
     let mut panel = Panel::log("million lookups a second");
@@ -177,7 +177,7 @@ pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
 }
 
 impl Bench<'_> {
-    /// What stands for the paper's real addresses.
+    /// The traffic that replaces the paper's real addresses.
     pub(super) fn trace(&self) -> Traffic {
         self.args.trace.clone().map_or(Traffic::Zipf, Traffic::Capture)
     }
@@ -223,7 +223,7 @@ mod tests {
         let first: Vec<_> = (0..7).map(|at| space.gap_address(at) - 0x8000_0000).collect();
         assert_eq!(first, [0, 1, 4, 5, 6, 7, 16]);
         let last = space.gap_address(space.unmatched() - 1);
-        assert_eq!(last, 0xdfff_ffff, "multicast begins behind it");
+        assert_eq!(last, 0xdfff_ffff, "multicast begins after it");
         let none = Space::of(&[]);
         assert!(none.keys(100, 1, 1).is_none() && none.keys(0, 9, 1).is_some());
     }

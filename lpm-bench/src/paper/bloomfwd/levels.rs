@@ -11,17 +11,17 @@ use crate::paper::figure::{Figure, Panel};
 use fib::traffic::Traffic;
 use fib::{Family, Isa};
 
-/// The paper's numbers of levels, and none: a filter and table for each length.
+/// The paper's numbers of levels; `None` is no expansion: a filter and table for each length.
 const LEVELS: [Option<u32>; 7] = [None, Some(8), Some(7), Some(6), Some(5), Some(4), Some(3)];
-/// Those of a quick run: 3 are refused, or take long to build.
+/// The numbers of a quick run, without 3 levels, which are refused or take long to build.
 const LEVELS_QUICK: [Option<u32>; 5] = [None, Some(8), Some(6), Some(5), Some(4)];
 
-/// How a place on the axis is called.
+/// The name of a position on the axis.
 fn name(levels: Option<u32>) -> String {
     levels.map_or("no CPE".into(), |levels| format!("CPE{levels}"))
 }
 
-/// Bloomfwd-v6 with so many levels.
+/// Bloomfwd-v6 with this number of levels.
 fn bloomfwd(isa: Isa, levels: Option<u32>) -> Subject {
     let name = Subject::bloomfwd(isa).name;
     match levels {
@@ -34,7 +34,7 @@ fn places(bench: &Bench<'_>) -> Vec<Option<u32>> {
     if bench.args.quick { LEVELS_QUICK.to_vec() } else { LEVELS.to_vec() }
 }
 
-/// Where `levels` is on the axis.
+/// The position of `levels` on the axis.
 fn place(bench: &Bench<'_>, levels: Option<u32>) -> Option<f64> {
     let at = places(bench).iter().position(|one| *one == levels)?;
     u32::try_from(at).ok().map(f64::from)
@@ -103,7 +103,7 @@ pub(super) fn figure_7(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
-/// What section 6.6 says.
+/// Adds the numbers of section 6.6.
 fn said_7(bench: &Bench<'_>, figure: &mut Figure, panels: &[Panel], isa: Isa) {
     let bloomfwd = Subject::bloomfwd(isa).name;
     let (Some(random), Some(trace)) = (panels.first(), panels.last()) else { return };
@@ -130,7 +130,7 @@ pub(super) fn figure_8(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new(title, "levels of expansion");
     let mut panel = Panel::new("million lookups a second");
     let best = isas(&mut figure).first().copied().unwrap_or(Isa::Scalar);
-    // The paper's other three, where tables of their sizes were made; else what there is.
+    // Tables as large as the paper's other three if they were generated, else all tables.
     let is_other = |set: &&DataSet| PAPER_V6[1..].iter().any(|(name, _)| set.name.ends_with(name));
     let mut chosen: Vec<_> = sets(bench, Family::V6).filter(is_other).collect();
     if chosen.is_empty() {
@@ -151,7 +151,7 @@ pub(super) fn figure_8(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let rates = contest::run(bench, &mut figure, &mut built, shape, bench.threads_max())?;
         let mut line = Panel::default();
         for measured in built.iter().zip(&rates) {
-            // A refused one leaves its place empty.
+            // A refused subject leaves its position empty.
             let Some(at) = subjects.iter().position(|one| one.name == measured.0.subject.name) else {
                 continue;
             };
@@ -171,7 +171,7 @@ pub(super) fn figure_8(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
-/// The levels at a place of the axis.
+/// The levels at a position of the axis.
 fn levels_at(bench: &Bench<'_>, x: f64) -> Option<f64> {
     places(bench).into_iter().find(|levels| place(bench, *levels) == Some(x)).flatten().map(f64::from)
 }

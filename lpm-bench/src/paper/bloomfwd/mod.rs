@@ -3,19 +3,19 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `subject` | what a figure compares: an engine, an instruction set, parameters; built and checked |
-//! | `contest` | the clock: subjects in turn, on any number of threads |
+//! | `contest` | timing: subjects in turn, on any number of threads |
 //! | `expansion` | table 4: DPCPE |
 //! | `filters` | table 5: m and k; figure 1: hash functions and false-positive rates |
 //! | `threads` | figure 2: naive, baseline, Bloomfwd and MIHT by threads |
-//! | `keys` | figures 3 and 4: what the keys are |
-//! | `sizes` | figures 5 and 6: which IPv4 table it is |
+//! | `keys` | figures 3 and 4: lookup rate by keys |
+//! | `sizes` | figures 5 and 6: lookup rate by IPv4 table |
 //! | `levels` | figures 7 and 8: IPv6 by levels of expansion |
 //! | `cooperation` | figures 9 and 10: two engines that share each batch |
 //!
-//! The paper's *Bloomfwd* is `bloom-baseline` with the paper's hashes, vectorised by hand (section 6.3: the difference between the
-//! two is just that); the engine `bloom` is what became of it here, and stands beside it. Where the paper has two processors,
-//! a Xeon Phi and a CPU, there are two instruction sets here: AVX-512F, which is the Phi's, and scalar code. Where the paper
-//! uses 244 threads, there are as many as this host has CPUs. On a CPU without AVX-512F its half is skipped aloud.
+//! The paper's *Bloomfwd* is `bloom-baseline` with the paper's hashes, vectorised by hand (section 6.3: these are the only
+//! differences). The engine `bloom`, our development of it, is measured beside it. The paper has two processors, a Xeon Phi and a
+//! CPU; here there are two instruction sets: AVX-512F, which is the Phi's, and scalar code. The paper uses 244 threads; here there
+//! are as many as this host has CPUs. On a CPU without AVX-512F the AVX-512F half is skipped with a message.
 
 mod contest;
 mod cooperation;
@@ -37,7 +37,7 @@ use fib::{Family, Isa};
 /// In the paper's order.
 pub(super) const PAPER: Paper = Paper {
     title: "Parallel IP lookup using Bloom filters on the Intel Xeon Phi (Bloomfwd)",
-    // AS65000 and AS65000-V6 (table 3, section 6.1), and full tables of today.
+    // Tables as large as AS65000 and AS65000-V6 (table 3, section 6.1), and full tables of 2024.
     generated: &[("generated-2016", "v4=622607,v6=31645"), ("generated-2024", "v4=950000,v6=200000")],
     has_updates: false,
     beside,
@@ -57,20 +57,20 @@ pub(super) const PAPER: Paper = Paper {
     ],
 };
 
-/// The paper's IPv6 tables by size (section 6.1): what stands in for them has as many routes.
+/// The paper's IPv6 tables and their numbers of routes (section 6.1). Generated tables with as many routes replace them.
 const PAPER_V6: [(&str, usize); 4] =
     [("AS65000-V6", 31_645), ("EQUINIX", 42_663), ("LINX", 44_103), ("NWAX", 42_227)];
-/// Its IPv4 tables besides AS65000, by size: the rows of table 3 before expansion, summed up.
+/// Some of its other IPv4 tables and their numbers of routes: sums of the rows of table 3 before expansion.
 const PAPER_V4: [(&str, usize); 3] = [("SYDNEY", 667_369), ("LINX", 620_188), ("IX.br/SP", 652_531)];
 
-/// The tables that join those that were loaded: generated ones of the paper's sizes, as its own are not to be had. Tables that
-/// the command line names stay alone.
+/// Further data sets: generated tables of the paper's sizes, since its own are not available. There are none if the command line
+/// names tables.
 fn beside(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
     if !args.table.fib.is_empty() || args.table.generate.is_some() {
         return Ok(Vec::new());
     }
     let mut sets = Vec::new();
-    // A seed each: the same size twice would be the same table twice.
+    // Each table has its own seed: two of the same size would be the same table otherwise.
     let mut seeds = args.table.seed + 1..;
     let mut add = |family: &str, (name, routes): &(&str, usize)| -> Result<(), Fault> {
         let seed = seeds.next().unwrap_or_default();
@@ -94,7 +94,7 @@ fn sets<'a>(bench: &'a Bench<'_>, family: Family) -> impl Iterator<Item = &'a Da
     bench.sets.iter().filter(move |set| set.tables.routes(family) > 0)
 }
 
-/// The two instruction sets of the paper that this CPU has; a figure says which half it lacks.
+/// Those of the paper's two instruction sets that this CPU has. Without AVX-512F the figure is marked as half skipped.
 fn isas(figure: &mut Figure) -> Vec<Isa> {
     if !Isa::Avx512f.is_available() {
         figure.skipped = Some("its AVX-512F half: this CPU has no avx512f".into());
@@ -102,7 +102,7 @@ fn isas(figure: &mut Figure) -> Vec<Isa> {
     [Isa::Avx512f, Isa::Scalar].into_iter().filter(|isa| isa.is_available()).collect()
 }
 
-/// A figure without the table that it is about.
+/// The figure, marked as skipped since no data set has routes of `family`.
 fn without(mut figure: Figure, family: Family) -> Figure {
     figure.skipped = Some(format!("no data set has {family} routes"));
     figure

@@ -1,4 +1,4 @@
-//! Figures 5 and 6: which IPv4 table it is. The same one with fewer and fewer routes, and different ones.
+//! Figures 5 and 6: lookup rate by IPv4 table: one table with fewer and fewer routes, and different tables.
 
 use super::contest;
 use super::subject::{Subject, build};
@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use serde_json::json;
 
-/// What is left of the table: 1 over each.
+/// The part of the table that is kept: 1 over each of these.
 const PARTS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// Figure 5: fewer prefixes.

@@ -1,5 +1,5 @@
-//! What a figure compares: an engine on an instruction set with parameters, over the routes of one family. Built, and its answers
-//! checked, before any clock runs.
+//! What a figure compares: an engine on an instruction set with parameters, over the routes of one family. It is built, and its answers
+//! are checked, before it is timed.
 
 use crate::check::Sample;
 use crate::contenders;
@@ -20,15 +20,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Keys of a call, as a forwarder's batch.
+/// Keys of a call, as in a forwarder's batch.
 pub(super) const CALL: usize = 256;
-/// Answers compared with the oracle's: the first so many of a traffic, and as many drawn at random.
+/// The number of answers compared with the oracle's: the first of a stream, and as many drawn at random.
 const CHECKED: usize = 4096;
 
-/// What is compared.
+/// An engine with its configuration, which a figure compares with others.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
-    /// What its line is called.
+    /// The name of its line.
     pub(super) name: String,
     engine: &'static str,
     isa: Isa,
@@ -42,18 +42,18 @@ impl Subject {
         Self { name, engine, isa, parameters }
     }
 
-    /// The engine `bloom`, with what `--engine-arg` says.
+    /// The engine `bloom`, with the parameters of `--engine-arg`.
     pub(super) fn bloom(bench: &Bench<'_>, isa: Isa) -> Self {
         let parameters = bench.args.parameters.clone();
         Self { name: format!("bloom, {isa}"), engine: bloom::NAME, isa, parameters }
     }
 
-    /// The same as fast as this CPU has it.
+    /// The engine `bloom` on the best instruction set of this CPU.
     pub(super) fn best_bloom(bench: &Bench<'_>) -> Self {
         Self::bloom(bench, Isa::detect())
     }
 
-    /// The same on each of `isas`, and on the best that this CPU has, which comes first.
+    /// The engine `bloom` on each of `isas`, and first on the best instruction set of this CPU if that is not among them.
     pub(super) fn blooms(bench: &Bench<'_>, isas: &[Isa]) -> Vec<Self> {
         let best = [Isa::detect()].into_iter().filter(|best| !isas.contains(best));
         best.chain(isas.iter().copied()).map(|isa| Self::bloom(bench, isa)).collect()
@@ -66,7 +66,7 @@ impl Subject {
         subjects
     }
 
-    /// Bloomfwd as the paper has it: 30 % of false positives, H2, for IPv6 Murmur (section 6.2).
+    /// Bloomfwd as in the paper: 30 % false positives, H2, and Murmur for IPv6 (section 6.2).
     pub(super) fn bloomfwd(isa: Isa) -> Self {
         let parameters = [("hash", "h2"), ("fpr", "0.3")];
         Self::new(format!("Bloomfwd, {isa}"), BASELINE, isa, &parameters)
@@ -88,12 +88,12 @@ impl Subject {
         Self::new("MIHT".into(), miht::NAME, Isa::Scalar, &parameters)
     }
 
-    /// Two engines that share each batch, both as `first` and `second` say.
+    /// Two engines that share each batch; the parameters `first` and `second` name them.
     pub(super) fn coop(isa: Isa) -> Self {
         Self::new("coop".into(), CoopEngine::NAME, isa, &[])
     }
 
-    /// The same with another parameter.
+    /// The same with a parameter set to `value`.
     pub(super) fn with(mut self, name: &str, value: &dyn ToString) -> Self {
         self.parameters.retain(|(old, _)| old != name);
         self.parameters.push((name.to_owned(), value.to_string()));
@@ -117,7 +117,7 @@ impl Subject {
             .map_err(|source| Fault::Engine { engine: self.engine.to_owned(), source })
     }
 
-    /// What its rows say of it.
+    /// The fields that describe it in rows.
     fn fields(&self) -> Map<String, Value> {
         let parameters: Map<_, _> =
             self.parameters.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
@@ -138,9 +138,9 @@ pub(super) struct Built {
     pub(super) table: EngineTable,
     /// Bytes that lookups read.
     table_bytes: u64,
-    /// Seconds to build it; others may have been built beside it.
+    /// Seconds to build it; others may have been built at the same time.
     build_s: f64,
-    /// Engine-specific figures.
+    /// Engine-specific statistics.
     pub(super) details: Vec<(&'static str, f64)>,
 }
 
@@ -158,7 +158,7 @@ impl Built {
 }
 
 /// Builds `subjects` over the routes of `family` in `tables`, as many at a time as this host has CPUs, and checks each on
-/// traffic drawn from the table. What refuses the table gets a row that says so, and is left out.
+/// traffic drawn from the table. A subject that refuses the table gets a row with the reason, and is left out.
 ///
 /// # Errors
 /// Any fault besides a refusal.
@@ -208,7 +208,7 @@ pub(super) fn build(
     Ok(built)
 }
 
-/// What is checked of a stream.
+/// The sample of a stream that is checked.
 pub(super) fn sample(bench: &Bench<'_>, keys: &KeySet, tables: &Tables) -> Sample {
     Sample::draw(keys, tables, CHECKED, bench.args.table.seed)
 }

@@ -1,4 +1,4 @@
-//! Figure 2: the IPv4 algorithms by threads, and what a further thread brings.
+//! Figure 2: the lookup rate of the IPv4 algorithms by threads, and their speedup.
 
 use super::contest;
 use super::subject::{Subject, build};
@@ -44,7 +44,7 @@ pub(super) fn figure_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
-/// What section 6.3 says: on one thread, and how each grows.
+/// Adds the numbers of section 6.3: rates on one thread, and speedups.
 fn said(
     figure: &mut Figure,
     (rates, speedups): (&Panel, &Panel),
@@ -66,18 +66,18 @@ fn said(
 }
 
 impl Bench<'_> {
-    /// Numbers of threads: 1 to as many as there are CPUs or asked for; each power of two and the most when they are many.
+    /// The numbers of threads: 1 to [`Self::threads_max`]; above 8, only powers of two and the maximum.
     fn threads(&self) -> Vec<usize> {
         let most = self.threads_max();
         (1..=most).filter(|n| most <= 8 || n.is_power_of_two() || *n == most).collect()
     }
 
-    /// The most threads: those asked for, else the CPUs there are.
+    /// The most threads: as many as requested, else one per CPU.
     pub(super) fn threads_max(&self) -> usize {
         self.args.threads.map_or(self.host.cpus, usize::from).max(1)
     }
 
-    /// Keys of a stream.
+    /// Draws the keys of a stream.
     pub(super) fn stream(
         &self,
         set: &crate::paper::data::DataSet,

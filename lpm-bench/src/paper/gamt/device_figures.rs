@@ -1,5 +1,5 @@
-//! What takes a device: lookup speed by batch, data, levels, configuration, update rate; latency by streams. Figures 11 and 15
-//! are half about memory, and that half is made on any host.
+//! Figures that need a device: lookup speed by batch, data, levels, configuration, update rate; latency by streams. One half of
+//! figures 11 and 15 is about memory, and is made on any host.
 
 use super::kernels::Launcher;
 use crate::check::Sample;
@@ -17,20 +17,20 @@ use std::ops::RangeInclusive;
 
 /// Batch of the paper's lookup figures: "a big batch size (16M)".
 const BATCH: usize = 16 << 20;
-/// Batches in flight where a figure is not about that.
+/// Batches in flight in figures that do not vary them.
 const IN_FLIGHT: u16 = 4;
-/// Keys of a batch that are worth a thread.
+/// The fewest keys of a batch per thread.
 const BATCH_A_THREAD_MIN: usize = 64 << 10;
-/// Keys that all batches in flight may have together: page-locked memory takes its time to get.
+/// The most keys of all batches in flight together: page-locked memory takes long to allocate.
 const KEYS_IN_FLIGHT_MAX: usize = 64 << 20;
 /// Answers compared with the oracle's for each table.
 const CHECKED: usize = 4096;
 /// Updates of a delta beside lookups: the mean number of updates in a second at the paper's rrc12 (table 1).
 const UPDATES_A_DELTA: usize = 64;
-/// Units of a memory transaction: 128 bytes, the paper's.
+/// Units of a memory transaction: 128 bytes, as in the paper.
 const TRANSACTION_UNITS: u64 = 32;
 
-/// An engine of the figures, and the family it is asked.
+/// An engine of the figures, and the family that it looks up.
 #[derive(Clone, Copy, Debug)]
 struct Subject {
     engine: &'static str,
@@ -89,14 +89,14 @@ fn keys(bench: &Bench<'_>, set: &DataSet, family: Family, traffic: &Traffic) -> 
     KeySet::make(traffic, family, &set.tables, bench.args.keys(), bench.args.table.seed, false)
 }
 
-/// Batches in flight: as many as asked for, if they are not too large together.
+/// Batches in flight: as many as wanted, or fewer if their keys exceed [`KEYS_IN_FLIGHT_MAX`], but at least 2.
 fn in_flight(batch: usize, wanted: u16) -> u16 {
     let fit = u16::try_from(KEYS_IN_FLIGHT_MAX / batch.max(1)).unwrap_or(u16::MAX);
     wanted.min(fit).max(2)
 }
 
-/// A batch of `batch` keys in flight `slots` times, divided among threads if it is large: one core cannot copy keys as fast as
-/// the bus takes them.
+/// Readers, each on a thread, with `slots` batches of `batch` keys in flight. A large batch is divided among threads: one core
+/// cannot copy keys as fast as the bus transfers them.
 struct Way {
     readers: Vec<Box<dyn EngineReader>>,
     batch: usize,
@@ -143,7 +143,7 @@ fn measure(
     run(bench, subject, Way::new(bench, subject, writer, (batch.min(keys.len()), slots))?, keys)
 }
 
-/// As [`measure`], by one thread: where streams are what it is about.
+/// As [`measure`], with one thread, for figures about streams.
 fn measure_alone(
     bench: &Bench<'_>,
     subject: Subject,
@@ -250,7 +250,7 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
-/// Bytes a prefix of a trie with so many levels, as the paper counts and as the levels' units sum up.
+/// Bytes per prefix of a trie with `levels` levels: as the paper counts them, and as the sum of the levels' units.
 fn memory(census: &Census, levels: u8, routes: usize) -> (f64, f64) {
     let plan = Plan::of_levels(census, levels, TRANSACTION_UNITS);
     let routes = routes.max(1) as f64;
@@ -375,7 +375,7 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 parameters.push(("threads", threads.to_string()));
                 let ready = ready(bench, set, GAMT, &parameters)?;
                 figure.count(&ready);
-                // As many slots as streams: what is queued behind one would run beside it.
+                // As many slots as streams: a batch queued behind another would overlap with it.
                 let driven = measure_alone(bench, GAMT, &*ready.writer, &keys, (BATCH, streams))?;
                 panel.add(&format!("{streams} streams, {blocks} blocks"), f64::from(threads), driven.mlps);
                 speeds.push(driven.mlps);
@@ -401,7 +401,7 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
-/// Lookups beside updates: `(series, rates)` for figures 16 and 17.
+/// Lookups beside updates, for figures 16 and 17: a line for each subject, a point for each rate.
 fn under_updates(
     bench: &Bench<'_>,
     figure: &mut Figure,
@@ -430,7 +430,7 @@ fn under_updates(
     Ok(panel)
 }
 
-/// What is lost at `rate` against no updates, percent.
+/// The lookup speed lost at `rate`, in percent of that without updates.
 fn lost(panel: &Panel, subject: Subject, rate: f64) -> Option<f64> {
     Some(100.0 * (1.0 - panel.at(subject.name, rate)? / panel.at(subject.name, 0.0)?))
 }
@@ -458,7 +458,7 @@ pub(super) fn figure_16(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
-/// Figure 17: lookup speed on other devices. One run has one device: this is its share, without and with updates.
+/// Figure 17: lookup speed on other devices. One run has one device, which is measured without and with updates.
 pub(super) fn figure_17(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed on other GPUs", "updates a second");
     let panel = under_updates(bench, &mut figure, &[GAMT, GALE], &[0.0, 7e4])?;
@@ -495,7 +495,7 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
         }
     }
     for (subject, said) in [(GAMT, 339.0), (GALE, 248.0), (GAMT6, 240.0)] {
-        // The fastest whose mean latency stays below the paper's baseline.
+        // The fastest number of streams whose mean latency stays below the paper's baseline.
         let below =
             latency.series.iter().filter(|line| line.name == subject.name).flat_map(|line| &line.points);
         let streams = below.filter(|(_, us)| *us < 100.0).map(|(streams, _)| *streams);

@@ -1,4 +1,4 @@
-//! What needs no device: the data, the platform, off-line updates (figure 13), accesses on the device (figure 14, the device's
+//! Figures that need no device: the data, the platform, off-line updates (figure 13), accesses on the device (figure 14, the device's
 //! kernels in plain Rust), memory (figure 19).
 
 use crate::fault::Fault;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const LEVELS: u8 = 6;
 /// Updates of a delta off line: the mean number of updates in a second at the paper's rrc12 (table 1).
 const UPDATES_A_DELTA: usize = 64;
-/// Passes over the stream, forward and back; the median counts.
+/// Passes over the stream, forward and backward; their median is reported.
 const PASSES: usize = 5;
 
 /// The tables that are compared.
@@ -44,10 +44,10 @@ impl Kind {
         }
     }
 
-    /// The table with the routes of `set`, as just uploaded.
+    /// The table with the routes of `set`, in the state just after an upload.
     fn table(self, set: &DataSet) -> Result<Box<dyn HostTable<u32>>, Fault> {
         let gamt = |next_hops| GamtOptions { next_hops, levels: Some(LEVELS), ..GamtOptions::default() };
-        // The paper's GALE knows no upload of a painted table: every update is an operation.
+        // The paper's GALE never uploads a rebuilt table: every update is an operation on the device.
         let gale = GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() };
         let table: Result<Box<dyn HostTable<u32>>, EngineError> = match self {
             Self::GamtS => GamtTable::<u32>::new(gamt(NextHops::Apart)).map(boxed),
@@ -173,9 +173,9 @@ struct OffLine {
     rebuilds: u64,
 }
 
-/// Deltas forward and back, over and over; after each the device's steps are taken.
+/// Applies the deltas forward and backward, `passes` times, and takes the steps for the device after each delta.
 ///
-/// The thread's CPU seconds of a pass are shared out by the wall's clock, which costs less to read.
+/// The thread's CPU time of a pass is divided between the two in proportion to wall time, which costs less to read.
 fn off_line(kind: Kind, set: &DataSet, deltas: &Deltas, passes: usize) -> Result<OffLine, Fault> {
     let mut table = kind.table(set)?;
     let (mut update, mut rebuilds) = (0, 0);
@@ -207,7 +207,7 @@ fn off_line(kind: Kind, set: &DataSet, deltas: &Deltas, passes: usize) -> Result
     Ok(OffLine { mups: median(&rates), mups_with_steps: median(&rates_with), rebuilds })
 }
 
-/// What the device gets: the steps, or `None` for an image.
+/// Takes what the device would get: the steps, or `None` for a whole image.
 fn settle(kind: Kind, table: &mut dyn HostTable<u32>, update: u64) -> Result<Option<Vec<Step>>, Fault> {
     let steps = if table.rebuild_due() {
         table.rebuild().map_err(|source| kind.fault(source))?;

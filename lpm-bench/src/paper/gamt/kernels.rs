@@ -1,5 +1,5 @@
-//! Lookup kernels alone: keys and answers stay on the device, and the device's clock counts. The paper has no such figure, since
-//! its bus was slower than its kernels by less; today the bus hides what a structure is worth.
+//! Lookup kernels alone: keys and answers stay on the device, and its own clock times them. The paper has no such figure, since its
+//! bus was not so much slower than its kernels; today the bus hides the differences between structures.
 
 use crate::fault::Fault;
 use crate::keys::KeySet;
@@ -19,16 +19,16 @@ use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
 
-/// How long anything may take before the device is given up.
+/// How long any operation may take before the device is given up.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Keys of a launch: enough to fill the largest device many times over.
 const KEYS: usize = 4 << 20;
-/// Launches that are timed, each on other keys where there are as many.
+/// Launches that are timed, each with other keys if there are enough.
 const LAUNCHES: usize = 11;
-/// Threads of a block, and blocks a multiprocessor: as the engines launch.
+/// Threads per block, and blocks per multiprocessor, as in the engines' launches.
 const SHAPE: (u32, u32) = (256, 8);
 
-/// What the kernels are to reach on an H200: must and stretch, billions of lookups a second.
+/// Targets of the kernels on an H200, billions of lookups a second: required, and stretch.
 const TARGETS: [(&str, Family, f64, f64); 4] = [
     ("gamt", Family::V4, 30.0, 70.0),
     ("gamt", Family::V6, 10.0, 25.0),
@@ -36,7 +36,7 @@ const TARGETS: [(&str, Family, f64, f64); 4] = [
     ("sail", Family::V4, 25.0, 50.0),
 ];
 
-/// Launches of one kernel.
+/// The timing of one kernel.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Timed {
     /// Billions of lookups a second, the median launch.
@@ -55,14 +55,14 @@ pub(super) struct Launcher {
     stream: Stream,
 }
 
-/// A table as the device has it.
+/// A table on the device.
 struct OnDevice {
     words: DeviceWords,
     header: DeviceWords,
     names: KernelNames,
 }
 
-/// Keys as the device has them.
+/// Keys on the device.
 enum DeviceKeys {
     V4(DeviceBuffer<u32>),
     V6(DeviceBuffer<u64>),
@@ -82,14 +82,14 @@ fn fault(error: GpuError) -> Fault {
 }
 
 impl Launcher {
-    /// The first device.
+    /// Opens the first device.
     pub(super) fn open() -> Result<Self, Fault> {
         let device = Device::open(0).map_err(fault)?;
         let stream = Stream::new(&device, Priority::Usual).map_err(fault)?;
         Ok(Self { device, stream })
     }
 
-    /// GAMT's kernel for tables that are written meanwhile, flat layout, so many levels.
+    /// Times GAMT's kernel for tables that are updated during lookups, in the flat layout with `levels` levels.
     pub(super) fn gamt(
         &mut self,
         set: &DataSet,
@@ -126,7 +126,7 @@ impl Launcher {
         Ok(buffer)
     }
 
-    /// Launches the lookup kernel over and over, after once to warm up.
+    /// Times several launches of the lookup kernel, after one to warm up.
     fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet) -> Result<Timed, GpuError> {
         let entry = if live { on.names.live } else { on.names.frozen };
         let kernel = Module::new(&self.device, on.names.module)?.kernel(entry)?;
@@ -136,7 +136,7 @@ impl Launcher {
         };
         let count = KEYS.min(keys.len());
         let raw = DeviceWords::new(&self.device, count)?;
-        // Batches begin where 16-byte loads may.
+        // Batches begin at multiples of 16 bytes, for 16-byte loads.
         let places = (keys.len() / count.max(1)).max(1);
         let mut glps = Vec::new();
         for launch in 0..=LAUNCHES {
@@ -170,7 +170,7 @@ impl Launcher {
         self.stream.launch(kernel, shape, &mut args)?;
         self.stream.record(&mut end)?;
         end.wait(LIMIT)?;
-        // The clock counts half microseconds: less than one tick is one.
+        // The clock counts half microseconds: a time below one tick counts as one.
         end.elapsed_us_since(&start).map(|us| us.max(0.5))
     }
 }

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `host_tables` | figures about the tables on the host: memory, off-line updates, accesses on the device |
 //! | `kernels` | lookup kernels alone, by the device's clock |
-//! | `device_figures` | figures that take a device |
+//! | `device_figures` | figures that need a device |
 //!
-//! A figure that takes a device is skipped aloud without one, and its file says so. What the paper does on a Tesla C2075 with
-//! PCIe 2 compares with what this host does only in its shape.
+//! Without a device, a figure that needs one is skipped with a message, and its file says so. The paper measured on a Tesla C2075
+//! with PCIe 2, so only the shapes of its curves are comparable with this host's.
 
 mod device_figures;
 mod host_tables;
@@ -18,7 +18,7 @@ use crate::contenders;
 use crate::fault::Fault;
 use fib::{EngineOptions, EngineWriter};
 
-/// In the order of work: what needs no device first.
+/// In the order in which they are made: figures without a device first.
 pub(super) const PAPER: Paper = Paper {
     title: "GAMT: A Fast and Scalable IP Lookup Engine for GPU-based Software Routers (ANCS 2013)",
     generated: &[("generated-2013", "v4=450752,v6=11841"), ("generated-2024", "v4=950000,v6=200000")],
@@ -43,14 +43,14 @@ pub(super) const PAPER: Paper = Paper {
 };
 
 impl Bench<'_> {
-    /// An empty table of an engine.
+    /// Makes an empty engine.
     fn engine(
         &self,
         name: &'static str,
         parameters: &[(&str, String)],
     ) -> Result<Box<dyn EngineWriter>, Fault> {
         let own = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        // The last word counts, and a figure's own parameters are what it is about.
+        // A figure's own parameters override those of the command line.
         let told =
             self.args.parameters.iter().filter(|(name, _)| parameters.iter().all(|(own, _)| own != name));
         let parameters = told.cloned().chain(own).collect();

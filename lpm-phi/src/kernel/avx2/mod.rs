@@ -1,10 +1,10 @@
 //! The AVX2 kernels, for CPUs without AVX-512: the stages of `avx512f`, key by key.
 //!
-//! A gather of AVX2 is no quicker than eight loads, and it has no instruction that packs the lanes of a mask; so keys are loaded
-//! and listed one by one, without a branch on what was loaded. Hashes of a whole list are left to the compiler, which makes
-//! vectors of them; the slots of a line are compared all at once.
+//! An AVX2 gather is no faster than eight loads, and AVX2 has no instruction that compresses the lanes of a mask. Keys are
+//! therefore loaded and listed one by one, without a branch on the value loaded. The compiler vectorises the loops that hash a
+//! whole list; the slots of a line are compared with vector instructions.
 //!
-//! What makes it many times quicker than `scalar` is that the loads of a stage do not wait for each other.
+//! These kernels are many times faster than `scalar` because the loads of a stage do not wait for each other.
 
 mod v4;
 mod v6;

@@ -9,7 +9,7 @@ use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Answers IPv4 `keys` into `out`, equally long.
+/// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
     match table.hash {
@@ -43,14 +43,14 @@ const fn hash<const MURMUR: bool>(key: u32) -> u32 {
     if MURMUR { murmur32(key) } else { h2(key) }
 }
 
-/// What a slot of this hash holds with next-hop index 1.
+/// The word of this hash's slot if its next-hop index is 1.
 #[inline]
 const fn tag_of(hash: u32) -> u32 {
     hash << 16 | 1
 }
 
 impl List4 {
-    /// Adds a key if `wanted`.
+    /// Adds a key if `wanted`, without a branch.
     #[inline]
     fn add(&mut self, wanted: bool, pos: u32, key: u32) {
         let len = self.len.min(PIECE);
@@ -59,8 +59,8 @@ impl List4 {
     }
 }
 
-/// Stage 1: the direct array answers every key; keys with something below are listed, those of a block that is dense in G1 as
-/// probes at once.
+/// Stage 1: the direct array answers every key. Keys with longer prefixes below are listed; those of a block that is dense in G1
+/// become probes at once.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists4) {
     let Lists4 { entries, in_g1, in_g2, g1, .. } = lists;
@@ -84,7 +84,7 @@ fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists
     }
 }
 
-/// Stage 2, keys of dense blocks: tag and line of each probe.
+/// Stage 2, keys of dense blocks: computes tag and line of each probe.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn hash_all<const MURMUR: bool>(level: &Level4, probes: &mut Probes4) {
     let len = probes.len.min(PIECE);
@@ -95,8 +95,8 @@ fn hash_all<const MURMUR: bool>(level: &Level4, probes: &mut Probes4) {
     }
 }
 
-/// Stage 2: keys that pass the filter become probes; with a `next` list, keys that do not pass go on there. `SHIFT` host bits
-/// are no part of the level's keys.
+/// Stage 2: keys that pass the filter become probes; the others are appended to `next`, if given. The level's keys leave out the
+/// last `SHIFT` bits of an address.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn filter<const MURMUR: bool, const SHIFT: u32>(
     level: &Level4,
@@ -119,11 +119,11 @@ fn filter<const MURMUR: bool, const SHIFT: u32>(
     }
 }
 
-/// Stage 3: finds each probe's tag in its line, asked for ahead.
+/// Stage 3: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn probe(level: &Level4, probes: &mut Probes4) {
     let words_of = |line: u32| &level.lines[line as usize * v4::LINE_WORDS..][..v4::LINE_WORDS];
-    // What stands behind the end of a list is stale, but the line of a key all the same.
+    // Entries past the list's length are left over from earlier pieces: prefetching for them is harmless.
     let ask = |line: u32| level.lines.get(line as usize * v4::LINE_WORDS).map_or((), prefetch);
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
     for at in 0..probes.len.min(PIECE) {
@@ -132,7 +132,7 @@ fn probe(level: &Level4, probes: &mut Probes4) {
     }
 }
 
-/// The slot of `tag` in a line; the line's link if there is none.
+/// The slot of `tag` in a line; the line's link if no slot has the tag.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn find(line: &[AtomicU32], tag: u32) -> u32 {
@@ -143,13 +143,13 @@ fn find(line: &[AtomicU32], tag: u32) -> u32 {
     let mut hits = 0;
     for half in 0..2 {
         // SAFETY: the line has 16 words, so eight from either half's start lie within it, and `seen` has as many. A slot is
-        // one aligned 32-bit word, which the load takes whole, and is used only as this load saw it.
+        // one aligned 32-bit word, which the load reads whole; only the value loaded here is used.
         let slots = unsafe {
             let slots = _mm256_loadu_si256(line.as_ptr().add(half * 8).cast());
             _mm256_storeu_si256(seen.as_mut_ptr().add(half * 8).cast(), slots);
             slots
         };
-        // Slots of this tag, and only they, differ from it by the next-hop index less one, below 65535.
+        // Only slots of this tag exceed it by less than 65535: by their next-hop index less one.
         let index = _mm256_sub_epi32(slots, tags);
         let equal = _mm256_cmpeq_epi32(_mm256_min_epu32(index, last), index);
         hits |= _mm256_movemask_ps(_mm256_castsi256_ps(equal)).cast_unsigned() << (half * 8);

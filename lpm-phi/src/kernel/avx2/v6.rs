@@ -1,4 +1,4 @@
-//! IPv6: the direct part, then each key its own levels, deepest first.
+//! IPv6: the direct part, then for each key its own levels, deepest first.
 
 use crate::bloom::hash::{Hash32, filter_mask, h2_64};
 use crate::bloom::v6::{self, CHUNK, LEVELS, MASK_SHIFT, Table6};
@@ -11,7 +11,7 @@ use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Answers IPv6 keys, given as two halves, into `out`, all equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(
     table: &Table6,
@@ -50,7 +50,7 @@ fn lookup_v6_by<const MURMUR: bool>(
 }
 
 impl List6 {
-    /// Adds a key if `wanted`.
+    /// Adds a key if `wanted`, without a branch.
     #[inline]
     fn add(&mut self, wanted: bool, item: u32, key: u64) {
         let len = self.len.min(PIECE);
@@ -59,7 +59,7 @@ impl List6 {
     }
 }
 
-/// Stage 1: top entries, then chunk entries, asked for ahead, answer every key; keys with levels below are listed.
+/// Stage 1: answers every key from its top entry, or from its chunk entry, which is prefetched. Keys with levels below are listed.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
     let Lists6 { chunks, lists: [list, chunked], .. } = lists;
@@ -73,7 +73,7 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
             heads |= *head;
         }
         if heads & CHUNK == 0 {
-            continue; // many a block of 16 bits has no route longer than that
+            continue; // many top entries have no route longer than /16
         }
         for (pos, (key, head)) in (group * 16..).zip(keys.iter().zip(&chunks.entries)) {
             let within = key << 16 >> (64 - low_bits);
@@ -95,8 +95,8 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
     }
 }
 
-/// Stage 2: each key asks the filter of its own deepest level. Keys that pass become probes; keys that do not go on to `next`
-/// with that level struck off, if any is left.
+/// Stage 2: tests each key against the filter of its own deepest level and clears that level from its mask. Keys that pass become
+/// probes; the others are appended to `next` if they have a level left.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn filter<const MURMUR: bool>(
     table: &Table6,
@@ -133,17 +133,17 @@ fn filter<const MURMUR: bool>(
     }
 }
 
-/// The line of a key of `level`; of no use past /64, where there are no lines.
+/// The line of a key of `level`. Meaningless for the level past /64, which has no lines.
 #[inline]
 fn line_of(table: &Table6, level: usize, hash: u32, chunk: u32) -> u32 {
     table.levels.line_start[level] + crate::bloom::hash::scale(hash, table.levels.lines[level]) + chunk
 }
 
-/// Stage 3: finds each probe's tag in its line, asked for ahead.
+/// Stage 3: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn probe(table: &Table6, probes: &mut Probes6) {
     let words_of = |line: u32| &table.lines[line as usize * v6::LINE_WORDS..][..v6::LINE_WORDS];
-    // What stands behind the end of a list is stale, but the line of a key all the same.
+    // Entries past the list's length are left over from earlier pieces: prefetching for them is harmless.
     let ask = |line: u32| table.lines.get(line as usize * v6::LINE_WORDS).map_or((), prefetch);
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
     for at in 0..probes.len.min(PIECE) {
@@ -152,7 +152,7 @@ fn probe(table: &Table6, probes: &mut Probes6) {
     }
 }
 
-/// The lower half of the slot of `tag` in a line; that of the line's link if there is none.
+/// The lower half of the slot of `tag` in a line; the lower half of the line's link if no slot has the tag.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn find(line: &[AtomicU64], tag: u64) -> u32 {
@@ -164,7 +164,7 @@ fn find(line: &[AtomicU64], tag: u64) -> u32 {
     let mut hits = 0;
     for half in 0..2 {
         // SAFETY: the line has 8 words, so four from either half's start lie within it, and `seen` has as many. A slot is one
-        // aligned 64-bit word, which the load takes whole, and is used only as this load saw it.
+        // aligned 64-bit word, which the load reads whole; only the value loaded here is used.
         let slots = unsafe {
             let slots = _mm256_loadu_si256(line.as_ptr().add(half * 4).cast());
             _mm256_storeu_si256(seen.as_mut_ptr().add(half * 4).cast(), slots);
@@ -174,7 +174,7 @@ fn find(line: &[AtomicU64], tag: u64) -> u32 {
         let used = _mm256_andnot_si256(_mm256_cmpeq_epi64(slots, zero), equal);
         hits |= _mm256_movemask_pd(_mm256_castsi256_pd(used)).cast_unsigned() << (half * 4);
     }
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half tells slot, link and nothing apart")]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half distinguishes a slot, a link and 0")]
     let found = seen[(hits | 1 << v6::LINE_SLOTS).trailing_zeros() as usize] as u32;
     found
 }

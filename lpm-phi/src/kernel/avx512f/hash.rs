@@ -1,4 +1,4 @@
-//! Hashes, and what is made of them, for sixteen keys at once.
+//! Hashes of sixteen keys at once, and the indices and filter masks computed from them.
 
 use crate::bloom::hash::{FMIX32, FMIX64, H2_HALVES, H2_MULTIPLIER};
 use std::arch::x86_64::*;
@@ -49,7 +49,7 @@ pub(super) fn filter_mask_x16(hash: __m512i, k: u32) -> __m512i {
     bits
 }
 
-/// H2 or Murmur of sixteen words of 64 bits, as [`crate::bloom::hash::Hash32::hash_64`] has them.
+/// H2 or Murmur of sixteen words of 64 bits, as [`crate::bloom::hash::Hash32::hash_64`] computes them.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn hash_64_x16<const MURMUR: bool>(keys: [__m512i; 2]) -> __m512i {
@@ -72,7 +72,7 @@ pub(super) fn hash_64_x16<const MURMUR: bool>(keys: [__m512i; 2]) -> __m512i {
     _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x)
 }
 
-/// The low 64 bits of the product of each lane, from three 32-bit products (VPMULLQ is DQ).
+/// The low 64 bits of the product of each lane, from three 32-bit products (VPMULLQ needs AVX-512DQ).
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn mullo_x8(x: __m512i, y: u64) -> __m512i {

@@ -1,29 +1,29 @@
-//! The AVX-512F kernels, with F and CD alone: what Knights Landing has. No BW, DQ or VL instruction.
+//! The AVX-512F kernels. They use AVX-512 F and CD only, which Knights Landing has, and no BW, DQ or VL instruction.
 //!
-//! What a lookup loads. IPv4: one word of the direct array a key; for keys with something below, one table line, and before that one
-//! gathered word of a filter where their block is not dense in G1. IPv6: two words of the direct part; for each level that
-//! is asked, one gathered word of a filter, and a line where it passes. The direct part answers 34 % of the keys drawn from a full
-//! IPv4 table of 2024, and 41 % of those from the IPv6 table of that time; `lpm-bench lookup` says it for any table.
+//! Loads of a lookup. IPv4: one word of the direct array for each key; for keys with longer prefixes below, one table line, preceded
+//! by one gathered filter word unless their block is dense in G1. IPv6: two words of the direct part; for each level searched, one
+//! gathered filter word, and one line if the key passes. The direct part answers 34 % of the keys drawn from a full IPv4 table of
+//! 2024, and 41 % of those from the IPv6 table of that time; `lpm-bench lookup` reports this share for any table.
 //!
-//! How near the bound, by `lpm-bench lookup --engines bloom` on one Zen 4 core (3.7 GHz, 1 MiB of L2) with these tables, cycles a
-//! lookup for random, table and zipf traffic:
+//! Cycles a lookup for random, table and zipf traffic, by `lpm-bench lookup --engines bloom` on one Zen 4 core (3.7 GHz, 1 MiB of
+//! L2) with these tables:
 //!
 //! | | IPv4 | IPv6 |
 //! |---|---|---|
-//! | `--keys 4096`, over and over: what they need is in L1 and L2 | 7, 11, 10 | 4, 21, 18 |
+//! | `--keys 4096`, repeated: all their loads hit L1 or L2 | 7, 11, 10 | 4, 21, 18 |
 //! | 4 M keys | 9, 13, 12 | 6, 23, 21 |
 //!
-//! IPv4 is bound by what L3 delivers, one line for a random key and 1.7 for a key of a full table; and a call waits once for its
-//! first entry and once for its first line, which `--call` shows the weight of. IPv6 is bound by instructions: three levels and
-//! more have their turn in most calls, each with hash, filter and lines.
+//! IPv4 is bound by L3 bandwidth: one line for a random key and 1.7 for a key of a full table. In addition a call waits once for its
+//! first entry and once for its first line; vary `--call` to see how much that costs. IPv6 is bound by instructions: most calls
+//! go through three levels or more, each with hash, filter and lines.
 //!
-//! Three things make the difference to kernels that gather and probe in one loop: direct entries come by plain loads, of which
-//! more are in flight than of gathers; nothing branches on what is found; and what follows from a found slot is done in a
-//! second loop, so that probes waiting for their lines do not fill the processor's window.
+//! Three things make these kernels faster than kernels that gather and probe in one loop: direct entries are read with plain loads,
+//! of which more can be in flight than of gathers; nothing branches on what is found; and found slots are processed in a
+//! second loop, so that probes waiting for their lines do not fill the processor's out-of-order window.
 
 #![expect(
     clippy::cast_possible_truncation,
-    reason = "lane masks, positions and halves of words are cut on purpose"
+    reason = "lane masks, positions and halves of words are truncated on purpose"
 )]
 
 mod hash;
@@ -37,26 +37,26 @@ use std::arch::x86_64::*;
 pub(super) use v4::lookup_v4;
 pub(super) use v6::lookup_v6;
 
-/// The lanes of a vector that hold the first `n` of a rest.
+/// The mask of the first `n` lanes of a vector, or of all sixteen.
 #[inline]
 const fn lanes(n: usize) -> __mmask16 {
     if n >= 16 { 0xffff } else { (1 << n) - 1 }
 }
 
-/// Asks for the cache line at `start + bytes`. A vector gather on its own keeps too few loads in flight: its micro-operations
-/// fill the reorder buffer. A prefetch is one, and never faults.
+/// Prefetches the cache line at `start + bytes`. A vector gather on its own keeps too few loads in flight: its micro-operations
+/// fill the reorder buffer. A prefetch is a single micro-operation, and never faults.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn prefetch(start: *const i8, bytes: usize) {
     _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(bytes));
 }
 
-/// Asks for the keys of a piece, all at once: where they are not in a cache, their lines would be waited for one after the other.
-/// And for the lines that its answers go to, to be written.
+/// Prefetches all keys of a piece: lines of keys that are not cached would otherwise be waited for one after the other. Prefetches
+/// the lines of its answers too, for writing.
 #[inline]
 fn ask_batch<K>(keys: &[K], out: &[NextHopId]) {
     for line in keys.chunks(64 / size_of::<K>()) {
-        // SAFETY: every x86-64 has this, and a prefetch reads nothing.
+        // SAFETY: every x86-64 has this instruction, and a prefetch reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     for line in out.chunks(16) {

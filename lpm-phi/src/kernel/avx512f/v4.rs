@@ -10,7 +10,7 @@ use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
-/// Answers IPv4 `keys` into `out`, equally long.
+/// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
     match table.hash {
@@ -43,8 +43,8 @@ fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists, keys: &[u
     }
 }
 
-/// Stage 1 for IPv4, first step: loads the direct entry of each key. One load a key and nothing that waits for it keeps more of
-/// them in flight than gathers would, prefetches before them included.
+/// Stage 1 for IPv4, first step: loads the direct entry of each key. One plain load a key, with nothing that depends on it, keeps
+/// more loads in flight than gathers would, even gathers of prefetched lines.
 #[inline]
 fn load_v4(table: &Table4, keys: &[u32], entries: &mut Entries) {
     let direct = table.direct.as_ptr();
@@ -54,9 +54,9 @@ fn load_v4(table: &Table4, keys: &[u32], entries: &mut Entries) {
     }
 }
 
-/// Stage 1 for IPv4, second step: the direct entries answer every key; keys with something below are listed, those of a block
-/// that is dense in G1 as probes at once. What lies below a key is a matter of chance, and nothing branches on that, but on
-/// what many tables have nothing of: G2, and blocks that are not dense.
+/// Stage 1 for IPv4, second step: the direct entries answer every key. Keys with longer prefixes below are listed; those of a block
+/// that is dense in G1 become probes at once. What lies below a key is unpredictable, so nothing branches on it. The exceptions
+/// are G2 and blocks that are not dense: many tables have none of these.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn direct_v4<const MURMUR: bool>(
@@ -150,8 +150,8 @@ impl List4 {
     }
 }
 
-/// Stage 2 for IPv4: keys that pass the filter become probes; with a `next` list, keys that do not pass go on there. `SHIFT`
-/// host bits are no part of the level's keys.
+/// Stage 2 for IPv4: keys that pass the filter become probes; the others are appended to `next`, if given. The level's keys leave
+/// out the last `SHIFT` bits of an address.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
@@ -185,8 +185,8 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
             next.append(live & !pass, pos, key);
         }
         let line = scale_x16(hash, primary);
-        // SAFETY: `len` grows by what a turn adds; all lists of a piece together hold its keys once, at most `PIECE`, and the
-        // arrays have 16 words and more beyond that.
+        // SAFETY: all lists of a piece together hold each of its keys once, so `len` is at most `PIECE`, and the arrays have 16
+        // words and more beyond that.
         unsafe {
             _mm512_storeu_si512(
                 probes.pos.as_mut_ptr().add(len).cast(),
@@ -200,7 +200,7 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
                 probes.line.as_mut_ptr().add(len).cast(),
                 _mm512_maskz_compress_epi32(pass, line),
             );
-            // Only a probe that may go on needs its key.
+            // A probe needs its key only if it may move on to `next`.
             if next.is_some() {
                 _mm512_storeu_si512(
                     probes.key.as_mut_ptr().add(len).cast(),
@@ -213,14 +213,14 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
     probes.len = len;
 }
 
-/// What a slot of each hash holds with next-hop index 1.
+/// The word of each hash's slot if its next-hop index is 1.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn tag_x16(hash: __m512i) -> __m512i {
     _mm512_or_si512(_mm512_slli_epi32::<16>(hash), _mm512_set1_epi32(1))
 }
 
-/// Asks for the lines of the first probes there are.
+/// Prefetches the lines of the first [`AHEAD`] probes.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn ask_v4(level: &Level4, probes: &Probes4) {
@@ -230,20 +230,21 @@ fn ask_v4(level: &Level4, probes: &Probes4) {
     }
 }
 
-/// Stage 3 for IPv4, first step: finds each probe's tag in its line, asked for ahead. Nothing here or in [`answer_v4`] branches
-/// on what was found, which is a matter of chance; and what follows from it has a loop of its own, for a probe that waits
-/// for its line should keep no more of the others out of the processor's window than it must.
+/// Stage 3 for IPv4: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier. Whether it is found is
+/// unpredictable, so neither this nor [`answer_v4`] branches on it. [`answer_v4`] is a second loop because a probe that waits for
+/// its line should keep as few others as possible out of the processor's out-of-order window.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v4(level: &Level4, probes: &mut Probes4) {
-    // Slots of a tag, and only they, differ from it by the next-hop index less one, below 65535. A link is found where no slot is.
+    // Only slots of a tag exceed it by less than 65535: by their next-hop index less one. The link's lane always matches, so the
+    // link is found if no slot is.
     let found_below = _mm512_mask_set1_epi32(_mm512_set1_epi32(0xfffe), 1 << v4::LINE_SLOTS, -1);
     let lines = level.lines.as_ptr();
     for at in 0..probes.len.min(PIECE) {
         prefetch(lines.cast(), probes.line[at + AHEAD] as usize * 64);
         let tag = _mm512_set1_epi32(probes.tag[at].cast_signed());
         // SAFETY: `scale` yields a line below `primary`, so its 16 words lie within the array, aligned to 64 bytes. A slot
-        // is one aligned 32-bit word, which the load takes whole, and is used only as this load saw it.
+        // is one aligned 32-bit word, which the load reads whole; only the value loaded here is used.
         let words = unsafe { _mm512_load_si512(lines.add(probes.line[at] as usize * v4::LINE_WORDS).cast()) };
         let hit = _mm512_cmple_epu32_mask(_mm512_sub_epi32(words, tag), found_below);
         let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(hit, words));

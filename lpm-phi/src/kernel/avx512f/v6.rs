@@ -1,4 +1,4 @@
-//! IPv6: the direct part, then each key its own levels, deepest first.
+//! IPv6: the direct part, then for each key its own levels, deepest first.
 
 use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
 use super::{ask_batch, lanes, prefetch};
@@ -12,7 +12,7 @@ use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
-/// Answers IPv6 keys, given as two halves, into `out`, all equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(
     table: &Table6,
@@ -53,7 +53,7 @@ fn lookup_v6_by<const MURMUR: bool>(
     }
 }
 
-/// Stage 1 for IPv6, first step: top entries answer the keys that no chunk follows for.
+/// Stage 1 for IPv6, first step: top entries answer the keys that have no chunk.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn top_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6) {
@@ -66,7 +66,7 @@ fn top_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6) {
     for at in (0..piece.hi.len().min(PIECE)).step_by(16) {
         let live = lanes(piece.hi.len() - at);
         // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose
-        // address may lie behind the end but is then not read.
+        // address may lie past the end but is then not read.
         let key = unsafe {
             let first = _mm512_maskz_loadu_epi64(live as u8, piece.hi.as_ptr().add(at).cast());
             let second =
@@ -97,7 +97,7 @@ fn top_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6) {
     }
 }
 
-/// Stage 1 for IPv6, second step: chunk entries answer their keys; those with levels below are listed.
+/// Stage 1 for IPv6, second step: chunk entries answer the other keys. Keys with levels below are listed.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6, list: &mut List6) {
@@ -111,7 +111,8 @@ fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6, list: 
     for ((indices, entries), chunked) in groups.zip(&chunks.lanes[..keys.div_ceil(16)]) {
         if *chunked != 0 {
             for (index, entry) in indices.iter().zip(entries) {
-                // SAFETY: `top_v6` made each index: of a chunk that exists, or 0 where none follows but others do.
+                // SAFETY: `top_v6` made each index: within an existing chunk, or 0 for a key without one; a chunk exists, since
+                // some of these sixteen keys has one.
                 *entry = unsafe { (*start.add(*index as usize)).load(Ordering::Acquire) };
             }
         }
@@ -228,8 +229,8 @@ impl Levels6 {
     }
 }
 
-/// Stage 2 for IPv6: each key asks the filter of its own deepest level. Keys that pass become probes; keys that do not go
-/// on to `next` with that level struck off, if any is left.
+/// Stage 2 for IPv6: tests each key against the filter of its own deepest level and clears that level from its mask. Keys that
+/// pass become probes; the others are appended to `next` if they have a level left.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn filter_v6<const MURMUR: bool>(
@@ -256,7 +257,7 @@ fn filter_v6<const MURMUR: bool>(
                 [_mm512_loadu_si512(key.cast()), _mm512_loadu_si512(key.add(8).cast())],
             )
         };
-        // The deepest level left is the highest bit of the mask; strike it off: it is asked now, and not again.
+        // The deepest level left is the highest bit of the mask. It is searched now, so its bit is cleared.
         let above = _mm512_lzcnt_epi32(item);
         let level = _mm512_sub_epi32(_mm512_set1_epi32(LEVELS as i32), above);
         let item = _mm512_andnot_si512(_mm512_srlv_epi32(top_bit, above), item);
@@ -303,7 +304,7 @@ fn filter_v6<const MURMUR: bool>(
     }
 }
 
-/// Looks for prefixes past /64 of the lanes of `deep`, whose positions are in `items`. Returns the lanes without an answer.
+/// Looks the lanes of `deep` up among the prefixes past /64; `items` has their positions. Returns the lanes without an answer.
 #[cold]
 fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: __mmask16, items: &[u32]) -> __mmask16 {
     let mut missed = 0;
@@ -319,7 +320,7 @@ fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: __mmask16, items: &
     missed
 }
 
-/// Asks for the lines of the first probes there are.
+/// Prefetches the lines of the first [`AHEAD`] probes.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn ask_v6(table: &Table6, probes: &Probes6) {
@@ -328,18 +329,20 @@ fn ask_v6(table: &Table6, probes: &Probes6) {
     }
 }
 
-/// Stage 3 for IPv6, first step: finds each probe's tag in its line, asked for ahead; see IPv4 for why it does no more.
+/// Stage 3 for IPv6: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier. [`answer_v6`] is a second
+/// loop for the reason given at `probe_v4`.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v6(table: &Table6, probes: &mut Probes6) {
-    // Slots of a tag, and only they, differ from it by the next-hop index less one, below 65535. A link is found where no slot is.
+    // Only slots of a tag exceed it by less than 65535: by their next-hop index less one. The link's lane always matches, so the
+    // link is found if no slot is.
     let found_below = _mm512_mask_set1_epi64(_mm512_set1_epi64(0xfffe), 1 << v6::LINE_SLOTS, -1);
     let lines = table.lines.as_ptr();
     for at in 0..probes.len.min(PIECE) {
         prefetch(lines.cast(), probes.line[at + AHEAD] as usize * 64);
         let tag = _mm512_set1_epi64(probes.tag[at].cast_signed());
         // SAFETY: `filter_v6` made a line within its level, so its 8 words lie within the array, aligned to 64 bytes. A slot
-        // is one aligned 64-bit word, which the load takes whole, and is used only as this load saw it.
+        // is one aligned 64-bit word, which the load reads whole; only the value loaded here is used.
         let words = unsafe { _mm512_load_si512(lines.add(probes.line[at] as usize * v6::LINE_WORDS).cast()) };
         let hit = _mm512_cmple_epu64_mask(_mm512_sub_epi64(words, tag), found_below);
         let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi64(hit, words));

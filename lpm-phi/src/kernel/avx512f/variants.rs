@@ -1,7 +1,7 @@
 //! The lookups of `bloom-naive` and `bloom-baseline`, sixteen keys at a time: hashes, remainders and filter tests in vectors.
 //!
-//! A key is one word (IPv4) or two (the first half of an IPv6 address), each word of sixteen keys in a vector of its own. So the
-//! hashes of both are 32-bit arithmetic, which is what Knights Landing has.
+//! A key is one 32-bit word (IPv4) or two (the first half of an IPv6 address). A vector holds one word of each of sixteen keys, so
+//! all hashes are 32-bit arithmetic, which Knights Landing has.
 
 use super::lanes;
 use crate::bloom::hash::{FMIX32, H2_MULTIPLIER};
@@ -11,14 +11,14 @@ use crate::variants::table::{Filter, Level, Shape, Table, Words};
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
-/// Sixteen keys: their low words, and their high words, which IPv4 has none of.
+/// Sixteen keys: their low words and, for IPv6, their high words.
 #[derive(Clone, Copy)]
 struct Keys16 {
     low: __m512i,
     high: __m512i,
 }
 
-/// Answers IPv4 `keys` into `out`, equally long.
+/// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(table: &Table, keys: &[u32], out: &mut [NextHopId]) {
     let words = table.live();
@@ -31,7 +31,7 @@ pub(in crate::kernel) fn lookup_v4(table: &Table, keys: &[u32], out: &mut [NextH
     }
 }
 
-/// Answers IPv6 keys, given as two halves, into `out`, all equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(table: &Table, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
     let words = table.live();
@@ -39,7 +39,7 @@ pub(in crate::kernel) fn lookup_v6(table: &Table, hi: &[u64], lo: &[u64], out: &
     for ((hi, lo), out) in hi.chunks(16).zip(lo.chunks(16)).zip(out.chunks_mut(16)) {
         let mut live = lanes(hi.len());
         // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose address
-        // may lie behind the end but is then not read.
+        // may lie past the end but is then not read.
         let address = unsafe {
             let first = _mm512_maskz_loadu_epi64(live as u8, hi.as_ptr().cast());
             let second = _mm512_maskz_loadu_epi64((live >> 8) as u8, hi.as_ptr().wrapping_add(8).cast());
@@ -74,7 +74,7 @@ fn words_of(first: __m512i, second: __m512i) -> Keys16 {
     }
 }
 
-/// Answers the lanes of `live`: by the levels, from the longest, and by the direct entry in the end.
+/// Answers the lanes of `live` from the levels, longest first, else from the direct entry.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn lookup_levels<const V6: bool>(
@@ -97,7 +97,7 @@ fn lookup_levels<const V6: bool>(
         }
     }
     let first = if V6 { address.high } else { address.low };
-    // A shift by 32, where there is one entry only, gives 0.
+    // With a single direct entry the shift is by 32, which gives index 0.
     let shift = _mm_cvtsi32_si128(32 - i32::from(shape.direct_bits));
     let index = _mm512_srl_epi32(first, shift);
     // SAFETY: an index of `direct_bits` bits lies within the direct entries, the first words of the copy. `live` holds lanes
@@ -130,11 +130,11 @@ fn first_bits<const V6: bool>(address: Keys16, len: u8) -> Keys16 {
 #[inline]
 unsafe fn gather(words: &Words, mask: __mmask16, index: __m512i) -> __m512i {
     let start = words.words.as_ptr().cast::<i32>();
-    // SAFETY: the caller's; a table has fewer than 2^31 words, so an index is no negative number.
+    // SAFETY: the caller keeps each index below the number of words; a table has fewer than 2^31, so no index is negative.
     unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), mask, index, start) }
 }
 
-/// The lanes of `live` whose keys a filter may hold, by the hashes `at`.
+/// The lanes of `live` whose keys pass the filter; `at` holds their hashes.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn passes(words: &Words, filter: &Filter, name: HashName, mut at: __m512i, mut live: __mmask16) -> __mmask16 {
@@ -261,7 +261,7 @@ fn word_hash_x16(name: HashName, x: __m512i) -> __m512i {
             let x = _mm512_mullo_epi32(_mm512_xor_si512(_mm512_srli_epi32::<16>(x), x), factor);
             _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x)
         }
-        // `rand` has no vector form: an engine that hashes by it is scalar.
+        // `rand` has no vector form: an engine that uses it runs the scalar kernel.
         HashName::Murmur | HashName::Rand => {
             let state = murmur_block_x16(_mm512_setzero_si512(), x);
             fmix_x16(_mm512_xor_si512(state, _mm512_set1_epi32(4)))
