@@ -11,6 +11,7 @@
 //! | [`rib`] | [`Rib`]: what the feeds told, and its compiler into what an engine has |
 //! | [`delta`] | [`Routes`]: what is told; [`FibDelta`], [`Generation`]: what crosses to an engine |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
+//! | [`registry`] | [`Registry`]: which engines there are, by name |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
 //! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
 //! | [`host`] | lists of CPUs and NUMA nodes, as Linux prints them |
@@ -41,6 +42,7 @@ pub mod next_hop;
 pub mod oracle;
 pub mod prefix;
 mod random;
+pub mod registry;
 pub mod rib;
 #[cfg(feature = "testing")]
 pub mod stores;
@@ -54,4 +56,5 @@ pub use isa::{Isa, IsaError};
 pub use loads::Loads;
 pub use next_hop::{MacAddr, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, PortRef};
 pub use prefix::{Family, IpPrefix, Key, Prefix, Prefix4, Prefix6, PrefixError};
+pub use registry::{ENGINES, Engine, Registry};
 pub use rib::{Rib, RibTable};

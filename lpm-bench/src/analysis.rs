@@ -130,11 +130,12 @@ pub(crate) fn update_sentence(row: &UpdateRow) -> String {
 mod tests {
     use super::*;
     use crate::wanted::ENGINES;
+    use fib::Engine;
 
     /// A sentence must not tell of kernels that the engine does not have.
     #[test]
     fn an_instruction_set_without_kernels_is_told_as_scalar_code() {
-        for (name, isas) in ENGINES {
+        for Engine { name, isas, .. } in ENGINES.engines() {
             let of = |isa| kernel(Contender::Engine(name), isa);
             for isa in Isa::ALL.into_iter().filter(|isa| !isas.contains(isa)) {
                 assert_eq!(of(isa), of(Isa::Scalar), "{name} has no kernels for {isa}");

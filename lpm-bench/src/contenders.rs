@@ -10,15 +10,12 @@ use crate::peers::Peers;
 use crate::table::{EngineTable, Looker, Table};
 use crate::tables::Tables;
 use crate::threads::Threads;
-use crate::wanted::{Contender, ENGINES, Wanted, known};
+use crate::wanted::{Contender, ENGINES, Wanted};
 use fib::oracle::OracleEngine;
-use fib::{EngineError, EngineOptions, EngineWriter, Family, Isa};
+use fib::{EngineOptions, Family, Isa};
 use indicatif::{ProgressBar, ProgressStyle};
 use lpm_core::memory::{self, Mapped};
-use lpm_phi::bloom::BloomEngine;
-use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht::MihtEngine;
-use lpm_phi::variants;
+use lpm_phi::coop::CoopEngine;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -164,10 +161,14 @@ impl Makers {
         match wanted.contender {
             Contender::Engine(name) => {
                 let mut options = EngineOptions { isa: Some(wanted.isa), ..self.options.clone() };
-                if name == CoopEngine::NAME {
-                    self.place_helpers(&mut options);
+                match name {
+                    CoopEngine::NAME => self.place_helpers(&mut options),
+                    // It has none; what is given is meant for the engines beside it.
+                    OracleEngine::NAME => options.parameters.clear(),
+                    _ => {}
                 }
-                let writer = engine(name, &options)
+                let writer = ENGINES
+                    .make(name, &options)
                     .map_err(|source| Fault::Engine { engine: name.to_owned(), source })?;
                 Ok(if wanted.contender.works_elsewhere() {
                     let mut device = self.device;
@@ -192,32 +193,6 @@ impl Makers {
                 Err(Fault::Usage(format!("{} needs DPDK: --features dpdk", wanted.contender)))
             }
         }
-    }
-}
-
-pub(crate) fn engine(
-    name: &'static str,
-    options: &EngineOptions,
-) -> Result<Box<dyn EngineWriter>, EngineError> {
-    match name {
-        OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
-        BloomEngine::NAME => Ok(Box::new(BloomEngine::new(options)?)),
-        name if variants::NAMES.contains(&name) => variants::make(name, options),
-        MihtEngine::NAME => Ok(Box::new(MihtEngine::new(options)?)),
-        CoopEngine::NAME => Ok(Box::new(CoopEngine::make(options, &coop_engines())?)),
-        _ => lpm_gpu::engine::make(name, options),
-    }
-}
-
-/// What the engine `coop` may be made of.
-fn coop_engines() -> Engines<'static> {
-    Engines {
-        make: &|name, options| match ENGINES.iter().find(|(known, _)| *known == name) {
-            Some((name, _)) => engine(name, options),
-            None => Err(EngineError::Unknown { name: name.to_owned(), known: known() }),
-        },
-        is_device: &|name| lpm_gpu::engine::NAMES.contains(&name),
-        device: lpm_gpu::engine::GAMT,
     }
 }
 

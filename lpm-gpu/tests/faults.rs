@@ -9,11 +9,10 @@
 
 use fib::oracle::OraclePair;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib, Route, Routes,
-    SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Registry, Rib,
+    Route, Routes, SlotId,
 };
 use lpm_gpu::cu::testing::{self, Mock};
-use lpm_gpu::engine;
 use std::sync::mpsc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -156,7 +155,7 @@ impl Session {
         let parameters =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let options = EngineOptions { parameters, ..EngineOptions::default() };
-        let writer = engine::make(name, &options)?;
+        let writer = Registry::new(&[lpm_gpu::ENGINES]).make(name, &options)?;
         let reader = writer.reader(SLOTS, BATCH_MAX)?;
         Ok(Self {
             writer,

@@ -7,6 +7,7 @@ mod common;
 use common::{Dice, KeySet, oracle_of, random_rib};
 use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopId, SlotId};
 use lpm_gpu::cu::testing;
+use lpm_gpu::engine::GpuEngine;
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes on the mock of a busy machine.
@@ -27,7 +28,7 @@ macro_rules! mock {
 fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
     let parameters = vec![("mode".to_owned(), mode.to_owned())];
     let options = EngineOptions { parameters, stall_us: Some(stall_us), ..EngineOptions::default() };
-    lpm_gpu::engine::make("gamt", &options).unwrap()
+    Box::new(GpuEngine::new("gamt", &options).unwrap())
 }
 
 /// A lookup that the device does not answer, and how long it took to say so.
@@ -90,7 +91,7 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
 fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
     let (_one, mock) = mock!();
     let options = EngineOptions { stall_us: Some(1000), ..EngineOptions::default() };
-    let mut writer = lpm_gpu::engine::make("sail-gpu", &options).unwrap();
+    let mut writer = GpuEngine::new("sail-gpu", &options).unwrap();
     let mut reader = writer.reader(1, 100).unwrap();
     // A route that needs two chunks and gives them back; then how many wait for a batch.
     let mut rib = fib::Rib::new();

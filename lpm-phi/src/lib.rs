@@ -28,5 +28,27 @@ mod lend;
 pub mod miht;
 pub mod variants;
 
+use fib::{Engine, Isa};
+use variants::{VariantEngine, params::Variant};
+
+/// The engines of this crate.
+pub const ENGINES: &[Engine] = &[
+    Engine::cpu(bloom::BloomEngine::NAME, &Isa::ALL, |options, _| {
+        Ok(Box::new(bloom::BloomEngine::new(options)?))
+    }),
+    Engine::cpu(variants::BASELINE, &[Isa::Scalar], |options, _| {
+        Ok(Box::new(VariantEngine::new(Variant::Baseline, options)?))
+    }),
+    Engine::cpu(variants::NAIVE, &[Isa::Scalar, Isa::Avx512f], |options, _| {
+        Ok(Box::new(VariantEngine::new(Variant::Naive, options)?))
+    }),
+    Engine::cpu(miht::MihtEngine::NAME, &[Isa::Scalar], |options, _| {
+        Ok(Box::new(miht::MihtEngine::new(options)?))
+    }),
+    Engine::cpu(coop::CoopEngine::NAME, &Isa::ALL, |options, engines| {
+        Ok(Box::new(coop::CoopEngine::make(options, engines)?))
+    }),
+];
+
 // By the names that the crate `models` has for them, which compiles `lend` and `coop` over a model checker.
 use lpm_core::{reader, sync};

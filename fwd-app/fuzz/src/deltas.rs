@@ -7,13 +7,9 @@
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, Keys, NextHopId, Rib, Routes,
-    SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, Keys, NextHopId, Registry, Rib,
+    Routes, SlotId,
 };
-use lpm_phi::bloom::BloomEngine;
-use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht::MihtEngine;
-use lpm_phi::variants;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Mutex, Once, PoisonError};
@@ -71,17 +67,7 @@ const DELTAS_MAX: usize = 48;
 /// The inputs that the engine at work has seen, the last one last.
 static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    Ok(match name {
-        "miht" => Box::new(MihtEngine::new(options)?),
-        "coop" => {
-            let engines = Engines { make: &make, is_device: &|_| false, device: "none" };
-            Box::new(CoopEngine::make(options, &engines)?)
-        }
-        name if variants::NAMES.contains(&name) => variants::make(name, options)?,
-        _ => Box::new(BloomEngine::new(options)?),
-    })
-}
+const ENGINES: Registry = Registry::new(&[lpm_phi::ENGINES]);
 
 struct Rig {
     writer: Box<dyn EngineWriter>,
@@ -106,7 +92,7 @@ impl Rig {
             let (parameters, huge_pages) = (parameters.clone(), false);
             let options =
                 EngineOptions { isa, parameters, table_bytes_max, huge_pages, ..EngineOptions::default() };
-            make(name, &options)
+            ENGINES.make(name, &options)
         };
         let mut writer = within(ROOMY).unwrap();
         if table_bytes_max == TIGHT {

@@ -65,21 +65,6 @@ pub const GAMT: &str = "gamt";
 pub const GALE: &str = "gale";
 /// SAIL_L on the GPU.
 pub const SAIL: &str = "sail-gpu";
-/// All of them.
-pub const NAMES: [&str; 3] = [GAMT, GALE, SAIL];
-
-/// Makes the engine `name`, with empty tables.
-///
-/// # Errors
-/// [`EngineError::Unknown`], [`EngineError::Parameter`]; [`EngineError::NoDevice`] without a GPU or with a driver that is too old;
-/// [`EngineError::Memory`], [`EngineError::Full`] when there is no room for empty tables; [`EngineError::Device`].
-pub fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let Some(name) = NAMES.into_iter().find(|known| *known == name) else {
-        return Err(EngineError::Unknown { name: name.to_owned(), known: NAMES.join(", ") });
-    };
-    Ok(Box::new(GpuEngine::new(name, options)?))
-}
-
 /// What writer and readers share.
 struct Shared {
     gpu: Gpu,
@@ -138,10 +123,11 @@ pub struct GpuEngine {
 }
 
 impl GpuEngine {
-    /// The engine `name` (one of [`NAMES`]) with empty tables.
+    /// The engine `name` ([`GAMT`], [`GALE`] or [`SAIL`]) with empty tables.
     ///
     /// # Errors
-    /// As [`make`].
+    /// [`EngineError::Parameter`]; [`EngineError::NoDevice`] without a GPU or with a driver that is too old; [`EngineError::Memory`],
+    /// [`EngineError::Full`] when there is no room for empty tables; [`EngineError::Device`].
     pub fn new(name: &'static str, options: &EngineOptions) -> Result<Self, EngineError> {
         let params = Params::from_options(options)?;
         let host = HostTables::new(name, &params)?;

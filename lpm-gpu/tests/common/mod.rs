@@ -7,8 +7,8 @@
 
 use fib::oracle::OraclePair;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, Keys, NextHopId, Prefix, Rib,
-    Routes, SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, Keys, NextHopId, Prefix, Registry,
+    Rib, Routes, SlotId,
 };
 use std::path::PathBuf;
 use std::task::Poll;
@@ -31,7 +31,8 @@ pub(crate) fn engine_within(
     let _mock = lpm_gpu::cu::testing::driver(); // without one, making the engine tells why
     let parameters =
         parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    lpm_gpu::engine::make(name, &EngineOptions { parameters, table_bytes_max, ..EngineOptions::default() })
+    let options = EngineOptions { parameters, table_bytes_max, ..EngineOptions::default() };
+    Registry::new(&[lpm_gpu::ENGINES]).make(name, &options)
 }
 
 /// Whether everything is to be tried that there is: `FWD_CONFORMANCE=full`.

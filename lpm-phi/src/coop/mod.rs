@@ -38,8 +38,6 @@ mod profile;
 mod reader;
 pub mod service;
 
-pub use make::{Engines, Make};
-
 use crate::lend::Rules;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};

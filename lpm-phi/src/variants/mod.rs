@@ -29,39 +29,9 @@ mod writer;
 
 pub use engine::VariantEngine;
 
-use fib::{EngineError, EngineOptions, EngineWriter};
-use params::Variant;
-
 /// The name of the engine of section 3.1 on the command line.
 pub const NAIVE: &str = "bloom-naive";
 /// The name of the engine of section 3.2 on the command line.
 pub const BASELINE: &str = "bloom-baseline";
 /// Bytes that an expanded prefix takes in their hash tables: an entry and a bucket.
 pub const ENTRY_BYTES: u64 = 4 + 4 * table::ENTRY_WORDS as u64;
-/// Both names.
-pub const NAMES: [&str; 2] = [BASELINE, NAIVE];
-
-/// An empty engine of that name.
-///
-/// # Errors
-/// [`EngineError::Unknown`] for a name that is not in [`NAMES`], else as [`VariantEngine::new`].
-pub fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let variant = [Variant::Naive, Variant::Baseline].into_iter().find(|variant| variant.name() == name);
-    let Some(variant) = variant else {
-        return Err(EngineError::Unknown { name: name.to_owned(), known: NAMES.join(", ") });
-    };
-    Ok(Box::new(VariantEngine::new(variant, options)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_makes_its_engine() {
-        for name in NAMES {
-            assert_eq!(make(name, &EngineOptions::default()).unwrap().name(), name);
-        }
-        assert!(matches!(make("bloom", &EngineOptions::default()), Err(EngineError::Unknown { .. })));
-    }
-}

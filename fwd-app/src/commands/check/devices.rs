@@ -1,7 +1,7 @@
 //! DPDK, IOMMU, drivers, NICs, GPU.
 
 use super::Item;
-use crate::engines;
+use crate::engines::ENGINES;
 use crate::host::Host;
 use dpdk_ffi::version;
 use lpm_gpu::cu::{Facts, GpuError};
@@ -137,7 +137,7 @@ pub(super) fn gpu(host: &Host, found: &Result<Facts, GpuError>) -> Item {
     let is_device = |n: &String| n.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok());
     let count = nodes.iter().filter(|n| is_device(n)).count();
     if count == 0 && error.is_absent() {
-        return Item::ok(NAME, format!("none for {}: {error}", engines::GPU_NAMES.join(", ")));
+        return Item::ok(NAME, format!("none for {}: {error}", ENGINES.device_names().join(", ")));
     }
     Item::warn(
         NAME,

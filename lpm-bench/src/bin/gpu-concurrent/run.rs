@@ -54,7 +54,7 @@ fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), Engine
     let parameters =
         vec![("mode".to_owned(), setup.mode.to_owned()), ("headroom".to_owned(), "0".to_owned())];
     let options = EngineOptions { parameters, ..EngineOptions::default() };
-    let mut writer = lpm_gpu::engine::make(setup.name, &options)?;
+    let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(setup.name, &options)?;
     writer.apply(&cycle.first, &Rib::new())?;
     let batch = cycle.keys.v4.len();
     let readers = (0..setup.readers).map(|_| writer.reader(setup.options.slots, batch));

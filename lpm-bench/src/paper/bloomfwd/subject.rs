@@ -2,13 +2,13 @@
 //! checked, before any clock runs.
 
 use crate::check::Sample;
-use crate::contenders;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::figure::Figure;
 use crate::table::{EngineTable, Looker, Table};
 use crate::tables::Tables;
+use crate::wanted::ENGINES;
 use fib::traffic::Traffic;
 use fib::{EngineOptions, EngineWriter, Family, Isa};
 use lpm_phi::bloom::BloomEngine;
@@ -113,7 +113,8 @@ impl Subject {
             parameters: self.parameters.clone(),
             ..EngineOptions::default()
         };
-        contenders::engine(self.engine, &options)
+        ENGINES
+            .make(self.engine, &options)
             .map_err(|source| Fault::Engine { engine: self.engine.to_owned(), source })
     }
 
