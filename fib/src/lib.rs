@@ -14,6 +14,7 @@
 //! | [`registry`] | [`Registry`]: which engines there are, by name |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
 //! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
+//! | [`units`] | sizes, rates and times as people write and read them |
 //! | [`host`] | lists of CPUs and NUMA nodes, as Linux prints them |
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
@@ -47,6 +48,7 @@ pub mod rib;
 #[cfg(feature = "testing")]
 pub mod stores;
 pub mod traffic;
+pub mod units;
 
 pub use delta::{Change, FibDelta, Generation, Route, Routes};
 pub use engine::{

@@ -4,6 +4,7 @@ use crate::copy::Direction;
 use crate::options::Mode;
 use anyhow::Context as _;
 use comfy_table::{CellAlignment, Table, presets};
+use fib::units::size_text;
 use lpm_gpu::cu::Device;
 use serde::Serialize;
 use std::io::Write as _;
@@ -148,8 +149,8 @@ impl Report {
             &self.device;
         let mut text = format!(
             "{name}: capability {capability}, {driver}, {multiprocessors} multiprocessors, L2 {}, memory {}\n",
-            bytes(*l2_bytes),
-            bytes(*memory_bytes)
+            size_text(*l2_bytes),
+            size_text(*memory_bytes)
         );
         let rows = self.kernels.iter().map(|row| {
             [
@@ -169,7 +170,7 @@ impl Report {
             [
                 format!("{:?}", row.direction).to_lowercase(),
                 row.streams.to_string(),
-                bytes(row.bytes),
+                size_text(row.bytes),
                 figure(row.gb_s),
                 format!("{} .. {}", figure(row.gb_s_min), figure(row.gb_s_max)),
             ]
@@ -177,7 +178,7 @@ impl Report {
         section(&mut text, "Copies", ["direction", "streams", "a copy", "GB/s", "spread"], rows);
         let rows = self.gather.iter().map(|row| {
             [
-                bytes(row.footprint_bytes),
+                size_text(row.footprint_bytes),
                 row.width_bytes.to_string(),
                 row.load.to_owned(),
                 figure(row.giga_loads_s),
@@ -185,7 +186,7 @@ impl Report {
             ]
         });
         section(&mut text, "Random loads", ["footprint", "bytes", "load", "G/s", "spread"], rows);
-        let rows = self.chase.iter().map(|row| [bytes(row.footprint_bytes), figure(row.load_ns)]);
+        let rows = self.chase.iter().map(|row| [size_text(row.footprint_bytes), figure(row.load_ns)]);
         section(&mut text, "One load after the other", ["footprint", "ns"], rows);
         let rows = self.latency.iter().map(|row| {
             [
@@ -222,16 +223,6 @@ fn section<const N: usize>(
     text.push_str(&format!("\n{title}\n{table}\n"));
 }
 
-/// A power of two with its unit, or the number.
-fn bytes(count: u64) -> String {
-    match count {
-        n if n >= 1 << 30 && n % (1 << 30) == 0 => format!("{}G", n >> 30),
-        n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
-        n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),
-        n => n.to_string(),
-    }
-}
-
 /// Three digits or so.
 fn figure(value: f64) -> String {
     match value {
@@ -247,7 +238,6 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        assert_eq!([bytes(1 << 32), bytes(96 << 20), bytes(4096), bytes(100)], ["4G", "96M", "4K", "100"]);
         assert_eq!([figure(123.4), figure(12.34), figure(1.234)], ["123", "12.3", "1.23"]);
     }
 
