@@ -15,10 +15,12 @@
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
 //! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
 //! | [`units`] | sizes, rates and times as people write and read them |
-//! | [`host`] | lists of CPUs and NUMA nodes, as Linux prints them |
+//! | [`output`] | files that appear whole or not at all |
+//! | [`host`] | what Linux says of this host, read from its files |
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
 //! | [`generate`] | seeded tables and update streams shaped like today's Internet |
+//! | [`capture`] | the packets of a pcap or pcapng file |
 //! | [`traffic`] | the keys that measurements look up: random, table, zipf, a capture's destinations |
 //! | `conformance` | the one suite every engine passes (feature `testing`) |
 //! | `faulty` | an engine that fails on demand (feature `testing`) |
@@ -28,6 +30,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod delta;
@@ -41,6 +44,7 @@ pub mod isa;
 pub mod loads;
 pub mod next_hop;
 pub mod oracle;
+pub mod output;
 pub mod prefix;
 mod random;
 pub mod registry;

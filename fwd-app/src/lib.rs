@@ -15,7 +15,7 @@
 //! | `datapath` | the passes over a batch of packets, rx to tx |
 //! | `engines` | names of engines, and how each is made |
 //! | `fallback` | a second engine that takes over when the first fails |
-//! | `error`, `notice`, `host` | wrong configurations; what happens unasked; what Linux says of this host |
+//! | `error`, `notice` | wrong configurations; what happens unasked |
 //! | `testing` | what fuzz targets see of the datapath (feature `testing`) |
 
 #![forbid(unsafe_code)]
@@ -28,7 +28,6 @@ mod engines;
 mod error;
 mod fallback;
 mod harness;
-mod host;
 mod notice;
 mod report;
 #[cfg(feature = "testing")]

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use fib::generate::{TableSpec, table};
+use fib::host::Host;
 use fib::{EngineError, EngineOptions, EngineWriter, Family, Registry, Rib};
 use lpm_core::memory::{self, Mapped};
 use lpm_phi::coop::CoopEngine;
@@ -46,8 +47,7 @@ fn tables_lie_where_they_are_told() {
     if memory::check_node(4000).is_ok() {
         return eprintln!("SKIPPED: this kernel lists no NUMA nodes");
     }
-    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    let transparent = enabled.is_ok_and(|choice| !choice.contains("[never]"));
+    let transparent = Host::here().has_transparent_huge_pages();
     let rib = routes();
     for name in ENGINES.names() {
         let absent = make(name, EngineOptions { numa_node: Some(4000), ..EngineOptions::default() });

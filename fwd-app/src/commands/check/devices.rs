@@ -2,8 +2,8 @@
 
 use super::Item;
 use crate::engines::ENGINES;
-use crate::host::Host;
 use dpdk_ffi::version;
+use fib::host::Host;
 use lpm_gpu::cu::{Facts, GpuError};
 use std::path::Path;
 
@@ -172,7 +172,7 @@ fn in_units(bytes: u64, unit: f64) -> f64 {
 mod tests {
     use super::super::Status;
     use super::*;
-    use crate::host::tests::Tree;
+    use fib::host::Tree;
     use lpm_gpu::cu::DriverVersion;
 
     #[test]
