@@ -1,4 +1,4 @@
-//! Captures: what `replay` plays and what `lpm-bench` takes its keys from are read by two readers, which have to agree.
+//! Captures: what `replay` plays and what `lpm-bench` takes its keys from, which have to agree.
 
 use crate::scratch::with_file;
 use fib::traffic::{Destinations, capture_destinations};
@@ -16,7 +16,7 @@ pub fn captures(data: &[u8]) {
         Ok(trace) => trace,
         Err(error) => return assert!(!format!("{error:#}").is_empty()),
     };
-    // Whatever can be replayed has Ethernet frames only, which the other reader takes too.
+    // Whatever can be replayed has Ethernet frames only, which the other one takes too.
     let found = found.unwrap_or_else(|error| panic!("read by one alone: {error}"));
     assert_eq!((trace.frames.len() as u64, trace.is_truncated), (found.frames, found.truncated));
     assert!(trace.frames.is_sorted_by_key(|(time_ns, _)| *time_ns) && trace.snapped <= trace.frames.len());
