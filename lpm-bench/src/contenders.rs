@@ -13,7 +13,7 @@ use crate::threads::Threads;
 use crate::wanted::{Contender, ENGINES, Wanted};
 use fib::oracle::OracleEngine;
 use fib::{EngineOptions, Family, Isa};
-use indicatif::{ProgressBar, ProgressStyle};
+use lpm_bench::progress::wheel;
 use lpm_core::memory::{self, Mapped};
 use lpm_phi::coop::CoopEngine;
 use serde::Serialize;
@@ -213,11 +213,7 @@ pub(crate) fn build(
     tables: &Tables,
 ) -> Result<(Vec<Built>, Vec<Refused>), Fault> {
     let (mut built, mut refused) = (Vec::new(), Vec::new());
-    let bar = ProgressBar::no_length().with_style(
-        ProgressStyle::with_template("build   {spinner} {msg} {elapsed}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
-    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    let bar = wheel("build   {spinner} {msg} {elapsed}", 0);
     for family in families {
         for wanted in wanted.iter().filter(|wanted| wanted.contender.has_family(*family)) {
             let name = format!("{} {} {family}", wanted.contender, wanted.isa);

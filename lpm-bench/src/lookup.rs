@@ -7,12 +7,13 @@ use crate::contenders::{self, Built, Makers};
 use crate::fault::Fault;
 use crate::host::{Build, Host};
 use crate::keys::KeySet;
-use crate::measure::{self, Series, median, quantile};
+use crate::measure::{self, Series};
 use crate::profile::{Blocks, Profile};
 use crate::report::{LookupRow, Report};
 use crate::tables::Tables;
 use crate::wanted::{self, Contender};
 use fib::{Family, Isa};
+use lpm_bench::stats::{median, quantile};
 
 /// Does all of it; the report is complete even when answers were wrong.
 ///

@@ -3,8 +3,9 @@
 use crate::copy::Direction;
 use crate::options::Mode;
 use anyhow::Context as _;
-use comfy_table::{CellAlignment, Table, presets};
+use fib::output::write_json;
 use fib::units::size_text;
+use lpm_bench::text::table;
 use lpm_gpu::cu::Device;
 use serde::Serialize;
 use std::io::Write as _;
@@ -133,12 +134,11 @@ impl Report {
     /// Writes the JSON to `json` (`-`: standard output alone), and the table to standard output.
     pub(crate) fn write(&self, json: Option<&Path>) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
-        let text = serde_json::to_string_pretty(self)?;
         if json == Some(Path::new("-")) {
-            return writeln!(out, "{text}").context("standard output");
+            return writeln!(out, "{}", serde_json::to_string_pretty(self)?).context("standard output");
         }
         if let Some(path) = json {
-            std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
+            write_json(path, self).with_context(|| path.display().to_string())?;
         }
         write!(out, "{}", self.table()).context("standard output")
     }
@@ -209,16 +209,12 @@ fn section<const N: usize>(
     head: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(head);
+    let mut table = table(&head, 1);
     for row in rows {
         table.add_row(row);
     }
     if table.is_empty() {
         return;
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     text.push_str(&format!("\n{title}\n{table}\n"));
 }

@@ -7,11 +7,12 @@
 use super::subject::{Built, CALL, check, sample};
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::measure::{cpu_s, median};
+use crate::measure::cpu_s;
 use crate::paper::Bench;
 use crate::paper::figure::Figure;
 use crate::table::{Looker, Table};
 use crate::tables::Tables;
+use lpm_bench::stats::median;
 use serde_json::{Value, json};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
