@@ -178,6 +178,15 @@ impl Default for EngineOptions {
     }
 }
 
+impl EngineOptions {
+    /// The usual options with these parameters.
+    #[must_use]
+    pub fn of(parameters: &[(&str, &str)]) -> Self {
+        let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Self { parameters: parameters.collect(), ..Self::default() }
+    }
+}
+
 /// The writing side of an engine: one per table, on the control thread.
 pub trait EngineWriter: Send {
     /// The engine's name, as on the command line.

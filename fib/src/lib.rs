@@ -21,9 +21,11 @@
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
 //! | [`generate`] | seeded tables and update streams shaped like today's Internet |
 //! | [`capture`] | the packets of a pcap or pcapng file |
+//! | [`random`] | seeded random numbers |
 //! | [`traffic`] | the keys that measurements look up: random, table, zipf, a capture's destinations |
 //! | `conformance` | the one suite every engine passes (feature `testing`) |
 //! | `faulty` | an engine that fails on demand (feature `testing`) |
+//! | `testing` | what the tests of all crates share (feature `testing`) |
 //! | `stores` | checks updates made of single stores, after each store (feature `testing`) |
 //!
 //! This crate imports nothing of ours and has no unsafe code.
@@ -46,11 +48,13 @@ pub mod next_hop;
 pub mod oracle;
 pub mod output;
 pub mod prefix;
-mod random;
+pub mod random;
 pub mod registry;
 pub mod rib;
 #[cfg(feature = "testing")]
 pub mod stores;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod traffic;
 pub mod units;
 

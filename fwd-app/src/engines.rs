@@ -144,8 +144,7 @@ mod tests {
 
     #[test]
     fn a_parameter_that_an_engine_does_not_know_is_refused() {
-        let parameters = vec![("no-such-parameter".to_owned(), "1".to_owned())];
-        let options = EngineOptions { parameters, ..EngineOptions::default() };
+        let options = EngineOptions::of(&[("no-such-parameter", "1")]);
         for name in cpu_names() {
             assert!(matches!(ENGINES.make(name, &options), Err(EngineError::Parameter { .. })), "{name}");
         }
@@ -155,9 +154,8 @@ mod tests {
     #[test]
     fn coop_gives_a_half_up_before_the_datapath_gives_the_batch_up() {
         let stall_us = |name, stall_us, parameters: &[(&str, &str)]| {
-            let parameters = parameters.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-            let options = EngineOptions { parameters: parameters.collect(), ..EngineOptions::default() };
-            let spec = EngineSpec { stall_us, options, ..EngineSpec::named(name) };
+            let spec =
+                EngineSpec { stall_us, options: EngineOptions::of(parameters), ..EngineSpec::named(name) };
             let pairs = spec.options().parameters.into_iter().filter(|(name, _)| name == "stall-us");
             pairs.map(|(_, value)| value.parse().unwrap()).collect::<Vec<u64>>()
         };

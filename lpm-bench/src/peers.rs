@@ -458,13 +458,7 @@ mod tests {
         let report = match lookup::run(&args) {
             Ok(report) => report,
             Err(why @ (Fault::Eal { .. } | Fault::Peer { source: DpdkError::SimdWidth { .. }, .. })) => {
-                let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-                assert!(
-                    !required.split(',').any(|word| word.trim() == "dpdk"),
-                    "FWD_REQUIRE names dpdk: {why}"
-                );
-                eprintln!("SKIPPED: {why}");
-                return;
+                return fib::testing::skip("dpdk", why);
             }
             Err(why) => panic!("{why}"),
         };

@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use fib::oracle::OraclePair;
+use fib::random::SplitMix64;
 use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Registry, Rib,
     Route, Routes, SlotId,
@@ -25,20 +26,12 @@ const SESSION_LIMIT: Duration = Duration::from_secs(120);
 /// The same for a batch.
 const BATCH_LIMIT: Duration = Duration::from_secs(60);
 
-/// Random numbers (splitmix64).
-struct Random(u64);
+/// Routes drawn at random.
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
     fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.0.u64() % limit
     }
 
     fn prefix<K: Key>(&mut self, address: K, shortest: u64, longest: u64) -> Prefix<K> {
@@ -152,10 +145,7 @@ fn goes_on(step: &str, error: &EngineError, tries: &mut u32) -> bool {
 
 impl Session {
     fn start(name: &str, parameters: &[(&str, &str)]) -> Result<Self, EngineError> {
-        let parameters =
-            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let options = EngineOptions { parameters, ..EngineOptions::default() };
-        let writer = Registry::new(&[lpm_gpu::ENGINES]).make(name, &options)?;
+        let writer = Registry::new(&[lpm_gpu::ENGINES]).make(name, &EngineOptions::of(parameters))?;
         let reader = writer.reader(SLOTS, BATCH_MAX)?;
         Ok(Self {
             writer,
@@ -163,7 +153,7 @@ impl Session {
             rib: Rib::new(),
             tables: vec![OraclePair::default()],
             flying: (0..SLOTS).map(|_| None).collect(),
-            random: Random(7),
+            random: Random(SplitMix64(7)),
             refused: None,
             survived: 0,
         })

@@ -26,8 +26,7 @@ macro_rules! mock {
 }
 
 fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
-    let parameters = vec![("mode".to_owned(), mode.to_owned())];
-    let options = EngineOptions { parameters, stall_us: Some(stall_us), ..EngineOptions::default() };
+    let options = EngineOptions { stall_us: Some(stall_us), ..EngineOptions::of(&[("mode", mode)]) };
     Box::new(GpuEngine::new("gamt", &options).unwrap())
 }
 

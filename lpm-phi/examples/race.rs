@@ -36,12 +36,9 @@ fn main() -> ExitCode {
     println!("{:<28} {:<10} {:>12} {:>12} {:>12}", "engine", "deltas", "applied", "batches", "during");
     for (name, isa) in words.iter().flat_map(|word| contestants(word)) {
         // Where the device of a first half is absent, `coop` shares one table with a helper thread.
-        let parameters = if name == CoopEngine::NAME {
-            vec![("first".to_owned(), CoopEngine::GROUP.to_owned())]
-        } else {
-            Vec::new()
-        };
-        let options = EngineOptions { isa: Some(isa), parameters, ..EngineOptions::default() };
+        let group = [("first", CoopEngine::GROUP)];
+        let parameters = if name == CoopEngine::NAME { &group[..] } else { &[] };
+        let options = EngineOptions { isa: Some(isa), ..EngineOptions::of(parameters) };
         let make = || ENGINES.make(&name, &options);
         if conformance::skipped(&make) {
             continue;

@@ -13,8 +13,7 @@ const ENGINES: Registry = Registry::new(&[lpm_phi::ENGINES]);
 
 fn make(name: &str, mut options: EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     if name == CoopEngine::NAME {
-        let halves = [("first", "bloom"), ("second", "miht")];
-        options.parameters.extend(halves.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        options.parameters = EngineOptions::of(&[("first", "bloom"), ("second", "miht")]).parameters;
     }
     ENGINES.make(name, &options)
 }

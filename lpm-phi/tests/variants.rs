@@ -19,9 +19,7 @@ fn make(
     parameters: &[(&str, &str)],
     table_bytes_max: u64,
 ) -> Result<VariantEngine, EngineError> {
-    let parameters =
-        parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let options = EngineOptions { isa: Some(isa), parameters, table_bytes_max, ..EngineOptions::default() };
+    let options = EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::of(parameters) };
     VariantEngine::new(variant, &options)
 }
 

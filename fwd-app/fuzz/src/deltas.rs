@@ -86,12 +86,9 @@ impl Rig {
         if isa.is_some_and(|isa| !isa.is_available()) {
             return None;
         }
-        let parameters: Vec<_> =
-            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let within = |table_bytes_max| {
-            let (parameters, huge_pages) = (parameters.clone(), false);
             let options =
-                EngineOptions { isa, parameters, table_bytes_max, huge_pages, ..EngineOptions::default() };
+                EngineOptions { isa, table_bytes_max, huge_pages: false, ..EngineOptions::of(parameters) };
             ENGINES.make(name, &options)
         };
         let mut writer = within(ROOMY).unwrap();

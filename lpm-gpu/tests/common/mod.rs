@@ -10,7 +10,6 @@ use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, Keys, NextHopId, Prefix, Registry,
     Rib, Routes, SlotId,
 };
-use std::path::PathBuf;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -29,37 +28,13 @@ pub(crate) fn engine_within(
     table_bytes_max: u64,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
     let _mock = lpm_gpu::cu::testing::driver(); // without one, making the engine tells why
-    let parameters =
-        parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let options = EngineOptions { parameters, table_bytes_max, ..EngineOptions::default() };
+    let options = EngineOptions { table_bytes_max, ..EngineOptions::of(parameters) };
     Registry::new(&[lpm_gpu::ENGINES]).make(name, &options)
 }
 
 /// Whether everything is to be tried that there is: `FWD_CONFORMANCE=full`.
 pub(crate) fn is_full() -> bool {
     std::env::var_os("FWD_CONFORMANCE").is_some_and(|value| value == "full")
-}
-
-/// The file `name` of the folder of real tables; `None` without one, after saying so.
-pub(crate) fn data(name: &str) -> Option<PathBuf> {
-    let Some(folder) = std::env::var_os("FWD_DATA") else {
-        eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
-        return None;
-    };
-    let path = PathBuf::from(folder).join(name);
-    if !path.exists() {
-        eprintln!("SKIPPED: FWD_DATA has no {name}");
-        return None;
-    }
-    Some(path)
-}
-
-/// The routes of `files`.
-pub(crate) fn load(files: &[PathBuf]) -> Rib {
-    let mut rib = Rib::new();
-    fib::feed::load(files, &mut rib, &mut fib::NextHopTable::default(), fib::feed::LoadOptions::default())
-        .unwrap();
-    rib
 }
 
 /// Numbers that repeat with their seed (Vigna's xorshift64*).

@@ -31,7 +31,7 @@ fn table(next_hops: NextHops, levels: u8) -> GamtTable<u32> {
 
 /// Routes of all lengths, sorted.
 fn routes(count: usize, seed: u64) -> Vec<Route<u32>> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let routes: BTreeMap<Prefix4, NextHopId> = (0..count)
         .map(|_| {
             let len = 8 + u8::try_from(random.below(25)).unwrap();

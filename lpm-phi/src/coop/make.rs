@@ -89,11 +89,9 @@ mod tests {
     })];
 
     fn make(device: bool, pairs: &[(&str, &str)]) -> Result<[&'static str; 2], EngineError> {
-        let parameters =
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let lists: &[&[Engine]] = if device { &[ENGINES, BLOOM, PRESENT] } else { &[ENGINES, BLOOM, ABSENT] };
-        let options = EngineOptions { parameters, ..EngineOptions::default() };
-        CoopEngine::make(&options, &Registry::new(lists)).map(|engine| engine.service().names())
+        CoopEngine::make(&EngineOptions::of(pairs), &Registry::new(lists))
+            .map(|engine| engine.service().names())
     }
 
     #[test]

@@ -20,8 +20,7 @@ use std::task::Poll;
 const PATIENT: (&str, &str) = ("stall-us", "30000000");
 
 fn params(pairs: &[(&str, &str)]) -> Params {
-    let parameters = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Params::from_options(&EngineOptions { parameters, ..EngineOptions::default() }).unwrap()
+    Params::from_options(&EngineOptions::of(pairs)).unwrap()
 }
 
 fn oracle() -> Box<dyn EngineWriter> {

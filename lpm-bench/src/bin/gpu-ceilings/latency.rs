@@ -60,7 +60,7 @@ pub(crate) fn measure(bench: &mut Bench, plan: &Plan) -> anyhow::Result<Vec<Late
             let count = u32::try_from(batch)?;
             let blocks = count.div_ceil(KEYS_BLOCK).clamp(1, multiprocessors);
             let mut way = way(&bench.device, mode, &table, count, blocks)?;
-            let mut times = run(&mut *way, &table, count, plan)?;
+            let times = run(&mut *way, &table, count, plan)?;
             rows.push(LatencyRow {
                 mode,
                 batch: count,

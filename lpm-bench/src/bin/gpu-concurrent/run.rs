@@ -51,9 +51,7 @@ pub(crate) fn run(setup: &Setup<'_>, cycle: &Cycle) -> Row {
 }
 
 fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), EngineError> {
-    let parameters =
-        vec![("mode".to_owned(), setup.mode.to_owned()), ("headroom".to_owned(), "0".to_owned())];
-    let options = EngineOptions { parameters, ..EngineOptions::default() };
+    let options = EngineOptions::of(&[("mode", setup.mode), ("headroom", "0")]);
     let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(setup.name, &options)?;
     writer.apply(&cycle.first, &Rib::new())?;
     let batch = cycle.keys.v4.len();
@@ -172,7 +170,7 @@ fn look_up(
     seed: u64,
 ) -> Result<Seen, EngineError> {
     let mut seen = Seen::default();
-    let mut dice = Dice(seed);
+    let mut dice = Dice(fib::random::SplitMix64(seed));
     let slots = reader.slots();
     // Of each slot: family, keys, and the generation that was finished when it was submitted.
     let mut flying: Vec<Option<(bool, usize, u64)>> = vec![None; slots.into()];

@@ -37,9 +37,7 @@ pub(super) struct Subject {
 
 impl Subject {
     fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
-        let parameters =
-            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Self { name, engine, isa, parameters }
+        Self { name, engine, isa, parameters: EngineOptions::of(parameters).parameters }
     }
 
     /// The engine `bloom`, with what `--engine-arg` says.
