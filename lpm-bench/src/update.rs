@@ -49,7 +49,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<Report<UpdateRow>, Fault> {
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for family in contenders::families(args.engine.family, &tables)? {
         let stream = Stream::of(family, &told, args.delta, &tables);
-        if stream.forward.is_empty() {
+        if stream.deltas.forward.is_empty() {
             eprintln!("lpm-bench: no update changes a route of {family}: not measured");
             continue;
         }
@@ -135,7 +135,7 @@ impl<'a> Work<'a> {
         let rates = self.args.rates.len();
         let bar = bar("update  [{bar:40}] {msg} {elapsed}", 1 + rates * TURNS as usize);
         bar.set_message(format!("{engine} {isa} {}", self.family));
-        let mut player = Player::new(self.stream);
+        let mut player = Player::new(&self.stream.deltas);
         let offline = self.offline(&mut *table, &mut player)?;
         bar.inc(1);
         let mut rows = Vec::new();
@@ -429,7 +429,7 @@ mod tests {
         let mut liar = Liar(crate::table::EngineTable::new(Box::new(engine), 256));
         liar.apply(&tables.told_of(Family::V4)).unwrap();
         let mut looker = liar.looker().unwrap();
-        let found = work.check(&mut liar, &mut *looker, &mut Player::new(&stream)).unwrap();
+        let found = work.check(&mut liar, &mut *looker, &mut Player::new(&stream.deltas)).unwrap();
         assert!(found.wrong > 0 && found.first_wrong.is_some());
     }
 }

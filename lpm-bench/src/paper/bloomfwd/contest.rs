@@ -113,10 +113,8 @@ fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Res
             .map(|(number, looker)| {
                 let barrier = &barrier;
                 scope.spawn(move || {
-                    if let Some(id) = cpus.get(number % cpus.len().max(1)) {
-                        // Where it may not be pinned, it runs where the system puts it.
-                        core_affinity::set_for_current(core_affinity::CoreId { id: *id });
-                    }
+                    // Where it may not be pinned, it runs where the system puts it.
+                    let _ = crate::pin(cpus.get(number % cpus.len().max(1)).copied());
                     let mut at = number * share;
                     let warm = sweep_for(&mut **looker, keys, &mut at, seconds * WARM_SHARE);
                     barrier.wait();

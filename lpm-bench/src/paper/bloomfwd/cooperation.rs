@@ -89,10 +89,8 @@ impl Ready {
         let batch = batch.min(keys.len());
         let writer = &mut *self.writer;
         let caller = move || {
-            if let Some(id) = crate::cpus_allowed().first() {
-                // Where it may not be pinned, it runs where the system puts it.
-                core_affinity::set_for_current(core_affinity::CoreId { id: *id });
-            }
+            // Where it may not be pinned, it runs where the system puts it.
+            let _ = crate::pin(crate::cpus_allowed().first().copied());
             let mut readers = [writer.reader(slots, batch)?];
             drive(&mut readers, Load { keys, batch, slots, seconds: bench.args.seconds() })
         };

@@ -4,8 +4,9 @@
 use crate::fault::Fault;
 use crate::measure::cpu_s;
 use crate::paper::Bench;
-use crate::paper::data::{DataSet, Deltas, Hops};
+use crate::paper::data::{DataSet, Hops};
 use crate::paper::figure::{Figure, Panel};
+use crate::updates::Deltas;
 use fib::host::Host;
 use fib::{EngineError, Family, Routes};
 use lpm_bench::stats::median;
