@@ -11,6 +11,7 @@
 //! | [`rib`] | [`Rib`]: what the feeds told, and its compiler into what an engine has |
 //! | [`delta`] | [`Routes`]: what is told; [`FibDelta`], [`Generation`]: what crosses to an engine |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
+//! | [`details`] | [`Details`]: the figures of one engine, by name |
 //! | [`registry`] | [`Registry`]: which engines there are, by name |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
 //! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
@@ -36,6 +37,7 @@ pub mod capture;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod delta;
+pub mod details;
 pub mod engine;
 #[cfg(feature = "testing")]
 pub mod faulty;
@@ -59,6 +61,7 @@ pub mod traffic;
 pub mod units;
 
 pub use delta::{Change, FibDelta, Generation, Route, Routes};
+pub use details::Details;
 pub use engine::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Keys, SlotId,
 };

@@ -97,7 +97,7 @@ pub(crate) struct TableArgs {
 }
 
 /// How engines on a device are driven; their figures are of the wall's seconds, all threads together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args, Serialize)]
 #[command(next_help_heading = "Engines on a device")]
 pub(crate) struct DeviceArgs {
     /// Keys of a batch; of coop without a GPU, 128K at most

@@ -12,7 +12,7 @@ use crate::tables::Tables;
 use crate::threads::Threads;
 use crate::wanted::{Contender, ENGINES, Wanted};
 use fib::oracle::OracleEngine;
-use fib::{EngineOptions, Family, Isa};
+use fib::{Details, EngineOptions, Family, Isa};
 use lpm_bench::progress::wheel;
 use lpm_core::memory::{self, Mapped};
 use lpm_phi::coop::CoopEngine;
@@ -38,7 +38,7 @@ pub(crate) struct Built {
     /// Seconds to apply all routes.
     pub(crate) build_s: f64,
     /// Engine-specific figures.
-    pub(crate) details: Vec<(&'static str, f64)>,
+    pub(crate) details: Details,
     /// The reading side.
     pub(crate) looker: Box<dyn Looker>,
     /// More of them over the same table, with other numbers of threads.

@@ -131,9 +131,9 @@ fn profile(keys: &KeySet, built: &[Built], tables: &Tables) -> Profile {
     let told = built
         .iter()
         .filter(|one| one.family == keys.family)
-        .find_map(|one| one.details.iter().find(|(name, _)| *name == "v6_direct_bits"));
+        .find_map(|one| one.details.get("v6_direct_bits"));
     let direct_bits = match (keys.family, told) {
-        (Family::V6, Some((_, bits))) if (1.0..=64.0).contains(bits) => whole(*bits),
+        (Family::V6, Some(bits)) if (1.0..=64.0).contains(&bits) => whole(bits),
         _ => 20,
     };
     Profile::of(keys, tables, &blocks, direct_bits)
@@ -225,7 +225,7 @@ fn row(
         ratio_best_to: None,
         analysis: analysis::sentence(of, profile, ns, host),
         first_wrong: checked.first_wrong,
-        details: of.details.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect(),
+        details: of.details.clone(),
     }
 }
 
@@ -365,7 +365,7 @@ mod tests {
             family: Family::V4,
             table_bytes: 1,
             build_s: 1.0,
-            details: Vec::new(),
+            details: fib::Details::default(),
             pages: "",
             looker: liar.looker().unwrap(),
             more: Vec::new(),

@@ -4,6 +4,7 @@ use crate::args::Rate;
 use crate::contenders::Refused;
 use crate::fault::Fault;
 use crate::host::{Build, Host};
+use fib::Details;
 use lpm_bench::text::table;
 use serde::Serialize;
 use std::path::Path;
@@ -64,7 +65,7 @@ pub(crate) struct LookupRow {
     /// The first wrong answer.
     pub(crate) first_wrong: Option<String>,
     /// Engine-specific figures.
-    pub(crate) details: serde_json::Map<String, serde_json::Value>,
+    pub(crate) details: Details,
 }
 
 /// One engine at one rate of updates. The first five names are a contract; more may come.

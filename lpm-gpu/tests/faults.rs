@@ -292,8 +292,7 @@ fn session(
     let thread = std::thread::spawn(move || {
         let result = Session::start(name, parameters).and_then(|mut session| match session.run() {
             Ok(()) => {
-                let details = session.writer.stats().details;
-                let rebuilds = details.iter().find(|(name, _)| *name == "rebuilds").unwrap().1;
+                let rebuilds = session.writer.stats().details.get("rebuilds").unwrap();
                 Ok((rebuilds, session.survived))
             }
             Err(error) => {
@@ -474,8 +473,7 @@ fn a_batch_that_could_not_be_launched_holds_nothing_back() {
             session.rib.v4.set(long, next_hop);
             session.commit(&Routes::new()).unwrap();
         }
-        let details = session.writer.stats().details;
-        let waiting = details.iter().find(|(name, _)| *name == "sail_chunks_waiting").unwrap().1;
+        let waiting = session.writer.stats().details.get("sail_chunks_waiting").unwrap();
         assert_eq!(waiting, 0.0, "{mode}: chunks wait for a batch that was never launched");
     }
 }

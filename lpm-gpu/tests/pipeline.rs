@@ -227,10 +227,7 @@ fn figures_say_how_the_engine_runs() {
     let Some(mut bench) = Bench::new("gamt", &parameters) else { return };
     let figure = |bench: &Bench, name: &str| {
         let details = bench.writer.stats().details;
-        match details.iter().find(|(known, _)| *known == name) {
-            Some((_, value)) => *value,
-            None => panic!("no figure {name} in {details:?}"),
-        }
+        details.get(name).unwrap_or_else(|| panic!("no figure {name} in {details:?}"))
     };
     assert_eq!(figure(&bench, "mode"), 1.0);
     assert_eq!(figure(&bench, "streams"), 7.0);
@@ -248,7 +245,7 @@ fn figures_say_how_the_engine_runs() {
 fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
     let Some(bench) = Bench::new("gamt", &[("latency-target-us", "3000")]) else { return };
     let details = bench.writer.stats().details;
-    let figure = |name: &str| details.iter().find(|(known, _)| *known == name).unwrap().1;
+    let figure = |name: &str| details.get(name).unwrap();
     for name in ["batch", "batch_v6"] {
         let batch = figure(name);
         assert!(
@@ -260,5 +257,5 @@ fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
     bench.sizes(3, 4096, &SIZES, "calibrated");
     let fixed = Bench::new("gamt", &[("latency-target-us", "3000"), ("streams", "2")]).unwrap();
     let details = fixed.writer.stats().details;
-    assert!(details.contains(&("streams", 2.0)), "what was given is not chosen: {details:?}");
+    assert_eq!(details.get("streams"), Some(2.0), "what was given is not chosen: {details:?}");
 }

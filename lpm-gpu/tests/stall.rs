@@ -99,8 +99,7 @@ fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
             rib.v4.set(fib::Prefix::truncating(0x0a00_0001, 32), next_hop);
             rib.commit_to(writer).unwrap();
         }
-        let details = writer.stats().details;
-        details.iter().find(|(name, _)| *name == "sail_chunks_waiting").unwrap().1
+        writer.stats().details.get("sail_chunks_waiting").unwrap()
     };
     assert_eq!(flicker(writer.as_mut()), 0.0);
     mock.set_stalled(1);

@@ -175,7 +175,7 @@ fn generated(routes: usize) -> Rib {
 }
 
 fn detail(engine: &dyn EngineWriter, name: &str) -> f64 {
-    engine.stats().details.iter().find(|(known, _)| *known == name).unwrap().1
+    engine.stats().details.get(name).unwrap()
 }
 
 /// Few enough counters are there, at 90 %, that keys share them; after everything is withdrawn each is zero again.

@@ -280,9 +280,8 @@ fn details_name_what_a_bench_wants() {
     let mut table = table(NextHops::Apart, 5);
     table.apply(&routes(5000, 1), &mut Vec::new()).unwrap();
     table.rebuild().unwrap();
-    let mut details = Vec::new();
-    table.details(&mut details);
-    let of = |wanted: &str| details.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
+    let details = table.details();
+    let of = |wanted: &str| details.get(wanted);
     assert_eq!(of("gamt_levels_v4"), Some(5.0));
     assert!(of("gamt_bytes_per_prefix_flat_v4").unwrap() <= of("gamt_bytes_per_prefix_paper_v4").unwrap());
     let strides: f64 = (1..=5).map(|level| of(&format!("gamt_stride_{level}_v4")).unwrap()).sum();

@@ -202,14 +202,12 @@ impl EngineWriter for BloomEngine {
     }
 
     fn stats(&self) -> EngineStats {
-        let mut details = self.v4.details();
-        details.extend(self.v6.details());
         EngineStats {
             routes_v4: self.routes[0] as u64,
             routes_v6: self.routes[1] as u64,
             table_bytes: self.v4.table().bytes() + self.v6.table().bytes(),
             writer_bytes: self.v4.writer_bytes() + self.v6.writer_bytes(),
-            details,
+            details: self.v4.details().and(self.v6.details()),
         }
     }
 

@@ -14,9 +14,10 @@ use super::table::{Room, Table, TableWriter};
 use super::words::{IndexKey, TrieKey};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
-use fib::{Change, EngineError, NextHopId, Prefix, RibTable};
+use fib::{Change, Details, EngineError, NextHopId, Prefix, RibTable};
 use lpm_core::copies::Copies;
 use lpm_core::memory::Placement;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -48,29 +49,14 @@ pub(super) trait FamilyWriter<K: TrieKey>: Send {
     fn table_bytes(&self) -> u64;
     /// Bytes that lookups do not read.
     fn writer_bytes(&self) -> u64;
-    /// Figures of the structure.
-    fn figures(&self) -> Figures;
+    /// Figures for [`fib::EngineStats::details`], `family` before their names.
+    fn details(&self, family: &str) -> Details;
 }
 
 /// A family's reading side. It is asked within an epoch only.
 pub(super) trait FamilyReader<K: TrieKey>: Send {
     /// Answers the first `out.len()` keys of `keys`.
     fn answer(&mut self, keys: K::Arrays<'_>, out: &mut [NextHopId]);
-}
-
-/// What a table is made of.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
-    /// Index keys.
-    pub(super) keys: usize,
-    /// Levels of the index tree.
-    pub(super) tree_levels: u32,
-    /// Nodes of the index tree.
-    pub(super) tree_nodes: usize,
-    /// Routes shorter than an index key.
-    pub(super) trie_nodes: usize,
-    /// The deepest and the mean level of a suffix in its trie, then of a short prefix in theirs.
-    pub(super) trie_levels: [(f64, f64); 2],
 }
 
 /// What a delta needs.
@@ -242,15 +228,33 @@ impl<K: TrieKey, W: IndexKey> FamilyWriter<K> for Family<K, W> {
         self.table_bytes() + missing + self.writers.iter().map(TableWriter::bytes).sum::<u64>()
     }
 
-    fn figures(&self) -> Figures {
-        let (table, writer) = self.active();
-        Figures {
-            keys: writer.tree.keys(),
-            tree_levels: table.tree.root().1,
-            tree_nodes: writer.tree.nodes(),
-            trie_nodes: writer.tries.nodes(),
-            trie_levels: writer.tries.levels(),
+    fn details(&self, family: &str) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            index_keys: usize,
+            index_levels: u32,
+            index_nodes: usize,
+            /// Routes shorter than an index key.
+            trie_nodes: usize,
+            suffix_levels_max: f64,
+            suffix_levels_mean: f64,
+            short_levels_max: f64,
+            short_levels_mean: f64,
         }
+        let (table, writer) = self.active();
+        let [(suffix_levels_max, suffix_levels_mean), (short_levels_max, short_levels_mean)] =
+            writer.tries.levels();
+        let figures = Figures {
+            index_keys: writer.tree.keys(),
+            index_levels: table.tree.root().1,
+            index_nodes: writer.tree.nodes(),
+            trie_nodes: writer.tries.nodes(),
+            suffix_levels_max,
+            suffix_levels_mean,
+            short_levels_max,
+            short_levels_mean,
+        };
+        Details::named(&figures, |name| format!("{family}_{name}"))
     }
 }
 

@@ -24,7 +24,7 @@ mod tree;
 mod trie;
 mod words;
 
-use family::{Family, FamilyReader, FamilyWriter, Figures};
+use family::{Family, FamilyReader, FamilyWriter};
 use fib::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
     Keys, NextHopId, Rib,
@@ -144,14 +144,12 @@ impl EngineWriter for MihtEngine {
     }
 
     fn stats(&self) -> EngineStats {
-        let mut details = details(self.v4.figures(), &V4_NAMES);
-        details.extend(self::details(self.v6.figures(), &V6_NAMES));
         EngineStats {
             routes_v4: self.v4.routes(),
             routes_v6: self.v6.routes(),
             table_bytes: self.v4.table_bytes() + self.v6.table_bytes(),
             writer_bytes: self.v4.writer_bytes() + self.v6.writer_bytes(),
-            details,
+            details: self.v4.details("v4").and(self.v6.details("v6")),
         }
     }
 
@@ -159,44 +157,6 @@ impl EngineWriter for MihtEngine {
         let tables = Tables { epoch: self.epochs.register(), v4: self.v4.reader(), v6: self.v6.reader() };
         Ok(Box::new(SlotReader::new(tables, slots, batch_max)))
     }
-}
-
-const V4_NAMES: [&str; 8] = [
-    "v4_index_keys",
-    "v4_index_levels",
-    "v4_index_nodes",
-    "v4_trie_nodes",
-    "v4_suffix_levels_max",
-    "v4_suffix_levels_mean",
-    "v4_short_levels_max",
-    "v4_short_levels_mean",
-];
-
-const V6_NAMES: [&str; 8] = [
-    "v6_index_keys",
-    "v6_index_levels",
-    "v6_index_nodes",
-    "v6_trie_nodes",
-    "v6_suffix_levels_max",
-    "v6_suffix_levels_mean",
-    "v6_short_levels_max",
-    "v6_short_levels_mean",
-];
-
-#[expect(clippy::cast_precision_loss, reason = "counts for people")]
-fn details(figures: Figures, names: &[&'static str; 8]) -> Vec<(&'static str, f64)> {
-    let [(suffix_max, suffix_mean), (short_max, short_mean)] = figures.trie_levels;
-    let values = [
-        figures.keys as f64,
-        f64::from(figures.tree_levels),
-        figures.tree_nodes as f64,
-        figures.trie_nodes as f64,
-        suffix_max,
-        suffix_mean,
-        short_max,
-        short_mean,
-    ];
-    names.iter().copied().zip(values).collect()
 }
 
 /// A reader's way to the tables.

@@ -170,24 +170,12 @@ impl EngineWriter for VariantEngine {
     }
 
     fn stats(&self) -> EngineStats {
-        const NAMES_V4: [&str; 5] =
-            ["v4_levels", "v4_entries", "v4_filter_bits", "v4_filter_occupied", "v4_filter_saturated"];
-        const NAMES_V6: [&str; 6] = [
-            "v6_levels",
-            "v6_entries",
-            "v6_filter_bits",
-            "v6_filter_occupied",
-            "v6_filter_saturated",
-            "v6_deep_routes",
-        ];
-        let mut details: Vec<_> = NAMES_V4.into_iter().zip(self.v4.figures()).collect();
-        details.extend(NAMES_V6.into_iter().zip(self.v6.figures()));
         EngineStats {
             routes_v4: self.routes[0] as u64,
             routes_v6: self.routes[1] as u64,
             table_bytes: self.v4.table_bytes() + self.v6.table_bytes(),
             writer_bytes: self.v4.writer_bytes() + self.v6.writer_bytes(),
-            details,
+            details: self.v4.details().and(self.v6.details()),
         }
     }
 

@@ -12,8 +12,9 @@ use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, Shape, Table, Words};
 use crate::bloom::deep::Deep;
 use crate::bloom::update::{self, Grace, Store, expansion};
 use crate::cpe::expand::entries;
-use fib::{Change, EngineError, NextHopId, Prefix, Prefix6, RibTable};
+use fib::{Change, Details, EngineError, Family, NextHopId, Prefix, Prefix6, RibTable};
 use lpm_core::memory::Array;
+use serde::Serialize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -164,21 +165,31 @@ impl<K: TableKey> Writer<K> {
         }
     }
 
-    /// Figures of the filters and tables: levels, entries, filter bits, counters that are not zero, saturated counters, routes
-    /// past /64.
-    #[expect(clippy::cast_precision_loss, reason = "counts for people")]
-    pub(super) fn figures(&self) -> [f64; 6] {
+    /// Figures for [`fib::EngineStats::details`], with the family before their names.
+    pub(super) fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            levels: usize,
+            entries: u64,
+            filter_bits: u64,
+            filter_occupied: u64,
+            filter_saturated: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            deep_routes: Option<u64>,
+        }
         let levels = self.shape().levels.len();
         let bits: u64 = self.shape().levels.iter().map(|level| u64::from(level.filter.bits.n)).sum();
         let deep_bits = self.shape().deep.map_or(0, |filter| u64::from(filter.bits.n));
-        [
-            levels as f64,
-            self.used[..levels].iter().sum::<u64>() as f64,
-            (bits + deep_bits) as f64,
-            self.counters.iter().map(Counters::occupied).sum::<u64>() as f64,
-            self.counters.iter().map(Counters::saturated).sum::<u64>() as f64,
-            self.used[levels..].iter().sum::<u64>() as f64,
-        ]
+        let figures = Figures {
+            levels,
+            entries: self.used[..levels].iter().sum(),
+            filter_bits: bits + deep_bits,
+            filter_occupied: self.counters.iter().map(Counters::occupied).sum(),
+            filter_saturated: self.counters.iter().map(Counters::saturated).sum(),
+            deep_routes: (K::FAMILY == Family::V6).then(|| self.used[levels..].iter().sum()),
+        };
+        let family = if K::FAMILY == Family::V6 { "v6" } else { "v4" };
+        Details::named(&figures, |name| format!("{family}_{name}"))
     }
 
     fn shape(&self) -> &Shape {

@@ -228,7 +228,7 @@ fn order_is_kept_at_every_split_and_length() {
             }
             ask(&keyed, reader.as_mut(), split);
             let stats = engine.stats();
-            let figure = |name: &str| stats.details.iter().find(|(known, _)| *known == name).unwrap().1;
+            let figure = |name: &str| stats.details.get(name).unwrap();
             let (first, second) = (figure("coop_first_keys"), figure("coop_second_keys"));
             let (share, wanted) = (first / (first + second), split.parse::<f64>().unwrap());
             assert!((share - wanted).abs() < 0.02, "split {split}: the first half had {share}");

@@ -239,8 +239,6 @@ fn by_share(
     let mut rates: Vec<_> = coop.iter().map(|rounds| median(rounds)).collect();
     for (at, ((split, ready), mlps)) in splits.iter().zip(&ready).zip(&rates).enumerate() {
         let details = ready.writer.stats().details;
-        let details: serde_json::Map<_, _> =
-            details.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
         figure.rows.push(json!({
             "pair": pair.name, "first": pair.first, "split": split, "batch": pair.batch, "mlps": mlps,
             "slots": if at + 1 == splits.len() { 1 } else { 2 }, "clock": "wall", "details": details,

@@ -10,7 +10,7 @@ use crate::table::{EngineTable, Looker, Table};
 use crate::tables::Tables;
 use crate::wanted::ENGINES;
 use fib::traffic::Traffic;
-use fib::{EngineOptions, EngineWriter, Family, Isa};
+use fib::{Details, EngineOptions, EngineWriter, Family, Isa};
 use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::CoopEngine;
 use lpm_phi::miht::MihtEngine;
@@ -140,7 +140,7 @@ pub(super) struct Built {
     /// Seconds to build it; others may have been built beside it.
     build_s: f64,
     /// Engine-specific figures.
-    pub(super) details: Vec<(&'static str, f64)>,
+    pub(super) details: Details,
 }
 
 impl Built {

@@ -138,8 +138,8 @@ impl<K: Key> HostTable<K> for Watched<K> {
         self.table.host_bytes()
     }
 
-    fn details(&self, out: &mut Vec<(&'static str, f64)>) {
-        self.table.details(out);
+    fn details(&self) -> fib::Details {
+        self.table.details()
     }
 }
 
