@@ -7,7 +7,6 @@ use fib::generate::{GenerateError, TableSpec, table};
 use fib::testing::{data, load};
 use fib::{Family, Key, NextHopId, Prefix};
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 
 /// What is compared.
 #[derive(Debug, PartialEq)]

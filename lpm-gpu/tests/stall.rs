@@ -101,14 +101,14 @@ fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
         }
         writer.stats().details.get("sail_chunks_waiting").unwrap()
     };
-    assert_eq!(flicker(writer.as_mut()), 0.0);
+    assert_eq!(flicker(&mut writer), 0.0);
     mock.set_stalled(1);
     stalls(reader.as_mut(), &[1, 2, 3]);
     mock.set_stalled(0);
-    assert_eq!(flicker(writer.as_mut()), 2.0, "the batch may still be under way");
+    assert_eq!(flicker(&mut writer), 2.0, "the batch may still be under way");
     let start = Instant::now();
     while reader.lookup(Keys::V4(&[1, 2, 3]), &mut [NextHopId::NONE; 3]).is_err() {
         assert!(start.elapsed() < LIMIT, "the slot never comes back");
     }
-    assert_eq!(flicker(writer.as_mut()), 0.0, "the batch is over");
+    assert_eq!(flicker(&mut writer), 0.0, "the batch is over");
 }

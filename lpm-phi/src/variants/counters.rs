@@ -79,7 +79,6 @@ mod tests {
     use crate::bloom::equations::FilterSize;
     use crate::cpe::expand::entries;
     use std::collections::BTreeSet;
-    use std::path::PathBuf;
 
     /// A filter as a table has it: its bits and its counters.
     struct Counting {
