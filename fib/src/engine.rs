@@ -7,7 +7,7 @@
 //!
 //! Every answer is the answer of some generation between the one current at `submit` and the one current at `collect`.
 
-use crate::{FibDelta, Generation, Isa, IsaError, NextHopId, Rib};
+use crate::{Details, FibDelta, Generation, Isa, IsaError, NextHopId, Rib};
 use std::task::Poll;
 
 /// A batch of keys, one family, host order. IPv6 comes as two arrays so that an engine that searches the first 64 bits
@@ -141,8 +141,8 @@ pub struct EngineStats {
     pub table_bytes: u64,
     /// Memory that only the writer uses, bytes.
     pub writer_bytes: u64,
-    /// Engine-specific figures, name and value ("filter_bits_g1", "overflow_lines").
-    pub details: Vec<(&'static str, f64)>,
+    /// Engine-specific figures ("g1_filter_bits", "v6_chunks").
+    pub details: Details,
 }
 
 /// How an engine is to be made. An engine ignores an instruction set, a node or pages that do not concern it; a parameter that it
@@ -175,6 +175,15 @@ impl Default for EngineOptions {
             stall_us: None,
             parameters: Vec::new(),
         }
+    }
+}
+
+impl EngineOptions {
+    /// The usual options with these parameters.
+    #[must_use]
+    pub fn of(parameters: &[(&str, &str)]) -> Self {
+        let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Self { parameters: parameters.collect(), ..Self::default() }
     }
 }
 

@@ -11,25 +11,33 @@
 //! | [`rib`] | [`Rib`]: the routes of all feeds, compiled into the routes that an engine has |
 //! | [`delta`] | [`Routes`]: changes to the RIB; [`FibDelta`]: changes to an engine's table; [`Generation`] |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
+//! | [`details`] | [`Details`]: the figures of one engine, by name |
+//! | [`registry`] | [`Registry`]: which engines there are, by name |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
-//! | [`loads`] | [`Loads`]: how a lookup loads from its table, so that tests can stop it between two loads |
-//! | [`host`] | lists of CPUs and NUMA nodes, as Linux prints them |
+//! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
+//! | [`units`] | sizes, rates and times as people write and read them |
+//! | [`output`] | files that appear whole or not at all |
+//! | [`host`] | what Linux says of this host, read from its files |
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
 //! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
 //! | [`generate`] | seeded tables and update streams shaped like today's Internet |
+//! | [`capture`] | the packets of a pcap or pcapng file |
+//! | [`random`] | seeded random numbers |
 //! | [`traffic`] | the keys that measurements look up: random, table, zipf, a capture's destinations |
 //! | `conformance` | the test suite that every engine passes (feature `testing`) |
 //! | `faulty` | an engine that fails on demand (feature `testing`) |
-//! | `random` | seeded random numbers |
+//! | `testing` | what the tests of all crates share (feature `testing`) |
 //! | `stores` | checks updates made of single stores, after each store (feature `testing`) |
 //!
 //! This crate imports nothing of ours and has no unsafe code.
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod delta;
+pub mod details;
 pub mod engine;
 #[cfg(feature = "testing")]
 pub mod faulty;
@@ -40,14 +48,20 @@ pub mod isa;
 pub mod loads;
 pub mod next_hop;
 pub mod oracle;
+pub mod output;
 pub mod prefix;
-mod random;
+pub mod random;
+pub mod registry;
 pub mod rib;
 #[cfg(feature = "testing")]
 pub mod stores;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod traffic;
+pub mod units;
 
 pub use delta::{Change, FibDelta, Generation, Route, Routes};
+pub use details::Details;
 pub use engine::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Keys, SlotId,
 };
@@ -55,4 +69,5 @@ pub use isa::{Isa, IsaError};
 pub use loads::Loads;
 pub use next_hop::{MacAddr, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, PortRef};
 pub use prefix::{Family, IpPrefix, Key, Prefix, Prefix4, Prefix6, PrefixError};
+pub use registry::{ENGINES, Engine, Registry};
 pub use rib::{Rib, RibTable};

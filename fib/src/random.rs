@@ -8,51 +8,66 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Seeded(ChaCha8Rng);
+pub struct Seeded(ChaCha8Rng);
 
 impl Seeded {
-    /// The numbers of `seed` for one purpose; different purposes give independent numbers.
-    pub(crate) fn new(seed: u64, purpose: u64) -> Self {
+    /// The numbers of `seed` for one purpose; another `purpose` gives independent numbers.
+    #[must_use]
+    pub fn new(seed: u64, purpose: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(purpose);
         Self(rng)
     }
 
     /// 32 random bits.
-    pub(crate) fn u32(&mut self) -> u32 {
+    pub fn u32(&mut self) -> u32 {
         self.0.next_u32()
     }
 
     /// 64 random bits.
-    pub(crate) fn u64(&mut self) -> u64 {
+    pub fn u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// 128 random bits.
-    pub(crate) fn u128(&mut self) -> u128 {
+    pub fn u128(&mut self) -> u128 {
         u128::from(self.u64()) << 64 | u128::from(self.u64())
     }
 
     /// A number in `0..limit`; 0 when `limit` is 0. The bias is below `limit` / 2^64.
     #[expect(clippy::cast_possible_truncation, reason = "the product's high half is below limit")]
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.u64()) * limit as u128) >> 64) as usize
     }
 
     /// A number in `low..=high`.
-    pub(crate) fn between(&mut self, low: u8, high: u8) -> u8 {
+    pub fn between(&mut self, low: u8, high: u8) -> u8 {
         let span = usize::from(high.saturating_sub(low)) + 1;
         low + u8::try_from(self.below(span)).unwrap_or(0)
     }
 
-    /// True with a probability of `percent` %.
-    pub(crate) fn percent(&mut self, percent: usize) -> bool {
+    /// True with `percent` in a hundred.
+    pub fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// A random one of `items`; `None` when there are none.
-    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+    /// One of `items`; `None` when there are none.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         items.get(self.below(items.len()))
+    }
+}
+
+/// Small and fast numbers (Vigna's SplitMix64): for tests and loads, where tables are drawn with [`Seeded`].
+#[derive(Clone, Debug)]
+pub struct SplitMix64(pub u64);
+
+impl SplitMix64 {
+    /// 64 random bits.
+    pub fn u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
     }
 }
 

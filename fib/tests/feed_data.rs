@@ -3,23 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use fib::feed::{self, Action, Format, LoadOptions, Loaded, Truncated, Update};
+use fib::testing::data;
 use fib::{IpPrefix, NextHop, NextHopTable, PortRef, Rib};
 use std::collections::HashMap;
 use std::path::PathBuf;
-
-/// The file `name` in the folder `FWD_DATA`.
-fn data(name: &str) -> Option<PathBuf> {
-    let Some(folder) = std::env::var_os("FWD_DATA") else {
-        eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
-        return None;
-    };
-    let path = PathBuf::from(folder).join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("SKIPPED: {} is not there", path.display());
-    None
-}
 
 fn load(path: &PathBuf) -> (Loaded, Rib, NextHopTable) {
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
@@ -32,7 +19,7 @@ fn full_tables_have_all_their_routes() {
     for (name, routes_v4, routes_v6) in
         [("v4-202401.txt.xz", 901_899, 0), ("v6-202401.txt.xz", 0, 160_147), ("v4-201405.txt.xz", 512_621, 0)]
     {
-        let Some(path) = data(name) else { continue };
+        let Some([path]) = data([name]) else { continue };
         let (loaded, rib, hops) = load(&path);
         assert_eq!((loaded.routes_v4, loaded.routes_v6), (routes_v4, routes_v6), "{name}");
         assert_eq!((rib.v4.len() as u64, rib.v6.len() as u64), (routes_v4, routes_v6), "{name}");
@@ -43,7 +30,7 @@ fn full_tables_have_all_their_routes() {
 
 #[test]
 fn a_full_table_comes_back_as_it_was_written() {
-    let Some(path) = data("v6-202401.txt.xz") else { return };
+    let Some([path]) = data(["v6-202401.txt.xz"]) else { return };
     let (_, rib, hops) = load(&path);
     let mut text = Vec::new();
     let options = feed::WriteOptions::default();
@@ -57,7 +44,7 @@ fn a_full_table_comes_back_as_it_was_written() {
 
 #[test]
 fn a_collector_table_cut_in_its_compression_keeps_what_came_out() {
-    let Some(path) = data("rib.20140523.0600_firstMB.bz2") else { return };
+    let Some([path]) = data(["rib.20140523.0600_firstMB.bz2"]) else { return };
     let (loaded, rib, hops) = load(&path);
     assert_eq!(loaded.format, Format::Mrt);
     // An independent decoder finds 9,072 complete prefixes after the PEER_INDEX_TABLE, and these gateways by the shortest path.
@@ -74,8 +61,7 @@ fn a_collector_table_cut_in_its_compression_keeps_what_came_out() {
 /// The updates of one collector, read from MRT and from the text output of another decoder, must be the same.
 #[test]
 fn mrt_updates_are_what_another_decoder_read() {
-    let (Some(mrt), Some(text)) = (data("updates.20190101.0000.mrt.gz"), data("updates-ris-20190101.txt.xz"))
-    else {
+    let Some([mrt, text]) = data(["updates.20190101.0000.mrt.gz", "updates-ris-20190101.txt.xz"]) else {
         return;
     };
     let mut counts: HashMap<(bool, IpPrefix, Option<std::net::IpAddr>), i64> = HashMap::new();

@@ -4,9 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use fib::generate::{GenerateError, TableSpec, table};
-use fib::{Family, Key, NextHopId, NextHopTable, Prefix, Rib};
+use fib::testing::{data, load};
+use fib::{Family, Key, NextHopId, Prefix};
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 
 /// The properties compared.
 #[derive(Debug, PartialEq)]
@@ -172,15 +172,8 @@ fn ipv6_is_shaped_as_the_real_table() {
 /// The constants above are those of the real tables.
 #[test]
 fn the_real_figures_are_those_of_the_real_tables() {
-    let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
-        eprintln!(
-            "SKIPPED: FWD_DATA is not set, it names a folder with v4-202401.txt.xz and v6-202401.txt.xz"
-        );
-        return;
-    };
-    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
-    let files = [folder.join("v4-202401.txt.xz"), folder.join("v6-202401.txt.xz")];
-    fib::feed::load(&files, &mut rib, &mut hops, fib::feed::LoadOptions::default()).unwrap();
+    let Some(files) = data(["v4-202401.txt.xz", "v6-202401.txt.xz"]) else { return };
+    let rib = load(&files);
     assert_eq!(Figures::of(&rib.v4.sorted()), real_v4());
     assert_eq!(Figures::of(&rib.v6.sorted()), real_v6());
 }

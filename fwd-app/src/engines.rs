@@ -1,96 +1,25 @@
-//! Names of engines, and how each is made. The one place that knows which engines there are.
-//!
-//! An engine checks its own options; what is checked here is what every engine shares: the name, and that this CPU has
-//! the instruction set asked for.
+//! The engines of the forwarder, and how one is made from the options of a command, with its fallback.
 
 use crate::error::ConfigError;
 use crate::fallback::{Fallback, Switch};
 use crate::notice::warn;
 use anyhow::Context as _;
-use fib::oracle::OracleEngine;
-use fib::{EngineError, EngineOptions, EngineWriter};
-use lpm_gpu::engine as gpu;
+use fib::{EngineOptions, EngineWriter, Registry};
 use lpm_phi::bloom;
-use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht;
-use lpm_phi::variants::{self, params::Variant};
+use lpm_phi::coop::CoopEngine;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What `--engine auto` stands for, on every host: `bloom` has a kernel for each instruction set, so no host is without one.
 pub(crate) const AUTO: &str = bloom::NAME;
 
-/// Every name that `--engine` takes, in the order in which messages list them.
-pub(crate) const NAMES: [&str; 10] = [
-    "auto",
-    OracleEngine::NAME,
-    bloom::NAME,
-    variants::BASELINE,
-    variants::NAIVE,
-    miht::NAME,
-    CoopEngine::NAME,
-    gpu::GAMT,
-    gpu::GALE,
-    gpu::SAIL,
-];
+/// Every engine that `--engine` takes.
+pub(crate) const ENGINES: Registry = Registry::new(&[fib::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES])
+    .with_auto(AUTO)
+    .with_notice(|text| warn(text));
 
 /// The longest time that an engine may be given for a batch, microseconds.
 pub(crate) const STALL_US_MAX: u64 = 60_000_000;
-
-/// The engines that run on a GPU.
-pub(crate) const GPU_NAMES: [&str; 3] = gpu::NAMES;
-
-/// Whether the engine of that name runs on a GPU.
-pub(crate) fn is_gpu(name: &str) -> bool {
-    GPU_NAMES.contains(&name)
-}
-
-/// The engine's own name behind a name of the command line.
-///
-/// # Errors
-/// [`EngineError::Unknown`] for a name that is not in [`NAMES`].
-fn canonical(name: &str) -> Result<&'static str, EngineError> {
-    let unknown = || EngineError::Unknown { name: name.to_owned(), known: NAMES.join(", ") };
-    let known = NAMES.into_iter().find(|known| *known == name).ok_or_else(unknown)?;
-    Ok(if known == "auto" { AUTO } else { known })
-}
-
-/// An empty engine.
-///
-/// # Errors
-/// [`EngineError::Unknown`] for a name that is not in [`NAMES`], [`EngineError::Isa`] when this CPU lacks the
-/// instruction set, and the engine's own errors.
-pub(crate) fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    if let Some(isa) = options.isa {
-        isa.checked()?;
-    }
-    match canonical(name)? {
-        bloom::NAME => bloom::make(options),
-        variants::NAIVE => variants::make(Variant::Naive, options),
-        variants::BASELINE => variants::make(Variant::Baseline, options),
-        miht::NAME => miht::make(options),
-        CoopEngine::NAME => Ok(Box::new(make_coop(options)?)),
-        name if is_gpu(name) => gpu::make(name, options),
-        _ => match options.parameters.first() {
-            None => Ok(Box::new(OracleEngine::new(options))),
-            Some((name, value)) => Err(EngineError::Parameter {
-                parameter: "engine parameter",
-                value: format!("{name}={value}"),
-                wanted: "engine oracle has no parameters",
-            }),
-        },
-    }
-}
-
-/// The engine `coop` over two others of this list.
-fn make_coop(options: &EngineOptions) -> Result<CoopEngine, EngineError> {
-    let engines = Engines { make: &make, is_device: &is_gpu, device: gpu::GAMT };
-    let engine = CoopEngine::make(options, &engines)?;
-    let names = engine.service().names();
-    Ok(engine.with_listener(Box::new(move |name, why| {
-        warn(format_args!("engine coop of {} and {}: {name} is out of service: {why}", names[0], names[1]));
-    })))
-}
 
 /// An engine, and with `--fallback` what tells which of the two is in service.
 pub(crate) struct Made {
@@ -103,7 +32,7 @@ pub(crate) struct Made {
 /// Which engine, and what it may use.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineSpec {
-    /// One of [`NAMES`].
+    /// A name that [`ENGINES`] has.
     pub(crate) name: String,
     /// Instruction set, table memory and node, for the fallback too; and the engine's own parameters.
     pub(crate) options: EngineOptions,
@@ -121,13 +50,14 @@ impl EngineSpec {
     /// Whether the engine keeps a GPU busy, so that it wants large batches: `coop` may.
     pub(crate) fn drives_gpu(&self) -> bool {
         if self.name != CoopEngine::NAME {
-            return is_gpu(&self.name);
+            return ENGINES.is_device(&self.name);
         }
         let half = |which: &str| {
             self.options.parameters.iter().rev().find(|(name, _)| name == which).map(|(_, value)| value)
         };
-        let first = half("first").map_or_else(|| lpm_gpu::cu::probe().is_ok(), |name| is_gpu(name));
-        first || half("second").is_some_and(|name| is_gpu(name))
+        let first =
+            half("first").map_or_else(|| lpm_gpu::cu::probe().is_ok(), |name| ENGINES.is_device(name));
+        first || half("second").is_some_and(|name| ENGINES.is_device(name))
     }
 
     /// The options in the form that engines take.
@@ -146,11 +76,12 @@ impl EngineSpec {
     /// The engine, with its fallback.
     ///
     /// # Errors
-    /// As [`make`]; [`ConfigError::Invalid`] for options that do not fit the engine. With a fallback, an absent device is no error.
+    /// As [`Registry::make`]; [`ConfigError::Invalid`] for options that do not fit the engine. With a fallback, an absent device is no error.
     pub(crate) fn make_with_fallback(&self) -> anyhow::Result<Made> {
-        let name = canonical(&self.name)?;
-        if self.latency_target_us.is_some() && !is_gpu(name) {
-            let gpus = GPU_NAMES.join(", ");
+        let engine = ENGINES.find(&self.name)?;
+        let name = engine.name;
+        if self.latency_target_us.is_some() && !engine.is_device {
+            let gpus = ENGINES.device_names().join(", ");
             let message = format!("--latency-target-us is for {gpus}; {name} answers at once");
             return Err(ConfigError::Invalid(message).into());
         }
@@ -159,19 +90,20 @@ impl EngineSpec {
             return Err(ConfigError::Invalid(message).into());
         }
         let cannot = |name: &str| format!("cannot make engine {name}");
-        let engine = make(name, &self.options());
+        let engine = ENGINES.make(name, &self.options());
         let Some(fallback) = &self.fallback else {
             return Ok(Made { engine: engine.with_context(|| cannot(name))?, switch: None });
         };
-        let fallback = canonical(fallback).context("--fallback")?;
-        if is_gpu(fallback) {
+        let fallback = ENGINES.find(fallback).context("--fallback")?;
+        if fallback.is_device {
             let message = format!(
-                "--fallback {fallback}: it would fail with the device that it stands in for; name a CPU engine"
+                "--fallback {}: it would fail with the device that it stands in for; name a CPU engine",
+                fallback.name
             );
             return Err(ConfigError::Invalid(message).into());
         }
         let options = EngineOptions { parameters: Vec::new(), ..self.options.clone() };
-        let fallback = make(fallback, &options).with_context(|| cannot(fallback))?;
+        let fallback = ENGINES.make(fallback.name, &options).with_context(|| cannot(fallback.name))?;
         let stall = Duration::from_micros(self.stall_us);
         let pair = Fallback::new(name, engine, fallback, stall).with_context(|| cannot(name))?;
         Ok(Made { switch: Some(pair.switch()), engine: Box::new(pair) })
@@ -194,13 +126,17 @@ impl EngineSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fib::Isa;
+    use fib::{EngineError, Isa};
+
+    fn cpu_names() -> impl Iterator<Item = &'static str> {
+        ENGINES.names().into_iter().filter(|name| !ENGINES.is_device(name))
+    }
 
     #[test]
     fn every_name_makes_its_engine() {
         let options = EngineOptions { isa: Some(Isa::Scalar), ..EngineOptions::default() };
-        for name in NAMES.into_iter().filter(|name| !is_gpu(name)) {
-            let engine = make(name, &options).unwrap();
+        for name in cpu_names() {
+            let engine = ENGINES.make(name, &options).unwrap();
             assert_eq!(engine.name(), if name == "auto" { AUTO } else { name });
             assert_eq!(engine.isa(), Isa::Scalar);
         }
@@ -208,10 +144,9 @@ mod tests {
 
     #[test]
     fn a_parameter_that_an_engine_does_not_know_is_refused() {
-        let parameters = vec![("no-such-parameter".to_owned(), "1".to_owned())];
-        let options = EngineOptions { parameters, ..EngineOptions::default() };
-        for name in NAMES.into_iter().filter(|name| !is_gpu(name)) {
-            assert!(matches!(make(name, &options), Err(EngineError::Parameter { .. })), "{name}");
+        let options = EngineOptions::of(&[("no-such-parameter", "1")]);
+        for name in cpu_names() {
+            assert!(matches!(ENGINES.make(name, &options), Err(EngineError::Parameter { .. })), "{name}");
         }
     }
 
@@ -219,9 +154,8 @@ mod tests {
     #[test]
     fn coop_gives_a_half_up_before_the_datapath_gives_the_batch_up() {
         let stall_us = |name, stall_us, parameters: &[(&str, &str)]| {
-            let parameters = parameters.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-            let options = EngineOptions { parameters: parameters.collect(), ..EngineOptions::default() };
-            let spec = EngineSpec { stall_us, options, ..EngineSpec::named(name) };
+            let spec =
+                EngineSpec { stall_us, options: EngineOptions::of(parameters), ..EngineSpec::named(name) };
             let pairs = spec.options().parameters.into_iter().filter(|(name, _)| name == "stall-us");
             pairs.map(|(_, value)| value.parse().unwrap()).collect::<Vec<u64>>()
         };
@@ -233,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_lists_what_there_is() {
-        let Err(error) = make("bloomy", &EngineOptions::default()) else { panic!("made an engine 'bloomy'") };
-        assert_eq!(error.to_string(), format!("'bloomy' is no engine; known are: {}", NAMES.join(", ")));
+    fn messages_list_the_engines_in_this_order() {
+        let names = "auto, oracle, bloom, bloom-baseline, bloom-naive, miht, coop, gamt, gale, sail-gpu";
+        assert_eq!(ENGINES.names().join(", "), names);
     }
 
     #[test]
@@ -244,9 +178,9 @@ mod tests {
             eprintln!("SKIPPED: this CPU has every instruction set");
             return;
         };
-        for name in NAMES {
+        for name in ENGINES.names() {
             let options = EngineOptions { isa: Some(isa), ..EngineOptions::default() };
-            assert!(matches!(make(name, &options), Err(EngineError::Isa(_))), "{name}");
+            assert!(matches!(ENGINES.make(name, &options), Err(EngineError::Isa(_))), "{name}");
         }
     }
 }

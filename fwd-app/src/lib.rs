@@ -15,8 +15,8 @@
 //! | `datapath` | the passes over a batch of packets, rx to tx |
 //! | `engines` | the names of engines, and their construction |
 //! | `fallback` | a second engine that takes over when the first fails |
-//! | `error`, `notice`, `host` | configuration errors; unsolicited messages; files of the Linux kernel about this host |
-//! | `testing` | the datapath for fuzz targets (feature `testing`) |
+//! | `error`, `notice` | wrong configurations; what happens unasked |
+//! | `testing` | what fuzz targets see of the datapath (feature `testing`) |
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,6 @@ mod engines;
 mod error;
 mod fallback;
 mod harness;
-mod host;
 mod notice;
 mod report;
 #[cfg(feature = "testing")]

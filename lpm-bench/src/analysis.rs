@@ -89,7 +89,7 @@ fn bloom_sentence(built: &Built, profile: &Profile) -> String {
 }
 
 fn variant_sentence(built: &Built, profile: &Profile) -> String {
-    let detail = |name: &str| built.details.iter().find(|(known, _)| *known == name).map_or(0.0, |(_, n)| *n);
+    let detail = |name: &str| built.details.get(name).unwrap_or(0.0);
     let levels = match built.family {
         Family::V4 => detail("v4_levels"),
         Family::V6 => detail("v6_levels"),
@@ -102,7 +102,7 @@ fn variant_sentence(built: &Built, profile: &Profile) -> String {
 }
 
 fn miht_sentence(built: &Built, profile: &Profile) -> String {
-    let detail = |name: &str| built.details.iter().find(|(known, _)| *known == name).map_or(0.0, |(_, n)| *n);
+    let detail = |name: &str| built.details.get(name).unwrap_or(0.0);
     let [levels, suffix, short] = match built.family {
         Family::V4 => ["v4_index_levels", "v4_suffix_levels_mean", "v4_short_levels_mean"],
         Family::V6 => ["v6_index_levels", "v6_suffix_levels_mean", "v6_short_levels_mean"],
@@ -130,11 +130,12 @@ pub(crate) fn update_sentence(row: &UpdateRow) -> String {
 mod tests {
     use super::*;
     use crate::wanted::ENGINES;
+    use fib::Engine;
 
     /// A sentence must not tell of kernels that the engine does not have.
     #[test]
     fn an_instruction_set_without_kernels_is_told_as_scalar_code() {
-        for (name, isas) in ENGINES {
+        for Engine { name, isas, .. } in ENGINES.engines() {
             let of = |isa| kernel(Contender::Engine(name), isa);
             for isa in Isa::ALL.into_iter().filter(|isa| !isas.contains(isa)) {
                 assert_eq!(of(isa), of(Isa::Scalar), "{name} has no kernels for {isa}");

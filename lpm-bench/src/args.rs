@@ -1,8 +1,8 @@
 //! The command line. Names are a contract; the values' meaning is on the option itself, so `--help` and the code agree.
 
 use clap::{Args, Parser, Subcommand};
-use fib::Family;
 use fib::traffic::Traffic;
+use fib::{Family, units};
 use serde::{Serialize, Serializer};
 use std::path::PathBuf;
 
@@ -97,7 +97,7 @@ pub(crate) struct TableArgs {
 }
 
 /// How engines on a device are driven; their figures are of the wall's seconds, all threads together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args, Serialize)]
 #[command(next_help_heading = "Engines on a device")]
 pub(crate) struct DeviceArgs {
     /// Keys of a batch; of coop without a GPU, 128K at most
@@ -378,18 +378,8 @@ impl std::fmt::Display for Rate {
 
 /// A number above 0 with an optional K, M or G (1024, as sizes of arrays go).
 fn positive(text: &str) -> Result<usize, String> {
-    let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
-        Some(b'K') => (&text[..text.len() - 1], 10),
-        Some(b'M') => (&text[..text.len() - 1], 20),
-        Some(b'G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let number: usize =
-        digits.parse().map_err(|_| format!("'{text}' is not a number such as 256, 64K or 4M"))?;
-    number
-        .checked_mul(1 << shift)
-        .filter(|number| *number > 0)
-        .ok_or_else(|| format!("'{text}' is not above 0 and within this machine's numbers"))
+    let number = units::size(text).and_then(|size| usize::try_from(size).ok());
+    number.ok_or_else(|| format!("'{text}' is not a number above 0 such as 256, 64K or 4M"))
 }
 
 /// A CPU's number; the system's own set of CPUs ends at 1023.
@@ -413,15 +403,8 @@ fn rate(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::Max);
     }
-    let (digits, factor) = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
-        Some(b'k') => (&text[..text.len() - 1], 1e3),
-        Some(b'm') => (&text[..text.len() - 1], 1e6),
-        _ => (text, 1.0),
-    };
-    let wrong = || format!("'{text}' is not a rate such as 1000, 10k, 1M or max");
-    let number: f64 = digits.parse().map_err(|_| wrong())?;
-    let number = number * factor;
-    if number.is_finite() && number > 0.0 { Ok(Rate::PerSecond(number)) } else { Err(wrong()) }
+    let rate = units::rate(text).map(Rate::PerSecond);
+    rate.ok_or_else(|| format!("'{text}' is not a rate such as 1000, 10k, 1M or max"))
 }
 
 fn family(text: &str) -> Result<Family, String> {
@@ -437,8 +420,7 @@ fn traffic(text: &str) -> Result<Traffic, String> {
 }
 
 fn engine_arg(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}' is not NAME=VALUE"))?;
-    Ok((name.to_owned(), value.to_owned()))
+    units::named_value(text).ok_or_else(|| format!("'{text}' is not NAME=VALUE"))
 }
 
 pub(crate) fn generate(text: &str) -> Result<Generate, String> {
@@ -475,14 +457,9 @@ mod tests {
 
     #[test]
     fn values_are_read_and_refused() {
-        assert_eq!([positive("256"), positive("4M"), positive("2k")], [Ok(256), Ok(4 << 20), Ok(2048)]);
-        for text in ["", "0", "x", "4T", "99999999999G", "-1"] {
-            assert!(positive(text).is_err(), "{text}");
-        }
+        assert_eq!(positive("4M"), Ok(4 << 20));
+        assert!(positive("0").is_err() && rate("k").is_err());
         assert_eq!([rate("max"), rate("10k")], [Ok(Rate::Max), Ok(Rate::PerSecond(1e4))]);
-        for text in ["", "0", "k", "-1k", "inf", "nan"] {
-            assert!(rate(text).is_err(), "{text}");
-        }
         let spec = generate("v6=20,v4=10").unwrap();
         assert_eq!(spec.families().collect::<Vec<_>>(), [(Family::V4, 10), (Family::V6, 20)]);
         for text in ["", "v4", "v5=1", "v4=x", "v4=1,v4=2"] {

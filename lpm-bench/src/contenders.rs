@@ -10,15 +10,12 @@ use crate::peers::Peers;
 use crate::table::{EngineTable, Looker, Table};
 use crate::tables::Tables;
 use crate::threads::Threads;
-use crate::wanted::{Contender, ENGINES, Wanted, known};
+use crate::wanted::{Contender, ENGINES, Wanted};
 use fib::oracle::OracleEngine;
-use fib::{EngineError, EngineOptions, EngineWriter, Family, Isa};
-use indicatif::{ProgressBar, ProgressStyle};
+use fib::{Details, EngineOptions, Family, Isa};
+use lpm_bench::progress::wheel;
 use lpm_core::memory::{self, Mapped};
-use lpm_phi::bloom;
-use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht;
-use lpm_phi::variants::{self, params::Variant};
+use lpm_phi::coop::CoopEngine;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -41,7 +38,7 @@ pub(crate) struct Built {
     /// Seconds to apply all routes.
     pub(crate) build_s: f64,
     /// Engine-specific figures.
-    pub(crate) details: Vec<(&'static str, f64)>,
+    pub(crate) details: Details,
     /// The reading side.
     pub(crate) looker: Box<dyn Looker>,
     /// More of them over the same table, with other numbers of threads.
@@ -164,10 +161,14 @@ impl Makers {
         match wanted.contender {
             Contender::Engine(name) => {
                 let mut options = EngineOptions { isa: Some(wanted.isa), ..self.options.clone() };
-                if name == CoopEngine::NAME {
-                    self.place_helpers(&mut options);
+                match name {
+                    CoopEngine::NAME => self.place_helpers(&mut options),
+                    // It has none; what is given is meant for the engines beside it.
+                    OracleEngine::NAME => options.parameters.clear(),
+                    _ => {}
                 }
-                let writer = engine(name, &options)
+                let writer = ENGINES
+                    .make(name, &options)
                     .map_err(|source| Fault::Engine { engine: name.to_owned(), source })?;
                 Ok(if wanted.contender.works_elsewhere() {
                     let mut device = self.device;
@@ -195,33 +196,6 @@ impl Makers {
     }
 }
 
-pub(crate) fn engine(
-    name: &'static str,
-    options: &EngineOptions,
-) -> Result<Box<dyn EngineWriter>, EngineError> {
-    match name {
-        OracleEngine::NAME => Ok(Box::new(OracleEngine::new(options))),
-        bloom::NAME => bloom::make(options),
-        variants::NAIVE => variants::make(Variant::Naive, options),
-        variants::BASELINE => variants::make(Variant::Baseline, options),
-        miht::NAME => miht::make(options),
-        CoopEngine::NAME => Ok(Box::new(CoopEngine::make(options, &coop_engines())?)),
-        _ => lpm_gpu::engine::make(name, options),
-    }
-}
-
-/// What the engine `coop` may be made of.
-fn coop_engines() -> Engines<'static> {
-    Engines {
-        make: &|name, options| match ENGINES.iter().find(|(known, _)| *known == name) {
-            Some((name, _)) => engine(name, options),
-            None => Err(EngineError::Unknown { name: name.to_owned(), known: known() }),
-        },
-        is_device: &|name| lpm_gpu::engine::NAMES.contains(&name),
-        device: lpm_gpu::engine::GAMT,
-    }
-}
-
 /// The CPUs of this process beside `cpu`.
 fn helper_cpus(cpu: Option<usize>) -> Vec<usize> {
     let Some(cpu) = cpu else { return Vec::new() };
@@ -239,11 +213,7 @@ pub(crate) fn build(
     tables: &Tables,
 ) -> Result<(Vec<Built>, Vec<Refused>), Fault> {
     let (mut built, mut refused) = (Vec::new(), Vec::new());
-    let bar = ProgressBar::no_length().with_style(
-        ProgressStyle::with_template("build   {spinner} {msg} {elapsed}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
-    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    let bar = wheel("build   {spinner} {msg} {elapsed}", 0);
     for family in families {
         for wanted in wanted.iter().filter(|wanted| wanted.contender.has_family(*family)) {
             let name = format!("{} {} {family}", wanted.contender, wanted.isa);

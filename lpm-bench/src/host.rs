@@ -1,7 +1,6 @@
 //! What a figure depends on besides the code: CPU, caches, huge pages, and what the binary was built from.
 
 use serde::Serialize;
-use std::fs;
 use std::time::Instant;
 
 /// The host, as far as a figure depends on it.
@@ -61,20 +60,21 @@ impl Build {
 impl Host {
     /// Asks the kernel. What it does not tell is 0 or empty.
     pub(crate) fn read() -> Self {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let host = fib::host::Host::here();
+        let caches = host.data_caches();
+        let kib =
+            |level| caches.iter().find(|cache| cache.level == level).map_or(0, |cache| cache.bytes >> 10);
+        let (huge_pages_total, huge_pages_free) = host.huge_pages(2048);
         Self {
-            cpu_model: field(&cpuinfo, "model name").unwrap_or("unknown").to_owned(),
+            cpu_model: host.cpu_name().unwrap_or_else(|| "unknown".to_owned()),
             cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             clock_ghz_estimated: clock_ghz(),
-            l2_kib: cache_kib(2),
-            l3_kib: cache_kib(3),
-            huge_pages_total: number(field(&meminfo, "HugePages_Total")),
-            huge_pages_free: number(field(&meminfo, "HugePages_Free")),
-            transparent_huge_pages: chosen(&thp).to_owned(),
-            load_average: load.split_whitespace().next().and_then(|one| one.parse().ok()).unwrap_or(0.0),
+            l2_kib: kib(2),
+            l3_kib: kib(3),
+            huge_pages_total,
+            huge_pages_free,
+            transparent_huge_pages: host.transparent_huge_pages().unwrap_or_default(),
+            load_average: host.load_average().unwrap_or(0.0),
         }
     }
 
@@ -92,36 +92,6 @@ impl Host {
             self.load_average
         )
     }
-}
-
-/// The value behind `name:` at a line's start.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == name).then(|| value.trim())
-    })
-}
-
-/// The leading digits of `text`.
-fn number(text: Option<&str>) -> u64 {
-    let digits = text.map(|text| text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default());
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-}
-
-/// The word in brackets, as sysfs shows a choice.
-fn chosen(text: &str) -> &str {
-    text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(word, _)| word)
-}
-
-fn cache_kib(level: u8) -> u64 {
-    let folder = "/sys/devices/system/cpu/cpu0/cache";
-    let read = |index: u8, name: &str| {
-        fs::read_to_string(format!("{folder}/index{index}/{name}")).unwrap_or_default()
-    };
-    (0..8)
-        .filter(|index| read(*index, "level").trim() == level.to_string())
-        .find(|index| read(*index, "type").trim() != "Instruction")
-        .map_or(0, |index| number(Some(read(index, "size").trim())))
 }
 
 /// The core clock from a chain in which each step waits for the one before: a 64-bit multiplication (3 cycles on every
@@ -146,17 +116,6 @@ fn clock_ghz() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn kernel_texts_are_read() {
-        let text = "processor\t: 0\nmodel name\t: A CPU @ 3 GHz\nHugePages_Total:    3000\n";
-        assert_eq!(field(text, "model name"), Some("A CPU @ 3 GHz"));
-        assert_eq!((number(field(text, "HugePages_Total")), number(field(text, "absent"))), (3000, 0));
-        assert_eq!(
-            (number(Some("1024K")), chosen("always [madvise] never"), chosen("")),
-            (1024, "madvise", "")
-        );
-    }
 
     #[test]
     fn this_host_answers() {

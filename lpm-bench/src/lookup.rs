@@ -7,12 +7,13 @@ use crate::contenders::{self, Built, Makers};
 use crate::fault::Fault;
 use crate::host::{Build, Host};
 use crate::keys::KeySet;
-use crate::measure::{self, Series, median, quantile};
+use crate::measure::{self, Series};
 use crate::profile::{Blocks, Profile};
 use crate::report::{LookupRow, Report};
 use crate::tables::Tables;
 use crate::wanted::{self, Contender};
 use fib::{Family, Isa};
+use lpm_bench::stats::{median, quantile};
 
 /// Does all of it; the report is complete even when answers were wrong.
 ///
@@ -130,9 +131,9 @@ fn profile(keys: &KeySet, built: &[Built], tables: &Tables) -> Profile {
     let told = built
         .iter()
         .filter(|one| one.family == keys.family)
-        .find_map(|one| one.details.iter().find(|(name, _)| *name == "v6_direct_bits"));
+        .find_map(|one| one.details.get("v6_direct_bits"));
     let direct_bits = match (keys.family, told) {
-        (Family::V6, Some((_, bits))) if (1.0..=64.0).contains(bits) => whole(*bits),
+        (Family::V6, Some(bits)) if (1.0..=64.0).contains(&bits) => whole(bits),
         _ => 20,
     };
     Profile::of(keys, tables, &blocks, direct_bits)
@@ -224,7 +225,7 @@ fn row(
         ratio_best_to: None,
         analysis: analysis::sentence(of, profile, ns, host),
         first_wrong: checked.first_wrong,
-        details: of.details.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect(),
+        details: of.details.clone(),
     }
 }
 
@@ -364,7 +365,7 @@ mod tests {
             family: Family::V4,
             table_bytes: 1,
             build_s: 1.0,
-            details: Vec::new(),
+            details: fib::Details::default(),
             pages: "",
             looker: liar.looker().unwrap(),
             more: Vec::new(),

@@ -14,7 +14,7 @@
 //! | `measure` | the clock |
 //! | `profile`, `analysis` | what a traffic asks of a table, and the sentence of what was counted and measured |
 //! | `host`, `report` | what a figure depends on; rows for people and programs |
-//! | `updates` | a stream of updates, forward and back again |
+//! | `updates` | updates as deltas, forward and back again |
 //! | `lookup`, `update`, `paper` | the subcommands |
 
 #![forbid(unsafe_code)]

@@ -13,7 +13,7 @@ use crate::contenders::Built;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::table::{Looker, Sweep};
-use indicatif::{ProgressBar, ProgressStyle};
+use lpm_bench::progress::bar;
 
 /// A sweep is cut to about so many seconds; the oracle would take minutes over a full stream.
 const SWEEP_MAX_S: f64 = 0.5;
@@ -61,10 +61,7 @@ pub(crate) fn run(
             }
         }
     }
-    let bar = ProgressBar::new((rounds * series.len()) as u64).with_style(
-        ProgressStyle::with_template("measure [{bar:40}] round {prefix} {msg} eta {eta}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    let bar = bar("measure [{bar:40}] round {prefix} {msg} eta {eta}", rounds * series.len());
     for round in 0..rounds {
         bar.set_prefix(format!("{}/{rounds}", round + 1));
         for one in &mut series {
@@ -112,26 +109,6 @@ fn sweep_keys(one: &mut dyn Looker, keys: &KeySet, call: usize) -> Result<usize,
     Ok(if fits == 0 { keys.len() } else { fits.min(keys.len()) })
 }
 
-/// The value that half of `values` are below. `values` is not empty.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    quantile(values, 0.5)
-}
-
-/// The value that `share` of `values` are below, interpolated between neighbours; NaN without values.
-pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
-    let at = share * last as f64;
-    let (low, high) = (sorted[floor(at)], sorted[floor(at.ceil())]);
-    low + (high - low) * at.fract()
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index, 0 or more")]
-fn floor(at: f64) -> usize {
-    at as usize
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,16 +123,5 @@ mod tests {
             value = std::hint::black_box(value.wrapping_mul(3));
         }
         assert!(slept < 0.05, "50 ms of sleep cost {slept} CPU seconds");
-    }
-
-    #[test]
-    fn quantiles_of_small_sets() {
-        assert_eq!((median(&[3.0]), median(&[4.0, 1.0]), median(&[9.0, 1.0, 2.0])), (3.0, 2.5, 2.0));
-        let values = [1.0, 2.0, 3.0, 4.0, 5.0];
-        assert_eq!(
-            (quantile(&values, 0.25), quantile(&values, 0.0), quantile(&values, 1.0)),
-            (2.0, 1.0, 5.0)
-        );
-        assert!(median(&[]).is_nan());
     }
 }

@@ -4,7 +4,8 @@ use crate::args::Rate;
 use crate::contenders::Refused;
 use crate::fault::Fault;
 use crate::host::{Build, Host};
-use comfy_table::{CellAlignment, Table, presets};
+use fib::Details;
+use lpm_bench::text::table;
 use serde::Serialize;
 use std::path::Path;
 
@@ -64,7 +65,7 @@ pub(crate) struct LookupRow {
     /// The first wrong answer.
     pub(crate) first_wrong: Option<String>,
     /// Engine-specific figures.
-    pub(crate) details: serde_json::Map<String, serde_json::Value>,
+    pub(crate) details: Details,
 }
 
 /// One engine at one rate of updates. The first five names are a contract; more may come.
@@ -151,22 +152,13 @@ pub(crate) struct Report<Row: Serialize> {
 }
 
 impl<Row: Serialize> Report<Row> {
-    /// Writes the document to `path`, whole or not at all; straight into what is no ordinary file (`/dev/stdout`).
+    /// Writes the document to `path`, whole or not at all.
     ///
     /// # Errors
     /// [`Fault::Write`].
     pub(crate) fn write(&self, path: &Path) -> Result<(), Fault> {
         let failed = |source| Fault::Write { path: path.display().to_string(), source };
-        let mut text = serde_json::to_string_pretty(self).map_err(|why| failed(why.into()))?;
-        text.push('\n');
-        if path.exists() && !path.is_file() {
-            return std::fs::write(path, text).map_err(failed);
-        }
-        // A reader never sees half a document.
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        std::fs::write(&part, text).map_err(failed)?;
-        std::fs::rename(&part, path).map_err(failed)
+        fib::output::write_json(path, self).map_err(failed)
     }
 
     /// What stands above the table on the screen.
@@ -192,18 +184,6 @@ impl<Row: Serialize> Report<Row> {
             .map(|one| format!("not measured: {} {} {}: {}\n", one.engine, one.isa, one.family, one.reason))
             .collect()
     }
-}
-
-/// A table of `headings` whose first `texts` columns are texts, the others numbers.
-fn table(headings: &[&str], texts: usize) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(headings.to_vec());
-    for at in texts..headings.len() {
-        if let Some(column) = table.column_mut(at) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
 }
 
 fn ratio(ratio: Option<f64>) -> String {

@@ -7,7 +7,7 @@
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
-use fib::{EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes};
+use fib::{Details, EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes};
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
@@ -45,8 +45,8 @@ pub(crate) trait Table {
     /// Bytes that lookups may read.
     fn table_bytes(&self) -> u64;
 
-    /// Engine-specific figures, name and value.
-    fn details(&self) -> Vec<(&'static str, f64)>;
+    /// Engine-specific figures.
+    fn details(&self) -> Details;
 
     /// A looker for this table, which may go to another thread.
     ///
@@ -173,7 +173,7 @@ impl Table for EngineTable {
         self.writer.stats().table_bytes
     }
 
-    fn details(&self) -> Vec<(&'static str, f64)> {
+    fn details(&self) -> Details {
         self.writer.stats().details
     }
 
@@ -243,7 +243,7 @@ pub(crate) mod tests {
         fn table_bytes(&self) -> u64 {
             self.0.table_bytes()
         }
-        fn details(&self) -> Vec<(&'static str, f64)> {
+        fn details(&self) -> Details {
             self.0.details()
         }
         fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {

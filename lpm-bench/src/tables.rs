@@ -8,7 +8,7 @@ use fib::feed::{self, LoadOptions};
 use fib::generate::TableSpec;
 use fib::oracle::OraclePair;
 use fib::{Family, IpPrefix, NextHopId, NextHopTable, Prefix4, Prefix6, Rib, Routes};
-use indicatif::{ProgressBar, ProgressStyle};
+use lpm_bench::progress::bar;
 use std::fmt::Write as _;
 use std::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
@@ -44,7 +44,7 @@ impl Tables {
         let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
         let mut sources = Vec::new();
         if !args.fib.is_empty() {
-            let bar = bytes_bar();
+            let bar = bar("routes  [{bar:40}] {bytes}/{total_bytes} {elapsed}", 0);
             let mut tell = |done, total| {
                 bar.set_length(total);
                 bar.set_position(done);
@@ -143,12 +143,6 @@ fn hash(v4: &[(Prefix4, NextHopId)], v6: &[(Prefix6, NextHopId)]) -> String {
         hash.update(&id.get().to_be_bytes());
     }
     format!("{:016x}", hash.digest())
-}
-
-/// A bar over bytes; drawn on a terminal only.
-fn bytes_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("routes  [{bar:40}] {bytes}/{total_bytes} {elapsed}");
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 #[cfg(test)]

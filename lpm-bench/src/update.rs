@@ -11,7 +11,7 @@ use crate::contenders::{self, Built, Makers};
 use crate::fault::Fault;
 use crate::host::{Build, Host};
 use crate::keys::KeySet;
-use crate::measure::{cpu_s, median, quantile};
+use crate::measure::cpu_s;
 use crate::report::{Report, UpdateRow};
 use crate::table::{Clock, Looker, Table};
 use crate::tables::Tables;
@@ -19,7 +19,8 @@ use crate::updates::{self, Player, Stream};
 use crate::wanted::{self, Contender, Wanted};
 use fib::Family;
 use fib::traffic::Traffic;
-use indicatif::{ProgressBar, ProgressStyle};
+use lpm_bench::progress::bar;
+use lpm_bench::stats::{median, quantile};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<Report<UpdateRow>, Fault> {
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for family in contenders::families(args.engine.family, &tables)? {
         let stream = Stream::of(family, &told, args.delta, &tables);
-        if stream.forward.is_empty() {
+        if stream.deltas.forward.is_empty() {
             eprintln!("lpm-bench: no update changes a route of {family}: not measured");
             continue;
         }
@@ -131,13 +132,10 @@ impl<'a> Work<'a> {
     /// All rows of one contender.
     fn measure(&self, built: Built) -> Result<Vec<UpdateRow>, Fault> {
         let Built { engine, contender, isa, mut table, mut looker, .. } = built;
-        let rates = self.args.rates.len() as u64;
-        let bar = ProgressBar::new(1 + rates * u64::from(TURNS)).with_style(
-            ProgressStyle::with_template("update  [{bar:40}] {msg} {elapsed}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
+        let rates = self.args.rates.len();
+        let bar = bar("update  [{bar:40}] {msg} {elapsed}", 1 + rates * TURNS as usize);
         bar.set_message(format!("{engine} {isa} {}", self.family));
-        let mut player = Player::new(self.stream);
+        let mut player = Player::new(&self.stream.deltas);
         let offline = self.offline(&mut *table, &mut player)?;
         bar.inc(1);
         let mut rows = Vec::new();
@@ -431,7 +429,7 @@ mod tests {
         let mut liar = Liar(crate::table::EngineTable::new(Box::new(engine), 256));
         liar.apply(&tables.told_of(Family::V4)).unwrap();
         let mut looker = liar.looker().unwrap();
-        let found = work.check(&mut liar, &mut *looker, &mut Player::new(&stream)).unwrap();
+        let found = work.check(&mut liar, &mut *looker, &mut Player::new(&stream.deltas)).unwrap();
         assert!(found.wrong > 0 && found.first_wrong.is_some());
     }
 }

@@ -1,22 +1,79 @@
-//! A stream of updates as deltas of one family, forward and back again.
+//! Updates as deltas of one family, forward and back again.
 //!
-//! Forward is what the feed says; backward undoes it delta by delta, so that a stream can run for as long as a measurement
+//! Forward is what the feed says; backward undoes it delta by delta, so that updates can run for as long as a measurement
 //! needs and the table never drifts. Updates that change nothing (a route told again as it is) are left out, as a RIB does.
 
 use crate::args::UpdateArgs;
 use crate::fault::Fault;
 use crate::tables::Tables;
-use fib::{Family, IpPrefix, NextHopId, Rib, Routes, feed, generate};
+use fib::feed::{self, Update};
+use fib::{Family, IpPrefix, NextHopId, NextHopTable, Rib, Routes, generate};
 use std::collections::BTreeMap;
+use std::path::Path;
 
-/// The deltas of one family.
-#[derive(Debug)]
-pub(crate) struct Stream {
-    /// The deltas, in order.
+/// Deltas of one family.
+#[derive(Debug, Default)]
+pub(crate) struct Deltas {
+    /// In order.
     pub(crate) forward: Vec<Routes>,
     /// What undoes them, in the order to apply: the last delta's undoing first.
     pub(crate) backward: Vec<Routes>,
-    /// The routes after all of `forward`.
+}
+
+impl Deltas {
+    /// What `parts` of updates change in `rib`, a delta each; `NONE` is a withdraw. `each` is told every change: the prefix, and its
+    /// next hops before and after.
+    pub(crate) fn of<Part: Iterator<Item = (IpPrefix, NextHopId)>>(
+        rib: &mut Rib,
+        parts: impl Iterator<Item = Part>,
+        mut each: impl FnMut(IpPrefix, NextHopId, NextHopId),
+    ) -> Self {
+        let mut deltas = Self::default();
+        for part in parts {
+            // The last word on a prefix counts, as in a RIB's dirty set.
+            let latest: BTreeMap<IpPrefix, NextHopId> = part.collect();
+            let (mut there, mut back) = (Routes::new(), Routes::new());
+            for (prefix, id) in latest {
+                let old = rib.set(prefix, id);
+                if old != id {
+                    there.push(prefix, id);
+                    back.push(prefix, old);
+                    each(prefix, old, id);
+                }
+            }
+            if !there.is_empty() {
+                deltas.forward.push(there);
+                deltas.backward.push(back);
+            }
+        }
+        deltas.backward.reverse();
+        deltas
+    }
+
+    /// Changes of one pass forward.
+    pub(crate) fn changes(&self) -> usize {
+        self.forward.iter().map(Routes::len).sum()
+    }
+
+    /// New IPv4 routes, changed ones and withdrawn ones of a pass forward.
+    pub(crate) fn kinds(&self) -> [usize; 3] {
+        let before =
+            self.backward.iter().rev().flat_map(|delta| delta.v4.iter().map(|change| change.next_hop));
+        let after = self.forward.iter().flat_map(|delta| delta.v4.iter().map(|change| change.next_hop));
+        let mut kinds = [0; 3];
+        for (before, after) in before.zip(after) {
+            kinds[if before.is_none() { 0 } else { 1 + usize::from(after.is_none()) }] += 1;
+        }
+        kinds
+    }
+}
+
+/// The deltas of a stream of updates, and what they lead to.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// The deltas.
+    pub(crate) deltas: Deltas,
+    /// The routes after all of them.
     pub(crate) after: Tables,
     /// One route for each prefix that changed, so that keys can be drawn from what the updates touched.
     pub(crate) touched: Tables,
@@ -24,97 +81,87 @@ pub(crate) struct Stream {
     pub(crate) told: usize,
 }
 
+/// Gives the updates of the file `path` to `each`, with their next hops; warns when the file is cut short.
+///
+/// # Errors
+/// [`Fault::Feed`]; [`Fault::Usage`] when a next hop cannot have an id.
+pub(crate) fn read_file(
+    path: &Path,
+    hops: &mut NextHopTable,
+    mut each: impl FnMut(&Update, NextHopId),
+) -> Result<(), Fault> {
+    let mut updates = feed::updates(path, None)?;
+    for update in &mut updates {
+        let update = update?;
+        let id = update.next_hop(hops).map_err(|why| Fault::Usage(format!("{}: {why}", path.display())))?;
+        each(&update, id);
+    }
+    if let Some(cut) = updates.truncated() {
+        eprintln!("lpm-bench: warning: {}: {cut}; what was read before is used", path.display());
+    }
+    Ok(())
+}
+
 /// All updates that the arguments name, as `(prefix, next hop)`; `NONE` is a withdraw.
 ///
 /// # Errors
-/// [`Fault::Feed`]; [`Fault::Usage`] when no updates are named, or a next hop cannot have an id.
+/// As [`read_file`]; [`Fault::Usage`] when no updates are named.
 pub(crate) fn read(args: &UpdateArgs, tables: &mut Tables) -> Result<Vec<(IpPrefix, NextHopId)>, Fault> {
-    if let Some(path) = &args.updates {
-        let mut updates = feed::updates(path, None)?;
-        let mut told = Vec::new();
-        for update in &mut updates {
-            let update = update?;
-            let id = update
-                .next_hop(&mut tables.hops)
-                .map_err(|why| Fault::Usage(format!("{}: {why}", path.display())))?;
-            told.push((update.prefix, id));
+    match (&args.updates, args.generate_updates) {
+        (Some(path), _) => {
+            let mut told = Vec::new();
+            read_file(path, &mut tables.hops, |update, id| told.push((update.prefix, id)))?;
+            Ok(told)
         }
-        if let Some(cut) = updates.truncated() {
-            eprintln!("lpm-bench: warning: {}: {cut}; what was read before is used", path.display());
+        (None, Some(count)) => {
+            Ok(generate::Updates::of_rib(&tables.rib, args.table.seed).take(count).collect())
         }
-        return Ok(told);
-    }
-    match args.generate_updates {
-        Some(count) => Ok(generate::Updates::of_rib(&tables.rib, args.table.seed).take(count).collect()),
-        None => Err(Fault::Usage("no updates: give --updates FILE or --generate-updates N".into())),
+        (None, None) => Err(Fault::Usage("no updates: give --updates FILE or --generate-updates N".into())),
     }
 }
 
 impl Stream {
     /// The updates of `family` among `told`, `delta` of them a delta, over the routes of `tables`.
     pub(crate) fn of(family: Family, told: &[(IpPrefix, NextHopId)], delta: usize, tables: &Tables) -> Self {
-        let mut rib = of_family(&tables.rib, family);
-        let (mut forward, mut backward) = (Vec::new(), Vec::new());
-        let mut touched = Rib::new();
-        let told: Vec<_> = told.iter().filter(|(prefix, _)| prefix.family() == family).collect();
-        for part in told.chunks(delta.max(1)) {
-            // The last word on a prefix counts, as in a RIB's dirty set.
-            let latest: BTreeMap<IpPrefix, NextHopId> =
-                part.iter().map(|(prefix, id)| (*prefix, *id)).collect();
-            let (mut there, mut back) = (Routes::new(), Routes::new());
-            for (prefix, id) in latest {
-                let old = rib.set(prefix, id);
-                if old != id {
-                    there.push(prefix, id);
-                    back.push(prefix, old);
-                    touched.set(prefix, if id.is_none() { old } else { id });
-                }
-            }
-            if !there.is_empty() {
-                forward.push(there);
-                backward.push(back);
-            }
-        }
-        backward.reverse();
+        let (mut rib, mut touched) = (of_family(&tables.rib, family), Rib::new());
+        let told: Vec<_> = told.iter().filter(|(prefix, _)| prefix.family() == family).copied().collect();
+        let parts = told.chunks(delta.max(1)).map(|part| part.iter().copied());
+        let deltas = Deltas::of(&mut rib, parts, |prefix, old, id| {
+            touched.set(prefix, if id.is_none() { old } else { id });
+        });
         let after = Tables::of_rib(rib, "after the updates".into());
         let touched = Tables::of_rib(touched, "what the updates touched".into());
-        Self { forward, backward, after, touched, told: told.len() }
-    }
-
-    /// Changes of one pass forward.
-    #[cfg(test)]
-    pub(crate) fn changes(&self) -> usize {
-        self.forward.iter().map(Routes::len).sum()
+        Self { deltas, after, touched, told: told.len() }
     }
 }
 
 /// The routes of `family` alone.
-fn of_family(rib: &Rib, family: Family) -> Rib {
+pub(crate) fn of_family(rib: &Rib, family: Family) -> Rib {
     match family {
         Family::V4 => Rib { v4: rib.v4.clone(), ..Rib::new() },
         Family::V6 => Rib { v6: rib.v6.clone(), ..Rib::new() },
     }
 }
 
-/// Where in a stream a table is: forward to the end, back to the start, and again.
+/// Where in its deltas a table is: forward to the end, back to the start, and again.
 #[derive(Debug)]
 pub(crate) struct Player<'a> {
-    stream: &'a Stream,
+    deltas: &'a Deltas,
     at: usize,
 }
 
 impl<'a> Player<'a> {
-    /// A player at the start. The stream is not empty.
-    pub(crate) fn new(stream: &'a Stream) -> Self {
-        Self { stream, at: 0 }
+    /// A player at the start.
+    pub(crate) fn new(deltas: &'a Deltas) -> Self {
+        Self { deltas, at: 0 }
     }
 
-    /// The next delta to apply.
+    /// The next delta to apply; `None` when there are none.
     pub(crate) fn step(&mut self) -> Option<&'a Routes> {
-        let count = self.stream.forward.len();
+        let count = self.deltas.forward.len();
         let delta = match self.at.checked_sub(count) {
-            None => self.stream.forward.get(self.at),
-            Some(back) => self.stream.backward.get(back),
+            None => self.deltas.forward.get(self.at),
+            Some(back) => self.deltas.backward.get(back),
         };
         self.at = (self.at + 1) % (2 * count).max(1);
         delta
@@ -122,7 +169,7 @@ impl<'a> Player<'a> {
 
     /// Whether the table is where `forward` ends.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.at == self.stream.forward.len()
+        self.at == self.deltas.forward.len()
     }
 }
 
@@ -149,10 +196,10 @@ mod tests {
             ("10.0.0.0/8", 0),
         ]);
         let stream = Stream::of(Family::V4, &told, 3, &tables);
-        assert_eq!((stream.told, stream.forward.len(), stream.changes()), (5, 2, 3));
+        assert_eq!((stream.told, stream.deltas.forward.len(), stream.deltas.changes()), (5, 2, 3));
         assert_eq!((stream.after.v4.len(), stream.touched.v4.len(), stream.after.v6.len()), (2, 3, 0));
         let mut oracle = tables.oracle.clone();
-        let mut player = Player::new(&stream);
+        let mut player = Player::new(&stream.deltas);
         for _ in 0..2 {
             oracle.tell(player.step().unwrap());
         }
@@ -172,6 +219,6 @@ mod tests {
     fn a_stream_without_changes_is_empty() {
         let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
         let stream = Stream::of(Family::V4, &told(&[("10.0.0.0/8", 1)]), 1, &tables);
-        assert!(stream.forward.is_empty() && Player::new(&stream).step().is_none());
+        assert!(stream.deltas.forward.is_empty() && Player::new(&stream.deltas).step().is_none());
     }
 }

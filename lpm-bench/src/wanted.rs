@@ -4,8 +4,7 @@
 //! its absence or refusal an error instead of a note.
 
 use crate::fault::Fault;
-use fib::{Family, Isa};
-use lpm_gpu::engine as gpu;
+use fib::{Family, Isa, Registry};
 use lpm_phi::coop::CoopEngine;
 use std::fmt;
 
@@ -59,7 +58,7 @@ pub(crate) enum Contender {
 impl Contender {
     /// Whether it runs on a device.
     pub(crate) fn is_on_device(self) -> bool {
-        matches!(self, Self::Engine(name) if GPU_ENGINES.contains(&name))
+        matches!(self, Self::Engine(name) if ENGINES.is_device(name))
     }
 
     /// The `isa` of a row: that of its lookups on the CPU, `ptx` for those of a device.
@@ -111,21 +110,8 @@ const PLAIN: &[Isa] = &[Isa::Scalar];
 /// Plain code and AVX-512: what the Bloomfwd paper compares, and what DPDK has.
 const PLAIN_AND_AVX512: &[Isa] = &[Isa::Scalar, Isa::Avx512f];
 
-/// Our engines, and the instruction sets that they have kernels for.
-pub(crate) const ENGINES: &[(&str, &[Isa])] = &[
-    (fib::oracle::OracleEngine::NAME, PLAIN),
-    (lpm_phi::bloom::NAME, &Isa::ALL),
-    (lpm_phi::variants::BASELINE, PLAIN),
-    (lpm_phi::variants::NAIVE, PLAIN_AND_AVX512),
-    (lpm_phi::miht::NAME, PLAIN),
-    (CoopEngine::NAME, &Isa::ALL),
-    (gpu::GAMT, PLAIN),
-    (gpu::GALE, PLAIN),
-    (gpu::SAIL, PLAIN),
-];
-
-/// Those of them that run on a GPU.
-const GPU_ENGINES: [&str; 3] = gpu::NAMES;
+/// Our engines.
+pub(crate) const ENGINES: Registry = Registry::new(&[fib::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
 
 /// Every contender that `names` stand for, each once, in the order of the names.
 ///
@@ -151,7 +137,7 @@ pub(crate) fn expand(names: &[String]) -> Result<Vec<Wanted>, Fault> {
 fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
     if name == "all" {
         let peers = Peer::ALL.iter().filter(|_| cfg!(feature = "dpdk")).map(|peer| peer.base());
-        let names = ENGINES.iter().map(|(name, _)| *name).chain(peers);
+        let names = ENGINES.names().into_iter().chain(peers);
         let mut all = names.map(expand_one).collect::<Result<Vec<_>, _>>()?.concat();
         all.iter_mut().for_each(|wanted| wanted.optional = true);
         return Ok(all);
@@ -160,9 +146,11 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
         Some((base, isa)) => (base, Some(isa.parse::<Isa>()?.checked()?)),
         None => (name, None),
     };
-    if let Some((engine, isas)) = ENGINES.iter().find(|(engine, _)| *engine == base) {
-        return Ok(variants(name, isas, isa)?.map(|isa| (Contender::Engine(engine), isa)).collect())
-            .map(|found| mark(found, isa.is_some()));
+    if let Ok(engine) = ENGINES.find(base) {
+        return Ok(variants(name, engine.isas, isa)?
+            .map(|isa| (Contender::Engine(engine.name), isa))
+            .collect())
+        .map(|found| mark(found, isa.is_some()));
     }
     let (base, entry) = match base.rsplit_once('-') {
         Some((base, "2b")) => (base, Some(2)),
@@ -209,9 +197,9 @@ fn variants<'a>(
 }
 
 /// The names there are, for messages.
-pub(crate) fn known() -> String {
+fn known() -> String {
     let peers = Peer::ALL.iter().map(|peer| peer.base());
-    let names: Vec<_> = ENGINES.iter().map(|(name, _)| *name).chain(peers).collect();
+    let names: Vec<_> = ENGINES.names().into_iter().chain(peers).collect();
     names.join(", ")
 }
 

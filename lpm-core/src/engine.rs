@@ -17,8 +17,8 @@ use crate::reader::{Answer, SlotReader};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{
-    Capacity, Change, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Key,
-    Keys, NextHopId, Prefix, Rib, RibTable,
+    Capacity, Change, Details, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation,
+    Isa, Key, Keys, NextHopId, Prefix, Rib, RibTable,
 };
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ pub trait FibTable<K: Key>: Sized + Send {
     fn writer_bytes(&self) -> u64;
 
     /// Figures for [`EngineStats::details`].
-    fn details(&self) -> Vec<(&'static str, f64)>;
+    fn details(&self) -> Details;
 
     /// Whether `changes`, which lead to `routes`, fit in place. [`Self::update`] cannot fail then.
     fn admits(&self, changes: &[Change<K>], routes: &RibTable<K>) -> bool;
@@ -359,14 +359,12 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
 
     fn stats(&self) -> EngineStats {
         let (v4, v6) = self.tables();
-        let mut details = v4.details();
-        details.extend(v6.details());
         EngineStats {
             routes_v4: self.v4.routes as u64,
             routes_v6: self.v6.routes as u64,
             table_bytes: self.table_bytes(),
             writer_bytes: v4.writer_bytes() + v6.writer_bytes(),
-            details,
+            details: v4.details().and(v6.details()),
         }
     }
 

@@ -8,11 +8,10 @@
 //! touch decides: an engine's control thread makes and fills its tables, so they lie on that thread's node.
 
 use fib::EngineError;
-use fib::host::list_holds;
+use fib::host::{Host, list_holds};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -58,19 +57,13 @@ pub struct NoSuchNode {
 /// # Errors
 /// [`NoSuchNode`], with the nodes that have memory.
 pub fn check_node(node: u32) -> Result<(), NoSuchNode> {
-    match nodes() {
+    match Host::here().memory_nodes() {
         Some(there) if !list_holds(&there, node.into()) => Err(NoSuchNode { node, there }),
         _ => Ok(()),
     }
 }
 
-/// The nodes with memory, as the kernel lists them.
-fn nodes() -> Option<String> {
-    let read = |name| std::fs::read_to_string(Path::new("/sys/devices/system/node").join(name)).ok();
-    Some(read("has_memory").or_else(|| read("online"))?.trim().to_owned())
-}
-
-/// Bytes of this process's table memory, by kind of page. Arrays below half a huge page are not counted.
+/// The table memory of this process by the pages it lies in, bytes. Arrays below half a huge page are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapped {
     /// In reserved 2 MB pages.
@@ -276,10 +269,7 @@ fn round(bytes: usize, unit: usize) -> std::io::Result<usize> {
 /// Whether this kernel gives transparent huge pages on request.
 fn has_transparent() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
-    *ENABLED.get_or_init(|| {
-        let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-        enabled.is_ok_and(|choice| !choice.contains("[never]"))
-    })
+    *ENABLED.get_or_init(|| Host::here().has_transparent_huge_pages())
 }
 
 impl Drop for Mapping {
@@ -328,7 +318,7 @@ mod tests {
     fn what_cannot_be_had_is_an_error() {
         let refused = Array::<AtomicU64>::zeroed(usize::MAX / 16, Placement::default());
         assert!(matches!(refused, Err(EngineError::Memory { .. })));
-        if nodes().is_none() {
+        if Host::here().memory_nodes().is_none() {
             eprintln!("SKIPPED: this kernel lists no NUMA nodes");
             return;
         }
@@ -377,7 +367,9 @@ mod tests {
     /// them runs.
     #[test]
     fn a_chosen_node_has_every_page() {
-        let Some(there) = nodes() else { return eprintln!("SKIPPED: this kernel lists no NUMA nodes") };
+        let Some(there) = Host::here().memory_nodes() else {
+            return eprintln!("SKIPPED: this kernel lists no NUMA nodes");
+        };
         for node in (0..1024).filter(|node: &u32| list_holds(&there, (*node).into())) {
             for (huge_pages, len) in [(true, 2 * MB), (false, 2 * MB), (true, 1000)] {
                 let placement = Placement { huge_pages, numa_node: Some(node) };

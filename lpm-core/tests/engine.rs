@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use fib::{
-    Change, EngineError, EngineOptions, EngineWriter as _, Isa, Key, Keys, NextHopId, Prefix, Prefix4,
-    Prefix6, Rib, RibTable,
+    Change, Details, EngineError, EngineOptions, EngineWriter as _, Isa, Key, Keys, NextHopId, Prefix,
+    Prefix4, Prefix6, Rib, RibTable,
 };
 use lpm_core::engine::{Algorithm, Budget, CpuEngine, FibTable, Routes};
 use lpm_core::params::Common;
@@ -61,8 +61,8 @@ impl<K: Key> FibTable<K> for List<K> {
         0
     }
 
-    fn details(&self) -> Vec<(&'static str, f64)> {
-        vec![("graces", self.graces.into())]
+    fn details(&self) -> Details {
+        Details::default()
     }
 
     fn admits(&self, changes: &[Change<K>], _: &RibTable<K>) -> bool {

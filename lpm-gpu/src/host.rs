@@ -9,7 +9,7 @@
 //! is written before what points to it. And what an update unlinks is written again only after [`HostTable::reclaim`] says
 //! that no lookup can still see it.
 
-use fib::{EngineError, Key, NextHopId, Route};
+use fib::{Details, EngineError, Key, NextHopId, Route};
 use std::sync::Arc;
 
 /// Words in front of a table that tell the kernels its shape; what each means is up to the kernel.
@@ -151,5 +151,5 @@ pub trait HostTable<K: Key>: Send {
     fn host_bytes(&self) -> u64;
 
     /// Figures of its own for `EngineStats::details`.
-    fn details(&self, out: &mut Vec<(&'static str, f64)>);
+    fn details(&self) -> Details;
 }

@@ -31,3 +31,13 @@ pub mod sail;
 mod sync;
 #[cfg(test)]
 mod tests;
+
+use engine::{GALE, GAMT, GpuEngine, SAIL};
+use fib::Engine;
+
+/// The engines of this crate.
+pub const ENGINES: &[Engine] = &[
+    Engine::device(GAMT, |options, _| Ok(Box::new(GpuEngine::new(GAMT, options)?))),
+    Engine::device(GALE, |options, _| Ok(Box::new(GpuEngine::new(GALE, options)?))),
+    Engine::device(SAIL, |options, _| Ok(Box::new(GpuEngine::new(SAIL, options)?))),
+];

@@ -8,12 +8,12 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use fib::oracle::OraclePair;
+use fib::random::SplitMix64;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib, Route, Routes,
-    SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Registry, Rib,
+    Route, Routes, SlotId,
 };
 use lpm_gpu::cu::testing::{self, Mock};
-use lpm_gpu::engine;
 use std::sync::mpsc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -26,20 +26,12 @@ const SESSION_LIMIT: Duration = Duration::from_secs(120);
 /// The same for a batch.
 const BATCH_LIMIT: Duration = Duration::from_secs(60);
 
-/// Random numbers (splitmix64).
-struct Random(u64);
+/// Routes drawn at random.
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
     fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.0.u64() % limit
     }
 
     fn prefix<K: Key>(&mut self, address: K, shortest: u64, longest: u64) -> Prefix<K> {
@@ -153,10 +145,7 @@ fn goes_on(step: &str, error: &EngineError, tries: &mut u32) -> bool {
 
 impl Session {
     fn start(name: &str, parameters: &[(&str, &str)]) -> Result<Self, EngineError> {
-        let parameters =
-            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let options = EngineOptions { parameters, ..EngineOptions::default() };
-        let writer = engine::make(name, &options)?;
+        let writer = Registry::new(&[lpm_gpu::ENGINES]).make(name, &EngineOptions::of(parameters))?;
         let reader = writer.reader(SLOTS, BATCH_MAX)?;
         Ok(Self {
             writer,
@@ -164,7 +153,7 @@ impl Session {
             rib: Rib::new(),
             tables: vec![OraclePair::default()],
             flying: (0..SLOTS).map(|_| None).collect(),
-            random: Random(7),
+            random: Random(SplitMix64(7)),
             refused: None,
             survived: 0,
         })
@@ -303,8 +292,7 @@ fn session(
     let thread = std::thread::spawn(move || {
         let result = Session::start(name, parameters).and_then(|mut session| match session.run() {
             Ok(()) => {
-                let details = session.writer.stats().details;
-                let rebuilds = details.iter().find(|(name, _)| *name == "rebuilds").unwrap().1;
+                let rebuilds = session.writer.stats().details.get("rebuilds").unwrap();
                 Ok((rebuilds, session.survived))
             }
             Err(error) => {
@@ -486,8 +474,7 @@ fn a_batch_that_could_not_be_launched_holds_nothing_back() {
             session.rib.v4.set(long, next_hop);
             session.commit(&Routes::new()).unwrap();
         }
-        let details = session.writer.stats().details;
-        let waiting = details.iter().find(|(name, _)| *name == "sail_chunks_waiting").unwrap().1;
+        let waiting = session.writer.stats().details.get("sail_chunks_waiting").unwrap();
         assert_eq!(waiting, 0.0, "{mode}: chunks wait for a batch that was never launched");
     }
 }

@@ -81,7 +81,7 @@ const SIZES: [usize; 8] = [0, 1, 3, 31, 32, 33, 255, 4096];
 
 #[test]
 fn every_size_in_every_mode_on_1_2_8_and_24_streams() {
-    for name in lpm_gpu::engine::NAMES {
+    for name in lpm_gpu::ENGINES.iter().map(|engine| engine.name) {
         for mode in MODES {
             for streams in ["1", "2", "8", "24"] {
                 if name != "gamt" && streams != "8" && !is_full() {
@@ -229,10 +229,7 @@ fn figures_say_how_the_engine_runs() {
     let Some(mut bench) = Bench::new("gamt", &parameters) else { return };
     let figure = |bench: &Bench, name: &str| {
         let details = bench.writer.stats().details;
-        match details.iter().find(|(known, _)| *known == name) {
-            Some((_, value)) => *value,
-            None => panic!("no figure {name} in {details:?}"),
-        }
+        details.get(name).unwrap_or_else(|| panic!("no figure {name} in {details:?}"))
     };
     assert_eq!(figure(&bench, "mode"), 1.0);
     assert_eq!(figure(&bench, "streams"), 7.0);
@@ -250,7 +247,7 @@ fn figures_say_how_the_engine_runs() {
 fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
     let Some(bench) = Bench::new("gamt", &[("latency-target-us", "3000")]) else { return };
     let details = bench.writer.stats().details;
-    let figure = |name: &str| details.iter().find(|(known, _)| *known == name).unwrap().1;
+    let figure = |name: &str| details.get(name).unwrap();
     for name in ["batch", "batch_v6"] {
         let batch = figure(name);
         assert!(
@@ -262,5 +259,5 @@ fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
     bench.sizes(3, 4096, &SIZES, "calibrated");
     let fixed = Bench::new("gamt", &[("latency-target-us", "3000"), ("streams", "2")]).unwrap();
     let details = fixed.writer.stats().details;
-    assert!(details.contains(&("streams", 2.0)), "a given parameter is kept: {details:?}");
+    assert_eq!(details.get("streams"), Some(2.0), "what was given is not chosen: {details:?}");
 }

@@ -8,6 +8,7 @@ mod common;
 use common::{Dice, KeySet, oracle_of, random_rib};
 use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopId, SlotId};
 use lpm_gpu::cu::testing;
+use lpm_gpu::engine::GpuEngine;
 use std::time::{Duration, Instant};
 
 /// Longer than any step takes over the mock on a busy machine.
@@ -26,9 +27,8 @@ macro_rules! mock {
 }
 
 fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
-    let parameters = vec![("mode".to_owned(), mode.to_owned())];
-    let options = EngineOptions { parameters, stall_us: Some(stall_us), ..EngineOptions::default() };
-    lpm_gpu::engine::make("gamt", &options).unwrap()
+    let options = EngineOptions { stall_us: Some(stall_us), ..EngineOptions::of(&[("mode", mode)]) };
+    Box::new(GpuEngine::new("gamt", &options).unwrap())
 }
 
 /// Runs a lookup that the device does not answer; returns the time until its error.
@@ -92,7 +92,7 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
 fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
     let (_one, mock) = mock!();
     let options = EngineOptions { stall_us: Some(1000), ..EngineOptions::default() };
-    let mut writer = lpm_gpu::engine::make("sail-gpu", &options).unwrap();
+    let mut writer = GpuEngine::new("sail-gpu", &options).unwrap();
     let mut reader = writer.reader(1, 100).unwrap();
     // A route that needs two chunks and frees them; returns the number of chunks that wait for a batch.
     let mut rib = fib::Rib::new();
@@ -101,17 +101,16 @@ fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
             rib.v4.set(fib::Prefix::truncating(0x0a00_0001, 32), next_hop);
             rib.commit_to(writer).unwrap();
         }
-        let details = writer.stats().details;
-        details.iter().find(|(name, _)| *name == "sail_chunks_waiting").unwrap().1
+        writer.stats().details.get("sail_chunks_waiting").unwrap()
     };
-    assert_eq!(flicker(writer.as_mut()), 0.0);
+    assert_eq!(flicker(&mut writer), 0.0);
     mock.set_stalled(1);
     stalls(reader.as_mut(), &[1, 2, 3]);
     mock.set_stalled(0);
-    assert_eq!(flicker(writer.as_mut()), 2.0, "the batch may still be running");
+    assert_eq!(flicker(&mut writer), 2.0, "the batch may still be under way");
     let start = Instant::now();
     while reader.lookup(Keys::V4(&[1, 2, 3]), &mut [NextHopId::NONE; 3]).is_err() {
         assert!(start.elapsed() < LIMIT, "the slot never comes back");
     }
-    assert_eq!(flicker(writer.as_mut()), 0.0, "the batch is done");
+    assert_eq!(flicker(&mut writer), 0.0, "the batch is over");
 }

@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{Dice, KeySet, collect, data, engine, load, oracle_of};
+use common::{Dice, KeySet, collect, engine, oracle_of};
 use fib::conformance::skipped;
+use fib::testing::{data, load};
 use fib::{EngineReader, EngineWriter, FibDelta, IpPrefix, Key, Keys, NextHopId, Prefix, Rib, SlotId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Every engine returns the oracle's answers on full tables, through `lookup` and through slots in flight.
 #[test]
 fn full_tables_are_answered_as_the_oracle_does() {
-    let (Some(v4), Some(v6)) = (data("v4-202401.txt.xz"), data("v6-202401.txt.xz")) else { return };
+    let Some([v4, v6]) = data(["v4-202401.txt.xz", "v6-202401.txt.xz"]) else { return };
     if skipped(&|| engine("gamt", &[])) {
         return;
     }
@@ -139,11 +140,8 @@ fn is_right(answers: &[(u32, NextHopId)], answer: NextHopId, low: u64, high: u64
 /// collect.
 #[test]
 fn the_real_stream_is_followed_while_lookups_run() {
-    let (Some(v4), Some(v6), Some(updates)) =
-        (data("v4-202401.txt.xz"), data("v6-202401.txt.xz"), data("updates-ris-20190101.txt.xz"))
-    else {
-        return;
-    };
+    let files = ["v4-202401.txt.xz", "v6-202401.txt.xz", "updates-ris-20190101.txt.xz"];
+    let Some([v4, v6, updates]) = data(files) else { return };
     if skipped(&|| engine("gamt", &[])) {
         return;
     }

@@ -9,28 +9,12 @@
 //! small tables says is in the tests named `*_sequences`; this one knows nothing of how an engine works, and includes the hardware.
 
 use fib::conformance::{self, Cycle, Options, race};
-use fib::{EngineError, EngineOptions, EngineWriter, Isa};
-use lpm_phi::bloom;
-use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht;
-use lpm_phi::variants::{self, params::Variant};
+use fib::{EngineOptions, Isa, Registry};
+use lpm_phi::coop::CoopEngine;
 use std::process::ExitCode;
 use std::time::Duration;
 
-const NAMES: [&str; 5] = [bloom::NAME, variants::BASELINE, variants::NAIVE, miht::NAME, CoopEngine::NAME];
-
-fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    match name {
-        bloom::NAME => bloom::make(options),
-        miht::NAME => miht::make(options),
-        CoopEngine::NAME => {
-            let engines = Engines { make: &make, is_device: &|_| false, device: "none" };
-            Ok(Box::new(CoopEngine::make(options, &engines)?))
-        }
-        variants::NAIVE => variants::make(Variant::Naive, options),
-        _ => variants::make(Variant::Baseline, options),
-    }
-}
+const ENGINES: Registry = Registry::new(&[lpm_phi::ENGINES]);
 
 /// The engines that `word` names: one, or one an instruction set.
 fn contestants(word: &str) -> Vec<(String, Isa)> {
@@ -47,18 +31,15 @@ fn main() -> ExitCode {
     }
     let time = Duration::from_secs(seconds.unwrap_or(60));
     if words.is_empty() {
-        words = NAMES.map(str::to_owned).to_vec();
+        words = ENGINES.engines().map(|engine| engine.name.to_owned()).collect();
     }
     println!("{:<28} {:<10} {:>12} {:>12} {:>12}", "engine", "deltas", "applied", "batches", "during");
     for (name, isa) in words.iter().flat_map(|word| contestants(word)) {
         // Where the device of a first half is absent, `coop` shares one table with a helper thread.
-        let parameters = if name == CoopEngine::NAME {
-            vec![("first".to_owned(), CoopEngine::GROUP.to_owned())]
-        } else {
-            Vec::new()
-        };
-        let options = EngineOptions { isa: Some(isa), parameters, ..EngineOptions::default() };
-        let make = || make(&name, &options);
+        let group = [("first", CoopEngine::GROUP)];
+        let parameters = if name == CoopEngine::NAME { &group[..] } else { &[] };
+        let options = EngineOptions { isa: Some(isa), ..EngineOptions::of(parameters) };
+        let make = || ENGINES.make(&name, &options);
         if conformance::skipped(&make) {
             continue;
         }

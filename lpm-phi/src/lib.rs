@@ -28,5 +28,21 @@ mod lend;
 pub mod miht;
 pub mod variants;
 
+use fib::{Engine, Isa};
+use variants::params::Variant;
+
+/// The engines of this crate.
+pub const ENGINES: &[Engine] = &[
+    Engine::cpu(bloom::NAME, &Isa::ALL, |options, _| bloom::make(options)),
+    Engine::cpu(variants::BASELINE, &[Isa::Scalar], |options, _| variants::make(Variant::Baseline, options)),
+    Engine::cpu(variants::NAIVE, &[Isa::Scalar, Isa::Avx512f], |options, _| {
+        variants::make(Variant::Naive, options)
+    }),
+    Engine::cpu(miht::NAME, &[Isa::Scalar], |options, _| miht::make(options)),
+    Engine::cpu(coop::CoopEngine::NAME, &Isa::ALL, |options, engines| {
+        Ok(Box::new(coop::CoopEngine::make(options, engines)?))
+    }),
+];
+
 // By the names that the crate `models` has for them, which compiles `lend` and `coop` over a model checker.
 use lpm_core::{reader, sync};

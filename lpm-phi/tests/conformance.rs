@@ -12,9 +12,7 @@ fn with_memory(
     parameters: &[(&str, &str)],
     table_bytes_max: u64,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let parameters =
-        parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let options = EngineOptions { isa: Some(isa), parameters, table_bytes_max, ..EngineOptions::default() };
+    let options = EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::of(parameters) };
     bloom::make(&options)
 }
 

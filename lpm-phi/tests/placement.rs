@@ -4,29 +4,18 @@
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use fib::generate::{TableSpec, table};
-use fib::oracle::OracleEngine;
-use fib::{EngineError, EngineOptions, EngineWriter, Family, Rib};
+use fib::host::Host;
+use fib::{EngineError, EngineOptions, EngineWriter, Family, Registry, Rib};
 use lpm_core::memory::{self, Mapped};
-use lpm_phi::bloom;
-use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht;
-use lpm_phi::variants::{self, params::Variant};
+use lpm_phi::coop::CoopEngine;
 
-const NAMES: [&str; 5] = [bloom::NAME, variants::BASELINE, variants::NAIVE, miht::NAME, CoopEngine::NAME];
+const ENGINES: Registry = Registry::new(&[lpm_phi::ENGINES]);
 
-fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    Ok(match name {
-        bloom::NAME => bloom::make(options)?,
-        miht::NAME => miht::make(options)?,
-        CoopEngine::NAME => {
-            let parameters = [("first", bloom::NAME), ("second", miht::NAME)];
-            let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-            let engines = Engines { make: &make, is_device: &|_| false, device: OracleEngine::NAME };
-            Box::new(CoopEngine::make(&EngineOptions { parameters, ..options.clone() }, &engines)?)
-        }
-        variants::NAIVE => variants::make(Variant::Naive, options)?,
-        _ => variants::make(Variant::Baseline, options)?,
-    })
+fn make(name: &str, mut options: EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    if name == CoopEngine::NAME {
+        options.parameters = EngineOptions::of(&[("first", "bloom"), ("second", "miht")]).parameters;
+    }
+    ENGINES.make(name, &options)
 }
 
 fn routes() -> Rib {
@@ -57,15 +46,14 @@ fn tables_lie_where_they_are_told() {
     if memory::check_node(4000).is_ok() {
         return eprintln!("SKIPPED: this kernel lists no NUMA nodes");
     }
-    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    let transparent = enabled.is_ok_and(|choice| !choice.contains("[never]"));
+    let transparent = Host::here().has_transparent_huge_pages();
     let rib = routes();
-    for name in NAMES {
-        let absent = make(name, &EngineOptions { numa_node: Some(4000), ..EngineOptions::default() });
+    for name in ENGINES.names() {
+        let absent = make(name, EngineOptions { numa_node: Some(4000), ..EngineOptions::default() });
         assert!(matches!(absent, Err(EngineError::Parameter { .. })), "{name} on node 4000");
         for (numa_node, huge_pages) in [(None, true), (Some(0), true), (Some(0), false)] {
             let options = EngineOptions { numa_node, huge_pages, ..EngineOptions::default() };
-            let mut engine = make(name, &options).unwrap();
+            let mut engine = make(name, options).unwrap();
             rib.load(engine.as_mut()).unwrap();
             let (stats, mapped) = (engine.stats(), memory::mapped());
             let Mapped { huge_bytes, transparent_bytes, small_bytes } = mapped;

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use fib::oracle::OraclePair;
+use fib::testing::data;
 use fib::{EngineOptions, EngineReader, EngineWriter, FibDelta, Keys, NextHopId, NextHopTable, Rib, feed};
 use lpm_phi::bloom;
 use lpm_phi::coop::params::Params;
@@ -12,21 +13,6 @@ use lpm_phi::coop::{CoopEngine, Drive, First, Half};
 use lpm_phi::miht;
 use lpm_phi::variants;
 use lpm_phi::variants::params::Variant;
-use std::path::PathBuf;
-
-/// The files `names` of `FWD_DATA`, if all exist.
-fn data<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
-    let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
-        eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
-        return None;
-    };
-    let paths = names.map(|name| folder.join(name));
-    if let Some(missing) = paths.iter().find(|path| !path.exists()) {
-        eprintln!("SKIPPED: {} is not there", missing.display());
-        return None;
-    }
-    Some(paths)
-}
 
 /// Checks that the engine answers as the oracle does at both ends of each `step`-th prefix of `delta`.
 fn check(reader: &mut dyn EngineReader, oracle: &OraclePair, delta: &FibDelta, step: usize) {
@@ -77,7 +63,7 @@ fn withdraw_all(engine: &mut dyn EngineWriter, mut rib: Rib) {
     }
 }
 
-fn run(engine: &mut dyn EngineWriter, [v4, v6, stream]: &[PathBuf; 3]) {
+fn run(engine: &mut dyn EngineWriter, [v4, v6, stream]: &[std::path::PathBuf; 3]) {
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
     feed::load(&[v4, v6], &mut rib, &mut hops, feed::LoadOptions::default()).unwrap();
     let mut oracle = OraclePair::default();
@@ -116,8 +102,7 @@ fn full_tables_under_their_real_updates() {
     run(&mut *miht::make(&options).unwrap(), &files);
     let half = |engine: Box<dyn EngineWriter>| Half { engine, drive: Drive::Cpu };
     let parameters = [("split", "0.5"), ("stall-us", "30000000")];
-    let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    let params = Params::from_options(&EngineOptions { parameters, ..options.clone() }).unwrap();
+    let params = Params::from_options(&EngineOptions::of(&parameters)).unwrap();
     let miht = First::Engine(half(miht::make(&options).unwrap()));
     run(&mut CoopEngine::new(miht, half(bloom::make(&options).unwrap()), params), &files);
 }

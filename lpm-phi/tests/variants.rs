@@ -19,9 +19,7 @@ fn make(
     parameters: &[(&str, &str)],
     table_bytes_max: u64,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let parameters =
-        parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let options = EngineOptions { isa: Some(isa), parameters, table_bytes_max, ..EngineOptions::default() };
+    let options = EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::of(parameters) };
     variants::make(variant, &options)
 }
 
@@ -178,7 +176,7 @@ fn generated(routes: usize) -> Rib {
 }
 
 fn detail(engine: &dyn EngineWriter, name: &str) -> f64 {
-    engine.stats().details.iter().find(|(known, _)| *known == name).unwrap().1
+    engine.stats().details.get(name).unwrap()
 }
 
 /// After all routes are withdrawn every counter is zero again. At 90 % the filters are so small that keys share counters.

@@ -111,12 +111,7 @@ pub fn skipped(make: Make<'_>) -> bool {
         Err(error @ EngineError::NoDevice { device, .. }) => (device.to_lowercase(), error.to_string()),
         _ => return false,
     };
-    let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-    assert!(
-        !required.split(',').any(|name| name.trim().eq_ignore_ascii_case(&missing)),
-        "FWD_REQUIRE names {missing}: {reason}"
-    );
-    eprintln!("SKIPPED: {reason}");
+    crate::testing::skip(&missing, reason);
     true
 }
 

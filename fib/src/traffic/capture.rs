@@ -1,16 +1,11 @@
 //! The destination addresses of a capture.
 
-use super::{TrafficError, halves};
+use super::halves;
 use crate::Family;
-use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
-use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
-use std::fs::File;
+use crate::capture::{self, CaptureError};
+use pcap_parser::Linktype;
 use std::path::Path;
 
-/// What the reader's buffer starts with: above any frame of a network.
-const BUFFER_BYTES: usize = 1 << 18;
-/// A block that says it is longer than this is damage, not a frame.
-const BUFFER_BYTES_MAX: usize = 1 << 26;
 /// Raw IP, as some BSDs number it in their captures.
 const RAW_BSD: [i32; 2] = [12, 14];
 /// IEEE 802.1Q, 802.1ad, and the number that QinQ had before.
@@ -97,103 +92,19 @@ fn by_version(packet: &[u8]) -> Option<(Family, &[u8])> {
 /// Reads the destination addresses of the capture `path`: pcap or pcapng, Ethernet (with at most two VLAN tags) or raw IP.
 ///
 /// # Errors
-/// [`TrafficError::Io`] when the file cannot be read, [`TrafficError::Format`] when it is no capture or is damaged. A capture
-/// that is only cut short is no error: [`Destinations::truncated`] says so.
-pub fn capture_destinations(path: &Path) -> Result<Destinations, TrafficError> {
-    let io = |source| TrafficError::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(io)?;
-    if file.metadata().map_err(io)?.is_dir() {
-        return Err(io(std::io::ErrorKind::IsADirectory.into()));
-    }
-    let format = |offset: usize, error: PcapError<&[u8]>| TrafficError::Format {
-        path: path.to_owned(),
-        offset: offset as u64,
-        reason: reason(&error),
-    };
-    let mut reader = create_reader(BUFFER_BYTES, file).map_err(|error| format(0, error))?;
+/// [`CaptureError`]. A capture that is only cut short is no error: [`Destinations::truncated`] says so.
+pub fn capture_destinations(path: &Path) -> Result<Destinations, CaptureError> {
     let mut found = Destinations::default();
-    let mut links = Vec::new();
-    let mut buffer_bytes = BUFFER_BYTES;
-    loop {
-        match reader.next() {
-            Ok((bytes, block)) => {
-                take(&block, &mut links, &mut found);
-                reader.consume(bytes);
-            }
-            Err(PcapError::Eof) => return Ok(found),
-            Err(PcapError::UnexpectedEof) => {
-                found.truncated = true;
-                return Ok(found);
-            }
-            Err(PcapError::Incomplete(_) | PcapError::BufferTooSmall) => {
-                let consumed = reader.consumed();
-                if !more(reader.as_mut(), &mut buffer_bytes).map_err(|error| format(consumed, error))? {
-                    // What is left, if anything, is less than its block says.
-                    found.truncated = !reader.data().is_empty();
-                    return Ok(found);
-                }
-            }
-            Err(error) => {
-                let error = error.to_owned_vec();
-                return Err(format(reader.consumed(), error));
-            }
-        }
-    }
-}
-
-/// Reads more of the file, with a larger buffer when this one is full; whether there was any.
-fn more(
-    reader: &mut dyn PcapReaderIterator,
-    buffer_bytes: &mut usize,
-) -> Result<bool, PcapError<&'static [u8]>> {
-    let before = reader.data().len();
-    if before >= *buffer_bytes / 2 {
-        if *buffer_bytes >= BUFFER_BYTES_MAX {
-            return Err(PcapError::BufferTooSmall);
-        }
-        *buffer_bytes *= 2;
-        reader.grow(*buffer_bytes);
-    }
-    reader.refill().map_err(|error| error.to_owned_vec())?;
-    Ok(reader.data().len() > before || !reader.reader_exhausted())
-}
-
-/// Takes the destination out of one block; `links` are the link types of the capture's interfaces so far.
-fn take(block: &PcapBlockOwned<'_>, links: &mut Vec<Linktype>, found: &mut Destinations) {
-    let link_of = |links: &[Linktype], interface: u32| {
-        let interface = usize::try_from(interface).unwrap_or(usize::MAX);
-        links.get(interface).copied().unwrap_or(Linktype(-1))
-    };
-    match block {
-        PcapBlockOwned::LegacyHeader(header) => links.push(header.network),
-        PcapBlockOwned::Legacy(packet) => found.frame(link_of(links, 0), packet.data),
-        PcapBlockOwned::NG(Block::SectionHeader(_)) => links.clear(), // interfaces are numbered anew
-        PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => links.push(interface.linktype),
-        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
-            found.frame(link_of(links, packet.if_id), packet.packet_data());
-        }
-        PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
-            found.frame(link_of(links, 0), packet.packet_data())
-        }
-        PcapBlockOwned::NG(_) => {}
-    }
-}
-
-fn reason(error: &PcapError<&[u8]>) -> String {
-    match error {
-        PcapError::Eof => String::from("the file is empty"),
-        PcapError::HeaderNotRecognized | PcapError::Incomplete(_) => {
-            String::from("no capture; pcap and pcapng are read")
-        }
-        PcapError::BufferTooSmall => format!("a block of more than {BUFFER_BYTES_MAX} bytes"),
-        PcapError::ReadError => String::from("the file cannot be read"),
-        _ => String::from("the block is damaged"),
-    }
+    found.truncated = capture::read(path, |packet| -> Result<(), CaptureError> {
+        found.frame(Linktype(packet.link), packet.bytes);
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Traffic;
+    use super::super::{Traffic, TrafficError};
     use super::*;
     use proptest::prelude::*;
 
@@ -213,7 +124,7 @@ mod tests {
         file
     }
 
-    fn read(bytes: &[u8]) -> Result<Destinations, TrafficError> {
+    fn read(bytes: &[u8]) -> Result<Destinations, CaptureError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
         capture_destinations(file.path())
@@ -284,12 +195,12 @@ mod tests {
     #[test]
     fn what_is_no_capture_is_refused_by_name() {
         let error = read(b"PREFIX ID, a text of more than twenty-four bytes").unwrap_err();
-        assert!(matches!(error, TrafficError::Format { offset: 0, .. }), "{error}");
+        assert!(matches!(error, CaptureError::Format { offset: 0, .. }), "{error}");
         assert!(read(b"").unwrap_err().to_string().contains("empty"));
-        assert!(matches!(read(b"\xd4\xc3\xb2\xa1\x02"), Err(TrafficError::Format { .. })));
+        assert!(matches!(read(b"\xd4\xc3\xb2\xa1\x02"), Err(CaptureError::Format { .. })));
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(capture_destinations(folder.path()), Err(TrafficError::Io { .. })));
-        assert!(matches!(capture_destinations(&folder.path().join("none")), Err(TrafficError::Io { .. })));
+        assert!(matches!(capture_destinations(folder.path()), Err(CaptureError::Io { .. })));
+        assert!(matches!(capture_destinations(&folder.path().join("none")), Err(CaptureError::Io { .. })));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod capture;
 
 pub use capture::{Destinations, capture_destinations};
 
+use crate::capture::CaptureError;
 use crate::random::Seeded;
 use crate::{Family, Key, NextHopId, Prefix, Prefix4, Prefix6};
 use std::fmt;
@@ -60,23 +61,8 @@ pub enum TrafficError {
         family: Family,
     },
     /// The capture cannot be read.
-    #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The capture.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The file is not a capture, or is damaged.
-    #[error("{path}: byte {offset}: {reason}", path = path.display())]
-    Format {
-        /// The capture.
-        path: PathBuf,
-        /// Where the reader stopped.
-        offset: u64,
-        /// What is wrong at that offset.
-        reason: String,
-    },
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
 }
 
 impl Traffic {

@@ -1,4 +1,4 @@
-//! Captures: the reader of `replay` and the reader of `lpm-bench` must agree.
+//! Captures: what `replay` plays and what `lpm-bench` takes its keys from, which have to agree.
 
 use crate::scratch::with_file;
 use fib::traffic::{Destinations, capture_destinations};
@@ -16,7 +16,7 @@ pub fn captures(data: &[u8]) {
         Ok(trace) => trace,
         Err(error) => return assert!(!format!("{error:#}").is_empty()),
     };
-    // A capture that can be replayed has only Ethernet frames, which the other reader accepts too.
+    // Whatever can be replayed has Ethernet frames only, which the other one takes too.
     let found = found.unwrap_or_else(|error| panic!("read by one alone: {error}"));
     assert_eq!((trace.frames.len() as u64, trace.is_truncated), (found.frames, found.truncated));
     assert!(trace.frames.is_sorted_by_key(|(time_ns, _)| *time_ns) && trace.snapped <= trace.frames.len());

@@ -8,13 +8,9 @@
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, Keys, NextHopId, Rib, Routes,
-    SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, Keys, NextHopId, Registry, Rib,
+    Routes, SlotId,
 };
-use lpm_phi::bloom;
-use lpm_phi::coop::{CoopEngine, Engines};
-use lpm_phi::miht;
-use lpm_phi::variants::{self, params::Variant};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Mutex, Once, PoisonError};
@@ -72,18 +68,7 @@ const DELTAS_MAX: usize = 48;
 /// The inputs that the engine in use has seen, latest last.
 static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    Ok(match name {
-        "miht" => miht::make(options)?,
-        "coop" => {
-            let engines = Engines { make: &make, is_device: &|_| false, device: "none" };
-            Box::new(CoopEngine::make(options, &engines)?)
-        }
-        variants::NAIVE => variants::make(Variant::Naive, options)?,
-        variants::BASELINE => variants::make(Variant::Baseline, options)?,
-        _ => bloom::make(options)?,
-    })
-}
+const ENGINES: Registry = Registry::new(&[lpm_phi::ENGINES]);
 
 struct Rig {
     writer: Box<dyn EngineWriter>,
@@ -102,13 +87,10 @@ impl Rig {
         if isa.is_some_and(|isa| !isa.is_available()) {
             return None;
         }
-        let parameters: Vec<_> =
-            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let within = |table_bytes_max| {
-            let (parameters, huge_pages) = (parameters.clone(), false);
             let options =
-                EngineOptions { isa, parameters, table_bytes_max, huge_pages, ..EngineOptions::default() };
-            make(name, &options)
+                EngineOptions { isa, table_bytes_max, huge_pages: false, ..EngineOptions::of(parameters) };
+            ENGINES.make(name, &options)
         };
         let mut writer = within(ROOMY).unwrap();
         if table_bytes_max == TIGHT {

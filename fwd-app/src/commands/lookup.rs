@@ -7,7 +7,7 @@
 use crate::cli::args::TableArgs;
 use crate::commands::tables;
 use crate::control::{Session, TableSpec};
-use crate::engines::{self, STALL_US_MAX};
+use crate::engines::{ENGINES, STALL_US_MAX};
 use crate::report::console::warn;
 use crate::report::output::is_broken_pipe;
 use crate::report::progress::Bar;
@@ -130,7 +130,7 @@ fn apply_updates(session: &mut Session, path: &Path, limit: u64) -> anyhow::Resu
 /// `tables` with the longest stall limit for a GPU engine: no packet waits for these answers, so a device may take long over a
 /// large batch. With a fallback the limit stays, since the fallback is to take over.
 fn patient(mut tables: TableSpec) -> TableSpec {
-    if tables.engine.fallback.is_none() && engines::is_gpu(&tables.engine.name) {
+    if tables.engine.fallback.is_none() && ENGINES.is_device(&tables.engine.name) {
         tables.engine.stall_us = STALL_US_MAX;
     }
     tables

@@ -8,12 +8,12 @@ use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
 use crate::harness::verify::Verifier;
 use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports, updates};
-use crate::host::Host;
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
 use anyhow::Context as _;
 use fib::feed::Update;
+use fib::host::Host;
 use std::sync::Arc;
 
 /// Replays the trace and reports.

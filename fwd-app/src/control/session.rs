@@ -222,8 +222,7 @@ impl Session {
     /// measure.
     pub(crate) fn batch_measured(&self) -> Option<u32> {
         let details = self.engine.stats().details;
-        let batch = |wanted| details.iter().find(|(name, _)| *name == wanted).map(|(_, keys)| *keys);
-        let keys = f64::min(batch("batch")?, batch("batch_v6")?);
+        let keys = f64::min(details.get("batch")?, details.get("batch_v6")?);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; saturates")]
         self.spec.latency_target_us.map(|_| keys as u32)
     }

@@ -1,5 +1,6 @@
 //! Histograms for people: bars for the terminal, and a latency histogram in HdrHistogram's percentile text form.
 
+use fib::units::time_text;
 use hdrhistogram::Histogram;
 use std::fmt::Write as _;
 
@@ -25,8 +26,12 @@ pub(crate) fn bars(histogram: &Histogram<u64>) -> String {
         let bar = bar(count, most);
         #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
         let share = below as f64 * 100.0 / histogram.len() as f64;
-        let _ =
-            writeln!(out, "  {:>9} - {:<9} |{bar:<BAR$}| {count:>12} {share:>7.3} %", time(from), time(to));
+        let _ = writeln!(
+            out,
+            "  {:>9} - {:<9} |{bar:<BAR$}| {count:>12} {share:>7.3} %",
+            time_text(from),
+            time_text(to)
+        );
     }
     out
 }
@@ -71,18 +76,6 @@ fn rows_by(histogram: &Histogram<u64>, low: u64, high: u64, base: f64) -> Vec<(u
         rows[row].2 += value.count_at_value();
     }
     rows
-}
-
-/// Nanoseconds as a person reads them.
-pub(crate) fn time(ns: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "nanoseconds below 2^53")]
-    let value = ns as f64;
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.2} us", value / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.2} ms", value / 1e6),
-        _ => format!("{:.2} s", value / 1e9),
-    }
 }
 
 /// The percentile distribution as HdrHistogram's own tools write and plot it, values in nanoseconds.
@@ -141,13 +134,5 @@ mod tests {
         let fields: Vec<_> = last.split_whitespace().collect();
         assert_eq!(fields[1..], ["1.000000000000", "100"]);
         assert!(text.contains("Total count    =          100"));
-    }
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(
-            [time(999), time(1_500), time(2_000_000), time(3_000_000_000)],
-            ["999 ns", "1.50 us", "2.00 ms", "3.00 s"]
-        );
     }
 }

@@ -1,12 +1,13 @@
 //! For people: how the forwarder is set up, before the first packet, and the summary, after the last.
 
-use super::histogram::{bars, time};
+use super::histogram::bars;
 use super::{LatencyNs, Packets, Summary};
 use crate::control::Session;
 use crate::control::ports::Ports;
 use crate::topology::Settings;
 use crate::topology::plan::{Job, Plan};
 use dpdk_ffi::LinkState;
+use fib::units::time_text;
 use std::fmt::Write as _;
 
 /// Everything that was decided about engine, sizes and lcores; a line each.
@@ -191,17 +192,17 @@ fn latency_text(out: &mut String, latency: &LatencyNs) {
         return;
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of nanoseconds")]
-    let mean = time(latency.mean as u64);
+    let mean = time_text(latency.mean as u64);
     let _ = writeln!(
         out,
         "latency  min {}, p50 {}, p90 {}, p99 {}, p99.9 {}, p99.99 {}, max {}, mean {mean}, of {} packets ({})",
-        time(latency.min),
-        time(latency.p50),
-        time(latency.p90),
-        time(latency.p99),
-        time(latency.p99_9),
-        time(latency.p99_99),
-        time(latency.max),
+        time_text(latency.min),
+        time_text(latency.p50),
+        time_text(latency.p90),
+        time_text(latency.p99),
+        time_text(latency.p99_9),
+        time_text(latency.p99_99),
+        time_text(latency.max),
         latency.count,
         latency.measured
     );

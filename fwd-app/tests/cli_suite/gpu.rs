@@ -25,9 +25,7 @@ fn driver() -> Option<Vec<(&'static str, String)>> {
         if found.contains("multiprocessors") {
             return Some(Vec::new());
         }
-        let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|name| name == "gpu"), "FWD_REQUIRE names gpu: {found}");
-        eprintln!("SKIPPED: LPM_GPU=real, and no GPU is here");
+        fib::testing::skip("gpu", format_args!("LPM_GPU=real, and no GPU is here: {found}"));
         return None;
     }
     Some(vec![("LD_PRELOAD", mock())])

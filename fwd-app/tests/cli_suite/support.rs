@@ -4,7 +4,6 @@ use crate::trie::Model;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -111,9 +110,7 @@ pub(crate) fn setups() -> Vec<[&'static str; 2]> {
     if has_avx512f() {
         setups.extend([["bloom", "avx512f"], ["bloom-naive", "avx512f"], ["coop", "avx512f"]]);
     } else {
-        let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|name| name == "avx512f"), "FWD_REQUIRE names avx512f");
-        eprintln!("SKIPPED: bloom with avx512f: this CPU has none");
+        fib::testing::skip("avx512f", "bloom with avx512f: this CPU has none");
     }
     setups
 }
@@ -150,14 +147,6 @@ pub(crate) fn check_engines(fib: &[&str], more: &[&str], addresses: &[IpAddr], m
 
 /// The path of a real table in the folder `FWD_DATA`; `None`, with a message, if it is missing.
 pub(crate) fn data(name: &str) -> Option<String> {
-    let Some(folder) = std::env::var_os("FWD_DATA") else {
-        eprintln!("SKIPPED: {name}: FWD_DATA names no folder of real tables");
-        return None;
-    };
-    let path = Path::new(&folder).join(name);
-    if !path.is_file() {
-        eprintln!("SKIPPED: {name}: not in FWD_DATA");
-        return None;
-    }
+    let [path] = fib::testing::data([name])?;
     Some(path.to_str().unwrap().to_owned())
 }

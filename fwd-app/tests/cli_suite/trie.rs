@@ -1,5 +1,6 @@
 //! A binary trie, one bit a step: the last next hop on the path is the answer. It parses the text formats itself.
 
+use fib::random::SplitMix64;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -135,14 +136,9 @@ impl Model {
 }
 
 /// Pseudo-random addresses of both families (SplitMix64): most of the IPv6 ones in 2000::/3.
-pub(crate) fn random_addresses(count: usize, mut seed: u64) -> Vec<IpAddr> {
-    let mut next = || {
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
+pub(crate) fn random_addresses(count: usize, seed: u64) -> Vec<IpAddr> {
+    let mut seed = SplitMix64(seed);
+    let mut next = || seed.u64();
     let mut address = |i: usize| match i % 4 {
         0 | 1 => IpAddr::from(Ipv4Addr::from_bits(u32::try_from(next() >> 32).unwrap())),
         2 => IpAddr::from(Ipv6Addr::from_bits(1 << 125 | u128::from(next() >> 3) << 64 | u128::from(next()))),

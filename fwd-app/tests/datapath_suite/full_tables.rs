@@ -1,38 +1,27 @@
 //! Full-size tables: a million packets of both families, verified against the oracle.
 
-use crate::support::{draw, number, replay, v4_frame, v6_frame, write_pcap};
-use fib::feed::{self, LoadOptions};
-use fib::{NextHopTable, Rib};
-use std::path::PathBuf;
-
-/// The files with the routes of both families; `None` unless `FWD_DATA` names their folder.
-fn data() -> Option<[PathBuf; 2]> {
-    let Some(folder) = std::env::var_os("FWD_DATA") else {
-        eprintln!("SKIPPED: FWD_DATA does not name the folder of full-size tables");
-        return None;
-    };
-    Some(["v4-202401.txt.xz", "v6-202401.txt.xz"].map(|name| PathBuf::from(&folder).join(name)))
-}
+use crate::support::{number, replay, v4_frame, v6_frame, write_pcap};
+use fib::random::SplitMix64;
+use fib::testing::{data, load};
 
 #[test]
 fn a_million_packets_of_both_families() {
-    let Some(files) = data() else { return };
-    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
-    feed::load(&files, &mut rib, &mut hops, LoadOptions::default()).unwrap();
+    let Some(files) = data(["v4-202401.txt.xz", "v6-202401.txt.xz"]) else { return };
+    let rib = load(&files);
     let (v4, v6) = (rib.v4.sorted(), rib.v6.sorted());
-    let mut state = 11;
+    let mut state = SplitMix64(11);
     let mut frames = Vec::new();
     while frames.len() < 50_000 {
-        let at = usize::try_from(draw(&mut state) >> 1).unwrap();
+        let at = usize::try_from(state.u64() >> 1).unwrap();
         let size = [60, 64, 128, 512, 1514][at % 5];
-        if draw(&mut state).is_multiple_of(2) {
+        if state.u64().is_multiple_of(2) {
             let prefix = v4[at % v4.len()].0;
-            let host = u32::try_from(draw(&mut state) >> 32).unwrap();
+            let host = u32::try_from(state.u64() >> 32).unwrap();
             let key = prefix.address() | host.checked_shr(u32::from(prefix.len())).unwrap_or(0);
             frames.push(v4_frame(0xc000_0201, key, size, &[]));
         } else {
             let prefix = v6[at % v6.len()].0;
-            let host = u128::from(draw(&mut state)) << 64 | u128::from(draw(&mut state));
+            let host = u128::from(state.u64()) << 64 | u128::from(state.u64());
             let key = prefix.address() | host.checked_shr(u32::from(prefix.len())).unwrap_or(0);
             frames.push(v6_frame(0x2001_0db8 << 96 | 1, key, size, &[]));
         }

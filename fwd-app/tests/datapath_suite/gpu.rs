@@ -168,12 +168,10 @@ fn routes_change_while_the_device_looks_up() {
 
 #[test]
 fn a_full_table_under_a_real_update_stream() {
-    let Some(folder) = std::env::var_os("FWD_DATA") else {
-        eprintln!("SKIPPED: FWD_DATA does not name the folder of full-size tables");
+    let Some([table, updates]) = fib::testing::data(["v4-202401.txt.xz", "updates-ris-20190101.txt.xz"])
+    else {
         return;
     };
-    let file = |name: &str| Path::new(&folder).join(name);
-    let (table, updates) = (file("v4-202401.txt.xz"), file("updates-ris-20190101.txt.xz"));
     let mut text = String::new();
     std::io::Read::read_to_string(&mut fib::feed::open(&table).unwrap(), &mut text).unwrap();
     // Every 50th prefix of the table is a destination.

@@ -1,6 +1,7 @@
 //! Byte-exact output captures, against a forwarder written here: a linear scan over all routes, one packet at a time.
 
-use crate::support::{bundled, draw, read_pcap, replay, v4_frame, v6_frame, write_pcap};
+use crate::support::{bundled, read_pcap, replay, v4_frame, v6_frame, write_pcap};
+use fib::random::SplitMix64;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -101,14 +102,14 @@ fn the_bundled_mix_byte_for_byte() {
 /// Packets to random addresses within the prefixes of the table, both families, all sizes, some tagged.
 fn generated(count: usize) -> Vec<Vec<u8>> {
     let routes = routes(&bundled("routes.txt"));
-    let mut state = 7;
+    let mut state = SplitMix64(7);
     let mut frames = Vec::with_capacity(count);
     while frames.len() < count {
-        let (v6, prefix, len, _) = routes[usize::try_from(draw(&mut state)).unwrap_or(0) % routes.len()];
-        let host = u128::from(draw(&mut state)) << 64 | u128::from(draw(&mut state));
+        let (v6, prefix, len, _) = routes[usize::try_from(state.u64()).unwrap_or(0) % routes.len()];
+        let host = u128::from(state.u64()) << 64 | u128::from(state.u64());
         let key = if len == 0 { host } else { prefix | host.checked_shr(len).unwrap_or(0) };
-        let bytes = usize::try_from(42 + draw(&mut state) % 1470).unwrap();
-        let tags: &[u16] = match draw(&mut state) % 8 {
+        let bytes = usize::try_from(42 + state.u64() % 1470).unwrap();
+        let tags: &[u16] = match state.u64() % 8 {
             0 => &[0x8100],
             1 => &[0x88a8, 0x8100],
             2 => &[0x9100, 0x8100],

@@ -36,9 +36,7 @@ pub(crate) fn skip(text: &str) -> bool {
     if !text.contains("DPDK does not start") {
         return false;
     }
-    let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|word| word.trim() == "dpdk"), "FWD_REQUIRE names dpdk, but: {text}");
-    eprintln!("SKIPPED: DPDK does not start here: {text}");
+    fib::testing::skip("dpdk", format_args!("DPDK does not start here: {text}"));
     true
 }
 
@@ -178,12 +176,4 @@ fn ethernet(tags: &[u16], ethertype: u16) -> Vec<u8> {
     }
     frame.extend(ethertype.to_be_bytes());
     frame
-}
-
-/// The next number of a fixed sequence (splitmix64), so that tests draw the same packets on every host.
-pub(crate) fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }

@@ -5,7 +5,8 @@ use super::Paper;
 use crate::args::{PaperArgs, TableArgs};
 use crate::fault::Fault;
 use crate::tables::Tables;
-use fib::{Family, IpPrefix, NextHopId, Rib, Routes, feed, generate};
+use crate::updates::{Deltas, of_family, read_file};
+use fib::{Family, IpPrefix, NextHopId, generate};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -61,34 +62,6 @@ pub(super) struct DataSet {
     updates_source: String,
 }
 
-/// Deltas of one family, forward and backward, so that a table does not drift however often they are applied.
-#[derive(Debug, Default)]
-pub(super) struct Deltas {
-    /// In order.
-    pub(super) forward: Vec<Routes>,
-    /// The deltas that undo them, in reverse order.
-    pub(super) backward: Vec<Routes>,
-}
-
-impl Deltas {
-    /// The numbers of new, changed and withdrawn routes in a forward pass.
-    pub(super) fn kinds(&self) -> [usize; 3] {
-        let before =
-            self.backward.iter().rev().flat_map(|delta| delta.v4.iter().map(|change| change.next_hop));
-        let after = self.forward.iter().flat_map(|delta| delta.v4.iter().map(|change| change.next_hop));
-        let mut kinds = [0; 3];
-        for (before, after) in before.zip(after) {
-            kinds[if before.is_none() { 0 } else { 1 + usize::from(after.is_none()) }] += 1;
-        }
-        kinds
-    }
-
-    /// The number of changes in a forward pass.
-    pub(super) fn changes(&self) -> usize {
-        self.forward.iter().map(Routes::len).sum()
-    }
-}
-
 impl Told {
     const fn next_hop(&self, hops: Hops) -> NextHopId {
         match hops {
@@ -114,62 +87,27 @@ impl DataSet {
 
     /// The updates of `family` that change something, in deltas of `size` updates, or of one time stamp each if `None`.
     pub(super) fn deltas(&self, family: Family, size: Option<usize>, hops: Hops) -> Deltas {
-        let mut rib = Rib::new();
-        match family {
-            Family::V4 => self.tables.v4.iter().for_each(|(prefix, id)| {
-                rib.set(IpPrefix::V4(*prefix), *id);
-            }),
-            Family::V6 => self.tables.v6.iter().for_each(|(prefix, id)| {
-                rib.set(IpPrefix::V6(*prefix), *id);
-            }),
-        }
         let told: Vec<&Told> = self.told.iter().filter(|told| told.prefix.family() == family).collect();
         let parts: Vec<&[&Told]> = match size {
             Some(size) => told.chunks(size.max(1)).collect(),
             None => told.chunk_by(|a, b| a.time_s.floor().total_cmp(&b.time_s.floor()).is_eq()).collect(),
         };
-        let mut deltas = Deltas::default();
-        for part in parts {
-            // The last update of a prefix counts, as in a RIB's dirty set.
-            let latest: BTreeMap<IpPrefix, NextHopId> =
-                part.iter().map(|told| (told.prefix, told.next_hop(hops))).collect();
-            let (mut there, mut back) = (Routes::new(), Routes::new());
-            for (prefix, id) in latest {
-                let old = rib.set(prefix, id);
-                if old != id {
-                    there.push(prefix, id);
-                    back.push(prefix, old);
-                }
-            }
-            if !there.is_empty() {
-                deltas.forward.push(there);
-                deltas.backward.push(back);
-            }
-        }
-        deltas.backward.reverse();
-        deltas
+        let parts = parts.iter().map(|part| part.iter().map(|told| (told.prefix, told.next_hop(hops))));
+        Deltas::of(&mut of_family(&self.tables.rib, family), parts, |_, _, _| {})
     }
 
     fn read_updates(&mut self, path: &Path) -> Result<(), Fault> {
-        let mut updates = feed::updates(path, None)?;
         let mut peers: BTreeMap<IpAddr, u32> = BTreeMap::new();
-        for update in &mut updates {
-            let update = update?;
-            let id = update
-                .next_hop(&mut self.tables.hops)
-                .map_err(|why| Fault::Usage(format!("{}: {why}", path.display())))?;
+        read_file(path, &mut self.tables.hops, |update, by_origin| {
             let by_peer = match update.peer {
-                Some(peer) if !id.is_none() => {
+                Some(peer) if !by_origin.is_none() => {
                     let next = u32::try_from(peers.len() + 1).unwrap_or(u32::MAX);
                     NextHopId::from_answer(*peers.entry(peer).or_insert(next))
                 }
-                _ => id,
+                _ => by_origin,
             };
-            self.told.push(Told { time_s: update.time_s, prefix: update.prefix, by_origin: id, by_peer });
-        }
-        if let Some(cut) = updates.truncated() {
-            eprintln!("lpm-bench: warning: {}: {cut}; what was read before is used", path.display());
-        }
+            self.told.push(Told { time_s: update.time_s, prefix: update.prefix, by_origin, by_peer });
+        })?;
         self.updates_source = path.display().to_string();
         Ok(())
     }

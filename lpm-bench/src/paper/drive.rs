@@ -1,9 +1,9 @@
 //! A closed loop of batches in flight on an engine: its rate and its latency, also beside updates.
 
-use super::data::Deltas;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::table::{Looker, calls};
+use crate::updates::Player;
 use fib::{EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
 use hdrhistogram::Histogram;
 use std::hint::black_box;
@@ -182,41 +182,26 @@ pub(super) struct Beside {
     pub(super) updates_per_s: f64,
 }
 
-/// A cycle of deltas: forward to the end, backward to the start, and again.
-#[derive(Debug)]
-pub(super) struct Round<'a> {
-    all: Vec<&'a Routes>,
-    at: usize,
-}
-
-impl<'a> Round<'a> {
-    /// A cycle at its start.
-    pub(super) fn new(deltas: &'a Deltas) -> Self {
-        Self { all: deltas.forward.iter().chain(&deltas.backward).collect(), at: 0 }
+/// Applies deltas at `rate` changes a second until told to stop. Returns changes a second.
+fn follow(
+    player: &mut Player<'_>,
+    (rib, writer): (&mut Rib, &mut dyn EngineWriter),
+    rate: f64,
+    done: &AtomicBool,
+) -> Result<f64, EngineError> {
+    let start = Instant::now();
+    let mut changes = 0;
+    while !done.load(Ordering::Acquire) {
+        let due = rate > 0.0 && changes as f64 <= start.elapsed().as_secs_f64() * rate;
+        let Some(delta) = due.then(|| player.step()).flatten() else {
+            std::thread::sleep(Duration::from_micros(100));
+            continue;
+        };
+        rib.tell(delta);
+        rib.commit_to(writer)?;
+        changes += delta.len();
     }
-
-    /// Applies deltas at `rate` changes per second until `done` is set. Returns the changes applied per second.
-    fn apply(
-        &mut self,
-        (rib, writer): (&mut Rib, &mut dyn EngineWriter),
-        rate: f64,
-        done: &AtomicBool,
-    ) -> Result<f64, EngineError> {
-        let start = Instant::now();
-        let mut changes = 0;
-        while !done.load(Ordering::Acquire) {
-            if rate <= 0.0 || self.all.is_empty() || changes as f64 > start.elapsed().as_secs_f64() * rate {
-                std::thread::sleep(Duration::from_micros(100));
-                continue;
-            }
-            let delta = self.all[self.at];
-            rib.tell(delta);
-            rib.commit_to(writer)?;
-            changes += delta.len();
-            self.at = (self.at + 1) % self.all.len();
-        }
-        Ok(changes as f64 / start.elapsed().as_secs_f64())
-    }
+    Ok(changes as f64 / start.elapsed().as_secs_f64())
 }
 
 /// Drives `readers` on threads of their own while this thread applies `deltas` to the engine through its RIB, at `rate` changes per
@@ -228,7 +213,7 @@ pub(super) fn beside(
     (rib, writer): (&mut Rib, &mut dyn EngineWriter),
     readers: &mut [Box<dyn EngineReader>],
     load: Load<'_>,
-    (deltas, rate): (&mut Round<'_>, f64),
+    (player, rate): (&mut Player<'_>, f64),
 ) -> Result<Beside, Fault> {
     let engine = writer.name().to_owned();
     let fault = |source| Fault::Engine { engine: engine.clone(), source };
@@ -239,8 +224,8 @@ pub(super) fn beside(
             done.store(true, Ordering::Release);
             driven
         });
-        // If an update fails, the lookups still run to the end of their time.
-        let updates = deltas.apply((rib, writer), rate, &done);
+        // An error of the updates leaves the lookups to end by the clock.
+        let updates = follow(player, (rib, writer), rate, &done);
         (lookups.join(), updates)
     });
     let driven = driven.map_err(|_| Fault::Measurement("the thread of the lookups panicked".into()))?;

@@ -22,13 +22,15 @@ mod picture;
 use crate::args::{PaperArgs, Series};
 use crate::fault::{FAILED, Fault};
 use crate::host::{Build, Host};
-use crate::measure;
 use data::DataSet;
 use fib::Family;
+use fib::output::write_json;
 use figure::{Document, Figure};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
+use lpm_bench::progress::wheel;
+use lpm_bench::stats::median;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A paper whose figures are made here.
 struct Paper {
@@ -118,7 +120,13 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
     } else {
         Err("not asked for".into())
     };
-    let bench = Bench { args, sets, device, host, progress: progress(wanted.len()) };
+    let bench = Bench {
+        args,
+        sets,
+        device,
+        host,
+        progress: wheel("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}", wanted.len()),
+    };
     if !Build::THIS.is_optimised() {
         eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", Build::THIS.profile);
     }
@@ -140,15 +148,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
     Ok(if wrong > 0 { FAILED } else { 0 })
 }
 
-fn progress(figures: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}");
-    let bar = ProgressBar::new(figures as u64)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
-}
-
-/// Describes the device, or says why there is none.
+/// Whether there is a device: its name, or why not.
 fn probe() -> Result<String, String> {
     lpm_gpu::cu::probe().map_err(|error| error.to_string())?;
     let device = lpm_gpu::cu::Device::open(0).map_err(|error| error.to_string())?;
@@ -193,14 +193,13 @@ fn report(
         data: bench.sets.iter().map(DataSet::summary).collect(),
     };
     let path = bench.args.out.join(format!("{id}.json"));
-    let text = serde_json::to_vec_pretty(&document).map_err(|error| write_fault(&path, error.into()))?;
-    std::fs::write(&path, text).map_err(|source| write_fault(&path, source))?;
+    write_json(&path, &document).map_err(|source| write_fault(&path, source))?;
     if let Some(reason) = &figure.skipped {
         eprintln!("SKIPPED: {id}: {reason}");
     }
     if !bench.args.no_pictures && figure.has_points() {
         let path = bench.args.out.join(format!("{id}.svg"));
-        picture::draw(figure, &path).map_err(|error| write_fault(&path, std::io::Error::other(error)))?;
+        picture::draw(figure, &path).map_err(|source| write_fault(&path, source))?;
     }
     print!("{}", figure.text(id, took_s));
     Ok(())
@@ -208,9 +207,4 @@ fn report(
 
 fn write_fault(path: &Path, source: std::io::Error) -> Fault {
     Fault::Write { path: path.display().to_string(), source }
-}
-
-/// The median, for the figures.
-fn median(values: &[f64]) -> f64 {
-    measure::median(values)
 }

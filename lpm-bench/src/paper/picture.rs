@@ -4,6 +4,7 @@ use super::figure::{Figure, Panel};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::error::Error;
+use std::io;
 use std::path::Path;
 
 /// Size of one graph, including the names of its lines.
@@ -14,20 +15,28 @@ const NAMES_WIDTH: u32 = 240;
 /// Draws `figure` into `path`.
 ///
 /// # Errors
-/// The error of the backend: the file cannot be written.
-pub(super) fn draw(figure: &Figure, path: &Path) -> Result<(), Box<dyn Error + Send + Sync>> {
+/// What the backend says, or the system when the file cannot be written.
+pub(super) fn draw(figure: &Figure, path: &Path) -> io::Result<()> {
+    let picture = picture(figure).map_err(io::Error::other)?;
+    fib::output::write_whole(path, |out| out.write_all(picture.as_bytes()))
+}
+
+fn picture(figure: &Figure) -> Result<String, Box<dyn Error + Send + Sync>> {
     let panels: Vec<&Panel> = figure
         .panels
         .iter()
         .filter(|panel| panel.series.iter().any(|line| !line.points.is_empty()))
         .collect();
     let height = SIZE.1 * u32::try_from(panels.len()).unwrap_or(1);
-    let area = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
+    let mut picture = String::new();
+    let area = SVGBackend::with_string(&mut picture, (SIZE.0, height)).into_drawing_area();
     area.fill(&WHITE).map_err(said)?;
     for (panel, area) in panels.iter().zip(area.split_evenly((panels.len(), 1))) {
         graph(figure, panel, &area)?;
     }
-    area.present().map_err(said)
+    area.present().map_err(said)?;
+    drop(area);
+    Ok(picture)
 }
 
 fn said(error: impl std::fmt::Display) -> Box<dyn Error + Send + Sync> {

@@ -48,12 +48,13 @@ use crate::sail::{SailOptions, SailTable};
 use arc_swap::ArcSwap;
 use bubbles::Bubbles;
 use fib::{
-    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    NextHopId, Rib,
+    Capacity, Details, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta,
+    Generation, Isa, NextHopId, Rib,
 };
 use gpu::{Gpu, Plan, STALL_MAX, persistent_entry};
 use grace::Grace;
 use params::{Mode, Params};
+use serde::Serialize;
 use side::{Limits, Side};
 use slot::PersistentKernels;
 use std::sync::Arc;
@@ -65,21 +66,6 @@ pub const GAMT: &str = "gamt";
 pub const GALE: &str = "gale";
 /// SAIL_L on the GPU.
 pub const SAIL: &str = "sail-gpu";
-/// All of them.
-pub const NAMES: [&str; 3] = [GAMT, GALE, SAIL];
-
-/// Makes the engine `name`, with empty tables.
-///
-/// # Errors
-/// [`EngineError::Unknown`], [`EngineError::Parameter`]; [`EngineError::NoDevice`] without a GPU or with a driver that is too old;
-/// [`EngineError::Memory`], [`EngineError::Full`] when there is no room for empty tables; [`EngineError::Device`].
-pub fn make(name: &str, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let Some(name) = NAMES.into_iter().find(|known| *known == name) else {
-        return Err(EngineError::Unknown { name: name.to_owned(), known: NAMES.join(", ") });
-    };
-    Ok(Box::new(GpuEngine::new(name, options)?))
-}
-
 /// What writer and readers share.
 struct Shared {
     gpu: Gpu,
@@ -138,10 +124,11 @@ pub struct GpuEngine {
 }
 
 impl GpuEngine {
-    /// The engine `name` (one of [`NAMES`]) with empty tables.
+    /// The engine `name` ([`GAMT`], [`GALE`] or [`SAIL`]) with empty tables.
     ///
     /// # Errors
-    /// As [`make`].
+    /// [`EngineError::Parameter`]; [`EngineError::NoDevice`] without a GPU or with a driver that is too old; [`EngineError::Memory`],
+    /// [`EngineError::Full`] when there is no room for empty tables; [`EngineError::Device`].
     pub fn new(name: &'static str, options: &EngineOptions) -> Result<Self, EngineError> {
         let params = Params::from_options(options)?;
         let host = HostTables::new(name, &params)?;
@@ -274,31 +261,47 @@ impl GpuEngine {
         self.v6.host.reclaim(over);
     }
 
-    /// Figures of the engine itself.
-    #[expect(clippy::cast_precision_loss, reason = "counts for people")]
-    fn details(&self) -> Vec<(&'static str, f64)> {
+    /// Figures of the engine itself, then those of its tables.
+    fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            mode: u8,
+            streams: u16,
+            blocks: u32,
+            threads: u32,
+            batch: usize,
+            batch_v6: usize,
+            updates: u64,
+            bubbles: u64,
+            device_ops: u64,
+            device_writes: u64,
+            update_launches: u64,
+            rebuilds: u64,
+            swaps: u64,
+            spare_bytes: u64,
+            v4_table_bytes: u64,
+            v6_table_bytes: u64,
+        }
         let (plan, done) = (&self.shared.plan, self.bubbles.done);
-        let mut details = vec![
-            ("mode", f64::from(plan.mode.number())),
-            ("streams", f64::from(plan.streams)),
-            ("blocks", f64::from(plan.blocks)),
-            ("threads", f64::from(plan.threads)),
-            ("batch", plan.batch_v4 as f64),
-            ("batch_v6", plan.batch_v6 as f64),
-            ("updates", self.update as f64),
-            ("bubbles", done.bubbles as f64),
-            ("device_ops", done.ops as f64),
-            ("device_writes", (done.bubbles + done.ops) as f64),
-            ("update_launches", done.launches as f64),
-            ("rebuilds", (self.v4.rebuilds + self.v6.rebuilds) as f64),
-            ("swaps", (self.v4.swaps + self.v6.swaps) as f64),
-            ("spare_bytes", (self.v4.spare_bytes() + self.v6.spare_bytes()) as f64),
-            ("v4_table_bytes", self.v4.current.bytes() as f64),
-            ("v6_table_bytes", self.v6.current.bytes() as f64),
-        ];
-        self.v4.host.details(&mut details);
-        self.v6.host.details(&mut details);
-        details
+        let figures = Figures {
+            mode: plan.mode.number(),
+            streams: plan.streams,
+            blocks: plan.blocks,
+            threads: plan.threads,
+            batch: plan.batch_v4,
+            batch_v6: plan.batch_v6,
+            updates: self.update,
+            bubbles: done.bubbles,
+            device_ops: done.ops,
+            device_writes: done.bubbles + done.ops,
+            update_launches: done.launches,
+            rebuilds: self.v4.rebuilds + self.v6.rebuilds,
+            swaps: self.v4.swaps + self.v6.swaps,
+            spare_bytes: self.v4.spare_bytes() + self.v6.spare_bytes(),
+            v4_table_bytes: self.v4.current.bytes(),
+            v6_table_bytes: self.v6.current.bytes(),
+        };
+        Details::of(&figures).and(self.v4.host.details()).and(self.v6.host.details())
     }
 }
 

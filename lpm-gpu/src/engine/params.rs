@@ -216,8 +216,7 @@ mod tests {
     use super::*;
 
     fn with(name: &str, value: &str) -> Result<Params, EngineError> {
-        let parameters = vec![(name.to_owned(), value.to_owned())];
-        Params::from_options(&EngineOptions { parameters, ..EngineOptions::default() })
+        Params::from_options(&EngineOptions::of(&[(name, value)]))
     }
 
     #[test]

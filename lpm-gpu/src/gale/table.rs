@@ -6,7 +6,8 @@ use crate::direct::answers::PlainAnswers;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
 use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Routes, Unit};
 use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
-use fib::{EngineError, NextHopId, Prefix4, Route};
+use fib::{Details, EngineError, NextHopId, Prefix4, Route};
+use serde::Serialize;
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -369,16 +370,29 @@ impl HostTable<u32> for GaleTable {
         self.routes.bytes() + longs as u64 + self.chunks.bytes() + painted
     }
 
-    fn details(&self, out: &mut Vec<(&'static str, f64)>) {
-        let mut add = |name, count: u64| out.push((name, count as f64));
-        add("gale_chunks", u64::from(self.chunks.used()));
-        add("gale_chunks_max", self.capacity);
-        add("gale_chunks_waiting", self.chunks.waiting() as u64);
-        add("gale_inserts", self.given.inserts);
-        add("gale_modifies", self.given.modifies);
-        add("gale_deletes", self.given.deletes);
-        add("gale_extends", self.given.extends);
-        add("gale_folds", self.given.folds);
-        add("gale_device_loads", self.given.loads);
+    fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            gale_chunks: u32,
+            gale_chunks_max: u64,
+            gale_chunks_waiting: usize,
+            gale_inserts: u64,
+            gale_modifies: u64,
+            gale_deletes: u64,
+            gale_extends: u64,
+            gale_folds: u64,
+            gale_device_loads: u64,
+        }
+        Details::of(&Figures {
+            gale_chunks: self.chunks.used(),
+            gale_chunks_max: self.capacity,
+            gale_chunks_waiting: self.chunks.waiting(),
+            gale_inserts: self.given.inserts,
+            gale_modifies: self.given.modifies,
+            gale_deletes: self.given.deletes,
+            gale_extends: self.given.extends,
+            gale_folds: self.given.folds,
+            gale_device_loads: self.given.loads,
+        })
     }
 }

@@ -149,11 +149,7 @@ fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
 fn accesses_are_counted_as_the_device_makes_them() {
     let mut table = GaleTable::new(GaleOptions::default()).unwrap();
     let mut model = Model::new(&table.image());
-    let loads = |table: &GaleTable| {
-        let mut details = Vec::new();
-        table.details(&mut details);
-        details.iter().find(|(name, _)| *name == "gale_device_loads").map_or(0.0, |(_, value)| *value)
-    };
+    let loads = |table: &GaleTable| table.details().get("gale_device_loads").unwrap();
     let mut run = |table: &mut GaleTable, delta: &[Route<u32>]| {
         table.apply(delta, &mut Vec::new()).unwrap();
         let ops: Vec<PrefixOp> = table

@@ -11,7 +11,7 @@ use super::strides::{Census, Plan};
 use super::trie::{Entry, Trie};
 use super::{details, merge};
 use crate::host::{Answers, HostTable, Image, KernelNames, Step, Write};
-use fib::{EngineError, Family, Key, NextHopId, Prefix, Route};
+use fib::{Details, EngineError, Family, Key, NextHopId, Prefix, Route};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
@@ -466,7 +466,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         self.trie.bytes() + self.hops.bytes() + self.deep.bytes()
     }
 
-    fn details(&self, out: &mut Vec<(&'static str, f64)>) {
-        details::push(self, out);
+    fn details(&self) -> Details {
+        details::of(self)
     }
 }

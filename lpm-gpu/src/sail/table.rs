@@ -5,8 +5,9 @@ use super::arrays::{Arrays, Place};
 use crate::direct::answers::PlainAnswers;
 use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Draw, Routes, Unit};
 use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
-use fib::{EngineError, NextHopId, Prefix4, Route};
+use fib::{Details, EngineError, NextHopId, Prefix4, Route};
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -364,15 +365,27 @@ impl HostTable<u32> for SailTable {
         self.routes.bytes() + self.arrays.bytes() + counts as u64
     }
 
-    fn details(&self, out: &mut Vec<(&'static str, f64)>) {
-        let mut add = |name, count: u64| out.push((name, count as f64));
-        add("sail_chunks24", u64::from(self.arrays.chunks24.used()));
-        add("sail_chunks24_max", self.capacity24);
-        add("sail_chunks32", u64::from(self.arrays.chunks32.used()));
-        add("sail_chunks32_max", self.capacity32);
-        add("sail_chunks_waiting", (self.arrays.chunks24.waiting() + self.arrays.chunks32.waiting()) as u64);
-        add("sail_writes", self.given.writes);
-        add("sail_steps", self.given.steps);
-        add("sail_rebuilds", self.given.rebuilds);
+    fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            sail_chunks24: u32,
+            sail_chunks24_max: u64,
+            sail_chunks32: u32,
+            sail_chunks32_max: u64,
+            sail_chunks_waiting: usize,
+            sail_writes: u64,
+            sail_steps: u64,
+            sail_rebuilds: u64,
+        }
+        Details::of(&Figures {
+            sail_chunks24: self.arrays.chunks24.used(),
+            sail_chunks24_max: self.capacity24,
+            sail_chunks32: self.arrays.chunks32.used(),
+            sail_chunks32_max: self.capacity32,
+            sail_chunks_waiting: self.arrays.chunks24.waiting() + self.arrays.chunks32.waiting(),
+            sail_writes: self.given.writes,
+            sail_steps: self.given.steps,
+            sail_rebuilds: self.given.rebuilds,
+        })
     }
 }

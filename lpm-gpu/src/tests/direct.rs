@@ -314,22 +314,14 @@ fn complete<M: Model>(mut lookup: M::Lookup, words: &[u32]) -> NextHopId {
 
 /// The routes of a file in the folder that `FWD_DATA` names; `None`, said aloud, without it.
 pub(crate) fn real_table(name: &str) -> Option<Vec<Route<u32>>> {
-    let Some(folder) = std::env::var_os("FWD_DATA") else {
-        eprintln!("SKIPPED: {name}: FWD_DATA names no folder");
-        return None;
-    };
-    let mut rib = fib::Rib::new();
-    let mut hops = fib::NextHopTable::new();
-    let path = std::path::Path::new(&folder).join(name);
-    fib::feed::load(&[path], &mut rib, &mut hops, fib::feed::LoadOptions::default()).unwrap();
-    Some(fib::Routes::of(&rib).v4)
+    let files = fib::testing::data([name])?;
+    Some(fib::Routes::of(&fib::testing::load(&files)).v4)
 }
 
 /// The IPv4 updates of a file there.
 pub(crate) fn real_updates(name: &str) -> Option<Vec<Route<u32>>> {
-    let folder = std::env::var_os("FWD_DATA")?;
+    let [path] = fib::testing::data([name])?;
     let mut hops = fib::NextHopTable::new();
-    let path = std::path::Path::new(&folder).join(name);
     let updates = fib::feed::updates(&path, None).unwrap();
     let change = |update: fib::feed::Update| match update.prefix {
         fib::IpPrefix::V4(prefix) => Some(Route { prefix, next_hop: update.next_hop(&mut hops).unwrap() }),

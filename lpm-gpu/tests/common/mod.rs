@@ -7,10 +7,9 @@
 
 use fib::oracle::OraclePair;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, Keys, NextHopId, Prefix, Rib,
-    Routes, SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, Keys, NextHopId, Prefix, Registry,
+    Rib, Routes, SlotId,
 };
-use std::path::PathBuf;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -28,10 +27,9 @@ pub(crate) fn engine_within(
     parameters: Parameters<'_>,
     table_bytes_max: u64,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let _mock = lpm_gpu::cu::testing::driver(); // without a driver, the engine's own error gives the reason
-    let parameters =
-        parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    lpm_gpu::engine::make(name, &EngineOptions { parameters, table_bytes_max, ..EngineOptions::default() })
+    let _mock = lpm_gpu::cu::testing::driver(); // without one, making the engine tells why
+    let options = EngineOptions { table_bytes_max, ..EngineOptions::of(parameters) };
+    Registry::new(&[lpm_gpu::ENGINES]).make(name, &options)
 }
 
 /// Whether to run every combination: `FWD_CONFORMANCE=full`.
@@ -39,29 +37,7 @@ pub(crate) fn is_full() -> bool {
     std::env::var_os("FWD_CONFORMANCE").is_some_and(|value| value == "full")
 }
 
-/// The file `name` in the folder of real tables; `None`, with a message, when there is none.
-pub(crate) fn data(name: &str) -> Option<PathBuf> {
-    let Some(folder) = std::env::var_os("FWD_DATA") else {
-        eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
-        return None;
-    };
-    let path = PathBuf::from(folder).join(name);
-    if !path.exists() {
-        eprintln!("SKIPPED: FWD_DATA has no {name}");
-        return None;
-    }
-    Some(path)
-}
-
-/// The routes of `files`.
-pub(crate) fn load(files: &[PathBuf]) -> Rib {
-    let mut rib = Rib::new();
-    fib::feed::load(files, &mut rib, &mut fib::NextHopTable::default(), fib::feed::LoadOptions::default())
-        .unwrap();
-    rib
-}
-
-/// Seeded random numbers (Vigna's xorshift64*).
+/// Numbers that repeat with their seed (Vigna's xorshift64*).
 pub(crate) struct Dice(u64);
 
 impl Dice {

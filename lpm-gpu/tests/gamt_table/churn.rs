@@ -26,7 +26,7 @@ fn options(layout: Layout, next_hops: NextHops, levels: u8) -> GamtOptions {
 
 fn churn<K: Key>(options: &GamtOptions, seed: u64, updates: usize) -> Rig<K> {
     let mut rig = Rig::new(GamtTable::new(options.clone()).unwrap(), options.layout, seed, 64);
-    let mut random = Random(seed ^ 77);
+    let mut random = Random::new(seed ^ 77);
     let pool: Vec<Prefix<K>> = (0..300).map(|_| random.prefix()).collect();
     for _ in 0..updates {
         let len = [1, 1, 2, 5, 20][random.below(5)];
@@ -70,7 +70,7 @@ fn nodes_are_used_again_only_when_no_lookup_can_see_them() {
     let options = options(Layout::Flat, NextHops::Together, 6);
     let mut rig = Rig::new(GamtTable::<u32>::new(options).unwrap(), Layout::Flat, 5, 64);
     rig.watch_unlinked();
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     let id = NextHopId::new(1).unwrap();
     // Host routes in ever new places: each needs its own nodes, and leaves them empty.
     let mut alive = std::collections::VecDeque::new();

@@ -112,7 +112,7 @@ impl<K: Key> Rig<K> {
             oracle: Oracle::new(),
             device,
             layout,
-            random: Random(seed),
+            random: Random::new(seed),
             answers,
             walkers: Vec::new(),
             walkers_max,

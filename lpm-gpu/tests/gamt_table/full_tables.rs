@@ -2,31 +2,16 @@
 
 use crate::device::{Words, high, resolve};
 use crate::random::Random;
-use fib::feed::{self, LoadOptions};
+use fib::feed;
 use fib::oracle::Oracle;
+use fib::testing::data;
 use fib::{IpPrefix, Key, NextHopId, NextHopTable, Rib, Route, Routes};
 use lpm_gpu::gamt::strides::{Census, Plan};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops, code};
 use lpm_gpu::host::{HostTable, Step};
-use std::path::PathBuf;
-
-fn file(name: &str) -> Option<PathBuf> {
-    let Some(folder) = std::env::var_os("FWD_DATA") else {
-        eprintln!("SKIPPED: {name}: FWD_DATA does not name the folder of full-size tables");
-        return None;
-    };
-    let path = PathBuf::from(folder).join(name);
-    if !path.exists() {
-        eprintln!("SKIPPED: {name}: not in FWD_DATA");
-        return None;
-    }
-    Some(path)
-}
 
 fn load(name: &str) -> Option<Rib> {
-    let mut rib = Rib::new();
-    feed::load(&[file(name)?], &mut rib, &mut NextHopTable::default(), LoadOptions::default()).unwrap();
-    Some(rib)
+    Some(fib::testing::load(&data([name])?))
 }
 
 fn oracle<K: Key>(routes: &[Route<K>]) -> Oracle<K> {
@@ -36,7 +21,7 @@ fn oracle<K: Key>(routes: &[Route<K>]) -> Oracle<K> {
 fn check<K: Key>(table: &GamtTable<K>, oracle: &Oracle<K>, layout: Layout, routes: &[Route<K>]) {
     let words = Words::load(&table.image(), layout);
     let answers = table.answers();
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     for round in 0..40_000 {
         let prefix = routes[random.below(routes.len())].prefix;
         let key = match round % 4 {
@@ -143,7 +128,7 @@ fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops
 
 #[test]
 fn a_real_update_stream_is_followed() {
-    let Some(path) = file("updates-ris-20190101.txt.xz") else { return };
+    let Some([path]) = data(["updates-ris-20190101.txt.xz"]) else { return };
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     let mut hops = NextHopTable::default();
     for update in feed::updates(&path, None).unwrap() {

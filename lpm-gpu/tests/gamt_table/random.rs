@@ -1,17 +1,18 @@
 //! Seeded random numbers and routes.
 
+use fib::random::SplitMix64;
 use fib::{Key, NextHopId, Prefix};
 
-/// SplitMix64: small, seeded, the same on every machine.
-pub(crate) struct Random(pub(crate) u64);
+/// Routes drawn at random.
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SplitMix64(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.u64()
     }
 
     pub(crate) fn below(&mut self, limit: usize) -> usize {

@@ -31,7 +31,7 @@ fn table(next_hops: NextHops, levels: u8) -> GamtTable<u32> {
 
 /// Routes of all lengths, sorted.
 fn routes(count: usize, seed: u64) -> Vec<Route<u32>> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let routes: BTreeMap<Prefix4, NextHopId> = (0..count)
         .map(|_| {
             let len = 8 + u8::try_from(random.below(25)).unwrap();
@@ -281,9 +281,8 @@ fn details_name_what_a_bench_wants() {
     let mut table = table(NextHops::Apart, 5);
     table.apply(&routes(5000, 1), &mut Vec::new()).unwrap();
     table.rebuild().unwrap();
-    let mut details = Vec::new();
-    table.details(&mut details);
-    let of = |wanted: &str| details.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
+    let details = table.details();
+    let of = |wanted: &str| details.get(wanted);
     assert_eq!(of("gamt_levels_v4"), Some(5.0));
     assert!(of("gamt_bytes_per_prefix_flat_v4").unwrap() <= of("gamt_bytes_per_prefix_paper_v4").unwrap());
     let strides: f64 = (1..=5).map(|level| of(&format!("gamt_stride_{level}_v4")).unwrap()).sum();

@@ -93,11 +93,9 @@ mod tests {
     #[test]
     fn parameters_are_checked() {
         let with = |name: &str, value: &str| {
-            let parameters = vec![(name.to_owned(), value.to_owned())];
             Params::from_options(&EngineOptions {
-                parameters,
                 isa: Some(Isa::Scalar),
-                ..EngineOptions::default()
+                ..EngineOptions::of(&[(name, value)])
             })
         };
         assert!(with("fpr", "0.1").is_ok() && with("hash", "murmur").is_ok());

@@ -17,10 +17,11 @@ use super::hash::{Hash32, scale};
 use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
 use super::update::{self, Grace, Store, expanded_entries, expansion, hashed_next_hops};
-use fib::{Change, EngineError, NextHopId, Prefix, Prefix4, RibTable};
+use fib::{Change, Details, EngineError, NextHopId, Prefix, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::{Array, Placement};
 use lpm_core::publish::Publish as _;
+use serde::Serialize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -289,19 +290,29 @@ impl FibTable<u32> for Writer4 {
         (below + self.direct_owner.capacity()) as u64 + levels.sum::<u64>()
     }
 
-    fn details(&self) -> Vec<(&'static str, f64)> {
-        let [g1, g2] = &self.levels;
-        vec![
-            ("g1_dense_from", self.dense.into()),
-            ("g1_entries", count(g1.entries)),
-            ("g1_filter_bits", f64::from(g1.filter.span().1) * 32.0),
-            ("g1_filter_occupied", count(g1.filter.occupied() as u64)),
-            ("g1_overflow_lines_free", f64::from(g1.overflow.end - g1.overflow.start)),
-            ("g2_entries", count(g2.entries)),
-            ("g2_filter_bits", f64::from(g2.filter.span().1) * 32.0),
-            ("g2_filter_occupied", count(g2.filter.occupied() as u64)),
-            ("g2_overflow_lines_free", f64::from(g2.overflow.end - g2.overflow.start)),
-        ]
+    fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            entries: u64,
+            filter_bits: u64,
+            filter_occupied: usize,
+            overflow_lines_free: u32,
+        }
+        #[derive(Serialize)]
+        struct Dense {
+            g1_dense_from: u16,
+        }
+        let mut details = Details::of(&Dense { g1_dense_from: self.dense });
+        for (group, level) in ["g1", "g2"].iter().zip(&self.levels) {
+            let figures = Figures {
+                entries: level.entries,
+                filter_bits: u64::from(level.filter.span().1) * 32,
+                filter_occupied: level.filter.occupied(),
+                overflow_lines_free: level.overflow.end - level.overflow.start,
+            };
+            details.extend(Details::named(&figures, |name| format!("{group}_{name}")));
+        }
+        details
     }
 
     fn admits(&self, changes: &[Change<u32>], routes: &RibTable<u32>) -> bool {
@@ -447,11 +458,6 @@ impl LevelWriter {
 #[expect(clippy::cast_possible_truncation, reason = "the index is the low half of a slot")]
 const fn index_of(slot: u32) -> u16 {
     slot as u16
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a count for people")]
-const fn count(n: u64) -> f64 {
-    n as f64
 }
 
 fn level(size: LevelSize, placement: Placement) -> Result<Level4, EngineError> {

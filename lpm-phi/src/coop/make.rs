@@ -3,29 +3,16 @@
 use super::params::Params;
 use super::{CoopEngine, Drive, First, Half};
 use crate::bloom;
-use fib::{EngineError, EngineOptions, EngineWriter};
-
-/// Makes the engine of a name, empty.
-pub type Make<'a> = &'a dyn Fn(&str, &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError>;
-
-/// What the caller knows of engines; this crate knows only its own.
-pub struct Engines<'a> {
-    /// Makes the engine of a name, empty.
-    pub make: Make<'a>,
-    /// Whether the engine of a name runs on a device.
-    pub is_device: &'a dyn Fn(&str) -> bool,
-    /// The device engine that is the first half when there is such a device.
-    pub device: &'static str,
-}
+use fib::{EngineError, EngineOptions, Registry};
 
 impl CoopEngine {
     /// The engine that `options` ask for ([`Params::from_options`]). Unless told, the second half is `bloom`, and the first half the
-    /// device engine of `engines`, or, on a host without one, a group of helper threads over the second half's table.
+    /// first device engine of `engines`, or, on a host without one, a group of helper threads over the second half's table.
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for parameters out of range, and for `coop` within itself; the errors of both engines, so
     /// [`EngineError::NoDevice`] when a first half that was named has no device.
-    pub fn make(options: &EngineOptions, engines: &Engines<'_>) -> Result<Self, EngineError> {
+    pub fn make(options: &EngineOptions, engines: &Registry) -> Result<Self, EngineError> {
         let params = Params::from_options(options)?;
         let second = params.second.as_deref().unwrap_or(bloom::NAME);
         if second == Self::GROUP {
@@ -39,13 +26,21 @@ impl CoopEngine {
         let first = match params.first.as_deref() {
             Some(Self::GROUP) => First::Group,
             Some(name) => First::Engine(half(name, "first", &params.first_options, engines)?),
-            None => match half(engines.device, "first", &params.first_options, engines) {
-                Ok(half) => First::Engine(half),
-                Err(EngineError::NoDevice { .. }) => group(&params)?,
-                Err(error) => return Err(error),
+            None => match engines.engines().find(|engine| engine.is_device) {
+                Some(device) => match half(device.name, "first", &params.first_options, engines) {
+                    Ok(half) => First::Engine(half),
+                    Err(EngineError::NoDevice { .. }) => group(&params)?,
+                    Err(error) => return Err(error),
+                },
+                None => group(&params)?,
             },
         };
-        Ok(Self::new(first, second, params))
+        let engine = Self::new(first, second, params);
+        let Some(tell) = engines.notice() else { return Ok(engine) };
+        let [first, second] = engine.service().names();
+        Ok(engine.with_listener(Box::new(move |name, why| {
+            tell(format_args!("engine coop of {first} and {second}: {name} is out of service: {why}"));
+        })))
     }
 }
 
@@ -65,7 +60,7 @@ fn half(
     name: &str,
     which: &'static str,
     options: &EngineOptions,
-    engines: &Engines<'_>,
+    engines: &Registry,
 ) -> Result<Half, EngineError> {
     if name == CoopEngine::NAME {
         return Err(EngineError::Parameter {
@@ -74,8 +69,8 @@ fn half(
             wanted: "wanted an engine that is not coop itself",
         });
     }
-    let drive = if (engines.is_device)(name) { Drive::Device } else { Drive::Cpu };
-    Ok(Half { engine: (engines.make)(name, options)?, drive })
+    let drive = if engines.is_device(name) { Drive::Device } else { Drive::Cpu };
+    Ok(Half { engine: engines.make(name, options)?, drive })
 }
 
 #[cfg(test)]
@@ -83,22 +78,19 @@ fn half(
 mod tests {
     use super::*;
     use fib::oracle::OracleEngine;
+    use fib::{ENGINES, Engine, Isa};
+
+    const BLOOM: &[Engine] = &[Engine::cpu("bloom", &Isa::ALL, |options, _| bloom::make(options))];
+    const PRESENT: &[Engine] =
+        &[Engine::device("gpu", |options, _| Ok(Box::new(OracleEngine::new(options))))];
+    const ABSENT: &[Engine] = &[Engine::device("gpu", |_, _| {
+        Err(EngineError::NoDevice { engine: "gpu", device: "GPU", reason: String::new() })
+    })];
 
     fn make(device: bool, pairs: &[(&str, &str)]) -> Result<[&'static str; 2], EngineError> {
-        let parameters =
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let make = |name: &str, options: &EngineOptions| -> Result<Box<dyn EngineWriter>, EngineError> {
-            match name {
-                "bloom" => bloom::make(options),
-                "gpu" if !device => {
-                    Err(EngineError::NoDevice { engine: "gpu", device: "GPU", reason: String::new() })
-                }
-                _ => Ok(Box::new(OracleEngine::new(options))),
-            }
-        };
-        let engines = Engines { make: &make, is_device: &|name| name == "gpu", device: "gpu" };
-        let options = EngineOptions { parameters, ..EngineOptions::default() };
-        CoopEngine::make(&options, &engines).map(|engine| engine.service().names())
+        let lists: &[&[Engine]] = if device { &[ENGINES, BLOOM, PRESENT] } else { &[ENGINES, BLOOM, ABSENT] };
+        CoopEngine::make(&EngineOptions::of(pairs), &Registry::new(lists))
+            .map(|engine| engine.service().names())
     }
 
     #[test]

@@ -38,8 +38,6 @@ mod profile;
 mod reader;
 pub mod service;
 
-pub use make::{Engines, Make};
-
 use crate::lend::Rules;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -339,8 +337,7 @@ impl EngineWriter for CoopEngine {
     /// The routes of one table, the bytes of all in service; the figures of [`Service`], then those of the engines.
     fn stats(&self) -> EngineStats {
         self.say();
-        let mut stats = EngineStats::default();
-        self.service.details(&mut stats.details);
+        let mut stats = EngineStats { details: self.service.details(), ..EngineStats::default() };
         for (_, engine) in self.engines() {
             let of = engine.stats();
             (stats.routes_v4, stats.routes_v6) = (of.routes_v4, of.routes_v6);

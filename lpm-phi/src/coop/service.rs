@@ -3,7 +3,8 @@
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crossbeam_utils::CachePadded;
-use fib::{EngineError, Family};
+use fib::{Details, EngineError, Family};
+use serde::Serialize;
 use std::fmt;
 
 /// Halves of a batch, and of the engine.
@@ -48,15 +49,15 @@ pub enum Why {
 
 impl Why {
     /// As a figure among figures; 0 is for a half in service.
-    fn number(&self) -> f64 {
+    fn number(&self) -> u8 {
         match self {
-            Self::Failed { during: "submit", .. } => 1.0,
-            Self::Failed { during: "collect", .. } => 2.0,
-            Self::Failed { during: "apply", .. } => 3.0,
-            Self::Failed { .. } => 4.0,
-            Self::Short { .. } => 5.0,
-            Self::Stalled { .. } => 6.0,
-            Self::Died { .. } => 7.0,
+            Self::Failed { during: "submit", .. } => 1,
+            Self::Failed { during: "collect", .. } => 2,
+            Self::Failed { during: "apply", .. } => 3,
+            Self::Failed { .. } => 4,
+            Self::Short { .. } => 5,
+            Self::Stalled { .. } => 6,
+            Self::Died { .. } => 7,
         }
     }
 
@@ -192,29 +193,38 @@ impl Service {
     /// Figures for [`fib::EngineStats::details`]: keys by half over all readers, the newest reader's shares, and for each half
     /// 0 or the number of [`Why`] it is out of service (1 submit, 2 collect, 3 apply, 4 reader, 5 short, 6 stalled, 7 died).
     #[expect(clippy::cast_precision_loss, reason = "counts for people")]
-    pub(super) fn details(&self, details: &mut Vec<(&'static str, f64)>) {
+    pub(super) fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            coop_first_out: u8,
+            coop_second_out: u8,
+            coop_first_keys: u64,
+            coop_second_keys: u64,
+            coop_again_keys: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            coop_first_share_v4: Option<f64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            coop_first_share_v6: Option<f64>,
+        }
         let tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
         let sum = |base: u64, figure: &dyn Fn(&Tally) -> u64| {
             tallies.readers.iter().map(|reader| figure(reader)).sum::<u64>() + base
         };
         let keys = |half: usize| sum(tallies.keys[half], &|tally| tally.keys[half].load(Ordering::Relaxed));
-        let out = |half: usize| self.why[half].get().map_or(0.0, Why::number);
-        details.extend([
-            ("coop_first_out", out(FIRST)),
-            ("coop_second_out", out(SECOND)),
-            ("coop_first_keys", keys(FIRST) as f64),
-            ("coop_second_keys", keys(SECOND) as f64),
-            ("coop_again_keys", sum(tallies.again, &|tally| tally.again.load(Ordering::Relaxed)) as f64),
-        ]);
-        if let Some(newest) = tallies.readers.last() {
-            let share = |family: Family| {
-                newest.share[usize::from(family == Family::V6)].load(Ordering::Relaxed) as f64 / 65536.0
-            };
-            details.extend([
-                ("coop_first_share_v4", share(Family::V4)),
-                ("coop_first_share_v6", share(Family::V6)),
-            ]);
-        }
+        let out = |half: usize| self.why[half].get().map_or(0, Why::number);
+        let share = |family: Family| {
+            let newest = tallies.readers.last()?;
+            Some(newest.share[usize::from(family == Family::V6)].load(Ordering::Relaxed) as f64 / 65536.0)
+        };
+        Details::of(&Figures {
+            coop_first_out: out(FIRST),
+            coop_second_out: out(SECOND),
+            coop_first_keys: keys(FIRST),
+            coop_second_keys: keys(SECOND),
+            coop_again_keys: sum(tallies.again, &|tally| tally.again.load(Ordering::Relaxed)),
+            coop_first_share_v4: share(Family::V4),
+            coop_first_share_v6: share(Family::V6),
+        })
     }
 }
 
@@ -234,9 +244,8 @@ mod tests {
         assert_eq!(service.why(), [None, Some(&WHY)]);
         assert!(!service.fail(FIRST, &WHY), "the last one");
         assert!(service.has(FIRST) && !service.has(SECOND));
-        let mut details = Vec::new();
-        service.details(&mut details);
-        assert!(details.contains(&("coop_second_out", 6.0)) && details.contains(&("coop_first_out", 0.0)));
+        let details = service.details();
+        assert_eq!([details.get("coop_second_out"), details.get("coop_first_out")], [Some(6.0), Some(0.0)]);
     }
 
     #[test]
@@ -248,9 +257,11 @@ mod tests {
             Tally::add(&tally.again, 1);
         }
         let _newest = service.register();
-        let mut details = Vec::new();
-        service.details(&mut details);
-        assert!(details.contains(&("coop_first_keys", 50.0)) && details.contains(&("coop_again_keys", 10.0)));
+        let details = service.details();
+        assert_eq!(
+            [details.get("coop_first_keys"), details.get("coop_again_keys")],
+            [Some(50.0), Some(10.0)]
+        );
         assert_eq!(service.tallies.lock().unwrap().readers.len(), 1);
     }
 }

@@ -133,10 +133,7 @@ mod tests {
     #[test]
     fn actual_numbers_fall_with_the_levels_too() {
         let mut tables = vec![("generated", generated::<u128>(30_000))];
-        match real_v6() {
-            Some(real) => tables.push(("real", real)),
-            None => eprintln!("SKIPPED: FWD_DATA names no folder with v6-202401.txt.xz"),
-        }
+        tables.extend(real_v6().map(|real| ("real", real)));
         for (name, routes) in tables {
             let histogram = LengthHistogram::of(1, 64, routes.iter().map(|(prefix, _)| *prefix));
             let solved = Dpcpe::solve(&histogram);
@@ -153,13 +150,7 @@ mod tests {
 
     /// The real IPv6 table, if `FWD_DATA` has it.
     fn real_v6() -> Option<Vec<(Prefix6, NextHopId)>> {
-        let folder = std::env::var_os("FWD_DATA")?;
-        let path = std::path::Path::new(&folder).join("v6-202401.txt.xz");
-        if !path.exists() {
-            return None;
-        }
-        let (mut rib, mut hops) = (fib::Rib::new(), fib::NextHopTable::new());
-        fib::feed::load(&[path], &mut rib, &mut hops, fib::feed::LoadOptions::default()).unwrap();
-        Some(rib.v6.sorted())
+        let files = fib::testing::data(["v6-202401.txt.xz"])?;
+        Some(fib::testing::load(&files).v6.sorted())
     }
 }

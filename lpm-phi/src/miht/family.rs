@@ -9,9 +9,10 @@
 use super::params::{Order, Params};
 use super::table::{Room, Table, TableWriter};
 use super::words::{IndexKey, TrieKey};
-use fib::{Change, EngineError, NextHopId, Prefix, RibTable};
+use fib::{Change, Details, EngineError, NextHopId, Prefix, RibTable};
 use lpm_core::copies::Copies;
 use lpm_core::engine::{Budget, FibTable, Routes};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -98,21 +99,33 @@ impl<K: TrieKey, W: IndexKey> FibTable<K> for Family<K, W> {
         self.bytes() + missing + self.writers.iter().map(TableWriter::bytes).sum::<u64>()
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts for people")]
-    fn details(&self) -> Vec<(&'static str, f64)> {
+    fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            index_keys: usize,
+            index_levels: u32,
+            index_nodes: usize,
+            /// Routes shorter than an index key.
+            trie_nodes: usize,
+            suffix_levels_max: f64,
+            suffix_levels_mean: f64,
+            short_levels_max: f64,
+            short_levels_mean: f64,
+        }
         let (table, writer) = self.live();
-        let [(suffix_max, suffix_mean), (short_max, short_mean)] = writer.tries.levels();
-        let values = [
-            writer.tree.keys() as f64,
-            f64::from(table.tree.root().1),
-            writer.tree.nodes() as f64,
-            writer.tries.nodes() as f64,
-            suffix_max,
-            suffix_mean,
-            short_max,
-            short_mean,
-        ];
-        K::FIGURES.into_iter().zip(values).collect()
+        let [(suffix_levels_max, suffix_levels_mean), (short_levels_max, short_levels_mean)] =
+            writer.tries.levels();
+        let figures = Figures {
+            index_keys: writer.tree.keys(),
+            index_levels: table.tree.root().1,
+            index_nodes: writer.tree.nodes(),
+            trie_nodes: writer.tries.nodes(),
+            suffix_levels_max,
+            suffix_levels_mean,
+            short_levels_max,
+            short_levels_mean,
+        };
+        Details::of_family(K::FAMILY, &figures)
     }
 
     /// Counts withdraws first, as they are applied.

@@ -74,9 +74,7 @@ mod tests {
     use super::*;
 
     fn with(pairs: &[(&str, &str)]) -> Result<Params, EngineError> {
-        let parameters =
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Params::from_options(&EngineOptions { parameters, ..EngineOptions::default() })
+        Params::from_options(&EngineOptions::of(pairs))
     }
 
     #[test]

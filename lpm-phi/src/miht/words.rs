@@ -151,8 +151,6 @@ pub(super) trait TrieKey: Key {
     const WORDS: usize;
     /// A batch of keys, in the form of [`fib::Keys`].
     type Arrays<'a>: Copy;
-    /// The names of a table's statistics.
-    const FIGURES: [&'static str; 8];
 
     /// The order of this family's index tree.
     fn order(params: &Params) -> Order;
@@ -178,17 +176,6 @@ impl TrieKey for u32 {
     type Raw = [AtomicU64; 2];
     const WORDS: usize = 2;
     type Arrays<'a> = &'a [Self];
-    const FIGURES: [&'static str; 8] = [
-        "v4_index_keys",
-        "v4_index_levels",
-        "v4_index_nodes",
-        "v4_trie_nodes",
-        "v4_suffix_levels_max",
-        "v4_suffix_levels_mean",
-        "v4_short_levels_max",
-        "v4_short_levels_mean",
-    ];
-
     fn order(params: &Params) -> Order {
         params.v4
     }
@@ -231,17 +218,6 @@ impl TrieKey for u128 {
     type Raw = [AtomicU64; 4];
     const WORDS: usize = 4;
     type Arrays<'a> = (&'a [u64], &'a [u64]);
-    const FIGURES: [&'static str; 8] = [
-        "v6_index_keys",
-        "v6_index_levels",
-        "v6_index_nodes",
-        "v6_trie_nodes",
-        "v6_suffix_levels_max",
-        "v6_suffix_levels_mean",
-        "v6_short_levels_max",
-        "v6_short_levels_mean",
-    ];
-
     fn order(params: &Params) -> Order {
         params.v6
     }

@@ -80,7 +80,6 @@ mod tests {
     use crate::bloom::equations::FilterSize;
     use crate::cpe::expand::entries;
     use std::collections::BTreeSet;
-    use std::path::PathBuf;
 
     /// A filter as in a table: its bits and its counters.
     struct Counting {
@@ -148,13 +147,8 @@ mod tests {
 
     /// The keys of the /24 level and of a /48 level of real tables, in the folder that `FWD_DATA` names.
     fn real_keys() -> Option<(BTreeSet<u32>, BTreeSet<u64>)> {
-        let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
-            eprintln!("SKIPPED: FWD_DATA names no folder of real tables");
-            return None;
-        };
-        let files = ["v4-202401.txt.xz", "v6-202401.txt.xz"].map(|name| folder.join(name));
-        let (mut rib, mut hops) = (fib::Rib::new(), fib::NextHopTable::new());
-        fib::feed::load(&files, &mut rib, &mut hops, fib::feed::LoadOptions::default()).unwrap();
+        let files = fib::testing::data(["v4-202401.txt.xz", "v6-202401.txt.xz"])?;
+        let rib = fib::testing::load(&files);
         let (mut v4, mut v6) = (BTreeSet::new(), BTreeSet::new());
         for (prefix, _) in rib.v4.sorted().iter().filter(|(prefix, _)| (21..=24).contains(&prefix.len())) {
             v4.extend(entries(*prefix, 24).map(|entry| entry.address()));

@@ -150,9 +150,7 @@ mod tests {
     use super::*;
 
     fn with(variant: Variant, isa: Option<Isa>, pairs: &[(&str, &str)]) -> Result<Params, EngineError> {
-        let parameters =
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Params::from_options(variant, &EngineOptions { parameters, isa, ..EngineOptions::default() })
+        Params::from_options(variant, &EngineOptions { isa, ..EngineOptions::of(pairs) })
     }
 
     #[test]

@@ -31,8 +31,6 @@ pub(crate) trait TableKey: Key {
     type Word: LevelKey;
     /// That word.
     fn word(self) -> Self::Word;
-    /// The names of a table's figures.
-    const FIGURES: &'static [&'static str];
     /// The prefix as one past /64, if it is.
     fn as_deep(prefix: Prefix<Self>) -> Option<Prefix6>;
     /// The levels of the baseline below its direct entries, and the bits of these.
@@ -41,8 +39,6 @@ pub(crate) trait TableKey: Key {
 
 impl TableKey for u32 {
     type Word = Self;
-    const FIGURES: &'static [&'static str] =
-        &["v4_levels", "v4_entries", "v4_filter_bits", "v4_filter_occupied", "v4_filter_saturated"];
 
     fn word(self) -> Self {
         self
@@ -59,14 +55,6 @@ impl TableKey for u32 {
 
 impl TableKey for u128 {
     type Word = u64;
-    const FIGURES: &'static [&'static str] = &[
-        "v6_levels",
-        "v6_entries",
-        "v6_filter_bits",
-        "v6_filter_occupied",
-        "v6_filter_saturated",
-        "v6_deep_routes",
-    ];
 
     fn word(self) -> u64 {
         (self >> 64) as u64

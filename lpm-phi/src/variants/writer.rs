@@ -12,9 +12,10 @@ use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, Shape, Table, Words};
 use crate::bloom::deep::Deep;
 use crate::bloom::update::{self, Grace, Store, expansion};
 use crate::cpe::expand::entries;
-use fib::{Change, EngineError, NextHopId, Prefix, Prefix6, RibTable};
+use fib::{Change, Details, EngineError, Family, NextHopId, Prefix, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::Array;
+use serde::Serialize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,23 +77,6 @@ impl<K: TableKey> Writer<K> {
             family: std::marker::PhantomData,
             table: Arc::new(Table::new(shape, copies)),
         })
-    }
-
-    /// Figures of the filters and tables: levels, entries, filter bits, counters that are not zero, saturated counters, routes
-    /// past /64.
-    #[expect(clippy::cast_precision_loss, reason = "counts for people")]
-    fn figures(&self) -> [f64; 6] {
-        let levels = self.shape().levels.len();
-        let bits: u64 = self.shape().levels.iter().map(|level| u64::from(level.filter.bits.n)).sum();
-        let deep_bits = self.shape().deep.map_or(0, |filter| u64::from(filter.bits.n));
-        [
-            levels as f64,
-            self.used[..levels].iter().sum::<u64>() as f64,
-            (bits + deep_bits) as f64,
-            self.counters.iter().map(Counters::occupied).sum::<u64>() as f64,
-            self.counters.iter().map(Counters::saturated).sum::<u64>() as f64,
-            self.used[levels..].iter().sum::<u64>() as f64,
-        ]
     }
 
     fn shape(&self) -> &Shape {
@@ -268,8 +252,29 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
         self.bytes() + counters + lists as u64 + self.notes.bytes()
     }
 
-    fn details(&self) -> Vec<(&'static str, f64)> {
-        K::FIGURES.iter().copied().zip(self.figures()).collect()
+    fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            levels: usize,
+            entries: u64,
+            filter_bits: u64,
+            filter_occupied: u64,
+            filter_saturated: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            deep_routes: Option<u64>,
+        }
+        let levels = self.shape().levels.len();
+        let bits: u64 = self.shape().levels.iter().map(|level| u64::from(level.filter.bits.n)).sum();
+        let deep_bits = self.shape().deep.map_or(0, |filter| u64::from(filter.bits.n));
+        let figures = Figures {
+            levels,
+            entries: self.used[..levels].iter().sum(),
+            filter_bits: bits + deep_bits,
+            filter_occupied: self.counters.iter().map(Counters::occupied).sum(),
+            filter_saturated: self.counters.iter().map(Counters::saturated).sum(),
+            deep_routes: (K::FAMILY == Family::V6).then(|| self.used[levels..].iter().sum()),
+        };
+        Details::of_family(K::FAMILY, &figures)
     }
 
     fn admits(&self, changes: &[Change<K>], _: &RibTable<K>) -> bool {

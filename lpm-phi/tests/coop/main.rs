@@ -20,8 +20,7 @@ use std::task::Poll;
 const PATIENT: (&str, &str) = ("stall-us", "30000000");
 
 fn params(pairs: &[(&str, &str)]) -> Params {
-    let parameters = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Params::from_options(&EngineOptions { parameters, ..EngineOptions::default() }).unwrap()
+    Params::from_options(&EngineOptions::of(pairs)).unwrap()
 }
 
 fn oracle() -> Box<dyn EngineWriter> {
@@ -229,7 +228,7 @@ fn order_is_kept_at_every_split_and_length() {
             }
             ask(&keyed, reader.as_mut(), split);
             let stats = engine.stats();
-            let figure = |name: &str| stats.details.iter().find(|(known, _)| *known == name).unwrap().1;
+            let figure = |name: &str| stats.details.get(name).unwrap();
             let (first, second) = (figure("coop_first_keys"), figure("coop_second_keys"));
             let (share, wanted) = (first / (first + second), split.parse::<f64>().unwrap());
             assert!((share - wanted).abs() < 0.02, "split {split}: the first half had {share}");

@@ -73,8 +73,7 @@ fn read(reader: &mut dyn EngineReader, deltas: &Deltas, first_key: u32) {
 fn model(drive: Option<Drive>, troubles: [Trouble; 2], stall_us: &str) {
     let calls = thread_rng().gen_range(0..6);
     let parameters = [("stall-us", stall_us), ("threads", "1"), ("split", "0.5")];
-    let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    let params = Params::from_options(&EngineOptions { parameters, ..EngineOptions::default() }).unwrap();
+    let params = Params::from_options(&EngineOptions::of(&parameters)).unwrap();
     let states = [State::new("first", troubles[0], calls), State::new("second", troubles[1], calls)];
     let half = |at: usize, drive| Half { engine: Box::new(Engine(Arc::clone(&states[at]))), drive };
     let first = drive.map_or(First::Group, |drive| First::Engine(half(0, drive)));

@@ -1,10 +1,9 @@
 //! CPUs, instruction sets, NUMA nodes, pages, memory, privilege.
 
 use super::Item;
-use crate::host::Host;
 use crate::topology::QueueMap;
 use fib::Isa;
-use fib::host::{count_list, list_holds};
+use fib::host::{Host, count_list, list_holds};
 
 /// Memory for the process without routes: DPDK, mempools, stacks, bytes.
 const BASE_BYTES: u64 = 300 << 20;
@@ -99,7 +98,7 @@ pub(super) fn numa(host: &Host) -> Item {
 pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Item {
     const NAME: &str = "tables";
     let nodes = "sys/devices/system/node";
-    let there = host.read(format!("{nodes}/has_memory")).or_else(|| host.read(format!("{nodes}/online")));
+    let there = host.memory_nodes();
     let count = there.as_deref().map_or(1, count_list);
     let place = match (node, there) {
         (Some(node), Some(there)) if !list_holds(&there, node.into()) => {
@@ -127,8 +126,7 @@ pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Item {
         );
     }
     let hint = format!("sysctl -w vm.nr_hugepages=N with at least {} more than now", wanted - free);
-    let enabled = host.read("sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_else(|| "[never]".into());
-    if enabled.contains("[never]") {
+    if !host.has_transparent_huge_pages() {
         return Item::warn(
             NAME,
             format!("{place}, in 4 KB pages: a TLB miss a load, lookups are slower"),
@@ -270,8 +268,8 @@ pub(super) fn privilege(host: &Host) -> Item {
 mod tests {
     use super::super::Status;
     use super::*;
-    use crate::host::tests::Tree;
     use crate::topology::QueueLcore;
+    use fib::host::Tree;
 
     #[test]
     fn the_hint_names_the_kernels_that_run() {

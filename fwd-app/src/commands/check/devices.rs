@@ -1,9 +1,9 @@
 //! DPDK, IOMMU, drivers, NICs, GPU.
 
 use super::Item;
-use crate::engines;
-use crate::host::Host;
+use crate::engines::ENGINES;
 use dpdk_ffi::version;
+use fib::host::Host;
 use lpm_gpu::cu::{Facts, GpuError};
 use std::path::Path;
 
@@ -137,7 +137,7 @@ pub(super) fn gpu(host: &Host, found: &Result<Facts, GpuError>) -> Item {
     let is_device = |n: &String| n.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok());
     let count = nodes.iter().filter(|n| is_device(n)).count();
     if count == 0 && error.is_absent() {
-        return Item::ok(NAME, format!("none for {}: {error}", engines::GPU_NAMES.join(", ")));
+        return Item::ok(NAME, format!("none for {}: {error}", ENGINES.device_names().join(", ")));
     }
     Item::warn(
         NAME,
@@ -172,7 +172,7 @@ fn in_units(bytes: u64, unit: f64) -> f64 {
 mod tests {
     use super::super::Status;
     use super::*;
-    use crate::host::tests::Tree;
+    use fib::host::Tree;
     use lpm_gpu::cu::DriverVersion;
 
     #[test]

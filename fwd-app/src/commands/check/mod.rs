@@ -10,10 +10,10 @@ mod compute;
 mod devices;
 
 use crate::cli::values;
-use crate::host::Host;
 use crate::report::output;
 use crate::topology::QueueMap;
 use clap::Args;
+use fib::host::Host;
 use lpm_gpu::cu::{Device, Facts, GpuError};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -153,7 +153,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::tests::Tree;
+    use fib::host::Tree;
 
     fn args() -> CheckArgs {
         CheckArgs { routes: 1000, config: None, table_node: None, json: false }

@@ -1,7 +1,8 @@
 //! The opened device, and how one thing is timed on it.
 
 use crate::report::KernelRow;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
+use lpm_bench::progress::bar;
 use lpm_gpu::cu::{Arg, Device, DeviceWords, GpuError, Kernel, Module, Priority, Shape, Stream};
 use std::time::Duration;
 
@@ -102,36 +103,5 @@ pub(crate) fn kernels(device: &Device) -> Result<Vec<KernelRow>, GpuError> {
 
 /// A bar on standard error for `steps` steps of measuring `what`.
 pub(crate) fn progress(what: &'static str, steps: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:>8} {bar:30} {pos}/{len}");
-    let bar = ProgressBar::new(steps as u64).with_message(what);
-    match style {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
-}
-
-/// The value below which `share` of `values` lie, sorted for it; 0 when there are none.
-pub(crate) fn quantile(values: &mut [f64], share: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share of a length, from 0 on, is an index"
-    )]
-    let at = (values.len().saturating_sub(1) as f64 * share).round() as usize;
-    values.get(at).copied().unwrap_or(0.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_values_that_were_measured() {
-        let mut values = [5.0, 1.0, 4.0, 2.0, 3.0];
-        assert!((quantile(&mut values, 0.5) - 3.0).abs() < 1e-9);
-        assert!((quantile(&mut values, 0.99) - 5.0).abs() < 1e-9);
-        assert!((quantile(&mut values, 0.0) - 1.0).abs() < 1e-9);
-        assert!(quantile(&mut [], 0.5).abs() < 1e-9);
-    }
+    bar("{msg:>8} {bar:30} {pos}/{len}", steps).with_message(what)
 }

@@ -2,9 +2,10 @@
 //!
 //! A lookup of IPv4 moves 4 bytes each way and one of IPv6 8 and 4, so these figures bound every engine end to end.
 
-use crate::bench::{Bench, LIMIT, progress, quantile};
+use crate::bench::{Bench, LIMIT, progress};
 use crate::options::Plan;
 use crate::report::CopyRow;
+use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{Device, DeviceBuffer, GpuError, HostSide, Pinned, Priority, Stream};
 use serde::Serialize;
 use std::time::Instant;
@@ -81,9 +82,9 @@ pub(crate) fn measure(bench: &mut Bench, plan: &Plan) -> Result<Vec<CopyRow>, Gp
                     direction,
                     streams,
                     bytes: copied,
-                    gb_s: quantile(&mut rates, 0.5),
-                    gb_s_min: quantile(&mut rates, 0.0),
-                    gb_s_max: quantile(&mut rates, 1.0),
+                    gb_s: quantile(&rates, 0.5),
+                    gb_s_min: quantile(&rates, 0.0),
+                    gb_s_max: quantile(&rates, 1.0),
                 });
                 bar.inc(1);
             }

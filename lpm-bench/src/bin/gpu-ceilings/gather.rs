@@ -2,9 +2,10 @@
 //!
 //! A table of so many bytes cannot be looked up in faster than this by as many loads as a lookup makes.
 
-use crate::bench::{Bench, THREADS, progress, quantile};
+use crate::bench::{Bench, THREADS, progress};
 use crate::options::Plan;
 use crate::report::{ChaseRow, GatherRow};
+use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{Arg, DeviceWords, GpuError, Kernel, Shape};
 
 /// Loads of a thread in a round, as the kernel has them.
@@ -41,14 +42,14 @@ pub(crate) fn measure_rate(bench: &mut Bench, plan: &Plan) -> Result<Vec<GatherR
                 rates.push(loads as f64 / us / 1e3);
             }
             rates.remove(0);
-            let giga_s = quantile(&mut rates, 0.5);
+            let giga_s = quantile(&rates, 0.5);
             rows.push(GatherRow {
                 footprint_bytes,
                 width_bytes,
                 load,
                 giga_loads_s: giga_s,
-                giga_loads_s_min: quantile(&mut rates, 0.0),
-                giga_loads_s_max: quantile(&mut rates, 1.0),
+                giga_loads_s_min: quantile(&rates, 0.0),
+                giga_loads_s_max: quantile(&rates, 1.0),
             });
             bar.inc(1);
         }
@@ -74,7 +75,7 @@ pub(crate) fn measure_time(bench: &mut Bench, plan: &Plan) -> Result<Vec<ChaseRo
             times.push(us * 1e3 / f64::from(plan.chase_steps));
         }
         times.remove(0);
-        rows.push(ChaseRow { footprint_bytes, load_ns: quantile(&mut times, 0.5) });
+        rows.push(ChaseRow { footprint_bytes, load_ns: quantile(&times, 0.5) });
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -2,10 +2,11 @@
 //! time, by mode and batch size. The table has one level of 2^16 leaves, so a lookup is one load and what is measured is
 //! the way. Every answer is checked.
 
-use crate::bench::{Bench, LIMIT, THREADS, progress, quantile};
+use crate::bench::{Bench, LIMIT, THREADS, progress};
 use crate::options::{Mode, Plan};
 use crate::report::LatencyRow;
 use anyhow::ensure;
+use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{
     Arg, BatchGraph, Device, DeviceWords, Event, GpuError, HostSide, Kernel, Module, Pinned, Priority,
     Resident, Shape, Shared, Stream,
@@ -59,15 +60,15 @@ pub(crate) fn measure(bench: &mut Bench, plan: &Plan) -> anyhow::Result<Vec<Late
             let count = u32::try_from(batch)?;
             let blocks = count.div_ceil(KEYS_BLOCK).clamp(1, multiprocessors);
             let mut way = way(&bench.device, mode, &table, count, blocks)?;
-            let mut times = run(&mut *way, &table, count, plan)?;
+            let times = run(&mut *way, &table, count, plan)?;
             rows.push(LatencyRow {
                 mode,
                 batch: count,
                 batches: times.len(),
-                min_us: quantile(&mut times, 0.0),
-                median_us: quantile(&mut times, 0.5),
-                p99_us: quantile(&mut times, 0.99),
-                max_us: quantile(&mut times, 1.0),
+                min_us: quantile(&times, 0.0),
+                median_us: quantile(&times, 0.5),
+                p99_us: quantile(&times, 0.99),
+                max_us: quantile(&times, 1.0),
             });
             bar.inc(1);
         }

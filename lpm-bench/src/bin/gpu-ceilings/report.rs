@@ -3,7 +3,9 @@
 use crate::copy::Direction;
 use crate::options::Mode;
 use anyhow::Context as _;
-use comfy_table::{CellAlignment, Table, presets};
+use fib::output::write_json;
+use fib::units::size_text;
+use lpm_bench::text::table;
 use lpm_gpu::cu::Device;
 use serde::Serialize;
 use std::io::Write as _;
@@ -132,12 +134,11 @@ impl Report {
     /// Writes the JSON to `json` (`-`: standard output alone), and the table to standard output.
     pub(crate) fn write(&self, json: Option<&Path>) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
-        let text = serde_json::to_string_pretty(self)?;
         if json == Some(Path::new("-")) {
-            return writeln!(out, "{text}").context("standard output");
+            return writeln!(out, "{}", serde_json::to_string_pretty(self)?).context("standard output");
         }
         if let Some(path) = json {
-            std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
+            write_json(path, self).with_context(|| path.display().to_string())?;
         }
         write!(out, "{}", self.table()).context("standard output")
     }
@@ -148,8 +149,8 @@ impl Report {
             &self.device;
         let mut text = format!(
             "{name}: capability {capability}, {driver}, {multiprocessors} multiprocessors, L2 {}, memory {}\n",
-            bytes(*l2_bytes),
-            bytes(*memory_bytes)
+            size_text(*l2_bytes),
+            size_text(*memory_bytes)
         );
         let rows = self.kernels.iter().map(|row| {
             [
@@ -169,7 +170,7 @@ impl Report {
             [
                 format!("{:?}", row.direction).to_lowercase(),
                 row.streams.to_string(),
-                bytes(row.bytes),
+                size_text(row.bytes),
                 figure(row.gb_s),
                 format!("{} .. {}", figure(row.gb_s_min), figure(row.gb_s_max)),
             ]
@@ -177,7 +178,7 @@ impl Report {
         section(&mut text, "Copies", ["direction", "streams", "a copy", "GB/s", "spread"], rows);
         let rows = self.gather.iter().map(|row| {
             [
-                bytes(row.footprint_bytes),
+                size_text(row.footprint_bytes),
                 row.width_bytes.to_string(),
                 row.load.to_owned(),
                 figure(row.giga_loads_s),
@@ -185,7 +186,7 @@ impl Report {
             ]
         });
         section(&mut text, "Random loads", ["footprint", "bytes", "load", "G/s", "spread"], rows);
-        let rows = self.chase.iter().map(|row| [bytes(row.footprint_bytes), figure(row.load_ns)]);
+        let rows = self.chase.iter().map(|row| [size_text(row.footprint_bytes), figure(row.load_ns)]);
         section(&mut text, "One load after the other", ["footprint", "ns"], rows);
         let rows = self.latency.iter().map(|row| {
             [
@@ -208,28 +209,14 @@ fn section<const N: usize>(
     head: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(head);
+    let mut table = table(&head, 1);
     for row in rows {
         table.add_row(row);
     }
     if table.is_empty() {
         return;
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     text.push_str(&format!("\n{title}\n{table}\n"));
-}
-
-/// A power of two with its unit, or the number.
-fn bytes(count: u64) -> String {
-    match count {
-        n if n >= 1 << 30 && n % (1 << 30) == 0 => format!("{}G", n >> 30),
-        n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
-        n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),
-        n => n.to_string(),
-    }
 }
 
 /// Three digits or so.
@@ -247,7 +234,6 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        assert_eq!([bytes(1 << 32), bytes(96 << 20), bytes(4096), bytes(100)], ["4G", "96M", "4K", "100"]);
         assert_eq!([figure(123.4), figure(12.34), figure(1.234)], ["123", "12.3", "1.23"]);
     }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below a limit, and halves of keys")]
 
 use fib::oracle::OraclePair;
+use fib::random::SplitMix64;
 use fib::{FibDelta, IpPrefix, Key, NextHopId, Prefix, Rib};
 
 /// Deltas of a cycle. Every eighth makes the table large or small, which builds it anew.
@@ -32,16 +33,12 @@ pub(crate) struct Cycle {
     v6: Vec<Vec<NextHopId>>,
 }
 
-/// Numbers that repeat (Vigna's splitmix64).
-pub(crate) struct Dice(pub(crate) u64);
+/// Routes and keys drawn at random.
+pub(crate) struct Dice(pub(crate) SplitMix64);
 
 impl Dice {
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.u64()
     }
 
     pub(crate) fn below(&mut self, end: usize) -> usize {
@@ -82,7 +79,7 @@ impl Dice {
 impl Cycle {
     /// A cycle whose tables have `routes` routes of each family more at one time than at another, and `keys` keys of each.
     pub(crate) fn new(seed: u64, routes: u32, keys: usize) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = Dice(SplitMix64(seed));
         // So that the first delta holds all that is told: the last one leads back to it.
         let mut rib = Rib::plain();
         for _ in 0..BASE {

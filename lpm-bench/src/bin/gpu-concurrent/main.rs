@@ -20,7 +20,6 @@ use clap::Parser;
 use cycle::Cycle;
 use fib::EngineError;
 use lpm_gpu::cu::GpuError;
-use lpm_gpu::engine;
 use report::{Report, Row};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,8 +37,8 @@ Exit codes: 0 all answers right, 1 a wrong answer or a device that failed, 2 wro
 #[command(name = "gpu-concurrent", version, after_help = EXAMPLES)]
 struct Options {
     /// Engines.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = engine::GAMT,
-          value_parser = clap::builder::PossibleValuesParser::new(engine::NAMES))]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = lpm_gpu::engine::GAMT,
+          value_parser = clap::builder::PossibleValuesParser::new(lpm_gpu::ENGINES.iter().map(|engine| engine.name)))]
     engines: Vec<String>,
     /// How batches travel.
     #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "copy,graph,mapped,persistent",

@@ -142,11 +142,10 @@ impl<'a> Report<'a> {
     /// Writes the JSON; whether all was right.
     pub(crate) fn finish(&self) -> anyhow::Result<bool> {
         if let Some(path) = self.json {
-            let text = serde_json::to_string_pretty(self)? + "\n";
             if self.is_quiet() {
-                print!("{text}");
+                println!("{}", serde_json::to_string_pretty(self)?);
             } else {
-                std::fs::write(path, text)?;
+                fib::output::write_json(path, self)?;
             }
         }
         Ok(self.rows.iter().all(|row| !row.is_failed()))

@@ -51,10 +51,8 @@ pub(crate) fn run(setup: &Setup<'_>, cycle: &Cycle) -> Row {
 }
 
 fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), EngineError> {
-    let parameters =
-        vec![("mode".to_owned(), setup.mode.to_owned()), ("headroom".to_owned(), "0".to_owned())];
-    let options = EngineOptions { parameters, ..EngineOptions::default() };
-    let mut writer = lpm_gpu::engine::make(setup.name, &options)?;
+    let options = EngineOptions::of(&[("mode", setup.mode), ("headroom", "0")]);
+    let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(setup.name, &options)?;
     writer.apply(&cycle.first, &Rib::new())?;
     let batch = cycle.keys.v4.len();
     let readers = (0..setup.readers).map(|_| writer.reader(setup.options.slots, batch));
@@ -97,8 +95,7 @@ fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), Engine
         }
     }
     row.submit_ns.of(submit_ns);
-    let figure =
-        |name| writer.stats().details.iter().find(|(known, _)| *known == name).map_or(0.0, |found| found.1);
+    let figure = |name| writer.stats().details.get(name).unwrap_or(0.0);
     (row.rebuilds, row.swaps) = (figure("rebuilds"), figure("swaps"));
     failed.map_or(Ok(()), Err)
 }
@@ -172,7 +169,7 @@ fn look_up(
     seed: u64,
 ) -> Result<Seen, EngineError> {
     let mut seen = Seen::default();
-    let mut dice = Dice(seed);
+    let mut dice = Dice(fib::random::SplitMix64(seed));
     let slots = reader.slots();
     // Of each slot: family, keys, and the generation that was finished when it was submitted.
     let mut flying: Vec<Option<(bool, usize, u64)>> = vec![None; slots.into()];

@@ -7,11 +7,12 @@
 use super::subject::{Built, CALL, check, sample};
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::measure::{cpu_s, median};
+use crate::measure::cpu_s;
 use crate::paper::Bench;
 use crate::paper::figure::Figure;
 use crate::table::{Looker, Table};
 use crate::tables::Tables;
+use lpm_bench::stats::median;
 use serde_json::{Value, json};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -112,10 +113,8 @@ fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Res
             .map(|(number, looker)| {
                 let barrier = &barrier;
                 scope.spawn(move || {
-                    if let Some(id) = cpus.get(number % cpus.len().max(1)) {
-                        // A thread that may not be pinned runs where the system puts it.
-                        core_affinity::set_for_current(core_affinity::CoreId { id: *id });
-                    }
+                    // Where it may not be pinned, it runs where the system puts it.
+                    let _ = crate::pin(cpus.get(number % cpus.len().max(1)).copied());
                     let mut at = number * share;
                     let warm = sweep_for(&mut **looker, keys, &mut at, seconds * WARM_SHARE);
                     barrier.wait();

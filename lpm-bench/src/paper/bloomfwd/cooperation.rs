@@ -11,9 +11,9 @@ use crate::paper::Bench;
 use crate::paper::data::DataSet;
 use crate::paper::drive::{Asked, Driven, Load, drive, fill};
 use crate::paper::figure::{Figure, Panel};
-use crate::paper::median;
 use fib::traffic::Traffic;
 use fib::{EngineWriter, Family, Isa};
+use lpm_bench::stats::median;
 use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
 use serde_json::json;
@@ -89,10 +89,8 @@ impl Ready {
         let batch = batch.min(keys.len());
         let writer = &mut *self.writer;
         let caller = move || {
-            if let Some(id) = crate::cpus_allowed().first() {
-                // A thread that may not be pinned runs where the system puts it.
-                core_affinity::set_for_current(core_affinity::CoreId { id: *id });
-            }
+            // Where it may not be pinned, it runs where the system puts it.
+            let _ = crate::pin(crate::cpus_allowed().first().copied());
             let mut readers = [writer.reader(slots, batch)?];
             drive(&mut readers, Load { keys, batch, slots, seconds: bench.args.seconds() })
         };
@@ -241,8 +239,6 @@ fn by_share(
     let mut rates: Vec<_> = coop.iter().map(|rounds| median(rounds)).collect();
     for (at, ((split, ready), mlps)) in splits.iter().zip(&ready).zip(&rates).enumerate() {
         let details = ready.writer.stats().details;
-        let details: serde_json::Map<_, _> =
-            details.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
         figure.rows.push(json!({
             "pair": pair.name, "first": pair.first, "split": split, "batch": pair.batch, "mlps": mlps,
             "slots": if at + 1 == splits.len() { 1 } else { 2 }, "clock": "wall", "details": details,

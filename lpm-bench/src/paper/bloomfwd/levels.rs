@@ -52,9 +52,8 @@ fn add(
     for (name, value) in more {
         row[name] = value.into();
     }
-    let of_v6 = |name: &str| one.details.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
-    row["v6_levels"] = of_v6("v6_levels").into();
-    row["v6_entries"] = of_v6("v6_entries").into();
+    row["v6_levels"] = one.details.get("v6_levels").into();
+    row["v6_entries"] = one.details.get("v6_entries").into();
     figure.rows.push(row);
 }
 

@@ -2,15 +2,15 @@
 //! are checked, before it is timed.
 
 use crate::check::Sample;
-use crate::contenders;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::figure::Figure;
 use crate::table::{EngineTable, Looker, Table};
 use crate::tables::Tables;
+use crate::wanted::ENGINES;
 use fib::traffic::Traffic;
-use fib::{EngineOptions, EngineWriter, Family, Isa};
+use fib::{Details, EngineOptions, EngineWriter, Family, Isa};
 use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
 use lpm_phi::miht;
@@ -37,9 +37,7 @@ pub(super) struct Subject {
 
 impl Subject {
     fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
-        let parameters =
-            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Self { name, engine, isa, parameters }
+        Self { name, engine, isa, parameters: EngineOptions::of(parameters).parameters }
     }
 
     /// The engine `bloom`, with the parameters of `--engine-arg`.
@@ -113,7 +111,8 @@ impl Subject {
             parameters: self.parameters.clone(),
             ..EngineOptions::default()
         };
-        contenders::engine(self.engine, &options)
+        ENGINES
+            .make(self.engine, &options)
             .map_err(|source| Fault::Engine { engine: self.engine.to_owned(), source })
     }
 
@@ -140,8 +139,8 @@ pub(super) struct Built {
     table_bytes: u64,
     /// Seconds to build it; others may have been built at the same time.
     build_s: f64,
-    /// Engine-specific statistics.
-    pub(super) details: Vec<(&'static str, f64)>,
+    /// Engine-specific figures.
+    pub(super) details: Details,
 }
 
 impl Built {

@@ -5,10 +5,12 @@ use super::kernels::Launcher;
 use crate::check::Sample;
 use crate::fault::Fault;
 use crate::keys::KeySet;
+use crate::measure::cpu_s;
 use crate::paper::data::Hops;
-use crate::paper::drive::{Asked, Driven, Load, Round, beside, drive, fill};
+use crate::paper::drive::{Asked, Driven, Load, beside, drive, fill};
 use crate::paper::figure::{Figure, Panel};
 use crate::paper::{Bench, data::DataSet};
+use crate::updates::Player;
 use fib::traffic::Traffic;
 use fib::{EngineReader, EngineWriter, Family, Rib};
 use lpm_gpu::gamt::strides::{Census, Plan};
@@ -285,7 +287,14 @@ fn by_levels(
         return Ok(figure);
     };
     let routes = set.tables.routes(subject.family);
+    let start_s = cpu_s();
     let census = census(set, subject.family);
+    let counted_s = cpu_s();
+    let chosen = Plan::choose(&census, levels.clone(), TRANSACTION_UNITS, |plan| Some(plan.units * 4));
+    figure.rows.push(json!({
+        "data": set.name, "nodes_in_level_ms": 1e3 * (counted_s - start_s),
+        "algorithm_3_ms": 1e3 * (cpu_s() - counted_s), "chosen": chosen.strides,
+    }));
     let all: Vec<u8> = levels.collect();
     for levels in &all {
         let (paper, flat) = memory(&census, *levels, routes);
@@ -415,7 +424,7 @@ fn under_updates(
         figure.count(&ready);
         let keys = keys(bench, set, subject.family, &Traffic::Random)?;
         let deltas = set.deltas(subject.family, Some(UPDATES_A_DELTA), Hops::Peer);
-        let mut round = Round::new(&deltas);
+        let mut round = Player::new(&deltas);
         let batch = BATCH.min(keys.len());
         let mut way = Way::new(bench, *subject, &*ready.writer, (batch, in_flight(batch, IN_FLIGHT)))?;
         let load = way.load(bench, &keys);

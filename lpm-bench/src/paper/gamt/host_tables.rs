@@ -3,10 +3,13 @@
 
 use crate::fault::Fault;
 use crate::measure::cpu_s;
-use crate::paper::data::{DataSet, Deltas, Hops};
+use crate::paper::Bench;
+use crate::paper::data::{DataSet, Hops};
 use crate::paper::figure::{Figure, Panel};
-use crate::paper::{Bench, median};
+use crate::updates::Deltas;
+use fib::host::Host;
 use fib::{EngineError, Family, Routes};
+use lpm_bench::stats::median;
 use lpm_gpu::gale::model::{Accesses, Model};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
@@ -117,8 +120,7 @@ pub(super) fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
 /// Table 2: the platform.
 pub(super) fn table_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Experiment platform specification", "");
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")).map(str::trim);
+    let kib = Host::here().field("proc/meminfo", "MemTotal");
     figure.rows.push(json!({
         "platform": "this host", "cpu": bench.host.cpu_model, "cpus": bench.host.cpus, "ram": kib,
         "gpu": bench.device.as_ref().ok(), "no_gpu": bench.device.as_ref().err(),

@@ -3,11 +3,12 @@
 
 use crate::fault::Fault;
 use crate::keys::KeySet;
+use crate::paper::Bench;
 use crate::paper::data::DataSet;
 use crate::paper::figure::{Figure, Panel};
-use crate::paper::{Bench, median};
 use fib::traffic::Traffic;
 use fib::{EngineError, Family, Key, Keys};
+use lpm_bench::stats::median;
 use lpm_gpu::cu::{
     Arg, Device, DeviceBuffer, DeviceWords, GpuError, Kernel, Module, Plain, Priority, Shape, Stream,
 };

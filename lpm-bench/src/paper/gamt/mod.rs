@@ -14,8 +14,8 @@ mod host_tables;
 mod kernels;
 
 use super::{Bench, Device, Known, Paper};
-use crate::contenders;
 use crate::fault::Fault;
+use crate::wanted::ENGINES;
 use fib::{EngineOptions, EngineWriter};
 
 /// In the order in which they are made: figures without a device first.
@@ -55,6 +55,6 @@ impl Bench<'_> {
             self.args.parameters.iter().filter(|(name, _)| parameters.iter().all(|(own, _)| own != name));
         let parameters = told.cloned().chain(own).collect();
         let options = EngineOptions { parameters, ..EngineOptions::default() };
-        contenders::engine(name, &options).map_err(|source| Fault::Engine { engine: name.to_owned(), source })
+        ENGINES.make(name, &options).map_err(|source| Fault::Engine { engine: name.to_owned(), source })
     }
 }

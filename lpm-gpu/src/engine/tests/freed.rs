@@ -7,6 +7,7 @@
 use crate::cu::testing::{self, Mock, TestDriver};
 use crate::engine::{GAMT, GpuEngine, HostTables, Plan};
 use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step};
+use fib::random::SplitMix64;
 use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib, Route, Routes,
     SlotId,
@@ -137,8 +138,8 @@ impl<K: Key> HostTable<K> for Watched<K> {
         self.table.host_bytes()
     }
 
-    fn details(&self, out: &mut Vec<(&'static str, f64)>) {
-        self.table.details(out);
+    fn details(&self) -> fib::Details {
+        self.table.details()
     }
 }
 
@@ -157,9 +158,7 @@ impl Rig {
             eprintln!("SKIPPED: only the mock driver knows which words were read");
             return None;
         };
-        let parameters =
-            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let options = EngineOptions { parameters, ..EngineOptions::default() };
+        let options = EngineOptions::of(parameters);
         let params = crate::engine::Params::from_options(&options).unwrap();
         let tables = HostTables::new(GAMT, &params).unwrap();
         let (watch_v4, watch_v6) = (Arc::<Mutex<Watch>>::default(), Arc::<Mutex<Watch>>::default());
@@ -185,40 +184,27 @@ impl Rig {
     }
 }
 
-/// Numbers that repeat (Vigna's splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 /// Keys and prefixes lie in few places, so that nodes come and go.
 const PLACES: u64 = 24;
 
-fn address(dice: &mut Dice) -> u64 {
-    let place = dice.next() % PLACES;
-    let noise = dice.next() >> (14 + dice.next() % 40);
+fn address(dice: &mut SplitMix64) -> u64 {
+    let place = dice.u64() % PLACES;
+    let noise = dice.u64() >> (14 + dice.u64() % 40);
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ noise) & !(7 << 61) | 1 << 61
 }
 
 /// Long routes that come, others that go.
-fn delta(dice: &mut Dice, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>, changes: usize) -> Routes {
+fn delta(dice: &mut SplitMix64, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>, changes: usize) -> Routes {
     let mut delta = Routes::new();
     for _ in 0..changes {
-        let len = u8::try_from(dice.next() % 12).unwrap_or(0);
+        let len = u8::try_from(dice.u64() % 12).unwrap_or(0);
         let v4 = Prefix::truncating((address(dice) >> 32) as u32, 21 + len);
         let v6 = Prefix::truncating(u128::from(address(dice)) << 64, 40 + 2 * len);
         if there.iter().any(|(one, two)| *one == v4 || *two == v6) {
             continue;
         }
         there.push_back((v4, v6));
-        let next_hop = NextHopId::from_answer(u32::try_from(1 + dice.next() % 1000).unwrap_or(1));
+        let next_hop = NextHopId::from_answer(u32::try_from(1 + dice.u64() % 1000).unwrap_or(1));
         delta.v4.push(Route { prefix: v4, next_hop });
         delta.v6.push(Route { prefix: v6, next_hop });
     }
@@ -255,7 +241,7 @@ const BATCH: usize = 1024;
 /// Keeps every slot of `reader` in flight until told to stop.
 fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
     let _others = Stop(talk); // when this one panics
-    let mut dice = Dice(seed);
+    let mut dice = SplitMix64(seed);
     let slots = reader.slots();
     let mut flying = vec![false; slots.into()];
     for turn in 0_u64.. {
@@ -280,7 +266,7 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
 /// Applies deltas, few enough at a time that readers come round.
 fn write(rig: &mut Rig, talk: &Talk) {
     let _readers = Stop(talk);
-    let (mut dice, mut there) = (Dice(99), VecDeque::new());
+    let (mut dice, mut there) = (SplitMix64(99), VecDeque::new());
     for turn in 0..300 {
         let delta = delta(&mut dice, &mut there, if turn == 0 { 150 } else { 6 });
         rig.apply(&delta);
@@ -328,7 +314,7 @@ fn what_was_freed_is_never_read() {
 fn a_read_of_what_was_freed_is_found() {
     let _exclusive = testing::exclusive();
     let Some(mut rig) = Rig::new(&[]) else { return };
-    rig.apply(&delta(&mut Dice(1), &mut VecDeque::new(), 20));
+    rig.apply(&delta(&mut SplitMix64(1), &mut VecDeque::new(), 20));
     let words = rig.engine.v4.current.words.address();
     let before = rig.mock.violations();
     rig.mock.mark_freed(words, 1 << 10);

@@ -13,11 +13,12 @@ use super::filter::CountingFilter;
 use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
 use super::update::{self, Grace, Store, expansion, hashed_next_hops};
-use fib::{Change, EngineError, NextHopId, Prefix, Prefix6, RibTable};
+use fib::{Change, Details, EngineError, NextHopId, Prefix, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::Array;
 use lpm_core::publish::Publish as _;
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
 use sizes::{Sizes, groups_of};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -313,18 +314,27 @@ impl FibTable<u128> for Writer6 {
         (owners + below) as u64 + self.filters.iter().map(CountingFilter::writer_bytes).sum::<u64>()
     }
 
-    fn details(&self) -> Vec<(&'static str, f64)> {
-        let occupied: usize = self.filters.iter().map(CountingFilter::occupied).sum();
+    fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            v6_direct_bits: u8,
+            v6_chunks: u32,
+            v6_entries: u64,
+            v6_filter_bits: u64,
+            v6_filter_occupied: usize,
+            v6_overflow_lines_free: u32,
+            v6_deep_routes: u64,
+        }
         let words: u64 = self.table.levels.filter_words.iter().map(|words| u64::from(*words)).sum();
-        vec![
-            ("v6_direct_bits", f64::from(self.table.direct_bits)),
-            ("v6_chunks", f64::from(self.chunks_used)),
-            ("v6_entries", count(self.entries.iter().sum())),
-            ("v6_filter_bits", count(words * 32)),
-            ("v6_filter_occupied", count(occupied as u64)),
-            ("v6_overflow_lines_free", f64::from(self.overflow.end - self.overflow.start)),
-            ("v6_deep_routes", count(self.table.deep.len())),
-        ]
+        Details::of(&Figures {
+            v6_direct_bits: self.table.direct_bits,
+            v6_chunks: self.chunks_used,
+            v6_entries: self.entries.iter().sum(),
+            v6_filter_bits: words * 32,
+            v6_filter_occupied: self.filters.iter().map(CountingFilter::occupied).sum(),
+            v6_overflow_lines_free: self.overflow.end - self.overflow.start,
+            v6_deep_routes: self.table.deep.len(),
+        })
     }
 
     fn admits(&self, changes: &[Change<u128>], routes: &RibTable<u128>) -> bool {
@@ -467,11 +477,6 @@ const fn index_of(slot: u64) -> u16 {
 
 const fn top_of(address: u128) -> usize {
     (address >> 112) as usize
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a count for people")]
-const fn count(n: u64) -> f64 {
-    n as f64
 }
 
 /// The first 64 bits of the entries of length `to`, at most 64, that `prefix` covers.

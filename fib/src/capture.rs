@@ -1,0 +1,190 @@
+//! Captures: the packets of a pcap or pcapng file, microseconds or nanoseconds, either byte order.
+//!
+//! A file that is cut short gives what is whole. Damage is an error that says after how many packets, and at which byte.
+
+use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
+use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// What the reader's buffer starts with: above any frame of a network.
+const BUFFER_BYTES: usize = 1 << 18;
+/// A block that says it is longer than this is damage, not a frame.
+const BUFFER_BYTES_MAX: usize = 1 << 26;
+
+/// Why a capture cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The system does not give it.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The capture.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no capture, or is damaged.
+    #[error("{path}: after {packets} packets, at byte {offset}: {reason}", path = path.display())]
+    Format {
+        /// The capture.
+        path: PathBuf,
+        /// Packets before that.
+        packets: usize,
+        /// Where the reader stopped.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+}
+
+/// One packet of a capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Its number, from 1 on.
+    pub number: usize,
+    /// What its first byte belongs to (1: an Ethernet frame); -1 on an interface that the capture does not describe.
+    pub link: i32,
+    /// When it was captured, nanoseconds since 1970; 0 where the capture does not say.
+    pub time_ns: u64,
+    /// What the capture has of it.
+    pub bytes: &'a [u8],
+    /// Its length on the wire.
+    pub wire_bytes: usize,
+}
+
+/// What an interface of the capture is: link type, ticks a second, offset in seconds.
+#[derive(Clone, Copy)]
+struct Interface {
+    link: Linktype,
+    ticks_per_second: u64,
+    offset_s: i64,
+}
+
+impl Interface {
+    const UNKNOWN: Self = Self { link: Linktype(-1), ticks_per_second: 1_000_000, offset_s: 0 };
+
+    fn time_ns(self, ticks: u64) -> u64 {
+        let per_second = u128::from(self.ticks_per_second.max(1));
+        let ns = u128::from(ticks) * 1_000_000_000 / per_second;
+        let ns = i128::try_from(ns).unwrap_or(i128::MAX) + i128::from(self.offset_s) * 1_000_000_000;
+        u64::try_from(ns).unwrap_or(0)
+    }
+}
+
+/// Gives the packets of the capture `path` to `each`, in order, until that fails. Returns whether the file ends within a packet.
+///
+/// # Errors
+/// [`CaptureError`], and what `each` says.
+pub fn read<E: From<CaptureError>>(
+    path: &Path,
+    mut each: impl FnMut(Packet<'_>) -> Result<(), E>,
+) -> Result<bool, E> {
+    let io = |source| CaptureError::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(io)?;
+    if file.metadata().map_err(io)?.is_dir() {
+        return Err(io(std::io::ErrorKind::IsADirectory.into()).into());
+    }
+    let format = |packets: usize, offset: usize, error: &PcapError<&[u8]>| CaptureError::Format {
+        path: path.to_owned(),
+        packets,
+        offset: offset as u64,
+        reason: reason(error, packets),
+    };
+    let mut reader = create_reader(BUFFER_BYTES, file).map_err(|error| format(0, 0, &error))?;
+    let (mut interfaces, mut packets) = (Vec::new(), 0);
+    let mut buffer_bytes = BUFFER_BYTES;
+    loop {
+        match reader.next() {
+            Ok((bytes, block)) => {
+                if let Some(packet) = packet(&block, &mut interfaces, packets + 1) {
+                    each(packet)?;
+                    packets += 1;
+                }
+                reader.consume(bytes);
+            }
+            Err(PcapError::Eof) => return Ok(false),
+            Err(PcapError::UnexpectedEof) => return Ok(true),
+            Err(PcapError::Incomplete(_) | PcapError::BufferTooSmall) => {
+                let consumed = reader.consumed();
+                let more = more(reader.as_mut(), &mut buffer_bytes);
+                if !more.map_err(|error| format(packets, consumed, &error))? {
+                    // Nothing more to read: what is left, if anything, is part of a block.
+                    return Ok(!reader.data().is_empty());
+                }
+            }
+            Err(error) => {
+                let error = error.to_owned_vec();
+                return Err(format(packets, reader.consumed(), &error).into());
+            }
+        }
+    }
+}
+
+/// Reads more of the file, with a larger buffer when this one is full; whether there was any.
+fn more(
+    reader: &mut dyn PcapReaderIterator,
+    buffer_bytes: &mut usize,
+) -> Result<bool, PcapError<&'static [u8]>> {
+    let before = reader.data().len();
+    if before >= *buffer_bytes / 2 {
+        if *buffer_bytes >= BUFFER_BYTES_MAX {
+            return Err(PcapError::BufferTooSmall);
+        }
+        *buffer_bytes *= 2;
+        reader.grow(*buffer_bytes);
+    }
+    reader.refill().map_err(|error| error.to_owned_vec())?;
+    Ok(reader.data().len() > before || !reader.reader_exhausted())
+}
+
+fn reason(error: &PcapError<&[u8]>, packets: usize) -> String {
+    match error {
+        PcapError::Eof => "the file is empty".to_owned(),
+        PcapError::HeaderNotRecognized | PcapError::Incomplete(_) if packets == 0 => {
+            "this is no capture; pcap and pcapng are read".to_owned()
+        }
+        PcapError::BufferTooSmall => format!("a block of more than {BUFFER_BYTES_MAX} bytes"),
+        PcapError::ReadError => "the file cannot be read".to_owned(),
+        _ => "the next block is damaged".to_owned(),
+    }
+}
+
+/// The packet in `block`, if it is one; `interfaces` are those described so far.
+fn packet<'a>(
+    block: &'a PcapBlockOwned<'_>,
+    interfaces: &mut Vec<Interface>,
+    number: usize,
+) -> Option<Packet<'a>> {
+    let (interface, ticks, bytes, on_wire) = match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            let ticks_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+            interfaces.push(Interface { link: header.network, ticks_per_second, offset_s: 0 });
+            return None;
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+            interfaces.clear(); // they are numbered anew
+            return None;
+        }
+        PcapBlockOwned::NG(Block::InterfaceDescription(block)) => {
+            let ticks_per_second = block.ts_resolution().unwrap_or(1_000_000);
+            let offset_s = block.ts_offset();
+            interfaces.push(Interface { link: block.linktype, ticks_per_second, offset_s });
+            return None;
+        }
+        PcapBlockOwned::Legacy(packet) => {
+            let per_second = interfaces.first().map_or(1_000_000, |one| one.ticks_per_second);
+            let ticks = u64::from(packet.ts_sec) * per_second + u64::from(packet.ts_usec);
+            (0, ticks, packet.data, packet.origlen)
+        }
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+            let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+            (packet.if_id as usize, ticks, packet.packet_data(), packet.origlen)
+        }
+        // It has no time; it follows at once.
+        PcapBlockOwned::NG(Block::SimplePacket(packet)) => (0, 0, packet.packet_data(), packet.origlen),
+        PcapBlockOwned::NG(_) => return None,
+    };
+    let interface = interfaces.get(interface).copied().unwrap_or(Interface::UNKNOWN);
+    let (link, time_ns) = (interface.link.0, interface.time_ns(ticks));
+    Some(Packet { number, link, time_ns, bytes, wire_bytes: on_wire as usize })
+}

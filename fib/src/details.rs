@@ -1,0 +1,82 @@
+//! The figures of one engine, by name: made of a struct of its own, walked by reports.
+
+use crate::Family;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// Figures that only one kind of engine has: numbers by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Details(Map<String, Value>);
+
+impl Details {
+    /// The fields of `figures`, a struct of numbers.
+    #[must_use]
+    pub fn of(figures: &impl Serialize) -> Self {
+        Self::named(figures, |name| name.to_owned())
+    }
+
+    /// The figures of one family's table: `v4_` or `v6_` before each name.
+    #[must_use]
+    pub fn of_family(family: Family, figures: &impl Serialize) -> Self {
+        let prefix = match family {
+            Family::V4 => "v4",
+            Family::V6 => "v6",
+        };
+        Self::named(figures, |name| format!("{prefix}_{name}"))
+    }
+
+    /// The same with other names.
+    #[must_use]
+    pub fn named(figures: &impl Serialize, name: impl Fn(&str) -> String) -> Self {
+        match serde_json::to_value(figures) {
+            Ok(Value::Object(fields)) => {
+                Self(fields.into_iter().map(|(field, value)| (name(&field), value)).collect())
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// The figure `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name)?.as_f64()
+    }
+
+    /// Takes the figures of `other` in.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The figures with these in addition.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.extend(other);
+        self
+    }
+
+    /// Names and figures.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.0.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_the_fields_of_a_struct() {
+        #[derive(Serialize)]
+        struct Figures {
+            entries: u64,
+            share: f64,
+        }
+        let figures = Figures { entries: 7, share: 0.5 };
+        let both = Details::of(&figures).and(Details::named(&figures, |name| format!("v6_{name}")));
+        assert_eq!((both.get("entries"), both.get("v6_share"), both.get("x")), (Some(7.0), Some(0.5), None));
+        assert_eq!(both.iter().count(), 4);
+        let json = r#"{"entries":7,"share":0.5,"v6_entries":7,"v6_share":0.5}"#;
+        assert_eq!(serde_json::to_string(&both).unwrap(), json);
+    }
+}

@@ -1,0 +1,102 @@
+//! Sizes, rates and times as people write and read them, on command lines and in reports.
+
+/// A number above 0 with an optional `K`, `M` or `G` behind it, powers of 1024 in either case: `4096`, `64K`, `2g`. Digits only:
+/// no sign, no fraction.
+#[must_use]
+pub fn size(text: &str) -> Option<u64> {
+    let (number, shift) = match text.as_bytes().last()?.to_ascii_uppercase() {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        b'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(1 << shift).filter(|size| *size > 0)
+}
+
+/// A finite number above 0, fractions allowed, with an optional `k` or `M` behind it, powers of 1000 in either case: `250`, `1.5M`.
+#[must_use]
+pub fn rate(text: &str) -> Option<f64> {
+    let (number, factor) = match text.as_bytes().last()?.to_ascii_lowercase() {
+        b'k' => (&text[..text.len() - 1], 1e3),
+        b'm' => (&text[..text.len() - 1], 1e6),
+        _ => (text, 1.0),
+    };
+    let plain = number.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let rate = number.parse::<f64>().ok().filter(|_| plain)? * factor;
+    (rate.is_finite() && rate > 0.0).then_some(rate)
+}
+
+/// `NAME=VALUE`, a parameter of an engine; the name is not empty.
+#[must_use]
+pub fn named_value(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty())?;
+    Some((name.to_owned(), value.to_owned()))
+}
+
+/// The inverse of [`size`]: with the largest unit of which there is a whole number.
+#[must_use]
+pub fn size_text(size: u64) -> String {
+    match size {
+        n if n >= 1 << 30 && n % (1 << 30) == 0 => format!("{}G", n >> 30),
+        n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
+        n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),
+        n => n.to_string(),
+    }
+}
+
+/// Nanoseconds with three digits or so and a unit.
+#[must_use]
+pub fn time_text(ns: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds below 2^53")]
+    let value = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.2} us", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", value / 1e6),
+        _ => format!("{:.2} s", value / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, wanted) in
+            [("1", 1), ("4K", 4096), ("2k", 2048), ("512M", 512 << 20), ("4G", 4 << 30), ("3g", 3 << 30)]
+        {
+            assert_eq!(size(text), Some(wanted), "{text}");
+        }
+        for text in
+            ["", "K", "0", "0K", "-1", "+1", "1.5M", "1T", "x", "99999999999G", "18446744073709551615K", "é"]
+        {
+            assert_eq!(size(text), None, "{text}");
+        }
+        assert_eq!([1 << 32, 96 << 20, 4096, 100].map(size_text), ["4G", "96M", "4K", "100"]);
+    }
+
+    #[test]
+    fn rates() {
+        assert_eq!(["250", "1.5M", ".5k", "10k"].map(rate), [250.0, 1.5e6, 500.0, 1e4].map(Some));
+        for text in ["", "0", "k", "-1k", "+5", "inf", "nan", "1G", "é"] {
+            assert_eq!(rate(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn parameters() {
+        assert_eq!(named_value("hash=murmur"), Some(("hash".into(), "murmur".into())));
+        assert_eq!(named_value("x=a=b"), Some(("x".into(), "a=b".into())));
+        assert!(named_value("=1").is_none() && named_value("hash").is_none());
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(
+            [999, 1_500, 2_000_000, 3_000_000_000].map(time_text),
+            ["999 ns", "1.50 us", "2.00 ms", "3.00 s"]
+        );
+    }
+}

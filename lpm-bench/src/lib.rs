@@ -1,0 +1,13 @@
+//! What the programs of this crate share: `lpm-bench`, `gpu-ceilings` and `gpu-concurrent`.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`progress`] | bars on standard error |
+//! | [`stats`] | median and quantiles |
+//! | [`text`] | tables for a terminal |
+
+#![forbid(unsafe_code)]
+
+pub mod progress;
+pub mod stats;
+pub mod text;
