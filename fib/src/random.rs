@@ -57,7 +57,7 @@ impl Seeded {
     }
 }
 
-/// Small and fast numbers (Vigna's SplitMix64): for tests and loads, where tables are drawn with [`Seeded`].
+/// SplitMix64 (Vigna): small and fast, for tests and measurement loads. Tables are drawn with [`Seeded`].
 #[derive(Clone, Debug)]
 pub struct SplitMix64(pub u64);
 
