@@ -10,7 +10,8 @@
 //! | [`next_hop`] | [`NextHopId`], [`NextHopTable`]: what a lookup answers, and what that means |
 //! | [`rib`] | [`Rib`]: what the feeds told, and its compiler into what an engine has |
 //! | [`delta`] | [`Routes`]: what is told; [`FibDelta`], [`Generation`]: what crosses to an engine |
-//! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
+//! | [`engine`] | [`EngineWriter`], [`EngineReader`]: the contract of every engine |
+//! | [`keys`] | [`Keys`], [`KeyBuffer`]: batches of keys, borrowed and owned |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
 //! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
 //! | [`host`] | lists of CPUs and NUMA nodes, as Linux prints them |
@@ -36,6 +37,7 @@ pub mod feed;
 pub mod generate;
 pub mod host;
 pub mod isa;
+pub mod keys;
 pub mod loads;
 pub mod next_hop;
 pub mod oracle;
@@ -47,10 +49,9 @@ pub mod stores;
 pub mod traffic;
 
 pub use delta::{Change, FibDelta, Generation, Route, Routes};
-pub use engine::{
-    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Keys, SlotId,
-};
+pub use engine::{Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, SlotId};
 pub use isa::{Isa, IsaError};
+pub use keys::{KeyBuffer, Keys};
 pub use loads::Loads;
 pub use next_hop::{MacAddr, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, PortRef};
 pub use prefix::{Family, IpPrefix, Key, Prefix, Prefix4, Prefix6, PrefixError};

@@ -4,7 +4,8 @@
 //! allocated after the reader is made.
 
 use super::{Switch, Why};
-use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
+use fib::engine::lookup_in_slot;
+use fib::{EngineError, EngineReader, KeyBuffer, Keys, NextHopId, SlotId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -20,51 +21,20 @@ enum On {
 /// A slot.
 struct Flight {
     on: On,
-    family: Family,
-    /// IPv4 keys.
-    v4: Vec<u32>,
-    /// IPv6 keys, first and last 64 bits.
-    v6: (Vec<u64>, Vec<u64>),
+    keys: KeyBuffer,
     /// When the primary was first found at work on it.
     since: Option<Instant>,
 }
 
 impl Flight {
     fn new(batch_max: usize) -> Self {
-        let halves = (Vec::with_capacity(batch_max), Vec::with_capacity(batch_max));
-        Self {
-            on: On::Fallback,
-            family: Family::V4,
-            v4: Vec::with_capacity(batch_max),
-            v6: halves,
-            since: None,
-        }
+        Self { on: On::Fallback, keys: KeyBuffer::with_capacity(batch_max), since: None }
     }
 
     /// Notes that the primary has `keys`.
     fn keep(&mut self, keys: Keys<'_>) {
         (self.on, self.since) = (On::Primary, None);
-        match keys {
-            Keys::V4(keys) => {
-                self.family = Family::V4;
-                self.v4.clear();
-                self.v4.extend_from_slice(keys);
-            }
-            Keys::V6 { hi, lo } => {
-                self.family = Family::V6;
-                self.v6.0.clear();
-                self.v6.0.extend_from_slice(hi);
-                self.v6.1.clear();
-                self.v6.1.extend_from_slice(lo);
-            }
-        }
-    }
-
-    fn keys(&self) -> Keys<'_> {
-        match self.family {
-            Family::V4 => Keys::V4(&self.v4),
-            Family::V6 => Keys::V6 { hi: &self.v6.0, lo: &self.v6.1 },
-        }
+        self.keys.copy_from(keys);
     }
 }
 
@@ -112,15 +82,7 @@ impl EngineReader for FallbackReader {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        let limit = self.batch_max;
-        if keys.len() > limit {
-            return Err(EngineError::Batch { keys: keys.len(), limit });
-        }
-        if let Keys::V6 { hi, lo } = keys
-            && hi.len() != lo.len()
-        {
-            return Err(EngineError::Batch { keys: hi.len(), limit: lo.len() });
-        }
+        keys.check(self.batch_max)?;
         self.flight(slot)?;
         let flight = &mut self.flights[usize::from(slot.0)];
         if !self.switch.is_moved()
@@ -146,7 +108,7 @@ impl EngineReader for FallbackReader {
         if flight.on == On::Primary
             && let Some(primary) = &mut self.primary
         {
-            let keys = flight.keys().len();
+            let keys = flight.keys.len();
             match primary.collect(slot) {
                 Poll::Ready(Ok(answers)) if answers.len() == keys => return Poll::Ready(Ok(answers)),
                 Poll::Ready(Ok(answers)) => {
@@ -165,7 +127,7 @@ impl EngineReader for FallbackReader {
             }
             self.switch.again.fetch_add(keys as u64, Ordering::Relaxed);
             flight.on = On::Fallback;
-            if let Err(error) = self.fallback.submit(slot, flight.keys()) {
+            if let Err(error) = self.fallback.submit(slot, flight.keys.keys()) {
                 return Poll::Ready(Err(error));
             }
         }
@@ -176,30 +138,7 @@ impl EngineReader for FallbackReader {
         if self.switch.is_moved() {
             return self.fallback.lookup(keys, out);
         }
-        let limit = self.batch_max;
-        if keys.len() != out.len() || limit == 0 {
-            return Err(EngineError::Batch { keys: keys.len(), limit: out.len().min(limit) });
-        }
-        let slot = SlotId(0);
-        for (i, out) in out.chunks_mut(limit).enumerate() {
-            let part = i * limit..i * limit + out.len();
-            let part = match keys {
-                Keys::V4(keys) => Keys::V4(&keys[part]),
-                Keys::V6 { hi, lo } if hi.len() == lo.len() => {
-                    Keys::V6 { hi: &hi[part.clone()], lo: &lo[part] }
-                }
-                Keys::V6 { hi, lo } => return Err(EngineError::Batch { keys: hi.len(), limit: lo.len() }),
-            };
-            self.submit(slot, part)?;
-            loop {
-                if let Poll::Ready(answers) = self.collect(slot) {
-                    out.copy_from_slice(answers?);
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-        }
-        Ok(())
+        lookup_in_slot(self, keys, out)
     }
 }
 

@@ -13,11 +13,10 @@
 //! service ([`super::service`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
 
 use super::balance::Balance;
-use super::flight::{Flight, Place, family_of, slice};
+use super::flight::{Flight, Place};
 use super::lane::Lane;
 use super::service::{BOTH, FIRST, HALVES, SECOND, Service, Tally, Why};
 use crate::lend::LOAN_MAX;
-use crate::reader::check;
 use crate::sync::atomic::Ordering;
 use crate::sync::time::Instant;
 use crate::sync::{Arc, LOOKS_A_YIELD, hint, thread};
@@ -74,14 +73,14 @@ impl Halves {
         let started = self.hand_over(at, keys, out);
         if started.is_err() {
             // A piece that nobody was handed has no answers.
-            self.flights[at].begin(family_of(keys), 0, 0);
+            self.flights[at].begin(keys.family(), 0, 0);
         }
         started
     }
 
     #[inline]
     fn hand_over(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        let (family, len) = (family_of(keys), keys.len());
+        let (family, len) = (keys.family(), keys.len());
         let mask = self.service.mask();
         let cut = match mask {
             BOTH => self.balance.cut(family, len),
@@ -94,17 +93,17 @@ impl Halves {
             if range.is_empty() {
                 continue;
             }
-            let part = slice(keys, range.clone());
+            let part = keys.part(range.clone());
             let place = match self.lanes[half].submit(at, part, &mut out[range.clone()]) {
                 Ok(true) => Place::Done,
                 Ok(false) => {
                     if !self.lanes[half].keeps_keys() {
-                        self.flights[at].keep(part, range.clone());
+                        self.flights[at].keys.put(range.start, part);
                     }
                     Place::Flying(half)
                 }
                 Err(why) => {
-                    self.flights[at].keep(part, range.clone());
+                    self.flights[at].keys.put(range.start, part);
                     self.flights[at].pieces[half].place = Place::Lost;
                     self.fail(half, why)?;
                     Place::Lost
@@ -161,9 +160,8 @@ impl Halves {
         flight.pieces[piece].place = Place::Lost;
         let mut from = flight.pieces[piece].range.start;
         self.lanes[half].kept(at, |keys| {
-            let range = from..from + keys.len();
-            from = range.end;
-            flight.keep(keys, range);
+            flight.keys.put(from, keys);
+            from += keys.len();
         });
     }
 
@@ -205,7 +203,8 @@ impl Halves {
             }
             (first, _) => Some(first != Place::Done),
         };
-        let (family, len, cut) = (flight.family(), flight.len, flight.pieces[FIRST].range.end);
+        let (family, len) = (flight.keys.family(), flight.keys.len());
+        let cut = flight.pieces[FIRST].range.end;
         self.flights[at].judged = true;
         if let Some(first_late) = first_late {
             self.judged(family, len, cut, first_late);
@@ -233,7 +232,7 @@ impl Halves {
                 return Ok(false); // its slot has another piece of this batch
             }
             let range = self.flights[at].pieces[piece].range.clone();
-            let keys = self.flights[at].keys(range.clone());
+            let keys = self.flights[at].keys.keys().part(range.clone());
             let place = match self.lanes[half].submit(at, keys, &mut out[range.clone()]) {
                 Ok(true) => Place::Done,
                 Ok(false) => Place::Flying(half),
@@ -256,7 +255,7 @@ impl Halves {
     /// What the last half said.
     #[inline]
     fn lend(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, EngineError> {
-        let (family, len) = (family_of(keys), out.len());
+        let (family, len) = (keys.family(), out.len());
         if self.service.mask() != BOTH {
             return Ok(false);
         }
@@ -326,7 +325,7 @@ impl EngineReader for CoopReader {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        check(keys, self.batch_max)?;
+        keys.check(self.batch_max)?;
         let (answers, len) = &mut self.answers[usize::from(slot.0)];
         let started = self.halves.start(usize::from(slot.0), keys, &mut answers[..keys.len()]);
         *len = if started.is_ok() { keys.len() } else { 0 };
@@ -340,17 +339,17 @@ impl EngineReader for CoopReader {
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        check(keys, out.len())?;
-        if keys.len() != out.len() || self.batch_max == 0 {
-            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
+        keys.check_answers(out)?;
+        if self.batch_max == 0 {
+            return Err(EngineError::Batch { keys: keys.len(), limit: 0 });
         }
         let (mut keys, mut out) = (keys, out);
         while !out.is_empty() {
             let part = out.len().min(LOAN_MAX);
-            if !self.halves.lend(slice(keys, 0..part), &mut out[..part])? {
+            if !self.halves.lend(keys.part(0..part), &mut out[..part])? {
                 break;
             }
-            keys = slice(keys, part..out.len());
+            keys = keys.part(part..out.len());
             out = &mut out[part..];
         }
         let (len, step) = (out.len(), self.batch_max);
@@ -360,7 +359,7 @@ impl EngineReader for CoopReader {
         while done < len {
             while begun < len && begun - done < usize::from(LOOKUP_FLIGHTS) * step {
                 let part = range(begun);
-                self.halves.start(slots + turn, slice(keys, part.clone()), &mut out[part.clone()])?;
+                self.halves.start(slots + turn, keys.part(part.clone()), &mut out[part.clone()])?;
                 turn ^= 1;
                 begun = part.end;
             }

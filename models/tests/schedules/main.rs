@@ -30,8 +30,6 @@ mod topology;
 mod coop;
 #[path = "../../../lpm-phi/src/lend.rs"]
 mod lend;
-#[path = "../../../lpm-core/src/reader.rs"]
-mod reader;
 
 /// The engine that `coop` takes unless it is told: not made in the models.
 mod bloom {
