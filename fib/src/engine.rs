@@ -98,6 +98,18 @@ pub struct Capacity {
     pub table_bytes_max: u64,
 }
 
+impl Capacity {
+    /// What both of two engines can hold.
+    #[must_use]
+    pub fn of_both(self, other: Self) -> Self {
+        Self {
+            next_hop_id_max: self.next_hop_id_max.min(other.next_hop_id_max),
+            next_hops_max: self.next_hops_max.min(other.next_hops_max),
+            table_bytes_max: self.table_bytes_max.min(other.table_bytes_max),
+        }
+    }
+}
+
 /// What an engine holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineStats {

@@ -4,11 +4,12 @@
 //! the instruction set asked for.
 
 use crate::error::ConfigError;
-use crate::fallback::{Fallback, Switch};
+use crate::fallback::Fallback;
 use crate::notice::warn;
 use anyhow::Context as _;
 use fib::oracle::OracleEngine;
 use fib::{EngineError, EngineOptions, EngineWriter};
+use lpm_core::failover::Service;
 use lpm_gpu::engine as gpu;
 use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::{CoopEngine, Engines};
@@ -96,7 +97,7 @@ pub(crate) struct Made {
     /// The engine, empty; with a fallback, both in one.
     pub(crate) engine: Box<dyn EngineWriter>,
     /// Which of the two answers.
-    pub(crate) switch: Option<Arc<Switch>>,
+    pub(crate) service: Option<Arc<Service>>,
 }
 
 /// Which engine, and what it may use.
@@ -160,7 +161,7 @@ impl EngineSpec {
         let cannot = |name: &str| format!("cannot make engine {name}");
         let engine = make(name, &self.options());
         let Some(fallback) = &self.fallback else {
-            return Ok(Made { engine: engine.with_context(|| cannot(name))?, switch: None });
+            return Ok(Made { engine: engine.with_context(|| cannot(name))?, service: None });
         };
         let fallback = canonical(fallback).context("--fallback")?;
         if is_gpu(fallback) {
@@ -173,7 +174,7 @@ impl EngineSpec {
         let fallback = make(fallback, &options).with_context(|| cannot(fallback))?;
         let stall = Duration::from_micros(self.stall_us);
         let pair = Fallback::new(name, engine, fallback, stall).with_context(|| cannot(name))?;
-        Ok(Made { switch: Some(pair.switch()), engine: Box::new(pair) })
+        Ok(Made { service: Some(pair.service()), engine: Box::new(pair) })
     }
 
     /// The engine `name` with everything else as when nothing is told.

@@ -1,6 +1,6 @@
 //! What threads share: the atomics, locks, threads and clock that the protocols of this crate are written with.
 //!
-//! Here they are those of `std`. The files that hold a protocol (`epoch`, `copies`, `lend`, `coop`) take them from `crate::sync`
+//! Here they are those of `std`. The files that hold a protocol (`epoch`, `copies`, `failover`, `lend`, `coop`) take them from `crate::sync`
 //! only, so that the crate `models` can compile the very same files over the types of a model checker.
 
 pub use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -29,4 +29,4 @@ pub mod miht;
 pub mod variants;
 
 // By the names that the crate `models` has for them, which compiles `lend` and `coop` over a model checker.
-use lpm_core::sync;
+use lpm_core::{failover, sync};

@@ -1,41 +1,22 @@
 //! Both readers of an lcore, and the keys in flight.
 //!
-//! Invariant: a slot that is [`On::Primary`] has its keys in its [`Flight`], so that they can be looked up again. Nothing is
+//! Invariant: a slot that the primary has keeps its keys in its [`Flight`], so that they can be looked up again. Nothing is
 //! allocated after the reader is made.
 
-use super::{Switch, Why};
 use fib::engine::lookup_in_slot;
 use fib::{EngineError, EngineReader, KeyBuffer, Keys, NextHopId, SlotId};
+use lpm_core::failover::{FIRST, Outcome, Service, Wait, Why, complete};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::{Duration, Instant};
-
-/// Where the answers of a slot are to be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
-    Primary,
-    Fallback,
-}
+use std::time::Duration;
 
 /// A slot.
 struct Flight {
-    on: On,
+    /// Whether the primary has it; else the fallback.
+    on_primary: bool,
     keys: KeyBuffer,
-    /// When the primary was first found at work on it.
-    since: Option<Instant>,
-}
-
-impl Flight {
-    fn new(batch_max: usize) -> Self {
-        Self { on: On::Fallback, keys: KeyBuffer::with_capacity(batch_max), since: None }
-    }
-
-    /// Notes that the primary has `keys`.
-    fn keep(&mut self, keys: Keys<'_>) {
-        (self.on, self.since) = (On::Primary, None);
-        self.keys.copy_from(keys);
-    }
+    /// How long the primary has kept the caller waiting.
+    wait: Wait,
 }
 
 /// See the module.
@@ -45,7 +26,7 @@ pub(super) struct FallbackReader {
     fallback: Box<dyn EngineReader>,
     flights: Vec<Flight>,
     batch_max: usize,
-    switch: Arc<Switch>,
+    service: Arc<Service>,
     stall: Duration,
 }
 
@@ -54,22 +35,27 @@ impl FallbackReader {
     pub(super) fn new(
         primary: Box<dyn EngineReader>,
         fallback: Box<dyn EngineReader>,
-        switch: Arc<Switch>,
+        service: Arc<Service>,
         stall: Duration,
     ) -> Self {
         let batch_max = primary.batch_max().min(fallback.batch_max());
         let slots = primary.slots().min(fallback.slots());
-        let flights = (0..slots).map(|_| Flight::new(batch_max)).collect();
-        Self { primary: Some(primary), fallback, flights, batch_max, switch, stall }
+        let flight = |_| Flight {
+            on_primary: false,
+            keys: KeyBuffer::with_capacity(batch_max),
+            wait: Wait::default(),
+        };
+        let flights = (0..slots).map(flight).collect();
+        Self { primary: Some(primary), fallback, flights, batch_max, service, stall }
     }
+}
 
-    fn flight(&mut self, slot: SlotId) -> Result<&mut Flight, EngineError> {
-        let slots = self.flights.len();
-        // No slot of that number: it holds no key.
-        self.flights
-            .get_mut(usize::from(slot.0))
-            .ok_or(EngineError::Batch { keys: usize::from(slot.0), limit: slots })
-    }
+/// The flight of `slot`.
+#[inline]
+fn flight(flights: &mut [Flight], slot: SlotId) -> Result<&mut Flight, EngineError> {
+    let limit = flights.len();
+    // No slot of that number: it holds no key.
+    flights.get_mut(usize::from(slot.0)).ok_or(EngineError::Batch { keys: usize::from(slot.0), limit })
 }
 
 impl EngineReader for FallbackReader {
@@ -83,50 +69,43 @@ impl EngineReader for FallbackReader {
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
         keys.check(self.batch_max)?;
-        self.flight(slot)?;
-        let flight = &mut self.flights[usize::from(slot.0)];
-        if !self.switch.is_moved()
+        let flight = flight(&mut self.flights, slot)?;
+        if self.service.has(FIRST)
             && let Some(primary) = &mut self.primary
         {
             match primary.submit(slot, keys) {
                 Ok(()) => {
-                    flight.keep(keys);
+                    (flight.on_primary, flight.wait) = (true, Wait::default());
+                    flight.keys.copy_from(keys);
                     return Ok(());
                 }
-                Err(error) => self.switch.move_over(Why::Failed { during: "submit", error }),
+                Err(error) => self.service.fail(FIRST, Why::Failed { during: "submit", error })?,
             }
         }
-        flight.on = On::Fallback;
+        flight.on_primary = false;
         self.fallback.submit(slot, keys)
     }
 
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-        if let Err(error) = self.flight(slot) {
-            return Poll::Ready(Err(error));
-        }
-        let flight = &mut self.flights[usize::from(slot.0)];
-        if flight.on == On::Primary
+        let flight = match flight(&mut self.flights, slot) {
+            Ok(flight) => flight,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if flight.on_primary
             && let Some(primary) = &mut self.primary
         {
             let keys = flight.keys.len();
-            match primary.collect(slot) {
-                Poll::Ready(Ok(answers)) if answers.len() == keys => return Poll::Ready(Ok(answers)),
-                Poll::Ready(Ok(answers)) => {
-                    self.switch.move_over(Why::Short { keys, answers: answers.len() });
-                }
-                Poll::Ready(Err(error)) => self.switch.move_over(Why::Failed { during: "collect", error }),
-                // Given up elsewhere: no reason to wait for the limit here.
-                Poll::Pending if self.switch.is_moved() => {}
-                Poll::Pending => {
-                    if flight.since.get_or_insert_with(Instant::now).elapsed() < self.stall {
-                        return Poll::Pending;
-                    }
-                    let limit_us = u64::try_from(self.stall.as_micros()).unwrap_or(u64::MAX);
-                    self.switch.move_over(Why::Stalled { during: "collect", limit_us });
-                }
+            let outcome = self.service.outcome(FIRST, &mut flight.wait, self.stall, || {
+                primary.collect(slot).map(|answers| complete(answers, keys))
+            });
+            match outcome {
+                Ok(Outcome::Answered(answers)) => return Poll::Ready(Ok(answers)),
+                Ok(Outcome::InFlight) => return Poll::Pending,
+                Ok(Outcome::Lost) => {}
+                Err(error) => return Poll::Ready(Err(error)),
             }
-            self.switch.again.fetch_add(keys as u64, Ordering::Relaxed);
-            flight.on = On::Fallback;
+            self.service.count_again(keys);
+            flight.on_primary = false;
             if let Err(error) = self.fallback.submit(slot, flight.keys.keys()) {
                 return Poll::Ready(Err(error));
             }
@@ -135,16 +114,17 @@ impl EngineReader for FallbackReader {
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        if self.switch.is_moved() {
-            return self.fallback.lookup(keys, out);
+        if self.service.has(FIRST) {
+            lookup_in_slot(self, keys, out)
+        } else {
+            self.fallback.lookup(keys, out)
         }
-        lookup_in_slot(self, keys, out)
     }
 }
 
 impl Drop for FallbackReader {
     fn drop(&mut self) {
-        if self.switch.is_moved() {
+        if !self.service.has(FIRST) {
             // Freeing the slots of a broken device may never come back; the end of the process frees them.
             std::mem::forget(self.primary.take());
         }

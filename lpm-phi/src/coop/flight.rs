@@ -1,7 +1,7 @@
 //! A batch in flight: its keys as far as they may be needed again, and what has become of its two pieces.
 
-use super::service::HALVES;
-use crate::sync::time::Instant;
+use super::HALVES;
+use crate::failover::Wait;
 use fib::{Family, KeyBuffer};
 use std::ops::Range;
 
@@ -29,8 +29,8 @@ pub(super) struct Flight {
     pub(super) keys: KeyBuffer,
     /// The first half's, then the second half's.
     pub(super) pieces: [Piece; HALVES],
-    /// When a half was first found to keep the caller waiting.
-    pub(super) since: Option<Instant>,
+    /// How long a half has kept the caller waiting.
+    pub(super) wait: Wait,
     /// Whether it has been seen which half was there first.
     pub(super) judged: bool,
 }
@@ -41,7 +41,7 @@ impl Flight {
         Self {
             keys: KeyBuffer::with_capacity(batch_max),
             pieces: [const { Piece { range: 0..0, place: Place::Done } }; HALVES],
-            since: None,
+            wait: Wait::default(),
             judged: true,
         }
     }
@@ -52,7 +52,7 @@ impl Flight {
         self.keys.reset(family, len);
         self.pieces[0] = Piece { range: 0..cut, place: Place::Done };
         self.pieces[1] = Piece { range: cut..len, place: Place::Done };
-        self.since = None;
+        self.wait = Wait::default();
         self.judged = false;
     }
 

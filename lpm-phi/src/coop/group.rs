@@ -4,7 +4,7 @@
 //! ([`crate::lend`]), when the threads read the table that the caller's thread reads too.
 
 use super::helper::{Helper, lock};
-use super::service::{FIRST, SECOND, Why};
+use crate::failover::{FIRST, SECOND, Why};
 use crate::lend::{self, Lender, Missing, Outcome, Rules};
 use crate::sync::atomic::{Ordering, fence};
 use fib::keys::copy;
@@ -97,10 +97,9 @@ impl Group {
     #[cold]
     fn whose(&self, missing: Missing, error: Option<EngineError>) -> (usize, Why) {
         let stall = self.helpers.first().map_or(Duration::ZERO, |helper| helper.stall);
-        let limit_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
         match (missing, error) {
             (Missing::Owner, Some(error)) => (SECOND, Why::Failed { during: "submit", error }),
-            (Missing::Stalled, _) => (FIRST, Why::Stalled { during: "collect", limit_us }),
+            (Missing::Stalled, _) => (FIRST, Why::stalled("collect", stall)),
             (Missing::Owner | Missing::Worker, _) => {
                 let error = self.helpers.iter().find_map(|helper| lock(&helper.trouble).take());
                 let died = Why::Died { during: "collect" };

@@ -10,7 +10,7 @@
 //! A thread that is given no CPU runs where the thread that made the engine might, but not where the reader's maker is pinned to:
 //! it would inherit that, and a forwarder's threads are pinned by the time they get readers.
 
-use super::service::Why;
+use crate::failover::{Wait, Why};
 use crate::lend::Worker;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::thread::{self, JoinHandle, Thread};
@@ -185,7 +185,7 @@ impl Helper {
     /// Waits until the job of `slot` is here.
     #[cold]
     pub(super) fn await_home(&mut self, slot: usize) -> Result<(), Why> {
-        let start = Instant::now();
+        let mut wait = Wait::default();
         loop {
             let lives = self.drain();
             if self.is_home(slot) {
@@ -194,10 +194,7 @@ impl Helper {
             if !lives {
                 return Err(Why::Died { during: "submit" });
             }
-            if start.elapsed() > self.stall {
-                let limit_us = u64::try_from(self.stall.as_micros()).unwrap_or(u64::MAX);
-                return Err(Why::Stalled { during: "submit", limit_us });
-            }
+            wait.check("submit", self.stall)?;
             thread::yield_now();
         }
     }

@@ -2,7 +2,7 @@
 
 use super::lane::Lane;
 use super::reader::LOOKUP_FLIGHTS;
-use super::service::Why;
+use crate::failover::{Wait, Why};
 use crate::sync::thread;
 use crate::sync::time::Instant;
 use fib::{Family, KeyBuffer, NextHopId};
@@ -69,16 +69,13 @@ impl Profile {
             *flying = !lane.submit(slot, keys.keys(), &mut self.out)?;
         }
         for (slot, _) in flying.iter().enumerate().filter(|(_, flying)| **flying) {
-            let start = Instant::now();
+            let mut wait = Wait::default();
             loop {
                 if let Poll::Ready(done) = lane.collect(slot, &mut self.out) {
                     done?;
                     break;
                 }
-                if start.elapsed() > stall {
-                    let limit_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
-                    return Err(Why::Stalled { during: "profile", limit_us });
-                }
+                wait.check("profile", stall)?;
                 thread::yield_now();
             }
         }

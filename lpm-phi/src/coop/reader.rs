@@ -10,15 +10,16 @@
 //! ([`crate::lend`]), and whoever ends first takes over what the other has not begun.
 //!
 //! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of
-//! service ([`super::service`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
+//! service ([`crate::failover`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
 
+use super::HALVES;
 use super::balance::Balance;
 use super::flight::{Flight, Place};
 use super::lane::Lane;
-use super::service::{BOTH, FIRST, HALVES, SECOND, Service, Tally, Why};
+use super::tally::Tally;
+use crate::failover::{BOTH, FIRST, Outcome, SECOND, Service, Wait, Why};
 use crate::lend::LOAN_MAX;
 use crate::sync::atomic::Ordering;
-use crate::sync::time::Instant;
 use crate::sync::{Arc, LOOKS_A_YIELD, hint, thread};
 use crossbeam_utils::CachePadded;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
@@ -44,7 +45,8 @@ impl Halves {
     /// Over `lanes`, with room for `flights` batches of `batch_max` keys.
     pub(super) fn new(
         lanes: [Lane; HALVES],
-        service: &Arc<Service>,
+        service: Arc<Service>,
+        tally: Arc<CachePadded<Tally>>,
         balance: Balance,
         (flights, batch_max): (usize, usize),
         stall: Duration,
@@ -60,8 +62,8 @@ impl Halves {
             flights: (0..flights).map(|_| Flight::new(batch_max)).collect(),
             order,
             balance,
-            service: Arc::clone(service),
-            tally: service.register(),
+            service,
+            tally,
             stall,
         }
     }
@@ -105,7 +107,7 @@ impl Halves {
                 Err(why) => {
                     self.flights[at].keys.put(range.start, part);
                     self.flights[at].pieces[half].place = Place::Lost;
-                    self.fail(half, why)?;
+                    self.service.fail(half, why)?;
                     Place::Lost
                 }
             };
@@ -115,24 +117,18 @@ impl Halves {
         Ok(())
     }
 
-    /// Takes `half` out of service.
-    ///
-    /// # Errors
-    /// What it said, when it is the last.
-    #[cold]
-    fn fail(&self, half: usize, why: Why) -> Result<(), EngineError> {
-        if self.service.fail(half, &why) { Ok(()) } else { Err(why.into_error(self.service.names()[half])) }
-    }
-
     /// Whether flight `at` has all its answers in `out`, where it began.
     #[inline]
     fn poll(&mut self, at: usize, out: &mut [NextHopId]) -> Poll<Result<(), EngineError>> {
         for piece in 0..HALVES {
             if let Place::Flying(half) = self.flights[at].pieces[piece].place {
-                let range = self.flights[at].pieces[piece].range.clone();
-                match self.look(at, half, &mut out[range]) {
-                    Ok(Place::Lost) => self.lose(at, piece, half),
-                    Ok(place) => self.flights[at].pieces[piece].place = place,
+                let Self { lanes, service, flights, stall, .. } = self;
+                let flight = &mut flights[at];
+                let collect = || lanes[half].collect(at, &mut out[flight.pieces[piece].range.clone()]);
+                match service.outcome(half, &mut flight.wait, *stall, collect) {
+                    Ok(Outcome::Answered(())) => flight.pieces[piece].place = Place::Done,
+                    Ok(Outcome::InFlight) => {}
+                    Ok(Outcome::Lost) => self.lose(at, piece, half),
                     Err(error) => {
                         self.lose(at, piece, half);
                         return Poll::Ready(Err(error));
@@ -163,29 +159,6 @@ impl Halves {
             flight.keys.put(from, keys);
             from += keys.len();
         });
-    }
-
-    /// What has become of a piece that `half` has.
-    #[inline]
-    fn look(&mut self, at: usize, half: usize, out: &mut [NextHopId]) -> Result<Place, EngineError> {
-        if !self.service.has(half) {
-            return Ok(Place::Lost); // given up elsewhere: what it says from then on may be of an old table
-        }
-        let why = match self.lanes[half].collect(at, out) {
-            Poll::Ready(Ok(())) => return Ok(Place::Done),
-            Poll::Ready(Err(why)) => why,
-            Poll::Pending => {
-                let flight = &mut self.flights[at];
-                if flight.since.get_or_insert_with(Instant::now).elapsed() < self.stall {
-                    return Ok(Place::Flying(half));
-                }
-                flight.since = None;
-                let limit_us = u64::try_from(self.stall.as_micros()).unwrap_or(u64::MAX);
-                Why::Stalled { during: "collect", limit_us }
-            }
-        };
-        self.fail(half, why)?;
-        Ok(Place::Lost)
     }
 
     /// Takes in which half was waited for, once a batch.
@@ -237,13 +210,13 @@ impl Halves {
                 Ok(true) => Place::Done,
                 Ok(false) => Place::Flying(half),
                 Err(why) => {
-                    self.fail(half, why)?;
+                    self.service.fail(half, why)?;
                     Place::Lost
                 }
             };
-            self.flights[at].since = None;
+            self.flights[at].wait = Wait::default();
             self.flights[at].pieces[piece].place = place;
-            Tally::add(&self.tally.again, range.len());
+            self.service.count_again(range.len());
         }
         Ok(self.flights[at].is_done())
     }
@@ -273,7 +246,7 @@ impl Halves {
         let firsts = match looked_up {
             Ok(firsts) => firsts,
             Err((half, why)) => {
-                self.fail(half, why)?;
+                self.service.fail(half, why)?;
                 return Ok(false);
             }
         };

@@ -9,9 +9,9 @@ use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, KeyBuffer, Keys, NextHopId, Rib,
     SlotId,
 };
+use lpm_core::failover::Why;
 use lpm_phi::bloom::BloomEngine;
 use lpm_phi::coop::params::Params;
-use lpm_phi::coop::service::Why;
 use lpm_phi::coop::{CoopEngine, Drive, First, Half};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -255,8 +255,6 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
                 let calls = faults.calls(call);
                 ask(&keyed, reader.as_mut(), &case);
                 assert_eq!(faults.calls(call), calls, "{case}: it is asked no more");
-                let _ = engine.stats();
-                let _ = engine.stats();
                 let told = told.lock().unwrap();
                 assert_eq!(told.len(), 1, "{case}: told once");
                 assert!(told[0].0 == "fake" && matches!(told[0].1, Why::Failed { .. }), "{case}: {told:?}");

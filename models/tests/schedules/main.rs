@@ -3,7 +3,7 @@
 //!
 //! | model | production code | what could go wrong |
 //! |---|---|---|
-//! | `coop_model` | all of `lpm-phi/src/coop`, `lend.rs` | a half fails: an answer is lost, is of a table that was given up, or nobody wakes |
+//! | `coop_model` | all of `lpm-phi/src/coop`, `lend.rs`, `lpm-core/src/failover` | a half fails: an answer is lost, is of a table that was given up, or nobody wakes |
 //! | `pipeline_model` | `fwd-app/src/topology/pipeline.rs`, `datapath/{batch,lookup}.rs` | a batch is lost, comes twice or overtakes another; a stage never ends |
 //!
 //! Time is a count of looks at the clock, so a thread may be late at any place. `FWD_MODELS=full` draws a hundred times as many
@@ -28,6 +28,8 @@ mod topology;
 
 #[path = "../../../lpm-phi/src/coop/mod.rs"]
 mod coop;
+#[path = "../../../lpm-core/src/failover/mod.rs"]
+mod failover;
 #[path = "../../../lpm-phi/src/lend.rs"]
 mod lend;
 
