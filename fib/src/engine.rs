@@ -250,16 +250,18 @@ pub fn lookup_in_slot<R: EngineReader + ?Sized>(
     if limit == 0 {
         return Err(EngineError::Batch { keys: count, limit });
     }
-    for start in (0..count).step_by(limit) {
-        let range = start..count.min(start + limit);
-        reader.submit(SlotId(0), keys.part(range.clone()))?;
+    let mut start = 0;
+    while start < count {
+        let end = count.min(start + limit);
+        reader.submit(SlotId(0), keys.part(start..end))?;
         loop {
             if let Poll::Ready(answers) = reader.collect(SlotId(0)) {
-                out[range].copy_from_slice(answers?);
+                out[start..end].copy_from_slice(answers?);
                 break;
             }
             std::hint::spin_loop();
         }
+        start = end;
     }
     Ok(())
 }

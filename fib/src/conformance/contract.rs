@@ -93,7 +93,7 @@ impl Flight {
 
 /// Fills every slot with a batch of a random size and family, refills some, and collects in random order.
 fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u32>, u6: &Universe<u128>) {
-    let mut flights: BTreeMap<u16, Flight> = BTreeMap::new();
+    let mut flights: BTreeMap<u16, (Flight, usize)> = BTreeMap::new();
     let slots = (0..SLOTS).chain((0..3).map(|_| u16::from(rig.rng.between(0, 7)))).collect::<Vec<_>>();
     for slot in slots {
         let size = SIZES[rig.rng.below(SIZES.len() - 1)];
@@ -105,12 +105,11 @@ fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u
         if let Err(error) = reader.submit(SlotId(slot), flight.batch().keys()) {
             fail(format_args!("{}: submit of {size} to slot {slot}: {error}", rig.name()));
         }
-        flights.insert(slot, flight); // a slot handed a second batch has lost its first
+        flights.insert(slot, (flight, size)); // a slot handed a second batch has lost its first
     }
     let mut order: Vec<_> = flights.into_iter().collect();
     while !order.is_empty() {
-        let (slot, flight) = order.swap_remove(rig.rng.below(order.len()));
-        let len = flight.batch().len();
+        let (slot, (flight, len)) = order.swap_remove(rig.rng.below(order.len()));
         let mut answers = vec![NextHopId::MAX; len];
         if let Err(error) = collect(reader, SlotId(slot), &mut answers) {
             fail(format_args!("{}: collect of slot {slot}: {error}", rig.name()));
