@@ -7,40 +7,8 @@
 //!
 //! Every answer is the answer of some generation between the one current at `submit` and the one current at `collect`.
 
-use crate::{Details, FibDelta, Generation, Isa, IsaError, NextHopId, Rib};
+use crate::{Details, FibDelta, Generation, Isa, IsaError, Keys, NextHopId, Rib};
 use std::task::Poll;
-
-/// A batch of keys, one family, host order. IPv6 comes as two arrays so that an engine that searches the first 64 bits
-/// streams only those.
-#[derive(Clone, Copy, Debug)]
-pub enum Keys<'a> {
-    /// IPv4 addresses.
-    V4(&'a [u32]),
-    /// IPv6 addresses: the first 64 bits and the last 64 bits, equally many of each.
-    V6 {
-        /// Bits 0..64 of each address.
-        hi: &'a [u64],
-        /// Bits 64..128 of each address.
-        lo: &'a [u64],
-    },
-}
-
-impl Keys<'_> {
-    /// The number of keys.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        match self {
-            Self::V4(keys) => keys.len(),
-            Self::V6 { hi, .. } => hi.len(),
-        }
-    }
-
-    /// Whether the batch is empty.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 /// A slot of a reader, `0..slots()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -128,6 +96,18 @@ pub struct Capacity {
     pub next_hops_max: u64,
     /// Bytes of table memory.
     pub table_bytes_max: u64,
+}
+
+impl Capacity {
+    /// What both of two engines can hold.
+    #[must_use]
+    pub fn of_both(self, other: Self) -> Self {
+        Self {
+            next_hop_id_max: self.next_hop_id_max.min(other.next_hop_id_max),
+            next_hops_max: self.next_hops_max.min(other.next_hops_max),
+            table_bytes_max: self.table_bytes_max.min(other.table_bytes_max),
+        }
+    }
 }
 
 /// What an engine holds.
@@ -261,30 +241,36 @@ pub trait EngineReader: Send {
     /// # Errors
     /// As [`Self::submit`] and [`Self::collect`]; [`EngineError::Batch`] when `out` is not as long as `keys`.
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        let limit = self.batch_max();
-        if keys.len() != out.len() || limit == 0 {
-            return Err(EngineError::Batch { keys: keys.len(), limit: out.len().min(limit) });
-        }
-        let mut start = 0;
-        while start < out.len() {
-            let end = out.len().min(start + limit);
-            let part = match keys {
-                Keys::V4(keys) => Keys::V4(&keys[start..end]),
-                Keys::V6 { hi, lo } if hi.len() == lo.len() => {
-                    Keys::V6 { hi: &hi[start..end], lo: &lo[start..end] }
-                }
-                Keys::V6 { hi, lo } => return Err(EngineError::Batch { keys: hi.len(), limit: lo.len() }),
-            };
-            self.submit(SlotId(0), part)?;
-            loop {
-                if let Poll::Ready(answers) = self.collect(SlotId(0)) {
-                    out[start..end].copy_from_slice(answers?);
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-            start = end;
-        }
-        Ok(())
+        lookup_in_slot(self, keys, out)
     }
+}
+
+/// Looks up `keys` into `out` in batches through slot 0 of `reader`, each polled until it is answered.
+///
+/// # Errors
+/// As [`EngineReader::lookup`].
+pub fn lookup_in_slot<R: EngineReader + ?Sized>(
+    reader: &mut R,
+    keys: Keys<'_>,
+    out: &mut [NextHopId],
+) -> Result<(), EngineError> {
+    keys.check_answers(out)?;
+    let (count, limit) = (out.len(), reader.batch_max());
+    if limit == 0 {
+        return Err(EngineError::Batch { keys: count, limit });
+    }
+    let mut start = 0;
+    while start < count {
+        let end = count.min(start + limit);
+        reader.submit(SlotId(0), keys.part(start..end))?;
+        loop {
+            if let Poll::Ready(answers) = reader.collect(SlotId(0)) {
+                out[start..end].copy_from_slice(answers?);
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        start = end;
+    }
+    Ok(())
 }

@@ -10,7 +10,8 @@
 //! | [`next_hop`] | [`NextHopId`], the answer of a lookup; [`NextHopTable`] resolves it to a gateway, port and MAC |
 //! | [`rib`] | [`Rib`]: the routes of all feeds, compiled into the routes that an engine has |
 //! | [`delta`] | [`Routes`]: changes to the RIB; [`FibDelta`]: changes to an engine's table; [`Generation`] |
-//! | [`engine`] | [`EngineWriter`], [`EngineReader`], [`Keys`]: the contract of every engine |
+//! | [`engine`] | [`EngineWriter`], [`EngineReader`]: the contract of every engine |
+//! | [`keys`] | [`Keys`], [`KeyBuffer`]: batches of keys, borrowed and owned |
 //! | [`details`] | [`Details`]: the figures of one engine, by name |
 //! | [`registry`] | [`Registry`]: which engines there are, by name |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
@@ -45,6 +46,7 @@ pub mod feed;
 pub mod generate;
 pub mod host;
 pub mod isa;
+pub mod keys;
 pub mod loads;
 pub mod next_hop;
 pub mod oracle;
@@ -62,10 +64,9 @@ pub mod units;
 
 pub use delta::{Change, FibDelta, Generation, Route, Routes};
 pub use details::Details;
-pub use engine::{
-    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Keys, SlotId,
-};
+pub use engine::{Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, SlotId};
 pub use isa::{Isa, IsaError};
+pub use keys::{KeyBuffer, Keys};
 pub use loads::Loads;
 pub use next_hop::{MacAddr, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, PortRef};
 pub use prefix::{Family, IpPrefix, Key, Prefix, Prefix4, Prefix6, PrefixError};

@@ -118,6 +118,22 @@ impl OraclePair {
         }
     }
 
+    /// Writes the next hop of each of `keys` to its place in `out`.
+    pub fn answer(&self, keys: Keys<'_>, out: &mut [NextHopId]) {
+        match keys {
+            Keys::V4(keys) => {
+                for (key, answer) in keys.iter().zip(out) {
+                    *answer = self.v4.lookup(*key);
+                }
+            }
+            Keys::V6 { hi, lo } => {
+                for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
+                    *answer = self.v6.lookup(u128::from(*hi) << 64 | u128::from(*lo));
+                }
+            }
+        }
+    }
+
     /// Applies every change of `delta`.
     pub fn apply(&mut self, delta: &FibDelta) {
         for change in &delta.v4 {
@@ -202,32 +218,6 @@ struct OracleReader {
     batch_max: usize,
 }
 
-impl OracleReader {
-    fn check_halves(keys: Keys<'_>) -> Result<(), EngineError> {
-        match keys {
-            Keys::V6 { hi, lo } if hi.len() != lo.len() => {
-                Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn answer(tables: &OraclePair, keys: Keys<'_>, out: &mut [NextHopId]) {
-        match keys {
-            Keys::V4(keys) => {
-                for (key, answer) in keys.iter().zip(out) {
-                    *answer = tables.v4.lookup(*key);
-                }
-            }
-            Keys::V6 { hi, lo } => {
-                for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
-                    *answer = tables.v6.lookup(u128::from(*hi) << 64 | u128::from(*lo));
-                }
-            }
-        }
-    }
-}
-
 impl EngineReader for OracleReader {
     #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
     fn slots(&self) -> u16 {
@@ -239,14 +229,11 @@ impl EngineReader for OracleReader {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        if keys.len() > self.batch_max {
-            return Err(EngineError::Batch { keys: keys.len(), limit: self.batch_max });
-        }
-        Self::check_halves(keys)?;
+        keys.check(self.batch_max)?;
         let slot = &mut self.slots[usize::from(slot.0)];
         slot.len = keys.len();
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        Self::answer(&tables, keys, &mut slot.answers[..keys.len()]);
+        tables.answer(keys, &mut slot.answers[..keys.len()]);
         Ok(())
     }
 
@@ -256,12 +243,9 @@ impl EngineReader for OracleReader {
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        if keys.len() != out.len() {
-            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
-        }
-        Self::check_halves(keys)?;
+        keys.check_answers(out)?;
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        Self::answer(&tables, keys, out);
+        tables.answer(keys, out);
         Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! The engines of the forwarder, and how one is made from the options of a command, with its fallback.
 
 use crate::error::ConfigError;
-use crate::fallback::{Fallback, Switch};
+use crate::fallback::Fallback;
 use crate::notice::warn;
 use anyhow::Context as _;
 use fib::{EngineOptions, EngineWriter, Registry};
+use lpm_core::failover::Service;
 use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) struct Made {
     /// The engine, empty; with a fallback, both in one.
     pub(crate) engine: Box<dyn EngineWriter>,
     /// Which of the two answers.
-    pub(crate) switch: Option<Arc<Switch>>,
+    pub(crate) service: Option<Arc<Service>>,
 }
 
 /// Which engine, and what it may use.
@@ -92,7 +93,7 @@ impl EngineSpec {
         let cannot = |name: &str| format!("cannot make engine {name}");
         let engine = ENGINES.make(name, &self.options());
         let Some(fallback) = &self.fallback else {
-            return Ok(Made { engine: engine.with_context(|| cannot(name))?, switch: None });
+            return Ok(Made { engine: engine.with_context(|| cannot(name))?, service: None });
         };
         let fallback = ENGINES.find(fallback).context("--fallback")?;
         if fallback.is_device {
@@ -106,7 +107,7 @@ impl EngineSpec {
         let fallback = ENGINES.make(fallback.name, &options).with_context(|| cannot(fallback.name))?;
         let stall = Duration::from_micros(self.stall_us);
         let pair = Fallback::new(name, engine, fallback, stall).with_context(|| cannot(name))?;
-        Ok(Made { switch: Some(pair.switch()), engine: Box::new(pair) })
+        Ok(Made { service: Some(pair.service()), engine: Box::new(pair) })
     }
 
     /// The engine `name` with everything else as when nothing is told.

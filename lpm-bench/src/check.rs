@@ -65,17 +65,17 @@ impl Sample {
     }
 
     fn address(&self, at: usize) -> std::net::IpAddr {
-        match self.keys.family {
+        match self.keys.family() {
             Family::V4 => std::net::Ipv4Addr::from_bits(self.keys.v4()[at]).into(),
-            Family::V6 => std::net::Ipv6Addr::from_bits(self.keys.key6(at)).into(),
+            Family::V6 => std::net::Ipv6Addr::from_bits(self.keys.high_bits(at)).into(),
         }
     }
 }
 
 fn oracle(keys: &KeySet, at: usize, tables: &Tables) -> u32 {
-    match keys.family {
+    match keys.family() {
         Family::V4 => tables.oracle.v4.lookup(keys.v4()[at]).get(),
-        Family::V6 => tables.oracle.v6.lookup(keys.key6(at)).get(),
+        Family::V6 => tables.oracle.v6.lookup(keys.high_bits(at)).get(),
     }
 }
 

@@ -7,19 +7,15 @@
 use crate::fault::Fault;
 use crate::tables::Tables;
 use fib::traffic::Traffic;
-use fib::{Family, Keys};
+use fib::{Family, KeyBuffer, Keys};
 use std::ops::Range;
 
 /// The keys of one family and one traffic.
 #[derive(Debug)]
 pub(crate) struct KeySet {
-    /// The family of all keys.
-    pub(crate) family: Family,
     /// The traffic, as on the command line.
     pub(crate) traffic: String,
-    v4: Vec<u32>,
-    hi: Vec<u64>,
-    lo: Vec<u64>,
+    keys: KeyBuffer,
     /// IPv6 in wire order, what DPDK's functions read; empty unless a peer is in the run.
     bytes: Vec<[u8; 16]>,
 }
@@ -37,47 +33,43 @@ impl KeySet {
         seed: u64,
         with_bytes: bool,
     ) -> Result<Self, Fault> {
-        let mut set = Self::empty(family, traffic.to_string());
-        match family {
-            Family::V4 => set.v4 = traffic.keys_v4(&tables.v4, count, seed)?,
-            Family::V6 => {
-                (set.hi, set.lo) = traffic.keys_v6(&tables.v6, count, seed)?;
-                if with_bytes {
-                    set.bytes = (0..set.hi.len()).map(|at| set.key6(at).to_be_bytes()).collect();
-                }
-            }
+        let keys: KeyBuffer = match family {
+            Family::V4 => traffic.keys_v4(&tables.v4, count, seed)?.into(),
+            Family::V6 => traffic.keys_v6(&tables.v6, count, seed)?.into(),
+        };
+        let mut set = Self::of(traffic.to_string(), keys);
+        if with_bytes && family == Family::V6 {
+            set.bytes = (0..count).map(|at| set.high_bits(at).to_be_bytes()).collect();
         }
         Ok(set)
     }
 
-    /// IPv4 keys that were drawn elsewhere; `traffic` says how.
-    pub(crate) fn of_v4(traffic: String, keys: Vec<u32>) -> Self {
-        Self { v4: keys, ..Self::empty(Family::V4, traffic) }
+    /// Keys that were drawn elsewhere; `traffic` says how.
+    pub(crate) fn of(traffic: String, keys: KeyBuffer) -> Self {
+        Self { traffic, keys, bytes: Vec::new() }
     }
 
-    fn empty(family: Family, traffic: String) -> Self {
-        Self { family, traffic, v4: Vec::new(), hi: Vec::new(), lo: Vec::new(), bytes: Vec::new() }
+    /// The family of all keys.
+    pub(crate) fn family(&self) -> Family {
+        self.keys.family()
     }
 
     /// The number of keys.
     pub(crate) fn len(&self) -> usize {
-        match self.family {
-            Family::V4 => self.v4.len(),
-            Family::V6 => self.hi.len(),
-        }
+        self.keys.len()
     }
 
     /// The keys of `range` as engines read them.
     pub(crate) fn keys(&self, range: Range<usize>) -> Keys<'_> {
-        match self.family {
-            Family::V4 => Keys::V4(&self.v4[range]),
-            Family::V6 => Keys::V6 { hi: &self.hi[range.clone()], lo: &self.lo[range] },
-        }
+        self.keys.keys().part(range)
     }
 
     /// All IPv4 keys, host order; empty in an IPv6 set.
     pub(crate) fn v4(&self) -> &[u32] {
-        &self.v4
+        match self.keys.keys() {
+            Keys::V4(keys) => keys,
+            Keys::V6 { .. } => &[],
+        }
     }
 
     /// All IPv6 keys in wire order; empty when the set was made without them.
@@ -86,31 +78,20 @@ impl KeySet {
         &self.bytes
     }
 
-    /// The IPv6 key at `at`.
-    pub(crate) fn key6(&self, at: usize) -> u128 {
-        u128::from(self.hi[at]) << 64 | u128::from(self.lo[at])
-    }
-
     /// The key at `at`, aligned to the most significant of 128 bits.
     pub(crate) fn high_bits(&self, at: usize) -> u128 {
-        match self.family {
-            Family::V4 => u128::from(self.v4[at]) << 96,
-            Family::V6 => self.key6(at),
-        }
+        self.keys.keys().high_bits(at)
     }
 
     /// A set of the keys at `positions`, in that order.
     pub(crate) fn pick(&self, positions: &[usize]) -> Self {
-        let mut set = Self::empty(self.family, self.traffic.clone());
-        match self.family {
-            Family::V4 => set.v4 = positions.iter().map(|at| self.v4[*at]).collect(),
-            Family::V6 => {
-                set.hi = positions.iter().map(|at| self.hi[*at]).collect();
-                set.lo = positions.iter().map(|at| self.lo[*at]).collect();
-                if !self.bytes.is_empty() {
-                    set.bytes = positions.iter().map(|at| self.bytes[*at]).collect();
-                }
-            }
+        let keys = match self.family() {
+            Family::V4 => positions.iter().map(|at| self.v4()[*at]).collect(),
+            Family::V6 => positions.iter().map(|at| self.high_bits(*at)).collect(),
+        };
+        let mut set = Self::of(self.traffic.clone(), keys);
+        if !self.bytes.is_empty() {
+            set.bytes = positions.iter().map(|at| self.bytes[*at]).collect();
         }
         set
     }
@@ -127,10 +108,10 @@ mod tests {
         assert!(v4.len() == 100 && v4.v4().iter().all(|key| key >> 24 == 10));
         let v6 = KeySet::make(&Traffic::Table, Family::V6, &tables, 100, 7, true).unwrap();
         for at in 0..v6.len() {
-            assert_eq!(v6.key6(at) >> 96, 0x2001_0db8);
-            assert_eq!(v6.bytes[at], v6.key6(at).to_be_bytes());
+            assert_eq!(v6.high_bits(at) >> 96, 0x2001_0db8);
+            assert_eq!(v6.bytes[at], v6.high_bits(at).to_be_bytes());
         }
         let picked = v6.pick(&[99, 3]);
-        assert_eq!((picked.len(), picked.key6(0), picked.bytes[1]), (2, v6.key6(99), v6.bytes[3]));
+        assert_eq!((picked.len(), picked.high_bits(0), picked.bytes[1]), (2, v6.high_bits(99), v6.bytes[3]));
     }
 }

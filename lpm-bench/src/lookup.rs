@@ -112,7 +112,7 @@ pub(crate) fn check_all(
         let sample = Sample::draw(keys, tables, args.engine.check, args.table.seed);
         let mut of_stream = Vec::new();
         for one in built.iter_mut() {
-            let same = one.family == keys.family;
+            let same = one.family == keys.family();
             let lookers = one.lookers().filter(|_| same);
             of_stream.push(
                 lookers
@@ -126,13 +126,13 @@ pub(crate) fn check_all(
 }
 
 fn profile(keys: &KeySet, built: &[Built], tables: &Tables) -> Profile {
-    let blocks = Blocks::of(tables, keys.family, &Blocks::group_depths(keys.family));
+    let blocks = Blocks::of(tables, keys.family(), &Blocks::group_depths(keys.family()));
     // The width of the engine's direct array, where it says so; else that of the paper (section 3.2).
     let told = built
         .iter()
-        .filter(|one| one.family == keys.family)
+        .filter(|one| one.family == keys.family())
         .find_map(|one| one.details.get("v6_direct_bits"));
-    let direct_bits = match (keys.family, told) {
+    let direct_bits = match (keys.family(), told) {
         (Family::V6, Some(bits)) if (1.0..=64.0).contains(&bits) => whole(bits),
         _ => 20,
     };

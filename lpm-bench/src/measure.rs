@@ -52,7 +52,7 @@ pub(crate) fn run(
     let mut series = Vec::new();
     for (stream, keys) in streams.iter().enumerate() {
         for (contender, one) in built.iter_mut().enumerate() {
-            if one.family != keys.family {
+            if one.family != keys.family() {
                 continue;
             }
             for (looker, one) in one.lookers().enumerate() {

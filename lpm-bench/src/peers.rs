@@ -381,7 +381,7 @@ impl<L: Drive> PeerLooker<L> {
     ) -> Result<(), Fault> {
         let all = L::keys(keys);
         if range.end > all.len() {
-            let (family, len) = (keys.family, all.len());
+            let (family, len) = (keys.family(), all.len());
             return Err(Fault::Measurement(format!("{} has {len} {family} keys in its form", self.engine)));
         }
         self.out.resize(call, L::Answer::default());

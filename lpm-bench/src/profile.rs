@@ -99,18 +99,18 @@ impl Profile {
     }
 
     fn count_lengths(&mut self, keys: &KeySet, tables: &Tables, direct_bits: u8) {
-        let direct = Blocks::of_used(tables, keys.family, &[direct_bits]);
+        let direct = Blocks::of_used(tables, keys.family(), &[direct_bits]);
         let mut used = [false; 129];
-        match keys.family {
+        match keys.family() {
             Family::V4 => tables.v4.iter().for_each(|(prefix, _)| used[usize::from(prefix.len())] = true),
             Family::V6 => tables.v6.iter().for_each(|(prefix, _)| used[usize::from(prefix.len())] = true),
         }
         let count = keys.len().min(LENGTH_KEYS);
         let (mut matched, mut bits, mut probes, mut below) = (0_u64, 0_u64, 0_u64, 0_u64);
         for at in 0..count {
-            let found = match keys.family {
+            let found = match keys.family() {
                 Family::V4 => tables.oracle.v4.longest_match(keys.v4()[at]),
-                Family::V6 => tables.oracle.v6.longest_match(keys.key6(at)),
+                Family::V6 => tables.oracle.v6.longest_match(keys.high_bits(at)),
             };
             let len = found.map_or(0, |(len, _)| len);
             matched += u64::from(found.is_some());

@@ -1,4 +1,4 @@
-//! What every engine that looks up on a CPU stands on.
+//! What every engine that looks up on a CPU stands on, and what two engines stand on that stand in for each other.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
 //! | [`caches`] | the data caches of this host |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
+//! | [`failover`] | which of two engines are in service, and why one is not |
 //! | [`publish`] | the stores of writers to what lookups read |
 //! | [`reader`] | slots whose answers are there when `submit` returns |
 //! | [`sync`] | the atomics and threads that all of this is written with |
@@ -19,6 +20,7 @@ pub mod caches;
 pub mod copies;
 pub mod engine;
 pub mod epoch;
+pub mod failover;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
 pub mod params;

@@ -30,18 +30,6 @@ impl<A: Answer> SlotReader<A> {
     }
 }
 
-/// Refuses arrays of different lengths, and more keys than `limit`.
-#[inline]
-pub fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
-    match keys {
-        Keys::V6 { hi, lo } if hi.len() != lo.len() => {
-            Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
-        }
-        _ if keys.len() > limit => Err(EngineError::Batch { keys: keys.len(), limit }),
-        _ => Ok(()),
-    }
-}
-
 impl<A: Answer> EngineReader for SlotReader<A> {
     #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
     fn slots(&self) -> u16 {
@@ -53,7 +41,7 @@ impl<A: Answer> EngineReader for SlotReader<A> {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        check(keys, self.batch_max)?;
+        keys.check(self.batch_max)?;
         let slot = &mut self.slots[usize::from(slot.0)];
         slot.len = keys.len();
         self.tables.answer(keys, &mut slot.answers[..keys.len()]);
@@ -66,10 +54,7 @@ impl<A: Answer> EngineReader for SlotReader<A> {
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        check(keys, out.len())?;
-        if keys.len() != out.len() {
-            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
-        }
+        keys.check_answers(out)?;
         self.tables.answer(keys, out);
         Ok(())
     }

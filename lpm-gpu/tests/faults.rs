@@ -10,8 +10,8 @@
 use fib::oracle::OraclePair;
 use fib::random::SplitMix64;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Registry, Rib,
-    Route, Routes, SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Key, KeyBuffer, Keys, NextHopId, Prefix,
+    Registry, Rib, Route, Routes, SlotId,
 };
 use lpm_gpu::cu::testing::{self, Mock};
 use std::sync::mpsc;
@@ -78,39 +78,21 @@ impl Random {
     }
 }
 
-/// A batch of keys.
-enum Batch {
-    V4(Vec<u32>),
-    V6(Vec<u64>, Vec<u64>),
+/// Batch number `number` of a session.
+fn draw(random: &mut Random, number: usize) -> KeyBuffer {
+    let len = [BATCH_MAX, 1, 33][number % 3];
+    if number.is_multiple_of(2) {
+        (0..len).map(|_| random.key_v4()).collect()
+    } else {
+        (0..len).map(|_| random.key_v6()).collect()
+    }
 }
 
-impl Batch {
-    fn new(random: &mut Random, number: usize) -> Self {
-        let len = [BATCH_MAX, 1, 33][number % 3];
-        if number.is_multiple_of(2) {
-            return Self::V4((0..len).map(|_| random.key_v4()).collect());
-        }
-        let keys: Vec<u128> = (0..len).map(|_| random.key_v6()).collect();
-        let half = |shift: u32| {
-            let low = |key: &u128| u64::try_from(key >> shift & u128::from(u64::MAX)).unwrap();
-            keys.iter().map(low).collect()
-        };
-        Self::V6(half(64), half(0))
-    }
-
-    fn keys(&self) -> Keys<'_> {
-        match self {
-            Self::V4(keys) => Keys::V4(keys),
-            Self::V6(hi, lo) => Keys::V6 { hi, lo },
-        }
-    }
-
-    fn answer(&self, at: usize, table: &OraclePair) -> NextHopId {
-        match self {
-            Self::V4(keys) => table.v4.lookup(keys[at]),
-            Self::V6(hi, lo) => table.v6.lookup(u128::from(hi[at]) << 64 | u128::from(lo[at])),
-        }
-    }
+/// What `table` answers to key `at` of `keys`.
+fn right(keys: Keys<'_>, at: usize, table: &OraclePair) -> NextHopId {
+    let mut answer = [NextHopId::NONE];
+    table.answer(keys.part(at..at + 1), &mut answer);
+    answer[0]
 }
 
 /// A session under way.
@@ -121,7 +103,7 @@ struct Session {
     /// The table of every generation.
     tables: Vec<OraclePair>,
     /// The batch in flight in each slot, and the generation at its submit.
-    flying: Vec<Option<(Batch, usize)>>,
+    flying: Vec<Option<(KeyBuffer, usize)>>,
     random: Random,
     /// The table that a failed update was to produce. A batch in flight at that time may have read a part of it, so
     /// each of its answers may come from either table.
@@ -198,7 +180,7 @@ impl Session {
     }
 
     fn submit(&mut self, step: &str, slot: usize, number: usize) -> Result<(), EngineError> {
-        let batch = Batch::new(&mut self.random, number);
+        let batch = draw(&mut self.random, number);
         let mut tries = 0;
         while let Err(error) = self.reader.submit(SlotId(u16::try_from(slot).unwrap()), batch.keys()) {
             if !goes_on(step, &error, &mut tries) {
@@ -220,10 +202,11 @@ impl Session {
                     std::thread::yield_now();
                 }
                 Poll::Ready(Ok(answers)) => {
-                    assert_eq!(answers.len(), batch.keys().len(), "{step}");
+                    assert_eq!(answers.len(), batch.len(), "{step}");
                     for (at, answer) in answers.iter().enumerate() {
-                        let known =
-                            self.tables[first..].iter().any(|table| batch.answer(at, table) == *answer);
+                        let known = self.tables[first..]
+                            .iter()
+                            .any(|table| right(batch.keys(), at, table) == *answer);
                         assert!(known, "{step}: key {at} answers {answer:?}, of no generation in between");
                     }
                     self.survived += tries;

@@ -373,9 +373,10 @@ impl Lender {
         mut run: impl FnMut(Keys<'_>, &mut [NextHopId]) -> bool,
     ) -> Outcome {
         let len = out.len();
-        let (source, as_many) = match keys {
-            Keys::V4(keys) => (Source::V4(keys.as_ptr()), keys.len() == len),
-            Keys::V6 { hi, lo } => (Source::V6(hi.as_ptr(), lo.as_ptr()), hi.len() == len && lo.len() == len),
+        let as_many = keys.check_answers(out).is_ok();
+        let source = match keys {
+            Keys::V4(keys) => Source::V4(keys.as_ptr()),
+            Keys::V6 { hi, lo } => Source::V6(hi.as_ptr(), lo.as_ptr()),
         };
         assert!(as_many && len <= LOAN_MAX && cut <= len, "a loan is of keys with a place for each answer");
         let board = &*self.board;

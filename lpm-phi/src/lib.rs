@@ -45,4 +45,4 @@ pub const ENGINES: &[Engine] = &[
 ];
 
 // By the names that the crate `models` has for them, which compiles `lend` and `coop` over a model checker.
-use lpm_core::{reader, sync};
+use lpm_core::{failover, sync};

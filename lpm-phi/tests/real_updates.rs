@@ -6,7 +6,9 @@
 
 use fib::oracle::OraclePair;
 use fib::testing::data;
-use fib::{EngineOptions, EngineReader, EngineWriter, FibDelta, Keys, NextHopId, NextHopTable, Rib, feed};
+use fib::{
+    EngineOptions, EngineReader, EngineWriter, FibDelta, KeyBuffer, Keys, NextHopId, NextHopTable, Rib, feed,
+};
 use lpm_phi::bloom;
 use lpm_phi::coop::params::Params;
 use lpm_phi::coop::{CoopEngine, Drive, First, Half};
@@ -33,10 +35,9 @@ fn check(reader: &mut dyn EngineReader, oracle: &OraclePair, delta: &FibDelta, s
     for (key, answer) in v4.iter().zip(&answers) {
         assert_eq!(*answer, oracle.v4.lookup(*key), "{key:#x}");
     }
-    let hi: Vec<u64> = v6.iter().map(|key| u64::try_from(key >> 64).unwrap()).collect();
-    let lo: Vec<u64> = v6.iter().map(|key| u64::try_from(key & u128::from(u64::MAX)).unwrap()).collect();
+    let batch: KeyBuffer = v6.iter().copied().collect();
     let mut answers = vec![NextHopId::NONE; v6.len()];
-    reader.lookup(Keys::V6 { hi: &hi, lo: &lo }, &mut answers).unwrap();
+    reader.lookup(batch.keys(), &mut answers).unwrap();
     for (key, answer) in v6.iter().zip(&answers) {
         assert_eq!(*answer, oracle.v6.lookup(*key), "{key:#x}");
     }

@@ -10,10 +10,10 @@
 //!
 //! [`race`] does the same for a given time instead of a given number of deltas, with one reader that never pauses.
 
-use super::draw::{KeyArrays, TestKey};
+use super::draw::TestKey;
 use super::rig::{BATCH_MAX, Rig, SLOTS, collect, fail, reader_of};
 use super::{Make, Options};
-use crate::{EngineReader, Generation, IpPrefix, Key, NextHopId, Prefix, Routes, SlotId};
+use crate::{EngineReader, Generation, IpPrefix, Key, KeyBuffer, Keys, NextHopId, Prefix, Routes, SlotId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -351,21 +351,19 @@ fn write(rig: &mut Rig, plan: &Plan, shared: &Shared) {
 
 /// Looks up batches until told to stop. Returns the number of batches during which a delta was being applied.
 fn look_up(name: &str, plan: &Plan, shared: &Shared, at: usize, reader: &mut dyn EngineReader) -> u64 {
-    let (keys4, keys6) = (u32::arrays(&plan.keys4), u128::arrays(&plan.keys6));
+    let keys6: KeyBuffer = plan.keys6.iter().copied().collect();
     let mut answers = vec![NextHopId::NONE; BATCH_MAX];
     let (mut during, mut turn) = (0, at);
     while !shared.is_stopped() {
         turn += 1;
-        let (arrays, right, count) = if turn % 2 == 0 {
-            (&keys4, &plan.right4, plan.keys4.len())
-        } else {
-            (&keys6, &plan.right6, plan.keys6.len())
-        };
+        let (keys, right) =
+            if turn % 2 == 0 { (Keys::V4(&plan.keys4), &plan.right4) } else { (keys6.keys(), &plan.right6) };
+        let count = keys.len();
         let size = [BATCH_MAX, 32, 7, 1][turn / 2 % 4].min(count);
         let start = turn.wrapping_mul(31) % (count - size + 1);
         let answers = &mut answers[..size];
         let low = shared.done.load(Ordering::SeqCst);
-        ask(name, reader, arrays, start, turn, answers);
+        ask(name, reader, keys.part(start..start + size), turn, answers);
         let high = shared.started.load(Ordering::SeqCst);
         during += u64::from(high > low);
         judge(name, plan, right, (low, high), start, turn % 2 == 0, answers);
@@ -374,15 +372,7 @@ fn look_up(name: &str, plan: &Plan, shared: &Shared, at: usize, reader: &mut dyn
     during
 }
 
-fn ask(
-    name: &str,
-    reader: &mut dyn EngineReader,
-    arrays: &KeyArrays,
-    start: usize,
-    turn: usize,
-    answers: &mut [NextHopId],
-) {
-    let keys = arrays.part(start, start + answers.len());
+fn ask(name: &str, reader: &mut dyn EngineReader, keys: Keys<'_>, turn: usize, answers: &mut [NextHopId]) {
     let asked = if turn.is_multiple_of(3) {
         reader.lookup(keys, answers)
     } else {

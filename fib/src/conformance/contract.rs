@@ -1,9 +1,9 @@
 //! The reader contract: batches of any size, slots in any order, and typed errors for batches that do not fit.
 
-use super::draw::{KeyArrays, TestKey, Universe};
+use super::draw::{TestKey, Universe};
 use super::rig::{Rig, collect, fail, reader_of};
 use super::{Make, Options};
-use crate::{EngineError, EngineReader, Key, Keys, NextHopId, Prefix, Route, Routes, SlotId};
+use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Prefix, Route, Routes, SlotId};
 use std::collections::BTreeMap;
 
 /// Batch sizes around the lane counts 8, 16 and 32, which a kernel may get wrong, and the sizes that the datapath uses.
@@ -66,10 +66,10 @@ fn one_lookup<K: TestKey>(
     count: usize,
 ) {
     let keys = draw(rig, universe, count);
-    let arrays = K::arrays(&keys);
+    let batch: KeyBuffer = keys.iter().copied().collect();
     // One element more than there are keys, to detect a write past the end.
     let mut answers = vec![NextHopId::MAX; count + 1];
-    if let Err(error) = reader.lookup(arrays.part(0, count), &mut answers[..count]) {
+    if let Err(error) = reader.lookup(batch.keys(), &mut answers[..count]) {
         fail(format_args!("{}: lookup of {count}: {error}", rig.name()));
     }
     rig.compare(&keys, &answers, &format!("lookup of {count}"));
@@ -83,17 +83,17 @@ enum Flight {
 }
 
 impl Flight {
-    fn arrays(&self) -> (KeyArrays, usize) {
+    fn batch(&self) -> KeyBuffer {
         match self {
-            Self::V4(keys) => (u32::arrays(keys), keys.len()),
-            Self::V6(keys) => (u128::arrays(keys), keys.len()),
+            Self::V4(keys) => keys.iter().copied().collect(),
+            Self::V6(keys) => keys.iter().copied().collect(),
         }
     }
 }
 
 /// Fills every slot with a batch of a random size and family, refills some, and collects in random order.
 fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u32>, u6: &Universe<u128>) {
-    let mut flights: BTreeMap<u16, Flight> = BTreeMap::new();
+    let mut flights: BTreeMap<u16, (Flight, usize)> = BTreeMap::new();
     let slots = (0..SLOTS).chain((0..3).map(|_| u16::from(rig.rng.between(0, 7)))).collect::<Vec<_>>();
     for slot in slots {
         let size = SIZES[rig.rng.below(SIZES.len() - 1)];
@@ -102,16 +102,14 @@ fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u
         } else {
             Flight::V6(draw(rig, u6, size))
         };
-        let (arrays, len) = flight.arrays();
-        if let Err(error) = reader.submit(SlotId(slot), arrays.part(0, len)) {
-            fail(format_args!("{}: submit of {len} to slot {slot}: {error}", rig.name()));
+        if let Err(error) = reader.submit(SlotId(slot), flight.batch().keys()) {
+            fail(format_args!("{}: submit of {size} to slot {slot}: {error}", rig.name()));
         }
-        flights.insert(slot, flight); // a second batch in a slot replaces the first
+        flights.insert(slot, (flight, size)); // a second batch in a slot replaces the first
     }
     let mut order: Vec<_> = flights.into_iter().collect();
     while !order.is_empty() {
-        let (slot, flight) = order.swap_remove(rig.rng.below(order.len()));
-        let (_, len) = flight.arrays();
+        let (slot, (flight, len)) = order.swap_remove(rig.rng.below(order.len()));
         let mut answers = vec![NextHopId::MAX; len];
         if let Err(error) = collect(reader, SlotId(slot), &mut answers) {
             fail(format_args!("{}: collect of slot {slot}: {error}", rig.name()));
@@ -131,8 +129,7 @@ fn collected_after_a_delta(rig: &mut Rig, reader: &mut dyn EngineReader, univers
     for _ in 0..20 {
         let keys = draw(rig, universe, 256);
         let before: Vec<_> = keys.iter().map(|key| rig.oracle.v4.lookup(*key)).collect();
-        let arrays = u32::arrays(&keys);
-        if let Err(error) = reader.submit(SlotId(1), arrays.part(0, keys.len())) {
+        if let Err(error) = reader.submit(SlotId(1), Keys::V4(&keys)) {
             fail(format_args!("{}: submit: {error}", rig.name()));
         }
         let changes: BTreeMap<_, _> = (0..50).map(|_| (universe.prefix(&mut rig.rng), rig.id())).collect();

@@ -2,13 +2,12 @@
 
 use crate::oracle::{Oracle, OraclePair};
 use crate::random::Seeded;
-use crate::{Capacity, Key, Keys, NextHopId, Prefix, Route, Routes};
+use crate::{Capacity, Key, NextHopId, Prefix, Route, Routes};
 
 /// What the suite needs from a key beyond [`Key`]: access to its family's half of each two-family pair.
 pub(super) trait TestKey: Key {
     fn oracle(pair: &OraclePair) -> &Oracle<Self>;
     fn routes(told: &mut Routes) -> &mut Vec<Route<Self>>;
-    fn arrays(keys: &[Self]) -> KeyArrays;
 
     fn random(rng: &mut Seeded) -> Self {
         Self::from_high_bits(rng.u128())
@@ -38,9 +37,6 @@ impl TestKey for u32 {
     fn routes(told: &mut Routes) -> &mut Vec<Route<Self>> {
         &mut told.v4
     }
-    fn arrays(keys: &[Self]) -> KeyArrays {
-        KeyArrays::V4(keys.to_vec())
-    }
 }
 
 impl TestKey for u128 {
@@ -49,29 +45,6 @@ impl TestKey for u128 {
     }
     fn routes(told: &mut Routes) -> &mut Vec<Route<Self>> {
         &mut told.v6
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "a key is split into its two halves")]
-    fn arrays(keys: &[Self]) -> KeyArrays {
-        KeyArrays::V6 {
-            hi: keys.iter().map(|key| (key >> 64) as u64).collect(),
-            lo: keys.iter().map(|key| *key as u64).collect(),
-        }
-    }
-}
-
-/// Keys in the layout of a batch ([`Keys`]).
-pub(super) enum KeyArrays {
-    V4(Vec<u32>),
-    V6 { hi: Vec<u64>, lo: Vec<u64> },
-}
-
-impl KeyArrays {
-    /// The keys `start..end`.
-    pub(super) fn part(&self, start: usize, end: usize) -> Keys<'_> {
-        match self {
-            Self::V4(keys) => Keys::V4(&keys[start..end]),
-            Self::V6 { hi, lo } => Keys::V6 { hi: &hi[start..end], lo: &lo[start..end] },
-        }
     }
 }
 

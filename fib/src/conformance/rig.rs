@@ -1,11 +1,12 @@
 //! The engine under test beside the oracle: every change and every lookup goes to both.
 
-use super::draw::{KeyArrays, TestKey, edges, inside, palette};
+use super::draw::{TestKey, edges, inside, palette};
 use super::{Make, Options};
 use crate::oracle::OraclePair;
 use crate::random::Seeded;
 use crate::{
-    EngineError, EngineReader, EngineWriter, Generation, NextHopId, Prefix, Rib, Route, Routes, SlotId,
+    EngineError, EngineReader, EngineWriter, Generation, KeyBuffer, Keys, NextHopId, Prefix, Rib, Route,
+    Routes, SlotId,
 };
 use std::fmt;
 use std::task::Poll;
@@ -150,29 +151,29 @@ impl Rig {
     /// The engine must agree with the oracle on every key. The way of looking up alternates from call to call: `lookup` with all
     /// keys at once, or batches of several sizes through the slots.
     pub(super) fn check<K: TestKey>(&mut self, keys: &[K]) {
-        let arrays = K::arrays(keys);
+        let batch: KeyBuffer = keys.iter().copied().collect();
         let mut answers = vec![NextHopId::MAX; keys.len()];
         self.turn += 1;
         let asked = if self.turn.is_multiple_of(2) {
-            if let Err(error) = self.reader.lookup(arrays.part(0, keys.len()), &mut answers) {
+            if let Err(error) = self.reader.lookup(batch.keys(), &mut answers) {
                 fail(format_args!("{}: lookup of {} keys: {error}", self.name(), keys.len()));
             }
             format!("lookup of {}", keys.len())
         } else {
-            let batch = [BATCH_MAX, 33, 1 + self.turn % BATCH_MAX, 64][self.turn / 2 % 4];
-            self.ask_in_slots(&arrays, batch, &mut answers);
-            format!("batches of {batch}")
+            let size = [BATCH_MAX, 33, 1 + self.turn % BATCH_MAX, 64][self.turn / 2 % 4];
+            self.ask_in_slots(batch.keys(), size, &mut answers);
+            format!("batches of {size}")
         };
         self.compare(keys, &answers, &asked);
     }
 
     /// Looks up all keys in batches of `batch`, with every slot in flight at once.
-    fn ask_in_slots(&mut self, arrays: &KeyArrays, batch: usize, answers: &mut [NextHopId]) {
+    fn ask_in_slots(&mut self, keys: Keys<'_>, batch: usize, answers: &mut [NextHopId]) {
         let starts: Vec<_> = (0..answers.len()).step_by(batch).collect();
         for group in starts.chunks(usize::from(SLOTS)) {
             for (slot, start) in (0..).map(SlotId).zip(group) {
                 let end = answers.len().min(start + batch);
-                if let Err(error) = self.reader.submit(slot, arrays.part(*start, end)) {
+                if let Err(error) = self.reader.submit(slot, keys.part(*start..end)) {
                     fail(format_args!("{}: submit of {} keys: {error}", self.name(), end - start));
                 }
             }

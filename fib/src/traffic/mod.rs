@@ -8,6 +8,7 @@ mod capture;
 pub use capture::{Destinations, capture_destinations};
 
 use crate::capture::CaptureError;
+use crate::keys::halves;
 use crate::random::Seeded;
 use crate::{Family, Key, NextHopId, Prefix, Prefix4, Prefix6};
 use std::fmt;
@@ -164,11 +165,6 @@ impl Traffic {
         let ranks = ZipfRanks::new(flows.len());
         Ok((0..count).map(|_| flows[ranks.draw(&mut rng)]).collect())
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a key is split into its two halves")]
-fn halves(key: u128) -> (u64, u64) {
-    ((key >> 64) as u64, key as u64)
 }
 
 /// Ranks `0..n`, the k-th (from 1) with weight 1/k. Integer arithmetic, so that every host draws the same.

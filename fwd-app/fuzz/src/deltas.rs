@@ -8,8 +8,8 @@
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, Keys, NextHopId, Registry, Rib,
-    Routes, SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, KeyBuffer, Keys, NextHopId,
+    Registry, Rib, Routes, SlotId,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -143,8 +143,7 @@ impl Rig {
             );
         }
         let keys6 = self.v6.keys(&delta.v6);
-        let (hi, lo): (Vec<u64>, Vec<u64>) = keys6.iter().map(|key| halves(*key)).unzip();
-        let answers = self.ask(Keys::V6 { hi: &hi, lo: &lo });
+        let answers = self.ask(keys6.iter().copied().collect::<KeyBuffer>().keys());
         for (key, answer) in keys6.iter().zip(answers) {
             assert_eq!(
                 answer,
@@ -168,12 +167,8 @@ impl Rig {
         let batch = [BATCH_MAX, 1 + self.turn % BATCH_MAX][self.turn / 2 % 2];
         for (number, start) in (0..answers.len()).step_by(batch).enumerate() {
             let end = answers.len().min(start + batch);
-            let part = match keys {
-                Keys::V4(keys) => Keys::V4(&keys[start..end]),
-                Keys::V6 { hi, lo } => Keys::V6 { hi: &hi[start..end], lo: &lo[start..end] },
-            };
             let slot = SlotId(u16::try_from(number % 2).unwrap());
-            self.reader.submit(slot, part).unwrap();
+            self.reader.submit(slot, keys.part(start..end)).unwrap();
             loop {
                 if let Poll::Ready(found) = self.reader.collect(slot) {
                     answers[start..end].copy_from_slice(found.unwrap());
@@ -184,10 +179,6 @@ impl Rig {
         }
         answers
     }
-}
-
-fn halves(key: u128) -> (u64, u64) {
-    (u64::try_from(key >> 64).unwrap(), u64::try_from(key & u128::from(u64::MAX)).unwrap())
 }
 
 /// Applies deltas to one engine.

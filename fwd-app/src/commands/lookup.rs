@@ -14,7 +14,7 @@ use crate::report::progress::Bar;
 use anyhow::Context as _;
 use clap::Args;
 use fib::feed;
-use fib::{EngineReader, Keys, NextHopId};
+use fib::{EngineReader, KeyBuffer, NextHopId};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
@@ -206,9 +206,8 @@ struct Batch {
     reader: Box<dyn EngineReader>,
     text: Vec<u8>,
     entries: Vec<Entry>,
-    keys_v4: Vec<u32>,
-    keys_v6_hi: Vec<u64>,
-    keys_v6_lo: Vec<u64>,
+    keys_v4: KeyBuffer,
+    keys_v6: KeyBuffer,
     answers: Vec<NextHopId>,
     output: Vec<u8>,
 }
@@ -219,9 +218,8 @@ impl Batch {
             reader,
             text: Vec::with_capacity(BATCH * 40),
             entries: Vec::with_capacity(BATCH),
-            keys_v4: Vec::with_capacity(BATCH),
-            keys_v6_hi: Vec::with_capacity(BATCH),
-            keys_v6_lo: Vec::with_capacity(BATCH),
+            keys_v4: KeyBuffer::with_capacity(BATCH),
+            keys_v6: KeyBuffer::with_capacity(BATCH),
             answers: vec![NextHopId::NONE; BATCH],
             output: Vec::with_capacity(BATCH * 50),
         }
@@ -256,9 +254,7 @@ impl Batch {
             self.keys_v4.push(key);
             false
         } else if let Some(key) = parse_v6(text) {
-            self.keys_v6_hi.push((key >> 64) as u64);
-            #[expect(clippy::cast_possible_truncation, reason = "takes the low half")]
-            self.keys_v6_lo.push(key as u64);
+            self.keys_v6.push(key);
             true
         } else {
             return false;
@@ -279,8 +275,8 @@ impl Batch {
             return Ok(());
         }
         let (v4, v6) = self.answers[..self.entries.len()].split_at_mut(self.keys_v4.len());
-        self.reader.lookup(Keys::V4(&self.keys_v4), v4)?;
-        self.reader.lookup(Keys::V6 { hi: &self.keys_v6_hi, lo: &self.keys_v6_lo }, v6)?;
+        self.reader.lookup(self.keys_v4.keys(), v4)?;
+        self.reader.lookup(self.keys_v6.keys(), v6)?;
         let (mut v4, mut v6) = (v4.iter(), v6.iter());
         let mut start = 0;
         for entry in &self.entries {
@@ -295,8 +291,7 @@ impl Batch {
         self.text.clear();
         self.entries.clear();
         self.keys_v4.clear();
-        self.keys_v6_hi.clear();
-        self.keys_v6_lo.clear();
+        self.keys_v6.clear();
         let written = out.write_all(&self.output).and_then(|()| out.flush());
         self.output.clear();
         written.context("cannot write the answers to stdout")

@@ -11,7 +11,6 @@ use super::spec::TableSpec;
 use crate::datapath::{EgressError, EgressPort, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::error::ConfigError;
-use crate::fallback::Switch;
 use crate::topology::Settings;
 use crate::topology::lcores::Parts;
 use crate::topology::plan::Plan;
@@ -21,6 +20,7 @@ use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
 use fib::feed::{self, LoadOptions, Loaded, Update};
 use fib::{EngineError, EngineWriter, Generation, NextHop, NextHopError, NextHopTable, Rib};
+use lpm_core::failover::Service;
 use lpm_core::memory;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(crate) struct Session {
     hops: NextHopTable,
     engine: Box<dyn EngineWriter>,
     /// Which of the two engines answers; `None` without a fallback.
-    switch: Option<Arc<Switch>>,
+    failover: Option<Arc<Service>>,
     /// `None` before [`Self::set_ports`].
     egress: Option<Egress>,
     /// The running topology; before [`Self::start`], a handle without stages.
@@ -121,7 +121,7 @@ impl Session {
         if let Some(node) = spec.engine.options.numa_node {
             memory::check_node(node).map_err(|why| ConfigError::Invalid(format!("--table-node {why}")))?;
         }
-        let Made { engine, switch } = spec.engine.make_with_fallback()?;
+        let Made { engine, service } = spec.engine.make_with_fallback()?;
         let start = Instant::now();
         let (mut rib, hops, _) = load_rib(&spec.files, on_progress)?;
         rib.leave_out(engine.wants_fewer_routes());
@@ -135,7 +135,7 @@ impl Session {
             rib,
             hops,
             engine,
-            switch,
+            failover: service,
             egress: None,
             running: Handle::default(),
             updates_pending: 0,
@@ -210,7 +210,7 @@ impl Session {
             egress: Arc::clone(&egress.table),
             settings: site.settings,
             // A fallback always answers, so batches are never abandoned then.
-            stall_us: if self.switch.is_some() { u64::MAX } else { self.spec.stall_us },
+            stall_us: if self.failover.is_some() { u64::MAX } else { self.spec.stall_us },
             fault: Arc::clone(self.running.fault()),
         };
         let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;
@@ -248,8 +248,8 @@ impl Session {
     }
 
     /// Which of the two engines answers; `None` without a fallback.
-    pub(crate) fn switch(&self) -> Option<&Switch> {
-        self.switch.as_deref()
+    pub(crate) fn failover(&self) -> Option<&Service> {
+        self.failover.as_deref()
     }
 
     /// The running topology.

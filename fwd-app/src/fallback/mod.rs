@@ -1,6 +1,6 @@
 //! A second engine that takes over when the first fails: `--fallback`.
 //!
-//! [`Fallback`] looks like one engine. It holds two, both kept up to date with the same deltas, and [`Switch`] says which of them
+//! [`Fallback`] looks like one engine. It holds two, both kept up to date with the same deltas, and [`Service`] says which of them
 //! answers: the primary until it is absent, refuses a delta, fails, or keeps a batch longer than a limit; from then on, and for
 //! good, the fallback. The datapath stays as it is: a [reader] keeps the keys of what is in flight, and looks them up
 //! again on the fallback, so that no packet is lost.
@@ -24,132 +24,22 @@ mod reader;
 
 use crate::notice::warn;
 use fib::{Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Rib};
+use lpm_core::failover::{FIRST, Service, Why};
 use primary::Primary;
 use reader::FallbackReader;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the primary may take over a delta or a reader. A full table is built in less on any host; lookups that stall
 /// end the wait earlier.
 const CONTROL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Why the fallback is in service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// The primary could not be made.
-    Absent(EngineError),
-    /// The primary failed.
-    Failed {
-        /// What it was doing: `submit`, `collect`, `apply` or `reader`.
-        during: &'static str,
-        /// What it said.
-        error: EngineError,
-    },
-    /// The primary answered with another number of answers than there were keys.
-    Short {
-        /// The keys.
-        keys: usize,
-        /// The answers.
-        answers: usize,
-    },
-    /// The primary took longer than it may.
-    Stalled {
-        /// What it was doing.
-        during: &'static str,
-        /// The limit, microseconds.
-        limit_us: u64,
-    },
-    /// The primary broke an invariant of its own and is gone.
-    Died {
-        /// What it was doing.
-        during: &'static str,
-    },
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent(error) => write!(f, "{error}"),
-            Self::Failed { during, error } => write!(f, "{during} failed: {error}"),
-            Self::Short { keys, answers } => write!(f, "collect gave {answers} answers to {keys} keys"),
-            Self::Stalled { during, limit_us } => write!(f, "{during} took more than {limit_us} us"),
-            Self::Died { during } => write!(f, "{during} broke an invariant of the engine"),
-        }
-    }
-}
-
-/// Which of the two engines answers. Moves once, from the primary to the fallback.
-#[derive(Debug)]
-pub(crate) struct Switch {
-    primary: &'static str,
-    fallback: &'static str,
-    moved: AtomicBool,
-    why: OnceLock<Why>,
-    again: AtomicU64,
-}
-
-impl Switch {
-    /// On the primary. Both names are as on the command line.
-    fn new(primary: &'static str, fallback: &'static str) -> Arc<Self> {
-        Arc::new(Self {
-            primary,
-            fallback,
-            moved: AtomicBool::new(false),
-            why: OnceLock::new(),
-            again: AtomicU64::new(0),
-        })
-    }
-
-    /// Whether the fallback is in service.
-    #[inline]
-    pub(crate) fn is_moved(&self) -> bool {
-        self.moved.load(Ordering::Acquire)
-    }
-
-    /// Puts the fallback in service, and says so; the first reason is kept.
-    #[cold]
-    fn move_over(&self, why: Why) {
-        let message = format!(
-            "engine {} is out of service, {} answers from now on: {why}",
-            self.primary, self.fallback
-        );
-        let first = self.why.set(why).is_ok();
-        self.moved.store(true, Ordering::Release);
-        if first {
-            // May be an lcore: it does not wait for stderr (see `notice`).
-            warn(message);
-        }
-    }
-
-    /// The primary's name.
-    pub(crate) fn primary(&self) -> &'static str {
-        self.primary
-    }
-
-    /// The fallback's name.
-    pub(crate) fn fallback(&self) -> &'static str {
-        self.fallback
-    }
-
-    /// Why the fallback is in service, if it is.
-    pub(crate) fn why(&self) -> Option<&Why> {
-        self.why.get()
-    }
-
-    /// Keys that were in flight on the primary and were looked up again.
-    pub(crate) fn looked_up_again(&self) -> u64 {
-        self.again.load(Ordering::Relaxed)
-    }
-}
-
 /// See the module.
 pub(crate) struct Fallback {
     /// `None` when it could not be made.
     primary: Option<Primary>,
     fallback: Box<dyn EngineWriter>,
-    switch: Arc<Switch>,
+    service: Arc<Service>,
     stall: Duration,
     generation: Generation,
 }
@@ -166,26 +56,32 @@ impl Fallback {
         fallback: Box<dyn EngineWriter>,
         stall: Duration,
     ) -> Result<Self, EngineError> {
-        let switch = Switch::new(name, fallback.name());
+        let names = [name, fallback.name()];
+        let service = Service::new(names);
+        service.listen(Box::new(move |_, why| {
+            let [primary, fallback] = names;
+            // May be an lcore: it does not wait for stderr (see `notice`).
+            warn(format_args!("engine {primary} is out of service, {fallback} answers from now on: {why}"));
+        }));
         let primary = match primary {
-            Ok(primary) => Some(Primary::new(primary, &switch)),
+            Ok(primary) => Some(Primary::new(primary, &service)),
             Err(error) if is_device_trouble(&error) => {
-                switch.move_over(Why::Absent(error));
+                service.fail(FIRST, Why::Absent(error))?;
                 None
             }
             Err(error) => return Err(error),
         };
-        Ok(Self { primary, fallback, switch, stall, generation: Generation(0) })
+        Ok(Self { primary, fallback, service, stall, generation: Generation(0) })
     }
 
-    /// Which engine answers, for reports.
-    pub(crate) fn switch(&self) -> Arc<Switch> {
-        Arc::clone(&self.switch)
+    /// Which engine answers, for reports; the [`FIRST`] is the primary.
+    pub(crate) fn service(&self) -> Arc<Service> {
+        Arc::clone(&self.service)
     }
 
     /// The primary, while it is in service.
     fn in_service(&self) -> Option<&Primary> {
-        self.primary.as_ref().filter(|_| !self.switch.is_moved())
+        self.primary.as_ref().filter(|_| self.service.has(FIRST))
     }
 
     /// Asks the primary for something; when it does not give it, the fallback is in service from then on.
@@ -194,18 +90,13 @@ impl Fallback {
         during: &'static str,
         question: impl FnOnce(&mut dyn EngineWriter) -> Result<T, EngineError> + Send + 'static,
     ) -> Option<T> {
-        self.given(during, self.in_service()?.ask(during, CONTROL_LIMIT, question))
+        self.given(self.in_service()?.ask(during, CONTROL_LIMIT, question))
     }
 
     /// What the primary gave; when it gave nothing, the fallback is in service from then on.
-    fn given<T>(&self, during: &'static str, answer: Result<Result<T, EngineError>, Why>) -> Option<T> {
-        let why = match answer {
-            Ok(Ok(answer)) => return Some(answer),
-            Ok(Err(error)) => Why::Failed { during, error },
-            Err(why) => why,
-        };
-        self.switch.move_over(why);
-        None
+    fn given<T>(&self, answer: Result<T, Why>) -> Option<T> {
+        // The fallback is never out of service, so the primary is not the last.
+        answer.map_err(|why| self.service.fail(FIRST, why)).ok()
     }
 }
 
@@ -217,19 +108,21 @@ fn is_device_trouble(error: &EngineError) -> bool {
 impl EngineWriter for Fallback {
     /// The engine in service.
     fn name(&self) -> &'static str {
-        if self.switch.is_moved() { self.switch.fallback } else { self.switch.primary }
+        let [primary, fallback] = self.service.names();
+        if self.service.has(FIRST) { primary } else { fallback }
     }
 
     fn isa(&self) -> Isa {
-        self.in_service().map_or_else(|| self.fallback.isa(), Primary::isa)
+        self.in_service().map_or_else(|| self.fallback.isa(), |primary| primary.isa)
     }
 
     fn isa_name(&self) -> String {
-        self.in_service().map_or_else(|| self.fallback.isa_name(), |primary| primary.isa_name().to_owned())
+        self.in_service().map_or_else(|| self.fallback.isa_name(), |primary| primary.isa_name.clone())
     }
 
     fn wants_fewer_routes(&self) -> bool {
-        self.fallback.wants_fewer_routes() && self.in_service().is_none_or(Primary::wants_fewer_routes)
+        self.fallback.wants_fewer_routes()
+            && self.in_service().is_none_or(|primary| primary.wants_fewer_routes)
     }
 
     /// As any engine's. A delta that the fallback cannot hold is refused; one that only the primary cannot hold puts the fallback
@@ -237,7 +130,7 @@ impl EngineWriter for Fallback {
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
         self.fallback.apply(delta, rib)?;
         if let Some(primary) = self.in_service() {
-            self.given("apply", primary.apply(CONTROL_LIMIT, delta, rib));
+            self.given(primary.apply(CONTROL_LIMIT, delta, rib));
         }
         self.generation = self.generation.next();
         Ok(self.generation)
@@ -249,14 +142,8 @@ impl EngineWriter for Fallback {
 
     /// What both can hold.
     fn capacity(&self) -> Capacity {
-        let mut capacity = self.fallback.capacity();
-        if let Some(primary) = self.in_service() {
-            let other = primary.capacity();
-            capacity.next_hop_id_max = capacity.next_hop_id_max.min(other.next_hop_id_max);
-            capacity.next_hops_max = capacity.next_hops_max.min(other.next_hops_max);
-            capacity.table_bytes_max = capacity.table_bytes_max.min(other.table_bytes_max);
-        }
-        capacity
+        let fallback = self.fallback.capacity();
+        self.in_service().map_or(fallback, |primary| fallback.of_both(primary.capacity))
     }
 
     /// Of the engine in service.
@@ -267,9 +154,7 @@ impl EngineWriter for Fallback {
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
         let fallback = self.fallback.reader(slots, batch_max)?;
         match self.ask("reader", move |primary| primary.reader(slots, batch_max)) {
-            Some(primary) => {
-                Ok(Box::new(FallbackReader::new(primary, fallback, Arc::clone(&self.switch), self.stall)))
-            }
+            Some(primary) => Ok(Box::new(FallbackReader::new(primary, fallback, self.service(), self.stall))),
             None => Ok(fallback),
         }
     }
@@ -321,12 +206,12 @@ mod tests {
     fn a_healthy_primary_answers_and_the_suite_holds() {
         let faults = Arc::new(Faults::default());
         let engine = pair(&faults);
-        let switch = engine.switch();
+        let service = engine.service();
         let mut reader = engine.reader(2, 16).unwrap();
         reader.submit(SlotId(0), V4).unwrap();
         assert_eq!(collect(reader.as_mut(), 0).unwrap(), [0, 0, 0]);
-        assert!(!switch.is_moved() && faults.calls(Call::Submit) == 1);
-        assert_eq!((engine.name(), switch.why()), ("fake", None));
+        assert!(service.has(FIRST) && faults.calls(Call::Submit) == 1);
+        assert_eq!((engine.name(), service.why()[FIRST]), ("fake", None));
         let healthy =
             || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(pair(&Arc::default()))) };
         for group in
@@ -380,7 +265,7 @@ mod tests {
         let mut rib = Rib::new();
         let faults = Arc::new(Faults::default());
         let mut engine = pair(&faults);
-        let switch = engine.switch();
+        let service = engine.service();
         set(&mut rib, &mut engine, 7).unwrap();
         let mut reader = engine.reader(4, 16).unwrap();
         faults.pending_polls.store(u64::MAX, SeqCst);
@@ -394,12 +279,16 @@ mod tests {
         set(&mut rib, &mut engine, 9).unwrap();
         faults.fail_from(Call::Collect, 0, How::Device);
         assert_eq!(collect(reader.as_mut(), 1).unwrap(), [9, 0, 9]);
-        assert!(matches!(switch.why(), Some(Why::Failed { during: "collect", .. })), "{:?}", switch.why());
+        assert!(
+            matches!(service.why()[FIRST], Some(Why::Failed { during: "collect", .. })),
+            "{:?}",
+            service.why()[FIRST]
+        );
         for slot in [0, 2] {
             assert_eq!(collect(reader.as_mut(), slot).unwrap(), [9, 0, 9]);
         }
         assert_eq!(collect(reader.as_mut(), 3).unwrap(), [10, 0]);
-        assert_eq!((switch.looked_up_again(), engine.name()), (11, "oracle"));
+        assert_eq!((service.looked_up_again(), engine.name()), (11, "oracle"));
         // From now on the primary is not asked at all.
         let asked = faults.calls(Call::Submit);
         reader.submit(SlotId(0), V4).unwrap();
@@ -422,8 +311,8 @@ mod tests {
         one.submit(SlotId(0), V4).unwrap();
         two.submit(SlotId(1), V4).unwrap();
         assert_eq!(collect(one.as_mut(), 0).unwrap(), [1, 0, 1]);
-        let switch = engine.switch();
-        assert_eq!(switch.why(), Some(&Why::Stalled { during: "collect", limit_us: 20_000 }));
+        let service = engine.service();
+        assert_eq!(service.why()[FIRST], Some(&Why::Stalled { during: "collect", limit_us: 20_000 }));
         // The other reader does not wait for its own limit.
         assert_eq!(two.collect(SlotId(1)), Poll::Ready(Ok(&[1, 0, 1].map(NextHopId::from_answer)[..])));
         // The primary wakes up with what was right long ago.
@@ -431,7 +320,7 @@ mod tests {
         faults.pending_polls.store(0, SeqCst);
         one.submit(SlotId(0), V4).unwrap();
         assert_eq!(collect(one.as_mut(), 0).unwrap(), [5, 0, 5]);
-        assert_eq!(switch.looked_up_again(), 6);
+        assert_eq!(service.looked_up_again(), 6);
     }
 
     #[test]
@@ -447,7 +336,7 @@ mod tests {
         let mut out = [NextHopId::NONE; 3];
         reader.lookup(V4, &mut out).unwrap();
         assert_eq!(out.map(NextHopId::get), [1, 0, 1]);
-        assert!(!engine.switch().is_moved());
+        assert!(engine.service().has(FIRST));
     }
 
     #[test]
@@ -464,7 +353,7 @@ mod tests {
             reader.submit(SlotId(0), V4).unwrap();
             arm(&faults);
             assert_eq!(set(&mut rib, &mut engine, 2), Ok(Generation(2)));
-            let why = engine.switch().why().unwrap().to_string();
+            let why = engine.service().why()[FIRST].unwrap().to_string();
             assert!(why.starts_with(wanted), "{why}");
             // In flight since before: either generation is right.
             assert!(
@@ -502,7 +391,7 @@ mod tests {
         set(&mut rib, &mut engine, 3).unwrap();
         assert!(set(&mut rib, &mut engine, 1).is_err());
         assert_eq!((engine.generation(), faults.calls(Call::Apply)), (Generation(1), 1));
-        assert!(!engine.switch().is_moved());
+        assert!(engine.service().has(FIRST));
     }
 
     #[test]
@@ -510,9 +399,9 @@ mod tests {
         let mut rib = Rib::new();
         let absent = || EngineError::NoDevice { engine: "gamt", device: "GPU", reason: "no driver".into() };
         let mut engine = Fallback::new("gamt", Err(absent()), oracle(), STALL).unwrap();
-        let switch = engine.switch();
-        assert_eq!((engine.name(), switch.primary(), switch.fallback()), ("oracle", "gamt", "oracle"));
-        assert_eq!(switch.why().unwrap().to_string(), absent().to_string());
+        let service = engine.service();
+        assert_eq!((engine.name(), service.names()), ("oracle", ["gamt", "oracle"]));
+        assert_eq!(service.why()[FIRST].unwrap().to_string(), absent().to_string());
         set(&mut rib, &mut engine, 4).unwrap();
         let mut reader = engine.reader(1, 16).unwrap();
         reader.submit(SlotId(0), V4).unwrap();

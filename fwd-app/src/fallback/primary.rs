@@ -3,13 +3,13 @@
 //! A device that hangs may keep a driver call from ever returning. A writer that may hang therefore has a thread of its own: the control
 //! thread asks it and waits with a limit; when it gives up, the engine is left to its thread, and neither is waited for again.
 
-use super::{Switch, Why};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use fib::{Capacity, EngineError, EngineWriter, FibDelta, Generation, Isa, Rib};
+use lpm_core::failover::{FIRST, Service, Wait, Why};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often a wait looks whether lookups have given the primary up.
 const LOOK: Duration = Duration::from_millis(5);
@@ -21,10 +21,14 @@ type Job = Box<dyn FnOnce(&mut dyn EngineWriter, &mut Rib) + Send>;
 /// See the module.
 pub(super) struct Primary {
     writer: Writer,
-    isa: Isa,
-    isa_name: String,
-    capacity: Capacity,
-    wants_fewer_routes: bool,
+    /// The instruction set of its lookups.
+    pub(super) isa: Isa,
+    /// What a report calls the code of its lookups.
+    pub(super) isa_name: String,
+    /// What it can hold.
+    pub(super) capacity: Capacity,
+    /// Whether it wants fewer routes.
+    pub(super) wants_fewer_routes: bool,
 }
 
 enum Writer {
@@ -36,35 +40,15 @@ enum Writer {
 
 impl Primary {
     /// Takes the engine over.
-    pub(super) fn new(engine: Box<dyn EngineWriter>, switch: &Arc<Switch>) -> Self {
+    pub(super) fn new(engine: Box<dyn EngineWriter>, service: &Arc<Service>) -> Self {
         let (isa, isa_name, capacity) = (engine.isa(), engine.isa_name(), engine.capacity());
         let wants_fewer_routes = engine.wants_fewer_routes();
         let writer = if engine.may_hang() {
-            Writer::Remote(Remote::new(engine, Arc::clone(switch)))
+            Writer::Remote(Remote::new(engine, Arc::clone(service)))
         } else {
             Writer::Here(RefCell::new(engine))
         };
         Self { writer, isa, isa_name, capacity, wants_fewer_routes }
-    }
-
-    /// The instruction set of its lookups.
-    pub(super) fn isa(&self) -> Isa {
-        self.isa
-    }
-
-    /// What a report calls the code of its lookups.
-    pub(super) fn isa_name(&self) -> &str {
-        &self.isa_name
-    }
-
-    /// What it can hold.
-    pub(super) fn capacity(&self) -> Capacity {
-        self.capacity
-    }
-
-    /// Whether it wants fewer routes.
-    pub(super) fn wants_fewer_routes(&self) -> bool {
-        self.wants_fewer_routes
     }
 
     /// Asks the engine. One that may hang is waited for for `limit` at most, or until lookups have given it up.
@@ -75,7 +59,7 @@ impl Primary {
         &self,
         during: &'static str,
         limit: Duration,
-        question: impl FnOnce(&mut dyn EngineWriter) -> T + Send + 'static,
+        question: impl FnOnce(&mut dyn EngineWriter) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, Why> {
         match &self.writer {
             Writer::Here(engine) => here(during, engine, question),
@@ -87,12 +71,7 @@ impl Primary {
     ///
     /// # Errors
     /// As [`Self::ask`].
-    pub(super) fn apply(
-        &self,
-        limit: Duration,
-        delta: &FibDelta,
-        rib: &Rib,
-    ) -> Result<Result<Generation, EngineError>, Why> {
+    pub(super) fn apply(&self, limit: Duration, delta: &FibDelta, rib: &Rib) -> Result<Generation, Why> {
         match &self.writer {
             Writer::Here(engine) => here("apply", engine, |engine| engine.apply(delta, rib)),
             Writer::Remote(remote) => {
@@ -115,10 +94,11 @@ impl Primary {
 fn here<T>(
     during: &'static str,
     engine: &RefCell<Box<dyn EngineWriter>>,
-    question: impl FnOnce(&mut dyn EngineWriter) -> T,
+    question: impl FnOnce(&mut dyn EngineWriter) -> Result<T, EngineError>,
 ) -> Result<T, Why> {
     catch_unwind(AssertUnwindSafe(|| question(engine.borrow_mut().as_mut())))
-        .map_err(|_| Why::Died { during })
+        .map_err(|_| Why::Died { during })?
+        .map_err(|error| Why::Failed { during, error })
 }
 
 /// A thread with an engine.
@@ -127,19 +107,19 @@ struct Remote {
     jobs: Option<Sender<Job>>,
     /// Disconnected when the thread has ended.
     ended: Receiver<()>,
-    switch: Arc<Switch>,
+    service: Arc<Service>,
 }
 
 impl Remote {
-    fn new(engine: Box<dyn EngineWriter>, switch: Arc<Switch>) -> Self {
+    fn new(engine: Box<dyn EngineWriter>, service: Arc<Service>) -> Self {
         let (jobs, todo) = unbounded::<Job>();
         let (end, ended) = bounded::<()>(0);
-        let theirs = Arc::clone(&switch);
+        let theirs = Arc::clone(&service);
         // Should the system refuse a thread, every question fails, and the fallback serves.
         let _ = std::thread::Builder::new()
             .name("primary".into())
             .spawn(move || serve(engine, &todo, &theirs, end));
-        Self { jobs: Some(jobs), ended, switch }
+        Self { jobs: Some(jobs), ended, service }
     }
 
     /// See [`Primary::ask`].
@@ -147,23 +127,23 @@ impl Remote {
         &self,
         during: &'static str,
         limit: Duration,
-        question: impl FnOnce(&mut dyn EngineWriter, &mut Rib) -> T + Send + 'static,
+        question: impl FnOnce(&mut dyn EngineWriter, &mut Rib) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, Why> {
         let (reply, answer) = bounded(1);
         let job: Job = Box::new(move |engine, rib| drop(reply.send(question(engine, rib))));
         if self.jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
             return Err(Why::Died { during });
         }
-        let deadline = Instant::now() + limit;
+        let mut wait = Wait::default();
         loop {
             match answer.recv_timeout(LOOK) {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return answer.map_err(|error| Why::Failed { during, error }),
                 Err(RecvTimeoutError::Disconnected) => return Err(Why::Died { during }),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if self.switch.is_moved() || Instant::now() >= deadline {
-                let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-                return Err(Why::Stalled { during, limit_us });
+            wait.check(during, limit)?;
+            if !self.service.has(FIRST) {
+                return Err(Why::stalled(during, limit));
             }
         }
     }
@@ -171,12 +151,12 @@ impl Remote {
 
 /// Serves jobs until the sender is gone. The RIB here holds the engine's own routes: the control thread's goes on changing while this one
 /// hangs.
-fn serve(mut engine: Box<dyn EngineWriter>, todo: &Receiver<Job>, switch: &Switch, end: Sender<()>) {
+fn serve(mut engine: Box<dyn EngineWriter>, todo: &Receiver<Job>, service: &Service, end: Sender<()>) {
     let mut rib = Rib::plain();
     for job in todo {
         job(engine.as_mut(), &mut rib);
     }
-    if switch.is_moved() {
+    if !service.has(FIRST) {
         // Freeing memory of a broken device may never come back; the end of the process frees it.
         std::mem::forget(engine);
     }
@@ -186,7 +166,7 @@ fn serve(mut engine: Box<dyn EngineWriter>, todo: &Receiver<Job>, switch: &Switc
 impl Drop for Remote {
     fn drop(&mut self) {
         self.jobs = None;
-        if !self.switch.is_moved() {
+        if self.service.has(FIRST) {
             // Nothing is ever sent: this waits for the thread to end.
             let _ = self.ended.recv_timeout(END_LIMIT);
         }

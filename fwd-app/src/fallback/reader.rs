@@ -1,71 +1,22 @@
 //! Both readers of an lcore, and the keys in flight.
 //!
-//! Invariant: a slot that is [`On::Primary`] has its keys in its [`Flight`], so that they can be looked up again. Nothing is
+//! Invariant: a slot that the primary has keeps its keys in its [`Flight`], so that they can be looked up again. Nothing is
 //! allocated after the reader is made.
 
-use super::{Switch, Why};
-use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
+use fib::engine::lookup_in_slot;
+use fib::{EngineError, EngineReader, KeyBuffer, Keys, NextHopId, SlotId};
+use lpm_core::failover::{FIRST, Outcome, Service, Wait, Why, complete};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::{Duration, Instant};
-
-/// Where the answers of a slot are to be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
-    Primary,
-    Fallback,
-}
+use std::time::Duration;
 
 /// A slot.
 struct Flight {
-    on: On,
-    family: Family,
-    /// IPv4 keys.
-    v4: Vec<u32>,
-    /// IPv6 keys, first and last 64 bits.
-    v6: (Vec<u64>, Vec<u64>),
-    /// When the primary was first found at work on it.
-    since: Option<Instant>,
-}
-
-impl Flight {
-    fn new(batch_max: usize) -> Self {
-        let halves = (Vec::with_capacity(batch_max), Vec::with_capacity(batch_max));
-        Self {
-            on: On::Fallback,
-            family: Family::V4,
-            v4: Vec::with_capacity(batch_max),
-            v6: halves,
-            since: None,
-        }
-    }
-
-    /// Notes that the primary has `keys`.
-    fn keep(&mut self, keys: Keys<'_>) {
-        (self.on, self.since) = (On::Primary, None);
-        match keys {
-            Keys::V4(keys) => {
-                self.family = Family::V4;
-                self.v4.clear();
-                self.v4.extend_from_slice(keys);
-            }
-            Keys::V6 { hi, lo } => {
-                self.family = Family::V6;
-                self.v6.0.clear();
-                self.v6.0.extend_from_slice(hi);
-                self.v6.1.clear();
-                self.v6.1.extend_from_slice(lo);
-            }
-        }
-    }
-
-    fn keys(&self) -> Keys<'_> {
-        match self.family {
-            Family::V4 => Keys::V4(&self.v4),
-            Family::V6 => Keys::V6 { hi: &self.v6.0, lo: &self.v6.1 },
-        }
-    }
+    /// Whether the primary has it; else the fallback.
+    on_primary: bool,
+    keys: KeyBuffer,
+    /// How long the primary has kept the caller waiting.
+    wait: Wait,
 }
 
 /// See the module.
@@ -75,7 +26,7 @@ pub(super) struct FallbackReader {
     fallback: Box<dyn EngineReader>,
     flights: Vec<Flight>,
     batch_max: usize,
-    switch: Arc<Switch>,
+    service: Arc<Service>,
     stall: Duration,
 }
 
@@ -84,22 +35,27 @@ impl FallbackReader {
     pub(super) fn new(
         primary: Box<dyn EngineReader>,
         fallback: Box<dyn EngineReader>,
-        switch: Arc<Switch>,
+        service: Arc<Service>,
         stall: Duration,
     ) -> Self {
         let batch_max = primary.batch_max().min(fallback.batch_max());
         let slots = primary.slots().min(fallback.slots());
-        let flights = (0..slots).map(|_| Flight::new(batch_max)).collect();
-        Self { primary: Some(primary), fallback, flights, batch_max, switch, stall }
+        let flight = |_| Flight {
+            on_primary: false,
+            keys: KeyBuffer::with_capacity(batch_max),
+            wait: Wait::default(),
+        };
+        let flights = (0..slots).map(flight).collect();
+        Self { primary: Some(primary), fallback, flights, batch_max, service, stall }
     }
+}
 
-    fn flight(&mut self, slot: SlotId) -> Result<&mut Flight, EngineError> {
-        let slots = self.flights.len();
-        // No slot of that number: it holds no key.
-        self.flights
-            .get_mut(usize::from(slot.0))
-            .ok_or(EngineError::Batch { keys: usize::from(slot.0), limit: slots })
-    }
+/// The flight of `slot`.
+#[inline]
+fn flight(flights: &mut [Flight], slot: SlotId) -> Result<&mut Flight, EngineError> {
+    let limit = flights.len();
+    // No slot of that number: it holds no key.
+    flights.get_mut(usize::from(slot.0)).ok_or(EngineError::Batch { keys: usize::from(slot.0), limit })
 }
 
 impl EngineReader for FallbackReader {
@@ -112,60 +68,45 @@ impl EngineReader for FallbackReader {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        let limit = self.batch_max;
-        if keys.len() > limit {
-            return Err(EngineError::Batch { keys: keys.len(), limit });
-        }
-        if let Keys::V6 { hi, lo } = keys
-            && hi.len() != lo.len()
-        {
-            return Err(EngineError::Batch { keys: hi.len(), limit: lo.len() });
-        }
-        self.flight(slot)?;
-        let flight = &mut self.flights[usize::from(slot.0)];
-        if !self.switch.is_moved()
+        keys.check(self.batch_max)?;
+        let flight = flight(&mut self.flights, slot)?;
+        if self.service.has(FIRST)
             && let Some(primary) = &mut self.primary
         {
             match primary.submit(slot, keys) {
                 Ok(()) => {
-                    flight.keep(keys);
+                    (flight.on_primary, flight.wait) = (true, Wait::default());
+                    flight.keys.copy_from(keys);
                     return Ok(());
                 }
-                Err(error) => self.switch.move_over(Why::Failed { during: "submit", error }),
+                Err(error) => self.service.fail(FIRST, Why::Failed { during: "submit", error })?,
             }
         }
-        flight.on = On::Fallback;
+        flight.on_primary = false;
         self.fallback.submit(slot, keys)
     }
 
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-        if let Err(error) = self.flight(slot) {
-            return Poll::Ready(Err(error));
-        }
-        let flight = &mut self.flights[usize::from(slot.0)];
-        if flight.on == On::Primary
+        let flight = match flight(&mut self.flights, slot) {
+            Ok(flight) => flight,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if flight.on_primary
             && let Some(primary) = &mut self.primary
         {
-            let keys = flight.keys().len();
-            match primary.collect(slot) {
-                Poll::Ready(Ok(answers)) if answers.len() == keys => return Poll::Ready(Ok(answers)),
-                Poll::Ready(Ok(answers)) => {
-                    self.switch.move_over(Why::Short { keys, answers: answers.len() });
-                }
-                Poll::Ready(Err(error)) => self.switch.move_over(Why::Failed { during: "collect", error }),
-                // Given up elsewhere: no reason to wait for the limit here.
-                Poll::Pending if self.switch.is_moved() => {}
-                Poll::Pending => {
-                    if flight.since.get_or_insert_with(Instant::now).elapsed() < self.stall {
-                        return Poll::Pending;
-                    }
-                    let limit_us = u64::try_from(self.stall.as_micros()).unwrap_or(u64::MAX);
-                    self.switch.move_over(Why::Stalled { during: "collect", limit_us });
-                }
+            let keys = flight.keys.len();
+            let outcome = self.service.outcome(FIRST, &mut flight.wait, self.stall, || {
+                primary.collect(slot).map(|answers| complete(answers, keys))
+            });
+            match outcome {
+                Ok(Outcome::Answered(answers)) => return Poll::Ready(Ok(answers)),
+                Ok(Outcome::InFlight) => return Poll::Pending,
+                Ok(Outcome::Lost) => {}
+                Err(error) => return Poll::Ready(Err(error)),
             }
-            self.switch.again.fetch_add(keys as u64, Ordering::Relaxed);
-            flight.on = On::Fallback;
-            if let Err(error) = self.fallback.submit(slot, flight.keys()) {
+            self.service.count_again(keys);
+            flight.on_primary = false;
+            if let Err(error) = self.fallback.submit(slot, flight.keys.keys()) {
                 return Poll::Ready(Err(error));
             }
         }
@@ -173,39 +114,17 @@ impl EngineReader for FallbackReader {
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        if self.switch.is_moved() {
-            return self.fallback.lookup(keys, out);
+        if self.service.has(FIRST) {
+            lookup_in_slot(self, keys, out)
+        } else {
+            self.fallback.lookup(keys, out)
         }
-        let limit = self.batch_max;
-        if keys.len() != out.len() || limit == 0 {
-            return Err(EngineError::Batch { keys: keys.len(), limit: out.len().min(limit) });
-        }
-        let slot = SlotId(0);
-        for (i, out) in out.chunks_mut(limit).enumerate() {
-            let part = i * limit..i * limit + out.len();
-            let part = match keys {
-                Keys::V4(keys) => Keys::V4(&keys[part]),
-                Keys::V6 { hi, lo } if hi.len() == lo.len() => {
-                    Keys::V6 { hi: &hi[part.clone()], lo: &lo[part] }
-                }
-                Keys::V6 { hi, lo } => return Err(EngineError::Batch { keys: hi.len(), limit: lo.len() }),
-            };
-            self.submit(slot, part)?;
-            loop {
-                if let Poll::Ready(answers) = self.collect(slot) {
-                    out.copy_from_slice(answers?);
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-        }
-        Ok(())
     }
 }
 
 impl Drop for FallbackReader {
     fn drop(&mut self) {
-        if self.switch.is_moved() {
+        if !self.service.has(FIRST) {
             // Freeing the slots of a broken device may never come back; the end of the process frees them.
             std::mem::forget(self.primary.take());
         }

@@ -25,12 +25,12 @@ use crate::control::ports::PortCounts;
 use crate::control::session::Ended;
 use crate::control::{Session, Signals};
 use crate::datapath::{Counters, StageName};
-use crate::fallback::Switch;
 use crate::topology::plan::Plan;
 use crate::topology::{Settings, Totals};
 use anyhow::{Context as _, bail};
 use fib::host::Host;
 use hdrhistogram::Histogram;
+use lpm_core::failover::{FIRST, Service};
 use lpm_core::memory::{self, Mapped};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -247,13 +247,15 @@ pub(crate) struct FallbackReport {
 }
 
 impl FallbackReport {
-    fn new(switch: &Switch) -> Self {
+    fn new(service: &Service) -> Self {
+        let [engine, fallback] = service.names();
+        let why = service.why()[FIRST];
         Self {
-            engine: switch.primary(),
-            fallback: switch.fallback(),
-            in_service: switch.is_moved(),
-            reason: switch.why().map(ToString::to_string),
-            looked_up_again: switch.looked_up_again(),
+            engine,
+            fallback,
+            in_service: why.is_some(),
+            reason: why.map(ToString::to_string),
+            looked_up_again: service.looked_up_again(),
         }
     }
 }
@@ -277,7 +279,7 @@ impl EngineReport {
             load_s: tally.load_s,
             build_s: tally.build_s,
             error: session.running().fault().first().map(ToString::to_string),
-            fallback: session.switch().map(FallbackReport::new),
+            fallback: session.failover().map(FallbackReport::new),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::params::Params;
 use super::reader::GpuReader;
 use super::{GpuEngine, HostTables};
 use fib::generate::{TableSpec, table};
-use fib::{EngineError, EngineReader, Family, Key, Keys, NextHopId, Rib, Route, Routes, SlotId};
+use fib::{EngineError, EngineReader, Family, Key, KeyBuffer, Keys, NextHopId, Rib, Route, Routes, SlotId};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -152,23 +152,22 @@ fn measure(engine: &GpuEngine, plan: Plan, family: Family, batch: usize) -> Resu
     let reader = GpuReader::new(&engine.shared, plan, answers, plan.streams, batch);
     let mut reader = reader.map_err(|error| engine.shared.gpu.fault(error))?;
     // Multiplicative steps through the key space: no two batches alike, and cheap to make.
-    let v4: Vec<u32> = (0..=u32::MAX).take(batch).map(|at| at.wrapping_mul(0x9e37_79b1)).collect();
-    let v6: Vec<u64> = (0..batch as u64)
-        .map(|at| 0x2000_0000_0000_0000 | at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3)
-        .collect();
-    let keys = match family {
-        Family::V4 => Keys::V4(&v4),
-        Family::V6 => Keys::V6 { hi: &v6, lo: &v6 },
+    let keys: KeyBuffer = match family {
+        Family::V4 => (0..=u32::MAX).take(batch).map(|at| at.wrapping_mul(0x9e37_79b1)).collect(),
+        Family::V6 => (0..batch as u64)
+            .map(|at| u128::from(0x2000_0000_0000_0000 | at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3))
+            .map(|half| half << 64 | half)
+            .collect(),
     };
     let streams = plan.streams;
     let mut submitted = vec![Instant::now(); streams.into()];
     // The first round is for whatever the driver does at first use.
-    round(&mut reader, keys, &mut submitted, |_| {})?;
+    round(&mut reader, keys.keys(), &mut submitted, |_| {})?;
     let rounds = 4.max(16 / streams);
     let mut latencies = Vec::with_capacity(usize::from(rounds) * usize::from(streams));
     let start = Instant::now();
     for _ in 0..rounds {
-        round(&mut reader, keys, &mut submitted, |latency| latencies.push(latency))?;
+        round(&mut reader, keys.keys(), &mut submitted, |latency| latencies.push(latency))?;
         if start.elapsed() > SETTING_LIMIT {
             break;
         }

@@ -113,12 +113,12 @@ impl GpuReader {
             Keys::V6 { hi, lo } => slot.write_v6(hi, lo)?,
         }
         self.pins.pin(at); // before the table is read
-        let (family, table) = match keys {
-            Keys::V4(_) => (Family::V4, self.shared.v4.load_full()),
-            Keys::V6 { .. } => (Family::V6, self.shared.v6.load_full()),
+        let table = match keys.family() {
+            Family::V4 => self.shared.v4.load_full(),
+            Family::V6 => self.shared.v6.load_full(),
         };
         let stream = &mut self.streams[usize::from(self.stream_of[at])];
-        slot.launch(family, stream, &self.plan, table)
+        slot.launch(keys.family(), stream, &self.plan, table)
     }
 
     /// Takes the pin off slot `at`, which holds no batch that anybody wants. Of one that could not be launched a part may be
@@ -193,7 +193,7 @@ impl GpuReader {
         while taken < count {
             while submitted < count && flying < all {
                 let end = count.min(submitted + part);
-                self.launch(self.rota[head], slice(keys, submitted, end))?;
+                self.launch(self.rota[head], keys.part(submitted..end))?;
                 head = if head + 1 == all { 0 } else { head + 1 };
                 (submitted, flying) = (end, flying + 1);
             }
@@ -219,35 +219,14 @@ impl GpuReader {
     /// Keys of a part when `count` are looked up at once.
     #[inline]
     fn part(&self, keys: Keys<'_>) -> usize {
-        let batch = match keys {
-            Keys::V4(_) => self.plan.batch_v4,
-            Keys::V6 { .. } => self.plan.batch_v6,
+        let batch = match keys.family() {
+            Family::V4 => self.plan.batch_v4,
+            Family::V6 => self.plan.batch_v6,
         };
         // Two parts a stream, so that a copy can begin when the one before ends. Both are powers of two or nearly so: no
         // division.
         let share = keys.len() >> (1 + self.streams.len().ilog2());
         share.max(PART_MIN).min(batch).min(self.batch_max)
-    }
-}
-
-/// Keys `start..end`.
-#[inline]
-fn slice(keys: Keys<'_>, start: usize, end: usize) -> Keys<'_> {
-    match keys {
-        Keys::V4(keys) => Keys::V4(&keys[start..end]),
-        Keys::V6 { hi, lo } => Keys::V6 { hi: &hi[start..end], lo: &lo[start..end] },
-    }
-}
-
-/// Refuses arrays of different lengths, and more keys than `limit`.
-#[inline]
-fn check(keys: Keys<'_>, limit: usize) -> Result<(), EngineError> {
-    match keys {
-        Keys::V6 { hi, lo } if hi.len() != lo.len() => {
-            Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
-        }
-        _ if keys.len() > limit => Err(EngineError::Batch { keys: keys.len(), limit }),
-        _ => Ok(()),
     }
 }
 
@@ -262,7 +241,7 @@ impl EngineReader for GpuReader {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        check(keys, self.batch_max)?;
+        keys.check(self.batch_max)?;
         self.launch(slot.0.into(), keys).map_err(|error| self.shared.gpu.fault(error))
     }
 
@@ -276,10 +255,7 @@ impl EngineReader for GpuReader {
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        check(keys, out.len())?;
-        if keys.len() != out.len() {
-            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
-        }
+        keys.check_answers(out)?;
         let part = self.part(keys);
         self.rotate(keys, part, out).map_err(|error| {
             self.abandon();

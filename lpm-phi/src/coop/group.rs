@@ -3,11 +3,11 @@
 //! What is in a slot is copied and travels in jobs ([`super::helper`]). What is looked up while the caller waits is lent
 //! ([`crate::lend`]), when the threads read the table that the caller's thread reads too.
 
-use super::flight::copy;
 use super::helper::{Helper, lock};
-use super::service::{FIRST, SECOND, Why};
+use crate::failover::{FIRST, SECOND, Why};
 use crate::lend::{self, Lender, Missing, Outcome, Rules};
 use crate::sync::atomic::{Ordering, fence};
+use fib::keys::copy;
 use fib::{EngineError, EngineReader, Keys, NextHopId};
 use rustix::thread::CpuSet;
 use std::task::Poll;
@@ -97,10 +97,9 @@ impl Group {
     #[cold]
     fn whose(&self, missing: Missing, error: Option<EngineError>) -> (usize, Why) {
         let stall = self.helpers.first().map_or(Duration::ZERO, |helper| helper.stall);
-        let limit_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
         match (missing, error) {
             (Missing::Owner, Some(error)) => (SECOND, Why::Failed { during: "submit", error }),
-            (Missing::Stalled, _) => (FIRST, Why::Stalled { during: "collect", limit_us }),
+            (Missing::Stalled, _) => (FIRST, Why::stalled("collect", stall)),
             (Missing::Owner | Missing::Worker, _) => {
                 let error = self.helpers.iter().find_map(|helper| lock(&helper.trouble).take());
                 let died = Why::Died { during: "collect" };
@@ -122,7 +121,7 @@ impl Group {
             let to = if at == last { len } else { (from + part).min(len) };
             self.lens[slot][at] = to - from;
             if to > from {
-                helper.send(slot, keys, from, to)?;
+                helper.send(slot, keys.part(from..to))?;
             }
             from = to;
         }
@@ -134,7 +133,7 @@ impl Group {
     pub(super) fn kept(&self, slot: usize, mut take: impl FnMut(Keys<'_>)) {
         for (helper, len) in self.helpers.iter().zip(&self.lens[slot]) {
             if *len > 0 {
-                take(helper.loads[slot].keys());
+                take(helper.keys[slot].keys());
             }
         }
     }

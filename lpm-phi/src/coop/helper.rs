@@ -10,15 +10,14 @@
 //! A thread that is given no CPU runs where the thread that made the engine might, but not where the reader's maker is pinned to:
 //! it would inherit that, and a forwarder's threads are pinned by the time they get readers.
 
-use super::flight::copy;
-use super::service::Why;
+use crate::failover::{Wait, Why};
 use crate::lend::Worker;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, hint, looks};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
-use fib::{EngineError, EngineReader, Keys, NextHopId};
+use fib::{EngineError, EngineReader, KeyBuffer, Keys, NextHopId};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::Duration;
 
@@ -31,63 +30,23 @@ const SLEEP: Duration = Duration::from_millis(20);
 /// How long a thread may take to end, or to begin.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
-/// The keys of a piece of a batch.
-pub(super) struct Load {
-    v6: bool,
-    v4: Vec<u32>,
-    hi: Vec<u64>,
-    lo: Vec<u64>,
-    len: usize,
-}
-
-impl Load {
-    fn new(piece_max: usize) -> Self {
-        Self { v6: false, v4: vec![0; piece_max], hi: vec![0; piece_max], lo: vec![0; piece_max], len: 0 }
-    }
-
-    pub(super) fn keys(&self) -> Keys<'_> {
-        if self.v6 {
-            Keys::V6 { hi: &self.hi[..self.len], lo: &self.lo[..self.len] }
-        } else {
-            Keys::V4(&self.v4[..self.len])
-        }
-    }
-
-    /// Takes the keys `from..to` in.
-    #[inline]
-    fn fill(&mut self, keys: Keys<'_>, from: usize, to: usize) {
-        self.len = to - from;
-        match keys {
-            Keys::V4(keys) => {
-                self.v6 = false;
-                copy(&keys[from..to], &mut self.v4[..to - from]);
-            }
-            Keys::V6 { hi, lo } => {
-                self.v6 = true;
-                copy(&hi[from..to], &mut self.hi[..to - from]);
-                copy(&lo[from..to], &mut self.lo[..to - from]);
-            }
-        }
-    }
-}
-
 /// A piece of a batch on its way.
 pub(super) struct Job {
     slot: usize,
     /// `None` while it is here.
-    load: Option<Arc<Load>>,
+    keys: Option<Arc<KeyBuffer>>,
     pub(super) answers: Vec<NextHopId>,
     pub(super) result: Result<(), EngineError>,
 }
 
 impl Job {
     fn new(slot: usize, piece_max: usize) -> Self {
-        Self { slot, load: None, answers: vec![NextHopId::NONE; piece_max], result: Ok(()) }
+        Self { slot, keys: None, answers: vec![NextHopId::NONE; piece_max], result: Ok(()) }
     }
 
     fn run(&mut self, reader: &mut dyn EngineReader) {
-        if let Some(load) = &self.load {
-            self.result = reader.lookup(load.keys(), &mut self.answers[..load.len]);
+        if let Some(keys) = &self.keys {
+            self.result = reader.lookup(keys.keys(), &mut self.answers[..keys.len()]);
         }
     }
 }
@@ -114,7 +73,7 @@ pub(super) struct Helper {
     /// By slot: the job while it is here.
     pub(super) home: Vec<Option<Box<Job>>>,
     /// By slot: the keys, of which the job has a share while it is away.
-    pub(super) loads: Vec<Arc<Load>>,
+    pub(super) keys: Vec<Arc<KeyBuffer>>,
     pub(super) asleep: Arc<AtomicBool>,
     pub(super) trouble: Trouble,
     thread: Thread,
@@ -159,7 +118,7 @@ impl Helper {
             todo: Some(todo),
             done,
             home: (0..slots).map(|slot| Some(Box::new(Job::new(slot, piece_max)))).collect(),
-            loads: (0..slots).map(|_| Arc::new(Load::new(piece_max))).collect(),
+            keys: (0..slots).map(|_| Arc::new(KeyBuffer::with_capacity(piece_max))).collect(),
             asleep,
             trouble,
             thread: handle.thread().clone(),
@@ -208,7 +167,7 @@ impl Helper {
         loop {
             match self.done.try_recv() {
                 Ok(mut job) => {
-                    job.load = None;
+                    job.keys = None;
                     let slot = job.slot;
                     self.home[slot] = Some(job);
                 }
@@ -226,7 +185,7 @@ impl Helper {
     /// Waits until the job of `slot` is here.
     #[cold]
     pub(super) fn await_home(&mut self, slot: usize) -> Result<(), Why> {
-        let start = Instant::now();
+        let mut wait = Wait::default();
         loop {
             let lives = self.drain();
             if self.is_home(slot) {
@@ -235,23 +194,20 @@ impl Helper {
             if !lives {
                 return Err(Why::Died { during: "submit" });
             }
-            if start.elapsed() > self.stall {
-                let limit_us = u64::try_from(self.stall.as_micros()).unwrap_or(u64::MAX);
-                return Err(Why::Stalled { during: "submit", limit_us });
-            }
+            wait.check("submit", self.stall)?;
             thread::yield_now();
         }
     }
 
-    /// Hands the keys `from..to` to the thread with the job of `slot`, which is here.
+    /// Hands `keys` to the thread with the job of `slot`, which is here.
     #[inline]
-    pub(super) fn send(&mut self, slot: usize, keys: Keys<'_>, from: usize, to: usize) -> Result<(), Why> {
+    pub(super) fn send(&mut self, slot: usize, keys: Keys<'_>) -> Result<(), Why> {
         let died = Why::Died { during: "submit" };
         // Nobody shares the keys of a job that is here.
-        let Some(load) = Arc::get_mut(&mut self.loads[slot]) else { return Err(died) };
-        load.fill(keys, from, to);
+        let Some(kept) = Arc::get_mut(&mut self.keys[slot]) else { return Err(died) };
+        kept.copy_from(keys);
         let (Some(mut job), Some(todo)) = (self.home[slot].take(), &self.todo) else { return Err(died) };
-        job.load = Some(Arc::clone(&self.loads[slot]));
+        job.keys = Some(Arc::clone(&self.keys[slot]));
         // There is room: as many places as jobs.
         todo.try_send(job).map_err(|_| died)?;
         // Pairs with the fence of `serve`: either it sees the job, or we see that it sleeps.

@@ -1,7 +1,7 @@
 //! One half of a reader: three ways to ask an engine, behind one face.
 
 use super::group::Group;
-use super::service::Why;
+use crate::failover::{Why, complete};
 use fib::{EngineReader, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
@@ -54,17 +54,9 @@ impl Lane {
     #[inline]
     pub(super) fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
         match self {
-            Self::Slots(reader) => match reader.collect(slot_id(slot)) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(Err(error)) => Poll::Ready(Err(Why::Failed { during: "collect", error })),
-                Poll::Ready(Ok(answers)) if answers.len() == out.len() => {
-                    out.copy_from_slice(answers);
-                    Poll::Ready(Ok(()))
-                }
-                Poll::Ready(Ok(answers)) => {
-                    Poll::Ready(Err(Why::Short { keys: out.len(), answers: answers.len() }))
-                }
-            },
+            Self::Slots(reader) => reader
+                .collect(slot_id(slot))
+                .map(|answers| complete(answers, out.len()).map(|answers| out.copy_from_slice(answers))),
             Self::Threads(group) => group.collect(slot, out),
             Self::Inline(_) | Self::Absent => Poll::Ready(Err(Why::Died { during: "collect" })),
         }

@@ -11,7 +11,7 @@
 //! | `balance`, `profile` | where a batch is cut: by the throughput measured at start (section 4.4.2), then by who waits for whom |
 //! | `reader`, `flight`, `lane` | the two halves of a reader, double-buffered (section 4.4.1) |
 //! | `group`, `helper` | helper threads: a CPU engine as the first half |
-//! | [`service`] | which halves are in service, and why one is not |
+//! | `tally` | how much each half has looked up |
 //!
 //! **The first half** is a device engine, a CPU engine of its own on helper threads, or a [`First::Group`]: helper threads over the
 //! second half's table, so that two groups of one host share one table and one update. What a group is asked through slots is copied
@@ -20,7 +20,7 @@
 //!
 //! **A half that fails** (an error, answers that are too few, a batch kept beyond a limit, a thread that ended) is out of service from
 //! then on and for good; what it had in flight is looked up by the other one, which goes on alone. The last one stays, and its
-//! errors are the caller's. [`fib::EngineStats::details`] and [`Service::why`] say so.
+//! errors are the caller's. [`fib::EngineStats::details`] and [`Service::why`] say so, and who listens is told at once.
 //!
 //! **A delta** goes to the engine with less room first. When that refuses, nothing has changed in either, and the delta is refused
 //! whole. When it has taken the delta and the other one cannot, that one goes out of service: to take the delta back would show
@@ -36,8 +36,9 @@ mod make;
 pub mod params;
 mod profile;
 mod reader;
-pub mod service;
+mod tally;
 
+use crate::failover::{BOTH, FIRST, Listener, SECOND, Service, Why};
 use crate::lend::Rules;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -51,8 +52,11 @@ use params::Params;
 use profile::Profile;
 use reader::{CoopReader, Halves, LOOKUP_FLIGHTS};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use service::{BOTH, FIRST, HALVES, SECOND, Service, Why};
-use std::cell::Cell;
+use tally::Tallies;
+
+/// Halves of a batch, and of the engine. The [`FIRST`] one's share comes first in a batch, and is handed over; the [`SECOND`] one's is
+/// looked up by the caller's own thread, unless that is a device's too.
+const HALVES: usize = 2;
 
 /// How an engine's readers are driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +83,6 @@ pub enum First {
     Engine(Half),
 }
 
-/// Told once about a half that is out of service: its engine's name, and why.
-pub type Listener = Box<dyn Fn(&'static str, &Why) + Send>;
-
 /// The writing side of the engine `coop`.
 pub struct CoopEngine {
     params: Params,
@@ -89,13 +90,12 @@ pub struct CoopEngine {
     first: Option<Half>,
     second: Half,
     service: Arc<Service>,
+    tallies: Tallies,
     generation: Generation,
     /// The next of [`Params::cpus`] to be dealt out.
     next_cpu: AtomicUsize,
     /// Where the thread that made the engine may run.
     cpus_allowed: Option<CpuSet>,
-    listener: Option<Listener>,
-    said: Cell<bool>,
 }
 
 impl CoopEngine {
@@ -120,16 +120,14 @@ impl CoopEngine {
             generation: Generation::default(),
             next_cpu: AtomicUsize::new(0),
             cpus_allowed: sched_getaffinity(None).ok(),
-            listener: None,
-            said: Cell::new(false),
+            tallies: Tallies::default(),
         }
     }
 
-    /// Has `listener` told when a half goes out of service: at the next delta, at the next [`EngineWriter::stats`], or at the end,
-    /// on the thread that holds the engine.
+    /// Has `listener` told when a half goes out of service.
     #[must_use]
-    pub fn with_listener(mut self, listener: Listener) -> Self {
-        self.listener = Some(listener);
+    pub fn with_listener(self, listener: Listener) -> Self {
+        self.service.listen(listener);
         self
     }
 
@@ -186,21 +184,6 @@ impl CoopEngine {
         Ok(())
     }
 
-    /// Tells the listener what it has not been told yet.
-    fn say(&self) {
-        if self.said.get() || self.service.mask() == BOTH {
-            return;
-        }
-        for (name, why) in self.service.names().into_iter().zip(self.service.why()) {
-            if let Some(why) = why {
-                self.said.set(true);
-                if let Some(listener) = &self.listener {
-                    listener(name, why);
-                }
-            }
-        }
-    }
-
     /// The reading side of `half` with `flights` slots.
     fn lane(&self, half: usize, flights: u16, batch_max: usize) -> Result<Lane, EngineError> {
         let source = match &self.first {
@@ -243,8 +226,8 @@ impl CoopEngine {
             Ok(lane) => Ok(lane),
             Err(error @ EngineError::Parameter { .. }) => Err(error),
             Err(error) => {
-                let why = Why::Failed { during: "reader", error: error.clone() };
-                if self.service.fail(half, &why) { Ok(Lane::Absent) } else { Err(error) }
+                self.service.fail(half, Why::Failed { during: "reader", error })?;
+                Ok(Lane::Absent)
             }
         }
     }
@@ -258,7 +241,7 @@ impl CoopEngine {
                 match profile.rate(&mut halves.lanes[half], family, self.params.stall) {
                     Ok(measured) => *rate = measured,
                     Err(why) => {
-                        self.service.fail(half, &why);
+                        let _last = self.service.fail(half, why); // which is asked all the same
                         return;
                     }
                 }
@@ -298,12 +281,11 @@ impl EngineWriter for CoopEngine {
             if refused && !taken {
                 return Err(error);
             }
-            let why = Why::Failed { during: "apply", error: error.clone() };
-            if self.first.is_none() || !self.service.fail(half, &why) {
+            if self.first.is_none() {
                 return Err(error);
             }
+            self.service.fail(half, Why::Failed { during: "apply", error })?;
         }
-        self.say();
         self.generation = self.generation.next();
         Ok(self.generation)
     }
@@ -322,22 +304,14 @@ impl EngineWriter for CoopEngine {
 
     /// What every engine in service can hold.
     fn capacity(&self) -> Capacity {
-        let least = |least: Capacity, (_, engine): (usize, &dyn EngineWriter)| {
-            let other = engine.capacity();
-            Capacity {
-                next_hop_id_max: least.next_hop_id_max.min(other.next_hop_id_max),
-                next_hops_max: least.next_hops_max.min(other.next_hops_max),
-                table_bytes_max: least.table_bytes_max.min(other.table_bytes_max),
-            }
-        };
-        let all = Capacity { next_hop_id_max: u32::MAX, next_hops_max: u64::MAX, table_bytes_max: u64::MAX };
-        self.engines().fold(all, least)
+        let all = self.engines().map(|(_, engine)| engine.capacity());
+        all.reduce(Capacity::of_both).unwrap_or_else(|| self.second.engine.capacity())
     }
 
-    /// The routes of one table, the bytes of all in service; the figures of [`Service`], then those of the engines.
+    /// The routes of one table, the bytes of all in service; the figures of [`Tallies`], then those of the engines.
     fn stats(&self) -> EngineStats {
-        self.say();
-        let mut stats = EngineStats { details: self.service.details(), ..EngineStats::default() };
+        let mut stats =
+            EngineStats { details: self.tallies.details(&self.service), ..EngineStats::default() };
         for (_, engine) in self.engines() {
             let of = engine.stats();
             (stats.routes_v4, stats.routes_v6) = (of.routes_v4, of.routes_v6);
@@ -355,16 +329,11 @@ impl EngineWriter for CoopEngine {
             [self.lane_or_out(FIRST, flights, batch_max)?, self.lane_or_out(SECOND, flights, batch_max)?];
         let balance = self.params.split.map_or_else(Balance::even, Balance::by_hand);
         let room = (usize::from(flights), batch_max);
-        let mut halves = Halves::new(lanes, &self.service, balance, room, self.params.stall);
+        let mut halves =
+            Halves::new(lanes, self.service(), self.tallies.register(), balance, room, self.params.stall);
         if !balance.is_by_hand() && batch_max >= profile::BATCH_MIN && self.service.mask() == BOTH {
             self.profile(&mut halves, batch_max);
         }
         Ok(Box::new(CoopReader::new(halves, usize::from(slots), batch_max)))
-    }
-}
-
-impl Drop for CoopEngine {
-    fn drop(&mut self) {
-        self.say();
     }
 }

@@ -2,10 +2,10 @@
 
 use super::lane::Lane;
 use super::reader::LOOKUP_FLIGHTS;
-use super::service::Why;
+use crate::failover::{Wait, Why};
 use crate::sync::thread;
 use crate::sync::time::Instant;
-use fib::{Family, Keys, NextHopId};
+use fib::{Family, KeyBuffer, NextHopId};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,9 +18,8 @@ pub(super) const BATCH_MIN: usize = 64;
 
 /// Random keys to measure with.
 pub(super) struct Profile {
-    v4: Vec<u32>,
-    hi: Vec<u64>,
-    lo: Vec<u64>,
+    v4: KeyBuffer,
+    v6: KeyBuffer,
     out: Vec<NextHopId>,
 }
 
@@ -34,12 +33,10 @@ impl Profile {
             let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
         });
-        let lo: Vec<u64> = keys.collect();
         Self {
-            v4: lo.iter().map(|key| (key >> 32) as u32).collect(),
+            v4: keys.clone().map(|key| (key >> 32) as u32).collect(),
             // 2000::/3, where routes are.
-            hi: lo.iter().map(|key| key >> 3 | 1 << 61).collect(),
-            lo,
+            v6: keys.map(|key| u128::from(key >> 3 | 1 << 61) << 64 | u128::from(key)).collect(),
             out: vec![NextHopId::NONE; len],
         }
     }
@@ -66,22 +63,19 @@ impl Profile {
         let mut flying = [false; LOOKUP_FLIGHTS as usize];
         for (slot, flying) in flying.iter_mut().enumerate() {
             let keys = match family {
-                Family::V4 => Keys::V4(&self.v4),
-                Family::V6 => Keys::V6 { hi: &self.hi, lo: &self.lo },
+                Family::V4 => &self.v4,
+                Family::V6 => &self.v6,
             };
-            *flying = !lane.submit(slot, keys, &mut self.out)?;
+            *flying = !lane.submit(slot, keys.keys(), &mut self.out)?;
         }
         for (slot, _) in flying.iter().enumerate().filter(|(_, flying)| **flying) {
-            let start = Instant::now();
+            let mut wait = Wait::default();
             loop {
                 if let Poll::Ready(done) = lane.collect(slot, &mut self.out) {
                     done?;
                     break;
                 }
-                if start.elapsed() > stall {
-                    let limit_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
-                    return Err(Why::Stalled { during: "profile", limit_us });
-                }
+                wait.check("profile", stall)?;
                 thread::yield_now();
             }
         }

@@ -10,16 +10,16 @@
 //! ([`crate::lend`]), and whoever ends first takes over what the other has not begun.
 //!
 //! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of
-//! service ([`super::service`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
+//! service ([`crate::failover`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
 
+use super::HALVES;
 use super::balance::Balance;
-use super::flight::{Flight, Place, family_of, slice};
+use super::flight::{Flight, Place};
 use super::lane::Lane;
-use super::service::{BOTH, FIRST, HALVES, SECOND, Service, Tally, Why};
+use super::tally::Tally;
+use crate::failover::{BOTH, FIRST, Outcome, SECOND, Service, Wait, Why};
 use crate::lend::LOAN_MAX;
-use crate::reader::check;
 use crate::sync::atomic::Ordering;
-use crate::sync::time::Instant;
 use crate::sync::{Arc, LOOKS_A_YIELD, hint, thread};
 use crossbeam_utils::CachePadded;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
@@ -45,7 +45,8 @@ impl Halves {
     /// Over `lanes`, with room for `flights` batches of `batch_max` keys.
     pub(super) fn new(
         lanes: [Lane; HALVES],
-        service: &Arc<Service>,
+        service: Arc<Service>,
+        tally: Arc<CachePadded<Tally>>,
         balance: Balance,
         (flights, batch_max): (usize, usize),
         stall: Duration,
@@ -61,8 +62,8 @@ impl Halves {
             flights: (0..flights).map(|_| Flight::new(batch_max)).collect(),
             order,
             balance,
-            service: Arc::clone(service),
-            tally: service.register(),
+            service,
+            tally,
             stall,
         }
     }
@@ -74,14 +75,14 @@ impl Halves {
         let started = self.hand_over(at, keys, out);
         if started.is_err() {
             // A piece that nobody was handed has no answers.
-            self.flights[at].begin(family_of(keys), 0, 0);
+            self.flights[at].begin(keys.family(), 0, 0);
         }
         started
     }
 
     #[inline]
     fn hand_over(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        let (family, len) = (family_of(keys), keys.len());
+        let (family, len) = (keys.family(), keys.len());
         let mask = self.service.mask();
         let cut = match mask {
             BOTH => self.balance.cut(family, len),
@@ -94,19 +95,19 @@ impl Halves {
             if range.is_empty() {
                 continue;
             }
-            let part = slice(keys, range.clone());
+            let part = keys.part(range.clone());
             let place = match self.lanes[half].submit(at, part, &mut out[range.clone()]) {
                 Ok(true) => Place::Done,
                 Ok(false) => {
                     if !self.lanes[half].keeps_keys() {
-                        self.flights[at].keep(part, range.clone());
+                        self.flights[at].keys.put(range.start, part);
                     }
                     Place::Flying(half)
                 }
                 Err(why) => {
-                    self.flights[at].keep(part, range.clone());
+                    self.flights[at].keys.put(range.start, part);
                     self.flights[at].pieces[half].place = Place::Lost;
-                    self.fail(half, why)?;
+                    self.service.fail(half, why)?;
                     Place::Lost
                 }
             };
@@ -116,24 +117,18 @@ impl Halves {
         Ok(())
     }
 
-    /// Takes `half` out of service.
-    ///
-    /// # Errors
-    /// What it said, when it is the last.
-    #[cold]
-    fn fail(&self, half: usize, why: Why) -> Result<(), EngineError> {
-        if self.service.fail(half, &why) { Ok(()) } else { Err(why.into_error(self.service.names()[half])) }
-    }
-
     /// Whether flight `at` has all its answers in `out`, where it began.
     #[inline]
     fn poll(&mut self, at: usize, out: &mut [NextHopId]) -> Poll<Result<(), EngineError>> {
         for piece in 0..HALVES {
             if let Place::Flying(half) = self.flights[at].pieces[piece].place {
-                let range = self.flights[at].pieces[piece].range.clone();
-                match self.look(at, half, &mut out[range]) {
-                    Ok(Place::Lost) => self.lose(at, piece, half),
-                    Ok(place) => self.flights[at].pieces[piece].place = place,
+                let Self { lanes, service, flights, stall, .. } = self;
+                let flight = &mut flights[at];
+                let collect = || lanes[half].collect(at, &mut out[flight.pieces[piece].range.clone()]);
+                match service.outcome(half, &mut flight.wait, *stall, collect) {
+                    Ok(Outcome::Answered(())) => flight.pieces[piece].place = Place::Done,
+                    Ok(Outcome::InFlight) => {}
+                    Ok(Outcome::Lost) => self.lose(at, piece, half),
                     Err(error) => {
                         self.lose(at, piece, half);
                         return Poll::Ready(Err(error));
@@ -161,33 +156,9 @@ impl Halves {
         flight.pieces[piece].place = Place::Lost;
         let mut from = flight.pieces[piece].range.start;
         self.lanes[half].kept(at, |keys| {
-            let range = from..from + keys.len();
-            from = range.end;
-            flight.keep(keys, range);
+            flight.keys.put(from, keys);
+            from += keys.len();
         });
-    }
-
-    /// What has become of a piece that `half` has.
-    #[inline]
-    fn look(&mut self, at: usize, half: usize, out: &mut [NextHopId]) -> Result<Place, EngineError> {
-        if !self.service.has(half) {
-            return Ok(Place::Lost); // given up elsewhere: what it says from then on may be of an old table
-        }
-        let why = match self.lanes[half].collect(at, out) {
-            Poll::Ready(Ok(())) => return Ok(Place::Done),
-            Poll::Ready(Err(why)) => why,
-            Poll::Pending => {
-                let flight = &mut self.flights[at];
-                if flight.since.get_or_insert_with(Instant::now).elapsed() < self.stall {
-                    return Ok(Place::Flying(half));
-                }
-                flight.since = None;
-                let limit_us = u64::try_from(self.stall.as_micros()).unwrap_or(u64::MAX);
-                Why::Stalled { during: "collect", limit_us }
-            }
-        };
-        self.fail(half, why)?;
-        Ok(Place::Lost)
     }
 
     /// Takes in which half was waited for, once a batch.
@@ -205,7 +176,8 @@ impl Halves {
             }
             (first, _) => Some(first != Place::Done),
         };
-        let (family, len, cut) = (flight.family(), flight.len, flight.pieces[FIRST].range.end);
+        let (family, len) = (flight.keys.family(), flight.keys.len());
+        let cut = flight.pieces[FIRST].range.end;
         self.flights[at].judged = true;
         if let Some(first_late) = first_late {
             self.judged(family, len, cut, first_late);
@@ -233,18 +205,18 @@ impl Halves {
                 return Ok(false); // its slot has another piece of this batch
             }
             let range = self.flights[at].pieces[piece].range.clone();
-            let keys = self.flights[at].keys(range.clone());
+            let keys = self.flights[at].keys.keys().part(range.clone());
             let place = match self.lanes[half].submit(at, keys, &mut out[range.clone()]) {
                 Ok(true) => Place::Done,
                 Ok(false) => Place::Flying(half),
                 Err(why) => {
-                    self.fail(half, why)?;
+                    self.service.fail(half, why)?;
                     Place::Lost
                 }
             };
-            self.flights[at].since = None;
+            self.flights[at].wait = Wait::default();
             self.flights[at].pieces[piece].place = place;
-            Tally::add(&self.tally.again, range.len());
+            self.service.count_again(range.len());
         }
         Ok(self.flights[at].is_done())
     }
@@ -256,7 +228,7 @@ impl Halves {
     /// What the last half said.
     #[inline]
     fn lend(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, EngineError> {
-        let (family, len) = (family_of(keys), out.len());
+        let (family, len) = (keys.family(), out.len());
         if self.service.mask() != BOTH {
             return Ok(false);
         }
@@ -274,7 +246,7 @@ impl Halves {
         let firsts = match looked_up {
             Ok(firsts) => firsts,
             Err((half, why)) => {
-                self.fail(half, why)?;
+                self.service.fail(half, why)?;
                 return Ok(false);
             }
         };
@@ -326,7 +298,7 @@ impl EngineReader for CoopReader {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        check(keys, self.batch_max)?;
+        keys.check(self.batch_max)?;
         let (answers, len) = &mut self.answers[usize::from(slot.0)];
         let started = self.halves.start(usize::from(slot.0), keys, &mut answers[..keys.len()]);
         *len = if started.is_ok() { keys.len() } else { 0 };
@@ -340,17 +312,17 @@ impl EngineReader for CoopReader {
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        check(keys, out.len())?;
-        if keys.len() != out.len() || self.batch_max == 0 {
-            return Err(EngineError::Batch { keys: keys.len(), limit: out.len() });
+        keys.check_answers(out)?;
+        if self.batch_max == 0 {
+            return Err(EngineError::Batch { keys: keys.len(), limit: 0 });
         }
         let (mut keys, mut out) = (keys, out);
         while !out.is_empty() {
             let part = out.len().min(LOAN_MAX);
-            if !self.halves.lend(slice(keys, 0..part), &mut out[..part])? {
+            if !self.halves.lend(keys.part(0..part), &mut out[..part])? {
                 break;
             }
-            keys = slice(keys, part..out.len());
+            keys = keys.part(part..out.len());
             out = &mut out[part..];
         }
         let (len, step) = (out.len(), self.batch_max);
@@ -360,7 +332,7 @@ impl EngineReader for CoopReader {
         while done < len {
             while begun < len && begun - done < usize::from(LOOKUP_FLIGHTS) * step {
                 let part = range(begun);
-                self.halves.start(slots + turn, slice(keys, part.clone()), &mut out[part.clone()])?;
+                self.halves.start(slots + turn, keys.part(part.clone()), &mut out[part.clone()])?;
                 turn ^= 1;
                 begun = part.end;
             }

@@ -3,7 +3,7 @@
 //!
 //! | model | production code | what could go wrong |
 //! |---|---|---|
-//! | `coop_model` | all of `lpm-phi/src/coop`, `lend.rs` | a half fails: an answer is lost, is from an abandoned table, or nobody wakes |
+//! | `coop_model` | `lpm-phi/src/coop`, `lend.rs`, `lpm-core/src/failover` | a half fails: an answer is lost, is from an abandoned table, or nobody wakes |
 //! | `pipeline_model` | `fwd-app/src/topology/pipeline.rs`, `datapath/{batch,lookup}.rs` | batches lost, doubled, reordered; stage hangs |
 //!
 //! Time advances with each read of the clock, so a thread may be late at any point. `FWD_MODELS=full` draws a hundred
@@ -29,10 +29,10 @@ mod topology;
 
 #[path = "../../../lpm-phi/src/coop/mod.rs"]
 mod coop;
+#[path = "../../../lpm-core/src/failover/mod.rs"]
+mod failover;
 #[path = "../../../lpm-phi/src/lend.rs"]
 mod lend;
-#[path = "../../../lpm-core/src/reader.rs"]
-mod reader;
 
 /// The default engine of `coop`, which the models never create.
 mod bloom {

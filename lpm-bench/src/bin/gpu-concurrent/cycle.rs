@@ -5,7 +5,7 @@
 
 use fib::oracle::OraclePair;
 use fib::random::SplitMix64;
-use fib::{FibDelta, IpPrefix, Key, NextHopId, Prefix, Rib};
+use fib::{FibDelta, IpPrefix, Key, KeyBuffer, NextHopId, Prefix, Rib};
 
 /// Deltas of a cycle. Every eighth makes the table large or small, which builds it anew.
 const DELTAS: usize = 48;
@@ -13,12 +13,11 @@ const DELTAS: usize = 48;
 /// Routes that stay, of each family.
 const BASE: u32 = 500;
 
-/// Keys of both families.
-#[derive(Clone, Debug, Default)]
+/// Keys of both families, equally many.
+#[derive(Clone, Debug)]
 pub(crate) struct KeySet {
-    pub(crate) v4: Vec<u32>,
-    pub(crate) hi: Vec<u64>,
-    pub(crate) lo: Vec<u64>,
+    pub(crate) v4: KeyBuffer,
+    pub(crate) v6: KeyBuffer,
 }
 
 /// The deltas, the keys, and what is right.
@@ -125,10 +124,11 @@ impl Cycle {
         let keys = keys_for(&deltas, keys, &mut dice);
         let (mut v4, mut v6) = (Vec::with_capacity(DELTAS), Vec::with_capacity(DELTAS));
         for delta in &deltas {
-            v4.push(keys.v4.iter().map(|key| oracle.v4.lookup(*key)).collect());
-            let halves = keys.hi.iter().zip(&keys.lo);
-            let whole = halves.map(|(hi, lo)| u128::from(*hi) << 64 | u128::from(*lo));
-            v6.push(whole.map(|key| oracle.v6.lookup(key)).collect());
+            for (right, keys) in [(&mut v4, &keys.v4), (&mut v6, &keys.v6)] {
+                let mut answers = vec![NextHopId::NONE; keys.len()];
+                oracle.answer(keys.keys(), &mut answers);
+                right.push(answers);
+            }
             oracle.apply(delta);
         }
         Self { first, deltas, keys, v4, v6 }
@@ -189,7 +189,8 @@ fn get(rib: &Rib, prefix: IpPrefix) -> NextHopId {
 
 /// Keys within what changes, and now and then anywhere.
 fn keys_for(deltas: &[FibDelta], count: usize, dice: &mut Dice) -> KeySet {
-    let mut keys = KeySet::default();
+    let (v4, v6) = (KeyBuffer::with_capacity(count), KeyBuffer::with_capacity(count));
+    let mut keys = KeySet { v4, v6 };
     let few: Vec<_> = deltas.iter().filter(|delta| delta.v4.len() < 1000).collect();
     for at in 0..count {
         let delta = few.get(dice.below(few.len().max(1)));
@@ -202,8 +203,7 @@ fn keys_for(deltas: &[FibDelta], count: usize, dice: &mut Dice) -> KeySet {
             _ => ((dice.address() >> 96) as u32, dice.address()),
         };
         keys.v4.push(v4);
-        keys.hi.push((v6 >> 64) as u64);
-        keys.lo.push(v6 as u64);
+        keys.v6.push(v6);
     }
     keys
 }
@@ -231,9 +231,13 @@ mod tests {
             sizes.push(oracle.v4.len() + oracle.v6.len());
         }
         assert!(sizes.iter().max() > sizes.iter().min().map(|least| least + 600).as_ref());
-        let keys = || cycle.keys.v4.iter();
-        assert!(keys().all(|key| oracle.v4.lookup(*key) == start.v4.lookup(*key)));
-        let right: Vec<_> = keys().map(|key| start.v4.lookup(*key)).collect();
+        let answers = |oracle: &OraclePair| {
+            let mut answers = vec![NextHopId::NONE; cycle.keys.v4.len()];
+            oracle.answer(cycle.keys.v4.keys(), &mut answers);
+            answers
+        };
+        let right = answers(&start);
+        assert_eq!(answers(&oracle), right);
         assert_eq!((cycle.wrong(true, &right, 0, 0), cycle.wrong(true, &right, 480, 481)), (0, 0));
         let changing = (0..cycle.len()).map(|at| cycle.wrong(true, &right, at, at)).max();
         assert!(changing > Some(20), "{changing:?} keys change at most");

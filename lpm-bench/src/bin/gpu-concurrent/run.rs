@@ -3,7 +3,7 @@
 use super::cycle::{Cycle, Dice};
 use super::report::Row;
 use super::{Options, used_bytes, words};
-use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopId, Rib, SlotId};
+use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, NextHopId, Rib, SlotId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -153,9 +153,9 @@ fn visit(
     let keys = cycle.keys.v4.len().min(64);
     let mut reader = writer.reader(1, keys)?;
     let mut answers = vec![NextHopId::NONE; keys];
-    reader.lookup(Keys::V4(&cycle.keys.v4[..keys]), &mut answers)?;
+    reader.lookup(cycle.keys.v4.keys().part(0..keys), &mut answers)?;
     row.wrong += cycle.wrong(true, &answers, generation, generation);
-    reader.lookup(Keys::V6 { hi: &cycle.keys.hi[..keys], lo: &cycle.keys.lo[..keys] }, &mut answers)?;
+    reader.lookup(cycle.keys.v6.keys().part(0..keys), &mut answers)?;
     row.wrong += cycle.wrong(false, &answers, generation, generation);
     row.keys_checked += 2 * keys as u64;
     Ok(())
@@ -203,13 +203,9 @@ fn look_up(
         let keys = if dice.next().is_multiple_of(4) { 1 + dice.below(all) } else { all };
         let is_v4 = turn.is_multiple_of(2) != (turn / u64::from(slots)).is_multiple_of(2);
         let low = talk.finished.load(Ordering::SeqCst);
-        let batch = if is_v4 {
-            Keys::V4(&cycle.keys.v4[..keys])
-        } else {
-            Keys::V6 { hi: &cycle.keys.hi[..keys], lo: &cycle.keys.lo[..keys] }
-        };
+        let batch = if is_v4 { &cycle.keys.v4 } else { &cycle.keys.v6 };
         let start = Instant::now();
-        reader.submit(slot, batch)?;
+        reader.submit(slot, batch.keys().part(0..keys))?;
         if seen.submit_ns.len() < TIMED_MAX {
             seen.submit_ns.push(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
         }

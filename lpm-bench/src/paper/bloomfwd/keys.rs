@@ -95,7 +95,7 @@ impl Space {
             }
         };
         let keys = (0..count).map(draw).collect();
-        Some(KeySet::of_v4(format!("{percent} % matching"), keys))
+        Some(KeySet::of(format!("{percent} % matching"), keys))
     }
 }
 

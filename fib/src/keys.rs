@@ -1,0 +1,299 @@
+//! Batches of keys: borrowed ([`Keys`], what readers are handed) and owned ([`KeyBuffer`]).
+//!
+//! Whoever takes a batch checks it here ([`Keys::check`], [`Keys::check_answers`]), and whoever deals one out cuts it here
+//! ([`Keys::part`]). Invariant: in a batch that was checked, the two halves of IPv6 keys are equally long.
+
+use crate::{EngineError, Family, Key, NextHopId};
+use std::ops::Range;
+
+/// A batch of keys, one family, host order. IPv6 comes as two arrays so that an engine that searches the first 64 bits
+/// streams only those.
+#[derive(Clone, Copy, Debug)]
+pub enum Keys<'a> {
+    /// IPv4 addresses.
+    V4(&'a [u32]),
+    /// IPv6 addresses: the first 64 bits and the last 64 bits, equally many of each.
+    V6 {
+        /// Bits 0..64 of each address.
+        hi: &'a [u64],
+        /// Bits 64..128 of each address.
+        lo: &'a [u64],
+    },
+}
+
+impl<'a> Keys<'a> {
+    /// The number of keys.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::V4(keys) => keys.len(),
+            Self::V6 { hi, .. } => hi.len(),
+        }
+    }
+
+    /// Whether the batch is empty.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The family of the keys.
+    #[inline]
+    #[must_use]
+    pub const fn family(&self) -> Family {
+        match self {
+            Self::V4(_) => Family::V4,
+            Self::V6 { .. } => Family::V6,
+        }
+    }
+
+    /// The keys of `range`.
+    ///
+    /// # Panics
+    /// When `range` ends behind the last key.
+    #[inline]
+    #[must_use]
+    pub fn part(self, range: Range<usize>) -> Keys<'a> {
+        match self {
+            Self::V4(keys) => Keys::V4(&keys[range]),
+            Self::V6 { hi, lo } => Keys::V6 { hi: &hi[range.clone()], lo: &lo[range] },
+        }
+    }
+
+    /// The key at `at`, aligned to the most significant of 128 bits as by [`Key::to_high_bits`].
+    ///
+    /// # Panics
+    /// When there is no such key.
+    #[inline]
+    #[must_use]
+    pub fn high_bits(self, at: usize) -> u128 {
+        match self {
+            Self::V4(keys) => u128::from(keys[at]) << 96,
+            Self::V6 { hi, lo } => u128::from(hi[at]) << 64 | u128::from(lo[at]),
+        }
+    }
+
+    /// Checks that a slot of `limit` keys can take the batch.
+    ///
+    /// # Errors
+    /// [`EngineError::Batch`] for halves of different lengths, and for more keys than `limit`.
+    #[inline]
+    pub const fn check(self, limit: usize) -> Result<(), EngineError> {
+        match self {
+            Self::V6 { hi, lo } if hi.len() != lo.len() => {
+                Err(EngineError::Batch { keys: hi.len(), limit: lo.len() })
+            }
+            _ if self.len() > limit => Err(EngineError::Batch { keys: self.len(), limit }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the answers to the batch fit `out` exactly, as [`crate::EngineReader::lookup`] wants it.
+    ///
+    /// # Errors
+    /// [`EngineError::Batch`] for halves of different lengths, and for another number of keys than of places in `out`.
+    #[inline]
+    pub const fn check_answers(self, out: &[NextHopId]) -> Result<(), EngineError> {
+        if self.len() != out.len() {
+            return Err(EngineError::Batch { keys: self.len(), limit: out.len() });
+        }
+        self.check(out.len())
+    }
+}
+
+/// Keys that are owned: a batch kept beyond a call, or the keys of a measurement. Nothing is allocated after it is made.
+#[derive(Clone, Debug)]
+pub struct KeyBuffer {
+    family: Family,
+    len: usize,
+    /// Room for IPv4 keys, of which `len` count when they are the family.
+    v4: Vec<u32>,
+    /// Room for the halves of IPv6 keys, in the same way.
+    hi: Vec<u64>,
+    lo: Vec<u64>,
+}
+
+impl KeyBuffer {
+    /// An empty buffer with room for `capacity` keys of either family.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        let (hi, lo) = (vec![0; capacity], vec![0; capacity]);
+        Self { family: Family::V4, len: 0, v4: vec![0; capacity], hi, lo }
+    }
+
+    /// All of the keys.
+    #[inline]
+    #[must_use]
+    pub fn keys(&self) -> Keys<'_> {
+        match self.family {
+            Family::V4 => Keys::V4(&self.v4[..self.len]),
+            Family::V6 => Keys::V6 { hi: &self.hi[..self.len], lo: &self.lo[..self.len] },
+        }
+    }
+
+    /// The number of keys.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no key.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The family of the keys.
+    #[inline]
+    #[must_use]
+    pub const fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Forgets all keys.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Has `len` keys of `family` from now on, each arbitrary until it is [put](Self::put). There must be room.
+    #[inline]
+    pub fn reset(&mut self, family: Family, len: usize) {
+        (self.family, self.len) = (family, len);
+    }
+
+    /// Writes `keys` to `at` and the places behind it, which [`Self::reset`] has made.
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[inline]
+    pub fn put(&mut self, at: usize, keys: Keys<'_>) {
+        let places = at..at + keys.len();
+        match keys {
+            Keys::V4(keys) => copy(keys, &mut self.v4[places]),
+            Keys::V6 { hi, lo } => {
+                copy(hi, &mut self.hi[places.clone()]);
+                copy(lo, &mut self.lo[places]);
+            }
+        }
+    }
+
+    /// Has `keys` from now on, and no others.
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[inline]
+    pub fn copy_from(&mut self, keys: Keys<'_>) {
+        self.reset(keys.family(), keys.len());
+        self.put(0, keys);
+    }
+
+    /// Adds `key` behind the others, which are of its family.
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[inline]
+    pub fn push<K: Key>(&mut self, key: K) {
+        debug_assert!(self.is_empty() || self.family == K::FAMILY, "a batch is of one family");
+        self.family = K::FAMILY;
+        let bits = key.to_high_bits();
+        match K::FAMILY {
+            Family::V4 => self.v4[self.len] = u32::from_high_bits(bits),
+            Family::V6 => (self.hi[self.len], self.lo[self.len]) = halves(bits),
+        }
+        self.len += 1;
+    }
+}
+
+impl From<Vec<u32>> for KeyBuffer {
+    fn from(v4: Vec<u32>) -> Self {
+        Self { family: Family::V4, len: v4.len(), v4, hi: Vec::new(), lo: Vec::new() }
+    }
+}
+
+impl From<(Vec<u64>, Vec<u64>)> for KeyBuffer {
+    /// # Panics
+    /// When the halves are not equally many.
+    fn from((hi, lo): (Vec<u64>, Vec<u64>)) -> Self {
+        assert_eq!(hi.len(), lo.len(), "a key has two halves");
+        Self { family: Family::V6, len: hi.len(), v4: Vec::new(), hi, lo }
+    }
+}
+
+impl<K: Key> FromIterator<K> for KeyBuffer {
+    fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> Self {
+        let bits = keys.into_iter().map(Key::to_high_bits);
+        match K::FAMILY {
+            Family::V4 => bits.map(u32::from_high_bits).collect::<Vec<_>>().into(),
+            Family::V6 => bits.map(halves).unzip::<_, _, Vec<_>, Vec<_>>().into(),
+        }
+    }
+}
+
+/// The first and the last 64 bits of `key`.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a key is split into its two halves")]
+pub(crate) const fn halves(key: u128) -> (u64, u64) {
+    ((key >> 64) as u64, key as u64)
+}
+
+/// Copies `from` to `to`, equally long, a kilobyte at a time. The C library copies some kilobytes at once by a string instruction,
+/// which is slow where the lines lie in another core's cache: a third of what the calling thread of two groups of threads spent.
+#[inline]
+pub fn copy<T: Copy>(from: &[T], to: &mut [T]) {
+    let part = 1024 / size_of::<T>();
+    for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
+        to.copy_from_slice(from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V4: Keys<'_> = Keys::V4(&[1, 2, 3]);
+    const V6: Keys<'_> = Keys::V6 { hi: &[1, 2, 3], lo: &[4, 5, 6] };
+
+    fn bits(keys: Keys<'_>) -> Vec<u128> {
+        (0..keys.len()).map(|at| keys.high_bits(at)).collect()
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_refused() {
+        let batch = |keys, limit| Err(EngineError::Batch { keys, limit });
+        for keys in [V4, V6] {
+            assert_eq!((keys.check(3), keys.check(2)), (Ok(()), batch(3, 2)));
+            assert_eq!(keys.check_answers(&[NextHopId::NONE; 3]), Ok(()));
+            for places in [2, 4] {
+                assert_eq!(keys.check_answers(&vec![NextHopId::NONE; places]), batch(3, places));
+            }
+        }
+        let odd = Keys::V6 { hi: &[1, 2], lo: &[1] };
+        assert_eq!((odd.check(9), odd.check_answers(&[NextHopId::NONE; 2])), (batch(2, 1), batch(2, 1)));
+    }
+
+    #[test]
+    fn parts_and_buffers_hold_the_same_keys_in_the_same_order() {
+        let mut buffer = KeyBuffer::with_capacity(3);
+        for keys in [V4, V6, V4.part(1..1), V6.part(2..3)] {
+            buffer.copy_from(keys);
+            assert_eq!((bits(buffer.keys()), buffer.family()), (bits(keys), keys.family()));
+            buffer.reset(keys.family(), keys.len());
+            for at in (0..keys.len()).rev() {
+                buffer.put(at, keys.part(at..at + 1));
+            }
+            assert_eq!(bits(buffer.keys()), bits(keys));
+        }
+        let collected: KeyBuffer = bits(V6).into_iter().collect();
+        assert_eq!(bits(collected.keys()), bits(V6));
+        let collected: KeyBuffer = [1_u32, 2, 3].into_iter().collect();
+        assert_eq!(bits(collected.keys()), bits(V4));
+        buffer.clear();
+        bits(V6).into_iter().for_each(|key| buffer.push(key));
+        assert_eq!(bits(buffer.keys()), bits(V6));
+    }
+}

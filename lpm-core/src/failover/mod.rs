@@ -1,0 +1,212 @@
+//! Failover between two engines: which of them are in service, and what becomes of a batch whose engine is not.
+//!
+//! `--fallback` puts one engine behind another, `coop` shares each batch between two. In both, an engine that fails goes out of
+//! service once and for good, the other one goes on alone, and the keys of what was in flight are looked up again: whoever hands a
+//! batch to an engine that may fail keeps its keys ([`fib::KeyBuffer`]) until [`Service::outcome`] says what has become of it.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | this one | [`Service`]: who is in service, and who is told when that changes |
+//! | [`why`] | [`Why`]: the reasons to go out of service |
+//! | [`wait`] | [`Wait`]: how long an engine has kept somebody waiting |
+//!
+//! Invariant: one engine at least is in service. The errors of the last one are its caller's.
+
+pub mod wait;
+pub mod why;
+
+pub use wait::Wait;
+pub use why::{Why, complete};
+
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::sync::{Arc, OnceLock};
+use fib::EngineError;
+use std::fmt;
+use std::task::Poll;
+use std::time::Duration;
+
+/// The engine that is asked first; the one behind which a fallback stands.
+pub const FIRST: usize = 0;
+/// The other engine.
+pub const SECOND: usize = 1;
+/// The mask of [`Service::mask`] while both are in service.
+pub const BOTH: u8 = 0b11;
+
+/// Told once, with its name and the reason, about an engine that has gone out of service. The thread that has found it out calls,
+/// which may be an lcore: a listener must not wait.
+pub type Listener = Box<dyn Fn(&'static str, &Why) + Send + Sync>;
+
+/// What has become of what an engine was handed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// These are the answers.
+    Answered(T),
+    /// The engine is at work on it.
+    InFlight,
+    /// The engine is out of service: the other one is to look it up.
+    Lost,
+}
+
+/// What the writer and the readers of two engines share: see the module.
+pub struct Service {
+    names: [&'static str; 2],
+    /// One bit an engine, never 0.
+    mask: AtomicU8,
+    why: [OnceLock<Why>; 2],
+    listener: OnceLock<Listener>,
+    again: AtomicU64,
+}
+
+impl Service {
+    /// Both engines in service; their names are as on the command line.
+    #[must_use]
+    pub fn new(names: [&'static str; 2]) -> Arc<Self> {
+        Arc::new(Self {
+            names,
+            mask: AtomicU8::new(BOTH),
+            why: [const { OnceLock::new() }; 2],
+            listener: OnceLock::new(),
+            again: AtomicU64::new(0),
+        })
+    }
+
+    /// Has `listener` told from now on, unless there is one.
+    pub fn listen(&self, listener: Listener) {
+        let _ = self.listener.set(listener);
+    }
+
+    /// The engines' names, first and second.
+    #[must_use]
+    pub fn names(&self) -> [&'static str; 2] {
+        self.names
+    }
+
+    /// One bit an engine, the first one's the lowest.
+    #[inline]
+    #[must_use]
+    pub fn mask(&self) -> u8 {
+        self.mask.load(Ordering::Acquire)
+    }
+
+    /// Whether `engine` is in service.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, engine: usize) -> bool {
+        self.mask() >> engine & 1 == 1
+    }
+
+    /// Why the first and the second engine are out of service; `None` for one that is in service. At most one is out.
+    #[must_use]
+    pub fn why(&self) -> [Option<&Why>; 2] {
+        [self.why[FIRST].get(), self.why[SECOND].get()]
+    }
+
+    /// Takes `engine` out of service for good; the first reason is kept.
+    ///
+    /// # Errors
+    /// `why`, as the engine's own error, when it is the last: then it stays.
+    #[cold]
+    pub fn fail(&self, engine: usize, why: Why) -> Result<(), EngineError> {
+        let without = BOTH & !(1 << engine);
+        match self.mask.compare_exchange(BOTH, without, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                let why = self.why[engine].get_or_init(|| why);
+                if let Some(listener) = self.listener.get() {
+                    listener(self.names[engine], why);
+                }
+                Ok(())
+            }
+            Err(now) if now >> engine & 1 == 0 => Ok(()),
+            Err(_) => Err(why.into_error(self.names[engine])),
+        }
+    }
+
+    /// What has become of a batch that `engine` was handed. `collect` asks the engine, unless that is out of service: what it says from
+    /// then on may be of an old table. One that fails, or has kept the caller waiting for `limit`, goes out of service.
+    ///
+    /// # Errors
+    /// As [`Self::fail`].
+    #[inline]
+    pub fn outcome<T>(
+        &self,
+        engine: usize,
+        wait: &mut Wait,
+        limit: Duration,
+        collect: impl FnOnce() -> Poll<Result<T, Why>>,
+    ) -> Result<Outcome<T>, EngineError> {
+        if !self.has(engine) {
+            return Ok(Outcome::Lost);
+        }
+        let why = match collect() {
+            Poll::Ready(Ok(answers)) => return Ok(Outcome::Answered(answers)),
+            Poll::Ready(Err(why)) => why,
+            Poll::Pending => match wait.check("collect", limit) {
+                Ok(()) => return Ok(Outcome::InFlight),
+                Err(why) => why,
+            },
+        };
+        *wait = Wait::default();
+        self.fail(engine, why)?;
+        Ok(Outcome::Lost)
+    }
+
+    /// Counts keys that are looked up again, because the engine that had them is out of service.
+    #[cold]
+    pub fn count_again(&self, keys: usize) {
+        self.again.fetch_add(keys as u64, Ordering::Relaxed);
+    }
+
+    /// Keys that were looked up again.
+    #[must_use]
+    pub fn looked_up_again(&self) -> u64 {
+        self.again.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service")
+            .field("names", &self.names)
+            .field("why", &self.why())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(model))]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    const WHY: Why = Why::Stalled { during: "collect", limit_us: 7 };
+    const PATIENT: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn one_engine_can_go_and_the_last_one_stays() {
+        let service = Service::new(["a", "b"]);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        service.listen(Box::new(move |name, why| tell.lock().unwrap().push((name, why.clone()))));
+        assert!(service.has(FIRST) && service.has(SECOND));
+        assert_eq!(service.fail(SECOND, WHY), Ok(()));
+        assert_eq!(service.fail(SECOND, Why::Died { during: "submit" }), Ok(()), "out already");
+        assert_eq!(service.why(), [None, Some(&WHY)]);
+        let last = EngineError::Device { engine: "a", reason: WHY.to_string(), lost: false };
+        assert_eq!(service.fail(FIRST, WHY), Err(last));
+        assert!(service.has(FIRST) && !service.has(SECOND));
+        assert_eq!(*told.lock().unwrap(), [("b", WHY)], "told once");
+    }
+
+    #[test]
+    fn a_batch_is_lost_with_its_engine_and_an_engine_with_its_batch() {
+        let service = Service::new(["a", "b"]);
+        let mut wait = Wait::default();
+        let mut ask = |engine, limit, said| service.outcome(engine, &mut wait, limit, || said);
+        assert_eq!(ask(FIRST, PATIENT, Poll::Ready(Ok(7))), Ok(Outcome::Answered(7)));
+        assert_eq!(ask(FIRST, PATIENT, Poll::Pending), Ok(Outcome::InFlight));
+        assert_eq!(ask(FIRST, Duration::ZERO, Poll::Pending), Ok(Outcome::Lost));
+        assert_eq!(service.why(), [Some(&Why::Stalled { during: "collect", limit_us: 0 }), None]);
+        assert_eq!(ask(FIRST, PATIENT, Poll::Ready(Ok(7))), Ok(Outcome::Lost), "late answers are not taken");
+        assert!(ask(SECOND, PATIENT, Poll::Ready(Err(WHY))).is_err() && service.has(SECOND), "the last one");
+    }
+}

@@ -1,0 +1,85 @@
+//! Why an engine is out of service.
+
+use fib::{EngineError, NextHopId};
+use std::fmt;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It could not be made.
+    Absent(EngineError),
+    /// It answered with an error.
+    Failed {
+        /// What it was doing: `submit`, `collect`, `apply` or `reader`.
+        during: &'static str,
+        /// What it said.
+        error: EngineError,
+    },
+    /// It answered with another number of answers than there were keys.
+    Short {
+        /// The keys.
+        keys: usize,
+        /// The answers.
+        answers: usize,
+    },
+    /// It took longer than it may.
+    Stalled {
+        /// What it was doing.
+        during: &'static str,
+        /// The limit, microseconds.
+        limit_us: u64,
+    },
+    /// It broke an invariant of its own, and its thread has ended.
+    Died {
+        /// What it was doing.
+        during: &'static str,
+    },
+}
+
+impl Why {
+    /// It took longer than `limit`.
+    #[cold]
+    #[must_use]
+    pub fn stalled(during: &'static str, limit: Duration) -> Self {
+        Self::Stalled { during, limit_us: u64::try_from(limit.as_micros()).unwrap_or(u64::MAX) }
+    }
+
+    /// As an error of the engine `engine`.
+    #[cold]
+    #[must_use]
+    pub fn into_error(self, engine: &'static str) -> EngineError {
+        match self {
+            Self::Absent(error) | Self::Failed { error, .. } => error,
+            Self::Died { .. } => EngineError::Device { engine, reason: self.to_string(), lost: true },
+            Self::Short { .. } | Self::Stalled { .. } => {
+                EngineError::Device { engine, reason: self.to_string(), lost: false }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(error) => write!(f, "{error}"),
+            Self::Failed { during, error } => write!(f, "{during} failed: {error}"),
+            Self::Short { keys, answers } => write!(f, "collect gave {answers} answers to {keys} keys"),
+            Self::Stalled { during, limit_us } => write!(f, "{during} took more than {limit_us} us"),
+            Self::Died { during } => write!(f, "{during} broke an invariant of the engine"),
+        }
+    }
+}
+
+/// What a reader gave for `keys` keys, when there are as many answers.
+///
+/// # Errors
+/// [`Why::Failed`] and [`Why::Short`].
+#[inline]
+pub fn complete(answers: Result<&[NextHopId], EngineError>, keys: usize) -> Result<&[NextHopId], Why> {
+    match answers {
+        Ok(answers) if answers.len() == keys => Ok(answers),
+        Ok(answers) => Err(Why::Short { keys, answers: answers.len() }),
+        Err(error) => Err(Why::Failed { during: "collect", error }),
+    }
+}

@@ -1,0 +1,134 @@
+//! How much each half has looked up.
+
+use super::HALVES;
+use crate::failover::{FIRST, SECOND, Service, Why};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, PoisonError};
+use crossbeam_utils::CachePadded;
+use fib::{Details, Family};
+use serde::Serialize;
+
+/// What one reader has done. Only that reader writes.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Keys that each half was handed.
+    pub(super) keys: [AtomicU64; HALVES],
+    /// The first half's share by family, 65536ths.
+    pub(super) share: [AtomicU64; HALVES],
+}
+
+impl Tally {
+    /// Counts `keys` more in `figure`, which nobody else writes: no locked instruction.
+    #[inline]
+    pub(super) fn add(figure: &AtomicU64, keys: usize) {
+        figure.store(figure.load(Ordering::Relaxed) + keys as u64, Ordering::Relaxed);
+    }
+}
+
+/// The tallies of all readers.
+#[derive(Debug, Default)]
+pub(super) struct Tallies(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    readers: Vec<Arc<CachePadded<Tally>>>,
+    /// Keys by half, of readers that are gone.
+    keys: [u64; HALVES],
+}
+
+impl Tallies {
+    /// A tally for a new reader.
+    pub(super) fn register(&self) -> Arc<CachePadded<Tally>> {
+        let tally = Arc::new(CachePadded::<Tally>::default());
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Inner { readers, keys } = &mut *inner;
+        readers.retain(|reader| {
+            let lives = Arc::strong_count(reader) > 1;
+            if !lives {
+                for (sum, keys) in keys.iter_mut().zip(&reader.keys) {
+                    *sum += keys.load(Ordering::Relaxed);
+                }
+            }
+            lives
+        });
+        readers.push(Arc::clone(&tally));
+        tally
+    }
+
+    /// Figures for [`fib::EngineStats::details`]: keys by half over all readers, the newest reader's shares, and for each half
+    /// 0 or the [number](number) of the reason it is out of service.
+    #[expect(clippy::cast_precision_loss, reason = "a share of 65536")]
+    pub(super) fn details(&self, service: &Service) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            coop_first_out: u8,
+            coop_second_out: u8,
+            coop_first_keys: u64,
+            coop_second_keys: u64,
+            coop_again_keys: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            coop_first_share_v4: Option<f64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            coop_first_share_v6: Option<f64>,
+        }
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = |half: usize| {
+            let of = |reader: &Arc<CachePadded<Tally>>| reader.keys[half].load(Ordering::Relaxed);
+            inner.keys[half] + inner.readers.iter().map(of).sum::<u64>()
+        };
+        let share = |family: Family| {
+            let newest = inner.readers.last()?;
+            Some(newest.share[usize::from(family == Family::V6)].load(Ordering::Relaxed) as f64 / 65536.0)
+        };
+        let out = service.why().map(|why| why.map_or(0, number));
+        Details::of(&Figures {
+            coop_first_out: out[FIRST],
+            coop_second_out: out[SECOND],
+            coop_first_keys: keys(FIRST),
+            coop_second_keys: keys(SECOND),
+            coop_again_keys: service.looked_up_again(),
+            coop_first_share_v4: share(Family::V4),
+            coop_first_share_v6: share(Family::V6),
+        })
+    }
+}
+
+/// A reason as a figure among figures: 1 submit, 2 collect, 3 apply, 4 reader, 5 short, 6 stalled, 7 died.
+fn number(why: &Why) -> u8 {
+    match why {
+        Why::Failed { during: "submit", .. } => 1,
+        Why::Failed { during: "collect", .. } => 2,
+        Why::Failed { during: "apply", .. } => 3,
+        Why::Failed { .. } | Why::Absent(_) => 4,
+        Why::Short { .. } => 5,
+        Why::Stalled { .. } => 6,
+        Why::Died { .. } => 7,
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(model))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_readers_that_are_gone_still_count() {
+        let (tallies, service) = (Tallies::default(), Service::new(["a", "b"]));
+        for _ in 0..10 {
+            Tally::add(&tallies.register().keys[FIRST], 5);
+        }
+        let _newest = tallies.register();
+        service.fail(SECOND, Why::Stalled { during: "collect", limit_us: 7 }).unwrap();
+        service.count_again(10);
+        let details = tallies.details(&service);
+        for figure in [
+            ("coop_first_keys", 50.0),
+            ("coop_again_keys", 10.0),
+            ("coop_second_out", 6.0),
+            ("coop_first_out", 0.0),
+        ] {
+            assert_eq!(details.get(figure.0), Some(figure.1), "{figure:?}: {details:?}");
+        }
+        assert_eq!(tallies.0.lock().unwrap().readers.len(), 1);
+    }
+}
