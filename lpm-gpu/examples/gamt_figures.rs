@@ -6,7 +6,7 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use fib::feed::{self, LoadOptions};
-use fib::{EngineError, IpPrefix, Key, NextHopId, NextHopTable, Rib, Route, Routes};
+use fib::{Change, EngineError, IpPrefix, Key, NextHopId, NextHopTable, Rib, Route, Routes};
 use lpm_gpu::gamt::options::{LEVELS_V4, LEVELS_V6};
 use lpm_gpu::gamt::strides::{Census, Plan};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, NextHops};
@@ -81,7 +81,9 @@ fn updates<K: Key>(
     next_hops: NextHops,
 ) -> Result<(), EngineError> {
     let mut table = GamtTable::<K>::new(GamtOptions { next_hops, ..GamtOptions::default() })?;
-    let (build_s, made) = timed(|| table.apply(routes, &mut Vec::new()).and_then(|()| table.rebuild()));
+    let mut rib = Rib::plain();
+    let first = changes(&mut rib, routes);
+    let (build_s, made) = timed(|| table.apply(&first, usize::MAX));
     made?;
     table.take_steps(1);
     println!(
@@ -91,8 +93,10 @@ fn updates<K: Key>(
     );
     let mut number = 1;
     for batch in [1, 100, 10_000].into_iter().filter(|_| !updates.is_empty()) {
+        let deltas: Vec<_> =
+            (0..ROUNDS).flat_map(|_| updates.chunks(batch)).map(|routes| changes(&mut rib, routes)).collect();
         let before = table.figures();
-        let (update_s, followed) = timed(|| follow(&mut table, updates, batch, &mut number));
+        let (update_s, followed) = timed(|| follow(&mut table, &deltas, &mut number));
         followed?;
         let after = table.figures();
         let told = updates.len() * ROUNDS;
@@ -108,19 +112,21 @@ fn updates<K: Key>(
     Ok(())
 }
 
+/// What changes when `routes` are told.
+fn changes<K: Key>(rib: &mut Rib, routes: &[Route<K>]) -> Vec<Change<K>> {
+    for route in routes {
+        rib.set(K::wrap(route.prefix), route.next_hop);
+    }
+    K::changes(&rib.take_delta()).to_vec()
+}
+
 fn follow<K: Key>(
     table: &mut GamtTable<K>,
-    updates: &[Route<K>],
-    batch: usize,
+    deltas: &[Vec<Change<K>>],
     number: &mut u64,
 ) -> Result<(), EngineError> {
-    let mut undo = Vec::new();
-    for changes in (0..ROUNDS).flat_map(|_| updates.chunks(batch)) {
-        undo.clear();
-        table.apply(changes, &mut undo)?;
-        if table.rebuild_due() {
-            table.rebuild()?;
-        }
+    for changes in deltas {
+        table.apply(changes, usize::MAX)?;
         *number += 1;
         black_box(table.take_steps(*number));
         table.reclaim(*number);

@@ -5,7 +5,7 @@ use super::Paper;
 use crate::args::{PaperArgs, TableArgs};
 use crate::fault::Fault;
 use crate::tables::Tables;
-use fib::{Family, IpPrefix, NextHopId, Rib, Routes, feed, generate};
+use fib::{Change, Family, IpPrefix, NextHopId, Rib, Route, Routes, feed, generate};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -81,6 +81,25 @@ impl Deltas {
             kinds[if before.is_none() { 0 } else { 1 + usize::from(after.is_none()) }] += 1;
         }
         kinds
+    }
+
+    /// As changes of IPv4 routes: forward, and back.
+    pub(super) fn updates_v4(&self) -> [Vec<Vec<Change<u32>>>; 2] {
+        let both = self.forward.iter().zip(self.backward.iter().rev());
+        let forward: Vec<Vec<_>> = both
+            .map(|(there, back)| {
+                let both = there.v4.iter().zip(&back.v4);
+                let change = |(there, back): (&Route<u32>, &Route<u32>)| Change {
+                    prefix: there.prefix,
+                    old: back.next_hop,
+                    new: there.next_hop,
+                };
+                both.map(change).collect()
+            })
+            .collect();
+        let reversed = |delta: &Vec<Change<u32>>| delta.iter().map(|change| change.reversed()).collect();
+        let backward = forward.iter().rev().map(reversed).collect();
+        [forward, backward]
     }
 
     /// Changes of one pass forward.

@@ -5,8 +5,8 @@ use super::paint::Painted;
 use crate::direct::answers::PlainAnswers;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
 use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Routes, Unit};
-use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
-use fib::{EngineError, NextHopId, Prefix4, Route};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
+use fib::{Change, EngineError, NextHopId, Prefix4};
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -161,9 +161,30 @@ impl GaleTable {
         Ok(())
     }
 
+    fn limit(&mut self, words_max: usize) {
+        self.words_max = WORDS_MAX.min(self.options.table_bytes_max / 4).min(words_max as u64);
+    }
+
+    /// Gives all /24s with long prefixes new chunks, and forgets what is dirty: the device gets an image.
+    fn build(&mut self) -> Result<(), EngineError> {
+        self.check_room(self.extended)?;
+        self.longs.retain(|_, long| long.routes != 0);
+        for (number, long) in (0..).zip(self.longs.values_mut()) {
+            long.chunk = number;
+        }
+        self.capacity = self.capacity_for(self.extended);
+        self.chunks.restart(u32::try_from(self.extended).unwrap_or(u32::MAX));
+        self.touched.clear();
+        self.dirty.clear();
+        self.turns = 0;
+        self.painted = OnceCell::new();
+        self.imaged.set(false);
+        Ok(())
+    }
+
     /// One change, of which nothing is done on an error.
-    fn change(&mut self, change: &Route<u32>) -> Result<NextHopId, EngineError> {
-        let Route { prefix, next_hop } = *change;
+    fn change(&mut self, change: &Change<u32>) -> Result<(), EngineError> {
+        let Change { prefix, new: next_hop, .. } = *change;
         if prefix.len() > 24 {
             let there = !self.routes.get(prefix).is_none();
             if there == next_hop.is_none() {
@@ -175,7 +196,7 @@ impl GaleTable {
             self.dirty.push(Dirty { prefix, before });
             self.turns += 1 + (units(prefix) / UNITS_PER_TURN);
         }
-        Ok(before)
+        Ok(())
     }
 
     /// Gives back the chunks of /24s that have no long prefixes any more, and tells which the device has to fold.
@@ -253,35 +274,23 @@ fn units(prefix: Prefix4) -> u64 {
 }
 
 impl HostTable<u32> for GaleTable {
-    fn apply(&mut self, changes: &[Route<u32>], undo: &mut Vec<Route<u32>>) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Change<u32>], words_max: usize) -> Result<Due, EngineError> {
         self.settle();
         self.painted = OnceCell::new();
+        self.limit(words_max);
         for change in changes {
-            let before = self.change(change)?;
-            undo.push(Route { prefix: change.prefix, next_hop: before });
+            self.change(change)?;
         }
-        Ok(())
+        if self.chunks.high_water() as u64 <= self.capacity && self.turns <= self.options.rebuild_turns {
+            return Ok(Due::Steps);
+        }
+        self.build()?;
+        Ok(Due::Image)
     }
 
-    fn rebuild_due(&self) -> bool {
-        self.chunks.high_water() as u64 > self.capacity
-            || (self.turns > self.options.rebuild_turns && !self.imaged.get())
-    }
-
-    fn rebuild(&mut self) -> Result<(), EngineError> {
-        self.check_room(self.extended)?;
-        self.longs.retain(|_, long| long.routes != 0);
-        for (number, long) in (0..).zip(self.longs.values_mut()) {
-            long.chunk = number;
-        }
-        self.capacity = self.capacity_for(self.extended);
-        self.chunks.restart(u32::try_from(self.extended).unwrap_or(u32::MAX));
-        self.touched.clear();
-        self.dirty.clear();
-        self.turns = 0;
-        self.painted = OnceCell::new();
-        self.imaged.set(false);
-        Ok(())
+    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
+        self.limit(words_max);
+        self.build()
     }
 
     /// One launch: /24s get chunks; routes are inserted and modified, the longest first; routes are deleted; chunks are
@@ -326,10 +335,6 @@ impl HostTable<u32> for GaleTable {
 
     fn reclaim(&mut self, update: u64) {
         self.chunks.reclaim(update);
-    }
-
-    fn limit(&mut self, words: usize) {
-        self.words_max = WORDS_MAX.min(words as u64);
     }
 
     fn image(&self) -> Image<'_> {

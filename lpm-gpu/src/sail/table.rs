@@ -3,9 +3,9 @@
 use super::BCN_WORDS;
 use super::arrays::{Arrays, Place};
 use crate::direct::answers::PlainAnswers;
-use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Draw, Routes, Unit};
-use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
-use fib::{EngineError, NextHopId, Prefix4, Route};
+use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, Routes, Unit};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
+use fib::{Change, EngineError, Prefix4};
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -175,12 +175,28 @@ impl SailTable {
         }
     }
 
-    /// One change, of which nothing is done on an error; what the route's next hop was.
-    fn change(&mut self, change: &Route<u32>) -> Result<NextHopId, EngineError> {
-        let Route { prefix, next_hop } = *change;
+    fn limit(&mut self, words_max: usize) {
+        self.words_max = WORDS_MAX.min(self.options.table_bytes_max / 4).min(words_max as u64);
+    }
+
+    /// Packs the chunks, and forgets what is dirty: the device gets an image.
+    fn build(&mut self) -> Result<(), EngineError> {
+        self.check_room(self.used())?;
+        self.arrays.pack();
+        self.make_room();
+        self.dirty.clear();
+        self.overflowed = false;
+        self.imaged.set(false);
+        self.given.rebuilds += 1;
+        Ok(())
+    }
+
+    /// One change, of which nothing is done on an error.
+    fn change(&mut self, change: &Change<u32>) -> Result<(), EngineError> {
+        let Change { prefix, new: next_hop, .. } = *change;
         let before = self.routes.get(prefix);
         if before == next_hop {
-            return Ok(before);
+            return Ok(());
         }
         let draw = if next_hop.is_none() {
             Draw::delete(prefix.len(), self.routes.parent(prefix))
@@ -199,7 +215,7 @@ impl SailTable {
             self.overflowed = true;
             self.dirty.clear();
         }
-        Ok(before)
+        Ok(())
     }
 
     /// Changed words that steps are worth it for.
@@ -253,30 +269,27 @@ impl SailTable {
 }
 
 impl HostTable<u32> for SailTable {
-    fn apply(&mut self, changes: &[Route<u32>], undo: &mut Vec<Route<u32>>) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Change<u32>], words_max: usize) -> Result<Due, EngineError> {
         self.settle();
+        self.limit(words_max);
         for change in changes {
-            let before = self.change(change)?;
-            undo.push(Route { prefix: change.prefix, next_hop: before });
+            self.change(change)?;
         }
-        Ok(())
+        let fits = |chunks: &Chunks, capacity| chunks.high_water() as u64 <= capacity;
+        let arrays = &self.arrays;
+        if fits(&arrays.chunks24, self.capacity24)
+            && fits(&arrays.chunks32, self.capacity32)
+            && !self.overflowed
+        {
+            return Ok(Due::Steps);
+        }
+        self.build()?;
+        Ok(Due::Image)
     }
 
-    fn rebuild_due(&self) -> bool {
-        self.arrays.chunks24.high_water() as u64 > self.capacity24
-            || self.arrays.chunks32.high_water() as u64 > self.capacity32
-            || (self.overflowed && !self.imaged.get())
-    }
-
-    fn rebuild(&mut self) -> Result<(), EngineError> {
-        self.check_room(self.used())?;
-        self.arrays.pack();
-        self.make_room();
-        self.dirty.clear();
-        self.overflowed = false;
-        self.imaged.set(false);
-        self.given.rebuilds += 1;
-        Ok(())
+    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
+        self.limit(words_max);
+        self.build()
     }
 
     /// Two steps at most: what no lookup can reach, the new chunks, beside the words that change from next hop to next
@@ -317,10 +330,6 @@ impl HostTable<u32> for SailTable {
     fn reclaim(&mut self, update: u64) {
         self.arrays.chunks24.reclaim(update);
         self.arrays.chunks32.reclaim(update);
-    }
-
-    fn limit(&mut self, words: usize) {
-        self.words_max = WORDS_MAX.min(words as u64);
     }
 
     fn image(&self) -> Image<'_> {
