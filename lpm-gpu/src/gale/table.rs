@@ -4,9 +4,9 @@ use super::DIRECT_UNITS;
 use super::paint::Painted;
 use crate::direct::answers::PlainAnswers;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
-use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Routes, Unit};
+use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Unit, parent};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
-use fib::{Change, EngineError, NextHopId, Prefix4};
+use fib::{Change, EngineError, Prefix4, Rib};
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,14 +46,6 @@ pub(super) struct Long {
     pub(super) chunk: u32,
 }
 
-/// A route that changed since the device last heard of it.
-#[derive(Clone, Copy, Debug)]
-struct Dirty {
-    prefix: Prefix4,
-    /// What the device has.
-    before: NextHopId,
-}
-
 /// Operations that the device was given.
 #[derive(Clone, Copy, Debug, Default)]
 struct Given {
@@ -71,9 +63,9 @@ pub struct GaleTable {
     options: GaleOptions,
     /// Words that the image may have.
     words_max: u64,
-    routes: Routes,
-    dirty: Vec<Dirty>,
-    /// Turns that the device would need for what is dirty.
+    /// The routes told. Its delta is what the device has not heard of yet.
+    routes: Rib,
+    /// Turns that the device would need for that delta.
     turns: u64,
     /// By /24: its 24 bits.
     longs: BTreeMap<u32, Long>,
@@ -100,8 +92,7 @@ impl GaleTable {
         let mut table = Self {
             options,
             words_max: WORDS_MAX.min(options.table_bytes_max / 4),
-            routes: Routes::new(),
-            dirty: Vec::new(),
+            routes: Rib::plain(),
             turns: 0,
             longs: BTreeMap::new(),
             extended: 0,
@@ -175,8 +166,7 @@ impl GaleTable {
         self.capacity = self.capacity_for(self.extended);
         self.chunks.restart(u32::try_from(self.extended).unwrap_or(u32::MAX));
         self.touched.clear();
-        self.dirty.clear();
-        self.turns = 0;
+        self.take_changed();
         self.painted = OnceCell::new();
         self.imaged.set(false);
         Ok(())
@@ -186,15 +176,13 @@ impl GaleTable {
     fn change(&mut self, change: &Change<u32>) -> Result<(), EngineError> {
         let Change { prefix, new: next_hop, .. } = *change;
         if prefix.len() > 24 {
-            let there = !self.routes.get(prefix).is_none();
+            let there = !self.routes.v4.get(prefix).is_none();
             if there == next_hop.is_none() {
                 self.count_long(prefix, !there)?;
             }
         }
-        let before = self.routes.set(prefix, next_hop);
-        if before != next_hop {
-            self.dirty.push(Dirty { prefix, before });
-            self.turns += 1 + (units(prefix) / UNITS_PER_TURN);
+        if self.routes.v4.set(prefix, next_hop) != next_hop {
+            self.turns += 1 + units(prefix) as u64 / UNITS_PER_TURN;
         }
         Ok(())
     }
@@ -216,36 +204,29 @@ impl GaleTable {
     /// Forgets what is dirty, if an image told the device of it.
     fn settle(&mut self) {
         if self.imaged.replace(false) {
-            self.dirty.clear();
-            self.turns = 0;
+            self.take_changed();
             self.sweep();
             self.chunks.adopt();
         }
     }
 
-    /// The routes that are not as the device has them, each once, by length and address.
-    fn take_changed(&mut self) -> Vec<(Dirty, NextHopId)> {
-        let mut dirty = std::mem::take(&mut self.dirty);
+    /// What the device has not heard of yet, by length: it is told of it now.
+    fn take_changed(&mut self) -> Vec<Change<u32>> {
         self.turns = 0;
-        // Stable: of several entries of a route the first has what the device has.
-        dirty.sort_by_key(|dirty| (dirty.prefix.len(), dirty.prefix.address()));
-        dirty.dedup_by_key(|dirty| dirty.prefix);
-        let with_now = dirty.iter().map(|dirty| (*dirty, self.routes.get(dirty.prefix)));
-        let changed = with_now.filter(|(dirty, now)| dirty.before != *now).collect();
-        dirty.clear();
-        self.dirty = dirty;
+        let mut changed = self.routes.take_delta().v4;
+        changed.sort_by_key(|change| change.prefix.len());
         changed
     }
 
     /// Units that the device loads to draw `prefix`.
     fn loads(&self, prefix: Prefix4) -> u64 {
         if prefix.len() > 24 {
-            return 1 + units(prefix);
+            return 1 + units(prefix) as u64;
         }
         let first = prefix.address() >> 8;
         let last = prefix.last_address() >> 8;
         let chunks = self.longs.range(first..=last).count() * CHUNK_UNITS;
-        units(prefix) + chunks as u64
+        (units(prefix) + chunks) as u64
     }
 
     fn draw(&mut self, ops: &mut Vec<PrefixOp>, kind: u32, prefix: Prefix4, unit: Unit) {
@@ -268,7 +249,7 @@ impl GaleTable {
 }
 
 /// Units that a route covers at the stage it lies in.
-fn units(prefix: Prefix4) -> u64 {
+pub(super) const fn units(prefix: Prefix4) -> usize {
     let bits = if prefix.len() > 24 { 32 } else { 24 };
     1 << (bits - prefix.len())
 }
@@ -315,13 +296,13 @@ impl HostTable<u32> for GaleTable {
         }
         ops.sort_unstable_by_key(|op: &PrefixOp| op.address);
         ops.dedup();
-        for (dirty, now) in changed.iter().rev().filter(|(_, now)| !now.is_none()) {
-            let kind = if dirty.before.is_none() { INSERT } else { MODIFY };
-            self.draw(&mut ops, kind, dirty.prefix, Unit::route(*now, dirty.prefix.len()));
+        for Change { prefix, old, new } in changed.iter().rev().filter(|change| !change.withdraws()) {
+            let kind = if old.is_none() { INSERT } else { MODIFY };
+            self.draw(&mut ops, kind, *prefix, Unit::route(*new, prefix.len()));
         }
-        for (dirty, _) in changed.iter().filter(|(_, now)| now.is_none()) {
-            let parent = self.routes.parent(dirty.prefix);
-            self.draw(&mut ops, DELETE, dirty.prefix, parent);
+        for Change { prefix, .. } in changed.iter().filter(|change| change.withdraws()) {
+            let parent = parent(&self.routes.v4, *prefix);
+            self.draw(&mut ops, DELETE, *prefix, parent);
         }
         for (slot, chunk) in self.sweep() {
             ops.push(operation(FOLD, Prefix4::truncating(slot << 8, 24), Unit(chunk << 8)));
@@ -342,10 +323,10 @@ impl HostTable<u32> for GaleTable {
         let capacity = self.capacity.max(self.chunks.high_water() as u64);
         header[0] = u32::try_from(capacity).unwrap_or(u32::MAX);
         let words = DIRECT_UNITS + usize::try_from(capacity).unwrap_or(0) * CHUNK_UNITS;
-        let runs = if self.routes.len() == 0 {
+        let runs = if self.routes.is_empty() {
             Vec::new()
         } else {
-            self.painted.get_or_init(|| Painted::new(&self.routes, &self.longs)).runs()
+            self.painted.get_or_init(|| Painted::new(&self.routes.v4, &self.longs)).runs()
         };
         self.imaged.set(true);
         Image { header, runs, words }
@@ -365,7 +346,7 @@ impl HostTable<u32> for GaleTable {
     }
 
     fn routes(&self) -> u64 {
-        self.routes.len()
+        self.routes.len() as u64
     }
 
     fn host_bytes(&self) -> u64 {

@@ -3,9 +3,9 @@
 use super::BCN_WORDS;
 use super::arrays::{Arrays, Place};
 use crate::direct::answers::PlainAnswers;
-use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, Routes, Unit};
+use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, Unit, parent};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
-use fib::{Change, EngineError, Prefix4};
+use fib::{Change, EngineError, Prefix4, Rib};
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ struct Given {
 pub struct SailTable {
     options: SailOptions,
     words_max: u64,
-    routes: Routes,
+    routes: Rib,
     arrays: Arrays,
     /// Routes longer than 16 bits, by /16.
     long16: Vec<u32>,
@@ -81,7 +81,7 @@ impl SailTable {
         let mut table = Self {
             options,
             words_max: WORDS_MAX.min(options.table_bytes_max / 4),
-            routes: Routes::new(),
+            routes: Rib::plain(),
             arrays: Arrays::new(),
             long16: vec![0; BCN_WORDS],
             long24: FxHashMap::default(),
@@ -194,19 +194,20 @@ impl SailTable {
     /// One change, of which nothing is done on an error.
     fn change(&mut self, change: &Change<u32>) -> Result<(), EngineError> {
         let Change { prefix, new: next_hop, .. } = *change;
-        let before = self.routes.get(prefix);
+        let before = self.routes.v4.get(prefix);
         if before == next_hop {
             return Ok(());
         }
         let draw = if next_hop.is_none() {
-            Draw::delete(prefix.len(), self.routes.parent(prefix))
+            Draw::delete(prefix.len(), parent(&self.routes.v4, prefix))
         } else if before.is_none() {
             self.extend(prefix)?;
             Draw::insert(prefix.len(), next_hop)
         } else {
             Draw::modify(prefix.len(), next_hop)
         };
-        self.routes.set(prefix, next_hop);
+        self.routes.v4.set(prefix, next_hop);
+        self.routes.take_delta();
         self.arrays.draw(prefix, draw, &mut self.dirty);
         if next_hop.is_none() {
             self.fold(prefix);
@@ -341,7 +342,7 @@ impl HostTable<u32> for SailTable {
         header[1] = word((n32 - bn24) / CHUNK_UNITS);
         header[2] = word(room32);
         let mut runs = Vec::new();
-        if self.routes.len() != 0 {
+        if !self.routes.is_empty() {
             runs.push((0, &self.arrays.bcn[..]));
             runs.push((word(bn24), &self.arrays.bn24[..]));
             runs.push((word(n32), &self.arrays.n32[..]));
@@ -365,7 +366,7 @@ impl HostTable<u32> for SailTable {
     }
 
     fn routes(&self) -> u64 {
-        self.routes.len()
+        self.routes.len() as u64
     }
 
     fn host_bytes(&self) -> u64 {
