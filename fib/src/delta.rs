@@ -11,22 +11,48 @@ pub struct Route<K: Key> {
     pub next_hop: NextHopId,
 }
 
-/// Routes told together, for a [`crate::Rib`]: of those with the same prefix the last one holds.
-#[derive(Clone, Debug, Default)]
-pub struct Routes {
-    /// IPv4 routes.
-    pub v4: Vec<Route<u32>>,
-    /// IPv6 routes.
-    pub v6: Vec<Route<u128>>,
+/// A list for each family.
+#[derive(Clone, Debug)]
+pub struct PerFamily<T4, T6> {
+    /// Of IPv4.
+    pub v4: Vec<T4>,
+    /// Of IPv6.
+    pub v6: Vec<T6>,
 }
 
-impl Routes {
-    /// No routes.
+/// Routes told together, for a [`crate::Rib`]: of those with the same prefix the last one holds.
+pub type Routes = PerFamily<Route<u32>, Route<u128>>;
+
+/// The changes that lead from one generation to the next, each prefix at most once. [`crate::Rib`] compiles them.
+pub type FibDelta = PerFamily<Change<u32>, Change<u128>>;
+
+impl<T4, T6> Default for PerFamily<T4, T6> {
+    fn default() -> Self {
+        Self { v4: Vec::new(), v6: Vec::new() }
+    }
+}
+
+impl<T4, T6> PerFamily<T4, T6> {
+    /// Two empty lists.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// The number of items of both families.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Routes {
     /// Everything told to `rib`.
     #[must_use]
     pub fn of(rib: &Rib) -> Self {
@@ -43,18 +69,6 @@ impl Routes {
             IpPrefix::V6(prefix) => self.v6.push(Route { prefix, next_hop }),
         }
     }
-
-    /// The number of routes.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.v4.len() + self.v6.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// One change of what an engine has.
@@ -66,15 +80,6 @@ pub struct Change<K: Key> {
     pub old: NextHopId,
     /// Its next hop from now on, never the same; `NONE` withdraws the route.
     pub new: NextHopId,
-}
-
-/// The changes that lead from one generation to the next, each prefix at most once. [`crate::Rib`] compiles them.
-#[derive(Clone, Debug, Default)]
-pub struct FibDelta {
-    /// Changes of IPv4 routes.
-    pub v4: Vec<Change<u32>>,
-    /// Changes of IPv6 routes.
-    pub v6: Vec<Change<u128>>,
 }
 
 impl<K: Key> Change<K> {
@@ -94,26 +99,6 @@ impl<K: Key> Change<K> {
     #[must_use]
     pub const fn withdraws(&self) -> bool {
         self.new.is_none()
-    }
-}
-
-impl FibDelta {
-    /// A delta that changes nothing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The number of changes.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.v4.len() + self.v6.len()
-    }
-
-    /// Whether nothing changes.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

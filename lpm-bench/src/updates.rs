@@ -7,7 +7,7 @@ use crate::args::UpdateArgs;
 use crate::fault::Fault;
 use crate::tables::Tables;
 use fib::feed::{self, Update};
-use fib::{Family, IpPrefix, NextHopId, NextHopTable, Rib, Routes, generate};
+use fib::{Change, Family, IpPrefix, NextHopId, NextHopTable, Rib, Route, Routes, generate};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -48,6 +48,21 @@ impl Deltas {
         }
         deltas.backward.reverse();
         deltas
+    }
+
+    /// As changes of IPv4 routes: forward, and back.
+    pub(crate) fn updates_v4(&self) -> [Vec<Vec<Change<u32>>>; 2] {
+        let both = self.forward.iter().zip(self.backward.iter().rev());
+        let change = |(there, back): (&Route<u32>, &Route<u32>)| Change {
+            prefix: there.prefix,
+            old: back.next_hop,
+            new: there.next_hop,
+        };
+        let forward: Vec<Vec<_>> =
+            both.map(|(there, back)| there.v4.iter().zip(&back.v4).map(change).collect()).collect();
+        let reversed = |delta: &Vec<Change<u32>>| delta.iter().map(|change| change.reversed()).collect();
+        let backward = forward.iter().rev().map(reversed).collect();
+        [forward, backward]
     }
 
     /// Changes of one pass forward.

@@ -4,12 +4,16 @@
 //! of 32-bit words on the device, which lookups read. A [`HostTable`] is one family's table on the host. It knows nothing of
 //! CUDA; what drives it (`engine`) knows nothing of tries.
 //!
+//! ```text
+//! apply -> Due -> take_steps -> the steps are run, or the image is put in service -> reclaim
+//!       -> refused: apply, of the changes reversed
+//! ```
 //! Two promises make updates invisible to running lookups. Steps are run in order, each finished before the next
 //! starts, and after every single write of a step each lookup still finds the old or the new answer of its key: what is new
 //! is written before what points to it. And what an update unlinks is written again only after [`HostTable::reclaim`] says
 //! that no lookup can still see it.
 
-use fib::{Details, EngineError, Key, NextHopId, Route};
+use fib::{Change, Details, EngineError, Key, NextHopId};
 use std::sync::Arc;
 
 /// Words in front of a table that tell the kernels its shape; what each means is up to the kernel.
@@ -52,6 +56,15 @@ pub enum Step {
     Writes(Vec<Write>),
     /// Operations of the table's own update kernel.
     Ops(Vec<PrefixOp>),
+}
+
+/// How the device gets an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// By steps, which lead on from what it has.
+    Steps,
+    /// By an image: the table was built anew.
+    Image,
 }
 
 /// The table as the device gets it when it is new or rebuilt.
@@ -102,21 +115,19 @@ pub enum KeySlice<'a, K: Key> {
 
 /// One family's table on the host.
 pub trait HostTable<K: Key>: Send {
-    /// Off-line update, all or nothing is up to the caller: for each route that was set, `undo` gets the one that takes it back. What the device must learn is kept for [`Self::take_steps`].
+    /// Off-line update: makes `changes`, and builds the table anew where the image on the device can no longer be kept up by steps,
+    /// or should not be. An image may have `words_max` words: one that is built anew takes less head room rather than more words.
     ///
     /// # Errors
-    /// [`EngineError::Full`] or [`EngineError::Memory`]; those before it have been set, and are in `undo`.
-    fn apply(&mut self, routes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError>;
-
-    /// Whether the image on the device can no longer be kept up by steps, or should not be: then [`Self::rebuild`] comes
-    /// before the next [`Self::take_steps`].
-    fn rebuild_due(&self) -> bool;
+    /// [`EngineError::Full`] or [`EngineError::Memory`]; some of the changes are made then. The caller takes them back with their
+    /// reverse, which does nothing where a change was not made.
+    fn apply(&mut self, changes: &[Change<K>], words_max: usize) -> Result<Due, EngineError>;
 
     /// Builds the table anew from its routes, with fresh head room; drops the steps that were kept. The image changes.
     ///
     /// # Errors
     /// As [`Self::apply`]; the table then is as it was.
-    fn rebuild(&mut self) -> Result<(), EngineError>;
+    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError>;
 
     /// What the device has to do since the last call, or the image, whichever is later. `update` numbers the update that these
     /// steps belong to, counting up: what they unlink may be used again once [`Self::reclaim`] was told of it.
@@ -128,12 +139,6 @@ pub trait HostTable<K: Key>: Send {
 
     /// Every lookup that was submitted before update `update` was finished on the device has been collected.
     fn reclaim(&mut self, update: u64);
-
-    /// From now on the image may have `words` words at most: a rebuild takes less head room rather than more words, and is
-    /// [`EngineError::Full`] when the routes alone need more. The engine checks what a table that ignores this comes to.
-    fn limit(&mut self, words: usize) {
-        let _ = words;
-    }
 
     /// The image of the table as it is now.
     fn image(&self) -> Image<'_>;

@@ -179,7 +179,6 @@ fn fill<K: Key>(
     ids: &[NextHopId],
     ends: impl Iterator<Item = usize>,
 ) -> Vec<Counts> {
-    table.reserve(routes.len());
     let mut start = 0;
     let mut counts = Vec::new();
     for end in ends {

@@ -1,49 +1,205 @@
-//! The trie that holds a family's routes: binary, with paths compressed. Each node is a route or a fork of two.
+//! The trie that holds a family's routes: a node is a *page*, and the routes of a page lie in one sorted array.
 //!
-//! A way down a full table's trie is some twenty nodes, each a cache miss. Routes longer than [`anchor_len`] are found from an *anchor*
-//! instead: a node of that length that stands for a block of addresses with such routes, and that a hash map leads to.
+//! A page stands for a block of addresses. It holds the routes of the block that are longer than it by at most [`stride`] bits, and
+//! links to the pages of its smaller blocks. An entry takes 8 bytes: 16 bits of place within the block, then what was told and what is
+//! used. Few pages lie between the root and a route, and a route's neighbours are in the same cache lines; pages of [`anchor_len`]
+//! bits, below which nearly all routes are, are found with a hash map.
 //!
-//! A node that is none of these any more stays until [`Trie::tidy`] takes it out, so that a node's number stands for its prefix while
-//! changes are compiled.
+//! A route that was withdrawn stays until [`Trie::tidy`] takes it out, and so do the pages that it leaves empty: the number of a page
+//! stands for its block while changes are compiled.
 
 use crate::{Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 
-/// Node 0 is the default route's place, a route or not; no other node is below itself, so 0 stands for "none" too.
+/// The page of all addresses. It is below no other page.
 pub(super) const ROOT: u32 = 0;
 
-/// A place in the trie.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Node<K: Key> {
-    pub(super) prefix: Prefix<K>,
-    /// What the feeds told; `NONE`: no route.
-    pub(super) told: NextHopId,
-    /// What the engine has for exactly this prefix; `NONE`: nothing.
-    pub(super) used: NextHopId,
-    /// By the bit behind the prefix; 0: none.
-    pub(super) children: [u32; 2],
-    parent: u32,
-    /// Whether the node is in the list of what was told since the last commit.
-    pub(super) is_dirty: bool,
-    /// Whether longer routes are found from here; stays while there are any.
-    is_anchor: bool,
+/// Bits of address within a page. A page has 766 entries at most for IPv4, 12,286 for IPv6; in full tables of 2024 it has 36 and 8 on
+/// average.
+const fn stride<K: Key>() -> u8 {
+    if K::BITS > 32 { 12 } else { 8 }
 }
 
-/// The length of anchors: half of an IPv4 address, and what a registry gives to a network in IPv6.
+/// The length of blocks whose pages are in the hash map: a multiple of the stride.
 const fn anchor_len<K: Key>() -> u8 {
-    if K::BITS > 32 { 32 } else { 16 }
+    if K::BITS > 32 { 24 } else { 16 }
+}
+
+/// Where an entry is within its page: 12 bits of address, then 4 bits of length. The order is that of prefixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(u16);
+
+impl Place {
+    /// In place of a length: a page below. It comes after the route of the same block.
+    const PAGE: u16 = 15;
+
+    /// The place of the block of `len` bits at `address` in a page of `page_len` bits.
+    fn new<K: Key>(address: K, page_len: u8, len: u16) -> Self {
+        let bits = address.to_high_bits() << page_len >> (u128::BITS - 12);
+        Self(u16::try_from(bits).unwrap_or(0) << 4 | len)
+    }
+
+    const fn bits(self) -> u16 {
+        self.0 >> 4
+    }
+
+    const fn len(self) -> u16 {
+        self.0 & 15
+    }
+
+    /// The last place within the route at this one.
+    const fn last(self) -> Self {
+        Self(self.0 | (0xfff >> self.len()) << 4 | 15)
+    }
+
+    /// The place of the route of `len` bits that covers this one.
+    const fn covering(self, len: u16) -> Self {
+        Self(self.0 & !(0xffff >> len) | len)
+    }
+
+    /// How many of the leading address bits are those of `other`.
+    fn shared(self, other: Self) -> u16 {
+        let differing = (self.bits() ^ other.bits()) << 4 | 8; // 12 at most
+        u16::try_from(differing.leading_zeros()).unwrap_or(0)
+    }
+}
+
+/// A route, or a page below: place (16 bits), what was told (24), what is used (24); place and the number of the page (32).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry(u64);
+
+impl Entry {
+    const TOLD_SHIFT: u32 = 24;
+    const PLACE_SHIFT: u32 = 48;
+
+    /// Where it is in its page.
+    pub(super) const fn place(self) -> Place {
+        Place((self.0 >> Self::PLACE_SHIFT) as u16)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
+    const fn low(bits: u64) -> u32 {
+        bits as u32
+    }
+
+    /// The page, if it is one.
+    pub(super) fn page(self) -> Option<u32> {
+        (self.place().len() == Place::PAGE).then_some(Self::low(self.0))
+    }
+
+    /// What the feeds told; `NONE`: no route.
+    pub(super) const fn told(self) -> NextHopId {
+        NextHopId::from_answer(Self::low(self.0 >> Self::TOLD_SHIFT))
+    }
+
+    /// What the engine has for exactly this prefix; `NONE`: nothing.
+    pub(super) const fn used(self) -> NextHopId {
+        NextHopId::from_answer(Self::low(self.0))
+    }
+
+    /// Sets what was told and returns what it was.
+    pub(super) const fn set_told(&mut self, told: NextHopId) -> NextHopId {
+        let old = self.told();
+        self.0 ^= ((old.get() ^ told.get()) as u64) << Self::TOLD_SHIFT;
+        old
+    }
+
+    /// Sets what is used and returns what it was.
+    pub(super) const fn set_used(&mut self, used: NextHopId) -> NextHopId {
+        let old = self.used();
+        self.0 ^= (old.get() ^ used.get()) as u64;
+        old
+    }
+}
+
+/// A block of addresses.
+#[derive(Clone, Debug)]
+struct Page<K: Key> {
+    /// In order of place.
+    entries: Vec<Entry>,
+    address: K,
+    parent: u32,
+    /// Where routes are left out: the next hop told for what covers the whole page, as compiled last.
+    inherited: NextHopId,
+    /// A bit for each length, behind the page's, that routes have or had.
+    lens: u16,
+    /// Of the block.
+    len: u8,
+}
+
+impl<K: Key> Page<K> {
+    const fn new(address: K, len: u8, parent: u32) -> Self {
+        Self { entries: Vec::new(), address, parent, inherited: NextHopId::NONE, lens: 0, len }
+    }
+
+    /// Whether routes of `len` bits are in this page and not below.
+    const fn holds(&self, len: u8) -> bool {
+        len <= self.len + stride::<K>()
+    }
+
+    /// The place of `prefix`, which this page holds.
+    fn place(&self, prefix: Prefix<K>) -> Place {
+        Place::new(prefix.address(), self.len, u16::from(prefix.len() - self.len))
+    }
+
+    /// The place of the page right below that covers `address`.
+    fn link(&self, address: K) -> Place {
+        Place::new(address & K::mask(self.len + stride::<K>()), self.len, Place::PAGE)
+    }
+
+    /// The index of the entry at `place`, or where it belongs.
+    fn search(&self, place: Place) -> Result<usize, usize> {
+        let at = before(&self.entries, place);
+        if self.entries.get(at).is_some_and(|entry| entry.place() == place) { Ok(at) } else { Err(at) }
+    }
+
+    /// Of the routes of this page that cover `place` and are shorter, the longest for which `next_hop` answers one: its length, and that
+    /// answer.
+    fn above(&self, place: Place, next_hop: impl Fn(Entry) -> NextHopId) -> Option<(u8, NextHopId)> {
+        let mut entries = &self.entries[..before(&self.entries, place)];
+        let mut lens = self.lens & ((1 << place.len()) - 1);
+        while let Some(last) = entries.last() {
+            // What covers both is no longer than what they share.
+            lens &= (2 << last.place().shared(place)) - 1;
+            let len = u16::try_from(lens.checked_ilog2()?).unwrap_or(0);
+            lens ^= 1 << len;
+            let covering = place.covering(len);
+            let at = before(entries, covering);
+            let found = entries.get(at).filter(|entry| entry.place() == covering);
+            let found = found.map_or(NextHopId::NONE, |entry| next_hop(*entry));
+            if !found.is_none() {
+                return Some((self.len + u8::try_from(len).unwrap_or(0), found));
+            }
+            entries = &entries[..at];
+        }
+        None
+    }
+
+    fn insert(&mut self, at: usize, place: Place, value: u32) {
+        if self.entries.len() == self.entries.capacity() {
+            // Pages keep their size for long: little room is left over.
+            self.entries.reserve_exact(self.entries.len() / 4 + 3);
+        }
+        self.lens |= 1 << place.len();
+        self.entries.insert(at, Entry(u64::from(place.0) << Entry::PLACE_SHIFT | u64::from(value)));
+    }
+}
+
+/// The number of entries before `place`.
+fn before(entries: &[Entry], place: Place) -> usize {
+    entries.partition_point(|entry| entry.place() < place)
 }
 
 /// The block of an anchor: the first bits of an address.
-fn block<K: Key>(prefix: Prefix<K>) -> u32 {
-    let bits = prefix.address().to_high_bits() >> (128 - u32::from(anchor_len::<K>()));
+fn block<K: Key>(address: K) -> u32 {
+    let bits = address.to_high_bits() >> (u128::BITS - u32::from(anchor_len::<K>()));
     u32::try_from(bits).unwrap_or(0)
 }
 
-/// The nodes of one family.
+/// The pages of one family.
 #[derive(Clone, Debug)]
 pub(super) struct Trie<K: Key> {
-    nodes: Vec<Node<K>>,
+    pages: Vec<Page<K>>,
     free: Vec<u32>,
     /// By block.
     anchors: FxHashMap<u32, u32>,
@@ -51,185 +207,195 @@ pub(super) struct Trie<K: Key> {
 
 impl<K: Key> Default for Trie<K> {
     fn default() -> Self {
-        Self {
-            nodes: vec![Node::new(Prefix::DEFAULT, ROOT)],
-            free: Vec::new(),
-            anchors: FxHashMap::default(),
-        }
-    }
-}
-
-impl<K: Key> Node<K> {
-    const fn new(prefix: Prefix<K>, parent: u32) -> Self {
-        let none = NextHopId::NONE;
-        Self { prefix, told: none, used: none, children: [0; 2], parent, is_dirty: false, is_anchor: false }
-    }
-
-    /// The nodes right below, the one with the smaller addresses first.
-    pub(super) fn below(&self) -> impl DoubleEndedIterator<Item = u32> + use<K> {
-        self.children.into_iter().filter(|child| *child != 0)
-    }
-}
-
-impl<K: Key> std::ops::Index<u32> for Trie<K> {
-    type Output = Node<K>;
-    fn index(&self, at: u32) -> &Node<K> {
-        &self.nodes[at as usize]
-    }
-}
-
-impl<K: Key> std::ops::IndexMut<u32> for Trie<K> {
-    fn index_mut(&mut self, at: u32) -> &mut Node<K> {
-        &mut self.nodes[at as usize]
+        Self { pages: vec![Page::new(K::ZERO, 0, ROOT)], free: Vec::new(), anchors: FxHashMap::default() }
     }
 }
 
 impl<K: Key> Trie<K> {
-    pub(super) fn reserve(&mut self, routes: usize) {
-        // Half as many forks as routes, as full tables have them.
-        self.nodes.reserve(routes + routes / 2);
-    }
-
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         let anchors = self.anchors.capacity() * (size_of::<(u32, u32)>() + 1); // one control byte an entry
-        (self.nodes.capacity() * size_of::<Node<K>>() + self.free.capacity() * 4 + anchors) as u64
+        let entries: usize = self.pages.iter().map(|page| page.entries.capacity()).sum();
+        let pages = self.pages.capacity() * size_of::<Page<K>>();
+        (pages + entries * size_of::<Entry>() + self.free.capacity() * 4 + anchors) as u64
     }
 
-    /// Nodes in use.
-    pub(super) fn len(&self) -> usize {
-        self.nodes.len() - self.free.len()
+    /// Pages, and entries of the first one.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.pages.len() - self.free.len(), self.entries(ROOT).len())
     }
 
-    /// From node `at`, which covers `prefix`, the node of `prefix`, or the one right above its place.
-    fn nearest(&self, mut at: u32, prefix: Prefix<K>) -> u32 {
-        loop {
-            let node = &self[at];
-            if node.prefix.len() == prefix.len() {
-                return at;
-            }
-            let child = node.children[branch(prefix, node.prefix.len())];
-            if child == 0 || !self[child].prefix.covers(prefix) {
-                return at;
-            }
-            at = child;
+    fn page(&self, page: u32) -> &Page<K> {
+        &self.pages[page as usize]
+    }
+
+    /// Sets what all of `page` falls back to, and returns what it was.
+    pub(super) fn set_inherited(&mut self, page: u32, inherited: NextHopId) -> NextHopId {
+        std::mem::replace(&mut self.pages[page as usize].inherited, inherited)
+    }
+
+    /// The entries of `page`.
+    pub(super) fn entries(&self, page: u32) -> &[Entry] {
+        &self.page(page).entries
+    }
+
+    /// Entry `at` of `page`.
+    pub(super) fn entry(&mut self, page: u32, at: usize) -> &mut Entry {
+        &mut self.pages[page as usize].entries[at]
+    }
+
+    /// The prefix of a route of `page`.
+    pub(super) fn prefix(&self, page: u32, entry: Entry) -> Prefix<K> {
+        let (page, place) = (self.page(page), entry.place());
+        let bits = u128::from(place.bits()) << (u128::BITS - 12) >> page.len;
+        let len = page.len + u8::try_from(place.len()).unwrap_or(0);
+        Prefix::truncating(K::from_high_bits(page.address.to_high_bits() | bits), len)
+    }
+
+    /// The page that holds `prefix`, or the last one on the way there.
+    fn nearest(&self, prefix: Prefix<K>) -> u32 {
+        let is_long = prefix.len() > anchor_len::<K>();
+        let anchor = if is_long { self.anchors.get(&block(prefix.address())) } else { None };
+        let mut page = anchor.copied().unwrap_or(ROOT);
+        while !self.page(page).holds(prefix.len()) {
+            let Some(below) = self.below(page, prefix.address()) else { break };
+            page = below;
         }
+        page
     }
 
-    /// The node of exactly `prefix`.
-    pub(super) fn find(&self, prefix: Prefix<K>) -> Option<u32> {
-        let top = if prefix.len() > anchor_len::<K>() { *self.anchors.get(&block(prefix))? } else { ROOT };
-        Some(self.nearest(top, prefix)).filter(|at| self[*at].prefix == prefix)
+    /// The page right below `page` that covers `address`.
+    fn below(&self, page: u32, address: K) -> Option<u32> {
+        let page = self.page(page);
+        page.search(page.link(address)).ok().and_then(|at| page.entries[at].page())
     }
 
-    /// The node of `prefix`, which is made if there is none.
-    pub(super) fn find_or_insert(&mut self, prefix: Prefix<K>) -> u32 {
-        if prefix.len() <= anchor_len::<K>() {
-            return self.insert(ROOT, prefix);
+    /// The index of the first entry behind route `at` of `page` and all that it covers.
+    pub(super) fn end(&self, page: u32, at: usize) -> usize {
+        let entries = self.entries(page);
+        let last = entries[at].place().last();
+        at + 1 + entries[at + 1..].iter().take_while(|entry| entry.place() <= last).count()
+    }
+
+    /// The index of the entry at `place` of `page`.
+    pub(super) fn search(&self, page: u32, place: Place) -> Option<usize> {
+        self.page(page).search(place).ok()
+    }
+
+    /// The page that holds `prefix`, and the index of its entry there.
+    pub(super) fn find(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
+        let at = self.nearest(prefix);
+        let page = self.page(at);
+        let index =
+            if page.holds(prefix.len()) { page.search(page.place(prefix)).ok()? } else { return None };
+        Some((at, index))
+    }
+
+    /// As [`Self::find`]; the entry is made if there is none.
+    pub(super) fn find_or_insert(&mut self, prefix: Prefix<K>) -> (u32, usize) {
+        let mut at = self.nearest(prefix);
+        while !self.page(at).holds(prefix.len()) {
+            at = self.add(at, prefix.address());
         }
-        let block = block(prefix);
-        let anchor = self.anchors.get(&block).copied().unwrap_or_else(|| {
-            let anchor = self.insert(ROOT, Prefix::truncating(prefix.address(), anchor_len::<K>()));
-            self[anchor].is_anchor = true;
-            self.anchors.insert(block, anchor);
-            anchor
+        let page = &mut self.pages[at as usize];
+        let place = page.place(prefix);
+        let index = page.search(place).unwrap_or_else(|index| {
+            page.insert(index, place, 0);
+            index
         });
-        self.insert(anchor, prefix)
+        (at, index)
     }
 
-    /// As [`Self::find_or_insert`], below node `top`, which covers `prefix`.
-    fn insert(&mut self, top: u32, prefix: Prefix<K>) -> u32 {
-        let parent = self.nearest(top, prefix);
-        if self[parent].prefix == prefix {
-            return parent;
+    /// Adds the page right below `parent` that covers `address`.
+    #[cold]
+    fn add(&mut self, parent: u32, address: K) -> u32 {
+        let len = self.page(parent).len + stride::<K>();
+        let address = address & K::mask(len);
+        let mut page = Page::new(address, len, parent);
+        page.inherited = self.inherited(parent, self.page(parent).link(address));
+        let at = if let Some(at) = self.free.pop() {
+            self.pages[at as usize] = page;
+            at
+        } else {
+            let at = u32::try_from(self.pages.len());
+            assert!(at.is_ok(), "2^32 pages of a trie are beyond any memory");
+            self.pages.push(page);
+            at.unwrap_or(0)
+        };
+        let above = &mut self.pages[parent as usize];
+        let place = above.link(address);
+        above.insert(before(&above.entries, place), place, at);
+        if len == anchor_len::<K>() {
+            self.anchors.insert(block(address), at);
         }
-        let side = branch(prefix, self[parent].prefix.len());
-        let below = self[parent].children[side];
-        let at = self.add(Node::new(prefix, parent));
-        if below == 0 {
-            self[parent].children[side] = at;
-            return at;
-        }
-        let other = self[below].prefix;
-        if prefix.covers(other) {
-            self[at].children[branch(other, prefix.len())] = below;
-            self[below].parent = at;
-            self[parent].children[side] = at;
-            return at;
-        }
-        let same = (prefix.address().to_high_bits() ^ other.address().to_high_bits()).leading_zeros();
-        let len = u8::try_from(same).unwrap_or(K::BITS);
-        let fork = self.add(Node::new(Prefix::truncating(prefix.address(), len), parent));
-        self[fork].children[branch(prefix, len)] = at;
-        self[fork].children[branch(other, len)] = below;
-        self[at].parent = fork;
-        self[below].parent = fork;
-        self[parent].children[side] = fork;
         at
     }
 
-    fn add(&mut self, node: Node<K>) -> u32 {
-        if let Some(at) = self.free.pop() {
-            self[at] = node;
-            return at;
+    /// Takes out the entry at `place` of `page` if it is no route any more, and the pages that are empty then.
+    pub(super) fn tidy(&mut self, page: u32, place: Place) {
+        let (mut page, mut place) = (page, place);
+        while let Ok(at) = self.page(page).search(place) {
+            let Page { entries, address, len, parent, .. } = &mut self.pages[page as usize];
+            if entries[at].page().is_none() && !(entries[at].told().is_none() && entries[at].used().is_none())
+            {
+                return;
+            }
+            entries.remove(at);
+            if !entries.is_empty() || page == ROOT {
+                return;
+            }
+            let (address, len, parent) = (*address, *len, *parent);
+            *entries = Vec::new();
+            self.free.push(page);
+            if len == anchor_len::<K>() {
+                self.anchors.remove(&block(address));
+            }
+            (page, place) = (parent, self.page(parent).link(address));
         }
-        let at = u32::try_from(self.nodes.len());
-        assert!(at.is_ok(), "2^32 nodes of a trie are beyond any memory");
-        self.nodes.push(node);
-        at.unwrap_or(0)
     }
 
-    /// Takes node `at` out if it is no route, fork or anchor any more, and then those above it that are none any more.
-    pub(super) fn tidy(&mut self, mut at: u32) {
+    /// Of the routes that cover `prefix` and are shorter, the longest for which `next_hop` answers one: its length, and that answer.
+    pub(super) fn above(
+        &self,
+        prefix: Prefix<K>,
+        next_hop: impl Fn(Entry) -> NextHopId,
+    ) -> Option<(u8, NextHopId)> {
+        let mut page = self.page(self.nearest(prefix));
+        let mut place =
+            if page.holds(prefix.len()) { page.place(prefix) } else { page.link(prefix.address()) };
         loop {
-            let Node { told, used, children: [left, right], parent, prefix, is_dirty, is_anchor } = self[at];
-            let is_route = !told.is_none() || !used.is_none() || is_dirty;
-            // Its own parent: the root, or taken out already.
-            let is_needed = left != 0 && right != 0 || is_anchor && left | right != 0;
-            if parent == at || is_needed {
-                return;
+            let found = page.above(place, &next_hop);
+            if found.is_some() || page.len == 0 {
+                return found;
             }
-            if is_anchor {
-                self.anchors.remove(&block(prefix));
-                self[at].is_anchor = false;
-            }
-            if is_route {
-                return;
-            }
-            let (side, child) = (branch(prefix, self[parent].prefix.len()), left | right);
-            self[parent].children[side] = child;
-            if child != 0 {
-                self[child].parent = parent;
-            }
-            self[at].parent = at;
-            self.free.push(at);
-            at = parent;
+            let parent = self.page(page.parent);
+            place = parent.link(page.address);
+            page = parent;
         }
     }
 
-    /// What is found first on the way from right above `at` to the root.
-    pub(super) fn above<T>(&self, mut at: u32, what: impl Fn(&Node<K>) -> Option<T>) -> Option<T> {
-        while at != ROOT {
-            at = self[at].parent;
-            if let Some(found) = what(&self[at]) {
-                return Some(found);
-            }
-        }
-        None
+    /// The next hop that `place` of `page` falls back to, where [`Page::inherited`] is kept.
+    pub(super) fn inherited(&self, page: u32, place: Place) -> NextHopId {
+        let page = self.page(page);
+        page.above(place, Entry::told).map_or(page.inherited, |(_, told)| told)
     }
 
-    /// Every node in order of address, then length: a prefix comes before what it covers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Node<K>> {
-        let mut stack = vec![ROOT];
+    /// Every route in order of address, then length.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Prefix<K>, Entry)> {
+        let mut stack = vec![(ROOT, self.entries(ROOT).iter())];
         std::iter::from_fn(move || {
-            let node = &self[stack.pop()?];
-            stack.extend(node.below().rev());
-            Some(node)
+            loop {
+                let (page, entries) = stack.last_mut()?;
+                let Some(entry) = entries.next() else {
+                    stack.pop();
+                    continue;
+                };
+                let Some(below) = entry.page() else {
+                    return Some((self.prefix(*page, *entry), *entry));
+                };
+                stack.push((below, self.entries(below).iter()));
+            }
         })
     }
-}
-
-/// The bit of `prefix` behind its first `len`, as an index of children.
-fn branch<K: Key>(prefix: Prefix<K>, len: u8) -> usize {
-    usize::from(prefix.address().to_high_bits() << len.min(127) >> 127 == 1)
 }

@@ -3,11 +3,11 @@
 
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
-use fib::{EngineError, Key, NextHopId, Route};
+use fib::{Change, EngineError, Key, NextHopId, Route};
 use lpm_gpu::direct::{CHUNK_UNITS, Unit};
 use lpm_gpu::gale::{GaleOptions, GaleTable, model};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops, code};
-use lpm_gpu::host::{HEADER_WORDS, HostTable, Image, KeySlice, Step};
+use lpm_gpu::host::{Due, HEADER_WORDS, HostTable, Image, KeySlice, Step};
 use lpm_gpu::sail::{BCN_WORDS, SailOptions, SailTable};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -78,34 +78,36 @@ impl<K: Key> Side<K> {
         self.stale = false;
     }
 
-    /// Applies a delta as the engine does. `late`: grace periods end one update later.
-    fn apply(&mut self, changes: &[Route<K>], late: bool) {
-        let mut undo = Vec::new();
-        let applied = self.table.apply(changes, &mut undo);
-        match applied.and_then(|()| self.deliver()) {
-            Ok(()) => self.routes.apply(changes),
+    /// A delta as the engine makes it; `late`: grace periods end an update later.
+    fn apply(&mut self, told: &[Route<K>], late: bool) {
+        let change = |route: &Route<K>| {
+            let old = self.routes.0.get(&route.prefix).copied().unwrap_or(NextHopId::NONE);
+            Change { prefix: route.prefix, old, new: route.next_hop }
+        };
+        let changes: Vec<_> = told.iter().map(change).filter(|change| change.old != change.new).collect();
+        match self.make(&changes) {
+            Ok(()) => self.routes.apply(told),
             Err(EngineError::Full { used, limit, .. }) => {
                 assert!(used > limit, "full at {used} of {limit}");
-                self.take_back(undo);
-                // If the table cannot be repaired now, the next delta repairs it.
-                let _ = self.deliver();
+                self.take_back(&changes);
             }
             Err(error) => panic!("{error}"),
         }
+        self.deliver();
         self.table.reclaim(self.update.saturating_sub(u64::from(late)));
         assert_eq!(self.table.routes(), self.routes.0.len() as u64);
-        for key in self.routes.keys(changes) {
+        for key in self.routes.keys(told) {
             assert_eq!(self.lookup(key), self.routes.lookup(key), "{} {:?}", key.to_ip(), self.routes);
         }
     }
 
-    /// Transfers the table's changes to the device, by steps or as a new image.
-    fn deliver(&mut self) -> Result<(), EngineError> {
-        if self.table.rebuild_due() {
-            self.table.rebuild()?;
-            assert!(!self.table.rebuild_due(), "a rebuild leaves nothing to rebuild");
-            self.stale = true;
-        }
+    fn make(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+        self.stale |= self.table.apply(changes, usize::MAX)? == Due::Image;
+        Ok(())
+    }
+
+    /// The table's changes to the device, by steps or as a new image.
+    fn deliver(&mut self) {
         self.update += 1;
         let steps = self.table.take_steps(self.update);
         if self.stale {
@@ -115,15 +117,15 @@ impl<K: Key> Side<K> {
                 self.run(step);
             }
         }
-        Ok(())
     }
 
-    fn take_back(&mut self, mut undo: Vec<Route<K>>) {
-        undo.sort_by_key(|change| !change.next_hop.is_none());
-        if self.table.apply(&undo, &mut Vec::new()).is_err() {
-            self.table.rebuild().unwrap();
+    fn take_back(&mut self, changes: &[Change<K>]) {
+        let mut back: Vec<_> = changes.iter().map(|change| change.reversed()).collect();
+        back.sort_by_key(|change| !change.withdraws());
+        if self.make(&back).is_err() {
+            self.table.rebuild(usize::MAX).unwrap();
             self.stale = true;
-            self.table.apply(&undo, &mut Vec::new()).unwrap();
+            self.make(&back).unwrap();
         }
     }
 

@@ -1,28 +1,31 @@
-//! What the tables that are indexed directly by the key, GALE and SAIL_L, have in common: the unit, the routes told, the
+//! What the tables that are indexed directly by the key, GALE and SAIL_L, have in common: the unit, and the
 //! chunks of 256 units.
 //!
 //! Both expand a route over all units that it covers, and keep in each unit the length of the route that it came from. So
 //! an update needs no search: a unit is rewritten when the length in it says that it may be.
 //!
 //! ```text
-//! change -> routes (its parent, its neighbours) -> units of the table, in chunks -> writes for the device
+//! change -> RIB (its parent) -> units of the table, in chunks -> writes for the device
 //! ```
 //!
 //! | file | what lives there |
 //! |---|---|
 //! | [`mod@unit`] | the word of a table: next hop or chunk, and the length of the route it came from |
-//! | `routes` | the routes told, by length |
 //! | `chunks` | which chunks are in use, and when one may be used again |
 //! | [`answers`] | raw answers that are next hops already |
 
 pub mod answers;
 mod chunks;
-mod routes;
 pub mod unit;
 
 pub(crate) use chunks::{Chunk, Chunks};
-pub(crate) use routes::Routes;
+use fib::{Prefix4, RibTable};
 pub use unit::{Draw, Unit};
+
+/// What the longest route shorter than `prefix` and over it writes; zero without one.
+pub(crate) fn parent(routes: &RibTable<u32>, prefix: Prefix4) -> Unit {
+    routes.used_above(prefix).map_or(Unit(0), |(len, next_hop)| Unit::route(next_hop, len))
+}
 
 /// Units of a chunk: one for each value of the eight bits that it is indexed by.
 pub const CHUNK_UNITS: usize = 256;

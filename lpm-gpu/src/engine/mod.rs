@@ -17,7 +17,7 @@
 //! | `residence`, `doorbell` | kernels that stay on the device and serve slots; how they are told of a batch |
 //! | `calibrate` | batch size and stream count for a latency (section 5.4.4) |
 //!
-//! A delta is applied in this order: on the host, both families; memory is had for tables that were built anew; the update
+//! A delta is applied in this order: on the host, each family, with memory for a table that was built anew; the update
 //! begins to show: steps run on the update stream until they are finished, tables built anew go up beside those in
 //! service and come into service. So when `apply` returns, every batch that is submitted later is of the new generation. What
 //! can be refused for want of room is refused before anything shows: the host's tables are taken back, and the device goes
@@ -187,32 +187,33 @@ impl GpuEngine {
         })
     }
 
-    /// The delta, on the host's tables.
-    fn apply_on_host(&mut self, delta: &FibDelta) -> Result<(), EngineError> {
-        self.v6.apply(&[])?; // forgets what it would take back
-        self.v4.apply(&delta.v4)?;
-        self.v6.apply(&delta.v6)
-    }
-
-    /// The delta, on the device. A call that fails once the update has begun to show is answered by going on: whole tables are
-    /// uploaded instead. Only when that fails, too, is the delta refused.
-    fn apply_on_device(&mut self) -> Result<(), EngineError> {
+    /// `delta`, on the host and on the device. A call that fails once the update has begun to show is answered by going on: whole tables
+    /// are uploaded instead. Only when that fails, too, is the delta refused.
+    fn update(&mut self, delta: &FibDelta) -> Result<(), EngineError> {
+        self.update += 1;
         let mut showing = false;
-        let mut done = self.try_on_device(&mut showing);
+        let mut done = self.try_update(delta, &mut showing);
         if done.is_err() && showing && !self.shared.gpu.device.is_lost() {
             self.update += 1;
-            done = self.try_on_device(&mut showing);
+            done = self.try_update(&FibDelta::new(), &mut showing);
+        }
+        if done.is_ok() {
+            self.finish();
         }
         done
     }
 
-    /// As [`Self::apply_on_device`], once. `showing` becomes true when the update may be seen from then on.
-    fn try_on_device(&mut self, showing: &mut bool) -> Result<(), EngineError> {
+    fn limits(&self, others_bytes: u64) -> Limits {
+        Limits { table_bytes_max: self.params.table_bytes_max, others_bytes }
+    }
+
+    /// As [`Self::update`], once. `showing` becomes true when the update may be seen from then on.
+    fn try_update(&mut self, delta: &FibDelta, showing: &mut bool) -> Result<(), EngineError> {
         let gpu = &self.shared.gpu;
-        let limits = |others_bytes| Limits { table_bytes_max: self.params.table_bytes_max, others_bytes };
-        let mut new_v4 = self.v4.prepare(gpu, limits(self.v6.current.bytes()))?;
-        let bytes_v4 = new_v4.as_ref().unwrap_or(&self.v4.current).bytes();
-        let mut new_v6 = match self.v6.prepare(gpu, limits(bytes_v4)) {
+        let limits = self.limits(self.v6.current.bytes());
+        let mut new_v4 = self.v4.prepare(gpu, &delta.v4, limits)?;
+        let limits = self.limits(new_v4.as_ref().unwrap_or(&self.v4.current).bytes());
+        let mut new_v6 = match self.v6.prepare(gpu, &delta.v6, limits) {
             Ok(new_v6) => new_v6,
             Err(error) => {
                 self.v4.fail(new_v4);
@@ -236,21 +237,15 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// Takes the delta under way back, on the host and, as far as it had come there, on the device.
+    /// Takes `delta` back, on the host and, as far as it had come there, on the device.
     #[cold]
-    fn take_back(&mut self) {
-        if let Err(error) = self.v4.take_back().and_then(|()| self.v6.take_back()) {
+    fn take_back(&mut self, delta: &FibDelta) {
+        if let Err(error) = self.v4.take_back(&delta.v4).and_then(|()| self.v6.take_back(&delta.v6)) {
             self.broken = Some(error);
-            return;
-        }
-        if self.shared.gpu.device.is_lost() {
-            return;
-        }
-        // Steps that were begun may have left the table in service between two generations: mend it by the same means. What
-        // cannot be mended now is, by the next delta.
-        self.update += 1;
-        if self.apply_on_device().is_ok() {
-            self.finish();
+        } else if !self.shared.gpu.device.is_lost() {
+            // Steps that were begun may have left the table in service between two generations: mend it by the same means. What cannot
+            // be mended now is, by the next delta.
+            let _ = self.update(&FibDelta::new());
         }
     }
 
@@ -355,12 +350,10 @@ impl EngineWriter for GpuEngine {
         let over = self.shared.grace.over();
         self.v4.host.reclaim(over);
         self.v6.host.reclaim(over);
-        self.update += 1;
-        if let Err(error) = self.apply_on_host(delta).and_then(|()| self.apply_on_device()) {
-            self.take_back();
+        if let Err(error) = self.update(delta) {
+            self.take_back(delta);
             return Err(error);
         }
-        self.finish();
         self.generation = self.generation.next();
         Ok(self.generation)
     }

@@ -4,9 +4,9 @@ use super::bubbles::Bubbles;
 use super::gpu::Gpu;
 use super::tables::{self, DeviceTable, Spares, table_bytes};
 use crate::cu::{Kernel, Stream};
-use crate::host::{HEADER_WORDS, HostTable, KernelNames, Step};
+use crate::host::{Due, HEADER_WORDS, HostTable, KernelNames, Step};
 use arc_swap::ArcSwap;
-use fib::{Change, EngineError, Key, Route};
+use fib::{Change, EngineError, Key};
 use std::sync::Arc;
 
 /// What a family's table may take.
@@ -22,6 +22,11 @@ impl Limits {
     /// What is left for this family.
     const fn bytes(self) -> u64 {
         self.table_bytes_max.saturating_sub(self.others_bytes)
+    }
+
+    /// As words of an image.
+    fn words(self) -> usize {
+        usize::try_from(self.bytes() / 4).unwrap_or(usize::MAX).saturating_sub(HEADER_WORDS)
     }
 
     /// Refuses a table of `words` that is more than that.
@@ -42,8 +47,6 @@ pub(super) struct Side<K: Key> {
     pub(super) current: Arc<DeviceTable>,
     spares: Spares,
     ops: Option<Kernel>,
-    /// Takes back what the delta under way has done to the host's table.
-    undo: Vec<Route<K>>,
     /// The host's table was built anew and its image is not in service: steps would not fit what is.
     stale: bool,
     /// Tables in service are not written.
@@ -81,7 +84,6 @@ impl<K: Key> Side<K> {
             current: Arc::new(current),
             spares,
             ops,
-            undo: Vec::new(),
             stale: false,
             frozen,
             steps: Vec::new(),
@@ -90,46 +92,22 @@ impl<K: Key> Side<K> {
         })
     }
 
-    /// Brings the host's table to the state after `changes`; [`Self::take_back`] is for an error, too.
-    pub(super) fn apply(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
-        self.undo.clear();
-        let routes: Vec<_> =
-            changes.iter().map(|change| Route { prefix: change.prefix, next_hop: change.new }).collect();
-        self.host.apply(&routes, &mut self.undo)
-    }
-
-    /// Takes back what [`Self::apply`] did. Going back needs no more than there was, but perhaps not where it was: a table that
-    /// is full is built anew once.
-    pub(super) fn take_back(&mut self) -> Result<(), EngineError> {
-        // Withdraws first: they make room for what comes back.
-        let mut changes: Vec<_> = self.undo.drain(..).collect();
-        changes.sort_by_key(|change| !change.next_hop.is_none());
-        let mut unused = Vec::new();
-        if self.host.apply(&changes, &mut unused).is_ok() {
-            return Ok(());
-        }
-        self.rebuild()?;
-        self.host.apply(&changes, &mut unused)
-    }
-
-    /// Whether the delta under way has changed anything.
-    fn is_changed(&self) -> bool {
-        !self.undo.is_empty()
-    }
-
-    /// First stage of a delta on the device: builds the table anew if that is due, and gets memory for it where steps cannot bring
-    /// the one in service up to date. Nobody sees anything of that yet.
-    pub(super) fn prepare(&mut self, gpu: &Gpu, limits: Limits) -> Result<Option<DeviceTable>, EngineError> {
-        if self.host.rebuild_due() {
-            self.rebuild_within(limits)?;
-        }
-        let renewing = self.stale || (self.frozen && self.is_changed());
+    /// First stage of a delta: makes `changes` on the host, and gets memory for a table where steps cannot bring the one in service up
+    /// to date. Nobody sees anything of that yet. [`Self::take_back`] is for an error, too.
+    pub(super) fn prepare(
+        &mut self,
+        gpu: &Gpu,
+        changes: &[Change<K>],
+        limits: Limits,
+    ) -> Result<Option<DeviceTable>, EngineError> {
+        self.apply(changes, limits.words())?;
+        let renewing = self.stale || (self.frozen && !changes.is_empty());
         if !renewing {
             return Ok(None);
         }
         self.stale = true; // until it is in service
         if limits.check(self.host.image().words).is_err() {
-            self.rebuild_within(limits)?; // head room may make the difference
+            self.rebuild(limits.words())?; // head room may make the difference
         }
         let words = self.host.image().words;
         limits.check(words)?;
@@ -138,6 +116,38 @@ impl<K: Key> Side<K> {
         let allowance_bytes = limits.table_bytes_max.saturating_mul(2).saturating_sub(in_service);
         let kernel = lookup_kernel(gpu, &self.host.kernels(), self.frozen)?;
         self.spares.reserve(gpu, words, kernel, allowance_bytes).map(Some)
+    }
+
+    /// Takes `changes` back on the host, whether they were made or not. Going back needs no more than there was, but perhaps not where
+    /// it was: a table that is full is built anew once.
+    pub(super) fn take_back(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+        // Withdraws first: they make room for what comes back.
+        let mut back: Vec<_> = changes.iter().map(|change| change.reversed()).collect();
+        back.sort_by_key(|change| !change.withdraws());
+        if self.apply(&back, usize::MAX).is_ok() {
+            return Ok(());
+        }
+        self.rebuild(usize::MAX)?;
+        self.apply(&back, usize::MAX)
+    }
+
+    fn apply(&mut self, changes: &[Change<K>], words_max: usize) -> Result<(), EngineError> {
+        if self.host.apply(changes, words_max)? == Due::Image {
+            self.is_new();
+        }
+        Ok(())
+    }
+
+    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
+        self.host.rebuild(words_max)?;
+        self.is_new();
+        Ok(())
+    }
+
+    /// The host's table was built anew.
+    fn is_new(&mut self) {
+        self.stale = true;
+        self.rebuilds += 1;
     }
 
     /// Second stage: takes the steps of update `update`. From here on answers know of the update.
@@ -164,19 +174,6 @@ impl<K: Key> Side<K> {
             self.stale = true; // how far it has come is not known
             gpu.fault(error)
         })
-    }
-
-    fn rebuild_within(&mut self, limits: Limits) -> Result<(), EngineError> {
-        let words = usize::try_from(limits.bytes() / 4).unwrap_or(usize::MAX);
-        self.host.limit(words.saturating_sub(HEADER_WORDS));
-        self.rebuild()
-    }
-
-    fn rebuild(&mut self) -> Result<(), EngineError> {
-        self.host.rebuild()?;
-        self.stale = true;
-        self.rebuilds += 1;
-        Ok(())
     }
 
     /// The delta has failed. A renewed table does not come into service, so the one in service stays stale; and where steps were

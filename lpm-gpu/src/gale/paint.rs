@@ -1,11 +1,12 @@
-//! The image of a GALE table, painted from its routes, the shortest first.
+//! The image of a GALE table, painted from its routes in their order: a route comes before those that it covers.
 //!
 //! It takes 64 MiB of host memory and more, so it lives from a rebuild to the next change only; a table that is kept up by
 //! operations has no copy of itself on the host.
 
 use super::DIRECT_UNITS;
-use super::table::Long;
-use crate::direct::{CHUNK_UNITS, Routes, Unit};
+use super::table::{Long, units};
+use crate::direct::{CHUNK_UNITS, Unit};
+use fib::RibTable;
 use std::collections::BTreeMap;
 
 /// Words whose zeros are not worth leaving out.
@@ -21,29 +22,24 @@ pub(super) struct Painted {
 
 impl Painted {
     /// All `routes`; chunks for the /24s of `longs`.
-    pub(super) fn new(routes: &Routes, longs: &BTreeMap<u32, Long>) -> Self {
+    pub(super) fn new(routes: &RibTable<u32>, longs: &BTreeMap<u32, Long>) -> Self {
         let live = || longs.iter().filter(|(_, long)| long.routes != 0);
         let chunks = live().map(|(_, long)| long.chunk as usize + 1).max().unwrap_or(0);
         let words = DIRECT_UNITS + chunks * CHUNK_UNITS;
         let mut image = Self { words: vec![0; words], touched: vec![false; words.div_ceil(BLOCK_WORDS)] };
-        for len in 0..=24 {
-            for (prefix, next_hop) in routes.of_len(len) {
-                let first = (prefix.address() >> 8) as usize;
-                image.fill(first, 1 << (24 - len), Unit::route(next_hop, len));
-            }
-        }
-        for (slot, long) in live() {
-            let under = Unit(image.words[*slot as usize]);
-            image.fill(DIRECT_UNITS + long.chunk as usize * CHUNK_UNITS, CHUNK_UNITS, under);
-            image.fill(*slot as usize, 1, Unit::chunk(long.chunk));
-        }
-        for len in 25..=32 {
-            for (prefix, next_hop) in routes.of_len(len) {
-                if let Some(long) = longs.get(&(prefix.address() >> 8)) {
-                    let base = DIRECT_UNITS + long.chunk as usize * CHUNK_UNITS;
-                    let first = base + (prefix.address() & 0xff) as usize;
-                    image.fill(first, 1 << (32 - len), Unit::route(next_hop, len));
+        for (prefix, next_hop) in routes.iter() {
+            let (slot, unit) = (prefix.address() >> 8, Unit::route(next_hop, prefix.len()));
+            if prefix.len() <= 24 {
+                image.fill(slot as usize, units(prefix), unit);
+            } else if let Some(long) = longs.get(&slot) {
+                let chunk = DIRECT_UNITS + long.chunk as usize * CHUNK_UNITS;
+                // The first of its /24, whose unit is that of what covers it all.
+                let under = Unit(image.words[slot as usize]);
+                if under.to_chunk().is_none() {
+                    image.fill(chunk, CHUNK_UNITS, under);
+                    image.fill(slot as usize, 1, Unit::chunk(long.chunk));
                 }
+                image.fill(chunk + (prefix.address() & 0xff) as usize, units(prefix), unit);
             }
         }
         image

@@ -4,9 +4,9 @@ use super::DIRECT_UNITS;
 use super::paint::Painted;
 use crate::direct::answers::PlainAnswers;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
-use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Routes, Unit};
-use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
-use fib::{Details, EngineError, NextHopId, Prefix4, Route};
+use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Unit, parent};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
+use fib::{Change, Details, EngineError, Prefix4, Rib};
 use serde::Serialize;
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
@@ -47,14 +47,6 @@ pub(super) struct Long {
     pub(super) chunk: u32,
 }
 
-/// A route that changed since the device last heard of it.
-#[derive(Clone, Copy, Debug)]
-struct Dirty {
-    prefix: Prefix4,
-    /// What the device has.
-    before: NextHopId,
-}
-
 /// Operations that the device was given.
 #[derive(Clone, Copy, Debug, Default)]
 struct Given {
@@ -72,9 +64,9 @@ pub struct GaleTable {
     options: GaleOptions,
     /// Words that the image may have.
     words_max: u64,
-    routes: Routes,
-    dirty: Vec<Dirty>,
-    /// Turns that the device would need for what is dirty.
+    /// The routes told. Its delta is what the device has not heard of yet.
+    routes: Rib,
+    /// Turns that the device would need for that delta.
     turns: u64,
     /// By /24: its 24 bits.
     longs: BTreeMap<u32, Long>,
@@ -101,8 +93,7 @@ impl GaleTable {
         let mut table = Self {
             options,
             words_max: WORDS_MAX.min(options.table_bytes_max / 4),
-            routes: Routes::new(),
-            dirty: Vec::new(),
+            routes: Rib::plain(),
             turns: 0,
             longs: BTreeMap::new(),
             extended: 0,
@@ -162,21 +153,39 @@ impl GaleTable {
         Ok(())
     }
 
+    fn limit(&mut self, words_max: usize) {
+        self.words_max = WORDS_MAX.min(self.options.table_bytes_max / 4).min(words_max as u64);
+    }
+
+    /// Gives all /24s with long prefixes new chunks, and forgets what is dirty: the device gets an image.
+    fn build(&mut self) -> Result<(), EngineError> {
+        self.check_room(self.extended)?;
+        self.longs.retain(|_, long| long.routes != 0);
+        for (number, long) in (0..).zip(self.longs.values_mut()) {
+            long.chunk = number;
+        }
+        self.capacity = self.capacity_for(self.extended);
+        self.chunks.restart(u32::try_from(self.extended).unwrap_or(u32::MAX));
+        self.touched.clear();
+        self.take_changed();
+        self.painted = OnceCell::new();
+        self.imaged.set(false);
+        Ok(())
+    }
+
     /// One change, of which nothing is done on an error.
-    fn change(&mut self, change: &Route<u32>) -> Result<NextHopId, EngineError> {
-        let Route { prefix, next_hop } = *change;
+    fn change(&mut self, change: &Change<u32>) -> Result<(), EngineError> {
+        let Change { prefix, new: next_hop, .. } = *change;
         if prefix.len() > 24 {
-            let there = !self.routes.get(prefix).is_none();
+            let there = !self.routes.v4.get(prefix).is_none();
             if there == next_hop.is_none() {
                 self.count_long(prefix, !there)?;
             }
         }
-        let before = self.routes.set(prefix, next_hop);
-        if before != next_hop {
-            self.dirty.push(Dirty { prefix, before });
-            self.turns += 1 + (units(prefix) / UNITS_PER_TURN);
+        if self.routes.v4.set(prefix, next_hop) != next_hop {
+            self.turns += 1 + units(prefix) as u64 / UNITS_PER_TURN;
         }
-        Ok(before)
+        Ok(())
     }
 
     /// Gives back the chunks of /24s that have no long prefixes any more, and tells which the device has to fold.
@@ -196,36 +205,29 @@ impl GaleTable {
     /// Forgets what is dirty, if an image told the device of it.
     fn settle(&mut self) {
         if self.imaged.replace(false) {
-            self.dirty.clear();
-            self.turns = 0;
+            self.take_changed();
             self.sweep();
             self.chunks.adopt();
         }
     }
 
-    /// The routes that are not as the device has them, each once, by length and address.
-    fn take_changed(&mut self) -> Vec<(Dirty, NextHopId)> {
-        let mut dirty = std::mem::take(&mut self.dirty);
+    /// What the device has not heard of yet, by length: it is told of it now.
+    fn take_changed(&mut self) -> Vec<Change<u32>> {
         self.turns = 0;
-        // Stable: of several entries of a route the first has what the device has.
-        dirty.sort_by_key(|dirty| (dirty.prefix.len(), dirty.prefix.address()));
-        dirty.dedup_by_key(|dirty| dirty.prefix);
-        let with_now = dirty.iter().map(|dirty| (*dirty, self.routes.get(dirty.prefix)));
-        let changed = with_now.filter(|(dirty, now)| dirty.before != *now).collect();
-        dirty.clear();
-        self.dirty = dirty;
+        let mut changed = self.routes.take_delta().v4;
+        changed.sort_by_key(|change| change.prefix.len());
         changed
     }
 
     /// Units that the device loads to draw `prefix`.
     fn loads(&self, prefix: Prefix4) -> u64 {
         if prefix.len() > 24 {
-            return 1 + units(prefix);
+            return 1 + units(prefix) as u64;
         }
         let first = prefix.address() >> 8;
         let last = prefix.last_address() >> 8;
         let chunks = self.longs.range(first..=last).count() * CHUNK_UNITS;
-        units(prefix) + chunks as u64
+        (units(prefix) + chunks) as u64
     }
 
     fn draw(&mut self, ops: &mut Vec<PrefixOp>, kind: u32, prefix: Prefix4, unit: Unit) {
@@ -248,41 +250,29 @@ impl GaleTable {
 }
 
 /// Units that a route covers at the stage it lies in.
-fn units(prefix: Prefix4) -> u64 {
+pub(super) const fn units(prefix: Prefix4) -> usize {
     let bits = if prefix.len() > 24 { 32 } else { 24 };
     1 << (bits - prefix.len())
 }
 
 impl HostTable<u32> for GaleTable {
-    fn apply(&mut self, changes: &[Route<u32>], undo: &mut Vec<Route<u32>>) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Change<u32>], words_max: usize) -> Result<Due, EngineError> {
         self.settle();
         self.painted = OnceCell::new();
+        self.limit(words_max);
         for change in changes {
-            let before = self.change(change)?;
-            undo.push(Route { prefix: change.prefix, next_hop: before });
+            self.change(change)?;
         }
-        Ok(())
+        if self.chunks.high_water() as u64 <= self.capacity && self.turns <= self.options.rebuild_turns {
+            return Ok(Due::Steps);
+        }
+        self.build()?;
+        Ok(Due::Image)
     }
 
-    fn rebuild_due(&self) -> bool {
-        self.chunks.high_water() as u64 > self.capacity
-            || (self.turns > self.options.rebuild_turns && !self.imaged.get())
-    }
-
-    fn rebuild(&mut self) -> Result<(), EngineError> {
-        self.check_room(self.extended)?;
-        self.longs.retain(|_, long| long.routes != 0);
-        for (number, long) in (0..).zip(self.longs.values_mut()) {
-            long.chunk = number;
-        }
-        self.capacity = self.capacity_for(self.extended);
-        self.chunks.restart(u32::try_from(self.extended).unwrap_or(u32::MAX));
-        self.touched.clear();
-        self.dirty.clear();
-        self.turns = 0;
-        self.painted = OnceCell::new();
-        self.imaged.set(false);
-        Ok(())
+    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
+        self.limit(words_max);
+        self.build()
     }
 
     /// One launch: /24s get chunks; routes are inserted and modified, the longest first; routes are deleted; chunks are
@@ -307,13 +297,13 @@ impl HostTable<u32> for GaleTable {
         }
         ops.sort_unstable_by_key(|op: &PrefixOp| op.address);
         ops.dedup();
-        for (dirty, now) in changed.iter().rev().filter(|(_, now)| !now.is_none()) {
-            let kind = if dirty.before.is_none() { INSERT } else { MODIFY };
-            self.draw(&mut ops, kind, dirty.prefix, Unit::route(*now, dirty.prefix.len()));
+        for Change { prefix, old, new } in changed.iter().rev().filter(|change| !change.withdraws()) {
+            let kind = if old.is_none() { INSERT } else { MODIFY };
+            self.draw(&mut ops, kind, *prefix, Unit::route(*new, prefix.len()));
         }
-        for (dirty, _) in changed.iter().filter(|(_, now)| now.is_none()) {
-            let parent = self.routes.parent(dirty.prefix);
-            self.draw(&mut ops, DELETE, dirty.prefix, parent);
+        for Change { prefix, .. } in changed.iter().filter(|change| change.withdraws()) {
+            let parent = parent(&self.routes.v4, *prefix);
+            self.draw(&mut ops, DELETE, *prefix, parent);
         }
         for (slot, chunk) in self.sweep() {
             ops.push(operation(FOLD, Prefix4::truncating(slot << 8, 24), Unit(chunk << 8)));
@@ -329,19 +319,15 @@ impl HostTable<u32> for GaleTable {
         self.chunks.reclaim(update);
     }
 
-    fn limit(&mut self, words: usize) {
-        self.words_max = WORDS_MAX.min(words as u64);
-    }
-
     fn image(&self) -> Image<'_> {
         let mut header = [0; HEADER_WORDS];
         let capacity = self.capacity.max(self.chunks.high_water() as u64);
         header[0] = u32::try_from(capacity).unwrap_or(u32::MAX);
         let words = DIRECT_UNITS + usize::try_from(capacity).unwrap_or(0) * CHUNK_UNITS;
-        let runs = if self.routes.len() == 0 {
+        let runs = if self.routes.is_empty() {
             Vec::new()
         } else {
-            self.painted.get_or_init(|| Painted::new(&self.routes, &self.longs)).runs()
+            self.painted.get_or_init(|| Painted::new(&self.routes.v4, &self.longs)).runs()
         };
         self.imaged.set(true);
         Image { header, runs, words }
@@ -361,7 +347,7 @@ impl HostTable<u32> for GaleTable {
     }
 
     fn routes(&self) -> u64 {
-        self.routes.len()
+        self.routes.len() as u64
     }
 
     fn host_bytes(&self) -> u64 {

@@ -4,7 +4,7 @@ use super::model::{Accesses, Lookup, Model};
 use super::{DIRECT_UNITS, GaleOptions, GaleTable};
 use crate::host::{HostTable, Image, PrefixOp, Step};
 use crate::tests::direct::{self, Rig, real_table, real_updates};
-use fib::{EngineError, NextHopId, Prefix4, Route};
+use fib::{Change, EngineError, NextHopId, Prefix4, Route};
 
 impl direct::Model for Model {
     type Lookup = Lookup;
@@ -41,6 +41,11 @@ fn id(value: u32) -> NextHopId {
 
 fn change(address: u32, len: u8, next_hop: u32) -> Route<u32> {
     Route { prefix: Prefix4::truncating(address, len), next_hop: id(next_hop) }
+}
+
+/// From one next hop to another; 0 is no route.
+fn made(address: u32, len: u8, old: u32, new: u32) -> Change<u32> {
+    Change { prefix: Prefix4::truncating(address, len), old: id(old), new: id(new) }
 }
 
 #[test]
@@ -119,24 +124,23 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
 #[test]
 fn what_is_taken_back_costs_the_device_nothing() {
     let mut table = GaleTable::new(GaleOptions::default()).unwrap();
-    let (delta, mut undo) = ([change(0x0a00_0000, 8, 5), change(0x0a00_0001, 32, 6)], Vec::new());
-    table.apply(&delta, &mut undo).unwrap();
-    undo.reverse();
-    table.apply(&undo, &mut Vec::new()).unwrap();
+    let delta = [made(0x0a00_0000, 8, 0, 5), made(0x0a00_0001, 32, 0, 6)];
+    table.apply(&delta, usize::MAX).unwrap();
+    table.apply(&delta.map(Change::reversed), usize::MAX).unwrap();
     assert!(table.take_steps(1).is_empty());
 }
 
 #[test]
 fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
     let mut table = GaleTable::new(GaleOptions::default()).unwrap();
-    table.apply(&[change(0x0a01_0200, 24, 1), change(0x0a01_0203, 32, 2)], &mut Vec::new()).unwrap();
+    table.apply(&[made(0x0a01_0200, 24, 0, 1), made(0x0a01_0203, 32, 0, 2)], usize::MAX).unwrap();
     let first = table.image().runs[0].1.as_ptr();
     assert!(table.take_steps(1).is_empty(), "the image has them");
     let image = table.image();
     assert_eq!(image.runs[0].1.as_ptr(), first, "painted once");
     let mut model = Model::new(&image);
     assert_eq!(Lookup::run(0x0a01_0203, &model.words), id(2));
-    table.apply(&[change(0x0a01_0203, 32, 0)], &mut Vec::new()).unwrap();
+    table.apply(&[made(0x0a01_0203, 32, 2, 0)], usize::MAX).unwrap();
     for step in table.take_steps(2) {
         let Step::Ops(ops) = step else { panic!("GALE has no single writes") };
         model.run(&ops, |_, _| {});
@@ -150,8 +154,8 @@ fn accesses_are_counted_as_the_device_makes_them() {
     let mut table = GaleTable::new(GaleOptions::default()).unwrap();
     let mut model = Model::new(&table.image());
     let loads = |table: &GaleTable| table.details().get("gale_device_loads").unwrap();
-    let mut run = |table: &mut GaleTable, delta: &[Route<u32>]| {
-        table.apply(delta, &mut Vec::new()).unwrap();
+    let mut run = |table: &mut GaleTable, delta: &[Change<u32>]| {
+        table.apply(delta, usize::MAX).unwrap();
         let ops: Vec<PrefixOp> = table
             .take_steps(1)
             .into_iter()
@@ -166,12 +170,12 @@ fn accesses_are_counted_as_the_device_makes_them() {
         );
         Accesses { loads: model.accesses.loads - before.loads, writes: model.accesses.writes - before.writes }
     };
-    assert_eq!(run(&mut table, &[change(0x0a01_0200, 24, 1)]), Accesses { loads: 1, writes: 1 });
-    assert_eq!(run(&mut table, &[change(0x0a01_0000, 16, 2)]), Accesses { loads: 256, writes: 255 });
+    assert_eq!(run(&mut table, &[made(0x0a01_0200, 24, 0, 1)]), Accesses { loads: 1, writes: 1 });
+    assert_eq!(run(&mut table, &[made(0x0a01_0000, 16, 0, 2)]), Accesses { loads: 256, writes: 255 });
     // The /25: one load and 257 stores for its chunk; the /24's unit and 128 of the chunk's to draw it.
-    assert_eq!(run(&mut table, &[change(0x0a01_0200, 25, 3)]), Accesses { loads: 130, writes: 385 });
-    assert_eq!(run(&mut table, &[change(0x0a01_0000, 16, 4)]), Accesses { loads: 512, writes: 255 });
-    assert_eq!(run(&mut table, &[change(0x0a01_0200, 25, 0)]), Accesses { loads: 130, writes: 129 });
+    assert_eq!(run(&mut table, &[made(0x0a01_0200, 25, 0, 3)]), Accesses { loads: 130, writes: 385 });
+    assert_eq!(run(&mut table, &[made(0x0a01_0000, 16, 2, 4)]), Accesses { loads: 512, writes: 255 });
+    assert_eq!(run(&mut table, &[made(0x0a01_0200, 25, 3, 0)]), Accesses { loads: 130, writes: 129 });
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! of its routes match included: a group knows the code of the route that covers it. So the answer to a marked key is
 //! the one of the generation that readers see when they collect it, whatever the device was told since.
 //!
-//! Readers have a snapshot: chunks of groups behind one pointer, replaced whole when a batch is published, copied only where it
+//! Readers have a snapshot: chunks of groups behind one pointer, replaced whole when an update is published, copied only where it
 //! changed. A group without routes goes back to the device; it stays as a tombstone, which answers what the device is being told
 //! instead, until no lookup can come with its number.
 
@@ -166,7 +166,7 @@ pub(super) struct Deep {
     free: Vec<u32>,
     /// Groups that are gone since groups were published last, by their first 64 bits.
     gone: FxHashMap<u64, u32>,
-    /// Numbers of groups that were gone before, with the batch that saw them go.
+    /// Numbers of groups that were gone before, with the update that saw them go.
     retired: VecDeque<(u64, u32)>,
     routes: u64,
     shared: Arc<ArcSwap<Snapshot>>,
@@ -269,12 +269,12 @@ impl Deep {
         }
     }
 
-    /// Lets readers see all groups as they are after batch `batch`. `code` tells the leaf that the device has for a key from
+    /// Lets readers see all groups as they are after update `update`. `code` tells the leaf that the device has for a key from
     /// now on: what a group that is gone answers to those who still come with its number.
-    pub(super) fn publish(&mut self, batch: u64, code: impl Fn(u64) -> u32) {
+    pub(super) fn publish(&mut self, update: u64, code: impl Fn(u64) -> u32) {
         for (high, number) in std::mem::take(&mut self.gone) {
             self.set_cover(number, code(high));
-            self.retired.push_back((batch, number));
+            self.retired.push_back((update, number));
         }
         if self.dirty.is_empty() {
             return;
@@ -301,9 +301,9 @@ impl Deep {
         fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(&*self.shared)));
     }
 
-    /// No lookup is in flight from before batch `batch` was finished.
-    pub(super) fn reclaim(&mut self, batch: u64) {
-        while let Some((_, number)) = self.retired.pop_front_if(|(retired, _)| *retired <= batch) {
+    /// No lookup is in flight from before update `update` was finished.
+    pub(super) fn reclaim(&mut self, update: u64) {
+        while let Some((_, number)) = self.retired.pop_front_if(|(retired, _)| *retired <= update) {
             self.free.push(number);
         }
     }

@@ -3,8 +3,8 @@
 //! Apart, each route has an entry of its own, and its new next hop is a store into that entry: nothing goes to the device
 //! (section 3.3). That is right only for keys that still belong to the route. A lookup may have read the route's entry from
 //! a leaf that a longer route has taken over since; were the entry changed under it, it would find a next hop that its key had
-//! in no generation. So an entry remembers the batch in which it last lost keys to a longer route, and is
-//! changed in place only once no lookup from before that batch is in flight. Until then a changed route moves to a new entry,
+//! in no generation. So an entry remembers the update in which it last lost keys to a longer route, and is
+//! changed in place only once no lookup from before that update is in flight. Until then a changed route moves to a new entry,
 //! which is written to the device like any other change. An entry that no route has keeps its last next hop until no
 //! lookup can come with it.
 
@@ -54,7 +54,7 @@ impl NextHopEntries {
     }
 }
 
-/// A route whose next hop changed in this batch.
+/// A route whose next hop changed in this update.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Changed {
     pub(super) key: u64,
@@ -67,12 +67,12 @@ pub(super) struct Changed {
 pub(super) struct Entries {
     /// Next hop of each entry, 0 of those without a route; entry 0 is "no route".
     next_hops: Vec<u32>,
-    /// The batch in which each entry last lost keys.
+    /// The update in which each entry last lost keys.
     lost: Vec<u64>,
-    /// In this batch or before, each entry may have lost keys.
+    /// In this update or before, each entry may have lost keys.
     all_lost: u64,
     free: Vec<u32>,
-    /// Entries without a route, with the batch that took it away.
+    /// Entries without a route, with the update that took it away.
     retired: VecDeque<(u64, u32)>,
     changed: Vec<Changed>,
     shared: Arc<NextHopEntries>,
@@ -135,30 +135,30 @@ impl Hops {
 
     /// A longer route takes keys from the route whose leaves are `code`.
     #[inline]
-    pub(super) fn lose(&mut self, code: u32, batch: u64) {
+    pub(super) fn lose(&mut self, code: u32, update: u64) {
         if let Self::Apart(entries) = self {
-            entries.lost[inf(code) as usize] = batch;
+            entries.lost[inf(code) as usize] = update;
         }
     }
 
-    /// Any route may have lost keys in this batch.
-    pub(super) fn lose_all(&mut self, batch: u64) {
+    /// Any route may have lost keys in this update.
+    pub(super) fn lose_all(&mut self, update: u64) {
         if let Self::Apart(entries) = self {
-            entries.all_lost = batch;
+            entries.all_lost = update;
         }
     }
 
-    /// The route whose leaves are `code` is gone in this batch.
-    pub(super) fn retire(&mut self, code: u32, batch: u64) {
+    /// The route whose leaves are `code` is gone in this update.
+    pub(super) fn retire(&mut self, code: u32, update: u64) {
         if let Self::Apart(entries) = self {
-            entries.retire(inf(code), batch);
+            entries.retire(inf(code), update);
         }
     }
 
-    /// No lookup is in flight from before batch `batch` was finished.
-    pub(super) fn reclaim(&mut self, batch: u64) {
+    /// No lookup is in flight from before update `update` was finished.
+    pub(super) fn reclaim(&mut self, update: u64) {
         if let Self::Apart(entries) = self {
-            while let Some((_, entry)) = entries.retired.pop_front_if(|(retired, _)| *retired <= batch) {
+            while let Some((_, entry)) = entries.retired.pop_front_if(|(retired, _)| *retired <= update) {
                 entries.free.push(entry);
             }
         }
@@ -180,7 +180,7 @@ impl Entries {
         Arc::clone(&self.shared)
     }
 
-    /// Every route that changed may need an entry more when the batch is settled.
+    /// Every route that changed may need an entry more when the update is settled.
     fn room_for(&self, routes: usize) -> Result<(), EngineError> {
         let used = self.next_hops.len() - self.free.len() + self.changed.len() + routes;
         let limit = INF_MAX as usize;
@@ -209,12 +209,12 @@ impl Entries {
         entry
     }
 
-    fn retire(&mut self, entry: u32, batch: u64) {
+    fn retire(&mut self, entry: u32, update: u64) {
         self.next_hops[entry as usize] = 0;
-        self.retired.push_back((batch, entry));
+        self.retired.push_back((update, entry));
     }
 
-    /// Changes the next hop of a route. Readers learn it when the batch is settled.
+    /// Changes the next hop of a route. Readers learn it when the update is settled.
     ///
     /// # Errors
     /// As [`Hops::code`].
@@ -226,8 +226,8 @@ impl Entries {
     }
 
     /// The routes that have to move to new entries, with the codes of these, and how many changed in place: now for
-    /// `publish`. Lookups from before batch `reclaimed` was finished are not in flight.
-    pub(super) fn settle(&mut self, reclaimed: u64, batch: u64) -> Vec<(Changed, u32)> {
+    /// `publish`. Lookups from before update `reclaimed` was finished are not in flight.
+    pub(super) fn settle(&mut self, reclaimed: u64, update: u64) -> Vec<(Changed, u32)> {
         let mut moved = Vec::new();
         let mut changed = std::mem::take(&mut self.changed);
         changed.retain(|change| {
@@ -240,7 +240,7 @@ impl Entries {
                 return true;
             }
             let entry = self.add(next_hop);
-            self.retire(change.entry, batch);
+            self.retire(change.entry, update);
             moved.push((*change, leaf(entry)));
             false
         });
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(entries.publish(), 0);
         assert_eq!((get(&shared, inf(code)), get(&shared, inf(new))), (id(5), id(6)));
         assert_eq!(hops.next_hop(new), id(6));
-        // The old entry is used again once batch 4 is over for all lookups, not before.
+        // The old entry is used again once update 4 is over for all lookups, not before.
         hops.reclaim(3);
         assert_ne!(hops.code(id(7)).unwrap(), code);
         hops.reclaim(4);

@@ -33,7 +33,7 @@ pub(super) struct Level {
     headroom: u32,
     /// Nodes that can be used.
     free: Vec<u32>,
-    /// Nodes that nothing points to any more, with the batch that unlinked them.
+    /// Nodes that nothing points to any more, with the update that unlinked them.
     limbo: VecDeque<(u64, u32)>,
     /// Nodes without routes and children.
     empties: Vec<u32>,
@@ -181,15 +181,15 @@ impl Level {
         self.route(node, 0)
     }
 
-    /// Takes a node out of use in batch `batch`.
-    pub(super) fn retire(&mut self, node: u32, batch: u64) {
+    /// Takes a node out of use in update `update`.
+    pub(super) fn retire(&mut self, node: u32, update: u64) {
         self.stage.forget(node, self.node_units());
-        self.limbo.push_back((batch, node));
+        self.limbo.push_back((update, node));
     }
 
-    /// Nodes that were unlinked up to batch `batch` can be used again.
-    pub(super) fn reclaim(&mut self, batch: u64) {
-        while let Some((_, node)) = self.limbo.pop_front_if(|(unlinked, _)| *unlinked <= batch) {
+    /// Nodes that were unlinked up to update `update` can be used again.
+    pub(super) fn reclaim(&mut self, update: u64) {
+        while let Some((_, node)) = self.limbo.pop_front_if(|(unlinked, _)| *unlinked <= update) {
             self.free.push(node);
         }
     }

@@ -10,9 +10,8 @@ use super::shape::{Shape, plan_bytes};
 use super::strides::{Census, Plan};
 use super::trie::{Entry, Trie};
 use super::{details, merge};
-use crate::host::{Answers, HostTable, Image, KernelNames, Step, Write};
-use fib::{Details, EngineError, Family, Key, NextHopId, Prefix, Route};
-use std::collections::VecDeque;
+use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write};
+use fib::{Change, Details, EngineError, Family, Key, NextHopId};
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -57,11 +56,9 @@ pub struct GamtTable<K: Key> {
     routes: u64,
     /// The image is not the one that steps lead on from.
     is_new: bool,
-    /// Counts up with [`HostTable::take_steps`]: what is unlinked between two calls is one batch.
-    batch: u64,
-    /// Batches that were taken, with the number of their update.
-    taken: VecDeque<(u64, u64)>,
-    /// No lookup is in flight from before this batch was finished.
+    /// The update under way, or a number between it and the one before: what is unlinked now belongs to it.
+    update: u64,
+    /// No lookup is in flight from before this update was finished.
     reclaimed: u64,
     answers: Arc<GamtAnswers>,
     figures: Figures,
@@ -96,8 +93,7 @@ impl<K: Key> GamtTable<K> {
             deep,
             routes: 0,
             is_new: false,
-            batch: 1,
-            taken: VecDeque::new(),
+            update: 1,
             reclaimed: 0,
             answers,
             figures: Figures::default(),
@@ -197,30 +193,29 @@ impl<K: Key> GamtTable<K> {
         Ok(())
     }
 
-    /// Makes one change. Returns the next hop before; `None` when nothing changed.
-    fn set(&mut self, change: &Route<K>) -> Result<Option<NextHopId>, EngineError> {
+    /// Makes one change. Returns whether something changed.
+    fn set(&mut self, change: &Change<K>) -> Result<bool, EngineError> {
         let bits = change.prefix.address().to_high_bits();
         let (high, low) = split(bits);
-        let (len, next_hop) = (change.prefix.len(), change.next_hop);
+        let (len, next_hop) = (change.prefix.len(), change.new);
         if len > Self::BITS {
             return self.set_deep((high, low), len, next_hop);
         }
         let place =
             if next_hop.is_none() { self.trie.find(high, len) } else { self.find_or_make(high, len)? };
-        let Some(place) = place else { return Ok(None) };
+        let Some(place) = place else { return Ok(false) };
         let code = self.trie.code(place);
-        let before = self.hops.next_hop(code);
-        if before == next_hop {
-            return Ok(None);
+        if self.hops.next_hop(code) == next_hop {
+            return Ok(false);
         }
         if next_hop.is_none() {
-            self.hops.retire(code, self.batch);
+            self.hops.retire(code, self.update);
             self.trie.remove(place);
             self.routes -= 1;
         } else if code == 0 {
             let code = self.hops.code(next_hop)?;
             let cover = self.trie.cover(place);
-            self.hops.lose(cover, self.batch);
+            self.hops.lose(cover, self.update);
             self.trie.put(place, code);
             self.routes += 1;
         } else if let Hops::Apart(entries) = &mut self.hops {
@@ -229,7 +224,7 @@ impl<K: Key> GamtTable<K> {
             self.trie.put(place, super::code::leaf(next_hop.get()));
         }
         self.update_covers();
-        Ok(Some(before))
+        Ok(true)
     }
 
     /// Where a route is to go. A level that has no offsets left makes the table anew.
@@ -239,7 +234,7 @@ impl<K: Key> GamtTable<K> {
         }
         let way = [Entry { key: high, len, code: 0 }];
         let entries = self.trie.entries(self.route_count());
-        self.hops.lose_all(self.batch);
+        self.hops.lose_all(self.update);
         let (shape, entries) = self.plan_all(merge::entries(entries, way))?;
         self.build(shape, &entries)?;
         Ok(self.trie.find_or_make(high, len))
@@ -250,10 +245,9 @@ impl<K: Key> GamtTable<K> {
         (high, low): (u64, u64),
         len: u8,
         next_hop: NextHopId,
-    ) -> Result<Option<NextHopId>, EngineError> {
-        let before = self.deep.get(high, low, len);
-        if before == next_hop {
-            return Ok(None);
+    ) -> Result<bool, EngineError> {
+        if self.deep.get(high, low, len) == next_hop {
+            return Ok(false);
         }
         // Before the group is there: a table that is made anew on the way marks the groups there are.
         let place = if next_hop.is_none() {
@@ -261,18 +255,18 @@ impl<K: Key> GamtTable<K> {
         } else {
             self.find_or_make(high, Self::BITS)?
         };
-        let Some(place) = place else { return Ok(None) };
+        let Some(place) = place else { return Ok(false) };
         match self.deep.set((high, low), len, next_hop)? {
             Effect::None => {}
-            Effect::Kept { cover } => self.hops.lose(cover, self.batch),
+            Effect::Kept { cover } => self.hops.lose(cover, self.update),
             Effect::Made(number) => {
                 let cover = self.trie.deepen(high, place, number);
-                self.hops.lose(cover, self.batch);
+                self.hops.lose(cover, self.update);
                 self.deep.set_cover(number, cover);
             }
             Effect::Gone { cover } => self.trie.undeepen(high, place, cover),
         }
-        Ok(Some(before))
+        Ok(true)
     }
 
     /// Tells the groups which codes they fall back on now.
@@ -285,8 +279,8 @@ impl<K: Key> GamtTable<K> {
     }
 
     /// Makes changes that are a large part of the table by building it anew: all of them or none.
-    fn apply_bulk(&mut self, changes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError> {
-        let (mut wide, deep): (Vec<Route<K>>, Vec<Route<K>>) =
+    fn apply_bulk(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+        let (mut wide, deep): (Vec<Change<K>>, Vec<Change<K>>) =
             changes.iter().copied().partition(|change| change.prefix.len() <= Self::BITS);
         if !wide.is_sorted_by_key(|change| change.prefix) {
             wide.sort_by_key(|change| change.prefix);
@@ -295,48 +289,64 @@ impl<K: Key> GamtTable<K> {
         let told = wide.iter().map(|change| Entry {
             key: split(change.prefix.address().to_high_bits()).0,
             len: change.prefix.len(),
-            code: change.next_hop.get(),
+            code: change.new.get(),
         });
         let merged = merge::changes(&before, told, |code| self.hops.next_hop(code));
         self.hops.room_for(merged.set)?;
-        let (routes, made) = (merged.entries.len() as u64, merged.undo.len() as u64);
+        let (routes, made) = (merged.entries.len() as u64, merged.made);
         let (shape, mut entries) = self.plan_all(merged.entries)?;
         // Nothing is refused from here on but memory; routes that are merged in any way may have lost keys.
-        self.hops.lose_all(self.batch);
+        self.hops.lose_all(self.update);
         for entry in &merged.gone {
-            self.hops.retire(entry.code, self.batch);
+            self.hops.retire(entry.code, self.update);
         }
         for entry in &mut entries {
             if let Some(next_hop) = merge::next_hop_to_set(entry.code) {
                 entry.code = self.hops.code(next_hop)?;
             }
         }
-        undo.extend(merged.undo.iter().map(|entry| Route {
-            prefix: Prefix::truncating(K::from_high_bits(u128::from(entry.key) << 64), entry.len),
-            next_hop: NextHopId::from_answer(entry.code),
-        }));
+        self.figures.updates += made;
         self.build(shape, &entries)?;
         self.routes = routes;
-        self.figures.updates += made;
         // Routes beyond the bits searched are few, and each needs a mark of its own.
-        self.apply_each(&deep, undo)
+        self.apply_each(&deep)
     }
 
     /// Makes changes one by one.
-    fn apply_each(&mut self, changes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError> {
+    fn apply_each(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         for change in changes {
-            if let Some(before) = self.set(change)? {
-                undo.push(Route { prefix: change.prefix, next_hop: before });
-                self.figures.updates += 1;
-            }
+            self.figures.updates += u64::from(self.set(change)?);
         }
         Ok(())
+    }
+
+    /// Whether the image on the device can no longer be kept up by steps, or should not be.
+    fn rebuild_due(&self) -> bool {
+        let used = || self.trie.levels.iter().map(|level| u64::from(level.used())).sum::<u64>();
+        let pending = self.trie.pending();
+        self.is_new || self.trie.overflows() || (pending > REWRITE_UNITS_MIN && pending > used() / 2)
+    }
+
+    /// Has the device get an image, of a table that is built anew unless it just was.
+    fn renew(&mut self) -> Result<(), EngineError> {
+        if !self.is_new || self.trie.overflows() {
+            let (shape, entries) = self.plan_all(self.trie.entries(self.route_count()))?;
+            self.build(shape, &entries)?;
+        }
+        self.trie.forget_bubbles();
+        self.is_new = false;
+        self.figures.rebuilds += 1;
+        Ok(())
+    }
+
+    fn limit(&mut self, words_max: usize) {
+        self.words_max = (words_max as u64).min(self.options.table_bytes_max / 4);
     }
 
     /// Moves routes to new entries that may not be changed in place.
     fn settle(&mut self) {
         let Hops::Apart(entries) = &mut self.hops else { return };
-        for (changed, code) in entries.settle(self.reclaimed, self.batch) {
+        for (changed, code) in entries.settle(self.reclaimed, self.update) {
             if let Some(place) = self.trie.find(changed.key, changed.len) {
                 self.trie.put(place, code);
             }
@@ -369,67 +379,48 @@ const fn split(bits: u128) -> (u64, u64) {
 }
 
 impl<K: Key> HostTable<K> for GamtTable<K> {
-    fn apply(&mut self, changes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Change<K>], words_max: usize) -> Result<Due, EngineError> {
+        self.limit(words_max);
+        let before = self.figures.updates;
         let is_bulk = changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE;
-        let before = undo.len();
-        let made = if is_bulk { self.apply_bulk(changes, undo) } else { self.apply_each(changes, undo) };
-        if undo.len() == before {
-            return made; // nothing changed
+        let made = if is_bulk { self.apply_bulk(changes) } else { self.apply_each(changes) };
+        if self.figures.updates != before {
+            self.settle();
+            self.trie.collapse(self.update);
         }
-        self.settle();
-        self.trie.collapse(self.batch);
         made?;
-        if self.trie.overflows() {
-            // What a rebuild would come to, now that the caller can still take the changes back.
-            self.plan_all(self.trie.entries(self.route_count()))?;
+        if !self.rebuild_due() {
+            return Ok(Due::Steps);
         }
-        Ok(())
+        self.renew()?;
+        Ok(Due::Image)
     }
 
-    fn rebuild_due(&self) -> bool {
-        let used = || self.trie.levels.iter().map(|level| u64::from(level.used())).sum::<u64>();
-        let pending = self.trie.pending();
-        self.is_new || self.trie.overflows() || (pending > REWRITE_UNITS_MIN && pending > used() / 2)
-    }
-
-    fn rebuild(&mut self) -> Result<(), EngineError> {
-        if !self.is_new || self.trie.overflows() {
-            let (shape, entries) = self.plan_all(self.trie.entries(self.route_count()))?;
-            self.build(shape, &entries)?;
-        }
-        self.trie.forget_bubbles();
-        self.is_new = false;
-        self.figures.rebuilds += 1;
-        Ok(())
+    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
+        self.limit(words_max);
+        self.renew()
     }
 
     fn take_steps(&mut self, update: u64) -> Vec<Step> {
         if let Hops::Apart(entries) = &mut self.hops {
             self.figures.next_hop_updates += entries.publish();
         }
-        self.deep.publish(self.batch, |high| self.trie.leaf(high));
+        self.deep.publish(self.update, |high| self.trie.leaf(high));
         let mut steps = Vec::new();
         if self.trie.pending() > 0 {
             let (fresh, rest) = self.trie.take_bubbles();
             self.writes(fresh, &mut steps);
             self.writes(rest, &mut steps);
         }
-        self.taken.push_back((update, self.batch));
-        self.batch += 1;
+        self.update = update + 1;
         steps
     }
 
     fn reclaim(&mut self, update: u64) {
-        while let Some((_, batch)) = self.taken.pop_front_if(|(taken, _)| *taken <= update) {
-            self.reclaimed = batch;
-        }
-        self.trie.reclaim(self.reclaimed);
-        self.hops.reclaim(self.reclaimed);
-        self.deep.reclaim(self.reclaimed);
-    }
-
-    fn limit(&mut self, words: usize) {
-        self.words_max = (words as u64).min(self.options.table_bytes_max / 4);
+        self.reclaimed = update;
+        self.trie.reclaim(update);
+        self.hops.reclaim(update);
+        self.deep.reclaim(update);
     }
 
     fn image(&self) -> Image<'_> {

@@ -209,7 +209,7 @@ impl Trie {
     }
 
     /// Unlinks nodes that hold nothing from levels that run short, deepest first.
-    pub(super) fn collapse(&mut self, batch: u64) {
+    pub(super) fn collapse(&mut self, update: u64) {
         for l in (1..self.levels.len()).rev() {
             if !self.levels[l].is_short() {
                 continue;
@@ -217,7 +217,7 @@ impl Trie {
             for node in self.levels[l].take_empties() {
                 let level = &mut self.levels[l];
                 let (code, parent) = (level.inherited(node), level.parent(node));
-                level.retire(node, batch);
+                level.retire(node, update);
                 let above = &mut self.levels[l - 1];
                 above.units[parent as usize] = code;
                 above.stage.mark(parent);
@@ -232,10 +232,10 @@ impl Trie {
         self.collapsed
     }
 
-    /// Nodes unlinked up to batch `batch` can be used again.
-    pub(super) fn reclaim(&mut self, batch: u64) {
+    /// Nodes unlinked up to update `update` can be used again.
+    pub(super) fn reclaim(&mut self, update: u64) {
         for level in &mut self.levels {
-            level.reclaim(batch);
+            level.reclaim(update);
         }
     }
 

@@ -3,9 +3,9 @@
 use super::BCN_WORDS;
 use super::arrays::{Arrays, Place};
 use crate::direct::answers::PlainAnswers;
-use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Draw, Routes, Unit};
-use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
-use fib::{Details, EngineError, NextHopId, Prefix4, Route};
+use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, Unit, parent};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
+use fib::{Change, Details, EngineError, Prefix4, Rib};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::cell::Cell;
@@ -48,7 +48,7 @@ struct Given {
 pub struct SailTable {
     options: SailOptions,
     words_max: u64,
-    routes: Routes,
+    routes: Rib,
     arrays: Arrays,
     /// Routes longer than 16 bits, by /16.
     long16: Vec<u32>,
@@ -82,7 +82,7 @@ impl SailTable {
         let mut table = Self {
             options,
             words_max: WORDS_MAX.min(options.table_bytes_max / 4),
-            routes: Routes::new(),
+            routes: Rib::plain(),
             arrays: Arrays::new(),
             long16: vec![0; BCN_WORDS],
             long24: FxHashMap::default(),
@@ -176,22 +176,39 @@ impl SailTable {
         }
     }
 
-    /// One change, of which nothing is done on an error; what the route's next hop was.
-    fn change(&mut self, change: &Route<u32>) -> Result<NextHopId, EngineError> {
-        let Route { prefix, next_hop } = *change;
-        let before = self.routes.get(prefix);
+    fn limit(&mut self, words_max: usize) {
+        self.words_max = WORDS_MAX.min(self.options.table_bytes_max / 4).min(words_max as u64);
+    }
+
+    /// Packs the chunks, and forgets what is dirty: the device gets an image.
+    fn build(&mut self) -> Result<(), EngineError> {
+        self.check_room(self.used())?;
+        self.arrays.pack();
+        self.make_room();
+        self.dirty.clear();
+        self.overflowed = false;
+        self.imaged.set(false);
+        self.given.rebuilds += 1;
+        Ok(())
+    }
+
+    /// One change, of which nothing is done on an error.
+    fn change(&mut self, change: &Change<u32>) -> Result<(), EngineError> {
+        let Change { prefix, new: next_hop, .. } = *change;
+        let before = self.routes.v4.get(prefix);
         if before == next_hop {
-            return Ok(before);
+            return Ok(());
         }
         let draw = if next_hop.is_none() {
-            Draw::delete(prefix.len(), self.routes.parent(prefix))
+            Draw::delete(prefix.len(), parent(&self.routes.v4, prefix))
         } else if before.is_none() {
             self.extend(prefix)?;
             Draw::insert(prefix.len(), next_hop)
         } else {
             Draw::modify(prefix.len(), next_hop)
         };
-        self.routes.set(prefix, next_hop);
+        self.routes.v4.set(prefix, next_hop);
+        self.routes.take_delta();
         self.arrays.draw(prefix, draw, &mut self.dirty);
         if next_hop.is_none() {
             self.fold(prefix);
@@ -200,7 +217,7 @@ impl SailTable {
             self.overflowed = true;
             self.dirty.clear();
         }
-        Ok(before)
+        Ok(())
     }
 
     /// Changed words that steps are worth it for.
@@ -254,30 +271,27 @@ impl SailTable {
 }
 
 impl HostTable<u32> for SailTable {
-    fn apply(&mut self, changes: &[Route<u32>], undo: &mut Vec<Route<u32>>) -> Result<(), EngineError> {
+    fn apply(&mut self, changes: &[Change<u32>], words_max: usize) -> Result<Due, EngineError> {
         self.settle();
+        self.limit(words_max);
         for change in changes {
-            let before = self.change(change)?;
-            undo.push(Route { prefix: change.prefix, next_hop: before });
+            self.change(change)?;
         }
-        Ok(())
+        let fits = |chunks: &Chunks, capacity| chunks.high_water() as u64 <= capacity;
+        let arrays = &self.arrays;
+        if fits(&arrays.chunks24, self.capacity24)
+            && fits(&arrays.chunks32, self.capacity32)
+            && !self.overflowed
+        {
+            return Ok(Due::Steps);
+        }
+        self.build()?;
+        Ok(Due::Image)
     }
 
-    fn rebuild_due(&self) -> bool {
-        self.arrays.chunks24.high_water() as u64 > self.capacity24
-            || self.arrays.chunks32.high_water() as u64 > self.capacity32
-            || (self.overflowed && !self.imaged.get())
-    }
-
-    fn rebuild(&mut self) -> Result<(), EngineError> {
-        self.check_room(self.used())?;
-        self.arrays.pack();
-        self.make_room();
-        self.dirty.clear();
-        self.overflowed = false;
-        self.imaged.set(false);
-        self.given.rebuilds += 1;
-        Ok(())
+    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
+        self.limit(words_max);
+        self.build()
     }
 
     /// Two steps at most: what no lookup can reach, the new chunks, beside the words that change from next hop to next
@@ -320,10 +334,6 @@ impl HostTable<u32> for SailTable {
         self.arrays.chunks32.reclaim(update);
     }
 
-    fn limit(&mut self, words: usize) {
-        self.words_max = WORDS_MAX.min(words as u64);
-    }
-
     fn image(&self) -> Image<'_> {
         let (bn24, n32) = self.bases();
         let room32 = usize::try_from(self.capacity32).unwrap_or(0).max(self.arrays.chunks32.high_water());
@@ -333,7 +343,7 @@ impl HostTable<u32> for SailTable {
         header[1] = word((n32 - bn24) / CHUNK_UNITS);
         header[2] = word(room32);
         let mut runs = Vec::new();
-        if self.routes.len() != 0 {
+        if !self.routes.is_empty() {
             runs.push((0, &self.arrays.bcn[..]));
             runs.push((word(bn24), &self.arrays.bn24[..]));
             runs.push((word(n32), &self.arrays.n32[..]));
@@ -357,7 +367,7 @@ impl HostTable<u32> for SailTable {
     }
 
     fn routes(&self) -> u64 {
-        self.routes.len()
+        self.routes.len() as u64
     }
 
     fn host_bytes(&self) -> u64 {

@@ -1,9 +1,9 @@
 //! A host table against the oracle, without a device: its steps run on a model of its kernels, store by store, while lookups
 //! are under way load by load.
 
-use crate::host::{HostTable, Image, Step};
+use crate::host::{Due, HostTable, Image, Step};
 use fib::oracle::Oracle4;
-use fib::{EngineError, Key, NextHopId, Prefix4, Route};
+use fib::{Change, EngineError, Key, NextHopId, Prefix4, Route};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,8 @@ pub(crate) struct Rig<T, M: Model> {
     pub(crate) rng: ChaCha8Rng,
     in_flight: Vec<InFlight<M::Lookup>>,
     update: u64,
+    /// The table was built anew, and the model has not got it.
+    stale: bool,
     /// Updates that came as an image.
     pub(crate) rebuilds: u64,
     /// Stores seen.
@@ -63,6 +65,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
             rng: ChaCha8Rng::seed_from_u64(seed),
             in_flight: Vec::new(),
             update: 0,
+            stale: false,
             rebuilds: 0,
             stores: 0,
             refused: 0,
@@ -79,30 +82,28 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     }
 
     /// Applies a delta as the engine does, and checks every answer on the way.
-    pub(crate) fn apply(&mut self, changes: &[Route<u32>]) {
-        let mut probes = self.probes(changes);
+    pub(crate) fn apply(&mut self, told: &[Route<u32>]) {
+        let changes = self.changes(told);
+        let mut probes = self.probes(&changes);
         for probe in &mut probes {
             probe.1 = self.oracle.lookup(probe.0);
         }
-        let mut undo = Vec::new();
-        match self.table.apply(changes, &mut undo) {
-            Ok(()) => {
-                assert_eq!(undo.len(), changes.len());
-                for (change, undo) in changes.iter().zip(&undo) {
-                    let before = self.routes.get(&change.prefix).copied().unwrap_or(NextHopId::NONE);
-                    assert_eq!((undo.prefix, undo.next_hop), (change.prefix, before));
-                    self.oracle.set(change.prefix, change.next_hop);
-                    if change.next_hop.is_none() {
+        match self.table.apply(&changes, usize::MAX) {
+            Ok(due) => {
+                self.stale |= due == Due::Image;
+                for change in &changes {
+                    self.oracle.set(change.prefix, change.new);
+                    if change.withdraws() {
                         self.routes.remove(&change.prefix);
                     } else {
-                        self.routes.insert(change.prefix, change.next_hop);
+                        self.routes.insert(change.prefix, change.new);
                     }
                 }
             }
             Err(EngineError::Full { used, limit, .. }) => {
                 assert!(used > limit);
                 self.refused += 1;
-                self.take_back(&undo);
+                self.take_back(&changes);
             }
             Err(error) => panic!("{error}"),
         }
@@ -114,27 +115,37 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     }
 
     /// Applies a delta and takes it back before the device hears of it: nothing may change.
-    pub(crate) fn apply_and_take_back(&mut self, changes: &[Route<u32>]) {
-        let mut probes = self.probes(changes);
+    pub(crate) fn apply_and_take_back(&mut self, told: &[Route<u32>]) {
+        let changes = self.changes(told);
+        let mut probes = self.probes(&changes);
         for probe in &mut probes {
             let answer = self.oracle.lookup(probe.0);
             (probe.1, probe.2) = (answer, answer);
         }
-        let mut undo = Vec::new();
-        if self.table.apply(changes, &mut undo).is_err() {
-            self.refused += 1;
+        match self.table.apply(&changes, usize::MAX) {
+            Ok(due) => self.stale |= due == Due::Image,
+            Err(_) => self.refused += 1,
         }
-        self.take_back(&undo);
+        self.take_back(&changes);
         self.deliver(&probes);
     }
 
-    fn take_back(&mut self, undo: &[Route<u32>]) {
-        let back: Vec<_> = undo.iter().rev().copied().collect();
-        self.table.apply(&back, &mut Vec::new()).unwrap();
+    fn take_back(&mut self, changes: &[Change<u32>]) {
+        let back: Vec<_> = changes.iter().rev().map(|change| change.reversed()).collect();
+        self.stale |= self.table.apply(&back, usize::MAX).unwrap() == Due::Image;
+    }
+
+    /// What changes by what is told: each prefix at most once.
+    fn changes(&self, told: &[Route<u32>]) -> Vec<Change<u32>> {
+        let change = |route: &Route<u32>| {
+            let old = self.routes.get(&route.prefix).copied().unwrap_or(NextHopId::NONE);
+            Change { prefix: route.prefix, old, new: route.next_hop }
+        };
+        told.iter().map(change).filter(|change| change.old != change.new).collect()
     }
 
     /// Keys in and around the prefixes, with room for their old and new answers.
-    fn probes(&mut self, changes: &[Route<u32>]) -> Vec<(u32, NextHopId, NextHopId)> {
+    fn probes(&mut self, changes: &[Change<u32>]) -> Vec<(u32, NextHopId, NextHopId)> {
         let mut keys: BTreeSet<u32> = (0..4).map(|_| self.rng.next_u32()).collect();
         let some = 1 + changes.len() / 12;
         for change in changes.iter().step_by(some) {
@@ -151,11 +162,9 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
         for lookup in &mut self.in_flight {
             lookup.allowed.push(self.oracle.lookup(lookup.key));
         }
-        if self.table.rebuild_due() {
+        if std::mem::take(&mut self.stale) {
             self.rebuilds += 1;
             self.finish_all();
-            self.table.rebuild().unwrap();
-            assert!(!self.table.rebuild_due(), "a rebuild leaves nothing to rebuild");
             self.model = M::new(&self.table.image());
             assert!(self.table.take_steps(self.update).is_empty(), "the image has it all");
         } else {

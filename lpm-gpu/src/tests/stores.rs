@@ -5,23 +5,22 @@
 //! service first, then its words, and resolve their answer last, as late as they like. What is between two loads of a lookup is any
 //! number of stores, swaps, publications of the host's next hops, and whole updates.
 //!
-//! What the engine does is done here in its order (`engine::mod`): what is over is reclaimed, the delta is applied, a table that is
-//! due is built anew, steps are taken, run, or replaced by an image that comes into service whole; then, now and then, all
+//! What the engine does is done here in its order (`engine::mod`): what is over is reclaimed, the delta is applied, steps are taken,
+//! run, or replaced by an image that comes into service whole; then, now and then, all
 //! lookups from before end, and what is over from then on is told at once or some deltas later.
 
 use crate::gale::model as gale_model;
 use crate::gale::{GaleOptions, GaleTable};
-use crate::host::{HEADER_WORDS, HostTable, Image, Step};
+use crate::host::{Due, HEADER_WORDS, HostTable, Image, Step};
 use crate::sail::tests::model as sail_model;
 use crate::sail::{SailOptions, SailTable};
 use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
 use fib::stores::{Checker, Listening, Sequences, Steps, Stopped, run};
-use fib::{Change, Key, NextHopId, Prefix, Route, conformance};
+use fib::{Change, Key, NextHopId, Prefix, Rib, conformance};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
@@ -126,10 +125,7 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
         for lengths in lengths {
             let count = if conformance::Options::from_env().full { count * 20 } else { count };
             let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
-            run(&plan, &checker, |delta, _| {
-                let route = |change: &Change<K>| Route { prefix: change.prefix, next_hop: change.new };
-                self.apply(&K::changes(delta).iter().map(route).collect::<Vec<_>>());
-            });
+            run(&plan, &checker, |delta, _| self.apply(K::changes(delta)));
             for _ in 0..count / 4 {
                 self.flicker(lengths);
             }
@@ -143,38 +139,30 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
         const PLACES: u32 = 8;
         let draw = |random: &mut ChaCha8Rng| K::from_high_bits(u128::from(random.next_u64()) << 64);
         let keys: Vec<K> = (0..PLACES).map(|_| draw(&mut self.random)).collect();
-        let mut oracle = Oracle::new();
+        let (mut rib, mut oracle) = (Rib::plain(), Oracle::new());
         let right = |oracle: &Oracle<K>| keys.iter().map(|key| oracle.lookup(*key)).collect::<Vec<_>>();
-        let mut there = BTreeSet::new();
         self.checker.watch(&keys, &right(&oracle));
         for delta in 0..20 {
-            let mut changes = Vec::new();
-            for _ in 0..=self.random.next_u32() % 3 {
-                let key = keys[self.random.next_u32() as usize % keys.len()];
-                let span = u32::from(lengths.end() - lengths.start()) + 1;
-                let len = lengths.start() + u8::try_from(self.random.next_u32() % span).unwrap();
-                let prefix = Prefix::truncating(key, len);
-                let next_hop = if self.chance(2) { 0 } else { 1 + self.random.next_u32() % 5 };
-                changes.push(Route { prefix, next_hop: NextHopId::from_answer(next_hop) });
-            }
             if delta % 3 == 2 || delta == 19 {
-                changes.clear();
-                changes
-                    .extend(there.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }));
-            }
-            changes.sort_by_key(|change| change.prefix);
-            changes.dedup_by_key(|change| change.prefix);
-            changes.retain(|change| !change.next_hop.is_none() || there.contains(&change.prefix));
-            for change in &changes {
-                oracle.set(change.prefix, change.next_hop);
-                if change.next_hop.is_none() {
-                    there.remove(&change.prefix);
-                } else {
-                    there.insert(change.prefix);
+                for route in K::table(&rib).withdrawn() {
+                    rib.set(K::wrap(route.prefix), route.next_hop);
+                }
+            } else {
+                for _ in 0..=self.random.next_u32() % 3 {
+                    let key = keys[self.random.next_u32() as usize % keys.len()];
+                    let span = u32::from(lengths.end() - lengths.start()) + 1;
+                    let len = lengths.start() + u8::try_from(self.random.next_u32() % span).unwrap();
+                    let next_hop = if self.chance(2) { 0 } else { 1 + self.random.next_u32() % 5 };
+                    let prefix = K::wrap(Prefix::truncating(key, len));
+                    rib.set(prefix, NextHopId::from_answer(next_hop));
                 }
             }
+            let delta = rib.take_delta();
+            for change in K::changes(&delta) {
+                oracle.set(change.prefix, change.new);
+            }
             self.checker.begin(&right(&oracle));
-            self.apply(&changes);
+            self.apply(K::changes(&delta));
             self.checker.end();
         }
     }
@@ -183,19 +171,15 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
         self.random.next_u32().is_multiple_of(one_in)
     }
 
-    fn apply(&mut self, changes: &[Route<K>]) {
+    fn apply(&mut self, changes: &[Change<K>]) {
         if self.chance(2) {
             self.table.reclaim(self.over);
         }
         let update = self.finished + 1;
-        self.table.apply(changes, &mut Vec::new()).unwrap();
-        let renewed = self.table.rebuild_due();
-        if renewed {
-            self.table.rebuild().unwrap();
-            self.rebuilds += 1;
-        }
+        let due = self.table.apply(changes, usize::MAX).unwrap();
         let mut steps = self.table.take_steps(update);
-        if renewed {
+        if due == Due::Image {
+            self.rebuilds += 1;
             self.swap();
             steps.clear();
         }

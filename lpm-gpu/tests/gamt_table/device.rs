@@ -2,9 +2,9 @@
 
 use crate::random::Random;
 use fib::oracle::Oracle;
-use fib::{EngineError, Key, NextHopId, Route};
+use fib::{Change, EngineError, Key, NextHopId, Rib, Route};
 use lpm_gpu::gamt::{GamtTable, Layout, code};
-use lpm_gpu::host::{Answers, HEADER_WORDS, HostTable, Image, KeySlice, RAW_DEEP, Step};
+use lpm_gpu::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KeySlice, RAW_DEEP, Step};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -89,6 +89,9 @@ struct Walker<K> {
 pub(crate) struct Rig<K: Key> {
     pub(crate) table: GamtTable<K>,
     pub(crate) oracle: Oracle<K>,
+    rib: Rib,
+    /// The table was built anew, and is not on the device.
+    stale: bool,
     pub(crate) device: Vec<Words>,
     pub(crate) layout: Layout,
     pub(crate) random: Random,
@@ -110,6 +113,8 @@ impl<K: Key> Rig<K> {
         Self {
             table,
             oracle: Oracle::new(),
+            rib: Rib::plain(),
+            stale: false,
             device,
             layout,
             random: Random::new(seed),
@@ -136,7 +141,13 @@ impl<K: Key> Rig<K> {
 
     /// Applies one delta as the engine does; lookups may see every single write.
     pub(crate) fn update(&mut self, changes: &[Route<K>]) -> Result<(), EngineError> {
-        self.apply(changes)?;
+        for change in changes {
+            self.rib.set(K::wrap(change.prefix), change.next_hop);
+        }
+        let mut rib = std::mem::take(&mut self.rib);
+        let applied = rib.commit(|delta, _| self.apply(K::changes(delta)));
+        self.rib = rib;
+        applied?;
         let mut after = self.oracle.clone();
         for change in changes {
             after.set(change.prefix, change.next_hop);
@@ -144,14 +155,10 @@ impl<K: Key> Rig<K> {
         for walker in &mut self.walkers {
             walker.allowed.insert(after.lookup(walker.key).get());
         }
-        let renewed = self.table.rebuild_due();
-        if renewed {
-            self.table.rebuild()?;
-        }
         let number = self.finished + 1;
-        let steps = self.table.take_steps(number);
-        if renewed {
-            assert!(steps.is_empty(), "a new image needs no steps");
+        let mut steps = self.table.take_steps(number);
+        if std::mem::take(&mut self.stale) {
+            steps.clear(); // the image has them
             self.device.push(Words::load(&self.table.image(), self.layout));
             self.swaps += 1;
             if let Some(unlinked) = &mut self.unlinked {
@@ -170,32 +177,29 @@ impl<K: Key> Rig<K> {
         Ok(())
     }
 
-    /// Sometimes applies the changes in two parts, or first applies and undoes other next hops: only the final state
-    /// counts.
-    fn apply(&mut self, changes: &[Route<K>]) -> Result<(), EngineError> {
+    /// Sometimes applies the changes in two parts, or first applies the reverse and takes it back: only the final state counts.
+    fn apply(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         let way = self.random.below(4);
         if way == 0 {
-            let other: Vec<Route<K>> =
-                changes.iter().map(|change| Route { next_hop: self.random.next_hop(), ..*change }).collect();
-            self.apply_or_take_back(&other, true)?;
+            let other: Vec<Change<K>> =
+                changes.iter().map(|change| Change { new: self.random.next_hop(), ..*change }).collect();
+            self.apply_or_take_back(&other)?;
+            self.take_back(&other);
         }
         let first = if way == 1 { self.random.below(changes.len() + 1) } else { 0 };
-        let mut undo = self.apply_or_take_back(&changes[..first], false)?;
-        self.apply_or_take_back(&changes[first..], false).inspect_err(|_| {
-            undo.reverse();
-            self.table.apply(&undo, &mut Vec::new()).unwrap();
-        })?;
+        self.apply_or_take_back(&changes[..first])?;
+        self.apply_or_take_back(&changes[first..]).inspect_err(|_| self.take_back(&changes[..first]))
+    }
+
+    fn apply_or_take_back(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+        let due = self.table.apply(changes, usize::MAX).inspect_err(|_| self.take_back(changes))?;
+        self.stale |= due == Due::Image;
         Ok(())
     }
 
-    fn apply_or_take_back(&mut self, changes: &[Route<K>], back: bool) -> Result<Vec<Route<K>>, EngineError> {
-        let mut undo = Vec::new();
-        let made = self.table.apply(changes, &mut undo);
-        if back || made.is_err() {
-            undo.reverse();
-            self.table.apply(&undo, &mut Vec::new()).unwrap();
-        }
-        made.map(|()| undo)
+    fn take_back(&mut self, changes: &[Change<K>]) {
+        let back: Vec<_> = changes.iter().rev().map(|change| change.reversed()).collect();
+        self.stale |= self.table.apply(&back, usize::MAX).unwrap() == Due::Image;
     }
 
     fn run(&mut self, steps: &[Step], changes: &[Route<K>], after: &Oracle<K>) {

@@ -5,13 +5,21 @@ use crate::random::Random;
 use fib::feed;
 use fib::oracle::Oracle;
 use fib::testing::data;
-use fib::{IpPrefix, Key, NextHopId, NextHopTable, Rib, Route, Routes};
+use fib::{IpPrefix, Key, NextHopTable, Rib, Route, Routes};
 use lpm_gpu::gamt::strides::{Census, Plan};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops, code};
-use lpm_gpu::host::{HostTable, Step};
+use lpm_gpu::host::{Due, HostTable, Step};
 
 fn load(name: &str) -> Option<Rib> {
     Some(fib::testing::load(&data([name])?))
+}
+
+/// Has `table` take what `routes` change.
+fn tell<K: Key>(rib: &mut Rib, table: &mut GamtTable<K>, routes: &[Route<K>]) -> Due {
+    for route in routes {
+        rib.set(K::wrap(route.prefix), route.next_hop);
+    }
+    table.apply(K::changes(&rib.take_delta()), usize::MAX).unwrap()
 }
 
 fn oracle<K: Key>(routes: &[Route<K>]) -> Oracle<K> {
@@ -41,8 +49,7 @@ fn build_and_check<K: Key>(routes: &[Route<K>], levels: &[Option<u8>]) {
         let next_hops = [NextHops::Together, NextHops::Apart][at / 2 % 2];
         let options = GamtOptions { layout, next_hops, levels: *levels, ..GamtOptions::default() };
         let mut table = GamtTable::<K>::new(options).unwrap();
-        table.apply(routes, &mut Vec::new()).unwrap();
-        table.rebuild().unwrap();
+        assert_eq!(tell(&mut Rib::plain(), &mut table, routes), Due::Image);
         assert!(table.take_steps(1).is_empty());
         assert_eq!(table.routes(), routes.len() as u64);
         check(&table, &oracle, layout, routes);
@@ -67,8 +74,7 @@ fn six_levels_take_about_what_the_paper_says() {
         routes.iter().map(|change| (u64::from(change.prefix.address()) << 32, change.prefix.len()));
     let plan = Plan::of_levels(&Census::new(32, prefixes), 6, 32);
     let mut table = GamtTable::<u32>::new(GamtOptions { levels: Some(6), ..GamtOptions::default() }).unwrap();
-    table.apply(&routes, &mut Vec::new()).unwrap();
-    table.rebuild().unwrap();
+    tell(&mut Rib::plain(), &mut table, &routes);
     println!(
         "v4-201405, 6 levels {:?}: {:.1} bytes a prefix in rows (the paper, on a table of 2013: 22), {:.1} flat",
         plan.strides,
@@ -84,24 +90,20 @@ fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops
     let mut oracle = oracle(routes);
     let options = GamtOptions { next_hops, ..GamtOptions::default() };
     let mut table = GamtTable::<K>::new(options).unwrap();
-    table.apply(routes, &mut Vec::new()).unwrap();
-    table.rebuild().unwrap();
+    let mut rib = Rib::plain();
+    tell(&mut rib, &mut table, routes);
     table.take_steps(1);
     let mut words = Words::load(&table.image(), Layout::Flat);
     let answers = table.answers();
     for (number, changes) in (2..).zip(updates.chunks(500)) {
-        table.apply(changes, &mut Vec::new()).unwrap();
-        let renewed = table.rebuild_due();
-        if renewed {
-            table.rebuild().unwrap();
-        }
+        let due = tell(&mut rib, &mut table, changes);
         for step in table.take_steps(number) {
             let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
             for write in writes {
                 words.words[write.at as usize] = write.value;
             }
         }
-        if renewed {
+        if due == Due::Image {
             words = Words::load(&table.image(), Layout::Flat);
         }
         table.reclaim(number);
@@ -117,10 +119,8 @@ fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops
     assert_eq!(table.routes(), oracle.len() as u64);
     // The words after all steps equal the image.
     assert_eq!(words.words, Words::load(&table.image(), Layout::Flat).words);
-    let gone: Vec<Route<K>> =
-        routes.iter().chain(updates).map(|change| Route { next_hop: NextHopId::NONE, ..*change }).collect();
-    table.apply(&gone, &mut Vec::new()).unwrap();
-    table.rebuild().unwrap();
+    let gone = K::table(&rib).withdrawn();
+    assert_eq!(tell(&mut rib, &mut table, &gone), Due::Image);
     assert_eq!(table.routes(), 0);
     let words = Words::load(&table.image(), Layout::Flat);
     assert!(words.words.iter().all(|unit| *unit == 0 || !code::is_leaf(*unit)), "no route, no answer");

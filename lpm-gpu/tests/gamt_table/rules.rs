@@ -2,9 +2,9 @@
 
 use crate::device::{Rig, Words, high, resolve};
 use crate::random::Random;
-use fib::{EngineError, NextHopId, Prefix, Prefix4, Prefix6, Route};
+use fib::{EngineError, Key, NextHopId, Prefix, Prefix4, Prefix6, Rib, Route};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
-use lpm_gpu::host::{HostTable, Step};
+use lpm_gpu::host::{Due, HostTable, Step};
 use std::collections::BTreeMap;
 
 fn id(value: u32) -> NextHopId {
@@ -25,8 +25,27 @@ fn writes(steps: &[Step]) -> usize {
     steps.iter().map(count).sum()
 }
 
-fn table(next_hops: NextHops, levels: u8) -> GamtTable<u32> {
-    GamtTable::new(GamtOptions { next_hops, levels: Some(levels), ..GamtOptions::default() }).unwrap()
+/// A table and the RIB that its changes come from.
+struct Told<K: Key> {
+    table: GamtTable<K>,
+    rib: Rib,
+}
+
+impl<K: Key> Told<K> {
+    fn new(options: GamtOptions) -> Self {
+        Self { table: GamtTable::new(options).unwrap(), rib: Rib::plain() }
+    }
+
+    fn tell(&mut self, routes: &[Route<K>]) -> Due {
+        for route in routes {
+            self.rib.set(K::wrap(route.prefix), route.next_hop);
+        }
+        self.table.apply(K::changes(&self.rib.take_delta()), usize::MAX).unwrap()
+    }
+}
+
+fn told(next_hops: NextHops, levels: u8) -> Told<u32> {
+    Told::new(GamtOptions { next_hops, levels: Some(levels), ..GamtOptions::default() })
 }
 
 /// Routes of all lengths, sorted.
@@ -45,21 +64,20 @@ fn routes(count: usize, seed: u64) -> Vec<Route<u32>> {
 #[test]
 fn next_hops_alone_write_nothing_when_they_are_apart() {
     for (next_hops, expected) in [(NextHops::Apart, false), (NextHops::Together, true)] {
-        let mut table = table(next_hops, 6);
+        let mut told = told(next_hops, 6);
         let mut all = routes(5000, 4);
-        table.apply(&all, &mut Vec::new()).unwrap();
-        table.rebuild().unwrap();
-        table.take_steps(1);
-        table.reclaim(1);
+        assert_eq!(told.tell(&all), Due::Image);
+        told.table.take_steps(1);
+        told.table.reclaim(1);
         for change in &mut all {
             change.next_hop = id(change.next_hop.get() + 7);
         }
         let mut bubbles = 0;
         for (update, part) in (2..).zip(all.chunks(100)) {
-            table.apply(part, &mut Vec::new()).unwrap();
-            assert!(!table.rebuild_due());
-            bubbles += writes(&table.take_steps(update));
+            assert_eq!(told.tell(part), Due::Steps);
+            bubbles += writes(&told.table.take_steps(update));
         }
+        let table = told.table;
         assert_eq!(bubbles > 0, expected, "{next_hops:?}: {bubbles}");
         assert_eq!(table.figures().next_hop_updates, if expected { 0 } else { all.len() as u64 });
         let words = Words::load(&table.image(), Layout::Flat);
@@ -79,69 +97,68 @@ fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lo
         Route { prefix, next_hop: NextHopId::from_answer(next_hop) }
     };
     let options = GamtOptions { next_hops: NextHops::Apart, ..GamtOptions::default() };
-    let mut table = GamtTable::<u128>::new(options).unwrap();
+    let mut told = Told::<u128>::new(options);
     let mut update = 0;
-    let mut apply = |table: &mut GamtTable<u128>, changes: &[Route<u128>]| {
-        table.apply(changes, &mut Vec::new()).unwrap();
+    let mut apply = |told: &mut Told<u128>, changes: &[Route<u128>]| {
+        told.tell(changes);
         update += 1;
-        table.take_steps(update);
-        table.figures().next_hop_updates
+        told.table.take_steps(update);
+        told.table.figures().next_hop_updates
     };
-    // The group exists, so another route in it writes nothing to the device.
-    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 1), set("2001:db8::1/128", 2)]), 0);
-    table.reclaim(1);
-    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 3)]), 1, "no key was taken over: in place");
-    table.reclaim(2);
-    // A lookup of 2001:db8::5 from before this may hold the /64's entry, and the /64 changes while that lookup is in
-    // flight.
-    apply(&mut table, &[set("2001:db8::5/128", 4)]);
-    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 5)]), 1, "to a new entry");
-    // The same within one delta.
-    table.reclaim(4);
-    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 6)]), 2, "no such lookup is left");
-    table.reclaim(5);
-    assert_eq!(apply(&mut table, &[set("2001:db8::/64", 7), set("2001:db8::6/128", 8)]), 2, "to a new entry");
+    // The group is there, so a further route in it is nothing that the device learns of.
+    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 1), set("2001:db8::1/128", 2)]), 0);
+    told.table.reclaim(1);
+    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 3)]), 1, "nobody has lost keys: in place");
+    told.table.reclaim(2);
+    // A lookup of 2001:db8::5 from before this may hold the /64's entry, and the /64 changes while it is in flight.
+    apply(&mut told, &[set("2001:db8::5/128", 4)]);
+    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 5)]), 1, "to a new entry");
+    // In one delta as well.
+    told.table.reclaim(4);
+    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 6)]), 2, "no such lookup is left");
+    told.table.reclaim(5);
+    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 7), set("2001:db8::6/128", 8)]), 2, "to a new entry");
 }
 
 #[test]
 fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
-    let mut table = table(NextHops::Together, 4); // 8-8-8-8 for an empty table
-    assert_eq!(table.shape().strides, [8, 8, 8, 8]);
-    let told = [set("10.0.0.0/8", 1), set("10.1.0.0/16", 2), set("10.1.16.0/20", 3), set("10.1.18.0/24", 4)];
-    table.apply(&told, &mut Vec::new()).unwrap();
-    table.take_steps(1);
-    let used = table.units_used();
-    // A /20 of 16 units, one of which belongs to the /24.
-    table.apply(&[set("10.1.16.0/20", 0)], &mut Vec::new()).unwrap();
-    assert_eq!(writes(&table.take_steps(2)), 15);
-    table.apply(&[set("10.1.18.0/24", 0)], &mut Vec::new()).unwrap();
-    assert_eq!(writes(&table.take_steps(3)), 1);
-    assert_eq!(table.units_used(), used, "nodes stay: lazy mode");
-    table.apply(&[set("10.1.18.0/24", 9)], &mut Vec::new()).unwrap();
-    assert_eq!(writes(&table.take_steps(4)), 1, "and are there when the route comes back");
+    let mut told = told(NextHops::Together, 4); // 8-8-8-8 when it is empty
+    assert_eq!(told.table.shape().strides, [8, 8, 8, 8]);
+    let first = [set("10.0.0.0/8", 1), set("10.1.0.0/16", 2), set("10.1.16.0/20", 3), set("10.1.18.0/24", 4)];
+    told.tell(&first);
+    told.table.take_steps(1);
+    let used = told.table.units_used();
+    // A /20 of 16 units, one of which the /24 has.
+    told.tell(&[set("10.1.16.0/20", 0)]);
+    assert_eq!(writes(&told.table.take_steps(2)), 15);
+    told.tell(&[set("10.1.18.0/24", 0)]);
+    assert_eq!(writes(&told.table.take_steps(3)), 1);
+    assert_eq!(told.table.units_used(), used, "nodes stay: lazy mode");
+    told.tell(&[set("10.1.18.0/24", 9)]);
+    assert_eq!(writes(&told.table.take_steps(4)), 1, "and are there when the route comes back");
     let again = [set("10.1.18.0/24", 9), set("10.9.0.0/16", 0)];
-    table.apply(&again, &mut Vec::new()).unwrap();
-    assert!(table.take_steps(5).is_empty(), "announced again, or withdrawn without having existed");
+    told.tell(&again);
+    assert!(told.table.take_steps(5).is_empty(), "told again, or withdrawn without having been there");
 }
 
 #[test]
 fn new_nodes_come_in_a_step_before_the_pointer() {
-    let mut table = table(NextHops::Together, 4);
-    table.apply(&[set("10.0.0.0/8", 1)], &mut Vec::new()).unwrap();
-    table.take_steps(1);
-    table.apply(&[set("10.1.2.3/32", 2)], &mut Vec::new()).unwrap();
-    let steps = table.take_steps(2);
+    let mut told = told(NextHops::Together, 4);
+    told.tell(&[set("10.0.0.0/8", 1)]);
+    told.table.take_steps(1);
+    told.tell(&[set("10.1.2.3/32", 2)]);
+    let steps = told.table.take_steps(2);
     let sizes: Vec<usize> = steps.iter().map(|step| writes(std::slice::from_ref(step))).collect();
     assert_eq!(sizes, [3 * 256, 1], "three nodes, then the pointer to the first of them");
 }
 
 #[test]
 fn a_prefix_changed_often_between_two_updates_is_written_once() {
-    let mut table = table(NextHops::Together, 4);
+    let mut told = told(NextHops::Together, 4);
     for next_hop in 1..=10 {
-        table.apply(&[set("10.0.0.0/8", next_hop)], &mut Vec::new()).unwrap();
+        told.tell(&[set("10.0.0.0/8", next_hop)]);
     }
-    let steps = table.take_steps(1);
+    let steps = told.table.take_steps(1);
     let [Step::Writes(writes)] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(writes.iter().map(|write| write.value >> 8).collect::<Vec<_>>(), [10]);
 }
@@ -187,27 +204,24 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
 
 #[test]
 fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
-    let mut table = table(NextHops::Apart, 4);
+    let mut told = told(NextHops::Apart, 4);
     let base: Vec<_> = (0..200_000_u32)
         .map(|n| Route {
             prefix: Prefix::truncating(n * 0x5340, 20 + u8::try_from(n % 5).unwrap()),
             next_hop: id(1),
         })
         .collect();
-    table.apply(&base, &mut Vec::new()).unwrap();
-    table.rebuild().unwrap();
-    table.take_steps(1);
-    // A host route in each of many places: each needs a node of 256 units in the level below 24 bits.
+    assert_eq!(told.tell(&base), Due::Image);
+    told.table.take_steps(1);
+    // A host route in each of many places: below the level that ends at 24 bits each wants a node of 256 units.
     let hosts: Vec<_> = (0..90_000_u32)
         .map(|n| Route { prefix: Prefix::truncating(n * 0xb900 + 77, 32), next_hop: id(2 + n % 5) })
         .collect();
-    let stride = *table.shape().strides.last().unwrap();
+    let stride = *told.table.shape().strides.last().unwrap();
     assert!(hosts.len() << stride > 1 << 24, "a stride of {stride} leaves room");
-    let mut undo = Vec::new();
-    table.apply(&hosts, &mut undo).unwrap();
-    assert_eq!(undo.len(), hosts.len());
-    assert!(table.rebuild_due());
-    table.rebuild().unwrap();
+    assert_eq!(told.tell(&hosts), Due::Image);
+    let mut table = told.table;
+    assert_eq!(table.routes(), (base.len() + hosts.len()) as u64);
     table.take_steps(2);
     let words = Words::load(&table.image(), Layout::Flat);
     for change in hosts.iter().step_by(7) {
@@ -278,10 +292,9 @@ fn many_routes_beyond_64_bits_in_one_64_and_in_many() {
 
 #[test]
 fn details_name_what_a_bench_wants() {
-    let mut table = table(NextHops::Apart, 5);
-    table.apply(&routes(5000, 1), &mut Vec::new()).unwrap();
-    table.rebuild().unwrap();
-    let details = table.details();
+    let mut told = told(NextHops::Apart, 5);
+    told.tell(&routes(5000, 1));
+    let details = told.table.details();
     let of = |wanted: &str| details.get(wanted);
     assert_eq!(of("gamt_levels_v4"), Some(5.0));
     assert!(of("gamt_bytes_per_prefix_flat_v4").unwrap() <= of("gamt_bytes_per_prefix_paper_v4").unwrap());

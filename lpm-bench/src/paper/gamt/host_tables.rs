@@ -8,12 +8,12 @@ use crate::paper::data::{DataSet, Hops};
 use crate::paper::figure::{Figure, Panel};
 use crate::updates::Deltas;
 use fib::host::Host;
-use fib::{EngineError, Family, Routes};
+use fib::{Change, EngineError, Family, Key, NextHopId, Route};
 use lpm_bench::stats::median;
 use lpm_gpu::gale::model::{Accesses, Model};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
-use lpm_gpu::host::{HostTable, Step};
+use lpm_gpu::host::{Due, HostTable, Step};
 use lpm_gpu::sail::{SailOptions, SailTable};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -59,10 +59,7 @@ impl Kind {
             Self::Sail => SailTable::new(SailOptions::default()).map(boxed),
         };
         let mut table = table.map_err(|source| self.fault(source))?;
-        table
-            .apply(&set.tables.told_of(Family::V4).v4, &mut Vec::new())
-            .map_err(|source| self.fault(source))?;
-        table.rebuild().map_err(|source| self.fault(source))?;
+        load(&mut *table, &set.tables.told_of(Family::V4).v4).map_err(|source| self.fault(source))?;
         table.take_steps(0);
         table.reclaim(0);
         Ok(table)
@@ -70,6 +67,15 @@ impl Kind {
 
     fn fault(self, source: EngineError) -> Fault {
         Fault::Engine { engine: self.name().to_owned(), source }
+    }
+}
+
+/// Has the empty `table` take `routes`, to be had as an image.
+pub(super) fn load<K: Key>(table: &mut dyn HostTable<K>, routes: &[Route<K>]) -> Result<(), EngineError> {
+    let added = |route: &Route<K>| Change { prefix: route.prefix, old: NextHopId::NONE, new: route.next_hop };
+    match table.apply(&routes.iter().map(added).collect::<Vec<_>>(), usize::MAX)? {
+        Due::Image => Ok(()),
+        Due::Steps => table.rebuild(usize::MAX),
     }
 }
 
@@ -182,21 +188,22 @@ fn off_line(kind: Kind, set: &DataSet, deltas: &Deltas, passes: usize) -> Result
     let mut table = kind.table(set)?;
     let (mut update, mut rebuilds) = (0, 0);
     let (mut rates, mut rates_with) = (Vec::new(), Vec::new());
-    let mut undo = Vec::new();
+    let ways = deltas.updates_v4();
     for _ in 0..passes {
-        for way in [&deltas.forward, &deltas.backward] {
+        for way in &ways {
             let (mut off_line, mut steps, mut changes) = (Duration::ZERO, Duration::ZERO, 0);
             let start_s = cpu_s();
             for delta in way {
                 let start = Instant::now();
-                undo.clear();
-                table.apply(&delta.v4, &mut undo).map_err(|source| kind.fault(source))?;
+                let due = table.apply(delta, usize::MAX).map_err(|source| kind.fault(source))?;
                 let applied = Instant::now();
                 update += 1;
-                rebuilds += u64::from(settle(kind, &mut *table, update)?.is_none());
+                rebuilds += u64::from(due == Due::Image);
+                table.take_steps(update);
+                table.reclaim(update);
                 off_line += applied - start;
                 steps += applied.elapsed();
-                changes += delta.v4.len();
+                changes += delta.len();
             }
             let (took_s, share) =
                 (cpu_s() - start_s, off_line.as_secs_f64() / (off_line + steps).as_secs_f64());
@@ -209,19 +216,6 @@ fn off_line(kind: Kind, set: &DataSet, deltas: &Deltas, passes: usize) -> Result
     Ok(OffLine { mups: median(&rates), mups_with_steps: median(&rates_with), rebuilds })
 }
 
-/// Takes what the device would get: the steps, or `None` for a whole image.
-fn settle(kind: Kind, table: &mut dyn HostTable<u32>, update: u64) -> Result<Option<Vec<Step>>, Fault> {
-    let steps = if table.rebuild_due() {
-        table.rebuild().map_err(|source| kind.fault(source))?;
-        table.take_steps(update);
-        None
-    } else {
-        Some(table.take_steps(update))
-    };
-    table.reclaim(update);
-    Ok(steps)
-}
-
 /// Figure 14: on-line update overhead.
 pub(super) fn figure_14(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("On-line update overhead", "routing data");
@@ -232,8 +226,9 @@ pub(super) fn figure_14(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let x = f64::from(x);
         let deltas = set.deltas(Family::V4, None, hops);
         let updates = deltas.changes().max(1) as f64;
+        let [forward, _] = deltas.updates_v4();
         let mut of = |kind: Kind| -> Result<(f64, f64), Fault> {
-            let online = on_line(kind, set, &deltas.forward)?;
+            let online = on_line(kind, set, &forward)?;
             let (loads, writes) =
                 (online.accesses.loads as f64 / updates, online.accesses.writes as f64 / updates);
             panel.add(&format!("{} writes", kind.name()), x, writes);
@@ -279,13 +274,15 @@ struct OnLine {
     image_words: u64,
 }
 
-fn on_line(kind: Kind, set: &DataSet, deltas: &[Routes]) -> Result<OnLine, Fault> {
+fn on_line(kind: Kind, set: &DataSet, deltas: &[Vec<Change<u32>>]) -> Result<OnLine, Fault> {
     let mut table = kind.table(set)?;
     let mut model = (kind == Kind::Gale).then(|| Model::new(&table.image()));
     let mut online = OnLine { accesses: Accesses::default(), rebuilds: 0, image_words: 0 };
     for (update, delta) in (1..).zip(deltas) {
-        table.apply(&delta.v4, &mut Vec::new()).map_err(|source| kind.fault(source))?;
-        let Some(steps) = settle(kind, &mut *table, update)? else {
+        let due = table.apply(delta, usize::MAX).map_err(|source| kind.fault(source))?;
+        let steps = table.take_steps(update);
+        table.reclaim(update);
+        if due == Due::Image {
             online.rebuilds += 1;
             let image = table.image();
             online.image_words += image.runs.iter().map(|(_, words)| words.len() as u64).sum::<u64>();
@@ -293,7 +290,7 @@ fn on_line(kind: Kind, set: &DataSet, deltas: &[Routes]) -> Result<OnLine, Fault
                 *model = Model { accesses: model.accesses, ..Model::new(&image) };
             }
             continue;
-        };
+        }
         for step in &steps {
             match (step, &mut model) {
                 (Step::Writes(writes), _) => online.accesses.writes += writes.len() as u64,
@@ -317,6 +314,7 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
         return Ok(figure);
     };
     let deltas = set.deltas(Family::V4, None, Hops::Peer);
+    let [forward, _] = deltas.updates_v4();
     let mb = |words: f64| words * 4.0 / f64::from(1 << 20);
     let gale = Kind::Gale.table(set)?;
     let gale_mb = mb(gale.image().words as f64);
@@ -328,8 +326,8 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let options = GamtOptions { layout, levels: Some(LEVELS), ..GamtOptions::default() };
         let fault = |source| Kind::GamtT.fault(source);
         let mut table = GamtTable::<u32>::new(options).map_err(fault)?;
-        table.apply(&set.tables.told_of(Family::V4).v4, &mut Vec::new()).map_err(fault)?;
-        settle(Kind::GamtT, &mut table, 0)?;
+        load(&mut table, &set.tables.told_of(Family::V4).v4).map_err(fault)?;
+        table.take_steps(0);
         let width = |table: &GamtTable<u32>| f64::from(table.units_used().into_iter().max().unwrap_or(0));
         let before = width(&table);
         if layout == Layout::Paper {
@@ -337,8 +335,8 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
             total_mb = 2.0 * mb(table.shape().words as f64);
         }
         let (mut done, mut rebuilds) = (0, 0);
-        let every = deltas.forward.len().div_ceil(50).max(1);
-        for (at, delta) in deltas.forward.iter().enumerate() {
+        let every = forward.len().div_ceil(50).max(1);
+        for (at, delta) in forward.iter().enumerate() {
             if at % every == 0 {
                 panel.add(
                     &format!("{name}, two tables with head room"),
@@ -346,9 +344,11 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
                     2.0 * mb(table.shape().words as f64),
                 );
             }
-            table.apply(&delta.v4, &mut Vec::new()).map_err(fault)?;
-            rebuilds += u64::from(settle(Kind::GamtT, &mut table, at as u64 + 1)?.is_none());
-            done += u32::try_from(delta.v4.len()).unwrap_or(0);
+            let due = table.apply(delta, usize::MAX).map_err(fault)?;
+            rebuilds += u64::from(due == Due::Image);
+            table.take_steps(at as u64 + 1);
+            table.reclaim(at as u64 + 1);
+            done += u32::try_from(delta.len()).unwrap_or(0);
         }
         let growth = 100.0 * (width(&table) / before.max(1.0) - 1.0);
         grown.push(growth);

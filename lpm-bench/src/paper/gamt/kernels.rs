@@ -1,6 +1,7 @@
 //! Lookup kernels alone: keys and answers stay on the device, and its own clock times them. The paper has no such figure, since its
 //! bus was not so much slower than its kernels; today the bus hides the differences between structures.
 
+use super::host_tables::load;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
@@ -178,12 +179,8 @@ impl Launcher {
 
 fn gamt<K: Key>(options: GamtOptions, changes: &[fib::Route<K>]) -> Result<GamtTable<K>, Fault> {
     let mut table = GamtTable::new(options).map_err(refused)?;
-    fill(&mut table, changes)?;
+    load(&mut table, changes).map_err(refused)?;
     Ok(table)
-}
-
-fn fill<K: Key>(table: &mut dyn HostTable<K>, changes: &[fib::Route<K>]) -> Result<(), Fault> {
-    table.apply(changes, &mut Vec::new()).and_then(|()| table.rebuild()).map_err(refused)
 }
 
 fn refused(source: EngineError) -> Fault {
@@ -246,10 +243,10 @@ fn load_all(
                 loaded.push((name, launcher.load(&gamt::<u32>(options, &delta.v4)?).map_err(fault)?));
             }
             let mut gale = GaleTable::new(GaleOptions::default()).map_err(refused)?;
-            fill(&mut gale, &delta.v4)?;
+            load(&mut gale, &delta.v4).map_err(refused)?;
             loaded.push(("GALE", launcher.load(&gale).map_err(fault)?));
             let mut sail = SailTable::new(SailOptions::default()).map_err(refused)?;
-            fill(&mut sail, &delta.v4)?;
+            load(&mut sail, &delta.v4).map_err(refused)?;
             loaded.push(("SAIL_L", launcher.load(&sail).map_err(fault)?));
         }
         Family::V6 => {

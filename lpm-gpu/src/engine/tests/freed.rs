@@ -6,11 +6,11 @@
 
 use crate::cu::testing::{self, Mock, TestDriver};
 use crate::engine::{GAMT, GpuEngine, HostTables, Plan};
-use crate::host::{Answers, HEADER_WORDS, HostTable, Image, KernelNames, Step};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step};
 use fib::random::SplitMix64;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib, Route, Routes,
-    SlotId,
+    Change, EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib, Route,
+    Routes, SlotId,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -71,16 +71,12 @@ struct Watched<K: Key> {
 }
 
 impl<K: Key> HostTable<K> for Watched<K> {
-    fn apply(&mut self, changes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError> {
-        self.table.apply(changes, undo)
+    fn apply(&mut self, changes: &[Change<K>], words_max: usize) -> Result<Due, EngineError> {
+        self.table.apply(changes, words_max)
     }
 
-    fn rebuild_due(&self) -> bool {
-        self.table.rebuild_due()
-    }
-
-    fn rebuild(&mut self) -> Result<(), EngineError> {
-        self.table.rebuild()
+    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
+        self.table.rebuild(words_max)
     }
 
     fn take_steps(&mut self, update: u64) -> Vec<Step> {
@@ -101,10 +97,6 @@ impl<K: Key> HostTable<K> for Watched<K> {
     fn reclaim(&mut self, update: u64) {
         self.watch.lock().unwrap().reclaim(update, self.mock);
         self.table.reclaim(update);
-    }
-
-    fn limit(&mut self, words: usize) {
-        self.table.limit(words);
     }
 
     fn image(&self) -> Image<'_> {

@@ -6,7 +6,7 @@ use super::{BCN_WORDS, SailOptions, SailTable};
 use crate::direct::{CHUNK_UNITS, Unit};
 use crate::host::{HostTable, Image, Step};
 use crate::tests::direct::{self, Rig, real_table, real_updates};
-use fib::{EngineError, NextHopId, Prefix4, Route};
+use fib::{Change, EngineError, NextHopId, Prefix4, Route};
 use model::Lookup;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -62,6 +62,12 @@ fn rig(options: SailOptions, seed: u64) -> Rig<SailTable, Model> {
 
 fn change(address: u32, len: u8, next_hop: u32) -> Route<u32> {
     Route { prefix: Prefix4::truncating(address, len), next_hop: NextHopId::from_answer(next_hop) }
+}
+
+/// From one next hop to another; 0 is no route.
+fn made(address: u32, len: u8, old: u32, new: u32) -> Change<u32> {
+    let [old, new] = [old, new].map(NextHopId::from_answer);
+    Change { prefix: Prefix4::truncating(address, len), old, new }
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
 #[test]
 fn what_is_taken_back_is_as_it_was() {
     let mut table = SailTable::new(SailOptions::default()).unwrap();
-    table.apply(&[change(0x0a00_0000, 20, 5)], &mut Vec::new()).unwrap();
+    table.apply(&[made(0x0a00_0000, 20, 0, 5)], usize::MAX).unwrap();
     let words: Vec<u32> = table
         .take_steps(1)
         .iter()
@@ -149,10 +155,9 @@ fn what_is_taken_back_is_as_it_was() {
         })
         .collect();
     assert_eq!(words.len(), CHUNK_UNITS + 1, "a new chunk and the word that leads there");
-    let mut undo = Vec::new();
-    table.apply(&[change(0x0a00_0000, 20, 6), change(0x0a00_0001, 32, 6)], &mut undo).unwrap();
-    undo.reverse();
-    table.apply(&undo, &mut Vec::new()).unwrap();
+    let delta = [made(0x0a00_0000, 20, 5, 6), made(0x0a00_0001, 32, 0, 6)];
+    table.apply(&delta, usize::MAX).unwrap();
+    table.apply(&delta.map(Change::reversed), usize::MAX).unwrap();
     for step in table.take_steps(2) {
         let Step::Writes(writes) = step else { panic!("SAIL_L has no operations") };
         assert!(writes.iter().all(|write| Unit(write.value).value() == 5), "{writes:?}");
