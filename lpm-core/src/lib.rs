@@ -7,6 +7,7 @@
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
 //! | [`caches`] | the data caches of this host |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
+//! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
 //! | [`publish`] | the stores of writers to what lookups read |
 //! | [`reader`] | slots whose answers are there when `submit` returns |
 //! | [`sync`] | the atomics and threads that all of this is written with |
@@ -19,6 +20,7 @@ pub mod caches;
 pub mod copies;
 pub mod engine;
 pub mod epoch;
+pub mod hops;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
 pub mod params;
