@@ -8,6 +8,7 @@
 //! | [`caches`] | the data caches of this host |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
 //! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
+//! | [`no_table`] | the table of a family that an engine does not have |
 //! | [`publish`] | the stores of writers to what lookups read |
 //! | [`reader`] | slots whose answers are there when `submit` returns |
 //! | [`sync`] | the atomics and threads that all of this is written with |
@@ -23,6 +24,7 @@ pub mod epoch;
 pub mod hops;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
+pub mod no_table;
 pub mod params;
 pub mod publish;
 pub mod reader;
