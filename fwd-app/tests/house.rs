@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A crate and those of ours that it may import, as `ARCHITECTURE.md` has them.
-const IMPORTS: [(&str, &[&str]); 9] = [
+const IMPORTS: [(&str, &[&str]); 10] = [
     ("fib", &[]),
     ("dpdk-ffi", &[]),
     ("lpm-core", &["fib"]),
+    ("lpm-cpu", &["fib", "lpm-core"]),
     ("lpm-phi", &["fib", "lpm-core"]),
     ("lpm-gpu", &["fib"]),
     ("mockcuda", &[]),
@@ -26,8 +27,9 @@ const FUZZ: (&str, &str, &[&str]) =
 /// What only tests import: the suite that every engine passes, and the driver that stands in for a GPU's.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
 /// Where unsafe code may live.
-const UNSAFE: [&str; 6] = [
+const UNSAFE: [&str; 7] = [
     "dpdk-ffi/",
+    "lpm-cpu/src/kernel/",
     "lpm-phi/src/kernel/",
     "lpm-phi/src/lend.rs",
     "lpm-core/src/memory.rs",
