@@ -9,7 +9,7 @@ use fib::{
     NextHopTable, Rib, feed,
 };
 use lpm_cpu::{sail_b, sail_l, sail_u};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The file `name` of `FWD_DATA`, if it is there.
 fn data(name: &str) -> Option<PathBuf> {
@@ -38,7 +38,7 @@ fn few(next_hop: NextHopId) -> NextHopId {
 }
 
 /// Loads a table and follows updates, which are committed by the hundred.
-fn follow(engine: &mut dyn EngineWriter, table: &PathBuf, stream: &PathBuf) -> Result<(), EngineError> {
+fn follow(engine: &mut dyn EngineWriter, table: &PathBuf, stream: &Path) -> Result<(), EngineError> {
     let (mut told, mut hops) = (Rib::plain(), NextHopTable::new());
     feed::load(&[table], &mut told, &mut hops, feed::LoadOptions::default()).unwrap();
     let (mut rib, mut oracle) = (Rib::plain(), Oracle::new());
