@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each crate, and those of our crates that it may import, as in `ARCHITECTURE.md`.
-const IMPORTS: [(&str, &[&str]); 9] = [
+const IMPORTS: [(&str, &[&str]); 10] = [
     ("fib", &[]),
     ("dpdk-ffi", &[]),
     ("lpm-core", &["fib"]),
+    ("lpm-cpu", &["fib", "lpm-core"]),
     ("lpm-phi", &["fib", "lpm-core"]),
     ("lpm-gpu", &["fib"]),
     ("mockcuda", &[]),
@@ -26,8 +27,9 @@ const FUZZ: (&str, &str, &[&str]) =
 /// Crates that every crate may import in its tests: `fib` has the conformance suite of engines, `mockcuda` is the mock GPU driver.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
 /// Where unsafe code may live.
-const UNSAFE: [&str; 6] = [
+const UNSAFE: [&str; 7] = [
     "dpdk-ffi/",
+    "lpm-cpu/src/kernel/",
     "lpm-phi/src/kernel/",
     "lpm-phi/src/lend.rs",
     "lpm-core/src/memory.rs",

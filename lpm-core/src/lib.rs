@@ -8,6 +8,8 @@
 //! | [`caches`] | the data caches of this host |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
 //! | [`failover`] | which of two engines are in service, and why one is not |
+//! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
+//! | [`no_table`] | the table of a family that an engine does not have |
 //! | [`publish`] | the stores of writers to what lookups read |
 //! | [`reader`] | slots whose answers are there when `submit` returns |
 //! | [`sync`] | the atomics and threads that all of this is written with |
@@ -21,8 +23,10 @@ pub mod copies;
 pub mod engine;
 pub mod epoch;
 pub mod failover;
+pub mod hops;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
+pub mod no_table;
 pub mod params;
 pub mod publish;
 pub mod reader;

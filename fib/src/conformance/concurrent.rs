@@ -246,7 +246,7 @@ impl Plan {
             for (prefix, next_hop) in changes {
                 delta.push(prefix, next_hop);
             }
-            oracle.tell(&delta);
+            oracle.tell(&rig.offered(&delta));
             plan.right4.push(plan.keys4.iter().map(|key| oracle.v4.lookup(*key)).collect());
             plan.right6.push(plan.keys6.iter().map(|key| oracle.v6.lookup(*key)).collect());
             plan.deltas.push(delta);

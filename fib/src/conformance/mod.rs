@@ -51,11 +51,13 @@ pub struct Options {
     pub seed: u64,
     /// Tables of full size and ten times the deltas: minutes instead of seconds.
     pub full: bool,
+    /// The engine has a table of IPv4 alone: it is told no IPv6 route, and answers IPv6 keys with "no route".
+    pub ipv4_only: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 20_240_101, full: false }
+        Self { seed: 20_240_101, full: false, ipv4_only: false }
     }
 }
 
@@ -65,6 +67,12 @@ impl Options {
     pub fn from_env() -> Self {
         let full = std::env::var_os("FWD_CONFORMANCE").is_some_and(|value| value == "full");
         Self { full, ..Self::default() }
+    }
+
+    /// For an engine with a table of IPv4 alone.
+    #[must_use]
+    pub fn ipv4_only(self) -> Self {
+        Self { ipv4_only: true, ..self }
     }
 
     /// `quick` rounds, or ten times as many when the suite runs in full.
@@ -119,10 +127,17 @@ pub fn skipped(make: Make<'_>) -> bool {
 ///
 /// ```ignore
 /// fib::conformance_tests!(oracle, || Ok(Box::new(OracleEngine::new(&EngineOptions::default()))));
+/// fib::conformance_tests!(sail, ipv4_only, || sail_l::make(&EngineOptions::default()));
 /// ```
 #[macro_export]
 macro_rules! conformance_tests {
     ($module:ident, $make:expr) => {
+        $crate::conformance_tests!(@module $module, $make, $crate::conformance::Options::from_env());
+    };
+    ($module:ident, ipv4_only, $make:expr) => {
+        $crate::conformance_tests!(@module $module, $make, $crate::conformance::Options::from_env().ipv4_only());
+    };
+    (@module $module:ident, $make:expr, $options:expr) => {
         mod $module {
             #[allow(unused_imports, reason = "the closure may name nothing of the outer module")]
             use super::*;
@@ -130,6 +145,10 @@ macro_rules! conformance_tests {
             fn make() -> Result<Box<dyn $crate::EngineWriter>, $crate::EngineError> {
                 let make: fn() -> Result<Box<dyn $crate::EngineWriter>, $crate::EngineError> = $make;
                 make()
+            }
+
+            fn options() -> $crate::conformance::Options {
+                $options
             }
 
             $crate::conformance_tests!(@groups shapes boundaries random_tables internet_tables batches
@@ -141,7 +160,7 @@ macro_rules! conformance_tests {
             #[test]
             fn $group() {
                 if !$crate::conformance::skipped(&make) {
-                    $crate::conformance::$group(&make, $crate::conformance::Options::from_env());
+                    $crate::conformance::$group(&make, options());
                 }
             }
         )*

@@ -8,6 +8,7 @@ use crate::{
     EngineError, EngineReader, EngineWriter, Generation, KeyBuffer, Keys, NextHopId, Prefix, Rib, Route,
     Routes, SlotId,
 };
+use std::borrow::Cow;
 use std::fmt;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -41,6 +42,7 @@ pub(super) struct Rig {
     pub(super) ids: Vec<NextHopId>,
     case: String,
     turn: usize,
+    ipv4_only: bool,
 }
 
 impl Rig {
@@ -63,6 +65,7 @@ impl Rig {
             ids,
             case: group.to_owned(),
             turn: 0,
+            ipv4_only: options.ipv4_only,
         };
         assert_eq!(rig.writer.generation(), Generation(0), "{}: a new engine is at generation 0", rig.name());
         rig.check_stats();
@@ -98,13 +101,23 @@ impl Rig {
         self
     }
 
+    /// `told` without the routes of a family that the engine has no table for.
+    pub(super) fn offered<'a>(&self, told: &'a Routes) -> Cow<'a, Routes> {
+        if self.ipv4_only {
+            Cow::Owned(Routes { v4: told.v4.clone(), v6: Vec::new() })
+        } else {
+            Cow::Borrowed(told)
+        }
+    }
+
     /// Updates the RIB with `told` and applies the resulting delta to the engine. The oracle is updated only if the engine
     /// accepts.
     pub(super) fn tell(&mut self, told: &Routes) -> Result<Generation, EngineError> {
+        let told = self.offered(told);
         let Self { rib, writer, .. } = self;
-        rib.tell(told);
+        rib.tell(&told);
         let generation = rib.commit(|delta, rib| writer.apply(delta, rib))?;
-        self.oracle.tell(told);
+        self.oracle.tell(&told);
         Ok(generation)
     }
 

@@ -6,7 +6,6 @@
 //! | [`equations`] | the sizes of filters (equations 1-3) |
 //! | [`hash`] | H2 and Murmur (section 4.3.2), double hashing, hash reuse (section 4.1) |
 //! | `filter` | counting Bloom filters, blocked to a word |
-//! | `hops` | next-hop ids behind 16-bit indices |
 //! | `update` | the order in which a delta is applied under running lookups |
 //! | `v4`, `v6`, `deep` | the tables: IPv4, IPv6 up to /64, IPv6 past /64 |
 //!
@@ -20,7 +19,6 @@ pub(crate) mod deep;
 pub mod equations;
 mod filter;
 pub mod hash;
-mod hops;
 pub mod params;
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "halves of addresses are cut out on purpose")]
@@ -32,6 +30,7 @@ pub(crate) mod v6;
 use crate::kernel;
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
 use lpm_core::engine::{Algorithm, CpuEngine};
+use lpm_core::hops::HOPS_MAX;
 use params::Params;
 use v4::{Table4, Writer4};
 use v6::{Table6, Writer6};
@@ -56,7 +55,7 @@ impl Algorithm for Bloom {
     type V6 = Writer6;
     type Scratch = Box<kernel::Lists>;
 
-    const NEXT_HOPS_MAX: u64 = hops::HOPS_MAX as u64;
+    const NEXT_HOPS_MAX: u64 = HOPS_MAX as u64;
     const WANTS_FEWER_ROUTES: bool = true;
 
     fn name(_: &Params) -> &'static str {

@@ -21,6 +21,9 @@ use super::hash::H2_HALVES;
 use fib::{Change, Key, NextHopId, Prefix, RibTable};
 use std::ops::RangeInclusive;
 
+/// What the indices of hash-table slots stand for, in a refusal.
+pub(crate) const HASHED_HOPS: &str = "distinct next hops behind hashed prefixes";
+
 /// A table that can be changed under its readers.
 pub(crate) trait Store<K: Key> {
     /// The lengths of each group, group 0 first; together they cover every length once.

@@ -14,11 +14,11 @@
 use super::equations::FilterSize;
 use super::filter::CountingFilter;
 use super::hash::{Hash32, scale};
-use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
-use super::update::{self, Grace, Store, expanded_entries, expansion, hashed_next_hops};
+use super::update::{self, Grace, HASHED_HOPS, Store, expanded_entries, expansion, hashed_next_hops};
 use fib::{Change, Details, EngineError, NextHopId, Prefix, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
+use lpm_core::hops::{HOPS_MAX, HopIndex};
 use lpm_core::memory::{Array, Placement};
 use lpm_core::publish::Publish as _;
 use serde::Serialize;
@@ -175,7 +175,7 @@ impl Writer4 {
             direct_owner: vec![0; 1 << DIRECT_BITS],
             below: [vec![0; 1 << DIRECT_BITS], vec![0; 1 << DIRECT_BITS]],
             levels: [LevelWriter::new(24, g1), LevelWriter::new(32, g2)],
-            hops: HopIndex::new(),
+            hops: HopIndex::new(u16::MAX, HASHED_HOPS),
             dense: params.dense_for(Self::size_bytes(size)),
             grace: Grace::default(),
         })

@@ -10,11 +10,11 @@ mod table;
 
 use super::deep::Deep;
 use super::filter::CountingFilter;
-use super::hops::{HOPS_MAX, HopIndex};
 use super::params::Params;
-use super::update::{self, Grace, Store, expansion, hashed_next_hops};
+use super::update::{self, Grace, HASHED_HOPS, Store, expansion, hashed_next_hops};
 use fib::{Change, Details, EngineError, NextHopId, Prefix, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
+use lpm_core::hops::{HOPS_MAX, HopIndex};
 use lpm_core::memory::Array;
 use lpm_core::publish::Publish as _;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -101,7 +101,7 @@ impl Writer6 {
             entries_max: sizes.rooms,
             overflow: line_start as u32..lines as u32,
             below: FxHashMap::default(),
-            hops: HopIndex::new(),
+            hops: HopIndex::new(u16::MAX, HASHED_HOPS),
             unplaced: 0,
             grace: Grace::default(),
             table: Arc::new(table),

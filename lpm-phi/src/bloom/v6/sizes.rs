@@ -2,11 +2,11 @@
 
 use super::table::LEVELS;
 use crate::bloom::equations::FilterSize;
-use crate::bloom::hops::HOPS_MAX;
 use crate::bloom::params::Params;
 use crate::bloom::update::expanded_entries;
 use fib::{EngineError, NextHopId, Prefix6};
 use lpm_core::engine::Budget;
+use lpm_core::hops::HOPS_MAX;
 use std::ops::RangeInclusive;
 
 /// Entries a line is sized for: 4.2 of 7.

@@ -1,19 +1,23 @@
-//! Next hops behind a 16-bit index, so that a hash-table slot is one 32-bit store.
+//! Next hops behind an index of at most 16 bits, for tables whose entries have no room for an id of 24.
 //!
 //! Entries count their uses. An index whose last use is gone may be given to another next hop only after a grace period:
 //! a reader may have read the index and not yet the id behind it.
 
+use crate::publish::Publish as _;
 use fib::{EngineError, NextHopId};
-use lpm_core::publish::Publish as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::AtomicU32;
 
-/// Distinct next hops that can be indexed; index 0 means "empty slot".
-pub(crate) const HOPS_MAX: usize = (1 << 16) - 1;
+/// Distinct next hops that 16 bits can index; index 0 is never given out.
+pub const HOPS_MAX: usize = (1 << 16) - 1;
 
-/// The writer's side; readers share an array of `HOPS_MAX + 1` ids.
-#[derive(Debug, Default)]
-pub(crate) struct HopIndex {
+/// The writer's side; readers share an array of ids, one more than there are indices.
+#[derive(Debug)]
+pub struct HopIndex {
+    /// The largest index.
+    limit: u16,
+    /// What the next hops are, for a refusal.
+    what: &'static str,
     by_id: FxHashMap<NextHopId, u16>,
     /// Id and uses of each index; index 0 is never used.
     entries: Vec<(NextHopId, u32)>,
@@ -25,17 +29,34 @@ pub(crate) struct HopIndex {
 }
 
 impl HopIndex {
-    pub(crate) fn new() -> Self {
-        Self { entries: vec![(NextHopId::NONE, 0)], ..Self::default() }
+    /// An empty index of `1..=limit`. `what` names the next hops in a refusal.
+    #[must_use]
+    pub fn new(limit: u16, what: &'static str) -> Self {
+        Self {
+            limit,
+            what,
+            by_id: FxHashMap::default(),
+            entries: vec![(NextHopId::NONE, 0)],
+            free: Vec::new(),
+            limbo: Vec::new(),
+            refused: FxHashSet::default(),
+        }
+    }
+
+    /// The index of `id`, if it has one.
+    #[must_use]
+    pub fn index(&self, id: NextHopId) -> Option<u16> {
+        self.by_id.get(&id).copied()
     }
 
     /// Whether an index waits for a grace period.
-    pub(crate) fn has_limbo(&self) -> bool {
+    #[must_use]
+    pub fn has_limbo(&self) -> bool {
         !self.limbo.is_empty()
     }
 
     /// A grace period is over: what was in limbo is free.
-    pub(crate) fn end_grace(&mut self) {
+    pub fn end_grace(&mut self) {
         for index in self.limbo.drain(..) {
             let (id, uses) = &mut self.entries[usize::from(index)];
             // An index that was taken and released again since stands here twice; its id is gone at the second.
@@ -48,24 +69,25 @@ impl HopIndex {
     }
 
     /// Whether all of `ids`, at most `count`, could be used at once beside what is in use.
-    pub(crate) fn fits(&self, count: usize, ids: impl Iterator<Item = NextHopId>) -> bool {
-        if self.by_id.len() + count <= HOPS_MAX {
+    #[must_use]
+    pub fn fits(&self, count: usize, ids: impl Iterator<Item = NextHopId>) -> bool {
+        if self.by_id.len() + count <= self.limit.into() {
             return true;
         }
         let mut new = FxHashSet::default();
         new.extend(ids.filter(|id| !self.by_id.contains_key(id)));
-        self.by_id.len() + new.len() <= HOPS_MAX
+        self.by_id.len() + new.len() <= usize::from(self.limit)
     }
 
     /// The index of `id`, one use more; `None` when all are in use, which cannot be after [`Self::fits`] has said yes.
-    pub(crate) fn take(&mut self, ids: &[AtomicU32], id: NextHopId) -> Option<u16> {
+    pub fn take(&mut self, ids: &[AtomicU32], id: NextHopId) -> Option<u16> {
         if let Some(&index) = self.by_id.get(&id) {
             self.entries[usize::from(index)].1 += 1;
             return Some(index);
         }
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.entries.len() > HOPS_MAX => {
+            None if self.entries.len() > usize::from(self.limit) => {
                 self.refused.insert(id);
                 return None;
             }
@@ -84,19 +106,19 @@ impl HopIndex {
     ///
     /// # Errors
     /// [`EngineError::Full`].
-    pub(crate) fn check(&self) -> Result<(), EngineError> {
+    pub fn check(&self) -> Result<(), EngineError> {
         if self.refused.is_empty() {
             return Ok(());
         }
         Err(EngineError::Full {
-            what: "distinct next hops behind hashed prefixes",
+            what: self.what,
             used: (self.by_id.len() + self.refused.len()) as u64,
-            limit: HOPS_MAX as u64,
+            limit: self.limit.into(),
         })
     }
 
     /// One use of `index` less.
-    pub(crate) fn release(&mut self, index: u16) {
+    pub fn release(&mut self, index: u16) {
         let uses = &mut self.entries[usize::from(index)].1;
         *uses -= 1;
         if *uses == 0 {
@@ -113,7 +135,7 @@ mod tests {
     #[test]
     fn an_index_is_reused_only_after_a_grace_period() {
         let ids: Vec<AtomicU32> = (0..=HOPS_MAX).map(|_| AtomicU32::new(0)).collect();
-        let mut hops = HopIndex::new();
+        let mut hops = HopIndex::new(u16::MAX, "next hops");
         let [a, b, c] = [1, 2, 3].map(|id| NextHopId::new(id).unwrap());
         let first = hops.take(&ids, a).unwrap();
         hops.release(first);
@@ -137,7 +159,7 @@ mod tests {
     #[test]
     fn more_than_65535_are_refused() {
         let ids: Vec<AtomicU32> = (0..=HOPS_MAX).map(|_| AtomicU32::new(0)).collect();
-        let mut hops = HopIndex::new();
+        let mut hops = HopIndex::new(u16::MAX, "next hops");
         let id = |id: usize| NextHopId::new(u32::try_from(id).unwrap()).unwrap();
         assert!(hops.fits(HOPS_MAX, (1..=HOPS_MAX).map(id)));
         assert!(!hops.fits(HOPS_MAX + 1, (1..=HOPS_MAX + 1).map(id)));

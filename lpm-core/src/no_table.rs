@@ -1,0 +1,69 @@
+//! The table of a family that an engine does not have: it refuses every route, and its engine answers "no route".
+
+use crate::engine::{Budget, FibTable, Routes};
+use fib::{Change, Details, EngineError, Key, NextHopId, Prefix, RibTable};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Parameters of an engine that has a table for one family only.
+pub trait OneFamily: 'static {
+    /// What a refusal of the other family's routes says: which routes, and why they are refused.
+    fn refusal(&self) -> &'static str;
+}
+
+/// No table, in an engine with parameters `P`.
+#[derive(Debug)]
+pub struct NoTable<P> {
+    shared: Arc<()>,
+    params: PhantomData<fn(P)>,
+}
+
+impl<K: Key, P: OneFamily> FibTable<K> for NoTable<P> {
+    type Params = P;
+    type Shared = ();
+    type Size = ();
+
+    fn size(routes: &[(Prefix<K>, NextHopId)], params: &P, _: Budget) -> Result<(), EngineError> {
+        if routes.is_empty() {
+            return Ok(());
+        }
+        Err(EngineError::Full { what: params.refusal(), used: routes.len() as u64, limit: 0 })
+    }
+
+    fn size_bytes((): &()) -> u64 {
+        0
+    }
+
+    fn build((): (), _: Routes<K>, _: &P) -> Result<Self, EngineError> {
+        Ok(Self { shared: Arc::new(()), params: PhantomData })
+    }
+
+    fn shared(&self) -> &Arc<()> {
+        &self.shared
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    fn writer_bytes(&self) -> u64 {
+        0
+    }
+
+    fn details(&self) -> Details {
+        Details::default()
+    }
+
+    /// Never: [`FibTable::size`] then says why.
+    fn admits(&self, _: &[Change<K>], _: &RibTable<K>) -> bool {
+        false
+    }
+
+    fn owes_grace(&self) -> bool {
+        false
+    }
+
+    fn grace_over(&mut self) {}
+
+    fn update(&mut self, _: &[Change<K>], _: &RibTable<K>, _: &dyn Fn()) {}
+}

@@ -1,0 +1,351 @@
+//! The writer's side of a table of bit maps: which route each node has its next hop from, and updates in place.
+//!
+//! Beside each entry stands the length of the route that owns it, in place of the pushed trie that the paper keeps on its control plane.
+//! A delta is applied in two passes, and no lookup answers what no generation answered while it ran:
+//!
+//! 1. announces, changes, and withdraws that another route of the level takes over, the longest prefix first. Next hops are stored
+//!    before the bits that lead to them. What takes over is asked of the RIB, which is in the final state, so each address goes from
+//!    its old answer to its new one in one store;
+//! 2. bits that no route is left for are cleared, the shallowest level first: what a cleared bit uncovers is final by then. Chunks
+//!    without routes come last.
+//!
+//! A cleared bit leaves its entry as it is, and a chunk that is given back keeps its entries until a grace period has passed: lookups
+//! that read the bit before read them still. For lookups that read a bit before it was set, see [`super::grace`].
+
+use super::grace::Grace;
+use super::{BitMaps, CHUNK, CHUNKS_MAX, Levels, PIVOT, node, onchip_bits};
+use crate::chunks::{Chunks, distinct, entries_of, with_reserve};
+use crate::params::Params;
+use crate::writes::Writes;
+use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
+use lpm_core::engine::{Budget, FibTable, Routes};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A /24 that has routes longer than itself.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    chunk: u32,
+    /// Routes longer than 24 bits.
+    routes: u32,
+}
+
+/// What a change does to entries: those whose owner's length is in a range go to another owner.
+#[derive(Clone, Copy, Debug)]
+struct Draw {
+    from: u8,
+    to: u8,
+    owner: u8,
+    next_hop: u32,
+}
+
+impl Draw {
+    /// A route of `len` takes the entries of shorter ones, and gives its own another next hop.
+    const fn announce(len: u8, next_hop: NextHopId) -> Self {
+        Self { from: 0, to: len, owner: len, next_hop: next_hop.get() }
+    }
+
+    /// The entries of a route of `len` go to `heir`.
+    const fn withdraw(len: u8, heir: (u8, NextHopId)) -> Self {
+        Self { from: len, to: len, owner: heir.0, next_hop: heir.1.get() }
+    }
+
+    /// What becomes of an entry, and of its owner.
+    fn apply(self, owner: &mut u8, entry: u32) -> u32 {
+        if !(self.from..=self.to).contains(owner) {
+            return entry;
+        }
+        *owner = self.owner;
+        self.next_hop
+    }
+}
+
+/// The writer's side.
+#[derive(Debug)]
+pub(crate) struct Writer<S> {
+    table: Arc<BitMaps<S>>,
+    /// The length of the route that owns each entry of N.
+    owners: Vec<u8>,
+    /// The same for N32.
+    owners32: Vec<u8>,
+    blocks: BTreeMap<u32, Block>,
+    chunks: Chunks,
+    grace: Grace,
+    writes: Writes,
+}
+
+/// The index among the levels of the one that a route is pushed to; `None` for level 32.
+fn level_of<S: Levels>(len: u8) -> Option<usize> {
+    S::LEVELS.iter().position(|level| *level >= len)
+}
+
+/// The nodes of a route's level that it covers.
+fn nodes<S: Levels>(at: usize, prefix: Prefix4) -> Range<usize> {
+    let level = S::LEVELS[at];
+    let first = S::OFFSETS[at] + node(level, prefix.address());
+    first..first + (1 << (level - prefix.len()))
+}
+
+/// The /24s of the routes that need a chunk.
+fn blocks_of(prefixes: impl Iterator<Item = Prefix4>) -> impl Iterator<Item = u32> {
+    prefixes.filter(|prefix| prefix.len() > PIVOT).map(|prefix| prefix.address() >> 8)
+}
+
+impl<S: Levels> Writer<S> {
+    /// Where the nodes of level 24 begin.
+    const PIVOT_NODES: usize = S::OFFSETS[S::LEVELS.len() - 1];
+
+    /// The owner and the next hop of the longest route of at most 24 bits above the /24 `block`.
+    fn inherited(&self, block: u32) -> (u8, u32) {
+        let address = block << 8;
+        let nodes = S::LEVELS.iter().zip(S::OFFSETS).map(|(level, offset)| offset + node(*level, address));
+        let found = nodes.rev().find(|at| self.table.bits.get(*at) == 1);
+        found.map_or((0, 0), |at| (self.owners[at], self.table.hops.get(at)))
+    }
+
+    /// Makes a chunk for the /24 `block`, filled with what its addresses have by now, if it has none.
+    fn split(&mut self, block: u32) {
+        if self.blocks.contains_key(&block) {
+            return;
+        }
+        let (owner, next_hop) = self.inherited(block);
+        let chunk = self.chunks.take();
+        self.owners32[entries_of(chunk)].fill(owner);
+        self.writes.offchip += self.table.n32.edit(entries_of(chunk), |_, _| next_hop);
+        let at = Self::PIVOT_NODES + block as usize;
+        self.writes.offchip += self.table.hops.set(at, CHUNK | chunk);
+        let set = self.table.bits.set(at, 1);
+        if set > 0 {
+            self.grace.note(PIVOT, Prefix4::truncating(block << 8, PIVOT));
+        }
+        self.writes.onchip += set;
+        self.blocks.insert(block, Block { chunk, routes: 0 });
+    }
+
+    /// Draws over the entries of N32 that `prefix` covers.
+    fn draw_chunks(&mut self, prefix: Prefix4, draw: Draw) {
+        let Self { table, owners32, blocks, writes, .. } = self;
+        let (first, last) = (prefix.address(), prefix.last_address());
+        for Block { chunk, .. } in blocks.range(first >> 8..=last >> 8).map(|(_, block)| block) {
+            let entries = entries_of(*chunk);
+            let covered = if prefix.len() > PIVOT {
+                entries.start + (first & 0xff) as usize..entries.start + (last & 0xff) as usize + 1
+            } else {
+                entries
+            };
+            writes.offchip += table.n32.edit(covered, |at, entry| draw.apply(&mut owners32[at], entry));
+        }
+    }
+
+    /// Draws over the nodes that `prefix` covers; those with a chunk have their next hops there.
+    fn draw_nodes(&mut self, at: usize, prefix: Prefix4, draw: Draw) {
+        let Self { table, owners, blocks, writes, .. } = self;
+        let is_pivot = S::LEVELS[at] == PIVOT;
+        writes.offchip += table.hops.edit(nodes::<S>(at, prefix), |at, entry| {
+            if is_pivot && blocks.contains_key(&block_of::<S>(at)) {
+                return entry;
+            }
+            draw.apply(&mut owners[at], entry)
+        });
+    }
+
+    /// A route of `prefix` comes or changes.
+    fn announce(&mut self, prefix: Prefix4, next_hop: NextHopId, is_new: bool) {
+        let draw = Draw::announce(prefix.len(), next_hop);
+        let Some(at) = level_of::<S>(prefix.len()) else {
+            let block = prefix.address() >> 8;
+            self.split(block);
+            if let Some(block) = self.blocks.get_mut(&block) {
+                block.routes += u32::from(is_new);
+            }
+            self.draw_chunks(prefix, draw);
+            return;
+        };
+        self.draw_chunks(prefix, draw);
+        self.draw_nodes(at, prefix, draw);
+        let set = self.table.bits.edit(nodes::<S>(at, prefix), |_, _| 1);
+        if set > 0 {
+            self.grace.note(S::LEVELS[at], prefix);
+        }
+        self.writes.onchip += set;
+    }
+
+    /// A route of `prefix` goes. Returns whether it leaves bits to clear.
+    fn withdraw(&mut self, prefix: Prefix4, heir: Option<(u8, NextHopId)>) -> bool {
+        self.draw_chunks(prefix, Draw::withdraw(prefix.len(), heir.unwrap_or((0, NextHopId::NONE))));
+        let Some(at) = level_of::<S>(prefix.len()) else {
+            if let Some(block) = self.blocks.get_mut(&(prefix.address() >> 8)) {
+                block.routes -= 1;
+                return block.routes == 0;
+            }
+            return false;
+        };
+        match heir.filter(|(len, _)| level_of::<S>(*len) == Some(at)) {
+            Some(heir) => {
+                self.draw_nodes(at, prefix, Draw::withdraw(prefix.len(), heir));
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// Clears the bits that a withdrawn route of at most 24 bits has left.
+    fn clear(&mut self, at: usize, prefix: Prefix4) {
+        let Self { table, owners, blocks, writes, .. } = self;
+        let is_pivot = S::LEVELS[at] == PIVOT;
+        writes.onchip += table.bits.edit(nodes::<S>(at, prefix), |at, bit| {
+            if owners[at] != prefix.len() || is_pivot && blocks.contains_key(&block_of::<S>(at)) {
+                return bit;
+            }
+            owners[at] = 0;
+            0
+        });
+        if prefix.len() == 0 && S::LEVELS[at] == 0 {
+            // Lookups do not ask the only bit of level 0.
+            writes.offchip += table.hops.set(S::OFFSETS[at], 0);
+        }
+    }
+
+    /// Gives the chunk of the /24 `block` back if there are no longer routes: all its entries are the same then.
+    fn merge(&mut self, block: u32) {
+        let Some(Block { chunk, .. }) = self.blocks.get(&block).copied().filter(|block| block.routes == 0)
+        else {
+            return;
+        };
+        self.blocks.remove(&block);
+        let (first, at) = (entries_of(chunk).start, Self::PIVOT_NODES + block as usize);
+        let owner = self.owners32[first];
+        // Level 24 has the default route only where it is the first level, which it is not.
+        let stays = owner > 0 && level_of::<S>(owner) == Some(S::LEVELS.len() - 1);
+        if stays {
+            self.owners[at] = owner;
+            self.writes.offchip += self.table.hops.set(at, self.table.n32.get(first));
+        } else {
+            self.owners[at] = 0;
+            self.writes.onchip += self.table.bits.set(at, 0);
+        }
+        self.chunks.give_back(chunk);
+    }
+}
+
+/// The /24 of a node of level 24.
+#[expect(clippy::cast_possible_truncation, reason = "there are 2^24 of them")]
+fn block_of<S: Levels>(at: usize) -> u32 {
+    (at - Writer::<S>::PIVOT_NODES) as u32
+}
+
+impl<S: Levels> FibTable<u32> for Writer<S> {
+    type Params = Params;
+    type Shared = BitMaps<S>;
+    /// Room for so many chunks.
+    type Size = u32;
+
+    fn size(routes: &[(Prefix4, NextHopId)], _: &Params, budget: Budget) -> Result<u32, EngineError> {
+        let used = distinct(blocks_of(routes.iter().map(|(prefix, _)| *prefix)));
+        if used > CHUNKS_MAX.into() {
+            return Err(EngineError::Full { what: "chunks of level 32", used, limit: CHUNKS_MAX.into() });
+        }
+        Ok(with_reserve(used, budget.has_reserve(), CHUNKS_MAX))
+    }
+
+    fn size_bytes(size: &u32) -> u64 {
+        BitMaps::<S>::bytes_for(*size)
+    }
+
+    fn build(size: u32, routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+        let mut writer = Self {
+            table: Arc::new(BitMaps::zeroed(size, params.common.placement)?),
+            owners: vec![0; S::NODES],
+            owners32: vec![0; entries_of(size + 1).start],
+            blocks: BTreeMap::new(),
+            chunks: Chunks::new(size),
+            grace: Grace::default(),
+            writes: Writes::default(),
+        };
+        for (prefix, next_hop) in routes {
+            writer.announce(prefix, next_hop, true);
+        }
+        writer.grace.ended();
+        writer.writes = Writes::default();
+        Ok(writer)
+    }
+
+    fn shared(&self) -> &Arc<BitMaps<S>> {
+        &self.table
+    }
+
+    fn bytes(&self) -> u64 {
+        self.table.bytes()
+    }
+
+    fn writer_bytes(&self) -> u64 {
+        let owners = self.owners.capacity() + self.owners32.capacity();
+        let blocks = self.blocks.len() * size_of::<(u32, Block)>();
+        (owners + blocks) as u64 + self.chunks.bytes()
+    }
+
+    fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            sail_onchip_bytes: u64,
+            sail_onchip_accesses_max: usize,
+            sail_offchip_accesses_max: u8,
+            sail_chunks32: u64,
+        }
+        let figures = Figures {
+            sail_onchip_bytes: onchip_bits(S::LEVELS).div_ceil(8),
+            sail_onchip_accesses_max: S::LEVELS.iter().filter(|level| **level > 0).count(),
+            sail_offchip_accesses_max: 2,
+            sail_chunks32: self.chunks.used(),
+        };
+        Details::of(&figures).and(self.writes.details())
+    }
+
+    fn admits(&self, changes: &[Change<u32>], _: &RibTable<u32>) -> bool {
+        let added = changes.iter().filter(|change| change.adds()).map(|change| change.prefix);
+        let new = blocks_of(added).filter(|block| !self.blocks.contains_key(block));
+        distinct(new) <= self.chunks.available()
+    }
+
+    fn owes_grace(&self) -> bool {
+        self.chunks.has_limbo()
+    }
+
+    fn grace_over(&mut self) {
+        self.chunks.end_grace();
+        self.grace.ended();
+    }
+
+    fn update(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>, synchronize: &dyn Fn()) {
+        let mut changes = changes.to_vec();
+        changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));
+        self.writes.updates += changes.len() as u64;
+        let pay = |grace: &mut Grace, prefix: Prefix4| {
+            if level_of::<S>(prefix.len()).is_some_and(|at| grace.is_owed(S::LEVELS[at], prefix)) {
+                synchronize();
+                grace.ended();
+            }
+        };
+        let mut left = Vec::new();
+        for change in &changes {
+            pay(&mut self.grace, change.prefix);
+            if !change.withdraws() {
+                self.announce(change.prefix, change.new, change.adds());
+            } else if self.withdraw(change.prefix, routes.used_above(change.prefix)) {
+                left.push(change.prefix);
+            }
+            self.writes.end_step();
+        }
+        // They were found longest first; those that left chunks come last.
+        for prefix in left.into_iter().rev() {
+            pay(&mut self.grace, prefix);
+            match level_of::<S>(prefix.len()) {
+                Some(at) => self.clear(at, prefix),
+                None => self.merge(prefix.address() >> 8),
+            }
+            self.writes.end_step();
+        }
+    }
+}

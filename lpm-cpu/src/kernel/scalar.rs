@@ -1,0 +1,92 @@
+//! The scalar kernels: the algorithms as they read, one key at a time. Never tuned.
+//!
+//! They are written over [`Loads`], so that tests can stop a lookup between any two loads. The vector kernels load what a key needs in
+//! the same order.
+
+use crate::bit_maps::{self, BitMaps, Levels};
+use crate::chunks::entries_of;
+use crate::sail_l::layout::{Paper, Wide};
+use fib::NextHopId;
+use fib::loads::{Loads, Plain};
+
+/// SAIL_B or SAIL_U: answers `keys` into `out`, equally long.
+#[inline]
+pub(crate) fn bit_maps<S: Levels>(table: &BitMaps<S>, keys: &[u32], out: &mut [NextHopId]) {
+    for (key, answer) in keys.iter().zip(out) {
+        let Ok(next_hop) = bit_maps_one(table, *key, &mut Plain);
+        *answer = NextHopId::from_answer(next_hop);
+    }
+}
+
+/// SAIL_B (Algorithm 1, as published) or SAIL_U (section 4.1): the deepest level whose bit is set has the next hop.
+pub(crate) fn bit_maps_one<S: Levels, L: Loads>(
+    table: &BitMaps<S>,
+    key: u32,
+    loads: &mut L,
+) -> Result<u32, L::Stop> {
+    for (level, offset) in S::LEVELS.iter().zip(&S::OFFSETS).rev() {
+        let at = offset + bit_maps::node(*level, key);
+        // Level 0 has one entry, which needs no bit.
+        if *level > 0 && table.bits.load(at, loads)? == 0 {
+            continue;
+        }
+        let entry = table.hops.load(at, loads)?;
+        if entry & bit_maps::CHUNK == 0 {
+            return Ok(entry);
+        }
+        return table.n32.load(entry_in(entry & bit_maps::ID, key & 0xff), loads);
+    }
+    Ok(0)
+}
+
+/// Entry `at` of a chunk: `(id - 1) * 2^8 + at`.
+fn entry_in(chunk: u32, at: u32) -> usize {
+    entries_of(chunk).start + at as usize
+}
+
+pub(super) fn wide(table: &Wide, keys: &[u32], out: &mut [NextHopId]) {
+    for (key, answer) in keys.iter().zip(out) {
+        let Ok(next_hop) = wide_one(table, *key, &mut Plain);
+        *answer = NextHopId::from_answer(next_hop);
+    }
+}
+
+/// SAIL_L (Algorithm 2) over BCN, BN24 and N32 of the wide layout.
+pub(crate) fn wide_one<L: Loads>(table: &Wide, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
+    let entry = table.bcn.load((key >> 16) as usize, loads)?;
+    if entry & Wide::CHUNK == 0 {
+        return Ok(entry);
+    }
+    let entry = table.bn24.load(entry_in(entry & Wide::ID, key >> 8 & 0xff), loads)?;
+    if entry & Wide::CHUNK == 0 {
+        return Ok(entry);
+    }
+    table.n32.load(entry_in(entry & Wide::ID, key & 0xff), loads)
+}
+
+pub(super) fn paper(table: &Paper, keys: &[u32], out: &mut [NextHopId]) {
+    for (key, answer) in keys.iter().zip(out) {
+        let Ok(next_hop) = paper_one(table, *key, &mut Plain);
+        *answer = NextHopId::from_answer(next_hop);
+    }
+}
+
+/// SAIL_L (Algorithm 2) over BCN, BN24, C24 and N32 of the paper's layout.
+pub(crate) fn paper_one<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
+    let code = paper_code(table, key, loads)?;
+    loads.word(&table.ids[code as usize])
+}
+
+fn paper_code<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
+    let entry = table.bcn.load((key >> 16) as usize, loads)?;
+    if entry & Paper::B16 != 0 {
+        return Ok(entry & !Paper::B16);
+    }
+    let at = entry_in(entry, key >> 8 & 0xff);
+    let code = table.bn24.load(at, loads)?;
+    if code != 0 {
+        return Ok(code);
+    }
+    let chunk = table.c24.load(at, loads)?;
+    table.n32.load(entry_in(chunk, key & 0xff), loads)
+}

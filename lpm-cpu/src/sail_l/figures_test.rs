@@ -1,0 +1,247 @@
+//! SAIL_L against the paper: the examples of figures 3 to 5, Algorithm 2 over its separate arrays, and the invariant between them.
+
+use super::SailL;
+use super::layout::{ENTRIES16, Layout, Level, Paper, Wide};
+use super::writer::{Writer, onchip_bits};
+use crate::chunks::entries_of;
+use crate::kernel::scalar::{paper_one, wide_one};
+use crate::params::Params;
+use fib::generate::{TableSpec, table};
+use fib::loads::{Loads, Place, Plain};
+use fib::oracle::Oracle;
+use fib::{EngineOptions, EngineWriter as _, Family, NextHopId, Prefix4, Rib};
+use lpm_core::engine::{CpuEngine, FibTable as _};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn id(id: u32) -> NextHopId {
+    NextHopId::from_answer(id)
+}
+
+fn engine<L: Layout>(rib: &mut Rib) -> CpuEngine<SailL<L>> {
+    let params = Params::plain(&EngineOptions::default(), "IPv6", "none").unwrap();
+    let mut engine = CpuEngine::new(params).unwrap();
+    rib.commit_to(&mut engine).unwrap();
+    engine
+}
+
+/// The paper's arrays B, N and C of a level, as [`Paper`] combines them. N holds next hops, not codes: 0 where there is none.
+struct Node {
+    b: bool,
+    n: u32,
+    c: u32,
+}
+
+fn node(table: &Paper, level: Level, at: usize) -> Node {
+    let entry = table.get(level, at);
+    let b = if level == Level::L16 { entry & Paper::B16 != 0 } else { entry != 0 };
+    let n = table.ids[if b { Paper::code(entry) as usize } else { 0 }].load(Ordering::Relaxed);
+    Node { b, n, c: if b { 0 } else { table.chunk(level, at) } }
+}
+
+/// Algorithm 2, over separate arrays.
+fn algorithm_2(table: &Paper, key: u32) -> u32 {
+    let first = node(table, Level::L16, (key >> 16) as usize);
+    if first.b {
+        return first.n;
+    }
+    let second = node(table, Level::L24, ((first.c as usize - 1) << 8) + (key >> 8 & 0xff) as usize);
+    if second.b {
+        return second.n;
+    }
+    let code = table.get(Level::L32, ((second.c as usize - 1) << 8) + (key & 0xff) as usize);
+    table.ids[code as usize].load(Ordering::Relaxed)
+}
+
+/// The address whose bits (14,15), (22,23) and (30,31) are the six bits of an address of the paper's small figures.
+fn stretched(key: u32) -> u32 {
+    (key >> 4) << 16 | (key >> 2 & 3) << 8 | key & 3
+}
+
+/// The route that a route of the figures is, so stretched: its levels 2, 4 and 6 are the levels 16, 24 and 32.
+fn figure_route(bits: &str, next_hop: u32) -> (Prefix4, NextHopId) {
+    let len = u8::try_from(bits.len()).unwrap();
+    let key = u32::from_str_radix(&format!("{bits:0<6}"), 2).unwrap();
+    let stretch = match len {
+        0 => 0,
+        1..=2 => 14 + len,
+        3..=4 => 20 + len,
+        _ => 26 + len,
+    };
+    (Prefix4::truncating(stretched(key), stretch), id(next_hop))
+}
+
+fn figure_rib(routes: &[(&str, u32)]) -> Rib {
+    let mut rib = Rib::plain();
+    for (bits, next_hop) in routes {
+        let (prefix, next_hop) = figure_route(bits, *next_hop);
+        rib.v4.set(prefix, next_hop);
+    }
+    rib
+}
+
+/// Figure 3: pushing to three levels, the arrays, and the lookup of 111001.
+#[test]
+fn figure_3() {
+    let routes = [("", 6), ("1", 4), ("01", 3), ("0010", 3), ("001011", 9), ("0011", 1)];
+    let deep = [("1110", 2), ("111000", 8), ("111011", 8), ("1111", 7)];
+    let mut rib = figure_rib(&[&routes[..], &deep[..]].concat());
+    let engine = engine::<Paper>(&mut rib);
+    let table = engine.tables().0.shared();
+    let level = |level, places: Vec<usize>| {
+        let nodes: Vec<_> = places.into_iter().map(|at| node(table, level, at)).collect();
+        let b: Vec<_> = nodes.iter().map(|node| u32::from(node.b)).collect();
+        let n: Vec<_> = nodes.iter().map(|node| node.n).collect();
+        let c: Vec<_> = nodes.iter().map(|node| node.c).collect();
+        [b, n, c]
+    };
+    // The figure's chunks have four entries: the first four of each.
+    let four = |chunk| entries_of(chunk).take(4);
+    assert_eq!(level(Level::L16, (0..4).collect()), [vec![0, 1, 1, 0], vec![0, 3, 4, 0], vec![1, 0, 0, 2]]);
+    assert_eq!(
+        level(Level::L24, four(1).chain(four(2)).collect()),
+        [vec![1, 1, 0, 1, 1, 1, 0, 1], vec![6, 6, 0, 1, 4, 4, 0, 7], vec![0, 0, 1, 0, 0, 0, 2, 0]]
+    );
+    let n32 = four(1)
+        .chain(four(2))
+        .map(|at| table.ids[table.get(Level::L32, at) as usize].load(Ordering::Relaxed));
+    assert_eq!(n32.collect::<Vec<_>>(), [3, 3, 3, 9, 8, 2, 2, 8]);
+    let mut places = Counted::default();
+    let Ok(answer) = paper_one(table, stretched(0b11_10_01), &mut places);
+    assert_eq!((answer, algorithm_2(table, stretched(0b11_10_01))), (2, 2));
+    assert_eq!(places.loads, 5, "BCN, BN24, C24, N32, and the id of the code");
+}
+
+/// Loads, of which those between two addresses are counted.
+#[derive(Default)]
+struct Counted {
+    loads: usize,
+}
+
+impl Loads for Counted {
+    type Stop = Infallible;
+
+    fn load(&mut self, _: Place, read: impl FnOnce() -> u64) -> Result<u64, Infallible> {
+        self.loads += 1;
+        Ok(read())
+    }
+}
+
+/// Figure 4: what finds the length is on chip, two accesses; what finds the next hop is off chip, one up to length 24 and two beyond.
+/// The combined arrays make that three loads in the wide layout, and four, and one for the id, in the paper's.
+#[test]
+fn figure_4() {
+    let mut rib = Rib::plain();
+    let routes = [(0x0a00_0000, 8), (0x0a01_0000, 16), (0x0b01_0200, 24), (0x0c01_0280, 25)];
+    for ((address, len), next_hop) in routes.into_iter().zip(1..) {
+        rib.v4.set(Prefix4::truncating(address, len), id(next_hop));
+    }
+    let (wide, mut again) = (engine::<Wide>(&mut rib), Rib::plain());
+    rib.v4.iter().for_each(|(prefix, next_hop)| {
+        again.v4.set(prefix, next_hop);
+    });
+    let paper = engine::<Paper>(&mut again);
+    for (key, right, loads) in [
+        (0x0a09_0909, 1, [1, 2]),
+        (0x0a01_0909, 2, [1, 2]),
+        (0x0b01_0209, 3, [2, 3]),
+        (0x0c01_0299, 4, [3, 5]),
+    ] {
+        let (mut of_wide, mut of_paper) = (Counted::default(), Counted::default());
+        let Ok(answers) = wide_one(wide.tables().0.shared(), key, &mut of_wide)
+            .and_then(|wide| Ok([wide, paper_one(paper.tables().0.shared(), key, &mut of_paper)?]));
+        assert_eq!((answers, [of_wide.loads, of_paper.loads]), ([right; 2], loads), "{key:#x}");
+    }
+    // B16, C16 and B24: 2^16 * 17 + 2^24 bits at most, 2.13 MiB (section 4.3), and 2^16 * 17 without chunks.
+    assert_eq!((onchip_bits(1 << 16), onchip_bits(0)), ((17 << 16) + (1 << 24), 17 << 16));
+    assert_eq!(onchip_bits(1 << 16) / 8 * 100 / (1 << 20), 213);
+    let onchip = |stats: fib::EngineStats| stats.details.get("sail_onchip_bytes").unwrap();
+    assert_eq!(onchip(wide.stats()), f64::from((17 << 16) + 2 * 256) / 8.0);
+}
+
+/// Figure 5: two FIBs, and the pairs of next hops at the leaves of the overlay of both tries. A table a FIB gives the pairs.
+#[test]
+fn figure_5() {
+    let [a, c, e, g] = [1, 2, 3, 4];
+    let mut first = figure_rib(&[("00", a), ("10", c), ("110", g)]);
+    let mut second = figure_rib(&[("00", a), ("10", c), ("100", e)]);
+    let tables = [engine::<Wide>(&mut first), engine::<Wide>(&mut second)];
+    let leaves =
+        [("00", [a, a]), ("01", [0, 0]), ("100", [c, e]), ("101", [c, c]), ("110", [g, 0]), ("111", [0, 0])];
+    for (leaf, pair) in leaves {
+        for host in 0..1_u32 << (6 - leaf.len()) {
+            let key = u32::from_str_radix(leaf, 2).unwrap() << (6 - leaf.len()) | host;
+            let answers = tables.each_ref().map(|engine| {
+                let Ok(answer) = wide_one(engine.tables().0.shared(), stretched(key), &mut Plain);
+                answer
+            });
+            assert_eq!(answers, pair, "{leaf}, {key:06b}");
+        }
+    }
+}
+
+/// Routes drawn like a full table's, with few next hops.
+fn generated(routes: usize) -> Rib {
+    let mut rib = Rib::plain();
+    let spec = TableSpec { family: Family::V4, routes, seed: 5, next_hops: 40 };
+    for (prefix, next_hop) in table::<u32>(&spec).unwrap() {
+        rib.v4.set(prefix, next_hop);
+    }
+    rib
+}
+
+/// B = 0 exactly where N = 0, and where C is not 0 (section 4.2), as long as "no route" counts as a next hop; and Algorithm 2 over the
+/// separate arrays answers as the oracle and the combined ones do.
+#[test]
+fn the_invariant_holds_and_algorithm_2_agrees() {
+    let mut rib = generated(20_000);
+    rib.v4.set(Prefix4::DEFAULT, id(77));
+    let oracle: Oracle<u32> = rib.v4.iter().collect();
+    let engine = engine::<Paper>(&mut rib);
+    let writer: &Writer<Paper> = engine.tables().0;
+    let table = writer.shared();
+    let mut split = 0;
+    for at in 0..ENTRIES16 {
+        let Node { b, n, c } = node(table, Level::L16, at);
+        assert!(b == (n != 0) && b == (c == 0), "entry {at}: B16 = {b}, N16 = {n}, C16 = {c}");
+        if c != 0 {
+            split += 1;
+            for at in entries_of(c) {
+                let Node { b, n, c } = node(table, Level::L24, at);
+                assert!(b == (n != 0) && b == (c == 0), "entry {at}: B24 = {b}, N24 = {n}, C24 = {c}");
+            }
+        }
+    }
+    assert!(split > 500, "{split} entries are split");
+    for (prefix, _) in rib.v4.iter() {
+        for key in [prefix.address(), prefix.last_address(), prefix.last_address().wrapping_add(1)] {
+            let Ok(combined) = paper_one(table, key, &mut Plain);
+            let right = oracle.lookup(key).get();
+            assert_eq!((combined, algorithm_2(table, key)), (right, right), "{key:#x}");
+        }
+    }
+}
+
+/// Entries that own a next hop in the wide layout hold it, and those that are split hold a chunk's id: the flag tells which.
+#[test]
+fn the_wide_layout_keeps_the_flag_apart() {
+    let engine = engine::<Wide>(&mut generated(5000));
+    let words: Vec<u64> = engine
+        .tables()
+        .0
+        .shared()
+        .bcn
+        .words()
+        .iter()
+        .map(|word: &AtomicU64| word.load(Ordering::Relaxed))
+        .collect();
+    let entries = words.iter().flat_map(|word| [(word & 0xffff_ffff) as u32, (word >> 32) as u32]);
+    let mut chunks = 0;
+    for entry in entries {
+        let id = entry & Wide::ID;
+        assert_eq!(entry & !(Wide::ID | Wide::CHUNK), 0);
+        assert!(entry & Wide::CHUNK == 0 || id > 0, "chunk ids start from 1");
+        chunks += u32::from(entry & Wide::CHUNK != 0);
+    }
+    assert!(chunks > 100, "{chunks} chunks");
+}

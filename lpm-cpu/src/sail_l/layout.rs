@@ -1,0 +1,355 @@
+//! How the arrays of SAIL_L lie in memory, and what stands for a next hop in them: its code.
+//!
+//! | | `paper` | `wide` |
+//! |---|---|---|
+//! | BCN | 16 bits: B16, then 15 bits of N16 or C16 | 32 bits: chunk flag, then 24 bits of N16 or C16 |
+//! | BN24 | 8 bits, 0: look in C24 | 32 bits: chunk flag, then 24 bits of N24 or C24 |
+//! | C24 | 16 bits (the paper names no width) | none |
+//! | N32 | 8 bits | 32 bits |
+//! | next hops | 254, behind codes of 8 bits | every id |
+//! | chunks of level 24 | 32,767 | 65,536, one a /16 |
+//! | chunks of level 32 | 65,535 | 8,388,607, what a signed 32-bit index reaches |
+//!
+//! A next hop of 0 in BN24 says "look in C24", so "no route" has a code of its own in the paper's layout. With it the invariant of the
+//! paper holds, B16 = 0 exactly where N16 = 0 and where C16 is not 0. In the wide layout the flag says "chunk", so that a table without
+//! routes is all zero.
+
+use crate::chunks::CHUNK_ENTRIES;
+use crate::kernel;
+use crate::packed::Packed;
+use fib::{Change, EngineError, Isa, NextHopId};
+use lpm_core::hops::HopIndex;
+use lpm_core::memory::{Array, Placement};
+use std::ops::Range;
+use std::sync::atomic::AtomicU32;
+
+/// Entries of level 16.
+pub(crate) const ENTRIES16: usize = 1 << 16;
+
+/// The arrays of one of the three levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// BCN.
+    L16,
+    /// BN24.
+    L24,
+    /// N32.
+    L32,
+}
+
+/// Chunks of levels 24 and 32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) chunks24: u32,
+    pub(crate) chunks32: u32,
+}
+
+impl Room {
+    const fn entries24(self) -> usize {
+        self.chunks24 as usize * CHUNK_ENTRIES
+    }
+
+    const fn entries32(self) -> usize {
+        self.chunks32 as usize * CHUNK_ENTRIES
+    }
+}
+
+/// The codes that stand for next hops.
+pub(crate) trait Codes: Send {
+    /// No next hop has a code but "no route". `ids` is what lookups read.
+    fn new(ids: &[AtomicU32]) -> Self;
+    /// A code for `next_hop`, for one route more.
+    fn take(&mut self, ids: &[AtomicU32], next_hop: NextHopId);
+    /// One route less has `next_hop`.
+    fn release(&mut self, next_hop: NextHopId);
+    /// The code of "no route", or of the next hop of a route.
+    fn code(&self, next_hop: NextHopId) -> u32;
+    /// Whether there are codes for the next hops that `changes` bring.
+    fn fit(&self, changes: &[Change<u32>]) -> bool;
+    /// Whether every next hop that was to have a code has one.
+    fn check(&self) -> Result<(), EngineError>;
+    /// Whether a code waits for a grace period.
+    fn has_limbo(&self) -> bool;
+    /// A grace period is over.
+    fn end_grace(&mut self);
+}
+
+/// What lookups read, in one of the layouts. Entries are as they lie in memory.
+pub(crate) trait Layout: Sized + Send + Sync + 'static {
+    /// The codes of next hops.
+    type Codes: Codes;
+    /// Distinct next hops at most.
+    const NEXT_HOPS_MAX: u64;
+    /// Chunks at most.
+    const ROOM_MAX: Room;
+
+    /// All zero.
+    fn zeroed(room: Room, placement: Placement) -> Result<Self, EngineError>;
+    /// The bytes of a table, before rounding to pages.
+    fn bytes_for(room: Room) -> u64;
+    /// Bytes of memory.
+    fn bytes(&self) -> u64;
+    /// The next-hop ids by code; none where a code is the id.
+    fn ids(&self) -> &[AtomicU32];
+    /// Answers `keys` into `out`, equally long.
+    fn lookup(&self, isa: Isa, keys: &[u32], out: &mut [NextHopId]);
+
+    /// The entry of `level` that holds the code of a next hop.
+    fn entry(level: Level, code: u32) -> u32;
+    /// The code in such an entry.
+    fn code(entry: u32) -> u32;
+    /// An entry.
+    fn get(&self, level: Level, at: usize) -> u32;
+    /// As [`Packed::edit`].
+    fn edit(&self, level: Level, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64;
+    /// The chunk that an entry leads to.
+    fn chunk(&self, level: Level, at: usize) -> u32;
+    /// Has an entry lead to a chunk. Returns the stores.
+    fn link(&self, level: Level, at: usize, chunk: u32) -> u64;
+}
+
+/// The wide layout.
+#[derive(Debug)]
+pub(crate) struct Wide {
+    pub(crate) bcn: Packed<32>,
+    pub(crate) bn24: Packed<32>,
+    pub(crate) n32: Packed<32>,
+}
+
+impl Wide {
+    /// The low bits are a chunk's id.
+    pub(crate) const CHUNK: u32 = 1 << 31;
+    /// A next-hop id or a chunk's id.
+    pub(crate) const ID: u32 = (1 << 24) - 1;
+
+    const fn array(&self, level: Level) -> &Packed<32> {
+        match level {
+            Level::L16 => &self.bcn,
+            Level::L24 => &self.bn24,
+            Level::L32 => &self.n32,
+        }
+    }
+}
+
+impl Layout for Wide {
+    type Codes = Ids;
+    const NEXT_HOPS_MAX: u64 = NextHopId::MAX.get() as u64;
+    const ROOM_MAX: Room = Room { chunks24: 1 << 16, chunks32: (1 << 23) - 1 };
+
+    fn zeroed(room: Room, placement: Placement) -> Result<Self, EngineError> {
+        Ok(Self {
+            bcn: Packed::zeroed(ENTRIES16, placement)?,
+            bn24: Packed::zeroed(room.entries24(), placement)?,
+            n32: Packed::zeroed(room.entries32(), placement)?,
+        })
+    }
+
+    fn bytes_for(room: Room) -> u64 {
+        let entries = [ENTRIES16, room.entries24(), room.entries32()];
+        entries.into_iter().map(|entries| Packed::<32>::bytes_for(entries as u64)).sum()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bcn.bytes() + self.bn24.bytes() + self.n32.bytes()
+    }
+
+    fn ids(&self) -> &[AtomicU32] {
+        &[]
+    }
+
+    #[inline]
+    fn lookup(&self, isa: Isa, keys: &[u32], out: &mut [NextHopId]) {
+        kernel::wide(isa, self, keys, out);
+    }
+
+    fn entry(_: Level, code: u32) -> u32 {
+        code
+    }
+
+    fn code(entry: u32) -> u32 {
+        entry
+    }
+
+    fn get(&self, level: Level, at: usize) -> u32 {
+        self.array(level).get(at)
+    }
+
+    fn edit(&self, level: Level, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64 {
+        self.array(level).edit(range, entry)
+    }
+
+    fn chunk(&self, level: Level, at: usize) -> u32 {
+        self.array(level).get(at) & Self::ID
+    }
+
+    fn link(&self, level: Level, at: usize, chunk: u32) -> u64 {
+        self.array(level).set(at, Self::CHUNK | chunk)
+    }
+}
+
+/// Next-hop ids as they are.
+#[derive(Debug)]
+pub(crate) struct Ids;
+
+impl Codes for Ids {
+    fn new(_: &[AtomicU32]) -> Self {
+        Self
+    }
+    fn take(&mut self, _: &[AtomicU32], _: NextHopId) {}
+    fn release(&mut self, _: NextHopId) {}
+    fn code(&self, next_hop: NextHopId) -> u32 {
+        next_hop.get()
+    }
+    fn fit(&self, _: &[Change<u32>]) -> bool {
+        true
+    }
+    fn check(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn has_limbo(&self) -> bool {
+        false
+    }
+    fn end_grace(&mut self) {}
+}
+
+/// The paper's layout.
+#[derive(Debug)]
+pub(crate) struct Paper {
+    pub(crate) bcn: Packed<16>,
+    pub(crate) bn24: Packed<8>,
+    pub(crate) c24: Packed<16>,
+    pub(crate) n32: Packed<8>,
+    /// Next-hop ids by code.
+    pub(crate) ids: Array<AtomicU32>,
+}
+
+/// The largest code of 8 bits.
+const CODE_MAX: u16 = 255;
+/// Codes, 0 included.
+const CODES: usize = CODE_MAX as usize + 1;
+
+impl Paper {
+    /// BCN: B16, which is set where the other bits are N16.
+    pub(crate) const B16: u32 = 1 << 15;
+}
+
+impl Layout for Paper {
+    type Codes = Indexed;
+    // Code 0 says "look in C24", and "no route" has one.
+    const NEXT_HOPS_MAX: u64 = CODES as u64 - 2;
+    const ROOM_MAX: Room = Room { chunks24: (1 << 15) - 1, chunks32: (1 << 16) - 1 };
+
+    fn zeroed(room: Room, placement: Placement) -> Result<Self, EngineError> {
+        Ok(Self {
+            bcn: Packed::zeroed(ENTRIES16, placement)?,
+            bn24: Packed::zeroed(room.entries24(), placement)?,
+            c24: Packed::zeroed(room.entries24(), placement)?,
+            n32: Packed::zeroed(room.entries32(), placement)?,
+            ids: Array::zeroed(CODES, placement)?,
+        })
+    }
+
+    fn bytes_for(room: Room) -> u64 {
+        let [n16, n24, n32] = [ENTRIES16, room.entries24(), room.entries32()].map(|entries| entries as u64);
+        let n24 = Packed::<8>::bytes_for(n24) + Packed::<16>::bytes_for(n24);
+        Packed::<16>::bytes_for(n16) + n24 + Packed::<8>::bytes_for(n32) + CODES as u64 * 4
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bcn.bytes() + self.bn24.bytes() + self.c24.bytes() + self.n32.bytes() + self.ids.bytes()
+    }
+
+    fn ids(&self) -> &[AtomicU32] {
+        &self.ids
+    }
+
+    #[inline]
+    fn lookup(&self, isa: Isa, keys: &[u32], out: &mut [NextHopId]) {
+        kernel::paper(isa, self, keys, out);
+    }
+
+    fn entry(level: Level, code: u32) -> u32 {
+        if level == Level::L16 { Self::B16 | code } else { code }
+    }
+
+    fn code(entry: u32) -> u32 {
+        entry & !Self::B16
+    }
+
+    fn get(&self, level: Level, at: usize) -> u32 {
+        match level {
+            Level::L16 => self.bcn.get(at),
+            Level::L24 => self.bn24.get(at),
+            Level::L32 => self.n32.get(at),
+        }
+    }
+
+    fn edit(&self, level: Level, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64 {
+        match level {
+            Level::L16 => self.bcn.edit(range, entry),
+            Level::L24 => self.bn24.edit(range, entry),
+            Level::L32 => self.n32.edit(range, entry),
+        }
+    }
+
+    fn chunk(&self, level: Level, at: usize) -> u32 {
+        match level {
+            Level::L16 => self.bcn.get(at),
+            Level::L24 | Level::L32 => self.c24.get(at),
+        }
+    }
+
+    /// C24 before the 0 in BN24 that has lookups read it. A lookup that read an earlier 0 finds the new chunk there, whose entries are
+    /// right from now on.
+    fn link(&self, level: Level, at: usize, chunk: u32) -> u64 {
+        match level {
+            Level::L16 => self.bcn.set(at, chunk),
+            Level::L24 | Level::L32 => self.c24.set(at, chunk) + self.bn24.set(at, 0),
+        }
+    }
+}
+
+/// Codes of 8 bits, given to the next hops that routes have.
+#[derive(Debug)]
+pub(crate) struct Indexed(HopIndex);
+
+impl Codes for Indexed {
+    fn new(ids: &[AtomicU32]) -> Self {
+        let mut index = HopIndex::new(CODE_MAX, "next hops of sail-l layout=paper, and one for no route");
+        index.take(ids, NextHopId::NONE);
+        Self(index)
+    }
+
+    fn take(&mut self, ids: &[AtomicU32], next_hop: NextHopId) {
+        self.0.take(ids, next_hop);
+    }
+
+    fn release(&mut self, next_hop: NextHopId) {
+        if let Some(code) = self.0.index(next_hop) {
+            self.0.release(code);
+        }
+    }
+
+    /// That of "no route" for a next hop that was refused: [`Self::check`] then refuses the table.
+    fn code(&self, next_hop: NextHopId) -> u32 {
+        let code = self.0.index(next_hop).or_else(|| self.0.index(NextHopId::NONE));
+        code.map_or(1, u32::from)
+    }
+
+    fn fit(&self, changes: &[Change<u32>]) -> bool {
+        let new = changes.iter().filter(|change| !change.withdraws()).map(|change| change.new);
+        self.0.fits(changes.len(), new)
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        self.0.check()
+    }
+
+    fn has_limbo(&self) -> bool {
+        self.0.has_limbo()
+    }
+
+    fn end_grace(&mut self) {
+        self.0.end_grace();
+    }
+}

@@ -1,0 +1,84 @@
+//! The engine `sail-l`: SAIL_L, the lookup oriented algorithm, with routes pushed to the levels 16, 24 and 32 (section 4.2).
+//!
+//! ```text
+//! BCN[a(0,15)] -- next hop
+//!              `- chunk C16: BN24[(C16 - 1) * 2^8 + a(16,23)] -- next hop
+//!                                                             `- chunk C24: N32[(C24 - 1) * 2^8 + a(24,31)] -- next hop
+//! ```
+//! Algorithm 2 is over separate arrays B, C and N of a level, for generality; the paper's text combines them for a CPU as above, which is
+//! what is here. In its print the index of level 24 is garbled; the text beside it has the one above.
+//!
+//! Two layouts (`--engine-arg layout=paper|wide`, see `layout`): the paper's, as wide as the FIBs of its time needed, and a wide one that
+//! takes every next hop and every table.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `layout` | how the arrays lie in memory, and the codes of next hops in them |
+//! | `writer` | the writer's side: pushing, updates in place |
+
+#[cfg(test)]
+mod figures_test;
+pub(crate) mod layout;
+pub(crate) mod writer;
+
+use crate::params::Params;
+use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
+use layout::{Layout, Paper, Wide};
+use lpm_core::engine::{Algorithm, CpuEngine};
+use lpm_core::no_table::NoTable;
+use lpm_core::params::{Common, Parameter};
+use std::marker::PhantomData;
+use writer::Writer;
+
+/// The engine's name on the command line.
+pub const NAME: &str = "sail-l";
+
+/// An empty engine.
+///
+/// # Errors
+/// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, else as [`CpuEngine::new`].
+pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    let mut is_wide = true;
+    for parameter in Parameter::all(options) {
+        is_wide = match (parameter.name, parameter.value) {
+            ("layout", "wide") => true,
+            ("layout", "paper") => false,
+            ("layout", _) => return Err(parameter.refuse("layout", "wanted paper or wide")),
+            _ => return Err(parameter.refuse_name("the parameter of engine sail-l is layout")),
+        };
+    }
+    let common = Common::with_best_isa(options)?;
+    let params = Params { common, no_ipv6: "IPv6 routes: sail-l has a table of IPv4 alone" };
+    Ok(if is_wide {
+        Box::new(CpuEngine::<SailL<Wide>>::new(params)?)
+    } else {
+        Box::new(CpuEngine::<SailL<Paper>>::new(params)?)
+    })
+}
+
+/// SAIL_L in the layout `L`, for the engine shell.
+pub(crate) struct SailL<L>(PhantomData<L>);
+
+impl<L: Layout> Algorithm for SailL<L> {
+    type Params = Params;
+    type V4 = Writer<L>;
+    type V6 = NoTable<Params>;
+    type Scratch = ();
+
+    const NEXT_HOPS_MAX: u64 = L::NEXT_HOPS_MAX;
+
+    fn name(_: &Params) -> &'static str {
+        NAME
+    }
+
+    fn scratch() {}
+
+    #[inline]
+    fn lookup_v4(params: &Params, table: &L, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
+        table.lookup(params.common.isa, keys, out);
+    }
+
+    fn lookup_v6(_: &Params, (): &(), (): &mut (), _: (&[u64], &[u64]), out: &mut [NextHopId]) {
+        out.fill(NextHopId::NONE);
+    }
+}

@@ -1,0 +1,340 @@
+//! The writer's side of SAIL_L: which route each entry has its next hop from, chunks, and updates in place (section 4.2, "FIB Update").
+//!
+//! Beside each entry stands the length of the route that owns it, in place of the pushed trie that the paper keeps on its control plane.
+//! So an update pushes again only what it affects: a run of entries at its level, and chunks below them.
+//!
+//! Each store leaves every running lookup an old or a new answer. A delta is applied longest prefix first, and what takes over from a
+//! withdrawn route is asked of the RIB, which is in the final state, so each address goes from its old answer to its new one in one
+//! store. A chunk is filled with what its node had before one store leads to it; when no longer route is left, one store puts the
+//! entry that fills it in its place, at the end of the delta. Then it keeps its entries until a grace period has passed, for lookups that read its id before.
+
+use super::layout::{Codes, ENTRIES16, Layout, Level, Room};
+use crate::chunks::{CHUNK_ENTRIES, Chunks, distinct, entries_of, with_reserve};
+use crate::params::Params;
+use crate::writes::Writes;
+use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
+use lpm_core::engine::{Budget, FibTable, Routes};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The owner of an entry that leads to a chunk.
+const LINK: u8 = u8::MAX;
+/// 64-bit words of B24 that a new chunk writes on chip.
+const B24_WORDS: u64 = CHUNK_ENTRIES as u64 / 64;
+
+/// What a change does to entries: those whose owner's length is in a range go to another owner.
+#[derive(Clone, Copy, Debug)]
+struct Draw {
+    from: u8,
+    to: u8,
+    owner: u8,
+    code: u32,
+}
+
+/// The writer's side.
+pub(crate) struct Writer<L: Layout> {
+    table: Arc<L>,
+    codes: L::Codes,
+    /// The length of the route that owns each entry of BCN, BN24 and N32.
+    owners: [Vec<u8>; 3],
+    chunks24: Chunks,
+    chunks32: Chunks,
+    /// Routes longer than 16 bits, by /16.
+    long16: Vec<u32>,
+    /// Routes longer than 24 bits, by /24; none is 0.
+    long24: FxHashMap<u32, u32>,
+    writes: Writes,
+}
+
+/// The level that a route is pushed to.
+const fn level_of(len: u8) -> Level {
+    match len {
+        0..=16 => Level::L16,
+        17..=24 => Level::L24,
+        _ => Level::L32,
+    }
+}
+
+/// The level of a chunk that an entry of `level` leads to.
+const fn below(level: Level) -> Level {
+    match level {
+        Level::L16 => Level::L24,
+        Level::L24 | Level::L32 => Level::L32,
+    }
+}
+
+/// The nodes of `level`, 16 or 24, that `prefixes` need chunks below.
+fn nodes_of(level: u8, prefixes: impl Iterator<Item = Prefix4>) -> impl Iterator<Item = u32> {
+    prefixes.filter(move |prefix| prefix.len() > level).map(move |prefix| prefix.address() >> (32 - level))
+}
+
+impl<L: Layout> Writer<L> {
+    /// The entry of BN24 for `address`, whose /16 has a chunk.
+    fn place24(&self, address: u32) -> usize {
+        let chunk = self.table.chunk(Level::L16, (address >> 16) as usize);
+        entries_of(chunk).start + (address >> 8 & 0xff) as usize
+    }
+
+    /// The entries of a route's level that it covers; chunks that lead there are there.
+    fn covered(&self, prefix: Prefix4) -> Range<usize> {
+        let address = prefix.address();
+        let (first, level) = match level_of(prefix.len()) {
+            Level::L16 => ((address >> 16) as usize, 16),
+            Level::L24 => (self.place24(address), 24),
+            Level::L32 => {
+                let chunk = self.table.chunk(Level::L24, self.place24(address));
+                (entries_of(chunk).start + (address & 0xff) as usize, 32)
+            }
+        };
+        first..first + (1 << (level - prefix.len()))
+    }
+
+    /// Draws over a run of entries, and over the chunks below them.
+    fn draw(&mut self, level: Level, range: Range<usize>, draw: Draw) {
+        let entry = L::entry(level, draw.code);
+        let owners = &mut self.owners[level as usize];
+        let mut has_links = false;
+        self.writes.offchip += self.table.edit(level, range.clone(), |at, old| {
+            let owner = &mut owners[at];
+            has_links |= *owner == LINK;
+            if !(draw.from..=draw.to).contains(owner) {
+                return old;
+            }
+            *owner = draw.owner;
+            entry
+        });
+        if !has_links {
+            return;
+        }
+        for at in range {
+            if self.owners[level as usize][at] == LINK {
+                let chunk = self.table.chunk(level, at);
+                self.draw(below(level), entries_of(chunk), draw);
+            }
+        }
+    }
+
+    /// Splits an entry: a chunk of the level below, filled with what the entry holds, takes its place.
+    fn split(&mut self, level: Level, at: usize) {
+        let owner = self.owners[level as usize][at];
+        if owner == LINK {
+            return;
+        }
+        let below = below(level);
+        let chunk = if below == Level::L24 { self.chunks24.take() } else { self.chunks32.take() };
+        let filler = L::entry(below, L::code(self.table.get(level, at)));
+        self.owners[below as usize][entries_of(chunk)].fill(owner);
+        self.writes.offchip += self.table.edit(below, entries_of(chunk), |_, _| filler);
+        self.writes.onchip += if below == Level::L24 { B24_WORDS } else { 0 };
+        self.writes.onchip += self.table.link(level, at, chunk);
+        self.owners[level as usize][at] = LINK;
+    }
+
+    /// Puts the entry that fills the chunk at an entry, nothing longer being left in it, in that entry's place.
+    fn merge(&mut self, level: Level, at: usize) {
+        if self.owners[level as usize][at] != LINK {
+            return; // by another of the routes withdrawn
+        }
+        let (chunk, below) = (self.table.chunk(level, at), below(level));
+        let first = entries_of(chunk).start;
+        let entry = L::entry(level, L::code(self.table.get(below, first)));
+        self.owners[level as usize][at] = self.owners[below as usize][first];
+        self.writes.onchip += self.table.edit(level, at..at + 1, |_, _| entry);
+        if below == Level::L24 { self.chunks24.give_back(chunk) } else { self.chunks32.give_back(chunk) }
+    }
+
+    /// Counts a route that comes.
+    fn count(&mut self, prefix: Prefix4) {
+        if prefix.len() > 16 {
+            self.long16[(prefix.address() >> 16) as usize] += 1;
+        }
+        if prefix.len() > 24 {
+            *self.long24.entry(prefix.address() >> 8).or_default() += 1;
+        }
+    }
+
+    /// A route of `prefix`, which was counted, comes or changes.
+    fn announce(&mut self, prefix: Prefix4, next_hop: NextHopId) {
+        let (address, len) = (prefix.address(), prefix.len());
+        if len > 16 {
+            self.split(Level::L16, (address >> 16) as usize);
+        }
+        if len > 24 {
+            self.split(Level::L24, self.place24(address));
+        }
+        let draw = Draw { from: 0, to: len, owner: len, code: self.codes.code(next_hop) };
+        self.draw(level_of(len), self.covered(prefix), draw);
+    }
+
+    /// A route of `prefix` goes, and `heir` takes over.
+    fn withdraw(&mut self, prefix: Prefix4, heir: (u8, NextHopId)) {
+        let (address, len) = (prefix.address(), prefix.len());
+        let draw = Draw { from: len, to: len, owner: heir.0, code: self.codes.code(heir.1) };
+        self.draw(level_of(len), self.covered(prefix), draw);
+        if len > 16 {
+            self.long16[(address >> 16) as usize] -= 1;
+        }
+        if len > 24
+            && let Some(count) = self.long24.get_mut(&(address >> 8))
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.long24.remove(&(address >> 8));
+            }
+        }
+    }
+
+    /// Gives back the chunk of level 32 that `prefix`, which was withdrawn, was the last to need.
+    fn merge24(&mut self, prefix: Prefix4) {
+        if prefix.len() > 24 && !self.long24.contains_key(&(prefix.address() >> 8)) {
+            self.merge(Level::L24, self.place24(prefix.address()));
+        }
+    }
+
+    /// The same for level 24, after those of level 32 in it.
+    fn merge16(&mut self, prefix: Prefix4) {
+        let node = (prefix.address() >> 16) as usize;
+        if prefix.len() > 16 && self.long16[node] == 0 {
+            self.merge(Level::L16, node);
+        }
+    }
+}
+
+impl<L: Layout> FibTable<u32> for Writer<L> {
+    type Params = Params;
+    type Shared = L;
+    type Size = Room;
+
+    fn size(routes: &[(Prefix4, NextHopId)], _: &Params, budget: Budget) -> Result<Room, EngineError> {
+        let room = |level, what, limit: u32| {
+            let used = distinct(nodes_of(level, routes.iter().map(|(prefix, _)| *prefix)));
+            if used > limit.into() {
+                return Err(EngineError::Full { what, used, limit: limit.into() });
+            }
+            Ok(with_reserve(used, budget.has_reserve(), limit))
+        };
+        Ok(Room {
+            chunks24: room(16, "chunk ids of level 24", L::ROOM_MAX.chunks24)?,
+            chunks32: room(24, "chunk ids of level 32", L::ROOM_MAX.chunks32)?,
+        })
+    }
+
+    fn size_bytes(room: &Room) -> u64 {
+        L::bytes_for(*room)
+    }
+
+    fn build(room: Room, routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+        let table = L::zeroed(room, params.common.placement)?;
+        let owners = [ENTRIES16, entries_of(room.chunks24 + 1).start, entries_of(room.chunks32 + 1).start];
+        let codes = L::Codes::new(table.ids());
+        let no_route = L::entry(Level::L16, codes.code(NextHopId::NONE));
+        table.edit(Level::L16, 0..ENTRIES16, |_, _| no_route);
+        let mut writer = Self {
+            table: Arc::new(table),
+            codes,
+            owners: owners.map(|entries| vec![0; entries]),
+            chunks24: Chunks::new(room.chunks24),
+            chunks32: Chunks::new(room.chunks32),
+            long16: vec![0; ENTRIES16],
+            long24: FxHashMap::default(),
+            writes: Writes::default(),
+        };
+        for (prefix, next_hop) in routes {
+            writer.codes.take(writer.table.ids(), next_hop);
+            writer.count(prefix);
+            writer.announce(prefix, next_hop);
+        }
+        writer.codes.check()?;
+        writer.writes = Writes::default();
+        Ok(writer)
+    }
+
+    fn shared(&self) -> &Arc<L> {
+        &self.table
+    }
+
+    fn bytes(&self) -> u64 {
+        self.table.bytes()
+    }
+
+    fn writer_bytes(&self) -> u64 {
+        let owners: usize = self.owners.iter().map(Vec::capacity).sum();
+        let counts = self.long16.capacity() * 4 + self.long24.capacity() * 9;
+        (owners + counts) as u64 + self.chunks24.bytes() + self.chunks32.bytes()
+    }
+
+    fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            sail_onchip_bytes: u64,
+            sail_onchip_accesses_max: u8,
+            sail_offchip_accesses_max: u8,
+            sail_chunks24: u64,
+            sail_chunks32: u64,
+        }
+        let figures = Figures {
+            sail_onchip_bytes: onchip_bits(self.chunks24.used()).div_ceil(8),
+            sail_onchip_accesses_max: 2,
+            sail_offchip_accesses_max: 2,
+            sail_chunks24: self.chunks24.used(),
+            sail_chunks32: self.chunks32.used(),
+        };
+        Details::of(&figures).and(self.writes.details())
+    }
+
+    fn admits(&self, changes: &[Change<u32>], _: &RibTable<u32>) -> bool {
+        let added = || changes.iter().filter(|change| change.adds()).map(|change| change.prefix);
+        let new16 = nodes_of(16, added()).filter(|node| self.long16[*node as usize] == 0);
+        let new24 = nodes_of(24, added()).filter(|node| !self.long24.contains_key(node));
+        distinct(new16) <= self.chunks24.available()
+            && distinct(new24) <= self.chunks32.available()
+            && self.codes.fit(changes)
+    }
+
+    fn owes_grace(&self) -> bool {
+        self.chunks24.has_limbo() || self.chunks32.has_limbo() || self.codes.has_limbo()
+    }
+
+    fn grace_over(&mut self) {
+        self.chunks24.end_grace();
+        self.chunks32.end_grace();
+        self.codes.end_grace();
+    }
+
+    fn update(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>, _: &dyn Fn()) {
+        let mut changes = changes.to_vec();
+        changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));
+        self.writes.updates += changes.len() as u64;
+        for change in changes.iter().filter(|change| !change.withdraws()) {
+            self.codes.take(self.table.ids(), change.new);
+            if change.adds() {
+                // Before any withdraw: a chunk that goes on being needed stays.
+                self.count(change.prefix);
+            }
+        }
+        for Change { prefix, new, .. } in &changes {
+            if new.is_none() {
+                let heir = routes.used_above(*prefix).unwrap_or((0, NextHopId::NONE));
+                self.withdraw(*prefix, heir);
+            } else {
+                self.announce(*prefix, *new);
+            }
+            self.writes.end_step();
+        }
+        // Only now are all entries of a chunk without longer routes the same.
+        let gone = || changes.iter().filter(|change| change.withdraws()).map(|change| change.prefix);
+        gone().for_each(|prefix| self.merge24(prefix));
+        gone().for_each(|prefix| self.merge16(prefix));
+        self.writes.end_step();
+        for change in changes.iter().filter(|change| !change.adds()) {
+            self.codes.release(change.old);
+        }
+    }
+}
+
+/// The bits that the paper keeps on chip (figure 4): B16, C16, and B24, of so many chunks.
+pub(crate) const fn onchip_bits(chunks24: u64) -> u64 {
+    (1 + 16) * ENTRIES16 as u64 + CHUNK_ENTRIES as u64 * chunks24
+}

@@ -1,0 +1,118 @@
+//! Every store of the engines' updates under every interleaving with lookups: see [`fib::stores`].
+//!
+//! The loads are those of the scalar kernels on the tables in service; the vector kernels do them in the same order.
+
+use crate::bit_maps::BitMapEngine;
+use crate::kernel::scalar::{bit_maps_one, paper_one, wide_one};
+use crate::params::Params;
+use crate::sail_b::EveryLevel;
+use crate::sail_l::SailL;
+use crate::sail_l::layout::{Paper, Wide};
+use crate::sail_u::EverySixthLevel;
+use fib::loads::{Loads as _, Place};
+use fib::oracle::Oracle;
+use fib::stores::{Checker, Sequences, run};
+use fib::{EngineOptions, EngineWriter as _, FibDelta, NextHopId, Prefix4, Rib, conformance};
+use lpm_core::engine::{Algorithm, CpuEngine};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+fn engine<A: Algorithm<Params = Params>>() -> CpuEngine<A> {
+    let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
+    CpuEngine::new(Params::plain(&options, "IPv6", "none").unwrap()).unwrap()
+}
+
+/// Drives an engine through sequences of small deltas over four /24s in two /16s: chunks go from one to the other, which nests of a
+/// single address, as [`run`] has them, do not show.
+fn run_blocks(seed: u64, count: usize, checker: &Checker<u32>, mut apply: impl FnMut(&FibDelta, &Rib)) {
+    const BLOCKS: [u32; 4] = [0x0a01_0200, 0x0a01_0300, 0x0a02_0200, 0x0a02_0300];
+    let keys = BLOCKS.map(|block| [block | 1, block | 0x81]).concat();
+    let mut state = seed;
+    let mut below = |limit: u32| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(state >> 33).unwrap() % limit
+    };
+    for _ in 0..count {
+        let (mut rib, mut oracle) = (Rib::plain(), Oracle::new());
+        let right = |oracle: &Oracle<u32>| keys.iter().map(|key| oracle.lookup(*key)).collect::<Vec<_>>();
+        checker.watch(&keys, &right(&oracle));
+        for at in 0..9 {
+            // The last delta withdraws everything.
+            let routes = if at == 8 { rib.v4.withdrawn() } else { Vec::new() };
+            for route in &routes {
+                rib.v4.set(route.prefix, route.next_hop);
+                oracle.set(route.prefix, route.next_hop);
+            }
+            for _ in 0..if at == 8 { 0 } else { 1 + below(3) } {
+                let len = [8, 14, 16, 19, 24, 25, 27, 32][below(8) as usize];
+                let prefix = Prefix4::truncating(BLOCKS[below(4) as usize] | 1, len);
+                let is_there = !rib.v4.get(prefix).is_none();
+                let next_hop = if is_there && below(10) < 7 { 0 } else { 1 + below(5) };
+                rib.v4.set(prefix, NextHopId::from_answer(next_hop));
+                oracle.set(prefix, NextHopId::from_answer(next_hop));
+            }
+            checker.begin(&right(&oracle));
+            let _: Result<(), Infallible> = rib.commit(|delta, rib| {
+                apply(delta, rib);
+                Ok(())
+            });
+            checker.end();
+        }
+    }
+}
+
+/// Runs `$count` sequences for each range of lengths on the engine `$algorithm`, whose lookups are `$one`.
+macro_rules! sequences {
+    ($algorithm:ty, $one:expr, $count:expr, $lengths:expr) => {{
+        let mut engine = engine::<$algorithm>();
+        let place = engine.places().0;
+        let tables = RefCell::new(HashMap::new());
+        // The table in service is a lookup's first load, and it keeps it.
+        let checker = Checker::new(move |key, steps| {
+            let table = steps.load(Place::of(&*place), || {
+                let table = place.load_full();
+                let address = Arc::as_ptr(&table).addr() as u64;
+                tables.borrow_mut().insert(address, table);
+                address
+            })?;
+            let table = Arc::clone(&tables.borrow()[&table]);
+            $one(&table, key, steps).map(NextHopId::from_answer)
+        });
+        let _listening = checker.listen();
+        let count = if conformance::Options::from_env().full { $count * 20 } else { $count };
+        let all: &[RangeInclusive<u8>] = $lengths;
+        for lengths in all {
+            let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
+            run(&plan, &checker, |delta, rib| {
+                engine.apply(delta, rib).unwrap();
+            });
+        }
+        run_blocks(12, count, &checker, |delta, rib| {
+            engine.apply(delta, rib).unwrap();
+        });
+        println!("{checker:?}");
+    }};
+}
+
+#[test]
+fn sail_b_sequences() {
+    sequences!(BitMapEngine<EveryLevel>, bit_maps_one, 1000, &[0..=32, 14..=26, 20..=28, 23..=32]);
+}
+
+#[test]
+fn sail_u_sequences() {
+    sequences!(BitMapEngine<EverySixthLevel>, bit_maps_one, 1500, &[8..=32, 12..=26, 17..=25, 23..=32]);
+}
+
+#[test]
+fn sail_l_wide_sequences() {
+    sequences!(SailL<Wide>, wide_one, 1500, &[12..=32, 15..=26, 23..=32]);
+}
+
+#[test]
+fn sail_l_paper_sequences() {
+    sequences!(SailL<Paper>, paper_one, 1500, &[12..=32, 15..=26, 23..=32]);
+}
