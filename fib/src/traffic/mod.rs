@@ -5,7 +5,7 @@
 
 mod capture;
 
-pub use capture::{Destinations, capture_destinations};
+pub use capture::{Destinations, capture_destinations, next_block};
 
 use crate::random::Seeded;
 use crate::{Family, Key, NextHopId, Prefix, Prefix4, Prefix6};

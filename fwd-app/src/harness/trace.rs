@@ -1,5 +1,6 @@
 //! The capture that is replayed: its frames in one block of memory, with their times.
 
+use fib::traffic::next_block;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 use std::fs::File;
@@ -60,9 +61,9 @@ impl Trace {
         }
         let mut loading = Loading { path, trace: Self::default(), interfaces: Vec::new() };
         let mut reader = create_reader(BUFFER_BYTES, file).map_err(|error| loading.format(&error))?;
-        let mut buffer_bytes = BUFFER_BYTES;
+        let (mut buffer_bytes, mut is_big_endian) = (BUFFER_BYTES, None);
         loop {
-            match reader.next() {
+            match next_block(reader.as_mut(), &mut is_big_endian) {
                 Ok((bytes, block)) => {
                     loading.take(&block)?;
                     reader.consume(bytes);
