@@ -102,10 +102,12 @@ pub enum KeySlice<'a, K: Key> {
 
 /// One family's table on the host.
 pub trait HostTable<K: Key>: Send {
-    /// Off-line update, all or nothing is up to the caller: for each route that was set, `undo` gets the one that takes it back. What the device must learn is kept for [`Self::take_steps`].
+    /// Sets `routes` in the table on the host. Adds to `undo`, for each route set, the route that restores what was there before. The
+    /// writes that the device needs are kept for [`Self::take_steps`].
     ///
     /// # Errors
-    /// [`EngineError::Full`] or [`EngineError::Memory`]; those before it have been set, and are in `undo`.
+    /// [`EngineError::Full`] or [`EngineError::Memory`]. The routes before the failed one stay set and are in `undo`; the caller takes
+    /// them back.
     fn apply(&mut self, routes: &[Route<K>], undo: &mut Vec<Route<K>>) -> Result<(), EngineError>;
 
     /// Whether the image on the device can no longer be kept up by steps, or should not be: then [`Self::rebuild`] comes

@@ -30,7 +30,8 @@ type Held<K, W> = Cache<Arc<Place<K, W>>, Arc<Tables<K, W>>>;
 
 /// A family's writing side, whatever the width of its index keys.
 pub(super) trait FamilyWriter<K: TrieKey>: Send {
-    /// Works out what `changes`, which lead to `routes`, need; with `afresh` the table is built anew in any case, to give back what it has too much.
+    /// Plans `changes`, which lead to `routes`. With `afresh` the table is rebuilt in any case, which gives back the room that it no longer
+    /// needs.
     fn plan(&mut self, changes: &[Change<K>], routes: &RibTable<K>, afresh: bool);
     /// Bytes of the planned table before rounding to pages.
     fn planned_bytes(&self, with_reserve: bool) -> u64;
