@@ -2,6 +2,7 @@
 //!
 //! A file that is cut short gives what is whole. Damage is an error that says after how many packets, and at which byte.
 
+use pcap_parser::nom::error::ErrorKind;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 use std::fs::File;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 const BUFFER_BYTES: usize = 1 << 18;
 /// A block that says it is longer than this is damage, not a frame.
 const BUFFER_BYTES_MAX: usize = 1 << 26;
+/// The type of the block that a section of a pcapng file begins with, in either byte order.
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// Why a capture cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -92,9 +95,9 @@ pub fn read<E: From<CaptureError>>(
     };
     let mut reader = create_reader(BUFFER_BYTES, file).map_err(|error| format(0, 0, &error))?;
     let (mut interfaces, mut packets) = (Vec::new(), 0);
-    let mut buffer_bytes = BUFFER_BYTES;
+    let (mut buffer_bytes, mut is_big_endian) = (BUFFER_BYTES, None);
     loop {
-        match reader.next() {
+        match next_block(reader.as_mut(), &mut is_big_endian) {
             Ok((bytes, block)) => {
                 if let Some(packet) = packet(&block, &mut interfaces, packets + 1) {
                     each(packet)?;
@@ -118,6 +121,34 @@ pub fn read<E: From<CaptureError>>(
             }
         }
     }
+}
+
+/// The next block of a capture, and its length. `is_big_endian` is kept from call to call, `None` at first.
+///
+/// A pcapng block is 12 bytes at least. One that says less is an error here: `pcap-parser` 0.17 subtracts 12 unchecked from the length
+/// of a block of process information.
+///
+/// # Errors
+/// As [`PcapReaderIterator::next`].
+fn next_block<'a>(
+    reader: &'a mut dyn PcapReaderIterator,
+    is_big_endian: &mut Option<bool>,
+) -> Result<(usize, PcapBlockOwned<'a>), PcapError<&'a [u8]>> {
+    if let (Some(is_big_endian), Some([kind @ .., a, b, c, d])) =
+        (*is_big_endian, reader.data().first_chunk::<8>())
+    {
+        let bytes = [*a, *b, *c, *d];
+        let length = if is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
+        // A section's first block says itself which byte order it has.
+        if length < 12 && *kind != SECTION_HEADER {
+            return Err(PcapError::NomError(&[], ErrorKind::Verify));
+        }
+    }
+    let (length, block) = reader.next()?;
+    if let PcapBlockOwned::NG(Block::SectionHeader(header)) = &block {
+        *is_big_endian = Some(header.big_endian());
+    }
+    Ok((length, block))
 }
 
 /// Reads more of the file, with a larger buffer when this one is full; whether there was any.
