@@ -5,11 +5,13 @@
 //! commit: compile -> FibDelta -> the engine's apply     taken: told and used go together again
 //!                                                       refused: all is as it was before the first `set` since the last commit
 //! ```
-//! For engines that [want fewer routes](EngineWriter::wants_fewer_routes), compiling leaves out what changes no answer. A route whose next
-//! hop is that of the longest route covering it is not *used*: a lookup that misses it finds the same next hop one route up. In full
-//! tables of 2024 that is four routes in ten. A route left out comes back when the one that covers it changes. An engine keeps nothing of what was told: each [`Change`] says what the engine has for the
-//! prefix and what it is to have, and when an engine must know more (which route an address falls back to, all routes to build its table
-//! anew) it asks the [`Rib`] that comes with the delta.
+//! For engines that [want fewer routes](EngineWriter::wants_fewer_routes), compiling leaves out routes that change no answer. A route
+//! whose next hop is that of the longest route covering it is not *used*: a lookup that misses it finds the same next hop in that route.
+//! In full tables of 2024 that is four routes in ten. A route left out comes back when the route that covers it changes.
+//!
+//! An engine stores no routes of its own. Each [`Change`] has the next hop that the engine has for the prefix and the one that it gets.
+//! An engine that needs more (the route an address falls back to, all routes to rebuild its table) looks it up in the [`Rib`] that comes
+//! with the delta.
 
 mod trie;
 
