@@ -9,7 +9,7 @@
 # there is one; tests that want it print SKIPPED without. FWD_REQUIRE (a list of avx512f, dpdk, gpu) makes tests fail that would
 # skip; unset it is dpdk, gpu (the mock driver stands in, or with LPM_GPU=real the host's), and avx512f where the CPU has it. clang-16
 # compares the PTX byte for byte, where it is installed. FWD_MODELS=full has the models of what threads do to each other (crate `models`) look
-# further. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
+# further. With cargo-nextest installed the tests run side by side. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
 
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -34,7 +34,22 @@ step_shell() {
   return "$bad"
 }
 step_clippy() { cargo clippy --workspace --all-targets --features "$(features)" -- -D warnings; }
-step_test() { cargo test --workspace --features "$(features)" --no-fail-fast; }
+# cargo-nextest runs tests of several binaries side by side; without it they run binary by binary. It keeps what tests print to itself:
+# the log has it, and what was skipped is told at the end.
+step_test() {
+  local log failed=0
+  if ! has cargo-nextest; then
+    cargo test --workspace --features "$(features)" --no-fail-fast
+    return
+  fi
+  log=$(target_dir)/tests.log
+  cargo nextest run --workspace --features "$(features)" --no-fail-fast --success-output immediate 2>&1 | tee "$log" |
+    grep --line-buffered -E '^ +(Compiling|Starting|PASS|SLOW|LEAK|FAIL|SIGNAL|TIMEOUT|Summary)|^(warning|error)' || failed=1
+  [ "$failed" = 0 ] || cat "$log"
+  grep -E '^ *SKIPPED' "$log" | sort | uniq -c
+  cargo test --workspace --features "$(features)" --no-fail-fast --doc || failed=1
+  return "$failed"
+}
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features "$(features)"; }
 step_ptx() { scripts/ptx.sh --check && scripts/ptx.sh --ptxas; }
 step_isa() { scripts/isa-scan.sh; }

@@ -39,6 +39,7 @@ impl NextHopId {
     }
 
     /// The number; 0 is no route.
+    #[inline]
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0

@@ -23,7 +23,7 @@ use crate::oracle::Oracle;
 use crate::random::Seeded;
 use crate::{FibDelta, Key, NextHopId, Prefix, Rib, Route};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -42,11 +42,16 @@ type Listener = Box<dyn Fn(Event)>;
 thread_local! {
     /// The checker listening on this thread.
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
+    /// Whether one is: most tests have none, and millions of stores.
+    static IS_LISTENING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Passes an action of a writer on this thread to the listening checker, if there is one.
+#[inline]
 pub fn tell(event: Event) {
-    LISTENER.with_borrow(|listener| listener.iter().for_each(|listener| listener(event)));
+    if IS_LISTENING.get() {
+        LISTENER.with_borrow(|listener| listener.iter().for_each(|listener| listener(event)));
+    }
 }
 
 /// The lookup was stopped before a load.
@@ -155,6 +160,7 @@ impl<K: Key> Checker<K> {
         K: 'static,
     {
         let checker = self.clone();
+        IS_LISTENING.set(true);
         LISTENER.set(Some(Box::new(move |event| match event {
             Event::Stored(place) => checker.stored(place),
             Event::Grace => checker.grace(),
@@ -229,6 +235,7 @@ pub struct Listening(());
 
 impl Drop for Listening {
     fn drop(&mut self) {
+        IS_LISTENING.set(false);
         LISTENER.set(None);
     }
 }

@@ -11,7 +11,7 @@
 use crate::args::DeviceArgs;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::table::{Applied, Clock, Looker, Table, calls, commit};
+use crate::table::{Applied, Clock, Fed, Looker, Table, calls};
 use fib::{Details, EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
 use std::hint::black_box;
 use std::ops::Range;
@@ -28,9 +28,7 @@ pub(crate) enum Ask {
 
 /// A device engine's writer.
 pub(crate) struct DeviceTable {
-    engine: String,
-    writer: Box<dyn EngineWriter>,
-    rib: Rib,
+    fed: Fed,
     args: DeviceArgs,
     ask: Ask,
 }
@@ -41,40 +39,34 @@ impl DeviceTable {
         let device_slots = if ask == Ask::Calls { 1 } else { args.device_slots };
         let args = DeviceArgs { device_slots, ..args };
         let rib = Rib::of(writer.as_ref());
-        Self { engine: writer.name().to_owned(), writer, rib, args, ask }
-    }
-
-    fn refused(&self, source: EngineError) -> Fault {
-        Fault::Engine { engine: self.engine.clone(), source }
+        Self { fed: Fed::new(writer, rib), args, ask }
     }
 }
 
 impl Table for DeviceTable {
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
-        self.rib.tell(delta);
-        let own_s = commit(&mut self.rib, self.writer.as_mut()).map_err(|source| self.refused(source))?;
-        Ok(Applied { changes: delta.len() as u64, own_s, ..Applied::default() })
+        self.fed.apply(delta)
     }
 
     fn table_bytes(&self) -> u64 {
-        self.writer.stats().table_bytes
+        self.fed.writer.stats().table_bytes
     }
 
     fn details(&self) -> Details {
-        self.writer.stats().details.and(Details::of(&self.args))
+        self.fed.writer.stats().details.and(Details::of(&self.args))
     }
 
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
         let lane = || -> Result<Lane, Fault> {
-            let reader = self.writer.reader(self.args.device_slots, self.args.device_batch);
-            let reader = reader.map_err(|source| self.refused(source))?;
+            let reader = self.fed.writer.reader(self.args.device_slots, self.args.device_batch);
+            let reader = reader.map_err(|source| self.fed.refused(source))?;
             // A reader may have fewer slots, and smaller ones, than it was asked for.
             let batch = self.args.device_batch.min(reader.batch_max()).max(1);
             let out = vec![NextHopId::NONE; if self.ask == Ask::Calls { batch } else { 0 }];
             Ok(Lane { batch, slots: reader.slots().max(1), reader, ask: self.ask, out })
         };
         let lanes = (0..self.args.device_threads).map(|_| lane()).collect::<Result<_, _>>()?;
-        Ok(Box::new(DeviceLooker { engine: self.engine.clone(), lanes }))
+        Ok(Box::new(DeviceLooker { engine: self.fed.engine.clone(), lanes }))
     }
 }
 

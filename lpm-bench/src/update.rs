@@ -193,7 +193,8 @@ impl<'a> Work<'a> {
     /// Updates with nothing beside them, for at least the seconds asked for and one pass, to the end of a pass.
     fn offline(&self, table: &mut dyn Table, player: &mut Player<'_>) -> Result<Offline, Fault> {
         let deadline = Instant::now() + Duration::from_secs_f64(self.args.seconds);
-        let (mut took_us, mut own_s, mut changes) = (Vec::new(), 0.0, 0);
+        let (mut took_us, mut changes) = (Vec::new(), 0);
+        let (mut own_s, mut own_changes) = (0.0, 0);
         let (mut refused, mut first_refusal) = (0, None);
         while let Some(delta) = player.step() {
             let start = Instant::now();
@@ -201,7 +202,10 @@ impl<'a> Work<'a> {
             let end = Instant::now();
             took_us.push((end - start).as_secs_f64() * 1e6);
             changes += applied.changes;
-            own_s += applied.own_s;
+            if let Some(took_s) = applied.own_s {
+                own_s += took_s;
+                own_changes += applied.changes;
+            }
             refused += applied.refused;
             first_refusal = first_refusal.or(applied.first_refusal);
             if end >= deadline && player.is_at_end() {
@@ -211,7 +215,7 @@ impl<'a> Work<'a> {
         let all_s: f64 = took_us.iter().sum::<f64>() / 1e6;
         Ok(Offline {
             updates_per_s: changes as f64 / all_s,
-            engine_updates_per_s: (own_s > 0.0).then(|| changes as f64 / own_s),
+            engine_updates_per_s: (own_s > 0.0).then(|| own_changes as f64 / own_s),
             apply_us_p99: quantile(&took_us, 0.99),
             apply_us_max: quantile(&took_us, 1.0),
             refused,

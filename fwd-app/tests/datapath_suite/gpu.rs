@@ -250,7 +250,7 @@ fn a_device_that_stalls_costs_no_packet() {
     for topology in ["pipeline", "run-to-completion"] {
         let extra =
             ["--engine", "gamt", "--fallback", "oracle", "--stall-us", "2000", "--topology", topology];
-        let switches = [("MOCKCUDA_DELAY_US", "2000000"), ("MOCKCUDA_SEED", "3")];
+        let switches = [("MOCKCUDA_DELAY_US", "200000"), ("MOCKCUDA_SEED", "3")];
         let extra = [&extra[..], &["--loops", "3", "--batch", "128"]].concat();
         let Some((summary, said)) = mix(&switches, &extra) else { return };
         assert_eq!(summary["engine"]["name"], "oracle", "{said}");
