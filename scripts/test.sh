@@ -99,6 +99,8 @@ if [ -z "${FWD_REQUIRE+set}" ]; then
   grep -qw avx512f /proc/cpuinfo && FWD_REQUIRE=$FWD_REQUIRE,avx512f
 fi
 export FWD_REQUIRE
+# What is built once needs no notes for building it again.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 note "FWD_DATA=${FWD_DATA:-} FWD_REQUIRE=$FWD_REQUIRE LIBCLANG_PATH=${LIBCLANG_PATH:-}"
 note "$(cargo --version), DPDK $(pkg-config --modversion libdpdk), $(nproc) CPUs, $(free_hugepage_mb) MB of free hugepages"
 

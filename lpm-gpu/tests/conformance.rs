@@ -15,7 +15,7 @@ fib::conformance_tests!(gamt, || engine("gamt", &[]));
 fib::conformance_tests!(gamt_paper_apart, || {
     engine("gamt", &[("layout", "paper"), ("next-hops", "apart"), ("levels", "6"), ("levels6", "20")])
 });
-fib::conformance_tests!(gale, || engine("gale", &[]));
+fib::conformance_tests!(gale, slow_updates, || engine("gale", &[]));
 fib::conformance_tests!(sail_gpu, || engine("sail-gpu", &[]));
 
 /// Runs `groups` on `name` with `parameters`, or all groups with `FWD_CONFORMANCE=full`.

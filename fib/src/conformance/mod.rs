@@ -53,11 +53,14 @@ pub struct Options {
     pub full: bool,
     /// The engine has a table of IPv4 alone: it is told no IPv6 route, and answers IPv6 keys with "no route".
     pub ipv4_only: bool,
+    /// An update takes the engine so long (it writes millions of entries for a short prefix, or is two engines) that a quarter of the
+    /// random deltas is what a quick run has time for.
+    pub slow_updates: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 20_240_101, full: false, ipv4_only: false }
+        Self { seed: 20_240_101, full: false, ipv4_only: false, slow_updates: false }
     }
 }
 
@@ -75,9 +78,19 @@ impl Options {
         Self { ipv4_only: true, ..self }
     }
 
+    /// For an engine whose updates are slow.
+    #[must_use]
+    pub fn slow_updates(self) -> Self {
+        Self { slow_updates: true, ..self }
+    }
+
     /// `quick` rounds, or ten times as many when the suite runs in full.
     fn rounds(self, quick: usize) -> usize {
-        if self.full { quick * 10 } else { quick }
+        match self {
+            Self { full: true, .. } => quick * 10,
+            Self { slow_updates: true, .. } => quick / 4,
+            _ => quick,
+        }
     }
 }
 
@@ -123,7 +136,8 @@ pub fn skipped(make: Make<'_>) -> bool {
     true
 }
 
-/// Makes a module with one test for each group of the [suite](crate::conformance), for the engine that the closure makes.
+/// Makes a module with one test for each group of the [suite](crate::conformance), for the engine that the closure makes. A word before
+/// it is a method of [`Options`] that describes the engine.
 ///
 /// ```ignore
 /// fib::conformance_tests!(oracle, || Ok(Box::new(OracleEngine::new(&EngineOptions::default()))));
@@ -134,8 +148,8 @@ macro_rules! conformance_tests {
     ($module:ident, $make:expr) => {
         $crate::conformance_tests!(@module $module, $make, $crate::conformance::Options::from_env());
     };
-    ($module:ident, ipv4_only, $make:expr) => {
-        $crate::conformance_tests!(@module $module, $make, $crate::conformance::Options::from_env().ipv4_only());
+    ($module:ident, $kind:ident, $make:expr) => {
+        $crate::conformance_tests!(@module $module, $make, $crate::conformance::Options::from_env().$kind());
     };
     (@module $module:ident, $make:expr, $options:expr) => {
         mod $module {

@@ -52,7 +52,7 @@ fib::conformance_tests!(oracle_and_bloom, || {
     boxed(First::Engine(on_cpu(oracle())), on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT])
 });
 // Two tables, and a fixed split that keeps both halves busy, whatever a measurement would choose.
-fib::conformance_tests!(bloom_and_bloom, || {
+fib::conformance_tests!(bloom_and_bloom, slow_updates, || {
     let first = First::Engine(on_cpu(bloom(Isa::detect(), ROOM)?));
     boxed(first, on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT, ("split", "0.5")])
 });
