@@ -49,7 +49,7 @@ impl Random {
         let mut seen = std::collections::HashSet::new();
         for _ in 0..v4 {
             let address = self.key_v4();
-            let prefix = self.prefix(address, 6, 32);
+            let prefix = self.prefix(address, 10, 32);
             if seen.insert((prefix.address().into(), prefix.len(), false)) {
                 delta.v4.push(Route { prefix, next_hop: self.next_hop() });
             }

@@ -308,7 +308,7 @@ impl EngineWriter for CoopEngine {
         all.reduce(Capacity::of_both).unwrap_or_else(|| self.second.engine.capacity())
     }
 
-    /// The routes of one table, the bytes of all in service; the figures of [`Tallies`], then those of the engines.
+    /// The routes of one table, the bytes of all in service; how batches were dealt out, then the figures of both engines.
     fn stats(&self) -> EngineStats {
         let mut stats =
             EngineStats { details: self.tallies.details(&self.service), ..EngineStats::default() };
