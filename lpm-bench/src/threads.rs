@@ -1,8 +1,7 @@
-//! Several threads over one table (section 4.3.1 of the Bloomfwd paper): each with a looker of its own, on a CPU of its own.
+//! Several threads over one table (section 4.3.1 of the Bloomfwd paper), each with its own looker and pinned to its own CPU.
 //!
-//! The keys of a sweep are dealt out a few calls at a time, to whoever comes next, so that a thread which is held up holds up
-//! nobody else; the paper's OpenMP loop is dynamic too. The clock is the wall's: from the moment when the first thread begins,
-//! all of them being ready, to the moment when the last one ends.
+//! A sweep's keys are handed out dynamically, a few calls at a time, as in the paper's OpenMP loop: a thread that is descheduled delays
+//! only its own part. Time is wall time, from the start of the first thread, once all are ready, to the end of the last.
 
 use crate::fault::Fault;
 use crate::keys::KeySet;
@@ -13,12 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-/// Calls that a thread takes at once: some 10 us, far more than taking them costs, far less than a sweep.
+/// Calls that a thread takes at once: about 10 us of work, so that neither taking them nor the end of a sweep costs much.
 const CALLS_A_PART: usize = 16;
-/// Spins of a thread that waits for the others before it lets one of them have its CPU.
+/// Spins between two yields of a thread that waits for the others.
 const SPINS_A_YIELD: u32 = 1 << 10;
 
-/// A looker, and the CPU that its thread is put on.
+/// A looker, and the CPU that its thread is pinned to.
 struct Lane {
     looker: Box<dyn Looker>,
     cpu: Option<usize>,
@@ -29,14 +28,14 @@ pub(crate) struct Threads {
     lanes: Vec<Lane>,
 }
 
-/// When one thread worked, and the CPU seconds of that.
+/// One thread's share of a sweep: when it ran, and its CPU seconds.
 struct Stint {
     start: Instant,
     end: Instant,
     cpu_s: f64,
 }
 
-/// A sweep that is dealt out: where the next part begins, and how many threads are ready.
+/// A sweep in progress: where the next part begins, and how many threads are ready.
 struct Deal {
     next: AtomicUsize,
     end: usize,
@@ -45,10 +44,10 @@ struct Deal {
 }
 
 impl Threads {
-    /// `count` threads (one at least) over `table`, on `cpus` in turn; where the system puts them when there are none.
+    /// `count` threads (at least one) over `table`, pinned to `cpus` in turn, or not pinned if there are none.
     ///
     /// # Errors
-    /// What the table says when it makes a looker.
+    /// As [`Table::looker`].
     pub(crate) fn new(table: &mut dyn Table, count: usize, cpus: &[usize]) -> Result<Self, Fault> {
         let mut lane = |at: usize| -> Result<Lane, Fault> {
             let cpu = (!cpus.is_empty()).then(|| cpus[at % cpus.len()]);
@@ -57,7 +56,7 @@ impl Threads {
         Ok(Self { lanes: (0..count.max(1)).map(&mut lane).collect::<Result<_, _>>()? })
     }
 
-    /// Has every thread do `work` with its lane, all at once; the results in the order of the lanes.
+    /// Runs `work` on all lanes in parallel; returns the results in the order of the lanes.
     fn each<T: Send>(
         &mut self,
         work: impl Fn(usize, &mut Lane) -> Result<T, Fault> + Sync,
@@ -65,7 +64,7 @@ impl Threads {
         let work = &work;
         let results: Vec<_> = std::thread::scope(|scope| {
             let spawn = |(at, lane)| scope.spawn(move || work(at, lane));
-            // Threads first, joins second.
+            // Collected, so that all threads are spawned before the first join.
             let threads: Vec<_> = self.lanes.iter_mut().enumerate().map(spawn).collect();
             threads.into_iter().map(ScopedJoinHandle::join).collect()
         });
@@ -106,7 +105,7 @@ impl Looker for Threads {
         let deal = Deal { next: range.start.into(), end: range.end, part, ready: AtomicUsize::new(0) };
         let stints = self.each(|_, lane| {
             let pinned = crate::pin(lane.cpu);
-            deal.await_all(all); // also by one that will do nothing: the others wait for it
+            deal.await_all(all); // before the check of `pinned`, since the others wait for this thread
             pinned?;
             let (start, cpu_start_s) = (Instant::now(), cpu_s());
             while let Some(part) = deal.take() {
@@ -121,7 +120,7 @@ impl Looker for Threads {
     }
 
     fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault> {
-        // Each thread answers a share, so that each is checked.
+        // Every thread answers a share, so that every looker is checked.
         let share = keys.len().div_ceil(self.lanes.len()).max(1);
         let shares: Vec<_> = calls(0..keys.len(), share).collect();
         let answers = self.each(|at, lane| match shares.get(at) {
@@ -194,7 +193,7 @@ mod tests {
         assert_eq!(answers.iter().filter(|answer| **answer != 1).count(), 1);
     }
 
-    /// A looker that notes what it swept, and where.
+    /// A looker that records which ranges it swept, and on how many CPUs it was allowed to run.
     struct Scribe<'a>(&'a Mutex<Vec<(Range<usize>, usize)>>);
 
     impl Looker for Scribe<'static> {
