@@ -7,7 +7,7 @@
 //! instruction set asked for.
 
 use crate::oracle::OracleEngine;
-use crate::{EngineError, EngineOptions, EngineWriter, Isa};
+use crate::{EngineError, EngineOptions, EngineWriter, Family, Isa};
 use std::fmt;
 
 /// What makes an empty engine. The registry is for engines that are made of others.
@@ -20,6 +20,8 @@ pub struct Engine {
     pub name: &'static str,
     /// The instruction sets that its kernels are compared on, plainest first.
     pub isas: &'static [Isa],
+    /// The families that it has a table for; routes of another one are refused.
+    pub families: &'static [Family],
     /// Whether a device looks up, so that it may be absent, stall or fail.
     pub is_device: bool,
     /// Makes one, empty.
@@ -30,13 +32,19 @@ impl Engine {
     /// An engine whose lookups run on the CPU.
     #[must_use]
     pub const fn cpu(name: &'static str, isas: &'static [Isa], make: Make) -> Self {
-        Self { name, isas, is_device: false, make }
+        Self { name, isas, families: &[Family::V4, Family::V6], is_device: false, make }
     }
 
     /// An engine whose lookups run on a device.
     #[must_use]
     pub const fn device(name: &'static str, make: Make) -> Self {
-        Self { name, isas: &[Isa::Scalar], is_device: true, make }
+        Self { is_device: true, ..Self::cpu(name, &[Isa::Scalar], make) }
+    }
+
+    /// For an engine with a table of IPv4 alone.
+    #[must_use]
+    pub const fn ipv4_only(self) -> Self {
+        Self { families: &[Family::V4], ..self }
     }
 }
 

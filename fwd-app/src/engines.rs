@@ -15,9 +15,10 @@ use std::time::Duration;
 pub(crate) const AUTO: &str = bloom::NAME;
 
 /// Every engine that `--engine` takes.
-pub(crate) const ENGINES: Registry = Registry::new(&[fib::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES])
-    .with_auto(AUTO)
-    .with_notice(|text| warn(text));
+pub(crate) const ENGINES: Registry =
+    Registry::new(&[fib::ENGINES, lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES])
+        .with_auto(AUTO)
+        .with_notice(|text| warn(text));
 
 /// The longest time that an engine may be given for a batch, microseconds.
 pub(crate) const STALL_US_MAX: u64 = 60_000_000;
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn messages_list_the_engines_in_this_order() {
-        let names = "auto, oracle, bloom, bloom-baseline, bloom-naive, miht, coop, gamt, gale, sail-gpu";
+        let names = "auto, oracle, sail-b, sail-u, sail-l, bloom, bloom-baseline, bloom-naive, miht, coop, gamt, gale, sail-gpu";
         assert_eq!(ENGINES.names().join(", "), names);
     }
 

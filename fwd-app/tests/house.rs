@@ -18,8 +18,8 @@ const IMPORTS: [(&str, &[&str]); 10] = [
     ("lpm-gpu", &["fib"]),
     ("mockcuda", &[]),
     ("models", &[]),
-    ("fwd-app", &["dpdk-ffi", "fib", "lpm-core", "lpm-gpu", "lpm-phi"]),
-    ("lpm-bench", &["dpdk-ffi", "fib", "lpm-core", "lpm-gpu", "lpm-phi"]),
+    ("fwd-app", &["dpdk-ffi", "fib", "lpm-core", "lpm-cpu", "lpm-gpu", "lpm-phi"]),
+    ("lpm-bench", &["dpdk-ffi", "fib", "lpm-core", "lpm-cpu", "lpm-gpu", "lpm-phi"]),
 ];
 /// The fuzz targets: a workspace of their own that may import every crate, and that no crate imports.
 const FUZZ: (&str, &str, &[&str]) =

@@ -75,7 +75,7 @@ impl Contender {
     /// The families it looks up.
     pub(crate) fn has_family(self, family: Family) -> bool {
         match self {
-            Self::Engine(_) => true,
+            Self::Engine(name) => ENGINES.find(name).is_ok_and(|engine| engine.families.contains(&family)),
             Self::Peer(peer, _) => peer.family() == family,
         }
     }
@@ -111,7 +111,8 @@ const PLAIN: &[Isa] = &[Isa::Scalar];
 const PLAIN_AND_AVX512: &[Isa] = &[Isa::Scalar, Isa::Avx512f];
 
 /// Our engines.
-pub(crate) const ENGINES: Registry = Registry::new(&[fib::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
+pub(crate) const ENGINES: Registry =
+    Registry::new(&[fib::ENGINES, lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
 
 /// Every contender that `names` stand for, each once, in the order of the names.
 ///
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(names(&["bloom:scalar"]), ["bloom:scalar"]);
         let all = Isa::ALL.iter().filter(|isa| isa.is_available()).count();
         assert_eq!(names(&["bloom"]).len(), all);
-        assert!(refused("orakel").contains("oracle, bloom"));
+        assert!(refused("orakel").contains("oracle, sail-b"));
         assert!(refused("oracle:sse9").contains("avx512f"));
         if Isa::Avx512f.is_available() {
             assert!(refused("oracle:avx512f").contains("only scalar"));

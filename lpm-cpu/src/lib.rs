@@ -38,7 +38,7 @@ use fib::{Engine, Isa};
 
 /// The engines of this crate.
 pub const ENGINES: &[Engine] = &[
-    Engine::cpu(sail_b::NAME, &[Isa::Scalar], |options, _| sail_b::make(options)),
-    Engine::cpu(sail_u::NAME, &[Isa::Scalar], |options, _| sail_u::make(options)),
-    Engine::cpu(sail_l::NAME, &Isa::ALL, |options, _| sail_l::make(options)),
+    Engine::cpu(sail_b::NAME, &[Isa::Scalar], |options, _| sail_b::make(options)).ipv4_only(),
+    Engine::cpu(sail_u::NAME, &[Isa::Scalar], |options, _| sail_u::make(options)).ipv4_only(),
+    Engine::cpu(sail_l::NAME, &Isa::ALL, |options, _| sail_l::make(options)).ipv4_only(),
 ];
