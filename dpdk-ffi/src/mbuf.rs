@@ -319,16 +319,6 @@ impl Mbuf {
         assert!(failed == 0, "too many segments");
     }
 
-    /// Replaces the contents of the packet by `bytes`. On failure the packet is empty.
-    ///
-    /// # Errors
-    /// As [`Mbuf::append`].
-    pub fn set_data(&mut self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
-        // SAFETY: a valid packet that we own; its further segments go back to their pool.
-        unsafe { sys::dffi_mbuf_clear(self.raw.0) };
-        self.append(bytes, pool)
-    }
-
     /// Appends a copy of the whole packet, all segments, to `out`.
     pub fn copy_to(&self, out: &mut Vec<u8>) {
         self.raw.for_each_segment(|bytes| out.extend_from_slice(bytes));
