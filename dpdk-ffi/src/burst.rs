@@ -151,27 +151,6 @@ impl Burst {
         self.at(i).segments()
     }
 
-    /// The port on which packet `i` was received, as set by the driver (`net_ring` does not set it).
-    #[inline(always)]
-    #[must_use]
-    pub fn rx_port(&self, i: usize) -> u16 {
-        self.at(i).rx_port()
-    }
-
-    /// The `RTE_PTYPE_*` that the driver set for packet `i`; 0 where the port does not classify packets.
-    #[inline(always)]
-    #[must_use]
-    pub fn packet_type(&self, i: usize) -> u32 {
-        self.at(i).packet_type()
-    }
-
-    /// The driver's RSS hash of packet `i`; meaningless unless the port was granted `RSS_HASH`.
-    #[inline(always)]
-    #[must_use]
-    pub fn rss_hash(&self, i: usize) -> u32 {
-        self.at(i).rss_hash()
-    }
-
     /// The tag written by [`Burst::set_tag`], unless a driver has received the packet since and stored its own hash
     /// there.
     #[inline(always)]
@@ -185,14 +164,6 @@ impl Burst {
     #[inline(always)]
     pub fn set_tag(&mut self, i: usize, tag: u64) {
         self.at(i).set_tag(tag);
-    }
-
-    /// Prefetches the first cache line of packet `i`'s data (this reads its mbuf). An index past the end is ignored.
-    #[inline(always)]
-    pub fn prefetch_data(&self, i: usize) {
-        if let Some(packet) = self.packets().get(i) {
-            packet.prefetch_data();
-        }
     }
 
     /// The packets in order, to read.

@@ -84,24 +84,6 @@ impl Raw {
     }
 
     #[inline(always)]
-    pub(crate) fn rx_port(self) -> u16 {
-        // SAFETY: a valid mbuf (type invariant).
-        unsafe { (*self.line0()).port }
-    }
-
-    #[inline(always)]
-    pub(crate) fn packet_type(self) -> u32 {
-        // SAFETY: a valid mbuf (type invariant).
-        unsafe { (*self.line0()).packet_type }
-    }
-
-    #[inline(always)]
-    pub(crate) fn rss_hash(self) -> u32 {
-        // SAFETY: a valid mbuf (type invariant).
-        unsafe { (*self.line0()).hash[0] }
-    }
-
-    #[inline(always)]
     pub(crate) fn tag(self) -> u64 {
         // SAFETY: a valid mbuf (type invariant).
         let [low, high] = unsafe { (*self.line0()).hash };
@@ -140,11 +122,6 @@ impl Raw {
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         prefetch(self.0.cast());
-    }
-
-    #[inline(always)]
-    pub(crate) fn prefetch_data(self) {
-        prefetch(self.segment().0);
     }
 
     /// Calls `each` with the bytes of every segment, in order.
