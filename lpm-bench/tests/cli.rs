@@ -90,9 +90,7 @@ fn an_update_run_writes_json() {
 
 /// The mock driver, which cargo builds beside the tests. A process that preloads it uses it as its driver.
 fn mock() -> std::path::PathBuf {
-    let path = std::env::current_exe().unwrap().parent().unwrap().join("libmockcuda.so");
-    assert!(path.is_file(), "{} is not there: is mockcuda a dependency of these tests?", path.display());
-    path
+    lpm_gpu::cu::testing::library().unwrap()
 }
 
 #[test]
