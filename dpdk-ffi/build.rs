@@ -19,12 +19,11 @@ const PACKAGES: &str = "apt-get install --no-install-recommends libdpdk-dev dpdk
 const FUNCTIONS: &str = "dffi_.*|rte_eal_init|rte_eal_cleanup|rte_eal_has_hugepages|rte_version|rte_strerror\
     |rte_pktmbuf_pool_create|rte_mempool_avail_count|rte_mempool_in_use_count|rte_pktmbuf_free_bulk\
     |rte_eal_hotplug_add|rte_eal_hotplug_remove|rte_dev_name\
-    |rte_eth_dev_(info_get|get_name_by_port|get_port_by_name|socket_id|is_valid_port|start|stop|close|get_mtu|adjust_nb_rx_tx_desc\
-    |get_supported_ptypes)\
-    |rte_eth_find_next|rte_eth_macaddr_get|rte_eth_promiscuous_(enable|disable|get)|rte_eth_stats_(get|reset)|rte_eth_xstats_(get|get_names)\
+    |rte_eth_dev_(info_get|get_name_by_port|socket_id|start|stop|close|get_mtu|adjust_nb_rx_tx_desc)\
+    |rte_eth_find_next|rte_eth_macaddr_get|rte_eth_promiscuous_(enable|disable|get)|rte_eth_stats_get\
     |rte_eth_from_rings|rte_ring_create|rte_ring_free\
-    |rte_get_tsc_hz|rte_get_main_lcore|rte_get_next_lcore|rte_lcore_to_socket_id|rte_lcore_is_enabled\
-    |rte_eal_remote_launch|rte_eal_wait_lcore|rte_eal_get_lcore_state|rte_thread_register|rte_thread_unregister\
+    |rte_get_tsc_hz|rte_get_main_lcore|rte_lcore_to_socket_id|rte_lcore_is_enabled\
+    |rte_eal_remote_launch|rte_eal_wait_lcore\
     |rte_telemetry_register_cmd|rte_tel_data_.*\
     |rte_fib6?_(create|free|add|delete|lookup_bulk|select_lookup)|rte_lpm_(create|free|add|delete)|rte_lpm6_(create|free)\
     |rte_vect_get_max_simd_bitwidth";

@@ -130,13 +130,6 @@ impl Burst {
         self.data_mut(i).first_chunk_mut()
     }
 
-    /// The first 64 bytes of packet `i`, to write; `None` when its first segment is shorter (a minimal frame without
-    /// its CRC is 60 bytes: see [`Burst::header_mut`]).
-    #[inline(always)]
-    pub fn header64_mut(&mut self, i: usize) -> Option<&mut [u8; 64]> {
-        self.header_mut::<64>(i)
-    }
-
     /// A copy of `N` bytes of packet `i` from `offset`; `None` when its first segment ends earlier.
     #[inline(always)]
     #[must_use]
@@ -158,27 +151,6 @@ impl Burst {
         self.at(i).segments()
     }
 
-    /// The port on which packet `i` was received, as set by the driver (`net_ring` does not set it).
-    #[inline(always)]
-    #[must_use]
-    pub fn rx_port(&self, i: usize) -> u16 {
-        self.at(i).rx_port()
-    }
-
-    /// The `RTE_PTYPE_*` that the driver set for packet `i`; 0 where the port does not classify packets.
-    #[inline(always)]
-    #[must_use]
-    pub fn packet_type(&self, i: usize) -> u32 {
-        self.at(i).packet_type()
-    }
-
-    /// The driver's RSS hash of packet `i`; meaningless unless the port was granted `RSS_HASH`.
-    #[inline(always)]
-    #[must_use]
-    pub fn rss_hash(&self, i: usize) -> u32 {
-        self.at(i).rss_hash()
-    }
-
     /// The tag written by [`Burst::set_tag`], unless a driver has received the packet since and stored its own hash
     /// there.
     #[inline(always)]
@@ -192,22 +164,6 @@ impl Burst {
     #[inline(always)]
     pub fn set_tag(&mut self, i: usize, tag: u64) {
         self.at(i).set_tag(tag);
-    }
-
-    /// Prefetches the mbuf cache line of packet `i`. An index past the end is ignored, so that a loop can look ahead.
-    #[inline(always)]
-    pub fn prefetch_mbuf(&self, i: usize) {
-        if let Some(packet) = self.packets().get(i) {
-            packet.prefetch();
-        }
-    }
-
-    /// Prefetches the first cache line of packet `i`'s data (this reads its mbuf). An index past the end is ignored.
-    #[inline(always)]
-    pub fn prefetch_data(&self, i: usize) {
-        if let Some(packet) = self.packets().get(i) {
-            packet.prefetch_data();
-        }
     }
 
     /// The packets in order, to read.
@@ -269,21 +225,6 @@ impl Burst {
         self.len += count;
         other.remove_front(count);
         count
-    }
-
-    /// Moves packet `i` to the end of `other`; the last packet takes its place. Returns whether there was room.
-    #[inline]
-    pub fn swap_to(&mut self, i: usize, other: &mut Burst) -> bool {
-        let packet = self.at(i);
-        if other.room() == 0 {
-            return false;
-        }
-        other.mbufs[other.len] = packet;
-        other.len += 1;
-        self.len -= 1;
-        self.mbufs[i] = self.mbufs[self.len];
-        self.starts.forget(i);
-        true
     }
 
     /// Exchanges packets and capacities with `other` by swapping pointers.

@@ -93,16 +93,15 @@ pub trait Library: sealed::Sealed {
     /// The library's name in DPDK.
     const NAME: &'static str;
     /// The shortest prefix length it takes: `rte_lpm` and `rte_lpm6` have no default route.
-    const LEN_MIN: u8;
-    /// Bits of a key.
-    const LEN_MAX: u8;
+    const LEN_MIN: u8 = 0;
 
     #[doc(hidden)]
     type Raw;
+    /// The largest next hop, which is also the most second-level groups.
     #[doc(hidden)]
-    fn next_hop_max(config: &TableConfig) -> u32;
-    #[doc(hidden)]
-    fn groups_max(config: &TableConfig) -> u32;
+    fn entry_max(config: &TableConfig) -> u32 {
+        config.entry.limit()
+    }
     #[doc(hidden)]
     fn next_hop(answer: Self::Answer) -> u32;
     /// # Safety
@@ -215,7 +214,7 @@ impl<L: Library> Table<L> {
             });
         }
         let c_name: CString = c_string("a table's name", name)?;
-        within("second-level groups", config.groups, L::groups_max(config))?;
+        within("second-level groups", config.groups, L::entry_max(config))?;
         // DPDK counts in an int, and doubles the number of routes to get its nodes.
         within("routes", config.routes_max, i32::MAX as u32 / 2)?;
         // SAFETY: EAL runs, because there is an Eal; the numbers were just checked.
@@ -223,7 +222,7 @@ impl<L: Library> Table<L> {
         let table =
             NonNull::new(table).ok_or_else(|| DpdkError::named(L::NAME, name, DpdkError::last_errno()))?;
         let shared = Arc::new(Shared { table, _token: eal.token() });
-        Ok(Self { shared, next_hop_max: L::next_hop_max(config) })
+        Ok(Self { shared, next_hop_max: L::entry_max(config) })
     }
 
     /// The largest next hop that [`Self::add`] takes.
@@ -292,7 +291,11 @@ impl<L: Library> Table<L> {
         if len < L::LEN_MIN {
             return Err(DpdkError::TooMuch { what: "default routes", wanted: 1, limit: 0 });
         }
-        within("bits of a prefix", u32::from(len), u32::from(L::LEN_MAX))
+        let bits = 8 * size_of::<L::Key>();
+        if usize::from(len) <= bits {
+            return Ok(());
+        }
+        Err(DpdkError::TooMuch { what: "bits of a prefix", wanted: len.into(), limit: bits })
     }
 }
 

@@ -35,25 +35,41 @@ fn routes(config: &TableConfig) -> i32 {
     config.routes_max as i32
 }
 
+/// The next hop in an answer of `rte_fib` or `rte_fib6`.
+#[expect(clippy::cast_possible_truncation, reason = "a next hop of more than 31 bits is never added")]
+const fn fib_next_hop(answer: u64) -> u32 {
+    answer as u32
+}
+
+/// [`Library::free`], [`Library::add`] and [`Library::delete`] by the three C functions of a library, which takes an address as
+/// `$passed`.
+macro_rules! changes {
+    ($raw:ident, |$address:ident: $key:ty| $passed:expr, $free:ident, $add:ident, $delete:ident) => {
+        unsafe fn free(table: *mut sys::$raw) {
+            // SAFETY: the caller's promise.
+            unsafe { sys::$free(table) }
+        }
+
+        unsafe fn add(table: *mut sys::$raw, $address: $key, len: u8, next_hop: u32) -> i32 {
+            // SAFETY: the caller's promise; of an address passed as a pointer, its 16 bytes are read.
+            unsafe { sys::$add(table, $passed, len, next_hop.into()) }
+        }
+
+        unsafe fn delete(table: *mut sys::$raw, $address: $key, len: u8) -> i32 {
+            // SAFETY: likewise.
+            unsafe { sys::$delete(table, $passed, len) }
+        }
+    };
+}
+
 impl Library for RteFib {
     type Key = u32;
     type Answer = u64;
     type Raw = sys::rte_fib;
     const NAME: &'static str = "rte_fib";
-    const LEN_MIN: u8 = 0;
-    const LEN_MAX: u8 = 32;
 
-    fn next_hop_max(config: &TableConfig) -> u32 {
-        config.entry.limit()
-    }
-
-    fn groups_max(config: &TableConfig) -> u32 {
-        config.entry.limit()
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "a next hop of more than 31 bits is never added")]
     fn next_hop(answer: u64) -> u32 {
-        answer as u32
+        fib_next_hop(answer)
     }
 
     unsafe fn create(name: &CStr, config: &TableConfig) -> *mut sys::rte_fib {
@@ -74,20 +90,7 @@ impl Library for RteFib {
         unsafe { sys::rte_fib_create(name.as_ptr(), config.socket.0, &raw mut made) }
     }
 
-    unsafe fn free(table: *mut sys::rte_fib) {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_fib_free(table) }
-    }
-
-    unsafe fn add(table: *mut sys::rte_fib, address: &u32, len: u8, next_hop: u32) -> i32 {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_fib_add(table, *address, len, u64::from(next_hop)) }
-    }
-
-    unsafe fn delete(table: *mut sys::rte_fib, address: &u32, len: u8) -> i32 {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_fib_delete(table, *address, len) }
-    }
+    changes!(rte_fib, |address: &u32| *address, rte_fib_free, rte_fib_add, rte_fib_delete);
 
     #[inline]
     unsafe fn lookup(table: *mut sys::rte_fib, keys: *const u32, answers: *mut u64, count: i32) -> i32 {
@@ -112,20 +115,9 @@ impl Library for RteFib6 {
     type Answer = u64;
     type Raw = sys::rte_fib6;
     const NAME: &'static str = "rte_fib6";
-    const LEN_MIN: u8 = 0;
-    const LEN_MAX: u8 = 128;
 
-    fn next_hop_max(config: &TableConfig) -> u32 {
-        config.entry.limit()
-    }
-
-    fn groups_max(config: &TableConfig) -> u32 {
-        config.entry.limit()
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "a next hop of more than 31 bits is never added")]
     fn next_hop(answer: u64) -> u32 {
-        answer as u32
+        fib_next_hop(answer)
     }
 
     unsafe fn create(name: &CStr, config: &TableConfig) -> *mut sys::rte_fib6 {
@@ -146,20 +138,7 @@ impl Library for RteFib6 {
         unsafe { sys::rte_fib6_create(name.as_ptr(), config.socket.0, &raw mut made) }
     }
 
-    unsafe fn free(table: *mut sys::rte_fib6) {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_fib6_free(table) }
-    }
-
-    unsafe fn add(table: *mut sys::rte_fib6, address: &[u8; 16], len: u8, next_hop: u32) -> i32 {
-        // SAFETY: the caller's promise; 16 bytes are read.
-        unsafe { sys::dffi_fib6_add(table, address.as_ptr(), len, u64::from(next_hop)) }
-    }
-
-    unsafe fn delete(table: *mut sys::rte_fib6, address: &[u8; 16], len: u8) -> i32 {
-        // SAFETY: the caller's promise; 16 bytes are read.
-        unsafe { sys::dffi_fib6_delete(table, address.as_ptr(), len) }
-    }
+    changes!(rte_fib6, |address: &[u8; 16]| address.as_ptr(), rte_fib6_free, dffi_fib6_add, dffi_fib6_delete);
 
     #[inline]
     unsafe fn lookup(table: *mut sys::rte_fib6, keys: *const [u8; 16], answers: *mut u64, count: i32) -> i32 {
@@ -185,13 +164,8 @@ impl Library for RteLpm {
     type Raw = sys::rte_lpm;
     const NAME: &'static str = "rte_lpm";
     const LEN_MIN: u8 = 1;
-    const LEN_MAX: u8 = 32;
 
-    fn next_hop_max(_config: &TableConfig) -> u32 {
-        LPM4_MAX
-    }
-
-    fn groups_max(_config: &TableConfig) -> u32 {
+    fn entry_max(_config: &TableConfig) -> u32 {
         LPM4_MAX
     }
 
@@ -206,20 +180,7 @@ impl Library for RteLpm {
         unsafe { sys::rte_lpm_create(name.as_ptr(), config.socket.0, &raw const made) }
     }
 
-    unsafe fn free(table: *mut sys::rte_lpm) {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_lpm_free(table) }
-    }
-
-    unsafe fn add(table: *mut sys::rte_lpm, address: &u32, len: u8, next_hop: u32) -> i32 {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_lpm_add(table, *address, len, next_hop) }
-    }
-
-    unsafe fn delete(table: *mut sys::rte_lpm, address: &u32, len: u8) -> i32 {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_lpm_delete(table, *address, len) }
-    }
+    changes!(rte_lpm, |address: &u32| *address, rte_lpm_free, rte_lpm_add, rte_lpm_delete);
 
     #[inline]
     unsafe fn lookup(table: *mut sys::rte_lpm, keys: *const u32, answers: *mut u32, count: i32) -> i32 {
@@ -234,13 +195,8 @@ impl Library for RteLpm6 {
     type Raw = sys::rte_lpm6;
     const NAME: &'static str = "rte_lpm6";
     const LEN_MIN: u8 = 1;
-    const LEN_MAX: u8 = 128;
 
-    fn next_hop_max(_config: &TableConfig) -> u32 {
-        LPM6_MAX
-    }
-
-    fn groups_max(_config: &TableConfig) -> u32 {
+    fn entry_max(_config: &TableConfig) -> u32 {
         LPM6_MAX
     }
 
@@ -255,20 +211,7 @@ impl Library for RteLpm6 {
         unsafe { sys::rte_lpm6_create(name.as_ptr(), config.socket.0, &raw const made) }
     }
 
-    unsafe fn free(table: *mut sys::rte_lpm6) {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_lpm6_free(table) }
-    }
-
-    unsafe fn add(table: *mut sys::rte_lpm6, address: &[u8; 16], len: u8, next_hop: u32) -> i32 {
-        // SAFETY: the caller's promise; 16 bytes are read.
-        unsafe { sys::dffi_lpm6_add(table, address.as_ptr(), len, next_hop) }
-    }
-
-    unsafe fn delete(table: *mut sys::rte_lpm6, address: &[u8; 16], len: u8) -> i32 {
-        // SAFETY: the caller's promise; 16 bytes are read.
-        unsafe { sys::dffi_lpm6_delete(table, address.as_ptr(), len) }
-    }
+    changes!(rte_lpm6, |address: &[u8; 16]| address.as_ptr(), rte_lpm6_free, dffi_lpm6_add, dffi_lpm6_delete);
 
     #[inline]
     unsafe fn lookup(table: *mut sys::rte_lpm6, keys: *const [u8; 16], answers: *mut i32, count: i32) -> i32 {

@@ -1,13 +1,11 @@
-//! lcores: EAL's own threads, and our threads registered with EAL.
+//! lcores: EAL's own threads.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use crate::eal::{EEXIST, Eal, Token};
+use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
 use crate::ids::{LcoreId, SocketId};
 use crate::sys;
@@ -27,18 +25,10 @@ impl<T> Outcome<T> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until the result is set or `limit` has passed; returns whether it is set.
-    fn wait(&self, limit: Option<Duration>) -> bool {
-        let (result, none) = (self.result(), |result: &mut Option<_>| result.is_none());
-        match limit {
-            None => self.set.wait_while(result, none).unwrap_or_else(PoisonError::into_inner).is_some(),
-            Some(limit) => self
-                .set
-                .wait_timeout_while(result, limit, none)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0
-                .is_some(),
-        }
+    /// Sleeps until the result is set.
+    fn wait(&self) {
+        let none = |result: &mut Option<_>| result.is_none();
+        drop(self.set.wait_while(self.result(), none).unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -66,13 +56,6 @@ impl Eal {
     pub fn worker_lcores(&self) -> Vec<LcoreId> {
         let main = self.main_lcore();
         self.lcores().into_iter().filter(|lcore| *lcore != main).collect()
-    }
-
-    /// The lcore of the calling thread, `None` for a thread that is not registered with EAL.
-    #[must_use]
-    pub fn current_lcore(&self) -> Option<LcoreId> {
-        // SAFETY: reads a thread-local number.
-        Some(unsafe { sys::dffi_lcore_id() }).filter(|&lcore| lcore != sys::DFFI_LCORE_ID_ANY).map(LcoreId)
     }
 
     /// The NUMA node of an lcore.
@@ -137,22 +120,6 @@ impl Eal {
         }
         Err(DpdkError::call("rte_eal_remote_launch", answer))
     }
-
-    /// Registers the calling thread with EAL, which gives it an lcore number and so mempool caches. Dropping the guard,
-    /// on the same thread, unregisters it.
-    ///
-    /// # Errors
-    /// [`DpdkError::Call`] when no lcore number is free or the thread is an lcore already.
-    pub fn register_thread(&self) -> Result<RegisteredThread, DpdkError> {
-        if self.current_lcore().is_some() {
-            return Err(DpdkError::call("rte_thread_register", EEXIST));
-        }
-        // SAFETY: only affects the calling thread, which EAL does not know yet.
-        if unsafe { sys::rte_thread_register() } != 0 {
-            return Err(DpdkError::last("rte_thread_register"));
-        }
-        Ok(RegisteredThread { _token: self.token(), _this_thread: PhantomData })
-    }
 }
 
 /// `EBUSY` on Linux, the same on every architecture that DPDK supports.
@@ -193,12 +160,6 @@ impl<T> LcoreJob<T> {
         self.outcome.result().is_some()
     }
 
-    /// Waits for it to finish, at most `limit`; returns whether it has finished.
-    #[must_use]
-    pub fn wait_timeout(&self, limit: Duration) -> bool {
-        self.outcome.wait(Some(limit))
-    }
-
     /// Waits for it to finish and returns its value.
     ///
     /// # Errors
@@ -219,7 +180,7 @@ impl<T> LcoreJob<T> {
 
     fn join(&mut self) {
         if !std::mem::replace(&mut self.waited, true) {
-            self.outcome.wait(None);
+            self.outcome.wait();
             // The job is done; only a few instructions of EAL's own are left before the lcore can be launched again.
             // SAFETY: the lcore exists; EAL runs. A second waiter on the same lcore is allowed.
             unsafe { sys::rte_eal_wait_lcore(self.lcore.0) };
@@ -238,19 +199,6 @@ impl<T> Drop for LcoreJob<T> {
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
-}
-
-/// The calling thread is registered with EAL while this lives. The guard is not `Send`.
-pub struct RegisteredThread {
-    _token: Token,
-    _this_thread: PhantomData<*const ()>,
-}
-
-impl Drop for RegisteredThread {
-    fn drop(&mut self) {
-        // SAFETY: this thread registered itself and the guard is not Send, so it is the same thread.
-        unsafe { sys::rte_thread_unregister() };
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! | module | holds | DPDK's word |
 //! |---|---|---|
 //! | [`eal`] | [`Eal`]: the value required to use DPDK; virtual devices | `rte_eal`, `rte_vdev` |
-//! | [`lcore`] | lcores, [`Eal::launch`], registering our own threads | `rte_lcore`, `rte_launch` |
+//! | [`lcore`] | lcores, [`Eal::launch`] | `rte_lcore`, `rte_launch` |
 //! | [`mempool`] | [`Mempool`] of packet buffers | `rte_mempool` |
 //! | [`mbuf`] | [`Mbuf`]: one owned packet | `rte_mbuf` |
 //! | [`burst`] | [`Burst`]: many owned packets, read and written without a C call | arrays of `rte_mbuf *` |
@@ -18,6 +18,10 @@
 //! | [`version`](mod@version) | the DPDK version compiled for and the version that runs | `rte_version` |
 //! | [`telemetry`] | commands on DPDK's telemetry socket | `rte_telemetry` |
 //! | [`cycles`] | time stamp counter | `rte_cycles` |
+//! | `ids` | [`PortId`], [`QueueId`], [`LcoreId`], [`SocketId`]: indices that cannot be mixed up | |
+//! | `error` | [`DpdkError`]: every error of this crate | `rte_errno` |
+//! | `fib_libraries` | the C functions behind [`fib`] | |
+//! | `testing` | one EAL per test process, and packets that no sender makes (feature `testing`) | |
 //!
 //! # What keeps it sound
 //! - Bindings of one release of DPDK never run on another: [`Eal::init`] compares the two.
@@ -70,7 +74,7 @@ pub use cycles::{pause, tsc, tsc_hz};
 pub use eal::Eal;
 pub use error::DpdkError;
 pub use ids::{LcoreId, PortId, QueueId, SocketId};
-pub use lcore::{LcoreJob, RegisteredThread, panic_message};
+pub use lcore::{LcoreJob, panic_message};
 pub use mbuf::Mbuf;
 pub use mempool::{Mempool, MempoolConfig};
 pub use port::Port;

@@ -84,24 +84,6 @@ impl Raw {
     }
 
     #[inline(always)]
-    pub(crate) fn rx_port(self) -> u16 {
-        // SAFETY: a valid mbuf (type invariant).
-        unsafe { (*self.line0()).port }
-    }
-
-    #[inline(always)]
-    pub(crate) fn packet_type(self) -> u32 {
-        // SAFETY: a valid mbuf (type invariant).
-        unsafe { (*self.line0()).packet_type }
-    }
-
-    #[inline(always)]
-    pub(crate) fn rss_hash(self) -> u32 {
-        // SAFETY: a valid mbuf (type invariant).
-        unsafe { (*self.line0()).hash[0] }
-    }
-
-    #[inline(always)]
     pub(crate) fn tag(self) -> u64 {
         // SAFETY: a valid mbuf (type invariant).
         let [low, high] = unsafe { (*self.line0()).hash };
@@ -140,11 +122,6 @@ impl Raw {
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         prefetch(self.0.cast());
-    }
-
-    #[inline(always)]
-    pub(crate) fn prefetch_data(self) {
-        prefetch(self.segment().0);
     }
 
     /// Calls `each` with the bytes of every segment, in order.
@@ -317,16 +294,6 @@ impl Mbuf {
         // SAFETY: two valid packets that we own; the second becomes part of the first, whose owner owns it from here on.
         let failed = unsafe { sys::dffi_mbuf_chain(self.raw.0, tail.into_raw()) };
         assert!(failed == 0, "too many segments");
-    }
-
-    /// Replaces the contents of the packet by `bytes`. On failure the packet is empty.
-    ///
-    /// # Errors
-    /// As [`Mbuf::append`].
-    pub fn set_data(&mut self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
-        // SAFETY: a valid packet that we own; its further segments go back to their pool.
-        unsafe { sys::dffi_mbuf_clear(self.raw.0) };
-        self.append(bytes, pool)
     }
 
     /// Appends a copy of the whole packet, all segments, to `out`.

@@ -1,7 +1,6 @@
 //! Pools of packet buffers.
 //!
-//! Any thread may allocate and free mbufs. Threads known to EAL (lcores, [`Eal::register_thread`]) have a per-thread
-//! cache of the pool; others use the shared ring every time, which costs an atomic exchange a call.
+//! Any thread may allocate and free mbufs. Lcores have a per-thread cache of the pool; others use the shared ring every time, which costs an atomic exchange a call.
 //!
 //! Huge pages matter most here: a burst of 128 packets touches more 4 KB pages than the TLB holds, and a pass over its
 //! headers costs 3 ns a packet with `--no-huge` instead of 0.7 (Zen 4, `examples/burst_cost.rs`). Transparent huge

@@ -274,12 +274,6 @@ impl Port {
         self.inner.state().granted.clone()
     }
 
-    /// Whether the port is started.
-    #[must_use]
-    pub fn is_started(&self) -> bool {
-        self.inner.state().started
-    }
-
     /// Locks out other control calls while the guard lives; an error when the port was closed.
     pub(crate) fn controlled(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
         let guard = control();

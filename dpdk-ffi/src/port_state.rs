@@ -161,22 +161,6 @@ impl Port {
         self.raw_mtu()
     }
 
-    /// Receives every frame (`true`) or only those for this port's MAC address.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot choose.
-    pub fn set_promiscuous(&self, on: bool) -> Result<(), DpdkError> {
-        let _control = self.controlled()?;
-        let (call, answer) = if on {
-            // SAFETY: takes a number; DPDK checks it.
-            ("rte_eth_promiscuous_enable", unsafe { sys::rte_eth_promiscuous_enable(self.id().0) })
-        } else {
-            // SAFETY: takes a number; DPDK checks it.
-            ("rte_eth_promiscuous_disable", unsafe { sys::rte_eth_promiscuous_disable(self.id().0) })
-        };
-        DpdkError::check_port(self.id(), call, answer).map(drop)
-    }
-
     /// The counters.
     ///
     /// # Errors
@@ -197,66 +181,6 @@ impl Port {
             oerrors: raw.oerrors,
             rx_nombuf: raw.rx_nombuf,
         })
-    }
-
-    /// Sets the counters to 0.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`].
-    pub fn reset_stats(&self) -> Result<(), DpdkError> {
-        let _control = self.controlled()?;
-        // SAFETY: takes a number; DPDK checks it.
-        let answer = unsafe { sys::rte_eth_stats_reset(self.id().0) };
-        DpdkError::check_port(self.id(), "rte_eth_stats_reset", answer).map(drop)
-    }
-
-    /// The driver's own counters, by name.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`].
-    pub fn xstats(&self) -> Result<Vec<(String, u64)>, DpdkError> {
-        let _control = self.controlled()?;
-        let port = self.id().0;
-        let (names_call, values_call) = ("rte_eth_xstats_get_names", "rte_eth_xstats_get");
-        // SAFETY: with no array the call only returns how many there are.
-        let count = unsafe { sys::rte_eth_xstats_get_names(port, ptr::null_mut(), 0) };
-        let count = DpdkError::check_port(self.id(), names_call, count)?;
-        let mut names = vec![sys::rte_eth_xstat_name { name: [0; _] }; count as usize];
-        let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
-        // SAFETY: both arrays have `count` entries and are writable for the calls.
-        let answers = unsafe {
-            (
-                sys::rte_eth_xstats_get_names(port, names.as_mut_ptr(), count),
-                sys::rte_eth_xstats_get(port, values.as_mut_ptr(), count),
-            )
-        };
-        DpdkError::check_port(self.id(), names_call, answers.0)?;
-        let filled = DpdkError::check_port(self.id(), values_call, answers.1)?.min(count);
-        Ok(values[..filled as usize]
-            .iter()
-            .filter_map(|stat| {
-                let name = names.get(usize::try_from(stat.id).ok()?)?;
-                Some((text_of(&name.name), stat.value))
-            })
-            .collect())
-    }
-
-    /// The `RTE_PTYPE_*` that the driver recognises, empty where it recognises none.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`].
-    pub fn supported_ptypes(&self) -> Result<Vec<u32>, DpdkError> {
-        let _control = self.controlled()?;
-        let (port, call, every) = (self.id().0, "rte_eth_dev_get_supported_ptypes", u32::MAX);
-        // SAFETY: with no array the call only returns how many there are.
-        let count = unsafe { sys::rte_eth_dev_get_supported_ptypes(port, every, ptr::null_mut(), 0) };
-        let count = DpdkError::check_port(self.id(), call, count)?;
-        let mut types = vec![0; count as usize];
-        let Ok(room) = i32::try_from(count) else { return Ok(types) };
-        // SAFETY: the array has `room` entries and is writable for the call.
-        let filled = unsafe { sys::rte_eth_dev_get_supported_ptypes(port, every, types.as_mut_ptr(), room) };
-        types.truncate(DpdkError::check_port(self.id(), call, filled)? as usize);
-        Ok(types)
     }
 }
 

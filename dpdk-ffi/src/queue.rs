@@ -120,17 +120,4 @@ impl TxQueue {
         burst.remove_front(taken);
         taken
     }
-
-    /// Repeats [`TxQueue::tx_burst`], at most `tries` times, until the burst is empty. Returns how many packets were
-    /// accepted in all.
-    pub fn tx_burst_retry(&mut self, burst: &mut Burst, tries: u32) -> usize {
-        let before = burst.len();
-        for _ in 0..tries {
-            if burst.is_empty() {
-                break;
-            }
-            self.tx_burst(burst);
-        }
-        before - burst.len()
-    }
 }

@@ -72,7 +72,6 @@ int dffi_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsi
 
 void dffi_mbuf_free(struct rte_mbuf *mbuf) { rte_pktmbuf_free(mbuf); }
 struct rte_mbuf *dffi_mbuf_next(const struct rte_mbuf *mbuf) { return mbuf->next; }
-struct rte_mbuf *dffi_mbuf_last(struct rte_mbuf *mbuf) { return rte_pktmbuf_lastseg(mbuf); }
 int dffi_mbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail) { return rte_pktmbuf_chain(head, tail); }
 
 int dffi_mbuf_linearize(struct rte_mbuf *mbuf) { return rte_pktmbuf_linearize(mbuf); }
@@ -80,16 +79,6 @@ int dffi_mbuf_linearize(struct rte_mbuf *mbuf) { return rte_pktmbuf_linearize(mb
 uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count)
 {
 	return (uint8_t *)rte_pktmbuf_append(mbuf, count);
-}
-
-void dffi_mbuf_clear(struct rte_mbuf *mbuf)
-{
-	struct rte_mbuf *rest = mbuf->next;
-
-	mbuf->next = NULL;
-	mbuf->nb_segs = 1;
-	rte_pktmbuf_free(rest);
-	rte_pktmbuf_reset(mbuf);
 }
 
 uint16_t dffi_mbuf_tailroom(struct rte_mbuf *mbuf) { return rte_pktmbuf_tailroom(rte_pktmbuf_lastseg(mbuf)); }

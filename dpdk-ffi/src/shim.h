@@ -40,14 +40,11 @@ struct rte_mbuf *dffi_mbuf_new(struct rte_mempool *pool);
 int dffi_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count);
 void dffi_mbuf_free(struct rte_mbuf *mbuf);
 struct rte_mbuf *dffi_mbuf_next(const struct rte_mbuf *mbuf);
-struct rte_mbuf *dffi_mbuf_last(struct rte_mbuf *mbuf);
 int dffi_mbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail);
 /* Moves all bytes of a chain to its first segment: 0, or negative with nothing changed when they do not fit there. */
 int dffi_mbuf_linearize(struct rte_mbuf *mbuf);
 /* Grows the last segment by count bytes and returns where they start, NULL when they do not fit. */
 uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count);
-/* Resets the mbuf to one empty segment: length 0, default headroom; the other segments are freed. */
-void dffi_mbuf_clear(struct rte_mbuf *mbuf);
 uint16_t dffi_mbuf_tailroom(struct rte_mbuf *mbuf);
 
 /* Rings. */

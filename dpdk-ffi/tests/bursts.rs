@@ -88,8 +88,6 @@ fn noted_starts_follow_the_packets() {
     };
     check(&mut burst);
     let (mut one, mut two) = (Burst::with_capacity(eal, 64), Burst::with_capacity(eal, 64));
-    burst.swap_to(3, &mut one);
-    check(&mut burst);
     drop(burst.pop());
     burst.push(pool.copy(&frame(99)).unwrap()).unwrap();
     check(&mut burst);
@@ -145,11 +143,8 @@ fn long_frames_become_chains_and_read_back_whole() {
         burst.copy_to(0, &mut whole);
         assert_eq!(whole, [&frame[..], b"tail"].concat());
         assert_eq!(burst.segments(0), burst.pkt_len(0).div_ceil(256).max(1) as u16);
-        let mut mbuf = burst.pop().unwrap();
-        mbuf.set_data(b"new", &pool).unwrap();
-        assert_eq!((mbuf.data(), mbuf.segments(), pool.in_use()), (&b"new"[..], 1, 1), "the chain went back");
-        drop((mbuf, burst));
-        assert_eq!(pool.in_use(), 0);
+        drop(burst);
+        assert_eq!(pool.in_use(), 0, "the chain went back");
     }
 }
 
@@ -193,7 +188,7 @@ fn writing_reaches_the_packet_and_only_it() {
     let pool = pool(eal, "write", 63);
     let mut burst = Burst::with_capacity(eal, 4);
     pool.copy_burst(&mut burst, &[[1_u8; 64], [2; 64], [3; 64]]).unwrap();
-    burst.header64_mut(1).unwrap()[63] = 9;
+    burst.header_mut::<64>(1).unwrap()[63] = 9;
     burst.header_mut::<54>(0).unwrap()[0] = 8;
     burst.data_mut(2)[5] = 7;
     assert_eq!(burst.header_mut::<65>(0), None);
@@ -205,9 +200,6 @@ fn writing_reaches_the_packet_and_only_it() {
     let (first, rest) = all.split_first_mut().unwrap();
     std::mem::swap(*first, rest[0]);
     assert_eq!((burst.data(0)[63], burst.data(1)[0]), (9, 8));
-    burst.prefetch_mbuf(2);
-    burst.prefetch_data(3);
-    burst.prefetch_data(usize::MAX);
 }
 
 #[test]
@@ -246,11 +238,8 @@ fn moving_between_bursts_keeps_every_packet() {
     let mut b = Burst::with_capacity(eal, 4);
     assert_eq!(b.append(&mut a), 4);
     assert_eq!((numbers(&a), numbers(&b)), (vec![4, 5], vec![0, 1, 2, 3]));
-    assert!(!a.swap_to(0, &mut b), "no room");
-    assert!(b.swap_to(1, &mut a));
-    assert_eq!((numbers(&a), numbers(&b)), (vec![4, 5, 1], vec![0, 3, 2]));
     a.swap(&mut b);
-    assert_eq!((a.capacity(), b.capacity(), a.len()), (4, 6, 3));
+    assert_eq!((a.capacity(), b.capacity(), a.len()), (4, 6, 4));
     assert_eq!(pool.in_use(), 6);
 }
 
@@ -260,7 +249,6 @@ enum Step {
     Alloc(usize),
     Append,
     AppendBack,
-    SwapTo(usize),
     Swap,
     Truncate(usize),
     Scatter(Vec<u16>),
@@ -274,7 +262,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..20_usize).prop_map(Step::Alloc),
         Just(Step::Append),
         Just(Step::AppendBack),
-        (0..20_usize).prop_map(Step::SwapTo),
         Just(Step::Swap),
         (0..20_usize).prop_map(Step::Truncate),
         prop::collection::vec(target, 64).prop_map(Step::Scatter),
@@ -301,8 +288,6 @@ proptest! {
                 Step::Alloc(count) => { let _ = pool.alloc_burst(&mut a, count); }
                 Step::Append => { b.append(&mut a); }
                 Step::AppendBack => { a.append(&mut b); }
-                Step::SwapTo(i) if i < a.len() => { a.swap_to(i, &mut b); }
-                Step::SwapTo(_) => {}
                 Step::Swap => a.swap(&mut b),
                 Step::Truncate(len) => b.truncate_free(len),
                 Step::Scatter(to) => { a.scatter(&to, &mut outs, &mut dropped); }
@@ -356,7 +341,7 @@ fn lcores_run_jobs_and_catch_their_panics() {
         eal.launch(workers[0], || ()).err(),
         Some(DpdkError::LcoreBusy { lcore: workers[0], main: false })
     );
-    assert!(!busy.is_finished() && !busy.wait_timeout(std::time::Duration::from_millis(1)));
+    assert!(!busy.is_finished());
     go.send(()).unwrap();
     assert!(busy.wait().unwrap());
     let panicked = eal.launch(workers[1], || panic!("number {}", 7)).unwrap().wait();
@@ -364,16 +349,5 @@ fn lcores_run_jobs_and_catch_their_panics() {
     assert!(eal.launch(workers[1], || ()).unwrap().wait().is_ok(), "the lcore survives its job's panic");
     assert!(!eal.lcore_cpus(workers[0]).unwrap().is_empty());
     assert!(eal.lcore_socket(workers[0]).is_ok() && eal.lcore_socket(LcoreId(500)).is_err());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            assert_eq!(eal.current_lcore(), None);
-            let registered = eal.register_thread().unwrap();
-            let lcore = eal.current_lcore().unwrap();
-            assert!(!workers.contains(&lcore));
-            assert!(eal.register_thread().is_err(), "a thread has one lcore");
-            drop(registered);
-            assert_eq!(eal.current_lcore(), None);
-        });
-    });
     assert!(dpdk_ffi::tsc_hz(eal) > 100_000_000);
 }

@@ -34,18 +34,13 @@ fn packets_come_and_go_and_every_mbuf_returns() {
         assert_eq!(rx.rx_burst(&mut burst), 0, "a full burst receives nothing");
         assert!(burst.iter().all(|packet| packet.pkt_len() == 60 && packet.data().len() == 60));
         assert_eq!(burst.header::<60>(0).map(|header| header.len()), Some(60));
-        assert_eq!(burst.header64_mut(0), None, "60 bytes are not 64");
-        assert_eq!(burst.rx_port(5), port.id().0);
+        assert_eq!(burst.header_mut::<64>(0), None, "60 bytes are not 64");
         assert_eq!(pool.in_use(), 64);
-        assert_eq!(tx.tx_burst_retry(&mut burst, 8), 64);
+        assert_eq!(tx.tx_burst(&mut burst), 64);
     }
     assert_eq!(pool.in_use(), 0);
     let stats = port.stats().unwrap();
     assert_eq!((stats.ipackets, stats.opackets, stats.imissed), (6400, 6400, 0));
-    let xstats = port.xstats().unwrap();
-    assert!(xstats.contains(&("rx_good_packets".to_string(), 6400)), "{xstats:?}");
-    port.reset_stats().unwrap();
-    assert_eq!(port.stats().unwrap().ipackets, 0);
 }
 
 #[test]

@@ -11,6 +11,7 @@
 //! | [`rib`] | [`Rib`]: the routes of all feeds, compiled into the routes that an engine has |
 //! | [`delta`] | [`Routes`]: changes to the RIB; [`FibDelta`]: changes to an engine's table; [`Generation`] |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`]: the contract of every engine |
+//! | [`reader`] | [`reader::SlotReader`]: the slots of engines whose answers are there when `submit` returns |
 //! | [`keys`] | [`Keys`], [`KeyBuffer`]: batches of keys, borrowed and owned |
 //! | [`details`] | [`Details`]: the figures of one engine, by name |
 //! | [`registry`] | [`Registry`]: which engines there are, by name |
@@ -53,6 +54,7 @@ pub mod oracle;
 pub mod output;
 pub mod prefix;
 pub mod random;
+pub mod reader;
 pub mod registry;
 pub mod rib;
 #[cfg(feature = "testing")]

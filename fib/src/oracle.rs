@@ -1,15 +1,15 @@
 //! The oracle: longest-prefix match by its definition, and the engine `oracle` over it.
 //!
 //! For each length from the longest to the shortest, a hash map is searched for the key's prefix of that length. The oracle
-//! shares no code with any engine and is kept simple: where the two disagree, the engine is wrong.
+//! shares no lookup code with any engine and is kept simple: where the two disagree, the engine is wrong.
 
+use crate::reader::{Answer, SlotReader};
 use crate::{
     Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    Key, Keys, NextHopId, Prefix, Rib, Routes, SlotId,
+    Key, Keys, NextHopId, Prefix, Rib, Routes,
 };
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::Poll;
 
 /// Longest-prefix match over one family.
 #[derive(Clone, Debug)]
@@ -201,59 +201,20 @@ impl EngineWriter for OracleEngine {
     }
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let slots = vec![Slot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
-        Ok(Box::new(OracleReader { tables: Arc::clone(&self.tables), slots, batch_max }))
+        Ok(Box::new(SlotReader::new(Arc::clone(&self.tables), slots, batch_max)))
     }
 }
 
-#[derive(Clone)]
-struct Slot {
-    answers: Vec<NextHopId>,
-    len: usize,
-}
-
-struct OracleReader {
-    tables: Arc<RwLock<OraclePair>>,
-    slots: Vec<Slot>,
-    batch_max: usize,
-}
-
-impl EngineReader for OracleReader {
-    #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
-    fn slots(&self) -> u16 {
-        self.slots.len() as u16
-    }
-
-    fn batch_max(&self) -> usize {
-        self.batch_max
-    }
-
-    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        keys.check(self.batch_max)?;
-        let slot = &mut self.slots[usize::from(slot.0)];
-        slot.len = keys.len();
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.answer(keys, &mut slot.answers[..keys.len()]);
-        Ok(())
-    }
-
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-        let slot = &self.slots[usize::from(slot.0)];
-        Poll::Ready(Ok(&slot.answers[..slot.len]))
-    }
-
-    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        keys.check_answers(out)?;
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.answer(keys, out);
-        Ok(())
+impl Answer for Arc<RwLock<OraclePair>> {
+    fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) {
+        self.read().unwrap_or_else(PoisonError::into_inner).answer(keys, out);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::IpPrefix;
+    use crate::{IpPrefix, SlotId};
 
     #[test]
     fn longest_wins_and_withdraw_uncovers() {

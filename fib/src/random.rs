@@ -3,6 +3,7 @@
 //! The bits come from ChaCha8, and every number is derived from them with the integer arithmetic below. So neither a new release
 //! of a sampling library nor a host's `libm` can change a table that results were measured on.
 
+use crate::{Key, Prefix};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -38,6 +39,12 @@ impl Seeded {
     #[expect(clippy::cast_possible_truncation, reason = "the product's high half is below limit")]
     pub fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.u64()) * limit as u128) >> 64) as usize
+    }
+
+    /// A key within `prefix`.
+    pub fn inside<K: Key>(&mut self, prefix: Prefix<K>) -> K {
+        let host = !K::mask(prefix.len()).to_high_bits();
+        K::from_high_bits(prefix.address().to_high_bits() | self.u128() & host)
     }
 
     /// A number in `low..=high`.

@@ -246,7 +246,7 @@ fn boxed<L>(table: dpdk_ffi::fib::Table<L>, engine: &str, peers: &Peers) -> Box<
 where
     L: Drive,
 {
-    let groups = peers.groups[usize::from(L::LEN_MAX == 128)];
+    let groups = peers.groups[usize::from(size_of::<L::Key>() == 16)];
     Box::new(PeerTable {
         table,
         engine: engine.to_owned(),

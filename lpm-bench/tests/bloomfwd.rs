@@ -132,8 +132,7 @@ fn bad_usage_is_2_and_names_what_there_is() {
 #[test]
 fn with_a_gpu_the_pair_of_gpu_and_cpu_is_there() {
     let folder = tempfile::tempdir().unwrap();
-    let mock = std::env::current_exe().unwrap().parent().unwrap().join("libmockcuda.so");
-    assert!(mock.is_file(), "{} is not there: is mockcuda a dependency of these tests?", mock.display());
+    let mock = lpm_gpu::cu::testing::library().unwrap();
     let line = "paper bloomfwd --quick --generate v4=2000 --keys 4K --point-seconds 0.002 --figures fig09,fig10 --out";
     let mut command = Command::new(env!("CARGO_BIN_EXE_lpm-bench"));
     command.args(line.split_whitespace()).arg(folder.path()).env("LD_PRELOAD", mock);

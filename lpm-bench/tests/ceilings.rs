@@ -12,8 +12,7 @@ fn run(arguments: &[&str]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-ceilings"));
     command.args(arguments).env_remove("MOCKCUDA_NO_DEVICE");
     if let TestDriver::Mock(_) = testing::driver()? {
-        let mock = std::env::current_exe().unwrap().with_file_name("libmockcuda.so");
-        command.env("LD_PRELOAD", mock);
+        command.env("LD_PRELOAD", testing::library().unwrap());
     }
     Some(command.output().unwrap())
 }

@@ -90,9 +90,7 @@ fn an_update_run_writes_json() {
 
 /// The mock driver, which cargo builds beside the tests. A process that preloads it uses it as its driver.
 fn mock() -> std::path::PathBuf {
-    let path = std::env::current_exe().unwrap().parent().unwrap().join("libmockcuda.so");
-    assert!(path.is_file(), "{} is not there: is mockcuda a dependency of these tests?", path.display());
-    path
+    lpm_gpu::cu::testing::library().unwrap()
 }
 
 #[test]
@@ -152,7 +150,10 @@ fn bad_usage_is_2_and_says_what_would_be_right() {
     for (line, words) in [
         ("", "Usage"),
         ("lookup", "--fib FILE or --generate"),
-        ("lookup --generate v4=10 --engines blom", "known are: oracle, sail-b, sail-u, sail-l, bloom, bloom-baseline, bloom-naive"),
+        (
+            "lookup --generate v4=10 --engines blom",
+            "known are: oracle, sail-b, sail-u, sail-l, bloom, bloom-baseline, bloom-naive",
+        ),
         ("lookup --generate v4=10 --engines bloom:sse9", "no instruction set"),
         ("lookup --generate v4=10 --engines oracle --family v6", "no route of ipv6"),
         ("lookup --generate v9=10", "v4=ROUTES"),

@@ -11,8 +11,7 @@ fn run(arguments: &[&str], switches: &[(&str, &str)]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-concurrent"));
     command.args(["--routes", "300", "--batch", "96", "--slots", "4", "--seconds", "0"]).args(arguments);
     if let TestDriver::Mock(_) = testing::driver()? {
-        let mock = std::env::current_exe().unwrap().with_file_name("libmockcuda.so");
-        command.env("LD_PRELOAD", mock).envs(switches.iter().copied());
+        command.env("LD_PRELOAD", testing::library().unwrap()).envs(switches.iter().copied());
     }
     Some(command.output().unwrap())
 }

@@ -11,7 +11,6 @@
 //! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
 //! | [`no_table`] | the table of a family that an engine does not have |
 //! | [`publish`] | the stores of writers to what lookups read |
-//! | [`reader`] | slots whose answers are there when `submit` returns |
 //! | [`sync`] | the atomics and threads that all of this is written with |
 //!
 //! Unsafe code lives in [`memory`] only.
@@ -29,5 +28,6 @@ pub mod memory;
 pub mod no_table;
 pub mod params;
 pub mod publish;
-pub mod reader;
 pub mod sync;
+
+use fib::reader;

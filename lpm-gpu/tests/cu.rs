@@ -59,8 +59,8 @@ fn lookup(device: &Device) -> Kernel {
 }
 
 /// Checks on the mock that all allocations were freed.
-fn nothing_is_left(driver: TestDriver) {
-    if let Some(mock) = driver.mock() {
+fn nothing_is_left() {
+    if let Some(mock) = testing::driver().and_then(TestDriver::mock) {
         assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory that nobody freed");
     }
 }
@@ -352,7 +352,7 @@ fn a_resident_kernel_answers_and_stops() {
     resident.stop(LIMIT).unwrap();
     resident.stop(LIMIT).unwrap();
     drop((resident, table, slot, done, shared_keys, raw, stream, kernel, device));
-    nothing_is_left(testing::driver().unwrap());
+    nothing_is_left();
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn memory_that_is_not_there_is_an_error_of_its_own() {
     drop(some);
     assert!(!device.is_lost());
     drop(device);
-    nothing_is_left(testing::driver().unwrap());
+    nothing_is_left();
 }
 
 #[test]
@@ -380,11 +380,9 @@ fn a_device_that_is_not_there_is_refused() {
 
 #[test]
 fn an_illegal_address_loses_the_device_until_it_is_opened_anew() {
-    let (one, device) = device!();
-    if testing::driver().and_then(TestDriver::mock).is_none() {
-        eprintln!("SKIPPED: whoever else uses the real device should not suffer");
-        return;
-    }
+    // Whoever else uses a real device should not suffer.
+    let Some((one, _mock)) = testing::exclusive_mock() else { return };
+    let device = testing::device().unwrap();
     let mut stream = Stream::new(&device, Priority::Usual).unwrap();
     let mut event = stream.event(false).unwrap();
     let words = DeviceWords::new(&device, 4).unwrap();
@@ -403,18 +401,15 @@ fn an_illegal_address_loses_the_device_until_it_is_opened_anew() {
     assert!(matches!(DeviceWords::new(&device, 4).map(drop), Err(GpuError::Call { code: 700, .. })));
     assert!(matches!(memory.slice(), Err(GpuError::Call { code: 700, .. })));
     drop((stream, event, words, memory, writes, write, device));
-    nothing_is_left(testing::driver().unwrap());
+    nothing_is_left();
     let device = testing::device().unwrap();
     works(&device, &one).unwrap();
 }
 
 #[test]
 fn work_that_does_not_end_is_given_up_and_its_memory_left_alone() {
-    let (_one, device) = device!();
-    let Some(mock) = testing::driver().and_then(TestDriver::mock) else {
-        eprintln!("SKIPPED: only the mock can be told to stall");
-        return;
-    };
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    let device = testing::device().unwrap();
     let limit = Duration::from_millis(20);
     let mut stream = Stream::new(&device, Priority::Usual).unwrap();
     let mut event = stream.event(false).unwrap();
@@ -432,7 +427,7 @@ fn work_that_does_not_end_is_given_up_and_its_memory_left_alone() {
     assert!(mock.memory_used() >= 1 << 12 && mock.host_used() >= 1 << 12);
     mock.set_stalled(0);
     mock.reset_device(0);
-    nothing_is_left(TestDriver::Mock(mock));
+    nothing_is_left();
 }
 
 #[test]
@@ -456,18 +451,7 @@ fn threads_share_a_device() {
         }
     });
     drop((kernel, device));
-    nothing_is_left(testing::driver().unwrap());
-}
-
-#[test]
-fn the_cache_window_is_a_hint() {
-    let (_one, device) = device!();
-    let mut stream = Stream::new(&device, Priority::Usual).unwrap();
-    let words = DeviceWords::new(&device, 1 << 20).unwrap();
-    let there = device.set_aside_l2(1 << 20).unwrap();
-    assert_eq!(there, device.facts().l2_persisting_bytes_max > 0);
-    assert_eq!(stream.keep_in_l2(&words, 0..1 << 20).unwrap(), there);
-    assert!(matches!(stream.keep_in_l2(&words, 0..(1 << 20) + 1), Err(GpuError::Range { .. })));
+    nothing_is_left();
 }
 
 /// A short session that uses everything in this module once. When it returns `Ok`, the lookups' answers were right.
@@ -476,8 +460,6 @@ fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     let mut update = Stream::new(device, Priority::First)?;
     let (mut start, mut end) = (stream.event(true)?, stream.event(true)?);
     let table = Table::new(device, &mut update)?;
-    device.set_aside_l2(1 << 20)?;
-    stream.keep_in_l2(&table.words, 0..256)?;
     let module = Module::new(device, "gamt")?;
     let (kernel, write) = (module.kernel("gamt_lookup_v4_flat_live")?, module.kernel("write_words")?);
     kernel.blocks_multiprocessor_max(64)?;
@@ -525,21 +507,20 @@ fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     device.synchronize()
 }
 
+/// A session from the opening of its device on.
+fn session(one: &Exclusive) -> Result<(), GpuError> {
+    Device::open(0).and_then(|device| works(&device, one))
+}
+
 /// For a fault at any call, with any code: the result is one of our errors or (if the call was made by a drop) none,
 /// never a panic or a hang, and the next session works.
 #[test]
 fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
-    let (one, device) = device!();
-    let driver = testing::driver().unwrap();
-    let Some(mock) = driver.mock() else {
-        eprintln!("SKIPPED: only the mock can be told to fail");
-        return;
-    };
-    drop(device);
-    let session = || Device::open(0).and_then(|device| works(&device, &one));
+    let Some((one, mock)) = testing::exclusive_mock() else { return };
+    let session = || session(&one);
     let calls = mock.calls_of(|| session().unwrap());
     assert!(calls.len() > 40, "{calls:?}");
-    nothing_is_left(driver);
+    nothing_is_left();
     let (mut tried, mut errors, mut lost) = (0, 0, 0);
     for (name, count) in calls {
         // The number of polls of a stream differs from run to run.
@@ -558,7 +539,7 @@ fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
             if name == "cuDevicePrimaryCtxRelease_v2" {
                 mock.reset_device(0); // nobody else can release what a failed release left behind
             }
-            nothing_is_left(driver);
+            nothing_is_left();
             session().unwrap_or_else(|error| panic!("after {code} at {name}, {index}: {error}"));
         }
     }
@@ -569,14 +550,8 @@ fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
 /// A failure of running work is reported by later calls.
 #[test]
 fn a_fault_of_every_operation_is_found_out_and_the_next_session_works() {
-    let (one, device) = device!();
-    let driver = testing::driver().unwrap();
-    let Some(mock) = driver.mock() else {
-        eprintln!("SKIPPED: only the mock can be told to fail");
-        return;
-    };
-    drop(device);
-    let session = || Device::open(0).and_then(|device| works(&device, &one));
+    let Some((one, mock)) = testing::exclusive_mock() else { return };
+    let session = || session(&one);
     let before = mock.operations();
     session().unwrap();
     let operations = mock.operations() - before;
@@ -586,7 +561,7 @@ fn a_fault_of_every_operation_is_found_out_and_the_next_session_works() {
         let error = session().unwrap_err();
         assert!(matches!(error, GpuError::Call { code: 719, lost: true, .. }), "{index}: {error:?}");
         mock.never_fail();
-        nothing_is_left(driver);
+        nothing_is_left();
         session().unwrap_or_else(|error| panic!("after operation {index}: {error}"));
     }
 }

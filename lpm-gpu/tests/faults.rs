@@ -297,19 +297,6 @@ fn session(
     }
 }
 
-/// The mock; the test is skipped when there is none.
-macro_rules! mock {
-    () => {{
-        let one = testing::exclusive();
-        let Some(driver) = testing::driver() else { return };
-        let Some(mock) = driver.mock() else {
-            eprintln!("SKIPPED: only the mock can be told to fail");
-            return;
-        };
-        (one, mock)
-    }};
-}
-
 fn nothing_is_left(mock: Mock, after: &str) {
     assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory left after {after}");
 }
@@ -385,7 +372,7 @@ macro_rules! every_fault {
         $(
             #[test]
             fn $test() {
-                let (_one, mock) = mock!();
+                let Some((_one, mock)) = testing::exclusive_mock() else { return };
                 at_every_call(mock, $name, &$parameters, &$codes);
                 in_every_operation(mock, $name, &$parameters);
             }
@@ -405,7 +392,7 @@ every_fault! {
 /// usable and one that does not.
 /// A session of `name` with a fault at every call, of the codes given for each kind of update, and in every operation.
 fn baseline(name: &'static str, codes: [&[u32]; 2]) {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let parameters = &[("streams", "2"), ("headroom", "5")];
     at_every_call(mock, name, parameters, &codes);
     in_every_operation(mock, name, parameters);
@@ -423,7 +410,7 @@ fn sail() {
 
 /// A stalled device is given up: waiting calls return an error, and nothing hangs when all is dropped.
 fn a_device_that_stalls_is_given_up(mode: &[(&str, &str)]) {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let mut session = Session::start("gamt", mode).unwrap();
     let load = session.random.delta(100, 20);
     session.apply("load", &load).unwrap();
@@ -455,7 +442,7 @@ fn a_device_that_stalls_a_persistent_kernel_is_given_up() {
 /// A batch that could not be launched is not in flight, and delays no reuse of memory by updates.
 #[test]
 fn a_batch_that_could_not_be_launched_holds_nothing_back() {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     for (mode, call) in [("copy", "cuLaunchKernel"), ("graph", "cuGraphLaunch"), ("mapped", "cuLaunchKernel")]
     {
         let mut session = Session::start("sail-gpu", &[("mode", mode)]).unwrap();

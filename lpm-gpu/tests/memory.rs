@@ -5,7 +5,8 @@
 
 mod common;
 
-use common::{Dice, collect, engine, id};
+use common::{collect, engine, id};
+use fib::random::Seeded;
 use fib::{EngineWriter, Keys, NextHopId, Prefix, Rib, Route, Routes, SlotId};
 use lpm_gpu::cu::testing::{self, Mock};
 use lpm_gpu::cu::{
@@ -15,18 +16,6 @@ use std::time::{Duration, Instant};
 
 /// Longer than any step takes over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// The mock for this test alone; the test is skipped when there is none.
-macro_rules! mock {
-    () => {{
-        let one = testing::exclusive();
-        let Some(mock) = testing::driver().and_then(testing::TestDriver::mock) else {
-            eprintln!("SKIPPED: only the mock says what is allocated, and stands still when told to");
-            return;
-        };
-        (one, mock)
-    }};
-}
 
 /// Waits until `used` returns at most `bytes`. It keeps dropping memory, because a drop frees earlier memory whose last
 /// use is done.
@@ -68,7 +57,7 @@ fn persistent(device: &Device) -> Kernel {
 /// Memory used by a stalled stream stays allocated, and nobody waits for it.
 #[test]
 fn a_drop_does_not_wait_for_a_device_that_stands_still() {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let device = Device::open(0).unwrap();
     let mut stream = Stream::new(&device, Priority::Usual).unwrap();
     let (used, unused) =
@@ -100,7 +89,7 @@ fn a_drop_does_not_wait_for_a_device_that_stands_still() {
 /// A persistent kernel may be launched at any time, even while another thread frees something.
 #[test]
 fn a_kernel_that_stays_may_start_while_something_is_dropped() {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let device = Device::open(0).unwrap();
     let kernel = persistent(&device);
     let mut busy = Stream::new(&device, Priority::Usual).unwrap();
@@ -127,7 +116,7 @@ fn a_kernel_that_stays_may_start_while_something_is_dropped() {
 /// Memory is freed while a persistent kernel runs, unless it belongs to that kernel.
 #[test]
 fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let device = Device::open(0).unwrap();
     let kernel = persistent(&device);
     let Stays { mut resident, control, done } = Stays::launch(&device, &kernel);
@@ -153,7 +142,7 @@ fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
 }
 
 /// `count` routes of each family, for large or small tables.
-fn table(count: u32, dice: &mut Dice) -> Routes {
+fn table(count: u32, dice: &mut Seeded) -> Routes {
     let mut delta = Routes::new();
     for at in 0..count {
         let v4 = Prefix::truncating(at << 12 | dice.below(1 << 12) as u32, 28);
@@ -167,7 +156,7 @@ fn table(count: u32, dice: &mut Dice) -> Routes {
 fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64) {
     let mut writer = engine("gamt", parameters).unwrap();
     let mut reader = writer.reader(2, 64).unwrap();
-    let (mut dice, mut rib) = (Dice::new(3), Rib::new());
+    let (mut dice, mut rib) = (Seeded::new(0, 3), Rib::new());
     let mut apply = |writer: &mut dyn EngineWriter, routes: &Routes| {
         rib.tell(routes);
         rib.commit_to(writer).unwrap();
@@ -198,7 +187,7 @@ fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64)
 /// Rebuilding tables many times takes no more memory than a few rebuilds do, whatever the mode.
 #[test]
 fn tables_built_anew_for_ever_take_no_more_memory_than_a_few() {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     for mode in ["copy", "graph", "mapped", "persistent"] {
         let (first, last) = peak_of(mock, &[("mode", mode), ("frozen", "1"), ("headroom", "0")], 12);
         assert!(last < 2 * first, "mode {mode}: {first} bytes after two rounds, {last} after twelve");
@@ -209,7 +198,7 @@ fn tables_built_anew_for_ever_take_no_more_memory_than_a_few() {
 /// modes work.
 #[test]
 fn a_device_without_memory_pools_serves_every_mode_but_persistent() {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     mock.set_no_pools(1);
     for mode in ["copy", "mapped"] {
         let (first, last) = peak_of(mock, &[("mode", mode), ("frozen", "1"), ("headroom", "0")], 8);

@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{Dice, KeySet, collect, engine, id, is_full, oracle_of, random_rib};
+use common::{KeySet, collect, engine, id, is_full, random_rib};
 use fib::conformance::skipped;
 use fib::oracle::OraclePair;
+use fib::random::Seeded;
 use fib::{EngineError, EngineWriter, IpPrefix, Keys, NextHopId, Prefix, Rib, SlotId};
 
 const MODES: [&str; 4] = ["copy", "graph", "mapped", "persistent"];
@@ -25,12 +26,12 @@ impl Bench {
         if skipped(&|| engine(name, parameters)) {
             return None;
         }
-        let mut dice = Dice::new(7);
+        let mut dice = Seeded::new(0, 7);
         let mut writer = engine(name, parameters).unwrap();
         let mut rib = random_rib(2000, &mut dice);
         rib.commit_to(writer.as_mut()).unwrap();
         let keys = KeySet::draw(&rib, 4096, &mut dice);
-        let right = keys.right(&oracle_of(&rib));
+        let right = keys.right(&OraclePair::of(&rib));
         Some(Self { writer, rib, keys, right })
     }
 
@@ -155,7 +156,7 @@ fn what_does_not_fit_is_refused_and_the_slot_goes_on() {
 
 /// Adds 3 random routes of each family and withdraws 3 IPv4 routes; every 20th turn, 500 instead of 3. Returns an
 /// oracle of the result.
-fn churn(bench: &mut Bench, dice: &mut Dice, turn: usize) -> OraclePair {
+fn churn(bench: &mut Bench, dice: &mut Seeded, turn: usize) -> OraclePair {
     let routes: Vec<IpPrefix> = bench.rib.v4.prefixes().map(IpPrefix::V4).collect();
     for _ in 0..if turn.is_multiple_of(20) { 500 } else { 3 } {
         let base = dice.u128();
@@ -167,7 +168,7 @@ fn churn(bench: &mut Bench, dice: &mut Dice, turn: usize) -> OraclePair {
         bench.rib.set(routes[dice.below(routes.len())], NextHopId::NONE);
     }
     bench.rib.commit_to(bench.writer.as_mut()).unwrap();
-    oracle_of(&bench.rib)
+    OraclePair::of(&bench.rib)
 }
 
 /// A reader that submits a batch and never collects it delays neither deltas nor other readers, through rebuilds and
@@ -182,7 +183,7 @@ fn a_reader_that_never_collects_holds_nothing_up() {
     ] {
         let Some(mut bench) = Bench::new(name, parameters) else { return };
         let mut oracle = OraclePair::default();
-        let mut dice = Dice::new(11);
+        let mut dice = Seeded::new(0, 11);
         let mut idle = bench.writer.reader(2, 4096).unwrap();
         let (keys, right, _) = bench.batch(0, 4096);
         idle.submit(SlotId(0), keys.keys_v4()).unwrap();

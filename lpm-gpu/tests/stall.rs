@@ -5,7 +5,9 @@
 
 mod common;
 
-use common::{Dice, KeySet, oracle_of, random_rib};
+use common::{KeySet, random_rib};
+use fib::oracle::OraclePair;
+use fib::random::Seeded;
 use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopId, SlotId};
 use lpm_gpu::cu::testing;
 use lpm_gpu::engine::GpuEngine;
@@ -13,18 +15,6 @@ use std::time::{Duration, Instant};
 
 /// Longer than any step takes over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// The mock for this test alone; the test is skipped when there is none.
-macro_rules! mock {
-    () => {{
-        let one = testing::exclusive();
-        let Some(mock) = testing::driver().and_then(testing::TestDriver::mock) else {
-            eprintln!("SKIPPED: only the mock stands still when told to");
-            return;
-        };
-        (one, mock)
-    }};
-}
 
 fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
     let options = EngineOptions { stall_us: Some(stall_us), ..EngineOptions::of(&[("mode", mode)]) };
@@ -41,14 +31,14 @@ fn stalls(reader: &mut dyn EngineReader, keys: &[u32]) -> Duration {
 
 #[test]
 fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again() {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     for mode in ["copy", "graph", "mapped", "persistent"] {
-        let mut dice = Dice::new(5);
+        let mut dice = Seeded::new(0, 5);
         let mut rib = random_rib(300, &mut dice);
         let mut writer = engine(mode, 200_000);
         rib.commit_to(writer.as_mut()).unwrap();
         let keys = KeySet::draw(&rib, 500, &mut dice);
-        let (right, _) = keys.right(&oracle_of(&rib));
+        let (right, _) = keys.right(&OraclePair::of(&rib));
         let mut reader = writer.reader(3, 100).unwrap();
         let mut answers = vec![NextHopId::NONE; 500];
         reader.lookup(keys.keys_v4(), &mut answers).unwrap();
@@ -90,7 +80,7 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
 /// reused once it is done.
 #[test]
 fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
-    let (_one, mock) = mock!();
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let options = EngineOptions { stall_us: Some(1000), ..EngineOptions::default() };
     let mut writer = GpuEngine::new("sail-gpu", &options).unwrap();
     let mut reader = writer.reader(1, 100).unwrap();

@@ -2,6 +2,8 @@
 //!
 //! There are three seeded kinds of keys, and the destinations of a capture. Keys come as the arrays that batches are cut from:
 //! `Vec<u32>` for IPv4, high and low halves for IPv6. The same seed and table give the same keys on every host.
+//!
+//! This file draws the seeded keys; `capture` reads the destinations of a capture.
 
 mod capture;
 
@@ -155,8 +157,7 @@ impl Traffic {
         }
         let from_table = |rng: &mut Seeded| {
             let (prefix, _) = table[rng.below(table.len())];
-            let host = !K::mask(prefix.len()).to_high_bits();
-            K::from_high_bits(prefix.address().to_high_bits() | rng.u128() & host)
+            rng.inside(prefix)
         };
         if *self == Self::Table {
             return Ok((0..count).map(|_| from_table(&mut rng)).collect());

@@ -14,6 +14,7 @@
 //! | [`host_tables`] | the tables of the GPU engines on the host, searched by models of the kernels |
 //! | [`ptx`] | the mock driver's PTX compiler |
 //! | [`seeds`] | the seed inputs |
+//! | [`bytes`], [`changes`], [`scratch`] | what targets share: decoding an input, drawing changes of routes, files |
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fuzz target fails by panicking")]
 

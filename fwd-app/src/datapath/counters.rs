@@ -167,6 +167,7 @@ impl Stopwatch {
 }
 
 #[cfg(test)]
+#[cfg(not(model))]
 mod tests {
     use super::*;
 

@@ -14,7 +14,8 @@ use crate::datapath::check::Destination;
 use crate::notice::warn;
 use anyhow::Context as _;
 use fib::feed::{self, Update};
-use fib::{IpPrefix, NextHopId, NextHopTable};
+use fib::oracle::OraclePair;
+use fib::{IpPrefix, Key, NextHopId, NextHopTable, Prefix};
 use rustc_hash::FxHashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -98,44 +99,41 @@ impl History {
         let rounds = if loops > 1 { 2 } else { 1 };
         for (number, update) in (1..).zip(std::iter::repeat_n(updates, rounds).flatten()) {
             let id = update.next_hop(&mut history.hops)?;
-            // Before and after, for the frames whose destination the prefix covers: a longer prefix may hide the change.
             match update.prefix {
                 IpPrefix::V4(prefix) => {
-                    let covered = within(&v4, prefix.address(), prefix.last_address());
-                    let before = next_hops(reference, covered, Destination::V4);
-                    reference.oracle_mut().v4.set(prefix, id);
-                    history.note_all(
-                        number,
-                        covered,
-                        &before,
-                        &next_hops(reference, covered, Destination::V4),
-                    );
+                    let covered = within(&v4, prefix);
+                    history.note_all(number, covered, reference, Destination::V4, |oracle| {
+                        oracle.v4.set(prefix, id)
+                    });
                 }
                 IpPrefix::V6(prefix) => {
-                    let covered = within(&v6, prefix.address(), prefix.last_address());
-                    let before = next_hops(reference, covered, Destination::V6);
-                    reference.oracle_mut().v6.set(prefix, id);
-                    history.note_all(
-                        number,
-                        covered,
-                        &before,
-                        &next_hops(reference, covered, Destination::V6),
-                    );
+                    let covered = within(&v6, prefix);
+                    history.note_all(number, covered, reference, Destination::V6, |oracle| {
+                        oracle.v6.set(prefix, id)
+                    });
                 }
             }
         }
         Ok(history)
     }
 
-    fn note_all<K>(
+    /// Notes what update `number` changes for the frames whose destination its prefix covers; `set` tells the oracle. A longer prefix may
+    /// hide the change.
+    fn note_all<K: Copy>(
         &mut self,
         number: u64,
         covered: &[(K, usize)],
-        before: &[NextHopId],
-        after: &[NextHopId],
+        reference: &mut Reference,
+        destination: impl Fn(K) -> Destination,
+        set: impl FnOnce(&mut OraclePair),
     ) {
-        for (((_, frame), before), after) in covered.iter().zip(before).zip(after) {
-            self.note(*frame, number, *before, *after);
+        let next_hops = |reference: &Reference| -> Vec<NextHopId> {
+            covered.iter().map(|(key, _)| reference.next_hop(destination(*key))).collect()
+        };
+        let before = next_hops(reference);
+        set(reference.oracle_mut());
+        for (((_, frame), before), after) in covered.iter().zip(before).zip(next_hops(reference)) {
+            self.note(*frame, number, before, after);
         }
     }
 
@@ -167,20 +165,11 @@ impl History {
     }
 }
 
-/// The next hops of all keys of a list.
-fn next_hops<K: Copy>(
-    reference: &Reference,
-    keys: &[(K, usize)],
-    destination: impl Fn(K) -> Destination,
-) -> Vec<NextHopId> {
-    keys.iter().map(|(key, _)| reference.next_hop(destination(*key))).collect()
-}
-
-/// The part of a sorted list whose keys lie in `first..=last`.
-fn within<K: Ord + Copy>(keys: &[(K, usize)], first: K, last: K) -> &[(K, usize)] {
-    let start = keys.partition_point(|(key, _)| *key < first);
-    let end = keys.partition_point(|(key, _)| *key <= last);
-    &keys[start..end.max(start)]
+/// The part of a sorted list whose keys `prefix` covers.
+fn within<K: Key>(keys: &[(K, usize)], prefix: Prefix<K>) -> &[(K, usize)] {
+    let start = keys.partition_point(|(key, _)| *key < prefix.address());
+    let end = keys.partition_point(|(key, _)| *key <= prefix.last_address());
+    &keys[start..end]
 }
 
 /// An update stream on its way to a session.
@@ -307,8 +296,8 @@ mod tests {
 
     #[test]
     fn keys_within_a_prefix() {
-        let keys = [(1, 10), (3, 11), (3, 12), (9, 13)];
-        assert_eq!(within(&keys, 2, 8), [(3, 11), (3, 12)]);
-        assert_eq!(within(&keys, 10, 20), []);
+        let keys = [(1_u32, 10), (3, 11), (3, 12), (9, 13)];
+        assert_eq!(within(&keys, Prefix::truncating(2, 31)), [(3, 11), (3, 12)]);
+        assert_eq!(within(&keys, Prefix::truncating(16, 28)), []);
     }
 }

@@ -1,8 +1,8 @@
-//! Topologies: which stage runs on which lcore. A stage is a small state machine with a `poll()`; an lcore polls its stages round
-//! robin.
+//! Topologies: which stage runs on which lcore. An lcore polls its stages round robin.
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`stage`] | [`Stage`]: what an lcore polls, and what is left of it at the end |
 //! | [`queue_map`] | [`QueueMap`]: which lcore serves which RX queue |
 //! | [`plan`] | maps `--config` and the lcores of EAL to the jobs of each lcore; pure, tested without DPDK |
 //! | [`run_to_completion`] | one stage that takes the packets of its queues from rx to tx |
@@ -18,8 +18,10 @@ pub(crate) mod plan;
 pub(crate) mod queue_map;
 pub(crate) mod run_to_completion;
 pub(crate) mod running;
+mod stage;
 
 pub(crate) use queue_map::{QueueLcore, QueueMap};
+pub(crate) use stage::{Outcome, Progress, Stage};
 
 use crate::datapath::rx::RxLimits;
 use crate::datapath::{Counters, Latency};
@@ -66,37 +68,6 @@ impl Settings {
         let flush_cycles = tsc_hz / 1_000_000 * u64::from(self.flush_us);
         RxLimits { burst: self.rx_burst, batch: self.batch, flush_cycles }
     }
-}
-
-/// The result of a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// Packets moved.
-    Worked,
-    /// There was nothing to do.
-    Idle,
-    /// The stage is drained: it will never have work again.
-    Done,
-}
-
-/// A part of the forwarder that runs on one lcore.
-pub(crate) trait Stage: Send {
-    /// Does a bounded amount of work, never waits.
-    fn poll(&mut self) -> Progress;
-
-    /// Returns the counters, after the stage is done or has panicked, and releases its queues.
-    fn finish(self: Box<Self>) -> Outcome;
-}
-
-/// The final state of a stage.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// Its counters.
-    pub(crate) counters: Counters,
-    /// Its latencies, if it sends.
-    pub(crate) latency: Option<Latency>,
-    /// Packets that it still held; 0 if it was done.
-    pub(crate) held: u64,
 }
 
 /// The counters of all stages together.

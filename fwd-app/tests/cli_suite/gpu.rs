@@ -12,9 +12,7 @@ const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
 
 /// The mock driver, which cargo builds beside the tests.
 fn mock() -> String {
-    let tests = std::env::current_exe().unwrap();
-    let path = tests.parent().unwrap().join("libmockcuda.so");
-    assert!(path.is_file(), "{} is not there: is mockcuda a dependency of these tests?", path.display());
+    let path = lpm_gpu::cu::testing::library().expect("mockcuda is a dependency of these tests");
     path.to_str().unwrap().to_owned()
 }
 

@@ -1,11 +1,10 @@
 //! `lookup` against the trie: small tables of every shape, generated tables, updates, and the streaming of input and output.
 
-use crate::support::{Scratch, check_answers, check_engines, fwd, fwd_stdin, setups};
+use crate::support::{Scratch, check_answers, check_engines, fwd, fwd_stdin, setups, start};
 use crate::trie::{Model, edges, random_addresses, route};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
 
 fn addresses(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -155,12 +154,7 @@ fn input_is_answered_in_order_with_blanks_and_comments_skipped() {
 fn a_program_at_both_ends_gets_each_answer_at_once() {
     let scratch = Scratch::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
-        .args(["lookup", "--fib", &fib])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = start(&["lookup", "--fib", &fib], &[]);
     let mut stdin = child.stdin.take().unwrap();
     let mut answers = BufReader::new(child.stdout.take().unwrap());
     for (address, id) in [("10.0.0.1", 1), ("11.0.0.1", 0), ("10.2.0.1", 1)] {
@@ -177,13 +171,7 @@ fn a_program_at_both_ends_gets_each_answer_at_once() {
 fn a_reader_that_goes_away_is_no_failure() {
     let scratch = Scratch::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
-        .args(["lookup", "--fib", &fib])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = start(&["lookup", "--fib", &fib], &[]);
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
     let written = stdin.write_all("10.0.0.1\n".repeat(100_000).as_bytes());

@@ -4,7 +4,7 @@ use crate::trie::Model;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// The result of a run of the program.
@@ -41,16 +41,16 @@ pub(crate) fn fwd_stdin(args: &[&str], input: &str) -> Output {
     fwd_env(args, input, &[])
 }
 
+/// Starts `fwd-app args..` with these additional environment variables and a pipe at each of its streams.
+pub(crate) fn start(args: &[&str], environment: &[(&str, &str)]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fwd-app"));
+    command.args(args).envs(environment.iter().copied());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 /// The same, with additional environment variables.
 pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
-        .args(args)
-        .envs(environment.iter().copied())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = start(args, environment);
     let mut stdin = child.stdin.take().unwrap();
     let input = input.as_bytes().to_vec();
     // A run that fails early leaves its input unread, which is not a failure of the test.

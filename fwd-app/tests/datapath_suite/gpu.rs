@@ -5,11 +5,10 @@
 //! traces are small, and `--stall-us` is long where no stall is intended.
 
 use crate::support::{
-    assert_conserved, bundled, drops, fwd_app, number, read_pcap, replay as replay_on_cpu, skipped, stderr,
-    v4_frame, v6_frame, wait, write_pcap,
+    assert_conserved, bundled, changes, drops, fwd_app, number, read_pcap, replay as replay_on_cpu, skipped,
+    stderr, v4_frame, v6_frame, wait, write_pcap,
 };
 use serde_json::Value;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,9 +17,7 @@ const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
 const PATIENT: [&str; 2] = ["--stall-us", "60000000"];
 
 fn mock() -> String {
-    let tests = std::env::current_exe().unwrap();
-    let path = tests.parent().unwrap().join("libmockcuda.so");
-    assert!(path.is_file(), "{} is not there: is mockcuda a dependency of these tests?", path.display());
+    let path = lpm_gpu::cu::testing::library().expect("mockcuda is a dependency of these tests");
     path.to_str().unwrap().to_owned()
 }
 
@@ -122,29 +119,11 @@ fn a_batch_that_stalls_where_its_lcore_waits_costs_its_packets_alone() {
     }
 }
 
-/// An update stream: every route changes its id, is withdrawn and comes back, again and again.
-fn stream(rounds: usize) -> String {
-    let routes = std::fs::read_to_string(bundled("routes.txt")).unwrap();
-    let routes: Vec<_> =
-        routes.lines().filter(|line| !line.starts_with('#')).filter_map(|l| l.split_once(' ')).collect();
-    let mut text = String::new();
-    for round in 0..rounds {
-        for (i, (prefix, id)) in routes.iter().enumerate() {
-            let _ = match (i + round) % 3 {
-                0 => writeln!(text, "a {prefix} {}", round * 7 + i + 1),
-                1 => writeln!(text, "w {prefix}"),
-                _ => writeln!(text, "a {prefix} {id}"),
-            };
-        }
-    }
-    text
-}
-
 #[test]
 fn routes_change_while_the_device_looks_up() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("updates.txt");
-    std::fs::write(&file, stream(20)).unwrap();
+    std::fs::write(&file, changes(20)).unwrap();
     let file = file.to_str().unwrap();
     for (engine, more) in [
         ("gamt", &["--engine-arg", "next-hops=together"][..]),
@@ -284,38 +263,13 @@ fn a_device_slower_than_the_stall_limit_costs_packets_and_nothing_else() {
 
 #[test]
 fn without_a_fallback_a_lost_device_costs_packets_and_says_so() {
+    let (trace, routes) = (bundled("mix.pcap"), bundled("routes.txt"));
+    let switches = [("MOCKCUDA_FAIL_CALL", "cuLaunchKernel:20:700")];
     for topology in ["pipeline", "run-to-completion"] {
-        let scratch = tempfile::tempdir().unwrap();
-        let json = scratch.path().join("summary.json");
-        let mut command = fwd_app(&["replay"]);
-        command.env("LD_PRELOAD", mock()).env("MOCKCUDA_FAIL_CALL", "cuLaunchKernel:20:700");
-        command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
-        command.args([
-            "--no-huge",
-            "--verify",
-            "--loops",
-            "20",
-            "--batch",
-            "32",
-            "--engine",
-            "gamt",
-            "--topology",
-            topology,
-        ]);
-        let output = command.arg("--json").arg(&json).output().unwrap();
-        if skipped(&output) {
-            return;
-        }
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        let summary: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-        assert_conserved(&summary);
+        let extra = ["--loops", "20", "--batch", "32", "--engine", "gamt", "--topology", topology];
+        // A packet dropped because of the device is not a mismatch.
+        let Some((summary, said)) = replay_to(1, &trace, &routes, &switches, &extra) else { return };
         assert!(number(&summary, "/packets/drops/engine_stall") > 0, "{said}");
-        assert_eq!(
-            number(&summary, "/verify/mismatches"),
-            0,
-            "a packet dropped because of the device is not a mismatch: {said}"
-        );
         assert!(summary["engine"]["error"].as_str().unwrap().contains("700"), "{said}");
         assert_eq!(said.matches("dropped as engine_stall").count(), 1, "{said}");
     }

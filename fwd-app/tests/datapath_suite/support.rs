@@ -2,6 +2,7 @@
 //! itself.
 
 use serde_json::Value;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -54,6 +55,24 @@ pub(crate) fn wait(mut child: Child, limit: Duration) -> Output {
         std::thread::sleep(Duration::from_millis(10));
     }
     child.wait_with_output().unwrap()
+}
+
+/// An update stream over the bundled table: every route changes its id, is withdrawn and comes back, again and again.
+pub(crate) fn changes(rounds: usize) -> String {
+    let routes = std::fs::read_to_string(bundled("routes.txt")).unwrap();
+    let routes: Vec<_> =
+        routes.lines().filter(|line| !line.starts_with('#')).filter_map(|l| l.split_once(' ')).collect();
+    let mut text = String::new();
+    for round in 0..rounds {
+        for (i, (prefix, id)) in routes.iter().enumerate() {
+            let _ = match (i + round) % 3 {
+                0 => writeln!(text, "a {prefix} {}", round * 7 + i + 1),
+                1 => writeln!(text, "w {prefix}"),
+                _ => writeln!(text, "a {prefix} {id}"),
+            };
+        }
+    }
+    text
 }
 
 /// A replay that must exit with `code`. Returns its JSON, or `None` if DPDK does not start here.

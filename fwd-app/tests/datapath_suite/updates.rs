@@ -1,31 +1,12 @@
 //! Routes that change while packets flow: every packet's next hop was in service while the packet was in the forwarder.
 
-use crate::support::{assert_conserved, bundled, number, replay, replay_with_code};
-use std::fmt::Write as _;
-
-/// An update stream over the bundled table: every route changes its id, is withdrawn and comes back, again and again.
-fn stream(rounds: usize) -> String {
-    let routes = std::fs::read_to_string(bundled("routes.txt")).unwrap();
-    let routes: Vec<_> =
-        routes.lines().filter(|line| !line.starts_with('#')).filter_map(|l| l.split_once(' ')).collect();
-    let mut text = String::new();
-    for round in 0..rounds {
-        for (i, (prefix, id)) in routes.iter().enumerate() {
-            let _ = match (i + round) % 3 {
-                0 => writeln!(text, "a {prefix} {}", round * 7 + i + 1),
-                1 => writeln!(text, "w {prefix}"),
-                _ => writeln!(text, "a {prefix} {id}"),
-            };
-        }
-    }
-    text
-}
+use crate::support::{assert_conserved, bundled, changes, number, replay, replay_with_code};
 
 #[test]
 fn every_result_is_that_of_a_generation_in_between() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("updates.txt");
-    std::fs::write(&file, stream(40)).unwrap();
+    std::fs::write(&file, changes(40)).unwrap();
     for (engine, topology) in [
         ("oracle", "run-to-completion"),
         ("bloom", "run-to-completion"),
@@ -62,7 +43,7 @@ fn every_result_is_that_of_a_generation_in_between() {
 fn a_stream_that_is_looped_goes_on_and_stays_verified() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("updates.txt");
-    let text = stream(3);
+    let text = changes(3);
     std::fs::write(&file, &text).unwrap();
     for batch in ["1", "64", "1024"] {
         let loops =

@@ -44,8 +44,6 @@ pub struct Facts {
     pub l2_bytes: u64,
     /// The part of the cache that can be reserved for persisting accesses, bytes; 0 where that is not supported.
     pub l2_persisting_bytes_max: u64,
-    /// The largest window of memory whose accesses can be preferred there, bytes.
-    pub l2_window_bytes_max: u64,
     /// Whether device memory can be allocated and freed while persistent kernels run ([`Resident`](super::Resident)),
     /// that is, whether the driver has stream-ordered memory pools.
     pub memory_pools: bool,
@@ -169,23 +167,6 @@ impl Device {
         // SAFETY: takes two out pointers for sizes.
         unsafe { on!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
         Ok(free as u64)
-    }
-
-    /// Reserves up to `bytes` of the second-level cache for accesses to a [window](super::Stream::keep_in_l2), for the
-    /// whole context; at most [`Facts::l2_persisting_bytes_max`]. Returns `false` where the device does not support it.
-    ///
-    /// # Errors
-    /// [`GpuError::Call`].
-    pub fn set_aside_l2(&self, bytes: u64) -> Result<bool, GpuError> {
-        let bytes = bytes.min(self.0.facts.l2_persisting_bytes_max);
-        if self.0.facts.l2_persisting_bytes_max == 0 {
-            return Ok(false);
-        }
-        let limit = sys::CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE;
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        // SAFETY: takes two numbers.
-        unsafe { on!(self, cuCtxSetLimit(limit, bytes)) }?;
-        Ok(true)
     }
 
     /// Waits for all work enqueued on the device. Never returns while a [resident](super::Resident) kernel runs; use
@@ -486,7 +467,6 @@ fn facts(driver: &Driver, device: sys::CUdevice, version: super::DriverVersion) 
         memory_bytes: memory_bytes as u64,
         l2_bytes: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
         l2_persisting_bytes_max: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE)?),
-        l2_window_bytes_max: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE)?),
         memory_pools: attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
     })
 }

@@ -72,7 +72,6 @@ functions! {
     cuDevicePrimaryCtxRelease_v2(sys::CUdevice);
     cuCtxSetCurrent(sys::CUcontext);
     cuCtxSynchronize();
-    cuCtxSetLimit(sys::CUlimit, usize);
     cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
@@ -89,7 +88,6 @@ functions! {
     cuStreamCreateWithPriority(*mut sys::CUstream, c_uint, c_int);
     cuStreamDestroy_v2(sys::CUstream);
     cuStreamQuery(sys::CUstream);
-    cuStreamSetAttribute(sys::CUstream, sys::CUstreamAttrID, *const sys::CUstreamAttrValue);
     cuEventCreate(*mut sys::CUevent, c_uint);
     cuEventDestroy_v2(sys::CUevent);
     cuEventRecord(sys::CUevent, sys::CUstream);

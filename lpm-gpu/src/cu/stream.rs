@@ -311,42 +311,6 @@ impl Stream {
         })
     }
 
-    /// Hints the device to keep elements `range` of `buffer` in its second-level cache while work of this stream runs,
-    /// in the part reserved by [`Device::set_aside_l2`]. The window is at most
-    /// [`Facts::l2_window_bytes_max`](super::Facts::l2_window_bytes_max) long, and the share of preferred accesses is
-    /// what fits in the reserved part. Returns `false` where the device does not support it. It only affects speed.
-    ///
-    /// # Errors
-    /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`].
-    pub fn keep_in_l2<T: Plain>(
-        &mut self,
-        buffer: &DeviceBuffer<T>,
-        range: Range<usize>,
-    ) -> Result<bool, GpuError> {
-        self.own(buffer.device(), "device memory")?;
-        let start = buffer.range(&range)?;
-        let facts = self.device.facts();
-        if facts.l2_persisting_bytes_max == 0 || facts.l2_window_bytes_max == 0 {
-            return Ok(false);
-        }
-        let bytes = ((range.len() * size_of::<T>()) as u64).min(facts.l2_window_bytes_max);
-        #[expect(clippy::cast_possible_truncation, reason = "a ratio: two digits are enough")]
-        let hit_ratio = (facts.l2_persisting_bytes_max as f64 / bytes.max(1) as f64).min(1.0) as f32;
-        // SAFETY: a C union of plain data, for which all zeros is a value.
-        let mut value: sys::CUstreamAttrValue = unsafe { std::mem::zeroed() };
-        value.accessPolicyWindow = sys::CUaccessPolicyWindow_st {
-            base_ptr: start as *mut _,
-            num_bytes: usize::try_from(bytes).unwrap_or(0),
-            hitRatio: hit_ratio,
-            hitProp: sys::CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING,
-            missProp: sys::CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING,
-        };
-        let id = sys::CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
-        // SAFETY: the value has the attribute's type; the window is a hint and accesses nothing.
-        unsafe { on!(&self.device, cuStreamSetAttribute(self.raw.0, id, &raw const value)) }?;
-        Ok(true)
-    }
-
     /// Whether all enqueued work is done.
     ///
     /// # Errors

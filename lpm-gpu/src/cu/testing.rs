@@ -41,7 +41,7 @@ pub fn driver() -> Option<TestDriver> {
     match DRIVER.get_or_init(load) {
         Ok(driver) => Some(*driver),
         Err(reason) => {
-            skip(reason);
+            fib::testing::skip("gpu", reason);
             None
         }
     }
@@ -68,6 +68,17 @@ pub fn exclusive() -> Exclusive {
     Exclusive { _one: ONE.lock().unwrap_or_else(PoisonError::into_inner) }
 }
 
+/// The mock for this test alone; `None`, said aloud, when the driver is a real one.
+#[must_use]
+pub fn exclusive_mock() -> Option<(Exclusive, Mock)> {
+    let one = exclusive();
+    let mock = driver()?.mock();
+    if mock.is_none() {
+        eprintln!("SKIPPED: only the mock fails and stalls when told to, and counts what is allocated");
+    }
+    Some((one, mock?))
+}
+
 /// The guard of [`exclusive`].
 #[derive(Debug)]
 pub struct Exclusive {
@@ -91,16 +102,6 @@ impl Drop for Exclusive {
     }
 }
 
-/// Prints `SKIPPED`.
-fn skip(reason: &str) {
-    let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-    assert!(
-        !required.split(',').any(|name| name.trim().eq_ignore_ascii_case("gpu")),
-        "FWD_REQUIRE names gpu: {reason}"
-    );
-    eprintln!("SKIPPED: {reason}");
-}
-
 fn load() -> Result<TestDriver, String> {
     if std::env::var("LPM_GPU").is_ok_and(|which| which == "real") {
         return probe().map(|_| TestDriver::Real).map_err(|error| error.to_string());
@@ -116,7 +117,8 @@ fn load() -> Result<TestDriver, String> {
 }
 
 /// The path of the mock: beside the test binary (`target/*/deps`), or in `deps` beside any other.
-fn library() -> Option<PathBuf> {
+#[must_use]
+pub fn library() -> Option<PathBuf> {
     let folder = std::env::current_exe().ok()?.parent()?.to_path_buf();
     let names = ["libmockcuda.so", "deps/libmockcuda.so"];
     names.iter().map(|name| folder.join(name)).find(|path| path.exists())

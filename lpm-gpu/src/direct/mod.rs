@@ -19,7 +19,7 @@ mod chunks;
 pub mod unit;
 
 pub(crate) use chunks::{Chunk, Chunks};
-use fib::{Prefix4, RibTable};
+use fib::{EngineError, Prefix4, RibTable};
 pub use unit::{Draw, Unit};
 
 /// What the longest route shorter than `prefix` and over it writes; zero without one.
@@ -32,3 +32,16 @@ pub const CHUNK_UNITS: usize = 256;
 
 /// As [`CHUNK_UNITS`], as a step of word numbers.
 pub const CHUNK_STEP: u32 = 256;
+
+/// Words of a table of `bytes_max` bytes, whose words a 32-bit index reaches.
+pub(crate) fn words_max(bytes_max: u64) -> u64 {
+    (bytes_max / 4).min(1 << 32)
+}
+
+/// Whether a table of `words` words fits where `words_max` do.
+pub(crate) const fn check_words(words: u64, words_max: u64) -> Result<(), EngineError> {
+    if words > words_max {
+        return Err(EngineError::Full { what: "table bytes", used: 4 * words, limit: 4 * words_max });
+    }
+    Ok(())
+}

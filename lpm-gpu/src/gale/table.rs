@@ -4,7 +4,7 @@ use super::DIRECT_UNITS;
 use super::paint::Painted;
 use crate::direct::answers::PlainAnswers;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
-use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Unit, parent};
+use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Unit, check_words, parent, words_max};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
 use fib::{Change, Details, EngineError, Prefix4, Rib};
 use serde::Serialize;
@@ -16,9 +16,6 @@ use std::sync::Arc;
 const UNITS_PER_TURN: u64 = 4096;
 /// Chunks of head room at least: a mebibyte beside the direct table's 64.
 const CHUNKS_SPARE_MIN: u64 = 1024;
-
-/// Words that a 32-bit index reaches.
-const WORDS_MAX: u64 = 1 << 32;
 
 /// How a GALE table is made.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +89,7 @@ impl GaleTable {
     pub fn new(options: GaleOptions) -> Result<Self, EngineError> {
         let mut table = Self {
             options,
-            words_max: WORDS_MAX.min(options.table_bytes_max / 4),
+            words_max: words_max(options.table_bytes_max),
             routes: Rib::plain(),
             turns: 0,
             longs: BTreeMap::new(),
@@ -118,11 +115,7 @@ impl GaleTable {
     /// Whether a table with `chunks` chunks fits.
     fn check_room(&self, chunks: u64) -> Result<(), EngineError> {
         let words = DIRECT_UNITS as u64 + chunks * CHUNK_UNITS as u64;
-        if words > self.words_max {
-            let (used, limit) = (4 * words, 4 * self.words_max);
-            return Err(EngineError::Full { what: "table bytes", used, limit });
-        }
-        Ok(())
+        check_words(words, self.words_max)
     }
 
     /// Chunks to make room for when `used` are in use.
@@ -153,8 +146,8 @@ impl GaleTable {
         Ok(())
     }
 
-    fn limit(&mut self, words_max: usize) {
-        self.words_max = WORDS_MAX.min(self.options.table_bytes_max / 4).min(words_max as u64);
+    fn limit(&mut self, most: usize) {
+        self.words_max = words_max(self.options.table_bytes_max).min(most as u64);
     }
 
     /// Gives all /24s with long prefixes new chunks, and forgets what is dirty: the device gets an image.

@@ -3,8 +3,8 @@
 use super::model::{Accesses, Lookup, Model};
 use super::{DIRECT_UNITS, GaleOptions, GaleTable};
 use crate::host::{HostTable, Image, PrefixOp, Step};
-use crate::tests::direct::{self, Rig, real_table, real_updates};
-use fib::{Change, EngineError, NextHopId, Prefix4, Route};
+use crate::tests::direct::{self, Rig, made, told};
+use fib::{Change, EngineError, NextHopId};
 
 impl direct::Model for Model {
     type Lookup = Lookup;
@@ -39,31 +39,22 @@ fn id(value: u32) -> NextHopId {
     NextHopId::from_answer(value)
 }
 
-fn change(address: u32, len: u8, next_hop: u32) -> Route<u32> {
-    Route { prefix: Prefix4::truncating(address, len), next_hop: id(next_hop) }
-}
-
-/// From one next hop to another; 0 is no route.
-fn made(address: u32, len: u8, old: u32, new: u32) -> Change<u32> {
-    Change { prefix: Prefix4::truncating(address, len), old: id(old), new: id(new) }
-}
-
 #[test]
 fn every_length_comes_and_goes() {
     // Beyond 2^20 units an image would do: so this one has no limit.
     let mut rig = rig(GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() }, 1);
     for len in (0..=32).rev() {
-        rig.apply(&[change(0x0a01_0203, len, 100 + u32::from(len))]);
+        rig.apply(&[told(0x0a01_0203, len, 100 + u32::from(len))]);
     }
     rig.check_all();
     for len in [0, 25, 24, 8, 32, 31] {
-        rig.apply(&[change(0x0a01_0203, len, 0)]);
+        rig.apply(&[told(0x0a01_0203, len, 0)]);
         rig.check_all();
-        rig.apply(&[change(0x0a01_0203, len, 7)]);
+        rig.apply(&[told(0x0a01_0203, len, 7)]);
     }
     rig.check_all();
     for len in 0..=32 {
-        rig.apply(&[change(0x0a01_0203, len, 0)]);
+        rig.apply(&[told(0x0a01_0203, len, 0)]);
     }
     assert!(rig.model.words[..DIRECT_UNITS].iter().all(|word| *word == 0), "nothing is left");
     assert_eq!(rig.rebuilds, 0);
@@ -85,17 +76,14 @@ fn no_store_shows_a_lookup_anything_but_old_or_new() {
 
 #[test]
 fn a_lookup_never_meets_a_chunk_used_again() {
-    let mut rig = rig(GaleOptions::default(), 5);
-    rig.flicker(3000);
-    assert_eq!(rig.rebuilds, 0);
-    rig.withdraw_all();
+    rig(GaleOptions::default(), 5).flicker_without_rebuilds();
 }
 
 #[test]
 fn chunks_run_out_and_a_rebuild_makes_room() {
     let mut rig = rig(GaleOptions { headroom_percent: 0, ..GaleOptions::default() }, 7);
     for n in 0..1500u32 {
-        rig.apply(&[change(0x0a00_0000 + n * 256, 28, 1 + n)]);
+        rig.apply(&[told(0x0a00_0000 + n * 256, 28, 1 + n)]);
     }
     assert!(rig.rebuilds >= 1, "1024 chunks are there at first");
     rig.check_all();
@@ -109,13 +97,13 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
     assert!(matches!(too_small, Err(EngineError::Full { what: "table bytes", .. })));
     let options = GaleOptions { table_bytes_max: direct + 3 * 1024, ..GaleOptions::default() };
     let mut rig = rig(options, 3);
-    let changes: Vec<_> = (0..5).map(|n| change(0x0a00_0000 + n * 256, 32, 1 + n)).collect();
+    let changes: Vec<_> = (0..5).map(|n| told(0x0a00_0000 + n * 256, 32, 1 + n)).collect();
     rig.apply(&changes);
     assert_eq!((rig.refused, rig.table.routes()), (1, 0), "five /24s need five chunks");
     rig.apply(&changes[..3]);
     rig.apply(&changes[3..4]);
     assert_eq!((rig.refused, rig.table.routes()), (2, 3));
-    rig.apply(&[change(0x0a00_0000, 32, 0)]);
+    rig.apply(&[told(0x0a00_0000, 32, 0)]);
     rig.apply(&changes[3..4]);
     assert_eq!((rig.refused, rig.table.routes()), (2, 3));
     rig.check_all();
@@ -180,17 +168,5 @@ fn accesses_are_counted_as_the_device_makes_them() {
 
 #[test]
 fn real_tables_and_the_real_stream() {
-    let Some(routes) = real_table("v4-202401.txt.xz") else { return };
-    let mut rig = rig(GaleOptions::default(), 11);
-    rig.apply(&routes);
-    assert_eq!(rig.rebuilds, 1, "a full table is painted");
-    rig.check_all();
-    let Some(updates) = real_updates("updates-ris-20190101.txt.xz") else { return };
-    for update in updates.chunks(7).take(4000) {
-        // Of several updates of a prefix within a delta the last counts.
-        let delta: std::collections::BTreeMap<_, _> = update.iter().map(|c| (c.prefix, *c)).collect();
-        rig.apply(&delta.into_values().collect::<Vec<_>>());
-    }
-    rig.check_all();
-    rig.withdraw_all();
+    rig(GaleOptions::default(), 11).real_table_and_stream();
 }

@@ -3,7 +3,7 @@
 use super::BCN_WORDS;
 use super::arrays::{Arrays, Place};
 use crate::direct::answers::PlainAnswers;
-use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, Unit, parent};
+use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, Unit, check_words, parent, words_max};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
 use fib::{Change, Details, EngineError, Prefix4, Rib};
 use rustc_hash::FxHashMap;
@@ -11,8 +11,6 @@ use serde::Serialize;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Words that a 32-bit index reaches.
-const WORDS_MAX: u64 = 1 << 32;
 /// Chunks of head room at least, of each array.
 const CHUNKS_SPARE_MIN: u64 = 256;
 /// Words to write, in percent of the table's, beyond which an image is less work: a write is two words on the wire.
@@ -81,7 +79,7 @@ impl SailTable {
     pub fn new(options: SailOptions) -> Result<Self, EngineError> {
         let mut table = Self {
             options,
-            words_max: WORDS_MAX.min(options.table_bytes_max / 4),
+            words_max: words_max(options.table_bytes_max),
             routes: Rib::plain(),
             arrays: Arrays::new(),
             long16: vec![0; BCN_WORDS],
@@ -110,11 +108,7 @@ impl SailTable {
 
     fn check_room(&self, room: Room) -> Result<(), EngineError> {
         let words = BCN_WORDS as u64 + (room.bn24 + room.n32) * CHUNK_UNITS as u64;
-        if words > self.words_max {
-            let (used, limit) = (4 * words, 4 * self.words_max);
-            return Err(EngineError::Full { what: "table bytes", used, limit });
-        }
-        Ok(())
+        check_words(words, self.words_max)
     }
 
     /// Head room for both arrays, shared out if memory is short.
@@ -176,8 +170,8 @@ impl SailTable {
         }
     }
 
-    fn limit(&mut self, words_max: usize) {
-        self.words_max = WORDS_MAX.min(self.options.table_bytes_max / 4).min(words_max as u64);
+    fn limit(&mut self, most: usize) {
+        self.words_max = words_max(self.options.table_bytes_max).min(most as u64);
     }
 
     /// Packs the chunks, and forgets what is dirty: the device gets an image.
@@ -308,12 +302,12 @@ impl HostTable<u32> for SailTable {
         let (pointers, plain): (Vec<Place>, Vec<Place>) =
             dirty.iter().copied().partition(|place| self.leads_to_new(*place));
         let mut first: Vec<Write> = plain.into_iter().map(|place| self.write(place)).collect();
+        let places = |chunk: u32| chunk * CHUNK_STEP..(chunk + 1) * CHUNK_STEP;
         for chunk in self.arrays.chunks24.publish(update) {
-            first
-                .extend((chunk * CHUNK_STEP..(chunk + 1) * CHUNK_STEP).map(|at| self.write(Place::Bn24(at))));
+            first.extend(places(chunk).map(|at| self.write(Place::Bn24(at))));
         }
         for chunk in self.arrays.chunks32.publish(update) {
-            first.extend((chunk * CHUNK_STEP..(chunk + 1) * CHUNK_STEP).map(|at| self.write(Place::N32(at))));
+            first.extend(places(chunk).map(|at| self.write(Place::N32(at))));
         }
         let second: Vec<Write> = pointers.into_iter().map(|place| self.write(place)).collect();
         dirty.clear();

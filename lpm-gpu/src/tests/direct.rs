@@ -271,7 +271,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     }
 
     /// Chunks that come and go: one long route more or less at a time, all over the address space.
-    pub(crate) fn flicker(&mut self, deltas: u32) {
+    fn flicker(&mut self, deltas: u32) {
         for n in 0..deltas {
             let slot = self.below(24);
             let prefix = Prefix4::truncating(0x0a00_0000 + slot * 0x0081_0100 + self.below(4) * 64, 26);
@@ -282,6 +282,29 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
                 self.check_all();
             }
         }
+    }
+
+    /// Chunks that come and go, none of which a lookup meets in its second use; then none is left.
+    pub(crate) fn flicker_without_rebuilds(mut self) {
+        self.flicker(3000);
+        assert_eq!(self.rebuilds, 0);
+        self.withdraw_all();
+    }
+
+    /// A full table, which comes as an image, and the real stream on top of it.
+    pub(crate) fn real_table_and_stream(mut self) {
+        let Some(routes) = real_table("v4-202401.txt.xz") else { return };
+        self.apply(&routes);
+        assert_eq!(self.rebuilds, 1, "a full table is painted");
+        self.check_all();
+        let Some(updates) = real_updates("updates-ris-20190101.txt.xz") else { return };
+        for update in updates.chunks(7).take(4000) {
+            // Of several updates of a prefix within a delta the last counts.
+            let delta: BTreeMap<_, _> = update.iter().map(|route| (route.prefix, *route)).collect();
+            self.apply(&delta.into_values().collect::<Vec<_>>());
+        }
+        self.check_all();
+        self.withdraw_all();
     }
 
     /// Random deltas, some taken back, some large, all checked.
@@ -321,14 +344,25 @@ fn complete<M: Model>(mut lookup: M::Lookup, words: &[u32]) -> NextHopId {
     }
 }
 
+/// What is told of a prefix; 0 is no route.
+pub(crate) fn told(address: u32, len: u8, next_hop: u32) -> Route<u32> {
+    Route { prefix: Prefix4::truncating(address, len), next_hop: NextHopId::from_answer(next_hop) }
+}
+
+/// From one next hop to another; 0 is no route.
+pub(crate) fn made(address: u32, len: u8, old: u32, new: u32) -> Change<u32> {
+    let [old, new] = [old, new].map(NextHopId::from_answer);
+    Change { prefix: Prefix4::truncating(address, len), old, new }
+}
+
 /// The routes of a file in the folder that `FWD_DATA` names; `None`, said aloud, without it.
-pub(crate) fn real_table(name: &str) -> Option<Vec<Route<u32>>> {
+fn real_table(name: &str) -> Option<Vec<Route<u32>>> {
     let files = fib::testing::data([name])?;
     Some(fib::Routes::of(&fib::testing::load(&files)).v4)
 }
 
 /// The IPv4 updates of a file there.
-pub(crate) fn real_updates(name: &str) -> Option<Vec<Route<u32>>> {
+fn real_updates(name: &str) -> Option<Vec<Route<u32>>> {
     let [path] = fib::testing::data([name])?;
     let mut hops = fib::NextHopTable::new();
     let updates = fib::feed::updates(&path, None).unwrap();

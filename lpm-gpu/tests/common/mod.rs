@@ -6,9 +6,10 @@
 )]
 
 use fib::oracle::OraclePair;
+use fib::random::Seeded;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, Keys, NextHopId, Prefix, Registry,
-    Rib, Routes, SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Keys, NextHopId, Prefix, Registry, Rib,
+    Routes, SlotId,
 };
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -37,36 +38,6 @@ pub(crate) fn is_full() -> bool {
     std::env::var_os("FWD_CONFORMANCE").is_some_and(|value| value == "full")
 }
 
-/// Numbers that repeat with their seed (Vigna's xorshift64*).
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    pub(crate) fn u64(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub(crate) fn u128(&mut self) -> u128 {
-        u128::from(self.u64()) << 64 | u128::from(self.u64())
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.u64() >> 16) as usize % end
-    }
-
-    /// A key within `prefix`.
-    pub(crate) fn inside<K: Key>(&mut self, prefix: Prefix<K>) -> K {
-        let host = !K::mask(prefix.len()).to_high_bits();
-        K::from_high_bits(prefix.address().to_high_bits() | self.u128() & host)
-    }
-}
-
 /// Keys of both families; IPv6 keys as separate halves.
 #[derive(Clone, Default)]
 pub(crate) struct KeySet {
@@ -77,7 +48,7 @@ pub(crate) struct KeySet {
 
 impl KeySet {
     /// `count` keys of each family: half within the routes of `rib`, half anywhere.
-    pub(crate) fn draw(rib: &Rib, count: usize, dice: &mut Dice) -> Self {
+    pub(crate) fn draw(rib: &Rib, count: usize, dice: &mut Seeded) -> Self {
         let mut set = Self::default();
         let delta = Routes::of(rib);
         for at in 0..count {
@@ -85,7 +56,7 @@ impl KeySet {
                 let route = dice.below(delta.v4.len());
                 dice.inside(delta.v4[route].prefix)
             } else {
-                dice.u64() as u32
+                dice.u32()
             };
             let v6 = if at % 2 == 0 && !delta.v6.is_empty() {
                 let route = dice.below(delta.v6.len());
@@ -110,9 +81,12 @@ impl KeySet {
 
     /// The right answers, from `oracle`.
     pub(crate) fn right(&self, oracle: &OraclePair) -> (Vec<NextHopId>, Vec<NextHopId>) {
-        let v4 = self.v4.iter().map(|key| oracle.v4.lookup(*key)).collect();
-        let v6 = (0..self.hi.len()).map(|at| oracle.v6.lookup(self.v6(at))).collect();
-        (v4, v6)
+        let answers = |keys: Keys<'_>| {
+            let mut out = vec![NextHopId::NONE; keys.len()];
+            oracle.answer(keys, &mut out);
+            out
+        };
+        (answers(self.keys_v4()), answers(self.keys_v6()))
     }
 
     pub(crate) fn keys_v4(&self) -> Keys<'_> {
@@ -122,11 +96,6 @@ impl KeySet {
     pub(crate) fn keys_v6(&self) -> Keys<'_> {
         Keys::V6 { hi: &self.hi, lo: &self.lo }
     }
-}
-
-/// An oracle with the routes of `rib`.
-pub(crate) fn oracle_of(rib: &Rib) -> OraclePair {
-    OraclePair::of(rib)
 }
 
 /// Waits for `slot` and returns its answers.
@@ -142,7 +111,7 @@ pub(crate) fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<Ne
 }
 
 /// A RIB of random nested routes of both families.
-pub(crate) fn random_rib(routes: usize, dice: &mut Dice) -> Rib {
+pub(crate) fn random_rib(routes: usize, dice: &mut Seeded) -> Rib {
     let mut rib = Rib::new();
     let bases: Vec<u128> = (0..routes / 20 + 1).map(|_| dice.u128()).collect();
     for _ in 0..routes {
@@ -158,6 +127,6 @@ pub(crate) fn random_rib(routes: usize, dice: &mut Dice) -> Rib {
 }
 
 /// A next hop.
-pub(crate) fn id(dice: &mut Dice) -> NextHopId {
+pub(crate) fn id(dice: &mut Seeded) -> NextHopId {
     NextHopId::new(1 + dice.below(5000) as u32).unwrap()
 }

@@ -2,9 +2,10 @@
 
 use crate::model::{Layout, Table, Trie};
 use crate::{CANARY, COUNTS, LIMIT, Rig, SHAPES, same};
-use lpm_gpu::cu::{Arg, DeviceBuffer, DeviceWords, Kernel, Shape};
+use lpm_gpu::cu::{Arg, DeviceBuffer, DeviceWords, Kernel, Plain, Shape};
 use lpm_gpu::host::{HEADER_WORDS, Write};
 use rand_chacha::rand_core::Rng as _;
+use std::fmt::LowerHex;
 
 /// Strides of IPv4 tries: few levels and many, equal and unequal; not all use all bits.
 const STRIDES_V4: [&[u32]; 7] = [
@@ -50,17 +51,23 @@ impl Loaded {
     }
 }
 
-#[test]
-fn ipv4_lookups_are_algorithm_1() {
-    let Some(mut rig) = Rig::new(4) else { return };
-    for strides in STRIDES_V4 {
-        let trie = Trie::new(strides, false, &mut rig.rng);
+/// Compares the lookups of a family (4 or 6) with Algorithm 1 in plain Rust. A key is the first 32 or 64
+/// bits of an address; `narrow` drops the others.
+fn lookups_are_algorithm_1<K: Plain + Default + LowerHex + Into<u64>>(
+    family: u8,
+    strides: &[&[u32]],
+    narrow: fn(u64) -> K,
+) {
+    let Some(mut rig) = Rig::new(family.into()) else { return };
+    let bits = if family == 6 { 64 } else { 32 };
+    for strides in strides {
+        let trie = Trie::new(strides, family == 6, &mut rig.rng);
         for layout in [Layout::Flat, Layout::Paper] {
-            let loaded = Loaded::new(&mut rig, &trie, layout, 32);
+            let loaded = Loaded::new(&mut rig, &trie, layout, bits);
             for kind in ["frozen", "live"] {
-                let kernel = rig.kernel("gamt", &entry(4, layout, kind));
+                let kernel = rig.kernel("gamt", &entry(family, layout, kind));
                 for (number, count) in COUNTS.into_iter().enumerate() {
-                    let keys: Vec<u32> = (0..count).map(|_| (trie.key(&mut rig.rng) >> 32) as u32).collect();
+                    let keys: Vec<K> = (0..count).map(|_| narrow(trie.key(&mut rig.rng))).collect();
                     let wanted: Vec<u32> =
                         keys.iter().map(|&key| loaded.table.lookup(layout, key.into())).collect();
                     let shape = SHAPES[number % SHAPES.len()];
@@ -73,24 +80,13 @@ fn ipv4_lookups_are_algorithm_1() {
 }
 
 #[test]
+fn ipv4_lookups_are_algorithm_1() {
+    lookups_are_algorithm_1(4, &STRIDES_V4, |key| (key >> 32) as u32);
+}
+
+#[test]
 fn ipv6_lookups_are_algorithm_1() {
-    let Some(mut rig) = Rig::new(6) else { return };
-    for strides in STRIDES_V6 {
-        let trie = Trie::new(strides, true, &mut rig.rng);
-        for layout in [Layout::Flat, Layout::Paper] {
-            let loaded = Loaded::new(&mut rig, &trie, layout, 64);
-            for kind in ["frozen", "live"] {
-                let kernel = rig.kernel("gamt", &entry(6, layout, kind));
-                for (number, count) in COUNTS.into_iter().enumerate() {
-                    let keys: Vec<u64> = (0..count).map(|_| trie.key(&mut rig.rng)).collect();
-                    let wanted: Vec<u32> = keys.iter().map(|&key| loaded.table.lookup(layout, key)).collect();
-                    let shape = SHAPES[number % SHAPES.len()];
-                    let found = rig.lookup(&kernel, shape, loaded.parts(), &keys, (0, 0));
-                    same(kernel.entry(), &format!("{strides:?}"), &keys, &found, &wanted);
-                }
-            }
-        }
-    }
+    lookups_are_algorithm_1(6, &STRIDES_V6, |key| key);
 }
 
 /// Vector accesses need an alignment of 16 bytes: the kernels must detect unaligned keys or answers, and then process

@@ -51,34 +51,30 @@ fn rounds() -> u64 {
     if conformance::Options::from_env().full { 20 } else { 1 }
 }
 
+/// Runs `$count` sequences for each of `$lengths`, with the checker that `$checker` makes.
+macro_rules! sequences {
+    ($checker:ident, $count:literal, $lengths:expr) => {
+        for seed in 7..7 + rounds() {
+            let mut engine = engine();
+            let checker = $checker(&engine);
+            let _listening = checker.listen();
+            for lengths in $lengths {
+                let plan = Sequences { seed, count: $count, lengths, next_hops: 5 };
+                run(&plan, &checker, |delta, rib| {
+                    engine.apply(delta, rib).unwrap();
+                });
+            }
+            println!("{checker:?}");
+        }
+    };
+}
+
 #[test]
 fn ipv4_sequences() {
-    for seed in 7..7 + rounds() {
-        let mut engine = engine();
-        let checker = checker_v4(&engine);
-        let _listening = checker.listen();
-        for lengths in [14..=32, 19..=32, 21..=26] {
-            let plan = Sequences { seed, count: 1500, lengths, next_hops: 5 };
-            run(&plan, &checker, |delta, rib| {
-                engine.apply(delta, rib).unwrap();
-            });
-        }
-        println!("{checker:?}");
-    }
+    sequences!(checker_v4, 1500, [14..=32, 19..=32, 21..=26]);
 }
 
 #[test]
 fn ipv6_sequences() {
-    for seed in 7..7 + rounds() {
-        let mut engine = engine();
-        let checker = checker_v6(&engine);
-        let _listening = checker.listen();
-        for lengths in [12..=128, 29..=64, 60..=128, 65..=128] {
-            let plan = Sequences { seed, count: 1000, lengths, next_hops: 5 };
-            run(&plan, &checker, |delta, rib| {
-                engine.apply(delta, rib).unwrap();
-            });
-        }
-        println!("{checker:?}");
-    }
+    sequences!(checker_v6, 1000, [12..=128, 29..=64, 60..=128, 65..=128]);
 }

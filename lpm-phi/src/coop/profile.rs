@@ -5,6 +5,7 @@ use super::reader::LOOKUP_FLIGHTS;
 use crate::failover::{Wait, Why};
 use crate::sync::thread;
 use crate::sync::time::Instant;
+use fib::random::SplitMix64;
 use fib::{Family, KeyBuffer, NextHopId};
 use std::task::Poll;
 use std::time::Duration;
@@ -27,16 +28,13 @@ impl Profile {
     /// For readers with slots of `batch_max` keys.
     pub(super) fn new(batch_max: usize) -> Self {
         let len = batch_max.min(BATCH_MAX);
-        // A counter through a bit mixer (splitmix64): every key differs, and no two runs do.
-        let keys = (0..len as u64).map(|at| {
-            let x = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
-        });
+        // Every key differs, and no two runs do.
+        let mut numbers = SplitMix64(0);
+        let keys: Vec<u64> = std::iter::repeat_with(|| numbers.u64()).take(len).collect();
         Self {
-            v4: keys.clone().map(|key| (key >> 32) as u32).collect(),
+            v4: keys.iter().map(|key| (key >> 32) as u32).collect(),
             // 2000::/3, where routes are.
-            v6: keys.map(|key| u128::from(key >> 3 | 1 << 61) << 64 | u128::from(key)).collect(),
+            v6: keys.iter().map(|key| u128::from(key >> 3 | 1 << 61) << 64 | u128::from(*key)).collect(),
             out: vec![NextHopId::NONE; len],
         }
     }

@@ -70,12 +70,15 @@ impl LengthHistogram {
     }
 
     /// Prefixes that the routes of `from..=to` make when expanded to `to`: the sum of `2^(to-i) * l_i` (section 4.2).
-    /// Prefix capture is ignored, so this is an upper bound.
+    /// Prefix capture is ignored, so this is an upper bound. It saturates.
     #[must_use]
     pub fn expanded(&self, from: u8, to: u8) -> u128 {
-        let widened = |len: u8| u128::from(self.count(len)).checked_shl(u32::from(to - len));
-        // A shift by 128 bits or more saturates.
-        (from..=to).map(|len| widened(len).unwrap_or(u128::MAX)).fold(0, u128::saturating_add)
+        let widened = |len: u8| match (u128::from(self.count(len)), u32::from(to - len)) {
+            (0, _) => 0,
+            (count, shift) if shift > count.leading_zeros() => u128::MAX,
+            (count, shift) => count << shift,
+        };
+        (from..=to).map(widened).fold(0, u128::saturating_add)
     }
 
     /// The cost function `f` of section 4.2 for `levels`, which must ascend and end with the longest length.
@@ -110,6 +113,18 @@ mod tests {
         let histogram = LengthHistogram::of(1, 64, prefixes);
         assert_eq!((histogram.first(), histogram.last(), histogram.total()), (1, 64, 5));
         assert_eq!([0, 1, 48, 65].map(|len| histogram.count(len)), [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn expansions_beyond_128_bits_saturate() {
+        let mut histogram = LengthHistogram::new(0, 128);
+        assert_eq!(histogram.expanded(0, 128), 0, "no routes, however far they would be expanded");
+        histogram.add(1, 1);
+        assert_eq!(histogram.expanded(0, 128), 1 << 127);
+        histogram.add(1, 1);
+        assert_eq!(histogram.expanded(0, 128), u128::MAX, "2 << 127");
+        histogram.add(0, 1);
+        assert_eq!(histogram.expanded(0, 127), u128::MAX, "2 << 126 and 1 << 127 are 1 << 128");
     }
 
     #[test]

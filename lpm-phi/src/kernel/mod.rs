@@ -9,7 +9,12 @@
 //! 4. *answer*: write the next hop found, searching overflow lines if needed; keys not found move on to the next shallower group
 //!    or keep their direct answer.
 //!
-//! `variants` holds the kernels of `bloom-naive` and `bloom-baseline`.
+//! | module | what lives there |
+//! |---|---|
+//! | `scalar` | the plain kernels, and the lookups of one key that tests stop between two loads |
+//! | `avx2`, `avx512f` | the vector kernels, a file a family; `avx512f` also those of the variants |
+//! | `lists`, `answer` | the work lists that stages pass on, and stage 4, for both |
+//! | `variants` | the kernels of `bloom-naive` and `bloom-baseline` |
 
 #[cfg(target_arch = "x86_64")]
 mod answer;

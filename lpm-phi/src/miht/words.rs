@@ -32,45 +32,33 @@ pub(super) trait IndexKey: Copy + Ord + Debug + Send + Sync + 'static {
     fn store(self, atoms: &[Self::Atom], at: usize);
 }
 
-impl IndexKey for u32 {
-    type Atom = AtomicU32;
-    const ATOMS: usize = 1;
-    const MAX: Self = Self::MAX;
+/// A key of one word.
+macro_rules! index_key {
+    ($key:ty, $atom:ty) => {
+        impl IndexKey for $key {
+            type Atom = $atom;
+            const ATOMS: usize = 1;
+            const MAX: Self = Self::MAX;
 
-    #[expect(clippy::cast_possible_truncation, reason = "its purpose is to truncate")]
-    #[inline]
-    fn narrow(bits: u128) -> Self {
-        bits as Self
-    }
-    #[inline]
-    fn load(atoms: &[AtomicU32], at: usize) -> Self {
-        atoms[at].load(Relaxed)
-    }
-    #[inline]
-    fn store(self, atoms: &[AtomicU32], at: usize) {
-        atoms[at].store(self, Relaxed);
-    }
+            #[expect(clippy::cast_possible_truncation, reason = "its purpose is to truncate")]
+            #[inline]
+            fn narrow(bits: u128) -> Self {
+                bits as Self
+            }
+            #[inline]
+            fn load(atoms: &[$atom], at: usize) -> Self {
+                atoms[at].load(Relaxed)
+            }
+            #[inline]
+            fn store(self, atoms: &[$atom], at: usize) {
+                atoms[at].store(self, Relaxed);
+            }
+        }
+    };
 }
 
-impl IndexKey for u64 {
-    type Atom = AtomicU64;
-    const ATOMS: usize = 1;
-    const MAX: Self = Self::MAX;
-
-    #[expect(clippy::cast_possible_truncation, reason = "its purpose is to truncate")]
-    #[inline]
-    fn narrow(bits: u128) -> Self {
-        bits as Self
-    }
-    #[inline]
-    fn load(atoms: &[AtomicU64], at: usize) -> Self {
-        atoms[at].load(Relaxed)
-    }
-    #[inline]
-    fn store(self, atoms: &[AtomicU64], at: usize) {
-        atoms[at].store(self, Relaxed);
-    }
-}
+index_key!(u32, AtomicU32);
+index_key!(u64, AtomicU64);
 
 impl IndexKey for u128 {
     type Atom = AtomicU64;

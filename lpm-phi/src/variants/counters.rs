@@ -79,6 +79,7 @@ mod tests {
     use super::*;
     use crate::bloom::equations::FilterSize;
     use crate::cpe::expand::entries;
+    use fib::random::SplitMix64;
     use std::collections::BTreeSet;
 
     /// A filter as in a table: its bits and its counters.
@@ -173,11 +174,8 @@ mod tests {
     fn the_measured_rate_is_the_asked_one_on_real_tables() {
         let Some((v4, v6)) = real_keys() else { return };
         assert!(v4.len() > 1_000_000 && v6.len() > 100_000, "{} and {} keys", v4.len(), v6.len());
-        let mut state = 7_u64;
-        let mut draw = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state >> 32
-        };
+        let mut numbers = SplitMix64(7);
+        let mut draw = || numbers.u64() >> 32;
         let others_v4 =
             std::iter::repeat_with(|| u32::try_from(draw()).unwrap() & !0xff).filter(|key| !v4.contains(key));
         let others_v4: Vec<u32> = others_v4.take(200_000).collect();

@@ -8,6 +8,8 @@
 //! | `pins` | `lpm-gpu/src/engine/grace.rs` | an update's memory is reused while a batch in flight may read it |
 //! | `doorbell` | `lpm-gpu/src/engine/doorbell.rs`, `lpm-gpu/src/cu/shared.rs` | half a request served, or one twice; answers read early |
 //!
+//! `check` runs the models, `sync` is `crate::sync` over loom, `cu` stands for the driver around the doorbell.
+//!
 //! Each model is run again with each ordering and each fence of the production code weakened in turn, one at a time,
 //! and has to fail ([`check::check`]). This shows what each of them is needed for, and that the model can fail.
 //!

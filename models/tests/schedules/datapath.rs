@@ -3,6 +3,8 @@
 
 #[path = "../../../fwd-app/src/datapath/batch.rs"]
 pub(crate) mod batch;
+#[path = "../../../fwd-app/src/datapath/counters.rs"]
+pub(crate) mod counters;
 #[path = "../../../fwd-app/src/datapath/drop_reason.rs"]
 pub(crate) mod drop_reason;
 #[path = "../../../fwd-app/src/datapath/lookup.rs"]
@@ -35,43 +37,6 @@ pub(crate) trait Packets {
 impl Packets for Burst {
     fn count(&self) -> usize {
         self.len()
-    }
-}
-
-pub(crate) mod counters {
-    pub(crate) const TIMED_ONE_IN: u32 = 16;
-
-    #[derive(Clone, Copy)]
-    pub(crate) enum StageName {
-        Rx,
-        Parse,
-        Lookup,
-        Verdict,
-        Rewrite,
-        Tx,
-    }
-
-    #[derive(Debug, Default)]
-    pub(crate) struct Counters {
-        pub(crate) rx_packets: u64,
-        pub(crate) tx_packets: u64,
-        pub(crate) dropped: u64,
-    }
-
-    #[derive(Debug, Default)]
-    pub(crate) struct Published;
-
-    impl Published {
-        pub(crate) fn publish(&self, _: &Counters) {}
-    }
-
-    pub(crate) struct Stopwatch;
-
-    impl Stopwatch {
-        pub(crate) fn start(_: bool) -> Self {
-            Self
-        }
-        pub(crate) fn lap(&mut self, _: &mut Counters, _: StageName, _: usize) {}
     }
 }
 
@@ -165,7 +130,7 @@ pub(crate) mod tx {
                 batch.packets.0.drain(..).zip(&batch.ports).filter(|(_, port)| **port != Code::DROPPED);
             let sent: Vec<_> = sent.map(|(packet, _)| (batch.input, packet)).collect();
             counters.tx_packets += sent.len() as u64;
-            counters.dropped += batch.drops.total();
+            counters.drops.merge(&batch.drops);
             self.wire.lock().unwrap().extend(sent);
             batch.clear();
         }

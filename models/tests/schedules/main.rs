@@ -6,6 +6,9 @@
 //! | `coop_model` | `lpm-phi/src/coop`, `lend.rs`, `lpm-core/src/failover` | a half fails: an answer is lost, is from an abandoned table, or nobody wakes |
 //! | `pipeline_model` | `fwd-app/src/topology/pipeline.rs`, `datapath/{batch,lookup}.rs` | batches lost, doubled, reordered; stage hangs |
 //!
+//! `check` runs the models, `sync` and `channel` are the primitives over shuttle, `coop_engines` engines that fail on demand; `dpdk`,
+//! `datapath` and `topology` stand for the forwarder around its production files.
+//!
 //! Time advances with each read of the clock, so a thread may be late at any point. `FWD_MODELS=full` draws a hundred
 //! times as many schedules, from a new seed each time; the usual schedules come from a fixed seed. A failure prints a
 //! schedule for `shuttle::replay`.

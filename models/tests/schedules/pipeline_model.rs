@@ -128,7 +128,7 @@ fn model(senders: usize, trouble: Trouble, ends_early: bool) {
         let outcome = lcore.join().unwrap();
         received += outcome.counters.rx_packets;
         sent += outcome.counters.tx_packets;
-        dropped += outcome.counters.dropped;
+        dropped += outcome.counters.drops.total();
         held += outcome.held;
     }
     let left = kept.iter().flat_map(Receiver::try_iter).map(|batch| batch.packets.len() as u64).sum::<u64>();

@@ -2,28 +2,12 @@
 
 #[path = "../../../fwd-app/src/topology/pipeline.rs"]
 pub(crate) mod pipeline;
+#[path = "../../../fwd-app/src/topology/stage.rs"]
+mod stage;
 
-use crate::datapath::{Counters, Latency};
+pub(crate) use stage::{Outcome, Progress, Stage};
+
 use crate::sync::atomic::{AtomicBool, Ordering};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    Worked,
-    Idle,
-    Done,
-}
-
-pub(crate) trait Stage: Send {
-    fn poll(&mut self) -> Progress;
-    fn finish(self: Box<Self>) -> Outcome;
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) counters: Counters,
-    pub(crate) latency: Option<Latency>,
-    pub(crate) held: u64,
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Control {

@@ -258,7 +258,6 @@ mod tests {
             memory_bytes: 150_000_000_000,
             l2_bytes: 62_914_560,
             l2_persisting_bytes_max: 0,
-            l2_window_bytes_max: 0,
             memory_pools: true,
         };
         let wanted =

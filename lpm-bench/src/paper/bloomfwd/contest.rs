@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
 use crate::paper::Bench;
-use crate::paper::figure::Figure;
+use crate::paper::figure::{Figure, Panel};
 use crate::table::{Looker, Table};
 use crate::tables::Tables;
 use lpm_bench::stats::median;
@@ -64,6 +64,30 @@ pub(super) fn run(
     threads: usize,
 ) -> Result<Vec<Rate>, Fault> {
     run_counts(bench, figure, built, data, &[threads]).map(|rates| rates.into_iter().flatten().collect())
+}
+
+/// As [`run`], with all CPUs; adds the rates to `panel` at `x`, and a row of each with the fields `more` to `figure`.
+///
+/// # Errors
+/// As [`run_counts`].
+pub(super) fn show(
+    bench: &Bench<'_>,
+    (figure, panel): (&mut Figure, &mut Panel),
+    x: f64,
+    built: &mut [Built],
+    data: (&Tables, &KeySet),
+    more: &Value,
+) -> Result<(), Fault> {
+    let rates = run(bench, figure, built, data, bench.threads_max())?;
+    for (one, rate) in built.iter().zip(&rates) {
+        panel.add(&one.subject.name, x, rate.mlps);
+        let mut row = one.row(rate.fields());
+        if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
+            row.extend(more.clone());
+        }
+        figure.rows.push(row);
+    }
+    Ok(())
 }
 
 /// As [`run`], with each number of threads in `counts`, in turn. Returns for each of `built` one rate per number of threads.

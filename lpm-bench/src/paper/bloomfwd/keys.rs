@@ -11,6 +11,7 @@ use fib::traffic::Traffic;
 use fib::{Family, Isa, NextHopId, Prefix4};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
+use serde_json::json;
 
 /// Matching ratios, percent.
 const RATIOS: [u32; 6] = [0, 20, 40, 60, 80, 100];
@@ -112,13 +113,8 @@ pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
         bench.tell(format!("draws keys, {percent} % matching"));
         let Some(keys) = space.keys(percent, bench.args.keys(), bench.args.table.seed) else { continue };
         let shape = (&set.tables, &keys);
-        let rates = contest::run(bench, &mut figure, &mut built, shape, bench.threads_max())?;
-        for (one, rate) in built.iter().zip(&rates) {
-            panel.add(&one.subject.name, f64::from(percent), rate.mlps);
-            let mut row = one.row(rate.fields());
-            row["matching_percent"] = percent.into();
-            figure.rows.push(row);
-        }
+        let (place, more) = ((&mut figure, &mut panel), json!({"matching_percent": percent}));
+        contest::show(bench, place, f64::from(percent), &mut built, shape, &more)?;
     }
     for one in &built {
         let line = panel.series.iter().find(|line| line.name == one.subject.name);
@@ -154,13 +150,8 @@ pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let keys = bench.stream(set, Family::V4, &traffic)?;
         figure.x_names.push(traffic.to_string());
         let shape = (&set.tables, &keys);
-        let rates = contest::run(bench, &mut figure, &mut built, shape, bench.threads_max())?;
-        for (one, rate) in built.iter().zip(&rates) {
-            panel.add(&one.subject.name, f64::from(x), rate.mlps);
-            let mut row = one.row(rate.fields());
-            row["traffic"] = traffic.to_string().into();
-            figure.rows.push(row);
-        }
+        let (place, more) = ((&mut figure, &mut panel), json!({"traffic": traffic.to_string()}));
+        contest::show(bench, place, f64::from(x), &mut built, shape, &more)?;
     }
     for name in [Subject::bloomfwd(best).name, Subject::best_bloom(bench).name] {
         let real = panel.at(&name, 1.0).zip(panel.at(&name, 0.0)).map(|(real, random)| real / random);

@@ -33,13 +33,8 @@ pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let tables = fewer.as_ref().unwrap_or(&set.tables);
         figure.x_names.push(if part == 1 { "all".into() } else { format!("1/{part}") });
         let mut built = build(bench, &mut figure, tables, Family::V4, &subjects)?;
-        let rates = contest::run(bench, &mut figure, &mut built, (tables, &keys), bench.threads_max())?;
-        for (one, rate) in built.iter().zip(&rates) {
-            panel.add(&one.subject.name, f64::from(x), rate.mlps);
-            let mut row = one.row(rate.fields());
-            row["prefixes"] = tables.v4.len().into();
-            figure.rows.push(row);
-        }
+        let (place, more) = ((&mut figure, &mut panel), json!({"prefixes": tables.v4.len()}));
+        contest::show(bench, place, f64::from(x), &mut built, (tables, &keys), &more)?;
     }
     let last = f64::from(u32::try_from(figure.x_names.len()).unwrap_or(1)) - 1.0;
     for name in [Subject::bloomfwd(best).name, Subject::best_bloom(bench).name] {
@@ -85,14 +80,8 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
         figure.x_names.push(set.name.clone());
         let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
         let shape = (&set.tables, &keys);
-        let rates = contest::run(bench, &mut figure, &mut built, shape, bench.threads_max())?;
-        for (one, rate) in built.iter().zip(&rates) {
-            panel.add(&one.subject.name, f64::from(x), rate.mlps);
-            let mut row = one.row(rate.fields());
-            row["data"] = json!(set.name);
-            row["prefixes"] = set.tables.v4.len().into();
-            figure.rows.push(row);
-        }
+        let more = json!({"data": set.name, "prefixes": set.tables.v4.len()});
+        contest::show(bench, (&mut figure, &mut panel), f64::from(x), &mut built, shape, &more)?;
     }
     let names = [Subject::bloomfwd(best).name, Subject::best_bloom(bench).name];
     let ratio = |panel: &Panel, one: &str, other: &str| {

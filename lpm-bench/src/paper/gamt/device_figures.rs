@@ -12,7 +12,7 @@ use crate::paper::figure::{Figure, Panel};
 use crate::paper::{Bench, data::DataSet};
 use crate::updates::Player;
 use fib::traffic::Traffic;
-use fib::{EngineReader, EngineWriter, Family, Rib};
+use fib::{EngineError, EngineReader, EngineWriter, Family, Rib};
 use lpm_gpu::gamt::strides::{Census, Plan};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -57,6 +57,10 @@ impl Subject {
             _ => Vec::new(),
         }
     }
+
+    fn fault(self, source: EngineError) -> Fault {
+        Fault::Engine { engine: self.engine.to_owned(), source }
+    }
 }
 
 /// A table that was built and checked.
@@ -75,7 +79,7 @@ fn ready(
     parameters: &[Parameter],
 ) -> Result<Ready, Fault> {
     let mut writer = bench.engine(subject.engine, parameters)?;
-    let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
+    let fault = |source| subject.fault(source);
     let rib = fill(writer.as_mut(), &set.tables.told_of(subject.family)).map_err(fault)?;
     let count = CHECKED.min(bench.args.keys());
     let keys =
@@ -106,26 +110,20 @@ struct Way {
 }
 
 impl Way {
+    /// With as many threads as a batch is worth, or with `threads`.
     fn new(
         bench: &Bench<'_>,
         subject: Subject,
         writer: &dyn EngineWriter,
         (batch, slots): (usize, u16),
+        threads: Option<usize>,
     ) -> Result<Self, Fault> {
-        let threads = (batch / BATCH_A_THREAD_MIN).clamp(1, bench.args.threads());
-        Self::of_threads(subject, writer, (batch, slots), threads)
-    }
-
-    fn of_threads(
-        subject: Subject,
-        writer: &dyn EngineWriter,
-        (batch, slots): (usize, u16),
-        threads: usize,
-    ) -> Result<Self, Fault> {
-        let fault = |source| Fault::Engine { engine: subject.engine.to_owned(), source };
+        let threads = threads.unwrap_or_else(|| (batch / BATCH_A_THREAD_MIN).clamp(1, bench.args.threads()));
         let mut batch = (batch / threads).max(1);
-        let readers: Vec<_> =
-            (0..threads).map(|_| writer.reader(slots, batch)).collect::<Result<_, _>>().map_err(fault)?;
+        let readers: Vec<_> = (0..threads)
+            .map(|_| writer.reader(slots, batch))
+            .collect::<Result<_, _>>()
+            .map_err(|source| subject.fault(source))?;
         batch = readers.iter().map(|reader| reader.batch_max()).fold(batch, usize::min);
         Ok(Self { readers, batch, slots })
     }
@@ -135,31 +133,18 @@ impl Way {
     }
 }
 
+/// Looks `keys` up in batches of this many keys, so many in flight; with one thread for figures about streams.
 fn measure(
     bench: &Bench<'_>,
     subject: Subject,
     writer: &dyn EngineWriter,
     keys: &KeySet,
     (batch, slots): (usize, u16),
+    threads: Option<usize>,
 ) -> Result<Driven, Fault> {
-    run(bench, subject, Way::new(bench, subject, writer, (batch.min(keys.len()), slots))?, keys)
-}
-
-/// As [`measure`], with one thread, for figures about streams.
-fn measure_alone(
-    bench: &Bench<'_>,
-    subject: Subject,
-    writer: &dyn EngineWriter,
-    keys: &KeySet,
-    (batch, slots): (usize, u16),
-) -> Result<Driven, Fault> {
-    run(bench, subject, Way::of_threads(subject, writer, (batch.min(keys.len()), slots), 1)?, keys)
-}
-
-fn run(bench: &Bench<'_>, subject: Subject, mut way: Way, keys: &KeySet) -> Result<Driven, Fault> {
+    let mut way = Way::new(bench, subject, writer, (batch.min(keys.len()), slots), threads)?;
     let load = way.load(bench, keys);
-    drive(&mut way.readers, load)
-        .map_err(|source| Fault::Engine { engine: subject.engine.to_owned(), source })
+    drive(&mut way.readers, load).map_err(|source| subject.fault(source))
 }
 
 /// The fields of a row that every measurement has.
@@ -199,7 +184,7 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let keys = keys(bench, set, subject.family, &Traffic::Random)?;
         for size in bench.some(&sizes) {
             let slots = in_flight(size, 8);
-            let driven = measure(bench, subject, &*ready.writer, &keys, (size, slots))?;
+            let driven = measure(bench, subject, &*ready.writer, &keys, (size, slots), None)?;
             panel.add(subject.name, size as f64, driven.mlps);
             figure.rows.push(with(row(set, subject, size, &driven), &[("slots", slots.into())]));
         }
@@ -230,7 +215,7 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
             for traffic in [Traffic::Random, Traffic::Table] {
                 let keys = keys(bench, set, subject.family, &traffic)?;
                 let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
-                let driven = measure(bench, subject, &*ready.writer, &keys, shape)?;
+                let driven = measure(bench, subject, &*ready.writer, &keys, shape, None)?;
                 panel.add(&format!("{}, {traffic}", subject.name), f64::from(at), driven.mlps);
                 let more = [("traffic", traffic.to_string().into())];
                 figure.rows.push(with(row(set, subject, BATCH, &driven), &more));
@@ -321,7 +306,7 @@ fn by_levels(
                 let ready = ready(bench, set, subject, &parameters)?;
                 figure.count(&ready);
                 let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
-                let driven = measure(bench, subject, &*ready.writer, &keys, shape)?;
+                let driven = measure(bench, subject, &*ready.writer, &keys, shape, None)?;
                 speed.add(name, f64::from(levels), driven.mlps);
                 let more = [("levels", levels.into()), ("layout", layout.into())];
                 figure.rows.push(with(row(set, subject, BATCH, &driven), &more));
@@ -385,7 +370,7 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 let ready = ready(bench, set, GAMT, &parameters)?;
                 figure.count(&ready);
                 // As many slots as streams: a batch queued behind another would overlap with it.
-                let driven = measure_alone(bench, GAMT, &*ready.writer, &keys, (BATCH, streams))?;
+                let driven = measure(bench, GAMT, &*ready.writer, &keys, (BATCH, streams), Some(1))?;
                 panel.add(&format!("{streams} streams, {blocks} blocks"), f64::from(threads), driven.mlps);
                 speeds.push(driven.mlps);
                 let more =
@@ -426,7 +411,7 @@ fn under_updates(
         let deltas = set.deltas(subject.family, Some(UPDATES_A_DELTA), Hops::Peer);
         let mut round = Player::new(&deltas);
         let batch = BATCH.min(keys.len());
-        let mut way = Way::new(bench, *subject, &*ready.writer, (batch, in_flight(batch, IN_FLIGHT)))?;
+        let mut way = Way::new(bench, *subject, &*ready.writer, (batch, in_flight(batch, IN_FLIGHT)), None)?;
         let load = way.load(bench, &keys);
         for rate in rates {
             let beside =
@@ -497,7 +482,7 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let ready = ready(bench, set, subject, &parameters)?;
             figure.count(&ready);
             let batch = (REQUESTS / usize::from(streams)).min(keys.len());
-            let driven = measure_alone(bench, subject, &*ready.writer, &keys, (batch, streams))?;
+            let driven = measure(bench, subject, &*ready.writer, &keys, (batch, streams), Some(1))?;
             speed.add(subject.name, f64::from(streams), driven.mlps);
             latency.add(subject.name, f64::from(streams), driven.mean_us);
             figure.rows.push(with(row(set, subject, batch, &driven), &[("streams", streams.into())]));

@@ -24,10 +24,9 @@ fn attribute(number: u32) -> Answer<u32> {
         // Memory: clock in kHz, bits of the bus.
         36 => 3_201_000,
         37 => 6_144,
-        // L2: bytes, bytes that may be set aside, bytes of an access window.
+        // L2: bytes, bytes that may be set aside.
         38 => 50 << 20,
         108 => 32 << 20,
-        109 => 128 << 20,
         // Copy engines.
         40 => 3,
         // Compute capability, major and minor.
@@ -132,11 +131,6 @@ api! {
     /// Waits for all streams of the context.
     fn cuCtxSynchronize() {
         settle(&*driver().current()?, "cuCtxSynchronize")
-    }
-
-    /// Accepted and ignored.
-    fn cuCtxSetLimit(_limit: c_uint, _value: usize) {
-        driver().current().map(|_| ())
     }
 
     /// The priority range of a current device; the mock ignores priorities.

@@ -4,7 +4,7 @@ use super::{api, not_served, out};
 use crate::error::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::state::{Object, driver};
 use crate::stream::{Event, Operation, Recorded, Stream, lock};
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -52,12 +52,6 @@ api! {
     /// Whether all operations are done.
     fn cuStreamQuery(stream: u64) {
         driver().stream(stream)?.query()
-    }
-
-    /// Accepted and ignored: there is no cache to set an access window in.
-    fn cuStreamSetAttribute(stream: u64, attribute: c_uint, value: *const c_void) {
-        driver().stream(stream)?;
-        if value.is_null() || attribute == 0 { Err(INVALID_VALUE) } else { Ok(()) }
     }
 
     /// Creates an event.

@@ -5,8 +5,8 @@ pub(crate) mod model;
 use super::{BCN_WORDS, SailOptions, SailTable};
 use crate::direct::{CHUNK_UNITS, Unit};
 use crate::host::{HostTable, Image, Step};
-use crate::tests::direct::{self, Rig, real_table, real_updates};
-use fib::{Change, EngineError, NextHopId, Prefix4, Route};
+use crate::tests::direct::{self, Rig, made, told};
+use fib::{Change, EngineError, NextHopId};
 use model::Lookup;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -60,31 +60,21 @@ fn rig(options: SailOptions, seed: u64) -> Rig<SailTable, Model> {
     Rig::new(SailTable::new(options).unwrap(), seed)
 }
 
-fn change(address: u32, len: u8, next_hop: u32) -> Route<u32> {
-    Route { prefix: Prefix4::truncating(address, len), next_hop: NextHopId::from_answer(next_hop) }
-}
-
-/// From one next hop to another; 0 is no route.
-fn made(address: u32, len: u8, old: u32, new: u32) -> Change<u32> {
-    let [old, new] = [old, new].map(NextHopId::from_answer);
-    Change { prefix: Prefix4::truncating(address, len), old, new }
-}
-
 #[test]
 fn every_length_comes_and_goes() {
     let mut rig = rig(SailOptions::default(), 1);
     for len in (0..=32).rev() {
-        rig.apply(&[change(0x0a01_0203, len, 100 + u32::from(len))]);
+        rig.apply(&[told(0x0a01_0203, len, 100 + u32::from(len))]);
     }
     rig.check_all();
     for len in [0, 25, 16, 17, 24, 8, 32, 31] {
-        rig.apply(&[change(0x0a01_0203, len, 0)]);
+        rig.apply(&[told(0x0a01_0203, len, 0)]);
         rig.check_all();
-        rig.apply(&[change(0x0a01_0203, len, 7)]);
+        rig.apply(&[told(0x0a01_0203, len, 7)]);
     }
     rig.check_all();
     for len in 0..=32 {
-        rig.apply(&[change(0x0a01_0203, len, 0)]);
+        rig.apply(&[told(0x0a01_0203, len, 0)]);
     }
     assert!(rig.model.words[..BCN_WORDS].iter().all(|word| Unit(*word).value() == 0), "nothing is left");
 }
@@ -102,22 +92,19 @@ fn no_store_shows_a_lookup_anything_but_old_or_new() {
 
 #[test]
 fn a_lookup_never_meets_a_chunk_used_again() {
-    let mut rig = rig(SailOptions::default(), 5);
-    rig.flicker(3000);
-    assert_eq!(rig.rebuilds, 0);
-    rig.withdraw_all();
+    rig(SailOptions::default(), 5).flicker_without_rebuilds();
 }
 
 #[test]
 fn chunks_run_out_and_a_rebuild_makes_room() {
     let mut rig = rig(SailOptions { headroom_percent: 0, ..SailOptions::default() }, 7);
     for n in 0..400u32 {
-        rig.apply(&[change(0x0a00_0000 + (n << 16), 20, 1 + n)]);
+        rig.apply(&[told(0x0a00_0000 + (n << 16), 20, 1 + n)]);
     }
     let after_bn24 = rig.rebuilds;
     assert!(after_bn24 >= 1, "256 chunks of BN24 are there at first");
     for n in 0..400u32 {
-        rig.apply(&[change(0x0a00_0000 + n * 256, 30, 1 + n)]);
+        rig.apply(&[told(0x0a00_0000 + n * 256, 30, 1 + n)]);
     }
     assert!(rig.rebuilds > after_bn24, "and as many of N32");
     rig.check_all();
@@ -130,13 +117,13 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
     let too_small = SailTable::new(SailOptions { table_bytes_max: bcn - 1, ..SailOptions::default() });
     assert!(matches!(too_small, Err(EngineError::Full { what: "table bytes", .. })));
     let mut rig = rig(SailOptions { table_bytes_max: bcn + 4 * 1024, ..SailOptions::default() }, 3);
-    let hosts: Vec<_> = (0..4).map(|n| change(0x0a00_0000 + (n << 16), 32, 1 + n)).collect();
+    let hosts: Vec<_> = (0..4).map(|n| told(0x0a00_0000 + (n << 16), 32, 1 + n)).collect();
     rig.apply(&hosts);
     assert_eq!((rig.refused, rig.table.routes()), (1, 0), "four hosts need four chunks of each array");
     rig.apply(&hosts[..2]);
     rig.apply(&hosts[2..3]);
     assert_eq!((rig.refused, rig.table.routes()), (2, 2));
-    rig.apply(&[change(0x0a00_0000, 32, 0)]);
+    rig.apply(&[told(0x0a00_0000, 32, 0)]);
     rig.apply(&hosts[2..3]);
     assert_eq!((rig.refused, rig.table.routes()), (2, 2));
     rig.check_all();
@@ -166,17 +153,5 @@ fn what_is_taken_back_is_as_it_was() {
 
 #[test]
 fn real_tables_and_the_real_stream() {
-    let Some(routes) = real_table("v4-202401.txt.xz") else { return };
-    let mut rig = rig(SailOptions::default(), 11);
-    rig.apply(&routes);
-    assert_eq!(rig.rebuilds, 1, "a full table comes as an image");
-    rig.check_all();
-    let Some(updates) = real_updates("updates-ris-20190101.txt.xz") else { return };
-    for update in updates.chunks(7).take(4000) {
-        // Of several updates of a prefix within a delta the last counts.
-        let delta: std::collections::BTreeMap<_, _> = update.iter().map(|c| (c.prefix, *c)).collect();
-        rig.apply(&delta.into_values().collect::<Vec<_>>());
-    }
-    rig.check_all();
-    rig.withdraw_all();
+    rig(SailOptions::default(), 11).real_table_and_stream();
 }

@@ -297,6 +297,7 @@ mod tests {
     use crate::variants::divisor::Divisor;
     use crate::variants::hash::LevelKey;
     use fib::Isa;
+    use fib::random::SplitMix64;
 
     const VECTORISED: [HashName; 3] = [HashName::Murmur, HashName::Knuth, HashName::H2];
 
@@ -317,11 +318,11 @@ mod tests {
         if !Isa::Avx512f.is_available() {
             return fib::testing::skip("avx512f", "this CPU has no avx512f");
         }
-        let mut state = 1_u64;
+        let mut numbers = SplitMix64(1);
         for round in 0..5000_u32 {
             let keys: [u64; 16] = std::array::from_fn(|lane| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                if round % 3 == 0 { state >> 40 << (lane * 3) } else { state ^ state >> 31 }
+                let number = numbers.u64();
+                if round % 3 == 0 { number >> 40 << (lane * 3) } else { number }
             });
             let low = keys.map(|key| key as u32);
             let high = keys.map(|key| (key >> 32) as u32);

@@ -1,6 +1,7 @@
-//! The reader of every engine on a CPU: `submit` looks the keys up, so the answers are in the slot when it returns.
+//! The reader of every engine that looks up on the caller's CPU: `submit` looks the keys up, so the answers are in the slot when it
+//! returns.
 
-use fib::{EngineError, EngineReader, Keys, NextHopId, SlotId};
+use crate::{EngineError, EngineReader, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
 /// The lookup of an engine.
@@ -23,7 +24,8 @@ struct Slot {
 }
 
 impl<A: Answer> SlotReader<A> {
-    /// A reader with `slots` slots of `batch_max` keys.
+    /// A reader of `tables` with `slots` slots of `batch_max` keys.
+    #[must_use]
     pub fn new(tables: A, slots: u16, batch_max: usize) -> Self {
         let slots = vec![Slot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
         Self { tables, slots, batch_max }

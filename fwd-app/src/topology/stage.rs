@@ -1,0 +1,34 @@
+//! A stage: a small state machine with a `poll()`, which runs on one lcore.
+
+use crate::datapath::{Counters, Latency};
+
+/// The result of a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Packets moved.
+    Worked,
+    /// There was nothing to do.
+    Idle,
+    /// The stage is drained: it will never have work again.
+    Done,
+}
+
+/// A part of the forwarder that runs on one lcore.
+pub(crate) trait Stage: Send {
+    /// Does a bounded amount of work, never waits.
+    fn poll(&mut self) -> Progress;
+
+    /// Returns the counters, after the stage is done or has panicked, and releases its queues.
+    fn finish(self: Box<Self>) -> Outcome;
+}
+
+/// The final state of a stage.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Its counters.
+    pub(crate) counters: Counters,
+    /// Its latencies, if it sends.
+    pub(crate) latency: Option<Latency>,
+    /// Packets that it still held; 0 if it was done.
+    pub(crate) held: u64,
+}
