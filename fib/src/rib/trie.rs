@@ -10,6 +10,7 @@
 
 use crate::{Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// The page of all addresses. It is below no other page.
 pub(super) const ROOT: u32 = 0;
@@ -383,18 +384,43 @@ impl<K: Key> Trie<K> {
 
     /// Every route in order of address, then length.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Prefix<K>, Entry)> {
-        let mut stack = vec![(ROOT, self.entries(ROOT).iter())];
+        self.walk(ROOT, 0..self.entries(ROOT).len())
+    }
+
+    /// The routes at and below `prefix`, in order of address, then length.
+    pub(super) fn within(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, Entry)> {
+        let at = self.nearest(prefix);
+        let page = self.page(at);
+        let range = if page.holds(prefix.len()) {
+            let first = page.place(prefix);
+            let end = page.entries.partition_point(|entry| entry.place() <= first.last());
+            before(&page.entries, first)..end
+        } else {
+            0..0 // the page that would hold it is not there, nor any below
+        };
+        self.walk(at, range)
+    }
+
+    /// The routes of the entries `range` of page `top`, and of the pages below them, in order of address, then length.
+    fn walk(&self, top: u32, range: Range<usize>) -> impl Iterator<Item = (Prefix<K>, Entry)> {
+        let (mut page, mut at) = (top, range.start);
         std::iter::from_fn(move || {
             loop {
-                let (page, entries) = stack.last_mut()?;
-                let Some(entry) = entries.next() else {
-                    stack.pop();
-                    continue;
-                };
-                let Some(below) = entry.page() else {
-                    return Some((self.prefix(*page, *entry), *entry));
-                };
-                stack.push((below, self.entries(below).iter()));
+                let end = if page == top { range.end } else { self.entries(page).len() };
+                if at < end {
+                    let entry = self.entries(page)[at];
+                    let Some(below) = entry.page() else {
+                        at += 1;
+                        return Some((self.prefix(page, entry), entry));
+                    };
+                    (page, at) = (below, 0);
+                } else if page == top {
+                    return None;
+                } else {
+                    let Page { address, parent, .. } = *self.page(page);
+                    let link = self.page(parent).link(address);
+                    (page, at) = (parent, before(self.entries(parent), link) + 1);
+                }
             }
         })
     }
