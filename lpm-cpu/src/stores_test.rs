@@ -150,8 +150,8 @@ fn host_sequences_32_bits() {
     sequences!(host("32"), host_one, 300, HOST_LENGTHS);
 }
 
-/// With few routes at a time, but ids above 254, codes are indices.
+/// With few routes at a time, but ids above 65,534, codes are indices.
 #[test]
 fn host_sequences_indexed() {
-    sequences!(host("8"), host_one, 500, HOST_LENGTHS, 1000);
+    sequences!(host("8"), host_one, 500, HOST_LENGTHS, 1 << 24);
 }

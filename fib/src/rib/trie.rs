@@ -10,7 +10,6 @@
 
 use crate::{Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
-use std::ops::Range;
 
 /// The page of all addresses. It is below no other page.
 pub(super) const ROOT: u32 = 0;
@@ -33,6 +32,8 @@ pub(super) struct Place(u16);
 impl Place {
     /// In place of a length: a page below. It comes after the route of the same block.
     const PAGE: u16 = 15;
+    /// The last place of a page.
+    const LAST: Self = Self(u16::MAX);
 
     /// The place of the block of `len` bits at `address` in a page of `page_len` bits.
     fn new<K: Key>(address: K, page_len: u8, len: u16) -> Self {
@@ -384,42 +385,43 @@ impl<K: Key> Trie<K> {
 
     /// Every route in order of address, then length.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Prefix<K>, Entry)> {
-        self.walk(ROOT, 0..self.entries(ROOT).len())
+        self.walk(ROOT, 0, Place::LAST)
     }
 
     /// The routes at and below `prefix`, in order of address, then length.
     pub(super) fn within(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, Entry)> {
         let at = self.nearest(prefix);
         let page = self.page(at);
-        let range = if page.holds(prefix.len()) {
+        let (start, last) = if page.holds(prefix.len()) {
             let first = page.place(prefix);
-            let end = page.entries.partition_point(|entry| entry.place() <= first.last());
-            before(&page.entries, first)..end
+            (before(&page.entries, first), first.last())
         } else {
-            0..0 // the page that would hold it is not there, nor any below
+            // The page that would hold it is not there, nor any below.
+            (page.entries.len(), Place::LAST)
         };
-        self.walk(at, range)
+        self.walk(at, start, last)
     }
 
-    /// The routes of the entries `range` of page `top`, and of the pages below them, in order of address, then length.
-    fn walk(&self, top: u32, range: Range<usize>) -> impl Iterator<Item = (Prefix<K>, Entry)> {
-        let (mut page, mut at) = (top, range.start);
+    /// The routes of page `top` from entry `start` to place `last`, and of the pages below, in order of address, then length.
+    fn walk(&self, top: u32, start: usize, last: Place) -> impl Iterator<Item = (Prefix<K>, Entry)> {
+        let (mut page, mut at) = (top, start);
         std::iter::from_fn(move || {
             loop {
-                let end = if page == top { range.end } else { self.entries(page).len() };
-                if at < end {
-                    let entry = self.entries(page)[at];
-                    let Some(below) = entry.page() else {
-                        at += 1;
-                        return Some((self.prefix(page, entry), entry));
-                    };
-                    (page, at) = (below, 0);
-                } else if page == top {
-                    return None;
-                } else {
-                    let Page { address, parent, .. } = *self.page(page);
-                    let link = self.page(parent).link(address);
-                    (page, at) = (parent, before(self.entries(parent), link) + 1);
+                match self.entries(page).get(at) {
+                    Some(entry) if page == top && entry.place() > last => return None,
+                    Some(entry) => {
+                        let Some(below) = entry.page() else {
+                            at += 1;
+                            return Some((self.prefix(page, *entry), *entry));
+                        };
+                        (page, at) = (below, 0);
+                    }
+                    None if page == top => return None,
+                    None => {
+                        let Page { address, parent, .. } = *self.page(page);
+                        let link = self.page(parent).link(address);
+                        (page, at) = (parent, before(self.entries(parent), link) + 1);
+                    }
                 }
             }
         })

@@ -2,7 +2,7 @@
 //!
 //! A code has 8, 16 or 32 bits, the same in a whole table. Where every id of the table is small enough, codes are the ids; else next hops
 //! are numbered ([`HopIndex`]), and a lookup ends with one more load, from an array of ids by code. The forwarder numbers its next hops
-//! from 1, so the usual table has 8-bit codes that are ids. A table whose codes run out is built anew with more or wider ones; one that
+//! from 1, so the usual table has 8-bit or 16-bit codes that are ids. A table whose codes run out is built anew with more or wider ones; one that
 //! could do with narrower codes keeps those it has until it is built anew for another reason.
 
 use fib::{Change, EngineError, NextHopId, Prefix4};
@@ -55,25 +55,21 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// The narrowest form for the next hops of `routes`, with codes of `width_min` at least.
+    /// The form for the next hops of `routes`, with codes of `width_min` at least: ids in 8 or 16 bits where they fit, else indices.
+    ///
+    /// The load of an id from an index costs a lookup 0.3 to 0.5 ns, as much as the wider cells of 16-bit ids do at most (one Sapphire
+    /// Rapids core with 2 MB of L2, a full table of 2024, random, table and zipf traffic).
     pub(super) fn of(routes: &[(Prefix4, NextHopId)], width_min: Width) -> Self {
+        let narrow = [Width::Bits8, Width::Bits16].into_iter().filter(|width| *width >= width_min);
         let id_max = routes.iter().map(|(_, next_hop)| next_hop.get()).max().unwrap_or(0);
-        let mut distinct = None;
-        for width in [Width::Bits8, Width::Bits16] {
-            if width < width_min {
-                continue;
-            }
-            if id_max <= width.code_max() {
-                return Self { width, is_indexed: false };
-            }
-            let distinct = distinct.get_or_insert_with(|| {
-                routes.iter().map(|(_, next_hop)| *next_hop).collect::<FxHashSet<_>>().len()
-            });
-            if *distinct <= width.code_max() as usize {
-                return Self { width, is_indexed: true };
-            }
+        if let Some(width) = narrow.clone().find(|width| id_max <= width.code_max()) {
+            return Self { width, is_indexed: false };
         }
-        Self { width: Width::Bits32, is_indexed: false }
+        let distinct = routes.iter().map(|(_, next_hop)| *next_hop).collect::<FxHashSet<_>>().len();
+        match narrow.clone().find(|width| distinct <= width.code_max() as usize) {
+            Some(width) => Self { width, is_indexed: true },
+            None => Self { width: Width::Bits32, is_indexed: false },
+        }
     }
 
     /// Entries of the array of ids: one for each code, so that kernels may look up the escape too.
@@ -173,7 +169,9 @@ mod tests {
             (form.width.bits(), form.is_indexed)
         };
         assert_eq!(form(1..=254, Width::Bits8), (8, false));
-        assert_eq!(form(2..=255, Width::Bits8), (8, true));
+        assert_eq!(form(2..=255, Width::Bits8), (16, false));
+        assert_eq!(form(70_000..=70_253, Width::Bits8), (8, true));
+        assert_eq!(form(70_000..=70_254, Width::Bits8), (16, true));
         assert_eq!(form(1..=255, Width::Bits8), (16, false));
         assert_eq!(form(1..=9, Width::Bits16), (16, false));
         assert_eq!(form(70_000..=70_009, Width::Bits16), (16, true));

@@ -8,7 +8,7 @@
 //!                          `- escape: routes longer than /24
 //! chunks[key / 2^16] -> blocks[256 a chunk] -> two records, for four addresses a cell in place of four /24s
 //! ```
-//! A record covers a /17, so all records take 1 MB, and a full table of 2024 has about 300,000 cells, of four bytes where next hops have
+//! A record covers a /17, so all records take 1 MB, and a full table of 2024 has about 280,000 cells, of four bytes where next hops have
 //! codes of eight bits (`codes`). A lookup is two dependent loads, its record and a word of a cell, and no branch. A /24 with longer
 //! routes, which is rare, holds the escape code: its keys are put aside, and looked up once more when the others are done. Their records
 //! lie behind those of the /17s, and their cells are cells like any other.

@@ -16,7 +16,7 @@ const CELLS_MIN: u64 = 1 << 16;
 /// Blocks at most: one a /24.
 const BLOCKS_MAX: u32 = 1 << 24;
 /// So many cells wait for a grace period before one is waited for: with lookups running, it takes as long as several updates.
-const LIMBO_MAX: u32 = 4096;
+const LIMBO_MAX: u32 = 16_384;
 
 /// The writer's side.
 pub(crate) struct Writer4 {
