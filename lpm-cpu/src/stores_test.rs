@@ -32,10 +32,10 @@ fn host(code_bits: &str) -> CpuEngine<Host> {
     CpuEngine::new(host::params::Params::from_options(&options).unwrap()).unwrap()
 }
 
-/// Drives an engine through sequences of small deltas over four /24s in two /16s: chunks go from one to the other, which nests of a
-/// single address, as [`run`] has them, do not show.
+/// Drives an engine through sequences of small deltas over four /24s in two /16s, and in both halves of one: chunks go from one to the
+/// other, which nests of a single address, as [`run`] has them, do not show.
 fn run_blocks(seed: u64, count: usize, checker: &Checker<u32>, mut apply: impl FnMut(&FibDelta, &Rib)) {
-    const BLOCKS: [u32; 4] = [0x0a01_0200, 0x0a01_0300, 0x0a02_0200, 0x0a02_0300];
+    const BLOCKS: [u32; 4] = [0x0a01_0200, 0x0a01_0300, 0x0a01_8300, 0x0a02_0300];
     let keys = BLOCKS.map(|block| [block | 1, block | 0x81]).concat();
     let mut state = seed;
     let mut below = |limit: u32| {
