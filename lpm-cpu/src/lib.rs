@@ -1,9 +1,9 @@
 //! Longest-prefix match on plain servers: the engine `host`, our fastest, and SAIL for IPv4.
 //!
-//! The algorithms of SAIL are those of the paper "Guarantee IP Lookup Performance with FIB Explosion" (SAIL). It splits a lookup twice: finding
-//! the length of the longest match (bit maps, small enough for memory on chip) from finding its next hop (arrays off chip), and lengths
-//! up to 24 from longer ones. Each module names the section it builds. Our copy of the paper begins within section 4.1; what comes from
-//! before that is marked "as published".
+//! The algorithms of SAIL are those of the paper "Guarantee IP Lookup Performance with FIB Explosion" (SAIL). It splits a lookup twice:
+//! finding the length of the longest match (bit maps, small enough for memory on chip) from finding its next hop (arrays off chip), and
+//! lengths up to 24 from longer ones. Each module names the section it builds. Our copy of the paper begins within section 4.1; what
+//! comes from before that is marked "as published".
 //!
 //! | module | what lives there |
 //! |---|---|

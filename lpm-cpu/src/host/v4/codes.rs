@@ -2,8 +2,8 @@
 //!
 //! A code has 8, 16 or 32 bits, the same in a whole table. Where every id of the table is small enough, codes are the ids; else next hops
 //! are numbered ([`HopIndex`]), and a lookup ends with one more load, from an array of ids by code. The forwarder numbers its next hops
-//! from 1, so the usual table has 8-bit or 16-bit codes that are ids. A table whose codes run out is built anew with more or wider ones; one that
-//! could do with narrower codes keeps those it has until it is built anew for another reason.
+//! from 1, so the usual table has 8-bit or 16-bit codes that are ids. A table whose codes run out is built anew with more or wider ones.
+//! Narrower codes are chosen only when a table is built anew for another reason.
 
 use fib::{Change, EngineError, NextHopId, Prefix4};
 use lpm_core::hops::HopIndex;
@@ -45,12 +45,12 @@ impl Width {
     }
 }
 
-/// How a table's codes are read.
+/// Width and meaning of a table's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     /// Their width.
     pub(crate) width: Width,
-    /// Whether they are indices of the array of ids, not ids.
+    /// Whether codes are indices of the array of ids, not ids.
     pub(crate) is_indexed: bool,
 }
 

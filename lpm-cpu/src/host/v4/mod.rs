@@ -8,31 +8,32 @@
 //!                          `- escape: routes longer than /24
 //! chunks[key / 2^16] -> blocks[256 a chunk] -> two records, for four addresses a cell in place of four /24s
 //! ```
-//! A record covers a /17, so all records take 1 MB, and a full table of 2024 has about 280,000 cells, of four bytes where next hops have
-//! codes of eight bits (`codes`). A lookup is two dependent loads, its record and a word of a cell, and no branch. A /24 with longer
-//! routes, which is rare, holds the escape code: its keys are put aside, and looked up once more when the others are done. Their records
-//! lie behind those of the /17s, and their cells are cells like any other.
+//! A record covers a /17, so all records take 1 MB. A full table of 2024 has about 280,000 cells, of four bytes each where next-hop codes
+//! have eight bits (`codes`). A lookup is two dependent loads, a record and a word of a cell, and no branch. Records whose /24s all have
+//! the same next hop share one cell for each code.
 //!
-//! A record whose /24s all have the same next hop needs one cell, and there is one for each code, which such records share.
+//! A /24 with longer routes, which is rare, has the escape code and a *block*: two records, for four addresses a cell. They lie behind the
+//! records of the /17s, and their cells are cells like any other. A kernel puts keys that find an escape aside, and looks them up in
+//! blocks when the others are done.
 //!
 //! # Updates in place
 //!
-//! A lookup reads one record, one word of a cell, and, where codes are indices, one id. What a change affects is painted anew from the
-//! RIB (`paint`), for the final state of a delta and once a delta, so each address goes from its old next hop to its new one:
+//! A lookup reads one record, one word of a cell, and, where codes are indices, one id. An update paints the addresses that a delta
+//! affects from the RIB, which is in the final state (`paint`). Each record is painted once a delta, so each address goes from its old
+//! next hop to its new one in one store:
 //!
-//! * by a store to a word of a cell, where the record's map does for the new cells too. A lookup reads the word before or after it. Other
-//!   words of the record may be stored earlier or later, which a lookup of one key cannot tell.
-//! * else by one store of the record, which has lookups read a new run. The old run keeps its cells until a grace period is over, for
-//!   lookups that have read the old record, and is changed no more: each of its codes was right when its record went out of service.
+//! * of a word of a cell, where the record's map fits the new cells too. The words of a record change one after the other, but a lookup
+//!   reads only one of them.
+//! * else of the record, which then leads to a new run of cells. The old run stays as it is until a grace period is over, for lookups that
+//!   have read the old record: its answers are those of the generation before.
 //!
-//! So a lookup answers as in the generation before a delta or after it. With several deltas since it began, it answers as in one of those:
-//! a run in service is right in the generation of each delta, and one out of service in the last of its time.
+//! So a lookup that began before a delta answers as before it or as after it; one that lasts through several deltas, as in one of their
+//! generations. A grace period is thus needed only before cells are used again, and is waited for when many cells are out of service.
 //!
-//! A /24 that gets routes longer than /24 has its block, with both records and their cells, and the links to it, before the escape code
-//! goes into its cell. A /24 that loses them has its next hop put in place of the escape; then its block, and a chunk without blocks,
-//! wait for a grace period, and the links to them stay as they are until another /24 or /16 gets what they lead to. As a lookup that has
-//! read an escape follows links which the next delta may change, the next delta waits for that grace period. Runs are waited for in
-//! large numbers only.
+//! A /24 that gets its first longer route gets its block, with records, cells and links, before the escape code appears in its cell. One
+//! that loses its longer routes gets a next hop in place of the escape; its block, and the chunk of a /16 without blocks, are out of
+//! service at the end of the delta. The links to them stay, for lookups that have read the escape. The next delta could change these
+//! links, so it waits for a grace period first.
 //!
 //! | module | what lives there |
 //! |---|---|

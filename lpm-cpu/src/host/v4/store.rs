@@ -16,32 +16,36 @@ use std::sync::atomic::Ordering;
 pub(super) struct Store {
     pub(super) table: Arc<Table4>,
     pub(super) runs: Runs,
-    /// Of links to blocks.
+    /// Chunks of links to blocks.
     pub(super) chunks: Chunks,
+    /// Blocks, whose ids begin at 1 like those of chunks.
     pub(super) blocks: Chunks,
-    /// Blocks of each /16.
+    /// How many blocks each /16 has.
     blocks_in: Vec<u16>,
-    /// The /24s of this delta that have no longer routes any more.
+    /// The /24s that lose their blocks in this delta. They are given back at its end: until then, another /24 of the /16 may need the
+    /// same chunk.
     gone: Vec<u32>,
 }
 
-/// What a record is to have: cells that are painted, and the others of the record in service.
+/// The next content of a record: cells that are painted, and the others as in the record in service.
 struct Encoding {
-    /// In service now.
+    /// The record in service, if there is one.
     old: Option<Record>,
+    /// A bit for each cell that differs from the one before it. Outside of the painted cells, bits of the old map stay.
     map: u32,
+    /// The cells that are painted.
     painted: Range<u32>,
-    /// Those painted.
+    /// The words of each painted cell.
     cells: [u128; RECORD_CELLS as usize],
 }
 
-/// How a record gets what it is to have.
+/// How a record gets its next content.
 enum Way {
-    /// It goes to the shared cell of a code.
+    /// The record leads to the shared cell of a code.
     Shared(u32),
-    /// Words of its cells are stored.
+    /// The record stays, and words of its cells are stored.
     InPlace,
-    /// It goes to a new run.
+    /// The record leads to a new run of cells.
     Run,
 }
 
@@ -62,7 +66,7 @@ fn bits(map: u32) -> impl Iterator<Item = u32> {
 }
 
 impl Store {
-    /// Of a table without records.
+    /// A new table, without records.
     pub(super) fn new(room: Room, placement: Placement) -> Result<Self, EngineError> {
         let table = Table4::zeroed(room, placement)?;
         let shared = room.form.width.shared_cells();
@@ -93,7 +97,7 @@ impl Store {
         self.blocks_beside(at24) > 0 && self.table.code(at24) == self.width().escape()
     }
 
-    /// What record `old` is to have with `codes` from code `at` on.
+    /// The content of record `old` with `codes` painted from code `at` on.
     fn encode(&self, old: Option<Record>, at: u32, codes: &[u32]) -> Encoding {
         let table = &*self.table;
         let old_cell = |at| old.map(|old| table.cell(old.cell(at)));
@@ -122,7 +126,7 @@ impl Store {
         Encoding { old, map, painted: first..end, cells }
     }
 
-    /// How a record gets there.
+    /// How a record gets its next content.
     fn way(&self, encoding: &Encoding) -> Way {
         let (table, shared) = (&*self.table, self.width().shared_cells());
         if encoding.map == 1 {
@@ -145,13 +149,13 @@ impl Store {
         }
     }
 
-    /// The cells that a record takes to have `codes` from code `at` on.
+    /// The cells of a new run that painting `codes` from code `at` on takes, if it takes one.
     fn demand(&self, old: Option<Record>, at: u32, codes: &[u32]) -> u32 {
         let encoding = self.encode(old, at, codes);
         if matches!(self.way(&encoding), Way::Run) { encoding.map.count_ones() } else { 0 }
     }
 
-    /// Gives record `record`, which has `old`, `codes` from code `at` on.
+    /// Paints `codes` from code `at` on in record `record`, which is `old` now.
     fn put(&mut self, record: u32, old: Option<Record>, at: u32, codes: &[u32]) {
         let encoding = self.encode(old, at, codes);
         match self.way(&encoding) {
@@ -189,7 +193,7 @@ impl Store {
         }
     }
 
-    /// Notes the /24s that have a block and are to have a code.
+    /// Notes which /24s from `at24` on lose their blocks, now that they have `codes`.
     fn note_gone(&mut self, at24: u32, codes: impl Iterator<Item = u32>) {
         if self.blocks_beside(at24) > 0 {
             let coded = (at24..).zip(codes).filter(|(_, code)| *code != ESCAPE);

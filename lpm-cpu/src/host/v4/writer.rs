@@ -11,11 +11,12 @@ use lpm_core::engine::{Budget, FibTable, Routes};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Cells that a table with room to grow has room for, and a quarter more.
+/// A table with room to grow has at least so many cells, and a quarter more.
 const CELLS_MIN: u64 = 1 << 16;
 /// Blocks at most: one a /24.
 const BLOCKS_MAX: u32 = 1 << 24;
-/// So many cells wait for a grace period before one is waited for: with lookups running, it takes as long as several updates.
+/// More cells than these out of service, and the next delta waits for a grace period. With lookups running, one takes as long as several
+/// updates, so one is to serve many.
 const LIMBO_MAX: u32 = 16_384;
 
 /// The writer's side.
@@ -36,10 +37,10 @@ fn repaint(region: Prefix4, routes: &RibTable<u32>, codes: &Codes, canvas: &mut 
 }
 
 impl Writer4 {
-    /// Whether painting what `changes`, which add so many blocks, affect takes no more cells than there are.
+    /// Whether there are untouched cells for `changes`, which add so many blocks.
     fn has_cells(&self, changes: &[Change<u32>], routes: &RibTable<u32>, blocks: u64) -> bool {
         let untouched = u64::from(self.store.runs.untouched());
-        // At most a run for each record in a region, if it has one.
+        // A region within a record takes a run at most, and two for each of its blocks. Wider regions are counted below.
         let most = |region: Prefix4| {
             if region.len() < RECORD_LEN {
                 return u64::from(u32::MAX);

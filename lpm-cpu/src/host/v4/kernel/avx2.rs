@@ -1,5 +1,5 @@
-//! The AVX2 kernel, for CPUs without AVX-512: as `avx512`, with eight lanes and masks that are vectors. Keys in blocks are few where this
-//! kernel runs, and go to the scalar one.
+//! The AVX2 kernel, for CPUs without AVX-512: as `avx512`, with eight lanes and masks that are vectors. Keys in blocks, few in real
+//! tables, go to the scalar kernel.
 
 use super::PIECE;
 use super::scalar;
