@@ -1,5 +1,7 @@
 //! The chunks of an array: runs of 256 entries, one for each node that is split (section 4.2).
 
+use fib::Prefix4;
+
 /// Entries of a chunk.
 pub(crate) const CHUNK_ENTRIES: usize = 256;
 
@@ -67,6 +69,11 @@ impl Chunks {
 pub(crate) const fn entries_of(chunk: u32) -> std::ops::Range<usize> {
     let first = (chunk as usize - 1) * CHUNK_ENTRIES;
     first..first + CHUNK_ENTRIES
+}
+
+/// The nodes of `level` that `prefixes` need chunks below.
+pub(crate) fn nodes_of(level: u8, prefixes: impl Iterator<Item = Prefix4>) -> impl Iterator<Item = u32> {
+    prefixes.filter(move |prefix| prefix.len() > level).map(move |prefix| prefix.address() >> (32 - level))
 }
 
 /// The distinct values of `blocks`, of which equal ones are neighbours.

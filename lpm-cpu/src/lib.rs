@@ -1,28 +1,30 @@
-//! SAIL: longest-prefix match on IPv4 by bit maps and direct arrays, for plain servers.
+//! Longest-prefix match on plain servers: the engine `host`, our fastest, and SAIL for IPv4.
 //!
-//! The algorithms are those of the paper "Guarantee IP Lookup Performance with FIB Explosion" (SAIL). It splits a lookup twice: finding
-//! the length of the longest match (bit maps, small enough for memory on chip) from finding its next hop (arrays off chip), and lengths
-//! up to 24 from longer ones. Each module names the section it builds. Our copy of the paper begins within section 4.1; what comes from
-//! before that is marked "as published".
+//! The algorithms of SAIL are those of the paper "Guarantee IP Lookup Performance with FIB Explosion" (SAIL). It splits a lookup twice:
+//! finding the length of the longest match (bit maps, small enough for memory on chip) from finding its next hop (arrays off chip), and
+//! lengths up to 24 from longer ones. Each module names the section it builds. Our copy of the paper begins within section 4.1; what
+//! comes from before that is marked "as published".
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`host`] | the engine `host`, which follows no paper |
 //! | [`sail_b`], [`sail_u`] | the engines of one bit map a level: every level, and every sixth |
 //! | `bit_maps` | what these two share: the table, and updates in place |
 //! | [`sail_l`] | the engine of three levels, 16, 24 and 32, in two layouts |
 //! | [`fpga`] | whether a table fits the on-chip memory of the paper's FPGA |
-//! | `kernel` | the lookup kernels, one file an instruction set |
+//! | `kernel` | the lookup kernels of SAIL, one file an instruction set |
 //! | `packed`, `chunks`, `writes` | arrays of small entries; chunks of 256 of them; what updates store |
 //!
-//! These engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
+//! The SAIL engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
 //!
-//! Unsafe code lives in `kernel` only.
+//! Unsafe code lives in `kernel` and `host::v4::kernel` only.
 
 #![deny(unsafe_code)]
 
 mod bit_maps;
 mod chunks;
 pub mod fpga;
+pub mod host;
 #[expect(unsafe_code, reason = "gathers take raw pointers")]
 mod kernel;
 mod packed;
@@ -38,6 +40,7 @@ use fib::{Engine, Isa};
 
 /// The engines of this crate.
 pub const ENGINES: &[Engine] = &[
+    Engine::cpu(host::NAME, &Isa::ALL, |options, _| host::make(options)),
     Engine::cpu(sail_b::NAME, &[Isa::Scalar], |options, _| sail_b::make(options)).ipv4_only(),
     Engine::cpu(sail_u::NAME, &[Isa::Scalar], |options, _| sail_u::make(options)).ipv4_only(),
     Engine::cpu(sail_l::NAME, &Isa::ALL, |options, _| sail_l::make(options)).ipv4_only(),

@@ -3,6 +3,8 @@
 //! The loads are those of the scalar kernels on the tables in service; the vector kernels do them in the same order.
 
 use crate::bit_maps::BitMapEngine;
+use crate::host::v4::kernel::scalar::one as host_one;
+use crate::host::{self, Host};
 use crate::kernel::scalar::{bit_maps_one, paper_one, wide_one};
 use crate::params::Params;
 use crate::sail_b::EveryLevel;
@@ -20,15 +22,20 @@ use std::convert::Infallible;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-fn engine<A: Algorithm<Params = Params>>() -> CpuEngine<A> {
+fn sail<A: Algorithm<Params = Params>>() -> CpuEngine<A> {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
     CpuEngine::new(Params::plain(&options, "IPv6", "none").unwrap()).unwrap()
 }
 
-/// Drives an engine through sequences of small deltas over four /24s in two /16s: chunks go from one to the other, which nests of a
-/// single address, as [`run`] has them, do not show.
+fn host(code_bits: &str) -> CpuEngine<Host> {
+    let options = EngineOptions { huge_pages: false, ..EngineOptions::of(&[("code-bits", code_bits)]) };
+    CpuEngine::new(host::params::Params::from_options(&options).unwrap()).unwrap()
+}
+
+/// Drives an engine through sequences of small deltas over four /24s in two /16s, and in both halves of one: chunks go from one to the
+/// other, which nests of a single address, as [`run`] has them, do not show.
 fn run_blocks(seed: u64, count: usize, checker: &Checker<u32>, mut apply: impl FnMut(&FibDelta, &Rib)) {
-    const BLOCKS: [u32; 4] = [0x0a01_0200, 0x0a01_0300, 0x0a02_0200, 0x0a02_0300];
+    const BLOCKS: [u32; 4] = [0x0a01_0200, 0x0a01_0300, 0x0a01_8300, 0x0a02_0300];
     let keys = BLOCKS.map(|block| [block | 1, block | 0x81]).concat();
     let mut state = seed;
     let mut below = |limit: u32| {
@@ -64,10 +71,13 @@ fn run_blocks(seed: u64, count: usize, checker: &Checker<u32>, mut apply: impl F
     }
 }
 
-/// Runs `$count` sequences for each range of lengths on the engine `$algorithm`, whose lookups are `$one`.
+/// Runs `$count` sequences for each range of lengths on `$engine`, whose lookups are `$one`, with next hops `1..=$next_hops`.
 macro_rules! sequences {
-    ($algorithm:ty, $one:expr, $count:expr, $lengths:expr) => {{
-        let mut engine = engine::<$algorithm>();
+    ($engine:expr, $one:expr, $count:expr, $lengths:expr) => {
+        sequences!($engine, $one, $count, $lengths, 5)
+    };
+    ($engine:expr, $one:expr, $count:expr, $lengths:expr, $next_hops:expr) => {{
+        let mut engine = $engine;
         let place = engine.places().0;
         let tables = RefCell::new(HashMap::new());
         // The table in service is a lookup's first load, and it keeps it.
@@ -85,7 +95,7 @@ macro_rules! sequences {
         let count = if conformance::Options::from_env().full { $count * 20 } else { $count };
         let all: &[RangeInclusive<u8>] = $lengths;
         for lengths in all {
-            let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
+            let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: $next_hops };
             run(&plan, &checker, |delta, rib| {
                 engine.apply(delta, rib).unwrap();
             });
@@ -99,20 +109,49 @@ macro_rules! sequences {
 
 #[test]
 fn sail_b_sequences() {
-    sequences!(BitMapEngine<EveryLevel>, bit_maps_one, 1000, &[0..=32, 14..=26, 20..=28, 23..=32]);
+    sequences!(sail::<BitMapEngine<EveryLevel>>(), bit_maps_one, 1000, &[0..=32, 14..=26, 20..=28, 23..=32]);
 }
 
 #[test]
 fn sail_u_sequences() {
-    sequences!(BitMapEngine<EverySixthLevel>, bit_maps_one, 1500, &[8..=32, 12..=26, 17..=25, 23..=32]);
+    sequences!(
+        sail::<BitMapEngine<EverySixthLevel>>(),
+        bit_maps_one,
+        1500,
+        &[8..=32, 12..=26, 17..=25, 23..=32]
+    );
 }
 
 #[test]
 fn sail_l_wide_sequences() {
-    sequences!(SailL<Wide>, wide_one, 1500, &[12..=32, 15..=26, 23..=32]);
+    sequences!(sail::<SailL<Wide>>(), wide_one, 1500, &[12..=32, 15..=26, 23..=32]);
 }
 
 #[test]
 fn sail_l_paper_sequences() {
-    sequences!(SailL<Paper>, paper_one, 1500, &[12..=32, 15..=26, 23..=32]);
+    sequences!(sail::<SailL<Paper>>(), paper_one, 1500, &[12..=32, 15..=26, 23..=32]);
+}
+
+/// Cells of four /24s, records of 128, blocks.
+const HOST_LENGTHS: &[RangeInclusive<u8>] = &[0..=32, 14..=19, 15..=26, 20..=25, 23..=32];
+
+#[test]
+fn host_sequences_8_bits() {
+    sequences!(host("8"), host_one, 800, HOST_LENGTHS);
+}
+
+#[test]
+fn host_sequences_16_bits() {
+    sequences!(host("16"), host_one, 500, HOST_LENGTHS);
+}
+
+#[test]
+fn host_sequences_32_bits() {
+    sequences!(host("32"), host_one, 300, HOST_LENGTHS);
+}
+
+/// With few routes at a time, but ids above 65,534, codes are indices.
+#[test]
+fn host_sequences_indexed() {
+    sequences!(host("8"), host_one, 500, HOST_LENGTHS, 1 << 24);
 }

@@ -1,11 +1,15 @@
 //! The engines against the conformance suite, on IPv4: every layout and instruction set that there are kernels for.
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, conformance};
-use lpm_cpu::{sail_b, sail_l, sail_u};
+use lpm_cpu::{host, sail_b, sail_l, sail_u};
 
 fn sail_l(isa: Isa, layout: &str, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {
     let parameters = vec![("layout".to_owned(), layout.to_owned())];
     sail_l::make(&EngineOptions { isa: Some(isa), parameters, table_bytes_max, ..EngineOptions::default() })
+}
+
+fn host(isa: Isa, parameters: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, EngineError> {
+    host::make(&EngineOptions { isa: Some(isa), ..EngineOptions::of(parameters) })
 }
 
 fib::conformance_tests!(b, ipv4_only, || sail_b::make(&EngineOptions::default()));
@@ -16,6 +20,33 @@ fib::conformance_tests!(l_avx512f, ipv4_only, || sail_l(Isa::Avx512f, "wide", 4 
 fib::conformance_tests!(l_paper_scalar, ipv4_only, || sail_l(Isa::Scalar, "paper", 4 << 30));
 fib::conformance_tests!(l_paper_avx2, ipv4_only, || sail_l(Isa::Avx2, "paper", 4 << 30));
 fib::conformance_tests!(l_paper_avx512f, ipv4_only, || sail_l(Isa::Avx512f, "paper", 4 << 30));
+fib::conformance_tests!(host_scalar, ipv4_only, || host(Isa::Scalar, &[]));
+fib::conformance_tests!(host_avx2, ipv4_only, || host(Isa::Avx2, &[]));
+fib::conformance_tests!(host_avx512f, ipv4_only, || host(Isa::Avx512f, &[("popcount", "arithmetic")]));
+fib::conformance_tests!(host_vpopcntdq, ipv4_only, || host(Isa::Avx512f, &[]));
+
+/// Updates are the same code for all instruction sets, so one of them does for the wider codes; lookups differ.
+#[test]
+fn host_with_wider_codes() {
+    let options = conformance::Options::from_env().ipv4_only();
+    for code_bits in ["16", "32"] {
+        for (isa, popcount) in
+            [(Isa::Scalar, "auto"), (Isa::Avx2, "auto"), (Isa::Avx512f, "arithmetic"), (Isa::Avx512f, "auto")]
+        {
+            let make = || host(isa, &[("code-bits", code_bits), ("popcount", popcount)]);
+            if !conformance::skipped(&make) {
+                conformance::shapes(&make, options);
+                conformance::random_tables(&make, options);
+                conformance::batches(&make, options);
+            }
+        }
+        let make = || host(Isa::detect(), &[("code-bits", code_bits)]);
+        conformance::churn(&make, options);
+        conformance::withdraw(&make, options);
+        conformance::concurrent(&make, options);
+        conformance::withdraws(&make, options);
+    }
+}
 
 #[test]
 fn memory_limits() {
@@ -23,6 +54,7 @@ fn memory_limits() {
     let bounded = |table_bytes_max| EngineOptions { table_bytes_max, ..EngineOptions::default() };
     conformance::limited(&|bytes| sail_b::make(&bounded(bytes)), options);
     conformance::limited(&|bytes| sail_u::make(&bounded(bytes)), options);
+    conformance::limited(&|bytes| host::make(&bounded(bytes)), options);
     for layout in ["wide", "paper"] {
         conformance::limited(&|bytes| sail_l(Isa::Scalar, layout, bytes), options);
     }

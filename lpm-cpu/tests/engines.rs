@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix4, Rib};
-use lpm_cpu::{sail_b, sail_l, sail_u};
+use lpm_cpu::{host, sail_b, sail_l, sail_u};
 
 type Make = fn(&EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError>;
 
@@ -102,7 +102,7 @@ fn what_the_paper_s_layout_has_no_room_for_is_refused() {
 /// A table that shrinks and grows uses chunks again, so it stays as large as it was.
 #[test]
 fn chunks_are_used_again() {
-    for (name, make) in ENGINES {
+    for (name, make) in ENGINES.into_iter().chain([(host::NAME, host::make as Make)]) {
         let mut engine = make(&EngineOptions::default()).unwrap();
         let mut rib = Rib::plain();
         let mut bytes = Vec::new();

@@ -8,7 +8,7 @@ use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, IpPrefix, Keys, NextHopId,
     NextHopTable, Rib, feed,
 };
-use lpm_cpu::{sail_b, sail_l, sail_u};
+use lpm_cpu::{host, sail_b, sail_l, sail_u};
 use std::path::{Path, PathBuf};
 
 /// The file `name` of `FWD_DATA`, if it is there.
@@ -89,7 +89,10 @@ fn full_tables_under_real_updates() {
     let names = ["v4-201405.txt.xz", "v4-202401.txt.xz", "updates.20190101.0000.mrt.gz"];
     let [Some(of_2014), Some(of_2024), Some(stream)] = names.map(data) else { return };
     let options = EngineOptions::default();
+    let wider = EngineOptions::of(&[("code-bits", "16")]);
     for table in [&of_2014, &of_2024] {
+        follow(host::make(&options).unwrap().as_mut(), table, &stream).unwrap();
+        follow(host::make(&wider).unwrap().as_mut(), table, &stream).unwrap();
         follow(sail_b::make(&options).unwrap().as_mut(), table, &stream).unwrap();
         follow(sail_u::make(&options).unwrap().as_mut(), table, &stream).unwrap();
         follow(sail_l::make(&options).unwrap().as_mut(), table, &stream).unwrap();

@@ -122,6 +122,12 @@ impl<K: Key> RibTable<K> {
         self.trie.iter().map(|(prefix, entry)| (prefix, entry.used())).filter(|(_, used)| !used.is_none())
     }
 
+    /// Those of the routes in [`Self::used`] that `prefix` covers, itself included, in the same order.
+    pub fn used_within(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
+        let within = self.trie.within(prefix).map(|(prefix, entry)| (prefix, entry.used()));
+        within.filter(|(_, used)| !used.is_none())
+    }
+
     /// Of the routes in [`Self::used`] the longest that covers `prefix` and is shorter: its length and next hop.
     #[must_use]
     pub fn used_above(&self, prefix: Prefix<K>) -> Option<(u8, NextHopId)> {
@@ -579,6 +585,11 @@ mod tests {
             let prefix = Prefix::truncating(address(*bits), wide + len);
             assert_eq!(table.get(prefix), told.get(&prefix).copied().unwrap_or_default());
             assert_eq!(table.used_above(prefix), above(&used, prefix), "{prefix}");
+            let within = used.range(prefix..).take_while(|(route, _)| prefix.covers(**route));
+            assert!(
+                table.used_within(prefix).eq(within.map(|(route, next_hop)| (*route, *next_hop))),
+                "{prefix}"
+            );
         }
         for (prefix, next_hop) in &told {
             let covering = above(&told, *prefix).map(|(_, next_hop)| next_hop);

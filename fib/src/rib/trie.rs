@@ -32,6 +32,8 @@ pub(super) struct Place(u16);
 impl Place {
     /// In place of a length: a page below. It comes after the route of the same block.
     const PAGE: u16 = 15;
+    /// The last place of a page.
+    const LAST: Self = Self(u16::MAX);
 
     /// The place of the block of `len` bits at `address` in a page of `page_len` bits.
     fn new<K: Key>(address: K, page_len: u8, len: u16) -> Self {
@@ -383,18 +385,44 @@ impl<K: Key> Trie<K> {
 
     /// Every route in order of address, then length.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Prefix<K>, Entry)> {
-        let mut stack = vec![(ROOT, self.entries(ROOT).iter())];
+        self.walk(ROOT, 0, Place::LAST)
+    }
+
+    /// The routes at and below `prefix`, in order of address, then length.
+    pub(super) fn within(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, Entry)> {
+        let at = self.nearest(prefix);
+        let page = self.page(at);
+        let (start, last) = if page.holds(prefix.len()) {
+            let first = page.place(prefix);
+            (before(&page.entries, first), first.last())
+        } else {
+            // The page that would hold it is not there, nor any below.
+            (page.entries.len(), Place::LAST)
+        };
+        self.walk(at, start, last)
+    }
+
+    /// The routes of page `top` from entry `start` to place `last`, and of the pages below, in order of address, then length.
+    fn walk(&self, top: u32, start: usize, last: Place) -> impl Iterator<Item = (Prefix<K>, Entry)> {
+        let (mut page, mut at) = (top, start);
         std::iter::from_fn(move || {
             loop {
-                let (page, entries) = stack.last_mut()?;
-                let Some(entry) = entries.next() else {
-                    stack.pop();
-                    continue;
-                };
-                let Some(below) = entry.page() else {
-                    return Some((self.prefix(*page, *entry), *entry));
-                };
-                stack.push((below, self.entries(below).iter()));
+                match self.entries(page).get(at) {
+                    Some(entry) if page == top && entry.place() > last => return None,
+                    Some(entry) => {
+                        let Some(below) = entry.page() else {
+                            at += 1;
+                            return Some((self.prefix(page, *entry), *entry));
+                        };
+                        (page, at) = (below, 0);
+                    }
+                    None if page == top => return None,
+                    None => {
+                        let Page { address, parent, .. } = *self.page(page);
+                        let link = self.page(parent).link(address);
+                        (page, at) = (parent, before(self.entries(parent), link) + 1);
+                    }
+                }
             }
         })
     }

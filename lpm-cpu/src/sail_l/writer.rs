@@ -9,7 +9,7 @@
 //! entry that fills it in its place, at the end of the delta. Then it keeps its entries until a grace period has passed, for lookups that read its id before.
 
 use super::layout::{Codes, ENTRIES16, Layout, Level, Room};
-use crate::chunks::{CHUNK_ENTRIES, Chunks, distinct, entries_of, with_reserve};
+use crate::chunks::{CHUNK_ENTRIES, Chunks, distinct, entries_of, nodes_of, with_reserve};
 use crate::params::Params;
 use crate::writes::Writes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
@@ -63,11 +63,6 @@ const fn below(level: Level) -> Level {
         Level::L16 => Level::L24,
         Level::L24 | Level::L32 => Level::L32,
     }
-}
-
-/// The nodes of `level`, 16 or 24, that `prefixes` need chunks below.
-fn nodes_of(level: u8, prefixes: impl Iterator<Item = Prefix4>) -> impl Iterator<Item = u32> {
-    prefixes.filter(move |prefix| prefix.len() > level).map(move |prefix| prefix.address() >> (32 - level))
 }
 
 impl<L: Layout> Writer<L> {

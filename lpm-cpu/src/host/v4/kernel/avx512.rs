@@ -1,0 +1,61 @@
+//! The kernel of the AVX-512 modules, as a macro: its functions need the target features of the module that has them.
+
+/// The IPv4 kernel with the target features `$features`, in which `$ones` counts the bits of sixteen words.
+macro_rules! avx512_kernel {
+    ($features:literal, $ones:path) => {
+        /// The cells of keys: of /24s, or of addresses in a block if the keys are shifted by 8.
+        ///
+        /// # Safety
+        /// The table has these records.
+        #[target_feature(enable = $features)]
+        #[inline]
+        unsafe fn cells(table: &Table4, records: __m512i, keys: __m512i) -> __m512i {
+            // SAFETY: as the caller says.
+            let (maps, before) = unsafe { gather_records(table, records) };
+            let behind = _mm512_andnot_si512(_mm512_srli_epi32::<10>(keys), _mm512_set1_epi32(31));
+            _mm512_add_epi32(before, $ones(_mm512_sllv_epi32(maps, behind)))
+        }
+
+        /// Answers `keys` into `out`, equally long.
+        #[target_feature(enable = $features)]
+        pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
+            table: &Table4,
+            keys: &[u32],
+            out: &mut [NextHopId],
+        ) {
+            let mut scratch = Scratch([0; PIECE]);
+            for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+                for at in (0..keys.len()).step_by(16) {
+                    let key = load(keys, at).0;
+                    // SAFETY: there is a record for each /17.
+                    scratch.set(at, unsafe { cells(table, _mm512_srli_epi32::<15>(key), key) });
+                }
+                // The keys in blocks, by place: they overwrite what has been read.
+                let mut aside = 0;
+                for at in (0..keys.len()).step_by(16) {
+                    let (key, live) = load(keys, at);
+                    // SAFETY: the cells of records in service.
+                    let code = unsafe { gather_codes::<BITS>(table, scratch.get(at), key) };
+                    // SAFETY: likewise their codes.
+                    store(out, at, live, unsafe { gather_ids::<INDEXED>(table, code) });
+                    let escaped = _mm512_mask_cmpeq_epi32_mask(live, code, escape::<BITS>());
+                    if escaped != 0 {
+                        scratch.set(aside, places(at, escaped));
+                        aside += escaped.count_ones() as usize;
+                    }
+                }
+                for at in (0..aside).step_by(16) {
+                    let (place, live) = (scratch.get(at), lanes(aside - at));
+                    // SAFETY: the places of keys that found an escape.
+                    let (key, record) = unsafe { gather_blocks(table, keys, place, live) };
+                    let key = _mm512_slli_epi32::<8>(key);
+                    // SAFETY: the records of blocks in service, their cells, and the codes in those; other lanes have record 0.
+                    unsafe {
+                        let code = gather_codes::<BITS>(table, cells(table, record, key), key);
+                        scatter(out, place, live, gather_ids::<INDEXED>(table, code));
+                    }
+                }
+            }
+        }
+    };
+}

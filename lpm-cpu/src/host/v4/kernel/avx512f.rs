@@ -1,0 +1,180 @@
+//! The AVX-512F kernel, with F and CD alone: what Knights Landing has. No BW, DQ or VL instruction.
+
+use super::PIECE;
+use crate::chunks::CHUNK_ENTRIES;
+use crate::host::v4::table::{RECORDS, Table4};
+use fib::NextHopId;
+use std::arch::x86_64::*;
+
+avx512_kernel!("avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2", ones);
+
+/// The bits set in each word: sums of 2, 4, 8, and then all bits of it.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn ones(words: __m512i) -> __m512i {
+    let [by2, by4, by8] = [0x5555_5555, 0x3333_3333, 0x0f0f_0f0f].map(|mask| _mm512_set1_epi32(mask));
+    let sums = _mm512_sub_epi32(words, _mm512_and_si512(_mm512_srli_epi32::<1>(words), by2));
+    let sums =
+        _mm512_add_epi32(_mm512_and_si512(sums, by4), _mm512_and_si512(_mm512_srli_epi32::<2>(sums), by4));
+    let sums = _mm512_and_si512(_mm512_add_epi32(sums, _mm512_srli_epi32::<4>(sums)), by8);
+    let sums = _mm512_add_epi32(sums, _mm512_srli_epi32::<8>(sums));
+    let sums = _mm512_add_epi32(sums, _mm512_srli_epi32::<16>(sums));
+    _mm512_and_si512(sums, _mm512_set1_epi32(63))
+}
+
+/// The lanes that `left` keys fill.
+pub(super) const fn lanes(left: usize) -> __mmask16 {
+    if left >= 16 { u16::MAX } else { (1 << left) - 1 }
+}
+
+/// Sixteen keys from `at` on, and the lanes that have one; the others have 0.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn load(keys: &[u32], at: usize) -> (__m512i, __mmask16) {
+    let live = lanes(keys.len() - at);
+    // SAFETY: lanes without a key are not read.
+    (unsafe { _mm512_maskz_loadu_epi32(live, keys.as_ptr().wrapping_add(at).cast()) }, live)
+}
+
+/// Writes the answers of `live` lanes from `at` on.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn store(out: &mut [NextHopId], at: usize, live: __mmask16, answers: __m512i) {
+    // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word with an id of 24 bits.
+    unsafe { _mm512_mask_storeu_epi32(out.as_mut_ptr().wrapping_add(at).cast(), live, answers) };
+}
+
+/// A word for each key of a piece.
+#[repr(align(64))]
+pub(super) struct Scratch(pub(super) [u32; PIECE]);
+
+impl Scratch {
+    /// The sixteen words from `at` on.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> __m512i {
+        let words = &self.0[at..at + 16];
+        // SAFETY: so many words are there.
+        unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+    }
+
+    /// Writes sixteen words from `at` on.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    pub(super) fn set(&mut self, at: usize, words: __m512i) {
+        let to = &mut self.0[at..at + 16];
+        // SAFETY: so many words are there.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) };
+    }
+}
+
+/// The maps of sixteen records, and the cells before the first of their runs. Each record is one load of 64 bits.
+///
+/// # Safety
+/// The table has these records.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) unsafe fn gather_records(table: &Table4, records: __m512i) -> (__m512i, __m512i) {
+    let words = table.records.as_ptr().cast();
+    // SAFETY: as the caller says.
+    let low = unsafe { _mm512_i32gather_epi64::<8>(_mm512_castsi512_si256(records), words) };
+    // SAFETY: likewise.
+    let high = unsafe { _mm512_i32gather_epi64::<8>(_mm512_extracti64x4_epi64::<1>(records), words) };
+    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+    (_mm512_permutex2var_epi32(low, even, high), _mm512_permutex2var_epi32(low, odd, high))
+}
+
+/// The codes of keys in their cells.
+///
+/// # Safety
+/// The table has these cells, and `BITS` is the width of its codes.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) unsafe fn gather_codes<const BITS: u32>(table: &Table4, cells: __m512i, keys: __m512i) -> __m512i {
+    let four = _mm512_and_si512(_mm512_srli_epi32::<8>(keys), _mm512_set1_epi32(3));
+    let words = match BITS {
+        8 => cells,
+        16 => _mm512_or_si512(_mm512_slli_epi32::<1>(cells), _mm512_srli_epi32::<1>(four)),
+        _ => _mm512_or_si512(_mm512_slli_epi32::<2>(cells), four),
+    };
+    // SAFETY: as the caller says.
+    let words = unsafe { _mm512_i32gather_epi32::<4>(words, table.cells.as_ptr().cast()) };
+    let shift = match BITS {
+        8 => _mm512_slli_epi32::<3>(four),
+        16 => _mm512_slli_epi32::<4>(_mm512_and_si512(four, _mm512_set1_epi32(1))),
+        _ => return words,
+    };
+    _mm512_and_si512(_mm512_srlv_epi32(words, shift), escape::<BITS>())
+}
+
+/// The ids of codes.
+///
+/// # Safety
+/// Where codes are indices, the table has an id for each.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) unsafe fn gather_ids<const INDEXED: bool>(table: &Table4, codes: __m512i) -> __m512i {
+    if !INDEXED {
+        return codes;
+    }
+    // SAFETY: as the caller says.
+    unsafe { _mm512_i32gather_epi32::<4>(codes, table.ids.as_ptr().cast()) }
+}
+
+/// The escape code.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn escape<const BITS: u32>() -> __m512i {
+    _mm512_set1_epi32((u32::MAX >> (32 - BITS)).cast_signed())
+}
+
+/// The places of `chosen` lanes, from the first lane on; the first lane has place `at`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn places(at: usize, chosen: __mmask16) -> __m512i {
+    let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let at = i32::try_from(at).unwrap_or(0);
+    _mm512_maskz_compress_epi32(chosen, _mm512_add_epi32(lane, _mm512_set1_epi32(at)))
+}
+
+/// The keys at `places`, and their records in blocks; lanes that are not `live` have key and record 0.
+///
+/// # Safety
+/// In live lanes, the keys at `places` found an escape.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) unsafe fn gather_blocks(
+    table: &Table4,
+    keys: &[u32],
+    places: __m512i,
+    live: __mmask16,
+) -> (__m512i, __m512i) {
+    const { assert!(CHUNK_ENTRIES == 256, "the second eight bits of 24") };
+    let (zero, one) = (_mm512_setzero_si512(), _mm512_set1_epi32(1));
+    // SAFETY: the caller has places of keys.
+    let key = unsafe { _mm512_mask_i32gather_epi32::<4>(zero, live, places, keys.as_ptr().cast()) };
+    let node = _mm512_srli_epi32::<16>(key);
+    // SAFETY: there is an entry for each /16.
+    let chunk = unsafe { _mm512_mask_i32gather_epi32::<4>(zero, live, node, table.chunks.as_ptr().cast()) };
+    let entry = _mm512_and_si512(_mm512_srli_epi32::<8>(key), _mm512_set1_epi32(0xff));
+    let entry = _mm512_or_si512(_mm512_slli_epi32::<8>(_mm512_sub_epi32(chunk, one)), entry);
+    // SAFETY: an escape has a chunk, which the links to blocks lie in.
+    let block = unsafe { _mm512_mask_i32gather_epi32::<4>(zero, live, entry, table.blocks.as_ptr().cast()) };
+    let half = _mm512_and_si512(_mm512_srli_epi32::<7>(key), one);
+    let record = _mm512_or_si512(_mm512_slli_epi32::<1>(_mm512_sub_epi32(block, one)), half);
+    let behind = _mm512_set1_epi32(RECORDS.cast_signed());
+    (key, _mm512_maskz_add_epi32(live, record, behind))
+}
+
+/// Writes the answers of `live` lanes to their places.
+///
+/// # Safety
+/// There are such places in `out`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) unsafe fn scatter(out: &mut [NextHopId], places: __m512i, live: __mmask16, answers: __m512i) {
+    let to = out.as_mut_ptr().cast();
+    // SAFETY: as the caller says; each answer is a word with an id of 24 bits.
+    unsafe { _mm512_mask_i32scatter_epi32::<4>(to, live, places, answers) };
+}

@@ -1,0 +1,343 @@
+//! The writer's side of an IPv4 table in service: from painted codes to stores that leave each lookup an old or a new answer.
+
+use super::codes::Width;
+use super::paint::{Canvas, ESCAPE};
+use super::runs::Runs;
+use super::table::{CELL_CODES, NODES, RECORD_CELLS, RECORD_CODES, Record, Room, Table4, record_in};
+use crate::chunks::{CHUNK_ENTRIES, Chunks};
+use fib::EngineError;
+use lpm_core::memory::Placement;
+use lpm_core::publish::Publish as _;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The table, and what of it is in use.
+pub(super) struct Store {
+    pub(super) table: Arc<Table4>,
+    pub(super) runs: Runs,
+    /// Chunks of links to blocks.
+    pub(super) chunks: Chunks,
+    /// Blocks, whose ids begin at 1 like those of chunks.
+    pub(super) blocks: Chunks,
+    /// How many blocks each /16 has.
+    blocks_in: Vec<u16>,
+    /// The /24s that lose their blocks in this delta. They are given back at its end: until then, another /24 of the /16 may need the
+    /// same chunk.
+    gone: Vec<u32>,
+}
+
+/// The next content of a record: cells that are painted, and the others as in the record in service.
+struct Encoding {
+    /// The record in service, if there is one.
+    old: Option<Record>,
+    /// A bit for each cell that differs from the one before it. Outside of the painted cells, bits of the old map stay.
+    map: u32,
+    /// The cells that are painted.
+    painted: Range<u32>,
+    /// The words of each painted cell.
+    cells: [u128; RECORD_CELLS as usize],
+}
+
+/// How a record gets its next content.
+enum Way {
+    /// The record leads to the shared cell of a code.
+    Shared(u32),
+    /// The record stays, and words of its cells are stored.
+    InPlace,
+    /// The record leads to a new run of cells.
+    Run,
+}
+
+impl Encoding {
+    /// Cell `at`.
+    fn cell(&self, table: &Table4, at: u32) -> u128 {
+        match self.old {
+            Some(old) if !self.painted.contains(&at) => table.cell(old.cell(at)),
+            _ => self.cells[at as usize],
+        }
+    }
+}
+
+/// The bits of a map that are set.
+fn bits(map: u32) -> impl Iterator<Item = u32> {
+    let next = |map: &u32| Some(map & (map - 1)).filter(|map| *map != 0);
+    std::iter::successors(Some(map).filter(|map| *map != 0), next).map(u32::trailing_zeros)
+}
+
+impl Store {
+    /// A new table, without records.
+    pub(super) fn new(room: Room, placement: Placement) -> Result<Self, EngineError> {
+        let table = Table4::zeroed(room, placement)?;
+        let shared = room.form.width.shared_cells();
+        for code in 0..shared {
+            table.set_cell(code, table.pack(&[code; CELL_CODES as usize]));
+        }
+        Ok(Self {
+            table: Arc::new(table),
+            runs: Runs::new(shared, room.cells),
+            chunks: Chunks::new(room.chunks),
+            blocks: Chunks::new(room.blocks),
+            blocks_in: vec![0; NODES],
+            gone: Vec::new(),
+        })
+    }
+
+    fn width(&self) -> Width {
+        self.table.form.width
+    }
+
+    /// Blocks of the /16 of a /24.
+    pub(super) fn blocks_beside(&self, at24: u32) -> u16 {
+        self.blocks_in[at24 as usize / CHUNK_ENTRIES]
+    }
+
+    /// Whether a /24 has a block.
+    pub(super) fn has_block(&self, at24: u32) -> bool {
+        self.blocks_beside(at24) > 0 && self.table.code(at24) == self.width().escape()
+    }
+
+    /// The content of record `old` with `codes` painted from code `at` on.
+    fn encode(&self, old: Option<Record>, at: u32, codes: &[u32]) -> Encoding {
+        let table = &*self.table;
+        let old_cell = |at| old.map(|old| table.cell(old.cell(at)));
+        let first = at / CELL_CODES;
+        let mut cells = [0; RECORD_CELLS as usize];
+        let mut end = first;
+        if codes.len() < CELL_CODES as usize {
+            let mut cell = table.unpack(old_cell(first).unwrap_or(0));
+            cell[(at % CELL_CODES) as usize..][..codes.len()].copy_from_slice(codes);
+            cells[first as usize] = table.pack(&cell);
+            end += 1;
+        }
+        for codes in codes.chunks_exact(CELL_CODES as usize) {
+            cells[end as usize] = table.pack(codes);
+            end += 1;
+        }
+        let mut map = old.map_or(0, Record::map);
+        let mut before = if first > 0 { old_cell(first - 1) } else { None };
+        // The cell behind the painted ones may differ from the one before it now, or no more.
+        let behind = if end < RECORD_CELLS { old_cell(end) } else { None };
+        let painted = cells[first as usize..end as usize].iter().copied();
+        for (at, cell) in (first..).zip(painted.chain(behind)) {
+            map = map & !(1 << at) | u32::from(before != Some(cell)) << at;
+            before = Some(cell);
+        }
+        Encoding { old, map, painted: first..end, cells }
+    }
+
+    /// How a record gets its next content.
+    fn way(&self, encoding: &Encoding) -> Way {
+        let (table, shared) = (&*self.table, self.width().shared_cells());
+        if encoding.map == 1 {
+            let cell = encoding.cell(table, 0);
+            let [code, ..] = table.unpack(cell);
+            if code < shared && cell == table.pack(&[code; CELL_CODES as usize]) {
+                return Way::Shared(code);
+            }
+        }
+        match encoding.old {
+            // A run keeps cells that are like the one before them, for the route that comes back, until it has twice what is needed.
+            Some(old)
+                if old.first() >= shared
+                    && encoding.map & !old.map() == 0
+                    && old.map().count_ones() <= 2 * encoding.map.count_ones() =>
+            {
+                Way::InPlace
+            }
+            _ => Way::Run,
+        }
+    }
+
+    /// The cells of a new run that painting `codes` from code `at` on takes, if it takes one.
+    fn demand(&self, old: Option<Record>, at: u32, codes: &[u32]) -> u32 {
+        let encoding = self.encode(old, at, codes);
+        if matches!(self.way(&encoding), Way::Run) { encoding.map.count_ones() } else { 0 }
+    }
+
+    /// Paints `codes` from code `at` on in record `record`, which is `old` now.
+    fn put(&mut self, record: u32, old: Option<Record>, at: u32, codes: &[u32]) {
+        let encoding = self.encode(old, at, codes);
+        match self.way(&encoding) {
+            Way::Shared(code) => self.replace(record, old, Record::new(1, code)),
+            Way::InPlace => {
+                let Some(old) = old else { return };
+                for at in bits(old.map()).filter(|at| encoding.painted.contains(at)) {
+                    self.table.set_cell(old.cell(at), encoding.cells[at as usize]);
+                }
+            }
+            Way::Run => {
+                let first = self.runs.take(encoding.map.count_ones());
+                for (to, at) in (first..).zip(bits(encoding.map)) {
+                    self.table.set_cell(to, encoding.cell(&self.table, at));
+                }
+                self.replace(record, old, Record::new(encoding.map, first));
+            }
+        }
+    }
+
+    /// Puts `new` in service as record `record`, and gives the cells of `old` back.
+    fn replace(&mut self, record: u32, old: Option<Record>, new: Record) {
+        if old != Some(new) {
+            self.table.set_record(record, new);
+            self.give_back(old);
+        }
+    }
+
+    /// Gives the cells of a record back.
+    fn give_back(&mut self, old: Option<Record>) {
+        if let Some(old) = old
+            && old.first() >= self.width().shared_cells()
+        {
+            self.runs.give_back(old.first(), old.map().count_ones());
+        }
+    }
+
+    /// Notes which /24s from `at24` on lose their blocks, now that they have `codes`.
+    fn note_gone(&mut self, at24: u32, codes: impl Iterator<Item = u32>) {
+        if self.blocks_beside(at24) > 0 {
+            let coded = (at24..).zip(codes).filter(|(_, code)| *code != ESCAPE);
+            let gone: Vec<_> = coded.map(|(at24, _)| at24).filter(|at24| self.has_block(*at24)).collect();
+            self.gone.extend(gone);
+        }
+    }
+
+    /// Ends a delta: the blocks that it has put out of service wait for a grace period from now on. They keep what they hold, and so do
+    /// the links to them.
+    pub(super) fn end_delta(&mut self) {
+        while let Some(at24) = self.gone.pop() {
+            let block = self.table.link(at24).load(Ordering::Relaxed);
+            for half in 0..2 {
+                self.give_back(self.table.record(record_in(block, half)));
+            }
+            self.blocks.give_back(block);
+            let node = at24 as usize / CHUNK_ENTRIES;
+            self.blocks_in[node] -= 1;
+            if self.blocks_in[node] == 0 {
+                self.chunks.give_back(self.table.chunks[node].load(Ordering::Relaxed));
+            }
+        }
+    }
+
+    /// A grace period is over.
+    pub(super) fn end_grace(&mut self) {
+        self.runs.end_grace();
+        self.chunks.end_grace();
+        self.blocks.end_grace();
+    }
+
+    /// Bytes of memory beside the table.
+    pub(super) fn writer_bytes(&self) -> u64 {
+        let lists = self.blocks_in.capacity() * 2 + self.gone.capacity() * 4;
+        self.runs.bytes() + self.chunks.bytes() + self.blocks.bytes() + lists as u64
+    }
+}
+
+/// The codes of the two halves of a block.
+fn halves(codes: &[u32; 256]) -> impl Iterator<Item = (u32, &[u32])> {
+    (0..).zip(codes.chunks_exact(RECORD_CODES as usize))
+}
+
+/// Writes the table.
+impl Canvas for Store {
+    fn span(&mut self, records: Range<u32>, code: u32) {
+        for record in records {
+            let at24 = record * RECORD_CODES;
+            if code < self.width().shared_cells() {
+                self.note_gone(at24, std::iter::repeat_n(code, RECORD_CODES as usize));
+                self.replace(record, self.table.record(record), Record::new(1, code));
+            } else {
+                self.part(at24, &[code; RECORD_CODES as usize]);
+            }
+        }
+    }
+
+    fn part(&mut self, at24: u32, codes: &[u32]) {
+        self.note_gone(at24, codes.iter().copied());
+        let record = at24 / RECORD_CODES;
+        self.put(record, self.table.record(record), at24 % RECORD_CODES, codes);
+    }
+
+    fn block(&mut self, at24: u32, codes: &[u32; 256]) {
+        let is_new = !self.has_block(at24);
+        let block = if is_new { self.blocks.take() } else { self.table.link(at24).load(Ordering::Relaxed) };
+        for (half, codes) in halves(codes) {
+            let record = record_in(block, half);
+            // Those of a new block are of its last use.
+            let old = if is_new { None } else { self.table.record(record) };
+            self.put(record, old, 0, codes);
+        }
+        if is_new {
+            let node = at24 as usize / CHUNK_ENTRIES;
+            if self.blocks_in[node] == 0 {
+                self.table.chunks[node].publish(self.chunks.take());
+            }
+            self.blocks_in[node] += 1;
+            self.table.link(at24).publish(block);
+        }
+    }
+}
+
+/// Counts the cells that painting a [`Store`] takes.
+pub(super) struct Demand<'a> {
+    pub(super) store: &'a Store,
+    pub(super) cells: u64,
+}
+
+impl Canvas for Demand<'_> {
+    fn span(&mut self, records: Range<u32>, code: u32) {
+        if code >= self.store.width().shared_cells() {
+            for record in records {
+                self.part(record * RECORD_CODES, &[code; RECORD_CODES as usize]);
+            }
+        }
+    }
+
+    fn part(&mut self, at24: u32, codes: &[u32]) {
+        let old = self.store.table.record(at24 / RECORD_CODES);
+        self.cells += u64::from(self.store.demand(old, at24 % RECORD_CODES, codes));
+    }
+
+    fn block(&mut self, at24: u32, codes: &[u32; 256]) {
+        let table = &self.store.table;
+        let block = self.store.has_block(at24).then(|| table.link(at24).load(Ordering::Relaxed));
+        for (half, codes) in halves(codes) {
+            let old = block.and_then(|block| table.record(record_in(block, half)));
+            self.cells += u64::from(self.store.demand(old, 0, codes));
+        }
+    }
+}
+
+/// Counts the cells of a new table, from codes or from ids. Those that records share are not counted.
+pub(super) struct Count {
+    pub(super) width: Width,
+    pub(super) cells: u64,
+}
+
+impl Count {
+    fn shares(&self, code: u32) -> bool {
+        self.width != Width::Bits32 || code == 0
+    }
+}
+
+impl Canvas for Count {
+    fn span(&mut self, records: Range<u32>, code: u32) {
+        self.cells += if self.shares(code) { 0 } else { records.len() as u64 };
+    }
+
+    fn part(&mut self, _: u32, codes: &[u32]) {
+        let mut last = None;
+        let cells =
+            codes.chunks(CELL_CODES as usize).filter(|cell| last.replace(*cell) != Some(*cell)).count();
+        let is_shared = cells == 1
+            && self.shares(codes[0])
+            && codes[..CELL_CODES as usize] == [codes[0]; CELL_CODES as usize];
+        self.cells += if is_shared { 0 } else { cells as u64 };
+    }
+
+    fn block(&mut self, at24: u32, codes: &[u32; 256]) {
+        for (_, codes) in halves(codes) {
+            self.part(at24, codes);
+        }
+    }
+}

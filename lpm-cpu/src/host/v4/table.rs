@@ -1,0 +1,207 @@
+//! What IPv4 lookups read.
+
+use super::codes::{Form, Width};
+use crate::chunks::{CHUNK_ENTRIES, entries_of};
+use fib::EngineError;
+use lpm_core::memory::{Array, Placement};
+use lpm_core::publish::Publish as _;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Bits of address that choose a record.
+pub(super) const RECORD_LEN: u8 = 17;
+/// Records of /17s; those of blocks lie behind them.
+pub(super) const RECORDS: u32 = 1 << RECORD_LEN;
+/// Codes of a cell.
+pub(super) const CELL_CODES: u32 = 4;
+/// Cells of a record, one for each bit of its map.
+pub(super) const RECORD_CELLS: u32 = u32::BITS;
+/// Codes of a record.
+pub(super) const RECORD_CODES: u32 = RECORD_CELLS * CELL_CODES;
+/// Entries of the array of chunks, one a /16.
+pub(super) const NODES: usize = 1 << 16;
+
+/// How large a table is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(super) form: Form,
+    /// Cells, the shared ones included.
+    pub(super) cells: u32,
+    /// Chunks of 256 links to blocks, one a /16 with routes longer than /24.
+    pub(super) chunks: u32,
+    /// Blocks of two records, one a /24 with longer routes.
+    pub(super) blocks: u32,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Table4 {
+    /// How codes are read.
+    pub(super) form: Form,
+    /// See [`Record`].
+    pub(super) records: Array<AtomicU64>,
+    /// Cells of one, two or four words.
+    pub(super) cells: Array<AtomicU32>,
+    /// The chunk of each /16 that has routes longer than /24.
+    pub(super) chunks: Array<AtomicU32>,
+    /// In chunks, the block of each /24 that has longer routes.
+    pub(super) blocks: Array<AtomicU32>,
+    /// Next-hop ids by code, where codes are not ids.
+    pub(super) ids: Array<AtomicU32>,
+}
+
+/// A record: a map of 32 bits, and the cell before the first of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record(u64);
+
+impl Record {
+    pub(super) const fn new(map: u32, first: u32) -> Self {
+        Self((first.wrapping_sub(1) as u64) << 32 | map as u64)
+    }
+
+    /// The record in a word; `None` for a word that has never held one. Every map has its first bit set.
+    pub(super) const fn of(word: u64) -> Option<Self> {
+        if word == 0 { None } else { Some(Self(word)) }
+    }
+
+    pub(super) const fn word(self) -> u64 {
+        self.0
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    pub(super) const fn map(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The first cell of its run.
+    pub(super) const fn first(self) -> u32 {
+        ((self.0 >> 32) as u32).wrapping_add(1)
+    }
+
+    /// The cell of bit `at`.
+    #[inline(always)]
+    pub(super) const fn cell(self, at: u32) -> u32 {
+        ((self.0 >> 32) as u32).wrapping_add((self.map() << (31 - at)).count_ones())
+    }
+}
+
+/// The record of a key's /17.
+#[inline(always)]
+pub(super) const fn record_of(key: u32) -> u32 {
+    key >> (32 - RECORD_LEN)
+}
+
+/// The record of half a block.
+#[inline(always)]
+pub(super) const fn record_in(block: u32, half: u32) -> u32 {
+    RECORDS + (block - 1) * 2 + half
+}
+
+impl Width {
+    /// Words of a cell.
+    pub(super) const fn words(self) -> u32 {
+        CELL_CODES * self.bits() / 32
+    }
+
+    /// Cells that records share: cell `c` is that of code `c` four times. With codes of 32 bits there is one for "no route" alone.
+    pub(super) const fn shared_cells(self) -> u32 {
+        match self {
+            Self::Bits32 => 1,
+            _ => self.escape() + 1,
+        }
+    }
+}
+
+impl Room {
+    const fn records(self) -> usize {
+        RECORDS as usize + self.blocks as usize * 2
+    }
+
+    const fn words(self) -> usize {
+        self.cells as usize * self.form.width.words() as usize
+    }
+
+    /// The bytes of a table, before rounding to pages.
+    pub(super) const fn bytes(self) -> u64 {
+        let links = NODES + self.chunks as usize * CHUNK_ENTRIES;
+        (self.records() * 8 + (self.words() + links + self.form.ids()) * 4) as u64
+    }
+}
+
+impl Table4 {
+    /// A table without records.
+    pub(super) fn zeroed(room: Room, placement: Placement) -> Result<Self, EngineError> {
+        Ok(Self {
+            form: room.form,
+            records: Array::zeroed(room.records(), placement)?,
+            cells: Array::zeroed(room.words(), placement)?,
+            chunks: Array::zeroed(NODES, placement)?,
+            blocks: Array::zeroed(room.chunks as usize * CHUNK_ENTRIES, placement)?,
+            ids: Array::zeroed(room.form.ids(), placement)?,
+        })
+    }
+
+    /// Bytes of memory.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.records.bytes()
+            + self.cells.bytes()
+            + self.chunks.bytes()
+            + self.blocks.bytes()
+            + self.ids.bytes()
+    }
+
+    /// Record `at`, for the writer.
+    pub(super) fn record(&self, at: u32) -> Option<Record> {
+        Record::of(self.records[at as usize].load(Ordering::Relaxed))
+    }
+
+    /// Puts record `at` in service.
+    pub(super) fn set_record(&self, at: u32, record: Record) {
+        self.records[at as usize].publish(record.word());
+    }
+
+    /// Cell `at`, for the writer: its words, the first one in the low bits.
+    pub(super) fn cell(&self, at: u32) -> u128 {
+        let words = self.form.width.words() as usize;
+        let words = &self.cells[at as usize * words..][..words];
+        words.iter().rev().fold(0, |cell, word| cell << 32 | u128::from(word.load(Ordering::Relaxed)))
+    }
+
+    /// Stores the words of cell `at` that change.
+    #[expect(clippy::cast_possible_truncation, reason = "word by word")]
+    pub(super) fn set_cell(&self, at: u32, cell: u128) {
+        let words = self.form.width.words() as usize;
+        for (at, word) in self.cells[at as usize * words..][..words].iter().enumerate() {
+            let new = (cell >> (32 * at)) as u32;
+            if word.load(Ordering::Relaxed) != new {
+                word.publish(new);
+            }
+        }
+    }
+
+    /// The cell of four codes.
+    pub(super) fn pack(&self, codes: &[u32]) -> u128 {
+        let width = self.form.width;
+        let code = |cell, code: &u32| cell << width.bits() | u128::from(code & width.escape());
+        codes.iter().rev().fold(0, code)
+    }
+
+    /// The four codes of a cell.
+    #[expect(clippy::cast_possible_truncation, reason = "code by code")]
+    pub(super) fn unpack(&self, cell: u128) -> [u32; CELL_CODES as usize] {
+        let width = self.form.width;
+        [0, 1, 2, 3].map(|at| (cell >> (width.bits() * at)) as u32 & width.escape())
+    }
+
+    /// The code of a /24, for the writer.
+    pub(super) fn code(&self, at24: u32) -> u32 {
+        let record = self.record(at24 / RECORD_CODES);
+        let cell = record.map_or(0, |record| self.cell(record.cell(at24 / CELL_CODES % RECORD_CELLS)));
+        self.unpack(cell)[(at24 % CELL_CODES) as usize]
+    }
+
+    /// Where the link to the block of a /24 is, whose /16 has a chunk.
+    pub(super) fn link(&self, at24: u32) -> &AtomicU32 {
+        let chunk = self.chunks[at24 as usize / CHUNK_ENTRIES].load(Ordering::Relaxed);
+        &self.blocks[entries_of(chunk).start + at24 as usize % CHUNK_ENTRIES]
+    }
+}
