@@ -23,6 +23,7 @@
 mod bit_maps;
 mod chunks;
 pub mod fpga;
+pub mod host;
 #[expect(unsafe_code, reason = "gathers take raw pointers")]
 mod kernel;
 mod packed;

@@ -1,5 +1,7 @@
 //! The AVX2 kernels of SAIL_L, for CPUs without AVX-512: as `avx512f`, with eight lanes and masks that are vectors.
 
+pub(super) mod host6;
+
 use super::PIECE;
 use crate::packed::Packed;
 use crate::sail_l::layout::{Paper, Wide};

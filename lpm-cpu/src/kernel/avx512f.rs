@@ -3,6 +3,8 @@
 //! A lookup gathers one to three words. Four vectors of 16 keys are under way at a time: with a full table on a Sapphire Rapids core, one
 //! vector was as quick and 8 or 16 were 10 to 15 % slower, and to prefetch what the gathers of BN24 will read cost another 5 to 15 %.
 
+pub(super) mod host6;
+
 use super::PIECE;
 use crate::packed::Packed;
 use crate::sail_l::layout::{Paper, Wide};

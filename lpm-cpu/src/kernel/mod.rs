@@ -11,6 +11,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512f;
+pub(crate) mod host6;
 pub(crate) mod scalar;
 
 use crate::sail_l::layout::{Paper, Wide};

@@ -5,6 +5,7 @@
 
 use crate::bit_maps::{self, BitMaps, Levels};
 use crate::chunks::entries_of;
+use crate::host::v6::table::Table;
 use crate::sail_l::layout::{Paper, Wide};
 use fib::NextHopId;
 use fib::loads::{Loads, Plain};
@@ -89,4 +90,28 @@ fn paper_code<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Result<u32, L
     }
     let chunk = table.c24.load(at, loads)?;
     table.n32.load(entry_in(chunk, key & 0xff), loads)
+}
+
+/// `host`: answers IPv6 keys, given as their first and last 64 bits, into `out`, all equally long.
+pub(super) fn host6<const BITS: u32>(table: &Table<BITS>, (hi, lo): (&[u64], &[u64]), out: &mut [NextHopId]) {
+    for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
+        let key = u128::from(*hi) << 64 | u128::from(*lo);
+        let Ok(next_hop) = host6_one(table, key, &mut Plain);
+        *answer = NextHopId::from_answer(next_hop);
+    }
+}
+
+/// `host`: from the top down, each link leads to a node of the next level, until an entry is a code.
+pub(crate) fn host6_one<const BITS: u32, L: Loads>(
+    table: &Table<BITS>,
+    key: u128,
+    loads: &mut L,
+) -> Result<u32, L::Stop> {
+    let mut level = 0;
+    let mut entry = table.entries.load(table.shape.place(level, 0, key), loads)?;
+    while let Some(node) = Table::<BITS>::node(entry) {
+        level += 1;
+        entry = table.entries.load(table.shape.place(level, node, key), loads)?;
+    }
+    table.ids.as_ref().map_or(Ok(entry), |ids| loads.word(&ids[entry as usize]))
 }

@@ -1,0 +1,58 @@
+//! Every store of IPv6 updates under every interleaving with lookups: see [`fib::stores`]. The loads are those of the scalar kernel; the
+//! vector kernels do a key's in the same order.
+
+use super::conformance_test::{Codes, Wide, engine};
+use super::table::Shared6;
+use super::{EveryForm, Forms};
+use crate::kernel::scalar::host6_one;
+use fib::loads::{Loads as _, Place};
+use fib::stores::{Checker, Sequences, run};
+use fib::{EngineOptions, EngineWriter as _, NextHopId, conformance};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+fn sequences<F: Forms>(count: usize) {
+    let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
+    let mut engine = engine::<F>(&options).unwrap();
+    let place = engine.places().1;
+    let tables = RefCell::new(HashMap::new());
+    // The table in service is a lookup's first load, and it keeps it.
+    let checker = Checker::new(move |key, steps| {
+        let table = steps.load(Place::of(&*place), || {
+            let table = place.load_full();
+            let address = Arc::as_ptr(&table).addr() as u64;
+            tables.borrow_mut().insert(address, table);
+            address
+        })?;
+        let next_hop = match &*Arc::clone(&tables.borrow()[&table]) {
+            Shared6::Narrow(table) => host6_one(table, key, steps),
+            Shared6::Wide(table) => host6_one(table, key, steps),
+        };
+        next_hop.map(NextHopId::from_answer)
+    });
+    let _listening = checker.listen();
+    let count = if conformance::Options::from_env().full { count * 20 } else { count };
+    for lengths in [8..=128, 20..=40, 30..=52, 60..=72, 120..=128] {
+        let plan = Sequences { seed: 11, count, lengths, next_hops: 5 };
+        run(&plan, &checker, |delta, rib| {
+            engine.apply(delta, rib).unwrap();
+        });
+    }
+    println!("{checker:?}");
+}
+
+#[test]
+fn sequences_of_ids() {
+    sequences::<EveryForm>(20);
+}
+
+#[test]
+fn sequences_of_codes() {
+    sequences::<Codes>(20);
+}
+
+#[test]
+fn sequences_of_wide_entries() {
+    sequences::<Wide>(20);
+}
