@@ -36,6 +36,8 @@ impl Algorithm for Host {
     type V6 = Table6;
     type Scratch = Box<kernel::host6::Lists>;
 
+    const WANTS_FEWER_ROUTES: bool = true;
+
     fn name(_: &Params) -> &'static str {
         NAME
     }

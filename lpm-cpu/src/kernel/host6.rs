@@ -10,6 +10,11 @@
 //!
 //! The few keys that are left then are listed again, with the next 32 bits of their addresses, until all have an answer.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "places in a piece are below 256; address bits are cut out"
+)]
+
 use super::{avx2, avx512f, scalar};
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::{Shared6, Table};

@@ -56,8 +56,8 @@ impl Shape {
         let widest = DIRECT_BITS.into_iter().find(|bits| bytes(*bits) <= CHUNK_BYTES_MAX);
         let mut shape = Self::with_direct_bits(widest.unwrap_or(DIRECT_BITS[3]));
         let nodes = shape.count_nodes(routes);
-        for level in 0..shape.levels {
-            let (used, limit) = (nodes[level], nodes_max.into());
+        for (level, used) in nodes.into_iter().enumerate().take(shape.levels) {
+            let limit = nodes_max.into();
             if used > limit {
                 let what =
                     if level == 1 { "chunks of the IPv6 table" } else { "rows of a level of the IPv6 table" };

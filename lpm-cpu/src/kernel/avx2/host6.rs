@@ -1,5 +1,7 @@
 //! The IPv6 lookup of `host`, with AVX2: as in `avx512f`, with eight lanes and masks that are vectors. Keys are listed one by one.
 
+#![expect(clippy::cast_possible_truncation, reason = "masks of eight lanes; address bits are cut out")]
+
 use super::lanes;
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::Table;

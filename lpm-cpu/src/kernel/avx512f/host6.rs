@@ -1,5 +1,7 @@
 //! The IPv6 lookup of `host`, with AVX-512 F and CD alone.
 
+#![expect(clippy::cast_possible_truncation, reason = "masks are cut in halves")]
+
 use super::lanes;
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::Table;
@@ -162,9 +164,9 @@ fn rows<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, window: usize, 
             }
         }
         is_left |= split != [0; VECTORS];
-        for at in 0..VECTORS {
+        for (at, entry) in entry.into_iter().enumerate() {
             // SAFETY: as above.
-            unsafe { _mm512_storeu_si512(lists.entry.as_mut_ptr().add(start + at * 16).cast(), entry[at]) };
+            unsafe { _mm512_storeu_si512(lists.entry.as_mut_ptr().add(start + at * 16).cast(), entry) };
         }
     }
     is_left
