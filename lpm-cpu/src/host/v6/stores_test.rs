@@ -5,9 +5,10 @@ use super::conformance_test::{Codes, Wide, engine};
 use super::table::Shared6;
 use super::{EveryForm, Forms};
 use crate::kernel::scalar::host6_one;
+use crate::stores_test::run_blocks;
 use fib::loads::{Loads as _, Place};
 use fib::stores::{Checker, Sequences, run};
-use fib::{EngineOptions, EngineWriter as _, NextHopId, conformance};
+use fib::{EngineOptions, EngineWriter as _, NextHopId, Prefix6, conformance};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,21 +48,26 @@ fn sequences<F: Forms>(count: usize) {
         run(&plan, &checker, |delta, rib| {
             engine.apply(delta, rib).unwrap();
         });
-        println!("{:?} {checker:?}", plan.lengths);
     }
+    for (at, len) in [(0, 0), (0x2001_0db8 << 96, 32), (0x2001_0db8 << 96 | 7 << 64, 64)] {
+        run_blocks(12, count, Prefix6::truncating(at, len), &checker, |delta, rib| {
+            engine.apply(delta, rib).unwrap();
+        });
+    }
+    println!("{checker:?}");
 }
 
 #[test]
 fn sequences_of_ids() {
-    sequences::<EveryForm>(1500);
+    sequences::<EveryForm>(1000);
 }
 
 #[test]
 fn sequences_of_codes() {
-    sequences::<Codes>(1500);
+    sequences::<Codes>(1000);
 }
 
 #[test]
 fn sequences_of_wide_entries() {
-    sequences::<Wide>(1500);
+    sequences::<Wide>(1000);
 }
