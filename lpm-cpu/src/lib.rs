@@ -1,6 +1,6 @@
-//! SAIL: longest-prefix match on IPv4 by bit maps and direct arrays, for plain servers.
+//! Longest-prefix match on plain servers: SAIL, by bit maps and direct arrays, and `host`, our fastest.
 //!
-//! The algorithms are those of the paper "Guarantee IP Lookup Performance with FIB Explosion" (SAIL). It splits a lookup twice: finding
+//! The algorithms of SAIL are those of the paper "Guarantee IP Lookup Performance with FIB Explosion" (SAIL). It splits a lookup twice: finding
 //! the length of the longest match (bit maps, small enough for memory on chip) from finding its next hop (arrays off chip), and lengths
 //! up to 24 from longer ones. Each module names the section it builds. Our copy of the paper begins within section 4.1; what comes from
 //! before that is marked "as published".
@@ -10,11 +10,12 @@
 //! | [`sail_b`], [`sail_u`] | the engines of one bit map a level: every level, and every sixth |
 //! | `bit_maps` | what these two share: the table, and updates in place |
 //! | [`sail_l`] | the engine of three levels, 16, 24 and 32, in two layouts |
+//! | [`host`] | the engine `host`: so far its IPv6 table |
 //! | [`fpga`] | whether a table fits the on-chip memory of the paper's FPGA |
 //! | `kernel` | the lookup kernels, one file an instruction set |
 //! | `packed`, `chunks`, `writes` | arrays of small entries; chunks of 256 of them; what updates store |
 //!
-//! These engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
+//! The SAIL engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
 //!
 //! Unsafe code lives in `kernel` only.
 

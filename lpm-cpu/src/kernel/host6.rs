@@ -10,120 +10,21 @@
 //!
 //! The few keys that are left then are listed again, with the next 32 bits of their addresses, until all have an answer.
 
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "places in a piece are below 256; address bits are cut out"
-)]
-
-use super::{avx2, avx512f, scalar};
-use crate::host::v6::ROW_BITS;
+use super::scalar;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512f};
 use crate::host::v6::table::{Shared6, Table};
 use fib::{Isa, NextHopId};
+#[cfg(target_arch = "x86_64")]
 use std::sync::atomic::Ordering;
 
-/// Keys of a piece: few enough that the lists stay in L1.
-pub(super) const PIECE: usize = 256;
-/// Keys that go through a step side by side.
-pub(super) const GROUP: usize = 64;
-/// Capacity of a list, which is written in whole vectors.
-const LIST: usize = PIECE + 16;
-/// Address bits that a listed key has at hand.
-const WINDOW_BITS: u32 = 32;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use super::lists::Lists;
 
-/// The keys of a piece that go through rows: a reader's scratch memory.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(crate) struct Lists {
-    /// What the key's last load found.
-    pub(super) entry: [u32; LIST],
-    /// The address bits for the next eight levels.
-    pub(super) bits: [u32; LIST],
-    /// Where in the piece the key is. Only made for keys left after eight levels of rows.
-    at: [u16; LIST],
-    /// The keys listed first, a bit for each key of the piece.
-    pub(super) listed: [u16; PIECE / 16],
-}
-
-impl Default for Lists {
-    fn default() -> Self {
-        Self { entry: [0; LIST], bits: [0; LIST], at: [0; LIST], listed: [0; PIECE / 16] }
-    }
-}
-
-impl Lists {
-    /// The listed keys' places in the piece, in their order in the list.
-    fn places(listed: [u16; PIECE / 16]) -> impl Iterator<Item = usize> {
-        listed.into_iter().enumerate().flat_map(|(vector, mut mask)| {
-            std::iter::from_fn(move || {
-                let lane = mask.trailing_zeros() as usize;
-                mask &= mask.checked_sub(1)?;
-                Some(vector * 16 + lane)
-            })
-        })
-    }
-
-    /// Writes what was found to the answers of the listed keys.
-    pub(super) fn answer(&self, out: &mut [NextHopId]) {
-        for (place, entry) in Self::places(self.listed).zip(&self.entry) {
-            out[place] = NextHopId::from_answer(*entry);
-        }
-    }
-
-    /// Takes the keys of a piece that have no answer yet through the rest of the rows. `rows` takes the listed keys, so many, through
-    /// the levels of a window.
-    #[cold]
-    pub(super) fn finish<const BITS: u32>(
-        &mut self,
-        direct_bits: u32,
-        (hi, lo): (&[u64], &[u64]),
-        out: &mut [NextHopId],
-        mut rows: impl FnMut(&mut Self, usize, usize),
-    ) {
-        let mut len = 0;
-        for (from, place) in Self::places(self.listed).enumerate() {
-            if Table::<BITS>::node(self.entry[from]).is_some() {
-                self.entry[len] = self.entry[from];
-                self.at[len] = place as u16;
-                len += 1;
-            }
-        }
-        for window in 1.. {
-            if len == 0 {
-                return;
-            }
-            for (bits, at) in self.bits.iter_mut().zip(&self.at[..len]) {
-                let key = u128::from(hi[usize::from(*at)]) << 64 | u128::from(lo[usize::from(*at)]);
-                *bits = (key << (direct_bits + WINDOW_BITS * window) >> (u128::BITS - WINDOW_BITS)) as u32;
-            }
-            rows(self, window as usize, len);
-            let mut left = 0;
-            for from in 0..len {
-                let (entry, at) = (self.entry[from], self.at[from]);
-                if Table::<BITS>::node(entry).is_some() {
-                    (self.entry[left], self.at[left]) = (entry, at);
-                    left += 1;
-                } else {
-                    out[usize::from(at)] = NextHopId::from_answer(entry);
-                }
-            }
-            len = left;
-        }
-    }
-}
-
-/// The first entry of a level.
-#[inline(always)]
-pub(super) fn level<const BITS: u32>(table: &Table<BITS>, level: usize) -> *const u8 {
-    let bytes = table.shape.start(level) * (BITS as usize / 8);
-    table.entries.words().as_ptr().cast::<u8>().wrapping_add(bytes)
-}
-
-/// Where the rows of a level would begin if links, which are [`Table::CODES`] more, were their numbers.
-#[inline(always)]
-pub(super) fn rows_of<const BITS: u32>(table: &Table<BITS>, at_level: usize) -> *const u8 {
-    let codes = (Table::<BITS>::CODES as usize) << ROW_BITS;
-    level(table, at_level).wrapping_sub(codes * (BITS as usize / 8))
-}
+/// The work lists of a reader: empty, since only the x86-64 kernels use any.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Debug, Default)]
+pub(crate) struct Lists;
 
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
 #[inline]
@@ -142,6 +43,10 @@ pub(crate) fn lookup(
 }
 
 #[inline]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "only the x86-64 kernels use lists")
+)]
 fn lookup_in<const BITS: u32>(
     isa: Isa,
     table: &Table<BITS>,
@@ -151,13 +56,24 @@ fn lookup_in<const BITS: u32>(
 ) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
-        Isa::Avx512f => unsafe { avx512f::host6::lookup(table, lists, keys, out) },
+        Isa::Avx512f => {
+            // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+            unsafe { avx512f::host6::lookup(table, lists, keys, out) };
+            ids(table, out);
+        }
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: likewise.
-        Isa::Avx2 => unsafe { avx2::host6::lookup(table, lists, keys, out) },
-        _ => return scalar::host6(table, keys, out),
+        Isa::Avx2 => {
+            // SAFETY: likewise.
+            unsafe { avx2::host6::lookup(table, lists, keys, out) };
+            ids(table, out);
+        }
+        _ => scalar::host6(table, keys, out),
     }
+}
+
+/// Puts next-hop ids in the place of their codes, if a code is not the id.
+#[cfg(target_arch = "x86_64")]
+fn ids<const BITS: u32>(table: &Table<BITS>, out: &mut [NextHopId]) {
     if let Some(ids) = &table.ids {
         for answer in out {
             *answer = NextHopId::from_answer(ids[answer.get() as usize].load(Ordering::Acquire));

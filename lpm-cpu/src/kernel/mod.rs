@@ -3,7 +3,7 @@
 //! `sail-b` and `sail-u` have the scalar kernel only: their bit maps are asked one after the other until one says yes, and where they do
 //! so differs from lane to lane.
 //!
-//! The vector kernels of `sail-l` take [`PIECE`] keys at a time through one level after the other, so that the loads of a level are
+//! `host6` has the IPv6 lookups of `host`. The vector kernels of `sail-l` take [`PIECE`] keys at a time through one level after the other, so that the loads of a level are
 //! independent: BCN for all keys, then BN24 for those with a chunk, then N32 for the few whose /24 has one. They do not branch on what a
 //! key finds, only on whether any of a vector's keys has a chunk of level 32.
 
@@ -12,6 +12,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512f;
 pub(crate) mod host6;
+#[cfg(target_arch = "x86_64")]
+mod lists;
 pub(crate) mod scalar;
 
 use crate::sail_l::layout::{Paper, Wide};

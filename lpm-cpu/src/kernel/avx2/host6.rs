@@ -5,7 +5,7 @@
 use super::lanes;
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::Table;
-use crate::kernel::host6::{Lists, PIECE, level, rows_of};
+use crate::kernel::lists::{Lists, PIECE, level, rows_of};
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
@@ -43,7 +43,8 @@ pub(in crate::kernel) fn lookup<const BITS: u32>(
 #[inline]
 unsafe fn gather<const BITS: u32>(base: *const u8, at: __m256i, mask: __m256i, other: __m256i) -> __m256i {
     if BITS == 16 {
-        // SAFETY: as the caller says. Four bytes are loaded where an entry of two begins; those behind it are cleared.
+        // SAFETY: as the caller says. Four bytes are loaded where an entry of two begins, and those behind it are cleared. The entry
+        // itself is aligned, so it is read whole.
         let pair = unsafe { _mm256_mask_i32gather_epi32::<2>(other, base.cast(), at, mask) };
         _mm256_and_si256(pair, _mm256_set1_epi32(0xffff))
     } else {

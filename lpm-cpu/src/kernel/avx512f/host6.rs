@@ -5,7 +5,7 @@
 use super::lanes;
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::Table;
-use crate::kernel::host6::{GROUP, Lists, PIECE, level, rows_of};
+use crate::kernel::lists::{GROUP, Lists, PIECE, level, rows_of};
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
@@ -43,7 +43,8 @@ pub(in crate::kernel) fn lookup<const BITS: u32>(
 #[inline]
 unsafe fn gather<const BITS: u32>(base: *const u8, at: __m512i, mask: __mmask16, other: __m512i) -> __m512i {
     if BITS == 16 {
-        // SAFETY: as the caller says. Four bytes are loaded where an entry of two begins; those behind it are cleared.
+        // SAFETY: as the caller says. Four bytes are loaded where an entry of two begins, and those behind it are cleared. The entry
+        // itself is aligned, so it is read whole.
         let pair = unsafe { _mm512_mask_i32gather_epi32::<2>(other, mask, at, base.cast()) };
         _mm512_and_si512(pair, _mm512_set1_epi32(0xffff))
     } else {
