@@ -115,12 +115,12 @@ fn bounded<F: Forms>(isa: Isa, table_bytes_max: u64) -> Result<Box<dyn EngineWri
     Ok(Box::new(engine::<F>(&options)?))
 }
 
-fib::conformance_tests!(scalar, || bounded::<EveryForm>(Isa::Scalar, 4 << 30));
-fib::conformance_tests!(avx2, || bounded::<EveryForm>(Isa::Avx2, 4 << 30));
+fib::conformance_tests!(scalar, slow_updates, || bounded::<EveryForm>(Isa::Scalar, 4 << 30));
+fib::conformance_tests!(avx2, slow_updates, || bounded::<EveryForm>(Isa::Avx2, 4 << 30));
 fib::conformance_tests!(avx512f, || bounded::<EveryForm>(Isa::Avx512f, 4 << 30));
 fib::conformance_tests!(wide_scalar, || bounded::<Wide>(Isa::Scalar, 4 << 30));
-fib::conformance_tests!(wide_avx2, || bounded::<Wide>(Isa::Avx2, 4 << 30));
-fib::conformance_tests!(wide_avx512f, || bounded::<Wide>(Isa::Avx512f, 4 << 30));
+fib::conformance_tests!(wide_avx2, slow_updates, || bounded::<Wide>(Isa::Avx2, 4 << 30));
+fib::conformance_tests!(wide_avx512f, slow_updates, || bounded::<Wide>(Isa::Avx512f, 4 << 30));
 
 #[test]
 fn memory_limits() {

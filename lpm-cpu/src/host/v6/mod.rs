@@ -13,7 +13,7 @@
 //! What a lookup costs is cache misses, so entries have 16 bits where that is enough, and 32 for tables with more next hops, or more rows
 //! a level, than 16 tell apart ([`Form`]): a full table of 2024 (160,147 routes) is 8 MB of direct tables, and 2.3 MB of rows, or 1.4
 //! without the routes that change no answer. Leaving those out made the lookups of keys drawn from that table's routes 1.5 times as fast
-//! on a Sapphire Rapids core with 2 MB of L2, and the updates of a real stream a third slower.
+//! on a Sapphire Rapids core with 2 MB of L2, and the updates of a real stream no slower.
 //!
 //! # Updates while lookups run
 //! Routes are pushed to leaves: an entry has the answer of the longest route that covers its addresses, whichever node that route ends
@@ -21,7 +21,8 @@
 //! entries that say "none here" below a route, would save a short route's repainting of the nodes below it, but a lookup
 //! would put its answer together from several entries, of different generations: after "a /32 changes" and "a /48 in it is withdrawn", a
 //! lookup that read the /32 before both and the /48 after both would answer what was right in no generation. Grace periods between such
-//! deltas would cost more than repainting, which is a few hundred entries for most routes.
+//! deltas would cost more than repainting, which is a few entries for most routes; for a default route, which may own 4 million, it takes
+//! 5 ms.
 //!
 //! With pushing, each store leaves every running lookup an old or a new answer:
 //!

@@ -37,6 +37,14 @@ struct Draw {
     code: u32,
 }
 
+/// The length of the run of equal owners that `owners` begins with. A short route covers millions.
+fn run_len(owners: &[u8]) -> usize {
+    let Some(first) = owners.first() else { return 0 };
+    let (blocks, _) = owners.as_chunks::<16>();
+    let whole = blocks.iter().take_while(|block| **block == [*first; 16]).count() * 16;
+    whole + owners[whole..].iter().take_while(|owner| *owner == first).count()
+}
+
 /// The writer's side.
 pub(super) struct Writer<const BITS: u32> {
     table: Arc<Table<BITS>>,
@@ -159,31 +167,28 @@ impl<const BITS: u32> Writer<BITS> {
         let entry = self.table.entries.get(at);
         let owner = std::mem::replace(&mut self.owners[at], LINK);
         self.owners[entries.clone()].fill(owner);
-        self.table.entries.edit(entries, |_, _| entry);
+        self.table.entries.fill(entries, entry);
         self.table.entries.set(at, Table::<BITS>::link(below));
         self.levels[level].uses[node as usize] += 1;
         below
     }
 
-    /// Draws over a run of entries of a level, and over the nodes below them.
+    /// Draws over a range of entries of a level, and over the nodes below them.
     fn draw(&mut self, level: usize, range: Range<usize>, draw: Draw) {
-        let owners = &mut self.owners;
-        let mut has_links = false;
-        self.table.entries.edit(range.clone(), |at, old| {
-            let owner = &mut owners[at];
-            has_links |= *owner == LINK;
-            if !(draw.from..=draw.to).contains(owner) {
-                return old;
-            }
-            *owner = draw.owner;
-            draw.code
-        });
-        if !has_links {
-            return;
-        }
-        for at in range {
-            if let Some(node) = Table::<BITS>::node(self.table.entries.get(at)) {
-                self.draw(level + 1, self.table.shape.node(level + 1, node), draw);
+        let mut at = range.start;
+        while at < range.end {
+            let owner = self.owners[at];
+            let run = at..at + run_len(&self.owners[at..range.end]);
+            at = run.end;
+            if owner == LINK {
+                for at in run {
+                    if let Some(node) = Table::<BITS>::node(self.table.entries.get(at)) {
+                        self.draw(level + 1, self.table.shape.node(level + 1, node), draw);
+                    }
+                }
+            } else if (draw.from..=draw.to).contains(&owner) {
+                self.owners[run.clone()].fill(draw.owner);
+                self.table.entries.fill(run, draw.code);
             }
         }
     }
