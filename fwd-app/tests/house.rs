@@ -27,9 +27,10 @@ const FUZZ: (&str, &str, &[&str]) =
 /// Crates that every crate may import in its tests: `fib` has the conformance suite of engines, `mockcuda` is the mock GPU driver.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
 /// Where unsafe code may live.
-const UNSAFE: [&str; 8] = [
+const UNSAFE: [&str; 9] = [
     "dpdk-ffi/",
     "lpm-cpu/src/host/v4/kernel/",
+    "lpm-cpu/src/host/v6/kernel/",
     "lpm-cpu/src/kernel/",
     "lpm-phi/src/kernel/",
     "lpm-phi/src/lend.rs",

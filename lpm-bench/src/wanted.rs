@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(names(&["bloom:scalar"]), ["bloom:scalar"]);
         let all = Isa::ALL.iter().filter(|isa| isa.is_available()).count();
         assert_eq!(names(&["bloom"]).len(), all);
-        assert!(refused("orakel").contains("oracle, sail-b"));
+        assert!(refused("orakel").contains("oracle, host, sail-b"));
         assert!(refused("oracle:sse9").contains("avx512f"));
         if Isa::Avx512f.is_available() {
             assert!(refused("oracle:avx512f").contains("only scalar"));

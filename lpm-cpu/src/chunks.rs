@@ -54,6 +54,11 @@ impl Chunks {
         !self.limbo.is_empty()
     }
 
+    /// Whether as many chunks wait for a grace period as can be taken without one.
+    pub(crate) fn is_short(&self) -> bool {
+        self.has_limbo() && self.limbo.len() as u64 >= self.available()
+    }
+
     /// A grace period is over: what was given back before it is free.
     pub(crate) fn end_grace(&mut self) {
         self.free.append(&mut self.limbo);
@@ -77,15 +82,19 @@ pub(crate) fn nodes_of(level: u8, prefixes: impl Iterator<Item = Prefix4>) -> im
 }
 
 /// The distinct values of `blocks`, of which equal ones are neighbours.
-pub(crate) fn distinct(blocks: impl Iterator<Item = u32>) -> u64 {
+pub(crate) fn distinct<T: Copy + PartialEq>(blocks: impl Iterator<Item = T>) -> u64 {
     let mut last = None;
     blocks.filter(|block| last.replace(*block) != Some(*block)).count() as u64
 }
 
-/// Room for so many chunks, and a quarter more to grow if there is a reserve; at most `limit`.
+/// Room for so many chunks, and a quarter more to grow, 256 at least, if there is a reserve; at most `limit`.
 pub(crate) fn with_reserve(used: u64, has_reserve: bool, limit: u32) -> u32 {
-    const SPARE_MIN: u64 = 256;
-    let spare = if has_reserve { (used / 4).max(SPARE_MIN) } else { 0 };
+    with_spare(used, 256, has_reserve, limit)
+}
+
+/// As [`with_reserve`], with a reserve of `spare_min` at least.
+pub(crate) fn with_spare(used: u64, spare_min: u64, has_reserve: bool, limit: u32) -> u32 {
+    let spare = if has_reserve { (used / 4).max(spare_min) } else { 0 };
     u32::try_from(used + spare).unwrap_or(u32::MAX).min(limit)
 }
 
@@ -99,7 +108,7 @@ mod tests {
         assert_eq!([chunks.take(), chunks.take()], [1, 2]);
         chunks.give_back(1);
         assert_eq!((chunks.used(), chunks.available(), chunks.take()), (1, 1, 3));
-        assert!(chunks.has_limbo());
+        assert!(chunks.has_limbo() && chunks.is_short());
         chunks.end_grace();
         assert_eq!((chunks.used(), chunks.available(), chunks.take()), (2, 1, 1));
         assert_eq!(entries_of(3), 512..768);

@@ -17,7 +17,7 @@
 //!
 //! The SAIL engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
 //!
-//! Unsafe code lives in `kernel` and `host::v4::kernel` only.
+//! Unsafe code lives in `kernel`, `host::v4::kernel` and `host::v6::kernel` only.
 
 #![deny(unsafe_code)]
 

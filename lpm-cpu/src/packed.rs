@@ -83,6 +83,24 @@ impl<const BITS: u32> Packed<BITS> {
         stores
     }
 
+    /// Gives each entry of `range` the same value. Returns the stores, as [`Self::edit`] does.
+    pub(crate) fn fill(&self, range: Range<usize>, value: u32) -> u64 {
+        let words = range.start.div_ceil(Self::A_WORD)..range.end / Self::A_WORD;
+        if words.is_empty() {
+            return self.edit(range, |_, _| value);
+        }
+        let (first, end) = (words.start * Self::A_WORD, words.end * Self::A_WORD);
+        let mut stores = self.edit(range.start..first, |_, _| value);
+        let new = u64::MAX / Self::MASK * u64::from(value);
+        for word in &self.0[words] {
+            if word.load(Ordering::Relaxed) != new {
+                word.publish(new);
+                stores += 1;
+            }
+        }
+        stores + self.edit(end..range.end, |_, _| value)
+    }
+
     /// Gives entry `at` a value. Returns the stores.
     pub(crate) fn set(&self, at: usize, value: u32) -> u64 {
         self.edit(at..at + 1, |_, _| value)
@@ -112,12 +130,30 @@ mod tests {
         );
     }
 
+    fn fills<const BITS: u32>() {
+        let packed = Packed::<BITS>::zeroed(300, Placement::default()).unwrap();
+        for range in [5..5, 8..9, 3..7, 1..64, 64..128, 130..263, 0..300] {
+            packed.edit(0..300, |_, _| 1);
+            packed.fill(range.clone(), 0);
+            for at in 0..300 {
+                let right = u32::from(!range.contains(&at));
+                assert_eq!(packed.get(at), right, "entry {at} of {BITS} bits, {range:?} filled");
+            }
+        }
+        assert_eq!(packed.fill(64..192, 1), 128 / Packed::<BITS>::A_WORD as u64, "one store a word");
+        assert_eq!(packed.fill(64..192, 1), 0, "what does not change is not stored");
+    }
+
     #[test]
     fn entries_of_every_width_keep_to_themselves() {
         edits::<1>();
         edits::<8>();
         edits::<16>();
         edits::<32>();
+        fills::<1>();
+        fills::<8>();
+        fills::<16>();
+        fills::<32>();
         assert_eq!((Packed::<1>::bytes_for(65), Packed::<8>::bytes_for(8)), (16, 8));
     }
 }

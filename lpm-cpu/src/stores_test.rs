@@ -14,7 +14,7 @@ use crate::sail_u::EverySixthLevel;
 use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
 use fib::stores::{Checker, Sequences, run};
-use fib::{EngineOptions, EngineWriter as _, FibDelta, NextHopId, Prefix4, Rib, conformance};
+use fib::{EngineOptions, EngineWriter as _, FibDelta, Key, NextHopId, Prefix, Rib, conformance};
 use lpm_core::engine::{Algorithm, CpuEngine};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -32,11 +32,19 @@ fn host(code_bits: &str) -> CpuEngine<Host> {
     CpuEngine::new(host::params::Params::from_options(&options).unwrap()).unwrap()
 }
 
-/// Drives an engine through sequences of small deltas over four /24s in two /16s, and in both halves of one: chunks go from one to the
-/// other, which nests of a single address, as [`run`] has them, do not show.
-fn run_blocks(seed: u64, count: usize, checker: &Checker<u32>, mut apply: impl FnMut(&FibDelta, &Rib)) {
+/// Drives an engine through sequences of small deltas over four /24s in two /16s, and in both halves of one, or what these are in the
+/// block `within`: chunks go from one to the other, which nests of a single address, as [`run`] has them, do not show.
+pub(crate) fn run_blocks<K: Key>(
+    seed: u64,
+    count: usize,
+    within: Prefix<K>,
+    checker: &Checker<K>,
+    mut apply: impl FnMut(&FibDelta, &Rib),
+) {
     const BLOCKS: [u32; 4] = [0x0a01_0200, 0x0a01_0300, 0x0a01_8300, 0x0a02_0300];
-    let keys = BLOCKS.map(|block| [block | 1, block | 0x81]).concat();
+    let key =
+        |low: u32| K::from_high_bits(within.address().to_high_bits() | u128::from(low) << 96 >> within.len());
+    let keys = BLOCKS.map(|block| [key(block | 1), key(block | 0x81)]).concat();
     let mut state = seed;
     let mut below = |limit: u32| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -44,21 +52,21 @@ fn run_blocks(seed: u64, count: usize, checker: &Checker<u32>, mut apply: impl F
     };
     for _ in 0..count {
         let (mut rib, mut oracle) = (Rib::plain(), Oracle::new());
-        let right = |oracle: &Oracle<u32>| keys.iter().map(|key| oracle.lookup(*key)).collect::<Vec<_>>();
+        let right = |oracle: &Oracle<K>| keys.iter().map(|key| oracle.lookup(*key)).collect::<Vec<_>>();
         checker.watch(&keys, &right(&oracle));
         for at in 0..9 {
             // The last delta withdraws everything.
-            let routes = if at == 8 { rib.v4.withdrawn() } else { Vec::new() };
+            let routes = if at == 8 { K::table(&rib).withdrawn() } else { Vec::new() };
             for route in &routes {
-                rib.v4.set(route.prefix, route.next_hop);
+                rib.set(K::wrap(route.prefix), route.next_hop);
                 oracle.set(route.prefix, route.next_hop);
             }
             for _ in 0..if at == 8 { 0 } else { 1 + below(3) } {
                 let len = [8, 14, 16, 19, 24, 25, 27, 32][below(8) as usize];
-                let prefix = Prefix4::truncating(BLOCKS[below(4) as usize] | 1, len);
-                let is_there = !rib.v4.get(prefix).is_none();
+                let prefix = Prefix::truncating(key(BLOCKS[below(4) as usize] | 1), within.len() + len);
+                let is_there = !K::table(&rib).get(prefix).is_none();
                 let next_hop = if is_there && below(10) < 7 { 0 } else { 1 + below(5) };
-                rib.v4.set(prefix, NextHopId::from_answer(next_hop));
+                rib.set(K::wrap(prefix), NextHopId::from_answer(next_hop));
                 oracle.set(prefix, NextHopId::from_answer(next_hop));
             }
             checker.begin(&right(&oracle));
@@ -100,7 +108,7 @@ macro_rules! sequences {
                 engine.apply(delta, rib).unwrap();
             });
         }
-        run_blocks(12, count, &checker, |delta, rib| {
+        run_blocks(12, count, Prefix::DEFAULT, &checker, |delta, rib| {
             engine.apply(delta, rib).unwrap();
         });
         println!("{checker:?}");

@@ -3,7 +3,6 @@
 use super::v4::codes::Width;
 use super::v4::kernel::Kernel;
 use fib::{EngineError, EngineOptions};
-use lpm_core::no_table::OneFamily;
 use lpm_core::params::{Common, Parameter};
 
 /// Parameters, from the command line's `name=value` pairs.
@@ -20,12 +19,6 @@ pub(crate) struct Params {
 impl AsRef<Common> for Params {
     fn as_ref(&self) -> &Common {
         &self.common
-    }
-}
-
-impl OneFamily for Params {
-    fn refusal(&self) -> &'static str {
-        "IPv6 routes: host has a table of IPv4 alone"
     }
 }
 

@@ -1,0 +1,222 @@
+//! The IPv6 table against the conformance suite: every instruction set, with entries of every form. IPv4 is an oracle's.
+
+use super::kernel::{Lists, lookup};
+use super::{EveryForm, Form, Forms, Table6};
+use crate::host::params::Params;
+use fib::oracle::Oracle4;
+use fib::{
+    Change, Details, EngineError, EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix4, Prefix6, Rib,
+    RibTable, conformance,
+};
+use lpm_core::engine::{Algorithm, Budget, CpuEngine, FibTable, Routes};
+use std::marker::PhantomData;
+use std::sync::{Arc, RwLock};
+
+/// 32 bits alone.
+pub(super) enum Wide {}
+
+impl Forms for Wide {
+    const FORMS: &'static [Form] = &[Form::Ids32];
+}
+
+/// 16 bits with an array of ids, as long as there are few next hops.
+pub(super) enum Codes {}
+
+impl Forms for Codes {
+    const FORMS: &'static [Form] = &[Form::Codes16, Form::Ids32];
+}
+
+/// IPv4 by an oracle behind a lock.
+pub(super) struct OracleTable(Arc<RwLock<Oracle4>>);
+
+impl FibTable<u32> for OracleTable {
+    type Params = Params;
+    type Shared = RwLock<Oracle4>;
+    type Size = ();
+
+    fn size(_: &[(Prefix4, NextHopId)], _: &Params, _: Budget) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn size_bytes((): &()) -> u64 {
+        0
+    }
+    fn build((): (), routes: Routes<u32>, _: &Params) -> Result<Self, EngineError> {
+        Ok(Self(Arc::new(RwLock::new(routes.into_iter().collect()))))
+    }
+    fn shared(&self) -> &Arc<RwLock<Oracle4>> {
+        &self.0
+    }
+    fn bytes(&self) -> u64 {
+        0
+    }
+    fn writer_bytes(&self) -> u64 {
+        0
+    }
+    fn details(&self) -> Details {
+        Details::default()
+    }
+    fn admits(&self, _: &[Change<u32>], _: &RibTable<u32>) -> bool {
+        true
+    }
+    fn owes_grace(&self) -> bool {
+        false
+    }
+    fn grace_over(&mut self) {}
+    fn update(&mut self, changes: &[Change<u32>], _: &RibTable<u32>, _: &dyn Fn()) {
+        let mut oracle = self.0.write().unwrap();
+        changes.iter().for_each(|change| oracle.set(change.prefix, change.new));
+    }
+}
+
+/// The IPv6 table in an engine.
+pub(super) struct Host6<F>(PhantomData<F>);
+
+impl<F: Forms> Algorithm for Host6<F> {
+    type Params = Params;
+    type V4 = OracleTable;
+    type V6 = Table6<F>;
+    type Scratch = Box<Lists>;
+
+    fn name(_: &Params) -> &'static str {
+        "host"
+    }
+    fn scratch() -> Box<Lists> {
+        Box::default()
+    }
+    fn lookup_v4(
+        _: &Params,
+        table: &RwLock<Oracle4>,
+        _: &mut Box<Lists>,
+        keys: &[u32],
+        out: &mut [NextHopId],
+    ) {
+        let oracle = table.read().unwrap();
+        keys.iter().zip(out).for_each(|(key, answer)| *answer = oracle.lookup(*key));
+    }
+    fn lookup_v6(
+        params: &Params,
+        table: &super::table::Shared6,
+        lists: &mut Box<Lists>,
+        keys: (&[u64], &[u64]),
+        out: &mut [NextHopId],
+    ) {
+        lookup(params.common.isa, table, lists, keys, out);
+    }
+}
+
+/// An empty engine.
+pub(super) fn engine<F: Forms>(options: &EngineOptions) -> Result<CpuEngine<Host6<F>>, EngineError> {
+    CpuEngine::new(Params::from_options(options)?)
+}
+
+fn bounded<F: Forms>(isa: Isa, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {
+    let options = EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::default() };
+    Ok(Box::new(engine::<F>(&options)?))
+}
+
+fib::conformance_tests!(scalar, slow_updates, || bounded::<EveryForm>(Isa::Scalar, 4 << 30));
+fib::conformance_tests!(avx2, slow_updates, || bounded::<EveryForm>(Isa::Avx2, 4 << 30));
+fib::conformance_tests!(avx512f, || bounded::<EveryForm>(Isa::Avx512f, 4 << 30));
+fib::conformance_tests!(wide_scalar, || bounded::<Wide>(Isa::Scalar, 4 << 30));
+fib::conformance_tests!(wide_avx2, slow_updates, || bounded::<Wide>(Isa::Avx2, 4 << 30));
+fib::conformance_tests!(wide_avx512f, slow_updates, || bounded::<Wide>(Isa::Avx512f, 4 << 30));
+
+#[test]
+fn memory_limits() {
+    let options = conformance::Options::from_env();
+    conformance::limited(&|bytes| bounded::<EveryForm>(Isa::Scalar, bytes), options);
+    conformance::limited(&|bytes| bounded::<Wide>(Isa::Scalar, bytes), options);
+}
+
+fn figure(engine: &dyn EngineWriter, name: &str) -> f64 {
+    engine.stats().details.get(name).unwrap()
+}
+
+fn lookup_in(engine: &dyn EngineWriter, address: u128) -> u32 {
+    let mut answer = [NextHopId::NONE];
+    let keys = Keys::V6 { hi: &[(address >> 64) as u64], lo: &[address as u64] };
+    engine.reader(1, 1).unwrap().lookup(keys, &mut answer).unwrap();
+    answer[0].get()
+}
+
+/// Ids that 16 bits hold, then ids that they do not, then more ids than they tell apart; and back when the table is built anew.
+#[test]
+fn entries_widen_when_next_hops_ask_for_it() {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        let mut engine = bounded::<EveryForm>(isa, 4 << 30).unwrap();
+        let mut rib = Rib::plain();
+        let prefix = |at: u32| Prefix6::truncating(0x2001_0db8 << 96 | u128::from(at) << 64, 64);
+        let mut set = |engine: &mut dyn EngineWriter, ids: std::ops::Range<u32>, add: u32| {
+            for at in ids.clone() {
+                rib.v6.set(prefix(at), NextHopId::new(at + add).unwrap());
+            }
+            rib.commit_to(engine).unwrap();
+            for at in ids.step_by(13) {
+                assert_eq!(lookup_in(engine, prefix(at).address() | 7), at + add, "{isa}: {at}");
+            }
+            (figure(engine, "v6_entry_bits"), engine.stats().table_bytes)
+        };
+        let (bits, narrow) = set(engine.as_mut(), 1..6000, 0);
+        assert_eq!(bits, 16.0);
+        let (bits, coded) = set(engine.as_mut(), 1..100, 1 << 20);
+        assert_eq!((bits, coded > narrow), (16.0, true), "{isa}: an array of ids");
+        let (bits, wide) = set(engine.as_mut(), 6000..9000, 0);
+        assert_eq!((bits, wide > coded), (32.0, true));
+        for route in rib.v6.withdrawn() {
+            rib.v6.set(route.prefix, route.next_hop);
+        }
+        rib.commit_to(engine.as_mut()).unwrap();
+        assert_eq!(lookup_in(engine.as_ref(), prefix(1).address()), 0);
+    }
+}
+
+/// A table that shrinks and grows uses rows again, so it stays as large as it was.
+#[test]
+fn rows_are_used_again() {
+    let mut engine = bounded::<EveryForm>(Isa::Scalar, 4 << 30).unwrap();
+    let mut rib = Rib::plain();
+    let mut bytes = Vec::new();
+    for round in 0..300_u32 {
+        for (round, next_hop) in [(round, 7), (round.wrapping_sub(1), 0)] {
+            for at in 0..20_u32 {
+                let block =
+                    0x2a00_0000 | (round.wrapping_mul(20).wrapping_add(at)).wrapping_mul(0x9e37_79b9) >> 8;
+                let len = 33 + (at * 5) as u8;
+                let prefix = Prefix6::truncating(u128::from(block) << 96 | u128::MAX >> 32, len);
+                rib.v6.set(prefix, NextHopId::from_answer(next_hop));
+            }
+        }
+        rib.commit_to(engine.as_mut()).unwrap();
+        bytes.push((engine.stats().table_bytes, figure(engine.as_ref(), "v6_rows")));
+    }
+    assert!(bytes[299].0 == bytes[9].0 && bytes[299].1 < 400.0, "{bytes:?}");
+}
+
+/// Bits past /32 of more than a window, and of every width of chunk.
+#[test]
+fn long_prefixes_in_scattered_tables() {
+    for blocks in [1_u32, 300, 3000, 20_000] {
+        let mut rib = Rib::plain();
+        for at in 0..blocks {
+            let block = u128::from(at.wrapping_mul(0x9e37_79b9)) << 96;
+            rib.v6.set(Prefix6::truncating(block | 0xabcd << 64 | 1, 128), NextHopId::new(at + 1).unwrap());
+            rib.v6
+                .set(Prefix6::truncating(block, 17 + (at % 60) as u8), NextHopId::new(70_000 + at).unwrap());
+        }
+        let _committed = rib.take_delta();
+        let routes: Vec<_> = rib.v6.iter().collect();
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let mut engine = bounded::<EveryForm>(isa, 4 << 30).unwrap();
+            rib.load(engine.as_mut()).unwrap();
+            let keys: Vec<u128> =
+                routes.iter().flat_map(|(prefix, _)| [prefix.address(), prefix.last_address()]).collect();
+            let oracle: fib::oracle::Oracle6 = routes.iter().copied().collect();
+            let (hi, lo): (Vec<_>, Vec<_>) = keys.iter().map(|key| ((key >> 64) as u64, *key as u64)).unzip();
+            let mut answers = vec![NextHopId::NONE; keys.len()];
+            engine.reader(1, 1).unwrap().lookup(Keys::V6 { hi: &hi, lo: &lo }, &mut answers).unwrap();
+            for (key, answer) in keys.iter().zip(&answers) {
+                assert_eq!(*answer, oracle.lookup(*key), "{isa}, {blocks} blocks: {key:#x}");
+            }
+        }
+    }
+}

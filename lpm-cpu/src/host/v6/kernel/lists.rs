@@ -1,0 +1,114 @@
+//! The work lists of the vector kernels of `host`'s IPv6 lookups, and where these kernels find a table's entries.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "places in a piece are below 256; address bits are cut out"
+)]
+
+use crate::host::v6::ROW_BITS;
+use crate::host::v6::table::Table;
+use fib::NextHopId;
+
+/// Keys of a piece: few enough that the lists stay in L1.
+pub(super) const PIECE: usize = 256;
+/// Keys that go through a step side by side.
+pub(super) const GROUP: usize = 64;
+/// Capacity of a list, which is written in whole vectors.
+const LIST: usize = PIECE + 16;
+/// Address bits that a listed key has at hand.
+const WINDOW_BITS: u32 = 32;
+
+/// The keys of a piece that go through rows: a reader's scratch memory.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Lists {
+    /// What the key's last load found.
+    pub(super) entry: [u32; LIST],
+    /// The address bits for the next eight levels.
+    pub(super) bits: [u32; LIST],
+    /// Where in the piece the key is. Only made for keys left after eight levels of rows.
+    at: [u16; LIST],
+    /// The keys listed first, a bit for each key of the piece.
+    pub(super) listed: [u16; PIECE / 16],
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self { entry: [0; LIST], bits: [0; LIST], at: [0; LIST], listed: [0; PIECE / 16] }
+    }
+}
+
+impl Lists {
+    /// The listed keys' places in the piece, in their order in the list.
+    fn places(listed: [u16; PIECE / 16]) -> impl Iterator<Item = usize> {
+        listed.into_iter().enumerate().flat_map(|(vector, mut mask)| {
+            std::iter::from_fn(move || {
+                let lane = mask.trailing_zeros() as usize;
+                mask &= mask.checked_sub(1)?;
+                Some(vector * 16 + lane)
+            })
+        })
+    }
+
+    /// Writes what was found to the answers of the listed keys.
+    pub(super) fn answer(&self, out: &mut [NextHopId]) {
+        for (place, entry) in Self::places(self.listed).zip(&self.entry) {
+            out[place] = NextHopId::from_answer(*entry);
+        }
+    }
+
+    /// Takes the keys of a piece that have no answer yet through the rest of the rows. `rows` takes the listed keys, so many, through
+    /// the levels of a window.
+    #[cold]
+    pub(super) fn finish<const BITS: u32>(
+        &mut self,
+        direct_bits: u32,
+        (hi, lo): (&[u64], &[u64]),
+        out: &mut [NextHopId],
+        mut rows: impl FnMut(&mut Self, usize, usize),
+    ) {
+        let mut len = 0;
+        for (from, place) in Self::places(self.listed).enumerate() {
+            if Table::<BITS>::node(self.entry[from]).is_some() {
+                self.entry[len] = self.entry[from];
+                self.at[len] = place as u16;
+                len += 1;
+            }
+        }
+        for window in 1.. {
+            if len == 0 {
+                return;
+            }
+            for (bits, at) in self.bits.iter_mut().zip(&self.at[..len]) {
+                let key = u128::from(hi[usize::from(*at)]) << 64 | u128::from(lo[usize::from(*at)]);
+                *bits = (key << (direct_bits + WINDOW_BITS * window) >> (u128::BITS - WINDOW_BITS)) as u32;
+            }
+            rows(self, window as usize, len);
+            let mut left = 0;
+            for from in 0..len {
+                let (entry, at) = (self.entry[from], self.at[from]);
+                if Table::<BITS>::node(entry).is_some() {
+                    (self.entry[left], self.at[left]) = (entry, at);
+                    left += 1;
+                } else {
+                    out[usize::from(at)] = NextHopId::from_answer(entry);
+                }
+            }
+            len = left;
+        }
+    }
+}
+
+/// The first entry of a level.
+#[inline(always)]
+pub(super) fn level<const BITS: u32>(table: &Table<BITS>, level: usize) -> *const u8 {
+    let bytes = table.shape.start(level) * (BITS as usize / 8);
+    table.entries.words().as_ptr().cast::<u8>().wrapping_add(bytes)
+}
+
+/// Where the rows of a level would begin if links, which are [`Table::CODES`] more, were their numbers.
+#[inline(always)]
+pub(super) fn rows_of<const BITS: u32>(table: &Table<BITS>, at_level: usize) -> *const u8 {
+    let codes = (Table::<BITS>::CODES as usize) << ROW_BITS;
+    level(table, at_level).wrapping_sub(codes * (BITS as usize / 8))
+}

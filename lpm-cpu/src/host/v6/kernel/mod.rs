@@ -1,0 +1,87 @@
+//! Lookup kernels of the IPv6 table: one file an instruction set, one `match` a batch.
+//!
+//! The vector kernels take a piece of a batch through three steps, each for all keys of the piece, so that its loads are independent:
+//!
+//! 1. *direct*: the top for every key, then a chunk for those that have one. Keys with an answer are done; the others are listed
+//!    without gaps: the link that was found, and the next 32 bits of the address.
+//! 2. *rows*: the listed keys go down eight levels of rows, four bits each. Lanes that have their answer load nothing any more, and
+//!    the levels end when no lane of a group is left: mostly after the fourth, at /48.
+//! 3. *answers*: those found in rows go back to their keys' places.
+//!
+//! The few keys that are left then are listed again, with the next 32 bits of their addresses, until all have an answer.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512f;
+#[cfg(target_arch = "x86_64")]
+mod lists;
+pub(crate) mod scalar;
+
+use crate::host::v6::table::{Shared6, Table};
+use fib::{Isa, NextHopId};
+#[cfg(target_arch = "x86_64")]
+use std::sync::atomic::Ordering;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use lists::Lists;
+
+/// The work lists of a reader: empty, since only the x86-64 kernels use any.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Debug, Default)]
+pub(crate) struct Lists;
+
+/// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
+#[inline]
+pub(crate) fn lookup(
+    isa: Isa,
+    table: &Shared6,
+    lists: &mut Lists,
+    keys: (&[u64], &[u64]),
+    out: &mut [NextHopId],
+) {
+    assert!(keys.0.len() == out.len() && keys.1.len() == out.len(), "as many answers as keys");
+    match table {
+        Shared6::Narrow(table) => lookup_in(isa, table, lists, keys, out),
+        Shared6::Wide(table) => lookup_in(isa, table, lists, keys, out),
+    }
+}
+
+#[inline]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "only the x86-64 kernels use lists")
+)]
+fn lookup_in<const BITS: u32>(
+    isa: Isa,
+    table: &Table<BITS>,
+    lists: &mut Lists,
+    keys: (&[u64], &[u64]),
+    out: &mut [NextHopId],
+) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512f => {
+            // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+            unsafe { avx512f::lookup(table, lists, keys, out) };
+            ids(table, out);
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => {
+            // SAFETY: likewise.
+            unsafe { avx2::lookup(table, lists, keys, out) };
+            ids(table, out);
+        }
+        _ => scalar::lookup(table, keys, out),
+    }
+}
+
+/// Puts next-hop ids in the place of their codes, if a code is not the id.
+#[cfg(target_arch = "x86_64")]
+fn ids<const BITS: u32>(table: &Table<BITS>, out: &mut [NextHopId]) {
+    if let Some(ids) = &table.ids {
+        for answer in out {
+            *answer = NextHopId::from_answer(ids[answer.get() as usize].load(Ordering::Acquire));
+        }
+    }
+}

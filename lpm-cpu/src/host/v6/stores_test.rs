@@ -1,0 +1,73 @@
+//! Every store of IPv6 updates under every interleaving with lookups: see [`fib::stores`]. The loads are those of the scalar kernel; the
+//! vector kernels do a key's in the same order.
+
+use super::conformance_test::{Codes, Wide, engine};
+use super::kernel::scalar::one;
+use super::table::Shared6;
+use super::{EveryForm, Forms};
+use crate::stores_test::run_blocks;
+use fib::loads::{Loads as _, Place};
+use fib::stores::{Checker, Sequences, run};
+use fib::{EngineOptions, EngineWriter as _, NextHopId, Prefix6, conformance};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+fn sequences<F: Forms>(count: usize) {
+    let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
+    let mut engine = engine::<F>(&options).unwrap();
+    let place = engine.places().1;
+    let tables = RefCell::new(HashMap::new());
+    // The table in service is a lookup's first load, and it keeps it.
+    let checker = Checker::new(move |key, steps| {
+        let table = steps.load(Place::of(&*place), || {
+            let table = place.load_full();
+            let address = Arc::as_ptr(&table).addr() as u64;
+            tables.borrow_mut().insert(address, table);
+            address
+        })?;
+        let next_hop = match &*Arc::clone(&tables.borrow()[&table]) {
+            Shared6::Narrow(table) => one(table, key, steps),
+            Shared6::Wide(table) => one(table, key, steps),
+        };
+        next_hop.map(NextHopId::from_answer)
+    });
+    let _listening = checker.listen();
+    let count = if conformance::Options::from_env().full { count * 20 } else { count };
+    // Lookups of nests that are far apart take many more steps.
+    let plans = [
+        (8..=40, count),
+        (20..=34, count),
+        (30..=52, count),
+        (60..=72, count),
+        (120..=128, count),
+        (8..=64, count / 4),
+    ];
+    for (lengths, count) in plans {
+        let plan = Sequences { seed: 11, count, lengths, next_hops: 5 };
+        run(&plan, &checker, |delta, rib| {
+            engine.apply(delta, rib).unwrap();
+        });
+    }
+    for (at, len) in [(0, 0), (0x2001_0db8 << 96, 32), (0x2001_0db8 << 96 | 7 << 64, 64)] {
+        run_blocks(12, count, Prefix6::truncating(at, len), &checker, |delta, rib| {
+            engine.apply(delta, rib).unwrap();
+        });
+    }
+    println!("{checker:?}");
+}
+
+#[test]
+fn sequences_of_ids() {
+    sequences::<EveryForm>(1000);
+}
+
+#[test]
+fn sequences_of_codes() {
+    sequences::<Codes>(1000);
+}
+
+#[test]
+fn sequences_of_wide_entries() {
+    sequences::<Wide>(1000);
+}

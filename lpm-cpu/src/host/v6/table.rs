@@ -1,0 +1,74 @@
+//! What lookups of IPv6 read.
+//!
+//! An entry is a code, which says the answer, or a link to a node of the next level:
+//!
+//! | | 16 bits | 32 bits |
+//! |---|---|---|
+//! | codes | 0..2^13 | 0..2^24 |
+//! | links | the node's number + 2^13 | the node's number + 2^24 |
+//!
+//! Code 0 is "no route", so a table without routes is all zero. Codes of 16 bits are the next-hop ids themselves if those fit, which ids
+//! given out from 1 on do in practice, else indices of an array of ids; codes of 32 bits are the ids.
+
+use super::shape::Shape;
+use crate::packed::Packed;
+use fib::EngineError;
+use lpm_core::memory::{Array, Placement};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+/// Entries behind the last one: a vector kernel loads four bytes wherever an entry begins.
+const PADDING: usize = 2;
+
+/// A table with entries of `BITS` bits, 16 or 32.
+#[derive(Debug)]
+pub(crate) struct Table<const BITS: u32> {
+    pub(crate) entries: Packed<BITS>,
+    pub(crate) shape: Shape,
+    /// Next-hop ids by code, where a code is not the id.
+    pub(crate) ids: Option<Array<AtomicU32>>,
+}
+
+impl<const BITS: u32> Table<BITS> {
+    /// Entries below are codes, the others links.
+    pub(crate) const CODES: u32 = if BITS == 16 { 1 << 13 } else { 1 << 24 };
+    /// Nodes of a level at most. Those of 32 bits are as many as a signed 32-bit index of a row's entry reaches.
+    pub(super) const NODES_MAX: u32 = (if BITS == 16 { 1 << 16 } else { 1 << 27 }) - Self::CODES;
+
+    /// A table without routes.
+    pub(super) fn zeroed(shape: Shape, has_ids: bool, placement: Placement) -> Result<Self, EngineError> {
+        let ids = if has_ids { Some(Array::zeroed(Self::CODES as usize, placement)?) } else { None };
+        Ok(Self { entries: Packed::zeroed(shape.entries() + PADDING, placement)?, shape, ids })
+    }
+
+    /// The bytes of a table, before rounding to pages.
+    pub(super) fn bytes_for(shape: &Shape, has_ids: bool) -> u64 {
+        let ids = if has_ids { u64::from(Self::CODES) * 4 } else { 0 };
+        Packed::<BITS>::bytes_for((shape.entries() + PADDING) as u64) + ids
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.entries.bytes() + self.ids.as_ref().map_or(0, Array::bytes)
+    }
+
+    /// The node of the next level that an entry leads to; `None` for a code.
+    #[inline(always)]
+    pub(crate) const fn node(entry: u32) -> Option<u32> {
+        entry.checked_sub(Self::CODES)
+    }
+
+    /// The entry that leads to a node.
+    pub(super) const fn link(node: u32) -> u32 {
+        node + Self::CODES
+    }
+}
+
+/// The table in service: of the width that its next hops and nodes need.
+#[derive(Debug)]
+pub(crate) enum Shared6 {
+    /// Entries of 16 bits.
+    Narrow(Arc<Table<16>>),
+    /// Entries of 32 bits.
+    Wide(Arc<Table<32>>),
+}

@@ -1,0 +1,282 @@
+//! The writer's side of an IPv6 table of one width: pushing routes to leaves, and updates in place. The folder's documentation says why
+//! lookups may run meanwhile.
+
+use super::shape::{LEVELS_MAX, NodeCount, Shape};
+use super::table::Table;
+use crate::chunks::Chunks;
+use fib::{Change, EngineError, NextHopId, Prefix6, RibTable};
+use lpm_core::engine::Routes;
+use lpm_core::hops::HopIndex;
+use lpm_core::memory::Placement;
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The owner of an entry that leads to a node.
+const LINK: u8 = u8::MAX;
+
+/// The nodes of a level.
+struct Level {
+    nodes: Chunks,
+    /// By node: the routes that end in it, and the nodes right below it. Where there are none, all of its entries are the same.
+    uses: Vec<u32>,
+}
+
+impl Level {
+    fn new(room: u32) -> Self {
+        Self { nodes: Chunks::new(room), uses: vec![0; room as usize] }
+    }
+}
+
+/// What a change does to entries: those whose owner's length is in a range go to another owner.
+#[derive(Clone, Copy)]
+struct Draw {
+    from: u8,
+    to: u8,
+    owner: u8,
+    code: u32,
+}
+
+/// The length of the run of equal owners that `owners` begins with. A short route covers millions.
+fn run_len(owners: &[u8]) -> usize {
+    let Some(first) = owners.first() else { return 0 };
+    let (blocks, _) = owners.as_chunks::<16>();
+    let whole = blocks.iter().take_while(|block| **block == [*first; 16]).count() * 16;
+    whole + owners[whole..].iter().take_while(|owner| *owner == first).count()
+}
+
+/// The writer's side.
+pub(super) struct Writer<const BITS: u32> {
+    table: Arc<Table<BITS>>,
+    /// The codes of next hops; the ids are the codes when `None`.
+    codes: Option<HopIndex>,
+    /// The length of the route that owns each entry.
+    owners: Vec<u8>,
+    levels: Vec<Level>,
+    /// Whether nodes given back are wanted for new ones.
+    is_short: bool,
+    /// Memory for [`Self::update`]: empty between calls.
+    changes: Vec<Change<u128>>,
+}
+
+impl<const BITS: u32> Writer<BITS> {
+    /// A table of `routes`, in order, which has room for them.
+    pub(super) fn build(
+        shape: Shape,
+        codes: Option<HopIndex>,
+        routes: Routes<u128>,
+        placement: Placement,
+    ) -> Result<Self, EngineError> {
+        let mut levels: Vec<_> = (0..shape.levels()).map(|level| Level::new(shape.room(level))).collect();
+        levels[0].nodes.take(); // the top
+        let owners = vec![0; shape.entries()];
+        let table = Arc::new(Table::zeroed(shape, codes.is_some(), placement)?);
+        let mut writer = Self { table, codes, owners, levels, is_short: false, changes: Vec::new() };
+        for (prefix, next_hop) in routes {
+            writer.take_code(next_hop);
+            writer.announce(prefix, next_hop, true);
+        }
+        match &writer.codes {
+            Some(codes) => codes.check().map(|()| writer),
+            None => Ok(writer),
+        }
+    }
+
+    /// What lookups read.
+    pub(super) const fn table(&self) -> &Arc<Table<BITS>> {
+        &self.table
+    }
+
+    /// Bytes that lookups do not read.
+    pub(super) fn writer_bytes(&self) -> u64 {
+        let level = |level: &Level| level.nodes.bytes() + level.uses.len() as u64 * 4;
+        self.owners.len() as u64 + self.levels.iter().map(level).sum::<u64>()
+    }
+
+    /// The nodes of each level in use.
+    pub(super) fn nodes_used(&self) -> impl Iterator<Item = u64> {
+        self.levels.iter().map(|level| level.nodes.used())
+    }
+
+    /// Counts a route with `next_hop`.
+    fn take_code(&mut self, next_hop: NextHopId) {
+        if let (Some(codes), Some(ids)) = (&mut self.codes, &self.table.ids) {
+            codes.take(ids, next_hop);
+        }
+    }
+
+    /// The code of "no route", or of the next hop of a route. "No route" for a next hop that was refused: the table is refused then.
+    fn code(&self, next_hop: NextHopId) -> u32 {
+        match &self.codes {
+            Some(codes) => codes.index(next_hop).map_or(0, u32::from),
+            None => next_hop.get(),
+        }
+    }
+
+    /// Whether there are codes for the next hops that `changes` bring.
+    fn has_codes_for(&self, changes: &[Change<u128>]) -> bool {
+        let mut new = changes.iter().map(|change| change.new);
+        match &self.codes {
+            Some(codes) => codes.fits(changes.len(), new.filter(|next_hop| !next_hop.is_none())),
+            None => new.all(|next_hop| next_hop.get() < Table::<BITS>::CODES),
+        }
+    }
+
+    /// Whether `changes` fit in place.
+    pub(super) fn admits(&self, changes: &[Change<u128>]) -> bool {
+        if !self.has_codes_for(changes) {
+            return false;
+        }
+        let shape = &self.table.shape;
+        let mut new = NodeCount::default();
+        for change in changes.iter().filter(|change| change.adds()) {
+            let (level, _) = self.nearest(change.prefix);
+            new.add(shape, change.prefix, level);
+        }
+        self.levels.iter().zip(&new.nodes).all(|(level, new)| *new == 0 || *new <= level.nodes.available())
+    }
+
+    /// The node that is the last one on the way to where `prefix` ends: its level and number.
+    fn nearest(&self, prefix: Prefix6) -> (usize, u32) {
+        let shape = &self.table.shape;
+        let last = shape.level_of(prefix.len());
+        let (mut level, mut node) = (0, 0);
+        while level < last {
+            let entry = self.table.entries.get(shape.place(level, node, prefix.address()));
+            let Some(below) = Table::<BITS>::node(entry) else { break };
+            (level, node) = (level + 1, below);
+        }
+        (level, node)
+    }
+
+    /// The node in which `prefix` ends. What is missing on the way there is made.
+    fn reach(&mut self, prefix: Prefix6) -> u32 {
+        let (mut level, mut node) = self.nearest(prefix);
+        let last = self.table.shape.level_of(prefix.len());
+        while level < last {
+            node = self.split(level, node, self.table.shape.place(level, node, prefix.address()));
+            level += 1;
+        }
+        node
+    }
+
+    /// Splits the entry at `at` in a node of `level`: a node of the next level, filled with what the entry holds, takes its place.
+    fn split(&mut self, level: usize, node: u32, at: usize) -> u32 {
+        let below = self.levels[level + 1].nodes.take() - 1;
+        let entries = self.table.shape.node(level + 1, below);
+        let entry = self.table.entries.get(at);
+        let owner = std::mem::replace(&mut self.owners[at], LINK);
+        self.owners[entries.clone()].fill(owner);
+        self.table.entries.fill(entries, entry);
+        self.table.entries.set(at, Table::<BITS>::link(below));
+        self.levels[level].uses[node as usize] += 1;
+        below
+    }
+
+    /// Draws over a range of entries of a level, and over the nodes below them.
+    fn draw(&mut self, level: usize, range: Range<usize>, draw: Draw) {
+        let mut at = range.start;
+        while at < range.end {
+            let owner = self.owners[at];
+            let run = at..at + run_len(&self.owners[at..range.end]);
+            at = run.end;
+            if owner == LINK {
+                for at in run {
+                    if let Some(node) = Table::<BITS>::node(self.table.entries.get(at)) {
+                        self.draw(level + 1, self.table.shape.node(level + 1, node), draw);
+                    }
+                }
+            } else if (draw.from..=draw.to).contains(&owner) {
+                self.owners[run.clone()].fill(draw.owner);
+                self.table.entries.fill(run, draw.code);
+            }
+        }
+    }
+
+    /// A route of `prefix` comes or changes.
+    fn announce(&mut self, prefix: Prefix6, next_hop: NextHopId, is_new: bool) {
+        let (level, node) = (self.table.shape.level_of(prefix.len()), self.reach(prefix));
+        self.levels[level].uses[node as usize] += u32::from(is_new);
+        let draw = Draw { from: 0, to: prefix.len(), owner: prefix.len(), code: self.code(next_hop) };
+        self.draw(level, self.table.shape.covered(node, prefix), draw);
+    }
+
+    /// A route of `prefix` goes, and `heir` takes over.
+    fn withdraw(&mut self, prefix: Prefix6, heir: (u8, NextHopId)) {
+        let (level, node) = self.nearest(prefix);
+        self.levels[level].uses[node as usize] -= 1;
+        let draw = Draw { from: prefix.len(), to: prefix.len(), owner: heir.0, code: self.code(heir.1) };
+        self.draw(level, self.table.shape.covered(node, prefix), draw);
+    }
+
+    /// Gives back the nodes that `prefix`, which was withdrawn, was the last to need: the entry that fills such a node goes where the
+    /// link to it was.
+    fn merge(&mut self, prefix: Prefix6) {
+        let shape = &self.table.shape;
+        let last = shape.level_of(prefix.len());
+        // Each node on the way, and where the link to it is.
+        let mut path = [(0, 0); LEVELS_MAX];
+        let mut level = 0;
+        while level < last {
+            let at = shape.place(level, path[level].0, prefix.address());
+            let Some(below) = Table::<BITS>::node(self.table.entries.get(at)) else { break };
+            level += 1;
+            path[level] = (below, at);
+        }
+        while level > 0 && self.levels[level].uses[path[level].0 as usize] == 0 {
+            let (node, at) = path[level];
+            let first = shape.node(level, node).start;
+            self.owners[at] = self.owners[first];
+            self.table.entries.set(at, self.table.entries.get(first));
+            let nodes = &mut self.levels[level].nodes;
+            nodes.give_back(node + 1);
+            self.is_short |= nodes.is_short();
+            level -= 1;
+            self.levels[level].uses[path[level].0 as usize] -= 1;
+        }
+    }
+
+    /// Whether a grace period must end before the next [`Self::update`]. Nodes given back wait until they are wanted: a grace period
+    /// for each would have every update wait for the lookups.
+    pub(super) fn owes_grace(&self) -> bool {
+        self.is_short || self.codes.as_ref().is_some_and(HopIndex::has_limbo)
+    }
+
+    /// A grace period is over.
+    pub(super) fn grace_over(&mut self) {
+        self.is_short = false;
+        self.levels.iter_mut().for_each(|level| level.nodes.end_grace());
+        if let Some(codes) = &mut self.codes {
+            codes.end_grace();
+        }
+    }
+
+    /// Applies `changes`, which lead to `routes` and fit.
+    pub(super) fn update(&mut self, changes: &[Change<u128>], routes: &RibTable<u128>) {
+        let mut sorted = std::mem::take(&mut self.changes);
+        sorted.extend_from_slice(changes);
+        sorted.sort_unstable_by_key(|change| Reverse(change.prefix.len()));
+        if self.codes.is_some() {
+            sorted.iter().filter(|change| !change.withdraws()).for_each(|change| self.take_code(change.new));
+        }
+        for change in &sorted {
+            if change.withdraws() {
+                let heir = routes.used_above(change.prefix).unwrap_or((0, NextHopId::NONE));
+                self.withdraw(change.prefix, heir);
+            } else {
+                self.announce(change.prefix, change.new, change.adds());
+            }
+        }
+        // Only now are all entries of a node without uses the same.
+        sorted.iter().filter(|change| change.withdraws()).for_each(|change| self.merge(change.prefix));
+        if let Some(codes) = &mut self.codes {
+            for change in sorted.iter().filter(|change| !change.adds()) {
+                if let Some(code) = codes.index(change.old) {
+                    codes.release(code);
+                }
+            }
+        }
+        sorted.clear();
+        self.changes = sorted;
+    }
+}
