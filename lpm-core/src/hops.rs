@@ -49,6 +49,13 @@ impl HopIndex {
         self.by_id.get(&id).copied()
     }
 
+    /// An index that no next hop has, if there is one. It stays unused.
+    #[must_use]
+    pub fn unused(&self) -> Option<u16> {
+        let fresh = || u16::try_from(self.entries.len()).ok().filter(|index| *index <= self.limit);
+        self.free.last().copied().or_else(fresh)
+    }
+
     /// Whether an index waits for a grace period.
     #[must_use]
     pub fn has_limbo(&self) -> bool {
@@ -169,5 +176,9 @@ mod tests {
         assert!(hops.fits(1, [id(7)].into_iter()) && !hops.fits(1, [id(HOPS_MAX + 1)].into_iter()));
         assert_eq!((hops.check(), hops.take(&ids, id(HOPS_MAX + 1))), (Ok(()), None));
         assert!(matches!(hops.check(), Err(EngineError::Full { used: 65_536, limit: 65_535, .. })));
+        assert_eq!(hops.unused(), None);
+        hops.release(9);
+        hops.end_grace();
+        assert_eq!(hops.unused(), Some(9));
     }
 }

@@ -126,6 +126,14 @@ impl Codes {
         self.find(next_hop).unwrap_or(0)
     }
 
+    /// A code that no next hop has, if there is one. It stays unused.
+    pub(super) fn unused(&self) -> Option<u32> {
+        match self {
+            Self::Ids(_) => None,
+            Self::Indexed(index) => index.unused().map(u32::from),
+        }
+    }
+
     /// Whether the next hops that `changes` bring can have codes.
     pub(super) fn fit(&self, changes: &[Change<u32>]) -> bool {
         let mut new = changes.iter().filter(|change| !change.withdraws()).map(|change| change.new);

@@ -25,9 +25,13 @@ pub(crate) struct Writer4 {
     codes: Codes,
 }
 
-/// Paints `region` with the routes of `routes`, whose codes are in `codes`.
-fn repaint(region: Prefix4, routes: &RibTable<u32>, codes: &Codes, canvas: &mut impl Canvas) {
-    let code = |next_hop| codes.code(next_hop);
+/// Paints `region` with the routes of `routes`, whose next hops have the codes that `code` returns.
+fn repaint(
+    region: Prefix4,
+    routes: &RibTable<u32>,
+    code: impl Fn(NextHopId) -> u32,
+    canvas: &mut impl Canvas,
+) {
     let mut within = routes.used_within(region).map(|(prefix, next_hop)| (prefix, code(next_hop))).peekable();
     let background = match within.peek() {
         Some((prefix, _)) if *prefix == region => 0,
@@ -51,13 +55,16 @@ impl Writer4 {
         if regions(changes).map(most).sum::<u64>() <= untouched {
             return true;
         }
-        // A next hop without a code would be taken for "no route".
-        let mut new = changes.iter().filter(|change| !change.withdraws());
-        if new.any(|change| self.codes.find(change.new).is_none()) {
+        // One next hop without a code is painted with an unused code: there is one, since the codes fit.
+        let mut new = changes.iter().map(|change| change.new).filter(|id| self.codes.find(*id).is_none());
+        let first = new.next();
+        if new.any(|id| Some(id) != first) {
             return false;
         }
+        let unused = self.codes.unused().unwrap_or(0);
+        let code = |next_hop| self.codes.find(next_hop).unwrap_or(unused);
         let mut demand = Demand { store: &self.store, cells: 0 };
-        regions(changes).for_each(|region| repaint(region, routes, &self.codes, &mut demand));
+        regions(changes).for_each(|region| repaint(region, routes, code, &mut demand));
         demand.cells <= untouched
     }
 }
@@ -172,7 +179,8 @@ impl FibTable<u32> for Writer4 {
         for change in changes.iter().filter(|change| !change.withdraws()) {
             codes.take(&store.table.ids, change.new);
         }
-        regions(changes).for_each(|region| repaint(region, routes, codes, store));
+        let code = |next_hop| codes.code(next_hop);
+        regions(changes).for_each(|region| repaint(region, routes, code, store));
         store.end_delta();
         for change in changes.iter().filter(|change| !change.adds()) {
             codes.release(change.old);
