@@ -71,7 +71,10 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
         }
         assert_eq!(answers, right, "{mode}: answers of another batch");
         assert_eq!(common::collect(reader.as_mut(), 2).unwrap(), right[..100], "{mode}: the batch in flight");
-        reader.submit(SlotId(0), Keys::V4(&keys.v4[..7])).unwrap();
+        // Its earlier batch may take a while still, on a busy machine.
+        while reader.submit(SlotId(0), Keys::V4(&keys.v4[..7])).is_err() {
+            assert!(start.elapsed() < LIMIT, "{mode}: slot 0 never comes back");
+        }
         assert_eq!(common::collect(reader.as_mut(), 0).unwrap(), right[..7], "{mode}");
     }
 }
