@@ -79,17 +79,12 @@ pub(crate) fn run_blocks<K: Key>(
     }
 }
 
-/// Runs `$count` sequences for each range of lengths on `$engine`, whose lookups are `$one`, with next hops `1..=$next_hops`.
-macro_rules! sequences {
-    ($engine:expr, $one:expr, $count:expr, $lengths:expr) => {
-        sequences!($engine, $one, $count, $lengths, 5)
-    };
-    ($engine:expr, $one:expr, $count:expr, $lengths:expr, $next_hops:expr) => {{
-        let mut engine = $engine;
-        let place = engine.places().0;
+/// Lookups by `$one` where readers find their table at `$place`: the table in service is their first load, and they keep it.
+macro_rules! checker {
+    ($place:expr, $one:expr) => {{
+        let place = $place;
         let tables = RefCell::new(HashMap::new());
-        // The table in service is a lookup's first load, and it keeps it.
-        let checker = Checker::new(move |key, steps| {
+        Checker::new(move |key, steps| {
             let table = steps.load(Place::of(&*place), || {
                 let table = place.load_full();
                 let address = Arc::as_ptr(&table).addr() as u64;
@@ -98,7 +93,19 @@ macro_rules! sequences {
             })?;
             let table = Arc::clone(&tables.borrow()[&table]);
             $one(&table, key, steps).map(NextHopId::from_answer)
-        });
+        })
+    }};
+}
+pub(crate) use checker;
+
+/// Runs `$count` sequences for each range of lengths on `$engine`, whose lookups are `$one`, with next hops `1..=$next_hops`.
+macro_rules! sequences {
+    ($engine:expr, $one:expr, $count:expr, $lengths:expr) => {
+        sequences!($engine, $one, $count, $lengths, 5)
+    };
+    ($engine:expr, $one:expr, $count:expr, $lengths:expr, $next_hops:expr) => {{
+        let mut engine = $engine;
+        let checker = checker!(engine.places().0, $one);
         let _listening = checker.listen();
         let count = if conformance::Options::from_env().full { $count * 20 } else { $count };
         let all: &[RangeInclusive<u8>] = $lengths;

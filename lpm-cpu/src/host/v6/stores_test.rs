@@ -5,7 +5,7 @@ use super::conformance_test::{Codes, Wide, engine};
 use super::kernel::scalar::one;
 use super::table::Shared6;
 use super::{EveryForm, Forms};
-use crate::stores_test::run_blocks;
+use crate::stores_test::{checker, run_blocks};
 use fib::loads::{Loads as _, Place};
 use fib::stores::{Checker, Sequences, run};
 use fib::{EngineOptions, EngineWriter as _, NextHopId, Prefix6, conformance};
@@ -16,21 +16,9 @@ use std::sync::Arc;
 fn sequences<F: Forms>(count: usize) {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
     let mut engine = engine::<F>(&options).unwrap();
-    let place = engine.places().1;
-    let tables = RefCell::new(HashMap::new());
-    // The table in service is a lookup's first load, and it keeps it.
-    let checker = Checker::new(move |key, steps| {
-        let table = steps.load(Place::of(&*place), || {
-            let table = place.load_full();
-            let address = Arc::as_ptr(&table).addr() as u64;
-            tables.borrow_mut().insert(address, table);
-            address
-        })?;
-        let next_hop = match &*Arc::clone(&tables.borrow()[&table]) {
-            Shared6::Narrow(table) => one(table, key, steps),
-            Shared6::Wide(table) => one(table, key, steps),
-        };
-        next_hop.map(NextHopId::from_answer)
+    let checker = checker!(engine.places().1, |table: &Shared6, key, steps: &mut _| match table {
+        Shared6::Narrow(table) => one(table, key, steps),
+        Shared6::Wide(table) => one(table, key, steps),
     });
     let _listening = checker.listen();
     let count = if conformance::Options::from_env().full { count * 20 } else { count };
