@@ -1,7 +1,7 @@
 //! Which engines there are. Each engine crate lists its own; a program joins the lists of the crates that it links.
 //!
 //! ```text
-//! const ENGINES: Registry = Registry::new(&[fib::ENGINES, lpm_phi::ENGINES]).with_auto("bloom");
+//! const ENGINES: Registry = Registry::new(&[fib::ENGINES, lpm_cpu::ENGINES]).with_auto("host");
 //! ```
 //! An engine checks its own options; what is checked here is what every engine shares: the name, and that this CPU has the
 //! instruction set asked for.

@@ -6,13 +6,17 @@ use crate::notice::warn;
 use anyhow::Context as _;
 use fib::{EngineOptions, EngineWriter, Registry};
 use lpm_core::failover::Service;
-use lpm_phi::bloom;
+use lpm_cpu::host;
 use lpm_phi::coop::CoopEngine;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What `--engine auto` stands for, on every host: `bloom` has a kernel for each instruction set, so no host is without one.
-pub(crate) const AUTO: &str = bloom::NAME;
+/// What `--engine auto` stands for. `host` has kernels for each instruction set, and with each it was the fastest where it was
+/// measured ([`AUTO_REASON`]), so there is no CPU on which another engine is known to be better.
+pub(crate) const AUTO: &str = host::NAME;
+
+/// Why `auto` stands for [`AUTO`], for reports; a test compares it with the file.
+pub(crate) const AUTO_REASON: &str = "most lookups a second of all engines for addresses within full tables, with each instruction set (lpm-bench/results/engines-sapphire-rapids.json)";
 
 /// Every engine that `--engine` takes.
 pub(crate) const ENGINES: Registry =
@@ -60,6 +64,11 @@ impl EngineSpec {
         let first =
             half("first").map_or_else(|| lpm_gpu::cu::probe().is_ok(), |name| ENGINES.is_device(name));
         first || half("second").is_some_and(|name| ENGINES.is_device(name))
+    }
+
+    /// Why the engine was chosen, where the user left that to us.
+    pub(crate) fn auto_reason(&self) -> Option<&'static str> {
+        (self.name == Registry::AUTO).then_some(AUTO_REASON)
     }
 
     /// The options in the form that engines take.
@@ -141,6 +150,27 @@ mod tests {
             let engine = ENGINES.make(name, &options).unwrap();
             assert_eq!(engine.name(), if name == "auto" { AUTO } else { name });
             assert_eq!(engine.isa(), Isa::Scalar);
+        }
+    }
+
+    #[test]
+    fn auto_is_the_fastest_engine_of_the_measurement() {
+        let path = AUTO_REASON.rsplit_once('(').unwrap().1.trim_end_matches(')');
+        let text = std::fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let measured: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let rows: Vec<_> =
+            measured["rows"].as_array().unwrap().iter().filter(|row| row["traffic"] != "random").collect();
+        let settings = |row: &serde_json::Value| ["isa", "family", "traffic"].map(|key| row[key].clone());
+        let ours: Vec<_> = rows.iter().filter(|row| row["engine"] == AUTO).collect();
+        assert_eq!(ours.len(), 12, "three instruction sets, two families, two kinds of traffic");
+        for our in ours {
+            for row in rows.iter().filter(|row| row["engine"] != AUTO && settings(row) == settings(our)) {
+                let rates = [our, row].map(|row| row["mlps_median"].as_f64().unwrap());
+                assert!(rates[0] > rates[1], "{our} {row}");
+            }
+        }
+        for name in ["bloom", "miht"] {
+            assert!(rows.iter().any(|row| row["engine"] == name), "{name} was not measured");
         }
     }
 

@@ -173,6 +173,8 @@ pub(crate) struct StageReport {
 pub(crate) struct EngineReport {
     /// Its name; of the one in service, with a fallback.
     pub(crate) name: &'static str,
+    /// Why `--engine auto` stands for it; `None` when the user named an engine.
+    pub(crate) auto: Option<&'static str>,
     /// The instruction set of its lookups; `ptx` on a GPU, `ptx+avx512f` for `coop` over a GPU and the CPU.
     pub(crate) isa: String,
     /// Memory that lookups read, bytes.
@@ -267,6 +269,7 @@ impl EngineReport {
         let stats = engine.stats();
         Self {
             name: engine.name(),
+            auto: session.spec().auto_reason(),
             isa: engine.isa_name(),
             table_bytes: stats.table_bytes,
             pages: PagesReport::new(),

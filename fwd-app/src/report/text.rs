@@ -35,6 +35,9 @@ pub(crate) fn banner(session: &Session, settings: Settings, plan: &Plan) -> Vec<
             dpdk_ffi::version()
         ),
     ];
+    if let Some(reason) = session.spec().auto_reason() {
+        lines.insert(1, format!("         chosen by --engine auto: {reason}"));
+    }
     for (lcore, jobs) in &plan.lcores {
         let job = |job: &Job| match job {
             Job::Worker { inputs, tx } => format!("rx to tx of {} queues, TX queue {tx}", inputs.len()),

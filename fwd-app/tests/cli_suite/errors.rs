@@ -96,9 +96,11 @@ fn an_engine_or_instruction_set_that_is_not_there() {
     // The engine is made before a table is read, so a missing table does not hide the wrong engine name.
     fwd(&["lookup", "--fib", "/absent", "--engine", "warp", "10.0.0.1"]).fails(2, &["'warp'"]);
     with("--engine-arg", "nonsense").fails(2, &["NAME=VALUE"]);
-    with("--engine-arg", "warp=9").fails(2, &["warp=9", "engine bloom"]);
-    with("--engine-arg", "fpr=7").fails(2, &["fpr = 7", "between"]);
-    assert_eq!(with("--engine-arg", "fpr=0.1").ok(), "10.0.0.1\t1\n");
+    with("--engine-arg", "warp=9").fails(2, &["warp=9", "engine host"]);
+    with("--engine-arg", "code-bits=7").fails(2, &["code-bits = 7", "8, 16 or 32"]);
+    assert_eq!(with("--engine-arg", "code-bits=32").ok(), "10.0.0.1\t1\n");
+    let bloom = ["lookup", "--fib", &fib, "--engine", "bloom", "--engine-arg", "fpr=7", "10.0.0.1"];
+    fwd(&bloom).fails(2, &["fpr = 7", "between"]);
     fwd(&["lookup", "--fib", &fib, "--engine", "bloom-baseline", "--engine-arg", "hash=md5", "10.0.0.1"])
         .fails(2, &["hash = md5", "murmur, knuth, h2 or rand"]);
     with("--table-node", "4000").fails(2, &["--table-node 4000: no such NUMA node; this host has memory on"]);
