@@ -23,7 +23,7 @@ const IMPORTS: [(&str, &[&str]); 10] = [
 ];
 /// The fuzz targets: a workspace of their own that may import every crate, and that no crate imports.
 const FUZZ: (&str, &str, &[&str]) =
-    ("fwd-app-fuzz", "fwd-app/fuzz", &["dpdk-ffi", "fib", "fwd-app", "lpm-gpu", "lpm-phi", "mockcuda"]);
+    ("fwd-app-fuzz", "fwd-app/fuzz", &["dpdk-ffi", "fib", "fwd-app", "lpm-cpu", "lpm-gpu", "lpm-phi", "mockcuda"]);
 /// Crates that every crate may import in its tests: `fib` has the conformance suite of engines, `mockcuda` is the mock GPU driver.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
 /// Where unsafe code may live.

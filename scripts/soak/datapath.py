@@ -8,14 +8,14 @@ from .round import END_S, START_S, TOPOLOGIES
 
 # The shortest time for which the long process forwards.
 STEADY_MIN_S = 60
-CPU_ENGINES = ("bloom", "bloom", "bloom-baseline", "bloom-naive", "miht", "coop")
+CPU_ENGINES = ("bloom", "host", "bloom-baseline", "bloom-naive", "miht", "coop")
 
 
 def steady(round):
     """One process for the whole time: full tables, the whole update stream again and again, memory that does not grow."""
     one = round.material.full(round.seed, routes=300_000, updates=150_000)
     topology, rate = round.draw(TOPOLOGIES), round.draw((5_000, 20_000, 50_000))
-    words = ["--engine", "bloom", "--topology", topology, "--lcores", round.draw((1, 3)), "--loops", 1 << 30, "--rate", "50kpps"]
+    words = ["--engine", round.draw(("host", "bloom")), "--topology", topology, "--lcores", round.draw((1, 3)), "--loops", 1 << 30, "--rate", "50kpps"]
     process = round.replay("steady", one, *words, updates=rate, sample=True)
     if not process.until_forwarding(2 * START_S):
         round.finish(process, END_S)
@@ -48,7 +48,7 @@ def nests(round):
 def growth(round):
     """A table that grows and shrinks without end, in the CPU engines."""
     one = round.material.growing(round.seed, routes=2000, more=30_000, back=True)
-    engine = ("miht", "bloom-baseline", "coop", "bloom-naive", "bloom")[round.seed % 5]
+    engine = CPU_ENGINES[round.seed % len(CPU_ENGINES)]
     words = ["--engine", engine, "--topology", round.draw(TOPOLOGIES), "--loops", 1 << 30, "--rate", "20kpps"]
     process = round.replay(engine, one, *words, updates=20_000, sample=True)
     process.until_forwarding(START_S)

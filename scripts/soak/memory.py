@@ -16,7 +16,7 @@ def tables(round):
     one, refused = round.material.growing(round.seed, routes=5000, more=60_000), 0
     while True:
         for topology in TOPOLOGIES:
-            engine = round.draw(("bloom", "bloom-baseline", "miht", "coop"))
+            engine = round.draw(("bloom", "host", "bloom-baseline", "miht", "coop"))
             words = ["--engine", engine, "--topology", topology, "--table-memory", f"{1 << round.between(12, 17)}K"]
             process = round.replay(engine, one, *words, "--loops", 40, "--rate", "20kpps", updates=50_000)
             found = round.finish(process, START_S, codes=(0, 1))
@@ -30,7 +30,7 @@ def address_space(round):
     one = round.material.growing(round.seed, routes=5000, more=150_000)
     counts = {"went on": 0, "said so": 0, "aborted for want of memory": 0}
     while True:
-        for engine in ("bloom", "bloom-baseline", "miht"):
+        for engine in ("bloom", "host", "bloom-baseline", "miht"):
             words = ["--engine", engine, "--topology", round.draw(TOPOLOGIES), "--loops", 80, "--rate", "20kpps"]
             if round.between(0, 2):
                 process = round.replay(engine, one, *words, updates=50_000)

@@ -30,7 +30,7 @@ def lcores(round):
     one, ways = round.material.small(round.seed, routes=20_000), {}
     while True:
         for topology in TOPOLOGIES:
-            engine = round.draw(("bloom", "bloom-baseline", "miht"))
+            engine = round.draw(("bloom", "host", "bloom-baseline", "miht"))
             words = ["--engine", engine, "--topology", topology, "--loops", 1 << 30, "--batch", round.draw((32, 1024))]
             words += ["--lcores", 3, "--rate", "50kpps"]
             process = round.replay(engine, one, *words, updates=20_000)

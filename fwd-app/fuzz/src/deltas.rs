@@ -8,7 +8,7 @@
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, KeyBuffer, Keys, NextHopId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Family, Generation, Isa, KeyBuffer, Keys, NextHopId,
     Registry, Rib, Routes, SlotId,
 };
 use std::cell::RefCell;
@@ -28,7 +28,7 @@ const TIGHT_STEP: u64 = 96 << 10;
 type Subject = (&'static str, Option<Isa>, &'static [(&'static str, &'static str)], u64);
 
 /// The engines under test, by number.
-const SUBJECTS: [Subject; 18] = [
+const SUBJECTS: [Subject; 27] = [
     ("bloom", Some(Isa::Scalar), &[], ROOMY),
     ("bloom", Some(Isa::Avx2), &[], ROOMY),
     ("bloom", Some(Isa::Avx512f), &[], ROOMY),
@@ -57,6 +57,15 @@ const SUBJECTS: [Subject; 18] = [
         ROOMY,
     ),
     ("bloom", Some(Isa::Scalar), &[("fpr", "0.5")], TIGHT),
+    ("host", Some(Isa::Scalar), &[], ROOMY),
+    ("host", Some(Isa::Avx2), &[("code-bits", "16")], ROOMY),
+    ("host", Some(Isa::Avx512f), &[], ROOMY),
+    ("host", Some(Isa::Avx512f), &[("code-bits", "32"), ("popcount", "arithmetic")], ROOMY),
+    ("host", None, &[], TIGHT),
+    ("sail-b", None, &[], ROOMY),
+    ("sail-u", None, &[], ROOMY),
+    ("sail-l", None, &[], ROOMY),
+    ("sail-l", Some(Isa::Scalar), &[("layout", "paper")], TIGHT),
 ];
 /// Executions after which an engine is made anew.
 const USES_MAX: usize = 1000;
@@ -68,7 +77,7 @@ const DELTAS_MAX: usize = 48;
 /// The inputs that the engine in use has seen, latest last.
 static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-const ENGINES: Registry = Registry::new(&[lpm_phi::ENGINES]);
+const ENGINES: Registry = Registry::new(&[lpm_cpu::ENGINES, lpm_phi::ENGINES]);
 
 struct Rig {
     writer: Box<dyn EngineWriter>,
@@ -193,13 +202,14 @@ pub fn deltas(data: &[u8]) {
         let Some(mut rig) = rig else { return };
         rig.history.push(data.to_vec());
         HISTORY.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&rig.history);
+        let families = ENGINES.find(SUBJECTS[number].0).unwrap().families;
         let id_max = rig.writer.capacity().next_hop_id_max;
         for _ in 0..DELTAS_MAX {
             if input.is_empty() {
                 break;
             }
             let v4 = changes(&mut input, id_max);
-            let v6 = changes(&mut input, id_max);
+            let v6 = if families.contains(&Family::V6) { changes(&mut input, id_max) } else { Vec::new() };
             rig.apply(&Routes { v4, v6 });
         }
         rig.apply(&Routes { v4: rig.v4.withdrawn(), v6: rig.v6.withdrawn() });
