@@ -22,8 +22,11 @@ const IMPORTS: [(&str, &[&str]); 10] = [
     ("lpm-bench", &["dpdk-ffi", "fib", "lpm-core", "lpm-cpu", "lpm-gpu", "lpm-phi"]),
 ];
 /// The fuzz targets: a workspace of their own that may import every crate, and that no crate imports.
-const FUZZ: (&str, &str, &[&str]) =
-    ("fwd-app-fuzz", "fwd-app/fuzz", &["dpdk-ffi", "fib", "fwd-app", "lpm-cpu", "lpm-gpu", "lpm-phi", "mockcuda"]);
+const FUZZ: (&str, &str, &[&str]) = (
+    "fwd-app-fuzz",
+    "fwd-app/fuzz",
+    &["dpdk-ffi", "fib", "fwd-app", "lpm-cpu", "lpm-gpu", "lpm-phi", "mockcuda"],
+);
 /// Crates that every crate may import in its tests: `fib` has the conformance suite of engines, `mockcuda` is the mock GPU driver.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
 /// Where unsafe code may live.

@@ -34,7 +34,16 @@ pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
     crate::pin(cpu)?;
     let (mut built, refused) = contenders::build(&mut makers, &wanted, &families, &tables)?;
     if built.is_empty() {
-        return Err(Fault::Usage("none of these engines can hold the table".into()));
+        let why = refused.first().map_or_else(
+            || {
+                format!(
+                    "none has a table of {}",
+                    families.iter().map(Family::to_string).collect::<Vec<_>>().join(" or ")
+                )
+            },
+            |one| format!("{}: {}", one.engine, one.reason),
+        );
+        return Err(Fault::Usage(format!("none of these engines can hold the table; {why}")));
     }
     for one in &mut built {
         one.use_threads(&args.threads, &cpus)?;

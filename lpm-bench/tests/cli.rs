@@ -156,6 +156,7 @@ fn bad_usage_is_2_and_says_what_would_be_right() {
         ),
         ("lookup --generate v4=10 --engines bloom:sse9", "no instruction set"),
         ("lookup --generate v4=10 --engines oracle --family v6", "no route of ipv6"),
+        ("lookup --generate v6=10 --engines sail-l", "none has a table of ipv6"),
         ("lookup --generate v9=10", "v4=ROUTES"),
         ("lookup --generate v4=10 --traffic rnd", "rnd"),
         ("lookup --generate v4=10 --engines oracle --cpu 1000", "cannot pin"),

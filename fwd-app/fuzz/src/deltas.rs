@@ -8,8 +8,8 @@
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Family, Generation, Isa, KeyBuffer, Keys, NextHopId,
-    Registry, Rib, Routes, SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Family, Generation, Isa, KeyBuffer, Keys,
+    NextHopId, Registry, Rib, Routes, SlotId,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
