@@ -78,8 +78,9 @@ impl Burst {
         self.capacity() - self.len
     }
 
+    /// The packets.
     #[inline(always)]
-    fn packets(&self) -> &[Raw] {
+    pub(crate) fn packets(&self) -> &[Raw] {
         &self.mbufs[..self.len]
     }
 

@@ -14,6 +14,7 @@
 //! | [`port`], [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; granted offloads; link, counters | `rte_ethdev` |
 //! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
 //! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
+//! | [`ready`] | packets that lie ready in mbufs, as a port's traffic | `rte_eth_add_rx_callback` |
 //! | [`fib`] | DPDK's lookup tables, which we measure ours against | `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6` |
 //! | [`version`](mod@version) | the DPDK version compiled for and the version that runs | `rte_version` |
 //! | [`telemetry`] | commands on DPDK's telemetry socket | `rte_telemetry` |
@@ -26,7 +27,8 @@
 //! # What keeps it sound
 //! - Bindings of one release of DPDK never run on another: [`Eal::init`] compares the two.
 //! - Every handle holds a token of [`Eal`]; `rte_eal_cleanup` runs when the last one is dropped.
-//! - A packet has one owner: an [`Mbuf`], a [`Burst`], a ring or a driver. No handle clones an mbuf, so `&mut` to a
+//! - A packet has one owner: an [`Mbuf`], a [`Burst`], a ring or a driver (the tables of [`ready`] keep a second reference and leave
+//!   the packet alone until it has left its owner). No handle clones an mbuf, so `&mut` to a
 //!   packet's bytes is unique as long as the driver keeps DPDK's rule that receiving transfers ownership.
 //! - A queue has one handle at a time, taken from a started port; a port with queues taken refuses to stop.
 //! - Mempools live until EAL ends, because packets may sit in a driver's queue long after their sender is gone.
@@ -61,6 +63,7 @@ pub mod port;
 pub mod port_config;
 pub mod port_state;
 pub mod queue;
+pub mod ready;
 pub mod ring;
 pub mod starts;
 mod sys;
@@ -81,6 +84,7 @@ pub use port::Port;
 pub use port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
 pub use port_state::{DeviceInfo, LinkState, PortStats};
 pub use queue::{RxQueue, TxQueue};
+pub use ready::ReadyPackets;
 pub use ring::{Ring, RingConsumer, RingPort, RingProducer, RingSync};
 pub use starts::Columns;
 pub use version::{Version, version};

@@ -5,9 +5,11 @@
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU16;
 
 use crate::eal::Token;
 use crate::error::DpdkError;
+use crate::ids::PortId;
 use crate::mempool::Mempool;
 use crate::sys;
 
@@ -95,6 +97,39 @@ impl Raw {
     pub(crate) fn set_tag(self, tag: u64) {
         // SAFETY: a valid mbuf (type invariant), whose owner borrows it uniquely (callers take `&mut`).
         unsafe { (*self.line0()).hash = [tag as u32, (tag >> 32) as u32] };
+    }
+
+    /// How many owners the mbuf has.
+    #[inline(always)]
+    pub(crate) fn references<'a>(self) -> &'a AtomicU16 {
+        // SAFETY: a valid mbuf (type invariant), which lives until EAL ends; DPDK counts its owners atomically too.
+        unsafe { AtomicU16::from_ptr(&raw mut (*self.line0()).refcnt) }
+    }
+
+    /// The word for [`Raw::rearm`] of a packet of one segment that is where this one is, with so many owners.
+    pub(crate) fn rearm_word(self, port: PortId, references: u16) -> u64 {
+        // SAFETY: a valid mbuf (type invariant).
+        let data_off = unsafe { (*self.line0()).data_off };
+        let fields = [data_off, references, 1, port.0];
+        (0..).step_by(16).zip(fields).fold(0, |word, (shift, field)| word | u64::from(field) << shift)
+    }
+
+    /// Makes the packet as a driver hands it out: `data_off`, owners, segments and port are those of `word`, no flag is set.
+    #[inline(always)]
+    pub(crate) fn rearm(self, word: u64) {
+        let line = self.line0();
+        // SAFETY: a valid mbuf (type invariant), whose owner borrows it uniquely; the four fields are one aligned word of Line0.
+        unsafe {
+            (&raw mut (*line).data_off).cast::<u64>().write(word);
+            (*line).ol_flags = 0;
+        }
+    }
+
+    /// Bytes from the start of the data to the end of the buffer.
+    pub(crate) fn room(self) -> usize {
+        let line = self.line0();
+        // SAFETY: a valid mbuf (type invariant).
+        unsafe { usize::from((*line).buf_len.saturating_sub((*line).data_off)) }
     }
 
     /// The bytes of the first segment, with a lifetime of the caller's choice.

@@ -15,6 +15,7 @@ use crate::mempool::Mempool;
 use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
 use crate::port_state::{rss_subset, text_of};
 use crate::queue::{RxQueue, TxQueue};
+use crate::ready::Attached;
 use crate::ring::RingEnd;
 use crate::sys;
 
@@ -71,6 +72,8 @@ struct State {
     closed: bool,
     /// The rings of a `net_ring` port, and the device name for removing it; the rings must outlive the device.
     rings: Option<(String, Vec<RingEnd>)>,
+    /// The callbacks of its queues, which must be gone before the device is.
+    attached: Vec<Attached>,
 }
 
 impl State {
@@ -125,6 +128,7 @@ impl Drop for Inner {
             // SAFETY: no queue handle is left (each holds this Inner), so nothing polls the port.
             unsafe { sys::rte_eth_dev_stop(self.id.0) };
         }
+        state.attached.clear();
         if !state.closed {
             if let Some((device, rings)) = state.rings.take()
                 && remove_ring_device(&device, self.id).is_err()
@@ -249,6 +253,20 @@ impl Port {
         Ok(port)
     }
 
+    /// Keeps what `make` returns until nothing polls the port any more; `make` puts it on a queue of the port, which is configured
+    /// and not started.
+    pub(crate) fn attach(&self, make: impl FnOnce() -> Result<Attached, DpdkError>) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        let mut state = self.inner.state();
+        let (port, must) = (self.id(), "configured and stopped");
+        if state.started || state.granted.is_none() {
+            let is = if state.started { "started" } else { "not configured" };
+            return Err(DpdkError::PortState { port, is, must });
+        }
+        state.attached.push(make()?);
+        Ok(())
+    }
+
     /// The port's number.
     #[must_use]
     pub fn id(&self) -> PortId {
@@ -319,6 +337,7 @@ impl Port {
             return Err(DpdkError::TooMuch { what: "rx queues without a mempool", wanted, limit: 0 });
         }
         state.granted = None;
+        state.attached.clear();
         let rx_offloads = config.rx_offloads & RxOffloads::from_bits_truncate(info.rx_offload_capa);
         let tx_offloads = config.tx_offloads & TxOffloads::from_bits_truncate(info.tx_offload_capa);
         let wanted_rss = if config.rx_queues > 1 { config.rss } else { RssTypes::empty() };
@@ -449,6 +468,7 @@ impl Port {
         let mut state = self.inner.state();
         state.not_closed(self.id())?;
         self.stop_locked(&mut state)?;
+        state.attached.clear();
         match &state.rings {
             Some((device, _)) => remove_ring_device(device, self.id())?,
             None => {

@@ -58,6 +58,13 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
+impl Inner {
+    fn capacity(&self) -> usize {
+        // SAFETY: reads a number of a ring that lives as long as this.
+        unsafe { sys::dffi_ring_capacity(self.raw.as_ptr()) as usize }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         let mut left = [std::ptr::null_mut(); 64];
@@ -123,8 +130,7 @@ impl Ring {
     /// Packets it can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        // SAFETY: reads a number of a ring that lives as long as this handle.
-        unsafe { sys::dffi_ring_capacity(self.inner.raw.as_ptr()) as usize }
+        self.inner.capacity()
     }
 
     /// The end that enqueues packets.
@@ -211,6 +217,21 @@ pub struct RingConsumer {
 }
 
 impl RingConsumer {
+    /// Packets that the ring can hold.
+    pub(crate) fn capacity(&self) -> usize {
+        self.end.ring.capacity()
+    }
+
+    /// Forgets the packets in the ring, which somebody else owns.
+    ///
+    /// # Safety
+    /// Nobody enqueues or dequeues meanwhile.
+    #[inline]
+    pub(crate) unsafe fn reset(&self) {
+        // SAFETY: a ring that lives as long as this end; as the caller promises.
+        unsafe { sys::rte_ring_reset(self.end.raw()) };
+    }
+
     /// Dequeues packets into the free room of `burst`; returns how many.
     #[inline]
     pub fn dequeue_burst(&mut self, burst: &mut Burst) -> usize {

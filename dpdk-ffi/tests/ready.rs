@@ -1,0 +1,117 @@
+//! Packets that lie ready: handed out again and again, never while they are inside, and returned to their pool at the end.
+
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
+
+use std::slice::from_ref;
+
+use dpdk_ffi::{
+    Burst, DROP, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId, Ring, RingPort, RingSync,
+    RxQueue, SocketId, TxQueue, testing,
+};
+
+/// Packets in the table.
+const PACKETS: usize = 24;
+
+/// A port that receives what lies ready, and forgets what it sends.
+struct Rig {
+    pool: Mempool,
+    port: Port,
+    rx: RxQueue,
+    tx: TxQueue,
+    ready: dpdk_ffi::ReadyPackets,
+}
+
+fn frames() -> Vec<Vec<u8>> {
+    (0..PACKETS).map(|i| vec![u8::try_from(i).unwrap(); 60 + i * 3]).collect()
+}
+
+fn rig(eal: &Eal, name: &str, count: u64) -> Rig {
+    let config = MempoolConfig { mbufs: 127, cache_mbufs: 0, ..MempoolConfig::default() };
+    let pool = Mempool::new(eal, name, &config).unwrap();
+    let ring =
+        |end: &str| Ring::new(eal, &format!("{name}-{end}"), 64, RingSync::SpSc, SocketId::ANY).unwrap();
+    let (empty, sent) = (ring("rx"), ring("tx"));
+    let port = RingPort::from_rings(eal, name, from_ref(&empty), from_ref(&sent), SocketId::ANY).unwrap();
+    let mut packets = Burst::with_capacity(eal, PACKETS);
+    pool.copy_burst(&mut packets, &frames()).unwrap();
+    port.configure(&PortConfig::default(), from_ref(&pool)).unwrap();
+    let ready = port.receive_ready(QueueId(0), packets, count).unwrap();
+    port.discard_sent(QueueId(0), sent.consumer().unwrap()).unwrap();
+    port.start().unwrap();
+    let (rx, tx) = (port.take_rx_queue(QueueId(0)).unwrap(), port.take_tx_queue(QueueId(0)).unwrap());
+    Rig { pool, port, rx, tx, ready }
+}
+
+#[test]
+fn packets_come_round_as_they_were_until_their_number_is_reached() {
+    let Some(eal) = testing::eal() else { return };
+    let Rig { pool, port, mut rx, mut tx, ready } = rig(eal, "round", 1000);
+    let (frames, mut burst) = (frames(), Burst::with_capacity(eal, 16));
+    let (mut came, mut bytes, mut sent) = (0_usize, 0, 0);
+    while rx.rx_burst(&mut burst) > 0 {
+        for i in 0..burst.len() {
+            assert_eq!(burst.data(i), frames[came % PACKETS]);
+            bytes += u64::from(burst.pkt_len(i));
+            came += 1;
+            // What a forwarder changes.
+            burst.data_mut(i)[..40].fill(0xee);
+        }
+        // Some are dropped, the others sent.
+        burst.truncate_free(burst.len() * 3 / 4);
+        let count = burst.len();
+        assert_eq!(tx.tx_burst(&mut burst), count);
+        sent += count as u64;
+    }
+    assert_eq!((came, ready.received()), (1000, (1000, bytes)));
+    assert_eq!(port.stats().unwrap().opackets, sent);
+    drop((rx, tx));
+    drop(port);
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn a_packet_that_is_still_inside_is_not_handed_out_again() {
+    let Some(eal) = testing::eal() else { return };
+    let Rig { pool, port, mut rx, mut tx, ready } = rig(eal, "inside", u64::MAX);
+    let (mut first, mut second) = (Burst::with_capacity(eal, 16), Burst::with_capacity(eal, 16));
+    assert_eq!((rx.rx_burst(&mut first), rx.rx_burst(&mut second)), (16, PACKETS - 16));
+    let mut third = Burst::with_capacity(eal, 16);
+    assert_eq!(rx.rx_burst(&mut third), 0, "all of them are inside");
+    // The first packet stays inside, so those behind it wait.
+    let (mut held, mut dropped) = (Burst::with_capacity(eal, 1), Burst::with_capacity(eal, 15));
+    let targets: Vec<u16> = (0..16).map(|i| if i == 0 { 0 } else { DROP }).collect();
+    assert_eq!(first.scatter(&targets, std::slice::from_mut(&mut held), &mut dropped), 0);
+    dropped.free_all();
+    assert_eq!(rx.rx_burst(&mut third), 0);
+    assert_eq!(tx.tx_burst(&mut held), 1);
+    assert_eq!(rx.rx_burst(&mut third), 16);
+    assert_eq!(rx.rx_burst_limit(&mut held, 1), 0, "the rest of the second burst is inside");
+    ready.stop();
+    second.free_all();
+    assert_eq!((rx.rx_burst(&mut second), ready.received().0), (0, 16 + 8 + 16));
+    drop((rx, tx, first, second, held));
+    drop(port);
+    // What outlives the port still has its reference.
+    assert_eq!(pool.in_use(), 16);
+    drop(third);
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn what_cannot_lie_ready_is_refused() {
+    let Some(eal) = testing::eal() else { return };
+    let Rig { pool, port, rx, tx, .. } = rig(eal, "refused", 1);
+    let packets = |frame_bytes: usize| {
+        let mut burst = Burst::with_capacity(eal, 1);
+        pool.copy_burst(&mut burst, &[vec![0; frame_bytes]]).unwrap();
+        burst
+    };
+    let state = |is| DpdkError::PortState { port: port.id(), is, must: "configured and stopped" };
+    assert_eq!(port.receive_ready(QueueId(0), packets(60), 1).unwrap_err(), state("started"));
+    drop((rx, tx));
+    port.stop().unwrap();
+    assert!(matches!(port.receive_ready(QueueId(7), packets(60), 1), Err(DpdkError::PortCall { .. })));
+    assert!(matches!(port.receive_ready(QueueId(0), packets(4000), 1), Err(DpdkError::TooMuch { .. })));
+    drop(port);
+    assert_eq!(pool.in_use(), 0);
+}
