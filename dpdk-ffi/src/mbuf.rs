@@ -120,7 +120,7 @@ impl Raw {
         let line = self.line0();
         // SAFETY: a valid mbuf (type invariant), whose owner borrows it uniquely; the four fields are one aligned word of Line0.
         unsafe {
-            (&raw mut (*line).data_off).cast::<u64>().write(word);
+            line.cast::<u64>().add(offset_of!(Line0, data_off) / 8).write(word);
             (*line).ol_flags = 0;
         }
     }

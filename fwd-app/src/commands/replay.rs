@@ -34,7 +34,9 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let settings = forward.settings(&session);
     let verifier =
         if args.harness.verify { Some(verifier(&spec, &session, &trace, updates.as_deref())?) } else { None };
-    let sizes = Sizes::new(&spec, &lcores, settings.batch, trace.frame_bytes_max())?;
+    let is_seen = verifier.is_some() || spec.out.is_some();
+    let frames = (trace.len(), trace.frame_bytes_max());
+    let sizes = Sizes::new(&spec, &lcores, settings.batch, frames, is_seen)?;
     // Counts 2 MB pages.
     let is_free = |memory_mb: u32| host.huge_pages(2048).1 * 2 > u64::from(memory_mb);
     let huge_pages = !args.harness.no_huge && is_free(sizes.memory_mb(true));
@@ -50,7 +52,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let mut outcome = replay.run(&eal, session, verifier, &signals, housekeeping)?;
     let update_error = outcome.update_error.take();
     let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
-    let mut summary = summary(args, &trace, outcome, setup, dpdk_ffi::tsc_hz(&eal));
+    let mut summary = summary(args, &trace, sizes, outcome, setup, dpdk_ffi::tsc_hz(&eal));
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
     summary.judge()?;
@@ -83,7 +85,14 @@ fn verifier(
 }
 
 /// The summary of the forwarder, with the numbers that only the harness has.
-fn summary(args: &ReplayArgs, trace: &Trace, outcome: Outcome, setup: Setup, tsc_hz: u64) -> Summary {
+fn summary(
+    args: &ReplayArgs,
+    trace: &Trace,
+    sizes: Sizes,
+    outcome: Outcome,
+    setup: Setup,
+    tsc_hz: u64,
+) -> Summary {
     let Outcome { ended, session, fed, reordered, latency, verified, .. } = outcome;
     let mut summary = Summary::new("replay", &session, &ended, setup, tsc_hz);
     let packets = &mut summary.packets;
@@ -103,6 +112,7 @@ fn summary(args: &ReplayArgs, trace: &Trace, outcome: Outcome, setup: Setup, tsc
         snapped: trace.snapped,
         loops: args.harness.loops,
         rate: args.harness.rate.to_string(),
+        packets_from: if sizes.ready_turns.is_some() { "ready mbufs" } else { "copies" },
         fed,
     });
     summary

@@ -2,6 +2,7 @@
 
 use super::HarnessSpec;
 use super::feeder::{Feeder, Load, deal};
+use super::ready::Ready;
 use super::schedule::{Rate, Schedule};
 use super::setup::{CACHE_MBUFS, Lcores, Sizes};
 use super::sink::{Outlet, Sink};
@@ -15,11 +16,11 @@ use crate::control::{Session, Signals, Site};
 use crate::datapath::Latency;
 use crate::notice::warn;
 use crate::topology::plan::{Input, Plan};
-use crate::topology::running::{Handle, Idle, Running};
+use crate::topology::running::{Finished, Handle, Idle, Running};
 use crate::topology::{Settings, Totals};
 use anyhow::Context as _;
 use dpdk_ffi::{
-    DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, Ring, RingPort, RingSync, SocketId,
+    DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId, Ring, RingPort, RingSync, SocketId,
 };
 use fib::feed::Update;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,8 +58,8 @@ pub(crate) struct Outcome {
     pub(crate) session: Session,
     /// Packets fed.
     pub(crate) fed: u64,
-    /// Packets that were overtaken.
-    pub(crate) reordered: u64,
+    /// Packets that were overtaken, if the sink saw them leave.
+    pub(crate) reordered: Option<u64>,
     /// Latencies from the intended send time, under a rate.
     pub(crate) latency: Option<Latency>,
     /// Results against the oracle.
@@ -74,6 +75,18 @@ struct Wiring {
     rx_rings: Vec<Ring>,
     /// By port and sender.
     tx_rings: Vec<(usize, Ring)>,
+    /// The packets that lie ready, if they do.
+    ready: Ready,
+}
+
+/// What the harness itself found out.
+struct Driven {
+    finished: Finished,
+    duration_s: f64,
+    fed: u64,
+    reordered: Option<u64>,
+    latency: Option<Latency>,
+    verified: Verified,
 }
 
 impl Replay<'_> {
@@ -91,17 +104,53 @@ impl Replay<'_> {
         housekeeping: impl FnMut(&Handle),
     ) -> anyhow::Result<Outcome> {
         let pool = self.pool(eal)?;
-        let wiring = self.wire(eal, &pool)?;
+        let mut wiring = self.wire(eal, &pool)?;
         let applied = Arc::new(Applied::default());
-        let feeder = self.feeder(eal, &wiring, pool, Arc::clone(&applied))?;
-        let sink = self.sink(eal, &wiring)?;
+        let is_ready = self.sizes.ready_turns.is_some();
+        let copied = if is_ready {
+            None
+        } else {
+            Some((self.feeder(eal, &wiring, pool, Arc::clone(&applied))?, self.sink(eal, &wiring)?))
+        };
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
         let site = Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle };
         let running = session.start(&site)?;
         let stream = self.stream(applied);
         let work = move |session: &mut Session, told: &_| stream.map_or(Ok(()), |s| s.apply(session, told));
         let updates = ControlThread::start(session, work)?;
-        let mut turns = Loop { feeder, sink, verifier, running, updates, housekeeping, signals, idle };
+        let driven = match copied {
+            None => Ok(watch(running, &mut wiring.ready, &updates, housekeeping, signals, idle)),
+            Some((feeder, sink)) => {
+                let updates = &updates;
+                let turns = Loop { feeder, sink, verifier, running, updates, housekeeping, signals, idle };
+                self.feed(eal, turns)
+            }
+        };
+        // The updates must be stopped in any case, or EAL would end under them.
+        let (session, updated) = updates.stop()?;
+        let Driven { finished, duration_s, fed, reordered, latency, verified } = driven?;
+        let mut ports = PortCounts::of(&wiring.ports, self.plan);
+        for (index, port) in ports.iter_mut().enumerate() {
+            // The driver does not know of packets that a callback hands out.
+            let (packets, bytes) = wiring.ready.received(index);
+            port.stats.ipackets += packets;
+            port.stats.ibytes += bytes;
+        }
+        let ended_after =
+            |error: anyhow::Error| error.context(format!("updates ended after {}", session.tally().updates));
+        Ok(Outcome {
+            fed,
+            reordered,
+            latency,
+            verified,
+            update_error: updated.err().map(ended_after),
+            ended: Ended { finished, duration_s, ports },
+            session,
+        })
+    }
+
+    /// Runs `turns` to the end and waits for the lcores, whatever happens.
+    fn feed<H: FnMut(&Handle)>(&self, eal: &Eal, mut turns: Loop<'_, H>) -> anyhow::Result<Driven> {
         let start = Instant::now();
         // A panic here ends as one of a stage does: with all that runs stopped, and a report.
         let result = catch_unwind(AssertUnwindSafe(|| turns.run())).unwrap_or_else(|panic| {
@@ -109,23 +158,9 @@ impl Replay<'_> {
             Err(DpdkError::Panicked { lcore: eal.main_lcore(), message }.into())
         });
         let duration_s = start.elapsed().as_secs_f64();
-        self.finish(turns, result, duration_s, dpdk_ffi::tsc_hz(eal), &wiring)
-    }
-
-    /// Ends what runs, whatever happened, and gathers what came of it.
-    fn finish<H: FnMut(&Handle)>(
-        &self,
-        turns: Loop<'_, H>,
-        result: anyhow::Result<()>,
-        duration_s: f64,
-        tsc_hz: u64,
-        wiring: &Wiring,
-    ) -> anyhow::Result<Outcome> {
-        // The lcores must be waited for and the updates stopped in any case, or EAL would end under them.
-        let Loop { running, updates, feeder, mut sink, verifier, .. } = turns;
+        let Loop { running, feeder, mut sink, verifier, .. } = turns;
         running.handle().stop_rx();
         let mut finished = running.wait();
-        let (session, updated) = updates.stop()?;
         match result.map_err(anyhow::Error::downcast) {
             Ok(()) => {}
             Err(Ok(panic @ DpdkError::Panicked { .. })) => finished.panicked = Some(panic),
@@ -133,18 +168,14 @@ impl Replay<'_> {
             Err(Err(error)) => return Err(error),
         }
         sink.finish()?;
-        let drops = Totals::new(&finished.outcomes, tsc_hz).counters.drops;
-        let verified = verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default();
-        let ended_after =
-            |error: anyhow::Error| error.context(format!("updates ended after {}", session.tally().updates));
-        Ok(Outcome {
+        let drops = Totals::new(&finished.outcomes, dpdk_ffi::tsc_hz(eal)).counters.drops;
+        Ok(Driven {
+            finished,
+            duration_s,
             fed: feeder.fed(),
-            reordered: sink.reordered,
+            reordered: Some(sink.reordered),
             latency: (self.spec.rate != Rate::Max).then_some(sink.latency),
-            verified,
-            update_error: updated.err().map(ended_after),
-            ended: Ended { finished, duration_s, ports: PortCounts::of(&wiring.ports, self.plan) },
-            session,
+            verified: verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default(),
         })
     }
 
@@ -174,7 +205,8 @@ impl Replay<'_> {
     fn pool(&self, eal: &Eal) -> anyhow::Result<Mempool> {
         let config = MempoolConfig {
             mbufs: self.sizes.mbufs,
-            cache_mbufs: CACHE_MBUFS,
+            // Mbufs that lie ready never come back to their pool.
+            cache_mbufs: if self.sizes.ready_turns.is_some() { 0 } else { CACHE_MBUFS },
             data_room_bytes: self.sizes.data_room_bytes,
             socket: SocketId::ANY,
         };
@@ -186,7 +218,8 @@ impl Replay<'_> {
     /// Makes the rings and the ports over them, and starts the ports.
     fn wire(&self, eal: &Eal, pool: &Mempool) -> anyhow::Result<Wiring> {
         let ring = |name: String, size| Ring::new(eal, &name, size, RingSync::SpSc, SocketId::ANY);
-        let mut wiring = Wiring { ports: Vec::new(), rx_rings: Vec::new(), tx_rings: Vec::new() };
+        let mut wiring =
+            Wiring { ports: Vec::new(), rx_rings: Vec::new(), tx_rings: Vec::new(), ready: Ready::default() };
         let mut by_input: Vec<(Input, Ring)> = Vec::new();
         for port in 0..self.spec.ports {
             // A port that nobody receives on has a queue all the same: a ring port is made of rings. Nothing is fed to that one.
@@ -204,6 +237,12 @@ impl Replay<'_> {
             let made = RingPort::from_rings(eal, &format!("port{port}"), &rx, &tx, SocketId::ANY)?;
             let config = PortConfig { rx_queues, tx_queues, ..PortConfig::default() };
             made.configure(&config, std::slice::from_ref(pool))?;
+            if let Some(turns) = self.sizes.ready_turns {
+                self.lay_ready(eal, (port, &made), pool, turns, &mut wiring.ready)?;
+                for (queue, ring) in (0..).zip(&tx) {
+                    made.discard_sent(QueueId(queue), ring.consumer()?)?;
+                }
+            }
             made.start()?;
             wiring.ports.push(made);
             wiring.tx_rings.extend(tx.into_iter().map(|ring| (usize::from(port), ring)));
@@ -212,6 +251,27 @@ impl Replay<'_> {
         let ring_of = |input| by_input.iter().find(|(other, _)| other == input).map(|(_, ring)| ring.clone());
         wiring.rx_rings.extend(self.plan.inputs.iter().filter_map(ring_of));
         Ok(wiring)
+    }
+
+    /// Gives each input of port `port.0` its part of the trace, `turns` times in a row.
+    fn lay_ready(
+        &self,
+        eal: &Eal,
+        port: (u16, &Port),
+        pool: &Mempool,
+        turns: u64,
+        ready: &mut Ready,
+    ) -> anyhow::Result<()> {
+        let inputs = &self.plan.inputs;
+        let ring_of = deal(self.trace, u16::try_from(inputs.len()).unwrap_or(u16::MAX));
+        for (index, input) in (0..).zip(inputs).filter(|(_, input)| input.port == port.0) {
+            let numbers: Vec<_> = (0..self.trace.len()).filter(|frame| ring_of[*frame] == index).collect();
+            let packets = super::ready::packets(eal, pool, self.trace, &numbers, turns)?;
+            let count = (numbers.len() as u64).saturating_mul(self.spec.loops);
+            let queue = port.1.receive_ready(QueueId(input.queue), packets, count)?;
+            ready.add(usize::from(port.0), queue, count);
+        }
+        Ok(())
     }
 
     fn sink(&self, eal: &Eal, wiring: &Wiring) -> anyhow::Result<Sink> {
@@ -227,6 +287,47 @@ impl Replay<'_> {
     }
 }
 
+/// Waits until all that is `ready` has been received and has left, and every stage is drained.
+fn watch(
+    running: Running,
+    ready: &mut Ready,
+    updates: &ControlThread,
+    mut housekeeping: impl FnMut(&Handle),
+    signals: &Signals,
+    idle: Idle,
+) -> Driven {
+    let handle = running.handle().clone();
+    let start = Instant::now();
+    let (mut last_gone, mut last_move, mut end) = (0, start, None);
+    let finished = running.run(idle, || {
+        housekeeping(&handle);
+        if signals.is_stopping() || updates.has_panicked() {
+            ready.stop();
+        }
+        let counters = handle.counters();
+        let (gone, now) = (counters.tx_packets + counters.drops.total(), Instant::now());
+        if gone != last_gone {
+            (last_gone, last_move) = (gone, now);
+        }
+        if end.is_none() && (ready.is_done(gone) || is_stuck(now - last_move)) {
+            end = Some(now);
+            handle.stop_rx();
+        }
+    });
+    let duration_s = end.map_or_else(|| start.elapsed(), |end| end - start).as_secs_f64();
+    let verified = Verified::default();
+    Driven { finished, duration_s, fed: ready.fed(), reordered: None, latency: None, verified }
+}
+
+/// Whether nothing has moved for so long that packets are given up.
+fn is_stuck(unmoved: Duration) -> bool {
+    let stuck = unmoved > STUCK;
+    if stuck {
+        warn(format_args!("packets did not come back for {STUCK:?}; they are given up"));
+    }
+    stuck
+}
+
 /// The main lcore's loop.
 struct Loop<'a, H> {
     feeder: Feeder,
@@ -235,7 +336,7 @@ struct Loop<'a, H> {
     /// The forwarder; its stages of this lcore, on a single CPU, are polled here.
     running: Running,
     /// Who changes the routes.
-    updates: ControlThread,
+    updates: &'a ControlThread,
     housekeeping: H,
     signals: &'a Signals,
     idle: Idle,
@@ -266,15 +367,10 @@ impl<H: FnMut(&Handle)> Loop<'_, H> {
                 if moved {
                     last_move = now;
                 }
-                if !draining && self.feeder.is_done() {
-                    let stuck = now - last_move > STUCK;
-                    if stuck {
-                        warn(format_args!("packets did not come back for {STUCK:?}; they are given up"));
-                    }
-                    if gone >= self.feeder.fed() || stuck {
-                        self.running.handle().stop_rx();
-                        draining = true;
-                    }
+                let is_gone = || gone >= self.feeder.fed() || is_stuck(now - last_move);
+                if !draining && self.feeder.is_done() && is_gone() {
+                    self.running.handle().stop_rx();
+                    draining = true;
                 }
                 // Only a stage that panicked stops the others by itself.
                 draining |= self.running.handle().is_stopping();

@@ -1,7 +1,7 @@
 //! The harness of `replay`: drives a session's forwarder with a capture, measures it, and judges what comes out.
 //!
 //! The stages are those of `run`, over `net_ring` ports: the [`feeder`] puts packets in the ports' RX rings, the [`sink`] takes
-//! them from their TX rings. Both are polled by the main lcore; the forwarder's stages run on lcores of their own, or, on a
+//! them from their TX rings. At full speed, when nobody looks at what leaves, the packets lie [`ready`] instead. Both are polled by the main lcore; the forwarder's stages run on lcores of their own, or, on a
 //! single CPU, are polled in turn with them.
 //!
 //! | module | what lives there |
@@ -10,6 +10,7 @@
 //! | [`setup`] | lcores, queues, sizes, EAL arguments |
 //! | [`schedule`] | when each packet is meant to be sent |
 //! | [`feeder`] | packets into the forwarder |
+//! | [`ready`] | packets that lie ready in mbufs: full speed without a feeder |
 //! | [`sink`] | packets out of it: order, latency, captures |
 //! | [`mod@reference`] | what must become of a packet, by the definition |
 //! | [`verify`] | `--verify`: the results against the reference |
@@ -20,6 +21,7 @@ pub(crate) mod drive;
 mod feeder;
 #[cfg(test)]
 mod panics;
+mod ready;
 pub(crate) mod reference;
 pub(crate) mod schedule;
 pub(crate) mod setup;

@@ -12,7 +12,8 @@ use rusty_fork::rusty_fork_test;
 use std::sync::Arc;
 
 /// A replay that would take hours, laid out for `cpus`, while every lookup panics; the panic must be reported of one of `lcores`.
-fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: HarnessSpec) {
+/// `is_seen`: whether the feeder copies them.
+fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: HarnessSpec, is_seen: bool) {
     let Some(eal) = dpdk_ffi::testing::eal() else { return };
     let spec = HarnessSpec { loops: 1_000_000_000, ..spec };
     let mut session = dying_session(None);
@@ -20,7 +21,8 @@ fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: Har
     let settings = forward_spec(topology, &[]).settings(&session);
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
     let layout = Lcores::new(&spec, topology, None, cpus).unwrap();
-    let sizes = Sizes::new(&spec, &layout, settings.batch, trace.frame_bytes_max()).unwrap();
+    let sizes =
+        Sizes::new(&spec, &layout, settings.batch, (trace.len(), trace.frame_bytes_max()), is_seen).unwrap();
     let plan = layout.plan(topology, spec.ports).unwrap();
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &layout, plan: &plan, sizes, updates: None };
@@ -39,17 +41,27 @@ rusty_fork_test! {
     #[test]
     fn a_panic_on_a_worker_ends_the_replay_with_an_outcome() {
         let spec = HarnessSpec { lcores: Some(2), spread: true, ..HarnessSpec::usual() };
-        replay_and_die(&[1, 2], 4, RunToCompletion, spec);
+        replay_and_die(&[1, 2], 4, RunToCompletion, spec, true);
     }
 
     // One CPU: the main lcore feeds, forwards and takes.
     #[test]
     fn a_panic_on_the_main_lcore_ends_the_replay_with_an_outcome() {
-        replay_and_die(&[0], 1, RunToCompletion, HarnessSpec::usual());
+        replay_and_die(&[0], 1, RunToCompletion, HarnessSpec::usual(), true);
     }
 
     #[test]
     fn a_panic_in_a_pipeline_ends_the_replay_with_an_outcome() {
-        replay_and_die(&[2], 4, Pipeline, HarnessSpec { lcores: Some(3), ..HarnessSpec::usual() });
+        replay_and_die(&[2], 4, Pipeline, HarnessSpec { lcores: Some(3), ..HarnessSpec::usual() }, true);
+    }
+
+    #[test]
+    fn a_panic_ends_a_replay_of_ready_packets_with_an_outcome() {
+        replay_and_die(&[0], 1, RunToCompletion, HarnessSpec::usual(), false);
+    }
+
+    #[test]
+    fn a_panic_in_a_pipeline_of_ready_packets_ends_it_with_an_outcome() {
+        replay_and_die(&[2], 4, Pipeline, HarnessSpec { lcores: Some(3), ..HarnessSpec::usual() }, false);
     }
 }

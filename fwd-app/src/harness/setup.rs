@@ -1,6 +1,6 @@
 //! How a replay is laid out: lcores, queues, EAL arguments, sizes of rings and pools. Pure: what the host has is told.
 
-use super::HarnessSpec;
+use super::{HarnessSpec, Rate};
 use crate::error::ConfigError;
 use crate::topology::plan::{Host, Plan, PlanError};
 use crate::topology::{QueueLcore, QueueMap, TopologyKind};
@@ -12,6 +12,10 @@ pub(crate) const QUEUES_MAX: u16 = 16;
 const WINDOW_MIN: u64 = 4096;
 /// And where they need more: 64 K mbufs are 160 MB.
 const WINDOW_MAX: u64 = 1 << 16;
+/// Memory for packets that lie ready, at most.
+const READY_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of packet that one mbuf can hold.
+const ROOM_MAX: usize = 16_384;
 /// Slots of a TX ring when the sink is slow on purpose.
 const SLOW_RING: u32 = 256;
 /// Mbufs that an lcore may keep in its cache; DPDK lets it hold half as many again.
@@ -176,10 +180,13 @@ pub(crate) struct Sizes {
     pub(crate) data_room_bytes: u16,
     /// Rings in all.
     pub(crate) rings: u64,
+    /// How often the trace lies ready in mbufs, one time after the other; `None` where the feeder copies it.
+    pub(crate) ready_turns: Option<u64>,
 }
 
 impl Sizes {
-    /// For batches of at most `batch` packets, frames of at most `frame_bytes_max`, and the lcores and queues of `layout`.
+    /// For batches of at most `batch` packets, so many frames of at most so many bytes, and the lcores and queues of `layout`.
+    /// `is_seen`: whether somebody looks at what leaves.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for fewer mbufs than a replay gets on with.
@@ -187,13 +194,14 @@ impl Sizes {
         spec: &HarnessSpec,
         layout: &Lcores,
         batch: usize,
-        frame_bytes_max: usize,
+        (frames, frame_bytes_max): (usize, usize),
+        is_seen: bool,
     ) -> Result<Self, ConfigError> {
         let (inputs, lcores, batch) = (layout.config.tuples().len(), layout.workers.len(), batch as u64);
         let rings = u64::from(spec.ports) * (lcores as u64 + 1) + inputs as u64;
         let window = (batch * inputs as u64 * 2).next_power_of_two().clamp(WINDOW_MIN, WINDOW_MAX);
         let ring = u32::try_from(window * 2).unwrap_or(u32::MAX);
-        let room = frame_bytes_max.next_multiple_of(64).clamp(2048, 16_384);
+        let room = frame_bytes_max.next_multiple_of(64).clamp(2048, ROOM_MAX);
         // A longer frame is a chain: room for a window of those would be gigabytes, so fewer are inside then.
         let cached = u64::from(CACHE_MBUFS) * 3 / 2 * (lcores as u64 + 1);
         // What lies in the caches of other lcores cannot be had by the feeder: fewer, and it might wait for ever.
@@ -204,7 +212,15 @@ impl Sizes {
                 "--mbufs {mbufs}: a replay with {lcores} lcores needs {least}"
             )));
         }
+        // As many as may be inside, so that none has to wait for itself.
+        let turns = window.div_ceil(frames as u64).min(spec.loops);
+        let ready = turns.saturating_mul(frames as u64);
+        let is_at_ease = spec.rate == Rate::Max && spec.tx_slow == 1 && spec.mbufs.is_none() && !is_seen;
+        let fits = frame_bytes_max <= ROOM_MAX && ready.saturating_mul(room as u64) <= READY_BYTES_MAX;
+        let ready_turns = (is_at_ease && fits).then_some(turns);
+        let mbufs = if ready_turns.is_some() { ready } else { mbufs };
         Ok(Self {
+            ready_turns,
             window,
             rx_ring: ring,
             tx_ring: if spec.tx_slow > 1 { SLOW_RING } else { ring },
@@ -303,7 +319,7 @@ mod tests {
     fn sizes(spec: HarnessSpec, lcores: u16, batch: usize, frame_bytes: usize) -> Result<Sizes, ConfigError> {
         let spec = HarnessSpec { lcores: Some(lcores), ..spec };
         let layout = Lcores::new(&spec, RunToCompletion, None, 64).unwrap();
-        Sizes::new(&spec, &layout, batch, frame_bytes)
+        Sizes::new(&spec, &layout, batch, (1000, frame_bytes), true)
     }
 
     #[test]
@@ -315,6 +331,28 @@ mod tests {
         }
         let slow = HarnessSpec { tx_slow: 9, ..HarnessSpec::usual() };
         assert_eq!(sizes(slow, 1, 128, 60).unwrap().tx_ring, SLOW_RING);
+    }
+
+    #[test]
+    fn packets_lie_ready_where_nobody_sees_them_leave() {
+        let turns = |spec: HarnessSpec, frames, frame_bytes, is_seen| {
+            let layout = Lcores::new(&spec, RunToCompletion, None, 2).unwrap();
+            Sizes::new(&spec, &layout, 128, (frames, frame_bytes), is_seen).unwrap().ready_turns
+        };
+        let usual = || HarnessSpec { loops: 100, ..HarnessSpec::usual() };
+        assert_eq!(turns(usual(), 1000, 1514, false), Some(5), "a window's worth");
+        assert_eq!(turns(usual(), 400_000, 1514, false), Some(1));
+        assert_eq!(turns(usual(), 10, 1514, false), Some(100), "never more than there are loops");
+        for (spec, frames, frame_bytes, is_seen) in [
+            (usual(), 1000, 1514, true),
+            (usual(), 600_000, 1514, false),
+            (usual(), 1000, 20_000, false),
+            (HarnessSpec { tx_slow: 2, ..usual() }, 1000, 1514, false),
+            (HarnessSpec { mbufs: Some(4096), ..usual() }, 1000, 1514, false),
+            (HarnessSpec { rate: Rate::Pps(10e3), ..usual() }, 1000, 1514, false),
+        ] {
+            assert_eq!(turns(spec, frames, frame_bytes, is_seen), None);
+        }
     }
 
     #[test]

@@ -89,8 +89,8 @@ pub(crate) struct Packets {
     pub(crate) rx_bytes: u64,
     /// Bytes sent, without preamble and checksum.
     pub(crate) tx_bytes: u64,
-    /// Packets that overtook one of their own input queue and egress port; only a replay can tell.
-    pub(crate) reordered: u64,
+    /// Packets that overtook one of their own input queue and egress port; `None` where nobody saw them leave.
+    pub(crate) reordered: Option<u64>,
 }
 
 impl Packets {
@@ -349,6 +349,8 @@ pub(crate) struct TraceReport {
     pub(crate) loops: u64,
     /// The rate it was offered at.
     pub(crate) rate: String,
+    /// `ready mbufs`, or `copies` where somebody had to see what left, or packets were to be paced.
+    pub(crate) packets_from: &'static str,
     /// Packets that were fed.
     pub(crate) fed: u64,
 }
@@ -392,7 +394,15 @@ impl Totals {
     pub(crate) fn packets(&self) -> Packets {
         let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, .. } = self.counters;
         let drops = self.counters.drops.iter().map(|(reason, count)| (reason.name(), count)).collect();
-        Packets { rx: rx_packets, tx: tx_packets, held: self.held, drops, rx_bytes, tx_bytes, reordered: 0 }
+        Packets {
+            rx: rx_packets,
+            tx: tx_packets,
+            held: self.held,
+            drops,
+            rx_bytes,
+            tx_bytes,
+            reordered: None,
+        }
     }
 
     /// How fast, over `duration_s` and by the lcores' own time on a clock of `tsc_hz`.
@@ -477,8 +487,8 @@ impl Summary {
                 packets.held
             );
         }
-        if packets.reordered > 0 {
-            bail!("{} packets overtook one of their own queue and port", packets.reordered);
+        if let Some(count @ 1..) = packets.reordered {
+            bail!("{count} packets overtook one of their own queue and port");
         }
         if self.verify.mismatches > 0 {
             bail!("{} of {} results differ from the oracle's", self.verify.mismatches, self.verify.checked);

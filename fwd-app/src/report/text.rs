@@ -100,6 +100,9 @@ pub(crate) fn render(summary: &Summary) -> String {
         "rate     {:.3} Mpps, {:.3} Gbit/s (L2), {:.3} Gbit/s (L1) over {:.3} s; {:.2} Mpps a busy lcore",
         rate.mpps, rate.gbps, rate.gbps_l1, rate.duration_s, rate.mpps_busy
     );
+    if let Some(trace) = &summary.trace {
+        let _ = writeln!(out, "source   {}, {} packets from {}", trace.file, trace.fed, trace.packets_from);
+    }
     latency_text(&mut out, latency_ns);
     out.push_str(&bars(&summary.histogram));
     if !summary.stages.is_empty() {
@@ -183,9 +186,8 @@ fn packets_text(out: &mut String, packets: &Packets) {
     for (reason, count) in packets.drops.iter().filter(|(_, count)| **count > 0) {
         let _ = writeln!(out, "  drop   {reason:<14} {count:>12}");
     }
-    if packets.reordered > 0 {
-        let _ =
-            writeln!(out, "  ORDER  {} packets overtook one of their own queue and port", packets.reordered);
+    if let Some(count @ 1..) = packets.reordered {
+        let _ = writeln!(out, "  ORDER  {count} packets overtook one of their own queue and port");
     }
 }
 

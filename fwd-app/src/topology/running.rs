@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Turns between two runs of `housekeeping`, which looks at signals and clocks: about 10 to 500 us.
 const HOUSEKEEPING_TURNS: u32 = 256;
 /// How long the main lcore sleeps between two runs of `housekeeping` when it has no stages left.
-const NAP: Duration = Duration::from_millis(5);
+const NAP: Duration = Duration::from_millis(1);
 
 /// The stages of one lcore.
 pub(crate) type Stages = Vec<Box<dyn Stage>>;

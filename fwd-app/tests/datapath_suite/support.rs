@@ -93,7 +93,7 @@ pub(crate) fn replay_with_code(trace: &Path, routes: &Path, extra: &[&str], code
 pub(crate) fn replay(trace: &Path, routes: &Path, extra: &[&str]) -> Option<Value> {
     let summary = replay_with_code(trace, routes, extra, 0)?;
     assert_conserved(&summary);
-    assert_eq!(number(&summary, "/packets/reordered"), 0);
+    assert!(matches!(summary["packets"]["reordered"].as_u64(), None | Some(0)), "{}", summary["packets"]);
     Some(summary)
 }
 
