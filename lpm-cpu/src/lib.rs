@@ -14,6 +14,7 @@
 //! | [`fpga`] | whether a table fits the on-chip memory of the paper's FPGA |
 //! | `kernel` | the lookup kernels of SAIL, one file an instruction set |
 //! | `packed`, `chunks`, `writes` | arrays of small entries; chunks of 256 of them; what updates store |
+//! | `pushing` | what a change of a route does to the entries it is pushed to |
 //!
 //! The SAIL engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
 //!
@@ -29,6 +30,7 @@ pub mod host;
 mod kernel;
 mod packed;
 mod params;
+mod pushing;
 pub mod sail_b;
 pub mod sail_l;
 pub mod sail_u;
