@@ -11,6 +11,7 @@
 //! | [`sail_b`], [`sail_u`] | the engines of one bit map a level: every level, and every sixth |
 //! | `bit_maps` | what these two share: the table, and updates in place |
 //! | [`sail_l`] | the engine of three levels, 16, 24 and 32, in two layouts |
+//! | [`sail_m`] | the engine of many FIBs in one overlay trie |
 //! | [`fpga`] | whether a table fits the on-chip memory of the paper's FPGA |
 //! | `kernel` | the lookup kernels of SAIL, one file an instruction set |
 //! | `packed`, `chunks`, `writes` | arrays of small entries; chunks of 256 of them; what updates store |
@@ -33,6 +34,7 @@ mod params;
 mod pushing;
 pub mod sail_b;
 pub mod sail_l;
+pub mod sail_m;
 pub mod sail_u;
 #[cfg(test)]
 mod stores_test;
@@ -46,4 +48,5 @@ pub const ENGINES: &[Engine] = &[
     Engine::cpu(sail_b::NAME, &[Isa::Scalar], |options, _| sail_b::make(options)).ipv4_only(),
     Engine::cpu(sail_u::NAME, &[Isa::Scalar], |options, _| sail_u::make(options)).ipv4_only(),
     Engine::cpu(sail_l::NAME, &Isa::ALL, |options, _| sail_l::make(options)).ipv4_only(),
+    Engine::cpu(sail_m::NAME, &Isa::ALL, |options, _| sail_m::make(options)).ipv4_only(),
 ];

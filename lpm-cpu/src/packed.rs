@@ -101,6 +101,15 @@ impl<const BITS: u32> Packed<BITS> {
         stores + self.edit(end..range.end, |_, _| value)
     }
 
+    /// Gives the entries from `to` on those of `range` in `from`, while no lookup sees them. Both begin and end at words.
+    pub(crate) fn copy(&self, to: usize, from: &Self, range: Range<usize>) {
+        debug_assert!([to, range.start, range.end].iter().all(|at| at % Self::A_WORD == 0), "whole words");
+        let [to, start, end] = [to, range.start, range.end].map(|at| at / Self::A_WORD);
+        for (to, from) in self.0[to..].iter().zip(&from.0[start..end]) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     /// Gives entry `at` a value. Returns the stores.
     pub(crate) fn set(&self, at: usize, value: u32) -> u64 {
         self.edit(at..at + 1, |_, _| value)
