@@ -5,8 +5,8 @@
 
 use super::{PIECE, words};
 use crate::packed::Packed;
-use crate::sail_l::layout::{ENTRIES16, Paper, Wide};
-use crate::sail_m::table::Table;
+use crate::sail_l::layout::{Paper, Wide};
+use crate::sail_m::table::{BLOCKS16, Table};
 use fib::{Fibs, NextHopId};
 use std::arch::x86_64::*;
 
@@ -151,9 +151,9 @@ pub(super) fn paper(table: &Paper, keys: &[u32], out: &mut [NextHopId]) {
 pub(super) fn many(table: &Table, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextHopId]) {
     let zero = _mm512_setzero_si512();
     let fibs_all = _mm512_set1_epi32(table.fibs.cast_signed());
-    // Below 2^31, as the next hops' indices are.
+    // The first vectors of levels 24 and 32.
     let [vectors24, vectors32] =
-        [ENTRIES16, table.vectors32()].map(|first| _mm512_set1_epi32(first as u32 as i32));
+        [BLOCKS16, table.block32].map(|block| _mm512_set1_epi32((block << 8).cast_signed()));
     for (piece, (keys, out)) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)).enumerate() {
         let fibs = match fibs.part(piece * PIECE..piece * PIECE + keys.len()) {
             Fibs::One(fib) => [_mm512_set1_epi32(fib.0.cast_signed()); VECTORS],

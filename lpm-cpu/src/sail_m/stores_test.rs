@@ -9,7 +9,9 @@ use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle4;
 use fib::random::Seeded;
 use fib::stores::{Checker, Sequences, Steps, Stopped, run};
-use fib::{EngineOptions, EngineWriter as _, FibDelta, FibId, NextHopId, Prefix, Prefix4, Rib, conformance};
+use fib::{
+    EngineOptions, EngineWriter as _, FibDelta, FibId, Key as _, NextHopId, Prefix, Prefix4, Rib, conformance,
+};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +31,7 @@ fn count(quick: usize) -> usize {
 
 /// A key of the checker: an address behind the id of its FIB.
 fn one(table: &Table, key: u128, steps: &mut Steps<'_>) -> Result<u32, Stopped> {
-    many_one(table, FibId((key >> 32) as u32), (key & u128::from(u32::MAX)) as u32, steps)
+    many_one(table, FibId(u32::from_high_bits(key)), u32::from_high_bits(key << 32), steps)
 }
 
 /// All FIBs are watched at once, while deltas go to one after the other: a node is split by routes of one and stays split for those of
@@ -43,7 +45,9 @@ fn sequences_over_all_fibs() {
     let _listening = checker.listen();
     let addresses = BLOCKS.map(|block| [block | 1, block | 0x81]).concat();
     let keys: Vec<_> = (0..FIBS)
-        .flat_map(|fib| addresses.iter().map(move |address| u128::from(fib) << 32 | u128::from(*address)))
+        .flat_map(|fib| {
+            addresses.iter().map(move |address| u128::from(fib) << 96 | u128::from(*address) << 64)
+        })
         .collect();
     let mut rng = Seeded::new(21, 0);
     for _ in 0..count(1500) {
@@ -55,9 +59,9 @@ fn sequences_over_all_fibs() {
         };
         checker.watch(&keys, &right(&oracles));
         // The last deltas withdraw everything, FIB by FIB.
-        for at in 0..12 + FIBS as usize {
-            let fib = if at < 12 { rng.below(FIBS as usize) } else { at - 12 };
-            let (rib, oracle) = (&mut ribs[fib], &mut oracles[fib]);
+        for at in 0..12 + FIBS {
+            let fib = if at < 12 { rng.u32() % FIBS } else { at - 12 };
+            let (rib, oracle) = (&mut ribs[fib as usize], &mut oracles[fib as usize]);
             let mut routes = if at < 12 { Vec::new() } else { rib.v4.withdrawn() };
             for _ in 0..if at < 12 { 1 + rng.below(3) } else { 0 } {
                 let prefix = Prefix4::truncating(BLOCKS[rng.below(4)] | 1, LENGTHS[rng.below(8)]);
@@ -70,7 +74,7 @@ fn sequences_over_all_fibs() {
                 oracle.set(route.prefix, route.next_hop);
             }
             checker.begin(&right(&oracles));
-            let applied = ribs[fib].commit(|delta, rib| engine.apply_to(FibId(fib as u32), delta, rib));
+            let applied = rib.commit(|delta, rib| engine.apply_to(FibId(fib), delta, rib));
             applied.unwrap();
             checker.end();
         }

@@ -27,7 +27,8 @@ use lpm_core::memory::Placement;
 use std::ops::Range;
 
 /// Blocks of level 16.
-pub(crate) const BLOCKS16: u32 = (ENTRIES16 / CHUNK_ENTRIES) as u32;
+pub(crate) const BLOCKS16: u32 = 1 << 8;
+const _: () = assert!(BLOCKS16 as usize * CHUNK_ENTRIES == ENTRIES16);
 /// Rows of next hops at most: gathers reach 2^31 of them by an index of 32 bits with a sign.
 pub(crate) const ROWS_MAX: u32 = 1 << 23;
 
@@ -37,7 +38,7 @@ pub(crate) struct Table {
     /// FIBs.
     pub(crate) fibs: u32,
     /// The first block of level 32.
-    block32: u32,
+    pub(crate) block32: u32,
     /// The chunk of level 24 below each node of level 16; 0 for none.
     pub(crate) bc16: Packed<32>,
     /// Whether each node of level 24 is a leaf.
