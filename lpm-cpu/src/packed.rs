@@ -154,6 +154,18 @@ mod tests {
     }
 
     #[test]
+    fn whole_words_are_copied() {
+        let [from, to] = [0; 2].map(|_| Packed::<16>::zeroed(64, Placement::default()).unwrap());
+        from.edit(0..64, |at, _| u32::try_from(at).unwrap());
+        to.fill(0..64, 99);
+        to.copy(8, &from, 16..28);
+        for at in 0..64 {
+            let right = if (8..20).contains(&at) { at + 8 } else { 99 };
+            assert_eq!(to.get(at), u32::try_from(right).unwrap(), "entry {at}");
+        }
+    }
+
+    #[test]
     fn entries_of_every_width_keep_to_themselves() {
         edits::<1>();
         edits::<8>();
