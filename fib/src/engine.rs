@@ -5,9 +5,12 @@
 //! hands a batch of keys to a slot, `collect` takes its answers. A CPU engine finishes inside `submit`; a device engine
 //! has many slots in flight.
 //!
+//! A router with several FIBs, one for each VRF, names the FIB of a delta ([`EngineWriter::apply_to`]) and those of a batch's keys
+//! ([`EngineReader::submit_in`]). An engine that holds one FIB has FIB 0, which all other calls are about.
+//!
 //! Every answer is the answer of some generation between the one current at `submit` and the one current at `collect`.
 
-use crate::{Details, FibDelta, Generation, Isa, IsaError, Keys, NextHopId, Rib};
+use crate::{Details, FibDelta, FibId, Fibs, Generation, Isa, IsaError, Keys, NextHopId, Rib};
 use std::task::Poll;
 
 /// A slot of a reader, `0..slots()`.
@@ -74,6 +77,14 @@ pub enum EngineError {
         keys: usize,
         /// What a slot holds.
         limit: usize,
+    },
+    /// The engine has no such FIB.
+    #[error("FIB {fib} of an engine that holds {fibs}, from 0 on")]
+    NoFib {
+        /// The FIB; of several that are not there, the one with the largest id.
+        fib: FibId,
+        /// The FIBs that the engine holds.
+        fibs: u32,
     },
     /// A parameter of the engine is out of range.
     #[error("{parameter} = {value}: {wanted}")]
@@ -188,6 +199,21 @@ pub trait EngineWriter: Send {
     /// [`EngineError::Full`] or [`EngineError::Memory`]; the old table is in service then.
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError>;
 
+    /// The FIBs that the engine holds, `0..fibs()`. Lookups and [`Self::apply`] are about FIB 0 unless they name another one.
+    fn fibs(&self) -> u32 {
+        1
+    }
+
+    /// As [`Self::apply`], for the FIB `fib`, whose routes are those of `rib`. Generations are those of the engine: each delta makes one,
+    /// whichever FIB it changes.
+    ///
+    /// # Errors
+    /// [`EngineError::NoFib`], else as [`Self::apply`].
+    fn apply_to(&mut self, fib: FibId, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        Fibs::One(fib).check(0, 1)?;
+        self.apply(delta, rib)
+    }
+
     /// Whether routes that change no answer are better left out of its deltas. Its table is smaller without them; but a change of the route
     /// that covers them is more changes then, which costs some engines more than they gain.
     fn wants_fewer_routes(&self) -> bool {
@@ -229,6 +255,15 @@ pub trait EngineReader: Send {
     /// [`EngineError::Batch`] when the keys do not fit; a device engine's own errors.
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError>;
 
+    /// As [`Self::submit`], each key in its FIB.
+    ///
+    /// # Errors
+    /// [`EngineError::NoFib`], [`EngineError::Batch`] when there are not as many ids as keys, else as [`Self::submit`].
+    fn submit_in(&mut self, slot: SlotId, fibs: Fibs<'_>, keys: Keys<'_>) -> Result<(), EngineError> {
+        fibs.check(keys.len(), 1)?;
+        self.submit(slot, keys)
+    }
+
     /// The answers of what `slot` was handed, in the order of the keys; `Pending` while a device works on it.
     ///
     /// # Errors
@@ -242,6 +277,20 @@ pub trait EngineReader: Send {
     /// As [`Self::submit`] and [`Self::collect`]; [`EngineError::Batch`] when `out` is not as long as `keys`.
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
         lookup_in_slot(self, keys, out)
+    }
+
+    /// As [`Self::lookup`], each key in its FIB.
+    ///
+    /// # Errors
+    /// As [`Self::submit_in`] and [`Self::lookup`].
+    fn lookup_in(
+        &mut self,
+        fibs: Fibs<'_>,
+        keys: Keys<'_>,
+        out: &mut [NextHopId],
+    ) -> Result<(), EngineError> {
+        fibs.check(keys.len(), 1)?;
+        self.lookup(keys, out)
     }
 }
 

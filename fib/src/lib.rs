@@ -13,6 +13,7 @@
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`]: the contract of every engine |
 //! | [`reader`] | [`reader::SlotReader`]: the slots of engines whose answers are there when `submit` returns |
 //! | [`keys`] | [`Keys`], [`KeyBuffer`]: batches of keys, borrowed and owned |
+//! | [`fibs`] | [`FibId`], [`Fibs`]: the FIBs of an engine that holds several, and those of a batch |
 //! | [`details`] | [`Details`]: the figures of one engine, by name |
 //! | [`registry`] | [`Registry`]: which engines there are, by name |
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
@@ -44,6 +45,7 @@ pub mod engine;
 #[cfg(feature = "testing")]
 pub mod faulty;
 pub mod feed;
+pub mod fibs;
 pub mod generate;
 pub mod host;
 pub mod isa;
@@ -67,6 +69,7 @@ pub mod units;
 pub use delta::{Change, FibDelta, Generation, Route, Routes};
 pub use details::Details;
 pub use engine::{Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, SlotId};
+pub use fibs::{FibId, Fibs};
 pub use isa::{Isa, IsaError};
 pub use keys::{KeyBuffer, Keys};
 pub use loads::Loads;

@@ -1,13 +1,28 @@
 //! The reader of every engine that looks up on the caller's CPU: `submit` looks the keys up, so the answers are in the slot when it
 //! returns.
 
-use crate::{EngineError, EngineReader, Keys, NextHopId, SlotId};
+use crate::{EngineError, EngineReader, Fibs, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
 /// The lookup of an engine.
 pub trait Answer: Send {
     /// Writes the next hop of each of `keys` to `out`. All slices, also the two halves of IPv6 keys, are equally long.
     fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]);
+
+    /// As [`Self::answer`], each key in its FIB, of an engine that holds several.
+    ///
+    /// # Errors
+    /// Those of [`Fibs::check`].
+    fn answer_in(
+        &mut self,
+        fibs: Fibs<'_>,
+        keys: Keys<'_>,
+        out: &mut [NextHopId],
+    ) -> Result<(), EngineError> {
+        fibs.check(keys.len(), 1)?;
+        self.answer(keys, out);
+        Ok(())
+    }
 }
 
 /// A reader that looks up inside `submit`.
@@ -50,6 +65,13 @@ impl<A: Answer> EngineReader for SlotReader<A> {
         Ok(())
     }
 
+    fn submit_in(&mut self, slot: SlotId, fibs: Fibs<'_>, keys: Keys<'_>) -> Result<(), EngineError> {
+        keys.check(self.batch_max)?;
+        let slot = &mut self.slots[usize::from(slot.0)];
+        slot.len = keys.len();
+        self.tables.answer_in(fibs, keys, &mut slot.answers[..keys.len()])
+    }
+
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
         let slot = &self.slots[usize::from(slot.0)];
         Poll::Ready(Ok(&slot.answers[..slot.len]))
@@ -59,5 +81,15 @@ impl<A: Answer> EngineReader for SlotReader<A> {
         keys.check_answers(out)?;
         self.tables.answer(keys, out);
         Ok(())
+    }
+
+    fn lookup_in(
+        &mut self,
+        fibs: Fibs<'_>,
+        keys: Keys<'_>,
+        out: &mut [NextHopId],
+    ) -> Result<(), EngineError> {
+        keys.check_answers(out)?;
+        self.tables.answer_in(fibs, keys, out)
     }
 }

@@ -28,12 +28,15 @@ Examples:
   lpm-bench lookup --fib v4.txt.xz --fib v6.txt.xz --engines bloom,rte_fib,rte_fib6 --json lookup.json
   lpm-bench lookup --fib routes.txt --engines bloom:scalar,bloom:avx512f,oracle --traffic table,capture:trace.pcap
   lpm-bench lookup --fib v4.txt.xz --engines bloom:avx512f,miht,coop --threads 1,2 --table-node 0
+  lpm-bench lookup --fib v4.txt.xz --engines oracle,sail-m --engine-arg fibs=16
 
-Engines: oracle, host, sail-b, sail-u, sail-l, bloom, bloom-baseline, bloom-naive, miht, coop, on a GPU gamt, gale, sail-gpu, and with
-DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
+Engines: oracle, host, sail-b, sail-u, sail-l, sail-m, bloom, bloom-baseline, bloom-naive, miht, coop, on a GPU gamt, gale, sail-gpu, and
+with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
   NAME        every variant this host has: each instruction set, and rte_fib with 4-byte and 2-byte entries
   NAME:ISA    one instruction set: scalar, avx2, avx512f     rte_fib-2b, rte_fib-4b    one entry size
 rte_lpm takes minutes to load a full table.
+sail-m with --engine-arg fibs=N holds the table in FIB 0 and seeded variations of it in the others; each key is looked up in a FIB drawn
+at random, and checked against that FIB's oracle. Engines with one FIB look up in FIB 0.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";
 
@@ -58,6 +61,8 @@ const UPDATE_EXAMPLES: &str = "\
 Examples:
   lpm-bench update --fib v4.txt.xz --updates updates.mrt.gz --engines bloom,rte_fib
   lpm-bench update --generate v4=950000 --generate-updates 200000 --engines bloom --rates 1k,100k,max --json update.json
+
+sail-m with --engine-arg fibs=N takes each update in every FIB, N updates in all; the lookups are in FIB 0.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";
 

@@ -6,8 +6,9 @@
 
 use crate::fault::Fault;
 use crate::tables::Tables;
+use fib::random::Seeded;
 use fib::traffic::Traffic;
-use fib::{Family, KeyBuffer, Keys};
+use fib::{Family, FibId, Fibs, KeyBuffer, Keys};
 use std::ops::Range;
 
 /// The keys of one family and one traffic.
@@ -18,6 +19,8 @@ pub(crate) struct KeySet {
     keys: KeyBuffer,
     /// IPv6 in wire order, what DPDK's functions read; empty unless a peer is in the run.
     bytes: Vec<[u8; 16]>,
+    /// The FIB of each key, for engines that hold several; empty unless one is in the run.
+    fibs: Vec<FibId>,
 }
 
 impl KeySet {
@@ -46,7 +49,18 @@ impl KeySet {
 
     /// Keys that were drawn elsewhere; `traffic` says how.
     pub(crate) fn of(traffic: String, keys: KeyBuffer) -> Self {
-        Self { traffic, keys, bytes: Vec::new() }
+        Self { traffic, keys, bytes: Vec::new(), fibs: Vec::new() }
+    }
+
+    /// Deals the keys to `fibs` FIBs at random.
+    pub(crate) fn deal(&mut self, fibs: u32, seed: u64) {
+        let mut rng = Seeded::new(seed, 0x6669_6273);
+        self.fibs = (0..self.len()).map(|_| FibId(rng.u32() % fibs)).collect();
+    }
+
+    /// The FIBs of the keys of `range`; `None` when the keys were dealt to none.
+    pub(crate) fn fibs(&self, range: Range<usize>) -> Option<Fibs<'_>> {
+        (!self.fibs.is_empty()).then(|| Fibs::Each(&self.fibs[range]))
     }
 
     /// The family of all keys.
@@ -90,6 +104,9 @@ impl KeySet {
             Family::V6 => positions.iter().map(|at| self.high_bits(*at)).collect(),
         };
         let mut set = Self::of(self.traffic.clone(), keys);
+        if !self.fibs.is_empty() {
+            set.fibs = positions.iter().map(|at| self.fibs[*at]).collect();
+        }
         if !self.bytes.is_empty() {
             set.bytes = positions.iter().map(|at| self.bytes[*at]).collect();
         }
@@ -111,6 +128,12 @@ mod tests {
             assert_eq!(v6.high_bits(at) >> 96, 0x2001_0db8);
             assert_eq!(v6.bytes[at], v6.high_bits(at).to_be_bytes());
         }
+        let mut dealt = v4.pick(&[0, 1, 2, 3]);
+        assert!(dealt.fibs(0..4).is_none());
+        dealt.deal(50, 7);
+        let (all, picked) = (dealt.fibs.clone(), dealt.pick(&[3, 1]));
+        assert_eq!(picked.fibs, [all[3], all[1]]);
+        assert!(all.iter().any(|fib| *fib != all[0]) && all.iter().all(|fib| fib.0 < 50));
         let picked = v6.pick(&[99, 3]);
         assert_eq!((picked.len(), picked.high_bits(0), picked.bytes[1]), (2, v6.high_bits(99), v6.bytes[3]));
     }

@@ -98,9 +98,15 @@ fn streams(
     let with_bytes = built.iter().any(|one| matches!(one.contender, Contender::Peer(..)));
     let mut streams = Vec::new();
     for family in families.iter().filter(|family| built.iter().any(|one| one.family == **family)) {
+        let of_family = built.iter().filter(|one| one.family == *family);
+        let fibs = of_family.map(|one| one.looker.fibs()).max().unwrap_or(1);
         for traffic in &args.traffic {
             let (count, seed) = (args.engine.keys, args.table.seed);
-            streams.push(KeySet::make(traffic, *family, tables, count, seed, with_bytes)?);
+            let mut keys = KeySet::make(traffic, *family, tables, count, seed, with_bytes)?;
+            if fibs > 1 {
+                keys.deal(fibs, seed);
+            }
+            streams.push(keys);
         }
     }
     Ok(streams)
@@ -331,6 +337,20 @@ mod tests {
                 mine.iter().map(|core| core.id.to_string()).collect::<Vec<_>>(),
                 [cpus.split(',').next().unwrap()]
             );
+        }
+    }
+
+    /// Each key in a FIB of its own, checked against as many oracles; the engine beside it looks up in FIB 0.
+    #[test]
+    fn an_engine_of_several_fibs_answers_in_all_of_them() {
+        let line = "--generate v4=3000 --engines sail-m,oracle --engine-arg fibs=5 --traffic random,table";
+        let report = run(&args(&format!("{line} --threads 2"))).unwrap();
+        let isas = Isa::ALL.iter().filter(|isa| isa.is_available()).count();
+        assert_eq!(report.rows.len(), (isas + 1) * 2);
+        for row in &report.rows {
+            assert_eq!((row.wrong, row.checked, row.threads), (0, 1024, 2), "{row:?}");
+            let fibs = (row.engine == "sail-m").then_some(5.0);
+            assert_eq!(row.details.get("sail_fibs"), fibs);
         }
     }
 

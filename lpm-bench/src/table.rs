@@ -7,7 +7,11 @@
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
-use fib::{Details, EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes};
+use fib::generate::variation;
+use fib::{
+    Details, EngineError, EngineReader, EngineWriter, FibId, Key, NextHopId, Prefix, Rib, Route, Routes,
+};
+use std::borrow::Cow;
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
@@ -91,6 +95,11 @@ pub(crate) trait Looker: Send {
         Clock::Cpu
     }
 
+    /// FIBs of the table. With several, each key is looked up in the FIB that its set names, if it names any.
+    fn fibs(&self) -> u32 {
+        1
+    }
+
     /// Keys that a sweep should have at least, so that its beginning and end do not show.
     fn grain(&self) -> usize {
         1
@@ -134,31 +143,64 @@ pub(crate) fn calls(range: Range<usize>, call: usize) -> impl Iterator<Item = Ra
 /// Reading the clock twice takes a twelfth of the time of an update: the engine's own time is taken of one delta in so many.
 const DELTAS_A_TIMED_ONE: u32 = 16;
 
-/// An engine of ours and its RIB: what an update costs is counted from what is told on, as of a peer, which keeps its routes itself.
+/// The seed of the variations of a table that the further FIBs of an engine have.
+const VARIATION_SEED: u64 = 1;
+
+/// The next hop of a route of the table in FIB `fib`: its own in FIB 0, that of a variation of the table in the others.
+pub(crate) fn next_hop_in<K: Key>(fib: FibId, prefix: Prefix<K>, next_hop: NextHopId) -> NextHopId {
+    variation(VARIATION_SEED, fib, prefix, next_hop)
+}
+
+/// `delta` as FIB `fib` is told of it.
+fn told_in(fib: FibId, delta: &Routes) -> Cow<'_, Routes> {
+    fn all<K: Key>(fib: FibId, routes: &[Route<K>]) -> Vec<Route<K>> {
+        let varied = routes.iter().map(|route| {
+            let Route { prefix, next_hop } = *route;
+            Route { prefix, next_hop: next_hop_in(fib, prefix, next_hop) }
+        });
+        varied.collect()
+    }
+    if fib == FibId::MAIN {
+        return Cow::Borrowed(delta);
+    }
+    Cow::Owned(Routes { v4: all(fib, &delta.v4), v6: all(fib, &delta.v6) })
+}
+
+/// An engine of ours and the RIB of each of its FIBs: what an update costs is counted from what is told on, as of a peer, which keeps its
+/// routes itself. A delta goes to every FIB, and is counted once for each.
 pub(crate) struct Fed {
     pub(crate) engine: String,
     pub(crate) writer: Box<dyn EngineWriter>,
-    rib: Rib,
+    ribs: Vec<Rib>,
     deltas: u32,
 }
 
 impl Fed {
-    /// `writer`, fed by `rib`.
+    /// `writer`, fed by RIBs like `rib`, which is empty.
     pub(crate) fn new(writer: Box<dyn EngineWriter>, rib: Rib) -> Self {
-        Self { engine: writer.name().to_owned(), writer, rib, deltas: 0 }
+        let ribs = vec![rib; writer.fibs() as usize];
+        Self { engine: writer.name().to_owned(), writer, ribs, deltas: 0 }
     }
 
     /// As [`Table::apply`].
     pub(crate) fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
-        self.rib.tell(delta);
         let is_timed = self.deltas.is_multiple_of(DELTAS_A_TIMED_ONE);
         self.deltas = self.deltas.wrapping_add(1);
-        let own_s = self.rib.commit(|delta, rib| {
-            let start = is_timed.then(Instant::now);
-            self.writer.apply(delta, rib).map(|_| start.map(|start| start.elapsed().as_secs_f64()))
-        });
-        let own_s = own_s.map_err(|source| self.refused(source))?;
-        Ok(Applied { changes: delta.len() as u64, own_s, ..Applied::default() })
+        let mut own_s = is_timed.then_some(0.0);
+        for (fib, rib) in (0..).map(FibId).zip(&mut self.ribs) {
+            rib.tell(&told_in(fib, delta));
+            let applied = rib.commit(|delta, rib| {
+                let start = is_timed.then(Instant::now);
+                let applied = self.writer.apply_to(fib, delta, rib);
+                own_s = own_s.zip(start).map(|(own_s, start)| own_s + start.elapsed().as_secs_f64());
+                applied
+            });
+            if let Err(source) = applied {
+                return Err(self.refused(source));
+            }
+        }
+        let changes = (delta.len() * self.ribs.len()) as u64;
+        Ok(Applied { changes, own_s, ..Applied::default() })
     }
 
     /// What the engine refused.
@@ -202,31 +244,37 @@ impl Table for EngineTable {
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
         let reader = self.fed.writer.reader(1, self.call).map_err(|source| self.fed.refused(source))?;
         let out = vec![NextHopId::NONE; self.call];
-        Ok(Box::new(EngineLooker { engine: self.fed.engine.clone(), reader, out }))
+        let (engine, fibs) = (self.fed.engine.clone(), self.fed.writer.fibs());
+        Ok(Box::new(EngineLooker { engine, reader, fibs, out }))
     }
 }
 
 struct EngineLooker {
     engine: String,
     reader: Box<dyn EngineReader>,
+    fibs: u32,
     out: Vec<NextHopId>,
 }
 
 impl EngineLooker {
-    #[cold]
-    fn refused(&self, source: EngineError) -> Fault {
-        Fault::Engine { engine: self.engine.clone(), source }
+    /// Looks up `part` of `keys`, as many as there are places in `self.out` at most. Returns the answers.
+    fn look_up(&mut self, keys: &KeySet, part: Range<usize>) -> Result<&[NextHopId], Fault> {
+        let out = &mut self.out[..part.len()];
+        let looked_up = match keys.fibs(part.clone()) {
+            Some(fibs) if self.fibs > 1 => self.reader.lookup_in(fibs, keys.keys(part), out),
+            _ => self.reader.lookup(keys.keys(part), out),
+        };
+        match looked_up {
+            Ok(()) => Ok(out),
+            Err(source) => Err(Fault::Engine { engine: self.engine.clone(), source }),
+        }
     }
 }
 
 impl Looker for EngineLooker {
     fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
         for part in calls(range, call.min(self.out.len())) {
-            let out = &mut self.out[..part.len()];
-            if let Err(source) = self.reader.lookup(keys.keys(part), out) {
-                return Err(self.refused(source));
-            }
-            black_box(out);
+            black_box(self.look_up(keys, part)?);
         }
         Ok(())
     }
@@ -234,13 +282,13 @@ impl Looker for EngineLooker {
     fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault> {
         let mut answers = Vec::with_capacity(keys.len());
         for part in calls(0..keys.len(), call.min(self.out.len())) {
-            let out = &mut self.out[..part.len()];
-            if let Err(source) = self.reader.lookup(keys.keys(part), out) {
-                return Err(self.refused(source));
-            }
-            answers.extend(out.iter().map(|id| id.get()));
+            answers.extend(self.look_up(keys, part)?.iter().map(|id| id.get()));
         }
         Ok(answers)
+    }
+
+    fn fibs(&self) -> u32 {
+        self.fibs
     }
 }
 

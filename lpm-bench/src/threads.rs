@@ -141,6 +141,10 @@ impl Looker for Threads {
         self.lanes.len()
     }
 
+    fn fibs(&self) -> u32 {
+        self.lanes.first().map_or(1, |lane| lane.looker.fibs())
+    }
+
     fn grain(&self) -> usize {
         self.lanes.iter().map(|lane| lane.looker.grain()).sum()
     }

@@ -272,11 +272,7 @@ impl<A: Algorithm> CpuEngine<A> {
 
     /// Refuses tables of more than `table_bytes_max`.
     fn check_bytes(&self, used: u64) -> Result<(), EngineError> {
-        let limit = self.params.as_ref().table_bytes_max;
-        if used > limit {
-            return Err(EngineError::Full { what: "table bytes", used, limit });
-        }
-        Ok(())
+        self.params.as_ref().check_bytes(used)
     }
 
     /// Makes what `delta`, which leads to `rib`, needs. Nothing that lookups read changes.
@@ -310,8 +306,8 @@ impl<A: Algorithm> CpuEngine<A> {
     }
 }
 
-/// A grace period.
-fn synchronize(epochs: &Epochs) {
+/// A grace period: returns when every lookup that runs at the call is over.
+pub fn synchronize(epochs: &Epochs) {
     epochs.synchronize();
     #[cfg(any(test, feature = "testing"))]
     fib::stores::tell(fib::stores::Event::Grace);

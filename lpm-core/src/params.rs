@@ -31,6 +31,15 @@ impl Common {
     pub fn with_best_isa(options: &EngineOptions) -> Result<Self, EngineError> {
         Ok(Self::new(options, options.isa.unwrap_or_else(Isa::detect).checked()?))
     }
+
+    /// Refuses tables of which lookups read `used` bytes, if that is more than they may.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`].
+    pub const fn check_bytes(&self, used: u64) -> Result<(), EngineError> {
+        let limit = self.table_bytes_max;
+        if used > limit { Err(EngineError::Full { what: "table bytes", used, limit }) } else { Ok(()) }
+    }
 }
 
 /// A `name=value` pair.

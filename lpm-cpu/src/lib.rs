@@ -11,9 +11,11 @@
 //! | [`sail_b`], [`sail_u`] | the engines of one bit map a level: every level, and every sixth |
 //! | `bit_maps` | what these two share: the table, and updates in place |
 //! | [`sail_l`] | the engine of three levels, 16, 24 and 32, in two layouts |
+//! | [`sail_m`] | the engine of many FIBs in one overlay trie |
 //! | [`fpga`] | whether a table fits the on-chip memory of the paper's FPGA |
 //! | `kernel` | the lookup kernels of SAIL, one file an instruction set |
 //! | `packed`, `chunks`, `writes` | arrays of small entries; chunks of 256 of them; what updates store |
+//! | `pushing` | what a change of a route does to the entries it is pushed to |
 //!
 //! The SAIL engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
 //!
@@ -29,8 +31,10 @@ pub mod host;
 mod kernel;
 mod packed;
 mod params;
+mod pushing;
 pub mod sail_b;
 pub mod sail_l;
+pub mod sail_m;
 pub mod sail_u;
 #[cfg(test)]
 mod stores_test;
@@ -44,4 +48,5 @@ pub const ENGINES: &[Engine] = &[
     Engine::cpu(sail_b::NAME, &[Isa::Scalar], |options, _| sail_b::make(options)).ipv4_only(),
     Engine::cpu(sail_u::NAME, &[Isa::Scalar], |options, _| sail_u::make(options)).ipv4_only(),
     Engine::cpu(sail_l::NAME, &Isa::ALL, |options, _| sail_l::make(options)).ipv4_only(),
+    Engine::cpu(sail_m::NAME, &Isa::ALL, |options, _| sail_m::make(options)).ipv4_only(),
 ];

@@ -101,6 +101,15 @@ impl<const BITS: u32> Packed<BITS> {
         stores + self.edit(end..range.end, |_, _| value)
     }
 
+    /// Gives the entries from `to` on those of `range` in `from`, while no lookup sees them. Both begin and end at words.
+    pub(crate) fn copy(&self, to: usize, from: &Self, range: Range<usize>) {
+        debug_assert!([to, range.start, range.end].iter().all(|at| at % Self::A_WORD == 0), "whole words");
+        let [to, start, end] = [to, range.start, range.end].map(|at| at / Self::A_WORD);
+        for (to, from) in self.0[to..].iter().zip(&from.0[start..end]) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     /// Gives entry `at` a value. Returns the stores.
     pub(crate) fn set(&self, at: usize, value: u32) -> u64 {
         self.edit(at..at + 1, |_, _| value)
@@ -142,6 +151,18 @@ mod tests {
         }
         assert_eq!(packed.fill(64..192, 1), 128 / Packed::<BITS>::A_WORD as u64, "one store a word");
         assert_eq!(packed.fill(64..192, 1), 0, "what does not change is not stored");
+    }
+
+    #[test]
+    fn whole_words_are_copied() {
+        let [from, to] = [0; 2].map(|_| Packed::<16>::zeroed(64, Placement::default()).unwrap());
+        from.edit(0..64, |at, _| u32::try_from(at).unwrap());
+        to.fill(0..64, 99);
+        to.copy(8, &from, 16..28);
+        for at in 0..64 {
+            let right = if (8..20).contains(&at) { at + 8 } else { 99 };
+            assert_eq!(to.get(at), u32::try_from(right).unwrap(), "entry {at}");
+        }
     }
 
     #[test]

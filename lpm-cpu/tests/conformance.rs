@@ -1,7 +1,7 @@
 //! The engines against the conformance suite, on IPv4: every layout and instruction set that there are kernels for.
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, conformance};
-use lpm_cpu::{host, sail_b, sail_l, sail_u};
+use lpm_cpu::{host, sail_b, sail_l, sail_m, sail_u};
 
 fn sail_l(isa: Isa, layout: &str, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {
     let parameters = vec![("layout".to_owned(), layout.to_owned())];
@@ -54,6 +54,7 @@ fn memory_limits() {
     let bounded = |table_bytes_max| EngineOptions { table_bytes_max, ..EngineOptions::default() };
     conformance::limited(&|bytes| sail_b::make(&bounded(bytes)), options);
     conformance::limited(&|bytes| sail_u::make(&bounded(bytes)), options);
+    conformance::limited(&|bytes| sail_m::make(&bounded(bytes)), options);
     conformance::limited(&|bytes| host::make(&bounded(bytes)), options);
     for layout in ["wide", "paper"] {
         conformance::limited(&|bytes| sail_l(Isa::Scalar, layout, bytes), options);

@@ -3,12 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix4, Rib};
-use lpm_cpu::{host, sail_b, sail_l, sail_u};
+use lpm_cpu::{host, sail_b, sail_l, sail_m, sail_u};
 
 type Make = fn(&EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError>;
 
-const ENGINES: [(&str, Make); 3] =
-    [(sail_b::NAME, sail_b::make), (sail_u::NAME, sail_u::make), (sail_l::NAME, sail_l::make)];
+const ENGINES: [(&str, Make); 4] = [
+    (sail_b::NAME, sail_b::make),
+    (sail_u::NAME, sail_u::make),
+    (sail_l::NAME, sail_l::make),
+    (sail_m::NAME, sail_m::make),
+];
 
 fn with(name: &str, value: &str) -> EngineOptions {
     EngineOptions { parameters: vec![(name.to_owned(), value.to_owned())], ..EngineOptions::default() }
@@ -150,6 +154,10 @@ fn writes_are_counted() {
             // 32 entries and the 32 bits of one word.
             "sail-u" => {
                 [[1, 1, 16], [2, 1, 32], [3, 1, 32 + 128 + 1 + 64], [4, 1, 225 + 64 + 1], [5, 2, 290]]
+            }
+            // As below; C24 is a word of its own, off chip, and B24 is on chip.
+            "sail-m" => {
+                [[1, 5, 16], [2, 5, 32], [3, 6, 32 + 128 + 1 + 64], [4, 7, 225 + 64], [5, 8, 289 + 16]]
             }
             // A chunk of level 24: its B24 and the entry of BCN on chip, its entries off chip (they were 0 already).
             _ => [[1, 5, 16], [2, 5, 32], [3, 6, 32 + 128 + 64], [4, 7, 224 + 64], [5, 8, 288 + 16]],

@@ -8,7 +8,7 @@ use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, Isa, Key, KeyBuffer, NextHopId,
     NextHopTable, Rib, feed,
 };
-use lpm_cpu::{host, sail_b, sail_l, sail_u};
+use lpm_cpu::{host, sail_b, sail_l, sail_m, sail_u};
 use std::path::{Path, PathBuf};
 
 /// The file `name` of `FWD_DATA`, if it is there.
@@ -97,6 +97,7 @@ fn full_tables_under_real_updates() {
         follow::<u32>(sail_b::make(&options).unwrap().as_mut(), table, &stream).unwrap();
         follow::<u32>(sail_u::make(&options).unwrap().as_mut(), table, &stream).unwrap();
         follow::<u32>(sail_l::make(&options).unwrap().as_mut(), table, &stream).unwrap();
+        follow::<u32>(sail_m::make(&options).unwrap().as_mut(), table, &stream).unwrap();
         // 15 bits are enough for its chunk ids still: 25,420 in 2024.
         follow::<u32>(sail_l::make(&paper()).unwrap().as_mut(), table, &stream).unwrap();
     }

@@ -10,14 +10,17 @@
 //! | `space` | the address space that is given out, and the shape of the routes in it |
 //! | `table` | generates a table |
 //! | `updates` | generates an update stream |
+//! | `variation` | further FIBs that resemble a table |
 
 mod lengths;
 mod space;
 mod table;
 mod updates;
+mod variation;
 
 pub use table::table;
 pub use updates::Updates;
+pub use variation::variation;
 
 use crate::{Family, IpPrefix, Key, NextHopId, Prefix};
 

@@ -73,7 +73,8 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         EngineError::Full { .. }
         | EngineError::Memory { .. }
         | EngineError::Device { .. }
-        | EngineError::Batch { .. } => Some(FAILED),
+        | EngineError::Batch { .. }
+        | EngineError::NoFib { .. } => Some(FAILED),
     }
 }
 

@@ -1,6 +1,5 @@
 //! The writer's side of a table of bit maps: which route each node has its next hop from, and updates in place.
 //!
-//! Beside each entry stands the length of the route that owns it, in place of the pushed trie that the paper keeps on its control plane.
 //! A delta is applied in two passes, and no lookup answers what no generation answered while it ran:
 //!
 //! 1. announces, changes, and withdraws that another route of the level takes over, the longest prefix first. Next hops are stored
@@ -16,6 +15,7 @@ use super::grace::Grace;
 use super::{BitMaps, CHUNK, CHUNKS_MAX, Levels, PIVOT, node, onchip_bits};
 use crate::chunks::{Chunks, distinct, entries_of, with_reserve};
 use crate::params::Params;
+use crate::pushing::{Draw, longest_first};
 use crate::writes::Writes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
@@ -30,36 +30,6 @@ struct Block {
     chunk: u32,
     /// Routes longer than 24 bits.
     routes: u32,
-}
-
-/// What a change does to entries: those whose owner's length is in a range go to another owner.
-#[derive(Clone, Copy, Debug)]
-struct Draw {
-    from: u8,
-    to: u8,
-    owner: u8,
-    next_hop: u32,
-}
-
-impl Draw {
-    /// A route of `len` takes the entries of shorter ones, and gives its own another next hop.
-    const fn announce(len: u8, next_hop: NextHopId) -> Self {
-        Self { from: 0, to: len, owner: len, next_hop: next_hop.get() }
-    }
-
-    /// The entries of a route of `len` go to `heir`.
-    const fn withdraw(len: u8, heir: (u8, NextHopId)) -> Self {
-        Self { from: len, to: len, owner: heir.0, next_hop: heir.1.get() }
-    }
-
-    /// What becomes of an entry, and of its owner.
-    fn apply(self, owner: &mut u8, entry: u32) -> u32 {
-        if !(self.from..=self.to).contains(owner) {
-            return entry;
-        }
-        *owner = self.owner;
-        self.next_hop
-    }
 }
 
 /// The writer's side.
@@ -135,7 +105,9 @@ impl<S: Levels> Writer<S> {
             } else {
                 entries
             };
-            writes.offchip += table.n32.edit(covered, |at, entry| draw.apply(&mut owners32[at], entry));
+            writes.offchip += table
+                .n32
+                .edit(covered, |at, entry| if draw.takes(&mut owners32[at]) { draw.code } else { entry });
         }
     }
 
@@ -144,16 +116,14 @@ impl<S: Levels> Writer<S> {
         let Self { table, owners, blocks, writes, .. } = self;
         let is_pivot = S::LEVELS[at] == PIVOT;
         writes.offchip += table.hops.edit(nodes::<S>(at, prefix), |at, entry| {
-            if is_pivot && blocks.contains_key(&block_of::<S>(at)) {
-                return entry;
-            }
-            draw.apply(&mut owners[at], entry)
+            let is_split = is_pivot && blocks.contains_key(&block_of::<S>(at));
+            if !is_split && draw.takes(&mut owners[at]) { draw.code } else { entry }
         });
     }
 
     /// A route of `prefix` comes or changes.
     fn announce(&mut self, prefix: Prefix4, next_hop: NextHopId, is_new: bool) {
-        let draw = Draw::announce(prefix.len(), next_hop);
+        let draw = Draw::announce(prefix.len(), next_hop.get());
         let Some(at) = level_of::<S>(prefix.len()) else {
             let block = prefix.address() >> 8;
             self.split(block);
@@ -174,7 +144,8 @@ impl<S: Levels> Writer<S> {
 
     /// A route of `prefix` goes. Returns whether it leaves bits to clear.
     fn withdraw(&mut self, prefix: Prefix4, heir: Option<(u8, NextHopId)>) -> bool {
-        self.draw_chunks(prefix, Draw::withdraw(prefix.len(), heir.unwrap_or((0, NextHopId::NONE))));
+        let draw = |heir: (u8, NextHopId)| Draw::withdraw(prefix.len(), (heir.0, heir.1.get()));
+        self.draw_chunks(prefix, draw(heir.unwrap_or((0, NextHopId::NONE))));
         let Some(at) = level_of::<S>(prefix.len()) else {
             if let Some(block) = self.blocks.get_mut(&(prefix.address() >> 8)) {
                 block.routes -= 1;
@@ -184,7 +155,7 @@ impl<S: Levels> Writer<S> {
         };
         match heir.filter(|(len, _)| level_of::<S>(*len) == Some(at)) {
             Some(heir) => {
-                self.draw_nodes(at, prefix, Draw::withdraw(prefix.len(), heir));
+                self.draw_nodes(at, prefix, draw(heir));
                 false
             }
             None => true,
@@ -319,8 +290,7 @@ impl<S: Levels> FibTable<u32> for Writer<S> {
     }
 
     fn update(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>, synchronize: &dyn Fn()) {
-        let mut changes = changes.to_vec();
-        changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));
+        let changes = longest_first(changes);
         self.writes.updates += changes.len() as u64;
         let pay = |grace: &mut Grace, prefix: Prefix4| {
             if level_of::<S>(prefix.len()).is_some_and(|at| grace.is_owed(S::LEVELS[at], prefix)) {

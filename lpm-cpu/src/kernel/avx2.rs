@@ -1,9 +1,10 @@
-//! The AVX2 kernels of SAIL_L, for CPUs without AVX-512: as `avx512f`, with eight lanes and masks that are vectors.
+//! The AVX2 kernels of SAIL_L and SAIL_M, for CPUs without AVX-512: as `avx512f`, with eight lanes and masks that are vectors.
 
-use super::PIECE;
+use super::{PIECE, words};
 use crate::packed::Packed;
 use crate::sail_l::layout::{Paper, Wide};
-use fib::NextHopId;
+use crate::sail_m::table::{BLOCKS16, Table};
+use fib::{Fibs, NextHopId};
 use std::arch::x86_64::*;
 
 /// Vectors of a piece.
@@ -156,5 +157,52 @@ pub(super) fn paper(table: &Paper, keys: &[u32], out: &mut [NextHopId]) {
             code[at] = unsafe { _mm256_mask_i32gather_epi32::<4>(zero, ids, code[at], live[at]) };
         }
         store(code, live, out);
+    }
+}
+
+/// SAIL_M. Each key has a FIB that is there.
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
+pub(super) fn many(table: &Table, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextHopId]) {
+    let zero = _mm256_setzero_si256();
+    let fibs_all = _mm256_set1_epi32(table.fibs.cast_signed());
+    // The first vectors of levels 24 and 32.
+    let [vectors24, vectors32] =
+        [BLOCKS16, table.block32].map(|block| _mm256_set1_epi32((block << 8).cast_signed()));
+    for (piece, (keys, out)) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)).enumerate() {
+        let fibs = match fibs.part(piece * PIECE..piece * PIECE + keys.len()) {
+            Fibs::One(fib) => [_mm256_set1_epi32(fib.0.cast_signed()); VECTORS],
+            Fibs::Each(fibs) => load(words(fibs)).0,
+        };
+        let (keys, live) = load(keys);
+        let mut chunk = [zero; VECTORS];
+        let mut vector = [zero; VECTORS];
+        for at in 0..VECTORS {
+            vector[at] = _mm256_srli_epi32::<16>(keys[at]);
+            // SAFETY: BC16 has an entry for each 16 bits.
+            chunk[at] = unsafe { gather::<32, 0>(&table.bc16, vector[at], live[at], zero) };
+        }
+        for at in 0..VECTORS {
+            let split = _mm256_andnot_si256(zeros(live[at], chunk[at]), live[at]);
+            let node = entries::<8>(chunk[at], keys[at]);
+            // SAFETY: an entry of BC16 that is not 0 leads to a chunk of B24.
+            let leaf = unsafe { gather::<1, 5>(&table.b24, node, split, zero) };
+            vector[at] = _mm256_blendv_epi8(vector[at], _mm256_add_epi32(node, vectors24), split);
+            let deep = zeros(split, leaf);
+            if any(deep) {
+                // SAFETY: C24 has an entry for each of B24.
+                let chunk = unsafe { gather::<32, 0>(&table.c24, node, deep, zero) };
+                let node = entries::<0>(chunk, keys[at]);
+                vector[at] = _mm256_blendv_epi8(vector[at], _mm256_add_epi32(node, vectors32), deep);
+            }
+        }
+        for at in 0..VECTORS {
+            let block = _mm256_srli_epi32::<8>(vector[at]);
+            let row = _mm256_add_epi32(_mm256_mullo_epi32(block, fibs_all), fibs[at]);
+            let within = _mm256_and_si256(vector[at], _mm256_set1_epi32(0xff));
+            let place = _mm256_or_si256(_mm256_slli_epi32::<8>(row), within);
+            // SAFETY: a block has a row for each FIB, and 0 in B24 leads to a block of level 32 through C24.
+            vector[at] = unsafe { gather::<32, 0>(&table.hops, place, live[at], zero) };
+        }
+        store(vector, live, out);
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! The vector kernels of `sail-l` take [`PIECE`] keys at a time through one level after the other, so that the loads of a level are
 //! independent: BCN for all keys, then BN24 for those with a chunk, then N32 for the few whose /24 has one. They do not branch on what a
-//! key finds, only on whether any of a vector's keys has a chunk of level 32.
+//! key finds, only on whether any of a vector's keys has a chunk of level 32. Those of `sail-m` do the same with BC16, B24 and C24, and then
+//! gather the next hops of all keys.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -14,7 +15,10 @@ mod avx512f;
 pub(crate) mod scalar;
 
 use crate::sail_l::layout::{Paper, Wide};
-use fib::{Isa, NextHopId};
+use crate::sail_m::table::Table;
+#[cfg(target_arch = "x86_64")]
+use fib::FibId;
+use fib::{EngineError, Fibs, Isa, NextHopId};
 
 /// Keys that a vector kernel takes through one level before the next.
 #[cfg(target_arch = "x86_64")]
@@ -48,4 +52,38 @@ pub(crate) fn paper(isa: Isa, table: &Paper, keys: &[u32], out: &mut [NextHopId]
         Isa::Avx2 => unsafe { avx2::paper(table, keys, out) },
         _ => scalar::paper(table, keys, out),
     }
+}
+
+/// SAIL_M: answers `keys`, each in its FIB, into `out`, equally long.
+///
+/// # Errors
+/// Those of [`Fibs::check`].
+#[inline]
+pub(crate) fn many(
+    isa: Isa,
+    table: &Table,
+    fibs: Fibs<'_>,
+    keys: &[u32],
+    out: &mut [NextHopId],
+) -> Result<(), EngineError> {
+    assert_eq!(keys.len(), out.len(), "as many answers as keys");
+    // What the gathers rely on: each key has an id, of a FIB that is there.
+    fibs.check(keys.len(), table.fibs)?;
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        Isa::Avx512f => unsafe { avx512f::many(table, fibs, keys, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: likewise.
+        Isa::Avx2 => unsafe { avx2::many(table, fibs, keys, out) },
+        _ => scalar::many(table, fibs, keys, out),
+    }
+    Ok(())
+}
+
+/// FIB ids as words, for vector kernels.
+#[cfg(target_arch = "x86_64")]
+const fn words(fibs: &[FibId]) -> &[u32] {
+    // SAFETY: a `FibId` is a transparent wrapper of a `u32`; the lifetime is that of `fibs`.
+    unsafe { std::slice::from_raw_parts(fibs.as_ptr().cast(), fibs.len()) }
 }

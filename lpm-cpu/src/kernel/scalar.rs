@@ -5,9 +5,10 @@
 
 use crate::bit_maps::{self, BitMaps, Levels};
 use crate::chunks::entries_of;
-use crate::sail_l::layout::{Paper, Wide};
-use fib::NextHopId;
+use crate::sail_l::layout::{ENTRIES16, Paper, Wide};
+use crate::sail_m::table::Table;
 use fib::loads::{Loads, Plain};
+use fib::{FibId, Fibs, NextHopId};
 
 /// SAIL_B or SAIL_U: answers `keys` into `out`, equally long.
 #[inline]
@@ -89,4 +90,31 @@ fn paper_code<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Result<u32, L
     }
     let chunk = table.c24.load(at, loads)?;
     table.n32.load(entry_in(chunk, key & 0xff), loads)
+}
+
+pub(super) fn many(table: &Table, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextHopId]) {
+    for (at, (key, answer)) in keys.iter().zip(out).enumerate() {
+        let Ok(next_hop) = many_one(table, fibs.of(at), *key, &mut Plain);
+        *answer = NextHopId::from_answer(next_hop);
+    }
+}
+
+/// SAIL_M (section 4.3): the vector of SAIL_L's lookup over BC16, B24 and C24, and in it the next hop of `fib`.
+pub(crate) fn many_one<L: Loads>(table: &Table, fib: FibId, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
+    let vector = vector(table, key, loads)?;
+    table.hops.load(table.place(vector, fib), loads)
+}
+
+fn vector<L: Loads>(table: &Table, key: u32, loads: &mut L) -> Result<usize, L::Stop> {
+    let node = (key >> 16) as usize;
+    let chunk = table.bc16.load(node, loads)?;
+    if chunk == 0 {
+        return Ok(node);
+    }
+    let node = entry_in(chunk, key >> 8 & 0xff);
+    if table.b24.load(node, loads)? == 1 {
+        return Ok(ENTRIES16 + node);
+    }
+    let chunk = table.c24.load(node, loads)?;
+    Ok(table.vectors32() + entry_in(chunk, key & 0xff))
 }

@@ -45,7 +45,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    const fn entries24(self) -> usize {
+    pub(crate) const fn entries24(self) -> usize {
         self.chunks24 as usize * CHUNK_ENTRIES
     }
 

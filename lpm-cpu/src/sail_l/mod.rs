@@ -17,7 +17,7 @@
 //! | `writer` | the writer's side: pushing, updates in place |
 
 #[cfg(test)]
-mod figures_test;
+pub(crate) mod figures_test;
 pub(crate) mod layout;
 pub(crate) mod writer;
 

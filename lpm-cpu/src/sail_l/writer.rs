@@ -1,7 +1,6 @@
 //! The writer's side of SAIL_L: which route each entry has its next hop from, chunks, and updates in place (section 4.2, "FIB Update").
 //!
-//! Beside each entry stands the length of the route that owns it, in place of the pushed trie that the paper keeps on its control plane.
-//! So an update pushes again only what it affects: a run of entries at its level, and chunks below them.
+//! As each entry's owner is known ([`crate::pushing`]), an update pushes again only what it affects: a run of entries at its level, and chunks below them.
 //!
 //! Each store leaves every running lookup an old or a new answer. A delta is applied longest prefix first, and what takes over from a
 //! withdrawn route is asked of the RIB, which is in the final state, so each address goes from its old answer to its new one in one
@@ -11,10 +10,10 @@
 use super::layout::{Codes, ENTRIES16, Layout, Level, Room};
 use crate::chunks::{CHUNK_ENTRIES, Chunks, distinct, entries_of, nodes_of, with_reserve};
 use crate::params::Params;
+use crate::pushing::{Draw, LongRoutes, longest_first};
 use crate::writes::Writes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,15 +23,6 @@ const LINK: u8 = u8::MAX;
 /// 64-bit words of B24 that a new chunk writes on chip.
 const B24_WORDS: u64 = CHUNK_ENTRIES as u64 / 64;
 
-/// What a change does to entries: those whose owner's length is in a range go to another owner.
-#[derive(Clone, Copy, Debug)]
-struct Draw {
-    from: u8,
-    to: u8,
-    owner: u8,
-    code: u32,
-}
-
 /// The writer's side.
 pub(crate) struct Writer<L: Layout> {
     table: Arc<L>,
@@ -41,10 +31,7 @@ pub(crate) struct Writer<L: Layout> {
     owners: [Vec<u8>; 3],
     chunks24: Chunks,
     chunks32: Chunks,
-    /// Routes longer than 16 bits, by /16.
-    long16: Vec<u32>,
-    /// Routes longer than 24 bits, by /24; none is 0.
-    long24: FxHashMap<u32, u32>,
+    long: LongRoutes,
     writes: Writes,
 }
 
@@ -92,13 +79,8 @@ impl<L: Layout> Writer<L> {
         let owners = &mut self.owners[level as usize];
         let mut has_links = false;
         self.writes.offchip += self.table.edit(level, range.clone(), |at, old| {
-            let owner = &mut owners[at];
-            has_links |= *owner == LINK;
-            if !(draw.from..=draw.to).contains(owner) {
-                return old;
-            }
-            *owner = draw.owner;
-            entry
+            has_links |= owners[at] == LINK;
+            if draw.takes(&mut owners[at]) { entry } else { old }
         });
         if !has_links {
             return;
@@ -140,16 +122,6 @@ impl<L: Layout> Writer<L> {
         if below == Level::L24 { self.chunks24.give_back(chunk) } else { self.chunks32.give_back(chunk) }
     }
 
-    /// Counts a route that comes.
-    fn count(&mut self, prefix: Prefix4) {
-        if prefix.len() > 16 {
-            self.long16[(prefix.address() >> 16) as usize] += 1;
-        }
-        if prefix.len() > 24 {
-            *self.long24.entry(prefix.address() >> 8).or_default() += 1;
-        }
-    }
-
     /// A route of `prefix`, which was counted, comes or changes.
     fn announce(&mut self, prefix: Prefix4, next_hop: NextHopId) {
         let (address, len) = (prefix.address(), prefix.len());
@@ -159,40 +131,28 @@ impl<L: Layout> Writer<L> {
         if len > 24 {
             self.split(Level::L24, self.place24(address));
         }
-        let draw = Draw { from: 0, to: len, owner: len, code: self.codes.code(next_hop) };
+        let draw = Draw::announce(len, self.codes.code(next_hop));
         self.draw(level_of(len), self.covered(prefix), draw);
     }
 
     /// A route of `prefix` goes, and `heir` takes over.
     fn withdraw(&mut self, prefix: Prefix4, heir: (u8, NextHopId)) {
-        let (address, len) = (prefix.address(), prefix.len());
-        let draw = Draw { from: len, to: len, owner: heir.0, code: self.codes.code(heir.1) };
-        self.draw(level_of(len), self.covered(prefix), draw);
-        if len > 16 {
-            self.long16[(address >> 16) as usize] -= 1;
-        }
-        if len > 24
-            && let Some(count) = self.long24.get_mut(&(address >> 8))
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.long24.remove(&(address >> 8));
-            }
-        }
+        let draw = Draw::withdraw(prefix.len(), (heir.0, self.codes.code(heir.1)));
+        self.draw(level_of(prefix.len()), self.covered(prefix), draw);
+        self.long.discount(prefix);
     }
 
     /// Gives back the chunk of level 32 that `prefix`, which was withdrawn, was the last to need.
     fn merge24(&mut self, prefix: Prefix4) {
-        if prefix.len() > 24 && !self.long24.contains_key(&(prefix.address() >> 8)) {
+        if prefix.len() > 24 && !self.long.are_in24(prefix.address()) {
             self.merge(Level::L24, self.place24(prefix.address()));
         }
     }
 
     /// The same for level 24, after those of level 32 in it.
     fn merge16(&mut self, prefix: Prefix4) {
-        let node = (prefix.address() >> 16) as usize;
-        if prefix.len() > 16 && self.long16[node] == 0 {
-            self.merge(Level::L16, node);
+        if prefix.len() > 16 && !self.long.are_in16(prefix.address()) {
+            self.merge(Level::L16, (prefix.address() >> 16) as usize);
         }
     }
 }
@@ -232,13 +192,12 @@ impl<L: Layout> FibTable<u32> for Writer<L> {
             owners: owners.map(|entries| vec![0; entries]),
             chunks24: Chunks::new(room.chunks24),
             chunks32: Chunks::new(room.chunks32),
-            long16: vec![0; ENTRIES16],
-            long24: FxHashMap::default(),
+            long: LongRoutes::new(),
             writes: Writes::default(),
         };
         for (prefix, next_hop) in routes {
             writer.codes.take(writer.table.ids(), next_hop);
-            writer.count(prefix);
+            writer.long.count(prefix);
             writer.announce(prefix, next_hop);
         }
         writer.codes.check()?;
@@ -256,36 +215,16 @@ impl<L: Layout> FibTable<u32> for Writer<L> {
 
     fn writer_bytes(&self) -> u64 {
         let owners: usize = self.owners.iter().map(Vec::capacity).sum();
-        let counts = self.long16.capacity() * 4 + self.long24.capacity() * 9;
-        (owners + counts) as u64 + self.chunks24.bytes() + self.chunks32.bytes()
+        owners as u64 + self.long.bytes() + self.chunks24.bytes() + self.chunks32.bytes()
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            sail_onchip_bytes: u64,
-            sail_onchip_accesses_max: u8,
-            sail_offchip_accesses_max: u8,
-            sail_chunks24: u64,
-            sail_chunks32: u64,
-        }
-        let figures = Figures {
-            sail_onchip_bytes: onchip_bits(self.chunks24.used()).div_ceil(8),
-            sail_onchip_accesses_max: 2,
-            sail_offchip_accesses_max: 2,
-            sail_chunks24: self.chunks24.used(),
-            sail_chunks32: self.chunks32.used(),
-        };
-        Details::of(&figures).and(self.writes.details())
+        structure(self.chunks24.used(), self.chunks32.used()).and(self.writes.details())
     }
 
     fn admits(&self, changes: &[Change<u32>], _: &RibTable<u32>) -> bool {
-        let added = || changes.iter().filter(|change| change.adds()).map(|change| change.prefix);
-        let new16 = nodes_of(16, added()).filter(|node| self.long16[*node as usize] == 0);
-        let new24 = nodes_of(24, added()).filter(|node| !self.long24.contains_key(node));
-        distinct(new16) <= self.chunks24.available()
-            && distinct(new24) <= self.chunks32.available()
-            && self.codes.fit(changes)
+        let [new16, new24] = self.long.new_nodes(changes);
+        new16 <= self.chunks24.available() && new24 <= self.chunks32.available() && self.codes.fit(changes)
     }
 
     fn owes_grace(&self) -> bool {
@@ -299,14 +238,13 @@ impl<L: Layout> FibTable<u32> for Writer<L> {
     }
 
     fn update(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>, _: &dyn Fn()) {
-        let mut changes = changes.to_vec();
-        changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));
+        let changes = longest_first(changes);
         self.writes.updates += changes.len() as u64;
         for change in changes.iter().filter(|change| !change.withdraws()) {
             self.codes.take(self.table.ids(), change.new);
             if change.adds() {
                 // Before any withdraw: a chunk that goes on being needed stays.
-                self.count(change.prefix);
+                self.long.count(change.prefix);
             }
         }
         for Change { prefix, new, .. } in &changes {
@@ -332,4 +270,23 @@ impl<L: Layout> FibTable<u32> for Writer<L> {
 /// The bits that the paper keeps on chip (figure 4): B16, C16, and B24, of so many chunks.
 pub(crate) const fn onchip_bits(chunks24: u64) -> u64 {
     (1 + 16) * ENTRIES16 as u64 + CHUNK_ENTRIES as u64 * chunks24
+}
+
+/// Figures of the structure of SAIL_L, with so many chunks, for [`fib::EngineStats::details`].
+pub(crate) fn structure(chunks24: u64, chunks32: u64) -> Details {
+    #[derive(Serialize)]
+    struct Figures {
+        sail_onchip_bytes: u64,
+        sail_onchip_accesses_max: u8,
+        sail_offchip_accesses_max: u8,
+        sail_chunks24: u64,
+        sail_chunks32: u64,
+    }
+    Details::of(&Figures {
+        sail_onchip_bytes: onchip_bits(chunks24).div_ceil(8),
+        sail_onchip_accesses_max: 2,
+        sail_offchip_accesses_max: 2,
+        sail_chunks24: chunks24,
+        sail_chunks32: chunks32,
+    })
 }

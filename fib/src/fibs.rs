@@ -1,0 +1,98 @@
+//! The FIBs of an engine that holds several, as a router has one for each VRF: which of them a delta changes, and which of them the keys of
+//! a batch are looked up in.
+//!
+//! An engine with one FIB has FIB 0 and refuses every other one. Whoever looks up in several FIBs checks the ids of a batch here
+//! ([`Fibs::check`]), once a batch.
+
+use crate::EngineError;
+use std::fmt;
+use std::ops::Range;
+
+/// A FIB of an engine, `0..fibs()`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct FibId(pub u32);
+
+impl FibId {
+    /// The FIB that every engine has.
+    pub const MAIN: Self = Self(0);
+}
+
+impl fmt::Display for FibId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The FIBs that the keys of a batch are looked up in.
+#[derive(Clone, Copy, Debug)]
+pub enum Fibs<'a> {
+    /// One for all keys.
+    One(FibId),
+    /// One for each key.
+    Each(&'a [FibId]),
+}
+
+impl<'a> Fibs<'a> {
+    /// The FIB of key `at`.
+    ///
+    /// # Panics
+    /// When there are fewer ids.
+    #[inline]
+    #[must_use]
+    pub fn of(self, at: usize) -> FibId {
+        match self {
+            Self::One(fib) => fib,
+            Self::Each(fibs) => fibs[at],
+        }
+    }
+
+    /// The FIBs of the keys of `range`.
+    ///
+    /// # Panics
+    /// When `range` ends behind the last id.
+    #[inline]
+    #[must_use]
+    pub fn part(self, range: Range<usize>) -> Fibs<'a> {
+        match self {
+            Self::One(_) => self,
+            Self::Each(fibs) => Fibs::Each(&fibs[range]),
+        }
+    }
+
+    /// Checks that these are the FIBs of `keys` keys, and that an engine with `fibs` FIBs has all of them.
+    ///
+    /// # Errors
+    /// [`EngineError::Batch`] for another number of ids than of keys, [`EngineError::NoFib`] for a FIB that is not there.
+    #[inline]
+    pub fn check(self, keys: usize, fibs: u32) -> Result<(), EngineError> {
+        let largest = match self {
+            Self::One(fib) => fib,
+            Self::Each(ids) if ids.len() != keys => {
+                return Err(EngineError::Batch { keys, limit: ids.len() });
+            }
+            // A fold without a branch, which the compiler makes a vector of maxima.
+            Self::Each(ids) => FibId(ids.iter().fold(0, |largest, fib| largest.max(fib.0))),
+        };
+        if largest.0 < fibs { Ok(()) } else { Err(EngineError::NoFib { fib: largest, fibs }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_checked_against_keys_and_fibs() {
+        let ids = [FibId(0), FibId(2), FibId(1)];
+        let each = Fibs::Each(&ids);
+        assert_eq!((each.check(3, 3), each.part(0..1).check(1, 1)), (Ok(()), Ok(())));
+        assert_eq!(each.check(3, 2), Err(EngineError::NoFib { fib: FibId(2), fibs: 2 }));
+        assert_eq!(each.check(4, 3), Err(EngineError::Batch { keys: 4, limit: 3 }));
+        assert_eq!(Fibs::Each(&[]).check(0, 1), Ok(()));
+        let one = Fibs::One(FibId(1));
+        assert_eq!((one.check(9, 2), one.part(3..9).of(7), each.of(1)), (Ok(()), FibId(1), FibId(2)));
+        let refused = one.check(0, 1).unwrap_err();
+        assert_eq!(refused.to_string(), "FIB 1 of an engine that holds 1, from 0 on");
+    }
+}

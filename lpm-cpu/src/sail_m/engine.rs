@@ -1,0 +1,205 @@
+//! The engine around the overlay trie: deltas by FIB, all or nothing, and readers.
+//!
+//! It is not built on the shell of the other engines ([`lpm_core::engine`]), which builds a table that must grow from the RIB of its
+//! routes. The routes of several FIBs are in as many RIBs, of which `apply` gets one. So a table with more room is copied from the one in
+//! service here, beside it, and published with one store. The rest is as there: a delta is planned before anything changes, first with
+//! room to spare, then without; in-place updates wait for the grace period that an earlier one left behind.
+
+use super::table::Table;
+use super::writer::{Writer, room};
+use crate::kernel;
+use crate::params::Params;
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use fib::reader::{Answer, SlotReader};
+use fib::{
+    Capacity, Change, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, FibId, Fibs,
+    Generation, Isa, Keys, NextHopId, Rib, RibTable,
+};
+use lpm_core::engine::synchronize;
+use lpm_core::epoch::{Epochs, ReaderEpoch};
+use lpm_core::publish::Publish as _;
+use std::sync::Arc;
+
+/// Where readers find the table in service.
+type Place = Arc<ArcSwap<Table>>;
+
+/// The engine.
+pub(crate) struct SailM {
+    params: Params,
+    writer: Writer,
+    place: Place,
+    epochs: Arc<Epochs>,
+    /// Routes of each FIB.
+    routes: Vec<usize>,
+    generation: Generation,
+}
+
+impl SailM {
+    /// An engine with `fibs` FIBs, all empty.
+    ///
+    /// # Errors
+    /// As [`super::make`].
+    pub(crate) fn new(params: Params, fibs: u32) -> Result<Self, EngineError> {
+        let room = room(fibs, [0; 2], [0; 2], true)?;
+        params.common.check_bytes(Table::bytes_for(fibs, room))?;
+        let writer = Writer::new(fibs, room, params.common.placement)?;
+        params.common.check_bytes(writer.table().bytes())?;
+        Ok(Self {
+            params,
+            place: Arc::new(ArcSwap::new(Arc::clone(writer.table()))),
+            writer,
+            epochs: Arc::default(),
+            routes: vec![0; fibs as usize],
+            generation: Generation::default(),
+        })
+    }
+
+    /// Where readers find the table in service.
+    #[cfg(test)]
+    pub(crate) fn place(&self) -> Place {
+        Arc::clone(&self.place)
+    }
+
+    /// The table with `changes` of `fib`, which lead to `routes`, unless they fit in place.
+    fn prepare(
+        &self,
+        fib: FibId,
+        changes: &[Change<u32>],
+        routes: &RibTable<u32>,
+    ) -> Result<Option<Writer>, EngineError> {
+        if self.writer.admits(changes) {
+            return Ok(None);
+        }
+        let ample = self.rebuilt(true, fib, changes, routes);
+        ample.or_else(|_| self.rebuilt(false, fib, changes, routes)).map(Some)
+    }
+
+    fn rebuilt(
+        &self,
+        has_reserve: bool,
+        fib: FibId,
+        changes: &[Change<u32>],
+        routes: &RibTable<u32>,
+    ) -> Result<Writer, EngineError> {
+        let Params { common, .. } = self.params;
+        let old = self.writer.table();
+        // A delta that takes no more memory is not refused for want of it.
+        let check = |bytes| if bytes > old.bytes() { common.check_bytes(bytes) } else { Ok(()) };
+        let room = self.writer.room_with(changes, has_reserve)?;
+        check(Table::bytes_for(old.fibs, room))?;
+        let new = self.writer.rebuilt(room, common.placement, fib, changes, routes)?;
+        check(new.table().bytes())?;
+        Ok(new)
+    }
+}
+
+impl EngineWriter for SailM {
+    fn name(&self) -> &'static str {
+        super::NAME
+    }
+
+    fn isa(&self) -> Isa {
+        self.params.common.isa
+    }
+
+    fn fibs(&self) -> u32 {
+        self.writer.table().fibs
+    }
+
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        self.apply_to(FibId::MAIN, delta, rib)
+    }
+
+    fn apply_to(&mut self, fib: FibId, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        Fibs::One(fib).check(0, self.fibs())?;
+        if !delta.v6.is_empty() {
+            let used = rib.v6.used_len() as u64;
+            return Err(EngineError::Full { what: self.params.no_ipv6, used, limit: 0 });
+        }
+        match self.prepare(fib, &delta.v4, &rib.v4)? {
+            Some(writer) => {
+                self.place.publish(Arc::clone(writer.table()));
+                self.writer = writer;
+            }
+            None if delta.v4.is_empty() => {}
+            None => {
+                if self.writer.owes_grace() {
+                    synchronize(&self.epochs);
+                    self.writer.grace_over();
+                }
+                self.writer.update(fib, &delta.v4, &rib.v4);
+            }
+        }
+        self.routes[fib.0 as usize] = rib.v4.used_len();
+        self.generation = self.generation.next();
+        Ok(self.generation)
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            next_hop_id_max: NextHopId::MAX.get(),
+            next_hops_max: NextHopId::MAX.get().into(),
+            table_bytes_max: self.params.common.table_bytes_max,
+        }
+    }
+
+    /// Routes are those of all FIBs.
+    fn stats(&self) -> EngineStats {
+        EngineStats {
+            routes_v4: self.routes.iter().map(|routes| *routes as u64).sum(),
+            routes_v6: 0,
+            table_bytes: self.writer.table().bytes(),
+            writer_bytes: self.writer.bytes(),
+            details: self.writer.details(),
+        }
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let lookups = Lookups {
+            isa: self.params.common.isa,
+            epoch: self.epochs.register(),
+            table: Cache::new(Arc::clone(&self.place)),
+        };
+        Ok(Box::new(SlotReader::new(lookups, slots, batch_max)))
+    }
+}
+
+/// A reader's way to the table.
+struct Lookups {
+    isa: Isa,
+    epoch: ReaderEpoch,
+    table: Cache<Place, Arc<Table>>,
+}
+
+impl Answer for Lookups {
+    #[inline]
+    fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) {
+        let answered = self.answer_in(Fibs::One(FibId::MAIN), keys, out);
+        debug_assert!(answered.is_ok(), "every engine has FIB 0");
+    }
+
+    #[inline]
+    fn answer_in(
+        &mut self,
+        fibs: Fibs<'_>,
+        keys: Keys<'_>,
+        out: &mut [NextHopId],
+    ) -> Result<(), EngineError> {
+        let Self { isa, epoch, table } = self;
+        let _batch = epoch.enter();
+        let table = table.load();
+        match keys {
+            Keys::V4(keys) => kernel::many(*isa, table, fibs, keys, out),
+            Keys::V6 { hi, .. } => {
+                fibs.check(hi.len(), table.fibs)?;
+                out.fill(NextHopId::NONE);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The engine `sail-m`: SAIL_M, many FIBs in one overlay trie with vectors of next hops (section 4.3).
+//!
+//! ```text
+//! BC16[a(0,15)] -- leaf: N16[a(0,15)][fib]
+//!               `- C16: B24[(C16 - 1) * 2^8 + a(16,23)] -- leaf: N24[same][fib]
+//!                                                       `- C24[same]: N32[(C24 - 1) * 2^8 + a(24,31)][fib]
+//! ```
+//! The tries of all FIBs are laid over each other and pushed to the leaves of the trie that is their union, so that each leaf has a next
+//! hop for each FIB. The structure above the vectors is the same for all FIBs: 2.13 MiB on chip at most, two accesses, whatever their
+//! number. Off chip there is one access up to length 24, and two beyond.
+//!
+//! A key is looked up in the FIB that is named with it ([`fib::Fibs`]), FIB 0 where none is. `--engine-arg fibs=N` says how many there
+//! are. Our copy of the paper has all of section 4.3; as it leaves open how the vectors lie in memory and how a change is written, the
+//! order of updates is that of section 4.2: pushed again is only what a change affects, in runs of 64-bit stores.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `table` | the arrays that lookups read |
+//! | `writer` | the overlay trie: pushing, updates in place |
+//! | `engine` | the engine around them: deltas by FIB, readers |
+
+mod engine;
+#[cfg(test)]
+mod paper_test;
+#[cfg(test)]
+mod stores_test;
+pub(crate) mod table;
+mod writer;
+
+use crate::params::Params;
+use engine::SailM;
+use fib::{EngineError, EngineOptions, EngineWriter};
+use lpm_core::params::{Common, Parameter};
+use std::ops::RangeInclusive;
+
+/// The engine's name on the command line.
+pub const NAME: &str = "sail-m";
+
+/// How many FIBs there may be.
+pub const FIBS: RangeInclusive<u32> = 1..=256;
+
+/// An empty engine.
+///
+/// # Errors
+/// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, [`EngineError::Full`] when the empty table exceeds
+/// `table_bytes_max`, [`EngineError::Memory`] when there is no memory for it.
+pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
+    Ok(Box::new(from_options(options)?))
+}
+
+fn from_options(options: &EngineOptions) -> Result<SailM, EngineError> {
+    let mut fibs = 1;
+    for parameter in Parameter::all(options) {
+        match parameter.name {
+            "fibs" => fibs = parameter.within("fibs", &FIBS, "wanted 1 to 256 FIBs")?,
+            _ => return Err(parameter.refuse_name("the parameter of engine sail-m is fibs")),
+        }
+    }
+    let common = Common::with_best_isa(options)?;
+    SailM::new(Params { common, no_ipv6: "IPv6 routes: sail-m has a table of IPv4 alone" }, fibs)
+}

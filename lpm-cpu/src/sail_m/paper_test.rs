@@ -1,0 +1,136 @@
+//! SAIL_M against section 4.3: the example of figure 5, the accesses of a lookup, and what is on chip.
+
+use super::from_options;
+use super::table::Table;
+use crate::kernel::scalar::many_one;
+use crate::sail_l::figures_test::{figure_rib, stretched};
+use fib::loads::{Loads, Place, Plain};
+use fib::{EngineOptions, EngineWriter as _, FibId, NextHopId, Prefix4, Rib};
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+fn id(id: u32) -> NextHopId {
+    NextHopId::from_answer(id)
+}
+
+/// An engine with these FIBs.
+fn engine(ribs: &mut [Rib]) -> super::SailM {
+    let fibs = ribs.len().to_string();
+    let mut engine = from_options(&EngineOptions::of(&[("fibs", &fibs)])).unwrap();
+    for (fib, rib) in (0..).map(FibId).zip(ribs) {
+        rib.commit(|delta, rib| engine.apply_to(fib, delta, rib)).unwrap();
+    }
+    engine
+}
+
+/// The next hops that a vector has for each FIB.
+fn vector(table: &Table, vector: usize) -> Vec<u32> {
+    (0..table.fibs).map(|fib| table.hops.get(table.place(vector, FibId(fib)))).collect()
+}
+
+/// Figure 5: two tries, the overlay trie of both, and the pair of next hops at each of its leaves. Its levels 2 and 4 are the levels 16
+/// and 24 here.
+#[test]
+fn figure_5() {
+    let [a, c, e, g] = [1, 2, 3, 4];
+    let first = figure_rib(&[("00", a), ("10", c), ("110", g)]);
+    let second = figure_rib(&[("00", a), ("10", c), ("100", e)]);
+    let engine = engine(&mut [first, second]);
+    let table: Arc<Table> = engine.place().load_full();
+    // The nodes 00 and 01 are leaves; below 10 and 11 there are chunks, of which the figures use the first four entries.
+    assert_eq!(
+        [0, 1].map(|node| (table.below(node), vector(&table, node))),
+        [(None, vec![a, a]), (None, vec![0, 0])]
+    );
+    let below = |node: usize| table.below(node).unwrap().take(4).map(|at| vector(&table, at));
+    assert_eq!(below(2).collect::<Vec<_>>(), [[c, e], [c, e], [c, c], [c, c]]);
+    assert_eq!(below(3).collect::<Vec<_>>(), [[g, 0], [g, 0], [0, 0], [0, 0]]);
+    assert!(
+        [2, 3].into_iter().flat_map(|node| table.below(node).unwrap()).all(|at| table.below(at).is_none())
+    );
+    let leaves =
+        [("00", [a, a]), ("01", [0, 0]), ("100", [c, e]), ("101", [c, c]), ("110", [g, 0]), ("111", [0, 0])];
+    for (leaf, pair) in leaves {
+        for host in 0..1_u32 << (6 - leaf.len()) {
+            let key = u32::from_str_radix(leaf, 2).unwrap() << (6 - leaf.len()) | host;
+            let answers = [0, 1].map(|fib| {
+                let Ok(answer) = many_one(&table, FibId(fib), stretched(key), &mut Plain);
+                answer
+            });
+            assert_eq!(answers, pair, "{leaf}, {key:06b}");
+        }
+    }
+}
+
+/// Loads, of which those of on-chip words are counted apart.
+struct Counted {
+    onchip_words: HashSet<Place>,
+    onchip: usize,
+    offchip: usize,
+}
+
+impl Loads for Counted {
+    type Stop = Infallible;
+
+    fn load(&mut self, place: Place, read: impl FnOnce() -> u64) -> Result<u64, Infallible> {
+        let is_onchip = self.onchip_words.contains(&place);
+        *(if is_onchip { &mut self.onchip } else { &mut self.offchip }) += 1;
+        Ok(read())
+    }
+}
+
+/// BC16 and B24 are on chip, the other arrays off chip (section 4.3, "Two-dimensional Splitting"): two accesses on chip at most, and off
+/// chip one up to length 24 and two beyond.
+#[test]
+fn accesses_of_a_lookup() {
+    let mut ribs = [Rib::plain(), Rib::plain(), Rib::plain()];
+    let routes = [(0x0a00_0000, 8), (0x0a01_0000, 16), (0x0b01_0200, 24), (0x0c01_0280, 25)];
+    for ((address, len), next_hop) in routes.into_iter().zip(1..) {
+        ribs[1].v4.set(Prefix4::truncating(address, len), id(next_hop));
+    }
+    let engine = engine(&mut ribs);
+    let table = engine.place().load_full();
+    let words = table.bc16.words().iter().chain(table.b24.words());
+    let mut loads = Counted { onchip_words: words.map(Place::of).collect(), onchip: 0, offchip: 0 };
+    for (key, right, accesses) in [
+        (0x0a09_0909, 1, [1, 1]),
+        (0x0a01_0909, 2, [1, 1]),
+        (0x0b01_0209, 3, [2, 1]),
+        (0x0c01_0299, 4, [2, 2]),
+    ] {
+        for (fib, right) in [(0, 0), (1, right), (2, 0)] {
+            (loads.onchip, loads.offchip) = (0, 0);
+            let Ok(answer) = many_one(&table, FibId(fib), key, &mut loads);
+            assert_eq!((answer, [loads.onchip, loads.offchip]), (right, accesses), "{key:#x} in FIB {fib}");
+        }
+    }
+    let stats = engine.stats();
+    let figure = |name: &str| stats.details.get(name).unwrap();
+    assert_eq!([figure("sail_onchip_accesses_max"), figure("sail_offchip_accesses_max")], [2.0, 2.0]);
+}
+
+/// 2^16 * 17 + 2^24 bits on chip at most, 2.13 MiB, whatever the sizes and the number of FIBs: here with longer routes in every /16,
+/// spread over the FIBs, and the same for any number of FIBs with a smaller table.
+#[test]
+fn on_chip_memory_does_not_grow_with_the_number_of_fibs() {
+    let onchip_bytes = |fibs: u32, step: u32| {
+        let mut ribs: Vec<_> = (0..fibs).map(|_| Rib::plain()).collect();
+        for node in (0..1 << 16).step_by(step as usize) {
+            let rib = &mut ribs[(node / step % fibs) as usize];
+            rib.v4.set(Prefix4::truncating(node << 16, 17 + (node % 8) as u8), id(node + 1));
+        }
+        let engine = engine(&mut ribs);
+        let table = engine.place().load_full();
+        // In memory an entry of BC16 takes 32 bits.
+        let used: usize = (0..1 << 16).filter_map(|node| table.below(node)).map(|below| below.len()).sum();
+        assert_eq!(used, (1 << 24) / step as usize);
+        assert!(table.bc16.bytes() + table.b24.bytes() <= (1 << 18) + (1 << 21));
+        engine.stats().details.get("sail_onchip_bytes").unwrap()
+    };
+    let most = f64::from((17 << 16) + (1 << 24)) / 8.0;
+    assert_eq!([1, 4].map(|fibs| onchip_bytes(fibs, 1)), [most; 2]);
+    assert_eq!((most / f64::from(1 << 20) * 100.0).round(), 213.0);
+    let few = f64::from((17 << 16) + (1 << 14)) / 8.0;
+    assert_eq!([1, 2, 16, 64].map(|fibs| onchip_bytes(fibs, 1 << 10)), [few; 4]);
+}

@@ -1,0 +1,332 @@
+//! The writer's side of SAIL_M: the overlay trie pushed to its leaves, and updates in place (section 4.3, "FIB Update").
+//!
+//! A node is split while any FIB has a route longer than its level below it ([`LongRoutes`] counts those of all FIBs together). An update
+//! pushes again only what it affects: in the rows of its FIB a run of next hops, at the level of the route and in chunks below. Only a
+//! node that is split, or made a leaf again, is written for every FIB.
+//!
+//! Why each running lookup gets an old or a new answer, whatever FIB it is in:
+//!
+//! - *A change of next hops* is one store an address, as the longest prefixes of a delta come first and what takes over from a withdrawn
+//!   route is asked of the RIB, which is in the final state. Other FIBs' rows are not written.
+//! - *A split* fills the chunk with what the node's vector holds, for all FIBs, and then one store leads to it: in BC16, or in B24 after
+//!   C24. No answer changes by it. A lookup that found a leaf before reads the node's vector, which keeps what it held then until the
+//!   node is a leaf again. A lookup that found an earlier 0 in B24 may read the new C24: it leads to answers that are current.
+//! - *A node becomes a leaf again* at the end of a delta, when all next hops of each FIB in its chunk are the same. They are stored in the
+//!   node's vector, then one store in BC16 or B24 has lookups read it. A lookup that found a leaf before the split may read this vector
+//!   too: it holds what is current. The chunk keeps its next hops until a grace period has passed, for lookups that read its id.
+
+use super::table::{BLOCKS16, ROWS_MAX, Table};
+use crate::chunks::{CHUNK_ENTRIES, Chunks, with_reserve};
+use crate::pushing::{Draw, LongRoutes, longest_first};
+use crate::sail_l::layout::{ENTRIES16, Room};
+use crate::sail_l::writer::structure;
+use crate::writes::Writes;
+use fib::{Change, Details, EngineError, FibId, NextHopId, Prefix4, RibTable};
+use lpm_core::memory::Placement;
+use serde::Serialize;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The writer's side.
+pub(crate) struct Writer {
+    table: Arc<Table>,
+    /// The length of the route that owns each next hop.
+    owners: Vec<u8>,
+    chunks24: Chunks,
+    chunks32: Chunks,
+    /// Those of all FIBs.
+    long: LongRoutes,
+    writes: Writes,
+}
+
+impl Writer {
+    /// A table without routes.
+    ///
+    /// # Errors
+    /// [`EngineError::Memory`].
+    pub(crate) fn new(fibs: u32, room: Room, placement: Placement) -> Result<Self, EngineError> {
+        let table = Table::zeroed(fibs, room, placement)?;
+        Ok(Self {
+            owners: vec![0; table.block(table.chunk32(room.chunks32 + 1).start).start],
+            table: Arc::new(table),
+            chunks24: Chunks::new(room.chunks24),
+            chunks32: Chunks::new(room.chunks32),
+            long: LongRoutes::new(),
+            writes: Writes::default(),
+        })
+    }
+
+    /// What lookups read.
+    pub(crate) const fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// The bytes that lookups do not read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.owners.capacity() as u64 + self.long.bytes() + self.chunks24.bytes() + self.chunks32.bytes()
+    }
+
+    /// Figures for [`fib::EngineStats::details`].
+    pub(crate) fn details(&self) -> Details {
+        #[derive(Serialize)]
+        struct Figures {
+            sail_fibs: u32,
+        }
+        structure(self.chunks24.used(), self.chunks32.used())
+            .and(self.writes.details())
+            .and(Details::of(&Figures { sail_fibs: self.table.fibs }))
+    }
+
+    /// Whether there are chunks for `changes`.
+    pub(crate) fn admits(&self, changes: &[Change<u32>]) -> bool {
+        let [new16, new24] = self.long.new_nodes(changes);
+        new16 <= self.chunks24.available() && new24 <= self.chunks32.available()
+    }
+
+    /// Whether a grace period must end before the next [`Self::update`].
+    pub(crate) fn owes_grace(&self) -> bool {
+        self.chunks24.has_limbo() || self.chunks32.has_limbo()
+    }
+
+    /// Every lookup that ran when [`Self::update`] last returned is over.
+    pub(crate) fn grace_over(&mut self) {
+        self.chunks24.end_grace();
+        self.chunks32.end_grace();
+    }
+
+    /// The room of a table that takes `changes`.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] for more chunks than the next hops of so many FIBs have indices for.
+    pub(crate) fn room_with(&self, changes: &[Change<u32>], has_reserve: bool) -> Result<Room, EngineError> {
+        room(
+            self.table.fibs,
+            [self.chunks24.used(), self.chunks32.used()],
+            self.long.growth(changes),
+            has_reserve,
+        )
+    }
+
+    /// This table with more room, and `changes` of `fib`, which lead to `routes`. No lookup sees it yet. Other FIBs' routes are not needed:
+    /// what they have in each leaf is copied.
+    ///
+    /// # Errors
+    /// [`EngineError::Memory`].
+    pub(crate) fn rebuilt(
+        &self,
+        room: Room,
+        placement: Placement,
+        fib: FibId,
+        changes: &[Change<u32>],
+        routes: &RibTable<u32>,
+    ) -> Result<Self, EngineError> {
+        let mut new = Self::new(self.table.fibs, room, placement)?;
+        new.long = self.long.clone();
+        new.copy_blocks(self, 0, 0..ENTRIES16);
+        for node in 0..ENTRIES16 {
+            let Some(from) = self.table.below(node) else { continue };
+            let chunk = new.chunks24.take();
+            let to = Table::chunk24(chunk);
+            new.copy_blocks(self, to.start, from.clone());
+            new.table.b24.fill(to.start - ENTRIES16..to.end - ENTRIES16, 1);
+            new.table.bc16.set(node, chunk);
+            for (from, to) in from.zip(to) {
+                let Some(below) = self.table.below(from) else { continue };
+                let chunk = new.chunks32.take();
+                new.copy_blocks(self, new.table.chunk32(chunk).start, below);
+                new.table.c24.set(to - ENTRIES16, chunk);
+                new.table.b24.set(to - ENTRIES16, 0);
+            }
+        }
+        new.apply_unseen(fib, changes, routes);
+        new.writes = Writes::default();
+        Ok(new)
+    }
+
+    /// Copies the next hops of `vectors` of `old`, whole blocks, and who owns them.
+    fn copy_blocks(&mut self, old: &Self, to: usize, vectors: Range<usize>) {
+        let [from, end, to] = [vectors.start, vectors.end, to].map(|vector| self.table.block(vector).start);
+        self.table.hops.copy(to, &old.table.hops, from..end);
+        self.owners[to..to + (end - from)].copy_from_slice(&old.owners[from..end]);
+    }
+
+    /// Applies `changes` while no lookup sees the table. What is withdrawn goes first, so that what it leaves is used again.
+    fn apply_unseen(&mut self, fib: FibId, changes: &[Change<u32>], routes: &RibTable<u32>) {
+        self.count(changes);
+        changes.iter().filter(|change| change.withdraws()).for_each(|change| self.push(fib, *change, routes));
+        self.merge(changes);
+        self.grace_over();
+        changes
+            .iter()
+            .filter(|change| !change.withdraws())
+            .for_each(|change| self.push(fib, *change, routes));
+    }
+
+    /// Applies `changes` of `fib`, which lead to `routes` and which [`Self::admits`] has admitted, while lookups run.
+    pub(crate) fn update(&mut self, fib: FibId, changes: &[Change<u32>], routes: &RibTable<u32>) {
+        let changes = longest_first(changes);
+        self.writes.updates += changes.len() as u64;
+        // Before any withdraw: a chunk that goes on being needed stays.
+        self.count(&changes);
+        for change in &changes {
+            self.push(fib, *change, routes);
+            self.writes.end_step();
+        }
+        // Only now are all next hops of a FIB the same in a chunk without longer routes.
+        self.merge(&changes);
+        self.writes.end_step();
+    }
+
+    /// Counts the routes that come.
+    fn count(&mut self, changes: &[Change<u32>]) {
+        changes.iter().filter(|change| change.adds()).for_each(|change| self.long.count(change.prefix));
+    }
+
+    /// Pushes a change to the leaves.
+    fn push(&mut self, fib: FibId, Change { prefix, new, .. }: Change<u32>, routes: &RibTable<u32>) {
+        let (address, len) = (prefix.address(), prefix.len());
+        let draw = if new.is_none() {
+            let (heir, next_hop) = routes.used_above(prefix).unwrap_or((0, NextHopId::NONE));
+            self.long.discount(prefix);
+            Draw::withdraw(len, (heir, next_hop.get()))
+        } else {
+            if len > 16 {
+                self.split((address >> 16) as usize);
+            }
+            if len > 24 {
+                self.split(self.vector24(address));
+            }
+            Draw::announce(len, new.get())
+        };
+        self.draw(fib, self.covered(prefix), draw);
+    }
+
+    /// The vector of level 24 for `address`, whose /16 is split.
+    fn vector24(&self, address: u32) -> usize {
+        Table::chunk24(self.table.bc16.get((address >> 16) as usize)).start + (address >> 8 & 0xff) as usize
+    }
+
+    /// The vectors of a route's level that it covers; the nodes above that level are split.
+    fn covered(&self, prefix: Prefix4) -> Range<usize> {
+        let address = prefix.address();
+        let (first, level) = match prefix.len() {
+            0..=16 => ((address >> 16) as usize, 16),
+            17..=24 => (self.vector24(address), 24),
+            _ => {
+                let chunk = self.table.c24.get(self.vector24(address) - ENTRIES16);
+                (self.table.chunk32(chunk).start + (address & 0xff) as usize, 32)
+            }
+        };
+        first..first + (1 << (level - prefix.len()))
+    }
+
+    /// Draws over the next hops of `fib` in `vectors`, and in the chunks below them.
+    fn draw(&mut self, fib: FibId, vectors: Range<usize>, draw: Draw) {
+        let Self { table, owners, writes, .. } = self;
+        let mut first = vectors.start;
+        while first < vectors.end {
+            // The rows of one block.
+            let end = vectors.end.min((first / CHUNK_ENTRIES + 1) * CHUNK_ENTRIES);
+            let row = table.place(first, fib);
+            writes.offchip += table.hops.edit(row..row + (end - first), |at, old| {
+                let is_leaf = table.below(first + (at - row)).is_none();
+                if is_leaf && draw.takes(&mut owners[at]) { draw.code } else { old }
+            });
+            first = end;
+        }
+        for vector in vectors {
+            if let Some(below) = self.table.below(vector) {
+                self.draw(fib, below, draw);
+            }
+        }
+    }
+
+    /// Splits the node of a vector of level 16 or 24, unless it is split.
+    fn split(&mut self, vector: usize) {
+        if self.table.below(vector).is_some() {
+            return;
+        }
+        let Self { table, owners, writes, .. } = self;
+        let is_level16 = vector < ENTRIES16;
+        let (chunk, below) = if is_level16 {
+            let chunk = self.chunks24.take();
+            (chunk, Table::chunk24(chunk))
+        } else {
+            let chunk = self.chunks32.take();
+            (chunk, table.chunk32(chunk))
+        };
+        for fib in (0..table.fibs).map(FibId) {
+            let (from, row) = (table.place(vector, fib), table.place(below.start, fib));
+            let row = row..row + CHUNK_ENTRIES;
+            let owner = owners[from];
+            owners[row.clone()].fill(owner);
+            writes.offchip += table.hops.fill(row, table.hops.get(from));
+        }
+        if is_level16 {
+            writes.onchip += table.b24.fill(below.start - ENTRIES16..below.end - ENTRIES16, 1);
+            writes.onchip += table.bc16.set(vector, chunk);
+        } else {
+            writes.offchip += table.c24.set(vector - ENTRIES16, chunk);
+            writes.onchip += table.b24.set(vector - ENTRIES16, 0);
+        }
+    }
+
+    /// Makes the nodes leaves again that no FIB has longer routes in after the withdraws of `changes`: those of level 24, then of level 16.
+    fn merge(&mut self, changes: &[Change<u32>]) {
+        let gone = || changes.iter().filter(|change| change.withdraws()).map(|change| change.prefix);
+        for prefix in gone().filter(|prefix| prefix.len() > 24) {
+            if !self.long.are_in24(prefix.address()) {
+                self.make_leaf(self.vector24(prefix.address()));
+            }
+        }
+        for prefix in gone().filter(|prefix| prefix.len() > 16) {
+            if !self.long.are_in16(prefix.address()) {
+                self.make_leaf((prefix.address() >> 16) as usize);
+            }
+        }
+    }
+
+    /// Makes the node of a vector a leaf, with what each FIB has in all of the chunk below.
+    fn make_leaf(&mut self, vector: usize) {
+        let Some(below) = self.table.below(vector) else {
+            return; // by another of the routes withdrawn
+        };
+        let Self { table, owners, writes, .. } = self;
+        for fib in (0..table.fibs).map(FibId) {
+            let (from, to) = (table.place(below.start, fib), table.place(vector, fib));
+            owners[to] = owners[from];
+            writes.offchip += table.hops.set(to, table.hops.get(from));
+        }
+        if vector < ENTRIES16 {
+            self.chunks24.give_back(table.bc16.get(vector));
+            writes.onchip += table.bc16.set(vector, 0);
+        } else {
+            self.chunks32.give_back(table.c24.get(vector - ENTRIES16));
+            writes.onchip += table.b24.set(vector - ENTRIES16, 1);
+        }
+    }
+}
+
+/// Room for so many chunks of levels 24 and 32 and that many more or less, and with a reserve. What is used now is there before what is
+/// withdrawn leaves it.
+///
+/// # Errors
+/// [`EngineError::Full`].
+pub(crate) fn room(
+    fibs: u32,
+    used: [u64; 2],
+    growth: [i64; 2],
+    has_reserve: bool,
+) -> Result<Room, EngineError> {
+    let limit = ROWS_MAX / fibs - BLOCKS16;
+    let [need24, need32] = [0, 1].map(|at| used[at].max(used[at].saturating_add_signed(growth[at])));
+    if need24 + need32 > limit.into() {
+        let what = "chunks of sail-m with so many FIBs";
+        return Err(EngineError::Full { what, used: need24 + need32, limit: limit.into() });
+    }
+    // Both are below the limit, which is below 2^23.
+    let left = |need: u64| limit - u32::try_from(need).unwrap_or(limit);
+    let chunks24 = with_reserve(need24, has_reserve, left(need32).min(1 << 16));
+    let chunks32 = with_reserve(need32, has_reserve, left(chunks24.into()));
+    Ok(Room { chunks24, chunks32 })
+}
