@@ -316,6 +316,11 @@ impl Race {
                 let next_hop = if rng.percent(45) { NextHopId::NONE } else { id(1 + at) };
                 routes.push((Prefix4::truncating(addresses[rng.below(5)], len), next_hop));
             }
+            if at % 1000 == 500 {
+                // Chunks elsewhere, so many that the table has to grow.
+                let nodes = (at / 1000 * 300..).take(300);
+                routes.extend(nodes.map(|node| (Prefix4::truncating(0x2000_0000 + (node << 16), 26), id(1))));
+            }
             routes.iter().for_each(|(prefix, id)| oracles[fib.0 as usize].set(*prefix, *id));
             rights.push(right(&oracles));
             all.push((fib, routes));
@@ -382,8 +387,9 @@ fn readers_of_all_fibs_during_deltas() {
             race.apply(engine.as_mut(), || readers.iter().any(|reader| reader.is_finished()));
             readers.into_iter().map(|reader| reader.join().unwrap()).sum()
         });
-        println!("{isa}: {batches} batches during {deltas} deltas");
-        assert!(batches > 0);
+        let chunks = engine.stats().details.get("sail_chunks24");
+        println!("{isa}: {batches} batches during {deltas} deltas, which end with {chunks:?} chunks");
+        assert!(batches > 0 && chunks > Some(2000.0));
     }
 }
 
