@@ -11,8 +11,6 @@ use fib::NextHopId;
 
 /// Keys of a piece: few enough that the lists stay in L1.
 pub(super) const PIECE: usize = 256;
-/// Keys that go through a step side by side.
-pub(super) const GROUP: usize = 64;
 /// Capacity of a list, which is written in whole vectors.
 const LIST: usize = PIECE + 16;
 /// Address bits that a listed key has at hand.
