@@ -35,7 +35,7 @@ pub(super) fn lookup<const BITS: u32>(
         let is_left = rows(table, lists, 0, len);
         answer(lists, out);
         if is_left {
-            lists.finish::<BITS>(table.shape.direct_bits(), (hi, lo), out, |lists, window, len| {
+            lists.finish(table, (hi, lo), out, |lists, window, len| {
                 rows(table, lists, window, len);
             });
         }
@@ -93,7 +93,7 @@ fn direct<const BITS: u32>(
     out: &mut [NextHopId],
 ) -> usize {
     let zero = _mm512_setzero_si512();
-    let codes = _mm512_set1_epi32(Table::<BITS>::CODES.cast_signed());
+    let codes = _mm512_set1_epi32(table.codes.cast_signed());
     let direct_bits = table.shape.direct_bits();
     let chunk_bits = _mm_cvtsi32_si128(direct_bits.cast_signed() - 16);
     let skipped_bits = _mm_cvtsi32_si128(32 - (direct_bits.cast_signed() - 16));
@@ -113,14 +113,14 @@ fn direct<const BITS: u32>(
         for (((hi, out), entry), listed) in hi.chunks(16).zip(out.chunks_mut(16)).zip(&found).zip(listed) {
             let (keys, live) = load(hi);
             // Lanes without a key have code 0.
-            let (mut entry, mut split) = (*entry, links::<BITS>(*entry));
+            let (mut entry, mut split) = (*entry, links(table, *entry));
             // Few keys of a scan of the address space have a chunk, most of those that routes are for.
             if split != 0 {
                 let first = _mm512_sll_epi32(_mm512_sub_epi32(entry, codes), chunk_bits);
                 let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(high_words(keys)), skipped_bits);
                 // SAFETY: a link of the top leads to a chunk.
                 entry = unsafe { gather::<BITS>(chunks, _mm512_or_si512(first, within), split, entry) };
-                split = links::<BITS>(entry);
+                split = links(table, entry);
             }
             // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word.
             unsafe { _mm512_mask_storeu_epi32(out.as_mut_ptr().cast(), live, entry) };
@@ -157,18 +157,23 @@ fn rows<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, window: usize, 
 /// `rows` is of the level that the links lead to.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn step<const BITS: u32>(rows: *const u8, entry: __m512i, bits: __m512i) -> __m512i {
+unsafe fn step<const BITS: u32>(
+    table: &Table<BITS>,
+    rows: *const u8,
+    entry: __m512i,
+    bits: __m512i,
+) -> __m512i {
     let slot = _mm512_srli_epi32::<{ 32 - ROW_BITS }>(bits);
     let place = _mm512_or_si512(_mm512_slli_epi32::<ROW_BITS>(entry), slot);
     // SAFETY: a link leads to a row of the next level.
-    unsafe { gather::<BITS>(rows, place, links::<BITS>(entry), entry) }
+    unsafe { gather::<BITS>(rows, place, links(table, entry), entry) }
 }
 
 /// The lanes whose entry is a link.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn links<const BITS: u32>(entry: __m512i) -> __mmask16 {
-    _mm512_cmpge_epu32_mask(entry, _mm512_set1_epi32(Table::<BITS>::CODES.cast_signed()))
+fn links<const BITS: u32>(table: &Table<BITS>, entry: __m512i) -> __mmask16 {
+    _mm512_cmpge_epu32_mask(entry, _mm512_set1_epi32(table.codes.cast_signed()))
 }
 
 /// As [`rows`], all keys side by side in registers.
@@ -190,9 +195,9 @@ fn few<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, levels: Range<us
         left = 0;
         for (entry, bits) in entry.iter_mut().zip(&mut bits) {
             // SAFETY: the rows of this level.
-            *entry = unsafe { step::<BITS>(rows, *entry, *bits) };
+            *entry = unsafe { step(table, rows, *entry, *bits) };
             *bits = _mm512_slli_epi32::<ROW_BITS>(*bits);
-            left |= links::<BITS>(*entry);
+            left |= links(table, *entry);
         }
         if left == 0 {
             break;
@@ -222,10 +227,10 @@ fn many<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, levels: Range<u
             unsafe {
                 let entry = _mm512_loadu_si512(entries.add(at).cast());
                 let bits = _mm512_loadu_si512(next.add(at).cast());
-                let entry = step::<BITS>(rows, entry, bits);
+                let entry = step(table, rows, entry, bits);
                 _mm512_storeu_si512(entries.add(at).cast(), entry);
                 _mm512_storeu_si512(next.add(at).cast(), _mm512_slli_epi32::<ROW_BITS>(bits));
-                left |= links::<BITS>(entry);
+                left |= links(table, entry);
             }
         }
         if left == 0 {
