@@ -137,7 +137,11 @@ impl<const BITS: u32> Writer<BITS> {
             let (level, _) = self.nearest(change.prefix);
             new.add(shape, change.prefix, level);
         }
-        self.levels.iter().zip(&new.nodes).all(|(level, new)| *new == 0 || *new <= level.nodes.available())
+        // Where a grace period is owed, it ends before the update.
+        let available = |nodes: &Chunks| {
+            if self.is_short { nodes.available_after_grace() } else { nodes.available() }
+        };
+        self.levels.iter().zip(&new.nodes).all(|(level, new)| *new == 0 || *new <= available(&level.nodes))
     }
 
     /// The node that is the last one on the way to where `prefix` ends: its level and number.
