@@ -32,6 +32,11 @@ impl Chunks {
         u64::from(self.capacity - self.taken) + self.free.len() as u64
     }
 
+    /// Chunks that can be taken when a grace period has ended.
+    pub(crate) fn available_after_grace(&self) -> u64 {
+        self.available() + self.limbo.len() as u64
+    }
+
     /// A chunk that no lookup can reach.
     ///
     /// # Panics
@@ -109,6 +114,7 @@ mod tests {
         chunks.give_back(1);
         assert_eq!((chunks.used(), chunks.available(), chunks.take()), (1, 1, 3));
         assert!(chunks.has_limbo() && chunks.is_short());
+        assert_eq!((chunks.available(), chunks.available_after_grace()), (0, 1));
         chunks.end_grace();
         assert_eq!((chunks.used(), chunks.available(), chunks.take()), (2, 1, 1));
         assert_eq!(entries_of(3), 512..768);

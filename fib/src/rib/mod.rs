@@ -39,6 +39,8 @@ pub struct RibTable<K: Key> {
 #[derive(Clone, Copy, Debug)]
 struct Told {
     page: u32,
+    /// The index of the entry when it was told.
+    at: u32,
     place: Place,
     /// Of the prefix.
     len: u8,
@@ -62,7 +64,8 @@ impl<K: Key> RibTable<K> {
         let before = entry.set_told(next_hop);
         if before != next_hop {
             let (place, len, is_gone) = (entry.place(), prefix.len(), next_hop.is_none());
-            self.dirty.push(Told { page, place, len, is_gone, before });
+            let at = u32::try_from(at).unwrap_or(u32::MAX);
+            self.dirty.push(Told { page, at, place, len, is_gone, before });
             self.told_len += usize::from(before.is_none());
             self.told_len -= usize::from(next_hop.is_none());
         }
@@ -124,14 +127,22 @@ impl<K: Key> RibTable<K> {
 
     /// Those of the routes in [`Self::used`] that `prefix` covers, itself included, in the same order.
     pub fn used_within(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
-        let within = self.trie.within(prefix).map(|(prefix, entry)| (prefix, entry.used()));
+        let within = self.trie.within(prefix, self.just_told(prefix));
+        let within = within.map(|(prefix, entry)| (prefix, entry.used()));
         within.filter(|(_, used)| !used.is_none())
     }
 
     /// Of the routes in [`Self::used`] the longest that covers `prefix` and is shorter: its length and next hop.
     #[must_use]
     pub fn used_above(&self, prefix: Prefix<K>) -> Option<(u8, NextHopId)> {
-        self.trie.above(prefix, Entry::used)
+        self.trie.above(prefix, self.just_told(prefix), Entry::used)
+    }
+
+    /// The page and the index of the entry of `prefix`, if it alone was told since the last commit: an engine asks for what it is told.
+    fn just_told(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
+        let [told] = self.dirty.as_slice() else { return None };
+        let at = told.at as usize;
+        self.trie.is_at(told.page, at, prefix).then_some((told.page, at))
     }
 
     /// Bytes of memory.
@@ -167,13 +178,13 @@ impl<K: Key> RibTable<K> {
     /// Compiles a route that was told, and those that change with it. `is_alone`: nothing else was told.
     fn compile_told(&mut self, told: Told, is_alone: bool, changes: &mut Vec<Change<K>>) {
         let Told { page, place, before, .. } = told;
-        let Some(at) = self.trie.search(page, place) else {
+        let Some(at) = self.trie.search_from(page, told.at as usize, place) else {
             return; // routes stay until the changes have been taken
         };
         if self.is_plain {
             return self.compile_entry(page, at, NextHopId::NONE, changes);
         }
-        let inherited = self.trie.inherited(page, place);
+        let inherited = self.trie.inherited(page, at, place);
         self.compile_entry(page, at, inherited, changes);
         // The routes right below fall back to this one, or to what it falls back to. Whether that is what it was, one change alone tells.
         let entries = self.trie.entries(page);

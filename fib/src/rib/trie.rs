@@ -155,10 +155,15 @@ impl<K: Key> Page<K> {
         if self.entries.get(at).is_some_and(|entry| entry.place() == place) { Ok(at) } else { Err(at) }
     }
 
-    /// Of the routes of this page that cover `place` and are shorter, the longest for which `next_hop` answers one: its length, and that
-    /// answer.
-    fn above(&self, place: Place, next_hop: impl Fn(Entry) -> NextHopId) -> Option<(u8, NextHopId)> {
-        let mut entries = &self.entries[..before(&self.entries, place)];
+    /// Of the routes of this page that cover `place`, before which there are `at` entries, and are shorter, the longest for which
+    /// `next_hop` answers one: its length, and that answer.
+    fn above(
+        &self,
+        at: usize,
+        place: Place,
+        next_hop: impl Fn(Entry) -> NextHopId,
+    ) -> Option<(u8, NextHopId)> {
+        let mut entries = &self.entries[..at];
         let mut lens = self.lens & ((1 << place.len()) - 1);
         while let Some(last) = entries.last() {
             // What covers both is no longer than what they share.
@@ -285,6 +290,18 @@ impl<K: Key> Trie<K> {
         self.page(page).search(place).ok()
     }
 
+    /// Whether the route of `prefix` is entry `at` of `page`.
+    pub(super) fn is_at(&self, page: u32, at: usize, prefix: Prefix<K>) -> bool {
+        let entry = self.entries(page).get(at).filter(|entry| entry.page().is_none());
+        entry.is_some_and(|entry| self.prefix(page, *entry) == prefix)
+    }
+
+    /// As [`Self::search`], for an entry that was at index `at`: it is there still unless another came or went before it.
+    pub(super) fn search_from(&self, page: u32, at: usize, place: Place) -> Option<usize> {
+        let is_there = self.entries(page).get(at).is_some_and(|entry| entry.place() == place);
+        if is_there { Some(at) } else { self.search(page, place) }
+    }
+
     /// The page that holds `prefix`, and the index of its entry there.
     pub(super) fn find(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
         let at = self.nearest(prefix);
@@ -315,7 +332,8 @@ impl<K: Key> Trie<K> {
         let len = self.page(parent).len + stride::<K>();
         let address = address & K::mask(len);
         let mut page = Page::new(address, len, parent);
-        page.inherited = self.inherited(parent, self.page(parent).link(address));
+        let link = self.page(parent).link(address);
+        page.inherited = self.inherited(parent, before(self.entries(parent), link), link);
         let at = if let Some(at) = self.free.pop() {
             self.pages[at as usize] = page;
             at
@@ -357,30 +375,43 @@ impl<K: Key> Trie<K> {
         }
     }
 
+    /// The page that holds `prefix` or would have a page below that does, how many of its entries come before, and the place.
+    fn seek(&self, prefix: Prefix<K>) -> (u32, usize, Place) {
+        let at = self.nearest(prefix);
+        let page = self.page(at);
+        let place = if page.holds(prefix.len()) { page.place(prefix) } else { page.link(prefix.address()) };
+        (at, before(&page.entries, place), place)
+    }
+
     /// Of the routes that cover `prefix` and are shorter, the longest for which `next_hop` answers one: its length, and that answer.
+    /// `known` is the page and the index of the entry of `prefix`, if they are known.
     pub(super) fn above(
         &self,
         prefix: Prefix<K>,
+        known: Option<(u32, usize)>,
         next_hop: impl Fn(Entry) -> NextHopId,
     ) -> Option<(u8, NextHopId)> {
-        let mut page = self.page(self.nearest(prefix));
-        let mut place =
-            if page.holds(prefix.len()) { page.place(prefix) } else { page.link(prefix.address()) };
+        let (page, mut at, mut place) = match known {
+            Some((page, at)) => (page, at, self.entries(page)[at].place()),
+            None => self.seek(prefix),
+        };
+        let mut page = self.page(page);
         loop {
-            let found = page.above(place, &next_hop);
+            let found = page.above(at, place, &next_hop);
             if found.is_some() || page.len == 0 {
                 return found;
             }
             let parent = self.page(page.parent);
             place = parent.link(page.address);
+            at = before(&parent.entries, place);
             page = parent;
         }
     }
 
-    /// The next hop that `place` of `page` falls back to, where [`Page::inherited`] is kept.
-    pub(super) fn inherited(&self, page: u32, place: Place) -> NextHopId {
+    /// The next hop that `place` of `page`, before which there are `at` entries, falls back to, where [`Page::inherited`] is kept.
+    pub(super) fn inherited(&self, page: u32, at: usize, place: Place) -> NextHopId {
         let page = self.page(page);
-        page.above(place, Entry::told).map_or(page.inherited, |(_, told)| told)
+        page.above(at, place, Entry::told).map_or(page.inherited, |(_, told)| told)
     }
 
     /// Every route in order of address, then length.
@@ -388,18 +419,25 @@ impl<K: Key> Trie<K> {
         self.walk(ROOT, 0, Place::LAST)
     }
 
-    /// The routes at and below `prefix`, in order of address, then length.
-    pub(super) fn within(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, Entry)> {
-        let at = self.nearest(prefix);
-        let page = self.page(at);
-        let (start, last) = if page.holds(prefix.len()) {
-            let first = page.place(prefix);
-            (before(&page.entries, first), first.last())
-        } else {
-            // The page that would hold it is not there, nor any below.
-            (page.entries.len(), Place::LAST)
+    /// The routes at and below `prefix`, in order of address, then length. `known` as for [`Self::above`].
+    pub(super) fn within(
+        &self,
+        prefix: Prefix<K>,
+        known: Option<(u32, usize)>,
+    ) -> impl Iterator<Item = (Prefix<K>, Entry)> {
+        let (page, start, last) = match known {
+            Some((page, at)) => (page, at, self.entries(page)[at].place().last()),
+            None => {
+                let (page, at, place) = self.seek(prefix);
+                // Where the page that would hold it is not there, nor is any below.
+                if self.page(page).holds(prefix.len()) {
+                    (page, at, place.last())
+                } else {
+                    (page, self.entries(page).len(), Place::LAST)
+                }
+            }
         };
-        self.walk(at, start, last)
+        self.walk(page, start, last)
     }
 
     /// The routes of page `top` from entry `start` to place `last`, and of the pages below, in order of address, then length.

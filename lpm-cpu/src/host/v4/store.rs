@@ -25,10 +25,12 @@ pub(super) struct Store {
     /// The /24s that lose their blocks in this delta. They are given back at its end: until then, another /24 of the /16 may need the
     /// same chunk.
     gone: Vec<u32>,
+    /// Memory for [`Self::put`].
+    cells: Vec<u128>,
 }
 
 /// The next content of a record: cells that are painted, and the others as in the record in service.
-struct Encoding {
+struct Encoding<'a> {
     /// The record in service, if there is one.
     old: Option<Record>,
     /// A bit for each cell that differs from the one before it. Outside of the painted cells, bits of the old map stay.
@@ -36,7 +38,7 @@ struct Encoding {
     /// The cells that are painted.
     painted: Range<u32>,
     /// The words of each painted cell.
-    cells: [u128; RECORD_CELLS as usize],
+    cells: &'a [u128],
 }
 
 /// How a record gets its next content.
@@ -44,17 +46,18 @@ enum Way {
     /// The record leads to the shared cell of a code.
     Shared(u32),
     /// The record stays, and words of its cells are stored.
-    InPlace,
+    InPlace(Record),
     /// The record leads to a new run of cells.
     Run,
 }
 
-impl Encoding {
+impl Encoding<'_> {
     /// Cell `at`.
     fn cell(&self, table: &Table4, at: u32) -> u128 {
         match self.old {
-            Some(old) if !self.painted.contains(&at) => table.cell(old.cell(at)),
-            _ => self.cells[at as usize],
+            _ if self.painted.contains(&at) => self.cells[(at - self.painted.start) as usize],
+            Some(old) => table.cell(old.cell(at)),
+            None => 0,
         }
     }
 }
@@ -80,6 +83,7 @@ impl Store {
             blocks: Chunks::new(room.blocks),
             blocks_in: vec![0; NODES],
             gone: Vec::new(),
+            cells: Vec::new(),
         })
     }
 
@@ -97,29 +101,35 @@ impl Store {
         self.blocks_beside(at24) > 0 && self.table.code(at24) == self.width().escape()
     }
 
-    /// The content of record `old` with `codes` painted from code `at` on.
-    fn encode(&self, old: Option<Record>, at: u32, codes: &[u32]) -> Encoding {
+    /// The content of record `old` with `codes` painted from code `at` on; `cells` is memory for it.
+    fn encode<'a>(
+        &self,
+        old: Option<Record>,
+        at: u32,
+        codes: &[u32],
+        cells: &'a mut Vec<u128>,
+    ) -> Encoding<'a> {
         let table = &*self.table;
         let old_cell = |at| old.map(|old| table.cell(old.cell(at)));
         let first = at / CELL_CODES;
-        let mut cells = [0; RECORD_CELLS as usize];
         let mut end = first;
+        cells.clear();
         if codes.len() < CELL_CODES as usize {
             let mut cell = table.unpack(old_cell(first).unwrap_or(0));
             cell[(at % CELL_CODES) as usize..][..codes.len()].copy_from_slice(codes);
-            cells[first as usize] = table.pack(&cell);
+            cells.push(table.pack(&cell));
             end += 1;
         }
         for codes in codes.chunks_exact(CELL_CODES as usize) {
-            cells[end as usize] = table.pack(codes);
+            cells.push(table.pack(codes));
             end += 1;
         }
+        let cells = cells.as_slice();
         let mut map = old.map_or(0, Record::map);
         let mut before = if first > 0 { old_cell(first - 1) } else { None };
         // The cell behind the painted ones may differ from the one before it now, or no more.
         let behind = if end < RECORD_CELLS { old_cell(end) } else { None };
-        let painted = cells[first as usize..end as usize].iter().copied();
-        for (at, cell) in (first..).zip(painted.chain(behind)) {
+        for (at, cell) in (first..).zip(cells.iter().copied().chain(behind)) {
             map = map & !(1 << at) | u32::from(before != Some(cell)) << at;
             before = Some(cell);
         }
@@ -127,7 +137,7 @@ impl Store {
     }
 
     /// How a record gets its next content.
-    fn way(&self, encoding: &Encoding) -> Way {
+    fn way(&self, encoding: &Encoding<'_>) -> Way {
         let (table, shared) = (&*self.table, self.width().shared_cells());
         if encoding.map == 1 {
             let cell = encoding.cell(table, 0);
@@ -143,7 +153,7 @@ impl Store {
                     && encoding.map & !old.map() == 0
                     && old.map().count_ones() <= 2 * encoding.map.count_ones() =>
             {
-                Way::InPlace
+                Way::InPlace(old)
             }
             _ => Way::Run,
         }
@@ -151,19 +161,20 @@ impl Store {
 
     /// The cells of a new run that painting `codes` from code `at` on takes, if it takes one.
     fn demand(&self, old: Option<Record>, at: u32, codes: &[u32]) -> u32 {
-        let encoding = self.encode(old, at, codes);
+        let mut cells = Vec::new();
+        let encoding = self.encode(old, at, codes, &mut cells);
         if matches!(self.way(&encoding), Way::Run) { encoding.map.count_ones() } else { 0 }
     }
 
     /// Paints `codes` from code `at` on in record `record`, which is `old` now.
     fn put(&mut self, record: u32, old: Option<Record>, at: u32, codes: &[u32]) {
-        let encoding = self.encode(old, at, codes);
+        let mut cells = std::mem::take(&mut self.cells);
+        let encoding = self.encode(old, at, codes, &mut cells);
         match self.way(&encoding) {
             Way::Shared(code) => self.replace(record, old, Record::new(1, code)),
-            Way::InPlace => {
-                let Some(old) = old else { return };
+            Way::InPlace(old) => {
                 for at in bits(old.map()).filter(|at| encoding.painted.contains(at)) {
-                    self.table.set_cell(old.cell(at), encoding.cells[at as usize]);
+                    self.table.set_cell(old.cell(at), encoding.cell(&self.table, at));
                 }
             }
             Way::Run => {
@@ -174,6 +185,7 @@ impl Store {
                 self.replace(record, old, Record::new(encoding.map, first));
             }
         }
+        self.cells = cells;
     }
 
     /// Puts `new` in service as record `record`, and gives the cells of `old` back.

@@ -160,8 +160,10 @@ fn entries_widen_when_next_hops_ask_for_it() {
         assert_eq!(bits, 16.0);
         let (bits, coded) = set(engine.as_mut(), 1..100, 1 << 20);
         assert_eq!((bits, coded > narrow), (16.0, true), "{isa}: an array of ids");
-        let (bits, wide) = set(engine.as_mut(), 6000..9000, 0);
-        assert_eq!((bits, wide > coded), (32.0, true));
+        let (bits, wide) = set(engine.as_mut(), 6000..20_000, 0);
+        assert_eq!((bits, wide > coded), (16.0, true), "{isa}: more codes");
+        let (bits, wider) = set(engine.as_mut(), 20_000..34_000, 0);
+        assert_eq!((bits, wider > wide), (32.0, true));
         for route in rib.v6.withdrawn() {
             rib.v6.set(route.prefix, route.next_hop);
         }

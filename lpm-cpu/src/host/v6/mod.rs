@@ -63,12 +63,12 @@ mod writer;
 use crate::host::params::Params;
 use fib::{Change, Details, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
-use lpm_core::hops::HopIndex;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 pub(crate) use shape::ROW_BITS;
 use shape::Shape;
 use std::marker::PhantomData;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use table::{Shared6, Table};
 use writer::Writer;
@@ -84,30 +84,31 @@ pub(crate) enum Form {
     Ids32,
 }
 
-/// The largest code of 16 bits.
-const CODE_MAX: u16 = (Table::<16>::CODES - 1) as u16;
+/// The codes of 16 bits at least and at most. The fewer they are, the more nodes may a level have.
+const CODES16: RangeInclusive<u32> = 1 << 13..=1 << 15;
 
 impl Form {
-    /// Whether the form has codes for the next hops of `routes`.
-    fn holds(self, routes: &[(Prefix6, NextHopId)], budget: Budget) -> bool {
-        let ids = || routes.iter().map(|(_, next_hop)| *next_hop);
-        match self {
-            Self::Ids16 => ids().all(|id| id.get() < Table::<16>::CODES),
-            Self::Codes16 => {
-                // With room to grow: else the next few new next hops build the table anew.
-                let spare = if budget.has_reserve() { CODE_MAX / 4 } else { 0 };
-                ids().collect::<FxHashSet<_>>().len() <= usize::from(CODE_MAX - spare)
-            }
-            Self::Ids32 => true,
-        }
+    /// The codes of a table of `routes` in this form, if they suffice.
+    fn codes(self, routes: &[(Prefix6, NextHopId)], budget: Budget) -> Option<u32> {
+        let ids = routes.iter().map(|(_, next_hop)| next_hop.get());
+        let used = match self {
+            Self::Ids16 => ids.max().unwrap_or(0),
+            Self::Codes16 => ids.collect::<FxHashSet<_>>().len() as u32,
+            Self::Ids32 => return Some(1 << 24),
+        };
+        // With room to grow: else the next few new next hops build the table anew.
+        let spare = if budget.has_reserve() { used / 4 } else { 0 };
+        let codes = (1 + used + spare).max(*CODES16.start());
+        CODES16.contains(&codes).then_some(codes)
     }
 
-    /// The shape of a table of `routes` in this form.
-    fn shape(self, routes: &[(Prefix6, NextHopId)], budget: Budget) -> Result<Shape, EngineError> {
-        match self {
-            Self::Ids16 | Self::Codes16 => Shape::of(routes, 16, Table::<16>::NODES_MAX, budget),
-            Self::Ids32 => Shape::of(routes, 32, Table::<32>::NODES_MAX, budget),
-        }
+    /// How large a table of `routes` is in this form, with so many codes.
+    fn size(self, codes: u32, routes: &[(Prefix6, NextHopId)], budget: Budget) -> Result<Size, EngineError> {
+        let shape = match self {
+            Self::Ids16 | Self::Codes16 => Shape::of(routes, 16, Table::<16>::nodes_max(codes), budget),
+            Self::Ids32 => Shape::of(routes, 32, Table::<32>::nodes_max(codes), budget),
+        };
+        Ok(Size { form: self, shape: shape?, codes })
     }
 }
 
@@ -128,6 +129,7 @@ impl Forms for EveryForm {
 pub(crate) struct Size {
     form: Form,
     shape: Shape,
+    codes: u32,
 }
 
 /// The writer of a table of either width.
@@ -160,33 +162,32 @@ impl<F: Forms> FibTable<u128> for Table6<F> {
 
     fn size(routes: &[(Prefix6, NextHopId)], _: &Params, budget: Budget) -> Result<Size, EngineError> {
         let mut refusal = EngineError::Full { what: "next hops of the IPv6 table", used: 0, limit: 0 };
-        for form in F::FORMS.iter().filter(|form| form.holds(routes, budget)) {
-            match form.shape(routes, budget) {
-                Ok(shape) => return Ok(Size { form: *form, shape }),
-                Err(error) => refusal = error,
+        for form in F::FORMS {
+            match form.codes(routes, budget).map(|codes| form.size(codes, routes, budget)) {
+                Some(Ok(size)) => return Ok(size),
+                Some(Err(error)) => refusal = error,
+                None => {}
             }
         }
         Err(refusal)
     }
 
-    fn size_bytes(Size { form, shape }: &Size) -> u64 {
+    fn size_bytes(Size { form, shape, codes }: &Size) -> u64 {
         match form {
-            Form::Ids16 | Form::Codes16 => Table::<16>::bytes_for(shape, *form == Form::Codes16),
-            Form::Ids32 => Table::<32>::bytes_for(shape, false),
+            Form::Ids16 => Table::<16>::bytes_for(shape, 0),
+            Form::Codes16 => Table::<16>::bytes_for(shape, *codes),
+            Form::Ids32 => Table::<32>::bytes_for(shape, 0),
         }
     }
 
     fn build(size: Size, routes: Routes<u128>, params: &Params) -> Result<Self, EngineError> {
-        let Size { form, shape } = size;
         let placement = params.common.placement;
-        let codes = || HopIndex::new(CODE_MAX, "next hops of the IPv6 table");
-        let (writer, shared) = if form == Form::Ids32 {
-            let writer = Writer::build(shape, None, routes, placement)?;
+        let (writer, shared) = if size.form == Form::Ids32 {
+            let writer = Writer::build(size, routes, placement)?;
             let shared = Shared6::Wide(Arc::clone(writer.table()));
             (AnyWriter::Wide(writer), shared)
         } else {
-            let codes = (form == Form::Codes16).then(codes);
-            let writer = Writer::build(shape, codes, routes, placement)?;
+            let writer = Writer::build(size, routes, placement)?;
             let shared = Shared6::Narrow(Arc::clone(writer.table()));
             (AnyWriter::Narrow(writer), shared)
         };

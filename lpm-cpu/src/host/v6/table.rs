@@ -4,10 +4,10 @@
 //!
 //! | | 16 bits | 32 bits |
 //! |---|---|---|
-//! | codes | 0..2^13 | 0..2^24 |
-//! | links | the node's number + 2^13 | the node's number + 2^24 |
+//! | codes | 0..N | 0..2^24 |
+//! | links | the node's number + N | the node's number + 2^24 |
 //!
-//! Code 0 is "no route", so a table without routes is all zero. Codes of 16 bits are the next-hop ids themselves if those fit, which ids
+//! N is 2^13, or as many as the next hops need, 2^15 at most: what is left of 2^16 numbers the nodes of a level. Code 0 is "no route", so a table without routes is all zero. Codes of 16 bits are the next-hop ids themselves if those fit, which ids
 //! given out from 1 on do in practice, else indices of an array of ids; codes of 32 bits are the ids.
 
 use super::shape::Shape;
@@ -25,26 +25,32 @@ const PADDING: usize = 2;
 pub(crate) struct Table<const BITS: u32> {
     pub(crate) entries: Packed<BITS>,
     pub(crate) shape: Shape,
+    /// Entries below are codes, the others links.
+    pub(crate) codes: u32,
     /// Next-hop ids by code, where a code is not the id.
     pub(crate) ids: Option<Array<AtomicU32>>,
 }
 
 impl<const BITS: u32> Table<BITS> {
-    /// Entries below are codes, the others links.
-    pub(crate) const CODES: u32 = if BITS == 16 { 1 << 13 } else { 1 << 24 };
-    /// Nodes of a level at most. Those of 32 bits are as many as a signed 32-bit index of a row's entry reaches.
-    pub(super) const NODES_MAX: u32 = (if BITS == 16 { 1 << 16 } else { 1 << 27 }) - Self::CODES;
-
-    /// A table without routes.
-    pub(super) fn zeroed(shape: Shape, has_ids: bool, placement: Placement) -> Result<Self, EngineError> {
-        let ids = if has_ids { Some(Array::zeroed(Self::CODES as usize, placement)?) } else { None };
-        Ok(Self { entries: Packed::zeroed(shape.entries() + PADDING, placement)?, shape, ids })
+    /// Nodes of a level at most, beside so many codes. Those of 32 bits are as many as a signed 32-bit index of a row's entry reaches.
+    pub(super) const fn nodes_max(codes: u32) -> u32 {
+        (if BITS == 16 { 1 << 16 } else { 1 << 27 }) - codes
     }
 
-    /// The bytes of a table, before rounding to pages.
-    pub(super) fn bytes_for(shape: &Shape, has_ids: bool) -> u64 {
-        let ids = if has_ids { u64::from(Self::CODES) * 4 } else { 0 };
-        Packed::<BITS>::bytes_for((shape.entries() + PADDING) as u64) + ids
+    /// A table without routes.
+    pub(super) fn zeroed(
+        shape: Shape,
+        codes: u32,
+        has_ids: bool,
+        placement: Placement,
+    ) -> Result<Self, EngineError> {
+        let ids = if has_ids { Some(Array::zeroed(codes as usize, placement)?) } else { None };
+        Ok(Self { entries: Packed::zeroed(shape.entries() + PADDING, placement)?, shape, codes, ids })
+    }
+
+    /// The bytes of a table with an array of so many ids, before rounding to pages.
+    pub(super) fn bytes_for(shape: &Shape, ids: u32) -> u64 {
+        Packed::<BITS>::bytes_for((shape.entries() + PADDING) as u64) + u64::from(ids) * 4
     }
 
     /// Bytes of memory.
@@ -54,13 +60,13 @@ impl<const BITS: u32> Table<BITS> {
 
     /// The node of the next level that an entry leads to; `None` for a code.
     #[inline(always)]
-    pub(crate) const fn node(entry: u32) -> Option<u32> {
-        entry.checked_sub(Self::CODES)
+    pub(crate) const fn node(&self, entry: u32) -> Option<u32> {
+        entry.checked_sub(self.codes)
     }
 
     /// The entry that leads to a node.
-    pub(super) const fn link(node: u32) -> u32 {
-        node + Self::CODES
+    pub(super) const fn link(&self, node: u32) -> u32 {
+        node + self.codes
     }
 }
 

@@ -1,8 +1,9 @@
 //! The writer's side of an IPv6 table of one width: pushing routes to leaves, and updates in place. The folder's documentation says why
 //! lookups may run meanwhile.
 
-use super::shape::{LEVELS_MAX, NodeCount, Shape};
+use super::shape::{LEVELS_MAX, NodeCount};
 use super::table::Table;
+use super::{Form, Size};
 use crate::chunks::Chunks;
 use fib::{Change, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::engine::Routes;
@@ -62,15 +63,18 @@ pub(super) struct Writer<const BITS: u32> {
 impl<const BITS: u32> Writer<BITS> {
     /// A table of `routes`, in order, which has room for them.
     pub(super) fn build(
-        shape: Shape,
-        codes: Option<HopIndex>,
+        Size { form, shape, codes }: Size,
         routes: Routes<u128>,
         placement: Placement,
     ) -> Result<Self, EngineError> {
+        let table = Arc::new(Table::zeroed(shape, codes, form == Form::Codes16, placement)?);
+        let shape = &table.shape;
         let mut levels: Vec<_> = (0..shape.levels()).map(|level| Level::new(shape.room(level))).collect();
         levels[0].nodes.take(); // the top
         let owners = vec![0; shape.entries()];
-        let table = Arc::new(Table::zeroed(shape, codes.is_some(), placement)?);
+        let codes = table.ids.is_some().then(|| {
+            HopIndex::new(u16::try_from(codes - 1).unwrap_or(u16::MAX), "next hops of the IPv6 table")
+        });
         let mut writer = Self { table, codes, owners, levels, is_short: false, changes: Vec::new() };
         for (prefix, next_hop) in routes {
             writer.take_code(next_hop);
@@ -118,7 +122,7 @@ impl<const BITS: u32> Writer<BITS> {
         let mut new = changes.iter().map(|change| change.new);
         match &self.codes {
             Some(codes) => codes.fits(changes.len(), new.filter(|next_hop| !next_hop.is_none())),
-            None => new.all(|next_hop| next_hop.get() < Table::<BITS>::CODES),
+            None => new.all(|next_hop| next_hop.get() < self.table.codes),
         }
     }
 
@@ -133,7 +137,11 @@ impl<const BITS: u32> Writer<BITS> {
             let (level, _) = self.nearest(change.prefix);
             new.add(shape, change.prefix, level);
         }
-        self.levels.iter().zip(&new.nodes).all(|(level, new)| *new == 0 || *new <= level.nodes.available())
+        // Where a grace period is owed, it ends before the update.
+        let available = |nodes: &Chunks| {
+            if self.is_short { nodes.available_after_grace() } else { nodes.available() }
+        };
+        self.levels.iter().zip(&new.nodes).all(|(level, new)| *new == 0 || *new <= available(&level.nodes))
     }
 
     /// The node that is the last one on the way to where `prefix` ends: its level and number.
@@ -143,7 +151,7 @@ impl<const BITS: u32> Writer<BITS> {
         let (mut level, mut node) = (0, 0);
         while level < last {
             let entry = self.table.entries.get(shape.place(level, node, prefix.address()));
-            let Some(below) = Table::<BITS>::node(entry) else { break };
+            let Some(below) = self.table.node(entry) else { break };
             (level, node) = (level + 1, below);
         }
         (level, node)
@@ -168,7 +176,7 @@ impl<const BITS: u32> Writer<BITS> {
         let owner = std::mem::replace(&mut self.owners[at], LINK);
         self.owners[entries.clone()].fill(owner);
         self.table.entries.fill(entries, entry);
-        self.table.entries.set(at, Table::<BITS>::link(below));
+        self.table.entries.set(at, self.table.link(below));
         self.levels[level].uses[node as usize] += 1;
         below
     }
@@ -182,7 +190,7 @@ impl<const BITS: u32> Writer<BITS> {
             at = run.end;
             if owner == LINK {
                 for at in run {
-                    if let Some(node) = Table::<BITS>::node(self.table.entries.get(at)) {
+                    if let Some(node) = self.table.node(self.table.entries.get(at)) {
                         self.draw(level + 1, self.table.shape.node(level + 1, node), draw);
                     }
                 }
@@ -219,7 +227,7 @@ impl<const BITS: u32> Writer<BITS> {
         let mut level = 0;
         while level < last {
             let at = shape.place(level, path[level].0, prefix.address());
-            let Some(below) = Table::<BITS>::node(self.table.entries.get(at)) else { break };
+            let Some(below) = self.table.node(self.table.entries.get(at)) else { break };
             level += 1;
             path[level] = (below, at);
         }

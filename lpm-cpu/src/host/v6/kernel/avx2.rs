@@ -35,7 +35,7 @@ pub(super) fn lookup<const BITS: u32>(
         let is_left = rows(table, lists, 0, len);
         lists.answer(out);
         if is_left {
-            lists.finish::<BITS>(table.shape.direct_bits(), (hi, lo), out, |lists, window, len| {
+            lists.finish(table, (hi, lo), out, |lists, window, len| {
                 rows(table, lists, window, len);
             });
         }
@@ -63,8 +63,8 @@ unsafe fn gather<const BITS: u32>(base: *const u8, at: __m256i, mask: __m256i, o
 /// The lanes of `mask` whose entry is a link, all ones. No entry has its sign bit set.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn links<const BITS: u32>(mask: __m256i, entry: __m256i) -> __m256i {
-    let last_code = _mm256_set1_epi32(Table::<BITS>::CODES.cast_signed() - 1);
+fn links<const BITS: u32>(table: &Table<BITS>, mask: __m256i, entry: __m256i) -> __m256i {
+    let last_code = _mm256_set1_epi32(table.codes.cast_signed() - 1);
     _mm256_and_si256(mask, _mm256_cmpgt_epi32(entry, last_code))
 }
 
@@ -86,7 +86,7 @@ fn direct<const BITS: u32>(
     hi: &[u64],
     out: &mut [NextHopId],
 ) -> usize {
-    let codes = _mm256_set1_epi32(Table::<BITS>::CODES.cast_signed());
+    let codes = _mm256_set1_epi32(table.codes.cast_signed());
     let direct_bits = table.shape.direct_bits();
     let chunk_bits = _mm_cvtsi32_si128(direct_bits.cast_signed() - 16);
     let skipped_bits = _mm_cvtsi32_si128(32 - (direct_bits.cast_signed() - 16));
@@ -107,13 +107,13 @@ fn direct<const BITS: u32>(
         let node = _mm256_srli_epi32::<16>(words);
         // SAFETY: the top has an entry for each 16 bits.
         let mut entry = unsafe { gather::<BITS>(top, node, live, _mm256_setzero_si256()) };
-        let mut split = links::<BITS>(live, entry);
+        let mut split = links(table, live, entry);
         if _mm256_movemask_epi8(split) != 0 {
             let first = _mm256_sll_epi32(_mm256_sub_epi32(entry, codes), chunk_bits);
             let within = _mm256_srl_epi32(_mm256_slli_epi32::<16>(words), skipped_bits);
             // SAFETY: a link of the top leads to a chunk.
             entry = unsafe { gather::<BITS>(chunks, _mm256_or_si256(first, within), split, entry) };
-            split = links::<BITS>(split, entry);
+            split = links(table, split, entry);
         }
         // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word.
         unsafe { _mm256_maskstore_epi32(out.as_mut_ptr().cast(), live, entry) };
@@ -156,7 +156,7 @@ fn rows<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, window: usize, 
                 // SAFETY: a link leads to a row of the next level.
                 entry[at] = unsafe { gather::<BITS>(rows, place, split[at], entry[at]) };
                 bits[at] = _mm256_slli_epi32::<{ ROW_BITS.cast_signed() }>(bits[at]);
-                split[at] = links::<BITS>(split[at], entry[at]);
+                split[at] = links(table, split[at], entry[at]);
                 any = _mm256_or_si256(any, split[at]);
             }
             if _mm256_movemask_epi8(any) == 0 {

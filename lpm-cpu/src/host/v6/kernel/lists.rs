@@ -11,8 +11,6 @@ use fib::NextHopId;
 
 /// Keys of a piece: few enough that the lists stay in L1.
 pub(super) const PIECE: usize = 256;
-/// Keys that go through a step side by side.
-pub(super) const GROUP: usize = 64;
 /// Capacity of a list, which is written in whole vectors.
 const LIST: usize = PIECE + 16;
 /// Address bits that a listed key has at hand.
@@ -62,14 +60,14 @@ impl Lists {
     #[cold]
     pub(super) fn finish<const BITS: u32>(
         &mut self,
-        direct_bits: u32,
+        table: &Table<BITS>,
         (hi, lo): (&[u64], &[u64]),
         out: &mut [NextHopId],
         mut rows: impl FnMut(&mut Self, usize, usize),
     ) {
         let mut len = 0;
         for (from, place) in Self::places(self.listed).enumerate() {
-            if Table::<BITS>::node(self.entry[from]).is_some() {
+            if table.node(self.entry[from]).is_some() {
                 self.entry[len] = self.entry[from];
                 self.at[len] = place as u16;
                 len += 1;
@@ -81,13 +79,14 @@ impl Lists {
             }
             for (bits, at) in self.bits.iter_mut().zip(&self.at[..len]) {
                 let key = u128::from(hi[usize::from(*at)]) << 64 | u128::from(lo[usize::from(*at)]);
-                *bits = (key << (direct_bits + WINDOW_BITS * window) >> (u128::BITS - WINDOW_BITS)) as u32;
+                *bits = (key << (table.shape.direct_bits() + WINDOW_BITS * window)
+                    >> (u128::BITS - WINDOW_BITS)) as u32;
             }
             rows(self, window as usize, len);
             let mut left = 0;
             for from in 0..len {
                 let (entry, at) = (self.entry[from], self.at[from]);
-                if Table::<BITS>::node(entry).is_some() {
+                if table.node(entry).is_some() {
                     (self.entry[left], self.at[left]) = (entry, at);
                     left += 1;
                 } else {
@@ -106,9 +105,9 @@ pub(super) fn level<const BITS: u32>(table: &Table<BITS>, level: usize) -> *cons
     table.entries.words().as_ptr().cast::<u8>().wrapping_add(bytes)
 }
 
-/// Where the rows of a level would begin if links, which are [`Table::CODES`] more, were their numbers.
+/// Where the rows of a level would begin if links, which are the table's codes more, were their numbers.
 #[inline(always)]
 pub(super) fn rows_of<const BITS: u32>(table: &Table<BITS>, at_level: usize) -> *const u8 {
-    let codes = (Table::<BITS>::CODES as usize) << ROW_BITS;
+    let codes = (table.codes as usize) << ROW_BITS;
     level(table, at_level).wrapping_sub(codes * (BITS as usize / 8))
 }

@@ -4,11 +4,16 @@
 //!
 //! 1. *direct*: the top for every key, then a chunk for those that have one. Keys with an answer are done; the others are listed
 //!    without gaps: the link that was found, and the next 32 bits of the address.
-//! 2. *rows*: the listed keys go down eight levels of rows, four bits each. Lanes that have their answer load nothing any more, and
-//!    the levels end when no lane of a group is left: mostly after the fourth, at /48.
+//! 2. *rows*: the listed keys go down eight levels of rows, four bits each, all of them through one level before the next. Lanes that
+//!    have their answer load nothing any more, and the levels end when no lane is left: mostly after the fourth, at /48. A few keys,
+//!    which are all that a scan of the address space leaves, stay in registers.
 //! 3. *answers*: those found in rows go back to their keys' places.
 //!
 //! The few keys that are left then are listed again, with the next 32 bits of their addresses, until all have an answer.
+//!
+//! The AVX-512 kernel computes the mask of a vector from its entries where it is used. Masks kept in an array are packed into one vector
+//! register by the compiler, and each gather then waits for all of the level before: with masks in arrays, table traffic was answered
+//! at 0.54 of the rate (one Sapphire Rapids core, a full table of 2024, huge pages).
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -28,7 +28,7 @@ pub(crate) fn one<const BITS: u32, L: Loads>(
 ) -> Result<u32, L::Stop> {
     let mut level = 0;
     let mut entry = table.entries.load(table.shape.place(level, 0, key), loads)?;
-    while let Some(node) = Table::<BITS>::node(entry) {
+    while let Some(node) = table.node(entry) {
         level += 1;
         entry = table.entries.load(table.shape.place(level, node, key), loads)?;
     }
