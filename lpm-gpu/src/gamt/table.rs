@@ -10,8 +10,8 @@ use super::shape::{Shape, plan_bytes};
 use super::strides::{Census, Plan};
 use super::trie::{Entry, Trie};
 use super::{details, merge};
-use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write};
-use fib::{Change, Details, EngineError, Family, Key, NextHopId};
+use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write, reverse};
+use fib::{Change, Details, EngineError, Family, Key, NextHopId, RibTable};
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -379,7 +379,12 @@ const fn split(bits: u128) -> (u64, u64) {
 }
 
 impl<K: Key> HostTable<K> for GamtTable<K> {
-    fn apply(&mut self, changes: &[Change<K>], words_max: usize) -> Result<Due, EngineError> {
+    fn apply(
+        &mut self,
+        changes: &[Change<K>],
+        _: &RibTable<K>,
+        words_max: usize,
+    ) -> Result<Due, EngineError> {
         self.limit(words_max);
         let before = self.figures.updates;
         let is_bulk = changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE;
@@ -396,12 +401,21 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         Ok(Due::Image)
     }
 
+    /// A change that was not made changes nothing when it is taken back.
+    fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError> {
+        reverse(self, changes, routes)
+    }
+
+    fn reads_routes(&self) -> bool {
+        false
+    }
+
     fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
         self.limit(words_max);
         self.renew()
     }
 
-    fn take_steps(&mut self, update: u64) -> Vec<Step> {
+    fn take_steps(&mut self, update: u64, _: &RibTable<K>) -> Vec<Step> {
         if let Hops::Apart(entries) = &mut self.hops {
             self.figures.next_hop_updates += entries.publish();
         }
@@ -423,7 +437,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         self.deep.reclaim(update);
     }
 
-    fn image(&self) -> Image<'_> {
+    fn image(&self, _: &RibTable<K>) -> Image<'_> {
         let shape = self.trie.shape();
         let levels = self.trie.levels.iter().zip(&shape.bases).zip(&shape.rooms);
         let runs = levels

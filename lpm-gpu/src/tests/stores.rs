@@ -17,7 +17,7 @@ use crate::sail::{SailOptions, SailTable};
 use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
 use fib::stores::{Checker, Listening, Sequences, Steps, Stopped, run};
-use fib::{Change, Key, NextHopId, Prefix, Rib, conformance};
+use fib::{Change, Key, NextHopId, Prefix, Rib, RibTable, conformance};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::cell::RefCell;
@@ -100,8 +100,10 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
     where
         L: Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped> + 'static,
     {
-        let first = Table::new(&table.image());
-        let gale = table.kernels().ops.map(|_| gale_model::Model::new(&table.image()));
+        let empty = Rib::new();
+        let image = table.image(K::table(&empty));
+        let first = Table::new(&image);
+        let gale = table.kernels().ops.map(|_| gale_model::Model::new(&image));
         let device = Device(Rc::new(RefCell::new(vec![first])));
         let checker = Checker::new(lookup(device.clone()));
         Self {
@@ -125,7 +127,7 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
         for lengths in lengths {
             let count = if conformance::Options::from_env().full { count * 20 } else { count };
             let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
-            run(&plan, &checker, |delta, _| self.apply(K::changes(delta)));
+            run(&plan, &checker, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
             for _ in 0..count / 4 {
                 self.flicker(lengths);
             }
@@ -162,7 +164,7 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
                 oracle.set(change.prefix, change.new);
             }
             self.checker.begin(&right(&oracle));
-            self.apply(K::changes(&delta));
+            self.apply(K::changes(&delta), K::table(&rib));
             self.checker.end();
         }
     }
@@ -171,16 +173,16 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
         self.random.next_u32().is_multiple_of(one_in)
     }
 
-    fn apply(&mut self, changes: &[Change<K>]) {
+    fn apply(&mut self, changes: &[Change<K>], routes: &RibTable<K>) {
         if self.chance(2) {
             self.table.reclaim(self.over);
         }
         let update = self.finished + 1;
-        let due = self.table.apply(changes, usize::MAX).unwrap();
-        let mut steps = self.table.take_steps(update);
+        let due = self.table.apply(changes, routes, usize::MAX).unwrap();
+        let mut steps = self.table.take_steps(update, routes);
         if due == Due::Image {
             self.rebuilds += 1;
-            self.swap();
+            self.swap(routes);
             steps.clear();
         }
         if self.wrong == Wrong::Backwards {
@@ -226,8 +228,8 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
     }
 
     /// The image of the table comes into service.
-    fn swap(&mut self) {
-        let image = self.table.image();
+    fn swap(&mut self, routes: &RibTable<K>) {
+        let image = self.table.image(routes);
         self.device.0.borrow_mut().push(Table::new(&image));
         self.gale = self.gale.as_ref().map(|_| gale_model::Model::new(&image));
         self.checker.stored(IN_SERVICE);
