@@ -33,7 +33,7 @@ const UNSAFE: [&str; 9] = [
     "lpm-cpu/src/host/v6/kernel/",
     "lpm-cpu/src/kernel/",
     "lpm-phi/src/kernel/",
-    "lpm-phi/src/lend.rs",
+    "lpm-core/src/lend.rs",
     "lpm-core/src/memory.rs",
     "lpm-gpu/src/cu/",
     "lpm-gpu/mockcuda/",
