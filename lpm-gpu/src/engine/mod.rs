@@ -91,6 +91,7 @@ impl HostTables {
             levels,
             transaction_bytes: params.transaction_bytes,
             headroom_percent: params.headroom_percent,
+            in_place: false,
             table_bytes_max: params.table_bytes_max,
         };
         let (headroom_percent, table_bytes_max) = (params.headroom_percent, params.table_bytes_max);

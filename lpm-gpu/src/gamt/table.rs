@@ -102,9 +102,25 @@ impl<K: Key> GamtTable<K> {
     }
 
     /// What readers resolve raw answers with.
-    #[cfg(test)]
-    pub(super) fn shared_answers(&self) -> Arc<GamtAnswers> {
+    pub(crate) fn shared_answers(&self) -> Arc<GamtAnswers> {
         Arc::clone(&self.answers)
+    }
+
+    /// Whether `changes` are made by steps alone, and cannot be refused, once what was unlinked before is reclaimed.
+    pub(crate) fn admits(&self, changes: &[Change<K>]) -> bool {
+        let added = changes.iter().filter(|change| change.adds());
+        let deep = added.clone().filter(|change| change.prefix.len() > Self::BITS).count();
+        let mut nodes = [0; 64];
+        for Change { prefix, .. } in added {
+            let (high, _) = split(prefix.address().to_high_bits());
+            self.trie.count_missing(high, prefix.len().min(Self::BITS), &mut nodes);
+        }
+        !self.is_bulk(changes) && self.trie.has_room(&nodes) && self.deep.has_room(deep)
+    }
+
+    /// Whether something that was unlinked waits to be reclaimed.
+    pub(crate) fn has_unlinked(&self) -> bool {
+        self.trie.has_unlinked() || self.deep.has_unlinked()
     }
 
     /// The shape of the image.
@@ -312,6 +328,11 @@ impl<K: Key> GamtTable<K> {
         self.apply_each(&deep)
     }
 
+    /// Whether changes are so many that the table is built anew.
+    fn is_bulk(&self, changes: &[Change<K>]) -> bool {
+        changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE
+    }
+
     /// Makes changes one by one.
     fn apply_each(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         for change in changes {
@@ -324,7 +345,8 @@ impl<K: Key> GamtTable<K> {
     fn rebuild_due(&self) -> bool {
         let used = || self.trie.levels.iter().map(|level| u64::from(level.used())).sum::<u64>();
         let pending = self.trie.pending();
-        self.is_new || self.trie.overflows() || (pending > REWRITE_UNITS_MIN && pending > used() / 2)
+        let is_rewritten = pending > REWRITE_UNITS_MIN && pending > used() / 2;
+        self.is_new || self.trie.overflows() || (is_rewritten && !self.options.in_place)
     }
 
     /// Has the device get an image, of a table that is built anew unless it just was.
@@ -387,8 +409,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
     ) -> Result<Due, EngineError> {
         self.limit(words_max);
         let before = self.figures.updates;
-        let is_bulk = changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE;
-        let made = if is_bulk { self.apply_bulk(changes) } else { self.apply_each(changes) };
+        let made = if self.is_bulk(changes) { self.apply_bulk(changes) } else { self.apply_each(changes) };
         if self.figures.updates != before {
             self.settle();
             self.trie.collapse(self.update);
