@@ -6,7 +6,7 @@
 //! many changes, or a level without room -> a new GamtTable -> Image -> new `Words`, put in service whole
 //! ```
 //! The table is [`crate::gamt`]'s own, and so is the order of its steps: nodes that no unit leads to yet are stored before the units that
-//! lead to them. What the GPU engine's device memory is there, [`table::Words`] is here. The engine shell does the rest
+//! lead to them. What the GPU engine's device memory is there, `table::Words` is here. The engine shell does the rest
 //! ([`lpm_core::engine`]): nodes that were unlinked are used again after its grace periods.
 //!
 //! | module | what lives there |

@@ -9,8 +9,8 @@ use super::table::Words;
 use crate::host::{Answers, KeySlice};
 use fib::{Isa, NextHopId};
 
-/// Keys that go through one level before the next.
-const PIECE: usize = 128;
+/// Keys that go through one level before the next. 128 were a tenth to a fifth slower for IPv4, 64 a third slower for IPv6.
+const PIECE: usize = 256;
 
 /// Answers `keys` into `out`, equally long.
 #[inline]
