@@ -15,7 +15,7 @@ const IMPORTS: [(&str, &[&str]); 10] = [
     ("lpm-core", &["fib"]),
     ("lpm-cpu", &["fib", "lpm-core"]),
     ("lpm-phi", &["fib", "lpm-core"]),
-    ("lpm-gpu", &["fib"]),
+    ("lpm-gpu", &["fib", "lpm-core"]),
     ("mockcuda", &[]),
     ("models", &[]),
     ("fwd-app", &["dpdk-ffi", "fib", "lpm-core", "lpm-cpu", "lpm-gpu", "lpm-phi"]),
@@ -30,15 +30,16 @@ const FUZZ: (&str, &str, &[&str]) = (
 /// Crates that every crate may import in its tests: `fib` has the conformance suite of engines, `mockcuda` is the mock GPU driver.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
 /// Where unsafe code may live.
-const UNSAFE: [&str; 9] = [
+const UNSAFE: [&str; 10] = [
     "dpdk-ffi/",
     "lpm-cpu/src/host/v4/kernel/",
     "lpm-cpu/src/host/v6/kernel/",
     "lpm-cpu/src/kernel/",
     "lpm-phi/src/kernel/",
-    "lpm-phi/src/lend.rs",
+    "lpm-core/src/lend.rs",
     "lpm-core/src/memory.rs",
     "lpm-gpu/src/cu/",
+    "lpm-gpu/src/mamt/kernel/",
     "lpm-gpu/mockcuda/",
 ];
 /// The most lines of a source file.

@@ -8,12 +8,13 @@
 //! | [`caches`] | the data caches of this host |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
 //! | [`failover`] | which of two engines are in service, and why one is not |
+//! | [`lend`] | a batch shared by threads where it lies |
 //! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
 //! | [`no_table`] | the table of a family that an engine does not have |
 //! | [`publish`] | the stores of writers to what lookups read |
 //! | [`sync`] | the atomics and threads that all of this is written with |
 //!
-//! Unsafe code lives in [`memory`] only.
+//! Unsafe code lives in [`memory`] and [`lend`] only.
 
 #![deny(unsafe_code)]
 
@@ -23,6 +24,8 @@ pub mod engine;
 pub mod epoch;
 pub mod failover;
 pub mod hops;
+#[expect(unsafe_code, reason = "threads that look up where keys and answers lie")]
+pub mod lend;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
 pub mod no_table;

@@ -6,14 +6,14 @@
 //!
 //! ```text
 //! apply -> Due -> take_steps -> the steps are run, or the image is put in service -> reclaim
-//!       -> refused: apply, of the changes reversed
+//!       -> refused: take_back
 //! ```
 //! Two promises make updates invisible to running lookups. Steps are run in order, each finished before the next
 //! starts, and after every single write of a step each lookup still finds the old or the new answer of its key: what is new
 //! is written before what points to it. And what an update unlinks is written again only after [`HostTable::reclaim`] says
 //! that no lookup can still see it.
 
-use fib::{Change, Details, EngineError, Key, NextHopId};
+use fib::{Change, Details, EngineError, Key, NextHopId, RibTable};
 use std::sync::Arc;
 
 /// Words in front of a table that tell the kernels its shape; what each means is up to the kernel.
@@ -113,15 +113,31 @@ pub enum KeySlice<'a, K: Key> {
     Halves(&'a [u64], &'a [u64]),
 }
 
-/// One family's table on the host.
+/// One family's table on the host. It keeps no routes for their own sake: every call that may need them gets the RIB's.
 pub trait HostTable<K: Key>: Send {
-    /// Off-line update: makes `changes`, and builds the table anew where the image on the device can no longer be kept up by steps,
-    /// or should not be. An image may have `words_max` words: one that is built anew takes less head room rather than more words.
+    /// Off-line update: makes `changes`, which lead to `routes`, and builds the table anew where the image on the device can no longer
+    /// be kept up by steps, or should not be. An image may have `words_max` words: one that is built anew takes less head room rather
+    /// than more words.
     ///
     /// # Errors
-    /// [`EngineError::Full`] or [`EngineError::Memory`]; some of the changes are made then. The caller takes them back with their
-    /// reverse, which does nothing where a change was not made.
-    fn apply(&mut self, changes: &[Change<K>], words_max: usize) -> Result<Due, EngineError>;
+    /// [`EngineError::Full`] or [`EngineError::Memory`]; some of the changes may be made then, until [`Self::take_back`].
+    fn apply(
+        &mut self,
+        changes: &[Change<K>],
+        routes: &RibTable<K>,
+        words_max: usize,
+    ) -> Result<Due, EngineError>;
+
+    /// Takes back `changes`, which the last [`Self::apply`] that had any made or refused. `routes` are those from before it.
+    ///
+    /// # Errors
+    /// As [`Self::apply`]; the table is of no more use then.
+    fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError>;
+
+    /// Whether it reads the routes that come with a call.
+    fn reads_routes(&self) -> bool {
+        true
+    }
 
     /// Builds the table anew from its routes, with fresh head room; drops the steps that were kept. The image changes.
     ///
@@ -134,14 +150,15 @@ pub trait HostTable<K: Key>: Send {
     ///
     /// To be called once for every update, before the device shows anything of it: the steps of the update are run after
     /// this, and an image that replaces them is put into service after this (the steps are none after a rebuild, and can be
-    /// dropped when the image of an updated table is sent instead). [`Self::answers`] know of the update from here on.
-    fn take_steps(&mut self, update: u64) -> Vec<Step>;
+    /// dropped when the image of an updated table is sent instead). [`Self::answers`] know of the update from here on. `routes` are
+    /// those of the last [`Self::apply`].
+    fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<Step>;
 
     /// Every lookup that was submitted before update `update` was finished on the device has been collected.
     fn reclaim(&mut self, update: u64);
 
-    /// The image of the table as it is now.
-    fn image(&self) -> Image<'_>;
+    /// The image of the table as it is now, with `routes`.
+    fn image(&self, routes: &RibTable<K>) -> Image<'_>;
 
     /// Its kernels.
     fn kernels(&self) -> KernelNames;
@@ -157,4 +174,21 @@ pub trait HostTable<K: Key>: Send {
 
     /// Figures of its own for `EngineStats::details`.
     fn details(&self) -> Details;
+}
+
+/// Makes `table` take `changes`, all or some of which are made, back to `routes`. Going back needs no more room than there was, but
+/// perhaps not where it was: a table that is full is built anew once.
+pub(crate) fn reverse<K: Key, T: HostTable<K>>(
+    table: &mut T,
+    changes: &[Change<K>],
+    routes: &RibTable<K>,
+) -> Result<Due, EngineError> {
+    // Withdraws first: they make room for what comes back.
+    let mut back: Vec<_> = changes.iter().map(|change| change.reversed()).collect();
+    back.sort_by_key(|change| !change.withdraws());
+    table.apply(&back, routes, usize::MAX).or_else(|_| {
+        table.rebuild(usize::MAX)?;
+        table.apply(&back, routes, usize::MAX)?;
+        Ok(Due::Image)
+    })
 }

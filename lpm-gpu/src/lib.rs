@@ -1,4 +1,4 @@
-//! Longest-prefix match on an NVIDIA GPU: GAMT, with GALE and SAIL_L beside it.
+//! Longest-prefix match on an NVIDIA GPU: GAMT, with GALE and SAIL_L beside it; and GAMT's trie on the CPU, MAMT.
 //!
 //! ```text
 //! delta -> engine -> HostTable (gamt, gale, sail) -> write steps or a whole image -> engine -> cu -> device
@@ -11,6 +11,7 @@
 //! | [`gamt`], [`gale`], [`sail`] | the host tables, independent of CUDA |
 //! | [`direct`] | code that GALE and SAIL_L share |
 //! | [`engine`] | the engines: writer, readers, grace periods, device tables |
+//! | [`mamt`] | the engine of GAMT's trie that needs no GPU |
 //! | [`cu`] | a safe wrapper around the CUDA driver |
 //! | [`hardware`] | properties of a GPU that the crate relies on and no specification guarantees |
 //! | `sync` | atomics and locks, which the crate `models` replaces by a model checker's |
@@ -18,7 +19,7 @@
 
 #![deny(unsafe_code)]
 
-#[expect(unsafe_code, reason = "the CUDA driver is a C library; nothing else in this crate needs it")]
+#[expect(unsafe_code, reason = "the CUDA driver is a C library")]
 pub mod cu;
 pub mod direct;
 pub mod engine;
@@ -27,17 +28,19 @@ pub mod gamt;
 #[doc = include_str!("../HARDWARE.md")]
 pub mod hardware {}
 pub mod host;
+pub mod mamt;
 pub mod sail;
 mod sync;
 #[cfg(test)]
 mod tests;
 
 use engine::{GALE, GAMT, GpuEngine, SAIL};
-use fib::Engine;
+use fib::{Engine, Isa};
 
 /// The engines of this crate.
 pub const ENGINES: &[Engine] = &[
     Engine::device(GAMT, |options, _| Ok(Box::new(GpuEngine::new(GAMT, options)?))),
     Engine::device(GALE, |options, _| Ok(Box::new(GpuEngine::new(GALE, options)?))),
     Engine::device(SAIL, |options, _| Ok(Box::new(GpuEngine::new(SAIL, options)?))),
+    Engine::cpu(mamt::NAME, &[Isa::Scalar, Isa::Avx512f], |options, _| mamt::make(options)),
 ];

@@ -9,7 +9,10 @@ use fib::conformance::skipped;
 use fib::oracle::OraclePair;
 use fib::random::Seeded;
 use fib::testing::{data, load};
-use fib::{EngineReader, EngineWriter, FibDelta, IpPrefix, Key, Keys, NextHopId, Prefix, Rib, SlotId};
+use fib::{
+    EngineError, EngineReader, EngineWriter, FibDelta, Generation, IpPrefix, Key, Keys, NextHopId, Prefix,
+    Rib, SlotId,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -169,13 +172,21 @@ fn the_real_stream_is_followed_while_lookups_run() {
         ("sail-gpu", &[("mode", "mapped")][..]),
     ] {
         let mut writer = engine(name, parameters).unwrap();
-        writer.apply(&first, &Rib::new()).unwrap();
-        follow(name, writer.as_mut(), &plan);
+        let mut rib = Rib::plain();
+        commit(&mut rib, &first, writer.as_mut()).unwrap();
+        follow(name, writer.as_mut(), rib, &plan);
     }
 }
 
+/// Has `rib`, which has all routes that `writer` has, and `writer` take `delta`.
+fn commit(rib: &mut Rib, delta: &FibDelta, writer: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
+    delta.v4.iter().for_each(|change| _ = rib.v4.set(change.prefix, change.new));
+    delta.v6.iter().for_each(|change| _ = rib.v6.set(change.prefix, change.new));
+    rib.commit_to(writer)
+}
+
 /// Applies the plan's deltas while a thread looks up.
-fn follow(name: &str, writer: &mut dyn EngineWriter, plan: &Plan) {
+fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &Plan) {
     let _switches = lpm_gpu::cu::testing::exclusive();
     if let Some(mock) = lpm_gpu::cu::testing::driver().and_then(lpm_gpu::cu::testing::TestDriver::mock) {
         mock.set_delay_us(300);
@@ -191,7 +202,7 @@ fn follow(name: &str, writer: &mut dyn EngineWriter, plan: &Plan) {
                 std::thread::sleep(early);
             }
             started.store(at + 1, Ordering::SeqCst);
-            if let Err(error) = writer.apply(delta, &Rib::new()) {
+            if let Err(error) = commit(&mut rib, delta, writer) {
                 stop.store(true, Ordering::SeqCst);
                 panic!("{name}, delta {at}: {error}");
             }

@@ -12,9 +12,8 @@
 //! | [`coop`] | the engine `coop`: each batch shared by two engines, or by two groups of threads over one table |
 //! | [`cpe`] | controlled prefix expansion, and DPCPE |
 //! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
-//! | `lend` | a batch shared by threads where it lies |
 //!
-//! Unsafe code lives in `kernel` and `lend` only.
+//! Unsafe code lives in `kernel` only.
 
 #![deny(unsafe_code)]
 
@@ -23,8 +22,6 @@ pub mod coop;
 pub mod cpe;
 #[expect(unsafe_code, reason = "vector loads and gathers take raw pointers")]
 mod kernel;
-#[expect(unsafe_code, reason = "threads that look up where keys and answers lie")]
-mod lend;
 pub mod miht;
 pub mod variants;
 
@@ -44,5 +41,5 @@ pub const ENGINES: &[Engine] = &[
     }),
 ];
 
-// By the names that the crate `models` has for them, which compiles `lend` and `coop` over a model checker.
-use lpm_core::{failover, sync};
+// By the names that the crate `models` has for them, which compiles `coop` over a model checker.
+use lpm_core::{failover, lend, sync};

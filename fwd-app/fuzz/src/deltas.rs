@@ -28,7 +28,7 @@ const TIGHT_STEP: u64 = 96 << 10;
 type Subject = (&'static str, Option<Isa>, &'static [(&'static str, &'static str)], u64);
 
 /// The engines under test, by number.
-const SUBJECTS: [Subject; 27] = [
+const SUBJECTS: [Subject; 30] = [
     ("bloom", Some(Isa::Scalar), &[], ROOMY),
     ("bloom", Some(Isa::Avx2), &[], ROOMY),
     ("bloom", Some(Isa::Avx512f), &[], ROOMY),
@@ -66,6 +66,9 @@ const SUBJECTS: [Subject; 27] = [
     ("sail-u", None, &[], ROOMY),
     ("sail-l", None, &[], ROOMY),
     ("sail-l", Some(Isa::Scalar), &[("layout", "paper")], TIGHT),
+    ("sail-m", None, &[("fibs", "2")], ROOMY),
+    ("mamt", Some(Isa::Avx512f), &[], TIGHT),
+    ("mamt", Some(Isa::Scalar), &[("levels", "6"), ("levels6", "20"), ("headroom", "0")], ROOMY),
 ];
 /// Executions after which an engine is made anew.
 const USES_MAX: usize = 1000;
@@ -77,7 +80,7 @@ const DELTAS_MAX: usize = 48;
 /// The inputs that the engine in use has seen, latest last.
 static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-const ENGINES: Registry = Registry::new(&[lpm_cpu::ENGINES, lpm_phi::ENGINES]);
+const ENGINES: Registry = Registry::new(&[lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
 
 struct Rig {
     writer: Box<dyn EngineWriter>,

@@ -3,7 +3,7 @@
 
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
-use fib::{Change, EngineError, Key, NextHopId, Route};
+use fib::{Change, EngineError, Key, NextHopId, Rib, Route};
 use lpm_gpu::direct::{CHUNK_UNITS, Unit};
 use lpm_gpu::gale::{GaleOptions, GaleTable, model};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops, code};
@@ -47,6 +47,8 @@ struct Side<K: Key> {
     words: Vec<u32>,
     header: [u32; HEADER_WORDS],
     routes: Table<K>,
+    /// The routes that the table is given.
+    rib: Rib,
     /// Whether `words` no longer match the table.
     stale: bool,
     update: u64,
@@ -60,6 +62,7 @@ impl<K: Key> Side<K> {
             words: Vec::new(),
             header: [0; HEADER_WORDS],
             routes: Table::default(),
+            rib: Rib::plain(),
             stale: false,
             update: 0,
         };
@@ -68,7 +71,7 @@ impl<K: Key> Side<K> {
     }
 
     fn upload(&mut self) {
-        let Image { header, runs, words } = self.table.image();
+        let Image { header, runs, words } = self.table.image(K::table(&self.rib));
         self.header = header;
         self.words.clear();
         self.words.resize(words, 0);
@@ -85,11 +88,14 @@ impl<K: Key> Side<K> {
             Change { prefix: route.prefix, old, new: route.next_hop }
         };
         let changes: Vec<_> = told.iter().map(change).filter(|change| change.old != change.new).collect();
-        match self.make(&changes) {
+        self.tell(changes.iter().copied());
+        match self.table.apply(&changes, K::table(&self.rib), usize::MAX).map(|due| self.note(due)) {
             Ok(()) => self.routes.apply(told),
             Err(EngineError::Full { used, limit, .. }) => {
                 assert!(used > limit, "full at {used} of {limit}");
-                self.take_back(&changes);
+                self.tell(changes.iter().map(|change| change.reversed()));
+                let due = self.table.take_back(&changes, K::table(&self.rib)).unwrap();
+                self.note(due);
             }
             Err(error) => panic!("{error}"),
         }
@@ -101,31 +107,27 @@ impl<K: Key> Side<K> {
         }
     }
 
-    fn make(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
-        self.stale |= self.table.apply(changes, usize::MAX)? == Due::Image;
-        Ok(())
+    fn tell(&mut self, changes: impl Iterator<Item = Change<K>>) {
+        for change in changes {
+            self.rib.set(K::wrap(change.prefix), change.new);
+        }
+        self.rib.take_delta();
+    }
+
+    fn note(&mut self, due: Due) {
+        self.stale |= due == Due::Image;
     }
 
     /// The table's changes to the device, by steps or as a new image.
     fn deliver(&mut self) {
         self.update += 1;
-        let steps = self.table.take_steps(self.update);
+        let steps = self.table.take_steps(self.update, K::table(&self.rib));
         if self.stale {
             self.upload();
         } else {
             for step in &steps {
                 self.run(step);
             }
-        }
-    }
-
-    fn take_back(&mut self, changes: &[Change<K>]) {
-        let mut back: Vec<_> = changes.iter().map(|change| change.reversed()).collect();
-        back.sort_by_key(|change| !change.withdraws());
-        if self.make(&back).is_err() {
-            self.table.rebuild(usize::MAX).unwrap();
-            self.stale = true;
-            self.make(&back).unwrap();
         }
     }
 

@@ -106,9 +106,15 @@ pub(crate) fn setups() -> Vec<[&'static str; 2]> {
         ["bloom-baseline", "scalar"],
         ["bloom-naive", "scalar"],
         ["miht", "scalar"],
+        ["mamt", "scalar"],
     ];
     if has_avx512f() {
-        setups.extend([["bloom", "avx512f"], ["bloom-naive", "avx512f"], ["coop", "avx512f"]]);
+        setups.extend([
+            ["bloom", "avx512f"],
+            ["bloom-naive", "avx512f"],
+            ["coop", "avx512f"],
+            ["mamt", "avx512f"],
+        ]);
     } else {
         fib::testing::skip("avx512f", "bloom with avx512f: this CPU has none");
     }

@@ -91,6 +91,7 @@ impl HostTables {
             levels,
             transaction_bytes: params.transaction_bytes,
             headroom_percent: params.headroom_percent,
+            in_place: false,
             table_bytes_max: params.table_bytes_max,
         };
         let (headroom_percent, table_bytes_max) = (params.headroom_percent, params.table_bytes_max);
@@ -187,15 +188,15 @@ impl GpuEngine {
         })
     }
 
-    /// `delta`, on the host and on the device. A call that fails once the update has begun to show is answered by going on: whole tables
+    /// `delta`, which leads to `rib`, on the host and on the device. A call that fails once the update has begun to show is answered by going on: whole tables
     /// are uploaded instead. Only when that fails, too, is the delta refused.
-    fn update(&mut self, delta: &FibDelta) -> Result<(), EngineError> {
+    fn update(&mut self, delta: &FibDelta, rib: &Rib) -> Result<(), EngineError> {
         self.update += 1;
         let mut showing = false;
-        let mut done = self.try_update(delta, &mut showing);
+        let mut done = self.try_update(delta, rib, &mut showing);
         if done.is_err() && showing && !self.shared.gpu.device.is_lost() {
             self.update += 1;
-            done = self.try_update(&FibDelta::new(), &mut showing);
+            done = self.try_update(&FibDelta::new(), rib, &mut showing);
         }
         if done.is_ok() {
             self.finish();
@@ -208,12 +209,12 @@ impl GpuEngine {
     }
 
     /// As [`Self::update`], once. `showing` becomes true when the update may be seen from then on.
-    fn try_update(&mut self, delta: &FibDelta, showing: &mut bool) -> Result<(), EngineError> {
+    fn try_update(&mut self, delta: &FibDelta, rib: &Rib, showing: &mut bool) -> Result<(), EngineError> {
         let gpu = &self.shared.gpu;
         let limits = self.limits(self.v6.current.bytes());
-        let mut new_v4 = self.v4.prepare(gpu, &delta.v4, limits)?;
+        let mut new_v4 = self.v4.prepare(gpu, &delta.v4, &rib.v4, limits)?;
         let limits = self.limits(new_v4.as_ref().unwrap_or(&self.v4.current).bytes());
-        let mut new_v6 = match self.v6.prepare(gpu, &delta.v6, limits) {
+        let mut new_v6 = match self.v6.prepare(gpu, &delta.v6, &rib.v6, limits) {
             Ok(new_v6) => new_v6,
             Err(error) => {
                 self.v4.fail(new_v4);
@@ -221,12 +222,12 @@ impl GpuEngine {
             }
         };
         *showing = true;
-        self.v4.take_steps(self.update);
-        self.v6.take_steps(self.update);
+        self.v4.take_steps(self.update, &rib.v4);
+        self.v6.take_steps(self.update, &rib.v6);
         let updated = self
             .v4
-            .update(gpu, &mut self.bubbles, new_v4.as_mut())
-            .and_then(|()| self.v6.update(gpu, &mut self.bubbles, new_v6.as_mut()));
+            .update(gpu, &mut self.bubbles, &rib.v4, new_v4.as_mut())
+            .and_then(|()| self.v6.update(gpu, &mut self.bubbles, &rib.v6, new_v6.as_mut()));
         if let Err(error) = updated {
             self.v4.fail(new_v4);
             self.v6.fail(new_v6);
@@ -237,15 +238,22 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// Takes `delta` back, on the host and, as far as it had come there, on the device.
+    /// Takes `delta`, which leads to `rib`, back, on the host and, as far as it had come there, on the device.
     #[cold]
-    fn take_back(&mut self, delta: &FibDelta) {
-        if let Err(error) = self.v4.take_back(&delta.v4).and_then(|()| self.v6.take_back(&delta.v6)) {
+    fn take_back(&mut self, delta: &FibDelta, rib: &Rib) {
+        let mut before = Rib::plain();
+        if self.v4.host.reads_routes() {
+            rib.v4.used().for_each(|(prefix, next_hop)| _ = before.v4.set(prefix, next_hop));
+            delta.v4.iter().for_each(|change| _ = before.v4.set(change.prefix, change.old));
+            before.take_delta();
+        }
+        let taken = self.v4.take_back(&delta.v4, &before.v4);
+        if let Err(error) = taken.and_then(|()| self.v6.take_back(&delta.v6, &before.v6)) {
             self.broken = Some(error);
         } else if !self.shared.gpu.device.is_lost() {
             // Steps that were begun may have left the table in service between two generations: mend it by the same means. What cannot
             // be mended now is, by the next delta.
-            let _ = self.update(&FibDelta::new());
+            let _ = self.update(&FibDelta::new(), &before);
         }
     }
 
@@ -342,7 +350,7 @@ impl EngineWriter for GpuEngine {
         true
     }
 
-    fn apply(&mut self, delta: &FibDelta, _rib: &Rib) -> Result<Generation, EngineError> {
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -350,8 +358,8 @@ impl EngineWriter for GpuEngine {
         let over = self.shared.grace.over();
         self.v4.host.reclaim(over);
         self.v6.host.reclaim(over);
-        if let Err(error) = self.update(delta) {
-            self.take_back(delta);
+        if let Err(error) = self.update(delta, rib) {
+            self.take_back(delta, rib);
             return Err(error);
         }
         self.generation = self.generation.next();

@@ -6,7 +6,7 @@ use super::tables::{self, DeviceTable, Spares, table_bytes};
 use crate::cu::{Kernel, Stream};
 use crate::host::{Due, HEADER_WORDS, HostTable, KernelNames, Step};
 use arc_swap::ArcSwap;
-use fib::{Change, EngineError, Key};
+use fib::{Change, EngineError, Key, Rib, RibTable};
 use std::sync::Arc;
 
 /// What a family's table may take.
@@ -73,7 +73,8 @@ impl<K: Key> Side<K> {
             None => None,
         };
         let mut spares = Spares::default();
-        let image = host.image();
+        let empty = Rib::new();
+        let image = host.image(K::table(&empty));
         limits.check(image.words)?;
         let kernel = lookup_kernel(gpu, &names, frozen)?;
         let mut current = spares.reserve(gpu, image.words, kernel, u64::MAX)?;
@@ -92,24 +93,27 @@ impl<K: Key> Side<K> {
         })
     }
 
-    /// First stage of a delta: makes `changes` on the host, and gets memory for a table where steps cannot bring the one in service up
-    /// to date. Nobody sees anything of that yet. [`Self::take_back`] is for an error, too.
+    /// First stage of a delta: makes `changes`, which lead to `routes`, on the host, and gets memory for a table where steps cannot
+    /// bring the one in service up to date. Nobody sees anything of that yet. [`Self::take_back`] is for an error, too.
     pub(super) fn prepare(
         &mut self,
         gpu: &Gpu,
         changes: &[Change<K>],
+        routes: &RibTable<K>,
         limits: Limits,
     ) -> Result<Option<DeviceTable>, EngineError> {
-        self.apply(changes, limits.words())?;
+        let due = self.host.apply(changes, routes, limits.words())?;
+        self.note(due);
         let renewing = self.stale || (self.frozen && !changes.is_empty());
         if !renewing {
             return Ok(None);
         }
         self.stale = true; // until it is in service
-        if limits.check(self.host.image().words).is_err() {
-            self.rebuild(limits.words())?; // head room may make the difference
+        if limits.check(self.host.image(routes).words).is_err() {
+            self.host.rebuild(limits.words())?; // head room may make the difference
+            self.note(Due::Image);
         }
-        let words = self.host.image().words;
+        let words = self.host.image(routes).words;
         limits.check(words)?;
         // Two tables each (section 4.3), and those that lookups in flight hold: no more than twice the limit in all.
         let in_service = self.current.allocated_bytes() + limits.others_bytes.saturating_mul(2);
@@ -118,41 +122,28 @@ impl<K: Key> Side<K> {
         self.spares.reserve(gpu, words, kernel, allowance_bytes).map(Some)
     }
 
-    /// Takes `changes` back on the host, whether they were made or not. Going back needs no more than there was, but perhaps not where
-    /// it was: a table that is full is built anew once.
-    pub(super) fn take_back(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
-        // Withdraws first: they make room for what comes back.
-        let mut back: Vec<_> = changes.iter().map(|change| change.reversed()).collect();
-        back.sort_by_key(|change| !change.withdraws());
-        if self.apply(&back, usize::MAX).is_ok() {
-            return Ok(());
-        }
-        self.rebuild(usize::MAX)?;
-        self.apply(&back, usize::MAX)
-    }
-
-    fn apply(&mut self, changes: &[Change<K>], words_max: usize) -> Result<(), EngineError> {
-        if self.host.apply(changes, words_max)? == Due::Image {
-            self.is_new();
-        }
+    /// Takes `changes` back on the host, whether they were made or not: `routes` are those from before.
+    pub(super) fn take_back(
+        &mut self,
+        changes: &[Change<K>],
+        routes: &RibTable<K>,
+    ) -> Result<(), EngineError> {
+        let due = self.host.take_back(changes, routes)?;
+        self.note(due);
         Ok(())
     }
 
-    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
-        self.host.rebuild(words_max)?;
-        self.is_new();
-        Ok(())
-    }
-
-    /// The host's table was built anew.
-    fn is_new(&mut self) {
-        self.stale = true;
-        self.rebuilds += 1;
+    /// Notes whether the host's table was built anew.
+    fn note(&mut self, due: Due) {
+        if due == Due::Image {
+            self.stale = true;
+            self.rebuilds += 1;
+        }
     }
 
     /// Second stage: takes the steps of update `update`. From here on answers know of the update.
-    pub(super) fn take_steps(&mut self, update: u64) {
-        self.steps = self.host.take_steps(update);
+    pub(super) fn take_steps(&mut self, update: u64, routes: &RibTable<K>) {
+        self.steps = self.host.take_steps(update, routes);
     }
 
     /// Third stage: brings `renewed`, which is not in service yet, or the table in service up to date.
@@ -160,12 +151,13 @@ impl<K: Key> Side<K> {
         &mut self,
         gpu: &Gpu,
         bubbles: &mut Bubbles,
+        routes: &RibTable<K>,
         renewed: Option<&mut DeviceTable>,
     ) -> Result<(), EngineError> {
         let steps = std::mem::take(&mut self.steps);
         let done = match renewed {
             Some(table) => {
-                let image = self.host.image(); // with everything that is in the steps
+                let image = self.host.image(routes); // with everything that is in the steps
                 tables::write(&mut bubbles.stream, table, &image)
             }
             None => bubbles.run(&self.current, self.ops.as_ref(), &steps),

@@ -27,7 +27,7 @@ impl Painted {
         let chunks = live().map(|(_, long)| long.chunk as usize + 1).max().unwrap_or(0);
         let words = DIRECT_UNITS + chunks * CHUNK_UNITS;
         let mut image = Self { words: vec![0; words], touched: vec![false; words.div_ceil(BLOCK_WORDS)] };
-        for (prefix, next_hop) in routes.iter() {
+        for (prefix, next_hop) in routes.used() {
             let (slot, unit) = (prefix.address() >> 8, Unit::route(next_hop, prefix.len()));
             if prefix.len() <= 24 {
                 image.fill(slot as usize, units(prefix), unit);

@@ -1,12 +1,12 @@
-//! GALE's table on the host: the routes told, what changed since the device last heard, and the chunks.
+//! GALE's table on the host: what changed since the device last heard, and the chunks.
 
 use super::DIRECT_UNITS;
 use super::paint::Painted;
 use crate::direct::answers::PlainAnswers;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
 use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Unit, check_words, parent, words_max};
-use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
-use fib::{Change, Details, EngineError, Prefix4, Rib};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step, reverse};
+use fib::{Change, Details, EngineError, Prefix4, RibTable};
 use serde::Serialize;
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
@@ -61,10 +61,13 @@ pub struct GaleTable {
     options: GaleOptions,
     /// Words that the image may have.
     words_max: u64,
-    /// The routes told. Its delta is what the device has not heard of yet.
-    routes: Rib,
-    /// Turns that the device would need for that delta.
+    routes: u64,
+    /// What the device has not heard of yet; of a route that changed more than once, every change in order.
+    pending: Vec<Change<u32>>,
+    /// Turns that the device would need for that.
     turns: u64,
+    /// Whether the changes of the last delta are made, and were not refused.
+    made: bool,
     /// By /24: its 24 bits.
     longs: BTreeMap<u32, Long>,
     /// Those of `longs` with routes.
@@ -90,8 +93,10 @@ impl GaleTable {
         let mut table = Self {
             options,
             words_max: words_max(options.table_bytes_max),
-            routes: Rib::plain(),
+            routes: 0,
+            pending: Vec::new(),
             turns: 0,
+            made: false,
             longs: BTreeMap::new(),
             extended: 0,
             touched: Vec::new(),
@@ -125,25 +130,28 @@ impl GaleTable {
         wanted.min(fit)
     }
 
-    /// Counts a long prefix that came or went, and takes a chunk for a /24 without one.
-    fn count_long(&mut self, prefix: Prefix4, came: bool) -> Result<(), EngineError> {
-        let slot = prefix.address() >> 8;
-        if came {
-            if self.longs.get(&slot).is_none_or(|long| long.routes == 0) {
-                self.check_room(self.extended + 1)?;
-                self.extended += 1;
-                self.touched.push(slot);
-            }
-            let chunks = &mut self.chunks;
-            self.longs.entry(slot).or_insert_with(|| Long { routes: 0, chunk: chunks.take() }).routes += 1;
-        } else if let Some(long) = self.longs.get_mut(&slot) {
-            long.routes -= 1;
-            if long.routes == 0 {
-                self.extended -= 1;
-                self.touched.push(slot);
-            }
+    /// Counts a route that comes or goes, and takes a chunk for the /24 of a long one.
+    fn count(&mut self, change: &Change<u32>) {
+        let (prefix, adds) = (change.prefix, change.adds());
+        if !adds && !change.withdraws() {
+            return;
         }
-        Ok(())
+        self.routes = if adds { self.routes + 1 } else { self.routes - 1 };
+        if prefix.len() <= 24 {
+            return;
+        }
+        let slot = prefix.address() >> 8;
+        let chunks = &mut self.chunks;
+        let long = self.longs.entry(slot).or_insert_with(|| Long { routes: 0, chunk: chunks.take() });
+        let before = long.routes;
+        long.routes = if adds { before + 1 } else { before - 1 };
+        if before == 0 {
+            self.extended += 1;
+            self.touched.push(slot);
+        } else if long.routes == 0 {
+            self.extended -= 1;
+            self.touched.push(slot);
+        }
     }
 
     fn limit(&mut self, most: usize) {
@@ -160,24 +168,9 @@ impl GaleTable {
         self.capacity = self.capacity_for(self.extended);
         self.chunks.restart(u32::try_from(self.extended).unwrap_or(u32::MAX));
         self.touched.clear();
-        self.take_changed();
+        self.forget_pending();
         self.painted = OnceCell::new();
         self.imaged.set(false);
-        Ok(())
-    }
-
-    /// One change, of which nothing is done on an error.
-    fn change(&mut self, change: &Change<u32>) -> Result<(), EngineError> {
-        let Change { prefix, new: next_hop, .. } = *change;
-        if prefix.len() > 24 {
-            let there = !self.routes.v4.get(prefix).is_none();
-            if there == next_hop.is_none() {
-                self.count_long(prefix, !there)?;
-            }
-        }
-        if self.routes.v4.set(prefix, next_hop) != next_hop {
-            self.turns += 1 + units(prefix) as u64 / UNITS_PER_TURN;
-        }
         Ok(())
     }
 
@@ -198,18 +191,33 @@ impl GaleTable {
     /// Forgets what is dirty, if an image told the device of it.
     fn settle(&mut self) {
         if self.imaged.replace(false) {
-            self.take_changed();
+            self.forget_pending();
             self.sweep();
             self.chunks.adopt();
         }
     }
 
-    /// What the device has not heard of yet, by length: it is told of it now.
-    fn take_changed(&mut self) -> Vec<Change<u32>> {
+    /// What the device has not heard of yet, each route once, by length: it is told of it now.
+    fn take_pending(&mut self) -> Vec<Change<u32>> {
         self.turns = 0;
-        let mut changed = self.routes.take_delta().v4;
-        changed.sort_by_key(|change| change.prefix.len());
-        changed
+        let mut pending = std::mem::take(&mut self.pending);
+        // Stable: the first change of a route has what the device has, the last what it gets.
+        pending.sort_by_key(|change| (change.prefix.len(), change.prefix.address()));
+        pending.dedup_by(|later, first| {
+            let is_same = later.prefix == first.prefix;
+            if is_same {
+                first.new = later.new;
+            }
+            is_same
+        });
+        pending.retain(|change| change.old != change.new);
+        pending
+    }
+
+    /// Forgets what the device has not heard of.
+    fn forget_pending(&mut self) {
+        self.turns = 0;
+        self.pending.clear();
     }
 
     /// Units that the device loads to draw `prefix`.
@@ -249,18 +257,37 @@ pub(super) const fn units(prefix: Prefix4) -> usize {
 }
 
 impl HostTable<u32> for GaleTable {
-    fn apply(&mut self, changes: &[Change<u32>], words_max: usize) -> Result<Due, EngineError> {
+    fn apply(
+        &mut self,
+        changes: &[Change<u32>],
+        _: &RibTable<u32>,
+        words_max: usize,
+    ) -> Result<Due, EngineError> {
         self.settle();
-        self.painted = OnceCell::new();
         self.limit(words_max);
-        for change in changes {
-            self.change(change)?;
+        let before = self.extended;
+        changes.iter().for_each(|change| self.count(change));
+        if self.extended > before
+            && let Err(error) = self.check_room(self.extended)
+        {
+            changes.iter().for_each(|change| self.count(&change.reversed()));
+            self.made = false;
+            return Err(error);
         }
+        self.made = true;
+        self.painted = OnceCell::new();
+        self.turns +=
+            changes.iter().map(|change| 1 + units(change.prefix) as u64 / UNITS_PER_TURN).sum::<u64>();
+        self.pending.extend_from_slice(changes);
         if self.chunks.high_water() as u64 <= self.capacity && self.turns <= self.options.rebuild_turns {
             return Ok(Due::Steps);
         }
         self.build()?;
         Ok(Due::Image)
+    }
+
+    fn take_back(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>) -> Result<Due, EngineError> {
+        if self.made { reverse(self, changes, routes) } else { Ok(Due::Steps) }
     }
 
     fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
@@ -274,9 +301,9 @@ impl HostTable<u32> for GaleTable {
     /// In this order each operation changes a lookup's answer to its new one or not at all. While routes are inserted
     /// and modified, what is under a key is covered by its old route, or by its new one if that is longer, which then
     /// was drawn before. A delete puts what covers the unit after all of them, which is the new answer.
-    fn take_steps(&mut self, update: u64) -> Vec<Step> {
+    fn take_steps(&mut self, update: u64, routes: &RibTable<u32>) -> Vec<Step> {
         self.settle();
-        let changed = self.take_changed();
+        let mut changed = self.take_pending();
         let mut ops = Vec::with_capacity(changed.len());
         for slot in &self.touched {
             let prefix = Prefix4::truncating(slot << 8, 24);
@@ -295,9 +322,10 @@ impl HostTable<u32> for GaleTable {
             self.draw(&mut ops, kind, *prefix, Unit::route(*new, prefix.len()));
         }
         for Change { prefix, .. } in changed.iter().filter(|change| change.withdraws()) {
-            let parent = parent(&self.routes.v4, *prefix);
-            self.draw(&mut ops, DELETE, *prefix, parent);
+            self.draw(&mut ops, DELETE, *prefix, parent(routes, *prefix));
         }
+        changed.clear();
+        self.pending = changed;
         for (slot, chunk) in self.sweep() {
             ops.push(operation(FOLD, Prefix4::truncating(slot << 8, 24), Unit(chunk << 8)));
         }
@@ -312,15 +340,15 @@ impl HostTable<u32> for GaleTable {
         self.chunks.reclaim(update);
     }
 
-    fn image(&self) -> Image<'_> {
+    fn image(&self, routes: &RibTable<u32>) -> Image<'_> {
         let mut header = [0; HEADER_WORDS];
         let capacity = self.capacity.max(self.chunks.high_water() as u64);
         header[0] = u32::try_from(capacity).unwrap_or(u32::MAX);
         let words = DIRECT_UNITS + usize::try_from(capacity).unwrap_or(0) * CHUNK_UNITS;
-        let runs = if self.routes.is_empty() {
+        let runs = if self.routes == 0 {
             Vec::new()
         } else {
-            self.painted.get_or_init(|| Painted::new(&self.routes.v4, &self.longs)).runs()
+            self.painted.get_or_init(|| Painted::new(routes, &self.longs)).runs()
         };
         self.imaged.set(true);
         Image { header, runs, words }
@@ -340,13 +368,14 @@ impl HostTable<u32> for GaleTable {
     }
 
     fn routes(&self) -> u64 {
-        self.routes.len() as u64
+        self.routes
     }
 
     fn host_bytes(&self) -> u64 {
         let longs = self.longs.len() * (size_of::<(u32, Long)>() + 8); // node overhead of the map, about
         let painted = self.painted.get().map_or(0, Painted::bytes);
-        self.routes.bytes() + longs as u64 + self.chunks.bytes() + painted
+        let pending = self.pending.capacity() * size_of::<Change<u32>>();
+        (longs + pending) as u64 + self.chunks.bytes() + painted
     }
 
     fn details(&self) -> Details {

@@ -3,8 +3,8 @@
 use super::model::{Accesses, Lookup, Model};
 use super::{DIRECT_UNITS, GaleOptions, GaleTable};
 use crate::host::{HostTable, Image, PrefixOp, Step};
-use crate::tests::direct::{self, Rig, made, told};
-use fib::{Change, EngineError, NextHopId};
+use crate::tests::direct::{self, Rig, told};
+use fib::{Change, EngineError, NextHopId, Rib, Route};
 
 impl direct::Model for Model {
     type Lookup = Lookup;
@@ -109,61 +109,81 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
     rig.check_all();
 }
 
+/// A table and the RIB that its changes come from.
+struct Told {
+    table: GaleTable,
+    rib: Rib,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self { table: GaleTable::new(GaleOptions::default()).unwrap(), rib: Rib::plain() }
+    }
+
+    fn tell(&mut self, routes: &[Route<u32>]) -> Vec<Change<u32>> {
+        for route in routes {
+            self.rib.v4.set(route.prefix, route.next_hop);
+        }
+        let delta = self.rib.take_delta().v4;
+        self.table.apply(&delta, &self.rib.v4, usize::MAX).unwrap();
+        delta
+    }
+
+    fn ops(&mut self, update: u64) -> Vec<PrefixOp> {
+        let steps = self.table.take_steps(update, &self.rib.v4);
+        let ops = |step| if let Step::Ops(ops) = step { ops } else { panic!("GALE has no single writes") };
+        steps.into_iter().flat_map(ops).collect()
+    }
+
+    fn image(&self) -> Image<'_> {
+        self.table.image(&self.rib.v4)
+    }
+}
+
 #[test]
 fn what_is_taken_back_costs_the_device_nothing() {
-    let mut table = GaleTable::new(GaleOptions::default()).unwrap();
-    let delta = [made(0x0a00_0000, 8, 0, 5), made(0x0a00_0001, 32, 0, 6)];
-    table.apply(&delta, usize::MAX).unwrap();
-    table.apply(&delta.map(Change::reversed), usize::MAX).unwrap();
-    assert!(table.take_steps(1).is_empty());
+    let mut gale = Told::new();
+    let delta = gale.tell(&[told(0x0a00_0000, 8, 5), told(0x0a00_0001, 32, 6)]);
+    gale.rib = Rib::plain();
+    gale.table.take_back(&delta, &gale.rib.v4).unwrap();
+    assert!(gale.ops(1).is_empty());
 }
 
 #[test]
 fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
-    let mut table = GaleTable::new(GaleOptions::default()).unwrap();
-    table.apply(&[made(0x0a01_0200, 24, 0, 1), made(0x0a01_0203, 32, 0, 2)], usize::MAX).unwrap();
-    let first = table.image().runs[0].1.as_ptr();
-    assert!(table.take_steps(1).is_empty(), "the image has them");
-    let image = table.image();
+    let mut gale = Told::new();
+    gale.tell(&[told(0x0a01_0200, 24, 1), told(0x0a01_0203, 32, 2)]);
+    let first = gale.image().runs[0].1.as_ptr();
+    assert!(gale.ops(1).is_empty(), "the image has them");
+    let image = gale.image();
     assert_eq!(image.runs[0].1.as_ptr(), first, "painted once");
     let mut model = Model::new(&image);
     assert_eq!(Lookup::run(0x0a01_0203, &model.words), id(2));
-    table.apply(&[made(0x0a01_0203, 32, 2, 0)], usize::MAX).unwrap();
-    for step in table.take_steps(2) {
-        let Step::Ops(ops) = step else { panic!("GALE has no single writes") };
-        model.run(&ops, |_, _| {});
-    }
+    gale.tell(&[told(0x0a01_0203, 32, 0)]);
+    model.run(&gale.ops(2), |_, _| {});
     assert_eq!(Lookup::run(0x0a01_0203, &model.words), id(1));
-    assert_eq!(Lookup::run(0x0a01_0203, &Model::new(&table.image()).words), id(1));
+    assert_eq!(Lookup::run(0x0a01_0203, &Model::new(&gale.image()).words), id(1));
 }
 
 #[test]
 fn accesses_are_counted_as_the_device_makes_them() {
-    let mut table = GaleTable::new(GaleOptions::default()).unwrap();
-    let mut model = Model::new(&table.image());
-    let loads = |table: &GaleTable| table.details().get("gale_device_loads").unwrap();
-    let mut run = |table: &mut GaleTable, delta: &[Change<u32>]| {
-        table.apply(delta, usize::MAX).unwrap();
-        let ops: Vec<PrefixOp> = table
-            .take_steps(1)
-            .into_iter()
-            .flat_map(|step| if let Step::Ops(ops) = step { ops } else { Vec::new() })
-            .collect();
+    let mut gale = Told::new();
+    let mut model = Model::new(&gale.image());
+    let mut run = |route: Route<u32>| {
+        gale.tell(&[route]);
+        let ops = gale.ops(1);
         let before = model.accesses;
         model.run(&ops, |_, _| {});
-        assert_eq!(
-            model.accesses.loads as f64,
-            loads(table),
-            "what the host counts is what the device reads"
-        );
+        let loads = gale.table.details().get("gale_device_loads").unwrap();
+        assert_eq!(model.accesses.loads as f64, loads, "what the host counts is what the device reads");
         Accesses { loads: model.accesses.loads - before.loads, writes: model.accesses.writes - before.writes }
     };
-    assert_eq!(run(&mut table, &[made(0x0a01_0200, 24, 0, 1)]), Accesses { loads: 1, writes: 1 });
-    assert_eq!(run(&mut table, &[made(0x0a01_0000, 16, 0, 2)]), Accesses { loads: 256, writes: 255 });
+    assert_eq!(run(told(0x0a01_0200, 24, 1)), Accesses { loads: 1, writes: 1 });
+    assert_eq!(run(told(0x0a01_0000, 16, 2)), Accesses { loads: 256, writes: 255 });
     // The /25: one load and 257 stores for its chunk; the /24's unit and 128 of the chunk's to draw it.
-    assert_eq!(run(&mut table, &[made(0x0a01_0200, 25, 0, 3)]), Accesses { loads: 130, writes: 385 });
-    assert_eq!(run(&mut table, &[made(0x0a01_0000, 16, 2, 4)]), Accesses { loads: 512, writes: 255 });
-    assert_eq!(run(&mut table, &[made(0x0a01_0200, 25, 3, 0)]), Accesses { loads: 130, writes: 129 });
+    assert_eq!(run(told(0x0a01_0200, 25, 3)), Accesses { loads: 130, writes: 385 });
+    assert_eq!(run(told(0x0a01_0000, 16, 4)), Accesses { loads: 512, writes: 255 });
+    assert_eq!(run(told(0x0a01_0200, 25, 0)), Accesses { loads: 130, writes: 129 });
 }
 
 #[test]

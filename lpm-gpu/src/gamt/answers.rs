@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The state that answers of all generations in flight are resolved with.
 #[derive(Debug)]
-pub(super) struct GamtAnswers {
+pub(crate) struct GamtAnswers {
     /// The next-hop table, when leaves have its entries (GAMT_S).
     pub(super) entries: Option<Arc<NextHopEntries>>,
     /// Prefixes beyond the bits that the device searches.
@@ -51,7 +51,7 @@ impl GamtAnswers {
 
     /// The next hop of a key whose last bits are `low` from its raw answer, by single loads: what [`Answers::resolve`] does.
     #[cfg(test)]
-    pub(super) fn resolve_by<L: Loads>(
+    pub(crate) fn resolve_by<L: Loads>(
         &self,
         raw: u32,
         low: u64,

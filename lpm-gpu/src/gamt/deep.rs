@@ -308,6 +308,16 @@ impl Deep {
         }
     }
 
+    /// Whether there is room for so many groups more.
+    pub(super) fn has_room(&self, groups: usize) -> bool {
+        self.groups.len() + groups <= INF_MAX as usize
+    }
+
+    /// Whether groups that are gone wait to be used again.
+    pub(super) fn has_unlinked(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         // Told and published: a route is in a tree's node and two or three intervals.
         self.routes * 96 + (self.groups.capacity() * size_of::<Told>() + self.numbers.capacity() * 16) as u64

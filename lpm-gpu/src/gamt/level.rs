@@ -194,6 +194,18 @@ impl Level {
         }
     }
 
+    /// Whether there is room for `nodes` nodes more, once those in limbo can be used again.
+    pub(super) fn has_room(&self, nodes: u32) -> bool {
+        let again = (self.free.len() + self.limbo.len()) as u64;
+        let fresh = u64::from(self.room.saturating_sub(self.used()) >> self.stride);
+        u64::from(nodes) <= again + fresh
+    }
+
+    /// Whether nodes wait to be used again.
+    pub(super) fn has_unlinked(&self) -> bool {
+        !self.limbo.is_empty()
+    }
+
     /// Points a unit to a node of the next level.
     pub(super) fn link(&mut self, unit: u32, node: u32) {
         self.units[unit as usize] = child(node, self.number + 1);

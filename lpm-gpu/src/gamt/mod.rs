@@ -22,7 +22,7 @@
 //! | `details` | its figures, for statistics |
 //! | [`options`] | parameters |
 
-mod answers;
+pub(crate) mod answers;
 pub mod bubbles;
 mod build;
 pub mod code;

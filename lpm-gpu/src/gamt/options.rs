@@ -43,6 +43,8 @@ pub struct GamtOptions {
     pub transaction_bytes: u32,
     /// Room that each level is given beyond what it needs, percent of it.
     pub headroom_percent: u32,
+    /// Whether a table is kept up by steps even if most of it is written: a store to memory of this host costs less than a bubble.
+    pub in_place: bool,
     /// Bytes of the device's array at most.
     pub table_bytes_max: u64,
 }
@@ -55,6 +57,7 @@ impl Default for GamtOptions {
             levels: None,
             transaction_bytes: 128,
             headroom_percent: 25,
+            in_place: false,
             table_bytes_max: fib::EngineOptions::default().table_bytes_max,
         }
     }

@@ -10,8 +10,8 @@ use super::shape::{Shape, plan_bytes};
 use super::strides::{Census, Plan};
 use super::trie::{Entry, Trie};
 use super::{details, merge};
-use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write};
-use fib::{Change, Details, EngineError, Family, Key, NextHopId};
+use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write, reverse};
+use fib::{Change, Details, EngineError, Family, Key, NextHopId, RibTable};
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -102,9 +102,25 @@ impl<K: Key> GamtTable<K> {
     }
 
     /// What readers resolve raw answers with.
-    #[cfg(test)]
-    pub(super) fn shared_answers(&self) -> Arc<GamtAnswers> {
+    pub(crate) fn shared_answers(&self) -> Arc<GamtAnswers> {
         Arc::clone(&self.answers)
+    }
+
+    /// Whether `changes` are made by steps alone, and cannot be refused, once what was unlinked before is reclaimed.
+    pub(crate) fn admits(&self, changes: &[Change<K>]) -> bool {
+        let added = changes.iter().filter(|change| change.adds());
+        let deep = added.clone().filter(|change| change.prefix.len() > Self::BITS).count();
+        let mut nodes = [0; 64];
+        for Change { prefix, .. } in added {
+            let (high, _) = split(prefix.address().to_high_bits());
+            self.trie.count_missing(high, prefix.len().min(Self::BITS), &mut nodes);
+        }
+        !self.is_bulk(changes) && self.trie.has_room(&nodes) && self.deep.has_room(deep)
+    }
+
+    /// Whether something that was unlinked waits to be reclaimed.
+    pub(crate) fn has_unlinked(&self) -> bool {
+        self.trie.has_unlinked() || self.deep.has_unlinked()
     }
 
     /// The shape of the image.
@@ -312,6 +328,11 @@ impl<K: Key> GamtTable<K> {
         self.apply_each(&deep)
     }
 
+    /// Whether changes are so many that the table is built anew.
+    fn is_bulk(&self, changes: &[Change<K>]) -> bool {
+        changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE
+    }
+
     /// Makes changes one by one.
     fn apply_each(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         for change in changes {
@@ -324,7 +345,8 @@ impl<K: Key> GamtTable<K> {
     fn rebuild_due(&self) -> bool {
         let used = || self.trie.levels.iter().map(|level| u64::from(level.used())).sum::<u64>();
         let pending = self.trie.pending();
-        self.is_new || self.trie.overflows() || (pending > REWRITE_UNITS_MIN && pending > used() / 2)
+        let is_rewritten = pending > REWRITE_UNITS_MIN && pending > used() / 2;
+        self.is_new || self.trie.overflows() || (is_rewritten && !self.options.in_place)
     }
 
     /// Has the device get an image, of a table that is built anew unless it just was.
@@ -379,11 +401,15 @@ const fn split(bits: u128) -> (u64, u64) {
 }
 
 impl<K: Key> HostTable<K> for GamtTable<K> {
-    fn apply(&mut self, changes: &[Change<K>], words_max: usize) -> Result<Due, EngineError> {
+    fn apply(
+        &mut self,
+        changes: &[Change<K>],
+        _: &RibTable<K>,
+        words_max: usize,
+    ) -> Result<Due, EngineError> {
         self.limit(words_max);
         let before = self.figures.updates;
-        let is_bulk = changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE;
-        let made = if is_bulk { self.apply_bulk(changes) } else { self.apply_each(changes) };
+        let made = if self.is_bulk(changes) { self.apply_bulk(changes) } else { self.apply_each(changes) };
         if self.figures.updates != before {
             self.settle();
             self.trie.collapse(self.update);
@@ -396,12 +422,21 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         Ok(Due::Image)
     }
 
+    /// A change that was not made changes nothing when it is taken back.
+    fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError> {
+        reverse(self, changes, routes)
+    }
+
+    fn reads_routes(&self) -> bool {
+        false
+    }
+
     fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
         self.limit(words_max);
         self.renew()
     }
 
-    fn take_steps(&mut self, update: u64) -> Vec<Step> {
+    fn take_steps(&mut self, update: u64, _: &RibTable<K>) -> Vec<Step> {
         if let Hops::Apart(entries) = &mut self.hops {
             self.figures.next_hop_updates += entries.publish();
         }
@@ -423,7 +458,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         self.deep.reclaim(update);
     }
 
-    fn image(&self) -> Image<'_> {
+    fn image(&self, _: &RibTable<K>) -> Image<'_> {
         let shape = self.trie.shape();
         let levels = self.trie.levels.iter().zip(&shape.bases).zip(&shape.rooms);
         let runs = levels

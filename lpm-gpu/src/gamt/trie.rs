@@ -144,6 +144,30 @@ impl Trie {
         Some(Place { level: target, node, at: self.at(target, key, len) })
     }
 
+    /// Counts, by level from 0, the nodes that a new route would need.
+    pub(super) fn count_missing(&self, key: u64, len: u8, nodes: &mut [u32]) {
+        let target = self.level_of(len);
+        let mut node = 0;
+        for l in 0..target {
+            let level = &self.levels[l];
+            let code = level.units[level.unit(node, key) as usize];
+            if is_leaf(code) {
+                return nodes[l + 1..=target].iter_mut().for_each(|count| *count += 1);
+            }
+            node = inf(code);
+        }
+    }
+
+    /// Whether there is room for so many nodes more in each level, once nodes that were unlinked can be used again.
+    pub(super) fn has_room(&self, nodes: &[u32]) -> bool {
+        self.levels.iter().zip(nodes).all(|(level, nodes)| level.has_room(*nodes))
+    }
+
+    /// Whether nodes that were unlinked wait to be used again.
+    pub(super) fn has_unlinked(&self) -> bool {
+        self.levels.iter().any(Level::has_unlinked)
+    }
+
     /// The code of the route at a place; 0 when there is none.
     #[inline]
     pub(super) fn code(&self, place: Place) -> u32 {

@@ -1,11 +1,11 @@
-//! SAIL_L's table on the host: the routes told, and the words that the device has to write.
+//! SAIL_L's table on the host, and the words that the device has to write.
 
 use super::BCN_WORDS;
 use super::arrays::{Arrays, Place};
 use crate::direct::answers::PlainAnswers;
 use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, Unit, check_words, parent, words_max};
-use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
-use fib::{Change, Details, EngineError, Prefix4, Rib};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write, reverse};
+use fib::{Change, Details, EngineError, RibTable};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::cell::Cell;
@@ -46,10 +46,12 @@ struct Given {
 pub struct SailTable {
     options: SailOptions,
     words_max: u64,
-    routes: Rib,
+    routes: u64,
     arrays: Arrays,
     /// Routes longer than 16 bits, by /16.
     long16: Vec<u32>,
+    /// /16s with such routes.
+    extended16: u64,
     /// Routes longer than 24 bits, by /24; none is 0.
     long24: FxHashMap<u32, u32>,
     /// Words that changed since the last steps, each at least once.
@@ -61,6 +63,8 @@ pub struct SailTable {
     capacity32: u64,
     /// Whether the device got an image with all that is dirty in it.
     imaged: Cell<bool>,
+    /// Whether the changes of the last delta are made, and were not refused.
+    made: bool,
     given: Given,
 }
 
@@ -80,15 +84,17 @@ impl SailTable {
         let mut table = Self {
             options,
             words_max: words_max(options.table_bytes_max),
-            routes: Rib::plain(),
+            routes: 0,
             arrays: Arrays::new(),
             long16: vec![0; BCN_WORDS],
+            extended16: 0,
             long24: FxHashMap::default(),
             dirty: Vec::new(),
             overflowed: false,
             capacity24: 0,
             capacity32: 0,
             imaged: Cell::new(false),
+            made: false,
             given: Given::default(),
         };
         table.check_room(table.used())?;
@@ -124,49 +130,79 @@ impl SailTable {
         self.capacity32 = used.n32 + spare32.min(left - spare24);
     }
 
-    /// Makes the chunks that a new route of `prefix` needs.
-    fn extend(&mut self, prefix: Prefix4) -> Result<(), EngineError> {
-        if prefix.len() <= 16 {
-            return Ok(());
-        }
-        let address = prefix.address();
-        let (slot16, slot24) = ((address >> 16) as usize, address >> 8);
-        let mut room = self.used();
-        room.bn24 += u64::from(self.long16[slot16] == 0);
-        room.n32 += u64::from(prefix.len() > 24 && !self.long24.contains_key(&slot24));
-        self.check_room(room)?;
-        self.long16[slot16] += 1;
-        self.arrays.extend(Place::Bcn(address >> 16), &mut self.dirty);
-        if prefix.len() > 24 {
-            *self.long24.entry(slot24).or_default() += 1;
-            if let Some(place) = self.arrays.place24(address) {
-                self.arrays.extend(place, &mut self.dirty);
-            }
-        }
-        Ok(())
+    /// Chunks that the routes need.
+    fn needed(&self) -> Room {
+        Room { bn24: self.extended16, n32: self.long24.len() as u64 }
     }
 
-    /// Gives back the chunks that `prefix`, withdrawn and drawn over, was the last to need.
-    fn fold(&mut self, prefix: Prefix4) {
-        if prefix.len() <= 16 {
+    /// Counts a route that comes or goes.
+    fn count(&mut self, change: &Change<u32>) {
+        let (prefix, adds) = (change.prefix, change.adds());
+        if !adds && !change.withdraws() {
             return;
         }
-        let address = prefix.address();
-        let (slot16, slot24) = ((address >> 16) as usize, address >> 8);
-        if prefix.len() > 24
-            && let Some(count) = self.long24.get_mut(&slot24)
-        {
-            *count -= 1;
+        let step = |count: u32| if adds { count + 1 } else { count - 1 };
+        self.routes = if adds { self.routes + 1 } else { self.routes - 1 };
+        if prefix.len() > 16 {
+            let count = &mut self.long16[(prefix.address() >> 16) as usize];
+            let before = std::mem::replace(count, step(*count));
+            self.extended16 += u64::from(before == 0);
+            self.extended16 -= u64::from(*count == 0);
+        }
+        if prefix.len() > 24 {
+            let slot = prefix.address() >> 8;
+            let count = self.long24.entry(slot).or_default();
+            *count = step(*count);
             if *count == 0 {
-                self.long24.remove(&slot24);
-                if let Some(place) = self.arrays.place24(address) {
-                    self.arrays.fold(place, &mut self.dirty);
-                }
+                self.long24.remove(&slot);
             }
         }
-        self.long16[slot16] -= 1;
-        if self.long16[slot16] == 0 {
-            self.arrays.fold(Place::Bcn(address >> 16), &mut self.dirty);
+    }
+
+    /// Draws a change, over chunks made for it where it needs them.
+    fn draw(&mut self, change: &Change<u32>, routes: &RibTable<u32>) {
+        let Change { prefix, new, .. } = *change;
+        let (len, address) = (prefix.len(), prefix.address());
+        let draw = if new.is_none() {
+            Draw::delete(len, parent(routes, prefix))
+        } else if change.adds() {
+            if len > 16 {
+                self.arrays.extend(Place::Bcn(address >> 16), &mut self.dirty);
+            }
+            if len > 24
+                && let Some(place) = self.arrays.place24(address)
+            {
+                self.arrays.extend(place, &mut self.dirty);
+            }
+            Draw::insert(len, new)
+        } else {
+            Draw::modify(len, new)
+        };
+        self.arrays.draw(prefix, draw, &mut self.dirty);
+        if self.overflowed || self.dirty.len() > self.dirty_max() {
+            self.overflowed = true;
+            self.dirty.clear();
+        }
+    }
+
+    /// Gives back the chunks that no route needs any more, now that those withdrawn by `changes` are drawn over.
+    fn fold(&mut self, changes: &[Change<u32>]) {
+        let withdrawn = |len| {
+            let longer = move |change: &&Change<u32>| change.withdraws() && change.prefix.len() > len;
+            changes.iter().filter(longer).map(|change| change.prefix.address())
+        };
+        // The chunks of N32 first, which those of BN24 lead to.
+        for address in withdrawn(24) {
+            if !self.long24.contains_key(&(address >> 8))
+                && let Some(place) = self.arrays.place24(address)
+            {
+                self.arrays.fold(place, &mut self.dirty);
+            }
+        }
+        for address in withdrawn(16) {
+            if self.long16[(address >> 16) as usize] == 0 {
+                self.arrays.fold(Place::Bcn(address >> 16), &mut self.dirty);
+            }
         }
     }
 
@@ -183,34 +219,6 @@ impl SailTable {
         self.overflowed = false;
         self.imaged.set(false);
         self.given.rebuilds += 1;
-        Ok(())
-    }
-
-    /// One change, of which nothing is done on an error.
-    fn change(&mut self, change: &Change<u32>) -> Result<(), EngineError> {
-        let Change { prefix, new: next_hop, .. } = *change;
-        let before = self.routes.v4.get(prefix);
-        if before == next_hop {
-            return Ok(());
-        }
-        let draw = if next_hop.is_none() {
-            Draw::delete(prefix.len(), parent(&self.routes.v4, prefix))
-        } else if before.is_none() {
-            self.extend(prefix)?;
-            Draw::insert(prefix.len(), next_hop)
-        } else {
-            Draw::modify(prefix.len(), next_hop)
-        };
-        self.routes.v4.set(prefix, next_hop);
-        self.routes.take_delta();
-        self.arrays.draw(prefix, draw, &mut self.dirty);
-        if next_hop.is_none() {
-            self.fold(prefix);
-        }
-        if self.overflowed || self.dirty.len() > self.dirty_max() {
-            self.overflowed = true;
-            self.dirty.clear();
-        }
         Ok(())
     }
 
@@ -265,12 +273,27 @@ impl SailTable {
 }
 
 impl HostTable<u32> for SailTable {
-    fn apply(&mut self, changes: &[Change<u32>], words_max: usize) -> Result<Due, EngineError> {
+    fn apply(
+        &mut self,
+        changes: &[Change<u32>],
+        routes: &RibTable<u32>,
+        words_max: usize,
+    ) -> Result<Due, EngineError> {
         self.settle();
         self.limit(words_max);
-        for change in changes {
-            self.change(change)?;
+        let before = self.needed();
+        changes.iter().for_each(|change| self.count(change));
+        let needed = self.needed();
+        if needed.bn24 + needed.n32 > before.bn24 + before.n32
+            && let Err(error) = self.check_room(needed)
+        {
+            changes.iter().for_each(|change| self.count(&change.reversed()));
+            self.made = false;
+            return Err(error);
         }
+        self.made = true;
+        changes.iter().for_each(|change| self.draw(change, routes));
+        self.fold(changes);
         let fits = |chunks: &Chunks, capacity| chunks.high_water() as u64 <= capacity;
         let arrays = &self.arrays;
         if fits(&arrays.chunks24, self.capacity24)
@@ -283,6 +306,10 @@ impl HostTable<u32> for SailTable {
         Ok(Due::Image)
     }
 
+    fn take_back(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>) -> Result<Due, EngineError> {
+        if self.made { reverse(self, changes, routes) } else { Ok(Due::Steps) }
+    }
+
     fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
         self.limit(words_max);
         self.build()
@@ -293,7 +320,7 @@ impl HostTable<u32> for SailTable {
     ///
     /// All words get the value they have after the last change, so the first step and each single write move a key from
     /// its old answer to its new one or not at all. A chunk that was unlinked keeps its words as they were.
-    fn take_steps(&mut self, update: u64) -> Vec<Step> {
+    fn take_steps(&mut self, update: u64, _: &RibTable<u32>) -> Vec<Step> {
         self.settle();
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.sort_unstable();
@@ -328,7 +355,7 @@ impl HostTable<u32> for SailTable {
         self.arrays.chunks32.reclaim(update);
     }
 
-    fn image(&self) -> Image<'_> {
+    fn image(&self, _: &RibTable<u32>) -> Image<'_> {
         let (bn24, n32) = self.bases();
         let room32 = usize::try_from(self.capacity32).unwrap_or(0).max(self.arrays.chunks32.high_water());
         let word = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -337,7 +364,7 @@ impl HostTable<u32> for SailTable {
         header[1] = word((n32 - bn24) / CHUNK_UNITS);
         header[2] = word(room32);
         let mut runs = Vec::new();
-        if !self.routes.is_empty() {
+        if self.routes != 0 {
             runs.push((0, &self.arrays.bcn[..]));
             runs.push((word(bn24), &self.arrays.bn24[..]));
             runs.push((word(n32), &self.arrays.n32[..]));
@@ -361,12 +388,12 @@ impl HostTable<u32> for SailTable {
     }
 
     fn routes(&self) -> u64 {
-        self.routes.len() as u64
+        self.routes
     }
 
     fn host_bytes(&self) -> u64 {
         let counts = 4 * self.long16.capacity() + 9 * self.long24.capacity();
-        self.routes.bytes() + self.arrays.bytes() + counts as u64
+        self.arrays.bytes() + counts as u64
     }
 
     fn details(&self) -> Details {

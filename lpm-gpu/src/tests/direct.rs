@@ -3,7 +3,7 @@
 
 use crate::host::{Due, HostTable, Image, Step};
 use fib::oracle::Oracle4;
-use fib::{Change, EngineError, Key, NextHopId, Prefix4, Route};
+use fib::{Change, EngineError, Key, NextHopId, Prefix4, Rib, Route};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ pub(crate) struct Rig<T, M: Model> {
     pub(crate) table: T,
     pub(crate) model: M,
     pub(crate) oracle: Oracle4,
-    pub(crate) routes: BTreeMap<Prefix4, NextHopId>,
+    rib: Rib,
     pub(crate) rng: ChaCha8Rng,
     in_flight: Vec<InFlight<M::Lookup>>,
     update: u64,
@@ -56,12 +56,13 @@ pub(crate) struct Rig<T, M: Model> {
 
 impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     pub(crate) fn new(table: T, seed: u64) -> Self {
-        let model = M::new(&table.image());
+        let rib = Rib::plain();
+        let model = M::new(&table.image(&rib.v4));
         Self {
             table,
             model,
             oracle: Oracle4::new(),
-            routes: BTreeMap::new(),
+            rib,
             rng: ChaCha8Rng::seed_from_u64(seed),
             in_flight: Vec::new(),
             update: 0,
@@ -88,16 +89,11 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
         for probe in &mut probes {
             probe.1 = self.oracle.lookup(probe.0);
         }
-        match self.table.apply(&changes, usize::MAX) {
+        match self.table.apply(&changes, &self.rib.v4, usize::MAX) {
             Ok(due) => {
                 self.stale |= due == Due::Image;
                 for change in &changes {
                     self.oracle.set(change.prefix, change.new);
-                    if change.withdraws() {
-                        self.routes.remove(&change.prefix);
-                    } else {
-                        self.routes.insert(change.prefix, change.new);
-                    }
                 }
             }
             Err(EngineError::Full { used, limit, .. }) => {
@@ -111,7 +107,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
             probe.2 = self.oracle.lookup(probe.0);
         }
         self.deliver(&probes);
-        assert_eq!(self.table.routes(), self.routes.len() as u64);
+        assert_eq!(self.table.routes(), self.rib.v4.len() as u64);
     }
 
     /// Applies a delta and takes it back before the device hears of it: nothing may change.
@@ -122,7 +118,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
             let answer = self.oracle.lookup(probe.0);
             (probe.1, probe.2) = (answer, answer);
         }
-        match self.table.apply(&changes, usize::MAX) {
+        match self.table.apply(&changes, &self.rib.v4, usize::MAX) {
             Ok(due) => self.stale |= due == Due::Image,
             Err(_) => self.refused += 1,
         }
@@ -131,17 +127,19 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     }
 
     fn take_back(&mut self, changes: &[Change<u32>]) {
-        let back: Vec<_> = changes.iter().rev().map(|change| change.reversed()).collect();
-        self.stale |= self.table.apply(&back, usize::MAX).unwrap() == Due::Image;
+        for change in changes {
+            self.rib.v4.set(change.prefix, change.old);
+        }
+        self.rib.take_delta();
+        self.stale |= self.table.take_back(changes, &self.rib.v4).unwrap() == Due::Image;
     }
 
-    /// What changes by what is told: each prefix at most once.
-    fn changes(&self, told: &[Route<u32>]) -> Vec<Change<u32>> {
-        let change = |route: &Route<u32>| {
-            let old = self.routes.get(&route.prefix).copied().unwrap_or(NextHopId::NONE);
-            Change { prefix: route.prefix, old, new: route.next_hop }
-        };
-        told.iter().map(change).filter(|change| change.old != change.new).collect()
+    /// What changes by what is told.
+    fn changes(&mut self, told: &[Route<u32>]) -> Vec<Change<u32>> {
+        for route in told {
+            self.rib.v4.set(route.prefix, route.next_hop);
+        }
+        self.rib.take_delta().v4
     }
 
     /// Keys in and around the prefixes, with room for their old and new answers.
@@ -165,10 +163,10 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
         if std::mem::take(&mut self.stale) {
             self.rebuilds += 1;
             self.finish_all();
-            self.model = M::new(&self.table.image());
-            assert!(self.table.take_steps(self.update).is_empty(), "the image has it all");
+            self.model = M::new(&self.table.image(&self.rib.v4));
+            assert!(self.table.take_steps(self.update, &self.rib.v4).is_empty(), "the image has it all");
         } else {
-            for step in self.table.take_steps(self.update) {
+            for step in self.table.take_steps(self.update, &self.rib.v4) {
                 self.run(&step, probes);
             }
         }
@@ -234,7 +232,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
 
     /// Every prefix's edges and neighbours, and random keys.
     pub(crate) fn check_all(&mut self) {
-        let prefixes: Vec<_> = self.routes.keys().copied().collect();
+        let prefixes: Vec<_> = self.rib.v4.prefixes().collect();
         let begin = self.model.lookups();
         for prefix in prefixes {
             let (first, last) = (prefix.address(), prefix.last_address());
@@ -246,9 +244,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
     }
 
     pub(crate) fn withdraw_all(&mut self) {
-        let all: Vec<_> =
-            self.routes.keys().map(|p| Route { prefix: *p, next_hop: NextHopId::NONE }).collect();
-        self.apply(&all);
+        self.apply(&self.rib.v4.withdrawn());
         for _ in 0..1000 {
             let key = self.rng.next_u32();
             assert_eq!(self.lookup(key), NextHopId::NONE);
@@ -275,7 +271,7 @@ impl<T: HostTable<u32>, M: Model> Rig<T, M> {
         for n in 0..deltas {
             let slot = self.below(24);
             let prefix = Prefix4::truncating(0x0a00_0000 + slot * 0x0081_0100 + self.below(4) * 64, 26);
-            let there = self.routes.contains_key(&prefix);
+            let there = !self.rib.v4.get(prefix).is_none();
             let next_hop = if there { NextHopId::NONE } else { self.id() };
             self.apply(&[Route { prefix, next_hop }]);
             if n % 256 == 255 {

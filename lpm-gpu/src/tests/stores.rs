@@ -17,7 +17,7 @@ use crate::sail::{SailOptions, SailTable};
 use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
 use fib::stores::{Checker, Listening, Sequences, Steps, Stopped, run};
-use fib::{Change, Key, NextHopId, Prefix, Rib, conformance};
+use fib::{Change, FibDelta, Key, NextHopId, Prefix, Rib, RibTable, conformance};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::cell::RefCell;
@@ -100,8 +100,10 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
     where
         L: Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped> + 'static,
     {
-        let first = Table::new(&table.image());
-        let gale = table.kernels().ops.map(|_| gale_model::Model::new(&table.image()));
+        let empty = Rib::new();
+        let image = table.image(K::table(&empty));
+        let first = Table::new(&image);
+        let gale = table.kernels().ops.map(|_| gale_model::Model::new(&image));
         let device = Device(Rc::new(RefCell::new(vec![first])));
         let checker = Checker::new(lookup(device.clone()));
         Self {
@@ -125,62 +127,29 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
         for lengths in lengths {
             let count = if conformance::Options::from_env().full { count * 20 } else { count };
             let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
-            run(&plan, &checker, |delta, _| self.apply(K::changes(delta)));
-            for _ in 0..count / 4 {
-                self.flicker(lengths);
+            run(&plan, &checker, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
+            for seed in 0..count as u64 / 4 {
+                flicker(seed, lengths, &checker, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
             }
         }
         println!("{:?}, {} tables built anew", self.checker, self.rebuilds);
         (self.checker.tried().0, self.rebuilds)
     }
 
-    /// Routes that come and go in places that share nothing, so that what one leaves another takes.
-    fn flicker(&mut self, lengths: &RangeInclusive<u8>) {
-        const PLACES: u32 = 8;
-        let draw = |random: &mut ChaCha8Rng| K::from_high_bits(u128::from(random.next_u64()) << 64);
-        let keys: Vec<K> = (0..PLACES).map(|_| draw(&mut self.random)).collect();
-        let (mut rib, mut oracle) = (Rib::plain(), Oracle::new());
-        let right = |oracle: &Oracle<K>| keys.iter().map(|key| oracle.lookup(*key)).collect::<Vec<_>>();
-        self.checker.watch(&keys, &right(&oracle));
-        for delta in 0..20 {
-            if delta % 3 == 2 || delta == 19 {
-                for route in K::table(&rib).withdrawn() {
-                    rib.set(K::wrap(route.prefix), route.next_hop);
-                }
-            } else {
-                for _ in 0..=self.random.next_u32() % 3 {
-                    let key = keys[self.random.next_u32() as usize % keys.len()];
-                    let span = u32::from(lengths.end() - lengths.start()) + 1;
-                    let len = lengths.start() + u8::try_from(self.random.next_u32() % span).unwrap();
-                    let next_hop = if self.chance(2) { 0 } else { 1 + self.random.next_u32() % 5 };
-                    let prefix = K::wrap(Prefix::truncating(key, len));
-                    rib.set(prefix, NextHopId::from_answer(next_hop));
-                }
-            }
-            let delta = rib.take_delta();
-            for change in K::changes(&delta) {
-                oracle.set(change.prefix, change.new);
-            }
-            self.checker.begin(&right(&oracle));
-            self.apply(K::changes(&delta));
-            self.checker.end();
-        }
-    }
-
     fn chance(&mut self, one_in: u32) -> bool {
         self.random.next_u32().is_multiple_of(one_in)
     }
 
-    fn apply(&mut self, changes: &[Change<K>]) {
+    fn apply(&mut self, changes: &[Change<K>], routes: &RibTable<K>) {
         if self.chance(2) {
             self.table.reclaim(self.over);
         }
         let update = self.finished + 1;
-        let due = self.table.apply(changes, usize::MAX).unwrap();
-        let mut steps = self.table.take_steps(update);
+        let due = self.table.apply(changes, routes, usize::MAX).unwrap();
+        let mut steps = self.table.take_steps(update, routes);
         if due == Due::Image {
             self.rebuilds += 1;
-            self.swap();
+            self.swap(routes);
             steps.clear();
         }
         if self.wrong == Wrong::Backwards {
@@ -226,11 +195,50 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
     }
 
     /// The image of the table comes into service.
-    fn swap(&mut self) {
-        let image = self.table.image();
+    fn swap(&mut self, routes: &RibTable<K>) {
+        let image = self.table.image(routes);
         self.device.0.borrow_mut().push(Table::new(&image));
         self.gale = self.gale.as_ref().map(|_| gale_model::Model::new(&image));
         self.checker.stored(IN_SERVICE);
+    }
+}
+
+/// Routes that come and go in places that share nothing, so that what one leaves another takes.
+pub(crate) fn flicker<K: Key>(
+    seed: u64,
+    lengths: &RangeInclusive<u8>,
+    checker: &Checker<K>,
+    mut apply: impl FnMut(&FibDelta, &Rib),
+) {
+    const PLACES: u32 = 8;
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let keys: Vec<K> = (0..PLACES).map(|_| K::from_high_bits(u128::from(random.next_u64()) << 64)).collect();
+    let (mut rib, mut oracle) = (Rib::plain(), Oracle::new());
+    let right = |oracle: &Oracle<K>| keys.iter().map(|key| oracle.lookup(*key)).collect::<Vec<_>>();
+    checker.watch(&keys, &right(&oracle));
+    for delta in 0..20 {
+        if delta % 3 == 2 || delta == 19 {
+            for route in K::table(&rib).withdrawn() {
+                rib.set(K::wrap(route.prefix), route.next_hop);
+            }
+        } else {
+            for _ in 0..=random.next_u32() % 3 {
+                let key = keys[random.next_u32() as usize % keys.len()];
+                let span = u32::from(lengths.end() - lengths.start()) + 1;
+                let len = lengths.start() + u8::try_from(random.next_u32() % span).unwrap();
+                let next_hop =
+                    if random.next_u32().is_multiple_of(2) { 0 } else { 1 + random.next_u32() % 5 };
+                let prefix = K::wrap(Prefix::truncating(key, len));
+                rib.set(prefix, NextHopId::from_answer(next_hop));
+            }
+        }
+        let delta = rib.take_delta();
+        for change in K::changes(&delta) {
+            oracle.set(change.prefix, change.new);
+        }
+        checker.begin(&right(&oracle));
+        apply(&delta, &rib);
+        checker.end();
     }
 }
 

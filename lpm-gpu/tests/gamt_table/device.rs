@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use fib::oracle::Oracle;
-use fib::{Change, EngineError, Key, NextHopId, Rib, Route};
+use fib::{Change, EngineError, Key, NextHopId, Rib, RibTable, Route};
 use lpm_gpu::gamt::{GamtTable, Layout, code};
 use lpm_gpu::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KeySlice, RAW_DEEP, Step};
 use std::collections::BTreeSet;
@@ -52,6 +52,11 @@ impl Words {
         }
         words
     }
+}
+
+/// GAMT reads no routes.
+pub(crate) fn no_routes<K: Key>() -> RibTable<K> {
+    K::table(&Rib::new()).clone()
 }
 
 /// The first 64 bits, left-aligned, which the device searches.
@@ -108,7 +113,7 @@ pub(crate) struct Rig<K: Key> {
 
 impl<K: Key> Rig<K> {
     pub(crate) fn new(table: GamtTable<K>, layout: Layout, seed: u64, walkers_max: usize) -> Self {
-        let device = vec![Words::load(&table.image(), layout)];
+        let device = vec![Words::load(&table.image(&no_routes()), layout)];
         let answers = table.answers();
         Self {
             table,
@@ -156,10 +161,10 @@ impl<K: Key> Rig<K> {
             walker.allowed.insert(after.lookup(walker.key).get());
         }
         let number = self.finished + 1;
-        let mut steps = self.table.take_steps(number);
+        let mut steps = self.table.take_steps(number, &no_routes());
         if std::mem::take(&mut self.stale) {
             steps.clear(); // the image has them
-            self.device.push(Words::load(&self.table.image(), self.layout));
+            self.device.push(Words::load(&self.table.image(&no_routes()), self.layout));
             self.swaps += 1;
             if let Some(unlinked) = &mut self.unlinked {
                 unlinked.clear();
@@ -192,14 +197,14 @@ impl<K: Key> Rig<K> {
     }
 
     fn apply_or_take_back(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
-        let due = self.table.apply(changes, usize::MAX).inspect_err(|_| self.take_back(changes))?;
+        let due =
+            self.table.apply(changes, &no_routes(), usize::MAX).inspect_err(|_| self.take_back(changes))?;
         self.stale |= due == Due::Image;
         Ok(())
     }
 
     fn take_back(&mut self, changes: &[Change<K>]) {
-        let back: Vec<_> = changes.iter().rev().map(|change| change.reversed()).collect();
-        self.stale |= self.table.apply(&back, usize::MAX).unwrap() == Due::Image;
+        self.stale |= self.table.take_back(changes, &no_routes()).unwrap() == Due::Image;
     }
 
     fn run(&mut self, steps: &[Step], changes: &[Route<K>], after: &Oracle<K>) {

@@ -1,6 +1,6 @@
 //! Full-size tables and a real update stream.
 
-use crate::device::{Words, high, resolve};
+use crate::device::{Words, high, no_routes, resolve};
 use crate::random::Random;
 use fib::feed;
 use fib::oracle::Oracle;
@@ -19,7 +19,8 @@ fn tell<K: Key>(rib: &mut Rib, table: &mut GamtTable<K>, routes: &[Route<K>]) ->
     for route in routes {
         rib.set(K::wrap(route.prefix), route.next_hop);
     }
-    table.apply(K::changes(&rib.take_delta()), usize::MAX).unwrap()
+    let delta = rib.take_delta();
+    table.apply(K::changes(&delta), K::table(rib), usize::MAX).unwrap()
 }
 
 fn oracle<K: Key>(routes: &[Route<K>]) -> Oracle<K> {
@@ -27,7 +28,7 @@ fn oracle<K: Key>(routes: &[Route<K>]) -> Oracle<K> {
 }
 
 fn check<K: Key>(table: &GamtTable<K>, oracle: &Oracle<K>, layout: Layout, routes: &[Route<K>]) {
-    let words = Words::load(&table.image(), layout);
+    let words = Words::load(&table.image(&no_routes()), layout);
     let answers = table.answers();
     let mut random = Random::new(11);
     for round in 0..40_000 {
@@ -50,7 +51,7 @@ fn build_and_check<K: Key>(routes: &[Route<K>], levels: &[Option<u8>]) {
         let options = GamtOptions { layout, next_hops, levels: *levels, ..GamtOptions::default() };
         let mut table = GamtTable::<K>::new(options).unwrap();
         assert_eq!(tell(&mut Rib::plain(), &mut table, routes), Due::Image);
-        assert!(table.take_steps(1).is_empty());
+        assert!(table.take_steps(1, &no_routes()).is_empty());
         assert_eq!(table.routes(), routes.len() as u64);
         check(&table, &oracle, layout, routes);
     }
@@ -92,19 +93,19 @@ fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops
     let mut table = GamtTable::<K>::new(options).unwrap();
     let mut rib = Rib::plain();
     tell(&mut rib, &mut table, routes);
-    table.take_steps(1);
-    let mut words = Words::load(&table.image(), Layout::Flat);
+    table.take_steps(1, &no_routes());
+    let mut words = Words::load(&table.image(&no_routes()), Layout::Flat);
     let answers = table.answers();
     for (number, changes) in (2..).zip(updates.chunks(500)) {
         let due = tell(&mut rib, &mut table, changes);
-        for step in table.take_steps(number) {
+        for step in table.take_steps(number, &no_routes()) {
             let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
             for write in writes {
                 words.words[write.at as usize] = write.value;
             }
         }
         if due == Due::Image {
-            words = Words::load(&table.image(), Layout::Flat);
+            words = Words::load(&table.image(&no_routes()), Layout::Flat);
         }
         table.reclaim(number);
         for change in changes {
@@ -118,11 +119,11 @@ fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops
     }
     assert_eq!(table.routes(), oracle.len() as u64);
     // The words after all steps equal the image.
-    assert_eq!(words.words, Words::load(&table.image(), Layout::Flat).words);
+    assert_eq!(words.words, Words::load(&table.image(&no_routes()), Layout::Flat).words);
     let gone = K::table(&rib).withdrawn();
     assert_eq!(tell(&mut rib, &mut table, &gone), Due::Image);
     assert_eq!(table.routes(), 0);
-    let words = Words::load(&table.image(), Layout::Flat);
+    let words = Words::load(&table.image(&no_routes()), Layout::Flat);
     assert!(words.words.iter().all(|unit| *unit == 0 || !code::is_leaf(*unit)), "no route, no answer");
 }
 

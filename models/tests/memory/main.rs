@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `epochs` | `lpm-core/src/epoch.rs` | the writer reuses what a batch still reads |
 //! | `copies` | `lpm-core/src/copies.rs`, over epochs | a batch sees a copy that is being written, or two generations |
-//! | `lend` | `lpm-phi/src/lend.rs` | a key is answered twice or never, terms change while a grain is being looked up |
+//! | `lend` | `lpm-core/src/lend.rs` | a key is answered twice or never, terms change while a grain is being looked up |
 //! | `pins` | `lpm-gpu/src/engine/grace.rs` | an update's memory is reused while a batch in flight may read it |
 //! | `doorbell` | `lpm-gpu/src/engine/doorbell.rs`, `lpm-gpu/src/cu/shared.rs` | half a request served, or one twice; answers read early |
 //!
@@ -40,7 +40,7 @@ mod doorbell;
 mod epoch;
 #[path = "../../../lpm-gpu/src/engine/grace.rs"]
 mod grace;
-#[path = "../../../lpm-phi/src/lend.rs"]
+#[path = "../../../lpm-core/src/lend.rs"]
 mod lend;
 
 /// `lpm-gpu/src/cu`: memory shared by host and device, over memory of this process.

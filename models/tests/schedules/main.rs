@@ -3,7 +3,7 @@
 //!
 //! | model | production code | what could go wrong |
 //! |---|---|---|
-//! | `coop_model` | `lpm-phi/src/coop`, `lend.rs`, `lpm-core/src/failover` | a half fails: an answer is lost, is from an abandoned table, or nobody wakes |
+//! | `coop_model` | `lpm-phi/src/coop`, `lpm-core/src/{lend.rs,failover}` | a half fails: an answer is lost, is from an abandoned table, or nobody wakes |
 //! | `pipeline_model` | `fwd-app/src/topology/pipeline.rs`, `datapath/{batch,lookup}.rs` | batches lost, doubled, reordered; stage hangs |
 //!
 //! `check` runs the models, `sync` and `channel` are the primitives over shuttle, `coop_engines` engines that fail on demand; `dpdk`,
@@ -34,7 +34,7 @@ mod topology;
 mod coop;
 #[path = "../../../lpm-core/src/failover/mod.rs"]
 mod failover;
-#[path = "../../../lpm-phi/src/lend.rs"]
+#[path = "../../../lpm-core/src/lend.rs"]
 mod lend;
 
 /// The default engine of `coop`, which the models never create.

@@ -38,7 +38,7 @@ Exit codes: 0 all answers right, 1 a wrong answer or a device that failed, 2 wro
 struct Options {
     /// Engines.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = lpm_gpu::engine::GAMT,
-          value_parser = clap::builder::PossibleValuesParser::new(lpm_gpu::ENGINES.iter().map(|engine| engine.name)))]
+          value_parser = clap::builder::PossibleValuesParser::new(fib::Registry::new(&[lpm_gpu::ENGINES]).device_names()))]
     engines: Vec<String>,
     /// How batches travel.
     #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "copy,graph,mapped,persistent",

@@ -3,7 +3,7 @@
 use super::cycle::{Cycle, Dice};
 use super::report::Row;
 use super::{Options, used_bytes, words};
-use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, NextHopId, Rib, SlotId};
+use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, NextHopId, Rib, SlotId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -53,7 +53,9 @@ pub(crate) fn run(setup: &Setup<'_>, cycle: &Cycle) -> Row {
 fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), EngineError> {
     let options = EngineOptions::of(&[("mode", setup.mode), ("headroom", "0")]);
     let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(setup.name, &options)?;
-    writer.apply(&cycle.first, &Rib::new())?;
+    let mut rib = Rib::plain();
+    tell(&mut rib, &cycle.first);
+    rib.commit_to(writer.as_mut())?;
     let batch = cycle.keys.v4.len();
     let readers = (0..setup.readers).map(|_| writer.reader(setup.options.slots, batch));
     let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
@@ -74,7 +76,7 @@ fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), Engine
                 })
             })
             .collect();
-        let written = write(writer.as_mut(), cycle, &talk, seconds, row);
+        let written = write(writer.as_mut(), rib, cycle, &talk, seconds, row);
         talk.stop.store(true, Ordering::Relaxed);
         let seen: Vec<_> = looking.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         (written, seen)
@@ -100,9 +102,16 @@ fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), Engine
     failed.map_or(Ok(()), Err)
 }
 
+/// Tells `rib`, which has all routes of the engine, what `delta` changes.
+fn tell(rib: &mut Rib, delta: &FibDelta) {
+    delta.v4.iter().for_each(|change| _ = rib.v4.set(change.prefix, change.new));
+    delta.v6.iter().for_each(|change| _ = rib.v6.set(change.prefix, change.new));
+}
+
 /// Applies delta after delta for the time given, and to the end of the cycle.
 fn write(
     writer: &mut dyn EngineWriter,
+    mut rib: Rib,
     cycle: &Cycle,
     talk: &Talk,
     time: Duration,
@@ -117,12 +126,18 @@ fn write(
             break;
         }
         talk.started.store(generation, Ordering::SeqCst);
-        let begun = Instant::now();
-        if let Err(error) = writer.apply(delta, &Rib::new()) {
-            result = Err(error);
-            break;
+        tell(&mut rib, delta);
+        let applied_in = rib.commit(|delta, rib| {
+            let begun = Instant::now();
+            writer.apply(delta, rib).map(|_| begun.elapsed())
+        });
+        match applied_in {
+            Ok(time) => apply_us.push(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
         }
-        apply_us.push(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
         talk.finished.store(generation, Ordering::SeqCst);
         applied += 1;
         if generation % cycle.len() == cycle.len() / 2

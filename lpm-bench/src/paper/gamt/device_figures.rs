@@ -1,5 +1,5 @@
-//! Figures that need a device: lookup speed by batch, data, levels, configuration, update rate; latency by streams. One half of
-//! figures 11 and 15 is about memory, and is made on any host.
+//! Figures that need a device: lookup speed by batch, data, levels, configuration, update rate; latency by streams. What figures 11
+//! and 15 have of memory, and of MAMT, the paper's comparison on the CPU, is made on any host.
 
 use super::kernels::Launcher;
 use crate::check::Sample;
@@ -44,6 +44,7 @@ const GAMT: Subject = Subject { engine: "gamt", family: Family::V4, name: "GAMT,
 const GAMT6: Subject = Subject { engine: "gamt", family: Family::V6, name: "GAMT, IPv6" };
 const GALE: Subject = Subject { engine: "gale", family: Family::V4, name: "GALE" };
 const SAIL: Subject = Subject { engine: "sail-gpu", family: Family::V4, name: "SAIL_L" };
+const MAMT: Subject = Subject { engine: "mamt", family: Family::V4, name: "MAMT" };
 
 /// A parameter of an engine.
 type Parameter = (&'static str, String);
@@ -52,7 +53,7 @@ impl Subject {
     /// The levels that the paper found best: six for IPv4, twenty for IPv6.
     fn levels(self) -> Vec<Parameter> {
         match (self.engine, self.family) {
-            ("gamt", Family::V4) => vec![("levels", "6".into())],
+            ("gamt" | "mamt", Family::V4) => vec![("levels", "6".into())],
             ("gamt", Family::V6) => vec![("levels6", "20".into())],
             _ => Vec::new(),
         }
@@ -177,7 +178,7 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut panel = Panel::new("million lookups a second");
     let sizes: Vec<usize> =
         (0..=25).map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys()).collect();
-    for subject in [GAMT, GALE, SAIL, GAMT6] {
+    for subject in [GAMT, GALE, SAIL, MAMT, GAMT6] {
         let Some(set) = bench.main_set(subject.family) else { continue };
         let ready = ready(bench, set, subject, &subject.levels())?;
         figure.count(&ready);
@@ -189,7 +190,7 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
             figure.rows.push(with(row(set, subject, size, &driven), &[("slots", slots.into())]));
         }
     }
-    for (subject, said) in [(GAMT, 1100.0), (GALE, 580.0), (GAMT6, 680.0)] {
+    for (subject, said) in [(GAMT, 1100.0), (GALE, 580.0), (MAMT, 50.0), (GAMT6, 680.0)] {
         let best = panel.best(subject.name).map(|(_, mlps)| mlps);
         figure.said(format!("{}, at most", subject.name), &[said], "Mlps", "5.2.1", best);
     }
@@ -206,7 +207,7 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut panel = Panel::new("million lookups a second");
     for (at, set) in (0_u32..).zip(&bench.sets) {
         figure.x_names.push(set.name.clone());
-        for subject in [GAMT, GALE, SAIL, GAMT6] {
+        for subject in [GAMT, GALE, SAIL, MAMT, GAMT6] {
             if set.tables.routes(subject.family) == 0 {
                 continue;
             }
@@ -263,6 +264,7 @@ fn by_levels(
     subject: Subject,
     levels: RangeInclusive<u8>,
     parameter: &'static str,
+    on_cpu: Option<Subject>,
 ) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed and memory efficiency vs. tree level", "levels");
     let (mut speed, mut bytes) = (Panel::new("million lookups a second"), Panel::new("bytes a prefix"));
@@ -289,10 +291,20 @@ fn by_levels(
             "data": set.name, "levels": levels, "bytes_a_prefix_paper": paper, "bytes_a_prefix_flat": flat,
         }));
     }
+    let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+    let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
+    if let Some(subject) = on_cpu {
+        for levels in bench.some(&all) {
+            let ready = ready(bench, set, subject, &[(parameter, levels.to_string())])?;
+            figure.count(&ready);
+            let driven = measure(bench, subject, &*ready.writer, &keys, shape, None)?;
+            speed.add(subject.name, f64::from(levels), driven.mlps);
+            figure.rows.push(with(row(set, subject, BATCH, &driven), &[("levels", levels.into())]));
+        }
+    }
     if let Err(reason) = &bench.device {
-        figure.skipped = Some(format!("the lookup speed takes a GPU: {reason}"));
+        figure.skipped = Some(format!("GAMT's lookup speed takes a GPU: {reason}"));
     } else {
-        let keys = keys(bench, set, subject.family, &Traffic::Random)?;
         let mut launcher = Launcher::open()?;
         for levels in bench.some(&all) {
             let timed = launcher.gamt(set, subject.family, levels, &keys)?;
@@ -305,7 +317,6 @@ fn by_levels(
                 let parameters = [(parameter, levels.to_string()), ("layout", layout.to_owned())];
                 let ready = ready(bench, set, subject, &parameters)?;
                 figure.count(&ready);
-                let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
                 let driven = measure(bench, subject, &*ready.writer, &keys, shape, None)?;
                 speed.add(name, f64::from(levels), driven.mlps);
                 let more = [("levels", levels.into()), ("layout", layout.into())];
@@ -319,7 +330,7 @@ fn by_levels(
 
 /// Figure 11: the number of levels, IPv4.
 pub(super) fn figure_11(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = by_levels(bench, GAMT, 4..=20, "levels")?;
+    let mut figure = by_levels(bench, GAMT, 4..=20, "levels", Some(MAMT))?;
     let memory =
         figure.panels.get(1).and_then(|panel| panel.at("levels x array width, as the paper counts", 6.0));
     let best = figure.panels.first().and_then(|panel| panel.best("GAMT")).map(|(levels, _)| levels);
@@ -327,15 +338,17 @@ pub(super) fn figure_11(bench: &Bench<'_>) -> Result<Figure, Fault> {
     figure.said("the fastest trie has", &[6.0], "levels", "5.2.3", best);
     let best = figure.panels.get(2).and_then(|panel| panel.best("GAMT")).map(|(levels, _)| levels);
     figure.said("the fastest trie has, the kernel alone", &[6.0], "levels", "5.2.3", best);
+    let best = figure.panels.first().and_then(|panel| panel.best("MAMT")).map(|(levels, _)| levels);
+    figure.said("the fastest trie on the CPU has", &[4.0], "levels", "5.2.3", best);
     figure.note = "Fewer levels are fewer gathers, more levels a smaller table; the turning point is where the table leaves the \
-                   L2 cache, 768 KB on the paper's GPU."
+                   L2 cache, 768 KB on the paper's GPU. On the CPU more levels are slower, in the paper too."
         .into();
     Ok(figure)
 }
 
 /// Figure 15: the number of levels, IPv6.
 pub(super) fn figure_15(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = by_levels(bench, GAMT6, 8..=30, "levels6")?;
+    let mut figure = by_levels(bench, GAMT6, 8..=30, "levels6", None)?;
     figure.title = "Lookup speed for IPv6".into();
     let best = figure.panels.first().and_then(|panel| panel.best("GAMT"));
     figure.said("the fastest trie has", &[20.0], "levels", "5.4.1", best.map(|(levels, _)| levels));

@@ -1,14 +1,14 @@
 //! Lookup kernels alone: keys and answers stay on the device, and its own clock times them. The paper has no such figure, since its
 //! bus was not so much slower than its kernels; today the bus hides the differences between structures.
 
-use super::host_tables::load;
+use super::host_tables::{load, rib_of};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::data::DataSet;
 use crate::paper::figure::{Figure, Panel};
 use fib::traffic::Traffic;
-use fib::{EngineError, Family, Key, Keys};
+use fib::{EngineError, Family, Key, Keys, RibTable};
 use lpm_bench::stats::median;
 use lpm_gpu::cu::{
     Arg, Device, DeviceBuffer, DeviceWords, GpuError, Kernel, Module, Plain, Priority, Shape, Stream,
@@ -101,14 +101,33 @@ impl Launcher {
     ) -> Result<Timed, Fault> {
         let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
         let on = match family {
-            Family::V4 => self.load(&gamt::<u32>(options, &set.tables.told_of(family).v4)?),
-            Family::V6 => self.load(&gamt::<u128>(options, &set.tables.told_of(family).v6)?),
+            Family::V4 => self.gamt_of(options, &rib_of(set, family).v4)?,
+            Family::V6 => self.gamt_of(options, &rib_of(set, family).v6)?,
         };
-        self.time(&on.map_err(fault)?, true, keys).map_err(fault)
+        self.time(&on, true, keys).map_err(fault)
     }
 
-    fn load<K: Key>(&mut self, table: &dyn HostTable<K>) -> Result<OnDevice, GpuError> {
-        let Image { header, runs, words } = table.image();
+    fn gamt_of<K: Key>(&mut self, options: GamtOptions, routes: &RibTable<K>) -> Result<OnDevice, Fault> {
+        self.load(GamtTable::new(options), routes)
+    }
+
+    /// Has `table` take `routes`, and puts it on the device.
+    fn load<K: Key, T: HostTable<K>>(
+        &mut self,
+        table: Result<T, EngineError>,
+        routes: &RibTable<K>,
+    ) -> Result<OnDevice, Fault> {
+        let mut table = table.map_err(refused)?;
+        load(&mut table, routes).map_err(refused)?;
+        self.upload_table(&table, routes).map_err(fault)
+    }
+
+    fn upload_table<K: Key>(
+        &mut self,
+        table: &dyn HostTable<K>,
+        routes: &RibTable<K>,
+    ) -> Result<OnDevice, GpuError> {
+        let Image { header, runs, words } = table.image(routes);
         let on = OnDevice {
             words: DeviceWords::new(&self.device, words.max(1))?,
             header: DeviceWords::new(&self.device, header.len())?,
@@ -177,12 +196,6 @@ impl Launcher {
     }
 }
 
-fn gamt<K: Key>(options: GamtOptions, changes: &[fib::Route<K>]) -> Result<GamtTable<K>, Fault> {
-    let mut table = GamtTable::new(options).map_err(refused)?;
-    load(&mut table, changes).map_err(refused)?;
-    Ok(table)
-}
-
 fn refused(source: EngineError) -> Fault {
     Fault::Engine { engine: "kernels".into(), source }
 }
@@ -228,7 +241,7 @@ fn load_all(
     set: &DataSet,
     family: Family,
 ) -> Result<Vec<(&'static str, OnDevice)>, Fault> {
-    let delta = set.tables.told_of(family);
+    let rib = rib_of(set, family);
     let levels = |levels| GamtOptions { levels, ..GamtOptions::default() };
     let paper = |levels| GamtOptions { layout: Layout::Paper, ..self::levels_of(levels) };
     let mut loaded = Vec::new();
@@ -240,14 +253,10 @@ fn load_all(
                 ("GAMT, 6 levels, paper's layout", paper(6)),
             ];
             for (name, options) in gamts {
-                loaded.push((name, launcher.load(&gamt::<u32>(options, &delta.v4)?).map_err(fault)?));
+                loaded.push((name, launcher.gamt_of(options, &rib.v4)?));
             }
-            let mut gale = GaleTable::new(GaleOptions::default()).map_err(refused)?;
-            load(&mut gale, &delta.v4).map_err(refused)?;
-            loaded.push(("GALE", launcher.load(&gale).map_err(fault)?));
-            let mut sail = SailTable::new(SailOptions::default()).map_err(refused)?;
-            load(&mut sail, &delta.v4).map_err(refused)?;
-            loaded.push(("SAIL_L", launcher.load(&sail).map_err(fault)?));
+            loaded.push(("GALE", launcher.load(GaleTable::new(GaleOptions::default()), &rib.v4)?));
+            loaded.push(("SAIL_L", launcher.load(SailTable::new(SailOptions::default()), &rib.v4)?));
         }
         Family::V6 => {
             let gamts = [
@@ -256,7 +265,7 @@ fn load_all(
                 ("GAMT, 20 levels, paper's layout", paper(20)),
             ];
             for (name, options) in gamts {
-                loaded.push((name, launcher.load(&gamt::<u128>(options, &delta.v6)?).map_err(fault)?));
+                loaded.push((name, launcher.gamt_of(options, &rib.v6)?));
             }
         }
     }

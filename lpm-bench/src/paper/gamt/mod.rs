@@ -50,9 +50,9 @@ impl Bench<'_> {
         parameters: &[(&str, String)],
     ) -> Result<Box<dyn EngineWriter>, Fault> {
         let own = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        // A figure's own parameters override those of the command line.
-        let told =
-            self.args.parameters.iter().filter(|(name, _)| parameters.iter().all(|(own, _)| own != name));
+        // Those of the command line are for the engines of a GPU; a figure's own override them.
+        let is_told = |told: &str| ENGINES.is_device(name) && parameters.iter().all(|(own, _)| *own != told);
+        let told = self.args.parameters.iter().filter(|(name, _)| is_told(name));
         let parameters = told.cloned().chain(own).collect();
         let options = EngineOptions { parameters, ..EngineOptions::default() };
         ENGINES.make(name, &options).map_err(|source| Fault::Engine { engine: name.to_owned(), source })

@@ -9,8 +9,8 @@ use crate::engine::{GAMT, GpuEngine, HostTables, Plan};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step};
 use fib::random::SplitMix64;
 use fib::{
-    Change, EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib, Route,
-    Routes, SlotId,
+    Change, EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib,
+    RibTable, Route, Routes, SlotId,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -71,16 +71,25 @@ struct Watched<K: Key> {
 }
 
 impl<K: Key> HostTable<K> for Watched<K> {
-    fn apply(&mut self, changes: &[Change<K>], words_max: usize) -> Result<Due, EngineError> {
-        self.table.apply(changes, words_max)
+    fn apply(
+        &mut self,
+        changes: &[Change<K>],
+        routes: &RibTable<K>,
+        words_max: usize,
+    ) -> Result<Due, EngineError> {
+        self.table.apply(changes, routes, words_max)
+    }
+
+    fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError> {
+        self.table.take_back(changes, routes)
     }
 
     fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
         self.table.rebuild(words_max)
     }
 
-    fn take_steps(&mut self, update: u64) -> Vec<Step> {
-        let steps = self.table.take_steps(update);
+    fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<Step> {
+        let steps = self.table.take_steps(update, routes);
         let mut watch = self.watch.lock().unwrap();
         for step in &steps {
             let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
@@ -99,8 +108,8 @@ impl<K: Key> HostTable<K> for Watched<K> {
         self.table.reclaim(update);
     }
 
-    fn image(&self) -> Image<'_> {
-        let image = self.table.image();
+    fn image(&self, routes: &RibTable<K>) -> Image<'_> {
+        let image = self.table.image(routes);
         let mut watch = self.watch.lock().unwrap();
         watch.header = image.header[..HEADER_WORDS].to_vec();
         watch.words = vec![0; image.words];

@@ -6,7 +6,7 @@ use super::{BCN_WORDS, SailOptions, SailTable};
 use crate::direct::{CHUNK_UNITS, Unit};
 use crate::host::{HostTable, Image, Step};
 use crate::tests::direct::{self, Rig, made, told};
-use fib::{Change, EngineError, NextHopId};
+use fib::{EngineError, NextHopId, Rib};
 use model::Lookup;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -132,9 +132,13 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
 #[test]
 fn what_is_taken_back_is_as_it_was() {
     let mut table = SailTable::new(SailOptions::default()).unwrap();
-    table.apply(&[made(0x0a00_0000, 20, 0, 5)], usize::MAX).unwrap();
+    let mut before = Rib::plain();
+    let first = made(0x0a00_0000, 20, 0, 5);
+    before.v4.set(first.prefix, first.new);
+    before.take_delta();
+    table.apply(&[first], &before.v4, usize::MAX).unwrap();
     let words: Vec<u32> = table
-        .take_steps(1)
+        .take_steps(1, &before.v4)
         .iter()
         .flat_map(|step| match step {
             Step::Writes(writes) => writes.iter().map(|write| write.value).collect(),
@@ -143,9 +147,12 @@ fn what_is_taken_back_is_as_it_was() {
         .collect();
     assert_eq!(words.len(), CHUNK_UNITS + 1, "a new chunk and the word that leads there");
     let delta = [made(0x0a00_0000, 20, 5, 6), made(0x0a00_0001, 32, 0, 6)];
-    table.apply(&delta, usize::MAX).unwrap();
-    table.apply(&delta.map(Change::reversed), usize::MAX).unwrap();
-    for step in table.take_steps(2) {
+    let mut after = before.clone();
+    delta.iter().for_each(|change| _ = after.v4.set(change.prefix, change.new));
+    after.take_delta();
+    table.apply(&delta, &after.v4, usize::MAX).unwrap();
+    table.take_back(&delta, &before.v4).unwrap();
+    for step in table.take_steps(2, &before.v4) {
         let Step::Writes(writes) = step else { panic!("SAIL_L has no operations") };
         assert!(writes.iter().all(|write| Unit(write.value).value() == 5), "{writes:?}");
     }

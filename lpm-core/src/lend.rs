@@ -29,7 +29,7 @@ const GRAIN: Range<usize> = 256..4096;
 /// Piles and grains are in units of this many keys: the lanes of a vector, and a cache line of answers.
 const LINE: usize = 16;
 /// The largest number of keys of a loan: positions have 32 bits.
-pub(crate) const LOAN_MAX: usize = 1 << 31;
+pub const LOAN_MAX: usize = 1 << 31;
 
 /// Pointers to the keys.
 #[derive(Clone, Copy)]
@@ -87,27 +87,27 @@ struct Board {
 
 /// How threads share the keys of a loan.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub struct Rules {
     /// Whether a thread that has finished its own pile claims from the others'.
-    pub(crate) helps: bool,
+    pub helps: bool,
     /// How long the owner waits for unclaimed keys before it takes them back; matters only without `helps`.
-    pub(crate) patience: Duration,
+    pub patience: Duration,
 }
 
 /// A worker's handle on the board, for its thread.
-pub(crate) struct Worker {
+pub struct Worker {
     board: Arc<Board>,
     at: usize,
 }
 
 /// The owner's handle on the board.
-pub(crate) struct Lender {
+pub struct Lender {
     board: Arc<Board>,
 }
 
 /// Why some answers are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub enum Missing {
     /// The owner could not answer.
     Owner,
     /// A worker could not answer, or its thread has ended.
@@ -118,15 +118,15 @@ pub(crate) enum Missing {
 
 /// The result of a loan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// Keys that were left to the workers: those that the owner did not claim.
-    pub(crate) keys: usize,
+    pub keys: usize,
     /// Why answers are missing; `None` if all are there.
-    pub(crate) missing: Option<Missing>,
+    pub missing: Option<Missing>,
 }
 
 /// Makes a lender and its `workers` workers (at least one).
-pub(crate) fn board(workers: usize, rules: Rules) -> (Lender, Vec<Worker>) {
+pub fn board(workers: usize, rules: Rules) -> (Lender, Vec<Worker>) {
     let workers = workers.max(1);
     let pile = |_| {
         let nothing = Terms { keys: Source::V4(std::ptr::null()), out: std::ptr::null_mut() };
@@ -251,7 +251,7 @@ impl Drop for Report<'_> {
 impl Worker {
     /// Whether this worker's pile has unclaimed keys.
     #[inline]
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         let (from, to) = unpack(self.board.piles[self.at].left.load(Ordering::Relaxed));
         from < to
     }
@@ -260,7 +260,7 @@ impl Worker {
     /// could. Returns false when this worker's pile was empty. An idle worker polls its own pile only, whose cache line no other
     /// thread writes until the next loan.
     #[inline]
-    pub(crate) fn work(&mut self, mut run: impl FnMut(Keys<'_>, &mut [NextHopId]) -> bool) -> bool {
+    pub fn work(&mut self, mut run: impl FnMut(Keys<'_>, &mut [NextHopId]) -> bool) -> bool {
         if !self.is_wanted() {
             return false;
         }
@@ -364,7 +364,7 @@ impl Lender {
     /// When `out` is not as long as `keys`, when there are more than [`LOAN_MAX`] or fewer than `cut` keys, or when `wake` or
     /// `run` panics.
     #[inline]
-    pub(crate) fn lend(
+    pub fn lend(
         &mut self,
         keys: Keys<'_>,
         out: &mut [NextHopId],

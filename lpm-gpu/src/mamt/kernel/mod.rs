@@ -1,0 +1,47 @@
+//! The lookup kernels: one file an instruction set, one `match` a batch. They find the raw answers of a piece of a batch, as the kernels
+//! of a GPU do; the table's own code turns them into next hops.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512f;
+mod scalar;
+
+use super::table::Words;
+use crate::host::{Answers, KeySlice};
+use fib::{Isa, NextHopId};
+
+/// Keys that go through one level before the next. 128 were a tenth to a fifth slower for IPv4, 64 a third slower for IPv6.
+const PIECE: usize = 256;
+
+/// Answers `keys` into `out`, equally long.
+#[inline]
+pub(super) fn lookup_v4(isa: Isa, table: &Words, keys: &[u32], out: &mut [NextHopId]) {
+    assert_eq!(keys.len(), out.len(), "as many answers as keys");
+    for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+        let mut raw = [0; PIECE];
+        let raw = &mut raw[..keys.len()];
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+            Isa::Avx512f => unsafe { avx512f::search(table, keys, raw) },
+            _ => scalar::search(table, keys, raw),
+        }
+        Answers::<u32>::resolve(&*table.answers, KeySlice::Whole(keys), raw, out);
+    }
+}
+
+/// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
+#[inline]
+pub(super) fn lookup_v6(isa: Isa, table: &Words, (hi, lo): (&[u64], &[u64]), out: &mut [NextHopId]) {
+    assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
+    for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
+        let mut raw = [0; PIECE];
+        let raw = &mut raw[..hi.len()];
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+            Isa::Avx512f => unsafe { avx512f::search(table, hi, raw) },
+            _ => scalar::search(table, hi, raw),
+        }
+        Answers::<u128>::resolve(&*table.answers, KeySlice::Halves(hi, lo), raw, out);
+    }
+}

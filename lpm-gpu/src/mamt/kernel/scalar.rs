@@ -1,0 +1,17 @@
+//! The scalar kernel: Algorithm 1 as it reads, one key at a time. Never tuned.
+
+use crate::gamt::Layout;
+use crate::gamt::code::search_by;
+use crate::mamt::table::Words;
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+
+/// Writes the raw answers of `keys`, whose first bits are their highest, to `raw`, equally long.
+pub(super) fn search<W: Copy + Into<u64>>(table: &Words, keys: &[W], raw: &mut [u32]) {
+    let shift = 64 - u32::try_from(8 * size_of::<W>()).unwrap_or(64);
+    for (key, raw) in keys.iter().zip(raw) {
+        let load = |at: usize| Ok(table.words[at].load(Ordering::Acquire));
+        let Ok(found) = search_by::<Infallible>(&table.header, Layout::Flat, (*key).into() << shift, load);
+        *raw = found;
+    }
+}

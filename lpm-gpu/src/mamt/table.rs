@@ -1,0 +1,115 @@
+//! A family's table: GAMT's, and its words in memory that lookups read.
+
+use super::params::Params;
+use crate::gamt::GamtTable;
+use crate::gamt::answers::GamtAnswers;
+use crate::host::{Due, HEADER_WORDS, HostTable as _, Image, Step};
+use fib::{Change, Details, EngineError, Key, NextHopId, Prefix, Rib, RibTable};
+use lpm_core::engine::{Budget, FibTable, Routes};
+use lpm_core::memory::Array;
+use lpm_core::publish::Publish as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What lookups read: the image of a GAMT table in the flat layout, kept up by its steps.
+#[derive(Debug)]
+pub(super) struct Words {
+    pub(super) words: Array<AtomicU32>,
+    /// The shape, as GAMT's kernels have it.
+    pub(super) header: [u32; HEADER_WORDS],
+    pub(super) answers: Arc<GamtAnswers>,
+}
+
+impl Words {
+    fn new(image: &Image<'_>, answers: Arc<GamtAnswers>, params: &Params) -> Result<Self, EngineError> {
+        let words = Array::<AtomicU32>::zeroed(image.words, params.common.placement)?;
+        for (start, run) in &image.runs {
+            for (word, value) in words[*start as usize..].iter().zip(*run) {
+                word.store(*value, Ordering::Relaxed); // published with the whole table
+            }
+        }
+        Ok(Self { words, header: image.header, answers })
+    }
+}
+
+/// The table of one family.
+pub(super) struct Table<K: Key> {
+    host: GamtTable<K>,
+    shared: Arc<Words>,
+    /// Numbers updates.
+    update: u64,
+}
+
+impl<K: Key> FibTable<K> for Table<K> {
+    type Params = Params;
+    type Shared = Words;
+    /// The trie, whose image is still to be laid out.
+    type Size = GamtTable<K>;
+
+    fn size(
+        routes: &[(Prefix<K>, NextHopId)],
+        params: &Params,
+        budget: Budget,
+    ) -> Result<GamtTable<K>, EngineError> {
+        let mut host = GamtTable::new(params.gamt(K::FAMILY, budget.has_reserve()))?;
+        let added = |&(prefix, new)| Change { prefix, old: NextHopId::NONE, new };
+        let changes: Vec<_> = routes.iter().map(added).collect();
+        let none = Rib::new();
+        if host.apply(&changes, K::table(&none), usize::MAX)? == Due::Steps {
+            host.rebuild(usize::MAX)?; // few routes: the shape is the empty table's
+        }
+        host.take_steps(1, K::table(&none));
+        Ok(host)
+    }
+
+    fn size_bytes(host: &GamtTable<K>) -> u64 {
+        4 * host.shape().words
+    }
+
+    fn build(host: GamtTable<K>, _: Routes<K>, params: &Params) -> Result<Self, EngineError> {
+        let none = Rib::new();
+        let shared = Arc::new(Words::new(&host.image(K::table(&none)), host.shared_answers(), params)?);
+        Ok(Self { host, shared, update: 1 })
+    }
+
+    fn shared(&self) -> &Arc<Words> {
+        &self.shared
+    }
+
+    fn bytes(&self) -> u64 {
+        self.shared.words.bytes()
+    }
+
+    fn writer_bytes(&self) -> u64 {
+        self.host.host_bytes()
+    }
+
+    fn details(&self) -> Details {
+        self.host.details()
+    }
+
+    fn admits(&self, changes: &[Change<K>], _: &RibTable<K>) -> bool {
+        self.host.admits(changes)
+    }
+
+    fn owes_grace(&self) -> bool {
+        self.host.has_unlinked()
+    }
+
+    fn grace_over(&mut self) {
+        self.host.reclaim(self.update);
+    }
+
+    fn update(&mut self, changes: &[Change<K>], routes: &RibTable<K>, _: &dyn Fn()) {
+        let made = self.host.apply(changes, routes, usize::MAX);
+        assert!(matches!(made, Ok(Due::Steps)), "a delta that the table admits is made in place: {made:?}");
+        self.update += 1;
+        // In the order of the steps, and of the stores: what is new, then what leads to it.
+        for step in self.host.take_steps(self.update, routes) {
+            let Step::Writes(writes) = step else { continue };
+            for write in writes {
+                self.shared.words[write.at as usize].publish(write.value);
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of `mamt` that need its insides.
+
+mod stores;

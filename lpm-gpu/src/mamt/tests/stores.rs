@@ -1,0 +1,90 @@
+//! Every store of an update under every interleaving with lookups: see [`fib::stores`].
+//!
+//! Lookups load which table is in service, then its words in the scalar kernel's order, and resolve what they found last.
+
+use crate::gamt::Layout;
+use crate::gamt::code::search_by;
+use crate::mamt::Mamt;
+use crate::mamt::params::Params;
+use crate::mamt::table::Words;
+use crate::tests::stores::flicker;
+use arc_swap::ArcSwap;
+use fib::loads::{Loads as _, Place};
+use fib::stores::{Checker, Sequences, Steps, Stopped, run};
+use fib::{EngineOptions, EngineWriter as _, FibDelta, Key, NextHopId, Rib, conformance};
+use lpm_core::engine::CpuEngine;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+fn engine(parameters: &[(&str, &str)]) -> CpuEngine<Mamt> {
+    let options = EngineOptions { huge_pages: false, ..EngineOptions::of(parameters) };
+    CpuEngine::new(Params::from_options(&options).unwrap()).unwrap()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "halves of 128 bits")]
+fn look_up<K: Key>(table: &Words, key: K, steps: &mut Steps<'_>) -> Result<NextHopId, Stopped> {
+    let (high, low) = ((key.to_high_bits() >> 64) as u64, key.to_high_bits() as u64);
+    let raw = search_by(&table.header, Layout::Flat, high, |at| steps.word(&table.words[at]))?;
+    table.answers.resolve_by(raw, low, steps)
+}
+
+/// Lookups in the table that readers find at `place`.
+fn checker<K: Key + 'static>(place: Arc<ArcSwap<Words>>) -> Checker<K> {
+    let tables = RefCell::new(HashMap::new());
+    Checker::new(move |key, steps: &mut Steps<'_>| {
+        let table = steps.load(Place::of(&*place), || {
+            let table = place.load_full();
+            let address = Arc::as_ptr(&table).addr() as u64;
+            tables.borrow_mut().insert(address, table);
+            address
+        })?;
+        let table = Arc::clone(&tables.borrow()[&table]);
+        look_up(&table, key, steps)
+    })
+}
+
+/// Runs `count` sequences with prefixes of each of `lengths`. Returns how many tables were built anew.
+fn sequences<K: Key + 'static>(
+    parameters: &[(&str, &str)],
+    place: impl Fn(&CpuEngine<Mamt>) -> Arc<ArcSwap<Words>>,
+    count: usize,
+    lengths: &[RangeInclusive<u8>],
+) -> usize {
+    let mut engine = engine(parameters);
+    let place = place(&engine);
+    let checker = checker::<K>(Arc::clone(&place));
+    let _listening = checker.listen();
+    let count = if conformance::Options::from_env().full { count * 20 } else { count };
+    let mut built = 0;
+    for lengths in lengths {
+        let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
+        let mut apply = |delta: &FibDelta, rib: &Rib| {
+            let before = place.load_full();
+            engine.apply(delta, rib).unwrap();
+            built += usize::from(!Arc::ptr_eq(&before, &place.load()));
+        };
+        run(&plan, &checker, &mut apply);
+        for seed in 0..count as u64 / 4 {
+            flicker(seed, lengths, &checker, &mut apply);
+        }
+    }
+    println!("{checker:?}, {built} tables built anew");
+    assert!(checker.tried().0 > 1000);
+    built
+}
+
+#[test]
+fn ipv4_sequences() {
+    let lengths = [4..=32, 20..=32];
+    let of = |parameters: &[_]| sequences::<u32>(parameters, |engine| engine.places().0, 300, &lengths);
+    assert!(of(&[("levels", "6"), ("headroom", "400")]) + of(&[("headroom", "0")]) > 0);
+}
+
+#[test]
+fn ipv6_sequences() {
+    let lengths = [12..=128, 40..=64, 60..=128];
+    let of = |parameters: &[_]| sequences::<u128>(parameters, |engine| engine.places().1, 200, &lengths);
+    assert!(of(&[("levels6", "12"), ("headroom", "400")]) + of(&[("headroom", "0")]) > 0);
+}
