@@ -12,6 +12,7 @@ fn every_result_is_that_of_a_generation_in_between() {
         ("bloom", "run-to-completion"),
         ("bloom", "pipeline"),
         ("miht", "run-to-completion"),
+        ("mamt", "run-to-completion"),
         ("coop", "pipeline"),
     ] {
         let extra = [
