@@ -3,13 +3,14 @@
 //! It is an array of mbuf pointers with a length. Headers are read and written in Rust, in the packet's own memory, and
 //! only the first cache line of the mbuf is touched. C is called only to free packets and to handle chains.
 //!
-//! Invariant: the first `len` entries are packets owned by this burst alone; the other entries are never read.
+//! Invariant: the first `len` entries are packets owned by this burst alone; the pointers of the other entries are never followed.
+//! The array has [`PAD`] entries more than the capacity. The level is available on this CPU.
 
 use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
 use crate::mbuf::{Mbuf, Raw};
 use crate::mempool::Mempool;
-use crate::starts::Starts;
+use crate::simd::{Array, Level, PAD, Starts};
 use crate::sys;
 
 /// Target in [`Burst::scatter`] for packets that go to the `dropped` burst.
@@ -20,9 +21,11 @@ pub const DROP: u16 = u16::MAX;
 /// Accessors take an index and panic when it is not below [`Burst::len`], as slices do. A loop over `0..burst.len()`
 /// pays one bounds check a packet; [`Burst::iter`] and [`Burst::iter_mut`] pay none.
 pub struct Burst {
-    mbufs: Box<[Raw]>,
+    mbufs: Array<Raw>,
+    capacity: usize,
     len: usize,
     starts: Starts,
+    level: Level,
     token: Token,
 }
 
@@ -39,15 +42,25 @@ impl std::fmt::Debug for Burst {
 }
 
 impl Burst {
-    /// An empty burst with room for `capacity` packets. A burst allocates only here.
+    /// An empty burst with room for `capacity` packets, whose passes run the best kernels of this CPU. A burst allocates
+    /// only here.
     #[must_use]
     pub fn with_capacity(eal: &Eal, capacity: usize) -> Burst {
         Burst {
-            mbufs: vec![Raw(std::ptr::null_mut()); capacity].into_boxed_slice(),
+            mbufs: Array::new(Raw(std::ptr::null_mut()), capacity + PAD),
+            capacity,
             len: 0,
             starts: Starts::new(capacity),
+            level: Level::Avx512.available(),
             token: eal.token(),
         }
+    }
+
+    /// Runs the kernels of `level`, or the best ones below it that this CPU has.
+    #[must_use]
+    pub fn with_level(mut self, level: Level) -> Burst {
+        self.level = level.available();
+        self
     }
 
     /// Packets in the burst.
@@ -68,7 +81,7 @@ impl Burst {
     #[inline(always)]
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.mbufs.len()
+        self.capacity
     }
 
     /// Packets that can still be added.
@@ -84,16 +97,16 @@ impl Burst {
         &self.mbufs[..self.len]
     }
 
-    /// The packets and their cached starts.
+    /// The level of its kernels, its packets, and their cached starts.
     #[inline(always)]
-    pub(crate) fn parts(&mut self) -> (&[Raw], &mut Starts) {
-        (&self.mbufs[..self.len], &mut self.starts)
+    pub(crate) fn parts(&mut self) -> (Level, &[Raw], &mut Starts) {
+        (self.level, &self.mbufs[..self.len], &mut self.starts)
     }
 
-    /// The cached starts of the packets.
+    /// The level of its kernels, available on this CPU.
     #[inline(always)]
-    pub(crate) fn starts(&self) -> &Starts {
-        &self.starts
+    pub(crate) fn level(&self) -> Level {
+        self.level
     }
 
     #[inline(always)]
@@ -204,8 +217,7 @@ impl Burst {
         if self.room() == 0 {
             return Err(packet);
         }
-        self.mbufs[self.len] = Raw(packet.into_raw());
-        self.len += 1;
+        self.put(Raw(packet.into_raw()));
         Ok(())
     }
 
@@ -232,40 +244,21 @@ impl Burst {
     #[inline(always)]
     pub fn swap(&mut self, other: &mut Burst) {
         std::mem::swap(&mut self.mbufs, &mut other.mbufs);
+        std::mem::swap(&mut self.capacity, &mut other.capacity);
         std::mem::swap(&mut self.len, &mut other.len);
         std::mem::swap(&mut self.starts, &mut other.starts);
     }
 
-    /// Distributes the packets to `outs` in order: packet `i` goes to the end of `outs[to[i]]`, or of `dropped` when
-    /// `to[i]` is [`DROP`]. Packets whose target is full or does not exist stay here, in order; returns how many stay.
-    ///
-    /// # Panics
-    /// When `to` is shorter than the burst.
-    pub fn scatter(&mut self, to: &[u16], outs: &mut [Burst], dropped: &mut Burst) -> usize {
-        let to = &to[..self.len];
-        self.starts.forget(0);
+    /// Hands each packet, in order, to `take` with its entry of `to`. Packets that it refuses stay here, in order; returns
+    /// how many stay.
+    pub(crate) fn distribute(&mut self, to: &[u16], mut take: impl FnMut(u16, Raw) -> bool) -> usize {
         let mut stay = 0;
-        for (i, &target) in to.iter().enumerate() {
+        self.starts.forget(0);
+        for (i, &target) in to[..self.len].iter().enumerate() {
             let packet = self.mbufs[i];
-            let out = match outs.get_mut(usize::from(target)) {
-                Some(out) => out,
-                None if target == DROP => &mut *dropped,
-                None => {
-                    self.mbufs[stay] = packet;
-                    stay += 1;
-                    continue;
-                }
-            };
-            // One check finds the free slot: `get_mut` is None exactly when the burst is full.
-            match out.mbufs.get_mut(out.len) {
-                Some(slot) => {
-                    *slot = packet;
-                    out.len += 1;
-                }
-                None => {
-                    self.mbufs[stay] = packet;
-                    stay += 1;
-                }
+            if !take(target, packet) {
+                self.mbufs[stay] = packet;
+                stay += 1;
             }
         }
         self.len = stay;
@@ -325,10 +318,29 @@ impl Burst {
 
     // ---- for the queues, pools and rings of this crate ----
 
-    /// Where the next pointers are written; there is room for [`Burst::room`] of them.
+    /// Where the next pointers are written; there is room for [`Burst::room`] and [`PAD`] of them.
     #[inline(always)]
     pub(crate) fn free_part(&mut self) -> *mut *mut sys::rte_mbuf {
         self.mbufs[self.len..].as_mut_ptr().cast()
+    }
+
+    /// Adds a packet at the end; `false` when the burst is full.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, packet: Raw) -> bool {
+        let has_room = self.len < self.capacity;
+        if has_room {
+            self.mbufs[self.len] = packet;
+            self.len += 1;
+        }
+        has_room
+    }
+
+    /// Gives up all packets; they and [`PAD`] entries more can be read at the pointer.
+    #[inline(always)]
+    pub(crate) fn give_all(&mut self) -> *const Raw {
+        self.starts.forget(0);
+        self.len = 0;
+        self.mbufs.as_ptr()
     }
 
     /// Adds `count` packets that were written to [`Burst::free_part`] to the burst.

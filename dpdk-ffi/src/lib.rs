@@ -10,7 +10,7 @@
 //! | [`mempool`] | [`Mempool`] of packet buffers | `rte_mempool` |
 //! | [`mbuf`] | [`Mbuf`]: one owned packet | `rte_mbuf` |
 //! | [`burst`] | [`Burst`]: many owned packets, read and written without a C call | arrays of `rte_mbuf *` |
-//! | [`starts`] | cached data pointers of a burst's packets; header words of many packets as columns | |
+//! | [`simd`] | the passes over a burst's headers, as vector kernels with scalar twins | |
 //! | [`port`], [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; granted offloads; link, counters | `rte_ethdev` |
 //! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
 //! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
@@ -65,7 +65,7 @@ pub mod port_state;
 pub mod queue;
 pub mod ready;
 pub mod ring;
-pub mod starts;
+pub mod simd;
 mod sys;
 pub mod telemetry;
 #[cfg(feature = "testing")]
@@ -86,5 +86,4 @@ pub use port_state::{DeviceInfo, LinkState, PortStats};
 pub use queue::{RxQueue, TxQueue};
 pub use ready::ReadyPackets;
 pub use ring::{Ring, RingConsumer, RingPort, RingProducer, RingSync};
-pub use starts::Columns;
 pub use version::{Version, version};

@@ -73,6 +73,14 @@ impl Raw {
         unsafe { ((*line).buf_addr.add(usize::from((*line).data_off)), usize::from((*line).data_len)) }
     }
 
+    /// The data pointer, and a word with `pkt_len` in the low half and then `data_len`.
+    #[inline(always)]
+    pub(crate) fn start_and_lengths(self) -> (*mut u8, u64) {
+        let line = self.line0();
+        // SAFETY: as for `segment`; the 8 bytes from pkt_len on lie within the line.
+        unsafe { (self.segment().0, (&raw const (*line).pkt_len).cast::<u64>().read_unaligned()) }
+    }
+
     #[inline(always)]
     pub(crate) fn pkt_len(self) -> u32 {
         // SAFETY: a valid mbuf (type invariant).
@@ -152,11 +160,6 @@ impl Raw {
         let (start, len) = self.segment();
         // SAFETY: as for `data`, and the borrow is unique.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn prefetch(self) {
-        prefetch(self.0.cast());
     }
 
     /// Calls `each` with the bytes of every segment, in order.

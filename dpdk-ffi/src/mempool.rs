@@ -19,6 +19,10 @@ use crate::ids::SocketId;
 use crate::mbuf::Mbuf;
 use crate::sys;
 
+/// The least data room, so that the headers that a pass loads lie within any buffer: see [`simd`](crate::simd).
+const DATA_ROOM_MIN: u16 = 64;
+const _: () = assert!(crate::simd::START_BYTES <= DATA_ROOM_MIN as usize);
+
 /// The parameters of a mempool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MempoolConfig {
@@ -26,7 +30,8 @@ pub struct MempoolConfig {
     pub mbufs: u32,
     /// Mbufs that each lcore caches, at most 512 and `mbufs / 1.5`; 0 for none.
     pub cache_mbufs: u32,
-    /// Packet bytes that one mbuf holds, besides its headroom of 128.
+    /// Packet bytes that one mbuf holds, besides its headroom of 128. Its buffer has 64 bytes behind the headroom at least,
+    /// which the passes over headers load.
     pub data_room_bytes: u16,
     /// The NUMA node of the memory.
     pub socket: SocketId,
@@ -72,7 +77,7 @@ impl Mempool {
     /// [`DpdkError::TooMuch`] when data room and headroom together exceed 65,535 bytes.
     pub fn new(eal: &Eal, name: &str, config: &MempoolConfig) -> Result<Mempool, DpdkError> {
         let c_name = c_string("a mempool name", name)?;
-        let room = u32::from(config.data_room_bytes) + sys::DFFI_MBUF_HEADROOM_BYTES;
+        let room = u32::from(config.data_room_bytes.max(DATA_ROOM_MIN)) + sys::DFFI_MBUF_HEADROOM_BYTES;
         let room = u16::try_from(room).map_err(|_| DpdkError::TooMuch {
             what: "bytes of data room and headroom",
             wanted: room as usize,

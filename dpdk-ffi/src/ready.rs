@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::burst::Burst;
 use crate::error::DpdkError;
 use crate::ids::{PortId, QueueId};
-use crate::mbuf::Raw;
+use crate::mbuf::{Raw, prefetch};
 use crate::port::Port;
 use crate::ring::RingConsumer;
 use crate::sys;
@@ -89,7 +89,7 @@ unsafe extern "C" fn receive(
     let (mut count, mut bytes) = (0_u16, 0);
     for (packet, header) in ready.take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
         if let Some(later) = packets.get(table.next + usize::from(count) + AHEAD) {
-            later.prefetch();
+            prefetch(later.0.cast());
         }
         // Acquire pairs with the release of whoever gave the other reference back: its last use of the packet is before ours.
         if packet.references().load(Ordering::Acquire) != 1 {

@@ -53,62 +53,6 @@ fn an_exhausted_pool_is_an_error_and_recovers() {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// Cached starts match the mbufs, whatever packets were added and removed in between.
-#[test]
-fn noted_starts_follow_the_packets() {
-    let Some(eal) = testing::eal() else { return };
-    let pool = pool(eal, "noted", 255);
-    let frame = |i: u8| -> Vec<u8> { (0..60).map(|at| at ^ i).collect() };
-    let frames: Vec<_> = (0..40).map(frame).collect();
-    let mut burst = Burst::with_capacity(eal, 64);
-    pool.copy_burst(&mut burst, &frames).unwrap();
-    let mut columns = dpdk_ffi::Columns::default();
-    assert!(!burst.columns(0, 10, 54, &mut columns), "nothing is cached yet");
-    assert!(burst.start_mut::<54>(0).is_none());
-    let check = |burst: &mut Burst| {
-        burst.note();
-        for i in 0..burst.len() {
-            let wanted = burst.header::<54>(i).copied();
-            assert_eq!(burst.start_mut::<54>(i).copied(), wanted, "packet {i}");
-            assert!(burst.start_mut::<61>(i).is_none() || burst.data(i).len() > 60);
-        }
-        assert!(burst.start_mut::<1>(burst.len()).is_none());
-        let mut columns = dpdk_ffi::Columns::default();
-        for at in 0..burst.len().saturating_sub(15) {
-            assert!(burst.columns(at, 22, 54, &mut columns));
-            for lane in 0..16 {
-                let word = columns.words[7][lane].to_le_bytes();
-                assert_eq!(
-                    (&word[..], columns.frame_bytes[lane]),
-                    (&burst.data(at + lane)[50..54], burst.pkt_len(at + lane))
-                );
-            }
-        }
-        assert!(!burst.columns(burst.len().saturating_sub(15), 22, 54, &mut columns), "fewer than 16");
-    };
-    check(&mut burst);
-    let (mut one, mut two) = (Burst::with_capacity(eal, 64), Burst::with_capacity(eal, 64));
-    drop(burst.pop());
-    burst.push(pool.copy(&frame(99)).unwrap()).unwrap();
-    check(&mut burst);
-    burst.append_data(5, &[1, 2, 3], &pool).unwrap();
-    check(&mut burst);
-    let to: Vec<u16> = (0..burst.len()).map(|i| if i % 3 == 0 { 0 } else { 7 }).collect();
-    burst.scatter(&to, std::slice::from_mut(&mut two), &mut one);
-    check(&mut burst);
-    check(&mut two);
-    burst.swap(&mut two);
-    burst.append(&mut two);
-    check(&mut burst);
-    burst.truncate_free(17);
-    pool.copy_burst(&mut burst, &[frame(7)]).unwrap();
-    check(&mut burst);
-    let short = pool.copy(&[0; 53]).unwrap();
-    burst.push(short).unwrap();
-    burst.note();
-    assert!(!burst.columns(burst.len() - 16, 22, 54, &mut columns), "one is too short");
-}
-
 #[test]
 fn two_pools_of_one_name_are_refused() {
     let Some(eal) = testing::eal() else { return };

@@ -1,20 +1,20 @@
-//! The datapath on frames of plain bytes, and the capture reader, for fuzz targets: what is private everywhere else.
+//! The datapath on frames in mbufs, and the capture reader, for fuzz targets: what is private everywhere else.
 //!
-//! [`Parser`] is the parse pass on one instruction set, [`Forwarder`] all passes from parse to tx with [`Forwarder::wanted`], what
-//! `--verify` holds them to. Both keep their batch from call to call, as an lcore does. Nothing here judges.
+//! [`Parser`] is the parse pass at one level of kernels, [`Forwarder`] all passes from parse to tx with [`Forwarder::wanted`], the
+//! result that `--verify` expects. Both keep their batch from call to call, as an lcore does. Nothing here judges.
 
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::lookup::Lookup;
-use crate::datapath::packets::PlainFrame;
-use crate::datapath::parse::Parse;
+use crate::datapath::parse::parse;
 use crate::datapath::rewrite::rewrite;
-use crate::datapath::verdict::{verdict, verdict_and_rewrite};
-use crate::datapath::{Batch, Code, DropReason, EgressPort, EgressTable, Packets};
+use crate::datapath::verdict::verdict;
+use crate::datapath::{Batch, DropReason, EgressPort, EgressTable};
 use crate::harness::reference::{Reference, Verdict};
 use crate::harness::trace::Trace;
-use dpdk_ffi::{Burst, Eal, Mempool};
+use dpdk_ffi::simd::Level;
+use dpdk_ffi::{Burst, Eal, Mempool, testing};
 use fib::oracle::OracleEngine;
-use fib::{EngineOptions, EngineWriter, Isa, MacAddr, NextHopTable, Rib, Routes};
+use fib::{EngineOptions, EngineWriter, MacAddr, NextHopTable, Rib, Routes};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,19 +28,39 @@ pub struct Frame {
     pub head_bytes: usize,
 }
 
-impl PlainFrame for Frame {
-    fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
+impl Frame {
     fn head(&self) -> &[u8] {
         &self.bytes[..self.head_bytes.min(self.bytes.len())]
     }
 
-    fn head_mut(&mut self) -> &mut [u8] {
-        let head_bytes = self.head_bytes.min(self.bytes.len());
-        &mut self.bytes[..head_bytes]
+    /// Appends the frame to a batch, with its number among the packets as tag. `None` when the pool is empty.
+    fn push(&self, batch: &mut Batch, pool: &Mempool) -> Option<()> {
+        let (head, tail) = self.bytes.split_at(self.head().len());
+        let mut packet = pool.copy(head).ok()?;
+        if !tail.is_empty() {
+            testing::chain(&mut packet, pool.copy(tail).ok()?);
+        }
+        batch.packets.push(packet).ok()?;
+        let at = batch.packets.len() - 1;
+        batch.packets.set_tag(at, at as u64);
+        Some(())
     }
+}
+
+/// Empties `batch`, and parses the frames that come in `bursts`, one after another. `None` when the pool is empty.
+fn parse_all(batch: &mut Batch, bursts: &[&[Frame]], pool: &Mempool) -> Option<()> {
+    batch.packets.free_all();
+    batch.clear();
+    for burst in bursts {
+        burst.iter().try_for_each(|frame| frame.push(batch, pool))?;
+        parse(batch);
+    }
+    Some(())
+}
+
+/// An empty batch at a level of kernels.
+fn batch(eal: &Eal, packets_max: usize, level: Level) -> Batch {
+    Batch::new(Burst::with_capacity(eal, packets_max).with_level(level))
 }
 
 /// The slow path on a frame.
@@ -86,66 +106,52 @@ pub struct Parsed {
     pub drops: Vec<(&'static str, u64)>,
     /// Bytes of all packets.
     pub bytes: u64,
-    /// No packet that passed is longer.
-    pub ip_bytes_max: u32,
 }
 
-/// The parse pass on one instruction set.
+/// The parse pass at one level of kernels.
 #[derive(Debug)]
 pub struct Parser {
-    isa: Isa,
-    parse: Parse,
-    batch: Batch<Vec<Frame>>,
+    level: Level,
+    batch: Batch,
+    pool: Mempool,
 }
 
 impl Parser {
-    /// One for each instruction set of this CPU, for batches of at most `packets_max`.
+    /// One for each level of this CPU, for batches of at most `packets_max`; each frame fits a mbuf of `pool`.
     #[must_use]
-    pub fn all(packets_max: usize) -> Vec<Self> {
-        let parser = |isa| Self { isa, parse: Parse::new(isa), batch: Batch::new(Vec::new(), packets_max) };
-        Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(parser).collect()
+    pub fn all(eal: &Eal, pool: &Mempool, packets_max: usize) -> Vec<Self> {
+        let parser = |level| Self { level, batch: batch(eal, packets_max, level), pool: pool.clone() };
+        Level::ALL.into_iter().filter(|level| level.available() == *level).map(parser).collect()
     }
 
-    /// The instruction set.
+    /// The level.
     #[must_use]
-    pub fn isa(&self) -> Isa {
-        self.isa
+    pub fn level(&self) -> Level {
+        self.level
     }
 
-    /// Parses the frames that come in `bursts`, one after another, as one batch.
-    pub fn run(&mut self, bursts: &[&[Frame]]) -> Parsed {
-        let Self { parse, batch, .. } = self;
-        batch.packets.clear();
-        batch.clear();
-        for burst in bursts {
-            batch.packets.extend_from_slice(burst);
-            parse.run(batch);
-        }
+    /// Parses the frames that come in `bursts`, one after another, as one batch. `None` when the pool is empty.
+    pub fn run(&mut self, bursts: &[&[Frame]]) -> Option<Parsed> {
+        let Self { batch, pool, .. } = self;
+        parse_all(batch, bursts, pool)?;
         let count = batch.packets.len();
-        let mut parsed = Parsed {
-            packets: vec![None; count],
-            twice: 0,
-            drops: named(batch),
-            bytes: batch.bytes,
-            ip_bytes_max: batch.ip_bytes_max,
-        };
-        let keys6 = batch.keys6.0.iter().zip(&batch.keys6.1);
+        let mut parsed =
+            Parsed { packets: vec![None; count], twice: 0, drops: named(batch), bytes: batch.bytes };
+        let keys6 = batch.keys6.0.iter().zip(batch.keys6.1.iter());
         let keys6 = keys6.map(|(hi, lo)| IpAddr::V6((u128::from(*hi) << 64 | u128::from(*lo)).into()));
         let keys4 = batch.keys4.iter().map(|key| IpAddr::V4((*key).into()));
-        let lane4 = batch.v4.packets[..batch.v4.len].iter().zip(&batch.v4.ip_bytes).zip(keys4);
-        let lane6 = batch.v6.packets[..batch.v6.len].iter().zip(&batch.v6.ip_bytes).zip(keys6);
-        let of = |((place, ip_bytes), destination): ((&u16, &u32), IpAddr)| {
-            (*place, Passed { destination, ip_bytes: *ip_bytes })
-        };
-        for (place, passed) in lane4.map(of).chain(lane6.map(of)) {
-            let place = &mut parsed.packets[usize::from(place)];
-            parsed.twice += usize::from(place.replace(passed).is_some());
+        let lane4 = batch.v4.packets[..batch.v4.len].iter().zip(keys4);
+        let lane6 = batch.v6.packets[..batch.v6.len].iter().zip(keys6);
+        for (place, destination) in lane4.chain(lane6) {
+            let place = usize::from(*place);
+            let passed = Passed { destination, ip_bytes: batch.ip_bytes[place] };
+            parsed.twice += usize::from(parsed.packets[place].replace(passed).is_some());
         }
-        parsed
+        Some(parsed)
     }
 }
 
-fn named<P>(batch: &Batch<P>) -> Vec<(&'static str, u64)> {
+fn named(batch: &Batch) -> Vec<(&'static str, u64)> {
     batch.drops.iter().filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.name(), count)).collect()
 }
 
@@ -187,14 +193,16 @@ pub struct Forwarded {
 
 /// All passes, over a table in the engine `oracle`.
 pub struct Forwarder {
-    parse: Parse,
     lookup: Lookup,
     table: EgressTable,
-    batch: Batch<Vec<Frame>>,
     reference: Reference,
     hops: NextHopTable,
-    /// Packets in mbufs, where EAL runs.
-    mbufs: Option<Mbufs>,
+    pool: Mempool,
+    /// By level of kernels.
+    batches: [Batch; Level::ALL.len()],
+    /// By port.
+    outs: Vec<Burst>,
+    dropped: Burst,
 }
 
 impl std::fmt::Debug for Forwarder {
@@ -203,15 +211,8 @@ impl std::fmt::Debug for Forwarder {
     }
 }
 
-struct Mbufs {
-    pool: Mempool,
-    batch: Batch<Burst>,
-    outs: Vec<Burst>,
-    dropped: Burst,
-}
-
 impl Forwarder {
-    /// For the routes of `rib`; with an EAL and a mempool, [`Self::forward_mbufs`] works too.
+    /// For the routes of `rib`; each frame fits a mbuf of `pool`.
     ///
     /// # Errors
     /// What the egress table or the engine refuses.
@@ -220,7 +221,8 @@ impl Forwarder {
         hops: &NextHopTable,
         ports: &[Port],
         packets_max: usize,
-        mbufs: Option<(&Eal, Mempool)>,
+        eal: &Eal,
+        pool: Mempool,
     ) -> anyhow::Result<Self> {
         let egress = |port: &Port| EgressPort {
             name: port.name.clone(),
@@ -233,64 +235,28 @@ impl Forwarder {
         let mut told = Rib::new();
         told.tell(&Routes::of(rib));
         told.commit_to(&mut engine)?;
-        let mbufs = mbufs.map(|(eal, pool)| Mbufs {
-            pool,
-            batch: Batch::new(Burst::with_capacity(eal, packets_max), packets_max),
-            outs: ports.iter().map(|_| Burst::with_capacity(eal, packets_max)).collect(),
-            dropped: Burst::with_capacity(eal, packets_max),
-        });
         Ok(Self {
-            parse: Parse::new(Isa::detect()),
             lookup: Lookup::new(engine.reader(1, packets_max)?, Arc::default()),
             table: EgressTable::new(hops, &egress)?,
-            batch: Batch::new(Vec::new(), packets_max),
             reference: Reference::new(rib, egress),
             hops: hops.clone(),
-            mbufs,
+            pool,
+            batches: Level::ALL.map(|level| batch(eal, packets_max, level)),
+            outs: ports.iter().map(|_| Burst::with_capacity(eal, packets_max)).collect(),
+            dropped: Burst::with_capacity(eal, packets_max),
         })
     }
 
-    /// Forwards frames that come in `bursts` as one batch; `is_fused`: verdict and rewrite in one pass.
-    pub fn forward(&mut self, bursts: &[&[Frame]], is_fused: bool) -> Forwarded {
-        let Self { parse, lookup, table, batch, .. } = self;
-        batch.packets.clear();
-        batch.clear();
-        for burst in bursts {
-            batch.packets.extend_from_slice(burst);
-            parse.run(batch);
-        }
-        passes(lookup, table, batch, is_fused);
-        let packets = batch.packets.iter().zip(&batch.ports).map(|(frame, port)| {
-            if *port < Code::FIRST {
-                Outcome::Sent { port: *port, bytes: frame.bytes.clone() }
-            } else {
-                Outcome::Dropped("")
-            }
-        });
-        Forwarded { packets: packets.collect(), drops: named(batch), bytes: batch.bytes }
-    }
-
-    /// As [`Self::forward`] over mbufs, whose size decides how frames are cut into segments, and dealt to the ports as tx does:
-    /// `Err` holds the packets of a port that are not in the order in which they came. `None` without a pool, or when it is empty.
-    pub fn forward_mbufs(
-        &mut self,
-        bursts: &[&[Frame]],
-        is_fused: bool,
-    ) -> Option<Result<Forwarded, Vec<u64>>> {
-        let Self { parse, lookup, table, mbufs, .. } = self;
-        let Mbufs { pool, batch, outs, dropped } = mbufs.as_mut()?;
-        batch.packets.free_all();
-        batch.clear();
-        for burst in bursts {
-            for frame in *burst {
-                let at = batch.packets.len();
-                pool.alloc_burst(&mut batch.packets, 1).ok()?;
-                batch.packets.append_data(at, &frame.bytes, pool).ok()?;
-                batch.packets.set_tag(at, at as u64);
-            }
-            parse.run(batch);
-        }
-        passes(lookup, table, batch, is_fused);
+    /// Forwards frames that come in `bursts` as one batch, with the kernels of `level` or the best below it, and deals them to the
+    /// ports as tx does: `Err` holds the packets of a port that are not in the order in which they came. `None` when the pool is
+    /// empty.
+    pub fn forward(&mut self, bursts: &[&[Frame]], level: Level) -> Option<Result<Forwarded, Vec<u64>>> {
+        let Self { lookup, table, pool, batches, outs, dropped, .. } = self;
+        let batch = &mut batches[level as usize];
+        parse_all(batch, bursts, pool)?;
+        lookup.run(batch);
+        verdict(batch, table);
+        rewrite(batch);
         let count = batch.packets.len();
         let mut forwarded =
             Forwarded { packets: vec![Outcome::Dropped(""); count], drops: named(batch), bytes: batch.bytes };
@@ -317,16 +283,10 @@ impl Forwarder {
         Some(if stay == 0 { order.map(|()| forwarded) } else { Err(vec![stay as u64]) })
     }
 
-    /// Bytes of a frame that fit the first mbuf, where there are mbufs.
-    #[must_use]
-    pub fn mbuf_bytes(&self) -> Option<usize> {
-        self.mbufs.as_ref().map(|mbufs| usize::from(mbufs.pool.config().data_room_bytes))
-    }
-
     /// Mbufs that are not back in the pool.
     #[must_use]
     pub fn mbufs_in_use(&self) -> usize {
-        self.mbufs.as_ref().map_or(0, |mbufs| mbufs.pool.in_use())
+        self.pool.in_use()
     }
 
     /// What must become of a frame, by the definition that `--verify` uses.
@@ -345,16 +305,6 @@ impl Forwarder {
                 Outcome::Sent { port: u16::try_from(port).unwrap_or(u16::MAX), bytes }
             }
         }
-    }
-}
-
-fn passes<P: Packets>(lookup: &mut Lookup, table: &EgressTable, batch: &mut Batch<P>, is_fused: bool) {
-    lookup.run(batch);
-    if is_fused {
-        verdict_and_rewrite(batch, table);
-    } else {
-        verdict(batch, table);
-        rewrite(batch);
     }
 }
 

@@ -1,14 +1,17 @@
-//! Frames through the parse pass, on every instruction set, and through all passes: compared with the slow path and the reference.
+//! Frames through the parse pass and through all passes, at every level of kernels: compared with the slow path and the reference.
 //!
 //! An input is a plan of bursts, then frames. A frame is a template or raw bytes, with edits, an optional correction of lengths and
 //! checksum, an end of the first segment, and a repeat count ([`Recipe`]).
 
 use crate::bytes::Bytes;
+use dpdk_ffi::simd::Level;
+use dpdk_ffi::{Eal, Mempool, MempoolConfig};
 use fib::feed::{self, LoadOptions};
 use fib::{MacAddr, NextHopTable, Rib};
 use fwd_app::testing::{Forwarded, Forwarder, Frame, Outcome, Parser, Port, check};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The most frames in an input, and in a batch.
 const FRAMES_MAX: usize = 160;
@@ -189,9 +192,19 @@ fn plan(input: &mut Bytes<'_>) -> (Vec<usize>, usize) {
     (sizes, usize::from(input.u8()))
 }
 
-/// On every instruction set, the parse pass gives each packet the result of the slow path.
+/// A mempool whose mbufs hold any frame; `None` where EAL does not start.
+fn pool() -> Option<(&'static Eal, Mempool)> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let (eal, number) = (dpdk_ffi::testing::eal()?, NUMBER.fetch_add(1, Relaxed));
+    let config = MempoolConfig { mbufs: 1023, data_room_bytes: 3072, ..MempoolConfig::default() };
+    Some((eal, Mempool::new(eal, &format!("fuzz{number}"), &config).unwrap()))
+}
+
+/// At every level of kernels, the parse pass gives each packet the result of the slow path.
 pub fn parse(data: &[u8]) {
-    thread_local!(static PARSERS: RefCell<Vec<Parser>> = RefCell::new(Parser::all(FRAMES_MAX)));
+    thread_local!(static PARSERS: RefCell<Vec<Parser>> = RefCell::new(
+        pool().map_or_else(Vec::new, |(eal, pool)| Parser::all(eal, &pool, FRAMES_MAX))
+    ));
     let mut input = Bytes(data);
     let (sizes, cut) = plan(&mut input);
     let frames = frames(&mut input);
@@ -204,18 +217,16 @@ pub fn parse(data: &[u8]) {
             *drops.entry(reason).or_insert(0_u64) += 1;
         }
         let bytes: u64 = batch.iter().map(|frame| frame.bytes.len() as u64).sum();
-        let longest = wanted.iter().flatten().map(|passed| passed.ip_bytes).max().unwrap_or(0);
         PARSERS.with_borrow_mut(|parsers| {
             for parser in parsers {
-                let parsed = parser.run(&bursts);
-                let name = parser.isa();
-                assert_eq!(parsed.packets.len(), batch.len(), "{name}");
+                let parsed = parser.run(&bursts).unwrap();
+                let level = parser.level();
+                assert_eq!(parsed.packets.len(), batch.len(), "{level:?}");
                 for (i, (found, wanted)) in parsed.packets.iter().zip(&wanted).enumerate() {
-                    assert_eq!(*found, wanted.ok(), "{name}: packet {i}: {wanted:?} {:?}", batch[i]);
+                    assert_eq!(*found, wanted.ok(), "{level:?}: packet {i}: {wanted:?} {:?}", batch[i]);
                 }
-                assert_eq!((parsed.twice, parsed.bytes), (0, bytes), "{name}");
-                assert_eq!(parsed.drops.into_iter().collect::<BTreeMap<_, _>>(), drops, "{name}");
-                assert!(parsed.ip_bytes_max >= longest, "{name}: {} {longest}", parsed.ip_bytes_max);
+                assert_eq!((parsed.twice, parsed.bytes), (0, bytes), "{level:?}");
+                assert_eq!(parsed.drops.into_iter().collect::<BTreeMap<_, _>>(), drops, "{level:?}");
             }
         });
     }
@@ -260,8 +271,8 @@ neigh 2001:db8::3 lladdr 02:aa:00:00:06:33 dev 1
 /// Only bare ids, so that whole batches take the fast path.
 const BARE: &str = "0.0.0.0/0 1\n10.0.0.0/28 2\n10.0.0.128/25 300\n::/0 3\n2001:db8::/124 65535\n";
 
-/// A forwarder of `ports` ports for the routes of `text`, with mbufs where EAL runs.
-fn forwarder(text: &str, ports: u8) -> Forwarder {
+/// A forwarder of `ports` ports for the routes of `text`; `None` where EAL does not start.
+fn forwarder(text: &str, ports: u8) -> Option<Forwarder> {
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
     crate::scratch::with_file(text.as_bytes(), |path| {
         feed::load(&[path], &mut rib, &mut hops, LoadOptions::default()).unwrap();
@@ -272,69 +283,47 @@ fn forwarder(text: &str, ports: u8) -> Forwarder {
         mtu_bytes: if i == 3 { 600 } else { 1500 },
     };
     let ports: Vec<_> = (0..ports).map(port).collect();
-    let config = dpdk_ffi::MempoolConfig {
-        mbufs: 8191,
-        data_room_bytes: 128 + 192,
-        ..dpdk_ffi::MempoolConfig::default()
-    };
-    let mbufs = dpdk_ffi::testing::eal().and_then(|eal| {
-        static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Some((eal, dpdk_ffi::Mempool::new(eal, &format!("fuzz{number}"), &config).ok()?))
-    });
-    Forwarder::new(&rib, &hops, &ports, FRAMES_MAX, mbufs).unwrap()
+    let (eal, pool) = pool()?;
+    Some(Forwarder::new(&rib, &hops, &ports, FRAMES_MAX, eal, pool).unwrap())
 }
 
-/// All passes give every packet the result of the reference: fused or separate, in plain memory or in mbuf chains. Every packet is
-/// sent or counted exactly once.
+/// All passes give every packet the result of the reference, at every level of kernels, in one mbuf or two. Every packet is sent
+/// or counted exactly once.
 pub fn forward(data: &[u8]) {
-    thread_local!(static FORWARDERS: RefCell<[Forwarder; 2]> = RefCell::new([forwarder(MANY, 4), forwarder(BARE, 3)]));
+    thread_local!(static FORWARDERS: RefCell<[Option<Forwarder>; 3]> =
+        RefCell::new([forwarder(MANY, 4), forwarder(BARE, 3), forwarder(BARE, 7)]));
     let mut input = Bytes(data);
     let how = input.u8();
     let (sizes, _) = plan(&mut input);
     let frames = frames(&mut input);
     let bursts = bursts(&frames, &sizes);
     FORWARDERS.with_borrow_mut(|forwarders| {
-        let forwarder = &mut forwarders[usize::from(how & 1)];
-        for is_fused in [false, true] {
-            let forwarded = forwarder.forward(&bursts, is_fused);
-            judge(forwarder, &frames, forwarded, "in memory");
-        }
-        if how & 2 == 0 {
-            return;
-        }
-        // How much of a frame its first mbuf holds depends only on the size of the mbuf.
-        let Some(head_bytes) = forwarder.mbuf_bytes() else { return };
-        let whole = |frame: &Frame| Frame {
-            bytes: frame.bytes.clone(),
-            head_bytes: head_bytes.min(frame.bytes.len()),
-        };
-        let frames: Vec<Frame> = frames.iter().map(whole).collect();
-        if let Some(result) = forwarder.forward_mbufs(&bursts, how & 4 != 0) {
-            match result {
-                Ok(forwarded) => judge(forwarder, &frames, forwarded, "in mbufs"),
-                Err(order) => panic!("packets left out of order, or stayed: {order:?}"),
+        let Some(forwarder) = &mut forwarders[usize::from(how % 3)] else { return };
+        for level in Level::ALL {
+            match forwarder.forward(&bursts, level).unwrap() {
+                Ok(forwarded) => judge(forwarder, &frames, forwarded, level),
+                Err(order) => panic!("{level:?}: packets left out of order, or stayed: {order:?}"),
             }
         }
         assert_eq!(forwarder.mbufs_in_use(), 0, "mbufs are lost");
     });
 }
 
-fn judge(forwarder: &Forwarder, frames: &[Frame], forwarded: Forwarded, place: &str) {
-    assert_eq!(forwarded.packets.len(), frames.len(), "{place}");
+fn judge(forwarder: &Forwarder, frames: &[Frame], forwarded: Forwarded, level: Level) {
+    assert_eq!(forwarded.packets.len(), frames.len(), "{level:?}");
     let mut drops = BTreeMap::new();
     for (i, (frame, found)) in frames.iter().zip(&forwarded.packets).enumerate() {
         let wanted = forwarder.wanted(frame);
         match (&wanted, found) {
             (Outcome::Dropped(reason), Outcome::Dropped(_)) => *drops.entry(*reason).or_insert(0_u64) += 1,
-            _ => assert_eq!(*found, wanted, "{place}: packet {i}: {frame:?}"),
+            _ => assert_eq!(*found, wanted, "{level:?}: packet {i}: {frame:?}"),
         }
     }
     let bytes: u64 = frames.iter().map(|frame| frame.bytes.len() as u64).sum();
     assert_eq!(
         (forwarded.drops.into_iter().collect::<BTreeMap<_, _>>(), forwarded.bytes),
         (drops, bytes),
-        "{place}"
+        "{level:?}"
     );
 }
 

@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(session.commit().unwrap(), loaded.next());
         let id = lookup(&session);
         let egress = session.egress.as_ref().unwrap().table.load();
-        let found = egress.dense(id).unwrap();
+        let found = egress.get(id);
         assert_eq!(Code::reason(found.port), Some(crate::datapath::DropReason::Blackhole));
         session.update(&Update { action: Action::Withdraw, ..announce(NextHop::Blackhole) }).unwrap();
         assert_eq!(session.commit().unwrap(), loaded.next().next());

@@ -1,13 +1,12 @@
-//! The rules for a packet that may be forwarded, each in one function, and the check of one packet against all of them.
+//! The check of one packet of any form against the rules for packets that may be forwarded.
 //!
-//! The rules are small branch-free functions of header fields. [`check`] applies them in order to a packet of any form and returns
-//! the [`DropReason`] of the first that fails. It is the slow path of [`super::parse`]. The fast path applies the same functions to
-//! many plain packets at once, and asks only whether all hold.
-//!
-//! The fast path has one rule of its own, [`surely_unicast_v6`]: it looks at the first half of an IPv6 address, and leaves to
-//! [`check`] the addresses that this half does not decide.
+//! [`check`] applies the rules in order and returns the [`DropReason`] of the first that fails. It is the slow path of
+//! [`super::parse`], whose fast path asks only whether all rules hold. The rules that both share are functions of
+//! [`dpdk_ffi::simd::rules`]. Of IPv6 addresses the fast path looks at the first half, and leaves to [`check`] those that this half
+//! does not decide.
 
 use super::DropReason;
+use dpdk_ffi::simd::rules::{checksum_is_right, lengths_agree_v4, lengths_agree_v6, may_hop, unicast_v4};
 
 /// Ethertype of IPv4.
 pub(crate) const IPV4: u16 = 0x0800;
@@ -98,18 +97,18 @@ fn ipv4(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
         return Err(DropReason::BadChecksum);
     }
     let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
-    let destination = u32::from_le_bytes([d0, d1, d2, d3]);
-    if !unicast_v4(u32::from_le_bytes([s0, s1, s2, s3])) {
+    let destination = u32::from_be_bytes([d0, d1, d2, d3]);
+    if !unicast_v4(u32::from_be_bytes([s0, s1, s2, s3])) {
         return Err(DropReason::Martian);
     }
     if !unicast_v4(destination) {
         // RFC 1112 4: 224/4.
         return Err(if d0 >> 4 == 0xe { DropReason::Multicast } else { DropReason::Martian });
     }
-    if !may_hop(header[8].into()) {
+    if !may_hop(header[8]) {
         return Err(DropReason::TtlExpired);
     }
-    Ok((Destination::V4(destination.swap_bytes()), total_bytes))
+    Ok((Destination::V4(destination), total_bytes))
 }
 
 /// RFC 8200 3, then addresses (RFC 4291 2.5, 2.7), then the hop limit. Extension headers are not inspected.
@@ -130,53 +129,16 @@ fn ipv6(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     if !unicast_v6(destination) {
         return Err(if multicast_v6(destination) { DropReason::Multicast } else { DropReason::Martian });
     }
-    if !may_hop(header[7].into()) {
+    if !may_hop(header[7]) {
         return Err(DropReason::TtlExpired);
     }
     Ok((Destination::V6(destination), ip_bytes))
 }
 
-/// RFC 1812 5.2.2: "(5) The IP total length field must be large enough to hold the IP datagram header". The frame must also hold
-/// the datagram; `there` is the frame's length from the header on.
-#[inline(always)]
-pub(super) const fn lengths_agree_v4(header_bytes: u32, total_bytes: u32, there: u32) -> bool {
-    (total_bytes >= header_bytes) & (total_bytes <= there)
-}
-
-/// The frame must hold the datagram.
-#[inline(always)]
-pub(super) const fn lengths_agree_v6(ip_bytes: u32, there: u32) -> bool {
-    ip_bytes <= there
-}
-
-/// RFC 1812 5.2.2: "(2) The IP checksum must be correct". `sum` is the sum of the header's 16-bit words, checksum included, in
-/// either byte order (RFC 1071 2 B); folded, it must be all ones.
-#[inline(always)]
-pub(super) const fn checksum_is_right(sum: u32) -> bool {
-    // The longest header has 30 words: the sum is at most 0x1d_ffe2, the first fold leaves at most 0x1_001c, the second 0xffff.
-    let sum = (sum & 0xffff) + (sum >> 16);
-    (sum & 0xffff) + (sum >> 16) == 0xffff
-}
-
-/// RFC 1812 5.3.1, RFC 8200 3: the TTL or hop limit must be at least 1 after it is decremented.
-#[inline(always)]
-pub(super) const fn may_hop(ttl: u32) -> bool {
-    ttl > 1
-}
-
-/// RFC 1812 5.3.7 and 4.2.2.11, RFC 1122 3.2.1.3, RFC 3927 7, RFC 1112 4: 1/8 to 223/8 without 127/8 and 169.254/16. Above that are
-/// multicast (224/4) and 240/4, which includes the limited broadcast address. `address` is in the byte order of the frame: its
-/// first byte is the lowest.
-#[inline(always)]
-pub(super) const fn unicast_v4(address: u32) -> bool {
-    let first = address & 0xff;
-    (first.wrapping_sub(1) < 223) & (first != 127) & (address & 0xffff != 0xfea9)
-}
-
 /// RFC 4291 2.5.2, 2.5.3, 2.5.5.2, 2.5.6, 2.7: not `::`, `::1`, `fe80::/10`, an IPv4-mapped address (`::ffff:0:0/96`), or
 /// multicast.
 #[inline(always)]
-pub(super) const fn unicast_v6(address: u128) -> bool {
+const fn unicast_v6(address: u128) -> bool {
     !((address <= 1) | (address >> 118 == 0x3fa) | (address >> 32 == 0xffff) | multicast_v6(address))
 }
 
@@ -185,18 +147,12 @@ const fn multicast_v6(address: u128) -> bool {
     address >> 120 == 0xff
 }
 
-/// Whether every address with this first half is a [`unicast_v6`] one. That holds for all but those that begin with 64 zero bits
-/// and those from `fe00::` on. Some of the excluded addresses are unicast too, but hardly any packet has one.
-#[inline(always)]
-pub(super) const fn surely_unicast_v6(first_half: u64) -> bool {
-    first_half.wrapping_sub(1) < 0xfe00_0000_0000_0000 - 1
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::test_frames::{V4, V6};
     use super::*;
     use DropReason::{BadChecksum, Malformed, Martian, Multicast, NotIp, TtlExpired};
+    use dpdk_ffi::simd::rules::surely_unicast_v6;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn verdict(frame: &[u8]) -> Result<Checked, DropReason> {

@@ -6,6 +6,8 @@
 //! answer is in the table.
 
 use super::DropReason;
+/// What to do with the packets of one next hop. Its port may be a [`Code`]. The MTU is 65,535 in an entry that drops.
+pub(crate) use dpdk_ffi::simd::Entry as Egress;
 use fib::{MacAddr, NextHop, NextHopId, NextHopTable, PortRef};
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
@@ -15,25 +17,12 @@ const DENSE_ANYWAY: u32 = 1 << 16;
 /// The dense array is not extended for bare ids above this one (16 MB of entries); they are computed.
 const DENSE_BARE_MAX: u32 = 1 << 20;
 
-/// What to do with the packets of one next hop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C, align(16))]
-pub(crate) struct Egress {
-    /// The first 12 bytes of the frame that leaves: destination MAC, source MAC.
-    pub(crate) macs: [u8; 12],
-    /// The port, or a [`Code`].
-    pub(crate) port: u16,
-    /// The longest IP packet that may leave, bytes. 65,535 in an entry that drops, so that `mtu_exceeded` never replaces its own
-    /// reason.
-    pub(crate) mtu_bytes: u16,
-}
-
 /// The values that replace a port number when a packet is not sent.
 pub(crate) struct Code;
 
 impl Code {
     /// Port numbers are below this, codes at or above it.
-    pub(crate) const FIRST: u16 = 0xff00;
+    pub(crate) const FIRST: u16 = Egress::CODES;
     /// The destination is on a directly connected link: its neighbour entry decides.
     pub(crate) const CONNECTED: u16 = 0xff80;
     /// Dropped and already counted.
@@ -94,7 +83,6 @@ pub(crate) struct EgressTable {
     links: FxHashMap<NextHopId, u16>,
     /// Number of next hops that are not bare.
     named: usize,
-    mtu_bytes_min: u32,
 }
 
 impl EgressTable {
@@ -112,7 +100,6 @@ impl EgressTable {
             neighbours: FxHashMap::default(),
             links: FxHashMap::default(),
             named: 0,
-            mtu_bytes_min: ports.iter().map(|port| u32::from(port.mtu_bytes)).min().unwrap_or(0),
         };
         for neighbour in hops.neighbours() {
             let user = || format!("neighbour {}", neighbour.address);
@@ -137,23 +124,15 @@ impl EgressTable {
         Ok(table)
     }
 
-    /// The entry of an id, or `None` for a bare id beyond the dense array.
+    /// The entries by id; those of bare ids beyond are computed.
     #[inline(always)]
-    pub(crate) fn dense(&self, id: NextHopId) -> Option<&Egress> {
-        self.dense.get(id.get() as usize)
+    pub(crate) fn dense(&self) -> &[Egress] {
+        &self.dense
     }
 
-    /// The entry of a bare id beyond the dense array.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn computed(&self, id: NextHopId) -> Egress {
-        self.bare(id)
-    }
-
-    /// The smallest MTU of all ports, bytes.
-    #[inline]
-    pub(crate) fn mtu_bytes_min(&self) -> u32 {
-        self.mtu_bytes_min
+    /// The entry of an id.
+    pub(crate) fn get(&self, id: NextHopId) -> Egress {
+        self.dense.get(id.get() as usize).copied().unwrap_or_else(|| self.bare(id))
     }
 
     /// The entry of `destination` on the directly connected link of next hop `id`.
@@ -244,12 +223,6 @@ impl EgressTable {
 pub(crate) mod tests {
     use super::*;
 
-    impl EgressTable {
-        /// The entry of an id.
-        fn get(&self, id: NextHopId) -> Egress {
-            self.dense(id).copied().unwrap_or_else(|| self.computed(id))
-        }
-    }
     use fib::Neighbour;
 
     /// `count` ports named `p0`, `p1`, .. with MACs `02:f0:00:00:00:PP` and an MTU of 1500.

@@ -7,8 +7,8 @@
 //! slot belongs to an abandoned batch, new batches are accepted and dropped at once, so that an engine that never answers stops
 //! neither rx nor the shutdown.
 
+use super::DropReason;
 use super::batch::Batch;
-use super::{DropReason, Packets};
 use fib::{EngineError, EngineReader, Family, Keys, SlotId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ impl Lookup {
 
     /// Fills the next hops of both lanes; a lane whose lookup fails is dropped.
     #[inline]
-    pub(crate) fn run<P>(&mut self, batch: &mut Batch<P>) {
+    pub(crate) fn run(&mut self, batch: &mut Batch) {
         let Batch { keys4, keys6, v4, v6, .. } = batch;
         let mut failed = [false; 2];
         if v4.len > 0 {
@@ -76,8 +76,8 @@ fn is_lost(result: Result<(), EngineError>, fault: &EngineFault) -> bool {
 }
 
 /// A batch in flight with its pair of slots, or the slots of an abandoned batch.
-struct Pending<P> {
-    batch: Option<Box<Batch<P>>>,
+struct Pending {
+    batch: Option<Box<Batch>>,
     /// `None` when no pair was free; then no answer is outstanding.
     slots: Option<[SlotId; 2]>,
     /// Which of the slots have an answer outstanding, IPv4 first.
@@ -86,19 +86,19 @@ struct Pending<P> {
 }
 
 /// Batches in an engine's slots, oldest first.
-pub(crate) struct InFlight<P> {
+pub(crate) struct InFlight {
     reader: Box<dyn EngineReader>,
     free: Vec<[SlotId; 2]>,
-    pending: VecDeque<Pending<P>>,
+    pending: VecDeque<Pending>,
     /// Slots whose batch was abandoned; they become free when the engine answers after all.
-    lost: Vec<Pending<P>>,
+    lost: Vec<Pending>,
     stall_cycles: u64,
     fault: Arc<EngineFault>,
     /// Number of slot pairs: each pair is in `free`, `pending` or `lost`.
     pairs: usize,
 }
 
-impl<P> InFlight<P> {
+impl InFlight {
     /// Looks up through `reader`; each batch takes two slots, one a family. A batch is abandoned after `stall_cycles`.
     pub(crate) fn new(reader: Box<dyn EngineReader>, stall_cycles: u64, fault: Arc<EngineFault>) -> Self {
         let pairs = usize::from(reader.slots() / 2);
@@ -136,7 +136,7 @@ impl<P> InFlight<P> {
     }
 
     /// Accepts a batch. Without a free pair of slots its packets are dropped (see [`Self::is_ready`]).
-    pub(crate) fn submit(&mut self, batch: Box<Batch<P>>, now_tsc: u64) {
+    pub(crate) fn submit(&mut self, batch: Box<Batch>, now_tsc: u64) {
         let slots = self.free.pop();
         // The batch goes into `pending` before the engine is called: if the engine panics, its packets can still be counted.
         self.pending.push_back(Pending { batch: Some(batch), slots, owed: [false; 2], since_tsc: now_tsc });
@@ -153,7 +153,7 @@ impl<P> InFlight<P> {
     }
 
     /// Returns the oldest batch, if the engine has answered it or it has stalled. Also recovers slots of abandoned batches.
-    pub(crate) fn take(&mut self, now_tsc: u64) -> Option<Box<Batch<P>>> {
+    pub(crate) fn take(&mut self, now_tsc: u64) -> Option<Box<Batch>> {
         self.recover();
         let front = self.pending.front_mut()?;
         collect(self.reader.as_mut(), front, &self.fault);
@@ -184,18 +184,16 @@ impl<P> InFlight<P> {
             }
         }
     }
-}
 
-impl<P: Packets> InFlight<P> {
     /// Packets of the batches in flight.
     pub(crate) fn packets_held(&self) -> u64 {
         let batches = self.pending.iter().filter_map(|pending| pending.batch.as_ref());
-        batches.map(|batch| batch.packets.count() as u64).sum()
+        batches.map(|batch| batch.packets.len() as u64).sum()
     }
 }
 
 /// Collects the answers that are ready.
-fn collect<P>(reader: &mut dyn EngineReader, pending: &mut Pending<P>, fault: &EngineFault) {
+fn collect(reader: &mut dyn EngineReader, pending: &mut Pending, fault: &EngineFault) {
     let Some(slots) = pending.slots else { return };
     for (family, slot) in slots.into_iter().enumerate() {
         if !pending.owed[family] {
@@ -216,7 +214,7 @@ fn collect<P>(reader: &mut dyn EngineReader, pending: &mut Pending<P>, fault: &E
 }
 
 /// Drops the lanes marked in `which`, IPv4 first, as `engine_stall`.
-fn drop_lanes<P>(batch: &mut Batch<P>, which: [bool; 2]) {
+fn drop_lanes(batch: &mut Batch, which: [bool; 2]) {
     for (family, dropped) in [Family::V4, Family::V6].into_iter().zip(which) {
         if dropped {
             batch.drop_lane(family, DropReason::EngineStall);
@@ -227,9 +225,9 @@ fn drop_lanes<P>(batch: &mut Batch<P>, which: [bool; 2]) {
 #[cfg(test)]
 #[cfg(not(model))]
 mod tests {
-    use super::super::Code;
-    use super::super::parse::Parse;
-    use super::super::test_frames::{V4, V6};
+    use super::super::batch::NO_ENTRY;
+    use super::super::parse::parse;
+    use super::super::test_frames::{self, V4, V6};
     use super::*;
     use fib::NextHopId;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -280,20 +278,23 @@ mod tests {
         }
     }
 
-    fn batch(v4: usize, v6: usize) -> Box<Batch<Vec<Vec<u8>>>> {
+    fn batch(v4: usize, v6: usize) -> Option<Box<Batch>> {
         let mut frames = vec![V4::default().frame(); v4];
         frames.extend(vec![V6::default().frame(); v6]);
-        let mut batch = Box::new(Batch::new(frames, 16));
-        Parse::new(fib::Isa::detect()).run(&mut batch);
-        batch
+        let mut batch = Box::new(test_frames::batch(&frames)?);
+        parse(&mut batch);
+        Some(batch)
     }
 
     #[test]
     fn batches_leave_in_order_when_both_families_are_answered() {
+        if batch(0, 0).is_none() {
+            return;
+        }
         let delay = Arc::new(AtomicU32::new(2));
         let mut flight = InFlight::new(Slow::boxed(4, &delay, false), 1000, Arc::default());
-        flight.submit(batch(1, 2), 0);
-        flight.submit(batch(3, 0), 0);
+        flight.submit(batch(1, 2).unwrap(), 0);
+        flight.submit(batch(3, 0).unwrap(), 0);
         assert!(!flight.is_ready());
         assert!(flight.take(1).is_none() && flight.take(2).is_none());
         let first = flight.take(3).unwrap();
@@ -306,38 +307,42 @@ mod tests {
 
     #[test]
     fn a_stalled_batch_is_dropped_and_its_slots_come_back() {
+        if batch(0, 0).is_none() {
+            return;
+        }
         let delay = Arc::new(AtomicU32::new(u32::MAX));
         let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000, Arc::default());
-        flight.submit(batch(1, 2), 0);
+        flight.submit(batch(1, 2).unwrap(), 0);
         assert!(flight.take(1000).is_none());
         let given_up = flight.take(1001).unwrap();
         assert_eq!(given_up.drops.get(DropReason::EngineStall), 3);
-        assert_eq!(
-            (given_up.v4.len, given_up.v6.len, given_up.ports[..3].to_vec()),
-            (0, 0, vec![Code::DROPPED; 3])
-        );
+        assert_eq!((given_up.v4.len, given_up.v6.len), (0, 0));
+        assert!(given_up.indices[..3].iter().all(|index| *index == NO_ENTRY));
         // No batch is in flight, but slots are to be recovered: a batch submitted meanwhile is dropped at once.
         assert!(flight.is_empty() && flight.is_busy() && flight.take(1002).is_none());
         assert!(flight.is_ready());
-        flight.submit(batch(2, 1), 1002);
+        flight.submit(batch(2, 1).unwrap(), 1002);
         assert_eq!(flight.take(1002).unwrap().drops.get(DropReason::EngineStall), 3);
         delay.store(0, SeqCst);
         assert!(flight.take(1003).is_none());
         assert!(flight.is_ready() && !flight.is_busy());
-        flight.submit(batch(1, 0), 2000);
+        flight.submit(batch(1, 0).unwrap(), 2000);
         assert_eq!(flight.take(2001).unwrap().drops.total(), 0);
     }
 
     #[test]
     fn an_engine_that_refuses_costs_the_batch_only() {
+        if batch(0, 0).is_none() {
+            return;
+        }
         let delay = Arc::new(AtomicU32::new(0));
         let mut flight = InFlight::new(Slow::boxed(2, &delay, true), 1000, Arc::default());
-        flight.submit(batch(2, 1), 0);
+        flight.submit(batch(2, 1).unwrap(), 0);
         assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 3);
         assert!(flight.is_ready());
         let fault = Arc::new(EngineFault::default());
         let mut lookup = Lookup::new(Slow::boxed(2, &delay, true), Arc::clone(&fault));
-        let mut one = batch(2, 1);
+        let mut one = batch(2, 1).unwrap();
         lookup.run(&mut one);
         assert_eq!(one.drops.get(DropReason::EngineStall), 3);
         assert_eq!(fault.first(), Some(&EngineError::Batch { keys: 2, limit: 0 }));
@@ -345,14 +350,17 @@ mod tests {
 
     #[test]
     fn without_a_free_slot_the_packets_are_dropped_in_turn() {
+        if batch(0, 0).is_none() {
+            return;
+        }
         let delay = Arc::new(AtomicU32::new(0));
         let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000, Arc::default());
-        flight.submit(batch(1, 0), 0);
-        flight.submit(batch(2, 0), 0);
+        flight.submit(batch(1, 0).unwrap(), 0);
+        flight.submit(batch(2, 0).unwrap(), 0);
         assert_eq!(flight.take(1).unwrap().drops.total(), 0);
         assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 2);
         assert!(flight.is_ready());
-        flight.submit(batch(1, 0), 0);
+        flight.submit(batch(1, 0).unwrap(), 0);
         assert_eq!(flight.take(1).unwrap().drops.total(), 0);
     }
 }

@@ -1,17 +1,15 @@
 //! The datapath: `rx -> parse -> batch -> lookup -> verdict -> rewrite -> tx`, a file each.
 //!
-//! Each stage is a pass over the arrays of one [`Batch`], not a loop per packet, and updates its counters once a burst. Verdict and
-//! rewrite are one pass where one lcore does both ([`verdict::verdict_and_rewrite`]); in a pipeline the engine's stage gives the
-//! verdict and a TX stage rewrites. A packet leaves exactly once: it is sent, or counted under one [`DropReason`]. The invariant is
+//! Each stage is a pass over the arrays of one [`Batch`], not a loop per packet, and updates its counters once a burst. What a pass
+//! does to every packet is a kernel of [`dpdk_ffi::simd`]; what only some packets need is done one by one. A packet leaves exactly once: it is sent, or counted under one [`DropReason`]. The invariant is
 //! `rx == tx + sum(drops) + held`. Nothing here allocates, locks, logs or divides once it runs.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`drop_reason`] | [`DropReason`], [`Drops`]: why a packet was dropped |
-//! | [`packets`] | [`Packets`]: headers and lengths by index, over mbufs or, in tests, byte vectors |
 //! | [`batch`] | [`Batch`]: packets and their parsed fields, as arrays |
 //! | [`rx`] | moves packets of a queue into a batch, and decides when the batch goes on |
-//! | [`check`] | the rules for a packet that may be forwarded, and the check of one packet against them |
+//! | [`check`] | the check of one packet against the rules for packets that may be forwarded |
 //! | [`parse`] | checks the headers of a burst, collects destinations |
 //! | [`lookup`] | resolves destinations to next hops, through an engine |
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop |
@@ -28,7 +26,6 @@ pub(crate) mod drop_reason;
 pub(crate) mod egress;
 pub(crate) mod latency;
 pub(crate) mod lookup;
-pub(crate) mod packets;
 pub(crate) mod parse;
 pub(crate) mod rewrite;
 pub(crate) mod rx;
@@ -42,4 +39,3 @@ pub(crate) use counters::{Counters, Published, StageName};
 pub(crate) use drop_reason::{DropReason, Drops};
 pub(crate) use egress::{Code, Egress, EgressError, EgressPort, EgressTable};
 pub(crate) use latency::Latency;
-pub(crate) use packets::Packets;

@@ -5,7 +5,7 @@
 
 use super::Batch;
 use super::counters::Counters;
-use dpdk_ffi::{Burst, RxQueue};
+use dpdk_ffi::RxQueue;
 
 /// Limits on a poll and a batch, and how long a batch may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Rx {
 
     /// Polls the queue once, for at most as many packets as `batch` has room for. Returns how many were received.
     #[inline]
-    pub(crate) fn poll(&mut self, batch: &mut Batch<Burst>, counters: &mut Counters) -> usize {
+    pub(crate) fn poll(&mut self, batch: &mut Batch, counters: &mut Counters) -> usize {
         let before = batch.packets.len();
         let room = u16::try_from(self.limits.batch.saturating_sub(before)).unwrap_or(u16::MAX);
         let came = self.queue.rx_burst_limit(&mut batch.packets, room.min(self.limits.burst));
@@ -46,7 +46,7 @@ impl Rx {
 
     /// Whether `batch` goes on now, after a poll that received `came` packets.
     #[inline]
-    pub(crate) fn is_due(&self, batch: &Batch<Burst>, came: usize) -> bool {
+    pub(crate) fn is_due(&self, batch: &Batch, came: usize) -> bool {
         let held = batch.packets.len();
         if held == 0 || self.limits.batch <= usize::from(self.limits.burst) || held >= self.limits.batch {
             return held > 0;

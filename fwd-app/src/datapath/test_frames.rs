@@ -1,4 +1,23 @@
-//! Frames for unit tests, built field by field.
+//! Frames for unit tests, built field by field, and batches of them in mbufs.
+
+use super::Batch;
+use dpdk_ffi::{Burst, Mempool, MempoolConfig, testing};
+use std::sync::OnceLock;
+
+/// A batch of these frames, with room for 128 packets; `None` where EAL does not start.
+pub(crate) fn batch(frames: &[Vec<u8>]) -> Option<Batch> {
+    let mut batch = Batch::new(Burst::with_capacity(testing::eal()?, 128));
+    add(&mut batch, frames);
+    Some(batch)
+}
+
+/// Adds frames to a batch.
+pub(crate) fn add(batch: &mut Batch, frames: &[Vec<u8>]) {
+    static POOL: OnceLock<Mempool> = OnceLock::new();
+    let pool = POOL
+        .get_or_init(|| Mempool::new(testing::eal().unwrap(), "frames", &MempoolConfig::default()).unwrap());
+    pool.copy_burst(&mut batch.packets, frames).unwrap();
+}
 
 /// An Ethernet header with these tags and this ethertype in front of `packet`.
 fn ethernet(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {

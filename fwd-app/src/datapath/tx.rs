@@ -32,7 +32,7 @@ impl Tx {
     }
 
     /// Sends or frees every packet of `batch` and clears it.
-    pub(crate) fn send(&mut self, batch: &mut Batch<Burst>, counters: &mut Counters) {
+    pub(crate) fn send(&mut self, batch: &mut Batch, counters: &mut Counters) {
         let count = batch.packets.len();
         let stay = batch.packets.scatter(&batch.ports[..count], &mut self.outs, &mut self.dropped);
         assert!(
@@ -76,7 +76,7 @@ impl Tx {
     /// Records how long the packets stayed that were sent just now. In a batch of several bursts, the packets sent of each burst
     /// are counted by the ports that the verdict gave; the few dropped as `tx_full` or `mtu_exceeded` after it are counted as sent.
     #[inline]
-    fn stamp(&mut self, batch: &Batch<Burst>, sent: u64, counters: &mut Counters) {
+    fn stamp(&mut self, batch: &Batch, sent: u64, counters: &mut Counters) {
         let now = dpdk_ffi::tsc();
         let stamps = batch.stamps();
         let Some(first) = stamps.first() else { return };

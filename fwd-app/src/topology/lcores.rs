@@ -6,14 +6,14 @@ use super::run_to_completion::{Input, Worker};
 use super::running::{Handle, Stages};
 use super::{Control, Settings};
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
-use crate::datapath::parse::Parse;
 use crate::datapath::rx::{Rx, RxLimits};
 use crate::datapath::tx::Tx;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use dpdk_ffi::simd::Level;
 use dpdk_ffi::{Burst, DpdkError, Eal, Port, QueueId};
-use fib::{EngineError, EngineWriter};
+use fib::{EngineError, EngineWriter, Isa};
 use std::sync::Arc;
 
 /// Everything that stages are built from.
@@ -39,7 +39,7 @@ pub(crate) struct Built {
     /// The stages of each lcore.
     pub(crate) lcores: Vec<(u32, Stages)>,
     /// The receiving ends of the channels between the stages.
-    pub(crate) channels: Vec<Receiver<Travelling<Burst>>>,
+    pub(crate) channels: Vec<Receiver<Travelling>>,
     /// The handle for other threads.
     pub(crate) handle: Handle,
 }
@@ -113,8 +113,7 @@ impl Builder<'_> {
         let Parts { engine, egress, fault, .. } = &self.parts;
         let lookup = Lookup::new(engine.reader(1, self.limits.batch)?, Arc::clone(fault));
         let (egress, control) = (Arc::clone(egress), Arc::clone(&self.control));
-        let parse = Parse::new(self.parts.settings.isa);
-        Ok(Worker::new(inputs, parse, lookup, egress, self.tx(tx)?, control, self.publish()))
+        Ok(Worker::new(inputs, lookup, egress, self.tx(tx)?, control, self.publish()))
     }
 
     fn rx_stage(&mut self, input: usize, channels: &Channels) -> Result<RxStage, BuildError> {
@@ -126,13 +125,12 @@ impl Builder<'_> {
             control: Arc::clone(&self.control),
             published: self.publish(),
             counters: Counters::default(),
-            parse: Parse::new(self.parts.settings.isa),
             filling: None,
             turn: 0,
         })
     }
 
-    fn engine_stage(&mut self, channels: &Channels) -> Result<EngineStage<Burst>, BuildError> {
+    fn engine_stage(&mut self, channels: &Channels) -> Result<EngineStage, BuildError> {
         // Two slots a batch, one a family. A CPU engine answers at once. A device engine is kept busy by all batches of the inputs,
         // up to the limit of its streams.
         let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
@@ -174,9 +172,15 @@ impl Builder<'_> {
         Ok(Tx::new(self.parts.eal, queues, self.limits.batch, Latency::new(self.tsc_hz)))
     }
 
-    fn batch(&self, input: usize) -> Batch<Burst> {
-        let mut batch =
-            Batch::new(Burst::with_capacity(self.parts.eal, self.limits.batch), self.limits.batch);
+    fn batch(&self, input: usize) -> Batch {
+        let level = match self.parts.settings.isa {
+            Isa::Scalar => Level::Scalar,
+            Isa::Avx2 => Level::Avx2,
+            // Knights Landing has AVX-512F, but not the rest of this level, and gets AVX2.
+            Isa::Avx512f => Level::Avx512,
+        };
+        let packets = Burst::with_capacity(self.parts.eal, self.limits.batch).with_level(level);
+        let mut batch = Batch::new(packets);
         batch.input = input;
         batch
     }
@@ -188,7 +192,7 @@ impl Builder<'_> {
     }
 }
 
-type Channel = (Sender<Travelling<Burst>>, Receiver<Travelling<Burst>>);
+type Channel = (Sender<Travelling>, Receiver<Travelling>);
 
 /// The channels of a pipeline; run-to-completion uses none. It is dropped after building, so that a receiver sees the disconnect
 /// when the last sending stage is gone.

@@ -3,13 +3,13 @@
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::Lookup;
-use crate::datapath::parse::Parse;
+use crate::datapath::parse::parse;
+use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
 use crate::datapath::tx::Tx;
-use crate::datapath::verdict::verdict_and_rewrite;
+use crate::datapath::verdict::verdict;
 use crate::datapath::{Batch, Counters, EgressTable, Published, StageName};
 use arc_swap::{ArcSwap, Cache};
-use dpdk_ffi::Burst;
 use std::sync::Arc;
 
 /// A busy lcore publishes its counters every 16 batches, an idle one at each turn.
@@ -20,7 +20,7 @@ pub(crate) struct Input {
     /// The queue.
     pub(crate) rx: Rx,
     /// Its batch, empty between two bursts unless a batch is larger than a burst.
-    pub(crate) batch: Batch<Burst>,
+    pub(crate) batch: Batch,
 }
 
 /// The stage that does everything for its inputs.
@@ -29,7 +29,6 @@ pub(crate) struct Worker {
     path: Path,
     control: Arc<Control>,
     turn: u32,
-    parse: Parse,
 }
 
 /// All steps after rx and parse.
@@ -45,7 +44,6 @@ impl Worker {
     /// A worker for `inputs`.
     pub(crate) fn new(
         inputs: Vec<Input>,
-        parse: Parse,
         lookup: Lookup,
         egress: Arc<ArcSwap<EgressTable>>,
         tx: Tx,
@@ -53,7 +51,7 @@ impl Worker {
         published: Arc<Published>,
     ) -> Self {
         let (egress, counters) = (Cache::new(egress), Counters::default());
-        Self { inputs, path: Path { lookup, egress, tx, counters, published }, control, turn: 0, parse }
+        Self { inputs, path: Path { lookup, egress, tx, counters, published }, control, turn: 0 }
     }
 }
 
@@ -67,7 +65,7 @@ impl Stage for Worker {
             let came = if stopping { 0 } else { rx.poll(batch, &mut self.path.counters) };
             if came > 0 {
                 watch.lap(&mut self.path.counters, StageName::Rx, came);
-                self.parse.run(batch);
+                parse(batch);
                 watch.lap(&mut self.path.counters, StageName::Parse, came);
             }
             if rx.is_due(batch, came) || (stopping && !batch.packets.is_empty()) {
@@ -97,13 +95,15 @@ impl Stage for Worker {
 impl Path {
     /// Takes a batch through the remaining steps; afterwards it is empty.
     #[inline]
-    fn forward(&mut self, batch: &mut Batch<Burst>, watch: &mut Stopwatch) {
+    fn forward(&mut self, batch: &mut Batch, watch: &mut Stopwatch) {
         let (counters, count) = (&mut self.counters, batch.packets.len());
         self.lookup.run(batch);
         watch.lap(counters, StageName::Lookup, count);
         // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id in
         // the answers.
-        verdict_and_rewrite(batch, self.egress.load());
+        verdict(batch, self.egress.load());
+        watch.lap(counters, StageName::Verdict, count);
+        rewrite(batch);
         watch.lap(counters, StageName::Rewrite, count);
         self.tx.send(batch, counters);
         watch.lap(counters, StageName::Tx, count);

@@ -14,7 +14,7 @@ use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::lookup::EngineFault;
 use crate::datapath::{Counters, Published};
 use crossbeam_channel::Receiver;
-use dpdk_ffi::{Burst, DpdkError, Eal, LcoreId, LcoreJob};
+use dpdk_ffi::{DpdkError, Eal, LcoreId, LcoreJob};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -196,7 +196,7 @@ pub(crate) struct Running {
     mine: Lcore,
     jobs: Vec<LcoreJob<Ended>>,
     /// Kept to the end: batches sent to a stage that panicked stay here and are counted as held.
-    channels: Vec<Receiver<Travelling<Burst>>>,
+    channels: Vec<Receiver<Travelling>>,
     handle: Handle,
 }
 

@@ -14,8 +14,6 @@ pub(crate) use batch::Batch;
 pub(crate) use counters::{Counters, Published, StageName};
 pub(crate) use drop_reason::{DropReason, Drops};
 
-use crate::Burst;
-
 /// The port of a packet that is dropped.
 pub(crate) struct Code;
 
@@ -30,19 +28,8 @@ pub(crate) struct EgressTable;
 #[derive(Debug, Default)]
 pub(crate) struct Latency;
 
-pub(crate) trait Packets {
-    fn count(&self) -> usize;
-}
-
-impl Packets for Burst {
-    fn count(&self) -> usize {
-        self.len()
-    }
-}
-
 pub(crate) mod rx {
     use super::{Batch, Counters};
-    use crate::Burst;
     use shuttle::rand::{Rng, thread_rng};
 
     /// A queue of packets, each a sequence number: 1, 2, ..
@@ -53,8 +40,8 @@ pub(crate) mod rx {
 
     impl Rx {
         /// Receives none, one or two packets.
-        pub(crate) fn poll(&mut self, batch: &mut Batch<Burst>, counters: &mut Counters) -> usize {
-            let room = batch.packets_max() - batch.packets.len();
+        pub(crate) fn poll(&mut self, batch: &mut Batch, counters: &mut Counters) -> usize {
+            let room = batch.packets.capacity() - batch.packets.len();
             let came = thread_rng().gen_range(0..=2).min(room).min((self.end - self.last) as usize);
             for _ in 0..came {
                 self.last += 1;
@@ -65,43 +52,38 @@ pub(crate) mod rx {
         }
 
         /// Due when the batch is full, or at random.
-        pub(crate) fn is_due(&self, batch: &Batch<Burst>, _: usize) -> bool {
+        pub(crate) fn is_due(&self, batch: &Batch, _: usize) -> bool {
             let held = batch.packets.len();
-            held == batch.packets_max() || held > 0 && thread_rng().gen_bool(0.5)
+            held == batch.packets.capacity() || held > 0 && thread_rng().gen_bool(0.5)
         }
     }
 }
 
 pub(crate) mod parse {
     use super::Batch;
-    use crate::Burst;
 
-    pub(crate) struct Parse;
-
-    impl Parse {
-        pub(crate) fn new() -> Self {
-            Self
+    /// All packets are IPv4, with the packet number as key.
+    pub(crate) fn parse(batch: &mut Batch) {
+        for at in batch.parsed..batch.packets.len() {
+            batch.keys4[at] = batch.packets.0[at];
+            batch.v4.packets[at] = u16::try_from(at).unwrap();
+            batch.indices[at] = 0;
         }
-
-        /// All packets are IPv4, with the packet number as key.
-        pub(crate) fn run(&mut self, batch: &mut Batch<Burst>) {
-            for at in batch.parsed..batch.packets.len() {
-                batch.keys4[at] = batch.packets.0[at];
-                batch.v4.packets[at] = u16::try_from(at).unwrap();
-                batch.ports[at] = 0;
-            }
-            batch.parsed = batch.packets.len();
-            batch.v4.len = batch.parsed;
-        }
+        batch.parsed = batch.packets.len();
+        batch.v4.len = batch.parsed;
     }
 }
 
 pub(crate) mod verdict {
-    use super::{Batch, EgressTable};
+    use super::batch::NO_ENTRY;
+    use super::{Batch, Code, EgressTable};
     use crate::coop_engines::answer;
 
     /// Checks that every packet of the lane has the next hop of its own key.
-    pub(crate) fn verdict<P>(batch: &mut Batch<P>, _: &EgressTable) {
+    pub(crate) fn verdict(batch: &mut Batch, _: &EgressTable) {
+        for (port, index) in batch.ports.iter_mut().zip(batch.indices.iter()) {
+            *port = if *index == NO_ENTRY { Code::DROPPED } else { 0 };
+        }
         for at in 0..batch.v4.len {
             assert_eq!(batch.v4.hops[at], answer(batch.keys4[at], 0), "the answer to another packet");
         }
@@ -109,12 +91,11 @@ pub(crate) mod verdict {
 }
 
 pub(crate) mod rewrite {
-    pub(crate) fn rewrite(_: &mut super::Batch<crate::Burst>) {}
+    pub(crate) fn rewrite(_: &mut super::Batch) {}
 }
 
 pub(crate) mod tx {
     use super::{Batch, Code, Counters, Latency};
-    use crate::Burst;
     use crate::sync::{Arc, Mutex};
 
     /// The sent packets: input and packet number.
@@ -125,9 +106,9 @@ pub(crate) mod tx {
     }
 
     impl Tx {
-        pub(crate) fn send(&mut self, batch: &mut Batch<Burst>, counters: &mut Counters) {
+        pub(crate) fn send(&mut self, batch: &mut Batch, counters: &mut Counters) {
             let sent =
-                batch.packets.0.drain(..).zip(&batch.ports).filter(|(_, port)| **port != Code::DROPPED);
+                batch.packets.0.drain(..).zip(batch.ports.iter()).filter(|(_, port)| **port != Code::DROPPED);
             let sent: Vec<_> = sent.map(|(packet, _)| (batch.input, packet)).collect();
             counters.tx_packets += sent.len() as u64;
             counters.drops.merge(&batch.drops);

@@ -7,6 +7,11 @@ use crate::sync::time::Instant;
 pub(crate) struct Burst(pub(crate) Vec<u32>);
 
 impl Burst {
+    pub(crate) const CAPACITY: usize = 2;
+
+    pub(crate) fn capacity(&self) -> usize {
+        Self::CAPACITY
+    }
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -18,4 +23,33 @@ impl Burst {
 /// A clock that advances with every read.
 pub(crate) fn tsc() -> u64 {
     Instant::now().as_micros()
+}
+
+/// What batches hold for the vector kernels.
+pub(crate) mod simd {
+    #[derive(Clone, Copy, Debug, Default)]
+    pub(crate) struct Kind;
+    pub(crate) const PAD: usize = 0;
+
+    #[derive(Debug)]
+    pub(crate) struct Array<T>(Vec<T>);
+
+    impl<T: Copy> Array<T> {
+        pub(crate) fn new(value: T, len: usize) -> Self {
+            Self(vec![value; len])
+        }
+    }
+
+    impl<T> std::ops::Deref for Array<T> {
+        type Target = [T];
+        fn deref(&self) -> &[T] {
+            &self.0
+        }
+    }
+
+    impl<T> std::ops::DerefMut for Array<T> {
+        fn deref_mut(&mut self) -> &mut [T] {
+            &mut self.0
+        }
+    }
 }

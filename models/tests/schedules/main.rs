@@ -44,7 +44,7 @@ mod bloom {
 
 /// `dpdk_ffi`, and the other items of the forwarder that the pipeline names.
 mod dpdk;
-pub(crate) use dpdk::{Burst, tsc};
+pub(crate) use dpdk::{Burst, simd, tsc};
 extern crate self as dpdk_ffi;
 
 pub(crate) use channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};

@@ -5,7 +5,6 @@ use crate::channel::{Receiver, Sender, bounded, full};
 use crate::check::{Fault, check, check_fails};
 use crate::coop_engines::{Engine, State, Trouble};
 use crate::datapath::lookup::InFlight;
-use crate::datapath::parse::Parse;
 use crate::datapath::rx::Rx;
 use crate::datapath::tx::{Tx, Wire};
 use crate::datapath::{Batch, Counters, EgressTable};
@@ -20,9 +19,9 @@ use shuttle::rand::{Rng, thread_rng};
 /// Inputs; packets per input, more than fit in its batches; packets per batch.
 const INPUTS: usize = 2;
 const PACKETS: u32 = 20;
-const BATCH: usize = 2;
+const BATCH: usize = Burst::CAPACITY;
 
-type Travelling = Box<Batch<Burst>>;
+type Travelling = Box<Batch>;
 type Channel = (Sender<Travelling>, Receiver<Travelling>);
 
 /// The stages of a pipeline with `senders` tx stages, as `topology/lcores.rs` wires them, and receivers that are kept
@@ -38,7 +37,7 @@ fn stages(
         .map(|input| {
             let home = bounded(BATCHES_PER_INPUT);
             for _ in 0..BATCHES_PER_INPUT {
-                let mut batch = Box::new(Batch::new(Burst::default(), BATCH));
+                let mut batch = Box::new(Batch::new(Burst::default()));
                 batch.input = input;
                 drop(home.0.try_send(batch));
             }
@@ -57,7 +56,6 @@ fn stages(
             control: Arc::clone(control),
             published: Arc::default(),
             counters: Counters::default(),
-            parse: Parse::new(),
             filling: None,
             turn: 0,
         }));

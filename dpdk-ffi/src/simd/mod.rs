@@ -1,0 +1,315 @@
+//! The passes of a datapath over the headers of a burst, as vector kernels with scalar twins.
+//!
+//! A pass is one call a burst over plain arrays:
+//!
+//! | pass | what it does |
+//! |---|---|
+//! | note | caches data pointer and lengths of each packet; only the first cache line of an mbuf is read |
+//! | [`Burst::parse`] | checks headers; collects destinations by family |
+//! | [`Burst::verdict`] | copies the entry of each packet, and finds the packets that need care |
+//! | [`Burst::rewrite`] | writes MACs, TTL or hop limit, and IPv4 checksum |
+//! | [`Burst::scatter`] | groups packets by egress port |
+//!
+//! `scalar` is the readable statement of each pass. `avx2` and `avx512` have kernels of the same signature and result where they are
+//! faster; a burst runs those of its [`Level`]. Arrays have [`PAD`] entries more than packets, because kernels read and write whole
+//! vectors; entries past the packets hold anything.
+//!
+//! Two invariants make whole vectors safe. In the cache of a burst the last data pointer is repeated 16 times. And the
+//! [`START_BYTES`] bytes from where a packet's data starts lie in its buffer: [`Mempool`](crate::Mempool) makes no smaller one, and
+//! drivers write a packet where the headroom ends. So kernels load headers before they know the length, and a frame shorter than
+//! that is read past its data, inside its buffer.
+
+use crate::burst::Burst;
+use crate::mbuf::{Raw, prefetch};
+
+mod array;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub mod rules;
+mod scalar;
+
+pub use array::Array;
+
+/// Packets in a vector.
+pub(crate) const LANES: usize = 16;
+/// The entries that an array has beyond the packets it is for.
+pub const PAD: usize = 32;
+/// The bytes of a packet that the passes load: an Ethernet header and an IPv6 header.
+pub const START_BYTES: usize = 54;
+/// Where the IP header of an untagged frame starts.
+const IP_AT: u32 = 14;
+/// The bytes of an IPv4 header without options.
+const IPV4_BYTES: u32 = 20;
+/// The bytes of an IPv6 header without extension headers.
+const IPV6_BYTES: u32 = 40;
+/// The most ports for which a vector kernel groups packets: it compares all packets with each of them.
+#[cfg(target_arch = "x86_64")]
+const PORTS_BY_VECTOR: usize = 8;
+
+/// The instruction sets that the passes have kernels for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Plain Rust.
+    Scalar,
+    /// AVX2; passes without such a kernel run plain Rust.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL, with POPCNT and BMI: every server CPU with AVX-512 but Knights Landing.
+    Avx512,
+}
+
+impl Level {
+    /// All of them, the plainest first.
+    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+
+    /// The best level that this CPU has and that is no better than this one.
+    #[must_use]
+    pub fn available(self) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let has_avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("popcnt");
+            if self == Self::Avx512 && has_avx512 {
+                return Self::Avx512;
+            }
+            if self >= Self::Avx2 && is_x86_feature_detected!("avx2") {
+                return Self::Avx2;
+            }
+        }
+        Self::Scalar
+    }
+}
+
+/// What kind of frame a packet is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Anything else, or a frame that failed its checks.
+    #[default]
+    Other,
+    /// IPv4 in an untagged frame.
+    V4,
+    /// IPv6 in an untagged frame.
+    V6,
+}
+
+/// What to do with a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct Entry {
+    /// The first 12 bytes of the frame that leaves: destination MAC, source MAC.
+    pub macs: [u8; 12],
+    /// The port, or a code from [`Entry::CODES`] on.
+    pub port: u16,
+    /// The longest IP packet that may leave, bytes.
+    pub mtu_bytes: u16,
+}
+
+impl Entry {
+    /// Port numbers are below this; codes, which the caller defines, are not.
+    pub const CODES: u16 = 0xff00;
+}
+
+/// What the verdict of each packet depends on, by its index in the burst.
+#[derive(Clone, Copy, Debug)]
+pub struct Indexed<'a> {
+    /// The index of its entry.
+    pub indices: &'a [u32],
+    /// Length of its IP packet, bytes.
+    pub ip_bytes: &'a [u32],
+}
+
+/// IPv4 packets in order of arrival: parallel arrays, the first `len` entries of each in use.
+#[derive(Debug)]
+pub struct LaneV4<'a> {
+    /// Destination addresses, host order.
+    pub keys: &'a mut [u32],
+    /// The index of each packet in the burst.
+    pub places: &'a mut [u16],
+    /// How many packets there are.
+    pub len: usize,
+}
+
+/// IPv6 packets in order of arrival: parallel arrays, the first `len` entries of each in use.
+#[derive(Debug)]
+pub struct LaneV6<'a> {
+    /// First halves of the destination addresses, host order.
+    pub his: &'a mut [u64],
+    /// Last halves of the destination addresses, host order.
+    pub los: &'a mut [u64],
+    /// The index of each packet in the burst.
+    pub places: &'a mut [u16],
+    /// How many packets there are.
+    pub len: usize,
+}
+
+/// Where the parse pass writes its results.
+#[derive(Debug)]
+pub struct Parsed<'a> {
+    /// The IPv4 packets that passed.
+    pub v4: LaneV4<'a>,
+    /// The IPv6 packets that passed.
+    pub v6: LaneV6<'a>,
+    /// The kind of each packet, by its index in the burst; [`Kind::Other`] for those that did not pass.
+    pub kinds: &'a mut [Kind],
+    /// Length of each IP packet that passed, by its index in the burst, bytes.
+    pub ip_bytes: &'a mut [u32],
+}
+
+/// The totals of a parse pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Bytes of the packets, all segments.
+    pub bytes: u64,
+    /// How many packets passed.
+    pub passed: usize,
+}
+
+/// Cached data pointers and lengths of the packets of a burst, by index.
+///
+/// Invariant: for each packet below `noted` the entries match its mbuf, and the pointers of the [`LANES`] entries from `noted` on
+/// are valid too. Nothing outside this crate changes where an owned packet starts; whatever removes packets lowers `noted`.
+pub(crate) struct Starts {
+    /// The data pointer of the first segment.
+    heads: Array<*mut u8>,
+    /// Bytes of all segments in the low half, then 16 bits with the bytes of the first segment; the rest is anything.
+    lengths: Array<u64>,
+    noted: usize,
+}
+
+impl Starts {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            heads: Array::new(std::ptr::null_mut(), capacity + PAD),
+            lengths: Array::new(0, capacity + PAD),
+            noted: 0,
+        }
+    }
+
+    /// Drops the cache entries of the packets from index `from` on.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self, from: usize) {
+        self.noted = self.noted.min(from);
+    }
+
+    /// Caches the packets that are not cached yet, and prefetches their headers.
+    #[inline]
+    fn note(&mut self, packets: &[Raw]) {
+        let (first, end) = (self.noted, packets.len());
+        if first == end {
+            return;
+        }
+        let heads = &mut self.heads[..end + LANES];
+        let lengths = &mut self.lengths[first..end];
+        for ((packet, head), length) in packets[first..].iter().zip(&mut heads[first..]).zip(lengths) {
+            let (start, both_lengths) = packet.start_and_lengths();
+            prefetch(start);
+            (*head, *length) = (start, both_lengths);
+        }
+        let last = heads[end - 1];
+        heads[end..].fill(last);
+        self.noted = end;
+    }
+}
+
+impl Burst {
+    /// Parses the packets from index `first` on: appends those that may be forwarded to their lanes. A packet passes if it is an
+    /// untagged IPv4 frame without options or an untagged IPv6 frame, has [`START_BYTES`] bytes in its first segment, and meets all
+    /// of [`rules`].
+    ///
+    /// # Panics
+    /// When an array lacks room for the packets and [`PAD`] entries more, or the burst has more than 65,536 packets.
+    #[inline]
+    pub fn parse(&mut self, first: usize, out: &mut Parsed<'_>) -> Tally {
+        let (level, packets, starts) = self.parts();
+        starts.note(packets);
+        let (end, new) = (packets.len(), packets.len().saturating_sub(first));
+        let Parsed { v4, v6, kinds, ip_bytes } = &*out;
+        let room4 = v4.keys.len().min(v4.places.len());
+        let room6 = v6.his.len().min(v6.los.len()).min(v6.places.len());
+        assert!(end <= 1 << 16 && end + PAD <= kinds.len().min(ip_bytes.len()), "arrays hold the burst");
+        assert!(v4.len + new + PAD <= room4 && v6.len + new + PAD <= room6, "lanes hold the burst");
+        let Starts { heads, lengths, .. } = &*starts;
+        // SAFETY: the packets are cached; the level is available (invariant of the burst); the arrays have the room.
+        unsafe {
+            match level {
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => avx512::parse(heads, lengths, first..end, out),
+                _ => scalar::parse(heads, lengths, first..end, out),
+            }
+        }
+    }
+
+    /// Gives each packet the entry of `table` at its index, and its port: that of the entry, or a code from [`Entry::CODES`] on
+    /// for a packet that needs care. Those are the entry's own code, any code for a packet whose IP packet is longer than the MTU,
+    /// and [`DROP`](crate::DROP) for an index that the table does not have; then the entry is the first one. Returns whether any
+    /// packet needs care.
+    ///
+    /// # Panics
+    /// When the table is empty or longer than 2^24 entries, or an array lacks room for the packets and [`PAD`] entries more.
+    #[inline]
+    pub fn verdict(
+        &self,
+        table: &[Entry],
+        of: Indexed<'_>,
+        entries: &mut [Entry],
+        ports: &mut [u16],
+    ) -> bool {
+        let count = self.len();
+        let room = of.indices.len().min(of.ip_bytes.len()).min(entries.len()).min(ports.len());
+        assert!(count + PAD <= room, "arrays hold the burst");
+        assert!(!table.is_empty() && table.len() <= 1 << 24, "an offset in the table fits 32 bits");
+        match self.level() {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the level is available (invariant of the burst), the arrays have the room, and the table is not empty.
+            Level::Avx512 => unsafe { avx512::verdict(count, table, of, entries, ports) },
+            _ => scalar::verdict(count, table, of, entries, ports),
+        }
+    }
+
+    /// Rewrites each packet's header by its entry: MACs, and by its kind TTL and checksum, or hop limit. Packets that will not
+    /// leave are written too, so that no packet needs a branch; TTL and hop limit of those that leave are at least 2.
+    ///
+    /// # Panics
+    /// When an array lacks room for the packets and [`PAD`] entries more.
+    #[inline]
+    pub fn rewrite(&mut self, kinds: &[Kind], entries: &[Entry]) {
+        let (level, packets, starts) = self.parts();
+        starts.note(packets);
+        let heads = &starts.heads[..packets.len()];
+        assert!(heads.len() + PAD <= kinds.len().min(entries.len()), "arrays hold the burst");
+        // SAFETY: the packets are cached and borrowed uniquely; the level is available (invariant of the burst); the arrays have
+        // the room.
+        unsafe {
+            match level {
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 | Level::Avx512 => avx2::rewrite(heads, kinds, entries),
+                _ => scalar::rewrite(heads, kinds, entries),
+            }
+        }
+    }
+
+    /// Distributes the packets to `outs` in order: packet `i` goes to the end of `outs[to[i]]`, or of `dropped` when
+    /// `to[i]` is [`DROP`](crate::DROP). Packets whose target is full or does not exist stay here, in order; returns how many stay.
+    ///
+    /// # Panics
+    /// When `to` is shorter than the burst.
+    pub fn scatter(&mut self, to: &[u16], outs: &mut [Burst], dropped: &mut Burst) -> usize {
+        let to = &to[..self.len()];
+        #[cfg(target_arch = "x86_64")]
+        {
+            let has_room = |out: &Burst| out.room() >= to.len();
+            let have_room = outs.iter().all(has_room) && has_room(dropped);
+            if self.level() == Level::Avx512 && outs.len() <= PORTS_BY_VECTOR && have_room {
+                // SAFETY: the level is available (invariant of the burst), and all targets have room.
+                return unsafe { avx512::scatter(self, to, outs, dropped) };
+            }
+        }
+        scalar::scatter(self, to, outs, dropped)
+    }
+}

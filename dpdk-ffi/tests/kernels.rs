@@ -1,0 +1,303 @@
+//! The passes over headers: the kernels of every level compute what the scalar twins compute.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "test helpers may panic, and their counts are small"
+)]
+
+use dpdk_ffi::simd::{Entry, Indexed, Kind, LaneV4, LaneV6, Level, PAD, Parsed, Tally, rules};
+use dpdk_ffi::{Burst, DROP, Mempool, MempoolConfig, testing};
+use proptest::prelude::*;
+use std::sync::OnceLock;
+
+/// The most packets of a burst in these tests.
+const PACKETS_MAX: usize = 150;
+
+/// A frame of 10 to 150 bytes that is nearly right: its lengths and checksum are, then bytes are replaced.
+#[derive(Clone, Debug)]
+struct Recipe {
+    is_v4: bool,
+    bytes: usize,
+    ttl: u8,
+    addresses: [[u8; 16]; 2],
+    edits: Vec<(usize, u8)>,
+    /// Bytes of the first segment, if it is not the only one.
+    head_bytes: Option<usize>,
+}
+
+impl Recipe {
+    fn frame(&self) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        let [source, destination] = &self.addresses;
+        if self.is_v4 {
+            let total = (self.bytes.max(34) - 14) as u16;
+            frame.extend([8, 0, 0x45, 0]);
+            frame.extend(total.to_be_bytes());
+            frame.extend([0xab, 0xcd, 0x40, 0, self.ttl, 17, 0, 0]);
+            frame.extend(&source[..4]);
+            frame.extend(&destination[..4]);
+            let words = frame[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+            let checksum = 0xffff - words.sum::<u32>() % 0xffff;
+            frame[24..26].copy_from_slice(&(checksum as u16).to_be_bytes());
+        } else {
+            let payload = (self.bytes.max(54) - 54) as u16;
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            frame.extend(payload.to_be_bytes());
+            frame.extend([17, self.ttl]);
+            frame.extend(source);
+            frame.extend(destination);
+        }
+        frame.resize(self.bytes.max(frame.len()), 7);
+        for (at, value) in &self.edits {
+            if let Some(byte) = frame.get_mut(*at) {
+                *byte = *value;
+            }
+        }
+        frame.truncate(self.bytes);
+        frame
+    }
+}
+
+fn address() -> impl Strategy<Value = [u8; 16]> {
+    let edge = prop::sample::select(vec![0u8, 1, 126, 127, 128, 169, 223, 224, 240, 0xfd, 0xfe, 0xff]);
+    let next = prop::sample::select(vec![0u8, 0x80, 253, 254, 255]);
+    let rest = prop_oneof![Just([0; 14]), any::<[u8; 14]>()];
+    let good = any::<[u8; 14]>().prop_map(|rest| (0x20, 1, rest));
+    prop_oneof![6 => good, 1 => (edge, next, rest)].prop_map(|(first, second, rest)| {
+        let mut address = [0; 16];
+        (address[0], address[1]) = (first, second);
+        address[2..].copy_from_slice(&rest);
+        address
+    })
+}
+
+fn recipes() -> impl Strategy<Value = Vec<Recipe>> {
+    let bytes = prop_oneof![4 => 54..70usize, 1 => 10..150usize];
+    let ttl = prop_oneof![4 => Just(64), 1 => 0..4u8];
+    let edits = prop_oneof![8 => Just(vec![]), 1 => prop::collection::vec((12..60usize, any::<u8>()), 1..3)];
+    let head_bytes = prop::option::weighted(0.05, 1..80usize);
+    let addresses = [address(), address()];
+    let recipe = (0..2u8, bytes, ttl, addresses, edits, head_bytes).prop_map(
+        |(family, bytes, ttl, addresses, edits, head_bytes)| Recipe {
+            is_v4: family == 0,
+            bytes,
+            ttl,
+            addresses,
+            edits,
+            head_bytes,
+        },
+    );
+    // Bursts of one family, and mixed ones.
+    (prop::collection::vec(recipe, 1..PACKETS_MAX), 0..3u8).prop_map(|(mut recipes, families)| {
+        for recipe in &mut recipes {
+            recipe.is_v4 = recipe.is_v4 && families != 1 || families == 0;
+        }
+        recipes
+    })
+}
+
+/// What the passes computed.
+#[derive(Debug, Default, PartialEq)]
+struct Results {
+    tallies: Vec<Tally>,
+    v4: Vec<(u32, u16)>,
+    v6: Vec<(u64, u64, u16)>,
+    kinds: Vec<Kind>,
+    /// Of the packets that passed.
+    ip_bytes: Vec<u32>,
+    ports: (bool, Vec<u16>),
+    entries: Vec<Entry>,
+    rewritten: Vec<Vec<u8>>,
+    /// By port, then the dropped ones, then those that stay.
+    scattered: Vec<Vec<u64>>,
+}
+
+/// All passes over the frames, which arrive in two parts.
+fn run(
+    level: Level,
+    recipes: &[Recipe],
+    cut: usize,
+    table: &[Entry],
+    indices: &[u32],
+    outs: usize,
+) -> Option<Results> {
+    static POOL: OnceLock<Mempool> = OnceLock::new();
+    let eal = testing::eal()?;
+    let config = MempoolConfig { mbufs: 1023, data_room_bytes: 256, ..MempoolConfig::default() };
+    let pool = POOL.get_or_init(|| Mempool::new(eal, "kernels", &config).unwrap());
+    let count = recipes.len();
+    let mut burst = Burst::with_capacity(eal, PACKETS_MAX).with_level(level);
+    let (mut keys, mut places4, mut places6) =
+        ([0; PACKETS_MAX + PAD], [0; PACKETS_MAX + PAD], [0; PACKETS_MAX + PAD]);
+    let (mut his, mut los) = ([0; PACKETS_MAX + PAD], [0; PACKETS_MAX + PAD]);
+    let (mut kinds, mut ip_bytes) = ([Kind::V6; PACKETS_MAX + PAD], [0; PACKETS_MAX + PAD]);
+    let mut results = Results::default();
+    let (mut len4, mut len6, mut first) = (0, 0, 0);
+    let (before, after) = recipes.split_at(cut.min(count));
+    for part in [before, after] {
+        for recipe in part {
+            let frame = recipe.frame();
+            let (head, tail) = frame.split_at(recipe.head_bytes.unwrap_or(frame.len()).min(frame.len()));
+            let mut packet = pool.copy(head).unwrap();
+            if !tail.is_empty() {
+                testing::chain(&mut packet, pool.copy(tail).unwrap());
+            }
+            burst.push(packet).unwrap();
+            burst.set_tag(burst.len() - 1, burst.len() as u64);
+        }
+        let v4 = LaneV4 { keys: &mut keys, places: &mut places4, len: len4 };
+        let v6 = LaneV6 { his: &mut his, los: &mut los, places: &mut places6, len: len6 };
+        let mut parsed = Parsed { v4, v6, kinds: &mut kinds, ip_bytes: &mut ip_bytes };
+        results.tallies.push(burst.parse(first, &mut parsed));
+        (len4, len6, first) = (parsed.v4.len, parsed.v6.len, burst.len());
+    }
+    results.v4 = (0..len4).map(|k| (keys[k], places4[k])).collect();
+    results.v6 = (0..len6).map(|k| (his[k], los[k], places6[k])).collect();
+    results.kinds = kinds[..count].to_vec();
+    let passed = (0..count).filter(|i| kinds[*i] != Kind::Other);
+    results.ip_bytes = passed.map(|i| ip_bytes[i]).collect();
+    for (ip_bytes, kind) in ip_bytes.iter_mut().zip(&kinds) {
+        *ip_bytes = if *kind == Kind::Other { 0 } else { *ip_bytes };
+    }
+    let mut ports = [7; PACKETS_MAX + PAD];
+    let mut own = [Entry::default(); PACKETS_MAX + PAD];
+    let of = Indexed { indices, ip_bytes: &ip_bytes };
+    let care = burst.verdict(table, of, &mut own, &mut ports);
+    results.ports = (care, ports[..count].to_vec());
+    results.entries = own[..count].to_vec();
+    burst.rewrite(&kinds, &own);
+    results.rewritten = burst.iter().map(|packet| packet.data().to_vec()).collect();
+    let mut outs: Vec<_> = (0..outs).map(|_| Burst::with_capacity(eal, PACKETS_MAX)).collect();
+    let mut dropped = Burst::with_capacity(eal, PACKETS_MAX);
+    for port in &mut ports[..count] {
+        *port = if *port >= Entry::CODES { DROP } else { *port };
+    }
+    let stay = burst.scatter(&ports[..count], &mut outs, &mut dropped);
+    assert_eq!(stay, burst.len());
+    let tags = |burst: &Burst| (0..burst.len()).map(|i| burst.tag(i)).collect();
+    results.scattered = outs.iter().chain([&dropped, &burst]).map(tags).collect();
+    drop((outs, dropped, burst));
+    assert_eq!(pool.in_use(), 0);
+    Some(results)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+
+    /// Kernels and twins agree on any frames, in bursts of any size and parts, for any entries and number of ports.
+    #[test]
+    fn kernels_compute_what_the_twins_compute(
+        recipes in recipes(), cut in 0..PACKETS_MAX, outs in 0..12usize,
+        codes in prop::collection::vec((any::<[u8; 12]>(), 0..12u16, 0..40u8), 1..100usize),
+        indices in prop::collection::vec(prop_oneof![20 => 0..100u32, 1 => any::<u32>()], PACKETS_MAX + PAD),
+    ) {
+        let table: Vec<_> = codes.iter().map(|(macs, port, how)| match how {
+            0 => Entry { macs: *macs, port: Entry::CODES + port, mtu_bytes: u16::MAX },
+            1 => Entry { macs: *macs, port: DROP, mtu_bytes: u16::MAX },
+            2 => Entry { macs: *macs, port: *port, mtu_bytes: 45 },
+            _ => Entry { macs: *macs, port: *port % outs.max(1) as u16, mtu_bytes: 1500 },
+        }).collect();
+        let Some(wanted) = run(Level::Scalar, &recipes, cut, &table, &indices, outs) else { return Ok(()) };
+        for level in Level::ALL {
+            let found = run(level, &recipes, cut, &table, &indices, outs).unwrap();
+            prop_assert_eq!(&found, &wanted, "{:?}", level.available());
+        }
+        // The twins themselves: an entry is that of its index; what passes is right after the hop, and what is no IP of these kinds only gets its MACs.
+        for (i, (recipe, after)) in recipes.iter().zip(&wanted.rewritten).enumerate() {
+            prop_assert_eq!(&wanted.entries[i], table.get(indices[i] as usize).unwrap_or(&table[0]));
+            let (mut before, kind) = (recipe.frame(), wanted.kinds[i]);
+            before.truncate(after.len());
+            let macs = before.len().min(12);
+            before[..macs].copy_from_slice(&wanted.entries[i].macs[..macs]);
+            match kind {
+                Kind::Other => {}
+                Kind::V4 => {
+                    before[22] -= 1;
+                    before[24..26].copy_from_slice(&after[24..26]);
+                    let words = after[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+                    prop_assert!(rules::checksum_is_right(words.sum()));
+                }
+                Kind::V6 => before[21] -= 1,
+            }
+            prop_assert_eq!(&before, after, "packet {}", i);
+        }
+    }
+}
+
+/// The vector kernel's carry: every checksum before the hop.
+#[test]
+fn every_checksum_is_adjusted_alike() {
+    let Some(eal) = testing::eal() else { return };
+    let config = MempoolConfig { mbufs: 1023, ..MempoolConfig::default() };
+    let pool = Mempool::new(eal, "checksums", &config).unwrap();
+    let entries = [Entry::default(); 512 + PAD];
+    let kinds = [Kind::V4; 512 + PAD];
+    for level in Level::ALL {
+        let mut burst = Burst::with_capacity(eal, 512).with_level(level);
+        pool.copy_burst(&mut burst, &[[2; 60]; 512]).unwrap();
+        for first in (0..=u16::MAX).step_by(512) {
+            for (old, packet) in (first..=u16::MAX).zip(burst.iter_mut()) {
+                packet.into_header::<60>().unwrap()[24..26].copy_from_slice(&old.to_be_bytes());
+            }
+            burst.rewrite(&kinds, &entries);
+            for (old, packet) in (first..=u16::MAX).zip(burst.iter()) {
+                assert_eq!(
+                    packet.data()[24..26],
+                    rules::checksum_after_hop(old.to_be_bytes()),
+                    "{old:x} at {level:?}"
+                );
+            }
+            for packet in burst.iter_mut() {
+                packet.into_header::<60>().unwrap()[22] = 2;
+            }
+        }
+    }
+}
+
+/// A burst of valid packets is found where it is, whatever was added and removed in between.
+#[test]
+fn cached_starts_follow_the_packets() {
+    let Some(eal) = testing::eal() else { return };
+    let pool =
+        Mempool::new(eal, "starts", &MempoolConfig { mbufs: 511, ..MempoolConfig::default() }).unwrap();
+    let frame = |number: u8| {
+        let addresses = [[10; 16], [10, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]];
+        Recipe { is_v4: true, bytes: 60, ttl: 64, addresses, edits: vec![], head_bytes: None }.frame()
+    };
+    let check = |burst: &mut Burst| {
+        let (mut keys, mut places, mut none) = ([0; 128], [0; 128], [0; 128]);
+        let (mut his, mut los) = ([0; 128], [0; 128]);
+        let v6 = LaneV6 { his: &mut his, los: &mut los, places: &mut none, len: 0 };
+        let v4 = LaneV4 { keys: &mut keys, places: &mut places, len: 0 };
+        let (mut kinds, mut ip_bytes) = ([Kind::Other; 128], [0; 128]);
+        let mut parsed = Parsed { v4, v6, kinds: &mut kinds, ip_bytes: &mut ip_bytes };
+        let tally = burst.parse(0, &mut parsed);
+        let bytes = (0..burst.len()).map(|i| u64::from(burst.pkt_len(i))).sum();
+        assert_eq!(tally, Tally { bytes, passed: burst.len() });
+        for (i, key) in keys[..burst.len()].iter().enumerate() {
+            assert_eq!(key.to_be_bytes(), burst.load::<4>(i, 30).unwrap(), "packet {i}");
+        }
+    };
+    let mut burst = Burst::with_capacity(eal, 64);
+    check(&mut burst);
+    let frames: Vec<_> = (0..40).map(frame).collect();
+    pool.copy_burst(&mut burst, &frames).unwrap();
+    check(&mut burst);
+    let (mut one, mut two) = (Burst::with_capacity(eal, 64), Burst::with_capacity(eal, 64));
+    drop(burst.pop());
+    burst.push(pool.copy(&frame(99)).unwrap()).unwrap();
+    check(&mut burst);
+    burst.append_data(5, &[1, 2, 3], &pool).unwrap();
+    check(&mut burst);
+    let to: Vec<u16> = (0..burst.len()).map(|i| if i % 3 == 0 { 0 } else { 7 }).collect();
+    burst.scatter(&to, std::slice::from_mut(&mut two), &mut one);
+    check(&mut burst);
+    check(&mut two);
+    burst.swap(&mut two);
+    burst.append(&mut two);
+    check(&mut burst);
+    burst.truncate_free(17);
+    pool.copy_burst(&mut burst, &[frame(7)]).unwrap();
+    check(&mut burst);
+}
