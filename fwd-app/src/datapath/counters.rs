@@ -15,18 +15,21 @@ pub(crate) enum StageName {
     Parse,
     /// The engine's lookup.
     Lookup,
-    /// Turning next hops into ports. An lcore that also rewrites does both in one pass, which is timed as [`Self::Rewrite`].
+    /// Turning next hops into ports.
     Verdict,
     /// Rewriting headers.
     Rewrite,
     /// Distributing packets to ports, sending, freeing.
     Tx,
+    /// In a pipeline, giving batches to the next stage and taking them from the stage before: all of it that a packet meets, though
+    /// only the rx stage counts the packets.
+    HandOver,
 }
 
 impl StageName {
     /// All of them, in the order in which a packet passes them.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Rx, Self::Parse, Self::Lookup, Self::Verdict, Self::Rewrite, Self::Tx];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Rx, Self::Parse, Self::Lookup, Self::Verdict, Self::Rewrite, Self::Tx, Self::HandOver];
 
     /// The name in reports.
     pub(crate) const fn name(self) -> &'static str {
@@ -37,6 +40,7 @@ impl StageName {
             Self::Verdict => "verdict",
             Self::Rewrite => "rewrite",
             Self::Tx => "tx",
+            Self::HandOver => "hand-over",
         }
     }
 }
@@ -93,11 +97,11 @@ impl Counters {
         }
     }
 
-    /// Counts a timed pass.
+    /// Counts a timed pass, or with 0 packets a part of one.
     #[inline]
     pub(crate) fn time(&mut self, stage: StageName, packets: usize, cycles: u64) {
         let stage = &mut self.stages[stage as usize];
-        stage.bursts += 1;
+        stage.bursts += u64::from(packets > 0);
         stage.packets += packets as u64;
         stage.cycles += cycles;
     }

@@ -58,6 +58,7 @@ pub(crate) struct RxStage {
 impl Stage for RxStage {
     fn poll(&mut self) -> Progress {
         let stopping = self.control.is_stopping();
+        let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         if self.filling.is_none() && !stopping {
             self.filling = self.free.try_recv().ok();
         }
@@ -65,7 +66,7 @@ impl Stage for RxStage {
             return if stopping { Progress::Done } else { Progress::Idle };
         };
         self.turn = self.turn.wrapping_add(1);
-        let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
+        watch.lap(&mut self.counters, StageName::HandOver, 0);
         let came = if stopping { 0 } else { self.rx.poll(&mut batch, &mut self.counters) };
         if came > 0 {
             watch.lap(&mut self.counters, StageName::Rx, came);
@@ -75,8 +76,10 @@ impl Stage for RxStage {
         }
         if self.rx.is_due(&batch, came) || (stopping && !batch.packets.is_empty()) {
             batch.input = self.input;
+            let count = batch.packets.len();
             // Cannot fail: the channel has room for all batches, and a receiver exists until the end.
             drop(self.to_engine.try_send(batch));
+            watch.lap(&mut self.counters, StageName::HandOver, count);
             return Progress::Worked;
         }
         if !stopping {
@@ -117,6 +120,7 @@ impl Stage for EngineStage {
         if self.in_flight.is_ready() && !self.closed {
             match self.from_rx.try_recv() {
                 Ok(batch) => {
+                    watch.lap(&mut self.counters, StageName::HandOver, 0);
                     self.in_flight.submit(batch, dpdk_ffi::tsc());
                     worked = true;
                 }
@@ -138,6 +142,7 @@ impl Stage for EngineStage {
                 // Cannot fail, as in the rx stage.
                 drop(to_tx.try_send(batch));
             }
+            watch.lap(&mut self.counters, StageName::HandOver, 0);
             worked = true;
         }
         match (worked, self.closed && self.in_flight.is_empty()) {
@@ -170,6 +175,7 @@ pub(crate) struct TxStage {
 
 impl Stage for TxStage {
     fn poll(&mut self) -> Progress {
+        let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         let mut batch = match self.from_engine.try_recv() {
             Ok(batch) => batch,
             Err(TryRecvError::Empty) => {
@@ -180,7 +186,7 @@ impl Stage for TxStage {
         };
         self.turn = self.turn.wrapping_add(1);
         let count = batch.packets.len();
-        let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
+        watch.lap(&mut self.counters, StageName::HandOver, 0);
         rewrite(&mut batch);
         watch.lap(&mut self.counters, StageName::Rewrite, count);
         self.tx.send(&mut batch, &mut self.counters);
@@ -190,6 +196,7 @@ impl Stage for TxStage {
             // Fails only if the rx stage has ended: then the empty batch is dropped.
             drop(home.try_send(batch));
         }
+        watch.lap(&mut self.counters, StageName::HandOver, 0);
         Progress::Worked
     }
 

@@ -87,7 +87,7 @@ fn packets_that_lie_ready_have_the_golden_counts() {
         ("mix", &[][..]),
         ("bad", &["--spread", "--lcores", "2"]),
         ("mix", &["--spread", "--batch", "1", "--topology", "pipeline", "--lcores", "3"]),
-        ("bad", &["--topology", "pipeline", "--lcores", "4", "--batch", "512"]),
+        ("bad", &["--topology", "pipeline", "--lcores", "4", "--batch", "64"]),
     ] {
         let golden = std::fs::read(bundled(&format!("{capture}.golden.json"))).unwrap();
         let golden: Value = serde_json::from_slice(&golden).unwrap();
@@ -96,6 +96,9 @@ fn packets_that_lie_ready_have_the_golden_counts() {
         let trace = bundled(&format!("{capture}.pcap"));
         let Some(summary) = replay(&trace, &bundled("routes.txt"), &arguments) else { return };
         assert_eq!(summary["trace"]["packets_from"], "ready mbufs");
+        let stages = summary["stages"].as_array().unwrap();
+        let hands_over = stages.iter().any(|stage| stage["name"] == "hand-over");
+        assert_eq!(hands_over, extra.contains(&"pipeline"), "{extra:?}: {stages:?}");
         let entries = golden["packets"].as_array().unwrap();
         let (mut sent, mut dropped) = (vec![0; 4], std::collections::BTreeMap::new());
         for entry in entries {
