@@ -53,7 +53,7 @@ const PORTS_BY_VECTOR: usize = 8;
 pub enum Level {
     /// Plain Rust.
     Scalar,
-    /// AVX2; passes without such a kernel run plain Rust.
+    /// AVX2 with POPCNT; passes without such a kernel run plain Rust.
     Avx2,
     /// AVX-512 F, BW, DQ and VL, with POPCNT and BMI: every server CPU with AVX-512 but Knights Landing.
     Avx512,
@@ -77,7 +77,8 @@ impl Level {
             if self == Self::Avx512 && has_avx512 {
                 return Self::Avx512;
             }
-            if self >= Self::Avx2 && is_x86_feature_detected!("avx2") {
+            let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt");
+            if self >= Self::Avx2 && has_avx2 {
                 return Self::Avx2;
             }
         }
@@ -240,6 +241,8 @@ impl Burst {
             match level {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 => avx512::parse(heads, lengths, first..end, out),
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => avx2::parse(heads, lengths, first..end, out),
                 _ => scalar::parse(heads, lengths, first..end, out),
             }
         }

@@ -1,6 +1,6 @@
-//! The passes that AVX2 makes faster.
+//! Rewrite with AVX2: frame bytes 0 to 31 of a packet in one vector.
 
-use super::{Entry, Kind, LANES};
+use super::super::{Entry, Kind, LANES};
 use std::arch::x86_64::*;
 
 /// By [`Kind`]: what is added to the 16-bit words of frame bytes 0 to 31, and the value of a word above which one more is added.
@@ -18,13 +18,13 @@ static HOP: [[[u16; 16]; 2]; 3] = {
     [none, v4, v6]
 };
 
-/// [`scalar::rewrite`](super::scalar::rewrite) with AVX2: a load, a blend, two additions and a store a packet, without a branch.
+/// [`scalar::rewrite`](super::super::scalar::rewrite) with AVX2: a load, a blend, two additions and a store a packet, without a branch.
 /// While 16 packets are of one kind, what is added stays in registers.
 ///
 /// # Safety
 /// As there; the CPU has AVX2; `kinds` and `entries` have as many entries as `heads`.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entries: &[Entry]) {
+pub(in super::super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entries: &[Entry]) {
     let (groups, rest) = heads.as_chunks::<LANES>();
     for (group, heads) in groups.iter().enumerate() {
         let at = group * LANES;
