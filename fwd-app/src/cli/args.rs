@@ -56,7 +56,7 @@ impl TableArgs {
 /// Which engine, and what it may use.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EngineArgs {
-    /// Engine that looks addresses up; `auto` is `host`, the fastest with each instruction set
+    /// Engine that looks addresses up; `auto` is `host`, the fastest for both families with each instruction set
     #[arg(long = "engine", value_name = "NAME", default_value = "auto")]
     pub(crate) name: String,
 
