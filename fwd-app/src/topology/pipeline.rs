@@ -59,14 +59,18 @@ impl Stage for RxStage {
     fn poll(&mut self) -> Progress {
         let stopping = self.control.is_stopping();
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
-        if self.filling.is_none() && !stopping {
+        let takes_another = self.filling.is_none() && !stopping;
+        if takes_another {
             self.filling = self.free.try_recv().ok();
         }
         let Some(mut batch) = self.filling.take() else {
             return if stopping { Progress::Done } else { Progress::Idle };
         };
         self.turn = self.turn.wrapping_add(1);
-        watch.lap(&mut self.counters, StageName::HandOver, 0);
+        // Idle polls keep the batch: they hand nothing over.
+        if takes_another {
+            watch.lap(&mut self.counters, StageName::HandOver, 0);
+        }
         let came = if stopping { 0 } else { self.rx.poll(&mut batch, &mut self.counters) };
         if came > 0 {
             watch.lap(&mut self.counters, StageName::Rx, came);
