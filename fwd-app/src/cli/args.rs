@@ -248,7 +248,8 @@ pub(crate) struct HarnessArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) loops: u64,
 
-    /// Speed the trace is offered at; below max, latency counts from the intended send time
+    /// Speed the trace is offered at; below max, latency counts from the intended send time. At max, without --verify and --out,
+    /// packets lie ready in mbufs and are not copied
     #[arg(long, value_name = "max|N[kM]pps|original|xF", default_value = "max", value_parser = values::rate)]
     pub(crate) rate: Rate,
 

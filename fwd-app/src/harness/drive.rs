@@ -221,6 +221,8 @@ impl Replay<'_> {
         let mut wiring =
             Wiring { ports: Vec::new(), rx_rings: Vec::new(), tx_rings: Vec::new(), ready: Ready::default() };
         let mut by_input: Vec<(Input, Ring)> = Vec::new();
+        let inputs = u16::try_from(self.plan.inputs.len()).unwrap_or(u16::MAX);
+        let ring_of = self.sizes.ready_turns.map(|_| deal(self.trace, inputs)).unwrap_or_default();
         for port in 0..self.spec.ports {
             // A port that nobody receives on has a queue all the same: a ring port is made of rings. Nothing is fed to that one.
             let rx_queues = self.plan.rx_queues(port).max(1);
@@ -238,7 +240,7 @@ impl Replay<'_> {
             let config = PortConfig { rx_queues, tx_queues, ..PortConfig::default() };
             made.configure(&config, std::slice::from_ref(pool))?;
             if let Some(turns) = self.sizes.ready_turns {
-                self.lay_ready(eal, (port, &made), pool, turns, &mut wiring.ready)?;
+                self.lay_ready(eal, (port, &made), pool, turns, &ring_of, &mut wiring.ready)?;
                 for (queue, ring) in (0..).zip(&tx) {
                     made.discard_sent(QueueId(queue), ring.consumer()?)?;
                 }
@@ -253,17 +255,17 @@ impl Replay<'_> {
         Ok(wiring)
     }
 
-    /// Gives each input of port `port.0` its part of the trace, `turns` times in a row.
+    /// Gives each input of port `port.0` its part of the trace, `turns` times in a row; frame `i` belongs to input `ring_of[i]`.
     fn lay_ready(
         &self,
         eal: &Eal,
         port: (u16, &Port),
         pool: &Mempool,
         turns: u64,
+        ring_of: &[u16],
         ready: &mut Ready,
     ) -> anyhow::Result<()> {
         let inputs = &self.plan.inputs;
-        let ring_of = deal(self.trace, u16::try_from(inputs.len()).unwrap_or(u16::MAX));
         for (index, input) in (0..).zip(inputs).filter(|(_, input)| input.port == port.0) {
             let numbers: Vec<_> = (0..self.trace.len()).filter(|frame| ring_of[*frame] == index).collect();
             let packets = super::ready::packets(eal, pool, self.trace, &numbers, turns)?;

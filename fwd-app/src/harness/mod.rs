@@ -1,8 +1,9 @@
 //! The harness of `replay`: drives a session's forwarder with a capture, measures it, and judges what comes out.
 //!
 //! The stages are those of `run`, over `net_ring` ports: the [`feeder`] puts packets in the ports' RX rings, the [`sink`] takes
-//! them from their TX rings. At full speed, when nobody looks at what leaves, the packets lie [`ready`] instead. Both are polled by the main lcore; the forwarder's stages run on lcores of their own, or, on a
-//! single CPU, are polled in turn with them.
+//! them from their TX rings. Both are polled by the main lcore; the forwarder's stages run on lcores of their own, or, on a
+//! single CPU, are polled in turn with them. At full speed, when nobody looks at what leaves, there is neither feeder nor sink: the
+//! packets lie [`ready`] in mbufs, and the main lcore only waits.
 //!
 //! | module | what lives there |
 //! |---|---|
