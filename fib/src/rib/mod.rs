@@ -241,6 +241,14 @@ impl<K: Key> RibTable<K> {
         }
     }
 
+    /// Decides anew which routes are used; nothing was told since the last commit.
+    fn choose_anew(&mut self, is_plain: bool) {
+        self.is_plain = is_plain;
+        let all = 0..self.trie.entries(ROOT).len();
+        let mut changes = Vec::new();
+        self.compile_range(ROOT, all, NextHopId::NONE, true, &mut changes);
+    }
+
     /// The changes compiled last have been taken.
     fn settle(&mut self, mut changes: Vec<Change<K>>) {
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -396,6 +404,28 @@ impl Rib {
     /// Those of [`EngineWriter::apply`].
     pub fn load(&self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
         engine.apply(&self.full_delta(), self)
+    }
+
+    /// Has `engine`, which is empty, take what was committed last in place of the engine that has it, and from then on the deltas.
+    /// Nothing was told since the last commit. When `engine` refuses, the other one still fits this RIB.
+    ///
+    /// # Errors
+    /// Those of [`EngineWriter::apply`].
+    pub fn move_to(&mut self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
+        let was_plain = self.v4.is_plain;
+        self.choose_anew(!engine.wants_fewer_routes());
+        let loaded = self.load(engine);
+        if loaded.is_err() {
+            self.choose_anew(was_plain);
+        }
+        loaded
+    }
+
+    fn choose_anew(&mut self, is_plain: bool) {
+        if self.v4.is_plain != is_plain {
+            self.v4.choose_anew(is_plain);
+            self.v6.choose_anew(is_plain);
+        }
     }
 
     /// What changes in the FIB by what was told since the last commit, taken to be committed. Sorted by prefix within each family.
@@ -606,6 +636,14 @@ mod tests {
             let covering = above(&told, *prefix).map(|(_, next_hop)| next_hop);
             let is_used = is_plain || covering != Some(*next_hop);
             assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix}");
+        }
+        // For an engine of the other kind, and on with its deltas.
+        table.choose_anew(!is_plain);
+        used = table.used().collect();
+        assert_eq!(table.used_len(), used.len());
+        for (prefix, next_hop) in &told {
+            let is_used = !is_plain || above(&told, *prefix).map(|(_, next_hop)| next_hop) != Some(*next_hop);
+            assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix} once chosen anew");
         }
         for prefix in told.into_keys() {
             table.set(prefix, NextHopId::NONE);

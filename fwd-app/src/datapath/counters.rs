@@ -146,6 +146,30 @@ impl Published {
     }
 }
 
+/// The packets of one queue. The stage that uses the queue counts, any thread reads.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct QueueCount {
+    packets: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl QueueCount {
+    /// Counts `packets` received or sent, and `refused` for which a TX queue had no room. One thread alone calls this.
+    #[inline]
+    pub(crate) fn add(&self, packets: u64, refused: u64) {
+        self.packets.store(self.packets.load(Relaxed) + packets, Relaxed);
+        if refused > 0 {
+            self.refused.store(self.refused.load(Relaxed) + refused, Relaxed);
+        }
+    }
+
+    /// The packets received or sent, and those refused.
+    pub(crate) fn read(&self) -> (u64, u64) {
+        (self.packets.load(Relaxed), self.refused.load(Relaxed))
+    }
+}
+
 /// Times the passes of a burst that is sampled.
 pub(crate) struct Stopwatch {
     last: u64,

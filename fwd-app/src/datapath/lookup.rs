@@ -52,6 +52,11 @@ impl Lookup {
         Self { reader, fault }
     }
 
+    /// Looks up through `reader` from now on; returns the one before.
+    pub(crate) fn replace(&mut self, reader: Box<dyn EngineReader>) -> Box<dyn EngineReader> {
+        std::mem::replace(&mut self.reader, reader)
+    }
+
     /// Fills the next hops of both lanes; a lane whose lookup fails is dropped.
     #[inline]
     pub(crate) fn run(&mut self, batch: &mut Batch) {
@@ -101,9 +106,8 @@ pub(crate) struct InFlight {
 impl InFlight {
     /// Looks up through `reader`; each batch takes two slots, one a family. A batch is abandoned after `stall_cycles`.
     pub(crate) fn new(reader: Box<dyn EngineReader>, stall_cycles: u64, fault: Arc<EngineFault>) -> Self {
-        let pairs = usize::from(reader.slots() / 2);
-        let slots = (0..reader.slots()).map(SlotId).collect::<Vec<_>>();
-        let free = slots.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect();
+        let free = pairs_of(reader.as_ref());
+        let pairs = free.len();
         Self {
             reader,
             free,
@@ -113,6 +117,15 @@ impl InFlight {
             fault,
             pairs,
         }
+    }
+
+    /// Looks up through `reader` from now on; returns the one before, with the slots that belong to abandoned batches. No batch is in
+    /// flight.
+    pub(crate) fn replace(&mut self, reader: Box<dyn EngineReader>) -> Box<dyn EngineReader> {
+        self.free = pairs_of(reader.as_ref());
+        self.pairs = self.free.len();
+        self.lost.clear();
+        std::mem::replace(&mut self.reader, reader)
     }
 
     /// Whether a batch may be submitted: a pair of slots is free, or every pair belongs to an abandoned batch. In the second case
@@ -190,6 +203,11 @@ impl InFlight {
         let batches = self.pending.iter().filter_map(|pending| pending.batch.as_ref());
         batches.map(|batch| batch.packets.len() as u64).sum()
     }
+}
+
+/// The slots of `reader` in pairs, one slot a family.
+fn pairs_of(reader: &dyn EngineReader) -> Vec<[SlotId; 2]> {
+    (0..reader.slots() / 2).map(|pair| [SlotId(pair * 2), SlotId(pair * 2 + 1)]).collect()
 }
 
 /// Collects the answers that are ready.

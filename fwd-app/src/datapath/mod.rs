@@ -12,6 +12,7 @@
 //! | [`check`] | the check of one packet against the rules for packets that may be forwarded |
 //! | [`parse`] | checks the headers of a burst, collects destinations |
 //! | [`lookup`] | resolves destinations to next hops, through an engine |
+//! | [`swap`] | [`Swap`](swap::Swap): exchanges a value with a running lcore |
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop |
 //! | [`verdict`] | turns next hops into ports or drop reasons |
 //! | [`rewrite`] | rewrites MACs, TTL, checksum |
@@ -29,6 +30,7 @@ pub(crate) mod lookup;
 pub(crate) mod parse;
 pub(crate) mod rewrite;
 pub(crate) mod rx;
+pub(crate) mod swap;
 #[cfg(test)]
 pub(crate) mod test_frames;
 pub(crate) mod tx;

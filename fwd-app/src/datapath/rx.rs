@@ -4,8 +4,9 @@
 //! batch gathers several bursts, until it is full or its first packet has waited `flush_us`.
 
 use super::Batch;
-use super::counters::Counters;
+use super::counters::{Counters, QueueCount};
 use dpdk_ffi::RxQueue;
+use std::sync::Arc;
 
 /// Limits on a poll and a batch, and how long a batch may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +23,13 @@ pub(crate) struct RxLimits {
 pub(crate) struct Rx {
     queue: RxQueue,
     limits: RxLimits,
+    count: Arc<QueueCount>,
 }
 
 impl Rx {
-    /// Receives from `queue`.
-    pub(crate) fn new(queue: RxQueue, limits: RxLimits) -> Self {
-        Self { queue, limits }
+    /// Receives from `queue`, and counts its packets in `count` too.
+    pub(crate) fn new(queue: RxQueue, limits: RxLimits, count: Arc<QueueCount>) -> Self {
+        Self { queue, limits, count }
     }
 
     /// Polls the queue once, for at most as many packets as `batch` has room for. Returns how many were received.
@@ -40,6 +42,7 @@ impl Rx {
             #[expect(clippy::cast_possible_truncation, reason = "a burst is a u16")]
             batch.stamp(dpdk_ffi::tsc(), came as u32);
             counters.rx_packets += came as u64;
+            self.count.add(came as u64, 0);
         }
         came
     }

@@ -8,14 +8,15 @@
 //! linearized into its first mbuf; if it does not fit, the packet is dropped as `mtu_exceeded`. `run` sets the MTU of such a port
 //! to what one mbuf holds, so that chains are rare here. A port that accepts chains costs one branch a burst.
 
-use super::counters::Counters;
+use super::counters::{Counters, QueueCount};
 use super::{Batch, Code, DropReason, Latency};
 use dpdk_ffi::{Burst, Eal, TxQueue};
+use std::sync::Arc;
 
 /// The sending end of one stage: it has its own TX queue on every port.
 pub(crate) struct Tx {
-    /// By port index.
-    queues: Vec<TxQueue>,
+    /// By port index, with their counts.
+    queues: Vec<(TxQueue, Arc<QueueCount>)>,
     /// By port index: packets on their way to that port's queue.
     outs: Vec<Burst>,
     dropped: Burst,
@@ -26,7 +27,12 @@ pub(crate) struct Tx {
 
 impl Tx {
     /// Sends through one queue a port, batches of at most `batch_max` packets.
-    pub(crate) fn new(eal: &Eal, queues: Vec<TxQueue>, batch_max: usize, latency: Latency) -> Self {
+    pub(crate) fn new(
+        eal: &Eal,
+        queues: Vec<(TxQueue, Arc<QueueCount>)>,
+        batch_max: usize,
+        latency: Latency,
+    ) -> Self {
         let outs = queues.iter().map(|_| Burst::with_capacity(eal, batch_max)).collect();
         Self { queues, outs, dropped: Burst::with_capacity(eal, batch_max), latency, last_tsc: 0 }
     }
@@ -46,7 +52,7 @@ impl Tx {
             unsent_bytes += bytes_of(&self.dropped);
             self.dropped.free_all();
         }
-        for (out, queue) in self.outs.iter_mut().zip(&mut self.queues) {
+        for (out, (queue, queue_count)) in self.outs.iter_mut().zip(&mut self.queues) {
             if out.is_empty() {
                 continue;
             }
@@ -56,7 +62,8 @@ impl Tx {
                 unsent_bytes += long_bytes;
                 batch.drops.add(DropReason::MtuExceeded, long as u64);
             }
-            queue.tx_burst(out);
+            let sent = queue.tx_burst(out);
+            queue_count.add(sent as u64, out.len() as u64);
             if !out.is_empty() {
                 let full = out.len() as u64;
                 unsent += full;
@@ -106,6 +113,11 @@ impl Tx {
     /// Packets held: 0 between two calls of [`Self::send`].
     pub(crate) fn held(&self) -> usize {
         self.outs.iter().map(Burst::len).sum::<usize>() + self.dropped.len()
+    }
+
+    /// The latencies recorded so far, in whose place `fresh` goes on; without it, nothing.
+    pub(crate) fn take_latency(&mut self, fresh: Option<Latency>) -> Option<Latency> {
+        fresh.map(|fresh| std::mem::replace(&mut self.latency, fresh))
     }
 
     /// The latencies recorded so far.

@@ -15,8 +15,9 @@ use crate::control::thread::ControlThread;
 use crate::control::{Session, Signals, Site};
 use crate::datapath::Latency;
 use crate::notice::warn;
+use crate::topology::Handle;
 use crate::topology::plan::{Input, Plan};
-use crate::topology::running::{Finished, Handle, Idle, Running};
+use crate::topology::running::{Finished, Idle, Running};
 use crate::topology::{Settings, Totals};
 use anyhow::Context as _;
 use dpdk_ffi::{

@@ -3,7 +3,7 @@
 
 use super::console;
 use crate::datapath::Counters;
-use crate::topology::running::Handle;
+use crate::topology::Handle;
 use std::time::{Duration, Instant};
 
 /// See the module.

@@ -1,19 +1,21 @@
 //! Builds the stages of a plan, and the channels between them.
 
+use super::handle::{Direction, Handle, LcoreLook, QueueUse};
 use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage};
 use super::plan::{Job, Plan};
 use super::run_to_completion::{Input, Worker};
-use super::running::{Handle, Stages};
-use super::{Control, Settings};
+use super::{Control, Settings, Stages};
+use crate::datapath::counters::QueueCount;
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::rx::{Rx, RxLimits};
+use crate::datapath::swap::ReaderSwap;
 use crate::datapath::tx::Tx;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::simd::Level;
 use dpdk_ffi::{Burst, DpdkError, Eal, Port, QueueId};
-use fib::{EngineError, EngineWriter, Isa};
+use fib::{EngineError, EngineReader, EngineWriter, Isa};
 use std::sync::Arc;
 
 /// Everything that stages are built from.
@@ -66,7 +68,18 @@ impl Parts<'_> {
     pub(crate) fn build(self, plan: &Plan) -> Result<Built, BuildError> {
         let tsc_hz = dpdk_ffi::tsc_hz(self.eal);
         let limits = self.settings.limits(tsc_hz);
-        Builder { parts: self, plan, limits, tsc_hz, control: Arc::default(), published: Vec::new() }.build()
+        Builder {
+            parts: self,
+            plan,
+            limits,
+            tsc_hz,
+            control: Arc::default(),
+            published: Vec::new(),
+            readers: Vec::new(),
+            queues: Vec::new(),
+            lcore: 0,
+        }
+        .build()
     }
 }
 
@@ -80,6 +93,22 @@ struct Builder<'a> {
     control: Arc<Control>,
     /// The published counters; each stage that counts adds its own.
     published: Vec<Arc<Published>>,
+    /// The stages that look up.
+    readers: Vec<Readers>,
+    /// The queues that stages use.
+    queues: Vec<QueueUse>,
+    /// The lcore whose stages are built.
+    lcore: u32,
+}
+
+/// A stage that looks up: how its reader is made, and where it is offered that of another engine.
+pub(crate) struct Readers {
+    /// Where.
+    pub(super) swap: Arc<ReaderSwap>,
+    /// Slots.
+    pub(super) slots: u16,
+    /// The largest batch, keys.
+    pub(super) batch_max: usize,
 }
 
 impl Builder<'_> {
@@ -88,6 +117,7 @@ impl Builder<'_> {
         let channels = Channels::new(&self);
         let mut lcores = Vec::with_capacity(plan.lcores.len());
         for (lcore, jobs) in &plan.lcores {
+            self.lcore = *lcore;
             let mut stages: Stages = Vec::with_capacity(jobs.len());
             for job in jobs {
                 stages.push(match job {
@@ -101,7 +131,18 @@ impl Builder<'_> {
         }
         let receivers =
             channels.to_tx.iter().chain([&channels.to_engine]).map(|(_, receiver)| receiver.clone());
-        let handle = Handle::new(self.control, self.published, self.parts.fault);
+        let looks = lcores.iter().map(|(lcore, stages)| {
+            Arc::new(LcoreLook { lcore: *lcore, stages: stages.len(), ..LcoreLook::default() })
+        });
+        let handle = Handle {
+            lcores: looks.collect(),
+            control: self.control,
+            published: self.published.into(),
+            queues: self.queues.into(),
+            readers: self.readers.into(),
+            fault: self.parts.fault,
+            ..Handle::default()
+        };
         Ok(Built { lcores, channels: receivers.collect(), handle })
     }
 
@@ -110,10 +151,10 @@ impl Builder<'_> {
             Ok(Input { rx: self.rx(*i)?, batch: self.batch(*i) })
         };
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
-        let Parts { engine, egress, fault, .. } = &self.parts;
-        let lookup = Lookup::new(engine.reader(1, self.limits.batch)?, Arc::clone(fault));
-        let (egress, control) = (Arc::clone(egress), Arc::clone(&self.control));
-        Ok(Worker::new(inputs, lookup, egress, self.tx(tx)?, control, self.publish()))
+        let (reader, swap) = self.reader(1)?;
+        let lookup = Lookup::new(reader, Arc::clone(&self.parts.fault));
+        let (egress, control) = (Arc::clone(&self.parts.egress), Arc::clone(&self.control));
+        Ok(Worker::new(inputs, lookup, egress, self.tx(tx)?, control, swap, self.publish()))
     }
 
     fn rx_stage(&mut self, input: usize, channels: &Channels) -> Result<RxStage, BuildError> {
@@ -135,13 +176,14 @@ impl Builder<'_> {
         // up to the limit of its streams.
         let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
-        let Parts { engine, egress, fault, stall_us, .. } = &self.parts;
-        let reader = engine.reader(slots, self.limits.batch)?;
+        let (reader, swap) = self.reader(slots)?;
+        let Parts { egress, fault, stall_us, .. } = &self.parts;
         let stall_cycles = self.tsc_hz.saturating_mul(*stall_us) / 1_000_000;
         Ok(EngineStage {
             from_rx: channels.to_engine.1.clone(),
             to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
             in_flight: InFlight::new(reader, stall_cycles, Arc::clone(fault)),
+            swap,
             egress: Cache::new(Arc::clone(egress)),
             counters: Counters::default(),
             turn: 0,
@@ -160,15 +202,34 @@ impl Builder<'_> {
         })
     }
 
-    fn rx(&self, input: usize) -> Result<Rx, BuildError> {
-        let input = self.plan.inputs[input];
-        let queue = self.parts.ports[usize::from(input.port)].take_rx_queue(QueueId(input.queue))?;
-        Ok(Rx::new(queue, self.limits))
+    /// A reader with `slots` slots, and where another engine's is offered in its place.
+    fn reader(&mut self, slots: u16) -> Result<(Box<dyn EngineReader>, Arc<ReaderSwap>), EngineError> {
+        let batch_max = self.limits.batch;
+        let reader = self.parts.engine.reader(slots, batch_max)?;
+        let swap = Arc::new(ReaderSwap::default());
+        self.readers.push(Readers { swap: Arc::clone(&swap), slots, batch_max });
+        Ok((reader, swap))
     }
 
-    fn tx(&self, tx: u16) -> Result<Tx, BuildError> {
-        let queues = self.parts.ports.iter().map(|port| port.take_tx_queue(QueueId(tx)));
-        let queues = queues.collect::<Result<Vec<_>, _>>()?;
+    fn count(&mut self, direction: Direction, port: u16, queue: u16) -> Arc<QueueCount> {
+        let count = Arc::new(QueueCount::default());
+        self.queues.push(QueueUse { port, queue, direction, lcore: self.lcore, count: Arc::clone(&count) });
+        count
+    }
+
+    fn rx(&mut self, input: usize) -> Result<Rx, BuildError> {
+        let input = self.plan.inputs[input];
+        let count = self.count(Direction::Rx, input.port, input.queue);
+        let queue = self.parts.ports[usize::from(input.port)].take_rx_queue(QueueId(input.queue))?;
+        Ok(Rx::new(queue, self.limits, count))
+    }
+
+    fn tx(&mut self, tx: u16) -> Result<Tx, BuildError> {
+        let ports = self.parts.ports;
+        let queue = |(index, port): (u16, &Port)| -> Result<_, BuildError> {
+            Ok((port.take_tx_queue(QueueId(tx))?, self.count(Direction::Tx, index, tx)))
+        };
+        let queues = (0..).zip(ports).map(queue).collect::<Result<_, _>>()?;
         Ok(Tx::new(self.parts.eal, queues, self.limits.batch, Latency::new(self.tsc_hz)))
     }
 

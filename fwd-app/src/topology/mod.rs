@@ -9,9 +9,11 @@
 //! | [`pipeline`] | rx, engine and tx stages, and the batches that travel between them |
 //! | [`lcores`] | builds the stages of a plan |
 //! | [`running`] | runs stages on lcores, stops all of them when one panics, collects their counters |
+//! | [`handle`] | [`Handle`]: what other threads do with running stages |
 //!
 //! [`Settings`] are the sizes that all topologies share, [`Totals`] the sum of the counters of all stages.
 
+pub(crate) mod handle;
 pub(crate) mod lcores;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
@@ -20,13 +22,17 @@ pub(crate) mod run_to_completion;
 pub(crate) mod running;
 mod stage;
 
+pub(crate) use handle::Handle;
 pub(crate) use queue_map::{QueueLcore, QueueMap};
 pub(crate) use stage::{Outcome, Progress, Stage};
+
+/// The stages of one lcore.
+pub(crate) type Stages = Vec<Box<dyn Stage>>;
 
 use crate::datapath::rx::RxLimits;
 use crate::datapath::{Counters, Latency};
 use fib::Isa;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The ways of distributing stages over lcores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,21 +102,35 @@ impl Totals {
     }
 }
 
-/// The stop flag that receiving stages poll. The control side sets it, or an lcore whose stage has panicked.
+/// What receiving stages do, which they look at each turn. The control side decides, or an lcore whose stage has panicked.
 #[derive(Debug, Default)]
-pub(crate) struct Control {
-    stop_rx: AtomicBool,
-}
+pub(crate) struct Control(AtomicU8);
+
+const PAUSED: u8 = 1;
+const STOPPING: u8 = 2;
 
 impl Control {
     /// Stops receiving; packets already received are drained.
     pub(crate) fn stop_rx(&self) {
-        self.stop_rx.store(true, Ordering::Release);
+        self.0.store(STOPPING, Ordering::Release);
+    }
+
+    /// Pauses receiving, or goes on with it, unless it is to stop.
+    pub(crate) fn pause(&self, pauses: bool) {
+        let [from, to] = if pauses { [0, PAUSED] } else { [PAUSED, 0] };
+        // Fails when it is so already, or is to stop.
+        let _ = self.0.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Whether receiving pauses.
+    #[inline]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == PAUSED
     }
 
     /// Whether receiving is to stop.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stop_rx.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) == STOPPING
     }
 }

@@ -20,9 +20,10 @@ use crate::datapath::lookup::InFlight;
 use crate::datapath::parse::parse;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
+use crate::datapath::swap::ReaderSwap;
 use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
-use crate::datapath::{Batch, Counters, EgressTable, Published, StageName};
+use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, StageName};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use std::sync::Arc;
@@ -57,7 +58,7 @@ pub(crate) struct RxStage {
 
 impl Stage for RxStage {
     fn poll(&mut self) -> Progress {
-        let stopping = self.control.is_stopping();
+        let (stopping, pausing) = (self.control.is_stopping(), self.control.is_paused());
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         let takes_another = self.filling.is_none() && !stopping;
         if takes_another {
@@ -71,7 +72,7 @@ impl Stage for RxStage {
         if takes_another {
             watch.lap(&mut self.counters, StageName::HandOver, 0);
         }
-        let came = if stopping { 0 } else { self.rx.poll(&mut batch, &mut self.counters) };
+        let came = if stopping || pausing { 0 } else { self.rx.poll(&mut batch, &mut self.counters) };
         if came > 0 {
             watch.lap(&mut self.counters, StageName::Rx, came);
             parse(&mut batch);
@@ -92,9 +93,13 @@ impl Stage for RxStage {
         if came > 0 { Progress::Worked } else { Progress::Idle }
     }
 
-    fn finish(self: Box<Self>) -> Outcome {
+    fn look(&mut self, fresh: Option<Latency>) -> Outcome {
         let held = self.filling.as_ref().map_or(0, |batch| batch.packets.len()) as u64;
-        Outcome { counters: self.counters, latency: None, held }
+        Outcome { counters: self.counters, latency: fresh, held }
+    }
+
+    fn finish(mut self: Box<Self>) -> Outcome {
+        self.look(None)
     }
 }
 
@@ -106,6 +111,8 @@ pub(crate) struct EngineStage {
     pub(crate) to_tx: Vec<Sender<Travelling>>,
     /// Batches in flight in the engine.
     pub(crate) in_flight: InFlight,
+    /// Where another engine's reader is offered.
+    pub(crate) swap: Arc<ReaderSwap>,
     /// The egress table.
     pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
     /// Its counters: only cycles.
@@ -121,7 +128,10 @@ impl Stage for EngineStage {
         let mut worked = false;
         self.turn = self.turn.wrapping_add(1);
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
-        if self.in_flight.is_ready() && !self.closed {
+        let is_offered = self.swap.is_offered();
+        if is_offered && self.in_flight.is_empty() {
+            self.swap.exchange(|reader| self.in_flight.replace(reader));
+        } else if !is_offered && self.in_flight.is_ready() && !self.closed {
             match self.from_rx.try_recv() {
                 Ok(batch) => {
                     watch.lap(&mut self.counters, StageName::HandOver, 0);
@@ -156,8 +166,12 @@ impl Stage for EngineStage {
         }
     }
 
-    fn finish(self: Box<Self>) -> Outcome {
-        Outcome { counters: self.counters, latency: None, held: self.in_flight.packets_held() }
+    fn look(&mut self, fresh: Option<Latency>) -> Outcome {
+        Outcome { counters: self.counters, latency: fresh, held: self.in_flight.packets_held() }
+    }
+
+    fn finish(mut self: Box<Self>) -> Outcome {
+        self.look(None)
     }
 }
 
@@ -204,6 +218,11 @@ impl Stage for TxStage {
         Progress::Worked
     }
 
+    fn look(&mut self, fresh: Option<Latency>) -> Outcome {
+        let held = self.tx.held() as u64;
+        Outcome { counters: self.counters, latency: self.tx.take_latency(fresh), held }
+    }
+
     fn finish(self: Box<Self>) -> Outcome {
         let held = self.tx.held() as u64;
         Outcome { counters: self.counters, latency: Some(self.tx.into_latency()), held }
@@ -243,6 +262,7 @@ mod tests {
                 to_tx: vec![to_tx],
                 // About a millisecond.
                 in_flight: InFlight::new(reader, 2_000_000, Arc::default()),
+                swap: Arc::default(),
                 egress: Cache::new(Arc::new(ArcSwap::from_pointee(egress))),
                 counters: Counters::default(),
                 turn: 0,

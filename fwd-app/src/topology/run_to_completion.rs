@@ -6,9 +6,10 @@ use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
+use crate::datapath::swap::ReaderSwap;
 use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
-use crate::datapath::{Batch, Counters, EgressTable, Published, StageName};
+use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, StageName};
 use arc_swap::{ArcSwap, Cache};
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub(crate) struct Worker {
     inputs: Vec<Input>,
     path: Path,
     control: Arc<Control>,
+    swap: Arc<ReaderSwap>,
     turn: u32,
 }
 
@@ -48,21 +50,31 @@ impl Worker {
         egress: Arc<ArcSwap<EgressTable>>,
         tx: Tx,
         control: Arc<Control>,
+        swap: Arc<ReaderSwap>,
         published: Arc<Published>,
     ) -> Self {
         let (egress, counters) = (Cache::new(egress), Counters::default());
-        Self { inputs, path: Path { lookup, egress, tx, counters, published }, control, turn: 0 }
+        Self { inputs, path: Path { lookup, egress, tx, counters, published }, control, swap, turn: 0 }
+    }
+
+    /// Packets that it has.
+    fn held(&self) -> u64 {
+        let waiting: usize = self.inputs.iter().map(|input| input.batch.packets.len()).sum();
+        (waiting + self.path.tx.held()) as u64
     }
 }
 
 impl Stage for Worker {
     fn poll(&mut self) -> Progress {
-        let stopping = self.control.is_stopping();
+        let (stopping, pausing) = (self.control.is_stopping(), self.control.is_paused());
         let mut worked = false;
+        if self.swap.is_offered() {
+            self.swap.exchange(|reader| self.path.lookup.replace(reader));
+        }
         for Input { rx, batch } in &mut self.inputs {
             self.turn = self.turn.wrapping_add(1);
             let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
-            let came = if stopping { 0 } else { rx.poll(batch, &mut self.path.counters) };
+            let came = if stopping || pausing { 0 } else { rx.poll(batch, &mut self.path.counters) };
             if came > 0 {
                 watch.lap(&mut self.path.counters, StageName::Rx, came);
                 parse(batch);
@@ -85,9 +97,13 @@ impl Stage for Worker {
         }
     }
 
+    fn look(&mut self, fresh: Option<Latency>) -> Outcome {
+        let latency = self.path.tx.take_latency(fresh);
+        Outcome { counters: self.path.counters, latency, held: self.held() }
+    }
+
     fn finish(self: Box<Self>) -> Outcome {
-        let waiting: usize = self.inputs.iter().map(|input| input.batch.packets.len()).sum();
-        let held = (waiting + self.path.tx.held()) as u64;
+        let held = self.held();
         Outcome { counters: self.path.counters, latency: Some(self.path.tx.into_latency()), held }
     }
 }

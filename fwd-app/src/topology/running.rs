@@ -8,11 +8,10 @@
 //! [`Running`] stops the stages and joins the lcores when it is dropped: neither an error nor a panic of the main lcore leaves
 //! stages running while EAL is shut down.
 
+use super::handle::{Handle, LcoreLook};
 use super::lcores::Built;
 use super::pipeline::Travelling;
-use super::{Control, Outcome, Progress, Stage};
-use crate::datapath::lookup::EngineFault;
-use crate::datapath::{Counters, Published};
+use super::{Control, Outcome, Progress, Stage, Stages};
 use crossbeam_channel::Receiver;
 use dpdk_ffi::{DpdkError, Eal, LcoreId, LcoreJob};
 use std::any::Any;
@@ -24,9 +23,6 @@ use std::time::Duration;
 const HOUSEKEEPING_TURNS: u32 = 256;
 /// How long the main lcore sleeps between two runs of `housekeeping` when it has no stages left.
 const NAP: Duration = Duration::from_millis(1);
-
-/// The stages of one lcore.
-pub(crate) type Stages = Vec<Box<dyn Stage>>;
 
 /// What an lcore does when no stage has work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +59,12 @@ struct Lcore {
     at: usize,
     ended: Ended,
     control: Arc<Control>,
+    look: Arc<LcoreLook>,
 }
 
 impl Lcore {
-    fn new(stages: Stages, control: &Arc<Control>) -> Self {
-        Self { stages, at: 0, ended: Ended::default(), control: Arc::clone(control) }
+    fn new(stages: Stages, look: Arc<LcoreLook>, control: &Arc<Control>) -> Self {
+        Self { stages, at: 0, ended: Ended::default(), control: Arc::clone(control), look }
     }
 
     /// Polls until all stages are done, calling `housekeeping` every [`HOUSEKEEPING_TURNS`] turns.
@@ -104,6 +101,9 @@ impl Lcore {
     #[inline]
     fn poll_each(&mut self) -> bool {
         let mut worked = false;
+        if self.look.swap.is_offered() {
+            self.look.swap.exchange(|look| look.fill(&mut self.ended.outcomes, &mut self.stages));
+        }
         self.at = 0;
         while let Some(stage) = self.stages.get_mut(self.at) {
             match stage.poll() {
@@ -146,49 +146,6 @@ pub(crate) struct Finished {
     pub(crate) panicked: Option<DpdkError>,
 }
 
-/// A handle for other threads: reads the counters of running stages and stops them. The default one has no stages.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Handle {
-    control: Arc<Control>,
-    published: Arc<[Arc<Published>]>,
-    fault: Arc<EngineFault>,
-}
-
-impl Handle {
-    /// A handle on stages that are stopped by `control`, publish to `published`, and record an engine's error in `fault`.
-    pub(crate) fn new(
-        control: Arc<Control>,
-        published: Vec<Arc<Published>>,
-        fault: Arc<EngineFault>,
-    ) -> Self {
-        Self { control, published: published.into(), fault }
-    }
-
-    /// Stops receiving; packets already received are drained.
-    pub(crate) fn stop_rx(&self) {
-        self.control.stop_rx();
-    }
-
-    /// Whether receiving is to stop, after [`Self::stop_rx`] or a panic.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.control.is_stopping()
-    }
-
-    /// The sum of the published counters of all stages.
-    pub(crate) fn counters(&self) -> Counters {
-        let mut all = Counters::default();
-        for published in &*self.published {
-            all.merge(&published.read());
-        }
-        all
-    }
-
-    /// Where the first error of the engine's lookups is recorded.
-    pub(crate) fn fault(&self) -> &Arc<EngineFault> {
-        &self.fault
-    }
-}
-
 /// Stages running on their lcores. Dropping it stops all of them and waits for them to end.
 pub(crate) struct Running {
     main: LcoreId,
@@ -208,14 +165,16 @@ impl Running {
     pub(crate) fn launch(eal: &Eal, built: Built, idle: Idle) -> Result<Self, DpdkError> {
         let Built { lcores, channels, handle } = built;
         let main = eal.main_lcore();
-        let mine = Lcore::new(Stages::new(), &handle.control);
+        let look = |lcore| handle.lcores.iter().find(|look| look.lcore == lcore).cloned().unwrap_or_default();
+        let mine = Lcore::new(Stages::new(), look(main.0), &handle.control);
+        let looks: Vec<_> = lcores.iter().map(|(lcore, _)| look(*lcore)).collect();
         let mut running = Self { main, mine, jobs: Vec::with_capacity(lcores.len()), channels, handle };
-        for (lcore, stages) in lcores {
+        for ((lcore, stages), look) in lcores.into_iter().zip(looks) {
             if LcoreId(lcore) == main {
                 running.mine.stages.extend(stages);
                 continue;
             }
-            let mut theirs = Lcore::new(stages, &running.handle.control);
+            let mut theirs = Lcore::new(stages, look, &running.handle.control);
             let work = move || {
                 theirs.run(idle, || ());
                 theirs.ended
@@ -282,7 +241,7 @@ impl Running {
         }
         let waiting = self.channels.iter().flat_map(Receiver::try_iter);
         let held = waiting.map(|batch| batch.packets.len() as u64).sum();
-        outcomes.push(Outcome { held, ..Outcome::default() });
+        outcomes.push(Outcome { held, latency: self.handle.past(), ..Outcome::default() });
         Finished { outcomes, panicked: first }
     }
 }
@@ -298,6 +257,7 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datapath::Latency;
     use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
     use rusty_fork::rusty_fork_test;
 
@@ -315,6 +275,10 @@ mod tests {
             }
         }
 
+        fn look(&mut self, _: Option<Latency>) -> Outcome {
+            Outcome::default()
+        }
+
         fn finish(self: Box<Self>) -> Outcome {
             Outcome { held: self.0, ..Outcome::default() }
         }
@@ -326,6 +290,10 @@ mod tests {
     impl Stage for Receiving {
         fn poll(&mut self) -> Progress {
             if self.0.is_stopping() { Progress::Done } else { Progress::Idle }
+        }
+
+        fn look(&mut self, _: Option<Latency>) -> Outcome {
+            Outcome::default()
         }
 
         fn finish(self: Box<Self>) -> Outcome {
@@ -344,6 +312,10 @@ mod tests {
             }
         }
 
+        fn look(&mut self, _: Option<Latency>) -> Outcome {
+            Outcome::default()
+        }
+
         fn finish(self: Box<Self>) -> Outcome {
             Outcome::default()
         }
@@ -359,6 +331,10 @@ mod tests {
             Progress::Worked
         }
 
+        fn look(&mut self, _: Option<Latency>) -> Outcome {
+            Outcome::default()
+        }
+
         fn finish(self: Box<Self>) -> Outcome {
             assert!(self.1.is_some(), "an invariant at the end, broken on purpose");
             Outcome { held: 7, ..Outcome::default() }
@@ -370,7 +346,7 @@ mod tests {
         let stages: Stages = vec![Box::new(Countdown(1000)), Box::new(Countdown(3)), Box::new(Countdown(0))];
         let mut kept = 0;
         let control = Arc::new(Control::default());
-        let mut lcore = Lcore::new(stages, &control);
+        let mut lcore = Lcore::new(stages, Arc::default(), &control);
         lcore.run(Idle::Yield, || kept += 1);
         assert_eq!((lcore.ended.outcomes.len(), lcore.ended.panic), (3, None));
         assert!(lcore.ended.outcomes.iter().all(|outcome| outcome.held == 0));
@@ -387,7 +363,7 @@ mod tests {
             Box::new(Dying(9, None)),
             Box::new(Sending(receiver)),
         ];
-        let mut lcore = Lcore::new(stages, &control);
+        let mut lcore = Lcore::new(stages, Arc::default(), &control);
         lcore.run(Idle::Yield, || ());
         // The second one to panic also panics in `finish`, so it has no outcome.
         let held: Vec<_> = lcore.ended.outcomes.iter().map(|outcome| outcome.held).collect();
@@ -397,7 +373,11 @@ mod tests {
 
     /// Stages ready to run, without channels between them.
     fn built(lcores: Vec<(u32, Stages)>, control: &Arc<Control>) -> Built {
-        Built { lcores, channels: vec![], handle: Handle::new(Arc::clone(control), vec![], Arc::default()) }
+        Built {
+            lcores,
+            channels: vec![],
+            handle: Handle { control: Arc::clone(control), ..Handle::default() },
+        }
     }
 
     /// Stages on the main lcore and two others; one of them ends only when the main lcore's stage is gone.

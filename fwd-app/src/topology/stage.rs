@@ -18,6 +18,9 @@ pub(crate) trait Stage: Send {
     /// Does a bounded amount of work, never waits.
     fn poll(&mut self) -> Progress;
 
+    /// Returns the counters so far, and the latencies, in whose place it goes on with `fresh`. Neither allocates nor frees.
+    fn look(&mut self, fresh: Option<Latency>) -> Outcome;
+
     /// Returns the counters, after the stage is done or has panicked, and releases its queues.
     fn finish(self: Box<Self>) -> Outcome;
 }

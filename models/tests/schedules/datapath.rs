@@ -9,6 +9,8 @@ pub(crate) mod counters;
 pub(crate) mod drop_reason;
 #[path = "../../../fwd-app/src/datapath/lookup.rs"]
 pub(crate) mod lookup;
+#[path = "../../../fwd-app/src/datapath/swap.rs"]
+pub(crate) mod swap;
 
 pub(crate) use batch::Batch;
 pub(crate) use counters::{Counters, Published, StageName};
@@ -118,6 +120,9 @@ pub(crate) mod tx {
         pub(crate) fn rest(&mut self) {}
         pub(crate) fn held(&self) -> usize {
             0
+        }
+        pub(crate) fn take_latency(&mut self, fresh: Option<Latency>) -> Option<Latency> {
+            fresh
         }
         pub(crate) fn into_latency(self) -> Latency {
             Latency

@@ -6,6 +6,7 @@ use crate::check::{Fault, check, check_fails};
 use crate::coop_engines::{Engine, State, Trouble};
 use crate::datapath::lookup::InFlight;
 use crate::datapath::rx::Rx;
+use crate::datapath::swap::ReaderSwap;
 use crate::datapath::tx::{Tx, Wire};
 use crate::datapath::{Batch, Counters, EgressTable};
 use crate::sync::{Arc, thread};
@@ -13,7 +14,7 @@ use crate::topology::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, TxStage
 use crate::topology::{Control, Outcome, Progress, Stage};
 use crate::{Burst, tsc};
 use arc_swap::{ArcSwap, Cache};
-use fib::EngineWriter;
+use fib::{EngineReader, EngineWriter};
 use shuttle::rand::{Rng, thread_rng};
 
 /// Inputs; packets per input, more than fit in its batches; packets per batch.
@@ -31,6 +32,7 @@ fn stages(
     trouble: Trouble,
     control: &Arc<Control>,
     wire: &Wire,
+    swap: &Arc<ReaderSwap>,
 ) -> (Vec<Box<dyn Stage>>, Vec<Receiver<Travelling>>) {
     let all = INPUTS * BATCHES_PER_INPUT;
     let homes: Vec<Channel> = (0..INPUTS)
@@ -60,8 +62,7 @@ fn stages(
             turn: 0,
         }));
     }
-    let engine = Engine(State::new("engine", trouble, thread_rng().gen_range(0..4)));
-    let reader = engine.reader(4, BATCH).unwrap();
+    let reader = reader(trouble);
     stages.push(Box::new(EngineStage {
         from_rx: to_engine.1.clone(),
         to_tx: to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
@@ -70,6 +71,7 @@ fn stages(
             if trouble == Trouble::Hangs { 100 } else { u64::MAX },
             Arc::default(),
         ),
+        swap: Arc::clone(swap),
         egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
         counters: Counters::default(),
         turn: 0,
@@ -89,11 +91,17 @@ fn stages(
     (stages, kept)
 }
 
-/// Runs one lcore per stage. With `ends_early`, one of them ends after a random number of polls, as a stage that panics
+/// A reader of a new engine with the same routes.
+fn reader(trouble: Trouble) -> Box<dyn EngineReader> {
+    Engine(State::new("engine", trouble, thread_rng().gen_range(0..4))).reader(4, BATCH).unwrap()
+}
+
+/// Runs one lcore per stage, and gives the engine stage the reader of another engine at some point. With `ends_early`, one of them ends after a random number of polls, as a stage that panics
 /// does.
 fn model(senders: usize, trouble: Trouble, ends_early: bool) {
     let (control, wire) = (Arc::new(Control::default()), Wire::default());
-    let (stages, kept) = stages(senders, trouble, &control, &wire);
+    let swap = Arc::new(ReaderSwap::default());
+    let (stages, kept) = stages(senders, trouble, &control, &wire, &swap);
     let early = if ends_early { thread_rng().gen_range(0..stages.len()) } else { usize::MAX };
     let lcores: Vec<_> = stages
         .into_iter()
@@ -116,7 +124,11 @@ fn model(senders: usize, trouble: Trouble, ends_early: bool) {
             })
         })
         .collect();
-    for _ in 0..thread_rng().gen_range(0..200) {
+    let swap_at = thread_rng().gen_range(0..200);
+    for turn in 0..thread_rng().gen_range(0..200) {
+        if turn == swap_at {
+            swap.offer(reader(trouble));
+        }
         tsc();
         thread::yield_now();
     }

@@ -18,6 +18,9 @@ impl Control {
     pub(crate) fn stop_rx(&self) {
         self.stop_rx.store(true, Ordering::Release);
     }
+    pub(crate) fn is_paused(&self) -> bool {
+        false
+    }
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop_rx.load(Ordering::Relaxed)
     }

@@ -1,0 +1,180 @@
+//! A handle on running stages for other threads: reads their counters, stops them, and gives them another engine.
+
+use super::lcores::Readers;
+use super::{Control, Outcome, Stages};
+use crate::datapath::Latency;
+use crate::datapath::counters::{Counters, Published, QueueCount};
+use crate::datapath::lookup::EngineFault;
+use crate::datapath::swap::Swap;
+use fib::{EngineError, EngineWriter};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often the control thread looks whether lcores have answered.
+const TICK: Duration = Duration::from_micros(50);
+/// How long lcores may take to show their counters. A busy one takes a batch, one that yields its CPU a few time slices.
+const LOOK_LIMIT: Duration = Duration::from_millis(500);
+
+/// What an lcore is asked to fill: the outcomes so far of its stages. Both lists have room for all.
+#[derive(Debug)]
+pub(crate) struct Look {
+    fresh: Vec<Latency>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Look {
+    /// Adds the outcomes so far of `ended` and of `stages`, in place of whose latencies there are empty ones afterwards.
+    pub(crate) fn fill(mut self, ended: &mut [Outcome], stages: &mut Stages) -> Self {
+        for outcome in ended {
+            let latency = std::mem::replace(&mut outcome.latency, self.fresh.pop());
+            self.outcomes.push(Outcome { counters: outcome.counters, latency, held: outcome.held });
+        }
+        for stage in stages {
+            self.outcomes.push(stage.look(self.fresh.pop()));
+        }
+        self
+    }
+}
+
+/// Where an lcore is asked for its counters.
+#[derive(Debug, Default)]
+pub(crate) struct LcoreLook {
+    /// The lcore.
+    pub(crate) lcore: u32,
+    /// Stages that it started with.
+    pub(crate) stages: usize,
+    /// Where it is asked.
+    pub(crate) swap: Swap<Look>,
+}
+
+/// The direction of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the wire.
+    Rx,
+    /// To the wire.
+    Tx,
+}
+
+/// A queue, the lcore that uses it, and its counts.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueUse {
+    /// The port's index.
+    pub(crate) port: u16,
+    /// The queue of the port.
+    pub(crate) queue: u16,
+    /// From or to the wire.
+    pub(crate) direction: Direction,
+    /// The lcore.
+    pub(crate) lcore: u32,
+    /// Its counts.
+    pub(crate) count: Arc<QueueCount>,
+}
+
+/// What other threads share with the stages.
+#[derive(Clone, Default)]
+pub(crate) struct Handle {
+    pub(super) control: Arc<Control>,
+    pub(super) published: Arc<[Arc<Published>]>,
+    pub(super) queues: Arc<[QueueUse]>,
+    pub(super) readers: Arc<[Readers]>,
+    pub(super) lcores: Arc<[Arc<LcoreLook>]>,
+    /// The latencies that [`Self::look`] has taken from the stages.
+    pub(super) past: Arc<Mutex<Option<Latency>>>,
+    pub(super) fault: Arc<EngineFault>,
+}
+
+impl Handle {
+    /// Stops receiving; packets already received are drained.
+    pub(crate) fn stop_rx(&self) {
+        self.control.stop_rx();
+    }
+
+    /// Whether receiving is to stop, after [`Self::stop_rx`] or a panic.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.control.is_stopping()
+    }
+
+    /// Pauses receiving, or goes on with it.
+    pub(crate) fn pause(&self, pauses: bool) {
+        self.control.pause(pauses);
+    }
+
+    /// Whether receiving pauses.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.control.is_paused()
+    }
+
+    /// The sum of the published counters of all stages.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut all = Counters::default();
+        for published in &*self.published {
+            all.merge(&published.read());
+        }
+        all
+    }
+
+    /// The queues in use.
+    pub(crate) fn queues(&self) -> &[QueueUse] {
+        &self.queues
+    }
+
+    /// The counters of every lcore now, with its cycles by pass and its latencies since the last call. Without an entry: an lcore that
+    /// has ended, or that did not answer in time.
+    pub(crate) fn look(&self, tsc_hz: u64) -> Vec<(u32, Vec<Outcome>)> {
+        // Clones write to all of their memory, so that recording meets no page for the first time.
+        let empty = Latency::new(tsc_hz);
+        for look in &*self.lcores {
+            let fresh = (0..look.stages).map(|_| empty.clone()).collect();
+            look.swap.offer(Look { fresh, outcomes: Vec::with_capacity(look.stages) });
+        }
+        let end = Instant::now() + LOOK_LIMIT;
+        let is_waiting = || self.lcores.iter().any(|look| look.swap.is_offered());
+        while is_waiting() && !self.is_stopping() && Instant::now() < end {
+            std::thread::sleep(TICK);
+        }
+        let mut looks = Vec::with_capacity(self.lcores.len());
+        for look in &*self.lcores {
+            let Some(Look { outcomes, .. }) = look.swap.take_back().filter(|look| !look.outcomes.is_empty())
+            else {
+                continue;
+            };
+            let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+            let past = past.get_or_insert_with(|| Latency::new(tsc_hz));
+            outcomes
+                .iter()
+                .filter_map(|outcome| outcome.latency.as_ref())
+                .for_each(|latency| past.merge(latency));
+            looks.push((look.lcore, outcomes));
+        }
+        looks
+    }
+
+    /// The latencies that [`Self::look`] has taken from the stages.
+    pub(crate) fn past(&self) -> Option<Latency> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives every stage that looks up a reader of `engine`, between two batches, and waits until all have taken it or receiving is to
+    /// stop. After that no stage submits a batch to the engine before, except for the last ones of a topology that stops.
+    ///
+    /// # Errors
+    /// [`EngineError`] when `engine` cannot make a reader; no stage has got one then.
+    pub(crate) fn move_to(&self, engine: &dyn EngineWriter) -> Result<(), EngineError> {
+        let reader = |stage: &Readers| engine.reader(stage.slots, stage.batch_max);
+        let readers = self.readers.iter().map(reader).collect::<Result<Vec<_>, _>>()?;
+        for (stage, reader) in self.readers.iter().zip(readers) {
+            stage.swap.offer(reader);
+        }
+        while self.readers.iter().any(|stage| stage.swap.is_offered()) && !self.is_stopping() {
+            std::thread::sleep(TICK);
+        }
+        self.readers.iter().for_each(|stage| drop(stage.swap.take_back()));
+        Ok(())
+    }
+
+    /// Where the first error of the engine's lookups is recorded.
+    pub(crate) fn fault(&self) -> &Arc<EngineFault> {
+        &self.fault
+    }
+}
