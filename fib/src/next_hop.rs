@@ -108,14 +108,6 @@ pub enum NextHopError {
         /// The text that was given.
         text: String,
     },
-    /// The bare id is already used for another next hop.
-    #[error("next-hop id {id} is in use for {used_by}")]
-    InUse {
-        /// The id.
-        id: NextHopId,
-        /// The other next hop.
-        used_by: String,
-    },
     /// All 2^24 - 1 ids are in use.
     #[error("all {limit} next-hop ids are in use")]
     Exhausted {
@@ -158,6 +150,8 @@ impl fmt::Display for PortRef {
 pub enum NextHop {
     /// A bare id: port and MAC are derived from the number.
     Bare,
+    /// A bare id whose own place in the table another next hop has.
+    Moved(NextHopId),
     /// A gateway behind a port. Its MAC comes from its neighbour entry, and so does the port if the feed gives none. A gateway
     /// without a neighbour entry gets no packets.
     Gateway {
@@ -186,7 +180,9 @@ impl NextHop {
     pub fn gateway(&self) -> Option<IpAddr> {
         match self {
             Self::Gateway { gateway, .. } => Some(*gateway),
-            Self::Bare | Self::Connected { .. } | Self::Port { .. } | Self::Blackhole => None,
+            Self::Bare | Self::Moved(_) | Self::Connected { .. } | Self::Port { .. } | Self::Blackhole => {
+                None
+            }
         }
     }
 }
@@ -195,6 +191,7 @@ impl fmt::Display for NextHop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bare => f.write_str("a bare id"),
+            Self::Moved(number) => write!(f, "bare id {number}"),
             Self::Gateway { gateway, port: PortRef::ById } => write!(f, "via {gateway}"),
             Self::Gateway { gateway, port } => write!(f, "via {gateway} dev {port}"),
             Self::Connected { port } => write!(f, "dev {port}"),
@@ -217,8 +214,8 @@ pub struct Neighbour {
 
 /// Resolves next-hop ids to gateway, port and MAC.
 ///
-/// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop. Routes with the same
-/// next hop share one id.
+/// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop, and to a bare id that is told
+/// when its number is no longer free. Routes with the same next hop share one id.
 #[derive(Clone, Debug, Default)]
 pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
@@ -234,15 +231,24 @@ impl NextHopTable {
         Self::default()
     }
 
-    /// Reserves `value` as a bare id.
+    /// Reserves `value` as a bare id. Returns the id itself, or the id of a [`NextHop::Moved`] when another next hop has it.
     ///
     /// # Errors
-    /// [`NextHopError::Id`] when it is out of range, [`NextHopError::InUse`] when it is already used for another next hop.
+    /// [`NextHopError::Id`] when it is out of range, [`NextHopError::Exhausted`] when no id is free.
     pub fn bare(&mut self, value: u32) -> Result<NextHopId, NextHopError> {
         let id = NextHopId::new(value)?;
         match self.by_id.entry(id).or_insert(NextHop::Bare) {
             NextHop::Bare => Ok(id),
-            other => Err(NextHopError::InUse { id, used_by: other.to_string() }),
+            _ => self.intern(NextHop::Moved(id)),
+        }
+    }
+
+    /// The id as it was told: that of a bare id which has moved, else `id`.
+    #[must_use]
+    pub fn told(&self, id: NextHopId) -> NextHopId {
+        match self.by_id.get(&id) {
+            Some(NextHop::Moved(number)) => *number,
+            _ => id,
         }
     }
 
@@ -295,6 +301,11 @@ impl NextHopTable {
         self.neighbours.insert(neighbour.address, neighbour);
     }
 
+    /// Removes the neighbour at `address`; returns whether there was one.
+    pub fn remove_neighbour(&mut self, address: IpAddr) -> bool {
+        self.neighbours.remove(&address).is_some()
+    }
+
     /// The neighbour at `address`, if known.
     #[must_use]
     pub fn neighbour(&self, address: IpAddr) -> Option<&Neighbour> {
@@ -325,7 +336,9 @@ mod tests {
         let hop = NextHop::Gateway { gateway: "192.0.2.1".parse().unwrap(), port: PortRef::Index(0) };
         let id = table.intern(hop.clone()).unwrap();
         assert_eq!((id.get(), table.intern(hop).unwrap()), (2, id));
-        assert!(matches!(table.bare(2), Err(NextHopError::InUse { .. })));
+        let moved = table.bare(2).unwrap();
+        assert_eq!((moved.get(), table.told(moved).get(), table.told(id)), (3, 2, id));
+        assert_eq!(table.bare(2), Ok(moved));
         assert_eq!(table.bare(1).unwrap().get(), 1);
     }
 

@@ -146,12 +146,15 @@ impl Collected {
         loaded: &mut [Loaded],
     ) -> Result<(), FeedError> {
         let mut table = hops.clone();
+        let mut ids = Ids { moved: FxHashMap::default(), named: Vec::with_capacity(self.hops.len()) };
         for (id, file, place) in &self.ids {
-            table.bare(id.get()).map_err(|error| refused(&loaded[*file], *place, error))?;
+            let got = table.bare(id.get()).map_err(|error| refused(&loaded[*file], *place, error))?;
+            if got != *id {
+                ids.moved.insert(*id, got);
+            }
         }
-        let mut ids = Vec::with_capacity(self.hops.len());
         for (hop, file, place) in self.hops {
-            ids.push(table.intern(hop).map_err(|error| refused(&loaded[file], place, error))?);
+            ids.named.push(table.intern(hop).map_err(|error| refused(&loaded[file], place, error))?);
         }
         for neighbour in self.neighbours {
             table.set_neighbour(neighbour);
@@ -173,10 +176,18 @@ struct Counts {
     duplicates: u64,
 }
 
+/// The ids that next hops got.
+struct Ids {
+    /// Bare ids whose number an earlier load gave to another next hop: see [`NextHop::Moved`].
+    moved: FxHashMap<NextHopId, NextHopId>,
+    /// By index.
+    named: Vec<NextHopId>,
+}
+
 fn fill<K: Key>(
     table: &mut RibTable<K>,
     routes: &[Route<K>],
-    ids: &[NextHopId],
+    ids: &Ids,
     ends: impl Iterator<Item = usize>,
 ) -> Vec<Counts> {
     let mut start = 0;
@@ -185,9 +196,10 @@ fn fill<K: Key>(
         let mut duplicates = 0;
         for route in &routes[start..end] {
             let id = if route.hop.0 & HopRef::INDEX == 0 {
-                NextHopId::from_answer(route.hop.0)
+                let id = NextHopId::from_answer(route.hop.0);
+                ids.moved.get(&id).copied().unwrap_or(id)
             } else {
-                ids[(route.hop.0 & !HopRef::INDEX) as usize]
+                ids.named[(route.hop.0 & !HopRef::INDEX) as usize]
             };
             duplicates += u64::from(!table.set(route.prefix, id).is_none());
         }

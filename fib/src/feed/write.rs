@@ -182,7 +182,10 @@ impl Writer<'_> {
     fn table<K: Key>(&mut self, table: &RibTable<K>) -> Result<(), WriteError> {
         for (prefix, id) in table.sorted() {
             let prefix = K::wrap(prefix);
-            let hop = self.hops.get(id).unwrap_or(&NextHop::Bare);
+            let (id, hop) = match self.hops.get(id) {
+                None | Some(NextHop::Bare | NextHop::Moved(_)) => (self.hops.told(id), &NextHop::Bare),
+                Some(hop) => (id, hop),
+            };
             match self.format {
                 WriteFormat::Text => writeln!(self.out, "{prefix} {id}")?,
                 WriteFormat::Iproute2 => self.iproute2(prefix, id, hop)?,
@@ -200,7 +203,7 @@ impl Writer<'_> {
             (IpAddr::V6(_), IpPrefix::V4(_)) => "via inet6",
         };
         match hop {
-            NextHop::Bare => self.stand_in(prefix, id, self.options.port_of(id))?,
+            NextHop::Bare | NextHop::Moved(_) => self.stand_in(prefix, id, self.options.port_of(id))?,
             NextHop::Port { port } => {
                 let id = NextHopId::from_answer(u32::from(*port) + 1);
                 self.stand_in(prefix, id, *port)?;
@@ -231,7 +234,9 @@ impl Writer<'_> {
 
     fn l3fwd(&mut self, prefix: IpPrefix, id: NextHopId, hop: &NextHop) -> Result<(), WriteError> {
         let port = match hop {
-            NextHop::Bare | NextHop::Gateway { port: PortRef::ById, .. } => self.options.port_of(id),
+            NextHop::Bare | NextHop::Moved(_) | NextHop::Gateway { port: PortRef::ById, .. } => {
+                self.options.port_of(id)
+            }
             NextHop::Port { port }
             | NextHop::Gateway { port: PortRef::Index(port), .. }
             | NextHop::Connected { port: PortRef::Index(port) } => *port,
@@ -254,7 +259,7 @@ impl Writer<'_> {
     fn json(&mut self, prefix: IpPrefix, id: NextHopId, hop: &NextHop) -> Result<(), WriteError> {
         let mut entry = Entry { dst: prefix.to_string(), ..Entry::default() };
         match hop {
-            NextHop::Bare => entry.id = Some(id.get()),
+            NextHop::Bare | NextHop::Moved(_) => entry.id = Some(id.get()),
             NextHop::Port { port } => entry.port = Some(*port),
             NextHop::Blackhole => entry.kind = Some("blackhole"),
             NextHop::Connected { port } => {

@@ -19,6 +19,7 @@ pub(crate) mod spec;
 #[cfg(test)]
 pub(crate) mod test_session;
 pub(crate) mod thread;
+pub(crate) mod updates;
 
 pub(crate) use session::{Session, Site};
 pub(crate) use signals::Signals;

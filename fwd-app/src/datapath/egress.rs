@@ -178,6 +178,7 @@ impl EgressTable {
         let user = || format!("next hop {hop}");
         Ok(match hop {
             NextHop::Bare => self.bare(id),
+            NextHop::Moved(number) => self.bare(*number),
             NextHop::Blackhole => Self::drop(DropReason::Blackhole),
             NextHop::Connected { .. } => Egress { macs: [0; 12], port: Code::CONNECTED, mtu_bytes: u16::MAX },
             NextHop::Port { port } => {

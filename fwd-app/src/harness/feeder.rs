@@ -5,7 +5,7 @@
 
 use super::schedule::Schedule;
 use super::trace::Trace;
-use super::updates::Applied;
+use crate::control::updates::Applied;
 use crate::datapath::check::{self, Destination};
 use dpdk_ffi::{Burst, DpdkError, Eal, Mempool, RingProducer};
 use rustc_hash::FxHasher;

@@ -15,11 +15,12 @@
 //! | [`sink`] | packets out of it: order, latency, captures |
 //! | [`mod@reference`] | what must become of a packet, by the definition |
 //! | [`verify`] | `--verify`: the results against the reference |
-//! | [`updates`] | `--updates`: routes that change meanwhile |
+//! | [`history`] | for `--verify`: the next hops that a frame can have while `--updates` are applied |
 //! | [`drive`] | the ports, rings and pools, and the loop |
 
 pub(crate) mod drive;
 mod feeder;
+pub(crate) mod history;
 #[cfg(test)]
 mod panics;
 mod ready;
@@ -28,12 +29,12 @@ pub(crate) mod schedule;
 pub(crate) mod setup;
 mod sink;
 pub(crate) mod trace;
-pub(crate) mod updates;
 pub(crate) mod verify;
 
 pub(crate) use drive::{Outcome, Replay};
 pub(crate) use schedule::Rate;
 
+use crate::control::updates::UpdateSpec;
 use crate::datapath::EgressPort;
 use fib::MacAddr;
 use std::path::PathBuf;
@@ -55,12 +56,8 @@ pub(crate) struct HarnessSpec {
     pub(crate) lcores: Option<u16>,
     /// The sink takes packets on one poll in so many.
     pub(crate) tx_slow: u32,
-    /// Updates a second; the stream's own times when `None`.
-    pub(crate) update_rate: Option<u64>,
-    /// Times the update stream is applied.
-    pub(crate) update_loops: u64,
-    /// Updates that reach the engine as one delta, at most.
-    pub(crate) update_batch: u64,
+    /// How the update stream is applied.
+    pub(crate) updates: UpdateSpec,
     /// Mbufs for packets; as many as may be inside when `None`.
     pub(crate) mbufs: Option<u32>,
 }
@@ -90,9 +87,7 @@ impl HarnessSpec {
             out: None,
             lcores: None,
             tx_slow: 1,
-            update_rate: None,
-            update_loops: 1,
-            update_batch: 1024,
+            updates: UpdateSpec { rate: None, loops: 1, per_commit: 1024 },
             mbufs: None,
         }
     }

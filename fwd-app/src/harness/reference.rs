@@ -85,6 +85,9 @@ impl Reference {
         };
         match hops.get(id).unwrap_or(&NextHop::Bare) {
             NextHop::Bare => Ok((by_id, MacAddr::of_bare_id(id))),
+            NextHop::Moved(number) => {
+                Ok(((number.get() as usize - 1) % self.ports.len(), MacAddr::of_bare_id(*number)))
+            }
             NextHop::Blackhole => Err(DropReason::Blackhole),
             NextHop::Port { port } => {
                 Ok((usize::from(*port), MacAddr::of_bare_id(NextHopId::from_answer(u32::from(*port) + 1))))

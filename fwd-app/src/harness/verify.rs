@@ -6,9 +6,9 @@
 //! `engine_stall`, whatever the oracle says of them. While routes change, any next hop that was in service between the feeding of a
 //! packet and its arrival is right.
 
+use super::history::History;
 use super::reference::{Reference, Verdict, checked};
 use super::trace::Trace;
-use super::updates::History;
 use crate::datapath::{DropReason, Drops};
 use crate::notice::post;
 use fib::feed::Update;

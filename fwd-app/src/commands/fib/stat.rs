@@ -116,7 +116,7 @@ impl NextHopReport {
         };
         for (_, hop) in hops.iter() {
             *match hop {
-                NextHop::Bare => &mut report.bare,
+                NextHop::Bare | NextHop::Moved(_) => &mut report.bare,
                 NextHop::Gateway { .. } => &mut report.gateway,
                 NextHop::Connected { .. } => &mut report.connected,
                 NextHop::Port { .. } => &mut report.port,

@@ -1,61 +1,13 @@
-//! `--updates`: routes change while packets flow.
-//!
-//! [`load`] reads the stream whole before the first packet: a wrong line costs no run, and a file that changes later changes
-//! nothing. [`Stream`] runs on the control thread and gives the session the updates, `--update-loops` times, at a rate or at the
-//! stream's own times. [`History`] is made before, when results are to be verified: which next hops each frame
-//! of the trace can have after which update, so that the verifier knows what was right between the feeding of a packet and its
-//! arrival.
+//! What `--verify` needs to know of `--updates`: which next hops each frame of the trace can have after which update, so that the
+//! verifier knows what was right between the feeding of a packet and its arrival.
 
 use super::reference::{Reference, checked};
 use super::trace::Trace;
-use crate::control::Session;
-use crate::control::thread::Told;
 use crate::datapath::check::Destination;
-use crate::notice::warn;
-use anyhow::Context as _;
-use fib::feed::{self, Update};
+use fib::feed::Update;
 use fib::oracle::OraclePair;
 use fib::{IpPrefix, Key, NextHopId, NextHopTable, Prefix};
 use rustc_hash::FxHashMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-/// How often the clock is looked at when nothing is due.
-const TICK: Duration = Duration::from_micros(200);
-
-/// How far the updates are, as the feeder and the sink see it.
-#[derive(Debug, Default)]
-pub(crate) struct Applied {
-    begun: AtomicU64,
-    done: AtomicU64,
-}
-
-impl Applied {
-    /// Updates that are certainly in service.
-    pub(crate) fn done(&self) -> u64 {
-        self.done.load(Ordering::Acquire)
-    }
-
-    /// Updates that may be in service.
-    pub(crate) fn begun(&self) -> u64 {
-        self.begun.load(Ordering::Acquire)
-    }
-}
-
-/// Reads the update stream at `path`.
-///
-/// # Errors
-/// `FeedError` for the file. An MRT file that is cut short is no error; a warning says so.
-pub(crate) fn load(path: &Path) -> anyhow::Result<Arc<[Update]>> {
-    let mut stream = feed::updates(path, None)?;
-    let updates = stream.by_ref().collect::<Result<Arc<[_]>, _>>()?;
-    if let Some(cut) = stream.truncated() {
-        warn(format_args!("{}: {cut}; the {} updates before it are applied", path.display(), updates.len()));
-    }
-    Ok(updates)
-}
 
 /// What each frame's next hop is, by updates applied.
 ///
@@ -172,67 +124,6 @@ fn within<K: Key>(keys: &[(K, usize)], prefix: Prefix<K>) -> &[(K, usize)] {
     &keys[start..end]
 }
 
-/// An update stream on its way to a session.
-pub(crate) struct Stream {
-    /// The updates, in their order.
-    pub(crate) updates: Arc<[Update]>,
-    /// How often they are applied.
-    pub(crate) loops: u64,
-    /// Updates a second; the stream's own times when `None`.
-    pub(crate) rate: Option<u64>,
-    /// Updates a commit, at most.
-    pub(crate) per_commit: u64,
-    /// Where feeder and sink see how far it is.
-    pub(crate) applied: Arc<Applied>,
-}
-
-impl Stream {
-    /// Applies the stream to `session`, each update when it is due, until its end or until the thread is told to stop.
-    ///
-    /// # Errors
-    /// The first update that the session refuses.
-    pub(crate) fn apply(&self, session: &mut Session, told: &Told) -> anyhow::Result<()> {
-        let total = (self.updates.len() as u64).saturating_mul(self.loops);
-        let mut updates = self.updates.iter().cycle();
-        let (start, mut taken) = (Instant::now(), 0);
-        while !told.is_stopping() {
-            let (now_s, before) = (start.elapsed().as_secs_f64(), taken);
-            while taken < total.min(before + self.per_commit)
-                && due_s(&self.updates, self.rate, taken) <= now_s
-                && let Some(update) = updates.next()
-            {
-                taken += 1;
-                session.update(update).with_context(|| format!("update {taken}"))?;
-            }
-            if taken > before {
-                self.applied.begun.store(taken, Ordering::Release);
-                session.commit()?;
-                self.applied.done.store(taken, Ordering::Release);
-            } else if taken == total {
-                break;
-            } else {
-                std::thread::sleep(TICK);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// When update `number` of a looped stream, counted from 0 over all loops, is due at `rate` updates a second or at the updates' own
-/// times: seconds from the start. As in a trace, the first of a loop follows the last of the loop before by the mean gap.
-#[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-fn due_s(updates: &[Update], rate: Option<u64>, number: u64) -> f64 {
-    if let Some(rate) = rate {
-        return number as f64 / rate as f64;
-    }
-    let (Some(first), Some(last)) = (updates.first(), updates.last()) else { return 0.0 };
-    let count = updates.len() as u64;
-    let at = usize::try_from(number % count).unwrap_or(0);
-    let span_s = last.time_s - first.time_s;
-    let loop_s = span_s + span_s / (count - 1).max(1) as f64;
-    updates[at].time_s - first.time_s + (number / count) as f64 * loop_s
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,20 +169,6 @@ mod tests {
                 assert_eq!(found, wanted, "updates {low} to {high}");
             }
         }
-    }
-
-    #[test]
-    fn updates_are_due_by_rate_or_by_their_own_times() {
-        let at = |time_s| Update {
-            time_s,
-            prefix: "192.0.2.0/24".parse().unwrap(),
-            action: feed::Action::Withdraw,
-            peer: None,
-        };
-        let updates = [at(100.0), at(101.0), at(104.0)];
-        let due = |rate| (0..7).map(|number| due_s(&updates, rate, number)).collect::<Vec<_>>();
-        assert_eq!(due(None), [0.0, 1.0, 4.0, 6.0, 7.0, 10.0, 12.0]);
-        assert_eq!(due(Some(2)), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]);
     }
 
     #[test]

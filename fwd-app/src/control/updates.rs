@@ -1,0 +1,142 @@
+//! `--updates`: a stream of route changes that a session applies while packets flow.
+//!
+//! [`load`] reads the stream whole before the first packet: a wrong line costs no run, and a file that changes later changes
+//! nothing. [`Stream`] gives the session the updates on the control thread, at a rate or at the stream's own times.
+
+use super::Session;
+use crate::notice::warn;
+use anyhow::Context as _;
+use fib::feed::{self, Update};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// How far the updates are, as the feeder and the sink see it.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Applied {
+    /// Updates that are certainly in service.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Updates that may be in service.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Acquire)
+    }
+}
+
+/// Reads the update stream at `path`.
+///
+/// # Errors
+/// `FeedError` for the file. An MRT file that is cut short is no error; a warning says so.
+pub(crate) fn load(path: &Path) -> anyhow::Result<Arc<[Update]>> {
+    let mut stream = feed::updates(path, None)?;
+    let updates = stream.by_ref().collect::<Result<Arc<[_]>, _>>()?;
+    if let Some(cut) = stream.truncated() {
+        warn(format_args!("{}: {cut}; the {} updates before it are applied", path.display(), updates.len()));
+    }
+    Ok(updates)
+}
+
+/// How an update stream is applied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpdateSpec {
+    /// Updates a second; the stream's own times when `None`.
+    pub(crate) rate: Option<u64>,
+    /// How often the stream is applied.
+    pub(crate) loops: u64,
+    /// Updates that reach the engine as one delta, at most.
+    pub(crate) per_commit: u64,
+}
+
+/// An update stream on its way to a session.
+pub(crate) struct Stream {
+    updates: Arc<[Update]>,
+    spec: UpdateSpec,
+    applied: Arc<Applied>,
+    /// When the first turn came.
+    start: Option<Instant>,
+    /// Updates that the session got.
+    taken: u64,
+}
+
+/// What a turn of a [`Stream`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Updates were committed.
+    Worked,
+    /// No update is due.
+    Idle,
+    /// All updates are in service.
+    Ended,
+}
+
+impl Stream {
+    /// `updates` in their order, as `spec` says. `applied` shows how far they are.
+    pub(crate) fn new(updates: Arc<[Update]>, spec: UpdateSpec, applied: Arc<Applied>) -> Self {
+        Self { updates, spec, applied, start: None, taken: 0 }
+    }
+
+    /// Gives `session` the updates that are due, of one commit at most.
+    ///
+    /// # Errors
+    /// The first update that the session refuses, or the engine's refusal. The updates of this turn are not tried again.
+    pub(crate) fn turn(&mut self, session: &mut Session) -> anyhow::Result<Turn> {
+        let now_s = self.start.get_or_insert_with(Instant::now).elapsed().as_secs_f64();
+        let UpdateSpec { rate, loops, per_commit } = self.spec;
+        let total = (self.updates.len() as u64).saturating_mul(loops);
+        let (first, end) = (self.taken, total.min(self.taken + per_commit));
+        while self.taken < end && due_s(&self.updates, rate, self.taken) <= now_s {
+            let at = usize::try_from(self.taken % self.updates.len() as u64).unwrap_or(0);
+            self.taken += 1;
+            session.update(&self.updates[at]).with_context(|| format!("update {}", self.taken))?;
+        }
+        if self.taken == first {
+            return Ok(if first == total { Turn::Ended } else { Turn::Idle });
+        }
+        self.applied.begun.store(self.taken, Ordering::Release);
+        session.commit()?;
+        self.applied.done.store(self.taken, Ordering::Release);
+        Ok(Turn::Worked)
+    }
+}
+
+/// When update `number` of a looped stream, counted from 0 over all loops, is due at `rate` updates a second or at the updates' own
+/// times: seconds from the start. As in a trace, the first of a loop follows the last of the loop before by the mean gap.
+#[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
+fn due_s(updates: &[Update], rate: Option<u64>, number: u64) -> f64 {
+    if let Some(rate) = rate {
+        return number as f64 / rate as f64;
+    }
+    let (Some(first), Some(last)) = (updates.first(), updates.last()) else { return 0.0 };
+    let count = updates.len() as u64;
+    let at = usize::try_from(number % count).unwrap_or(0);
+    let span_s = last.time_s - first.time_s;
+    let loop_s = span_s + span_s / (count - 1).max(1) as f64;
+    updates[at].time_s - first.time_s + (number / count) as f64 * loop_s
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn updates_are_due_by_rate_or_by_their_own_times() {
+        let at = |time_s| Update {
+            time_s,
+            prefix: "192.0.2.0/24".parse().unwrap(),
+            action: feed::Action::Withdraw,
+            peer: None,
+        };
+        let updates = [at(100.0), at(101.0), at(104.0)];
+        let due = |rate| (0..7).map(|number| due_s(&updates, rate, number)).collect::<Vec<_>>();
+        assert_eq!(due(None), [0.0, 1.0, 4.0, 6.0, 7.0, 10.0, 12.0]);
+        assert_eq!(due(Some(2)), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]);
+    }
+}
