@@ -301,6 +301,12 @@ impl NextHopTable {
         self.neighbours.insert(neighbour.address, neighbour);
     }
 
+    /// Replaces all neighbours by those of `other`; returns a table of those before, without next hops.
+    pub fn replace_neighbours(&mut self, other: &Self) -> Self {
+        let before = std::mem::replace(&mut self.neighbours, other.neighbours.clone());
+        Self { neighbours: before, ..Self::default() }
+    }
+
     /// Removes the neighbour at `address`; returns whether there was one.
     pub fn remove_neighbour(&mut self, address: IpAddr) -> bool {
         self.neighbours.remove(&address).is_some()

@@ -229,6 +229,7 @@ impl Forwarder {
             mac: port.mac,
             mtu_bytes: port.mtu_bytes,
             destination: None,
+            is_up: true,
         };
         let egress: Vec<_> = ports.iter().map(egress).collect();
         let mut engine = OracleEngine::new(&EngineOptions::default());

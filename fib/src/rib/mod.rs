@@ -413,15 +413,18 @@ impl Rib {
     /// Those of [`EngineWriter::apply`].
     pub fn move_to(&mut self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
         let was_plain = self.v4.is_plain;
-        self.choose_anew(!engine.wants_fewer_routes());
+        self.leave_out_anew(engine.wants_fewer_routes());
         let loaded = self.load(engine);
         if loaded.is_err() {
-            self.choose_anew(was_plain);
+            self.leave_out_anew(!was_plain);
         }
         loaded
     }
 
-    fn choose_anew(&mut self, is_plain: bool) {
+    /// Decides anew which routes are used, by whether an engine [wants fewer](EngineWriter::wants_fewer_routes). Nothing was told since
+    /// the last commit.
+    pub fn leave_out_anew(&mut self, leaves_out: bool) {
+        let is_plain = !leaves_out;
         if self.v4.is_plain != is_plain {
             self.v4.choose_anew(is_plain);
             self.v6.choose_anew(is_plain);

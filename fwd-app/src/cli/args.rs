@@ -5,6 +5,7 @@
 use super::values;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
+use crate::control::updates::UpdateSpec;
 use crate::control::{ForwardSpec, TableSpec};
 use crate::engines::{EngineSpec, STALL_US_MAX};
 use crate::harness::{HarnessSpec, Rate};
@@ -160,6 +161,34 @@ impl ForwardArgs {
     }
 }
 
+/// Routes that change while packets flow; `run` and `replay` share it.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Updates")]
+pub(crate) struct UpdateArgs {
+    /// Apply this update stream while packets flow
+    #[arg(long, value_name = "FILE")]
+    pub(crate) updates: Option<PathBuf>,
+
+    /// Updates a second [default: the stream's own times]
+    #[arg(long, value_name = "N", requires = "updates", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) update_rate: Option<u64>,
+
+    /// Times the update stream is applied; it ends with the packets at the latest
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "updates", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) update_loops: u64,
+
+    /// Updates that reach the engine as one delta, at most
+    #[arg(long, value_name = "N", default_value_t = 1024, requires = "updates", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) update_batch: u64,
+}
+
+impl UpdateArgs {
+    /// The spec for the control side.
+    pub(crate) fn spec(&self) -> UpdateSpec {
+        UpdateSpec { rate: self.update_rate, loops: self.update_loops, per_commit: self.update_batch }
+    }
+}
+
 /// `fwd-app run`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
@@ -171,6 +200,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) ports: PortArgs,
+
+    #[command(flatten)]
+    pub(crate) updates: UpdateArgs,
 
     /// Stop after S seconds [default: run until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
@@ -234,6 +266,9 @@ pub(crate) struct ReplayArgs {
 
     #[command(flatten)]
     pub(crate) harness: HarnessArgs,
+
+    #[command(flatten)]
+    pub(crate) updates: UpdateArgs,
 }
 
 /// How `replay` drives the forwarder.
@@ -277,46 +312,17 @@ pub(crate) struct HarnessArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tx_slow: u32,
 
-    /// Apply this update stream while packets flow
-    #[arg(long, value_name = "FILE")]
-    pub(crate) updates: Option<PathBuf>,
-
-    /// Updates a second [default: the stream's own times]
-    #[arg(long, value_name = "N", requires = "updates", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) update_rate: Option<u64>,
-
-    /// Times the update stream is applied; it ends with the packets at the latest
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "updates", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) update_loops: u64,
-
-    /// Updates that reach the engine as one delta, at most
-    #[arg(long, value_name = "N", default_value_t = 1024, requires = "updates", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub(crate) update_batch: u64,
-
     /// Mbufs for packets [default: as many as may be inside]; with fewer, packets wait for mbufs to come back
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) mbufs: Option<u32>,
 }
 
 impl HarnessArgs {
-    /// The spec for the harness.
-    pub(crate) fn spec(&self) -> HarnessSpec {
+    /// The spec for the harness, which applies updates as `updates` says.
+    pub(crate) fn spec(&self, updates: UpdateSpec) -> HarnessSpec {
         let Self { ports, loops, rate, spread, lcores, tx_slow, mbufs, .. } = *self;
-        let Self { update_rate, update_loops, update_batch, .. } = *self;
         let out = self.out.clone();
-        HarnessSpec {
-            ports,
-            loops,
-            rate,
-            spread,
-            out,
-            lcores,
-            tx_slow,
-            update_rate,
-            update_loops,
-            update_batch,
-            mbufs,
-        }
+        HarnessSpec { ports, loops, rate, spread, out, lcores, tx_slow, updates, mbufs }
     }
 }
 

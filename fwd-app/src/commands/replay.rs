@@ -2,12 +2,12 @@
 
 use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
-use crate::control::{Session, Signals};
+use crate::control::{Session, Signals, updates};
 use crate::harness::reference::Reference;
 use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
 use crate::harness::verify::Verifier;
-use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports, updates};
+use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports};
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
@@ -22,14 +22,14 @@ use std::sync::Arc;
 /// When the replay cannot be set up or run, and as [`Summary::judge`].
 pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
-    let (spec, forward) = (args.harness.spec(), args.forward.spec());
+    let (spec, forward) = (args.harness.spec(args.updates.spec()), args.forward.spec());
     let topology = forward.topology(&args.tables.spec().engine);
     let host = Host::here();
     let cpus = host.cpus_allowed();
     let lcores = Lcores::new(&spec, topology, forward.config.as_ref(), cpus.len())?;
     let trace = Arc::new(Trace::load(&args.trace)?);
     warn_of(args, &trace);
-    let updates = args.harness.updates.as_deref().map(updates::load).transpose()?;
+    let updates = args.updates.updates.as_deref().map(updates::load).transpose()?;
     let mut session = tables::open_to_forward(&args.tables)?;
     let settings = forward.settings(&session);
     let verifier =
@@ -80,7 +80,7 @@ fn verifier(
     updates: Option<&[Update]>,
 ) -> anyhow::Result<Verifier> {
     let reference = Reference::new(session.rib(), egress_ports(spec.ports));
-    let updates = updates.map(|updates| (updates, spec.update_loops));
+    let updates = updates.map(|updates| (updates, spec.updates.loops));
     Verifier::new(reference, session.hops(), trace, updates)
 }
 

@@ -8,11 +8,14 @@
 //! |---|---|
 //! | [`session`] | [`Session`]: tables, commits, the start of the topology |
 //! | [`thread`] | the control thread, on which a session works while the main lcore forwards |
+//! | [`service`] | the loop of that thread: what changes the session's routes and ports |
+//! | [`updates`] | `--updates`: a stream of route changes |
 //! | [`spec`] | [`TableSpec`], [`ForwardSpec`]: files, engine, topology, sizes |
 //! | [`ports`] | DPDK ports: set-up, links, statistics, closing |
-//! | [`signals`] | SIGINT, SIGTERM, SIGUSR1 |
+//! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
 
 pub(crate) mod ports;
+pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod signals;
 pub(crate) mod spec;

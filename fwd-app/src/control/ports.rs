@@ -152,7 +152,7 @@ impl Ports {
             let mac = port.mac_addr().with_context(|| format!("port {name} has no MAC address"))?;
             let destination = spec.eth_dest.iter().find(|dest| dest.port == index).map(|dest| dest.mac);
             let (name, mac, mtu_bytes) = (name.to_owned(), MacAddr(mac), mtu_of(&got, room(spec)));
-            egress.push(EgressPort { name, mac, mtu_bytes, destination });
+            egress.push(EgressPort { name, mac, mtu_bytes, destination, is_up: true });
             granted.push(got);
         }
         Ok(Self { ports, granted, egress })

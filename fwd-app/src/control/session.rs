@@ -2,7 +2,8 @@
 //!
 //! [`Session::open`] loads the files and brings their tables into service, or fails as a whole. After that, changes take two steps:
 //! [`Session::update`] changes only the RIB and the next hops, [`Session::commit`] brings all changes into service. The topology
-//! starts once the ports are known ([`Session::set_ports`], [`Session::start`]); commits go on while it runs.
+//! starts once the ports are known ([`Session::set_ports`], [`Session::start`]); commits go on while it runs, and the session may
+//! move to another engine ([`Session::set_engine`]).
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
@@ -19,10 +20,15 @@ use crate::topology::running::{Finished, Idle, Running};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
-use fib::feed::{self, LoadOptions, Loaded, Update};
-use fib::{EngineError, EngineWriter, Generation, NextHop, NextHopError, NextHopTable, Rib};
+use fib::feed::{self, Action, Hop, LoadOptions, Loaded, Update};
+use fib::{
+    EngineError, EngineWriter, Generation, Key, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable,
+    Rib, RibTable,
+};
 use lpm_core::failover::Service;
 use lpm_core::memory;
+use rustc_hash::FxHashMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -94,11 +100,15 @@ struct Egress {
     ports: Vec<EgressPort>,
     /// The table that lcores read; a new one replaces it as a whole.
     table: Arc<ArcSwap<EgressTable>>,
+    /// Whether a neighbour or a link has changed since the table was made.
+    is_stale: bool,
 }
 
 /// The tables, the engine, and a handle on the topology that uses them.
 pub(crate) struct Session {
     spec: EngineSpec,
+    /// Tables with more routes are refused.
+    routes_max: Option<u64>,
     rib: Rib,
     hops: NextHopTable,
     engine: Box<dyn EngineWriter>,
@@ -128,10 +138,9 @@ impl Session {
         rib.leave_out(engine.wants_fewer_routes());
         let load_s = start.elapsed().as_secs_f64();
         let routes = rib.len() as u64;
-        if let Some(limit) = spec.routes_max.filter(|limit| routes > *limit) {
-            return Err(EngineError::Full { what: "routes (--routes-max)", used: routes, limit }.into());
-        }
+        check_routes(routes, spec.routes_max)?;
         let mut session = Self {
+            routes_max: spec.routes_max,
             spec: spec.engine.clone(),
             rib,
             hops,
@@ -153,8 +162,13 @@ impl Session {
     /// Applies an update to the RIB and the next hops; it is in service after the next [`Self::commit`].
     ///
     /// # Errors
-    /// [`NextHopError`] for an id that already has another meaning.
-    pub(crate) fn update(&mut self, update: &Update) -> Result<(), NextHopError> {
+    /// [`NextHopError`] when no id is free, [`EgressError`] for a next hop that refers to a port which does not exist. Nothing has
+    /// changed then.
+    pub(crate) fn update(&mut self, update: &Update) -> Result<(), UpdateError> {
+        if let (Action::Announce(Hop::Hop(hop)), Some(Egress { ports, .. })) = (&update.action, &self.egress)
+        {
+            EgressPort::check(hop, ports)?;
+        }
         update.apply(&mut self.rib, &mut self.hops)?;
         self.updates_pending += 1;
         Ok(())
@@ -167,11 +181,12 @@ impl Session {
     /// [`EgressError`] for a next hop that refers to a port which does not exist, and the engine's errors. The routes in service
     /// are then unchanged.
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
-        if let Some(Egress { ports, table }) = &self.egress {
+        if let Some(Egress { ports, table, is_stale }) = &mut self.egress {
             // The egress table computes bare ids, so they need no new table.
             let named = self.hops.iter().filter(|(_, hop)| **hop != NextHop::Bare).count();
-            if named != table.load().named() {
+            if *is_stale || named != table.load().named() {
                 table.store(Arc::new(EgressTable::new(&self.hops, ports)?));
+                *is_stale = false;
             }
         }
         let updates = std::mem::take(&mut self.updates_pending);
@@ -194,7 +209,105 @@ impl Session {
     pub(crate) fn set_ports(&mut self, ports: Vec<EgressPort>) -> Result<(), ConfigError> {
         let table = EgressTable::new(&self.hops, &ports);
         let table = table.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
-        self.egress = Some(Egress { ports, table: Arc::new(ArcSwap::from_pointee(table)) });
+        self.egress = Some(Egress { ports, table: Arc::new(ArcSwap::from_pointee(table)), is_stale: false });
+        Ok(())
+    }
+
+    /// The ports, by index; empty before [`Self::set_ports`].
+    pub(crate) fn egress_ports(&self) -> &[EgressPort] {
+        self.egress.as_ref().map_or(&[], |egress| &egress.ports)
+    }
+
+    /// Takes the next hops behind port `index` out of service when its link goes down, and back when it comes up; after the next
+    /// [`Self::commit`].
+    pub(crate) fn set_link(&mut self, index: usize, is_up: bool) {
+        if let Some(Egress { ports, is_stale, .. }) = &mut self.egress
+            && let Some(port) = ports.get_mut(index).filter(|port| port.is_up != is_up)
+        {
+            port.is_up = is_up;
+            *is_stale = true;
+        }
+    }
+
+    /// Adds a neighbour, or replaces the one at its address; in service after the next [`Self::commit`].
+    ///
+    /// # Errors
+    /// [`EgressError`] for a port that does not exist.
+    pub(crate) fn add_neighbour(&mut self, neighbour: Neighbour) -> Result<(), EgressError> {
+        let Neighbour { address, port, .. } = &neighbour;
+        if let Some(Egress { ports, is_stale, .. }) = &mut self.egress {
+            EgressPort::check(&NextHop::Gateway { gateway: *address, port: port.clone() }, ports)?;
+            *is_stale = true;
+        }
+        self.hops.set_neighbour(neighbour);
+        Ok(())
+    }
+
+    /// Removes the neighbour at `address`; in effect after the next [`Self::commit`]. Returns whether there was one.
+    pub(crate) fn remove_neighbour(&mut self, address: IpAddr) -> bool {
+        let was_there = self.hops.remove_neighbour(address);
+        if let Some(egress) = &mut self.egress {
+            egress.is_stale |= was_there;
+        }
+        was_there
+    }
+
+    /// Replaces all routes and neighbours by those of other tables, and commits the difference. Returns how many routes changed.
+    ///
+    /// # Errors
+    /// As [`Self::commit`], and [`EngineError::Full`] for more routes than `--routes-max`. Everything is as before then.
+    pub(crate) fn replace_routes(&mut self, rib: &Rib, hops: &NextHopTable) -> anyhow::Result<u64> {
+        check_routes(rib.len() as u64, self.routes_max)?;
+        let ports = self.egress_ports();
+        for (_, hop) in hops.iter() {
+            EgressPort::check(hop, ports)?;
+        }
+        for Neighbour { address, port, .. } in hops.neighbours() {
+            EgressPort::check(&NextHop::Gateway { gateway: *address, port: port.clone() }, ports)?;
+        }
+        let mut ids = FxHashMap::default();
+        for (id, hop) in hops.iter() {
+            let hop = if *hop == NextHop::Bare { Hop::Id(id) } else { Hop::Hop(hop.clone()) };
+            ids.insert(id, hop.intern(&mut self.hops)?);
+        }
+        let changes = replace(&mut self.rib.v4, &rib.v4, &ids) + replace(&mut self.rib.v6, &rib.v6, &ids);
+        let before = self.hops.replace_neighbours(hops);
+        if let Some(egress) = &mut self.egress {
+            egress.is_stale = true;
+        }
+        self.updates_pending += changes;
+        if let Err(error) = self.commit() {
+            self.hops.replace_neighbours(&before);
+            if let Some(egress) = &mut self.egress {
+                egress.is_stale = true;
+            }
+            self.commit()?;
+            return Err(error);
+        }
+        Ok(changes)
+    }
+
+    /// Moves to the engine of `spec`: builds it beside the one in service, gives its readers to the lcores between two batches, and
+    /// drops the other. Updates that wait are committed before. Lcores go on meanwhile; routes change again when it is done.
+    ///
+    /// # Errors
+    /// [`EngineError`] for an engine that cannot be made or cannot hold the table. The engine in service stays then.
+    pub(crate) fn set_engine(&mut self, spec: EngineSpec) -> anyhow::Result<()> {
+        self.commit()?;
+        let Made { mut engine, service } = spec.make_with_fallback()?;
+        let start = Instant::now();
+        let routes = self.rib.len();
+        let wanted_fewer = self.engine.wants_fewer_routes();
+        self.rib
+            .move_to(engine.as_mut())
+            .with_context(|| format!("engine {} cannot hold this table of {routes} routes", engine.name()))?;
+        let build_s = start.elapsed().as_secs_f64();
+        if let Err(error) = self.running.move_to(engine.as_ref()) {
+            self.rib.leave_out_anew(wanted_fewer);
+            return Err(error.into());
+        }
+        self.tally.build_s = build_s;
+        (self.engine, self.failover, self.spec) = (engine, service, spec);
         Ok(())
     }
 
@@ -271,14 +384,43 @@ impl Session {
     }
 }
 
+fn check_routes(routes: u64, limit: Option<u64>) -> Result<(), EngineError> {
+    match limit.filter(|limit| routes > *limit) {
+        Some(limit) => Err(EngineError::Full { what: "routes (--routes-max)", used: routes, limit }),
+        None => Ok(()),
+    }
+}
+
+/// Makes the routes of `table` those of `other`, whose next hops have the ids that `ids` says. Returns how many changed.
+fn replace<K: Key>(
+    table: &mut RibTable<K>,
+    other: &RibTable<K>,
+    ids: &FxHashMap<NextHopId, NextHopId>,
+) -> u64 {
+    let gone: Vec<_> = table.prefixes().filter(|prefix| other.get(*prefix).is_none()).collect();
+    let gone = gone.into_iter().map(|prefix| (prefix, NextHopId::NONE));
+    let there = other.iter().map(|(prefix, id)| (prefix, ids.get(&id).copied().unwrap_or(id)));
+    gone.chain(there).map(|(prefix, id)| u64::from(table.set(prefix, id) != id)).sum()
+}
+
+/// Why an update was refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpdateError {
+    /// There is no id for the next hop.
+    #[error(transparent)]
+    NextHop(#[from] NextHopError),
+    /// The next hop refers to a port that does not exist.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::control::test_session::session;
     use crate::datapath::Code;
     use fib::MacAddr;
-    use fib::feed::{Action, Hop};
-    use fib::{Keys, NextHopId, PortRef};
+    use fib::{Keys, PortRef};
 
     /// An address, and the prefix of the route to it that the tests announce.
     const ADDRESS: u32 = 0xc612_0001;
@@ -291,6 +433,7 @@ mod tests {
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             mtu_bytes: 1500,
             destination: None,
+            is_up: true,
         };
         session.set_ports(vec![port("p0"), port("p1")]).unwrap();
         session
@@ -330,9 +473,9 @@ mod tests {
         let (loaded, before) = (session.engine().generation(), lookup(&session));
         let gateway = "192.0.2.1".parse().unwrap();
         let port = PortRef::Name("p9".into());
-        session.update(&announce(NextHop::Gateway { gateway, port })).unwrap();
-        let error = session.commit().unwrap_err().to_string();
+        let error = session.update(&announce(NextHop::Gateway { gateway, port })).unwrap_err().to_string();
         assert!(error.contains("p9") && error.contains("0 (p0), 1 (p1)"), "{error}");
+        session.commit().unwrap();
         assert_eq!((session.engine().generation(), lookup(&session)), (loaded, before));
         assert_eq!((session.tally().updates, session.tally().deltas), (0, 0));
     }

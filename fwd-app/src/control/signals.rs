@@ -1,7 +1,7 @@
 //! Signals: the first SIGINT or SIGTERM stops receiving and drains; a second one ends the process at once. SIGUSR1 prints
-//! statistics.
+//! statistics, SIGHUP reads the route files again.
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     stats: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
 }
 
 /// Exit code when a second signal ends the process before it has drained.
@@ -23,9 +24,17 @@ impl Signals {
     /// # Errors
     /// When the system refuses the handler.
     pub(crate) fn take_over() -> std::io::Result<Self> {
-        let (stop, stats) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        flag::register(SIGUSR1, Arc::clone(&stats))?;
-        Ok(Self { stop, stats })
+        let signals = Self::default();
+        flag::register(SIGUSR1, Arc::clone(&signals.stats))?;
+        Ok(signals)
+    }
+
+    /// Installs the handler of SIGHUP, which would otherwise end the process. For a command that reads its files again.
+    ///
+    /// # Errors
+    /// When the system refuses the handler.
+    pub(crate) fn reload_on_hangup(&self) -> std::io::Result<()> {
+        flag::register(SIGHUP, Arc::clone(&self.reload)).map(drop)
     }
 
     /// Installs the handlers of SIGINT and SIGTERM. Call it when there is something to drain and EAL has started: EAL writes its
@@ -51,5 +60,10 @@ impl Signals {
     /// Whether statistics were requested since the last call.
     pub(crate) fn stats_wanted(&self) -> bool {
         self.stats.load(Ordering::Relaxed) && self.stats.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether the files are to be read again, because of a SIGHUP since the last call.
+    pub(crate) fn reload_wanted(&self) -> bool {
+        self.reload.swap(false, Ordering::Relaxed)
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Session;
 use anyhow::Context as _;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,23 +32,25 @@ pub(crate) struct ControlThread {
 }
 
 impl ControlThread {
-    /// Moves `session` to the control thread, which does `work`.
+    /// Moves `session` to the control thread, which does `work` on the CPUs `cpus`, or on those of this thread if there are none.
     ///
     /// # Errors
     /// When the system refuses a thread.
     pub(crate) fn start(
         mut session: Session,
+        cpus: Vec<u16>,
         work: impl FnOnce(&mut Session, &Told) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
         let told = Arc::new(Told::default());
         let theirs = Arc::clone(&told);
         let run = move || {
+            pin(&cpus);
             // The session survives a panic, since the report needs it.
             let result = catch_unwind(AssertUnwindSafe(|| work(&mut session, &theirs)));
             let result = result.unwrap_or_else(|panic| {
                 theirs.panicked.store(true, Ordering::Release);
                 let message = dpdk_ffi::panic_message(panic.as_ref());
-                Err(anyhow::anyhow!("the thread that applies updates panicked: {message}"))
+                Err(anyhow::anyhow!("the control thread panicked: {message}"))
             });
             (session, result)
         };
@@ -66,7 +69,18 @@ impl ControlThread {
     /// When the thread panicked outside the work, and the session is lost.
     pub(crate) fn stop(self) -> anyhow::Result<(Session, anyhow::Result<()>)> {
         self.told.stop.store(true, Ordering::Release);
-        self.thread.join().map_err(|_| anyhow::anyhow!("the thread that applies updates has panicked"))
+        self.thread.join().map_err(|_| anyhow::anyhow!("the control thread has panicked"))
+    }
+}
+
+/// Lets this thread run on `cpus` alone. Without effect if there are none, or if the system refuses.
+fn pin(cpus: &[u16]) {
+    if !cpus.is_empty() {
+        let mut set = CpuSet::new();
+        cpus.iter()
+            .filter(|cpu| usize::from(**cpu) < CpuSet::MAX_CPU)
+            .for_each(|cpu| set.set(usize::from(*cpu)));
+        let _ = sched_setaffinity(None, &set);
     }
 }
 
@@ -83,14 +97,15 @@ mod tests {
             }
             session.commit().map(drop)
         };
-        let (session, result) = ControlThread::start(session(), work).unwrap().stop().unwrap();
+        let (session, result) = ControlThread::start(session(), vec![0], work).unwrap().stop().unwrap();
         assert!(result.is_ok() && !session.rib().is_empty());
     }
 
     #[test]
     fn a_panic_leaves_the_session_and_says_so() {
         let thread =
-            ControlThread::start(session(), |_, _| panic!("an invariant, broken on purpose")).unwrap();
+            ControlThread::start(session(), vec![], |_, _| panic!("an invariant, broken on purpose"))
+                .unwrap();
         while !thread.has_panicked() {
             std::thread::yield_now();
         }

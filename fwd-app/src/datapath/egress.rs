@@ -50,6 +50,42 @@ pub(crate) struct EgressPort {
     pub(crate) mtu_bytes: u16,
     /// Destination MAC of every frame it sends, in place of the next hop's (`--eth-dest`).
     pub(crate) destination: Option<MacAddr>,
+    /// Whether its link is up. Without, next hops behind it are not in service: their packets are dropped as `no_neighbour`.
+    pub(crate) is_up: bool,
+}
+
+impl EgressPort {
+    /// Whether `hop` refers to one of `ports`, or to none.
+    ///
+    /// # Errors
+    /// [`EgressError::NoPort`] when it refers to one that does not exist.
+    pub(crate) fn check(hop: &NextHop, ports: &[Self]) -> Result<(), EgressError> {
+        let port = match hop {
+            NextHop::Gateway { port, .. } | NextHop::Connected { port } => port.clone(),
+            NextHop::Port { port } => PortRef::Index(*port),
+            NextHop::Bare | NextHop::Moved(_) | NextHop::Blackhole => PortRef::ById,
+        };
+        Self::find(&port, ports, || format!("next hop {hop}")).map(drop)
+    }
+
+    /// The index of `port` in `ports`; `None` when it follows from the next-hop id. `user` is who refers to it.
+    fn find(
+        port: &PortRef,
+        ports: &[Self],
+        user: impl FnOnce() -> String,
+    ) -> Result<Option<u16>, EgressError> {
+        let index = match port {
+            PortRef::ById => return Ok(None),
+            PortRef::Index(index) => Some(usize::from(*index)),
+            PortRef::Name(name) => ports.iter().position(|port| port.name == *name),
+        };
+        let found = index.filter(|i| *i < ports.len()).and_then(|i| u16::try_from(i).ok());
+        found.map(Some).ok_or_else(|| {
+            let known = ports.iter().enumerate().map(|(i, port)| format!("{i} ({})", port.name));
+            let known = known.collect::<Vec<_>>().join(", ");
+            EgressError::NoPort { user: user(), port: port.to_string(), known }
+        })
+    }
 }
 
 /// Why an egress table cannot be made.
@@ -168,6 +204,9 @@ impl EgressTable {
 
     fn entry(&self, port: u16, destination: MacAddr) -> Egress {
         let at = &self.ports[usize::from(port)];
+        if !at.is_up {
+            return Self::drop(DropReason::NoNeighbour);
+        }
         let mut macs = [0; 12];
         macs[..6].copy_from_slice(&at.destination.unwrap_or(destination).0);
         macs[6..].copy_from_slice(&at.mac.0);
@@ -206,17 +245,8 @@ impl EgressTable {
         id: NextHopId,
         user: impl FnOnce() -> String,
     ) -> Result<u16, EgressError> {
-        let index = match port {
-            PortRef::ById => Some(usize::from(self.port_of_bare(id))),
-            PortRef::Index(index) => Some(usize::from(*index)),
-            PortRef::Name(name) => self.ports.iter().position(|port| port.name == *name),
-        };
-        let found = index.filter(|i| *i < self.ports.len()).and_then(|i| u16::try_from(i).ok());
-        found.ok_or_else(|| {
-            let known = self.ports.iter().enumerate().map(|(i, port)| format!("{i} ({})", port.name));
-            let known = known.collect::<Vec<_>>().join(", ");
-            EgressError::NoPort { user: user(), port: port.to_string(), known }
-        })
+        let found = EgressPort::find(port, &self.ports, user)?;
+        Ok(found.unwrap_or_else(|| self.port_of_bare(id)))
     }
 }
 
@@ -233,6 +263,7 @@ pub(crate) mod tests {
             mac: MacAddr([2, 0xf0, 0, 0, 0, i]),
             mtu_bytes: 1500,
             destination: None,
+            is_up: true,
         };
         (0..count).map(port).collect()
     }
@@ -293,6 +324,24 @@ pub(crate) mod tests {
         let table = EgressTable::new(&NextHopTable::new(), &two).unwrap();
         assert_eq!(table.get(id(2)).macs[..6], [6; 6]);
         assert_eq!(table.get(id(1)).macs[..6], [2, 0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn next_hops_behind_a_port_without_a_link_drop() {
+        let mut two = ports(2);
+        two[1].is_up = false;
+        let mut hops = NextHopTable::new();
+        let gateway: IpAddr = "192.0.2.1".parse().unwrap();
+        let mac = MacAddr([2, 9, 9, 9, 9, 9]);
+        hops.set_neighbour(Neighbour { address: gateway, port: PortRef::Index(1), mac });
+        let hop = hops.intern(NextHop::Gateway { gateway, port: PortRef::ById }).unwrap();
+        let link = hops.intern(NextHop::Connected { port: PortRef::Index(1) }).unwrap();
+        let table = EgressTable::new(&hops, &two).unwrap();
+        for id in [id(4), id(2_000_000), hop] {
+            assert_eq!(Code::reason(table.get(id).port), Some(DropReason::NoNeighbour), "{id}");
+        }
+        assert_eq!(Code::reason(table.connected(link, gateway).port), Some(DropReason::NoNeighbour));
+        assert_eq!(table.get(id(3)).port, 0);
     }
 
     #[test]

@@ -7,11 +7,12 @@ use super::schedule::{Rate, Schedule};
 use super::setup::{CACHE_MBUFS, Lcores, Sizes};
 use super::sink::{Outlet, Sink};
 use super::trace::Trace;
-use super::updates::{Applied, Stream};
 use super::verify::{Verified, Verifier};
 use crate::control::ports::PortCounts;
+use crate::control::service::Service;
 use crate::control::session::Ended;
 use crate::control::thread::ControlThread;
+use crate::control::updates::{Applied, Stream};
 use crate::control::{Session, Signals, Site};
 use crate::datapath::Latency;
 use crate::notice::warn;
@@ -116,9 +117,9 @@ impl Replay<'_> {
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
         let site = Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle };
         let running = session.start(&site)?;
-        let stream = self.stream(applied);
-        let work = move |session: &mut Session, told: &_| stream.map_or(Ok(()), |s| s.apply(session, told));
-        let updates = ControlThread::start(session, work)?;
+        let stream = self.updates.map(|updates| Stream::new(Arc::clone(updates), self.spec.updates, applied));
+        let service = Service::default().with_stream(stream, true);
+        let updates = ControlThread::start(session, vec![], move |session, told| service.run(session, told))?;
         let driven = match copied {
             None => Ok(watch(running, &mut wiring.ready, &updates, housekeeping, signals, idle)),
             Some((feeder, sink)) => {
@@ -178,12 +179,6 @@ impl Replay<'_> {
             latency: (self.spec.rate != Rate::Max).then_some(sink.latency),
             verified: verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default(),
         })
-    }
-
-    /// The updates on their way to the session.
-    fn stream(&self, applied: Arc<Applied>) -> Option<Stream> {
-        let HarnessSpec { update_loops: loops, update_rate: rate, update_batch: per_commit, .. } = *self.spec;
-        self.updates.map(|updates| Stream { updates: Arc::clone(updates), loops, rate, per_commit, applied })
     }
 
     fn feeder(

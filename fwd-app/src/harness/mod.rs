@@ -70,7 +70,13 @@ pub(crate) fn egress_ports(count: u16) -> Vec<EgressPort> {
     let port = |i: u16| {
         let [high, low] = i.to_be_bytes();
         let mac = MacAddr([0x02, 0xf0, 0, 0, high, low]);
-        EgressPort { name: format!("net_ring_port{i}"), mac, mtu_bytes: MTU_BYTES, destination: None }
+        EgressPort {
+            name: format!("net_ring_port{i}"),
+            mac,
+            mtu_bytes: MTU_BYTES,
+            destination: None,
+            is_up: true,
+        }
     };
     (0..count).map(port).collect()
 }

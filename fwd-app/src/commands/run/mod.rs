@@ -3,8 +3,11 @@
 use super::{start_eal, tables};
 use crate::cli::args::RunArgs;
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
+use crate::control::service::Service;
 use crate::control::session::Ended;
-use crate::control::{Session, Signals, Site};
+use crate::control::thread::ControlThread;
+use crate::control::updates::Stream;
+use crate::control::{Session, Signals, Site, updates};
 use crate::error::ConfigError;
 use crate::notice;
 use crate::report::console::line;
@@ -14,6 +17,7 @@ use crate::topology::plan::{Host, Plan};
 use crate::topology::running::Idle;
 use anyhow::Context as _;
 use dpdk_ffi::{Eal, LcoreId};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Forwards until a signal or `--duration` ends it.
@@ -22,14 +26,20 @@ use std::time::Instant;
 /// When it cannot be set up, and as [`Summary::judge`].
 pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
+    signals.reload_on_hangup().context("cannot take over signals")?;
     let words = eal_arguments(args)?;
-    let mut session = tables::open_to_forward(&args.tables)?;
+    let updates = args.updates.updates.as_deref().map(updates::load).transpose()?;
+    let updates = updates.map(|updates| Stream::new(updates, args.updates.spec(), Arc::default()));
+    let session = tables::open_to_forward(&args.tables)?;
+    // EAL pins this thread.
+    let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
-    let summary = forward(args, &eal, &mut session, &signals)?;
+    let (summary, served) = forward(args, &eal, session, &signals, updates, &cpus)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
-    summary.judge()
+    summary.judge()?;
+    served
 }
 
 /// EAL's arguments, verbatim.
@@ -42,9 +52,17 @@ fn eal_arguments(args: &RunArgs) -> Result<Vec<String>, ConfigError> {
     args.eal.iter().map(word).collect()
 }
 
-fn forward(args: &RunArgs, eal: &Eal, session: &mut Session, signals: &Signals) -> anyhow::Result<Summary> {
+/// Forwards; returns the summary, and the result of the control thread, which may run on `cpus`.
+fn forward(
+    args: &RunArgs,
+    eal: &Eal,
+    mut session: Session,
+    signals: &Signals,
+    updates: Option<Stream>,
+    cpus: &[u16],
+) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
     let forward = args.forward.spec();
-    let settings = forward.settings(session);
+    let settings = forward.settings(&session);
     let found = Ports::open(eal)?;
     let lcores: Vec<u32> = eal.lcores().into_iter().map(|lcore| lcore.0).collect();
     let tx_queues_max = Ports::tx_queues_max(&found)?;
@@ -52,22 +70,37 @@ fn forward(args: &RunArgs, eal: &Eal, session: &mut Session, signals: &Signals) 
     let plan = Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?;
     let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch)?;
     session.set_ports(ports.egress.clone())?;
-    await_links(&ports, &plan, signals)?;
+    let are_up = await_links(&ports, &plan, signals)?;
+    are_up.iter().enumerate().for_each(|(index, is_up)| session.set_link(index, *is_up));
+    session.commit()?;
     ports.warn_of_sockets(eal, &plan);
-    text::banner(session, settings, &plan).into_iter().for_each(line);
+    text::banner(&session, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
 
     let mut periodic = Periodic::new(args.forward.stats_period);
-    let idle = idle(eal, &plan);
+    let taken = cpus_of(eal, &plan);
+    let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
     let running = session.start(&Site { eal, ports: &ports.ports, plan: &plan, settings, idle })?;
+    let handle = running.handle().clone();
+    let service = Service::default()
+        .with_stream(updates, false)
+        .with_reloads(signals.clone(), args.tables.fib.clone())
+        .with_links(ports.ports.clone(), are_up);
+    let free = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
+    let control = ControlThread::start(session, free, move |session, told| service.run(session, told))?;
     let start = Instant::now();
     let end = args.duration.map(|after| start + after);
+    let mut is_warned = false;
     let finished = running.run(idle, || {
         if signals.is_stopping() || end.is_some_and(|end| Instant::now() >= end) {
-            session.running().stop_rx();
+            handle.stop_rx();
         }
-        periodic.tick(session.running(), signals.stats_wanted());
+        if control.has_panicked() && !std::mem::replace(&mut is_warned, true) {
+            notice::warn("the control thread has panicked: packets go on, routes and links stay as they are");
+        }
+        periodic.tick(&handle, signals.stats_wanted());
     });
+    let (session, served) = control.stop()?;
     let ended = Ended {
         finished,
         duration_s: start.elapsed().as_secs_f64(),
@@ -75,32 +108,34 @@ fn forward(args: &RunArgs, eal: &Eal, session: &mut Session, signals: &Signals) 
     };
     ports.close().context("cannot close the ports")?;
     let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
-    Ok(Summary::new("run", session, &ended, setup, dpdk_ffi::tsc_hz(eal)))
+    Ok((Summary::new("run", &session, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
 }
 
-/// Waits until every link is up, at most [`LINK_WAIT`] in all, and prints the state of each port.
-fn await_links(ports: &Ports, plan: &Plan, signals: &Signals) -> anyhow::Result<()> {
+/// Waits until every link is up, at most [`LINK_WAIT`] in all, and prints the state of each port. Returns which are up.
+fn await_links(ports: &Ports, plan: &Plan, signals: &Signals) -> anyhow::Result<Vec<bool>> {
     let end = Instant::now() + LINK_WAIT;
+    let mut are_up = Vec::with_capacity(ports.granted.len());
     for (index, granted) in ports.granted.iter().enumerate() {
         let link = ports.await_link(index, end, || signals.is_stopping())?;
         text::port(ports, index, &link, plan).into_iter().for_each(line);
+        are_up.push(link.up);
         if granted.rx_queues > 1 && granted.rss.is_empty() {
             let name = &ports.egress[index].name;
             notice::warn(format_args!("port {name} has no RSS: only its queue 0 will receive"));
         }
     }
-    Ok(())
+    Ok(are_up)
 }
 
-/// Lcores yield when they outnumber the CPUs that they run on.
-fn idle(eal: &Eal, plan: &Plan) -> Idle {
+/// The CPUs of the lcores. Lcores yield when they outnumber these.
+fn cpus_of(eal: &Eal, plan: &Plan) -> Vec<u16> {
     let mut cpus: Vec<u16> = Vec::new();
     for (lcore, _) in &plan.lcores {
         cpus.extend(eal.lcore_cpus(LcoreId(*lcore)).unwrap_or_default());
     }
     cpus.sort_unstable();
     cpus.dedup();
-    if plan.lcores.len() > cpus.len() { Idle::Yield } else { Idle::Spin }
+    cpus
 }
 
 #[cfg(test)]

@@ -1,0 +1,157 @@
+//! The control loop: gives a session what changes its routes and ports while packets flow.
+//!
+//! It runs on the control thread. Each source is asked in turn for a bounded amount of work: the update stream of `--updates`,
+//! SIGHUP, which reads the route files again, and the links of the ports. Nothing here ends the forwarder: what cannot be applied is a
+//! notice, and everything stays as it was.
+
+use super::session::load_rib;
+use super::thread::Told;
+use super::updates::{Stream, Turn};
+use super::{Session, Signals};
+use crate::notice;
+use dpdk_ffi::Port;
+use fib::{NextHopTable, Rib};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the sources are asked when nothing happens, with an update stream, whose updates have their times, and without.
+const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
+/// How often links are looked at.
+const LINK_PERIOD: Duration = Duration::from_millis(100);
+
+/// What changes a session while packets flow.
+#[derive(Default)]
+pub(crate) struct Service {
+    stream: Option<Stream>,
+    /// Whether the stream ends with the first update that is refused.
+    is_strict: bool,
+    reloads: Option<Reloads>,
+    links: Option<Links>,
+}
+
+impl Service {
+    /// Applies `stream`. If `is_strict`, the first update that is refused ends the stream and is the service's result; otherwise it
+    /// is a warning.
+    pub(crate) fn with_stream(mut self, stream: Option<Stream>, is_strict: bool) -> Self {
+        (self.stream, self.is_strict) = (stream, is_strict);
+        self
+    }
+
+    /// Reads `files` again when `signals` has a SIGHUP.
+    pub(crate) fn with_reloads(mut self, signals: Signals, files: Vec<PathBuf>) -> Self {
+        self.reloads = Some(Reloads { signals, files, loading: None });
+        self
+    }
+
+    /// Follows the links of `ports`, whose state is now `are_up`.
+    pub(crate) fn with_links(mut self, ports: Vec<Port>, are_up: Vec<bool>) -> Self {
+        self.links = Some(Links { ports, are_up, last: Instant::now() });
+        self
+    }
+
+    /// Serves `session` until the thread is told to stop.
+    ///
+    /// # Errors
+    /// The first update that was refused, if the stream is strict.
+    pub(crate) fn run(mut self, session: &mut Session, told: &Told) -> anyhow::Result<()> {
+        let mut result = Ok(());
+        while !told.is_stopping() {
+            let mut worked = false;
+            match self.stream.as_mut().map(|stream| stream.turn(session)) {
+                None | Some(Ok(Turn::Idle)) => {}
+                Some(Ok(Turn::Worked)) => worked = true,
+                Some(Ok(Turn::Ended)) => self.stream = None,
+                Some(Err(error)) if self.is_strict => (self.stream, result) = (None, Err(error)),
+                Some(Err(error)) => notice::warn(format_args!("{error:#}; the routes stay as they were")),
+            }
+            if let Some(reloads) = &mut self.reloads {
+                reloads.turn(session);
+            }
+            if let Some(links) = &mut self.links {
+                links.turn(session);
+            }
+            if !worked {
+                std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
+            }
+        }
+        result
+    }
+}
+
+/// The tables of the route files, read again.
+type Tables = anyhow::Result<(Rib, NextHopTable)>;
+
+/// SIGHUP: the route files are read on a thread of their own, then their difference is applied.
+struct Reloads {
+    signals: Signals,
+    files: Vec<PathBuf>,
+    loading: Option<JoinHandle<Tables>>,
+}
+
+impl Reloads {
+    fn turn(&mut self, session: &mut Session) {
+        match self.loading.take_if(|loading| loading.is_finished()) {
+            Some(loaded) => {
+                let loaded = loaded
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads has panicked")));
+                apply(session, loaded);
+            }
+            None if self.loading.is_none() && self.signals.reload_wanted() => {
+                let files = self.files.clone();
+                let read = move || load_rib(&files, &mut |_| ()).map(|(rib, hops, _)| (rib, hops));
+                match std::thread::Builder::new().name("reload".into()).spawn(read) {
+                    Ok(loading) => self.loading = Some(loading),
+                    Err(error) => notice::warn(format_args!("cannot read the route files again: {error}")),
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// Applies the difference to tables that were read again.
+fn apply(session: &mut Session, loaded: Tables) {
+    let start = Instant::now();
+    match loaded.and_then(|(rib, hops)| Ok((session.replace_routes(&rib, &hops)?, rib.len()))) {
+        Ok((changes, routes)) => {
+            let ms = start.elapsed().as_millis();
+            notice::post(format_args!(
+                "route files read again: {routes} routes, {changes} changed, in {ms} ms"
+            ));
+        }
+        Err(error) => notice::warn(format_args!("{error:#}; the routes stay as they were")),
+    }
+}
+
+/// The links of the ports.
+struct Links {
+    ports: Vec<Port>,
+    are_up: Vec<bool>,
+    last: Instant,
+}
+
+impl Links {
+    /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
+    fn turn(&mut self, session: &mut Session) {
+        if self.last.elapsed() < LINK_PERIOD {
+            return;
+        }
+        self.last = Instant::now();
+        let mut changed = false;
+        for (index, (port, was_up)) in self.ports.iter().zip(&mut self.are_up).enumerate() {
+            // A driver that cannot tell has told so when the port was set up.
+            let Ok(is_up) = port.link().map(|link| link.up) else { continue };
+            if is_up != *was_up {
+                let (name, state) = (port.name(), if is_up { "up" } else { "down" });
+                notice::post(format_args!("port {index} ({name}): link {state}"));
+                (*was_up, changed) = (is_up, true);
+                session.set_link(index, is_up);
+            }
+        }
+        if changed && let Err(error) = session.commit() {
+            notice::warn(format_args!("{error:#}"));
+        }
+    }
+}
