@@ -108,6 +108,14 @@ pub enum NextHopError {
         /// The text that was given.
         text: String,
     },
+    /// The bare id is already used for another next hop.
+    #[error("next-hop id {id} is in use for {used_by}")]
+    InUse {
+        /// The id.
+        id: NextHopId,
+        /// The other next hop.
+        used_by: String,
+    },
     /// All 2^24 - 1 ids are in use.
     #[error("all {limit} next-hop ids are in use")]
     Exhausted {
@@ -214,14 +222,15 @@ pub struct Neighbour {
 
 /// Resolves next-hop ids to gateway, port and MAC.
 ///
-/// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop, and to a bare id that is told
-/// when its number is no longer free. Routes with the same next hop share one id.
+/// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop. Routes with the same
+/// next hop share one id.
 #[derive(Clone, Debug, Default)]
 pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
     by_hop: FxHashMap<NextHop, NextHopId>,
     neighbours: BTreeMap<IpAddr, Neighbour>,
     next_free: u32,
+    moves_ids: bool,
 }
 
 impl NextHopTable {
@@ -231,15 +240,23 @@ impl NextHopTable {
         Self::default()
     }
 
-    /// Reserves `value` as a bare id. Returns the id itself, or the id of a [`NextHop::Moved`] when another next hop has it.
+    /// Gives a bare id whose number is taken another id from now on, a [`NextHop::Moved`]. Answers are then not always the ids that were
+    /// told: see [`Self::told`].
+    pub const fn move_ids(&mut self) {
+        self.moves_ids = true;
+    }
+
+    /// Reserves `value` as a bare id. Returns the id itself, or after [`Self::move_ids`] another one when it is taken.
     ///
     /// # Errors
-    /// [`NextHopError::Id`] when it is out of range, [`NextHopError::Exhausted`] when no id is free.
+    /// [`NextHopError::Id`] when it is out of range, [`NextHopError::InUse`] when it is already used for another next hop,
+    /// [`NextHopError::Exhausted`] when no id is free.
     pub fn bare(&mut self, value: u32) -> Result<NextHopId, NextHopError> {
         let id = NextHopId::new(value)?;
         match self.by_id.entry(id).or_insert(NextHop::Bare) {
             NextHop::Bare => Ok(id),
-            _ => self.intern(NextHop::Moved(id)),
+            _ if self.moves_ids => self.intern(NextHop::Moved(id)),
+            other => Err(NextHopError::InUse { id, used_by: other.to_string() }),
         }
     }
 
@@ -342,6 +359,8 @@ mod tests {
         let hop = NextHop::Gateway { gateway: "192.0.2.1".parse().unwrap(), port: PortRef::Index(0) };
         let id = table.intern(hop.clone()).unwrap();
         assert_eq!((id.get(), table.intern(hop).unwrap()), (2, id));
+        assert!(matches!(table.bare(2), Err(NextHopError::InUse { .. })));
+        table.move_ids();
         let moved = table.bare(2).unwrap();
         assert_eq!((moved.get(), table.told(moved).get(), table.told(id)), (3, 2, id));
         assert_eq!(table.bare(2), Ok(moved));

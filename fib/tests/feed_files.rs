@@ -273,12 +273,19 @@ fn bare_ids_of_all_files_are_taken_before_gateways_get_ids() {
 }
 
 #[test]
-fn a_bare_id_that_an_earlier_load_gave_to_a_gateway_gets_another() {
+fn a_bare_id_that_an_earlier_load_gave_to_a_gateway_is_refused_or_gets_another() {
     let folder = Folder::new();
     let via = folder.file("via", "10.0.0.0/8 via 192.0.2.1 dev 1\n");
     let bare = folder.file("bare", "\n12.0.0.0/8 7\n13.0.0.0/8 1\n14.0.0.0/8 1\n");
     let mut tables = Tables::default();
     tables.load(&[&via]).unwrap();
+    let error = tables.load(&[&bare]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("{}:3: next-hop id 1 is in use for via 192.0.2.1 dev 1", bare.display())
+    );
+    assert_eq!((tables.rib.len(), tables.hops.len()), (1, 1));
+    tables.hops.move_ids();
     tables.load(&[&bare]).unwrap();
     assert_eq!((tables.id("10.0.0.0/8").get(), tables.id("12.0.0.0/8").get()), (1, 7));
     let moved = tables.id("13.0.0.0/8");

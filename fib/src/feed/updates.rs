@@ -383,6 +383,9 @@ mod tests {
         let gateway = parse(b"a 10.0.0.0/8 via 192.0.2.1").unwrap().unwrap();
         assert_eq!(gateway.next_hop(&mut hops).unwrap().get(), 1);
         let taken = parse(b"a 11.0.0.0/8 1").unwrap().unwrap();
+        assert!(matches!(taken.apply(&mut rib, &mut hops), Err(NextHopError::InUse { .. })));
+        assert!(rib.is_empty());
+        hops.move_ids();
         let moved = taken.next_hop(&mut hops).unwrap();
         assert_eq!((moved.get(), hops.told(moved).get()), (2, 1), "the gateway keeps its id");
     }

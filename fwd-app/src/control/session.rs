@@ -207,6 +207,8 @@ impl Session {
     /// # Errors
     /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist.
     pub(crate) fn set_ports(&mut self, ports: Vec<EgressPort>) -> Result<(), ConfigError> {
+        // From now on ids only lead to egress entries.
+        self.hops.move_ids();
         let table = EgressTable::new(&self.hops, &ports);
         let table = table.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
         self.egress = Some(Egress { ports, table: Arc::new(ArcSwap::from_pointee(table)), is_stale: false });
