@@ -100,6 +100,20 @@ impl Eal {
         Ok(Eal { token: Arc::new(Running { _made_by_init: () }) })
     }
 
+    /// Lets other processes (`dpdk-dumpcap`) capture on the ports of this one. Not possible with `--in-memory`, `--no-shconf` or
+    /// `--no-huge`, without which another process finds this one.
+    ///
+    /// # Errors
+    /// [`DpdkError::Call`], with errno 95 (`ENOTSUP`) where other processes cannot attach.
+    pub fn allow_captures(&self) -> Result<(), DpdkError> {
+        let _control = control();
+        // SAFETY: EAL runs.
+        if unsafe { sys::rte_pdump_init() } != 0 {
+            return Err(DpdkError::last("rte_pdump_init"));
+        }
+        Ok(())
+    }
+
     /// The token for a handle.
     pub(crate) fn token(&self) -> Token {
         Arc::clone(&self.token)

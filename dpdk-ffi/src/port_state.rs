@@ -161,6 +161,89 @@ impl Port {
         self.raw_mtu()
     }
 
+    /// Receives every frame (`true`) or only those for this port's MAC address.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot choose.
+    pub fn set_promiscuous(&self, on: bool) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        let (call, answer) = if on {
+            // SAFETY: takes a number; DPDK checks it.
+            ("rte_eth_promiscuous_enable", unsafe { sys::rte_eth_promiscuous_enable(self.id().0) })
+        } else {
+            // SAFETY: takes a number; DPDK checks it.
+            ("rte_eth_promiscuous_disable", unsafe { sys::rte_eth_promiscuous_disable(self.id().0) })
+        };
+        DpdkError::check_port(self.id(), call, answer).map(drop)
+    }
+
+    /// Switches the link on or off at this end.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot do it.
+    pub fn set_link(&self, up: bool) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        let (call, answer) = if up {
+            // SAFETY: takes a number; DPDK checks it.
+            ("rte_eth_dev_set_link_up", unsafe { sys::rte_eth_dev_set_link_up(self.id().0) })
+        } else {
+            // SAFETY: takes a number; DPDK checks it.
+            ("rte_eth_dev_set_link_down", unsafe { sys::rte_eth_dev_set_link_down(self.id().0) })
+        };
+        DpdkError::check_port(self.id(), call, answer).map(drop)
+    }
+
+    /// Sets the counters of [`Self::stats`] to 0.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn reset_stats(&self) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        // SAFETY: takes a number; DPDK checks it.
+        let answer = unsafe { sys::rte_eth_stats_reset(self.id().0) };
+        DpdkError::check_port(self.id(), "rte_eth_stats_reset", answer).map(drop)
+    }
+
+    /// Sets the counters of [`Self::xstats`] to 0.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn reset_xstats(&self) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        // SAFETY: takes a number; DPDK checks it.
+        let answer = unsafe { sys::rte_eth_xstats_reset(self.id().0) };
+        DpdkError::check_port(self.id(), "rte_eth_xstats_reset", answer).map(drop)
+    }
+
+    /// All counters of the device, by the driver's names.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`].
+    pub fn xstats(&self) -> Result<Vec<(String, u64)>, DpdkError> {
+        let _control = self.controlled()?;
+        let port = self.id().0;
+        let (names_call, values_call) = ("rte_eth_xstats_get_names", "rte_eth_xstats_get");
+        // SAFETY: with no array the call only returns how many there are.
+        let count = unsafe { sys::rte_eth_xstats_get_names(port, ptr::null_mut(), 0) };
+        let count = DpdkError::check_port(self.id(), names_call, count)?;
+        let mut names = vec![sys::rte_eth_xstat_name { name: [0; _] }; count as usize];
+        let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
+        // SAFETY: both arrays have `count` entries and are writable for the calls.
+        let answers = unsafe {
+            (
+                sys::rte_eth_xstats_get_names(port, names.as_mut_ptr(), count),
+                sys::rte_eth_xstats_get(port, values.as_mut_ptr(), count),
+            )
+        };
+        DpdkError::check_port(self.id(), names_call, answers.0)?;
+        let filled = DpdkError::check_port(self.id(), values_call, answers.1)?.min(count);
+        let named = |stat: &sys::rte_eth_xstat| {
+            let name = names.get(usize::try_from(stat.id).ok()?)?;
+            Some((text_of(&name.name), stat.value))
+        };
+        Ok(values[..filled as usize].iter().filter_map(named).collect())
+    }
+
     /// The counters.
     ///
     /// # Errors

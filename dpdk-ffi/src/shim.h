@@ -17,6 +17,7 @@
 #include <rte_malloc.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
+#include <rte_pdump.h>
 #include <rte_ring.h>
 #include <rte_telemetry.h>
 #include <rte_version.h>

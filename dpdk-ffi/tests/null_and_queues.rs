@@ -41,6 +41,13 @@ fn packets_come_and_go_and_every_mbuf_returns() {
     assert_eq!(pool.in_use(), 0);
     let stats = port.stats().unwrap();
     assert_eq!((stats.ipackets, stats.opackets, stats.imissed), (6400, 6400, 0));
+    let xstats = port.xstats().unwrap();
+    assert!(xstats.contains(&("rx_good_packets".to_owned(), 6400)), "{xstats:?}");
+    port.reset_stats().unwrap();
+    port.reset_xstats().unwrap();
+    assert_eq!(port.stats().unwrap().opackets, 0);
+    // net_null has no such switches.
+    assert!(port.set_promiscuous(true).is_err() && port.set_link(false).is_err());
 }
 
 #[test]
