@@ -177,6 +177,13 @@ impl Port {
         DpdkError::check_port(self.id(), call, answer).map(drop)
     }
 
+    /// Whether it receives every frame.
+    #[must_use]
+    pub fn is_promiscuous(&self) -> bool {
+        // SAFETY: takes a number; DPDK checks it.
+        unsafe { sys::rte_eth_promiscuous_get(self.id().0) == 1 }
+    }
+
     /// Switches the link on or off at this end.
     ///
     /// # Errors

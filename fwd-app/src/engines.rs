@@ -66,6 +66,27 @@ impl EngineSpec {
         first || half("second").is_some_and(|name| ENGINES.is_device(name))
     }
 
+    /// The engine `name` with `parameters` in place of the one of `spec`: what is for one engine alone is left out, the fallback stays with a
+    /// device.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`](fib::EngineError) for a name that is none.
+    pub(crate) fn instead_of(
+        spec: &Self,
+        name: String,
+        parameters: Vec<(String, String)>,
+    ) -> anyhow::Result<Self> {
+        let engine = ENGINES.find(&name)?;
+        Ok(Self {
+            options: EngineOptions { parameters, ..spec.options.clone() },
+            split: None,
+            fallback: spec.fallback.clone().filter(|_| engine.is_device),
+            stall_us: spec.stall_us,
+            latency_target_us: spec.latency_target_us.filter(|_| engine.is_device),
+            name,
+        })
+    }
+
     /// Why the engine was chosen, where the user left that to us.
     pub(crate) fn auto_reason(&self) -> Option<&'static str> {
         (self.name == Registry::AUTO).then_some(AUTO_REASON)

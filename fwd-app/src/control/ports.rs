@@ -69,14 +69,14 @@ pub(crate) struct PortCounts {
 }
 
 impl PortCounts {
-    /// The statistics of `ports`, which forward by `plan`, now.
-    pub(crate) fn of(ports: &[Port], plan: &Plan) -> Vec<Self> {
-        let counts = |(index, port): (u16, &Port)| Self {
+    /// The statistics of `ports` now; `receives` says which ports an lcore receives from.
+    pub(crate) fn of(ports: &[Port], receives: &[bool]) -> Vec<Self> {
+        let counts = |(port, receives): (&Port, &bool)| Self {
             name: port.name().to_owned(),
-            receives: plan.rx_queues(index) > 0,
+            receives: *receives,
             stats: port.stats().unwrap_or_default(),
         };
-        (0..).zip(ports).map(counts).collect()
+        ports.iter().zip(receives).map(counts).collect()
     }
 }
 

@@ -107,6 +107,7 @@ struct Egress {
 /// The tables, the engine, and a handle on the topology that uses them.
 pub(crate) struct Session {
     spec: EngineSpec,
+    files: Vec<PathBuf>,
     /// Tables with more routes are refused.
     routes_max: Option<u64>,
     rib: Rib,
@@ -142,6 +143,7 @@ impl Session {
         let mut session = Self {
             routes_max: spec.routes_max,
             spec: spec.engine.clone(),
+            files: spec.files.clone(),
             rib,
             hops,
             engine,
@@ -346,6 +348,11 @@ impl Session {
     /// The spec that the engine was made from.
     pub(crate) fn spec(&self) -> &EngineSpec {
         &self.spec
+    }
+
+    /// The route files, in order.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// All routes, before compilation.

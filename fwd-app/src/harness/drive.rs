@@ -131,7 +131,7 @@ impl Replay<'_> {
         // The updates must be stopped in any case, or EAL would end under them.
         let (session, updated) = updates.stop()?;
         let Driven { finished, duration_s, fed, reordered, latency, verified } = driven?;
-        let mut ports = PortCounts::of(&wiring.ports, self.plan);
+        let mut ports = PortCounts::of(&wiring.ports, &self.plan.receives(wiring.ports.len()));
         for (index, port) in ports.iter_mut().enumerate() {
             // The driver does not know of packets that a callback hands out.
             let (packets, bytes) = wiring.ready.received(index);

@@ -34,6 +34,7 @@ use lpm_core::failover::{FIRST, Service};
 use lpm_core::memory::{self, Mapped};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 /// Bytes of a frame on the wire that are not in memory: preamble 7, start 1, checksum 4, gap 12.
@@ -366,24 +367,34 @@ pub(crate) struct PortReport {
     pub(crate) rx: u64,
     /// Packets sent.
     pub(crate) tx: u64,
+    /// Bytes received.
+    pub(crate) rx_bytes: u64,
+    /// Bytes sent.
+    pub(crate) tx_bytes: u64,
     /// Packets lost because the RX queue was full.
     pub(crate) rx_missed: u64,
     /// Packets received with an error.
     pub(crate) rx_errors: u64,
+    /// Packets that could not be sent.
+    pub(crate) tx_errors: u64,
     /// Times that the mempool had no mbuf for a packet.
     pub(crate) rx_nombuf: u64,
 }
 
 impl PortReport {
-    fn new(port: &PortCounts) -> Self {
+    /// Of `port`.
+    pub(crate) fn new(port: &PortCounts) -> Self {
         let PortCounts { name, receives, stats } = port;
         Self {
             name: name.clone(),
             receives: *receives,
             rx: stats.ipackets,
             tx: stats.opackets,
+            rx_bytes: stats.ibytes,
+            tx_bytes: stats.obytes,
             rx_missed: stats.imissed,
             rx_errors: stats.ierrors,
+            tx_errors: stats.oerrors,
             rx_nombuf: stats.rx_nombuf,
         }
     }
@@ -421,7 +432,7 @@ impl Totals {
 
     /// The passes that were timed.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-    fn stages(&self, tsc_hz: u64) -> Vec<StageReport> {
+    pub(crate) fn stages(&self, tsc_hz: u64) -> Vec<StageReport> {
         let stages = StageName::ALL.into_iter().zip(self.counters.stages);
         let timed = stages.filter(|(_, stage)| stage.packets > 0);
         timed
@@ -436,6 +447,12 @@ impl Totals {
                 }
             })
             .collect()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text::render(self))
     }
 }
 

@@ -1,7 +1,7 @@
 //! For people: how the forwarder is set up, before the first packet, and the summary, after the last.
 
 use super::histogram::bars;
-use super::{LatencyNs, Packets, Summary};
+use super::{EngineReport, LatencyNs, Packets, Setup, Summary};
 use crate::control::Session;
 use crate::control::ports::Ports;
 use crate::topology::Settings;
@@ -114,6 +114,18 @@ pub(crate) fn render(summary: &Summary) -> String {
         let burst = summary.stages.last().map_or(0.0, |stage| stage.packets_per_burst);
         let _ = writeln!(out, " ({total:.1} ns together, {burst:.1} packets a burst)");
     }
+    out.push_str(&self::engine(engine));
+    out.push_str(&self::setup(setup));
+    ports_text(&mut out, summary);
+    if summary.command == "replay" && verify.checked + verify.mismatches > 0 {
+        let _ = writeln!(out, "verify   {} checked, {} mismatches", verify.checked, verify.mismatches);
+    }
+    out
+}
+
+/// The engine, and its fallback.
+pub(crate) fn engine(engine: &EngineReport) -> String {
+    let mut out = String::new();
     let _ = writeln!(
         out,
         "engine   {} ({}), {} IPv4 and {} IPv6 routes in {:.1} MB{}, generation {} ({} applied here, {} updates)",
@@ -143,16 +155,15 @@ pub(crate) fn render(summary: &Summary) -> String {
             None => writeln!(out, "fallback {} was ready and not needed", fallback.fallback),
         };
     }
-    let _ = writeln!(
-        out,
-        "setup    {}, {} lcores, {}, rx burst {}, batch {}, flush {} us",
-        setup.topology, setup.lcores, setup.config, setup.rx_burst, setup.batch, setup.flush_us
-    );
-    ports_text(&mut out, summary);
-    if summary.command == "replay" && verify.checked + verify.mismatches > 0 {
-        let _ = writeln!(out, "verify   {} checked, {} mismatches", verify.checked, verify.mismatches);
-    }
     out
+}
+
+/// How the forwarder was set up.
+pub(crate) fn setup(setup: &Setup) -> String {
+    format!(
+        "setup    {}, {} lcores, {}, rx burst {}, batch {}, flush {} us\n",
+        setup.topology, setup.lcores, setup.config, setup.rx_burst, setup.batch, setup.flush_us
+    )
 }
 
 /// Ports that only send, and what drivers lost.
@@ -189,6 +200,13 @@ fn packets_text(out: &mut String, packets: &Packets) {
     if let Some(count @ 1..) = packets.reordered {
         let _ = writeln!(out, "  ORDER  {count} packets overtook one of their own queue and port");
     }
+}
+
+/// Latency percentiles, in a line.
+pub(crate) fn latency(latency: &LatencyNs) -> String {
+    let mut out = String::new();
+    latency_text(&mut out, latency);
+    out
 }
 
 fn latency_text(out: &mut String, latency: &LatencyNs) {

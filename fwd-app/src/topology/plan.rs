@@ -132,6 +132,11 @@ impl Plan {
         }
     }
 
+    /// Which of `ports` ports an lcore receives from.
+    pub(crate) fn receives(&self, ports: usize) -> Vec<bool> {
+        (0..).map(|port| self.rx_queues(port) > 0).take(ports).collect()
+    }
+
     /// Number of RX queues of a port.
     pub(crate) fn rx_queues(&self, port: u16) -> u16 {
         count(&self.inputs.iter().filter(|input| input.port == port).collect::<Vec<_>>())

@@ -104,7 +104,7 @@ fn forward(
     let ended = Ended {
         finished,
         duration_s: start.elapsed().as_secs_f64(),
-        ports: PortCounts::of(&ports.ports, &plan),
+        ports: PortCounts::of(&ports.ports, &plan.receives(ports.ports.len())),
     };
     ports.close().context("cannot close the ports")?;
     let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
