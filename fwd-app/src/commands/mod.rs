@@ -9,10 +9,12 @@
 //! | [`lookup`] | `lookup`: look addresses up, one output line for each |
 //! | [`fib`] | `fib`: inspect, convert or generate a table |
 //! | [`check`] | `check`: whether this host is ready |
+//! | [`ctl`] | `ctl`: steer a running forwarder |
 //! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
 //! | [`exit`] | maps errors to exit codes |
 
 mod check;
+mod ctl;
 mod exit;
 mod fib;
 mod lookup;
@@ -43,6 +45,7 @@ Examples:
   fwd-app lookup --fib routes.txt 192.0.2.1 2001:db8::1
   fwd-app replay trace.pcap --fib routes.txt --verify
   fwd-app run --fib routes.txt --config '(0,0,1)' -- -l 1 --vdev net_null0
+  fwd-app ctl show port stats
 
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 a named device is absent.";
 
@@ -63,6 +66,9 @@ enum Command {
     /// Say whether this host is ready: pages, IOMMU, drivers, NUMA, CPU, DPDK, memory, GPU.
     #[command(after_help = check::EXAMPLES)]
     Check(check::CheckArgs),
+    /// Talk to a running forwarder, in testpmd's words: show, set, clear, start, stop, route, neigh, ..
+    #[command(after_help = ctl::EXAMPLES)]
+    Ctl(ctl::CtlArgs),
 }
 
 /// Parses the command line, runs the command, and prints an error to stderr.
@@ -81,6 +87,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Lookup(args) => lookup::main(args),
         Command::Fib(args) => fib::main(args),
         Command::Check(args) => check::main(args),
+        Command::Ctl(args) => ctl::main(args),
     };
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,7 +11,9 @@
 //! | [`spec`] | [`TableSpec`], [`ForwardSpec`]: files, engine, topology, sizes |
 //! | [`ports`] | DPDK ports: set-up, links, statistics, closing |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1 |
+//! | [`ctl`] | steering over a local socket: grammar, server, client |
 
+pub(crate) mod ctl;
 pub(crate) mod ports;
 pub(crate) mod session;
 pub(crate) mod signals;
