@@ -10,10 +10,12 @@
 //! | [`fib`] | `fib`: inspect, convert or generate a table |
 //! | [`check`] | `check`: whether this host is ready |
 //! | [`ctl`] | `ctl`: steer a running forwarder |
+//! | [`completions`] | `completions`: a script for shells |
 //! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
 //! | [`exit`] | maps errors to exit codes |
 
 mod check;
+mod completions;
 mod ctl;
 mod exit;
 mod fib;
@@ -26,7 +28,7 @@ use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs};
 use crate::control::Signals;
 use crate::report::console::{self, Printer};
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use dpdk_ffi::Eal;
 use std::process::ExitCode;
 
@@ -69,6 +71,9 @@ enum Command {
     /// Talk to a running forwarder, in testpmd's words: show, set, clear, start, stop, route, neigh, ..
     #[command(after_help = ctl::EXAMPLES)]
     Ctl(ctl::CtlArgs),
+    /// Print a script with which a shell completes this command line.
+    #[command(after_help = completions::EXAMPLES)]
+    Completions(completions::CompletionsArgs),
 }
 
 /// Parses the command line, runs the command, and prints an error to stderr.
@@ -88,6 +93,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Fib(args) => fib::main(args),
         Command::Check(args) => check::main(args),
         Command::Ctl(args) => ctl::main(args),
+        Command::Completions(args) => completions::main(args, Cli::command()),
     };
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -108,7 +114,6 @@ fn start_eal(arguments: &[String], signals: &Signals) -> anyhow::Result<Eal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

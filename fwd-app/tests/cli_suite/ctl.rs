@@ -1,4 +1,4 @@
-//! `ctl` from outside, with a socket of the test's own or with none: exit codes, output, scripts.
+//! `ctl` from outside, with a socket of the test's own or with none: exit codes, output, scripts. `completions`.
 
 use crate::support::{Scratch, fwd, fwd_stdin};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -73,4 +73,13 @@ fn a_script_stops_at_the_first_error() {
     let out = fwd_stdin(&["ctl", "--socket", &socket], "start # again\n\nstop\nstart\n")
         .fails(1, &["fwd-app: stdin:3: no"]);
     assert_eq!((out.stdout.as_str(), forwarder.join().unwrap().len()), ("done\n", 2));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = fwd(&["completions", shell]).ok();
+        assert!(script.contains("replay") && script.contains("socket"), "{shell}");
+    }
+    fwd(&["completions", "cmd"]).fails(2, &["cmd", "bash"]);
 }
