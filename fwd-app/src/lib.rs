@@ -6,11 +6,11 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `commands` | `run`, `replay`, `lookup`, `fib`, `check`; exit codes |
+//! | `commands` | `run`, `replay`, `lookup`, `fib`, `check`, `ctl`, `completions`; exit codes |
 //! | `cli` | options, and the parsers of their values |
 //! | `harness` | replays a capture, measures, verifies |
 //! | `report` | summary as text and JSON, lines on stderr, output files |
-//! | `control` | the session: tables, commits, ports, the running topology; signals |
+//! | `control` | the session: tables, commits, ports, the running topology; signals; steering over a local socket |
 //! | `topology` | which stage runs on which lcore |
 //! | `datapath` | the passes over a batch of packets, rx to tx |
 //! | `engines` | the names of engines, and their construction |

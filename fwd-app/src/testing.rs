@@ -1,8 +1,11 @@
-//! The datapath on frames in mbufs, and the capture reader, for fuzz targets: what is private everywhere else.
+//! The datapath on frames in mbufs, the capture reader and the control socket, for fuzz targets: what is private everywhere else.
 //!
 //! [`Parser`] is the parse pass at one level of kernels, [`Forwarder`] all passes from parse to tx with [`Forwarder::wanted`], the
 //! result that `--verify` expects. Both keep their batch from call to call, as an lcore does. Nothing here judges.
 
+use crate::control::ctl::answer::Answer;
+use crate::control::ctl::connection::Connection;
+use crate::control::ctl::words::{self, Input};
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
@@ -328,4 +331,33 @@ pub fn read_capture(path: &Path) -> anyhow::Result<Capture> {
     let trace = Trace::load(path)?;
     let frames = (0..trace.len()).map(|i| (trace.time_ns(i), trace.frame(i).to_vec())).collect();
     Ok(Capture { frames, snapped: trace.snapped, is_truncated: trace.truncated })
+}
+
+/// The request that a line of `fwd-app ctl` is, as a line again; `None` when it is refused, and for what needs no session.
+#[must_use]
+pub fn ctl_words(line: &str) -> Option<String> {
+    let _ = words::complete(line);
+    match words::parse(line) {
+        Ok(Input::Ask(request)) => Some(request.to_string()),
+        Ok(Input::Help(_) | Input::Quit) | Err(_) => None,
+    }
+}
+
+/// The replies to all that a client of the control socket sends, in pieces of `piece` bytes at most, from a session that repeats each
+/// request; and how many lines were no request.
+#[must_use]
+pub fn ctl_replies(mut input: &[u8], piece: usize) -> (Vec<u8>, u64) {
+    let (mut client, mut replies) = (Connection::new(), Vec::new());
+    while !client.is_over() {
+        if let Some(request) = client.next_request() {
+            client.answer(&Ok(Answer::new(request.to_string())));
+        } else if client.output().is_empty() && !client.is_over() {
+            let (now, later) = input.split_at(client.room().min(piece).min(input.len()));
+            client.receive(now);
+            input = later;
+        }
+        replies.extend_from_slice(client.output());
+        client.sent(client.output().len());
+    }
+    (replies, client.take_errors())
 }

@@ -7,7 +7,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`open`], [`Source`] | a file's bytes, decompressed; guesses the format from the content |
-//! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's `R` lines, neighbours |
+//! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's `R` lines, neighbours; [`parse_route`], [`parse_neighbour`] for one |
 //! | `json` | `ip -j route` and `ip -j neigh` |
 //! | `mrt`, `table_dump` | MRT records, and the tables in TABLE_DUMP and TABLE_DUMP_V2 records |
 //! | [`updates`], [`Updates`] | update streams: MRT BGP4MP, text |
@@ -34,6 +34,7 @@ pub use collect::Hop;
 pub use error::{FeedError, LineError, RecordError};
 pub use mrt::Truncated;
 pub use source::{Compression, Source, open};
+pub use text::{parse_neighbour, parse_route};
 pub use updates::{Action, Update, Updates, updates};
 pub use write::{UnknownWriteFormat, WriteError, WriteFormat, WriteOptions, write};
 

@@ -280,6 +280,33 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, LineError> {
     }
 }
 
+/// Parses one route, in the words of a line of route text: `PREFIX ID`, `PREFIX via GATEWAY dev PORT`, `blackhole PREFIX`.
+///
+/// # Errors
+/// [`LineError`] for wrong words, and for a line that is something other than one route.
+pub fn parse_route(text: &str) -> Result<(IpPrefix, Hop), LineError> {
+    only_route(parse(text.as_bytes())?, text, "a route")
+}
+
+/// Parses one neighbour, in the words of a line of route text after `neigh`: `ADDR lladdr MAC dev PORT`.
+///
+/// # Errors
+/// [`LineError`] for wrong words.
+pub fn parse_neighbour(text: &str) -> Result<Neighbour, LineError> {
+    neighbour(Words::new(text.as_bytes())?)
+}
+
+/// The route of a parsed line whose text is `text`.
+pub(super) fn only_route(line: Line, text: &str, wanted: &'static str) -> Result<(IpPrefix, Hop), LineError> {
+    match line {
+        Line::Route(prefix, hop) => Ok((prefix, hop)),
+        Line::Multipath(..) => Err(LineError::NoNextHop),
+        Line::Nothing | Line::NextHop(_) | Line::Neighbour(_) => {
+            Err(LineError::Word { text: excerpt(text), wanted })
+        }
+    }
+}
+
 /// Parses the rest of a route after its destination.
 fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
     let destination = Destination::parse(destination)?;
@@ -492,6 +519,20 @@ mod tests {
         ] {
             assert_eq!(parse(line.as_bytes()), Ok(Line::Neighbour(wanted.clone())), "{line}");
         }
+    }
+
+    #[test]
+    fn one_route_or_neighbour() {
+        let route = parse_route("10.0.0.0/8 via 192.0.2.1 dev 1");
+        assert_eq!(route, Ok((prefix("10.0.0.0/8"), gateway("192.0.2.1", PortRef::Index(1)))));
+        assert_eq!(parse_route("10.0.0.0/8 proto static"), Err(LineError::NoNextHop));
+        for text in ["", "# 10.0.0.0/8 1", "nexthop dev 1", "neigh 192.0.2.1 lladdr 02:00:00:00:00:01 dev 1"]
+        {
+            assert!(matches!(parse_route(text), Err(LineError::Word { .. })), "{text}");
+        }
+        let neighbour = parse_neighbour("192.0.2.1 lladdr 02:00:00:00:00:09 dev 3").unwrap();
+        assert_eq!((neighbour.port, neighbour.mac), (PortRef::Index(3), MacAddr([2, 0, 0, 0, 0, 9])));
+        assert!(parse_neighbour("192.0.2.1").is_err() && parse_neighbour("").is_err());
     }
 
     #[test]

@@ -236,15 +236,12 @@ fn parse(line: &[u8]) -> Result<Option<Update>, LineError> {
 fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
     let start = line.iter().position(|&byte| byte == b'a').map_or(line.len(), |a| a + 1);
     match text::parse(&line[start..])? {
-        Line::Route(prefix, hop) => {
+        Line::Nothing => Err(LineError::Ends { word: "a".to_owned(), wanted: "a route" }),
+        parsed => {
+            let text = String::from_utf8_lossy(line);
+            let (prefix, hop) = text::only_route(parsed, &text, "a route after 'a'")?;
             Ok(Some(Update { time_s: 0.0, prefix, action: Action::Announce(hop), peer: None }))
         }
-        Line::Multipath(..) => Err(LineError::NoNextHop),
-        Line::Nothing => Err(LineError::Ends { word: "a".to_owned(), wanted: "a route" }),
-        Line::NextHop(_) | Line::Neighbour(_) => Err(LineError::Word {
-            text: excerpt(&String::from_utf8_lossy(line)),
-            wanted: "a route after 'a'",
-        }),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The properties that fuzz targets check of the readers, the datapath, the engines and the PTX compiler, and their seed inputs.
+//! The properties that fuzz targets check of the readers, the datapath, the engines, the control socket and the PTX compiler, and
+//! their seed inputs.
 //!
 //! A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The tests
 //! below, which fwd-app runs as its test `fuzz_seeds`, call it with every seed and with every input under `found/TARGET/`. So an
@@ -12,6 +13,7 @@
 //! | [`frames`] | frames through parse and through all passes, compared with the slow path and the reference |
 //! | [`deltas`] | the CPU engines, compared with a plain longest-prefix match after each delta |
 //! | [`host_tables`] | the tables of the GPU engines on the host, searched by models of the kernels |
+//! | [`ctl`] | words and clients of the control socket: whole replies, however the bytes are cut |
 //! | [`ptx`] | the mock driver's PTX compiler |
 //! | [`seeds`] | the seed inputs |
 //! | [`bytes`], [`changes`], [`scratch`] | what targets share: decoding an input, drawing changes of routes, files |
@@ -21,6 +23,7 @@
 pub mod bytes;
 pub mod captures;
 pub mod changes;
+pub mod ctl;
 pub mod deltas;
 pub mod feeds;
 pub mod frames;
@@ -34,7 +37,7 @@ pub mod seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, in the order of a campaign: the most valuable first.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("forward", frames::forward),
     ("parse", frames::parse),
     ("deltas", deltas::deltas),
@@ -45,6 +48,7 @@ pub const TARGETS: [Target; 11] = [
     ("captures", captures::captures),
     ("route_json", feeds::route_json),
     ("l3fwd", feeds::l3fwd),
+    ("ctl", ctl::ctl),
     ("ptx", ptx::ptx),
 ];
 
@@ -84,5 +88,5 @@ mod tests {
             }
         };
     }
-    targets!(forward parse deltas host_tables mrt_table mrt_updates route_text captures route_json l3fwd ptx);
+    targets!(forward parse deltas host_tables mrt_table mrt_updates route_text captures route_json l3fwd ctl ptx);
 }

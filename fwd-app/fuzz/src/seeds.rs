@@ -42,6 +42,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "forward" => [frames(&[2, 20, 3, 63, 255]), frames(&[7, 63, 16, 31, 0])].concat(),
         "deltas" => noise(18, 3),
         "host_tables" => noise(9, 5),
+        "ctl" => ctl(),
         "ptx" => ptx(),
         _ => Vec::new(),
     };
@@ -128,6 +129,34 @@ const ROUTE_JSON: &str = r#"[{"dst":"default","gateway":"198.51.100.1","dev":"et
 {"dst":"10.0.0.0/8"}
 [{"dst":"10.0.0.0/8","id":1,
 "#;
+
+const CTL: &str = "\
+{\"line\": \"show drops\", \"json\": true}
+{\"line\": \"sh po x 0000:03:00.0\"}
+{\"line\": \"route add 192.0.2.0/24 via inet6 fe80::1 dev 1 # x\"}
+{\"line\": \"route add default blackhole\"}
+{\"line\": \"neigh add 2001:db8::1 dev p0 lladdr 02:00:00:00:00:09\"}
+{\"line\": \"clear neigh\"}
+{\"line\": \"set engine bloom a=b c=\"}
+{\"line\": \"capture drops /tmp/x 18446744073709551615\"}
+{\"line\": \"stop --drain\", \"jsn\": 1}
+{\"line\": \"s\\u0000\\ntrace +1\"}
+{\"line\": \"help rou\", \"json\": true}
+route del 2001:db8::/32
+set promisc all on
+{\"line\": \"quit\"}
+start
+";
+
+/// Requests of a client, in pieces of 1, 8 and 256 bytes.
+fn ctl() -> Vec<Vec<u8>> {
+    let seeds =
+        [0, 7, 255].into_iter().flat_map(|piece| lines(CTL).into_iter().map(move |seed| (piece, seed)));
+    let mut seeds: Vec<Vec<u8>> = seeds.map(|(piece, seed)| [&[piece], &seed[..]].concat()).collect();
+    seeds.push([&[254][..], &[b'x'; 65_536], b"\n"].concat());
+    seeds.push([&[255][..], &[b'x'; 70_000], b"\n"].concat());
+    seeds
+}
 
 /// The attributes of an entry: origin, AS path, and a next hop of either family.
 fn attributes(path: &[u32], as_bytes: usize, next_hop: &str) -> Vec<u8> {

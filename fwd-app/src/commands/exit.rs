@@ -5,8 +5,9 @@
 //! | 0 | done | |
 //! | 1 | failed | everything not named below: a file that cannot be read, a table that does not fit |
 //! | 2 | bad usage or configuration | [`ConfigError::Invalid`], unknown engine or parameter, unavailable instruction set |
-//! | 3 | a named device is absent | [`ConfigError::NoDevice`], [`EngineError::NoDevice`] |
+//! | 3 | a named device is absent | [`ConfigError::NoDevice`], [`EngineError::NoDevice`]; of `ctl`, that no forwarder listens |
 
+use crate::control::ctl::client::ClientError;
 use crate::error::ConfigError;
 use crate::report::console::say;
 use clap::error::ErrorKind;
@@ -40,7 +41,7 @@ pub(super) fn of_error(error: &anyhow::Error) -> ExitCode {
 }
 
 /// The error and its causes, outermost first. A cause that ends the message before it is not repeated.
-fn message(error: &anyhow::Error) -> String {
+pub(super) fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
@@ -66,6 +67,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if cause.is::<IsaError>() {
         return Some(USAGE);
+    }
+    if let Some(ClientError::Absent { .. } | ClientError::None { .. }) = cause.downcast_ref() {
+        return Some(NO_DEVICE);
     }
     match cause.downcast_ref::<EngineError>()? {
         EngineError::Isa(_) | EngineError::Unknown { .. } | EngineError::Parameter { .. } => Some(USAGE),
@@ -109,6 +113,7 @@ mod tests {
             (isa.into(), USAGE),
             (no_device.into(), NO_DEVICE),
             (ConfigError::NoDevice("port 9".into()).into(), NO_DEVICE),
+            (ClientError::None { folder: "/run".into() }.into(), NO_DEVICE),
         ] {
             assert_eq!(code(&error), wanted, "{error}");
             assert_eq!(code(&wrap(error)), wanted);

@@ -9,10 +9,14 @@
 //! | [`lookup`] | `lookup`: look addresses up, one output line for each |
 //! | [`fib`] | `fib`: inspect, convert or generate a table |
 //! | [`check`] | `check`: whether this host is ready |
+//! | [`ctl`] | `ctl`: steer a running forwarder |
+//! | [`completions`] | `completions`: a script for shells |
 //! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
 //! | [`exit`] | maps errors to exit codes |
 
 mod check;
+mod completions;
+mod ctl;
 mod exit;
 mod fib;
 mod lookup;
@@ -24,7 +28,7 @@ use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs};
 use crate::control::Signals;
 use crate::report::console::{self, Printer};
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use dpdk_ffi::Eal;
 use std::process::ExitCode;
 
@@ -43,6 +47,7 @@ Examples:
   fwd-app lookup --fib routes.txt 192.0.2.1 2001:db8::1
   fwd-app replay trace.pcap --fib routes.txt --verify
   fwd-app run --fib routes.txt --config '(0,0,1)' -- -l 1 --vdev net_null0
+  fwd-app ctl show port stats
 
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 a named device is absent.";
 
@@ -63,6 +68,12 @@ enum Command {
     /// Say whether this host is ready: pages, IOMMU, drivers, NUMA, CPU, DPDK, memory, GPU.
     #[command(after_help = check::EXAMPLES)]
     Check(check::CheckArgs),
+    /// Talk to a running forwarder, in testpmd's words: show, set, clear, start, stop, route, neigh, ..
+    #[command(after_help = ctl::EXAMPLES)]
+    Ctl(ctl::CtlArgs),
+    /// Print a script with which a shell completes this command line.
+    #[command(after_help = completions::EXAMPLES)]
+    Completions(completions::CompletionsArgs),
 }
 
 /// Parses the command line, runs the command, and prints an error to stderr.
@@ -81,6 +92,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Lookup(args) => lookup::main(args),
         Command::Fib(args) => fib::main(args),
         Command::Check(args) => check::main(args),
+        Command::Ctl(args) => ctl::main(args),
+        Command::Completions(args) => completions::main(args, Cli::command()),
     };
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -101,7 +114,6 @@ fn start_eal(arguments: &[String], signals: &Signals) -> anyhow::Result<Eal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -13,7 +13,9 @@
 //! | [`spec`] | [`TableSpec`], [`ForwardSpec`]: files, engine, topology, sizes |
 //! | [`ports`] | DPDK ports: set-up, links, statistics, closing |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
+//! | [`ctl`] | steering over a local socket: grammar, server, client |
 
+pub(crate) mod ctl;
 pub(crate) mod ports;
 pub(crate) mod service;
 pub(crate) mod session;

@@ -4,8 +4,19 @@ use crate::support::fwd;
 
 #[test]
 fn every_command_helps_with_examples() {
-    for command in ["", "run", "replay", "lookup", "fib", "fib stat", "fib convert", "fib generate", "check"]
-    {
+    for command in [
+        "",
+        "run",
+        "replay",
+        "lookup",
+        "fib",
+        "fib stat",
+        "fib convert",
+        "fib generate",
+        "check",
+        "ctl",
+        "completions",
+    ] {
         let words: Vec<&str> = command.split(' ').filter(|word| !word.is_empty()).collect();
         let help = fwd(&[&words[..], &["--help"]].concat());
         assert!(help.stderr.is_empty(), "{}", help.stderr);

@@ -9,6 +9,7 @@
 //! | `fib` | `fib stat`, `convert` and `generate` |
 //! | `check` | `check`: what it finds on this host |
 //! | `gpu` | the GPU engines over the mock driver, and `--fallback` |
+//! | `ctl` | `ctl` without a forwarder, and `completions` |
 //! | `errors`, `help` | messages, exit codes, `--help` |
 //! | `mrt` | not a test: a small MRT file |
 //! | `trie` | not a test: a longest-prefix match that shares no code with the program, to compare answers with |
@@ -16,6 +17,8 @@
 
 #[cfg(test)]
 mod check;
+#[cfg(test)]
+mod ctl;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]

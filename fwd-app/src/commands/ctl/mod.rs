@@ -1,0 +1,244 @@
+//! `fwd-app ctl`: steers a running forwarder: one command from the command line, a script from stdin, or a [`prompt`].
+//!
+//! Words are checked here, before a forwarder is asked: wrong ones are an error of usage, whether or not one is running.
+
+mod prompt;
+
+use crate::cli::values;
+use crate::control::ctl::client;
+use crate::control::ctl::socket;
+use crate::control::ctl::wire::{Ask, Reply};
+use crate::control::ctl::words::{self, Input};
+use crate::error::ConfigError;
+use crate::report::output;
+use anyhow::Context as _;
+use clap::Args;
+use std::io::{self, BufRead, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Examples below `fwd-app ctl --help`.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  fwd-app ctl show port stats
+  fwd-app ctl route get 192.0.2.1 --json
+  fwd-app ctl route add 198.51.100.0/24 via 192.0.2.1 dev 1
+  fwd-app ctl --socket /run/fwd-app/east.sock stop --drain
+  fwd-app ctl < commands.txt
+  fwd-app ctl help
+
+Words may be abbreviated: `ctl sh po st`. Without words commands are read from the terminal, with
+completion and history, or from stdin: blank lines and what follows a # are skipped, and the first
+error ends the script.
+
+Exit codes: 0 done, 1 refused, 2 wrong words, 3 no forwarder listens.";
+
+/// `fwd-app ctl`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CtlArgs {
+    /// Socket of the forwarder [default: the one in /run/fwd-app]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Print answers as JSON, each on a line
+    #[arg(long)]
+    json: bool,
+
+    /// Longest wait for an answer, seconds
+    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
+    timeout: Duration,
+
+    /// The word `--drain` of `stop`, which would be an unknown option otherwise.
+    #[arg(long, hide = true)]
+    drain: bool,
+
+    /// A command; `help` lists them [default: commands from the terminal or stdin]
+    #[arg(value_name = "WORDS")]
+    words: Vec<String>,
+}
+
+/// The forwarder refused, for this reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
+
+/// Runs one command, a script or the prompt.
+pub(crate) fn main(args: &CtlArgs) -> anyhow::Result<()> {
+    let mut words = args.words.clone();
+    words.extend(args.drain.then(|| "--drain".to_owned()));
+    if words.is_empty() {
+        let forwarder = Forwarder::new(args, Path::new(socket::FOLDER))?;
+        let stdin = io::stdin();
+        if stdin.is_terminal() { prompt::main(&forwarder) } else { script(&forwarder, stdin.lock()) }
+    } else {
+        one(args, &words.join(" "))
+    }
+}
+
+/// Runs a command of the command line.
+fn one(args: &CtlArgs, line: &str) -> anyhow::Result<()> {
+    let wrong = |error: words::WordsError| ConfigError::Invalid(error.to_string());
+    let answer = match words::parse(line).map_err(wrong)? {
+        Input::Help(help) if args.json => serde_json::to_string(&help)?,
+        Input::Help(help) => help.to_string(),
+        Input::Quit => String::new(),
+        Input::Ask(_) => Forwarder::new(args, Path::new(socket::FOLDER))?.ask(line)?,
+    };
+    show(&answer)
+}
+
+/// Runs the commands of `input`, one a line, up to the first error or `quit`.
+fn script(forwarder: &Forwarder, input: impl BufRead) -> anyhow::Result<()> {
+    for (number, line) in (1..).zip(input.lines()) {
+        let at = || format!("stdin:{number}");
+        let line = line.with_context(at)?;
+        if !words::is_blank(&line) {
+            match forwarder.run(&line).with_context(at)? {
+                Some(answer) => show(&answer)?,
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Prints an answer on lines of its own; nothing if there is nothing to say.
+fn show(answer: &str) -> anyhow::Result<()> {
+    output::write_to(None, |out| {
+        out.write_all(answer.as_bytes())?;
+        let ended = answer.is_empty() || answer.ends_with('\n');
+        Ok(out.write_all(if ended { b"" } else { b"\n" })?)
+    })
+}
+
+/// A running forwarder, and how it is asked.
+struct Forwarder {
+    socket: PathBuf,
+    json: bool,
+    timeout: Duration,
+}
+
+impl Forwarder {
+    /// The forwarder at `--socket`, or the one that listens in `folder`.
+    ///
+    /// # Errors
+    /// `ClientError::None` when nobody listens in `folder`, [`ConfigError::Invalid`] when several do.
+    fn new(args: &CtlArgs, folder: &Path) -> anyhow::Result<Self> {
+        let CtlArgs { json, timeout, ref socket, .. } = *args;
+        let socket = match socket {
+            Some(socket) => socket.clone(),
+            None => only(client::find(folder)?)?,
+        };
+        Ok(Self { socket, json, timeout })
+    }
+
+    /// Runs the command of a line. Returns its answer, or `None` for `quit`.
+    ///
+    /// # Errors
+    /// `WordsError`, [`ClientError`](client::ClientError), [`Refused`].
+    fn run(&self, line: &str) -> anyhow::Result<Option<String>> {
+        match words::parse(line)? {
+            Input::Ask(_) => self.ask(line).map(Some),
+            Input::Help(help) => Ok(Some(help.to_string())),
+            Input::Quit => Ok(None),
+        }
+    }
+
+    /// Asks, and returns the answer as it is to be shown.
+    fn ask(&self, line: &str) -> anyhow::Result<String> {
+        let ask = Ask { line: line.to_owned(), json: self.json };
+        match client::ask(&self.socket, &ask, self.timeout)? {
+            Reply { ok: false, error, .. } => {
+                Err(Refused(error.unwrap_or_else(|| "refused without a reason".to_owned())).into())
+            }
+            Reply { data, .. } if self.json => Ok(data.to_string()),
+            Reply { text, .. } => Ok(text.unwrap_or_default()),
+        }
+    }
+}
+
+/// The only socket of `found`.
+fn only(mut found: Vec<PathBuf>) -> Result<PathBuf, ConfigError> {
+    match (found.pop(), found.is_empty()) {
+        (Some(socket), true) => Ok(socket),
+        (last, _) => {
+            let paths: Vec<_> = found.iter().chain(&last).map(|path| path.display().to_string()).collect();
+            let message = format!("several forwarders are running; --socket names one: {}", paths.join(", "));
+            Err(ConfigError::Invalid(message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::ctl::server::Limits;
+    use crate::control::ctl::{Answer, Refusal, Request, Server, Steer};
+    use std::sync::Mutex;
+
+    /// Keeps the lines it is asked; refuses `start`.
+    struct Notes<'a>(&'a Mutex<Vec<String>>);
+
+    impl Steer for Notes<'_> {
+        fn answer(&mut self, request: Request) -> Result<Answer, Refusal> {
+            self.0.lock().unwrap().push(request.to_string());
+            if request == Request::Start {
+                Err(anyhow::anyhow!("it runs").into())
+            } else {
+                Ok(Answer::done())
+            }
+        }
+    }
+
+    fn args(socket: Option<PathBuf>) -> CtlArgs {
+        CtlArgs { socket, json: false, timeout: Duration::from_secs(30), drain: false, words: Vec::new() }
+    }
+
+    /// Runs a script, and returns what was asked and the outcome.
+    fn run(text: &str) -> (Vec<String>, anyhow::Result<()>) {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("x.sock");
+        let (_server, inbox) = Server::start(&path, Limits::default()).unwrap();
+        let asked = Mutex::new(Vec::new());
+        let forwarder = Forwarder::new(&args(None), scratch.path()).unwrap();
+        assert_eq!(forwarder.socket, path);
+        let result = std::thread::scope(|scope| {
+            let script = scope.spawn(|| script(&forwarder, text.as_bytes()));
+            while !script.is_finished() {
+                inbox.serve(&mut Notes(&asked), 1);
+                std::thread::yield_now();
+            }
+            script.join().unwrap()
+        });
+        (asked.into_inner().unwrap(), result)
+    }
+
+    #[test]
+    fn a_script_stops_at_its_first_error_or_at_quit() {
+        let (asked, result) = run("# routes\n\nroute add 10.0.0.0/8 1 # one\r\nsh dr\nstart\nstop\n");
+        assert_eq!(asked, ["route add 10.0.0.0/8 1", "show drops", "start"]);
+        let error = format!("{:#}", result.unwrap_err());
+        assert_eq!(error, "stdin:5: it runs");
+        let (asked, result) = run("stop\nstoop\nstart\n");
+        assert_eq!(asked, ["stop"]);
+        assert!(format!("{:#}", result.unwrap_err()).starts_with("stdin:2: 'stoop' is not understood here"));
+        let (asked, result) = run("help\nstop --drain\nquit\nstart\n");
+        assert!(asked == ["stop --drain"] && result.is_ok());
+    }
+
+    #[test]
+    fn the_one_socket_is_the_default_and_several_are_listed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        assert!(Forwarder::new(&args(None), scratch.path()).is_err());
+        let one = Server::start(&path("one.sock"), Limits::default()).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(path("dead.sock")).unwrap());
+        assert_eq!(Forwarder::new(&args(None), scratch.path()).unwrap().socket, path("one.sock"));
+        let _two = Server::start(&path("two.sock"), Limits::default()).unwrap();
+        let Err(error) = Forwarder::new(&args(None), scratch.path()) else { panic!("two sockets") };
+        let error = error.to_string();
+        assert!(error.contains("one.sock, ") && error.ends_with("two.sock"), "{error}");
+        assert_eq!(Forwarder::new(&args(Some(path("x"))), scratch.path()).unwrap().socket, path("x"));
+        drop(one);
+    }
+}

@@ -1,0 +1,91 @@
+//! The prompt of `fwd-app ctl` at a terminal: line editing, completion from the grammar, a history across sessions.
+
+use super::{Forwarder, show};
+use crate::commands::exit;
+use crate::control::ctl::words;
+use crate::report::console::say;
+use anyhow::Context as _;
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::Validator;
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use std::path::PathBuf;
+
+const PROMPT: &str = "fwd-app> ";
+/// Lines of history that are kept.
+const HISTORY_LINES: usize = 1000;
+
+/// Reads commands and shows their answers until `quit`, Ctrl-D or Ctrl-C. An error is shown, and the next command is read.
+pub(super) fn main(forwarder: &Forwarder) -> anyhow::Result<()> {
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .max_history_size(HISTORY_LINES)
+        .and_then(|config| config.history_ignore_dups(true))
+        .map(|config| config.history_ignore_space(true).build());
+    let mut editor: Editor<Grammar, DefaultHistory> =
+        config.and_then(Editor::with_config).context("cannot read from this terminal")?;
+    editor.set_helper(Some(Grammar));
+    let history = history();
+    if let Some(path) = &history {
+        // There is none at the first time.
+        let _ = editor.load_history(path);
+    }
+    loop {
+        let line = match editor.readline(PROMPT) {
+            Ok(line) => line,
+            Err(ReadlineError::Eof | ReadlineError::Interrupted) => break,
+            Err(error) => return Err(error).context("cannot read from the terminal"),
+        };
+        if words::is_blank(&line) {
+            continue;
+        }
+        let _ = editor.add_history_entry(&line);
+        match forwarder.run(&line) {
+            Ok(Some(answer)) => show(&answer)?,
+            Ok(None) => break,
+            Err(error) => say(exit::message(&error)),
+        }
+    }
+    if let Some(path) = &history {
+        // Without a place for it the history ends with the session.
+        let _ = path.parent().map(std::fs::create_dir_all);
+        let _ = editor.save_history(path);
+    }
+    Ok(())
+}
+
+/// The file of the history, below the user's folder of program states (XDG Base Directory Specification).
+fn history() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let states = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;
+    Some(states.join("fwd-app").join("ctl-history"))
+}
+
+/// Completes words as the grammar allows them.
+struct Grammar;
+
+impl Completer for Grammar {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let (start, words) = words::complete(&line[..position]);
+        // With the blank that comes next.
+        Ok((start, words.into_iter().map(|word| format!("{word} ")).collect()))
+    }
+}
+
+impl Hinter for Grammar {
+    type Hint = String;
+}
+
+impl Highlighter for Grammar {}
+impl Validator for Grammar {}
+impl Helper for Grammar {}

@@ -1,0 +1,147 @@
+//! Asks a running forwarder: one connection for each request, so that a client that waits for its user holds no place.
+
+use super::socket;
+use super::wire::{Ask, REPLY_BYTES_MAX, Reply};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a client waits before it tries again where too many wait to be accepted.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Why there is no reply.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// Nobody listens there.
+    #[error("no forwarder listens at {}{}: {source}", path.display(), but_at(others))]
+    Absent {
+        /// The socket.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+        /// Sockets in the same folder, and in the folder by default, at which somebody listens.
+        others: Vec<PathBuf>,
+    },
+    /// No socket was named and there is none.
+    #[error("no forwarder is running here: nobody listens in {}", folder.display())]
+    None {
+        /// Where sockets are by default.
+        folder: PathBuf,
+    },
+    /// There was no reply in time.
+    #[error("{}: no reply within {} s", path.display(), limit.as_secs_f64())]
+    Late {
+        /// The socket.
+        path: PathBuf,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The connection broke.
+    #[error("{}: {source}", path.display())]
+    Broken {
+        /// The socket.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// What came is no reply: something else listens there.
+    #[error("{}: not a reply of a forwarder: {source}", path.display())]
+    NotAReply {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// `, but at A, B`.
+fn but_at(others: &[PathBuf]) -> String {
+    let others: Vec<_> = others.iter().map(|path| path.display().to_string()).collect();
+    if others.is_empty() { String::new() } else { format!(", but at {}", others.join(", ")) }
+}
+
+/// Sends `ask` to the forwarder at `path` and waits for its reply, `limit` in all.
+///
+/// # Errors
+/// [`ClientError`].
+pub(crate) fn ask(path: &Path, ask: &Ask, limit: Duration) -> Result<Reply, ClientError> {
+    let broken = |source: io::Error| match source.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::Late { path: path.to_owned(), limit },
+        _ => ClientError::Broken { path: path.to_owned(), source },
+    };
+    let not_a_reply = |source| ClientError::NotAReply { path: path.to_owned(), source };
+    let end = Instant::now() + limit;
+    let stream = connect(path, end).map_err(|source| match source.kind() {
+        ErrorKind::WouldBlock => broken(source),
+        _ => {
+            let mut others = socket::live_in(path.parent().unwrap_or(Path::new(".")));
+            others.extend(socket::live_in(Path::new(socket::FOLDER)));
+            others.dedup();
+            ClientError::Absent { path: path.to_owned(), source, others }
+        }
+    })?;
+    stream.set_nonblocking(false).map_err(broken)?;
+    let line = serde_json::to_string(ask).map_err(not_a_reply)? + "\n";
+    wait_until(&stream, end).map_err(broken)?;
+    match (&stream).write_all(line.as_bytes()) {
+        // A server with too many clients says so and closes, maybe before it was asked.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(broken(error)),
+        _ => {}
+    }
+    let reply = read_line(&stream, end).map_err(broken)?;
+    serde_json::from_slice(&reply).map_err(not_a_reply)
+}
+
+/// Connects, and tries again until `end` while as many wait to be accepted as may.
+fn connect(path: &Path, end: Instant) -> io::Result<UnixStream> {
+    loop {
+        match socket::connect(path) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => {
+                thread::sleep(AGAIN)
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Makes the stream wait until `end` at most.
+fn wait_until(stream: &UnixStream, end: Instant) -> io::Result<()> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    stream.set_read_timeout(Some(left))?;
+    stream.set_write_timeout(Some(left))
+}
+
+/// Reads a line, which must not be longer than a reply may be.
+fn read_line(stream: &UnixStream, end: Instant) -> io::Result<Vec<u8>> {
+    let mut input = BufReader::new(stream.take(REPLY_BYTES_MAX as u64));
+    let mut line = Vec::new();
+    loop {
+        wait_until(stream, end)?;
+        let bytes = input.fill_buf()?;
+        let whole = bytes.iter().position(|&byte| byte == b'\n');
+        let taken = whole.map_or(bytes.len(), |at| at + 1);
+        line.extend_from_slice(&bytes[..taken]);
+        input.consume(taken);
+        match (whole, taken) {
+            (Some(_), _) => return Ok(line),
+            (None, 0) => {
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "the forwarder closed the connection"));
+            }
+            (None, _) => {}
+        }
+    }
+}
+
+/// The one socket in `folder` at which somebody listens; all of them if there are several.
+///
+/// # Errors
+/// [`ClientError::None`] when there is none.
+pub(crate) fn find(folder: &Path) -> Result<Vec<PathBuf>, ClientError> {
+    let live = socket::live_in(folder);
+    if live.is_empty() { Err(ClientError::None { folder: folder.to_owned() }) } else { Ok(live) }
+}

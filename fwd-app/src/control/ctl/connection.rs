@@ -1,0 +1,224 @@
+//! One client, without its socket: takes the bytes that came, gives requests to hand over and the bytes to send.
+//!
+//! A client has one request at a time: while one is answered, or a reply is on its way, its next line waits, unread at last. So
+//! replies are in order, and a client holds no more than a line and a reply.
+
+use super::answer::{Answer, Refusal};
+use super::request::Request;
+use super::wire::{self, Ask, LINE_BYTES_MAX};
+use super::words::{self, Input};
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its next line is wanted.
+    Reading,
+    /// The session has its request; the answer is wanted as JSON or as text.
+    Asked { json: bool },
+    /// It leaves once its last reply is sent.
+    Closing,
+}
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// Bytes received and not yet used.
+    input: Vec<u8>,
+    /// How many of them have no line end.
+    searched: usize,
+    /// Whether no more will come.
+    ended: bool,
+    /// Bytes to send, and how many of them are sent.
+    output: Vec<u8>,
+    sent: usize,
+    state: State,
+    errors: u64,
+}
+
+impl Connection {
+    /// A client that has just come.
+    pub(crate) fn new() -> Self {
+        Self {
+            input: Vec::new(),
+            searched: 0,
+            ended: false,
+            output: Vec::new(),
+            sent: 0,
+            state: State::Reading,
+            errors: 0,
+        }
+    }
+
+    /// How many bytes it may give now.
+    pub(crate) fn room(&self) -> usize {
+        let wanted = self.state == State::Reading && self.output.is_empty() && !self.ended;
+        if wanted { LINE_BYTES_MAX + 1 - self.input.len() } else { 0 }
+    }
+
+    /// Takes bytes, at most [`Self::room`]; none of them means that no more will come.
+    pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        self.ended |= bytes.is_empty();
+    }
+
+    /// The next request for the session, once the reply to the last one is sent. Lines that are wrong, `help` and `quit` are answered
+    /// here.
+    pub(crate) fn next_request(&mut self) -> Option<Request> {
+        if self.state != State::Reading || !self.output.is_empty() {
+            return None;
+        }
+        let Some(end) = self.input[self.searched..].iter().position(|&byte| byte == b'\n') else {
+            self.searched = self.input.len();
+            self.wait_for_more();
+            return None;
+        };
+        let rest = self.input.split_off(self.searched + end + 1);
+        let line = std::mem::replace(&mut self.input, rest);
+        self.searched = 0;
+        let ask: Ask = match serde_json::from_slice(&line) {
+            Ok(ask) => ask,
+            Err(error) => {
+                self.refuse(&format!(r#"not a request such as {{"line": "show drops"}}: {error}"#));
+                return None;
+            }
+        };
+        match words::parse(&ask.line) {
+            Ok(Input::Ask(request)) => {
+                self.state = State::Asked { json: ask.json };
+                return Some(request);
+            }
+            Ok(Input::Help(help)) => wire::write_reply(&mut self.output, ask.json, &Ok(help.into())),
+            Ok(Input::Quit) => {
+                wire::write_reply(&mut self.output, ask.json, &Ok(Answer::done()));
+                self.state = State::Closing;
+            }
+            Err(error) => self.refuse(&error),
+        }
+        None
+    }
+
+    /// There is no whole line: it is too long, cut short, or still to come.
+    fn wait_for_more(&mut self) {
+        if self.input.len() > LINE_BYTES_MAX {
+            self.refuse(&format!("a request is longer than {LINE_BYTES_MAX} bytes"));
+            self.state = State::Closing;
+        } else if self.ended {
+            self.errors += u64::from(!self.input.is_empty());
+            self.state = State::Closing;
+        }
+    }
+
+    fn refuse(&mut self, error: &impl std::fmt::Display) {
+        self.errors += 1;
+        wire::write_error(&mut self.output, error);
+    }
+
+    /// Whether the session has a request of it.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self.state, State::Asked { .. })
+    }
+
+    /// Takes the session's answer to its request.
+    pub(crate) fn answer(&mut self, result: &Result<Answer, Refusal>) {
+        if let State::Asked { json } = self.state {
+            wire::write_reply(&mut self.output, json, result);
+            self.state = State::Reading;
+        }
+    }
+
+    /// The bytes to send.
+    pub(crate) fn output(&self) -> &[u8] {
+        &self.output[self.sent..]
+    }
+
+    /// That so many of them are sent.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.sent += bytes;
+        if self.sent == self.output.len() {
+            // A long reply gives its memory back.
+            self.output = Vec::new();
+            self.sent = 0;
+        }
+    }
+
+    /// Whether nothing is left to do for it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state == State::Closing && self.output.is_empty()
+    }
+
+    /// Takes the count of lines that were no request.
+    pub(crate) fn take_errors(&mut self) -> u64 {
+        std::mem::take(&mut self.errors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is to be sent, taken as sent.
+    fn sent(connection: &mut Connection) -> String {
+        let text = String::from_utf8(connection.output().to_vec()).unwrap();
+        connection.sent(text.len());
+        text
+    }
+
+    #[test]
+    fn one_request_at_a_time_and_in_pieces() {
+        let mut client = Connection::new();
+        for piece in [r#"{"line""#, r#": "start"}"#] {
+            client.receive(piece.as_bytes());
+            assert_eq!(client.next_request(), None);
+        }
+        client.receive(b"\n{\"line\": \"show drops\", \"json\": true}\n{\"line\":\"qu");
+        assert_eq!(client.next_request(), Some(Request::Start));
+        assert!(client.next_request().is_none() && client.is_asking() && client.room() == 0);
+        client.answer(&Ok(Answer::done()));
+        assert_eq!(client.next_request(), None, "the reply is on its way");
+        assert_eq!(sent(&mut client), "{\"ok\":true,\"text\":\"\"}\n");
+        assert!(client.next_request().is_some());
+        client.answer(&Ok(Answer::new(7)));
+        assert_eq!(sent(&mut client), "{\"ok\":true,\"data\":7}\n");
+        assert!(client.next_request().is_none() && client.room() > 0);
+        client.receive(b"it\"}\nmore");
+        assert_eq!(client.next_request(), None);
+        assert_eq!(sent(&mut client), "{\"ok\":true,\"text\":\"\"}\n");
+        assert!(client.is_over() && client.take_errors() == 0);
+    }
+
+    #[test]
+    fn wrong_lines_are_errors_and_the_next_one_counts() {
+        let mut client = Connection::new();
+        for (line, part) in [
+            (&b"\n"[..], "not a request"),
+            (b"\xff\n", "not a request"),
+            (b"{\"line\": 7}\n", "not a request"),
+            (b"{\"line\": \"start\", \"jsn\": true}\n", "unknown field `jsn`"),
+            (b"{\"line\": \"\"}\n", "no command"),
+            (b"{\"line\": \"start\\nstop\"}\n", "'stop' is not understood here"),
+        ] {
+            client.receive(line);
+            assert_eq!(client.next_request(), None);
+            let reply = sent(&mut client);
+            assert!(reply.starts_with("{\"ok\":false,\"error\":") && reply.contains(part), "{reply}");
+        }
+        client.receive(b"{\"line\":\"help capture\",\"json\":true}\n{\"line\":\"cut");
+        assert_eq!(client.next_request(), None);
+        assert!(sent(&mut client).contains(r#""usage":"capture drops FILE N","#));
+        client.receive(b"");
+        assert!(client.next_request().is_none() && client.is_over());
+        assert_eq!(client.take_errors(), 7);
+    }
+
+    #[test]
+    fn a_line_has_a_limit() {
+        let mut client = Connection::new();
+        while client.room() > 0 {
+            let bytes = client.room().min(1000);
+            client.receive(&vec![b'x'; bytes]);
+            assert_eq!(client.next_request(), None);
+        }
+        assert!(sent(&mut client).contains("longer than 65536 bytes"));
+        assert!(client.is_over());
+    }
+}

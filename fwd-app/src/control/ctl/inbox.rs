@@ -1,0 +1,109 @@
+//! The session's end of the control socket: requests that wait, and who answers them.
+
+use super::answer::{Answer, Refusal};
+use super::request::Request;
+use crossbeam_channel::{Receiver, Sender};
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+/// Requests that may wait for the session; further ones are refused.
+pub(super) const WAITING_MAX: usize = 64;
+
+/// Answers requests: the session on its control thread.
+pub(crate) trait Steer {
+    /// Does what is asked for, or refuses and changes nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`], which the client is shown.
+    fn answer(&mut self, request: Request) -> Result<Answer, Refusal>;
+}
+
+/// Requests that wait for an answer.
+pub(crate) struct Inbox {
+    waiting: Receiver<Command>,
+}
+
+impl Inbox {
+    pub(super) fn new(waiting: Receiver<Command>) -> Self {
+        Self { waiting }
+    }
+
+    /// Answers requests that wait, `at_most` so many, in the order they came. Returns how many that were. Does not wait.
+    pub(crate) fn serve(&self, steer: &mut impl Steer, at_most: usize) -> usize {
+        let commands = self.waiting.try_iter().take(at_most);
+        commands.map(|command| command.answer_by(|request| steer.answer(request))).count()
+    }
+
+    /// The channel, for a thread that waits for requests among other things, or that answers a request later.
+    pub(crate) fn waiting(&self) -> &Receiver<Command> {
+        &self.waiting
+    }
+}
+
+/// A request and the way back to its client. A command that is dropped is answered with [`Refusal::Ended`].
+#[derive(Debug)]
+pub(crate) struct Command {
+    request: Request,
+    way_back: WayBack,
+}
+
+impl Command {
+    pub(super) fn new(request: Request, client: u64, replies: &Replies) -> Self {
+        Self { request, way_back: WayBack { client, replies: Some(replies.clone()) } }
+    }
+
+    /// The request.
+    pub(crate) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Sends the answer. Does not wait.
+    pub(crate) fn answer(self, result: Result<Answer, Refusal>) {
+        self.answer_by(|_| result);
+    }
+
+    fn answer_by(self, answer: impl FnOnce(Request) -> Result<Answer, Refusal>) {
+        let Self { request, mut way_back } = self;
+        way_back.send(answer(request));
+    }
+}
+
+/// Where answers go: to the server's thread, which is woken up.
+#[derive(Clone, Debug)]
+pub(super) struct Replies {
+    /// Unbounded, yet no longer than the clients and [`WAITING_MAX`]: each answer belongs to a command.
+    pub(super) sender: Sender<(u64, Result<Answer, Refusal>)>,
+    /// The server polls its other end.
+    pub(super) waker: Arc<UnixStream>,
+}
+
+impl Replies {
+    pub(super) fn wake(&self) {
+        // A full socket wakes as well.
+        let _ = (&*self.waker).write(&[0]);
+    }
+}
+
+#[derive(Debug)]
+struct WayBack {
+    client: u64,
+    /// `None` once the answer is sent.
+    replies: Option<Replies>,
+}
+
+impl WayBack {
+    fn send(&mut self, result: Result<Answer, Refusal>) {
+        if let Some(replies) = self.replies.take() {
+            // A server that has ended needs no answers.
+            let _ = replies.sender.send((self.client, result));
+            replies.wake();
+        }
+    }
+}
+
+impl Drop for WayBack {
+    fn drop(&mut self) {
+        self.send(Err(Refusal::Ended));
+    }
+}

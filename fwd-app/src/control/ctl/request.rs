@@ -1,0 +1,231 @@
+//! What a client asks a running forwarder for: a [`Request`], made from a line of words by [`super::words`].
+//!
+//! A request is complete and well-formed, but says nothing about the forwarder: whether a port, an engine or a route exists is found
+//! out by the one who answers. Its text form is a line of words that parses to the same request.
+
+use fib::feed::Hop;
+use fib::{IpPrefix, MacAddr, Neighbour, NextHop, PortRef};
+use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+
+/// One request to the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// `show WHAT`.
+    Show(Show),
+    /// `show port WHAT [PORT|all]`.
+    ShowPort { what: PortFacts, ports: Ports },
+    /// `clear WHAT`.
+    Clear(Clear),
+    /// `clear port WHAT [PORT|all]`.
+    ClearPort { what: PortCounters, ports: Ports },
+    /// `clear neigh [ADDR]`; without an address all neighbours.
+    ClearNeigh { address: Option<IpAddr> },
+    /// `route get ADDR`.
+    RouteGet { address: IpAddr },
+    /// `route add PREFIX ..`; a route of the same prefix is replaced.
+    RouteAdd { prefix: IpPrefix, hop: Hop },
+    /// `route del PREFIX`.
+    RouteDel { prefix: IpPrefix },
+    /// `neigh add ADDR lladdr MAC dev PORT`.
+    NeighAdd { address: IpAddr, mac: MacAddr, port: PortRef },
+    /// `neigh del ADDR`.
+    NeighDel { address: IpAddr },
+    /// `start`: receive again.
+    Start,
+    /// `stop`: receive nothing. With `drain` the answer waits until all packets inside have left.
+    Stop { drain: bool },
+    /// `set engine NAME [key=value..]`.
+    SetEngine { name: String, parameters: Vec<(String, String)> },
+    /// `set promisc PORT|all on|off`.
+    SetPromiscuous { ports: Ports, on: bool },
+    /// `set link PORT up|down`.
+    SetLink { port: PortRef, up: bool },
+    /// `trace N`: how the next N packets are forwarded.
+    Trace { packets: NonZeroU64 },
+    /// `capture drops FILE N`: the next N dropped packets, with their reasons.
+    CaptureDrops { file: String, packets: NonZeroU64 },
+    /// `capture stop`.
+    CaptureStop,
+}
+
+/// What `show` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// Dropped packets by reason.
+    Drops,
+    /// The engine, its table and its figures.
+    Engine,
+    /// The table in service.
+    Fib,
+    /// Neighbours.
+    Neigh,
+    /// Latency percentiles.
+    Latency,
+    /// Lcores, and what they do.
+    Lcores,
+    /// Queues, and what they received.
+    Queues,
+    /// How the forwarder is set up.
+    Config,
+    /// The summary so far, with the keys of the report.
+    Stats,
+    /// Routes by length.
+    Routes,
+    /// Where routes come from.
+    Feeds,
+}
+
+/// What `show port` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PortFacts {
+    /// Packets and bytes, as the driver counts them.
+    Stats,
+    /// The driver's own counters, by name.
+    Xstats,
+    /// Device, link, MTU, queues, offloads.
+    Info,
+}
+
+/// What `clear` resets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clear {
+    /// Dropped packets by reason.
+    Drops,
+    /// The latency histogram.
+    Latency,
+}
+
+/// What `clear port` resets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PortCounters {
+    /// Packets and bytes.
+    Stats,
+    /// The driver's own counters.
+    Xstats,
+}
+
+/// The ports that a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ports {
+    /// Every port.
+    All,
+    /// One port.
+    One(PortRef),
+}
+
+impl Show {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Drops => "drops",
+            Self::Engine => "engine",
+            Self::Fib => "fib",
+            Self::Neigh => "neigh",
+            Self::Latency => "latency",
+            Self::Lcores => "lcores",
+            Self::Queues => "queues",
+            Self::Config => "config",
+            Self::Stats => "stats",
+            Self::Routes => "routes",
+            Self::Feeds => "feeds",
+        }
+    }
+}
+
+impl PortFacts {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stats => "stats",
+            Self::Xstats => "xstats",
+            Self::Info => "info",
+        }
+    }
+}
+
+impl Clear {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Drops => "drops",
+            Self::Latency => "latency",
+        }
+    }
+}
+
+impl PortCounters {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stats => "stats",
+            Self::Xstats => "xstats",
+        }
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::One(port) => port.fmt(f),
+        }
+    }
+}
+
+impl From<Neighbour> for Request {
+    fn from(Neighbour { address, port, mac }: Neighbour) -> Self {
+        Self::NeighAdd { address, mac, port }
+    }
+}
+
+/// The words of a route. A gateway of the other family is named with its family, as in route text.
+fn write_route(f: &mut fmt::Formatter<'_>, prefix: IpPrefix, hop: &Hop) -> fmt::Result {
+    match hop {
+        Hop::Id(id) => write!(f, "{prefix} {id}"),
+        Hop::Hop(hop) => {
+            let via = match (hop, prefix) {
+                (NextHop::Gateway { gateway: IpAddr::V4(_), .. }, IpPrefix::V6(_)) => "via inet ",
+                (NextHop::Gateway { gateway: IpAddr::V6(_), .. }, IpPrefix::V4(_)) => "via inet6 ",
+                _ => "via ",
+            };
+            write!(f, "{prefix} {}", hop.to_string().replacen("via ", via, 1))
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Show(what) => write!(f, "show {}", what.name()),
+            Self::ShowPort { what, ports } => write!(f, "show port {} {ports}", what.name()),
+            Self::Clear(what) => write!(f, "clear {}", what.name()),
+            Self::ClearPort { what, ports } => write!(f, "clear port {} {ports}", what.name()),
+            Self::ClearNeigh { address: None } => f.write_str("clear neigh"),
+            Self::ClearNeigh { address: Some(address) } => write!(f, "clear neigh {address}"),
+            Self::RouteGet { address } => write!(f, "route get {address}"),
+            Self::RouteAdd { prefix, hop } => {
+                f.write_str("route add ")?;
+                write_route(f, *prefix, hop)
+            }
+            Self::RouteDel { prefix } => write!(f, "route del {prefix}"),
+            Self::NeighAdd { address, mac, port } => write!(f, "neigh add {address} lladdr {mac} dev {port}"),
+            Self::NeighDel { address } => write!(f, "neigh del {address}"),
+            Self::Start => f.write_str("start"),
+            Self::Stop { drain: false } => f.write_str("stop"),
+            Self::Stop { drain: true } => f.write_str("stop --drain"),
+            Self::SetEngine { name, parameters } => {
+                write!(f, "set engine {name}")?;
+                parameters.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+            }
+            Self::SetPromiscuous { ports, on } => {
+                write!(f, "set promisc {ports} {}", if *on { "on" } else { "off" })
+            }
+            Self::SetLink { port, up } => write!(f, "set link {port} {}", if *up { "up" } else { "down" }),
+            Self::Trace { packets } => write!(f, "trace {packets}"),
+            Self::CaptureDrops { file, packets } => write!(f, "capture drops {file} {packets}"),
+            Self::CaptureStop => f.write_str("capture stop"),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The thread of the control socket: polls the listener and all clients, and never waits for one of them.
+//!
+//! It inherits the CPUs of the thread that starts it, so start it before EAL pins that one to the main lcore's.
+
+use super::answer::{Answer, Refusal};
+use super::connection::Connection;
+use super::inbox::{Command, Inbox, Replies, WAITING_MAX};
+use super::request::Request;
+use super::socket::{Socket, SocketError};
+use super::wire;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long the listener rests when the system has no descriptor for another client.
+const REST: Duration = Duration::from_millis(100);
+/// Bytes read from a client at once.
+const READ_BYTES: usize = 16 << 10;
+/// Lines of a client that are looked at before others have their turn.
+const LINES_A_TURN: usize = 16;
+
+/// What clients may cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Clients at once; one more is told so and closed.
+    pub(crate) clients_max: usize,
+    /// How long a client may take to send its next request.
+    pub(crate) idle: Duration,
+    /// How long a client may read nothing of a reply.
+    pub(crate) stalled: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { clients_max: 16, idle: Duration::from_secs(60), stalled: Duration::from_secs(10) }
+    }
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Tally {
+    /// Clients that connected.
+    pub(crate) clients: u64,
+    /// Clients turned away because there were too many.
+    pub(crate) turned_away: u64,
+    /// Clients disconnected because they neither wrote nor read for too long.
+    pub(crate) timed_out: u64,
+    /// Requests handed to the session.
+    pub(crate) requests: u64,
+    /// Lines that were no request, or cut short.
+    pub(crate) errors: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    clients: AtomicU64,
+    turned_away: AtomicU64,
+    timed_out: AtomicU64,
+    requests: AtomicU64,
+    errors: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// A listening control socket. Dropping it ends its thread and removes the file.
+#[derive(Debug)]
+pub(crate) struct Server {
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    replies: Replies,
+}
+
+impl Server {
+    /// Listens at `path` on a thread of its own. Requests wait in the inbox.
+    ///
+    /// # Errors
+    /// [`SocketError`].
+    pub(crate) fn start(path: &Path, limits: Limits) -> Result<(Self, Inbox), SocketError> {
+        let failed = |source| SocketError::System { path: path.to_owned(), what: "cannot be served", source };
+        let socket = Socket::listen(path)?;
+        let (woken, waker) = UnixStream::pair().map_err(failed)?;
+        woken.set_nonblocking(true).and_then(|()| waker.set_nonblocking(true)).map_err(failed)?;
+        let (commands, waiting) = bounded(WAITING_MAX);
+        let (sender, answers) = unbounded();
+        let replies = Replies { sender, waker: Arc::new(waker) };
+        let shared = Arc::new(Shared::default());
+        let serving = Serving {
+            socket,
+            limits,
+            shared: Arc::clone(&shared),
+            commands,
+            answers,
+            replies: replies.clone(),
+            woken,
+            peers: Vec::new(),
+            last_id: 0,
+            rest_until: None,
+        };
+        let thread =
+            thread::Builder::new().name("ctl".into()).spawn(move || serving.run()).map_err(failed)?;
+        Ok((Self { thread: Some(thread), shared, replies }, Inbox::new(waiting)))
+    }
+
+    /// The counts so far.
+    pub(crate) fn tally(&self) -> Tally {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Shared { clients, turned_away, timed_out, requests, errors, .. } = &*self.shared;
+        Tally {
+            clients: read(clients),
+            turned_away: read(turned_away),
+            timed_out: read(timed_out),
+            requests: read(requests),
+            errors: read(errors),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.replies.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A client and its socket.
+struct Peer {
+    id: u64,
+    stream: UnixStream,
+    connection: Connection,
+    /// When it last did what is expected of it.
+    since: Instant,
+    /// Whether lines of it may be left that wait for its next turn only.
+    unfinished: bool,
+}
+
+/// The state of the thread.
+struct Serving {
+    socket: Socket,
+    limits: Limits,
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+    answers: Receiver<(u64, Result<Answer, Refusal>)>,
+    replies: Replies,
+    /// Readable when there are answers, or the server ends.
+    woken: UnixStream,
+    peers: Vec<Peer>,
+    last_id: u64,
+    /// No client is accepted before this.
+    rest_until: Option<Instant>,
+}
+
+impl Serving {
+    fn run(mut self) {
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let Ok(ready) = self.wait() else {
+                // Interrupted by a signal, or the kernel is short of memory.
+                thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            if ready.woken {
+                drain(&self.woken);
+            }
+            self.deliver();
+            self.serve(&ready.peers);
+            if ready.listener {
+                self.accept();
+            }
+        }
+        // The answer to the request that ended the forwarder is still to be sent.
+        self.deliver();
+        self.peers.iter_mut().for_each(|peer| drop(peer.send()));
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&mut self) -> io::Result<Ready> {
+        let now = Instant::now();
+        self.rest_until = self.rest_until.filter(|until| *until > now);
+        let at_once = self.peers.iter().any(|peer| peer.unfinished).then_some(now);
+        let deadlines = self.peers.iter().filter_map(|peer| peer.deadline(&self.limits)).chain(at_once);
+        let timeout = deadlines.chain(self.rest_until).min().map(|end| end.saturating_duration_since(now));
+        let timeout = timeout.and_then(|timeout| {
+            // Rounded up, so that the deadline has passed when it is looked at.
+            Timespec::try_from(timeout + Duration::from_micros(1)).ok()
+        });
+        let listens = if self.rest_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let mut polled =
+            vec![PollFd::new(&self.woken, PollFlags::IN), PollFd::new(self.socket.listener(), listens)];
+        polled.extend(self.peers.iter().map(|peer| PollFd::new(&peer.stream, peer.interest())));
+        poll(&mut polled, timeout.as_ref())?;
+        let events: Vec<_> = polled.iter().map(PollFd::revents).collect();
+        Ok(Ready {
+            woken: !events[0].is_empty(),
+            listener: !events[1].is_empty(),
+            peers: events[2..].to_vec(),
+        })
+    }
+
+    /// Gives the session's answers to their clients, those that are still there.
+    fn deliver(&mut self) {
+        for (id, result) in self.answers.try_iter() {
+            if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
+                peer.connection.answer(&result);
+                peer.since = Instant::now();
+            }
+        }
+    }
+
+    /// Moves every client on, as far as it goes without waiting.
+    fn serve(&mut self, events: &[PollFlags]) {
+        let Self { peers, limits, shared, commands, replies, .. } = self;
+        let mut events = events.iter();
+        peers.retain_mut(|peer| {
+            let events = events.next().copied().unwrap_or(PollFlags::empty());
+            let alive = peer.advance(events, |request, id| {
+                count(&shared.requests, 1);
+                hand_over(commands, Command::new(request, id, replies));
+            });
+            count(&shared.errors, peer.connection.take_errors());
+            let in_time = peer.deadline(limits).is_none_or(|deadline| Instant::now() < deadline);
+            count(&shared.timed_out, u64::from(alive && !in_time));
+            alive && in_time
+        });
+    }
+
+    /// Accepts a client. One a turn is enough, since the listener stays readable.
+    fn accept(&mut self) {
+        let stream = match self.socket.listener().accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                let gone = [ErrorKind::WouldBlock, ErrorKind::Interrupted, ErrorKind::ConnectionAborted];
+                if !gone.contains(&error.kind()) {
+                    self.rest_until = Some(Instant::now() + REST);
+                }
+                return;
+            }
+        };
+        count(&self.shared.clients, 1);
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        if self.peers.len() >= self.limits.clients_max {
+            count(&self.shared.turned_away, 1);
+            let mut line = Vec::new();
+            let limit = self.limits.clients_max;
+            wire::write_error(
+                &mut line,
+                &format!("{limit} clients are connected, which is the limit; try again"),
+            );
+            let _ = (&stream).write(&line);
+            return;
+        }
+        self.last_id += 1;
+        let (connection, since) = (Connection::new(), Instant::now());
+        self.peers.push(Peer { id: self.last_id, stream, connection, since, unfinished: false });
+    }
+}
+
+/// What [`Serving::wait`] found.
+struct Ready {
+    woken: bool,
+    listener: bool,
+    peers: Vec<PollFlags>,
+}
+
+/// Puts a command into the channel to the session. Where nobody takes it any more, dropping it is the answer.
+fn hand_over(commands: &Sender<Command>, command: Command) {
+    if let Err(TrySendError::Full(command)) = commands.try_send(command) {
+        command.answer(Err(Refusal::Busy { waiting: WAITING_MAX }));
+    }
+}
+
+/// Reads what wakers have written.
+fn drain(mut woken: &UnixStream) {
+    let mut bytes = [0; 256];
+    while woken.read(&mut bytes).is_ok_and(|count| count == bytes.len()) {}
+}
+
+impl Peer {
+    /// What it is polled for. Hanging up is always told.
+    fn interest(&self) -> PollFlags {
+        let mut interest = PollFlags::empty();
+        interest.set(PollFlags::IN, self.connection.room() > 0);
+        interest.set(PollFlags::OUT, !self.connection.output().is_empty());
+        interest
+    }
+
+    /// When it is disconnected unless it does something; `None` while the session has its request.
+    fn deadline(&self, limits: &Limits) -> Option<Instant> {
+        let limit = if self.connection.output().is_empty() { limits.idle } else { limits.stalled };
+        (!self.connection.is_asking()).then(|| self.since + limit)
+    }
+
+    /// Receives, hands a request over and sends, as far as that goes without waiting. Returns whether the client stays.
+    fn advance(&mut self, events: PollFlags, hand_over: impl Fn(Request, u64)) -> bool {
+        self.unfinished = false;
+        let gone = events.intersects(PollFlags::HUP | PollFlags::ERR);
+        if gone && self.connection.is_asking() {
+            return false;
+        }
+        if events.intersects(PollFlags::IN | PollFlags::HUP) && self.receive().is_err() {
+            return false;
+        }
+        for _ in 0..LINES_A_TURN {
+            if self.send().is_err() || self.connection.is_over() {
+                return false;
+            }
+            if let Some(request) = self.connection.next_request() {
+                self.since = Instant::now();
+                hand_over(request, self.id);
+                return true;
+            }
+            if self.connection.output().is_empty() {
+                return !self.connection.is_over();
+            }
+        }
+        self.unfinished = true;
+        true
+    }
+
+    /// Reads once: others want their turn.
+    fn receive(&mut self) -> io::Result<()> {
+        let mut bytes = [0; READ_BYTES];
+        let room = self.connection.room().min(READ_BYTES);
+        if room == 0 {
+            return Ok(());
+        }
+        match self.stream.read(&mut bytes[..room]) {
+            Ok(count) => {
+                self.connection.receive(&bytes[..count]);
+                Ok(())
+            }
+            Err(error) if is_transient(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what the socket takes.
+    fn send(&mut self) -> io::Result<()> {
+        while !self.connection.output().is_empty() {
+            match self.stream.write(self.connection.output()) {
+                Ok(count) => {
+                    self.connection.sent(count);
+                    self.since = Instant::now();
+                }
+                Err(error) if is_transient(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

@@ -1,0 +1,327 @@
+//! Tests of the server with real sockets, against a session that only says what it was asked.
+
+use super::client::{self, ClientError};
+use super::request::Show;
+use super::server::{Limits, Tally};
+use super::wire::{Ask, Reply};
+use super::{Answer, Inbox, Refusal, Request, Server, Steer};
+use proptest::prelude::*;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Repeats what it is asked; `show fib` is very long, and `start` is refused.
+#[derive(Default)]
+struct Parrot {
+    asked: u64,
+}
+
+impl Steer for Parrot {
+    fn answer(&mut self, request: Request) -> Result<Answer, Refusal> {
+        self.asked += 1;
+        match request {
+            Request::Show(Show::Fib) => Ok(Answer::new("x".repeat(3 << 20))),
+            Request::Show(Show::Routes) => Ok(Answer::new("x".repeat(5 << 20))),
+            Request::Start => Err(Refusal::Unavailable { what: "start".into(), why: "it runs".into() }),
+            other => Ok(Answer::new(format!("{} {other}", self.asked))),
+        }
+    }
+}
+
+/// A server and the thread that answers.
+struct Scene {
+    folder: TempDir,
+    server: Server,
+    stop: Arc<AtomicBool>,
+    control: Option<JoinHandle<()>>,
+}
+
+impl Scene {
+    fn new(limits: Limits) -> Self {
+        let (mut scene, inbox) = Self::without_session(limits);
+        let stop = Arc::clone(&scene.stop);
+        scene.control = Some(thread::spawn(move || {
+            let mut parrot = Parrot::default();
+            while !stop.load(Ordering::Relaxed) {
+                if inbox.serve(&mut parrot, 4) == 0 {
+                    thread::sleep(Duration::from_micros(50));
+                }
+            }
+        }));
+        scene
+    }
+
+    fn without_session(limits: Limits) -> (Self, Inbox) {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, inbox) = Server::start(&folder.path().join("x.sock"), limits).unwrap();
+        (Self { folder, server, stop: Arc::default(), control: None }, inbox)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("x.sock")
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path()).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream
+    }
+
+    fn ask(&self, line: &str) -> Result<Reply, ClientError> {
+        client::ask(&self.path(), &Ask { line: line.to_owned(), json: false }, LONG)
+    }
+
+    /// Waits until the counts are such.
+    fn until(&self, what: &str, reached: impl Fn(&Tally) -> bool) {
+        let end = Instant::now() + LONG;
+        while !reached(&self.server.tally()) {
+            assert!(Instant::now() < end, "{what}: {:?}", self.server.tally());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(control) = self.control.take() {
+            control.join().unwrap();
+        }
+    }
+}
+
+/// Reads a line, and nothing after it.
+fn line(mut stream: &UnixStream) -> String {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while stream.read(&mut byte).unwrap() == 1 {
+        if byte == *b"\n" {
+            return String::from_utf8(line).unwrap();
+        }
+        line.extend(byte);
+    }
+    panic!("closed after {line:?}")
+}
+
+fn is_closed(mut stream: &UnixStream) -> bool {
+    let mut rest = Vec::new();
+    // Reset, where the server closed with unread bytes.
+    stream.read_to_end(&mut rest).is_err() || rest.is_empty()
+}
+
+#[test]
+fn replies_come_in_the_order_of_the_requests() {
+    let scene = Scene::new(Limits::default());
+    assert_eq!(scene.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let mut stream = scene.connect();
+    let lines: String = (1..=500)
+        .map(|n| format!("{{\"line\": \"trace {n}\"}}\n{{\"line\": \"tracy\"}}\n{{\"line\": \"start\"}}\n"))
+        .collect();
+    let reader = stream.try_clone().unwrap();
+    let writer = thread::spawn(move || stream.write_all(lines.as_bytes()).unwrap());
+    let mut replies = BufReader::new(reader).lines().map(Result::unwrap);
+    for n in 1..=500 {
+        let asked = 2 * n - 1;
+        assert_eq!(replies.next().unwrap(), format!(r#"{{"ok":true,"text":"{asked} trace {n}"}}"#));
+        assert!(replies.next().unwrap().starts_with(r#"{"ok":false,"error":"'tracy' is not understood"#));
+        assert_eq!(replies.next().unwrap(), r#"{"ok":false,"error":"start: it runs"}"#);
+    }
+    writer.join().unwrap();
+    let tally = scene.server.tally();
+    assert_eq!((tally.clients, tally.requests, tally.errors), (1, 1000, 500));
+}
+
+#[test]
+fn one_that_never_reads_and_one_that_never_writes_delay_nobody_and_have_to_go() {
+    let stalled = Duration::from_secs(1);
+    let scene = Scene::new(Limits { stalled, idle: stalled, ..Limits::default() });
+    let mut never_reads = scene.connect();
+    never_reads.write_all(b"{\"line\": \"show fib\"}\n{\"line\": \"show fib\"}\n").unwrap();
+    let mut never_writes = scene.connect();
+    never_writes.write_all(b"{\"line\": \"sho").unwrap();
+    scene.until("asked", |tally| tally.requests == 1);
+    let start = Instant::now();
+    let mut slowest = Duration::ZERO;
+    while start.elapsed() < stalled / 2 {
+        let asked = Instant::now();
+        assert!(scene.ask("show drops").unwrap().ok);
+        slowest = slowest.max(asked.elapsed());
+    }
+    // With a wait for either of them it would be the limit.
+    assert!(slowest < stalled / 2, "{slowest:?}");
+    scene.until("both timed out", |tally| tally.timed_out == 2);
+    assert!(is_closed(&never_writes));
+    // A reply that is too long to be sent is an error instead.
+    assert!(scene.ask("show routes").unwrap().error.unwrap().contains("longer than"));
+    assert_eq!(scene.ask("show fib").unwrap().text.unwrap().len(), 3 << 20);
+}
+
+#[test]
+fn one_client_too_many_is_told_so_and_a_place_is_free_again() {
+    let scene = Scene::new(Limits { clients_max: 3, ..Limits::default() });
+    let mut clients: Vec<_> = (0..3).map(|_| scene.connect()).collect();
+    for client in &mut clients {
+        client.write_all(b"{\"line\": \"show fib\"}\n{\"line\": \"show drops\"}\n").unwrap();
+    }
+    scene.until("all are connected", |tally| tally.clients == 3);
+    let one_more = scene.connect();
+    assert!(line(&one_more).contains("3 clients are connected, which is the limit"));
+    assert!(is_closed(&one_more));
+    let told = scene.ask("show drops").unwrap();
+    assert!(!told.ok && told.error.unwrap().contains("the limit"));
+    // Side by side, each gets its replies.
+    let read = |client: UnixStream| {
+        let mut lines = BufReader::new(client).lines().map(Result::unwrap);
+        (lines.next().unwrap().len(), lines.next().unwrap())
+    };
+    let readers: Vec<_> = clients.into_iter().map(|client| thread::spawn(move || read(client))).collect();
+    for reader in readers {
+        let (long, short) = reader.join().unwrap();
+        assert!(long > 3 << 20 && short.ends_with("show drops\"}"), "{short}");
+    }
+    scene.until("a place is free", |_| scene.ask("show drops").unwrap().ok);
+    assert_eq!(scene.server.tally().errors, 0);
+}
+
+#[test]
+fn ten_thousand_connections_in_turn_and_then_a_request() {
+    let scene = Scene::new(Limits::default());
+    for n in 0..10_000_u32 {
+        let mut client = loop {
+            match super::socket::connect(&scene.path()) {
+                Ok(client) => break client,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        // Nothing, a cut line, garbage, or a request without waiting for its reply.
+        let bytes: &[u8] =
+            [&b""[..], b"{\"line", b"\xff\x00\n", b"{\"line\":\"show drops\"}\n"][n as usize % 4];
+        let _ = client.write_all(bytes);
+    }
+    scene.until("all came", |tally| tally.clients == 10_000);
+    scene.until("a request is answered", |_| scene.ask("show drops").is_ok_and(|reply| reply.ok));
+    let tally = scene.server.tally();
+    assert!(tally.errors > 1000 && tally.requests > 500 && tally.timed_out == 0, "{tally:?}");
+}
+
+#[test]
+fn a_line_that_is_too_long_is_an_error_and_the_end() {
+    let scene = Scene::new(Limits::default());
+    let mut client = scene.connect();
+    // The server may close before all of it is written.
+    let _ = client.write_all(&vec![b'x'; 200_000]);
+    assert!(line(&client).contains("longer than 65536 bytes"));
+    assert!(is_closed(&client));
+    assert_eq!(scene.server.tally().errors, 1);
+}
+
+#[test]
+fn a_half_closed_client_gets_its_replies_and_quit_closes() {
+    let scene = Scene::new(Limits::default());
+    for last in ["", "{\"line\": \"quit\"}\n{\"line\": \"show drops\"}\n"] {
+        let mut client = scene.connect();
+        client
+            .write_all(
+                format!("{{\"line\": \"show drops\"}}\n{{\"line\": \"help quit\"}}\n{last}").as_bytes(),
+            )
+            .unwrap();
+        if last.is_empty() {
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        assert!(line(&client).ends_with("show drops\"}"));
+        assert!(line(&client).contains("the forwarder goes on"));
+        if !last.is_empty() {
+            assert_eq!(line(&client), r#"{"ok":true,"text":""}"#);
+        }
+        assert!(is_closed(&client));
+    }
+}
+
+#[test]
+fn a_session_that_is_busy_or_gone_is_told_of() {
+    let (scene, inbox) = Scene::without_session(Limits::default());
+    let mut waiting = scene.connect();
+    waiting.write_all(b"{\"line\": \"show drops\"}\n").unwrap();
+    scene.until("asked", |tally| tally.requests == 1);
+    // Clients that leave give their places back, while their requests still wait.
+    for n in 1..super::inbox::WAITING_MAX as u64 {
+        scene.connect().write_all(b"{\"line\": \"show drops\"}\n").unwrap();
+        scene.until("asked and gone", |tally| tally.requests == 1 + n);
+    }
+    assert!(
+        scene
+            .ask("show drops")
+            .unwrap()
+            .error
+            .unwrap()
+            .starts_with("the forwarder is busy: 64 requests wait")
+    );
+    let late = client::ask(&scene.path(), &Ask { line: "help".to_owned(), json: true }, LONG).unwrap();
+    assert!(late.data.as_array().is_some_and(|lines| lines.len() > 30), "help needs no session");
+    // One is dropped without an answer, others are answered although their clients have gone.
+    let command = inbox.waiting().recv().unwrap();
+    assert_eq!(*command.request(), Request::Show(Show::Drops));
+    drop(command);
+    assert!(line(&waiting).contains("ended without an answer"));
+    assert_eq!(inbox.serve(&mut Parrot::default(), 1000), 63);
+    drop(inbox);
+    assert!(scene.ask("show drops").unwrap().error.unwrap().contains("ended without an answer"));
+}
+
+#[test]
+fn a_client_waits_as_long_as_it_was_told_and_names_who_else_is_there() {
+    let (scene, _inbox) = Scene::without_session(Limits::default());
+    let ask = Ask { line: "show drops".to_owned(), json: false };
+    let late = client::ask(&scene.path(), &ask, Duration::from_millis(50)).unwrap_err().to_string();
+    assert!(late.ends_with("x.sock: no reply within 0.05 s"), "{late}");
+    let absent = client::ask(&scene.folder.path().join("y.sock"), &ask, LONG).unwrap_err().to_string();
+    assert!(absent.contains("y.sock, but at ") && absent.contains("x.sock: No such file"), "{absent}");
+    let folder = scene.folder.path().to_owned();
+    assert_eq!(client::find(&folder).unwrap(), [scene.path()]);
+    drop(scene);
+    assert!(matches!(client::find(&folder), Err(ClientError::None { .. })));
+}
+
+#[test]
+fn the_last_answer_is_sent_before_the_server_ends() {
+    let (scene, inbox) = Scene::without_session(Limits::default());
+    let mut client = scene.connect();
+    client.write_all(b"{\"line\": \"stop\"}\n").unwrap();
+    let command = inbox.waiting().recv().unwrap();
+    command.answer(Ok(Answer::new("stopped")));
+    let path = scene.path();
+    drop(scene);
+    assert_eq!(line(&client), r#"{"ok":true,"text":"stopped"}"#);
+    assert!(!path.exists());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_leave_the_server_as_it_was(chunks in proptest::collection::vec(
+        prop_oneof![any::<Vec<u8>>(), "(\\{\"line\": ?\"[a-z ]{0,20}\"\\}?\n?){0,5}".prop_map(String::into_bytes)], 0..6)) {
+        let scene = Scene::new(Limits::default());
+        let mut client = scene.connect();
+        for chunk in chunks {
+            let _ = client.write_all(&chunk);
+        }
+        let _ = client.shutdown(std::net::Shutdown::Write);
+        let mut replies = Vec::new();
+        let _ = client.read_to_end(&mut replies);
+        for reply in replies.split(|byte| *byte == b'\n').filter(|reply| !reply.is_empty()) {
+            let reply: Reply = serde_json::from_slice(reply).unwrap();
+            prop_assert_eq!(reply.ok, reply.error.is_none());
+        }
+        prop_assert!(scene.ask("show drops").unwrap().ok);
+    }
+}

@@ -1,0 +1,300 @@
+//! The commands of the control socket, each with its words, its arguments and its help line.
+//!
+//! This table is the only list of commands: the parser, `help` and the completion of the prompt are made from it ([`super::words`]).
+//! No command's path is the beginning of another one's.
+
+use super::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
+use super::words::{Input, Words, WordsError};
+use fib::feed;
+use fib::{IpPrefix, PortRef};
+use std::num::NonZeroU64;
+
+/// A command.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// Its first words, which may be abbreviated.
+    pub(super) path: &'static [&'static str],
+    /// What follows them.
+    pub(super) args: &'static [Arg],
+    /// What it does, in a line.
+    pub(super) help: &'static str,
+    /// Makes the request from the words after the path.
+    pub(super) make: fn(&mut Words<'_>) -> Result<Input, WordsError>,
+}
+
+/// An argument of a command.
+#[derive(Debug)]
+pub(super) struct Arg {
+    /// As help writes it; an optional argument stands in brackets.
+    pub(super) usage: &'static str,
+    /// The fixed words among its values, for completion.
+    pub(super) choices: &'static [&'static str],
+    /// Values to test it with.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests parse every command with them"))]
+    pub(super) examples: &'static [&'static str],
+}
+
+impl Arg {
+    const fn new(usage: &'static str, examples: &'static [&'static str]) -> Self {
+        Self { usage, choices: &[], examples }
+    }
+
+    /// An argument that is one of these words.
+    const fn of(usage: &'static str, choices: &'static [&'static str]) -> Self {
+        Self { usage, choices, examples: choices }
+    }
+
+    /// Whether a line may end before it.
+    #[cfg(test)]
+    pub(super) fn is_optional(&self) -> bool {
+        self.usage.starts_with('[')
+    }
+}
+
+const SOME_PORTS: Arg =
+    Arg { usage: "[PORT|all]", choices: &["all"], examples: &["0", "all", "0000:03:00.0"] };
+const PORTS: Arg = Arg { usage: "PORT|all", ..SOME_PORTS };
+const PORT: Arg = Arg::new("PORT", &["1", "net_null0"]);
+const ADDRESS: Arg = Arg::new("ADDR", &["192.0.2.1", "2001:db8::1"]);
+const PREFIX: Arg =
+    Arg { usage: "PREFIX", choices: &["default"], examples: &["198.51.100.0/24", "0.0.0.0/0"] };
+const HOP: Arg = Arg {
+    usage: "(ID | via GATEWAY [dev PORT] | blackhole)",
+    choices: &["via", "dev", "blackhole"],
+    examples: &[
+        "7",
+        "via 192.0.2.1",
+        "via 192.0.2.1 dev 1",
+        "via inet6 fe80::1 dev p1",
+        "dev 1",
+        "blackhole",
+    ],
+};
+
+const fn show(what: &'static [&'static str], help: &'static str, make: Make) -> Command {
+    Command { path: what, args: &[], help, make }
+}
+
+type Make = fn(&mut Words<'_>) -> Result<Input, WordsError>;
+
+/// Every command, in the order of `help`.
+pub(crate) const COMMANDS: &[Command] = &[
+    Command {
+        path: &["show", "port", "stats"],
+        args: &[SOME_PORTS],
+        help: "packets, bytes, misses and errors of ports, as their drivers count them",
+        make: |words| show_port(PortFacts::Stats, words),
+    },
+    Command {
+        path: &["show", "port", "xstats"],
+        args: &[SOME_PORTS],
+        help: "every counter that the drivers of ports have",
+        make: |words| show_port(PortFacts::Xstats, words),
+    },
+    Command {
+        path: &["show", "port", "info"],
+        args: &[SOME_PORTS],
+        help: "device, link, MTU, queues and offloads of ports",
+        make: |words| show_port(PortFacts::Info, words),
+    },
+    show(&["show", "drops"], "dropped packets by reason", |_| ask(Request::Show(Show::Drops))),
+    show(&["show", "engine"], "the engine, its table and its figures", |_| ask(Request::Show(Show::Engine))),
+    show(&["show", "fib"], "the table in service", |_| ask(Request::Show(Show::Fib))),
+    show(&["show", "neigh"], "neighbours", |_| ask(Request::Show(Show::Neigh))),
+    show(&["show", "latency"], "latency percentiles", |_| ask(Request::Show(Show::Latency))),
+    show(&["show", "lcores"], "lcores, what they run and how busy they are", |_| {
+        ask(Request::Show(Show::Lcores))
+    }),
+    show(&["show", "queues"], "what each queue received", |_| ask(Request::Show(Show::Queues))),
+    show(&["show", "config"], "how the forwarder is set up", |_| ask(Request::Show(Show::Config))),
+    show(&["show", "stats"], "the summary so far; --json has the keys of the report", |_| {
+        ask(Request::Show(Show::Stats))
+    }),
+    show(&["show", "routes"], "routes by length", |_| ask(Request::Show(Show::Routes))),
+    show(&["show", "feeds"], "where routes come from", |_| ask(Request::Show(Show::Feeds))),
+    Command {
+        path: &["clear", "port", "stats"],
+        args: &[SOME_PORTS],
+        help: "set the statistics of ports to 0",
+        make: |words| clear_port(PortCounters::Stats, words),
+    },
+    Command {
+        path: &["clear", "port", "xstats"],
+        args: &[SOME_PORTS],
+        help: "set the drivers' own counters to 0",
+        make: |words| clear_port(PortCounters::Xstats, words),
+    },
+    show(&["clear", "drops"], "set the counters of dropped packets to 0", |_| {
+        ask(Request::Clear(Clear::Drops))
+    }),
+    show(&["clear", "latency"], "empty the latency histogram", |_| ask(Request::Clear(Clear::Latency))),
+    Command {
+        path: &["clear", "neigh"],
+        args: &[Arg { usage: "[ADDR]", ..ADDRESS }],
+        help: "forget a neighbour, or all of them",
+        make: |words| {
+            let address = words.next().map(|word| words.address(word)).transpose()?;
+            ask(Request::ClearNeigh { address })
+        },
+    },
+    Command {
+        path: &["route", "get"],
+        args: &[ADDRESS],
+        help: "the route that an address takes, and its next hop",
+        make: |words| ask(Request::RouteGet { address: words.want_address()? }),
+    },
+    Command {
+        path: &["route", "add"],
+        args: &[PREFIX, HOP],
+        help: "add a route, or replace the one of this prefix",
+        make: route_add,
+    },
+    Command {
+        path: &["route", "del"],
+        args: &[PREFIX],
+        help: "withdraw a route",
+        make: |words| ask(Request::RouteDel { prefix: words.want_prefix()? }),
+    },
+    Command {
+        path: &["neigh", "add"],
+        args: &[ADDRESS, Arg::of("lladdr", &["lladdr"]), Arg::new("MAC", &["02:00:00:00:00:01"]), DEV, PORT],
+        help: "add a neighbour, or replace the one of this address",
+        make: |words| Ok(Input::Ask(feed::parse_neighbour(&words.rest())?.into())),
+    },
+    Command {
+        path: &["neigh", "del"],
+        args: &[ADDRESS],
+        help: "forget a neighbour",
+        make: |words| ask(Request::NeighDel { address: words.want_address()? }),
+    },
+    show(&["start"], "receive again after stop", |_| ask(Request::Start)),
+    Command {
+        path: &["stop"],
+        args: &[Arg::of("[--drain]", &["--drain"])],
+        help: "receive nothing; with --drain, wait until all packets inside have left",
+        make: |words| {
+            let drain = words.next().map(|word| words.pick(word, &["--drain"])).transpose()?;
+            ask(Request::Stop { drain: drain.is_some() })
+        },
+    },
+    Command {
+        path: &["set", "engine"],
+        args: &[Arg::new("NAME", &["host", "bloom"]), Arg::new("[key=value..]", &["a=1", "a=1 b=c=d e="])],
+        help: "look up with another engine",
+        make: set_engine,
+    },
+    Command {
+        path: &["set", "promisc"],
+        args: &[PORTS, Arg::of("on|off", &["on", "off"])],
+        help: "receive frames for every MAC, or for the port's own",
+        make: |words| {
+            let ports = Ports::of(words.want("a port or all")?);
+            ask(Request::SetPromiscuous { ports, on: words.want_one_of(["on", "off"])? })
+        },
+    },
+    Command {
+        path: &["set", "link"],
+        args: &[PORT, Arg::of("up|down", &["up", "down"])],
+        help: "take a link up or down",
+        make: |words| {
+            let port = PortRef::parse(words.want("a port")?);
+            ask(Request::SetLink { port, up: words.want_one_of(["up", "down"])? })
+        },
+    },
+    Command {
+        path: &["trace"],
+        args: &[COUNT],
+        help: "how the next N packets are forwarded, stage by stage",
+        make: |words| ask(Request::Trace { packets: words.want_count()? }),
+    },
+    Command {
+        path: &["capture", "drops"],
+        args: &[Arg::new("FILE", &["/tmp/drops.pcapng"]), COUNT],
+        help: "write the next N dropped packets to a file on the forwarder's host, with the reasons",
+        make: |words| {
+            let file = words.want("a file")?.to_owned();
+            ask(Request::CaptureDrops { file, packets: words.want_count()? })
+        },
+    },
+    show(&["capture", "stop"], "end a capture before its last packet", |_| ask(Request::CaptureStop)),
+    Command {
+        path: &["help"],
+        args: &[Arg::new("[WORD..]", &["show", "show port"])],
+        help: "the commands, or those that start with these words",
+        make: |words| {
+            let start: Vec<_> = words.by_ref().collect();
+            Ok(Input::Help(super::words::help(&start)?))
+        },
+    },
+    show(&["quit"], "leave; the forwarder goes on", |_| Ok(Input::Quit)),
+];
+
+const DEV: Arg = Arg::of("dev", &["dev"]);
+const COUNT: Arg = Arg::new("N", &["1", "100"]);
+
+#[expect(clippy::unnecessary_wraps, reason = "the type of `Command::make`")]
+fn ask(request: Request) -> Result<Input, WordsError> {
+    Ok(Input::Ask(request))
+}
+
+fn show_port(what: PortFacts, words: &mut Words<'_>) -> Result<Input, WordsError> {
+    ask(Request::ShowPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
+}
+
+fn clear_port(what: PortCounters, words: &mut Words<'_>) -> Result<Input, WordsError> {
+    ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
+}
+
+/// `PREFIX` and a next hop in the words of route text, where `blackhole` comes before the prefix.
+fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
+    let prefix = words.want("a prefix")?;
+    if prefix != "default" {
+        prefix.parse::<IpPrefix>()?;
+    }
+    let hop = words.want("a next-hop id, 'via GATEWAY', 'dev PORT' or 'blackhole'")?;
+    let rest = words.rest();
+    let text = match hop {
+        "blackhole" => format!("blackhole {prefix} {rest}"),
+        _ => format!("{prefix} {hop} {rest}"),
+    };
+    let (prefix, hop) = feed::parse_route(&text)?;
+    ask(Request::RouteAdd { prefix, hop })
+}
+
+fn set_engine(words: &mut Words<'_>) -> Result<Input, WordsError> {
+    let name = words.want("an engine")?.to_owned();
+    let mut parameters = Vec::new();
+    while let Some(word) = words.next() {
+        let parameter = fib::units::named_value(word);
+        parameters.push(parameter.ok_or_else(|| words.wrong(word, "key=value"))?);
+    }
+    ask(Request::SetEngine { name, parameters })
+}
+
+impl Ports {
+    fn of(word: &str) -> Self {
+        if word == "all" { Self::All } else { Self::One(PortRef::parse(word)) }
+    }
+}
+
+impl Words<'_> {
+    fn want_prefix(&mut self) -> Result<IpPrefix, WordsError> {
+        match self.want("a prefix")? {
+            // As in route text, where the rest of the line may say otherwise.
+            "default" => Ok(IpPrefix::V4(fib::Prefix::DEFAULT)),
+            word => Ok(word.parse()?),
+        }
+    }
+
+    fn want_count(&mut self) -> Result<NonZeroU64, WordsError> {
+        let word = self.want("a number of packets")?;
+        let number = word.parse().ok().filter(|_| word.bytes().all(|byte| byte.is_ascii_digit()));
+        number.ok_or_else(|| self.wrong(word, "a number of packets from 1"))
+    }
+
+    /// Whether the next word is the first of these two.
+    fn want_one_of(&mut self, both: [&'static str; 2]) -> Result<bool, WordsError> {
+        let word = self.want(if both[0] == "on" { "on or off" } else { "up or down" })?;
+        Ok(self.pick(word, &both)? == both[0])
+    }
+}

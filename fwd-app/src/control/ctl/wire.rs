@@ -1,0 +1,129 @@
+//! Requests and replies as bytes: one line of JSON each.
+
+use super::answer::{Answer, Refusal};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+
+/// The longest line of a request, bytes, without its line end.
+pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
+/// The longest reply, bytes, with its line end.
+pub(crate) const REPLY_BYTES_MAX: usize = 4 << 20;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ask {
+    /// The words.
+    pub(crate) line: String,
+    /// Whether the answer is wanted as JSON.
+    #[serde(default)]
+    pub(crate) json: bool,
+}
+
+/// A reply, as a client reads it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Reply {
+    /// Whether the request was fulfilled.
+    pub(crate) ok: bool,
+    /// The answer as text.
+    #[serde(default)]
+    pub(crate) text: Option<String>,
+    /// The answer as JSON.
+    #[serde(default)]
+    pub(crate) data: serde_json::Value,
+    /// Why it was refused.
+    #[serde(default)]
+    pub(crate) error: Option<String>,
+}
+
+/// Appends the reply to a request that wanted `json` or text. An answer that is too long becomes an error.
+pub(super) fn write_reply(out: &mut Vec<u8>, json: bool, result: &Result<Answer, Refusal>) {
+    let start = out.len();
+    let written = match result {
+        Ok(answer) => write_answer(out, json, answer),
+        Err(refusal) => return write_error(out, refusal),
+    };
+    if let Err(error) = written {
+        out.truncate(start);
+        if error.is_io() {
+            let limit = REPLY_BYTES_MAX;
+            write_error(out, &format!("the answer is longer than {limit} bytes; ask for less"));
+        } else {
+            write_error(out, &format!("the answer cannot be written as JSON: {error}"));
+        }
+    }
+}
+
+fn write_answer(out: &mut Vec<u8>, json: bool, answer: &Answer) -> serde_json::Result<()> {
+    let mut out = Bounded { room: REPLY_BYTES_MAX - ENDS_BYTES, out };
+    out.out.extend_from_slice(if json { br#"{"ok":true,"data":"# } else { br#"{"ok":true,"text":"# });
+    if json {
+        answer.json(&mut out)?
+    } else {
+        answer.text(&mut out)?
+    }
+    out.out.extend_from_slice(b"}\n");
+    Ok(())
+}
+
+/// Bytes of a reply around the answer.
+const ENDS_BYTES: usize = br#"{"ok":true,"data":}"#.len() + 1;
+
+/// Appends a reply that says what is wrong.
+pub(super) fn write_error(out: &mut Vec<u8>, error: &impl std::fmt::Display) {
+    let error = serde_json::Value::from(error.to_string());
+    out.extend_from_slice(format!("{{\"ok\":false,\"error\":{error}}}\n").as_bytes());
+}
+
+/// Takes bytes up to a limit, then fails.
+struct Bounded<'a> {
+    out: &'a mut Vec<u8>,
+    room: usize,
+}
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.room = self.room.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
+        self.out.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(json: bool, result: &Result<Answer, Refusal>) -> Reply {
+        let mut out = b"before".to_vec();
+        write_reply(&mut out, json, result);
+        assert!(out.len() <= REPLY_BYTES_MAX + 6 && out.ends_with(b"\n"));
+        assert!(!out[..out.len() - 1].contains(&b'\n'));
+        serde_json::from_slice(&out[6..]).unwrap()
+    }
+
+    #[test]
+    fn replies() {
+        let text = reply(false, &Ok(Answer::new("two\nlines")));
+        assert_eq!((text.ok, text.text.as_deref(), text.error), (true, Some("two\nlines"), None));
+        assert_eq!(reply(true, &Ok(Answer::new(7))).data, serde_json::json!(7));
+        let done = reply(true, &Ok(Answer::done()));
+        assert!(done.ok && done.data.is_null());
+        assert_eq!(reply(false, &Ok(Answer::done())).text.as_deref(), Some(""));
+        let refused = reply(true, &Err(anyhow::anyhow!("no port 9").context("set link").into()));
+        assert_eq!((refused.ok, refused.error.as_deref()), (false, Some("set link: no port 9")));
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_an_error() {
+        let room = REPLY_BYTES_MAX - ENDS_BYTES - 2;
+        for json in [false, true] {
+            assert!(reply(json, &Ok(Answer::new("x".repeat(room)))).ok);
+            let error = reply(json, &Ok(Answer::new("x".repeat(room + 1)))).error.unwrap();
+            assert_eq!(error, "the answer is longer than 4194304 bytes; ask for less");
+        }
+    }
+}

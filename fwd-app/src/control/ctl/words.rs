@@ -1,0 +1,261 @@
+//! From a line of words to an [`Input`], and back: the parser, `help` and completion, all over [`COMMANDS`].
+//!
+//! Words are separated by blanks; a word that starts with `#` and all after it are a comment. The fixed words of a command may be
+//! abbreviated as long as one command is meant (`sh po st`). Prefixes, next hops, MACs and neighbours are parsed as in route files
+//! (`fib::feed`). An error says what was there and what was wanted.
+
+use super::answer::Answer;
+use super::columns::Columns;
+use super::request::Request;
+use super::table::{COMMANDS, Command};
+use fib::PrefixError;
+use fib::feed::LineError;
+use serde::Serialize;
+use std::fmt;
+use std::net::IpAddr;
+
+/// What a line of words means.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A request to the session.
+    Ask(Request),
+    /// `help`, and the answer to it.
+    Help(Help),
+    /// `quit`: the client leaves.
+    Quit,
+}
+
+/// Why a line of words was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WordsError {
+    /// There is no word.
+    #[error("no command; 'help' lists them")]
+    Empty,
+    /// A word that does not belong there.
+    #[error("'{word}' is not understood here, wanted {wanted}")]
+    Word {
+        /// The word.
+        word: String,
+        /// What may stand there.
+        wanted: String,
+    },
+    /// An abbreviation of several words.
+    #[error("'{word}' may be {candidates}")]
+    Ambiguous {
+        /// The abbreviation.
+        word: String,
+        /// The words.
+        candidates: String,
+    },
+    /// The line ends too early.
+    #[error("'{word}' is the last word, wanted {wanted} after it")]
+    Ends {
+        /// Its last word.
+        word: String,
+        /// What should follow.
+        wanted: String,
+    },
+    /// A route or a neighbour that route text would not have either.
+    #[error(transparent)]
+    Line(#[from] LineError),
+    /// Not a prefix.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+}
+
+/// The words of a line, up to a comment, and where the parser is among them.
+#[derive(Clone, Debug)]
+pub(super) struct Words<'a> {
+    words: Vec<&'a str>,
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn new(line: &'a str) -> Self {
+        let words = line.split_ascii_whitespace().take_while(|word| !word.starts_with('#'));
+        Self { words: words.collect(), at: 0 }
+    }
+
+    /// The next word; the error names what was `wanted`.
+    pub(super) fn want(&mut self, wanted: &str) -> Result<&'a str, WordsError> {
+        let last = self.at.checked_sub(1).map(|last| self.words[last]);
+        self.next().ok_or_else(|| match last {
+            None => WordsError::Empty,
+            Some(last) => WordsError::Ends { word: excerpt(last), wanted: wanted.to_owned() },
+        })
+    }
+
+    /// All words that are left.
+    pub(super) fn rest(&mut self) -> String {
+        let rest = self.words[self.at..].join(" ");
+        self.at = self.words.len();
+        rest
+    }
+
+    pub(super) fn want_address(&mut self) -> Result<IpAddr, WordsError> {
+        let word = self.want("an address")?;
+        self.address(word)
+    }
+
+    pub(super) fn address(&self, word: &str) -> Result<IpAddr, WordsError> {
+        word.parse().map_err(|_| self.wrong(word, "an IPv4 or IPv6 address"))
+    }
+
+    /// That `word` does not belong where it is.
+    #[expect(clippy::unused_self, reason = "reads as what it is: the line refuses the word")]
+    pub(super) fn wrong(&self, word: &str, wanted: &str) -> WordsError {
+        WordsError::Word { word: excerpt(word), wanted: wanted.to_owned() }
+    }
+
+    /// The one of `choices` that `word` is or abbreviates.
+    pub(super) fn pick(&self, word: &str, choices: &[&'static str]) -> Result<&'static str, WordsError> {
+        if let Some(same) = choices.iter().find(|choice| **choice == word) {
+            return Ok(same);
+        }
+        let candidates: Vec<&str> = starting_with(choices, word).collect();
+        match candidates[..] {
+            [] => Err(self.wrong(word, &or(choices))),
+            [_] => starting_with(choices, word).next().ok_or(WordsError::Empty),
+            _ => Err(WordsError::Ambiguous { word: excerpt(word), candidates: or(&candidates) }),
+        }
+    }
+
+    /// Follows the words down the paths of the commands while there are both. Returns the commands that are left, and at which word
+    /// of their paths.
+    fn follow(&mut self) -> Result<(Vec<&'static Command>, usize), WordsError> {
+        let mut commands: Vec<&Command> = COMMANDS.iter().collect();
+        for depth in 0.. {
+            let choices = choices(&commands, depth);
+            let Some(word) = (!choices.is_empty()).then(|| self.next()).flatten() else {
+                return Ok((commands, depth));
+            };
+            let chosen = self.pick(word, &choices)?;
+            commands.retain(|command| command.path[depth] == chosen);
+        }
+        Ok((commands, 0))
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let word = *self.words.get(self.at)?;
+        self.at += 1;
+        Some(word)
+    }
+}
+
+/// Whether a line has no words: it is blank, or a comment.
+pub(crate) fn is_blank(line: &str) -> bool {
+    Words::new(line).next().is_none()
+}
+
+/// Parses a line.
+///
+/// # Errors
+/// [`WordsError`], with the first word that is wrong.
+pub(crate) fn parse(line: &str) -> Result<Input, WordsError> {
+    let mut words = Words::new(line);
+    let (commands, depth) = words.follow()?;
+    let [command] = commands[..] else { return Err(ends(&mut words, &commands, depth)) };
+    if depth < command.path.len() {
+        return Err(ends(&mut words, &commands, depth));
+    }
+    let input = (command.make)(&mut words)?;
+    match words.next() {
+        None => Ok(input),
+        Some(word) => Err(words.wrong(word, "the end of the line")),
+    }
+}
+
+/// That the line ends before it names one command.
+fn ends(words: &mut Words<'_>, commands: &[&'static Command], depth: usize) -> WordsError {
+    words.want(&or(&choices(commands, depth))).err().unwrap_or(WordsError::Empty)
+}
+
+/// The words that the paths of `commands` have at `depth`, each once.
+fn choices(commands: &[&'static Command], depth: usize) -> Vec<&'static str> {
+    let mut words: Vec<_> = commands.iter().filter_map(|command| command.path.get(depth).copied()).collect();
+    words.dedup();
+    words
+}
+
+fn starting_with<'c>(choices: &'c [&'static str], word: &'c str) -> impl Iterator<Item = &'static str> + 'c {
+    choices.iter().copied().filter(move |choice| choice.starts_with(word))
+}
+
+/// `a, b or c`.
+fn or(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+/// The first 64 characters of `text`, for a message; control characters are escaped.
+fn excerpt(text: &str) -> String {
+    text.chars().take(64).collect::<String>().escape_debug().to_string()
+}
+
+/// Commands and what they do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Help(Vec<HelpLine>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct HelpLine {
+    /// Words and arguments.
+    usage: String,
+    /// What it does.
+    help: &'static str,
+}
+
+impl fmt::Display for Help {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns = Columns::new([]);
+        self.0.iter().for_each(|line| columns.row([line.usage.clone(), line.help.to_owned()]));
+        columns.fmt(f)
+    }
+}
+
+impl From<Help> for Answer {
+    fn from(help: Help) -> Self {
+        Self::new(help)
+    }
+}
+
+/// Help on the commands that start with these words, which may be abbreviated; on all of them without words.
+///
+/// # Errors
+/// When no command starts so.
+pub(crate) fn help(start: &[&str]) -> Result<Help, WordsError> {
+    let mut words = Words { words: start.to_vec(), at: 0 };
+    let (commands, _) = words.follow()?;
+    let line = |command: &&Command| {
+        let args = command.args.iter().map(|arg| arg.usage);
+        let usage: Vec<&str> = command.path.iter().copied().chain(args).collect();
+        HelpLine { usage: usage.join(" "), help: command.help }
+    };
+    Ok(Help(commands.iter().map(line).collect()))
+}
+
+/// The words that may complete the last word of `line`, which is empty after a blank, and the byte at which that word starts.
+pub(crate) fn complete(line: &str) -> (usize, Vec<&'static str>) {
+    let start = line.rfind(|c: char| c.is_ascii_whitespace()).map_or(0, |at| at + 1);
+    let (before, last) = line.split_at(start);
+    let mut words = Words::new(before);
+    let Ok((commands, depth)) = words.follow() else { return (start, Vec::new()) };
+    let given = words.words.len() - words.at;
+    let choices = match commands[..] {
+        // A single command whose path is complete, with so many arguments; the last argument may be several words.
+        [command] if depth == command.path.len() => {
+            let at = given.min(command.args.len().saturating_sub(1));
+            command.args.get(at).map_or(Vec::new(), |arg| arg.choices.to_vec())
+        }
+        _ => choices(&commands, depth),
+    };
+    let found = starting_with(&choices, last).collect();
+    (start, found)
+}

@@ -1,0 +1,267 @@
+//! Tests of the grammar: every line of help parses, every request prints back, any text is refused or understood.
+
+use super::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
+use super::table::{COMMANDS, Command};
+use super::words::{Input, complete, help, is_blank, parse};
+use fib::feed::Hop;
+use fib::{IpPrefix, MacAddr, NextHop, NextHopId, PortRef};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+
+fn request(line: &str) -> Request {
+    match parse(line) {
+        Ok(Input::Ask(request)) => request,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn error(line: &str) -> String {
+    parse(line).unwrap_err().to_string()
+}
+
+/// The lines that a line of help allows, with the examples of its arguments.
+fn lines(command: &Command) -> Vec<String> {
+    let mut lines = vec![command.path.join(" ")];
+    let mut allowed = Vec::new();
+    for arg in command.args {
+        if arg.is_optional() {
+            allowed.extend_from_slice(&lines);
+        }
+        lines = lines
+            .iter()
+            .flat_map(|line| arg.examples.iter().map(move |word| format!("{line} {word}")))
+            .collect();
+    }
+    allowed.extend(lines);
+    allowed
+}
+
+#[test]
+fn every_line_of_help_parses_and_prints_back() {
+    let mut parsed = 0;
+    for line in COMMANDS.iter().flat_map(lines) {
+        match parse(&line) {
+            Ok(Input::Ask(asked)) => assert_eq!(request(&asked.to_string()), asked, "{line}"),
+            Ok(Input::Help(_) | Input::Quit) => {}
+            Err(error) => panic!("{line}: {error}"),
+        }
+        parsed += 1;
+    }
+    assert!(parsed > 80, "{parsed}");
+}
+
+#[test]
+fn required_arguments_are_missed() {
+    for command in COMMANDS {
+        let line = command.path.join(" ");
+        let is_optional = command.args.iter().all(super::table::Arg::is_optional);
+        assert_eq!(parse(&line).is_ok(), is_optional, "{line}");
+        if !is_optional {
+            assert!(error(&line).contains("is the last word, wanted"), "{}", error(&line));
+        }
+        let many = format!("{line} {}", "x ".repeat(9));
+        assert!(command.args.iter().any(|arg| arg.usage.contains("..")) || parse(&many).is_err(), "{many}");
+    }
+}
+
+#[test]
+fn no_path_begins_another() {
+    for (at, one) in COMMANDS.iter().enumerate() {
+        for other in COMMANDS.iter().skip(at + 1) {
+            assert!(
+                !one.path.starts_with(other.path) && !other.path.starts_with(one.path),
+                "{one:?} {other:?}"
+            );
+        }
+    }
+    // Commands that share their first words stand together, so that help and messages name each word once.
+    let mut first: Vec<_> = COMMANDS.iter().map(|command| command.path[0]).collect();
+    first.dedup();
+    let count = first.len();
+    first.sort_unstable();
+    first.dedup();
+    assert_eq!(first.len(), count);
+}
+
+#[test]
+fn words_may_be_abbreviated() {
+    for (line, wanted) in [
+        ("sh dr", Request::Show(Show::Drops)),
+        ("sho po x", Request::ShowPort { what: PortFacts::Xstats, ports: Ports::All }),
+        (
+            "show port stats all # all of them",
+            Request::ShowPort { what: PortFacts::Stats, ports: Ports::All },
+        ),
+        ("cl n", Request::ClearNeigh { address: None }),
+        ("sto --d", Request::Stop { drain: true }),
+        ("sta", Request::Start),
+        ("\t t \t 5 ", Request::Trace { packets: NonZeroU64::new(5).unwrap() }),
+        ("set li 1 d", Request::SetLink { port: PortRef::Index(1), up: false }),
+        (
+            "ro ad default dev 1 pref medium",
+            Request::RouteAdd {
+                prefix: "::/0".parse().unwrap(),
+                hop: Hop::Hop(NextHop::Connected { port: PortRef::Index(1) }),
+            },
+        ),
+        ("cap s", Request::CaptureStop),
+    ] {
+        assert_eq!(request(line), wanted, "{line}");
+    }
+}
+
+#[test]
+fn errors_say_what_was_wanted_and_what_was_there() {
+    for (line, message) in [
+        ("", "no command; 'help' lists them"),
+        (" # show", "no command; 'help' lists them"),
+        ("s", "'s' may be show, start, stop or set"),
+        ("st", "'st' may be start or stop"),
+        (
+            "list",
+            "'list' is not understood here, wanted show, clear, route, neigh, start, stop, set, trace, capture, help or quit",
+        ),
+        ("show port", "'port' is the last word, wanted stats, xstats or info after it"),
+        ("show port stats 0 1", "'1' is not understood here, wanted the end of the line"),
+        ("show f", "'f' may be fib or feeds"),
+        ("route get", "'get' is the last word, wanted an address after it"),
+        ("route get 10.0.0", "'10.0.0' is not understood here, wanted an IPv4 or IPv6 address"),
+        ("route add 10.0.0.1/8 1", "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
+        ("route add neigh 1", "'neigh' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
+        (
+            "route add 10.0.0.0/8",
+            "'10.0.0.0/8' is the last word, wanted a next-hop id, 'via GATEWAY', 'dev PORT' or 'blackhole' after it",
+        ),
+        ("route add 10.0.0.0/8 0", "'0' is not a next-hop id in 1..=16777215"),
+        ("route add 10.0.0.0/8 via x", "'x' after 'via' is not an IP address"),
+        ("neigh add 192.0.2.1 dev 1", "there is no 'lladdr'"),
+        ("trace 0", "'0' is not understood here, wanted a number of packets from 1"),
+        ("trace +1", "'+1' is not understood here, wanted a number of packets from 1"),
+        ("set promisc all", "'all' is the last word, wanted on or off after it"),
+        ("set promisc all o", "'o' may be on or off"),
+        ("set engine host x", "'x' is not understood here, wanted key=value"),
+        ("stop now", "'now' is not understood here, wanted --drain"),
+        (
+            "help x",
+            "'x' is not understood here, wanted show, clear, route, neigh, start, stop, set, trace, capture, help or quit",
+        ),
+        (
+            "\u{1b}[2J",
+            "'\\u{1b}[2J' is not understood here, wanted show, clear, route, neigh, start, stop, set, trace, capture, help or quit",
+        ),
+    ] {
+        assert_eq!(error(line), message, "{line}");
+    }
+}
+
+#[test]
+fn help_lists_commands_and_completion_follows_them() {
+    let all = help(&[]).unwrap().to_string();
+    assert_eq!(all.lines().count(), COMMANDS.len());
+    let some = help(&["cap"]).unwrap().to_string();
+    assert!(some.lines().count() == 2 && some.contains("capture drops FILE N  write the next N"), "{some}");
+    for (line, start, words) in [
+        (
+            "",
+            0,
+            &["show", "clear", "route", "neigh", "start", "stop", "set", "trace", "capture", "help", "quit"]
+                [..],
+        ),
+        ("s", 0, &["show", "start", "stop", "set"]),
+        ("sh po ", 6, &["stats", "xstats", "info"]),
+        ("show port stats ", 16, &["all"]),
+        ("set promisc 1 o", 14, &["on", "off"]),
+        ("route add 10.0.0.0/8 ", 21, &["via", "dev", "blackhole"]),
+        ("route add 10.0.0.0/8 via 1.1.1.1 d", 33, &["dev"]),
+        ("neigh add 192.0.2.1 ", 20, &["lladdr"]),
+        ("show dropz ", 11, &[]),
+        ("start ", 6, &[]),
+    ] {
+        assert_eq!(complete(line), (start, words.to_vec()), "{line}");
+    }
+    assert!(is_blank(" # quit") && !is_blank("quit # now"));
+}
+
+fn port() -> impl Strategy<Value = PortRef> {
+    prop_oneof![
+        any::<u16>().prop_map(PortRef::Index),
+        "[a-z]{2}[a-z0-9:._]{0,12}[x-z]".prop_map(PortRef::Name)
+    ]
+}
+
+fn ports() -> impl Strategy<Value = Ports> {
+    prop_oneof![Just(Ports::All), port().prop_map(Ports::One)]
+}
+
+fn prefix() -> impl Strategy<Value = IpPrefix> {
+    prop_oneof![
+        (any::<u32>(), 0..=32_u8)
+            .prop_map(|(address, len)| IpPrefix::V4(fib::Prefix::truncating(address, len))),
+        (any::<u128>(), 0..=128_u8)
+            .prop_map(|(address, len)| IpPrefix::V6(fib::Prefix::truncating(address, len))),
+    ]
+}
+
+fn hop() -> impl Strategy<Value = Hop> {
+    let by_id = prop_oneof![Just(PortRef::ById), port()];
+    prop_oneof![
+        (1..=0xff_ffff_u32).prop_map(|id| Hop::Id(NextHopId::new(id).unwrap())),
+        (any::<IpAddr>(), by_id).prop_map(|(gateway, port)| Hop::Hop(NextHop::Gateway { gateway, port })),
+        port().prop_map(|port| Hop::Hop(NextHop::Connected { port })),
+        Just(Hop::Hop(NextHop::Blackhole)),
+    ]
+}
+
+fn any_request() -> impl Strategy<Value = Request> {
+    use {PortFacts::*, Show::*};
+    let count = || any::<NonZeroU64>();
+    let shows = [Drops, Engine, Fib, Neigh, Latency, Lcores, Queues, Config, Show::Stats, Routes, Feeds];
+    let facts = proptest::sample::select(vec![PortFacts::Stats, Xstats, Info]);
+    let counters = proptest::sample::select(vec![PortCounters::Stats, PortCounters::Xstats]);
+    let parameters = vec(("[a-z-]{1,9}", "[!-~]{0,9}"), 0..4);
+    prop_oneof![
+        proptest::sample::select(shows.to_vec()).prop_map(Request::Show),
+        (facts, ports()).prop_map(|(what, ports)| Request::ShowPort { what, ports }),
+        proptest::sample::select(vec![Clear::Drops, Clear::Latency]).prop_map(Request::Clear),
+        (counters, ports()).prop_map(|(what, ports)| Request::ClearPort { what, ports }),
+        any::<Option<IpAddr>>().prop_map(|address| Request::ClearNeigh { address }),
+        any::<IpAddr>().prop_map(|address| Request::RouteGet { address }),
+        (prefix(), hop()).prop_map(|(prefix, hop)| Request::RouteAdd { prefix, hop }),
+        prefix().prop_map(|prefix| Request::RouteDel { prefix }),
+        (any::<IpAddr>(), any::<[u8; 6]>(), port()).prop_map(|(address, mac, port)| Request::NeighAdd {
+            address,
+            mac: MacAddr(mac),
+            port
+        }),
+        any::<IpAddr>().prop_map(|address| Request::NeighDel { address }),
+        Just(Request::Start),
+        any::<bool>().prop_map(|drain| Request::Stop { drain }),
+        ("[a-z][!-~]{0,9}", parameters)
+            .prop_map(|(name, parameters)| Request::SetEngine { name, parameters }),
+        (ports(), any::<bool>()).prop_map(|(ports, on)| Request::SetPromiscuous { ports, on }),
+        (port(), any::<bool>()).prop_map(|(port, up)| Request::SetLink { port, up }),
+        count().prop_map(|packets| Request::Trace { packets }),
+        ("/[!-~]{1,20}", count()).prop_map(|(file, packets)| Request::CaptureDrops { file, packets }),
+        Just(Request::CaptureStop),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_request_prints_words_that_parse_to_it(asked in any_request()) {
+        prop_assert_eq!(request(&asked.to_string()), asked);
+    }
+
+    #[test]
+    fn any_text_is_refused_or_understood(text in ".*", words in vec("[a-z/.:#-]{1,8}|[0-9./:]{1,12}|show|route|add|set|via|dev|neigh", 0..8)) {
+        for line in [text, words.join(" ")] {
+            if let Ok(Input::Ask(asked)) = parse(&line) {
+                prop_assert_eq!(request(&asked.to_string()), asked);
+            }
+            let (start, found) = complete(&line);
+            prop_assert!(line.is_char_boundary(start) && found.iter().all(|word| word.starts_with(&line[start..])));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `ctl` from outside, with a socket of the test's own or with none: exit codes, output, scripts. `completions`.
+
+use crate::support::{Scratch, fwd, fwd_stdin};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
+use std::thread;
+
+/// A forwarder that gives each connection one of `replies` and keeps the requests.
+fn forwarder(path: &str, replies: &'static [&'static str]) -> thread::JoinHandle<Vec<String>> {
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        let answer = |reply: &&str| {
+            let (stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            (&stream).write_all(format!("{reply}\n").as_bytes()).unwrap();
+            line
+        };
+        replies.iter().map(answer).collect()
+    })
+}
+
+#[test]
+fn wrong_words_are_usage_and_no_forwarder_is_an_absent_device() {
+    let socket = Scratch::new().path("absent.sock");
+    fwd(&["ctl", "--socket", &socket, "show", "dropz"])
+        .fails(2, &["'dropz' is not understood here, wanted port"]);
+    fwd(&["ctl", "--socket", &socket, "--timeout", "0", "start"]).fails(2, &["--timeout"]);
+    fwd(&["ctl", "--socket", &socket, "show", "drops"]).fails(3, &["no forwarder listens at", "absent.sock"]);
+    fwd(&["ctl", "--socket", &socket, "stop", "--drain"]).fails(3, &["no forwarder listens at"]);
+    fwd_stdin(&["ctl", "--socket", &socket], "# nothing\n\nshow drops\n")
+        .fails(3, &["stdin:3: no forwarder"]);
+    fwd_stdin(&["ctl", "--socket", &socket], "start now\n").fails(1, &["stdin:1: 'now' is not understood"]);
+    assert_eq!(fwd_stdin(&["ctl", "--socket", &socket], "# nothing\nquit\nstart\n").ok(), "");
+}
+
+#[test]
+fn help_needs_no_forwarder() {
+    let help = fwd(&["ctl", "help"]).ok();
+    assert!(help.lines().count() > 30 && help.starts_with("show port stats [PORT|all]"), "{help}");
+    let help = fwd(&["ctl", "help", "cap", "stop", "--json"]).ok();
+    assert!(help.starts_with(r#"[{"usage":"capture stop","help":""#), "{help}");
+}
+
+#[test]
+fn answers_go_to_stdout_and_refusals_are_failures() {
+    let scratch = Scratch::new();
+    let replies = [
+        r#"{"ok":true,"text":"no_route  7\n"}"#,
+        r#"{"ok":true,"data":{"prefix":"10.0.0.0/8","id":7}}"#,
+        r#"{"ok":false,"error":"there is no port 9"}"#,
+        "hello",
+    ];
+    let replies: &'static [&'static str] = Vec::leak(replies.to_vec());
+    let socket = scratch.path("x.sock");
+    let forwarder = forwarder(&socket, replies);
+    assert_eq!(fwd(&["ctl", "--socket", &socket, "show", "drops"]).ok(), "no_route  7\n");
+    let data = fwd(&["ctl", "--socket", &socket, "route", "get", "10.0.0.1", "--json"]).ok();
+    assert_eq!(data, "{\"id\":7,\"prefix\":\"10.0.0.0/8\"}\n");
+    let out = fwd(&["ctl", "--socket", &socket, "set", "link", "9", "up"])
+        .fails(1, &["fwd-app: there is no port 9"]);
+    assert_eq!(out.stdout, "");
+    fwd(&["ctl", "--socket", &socket, "start"]).fails(1, &["not a reply of a forwarder"]);
+    let asked = forwarder.join().unwrap();
+    assert_eq!(asked[1], "{\"line\":\"route get 10.0.0.1\",\"json\":true}\n");
+}
+
+#[test]
+fn a_script_stops_at_the_first_error() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("x.sock");
+    let forwarder = forwarder(&socket, &[r#"{"ok":true,"text":"done"}"#, r#"{"ok":false,"error":"no"}"#]);
+    let out = fwd_stdin(&["ctl", "--socket", &socket], "start # again\n\nstop\nstart\n")
+        .fails(1, &["fwd-app: stdin:3: no"]);
+    assert_eq!((out.stdout.as_str(), forwarder.join().unwrap().len()), ("done\n", 2));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = fwd(&["completions", shell]).ok();
+        assert!(script.contains("replay") && script.contains("socket"), "{shell}");
+    }
+    fwd(&["completions", "cmd"]).fails(2, &["cmd", "bash"]);
+}
