@@ -30,6 +30,7 @@ mod fallback;
 mod harness;
 mod notice;
 mod report;
+mod steer;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;

@@ -165,7 +165,7 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 ///
 /// The direction is `commands -> {control, harness, report} -> topology -> datapath`: the harness drives a session, a report
 /// describes a session, and neither uses the other. Only the commands use the command line (`cli`).
-const MODULES: [(&str, &[&str]); 14] = [
+const MODULES: [(&str, &[&str]); 15] = [
     ("error", &[]),
     ("notice", &[]),
     ("datapath", &[]),
@@ -175,8 +175,9 @@ const MODULES: [(&str, &[&str]); 14] = [
     ("control", &["datapath", "engines", "error", "notice", "topology"]),
     ("harness", &["control", "datapath", "error", "notice", "topology"]),
     ("report", &["control", "datapath", "topology"]),
+    ("steer", &["control", "datapath", "engines", "report", "topology"]),
     ("cli", &["control", "engines", "harness", "topology"]),
-    ("commands", &["cli", "control", "engines", "error", "harness", "notice", "report", "topology"]),
+    ("commands", &["cli", "control", "engines", "error", "harness", "notice", "report", "steer", "topology"]),
     ("testing", &["control", "datapath", "harness"]),
     ("lib", &["commands"]),
     ("main", &[]),

@@ -148,6 +148,10 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
+    /// Socket that `fwd-app ctl` talks to [default of run: /run/fwd-app/PREFIX.sock, after EAL's --file-prefix; of replay: none]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ctl: Option<PathBuf>,
+
     /// Write the latency histogram in HdrHistogram's percentile text form
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,

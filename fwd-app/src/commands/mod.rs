@@ -26,10 +26,14 @@ mod tables;
 
 use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs};
 use crate::control::Signals;
+use crate::control::ctl::server::Limits;
+use crate::control::ctl::{Inbox, Server};
+use crate::error::ConfigError;
 use crate::report::console::{self, Printer};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use dpdk_ffi::Eal;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Forwards IPv4 and IPv6 packets between DPDK ports by longest-prefix match, and measures how well.
@@ -101,6 +105,14 @@ pub(crate) fn main() -> ExitCode {
     };
     drop(printer);
     code
+}
+
+/// The control socket at `path`, and the requests of its clients.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] when nothing can listen there.
+fn control_socket(path: &Path) -> Result<(Server, Inbox), ConfigError> {
+    Server::start(path, Limits::default()).map_err(|error| ConfigError::Invalid(format!("--ctl: {error}")))
 }
 
 /// Starts DPDK, then installs the handlers with which SIGINT and SIGTERM drain.

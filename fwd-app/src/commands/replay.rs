@@ -2,6 +2,7 @@
 
 use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
+use crate::control::service::Service;
 use crate::control::{Session, Signals, updates};
 use crate::harness::reference::Reference;
 use crate::harness::setup::{self, Lcores, Sizes};
@@ -11,7 +12,9 @@ use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports};
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
+use crate::steer::{self, Console, Telemetry};
 use anyhow::Context as _;
+use dpdk_ffi::Port;
 use fib::feed::Update;
 use fib::host::Host;
 use std::sync::Arc;
@@ -41,18 +44,27 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let is_free = |memory_mb: u32| host.huge_pages(2048).1 * 2 > u64::from(memory_mb);
     let huge_pages = !args.harness.no_huge && is_free(sizes.memory_mb(true));
     let memory_mb = sizes.memory_mb(huge_pages);
+    // Before EAL pins this thread.
+    let socket = args.forward.ctl.as_deref().map(super::control_socket).transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
     let plan = lcores.plan(settings.topology, spec.ports)?;
     session.set_ports(egress_ports(spec.ports))?;
     let updates = updates.as_ref();
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates };
+    let tsc_hz = dpdk_ffi::tsc_hz(&eal);
+    let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
+    let telemetry = Telemetry::register(&eal)?;
+    let serve = |service: Service, ports: &[Port]| {
+        let site = steer::Site::new(ports, &plan, setup.clone(), tsc_hz);
+        let mut console = Console::new(socket, telemetry, site);
+        service.with_requests(move |session| console.turn(session))
+    };
     let mut periodic = Periodic::new(args.forward.stats_period);
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());
-    let mut outcome = replay.run(&eal, session, verifier, &signals, housekeeping)?;
+    let mut outcome = replay.run(&eal, session, verifier, &signals, housekeeping, serve)?;
     let update_error = outcome.update_error.take();
-    let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
-    let mut summary = summary(args, &trace, sizes, outcome, setup, dpdk_ffi::tsc_hz(&eal));
+    let mut summary = summary(args, &trace, sizes, outcome, setup, tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
     summary.judge()?;

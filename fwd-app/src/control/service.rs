@@ -1,7 +1,7 @@
 //! The control loop: gives a session what changes its routes and ports while packets flow.
 //!
 //! It runs on the control thread. Each source is asked in turn for a bounded amount of work: the update stream of `--updates`,
-//! SIGHUP, which reads the route files again, and the links of the ports. Nothing here ends the forwarder: what cannot be applied is a
+//! SIGHUP, which reads the route files again, the links of the ports, and the clients that ask. Nothing here ends the forwarder: what cannot be applied is a
 //! notice, and everything stays as it was.
 
 use super::session::load_rib;
@@ -28,7 +28,11 @@ pub(crate) struct Service {
     is_strict: bool,
     reloads: Option<Reloads>,
     links: Option<Links>,
+    requests: Option<Requests>,
 }
+
+/// Answers requests that wait; returns whether there were any.
+type Requests = Box<dyn FnMut(&mut Session) -> bool + Send>;
 
 impl Service {
     /// Applies `stream`. If `is_strict`, the first update that is refused ends the stream and is the service's result; otherwise it
@@ -47,6 +51,12 @@ impl Service {
     /// Follows the links of `ports`, whose state is now `are_up`.
     pub(crate) fn with_links(mut self, ports: Vec<Port>, are_up: Vec<bool>) -> Self {
         self.links = Some(Links { ports, are_up, last: Instant::now() });
+        self
+    }
+
+    /// Has `answer` answer the requests of clients, some at a time.
+    pub(crate) fn with_requests(mut self, answer: impl FnMut(&mut Session) -> bool + Send + 'static) -> Self {
+        self.requests = Some(Box::new(answer));
         self
     }
 
@@ -71,6 +81,7 @@ impl Service {
             if let Some(links) = &mut self.links {
                 links.turn(session);
             }
+            worked |= self.requests.as_mut().is_some_and(|answer| answer(session));
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }

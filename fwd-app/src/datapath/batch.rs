@@ -8,7 +8,7 @@
 //! Invariant: packets are in order of arrival. Every parsed packet is in exactly one state: it is in a lane, or its index in the egress
 //! table is [`NO_ENTRY`] and it is counted in `drops`.
 
-use super::{DropReason, Drops, Egress};
+use super::{Code, DropReason, Drops, Egress};
 use dpdk_ffi::Burst;
 use dpdk_ffi::simd::{Array, Kind, PAD};
 use fib::{Family, Keys, NextHopId};
@@ -75,7 +75,7 @@ pub(crate) struct Batch {
     pub(crate) v6: Lane,
     /// What the rewrite kernel does to each packet.
     pub(crate) kinds: Array<Kind>,
-    /// Length of the IP packet of each packet in a lane, bytes.
+    /// Length of the IP packet of each packet in a lane, bytes. Of a dropped packet, the number of its [`DropReason`].
     pub(crate) ip_bytes: Array<u32>,
     /// The packets with tags, of those in a lane.
     pub(crate) tagged: Vec<Tagged>,
@@ -86,7 +86,7 @@ pub(crate) struct Batch {
     pub(crate) is_plain: bool,
     /// The egress entry of each packet.
     pub(crate) egress: Array<Egress>,
-    /// The egress port of each packet, or [`Code::DROPPED`](super::Code::DROPPED).
+    /// The egress port of each packet, or [`Code::DROPPED`].
     pub(crate) ports: Array<u16>,
     /// Bytes of the packets that have been parsed.
     pub(crate) bytes: u64,
@@ -152,6 +152,17 @@ impl Batch {
         &self.stamps[..self.stamps_len]
     }
 
+    /// Why the packet at `place` is dropped, if it is; after its verdict.
+    pub(crate) fn drop_reason(&self, place: usize) -> Option<DropReason> {
+        let reason = || DropReason::ALL.get(self.ip_bytes[place] as usize).copied();
+        (self.ports[place] == Code::DROPPED).then(reason).flatten()
+    }
+
+    /// The next hop of the packet at `place`, if it was looked up.
+    pub(crate) fn next_hop(&self, place: usize) -> Option<u32> {
+        Some(self.indices[place]).filter(|index| *index != NO_ENTRY)
+    }
+
     /// Drops every packet of a family for `reason`.
     pub(crate) fn drop_lane(&mut self, family: Family, reason: DropReason) {
         let lane = match family {
@@ -160,6 +171,7 @@ impl Batch {
         };
         for packet in &lane.packets[..lane.len] {
             self.indices[usize::from(*packet)] = NO_ENTRY;
+            self.ip_bytes[usize::from(*packet)] = reason as u32;
         }
         self.drops.add(reason, lane.len as u64);
         lane.len = 0;

@@ -25,6 +25,7 @@ impl Code {
     pub(crate) const FIRST: u16 = Egress::CODES;
     /// The destination is on a directly connected link: its neighbour entry decides.
     pub(crate) const CONNECTED: u16 = 0xff80;
+
     /// Dropped and already counted.
     pub(crate) const DROPPED: u16 = u16::MAX;
 

@@ -17,6 +17,7 @@
 //! | [`verdict`] | turns next hops into ports or drop reasons |
 //! | [`rewrite`] | rewrites MACs, TTL, checksum |
 //! | [`tx`] | sends packets to the queues of their ports |
+//! | [`watch`] | copies of packets, for captures and traces |
 //! | [`counters`] | the counters of an lcore, and their published copy |
 //! | [`latency`] | how long packets stayed in the forwarder |
 
@@ -35,6 +36,7 @@ pub(crate) mod swap;
 pub(crate) mod test_frames;
 pub(crate) mod tx;
 pub(crate) mod verdict;
+pub(crate) mod watch;
 
 pub(crate) use batch::Batch;
 pub(crate) use counters::{Counters, Published, StageName};

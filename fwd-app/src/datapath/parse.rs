@@ -48,6 +48,7 @@ fn slow(batch: &mut Batch, first: usize) {
             Ok(checked) => checked,
             Err(reason) => {
                 indices[i] = NO_ENTRY;
+                ip_bytes[i] = reason as u32;
                 drops.add(reason, 1);
                 continue;
             }

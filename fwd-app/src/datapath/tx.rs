@@ -9,6 +9,7 @@
 //! to what one mbuf holds, so that chains are rare here. A port that accepts chains costs one branch a burst.
 
 use super::counters::{Counters, QueueCount};
+use super::watch::Watch;
 use super::{Batch, Code, DropReason, Latency};
 use dpdk_ffi::{Burst, Eal, TxQueue};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub(crate) struct Tx {
     outs: Vec<Burst>,
     dropped: Burst,
     latency: Latency,
+    watch: Arc<Watch>,
     /// Time stamp at the end of the previous batch; 0 after a turn without work.
     last_tsc: u64,
 }
@@ -32,9 +34,10 @@ impl Tx {
         queues: Vec<(TxQueue, Arc<QueueCount>)>,
         batch_max: usize,
         latency: Latency,
+        watch: Arc<Watch>,
     ) -> Self {
         let outs = queues.iter().map(|_| Burst::with_capacity(eal, batch_max)).collect();
-        Self { queues, outs, dropped: Burst::with_capacity(eal, batch_max), latency, last_tsc: 0 }
+        Self { queues, outs, dropped: Burst::with_capacity(eal, batch_max), latency, watch, last_tsc: 0 }
     }
 
     /// Sends or frees every packet of `batch` and clears it.
@@ -69,6 +72,9 @@ impl Tx {
                 unsent += full;
                 unsent_bytes += bytes_of(out);
                 batch.drops.add(DropReason::TxFull, full);
+                if self.watch.is_on() {
+                    self.watch.refused(out, DropReason::TxFull);
+                }
                 out.free_all();
             }
         }

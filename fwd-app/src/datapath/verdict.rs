@@ -42,18 +42,19 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     for ((place, hop), address) in lane4.chain(lane6) {
         let place = usize::from(*place);
         if ports[place] >= Code::FIRST {
-            egress[place] = settled(table.get(*hop), *hop, address, ip_bytes[place], table, drops);
+            egress[place] = settled(table.get(*hop), *hop, address, &mut ip_bytes[place], table, drops);
             ports[place] = egress[place].port;
         }
     }
 }
 
-/// The final entry of one packet whose table entry is `found`: it has a port, or [`Code::DROPPED`] and a count in `drops`.
+/// The final entry of one packet whose table entry is `found`: it has a port, or [`Code::DROPPED`],
+/// a count in `drops`, and the reason's number in place of its length.
 fn settled(
     mut found: Egress,
     hop: NextHopId,
     address: IpAddr,
-    ip_bytes: u32,
+    ip_bytes: &mut u32,
     table: &EgressTable,
     drops: &mut Drops,
 ) -> Egress {
@@ -61,13 +62,14 @@ fn settled(
         found = table.connected(hop, address);
     }
     // An entry that drops keeps its own reason, however long the packet is.
-    if found.port < Code::FIRST && ip_bytes > u32::from(found.mtu_bytes) {
+    if found.port < Code::FIRST && *ip_bytes > u32::from(found.mtu_bytes) {
         found.port = Code::of(DropReason::MtuExceeded);
     }
     if found.port >= Code::FIRST {
         // At this point every code encodes a drop reason.
-        drops.add(Code::reason(found.port).unwrap_or(DropReason::EngineStall), 1);
-        found.port = Code::DROPPED;
+        let reason = Code::reason(found.port).unwrap_or(DropReason::EngineStall);
+        drops.add(reason, 1);
+        (found.port, *ip_bytes) = (Code::DROPPED, reason as u32);
     }
     found
 }
@@ -106,11 +108,23 @@ mod tests {
         parse(&mut batch);
         batch.v4.hops[..9].copy_from_slice(&answers);
         verdict(&mut batch, &table);
-        const D: u16 = Code::DROPPED;
-        assert_eq!(batch.ports[..9], [1, D, D, D, D, 1, 3, D, D]);
+        use DropReason::{Blackhole, MtuExceeded, NoNeighbour, NoRoute};
+        let fate = |place| batch.drop_reason(place).ok_or(batch.ports[place]);
+        let fates: Vec<_> = (0..9).map(fate).collect();
+        let wanted = [
+            Err(1),
+            Ok(Blackhole),
+            Ok(NoNeighbour),
+            Ok(NoRoute),
+            Ok(MtuExceeded),
+            Err(1),
+            Err(3),
+            Ok(NoRoute),
+            Ok(MtuExceeded),
+        ];
+        assert_eq!(fates, wanted);
         assert_eq!(batch.egress[6].macs[..6], mac.0);
         let counted: Vec<_> = batch.drops.iter().filter(|(_, n)| *n > 0).collect();
-        use DropReason::{Blackhole, MtuExceeded, NoNeighbour, NoRoute};
         assert_eq!(counted, [(NoRoute, 2), (Blackhole, 1), (NoNeighbour, 1), (MtuExceeded, 2)]);
     }
 

@@ -93,7 +93,7 @@ struct Driven {
 
 impl Replay<'_> {
     /// Builds everything, feeds the trace, and waits until the last packet is accounted for. `session` knows the ports;
-    /// `housekeeping` is called now and then meanwhile.
+    /// `housekeeping` is called now and then meanwhile, and `serve` may add to what serves the session.
     ///
     /// # Errors
     /// When something cannot be built or written.
@@ -104,6 +104,7 @@ impl Replay<'_> {
         verifier: Option<Verifier>,
         signals: &Signals,
         housekeeping: impl FnMut(&Handle),
+        serve: impl FnOnce(Service, &[Port]) -> Service,
     ) -> anyhow::Result<Outcome> {
         let pool = self.pool(eal)?;
         let mut wiring = self.wire(eal, &pool)?;
@@ -118,7 +119,7 @@ impl Replay<'_> {
         let site = Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle };
         let running = session.start(&site)?;
         let stream = self.updates.map(|updates| Stream::new(Arc::clone(updates), self.spec.updates, applied));
-        let service = Service::default().with_stream(stream, true);
+        let service = serve(Service::default().with_stream(stream, true), &wiring.ports);
         let updates = ControlThread::start(session, vec![], move |session, told| service.run(session, told))?;
         let driven = match copied {
             None => Ok(watch(running, &mut wiring.ready, &updates, housekeeping, signals, idle)),

@@ -6,6 +6,7 @@ use crate::datapath::Latency;
 use crate::datapath::counters::{Counters, Published, QueueCount};
 use crate::datapath::lookup::EngineFault;
 use crate::datapath::swap::Swap;
+use crate::datapath::watch::Watch;
 use fib::{EngineError, EngineWriter};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -82,6 +83,7 @@ pub(crate) struct Handle {
     /// The latencies that [`Self::look`] has taken from the stages.
     pub(super) past: Arc<Mutex<Option<Latency>>>,
     pub(super) fault: Arc<EngineFault>,
+    pub(super) watch: Arc<Watch>,
 }
 
 impl Handle {
@@ -100,11 +102,6 @@ impl Handle {
         self.control.pause(pauses);
     }
 
-    /// Whether receiving pauses.
-    pub(crate) fn is_paused(&self) -> bool {
-        self.control.is_paused()
-    }
-
     /// The sum of the published counters of all stages.
     pub(crate) fn counters(&self) -> Counters {
         let mut all = Counters::default();
@@ -119,8 +116,8 @@ impl Handle {
         &self.queues
     }
 
-    /// The counters of every lcore now, with its cycles by pass and its latencies since the last call. Without an entry: an lcore that
-    /// has ended, or that did not answer in time.
+    /// The counters of every lcore now, with its cycles by pass; its latencies are in [`Self::past`] then. Without an entry: an lcore
+    /// that has ended, or that did not answer in time.
     pub(crate) fn look(&self, tsc_hz: u64) -> Vec<(u32, Vec<Outcome>)> {
         // Clones write to all of their memory, so that recording meets no page for the first time.
         let empty = Latency::new(tsc_hz);
@@ -135,16 +132,15 @@ impl Handle {
         }
         let mut looks = Vec::with_capacity(self.lcores.len());
         for look in &*self.lcores {
-            let Some(Look { outcomes, .. }) = look.swap.take_back().filter(|look| !look.outcomes.is_empty())
+            let Some(Look { mut outcomes, .. }) =
+                look.swap.take_back().filter(|look| !look.outcomes.is_empty())
             else {
                 continue;
             };
             let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
             let past = past.get_or_insert_with(|| Latency::new(tsc_hz));
-            outcomes
-                .iter()
-                .filter_map(|outcome| outcome.latency.as_ref())
-                .for_each(|latency| past.merge(latency));
+            let taken = outcomes.iter_mut().filter_map(|outcome| outcome.latency.take());
+            taken.for_each(|latency| past.merge(&latency));
             looks.push((look.lcore, outcomes));
         }
         looks
@@ -171,6 +167,11 @@ impl Handle {
         }
         self.readers.iter().for_each(|stage| drop(stage.swap.take_back()));
         Ok(())
+    }
+
+    /// Where packets can be looked at.
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// Where the first error of the engine's lookups is recorded.

@@ -3,13 +3,14 @@
 use super::handle::{Direction, Handle, LcoreLook, QueueUse};
 use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage};
 use super::plan::{Job, Plan};
-use super::run_to_completion::{Input, Worker};
+use super::run_to_completion::{Input, Path, Worker};
 use super::{Control, Settings, Stages};
 use crate::datapath::counters::QueueCount;
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::rx::{Rx, RxLimits};
 use crate::datapath::swap::ReaderSwap;
 use crate::datapath::tx::Tx;
+use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -77,6 +78,7 @@ impl Parts<'_> {
             published: Vec::new(),
             readers: Vec::new(),
             queues: Vec::new(),
+            watch: Arc::default(),
             lcore: 0,
         }
         .build()
@@ -97,6 +99,8 @@ struct Builder<'a> {
     readers: Vec<Readers>,
     /// The queues that stages use.
     queues: Vec<QueueUse>,
+    /// Where packets are looked at.
+    watch: Arc<Watch>,
     /// The lcore whose stages are built.
     lcore: u32,
 }
@@ -141,6 +145,7 @@ impl Builder<'_> {
             queues: self.queues.into(),
             readers: self.readers.into(),
             fault: self.parts.fault,
+            watch: self.watch,
             ..Handle::default()
         };
         Ok(Built { lcores, channels: receivers.collect(), handle })
@@ -153,8 +158,10 @@ impl Builder<'_> {
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
         let (reader, swap) = self.reader(1)?;
         let lookup = Lookup::new(reader, Arc::clone(&self.parts.fault));
-        let (egress, control) = (Arc::clone(&self.parts.egress), Arc::clone(&self.control));
-        Ok(Worker::new(inputs, lookup, egress, self.tx(tx)?, control, swap, self.publish()))
+        let (egress, watch) = (Cache::new(Arc::clone(&self.parts.egress)), Arc::clone(&self.watch));
+        let (tx, published) = (self.tx(tx)?, self.publish());
+        let path = Path { lookup, egress, tx, counters: Counters::default(), published, watch };
+        Ok(Worker::new(inputs, path, Arc::clone(&self.control), swap))
     }
 
     fn rx_stage(&mut self, input: usize, channels: &Channels) -> Result<RxStage, BuildError> {
@@ -184,6 +191,7 @@ impl Builder<'_> {
             to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
             in_flight: InFlight::new(reader, stall_cycles, Arc::clone(fault)),
             swap,
+            watch: Arc::clone(&self.watch),
             egress: Cache::new(Arc::clone(egress)),
             counters: Counters::default(),
             turn: 0,
@@ -230,7 +238,13 @@ impl Builder<'_> {
             Ok((port.take_tx_queue(QueueId(tx))?, self.count(Direction::Tx, index, tx)))
         };
         let queues = (0..).zip(ports).map(queue).collect::<Result<_, _>>()?;
-        Ok(Tx::new(self.parts.eal, queues, self.limits.batch, Latency::new(self.tsc_hz)))
+        Ok(Tx::new(
+            self.parts.eal,
+            queues,
+            self.limits.batch,
+            Latency::new(self.tsc_hz),
+            Arc::clone(&self.watch),
+        ))
     }
 
     fn batch(&self, input: usize) -> Batch {

@@ -23,6 +23,7 @@ use crate::datapath::rx::Rx;
 use crate::datapath::swap::ReaderSwap;
 use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
+use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, StageName};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
@@ -113,6 +114,8 @@ pub(crate) struct EngineStage {
     pub(crate) in_flight: InFlight,
     /// Where another engine's reader is offered.
     pub(crate) swap: Arc<ReaderSwap>,
+    /// Where packets are looked at.
+    pub(crate) watch: Arc<Watch>,
     /// The egress table.
     pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
     /// Its counters: only cycles.
@@ -151,6 +154,9 @@ impl Stage for EngineStage {
             // in the answers.
             verdict(&mut batch, self.egress.load());
             watch.lap(&mut self.counters, StageName::Verdict, count);
+            if self.watch.is_on() {
+                self.watch.look(&batch);
+            }
             let sender = batch.input % self.to_tx.len().max(1);
             if let Some(to_tx) = self.to_tx.get(sender) {
                 // Cannot fail, as in the rx stage.
@@ -263,6 +269,7 @@ mod tests {
                 // About a millisecond.
                 in_flight: InFlight::new(reader, 2_000_000, Arc::default()),
                 swap: Arc::default(),
+                watch: Arc::default(),
                 egress: Cache::new(Arc::new(ArcSwap::from_pointee(egress))),
                 counters: Counters::default(),
                 turn: 0,

@@ -9,6 +9,7 @@ use crate::datapath::rx::Rx;
 use crate::datapath::swap::ReaderSwap;
 use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
+use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, StageName};
 use arc_swap::{ArcSwap, Cache};
 use std::sync::Arc;
@@ -34,27 +35,25 @@ pub(crate) struct Worker {
 }
 
 /// All steps after rx and parse.
-struct Path {
-    lookup: Lookup,
-    egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
-    tx: Tx,
-    counters: Counters,
-    published: Arc<Published>,
+pub(crate) struct Path {
+    /// The engine's reader.
+    pub(crate) lookup: Lookup,
+    /// The egress table.
+    pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
+    /// The TX queues.
+    pub(crate) tx: Tx,
+    /// The counters of the worker.
+    pub(crate) counters: Counters,
+    /// Their published copy.
+    pub(crate) published: Arc<Published>,
+    /// Where packets are looked at.
+    pub(crate) watch: Arc<Watch>,
 }
 
 impl Worker {
-    /// A worker for `inputs`.
-    pub(crate) fn new(
-        inputs: Vec<Input>,
-        lookup: Lookup,
-        egress: Arc<ArcSwap<EgressTable>>,
-        tx: Tx,
-        control: Arc<Control>,
-        swap: Arc<ReaderSwap>,
-        published: Arc<Published>,
-    ) -> Self {
-        let (egress, counters) = (Cache::new(egress), Counters::default());
-        Self { inputs, path: Path { lookup, egress, tx, counters, published }, control, swap, turn: 0 }
+    /// A worker for `inputs`, which is stopped by `control` and gets other engines' readers by `swap`.
+    pub(crate) fn new(inputs: Vec<Input>, path: Path, control: Arc<Control>, swap: Arc<ReaderSwap>) -> Self {
+        Self { inputs, path, control, swap, turn: 0 }
     }
 
     /// Packets that it has.
@@ -71,9 +70,11 @@ impl Stage for Worker {
         if self.swap.is_offered() {
             self.swap.exchange(|reader| self.path.lookup.replace(reader));
         }
+        self.turn = self.turn.wrapping_add(1);
+        // All inputs of a turn, so that no input is left out.
+        let is_timed = self.turn.is_multiple_of(TIMED_ONE_IN);
         for Input { rx, batch } in &mut self.inputs {
-            self.turn = self.turn.wrapping_add(1);
-            let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
+            let mut watch = Stopwatch::start(is_timed);
             let came = if stopping || pausing { 0 } else { rx.poll(batch, &mut self.path.counters) };
             if came > 0 {
                 watch.lap(&mut self.path.counters, StageName::Rx, came);
@@ -119,6 +120,9 @@ impl Path {
         // the answers.
         verdict(batch, self.egress.load());
         watch.lap(counters, StageName::Verdict, count);
+        if self.watch.is_on() {
+            self.watch.look(batch);
+        }
         rewrite(batch);
         watch.lap(counters, StageName::Rewrite, count);
         self.tx.send(batch, counters);

@@ -72,6 +72,7 @@ fn stages(
             Arc::default(),
         ),
         swap: Arc::clone(swap),
+        watch: Arc::default(),
         egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
         counters: Counters::default(),
         turn: 0,

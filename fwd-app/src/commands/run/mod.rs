@@ -2,6 +2,9 @@
 
 use super::{start_eal, tables};
 use crate::cli::args::RunArgs;
+use crate::control::ctl::server::Limits;
+use crate::control::ctl::socket::{self, SocketError};
+use crate::control::ctl::{Inbox, Server};
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
@@ -13,10 +16,12 @@ use crate::notice;
 use crate::report::console::line;
 use crate::report::periodic::Periodic;
 use crate::report::{Setup, Summary, text};
+use crate::steer::{self, Console, Telemetry};
 use crate::topology::plan::{Host, Plan};
 use crate::topology::running::Idle;
 use anyhow::Context as _;
 use dpdk_ffi::{Eal, LcoreId};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,10 +36,11 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let updates = args.updates.updates.as_deref().map(updates::load).transpose()?;
     let updates = updates.map(|updates| Stream::new(updates, args.updates.spec(), Arc::default()));
     let session = tables::open_to_forward(&args.tables)?;
-    // EAL pins this thread.
+    // Before EAL pins this thread: what is started here runs on any CPU.
+    let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
-    let (summary, served) = forward(args, &eal, session, &signals, updates, &cpus)?;
+    let (summary, served) = forward(args, &eal, session, &signals, Control { updates, socket, cpus })?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
@@ -52,15 +58,36 @@ fn eal_arguments(args: &RunArgs) -> Result<Vec<String>, ConfigError> {
     args.eal.iter().map(word).collect()
 }
 
-/// Forwards; returns the summary, and the result of the control thread, which may run on `cpus`.
+/// The control socket at `path`, or at the default one, without which the forwarder goes on.
+fn serve(path: Option<&Path>, eal: &[String]) -> anyhow::Result<Option<(Server, Inbox)>> {
+    if let Some(path) = path {
+        return Ok(Some(super::control_socket(path)?));
+    }
+    let served = Server::start(&socket::default_path(eal), Limits::default());
+    let warn = |error: &SocketError| {
+        notice::warn(format_args!("{error}; fwd-app ctl cannot reach this forwarder (see --ctl)"));
+    };
+    Ok(served.inspect_err(warn).ok())
+}
+
+/// What steers the forwarder while it runs.
+#[derive(Default)]
+struct Control {
+    updates: Option<Stream>,
+    socket: Option<(Server, Inbox)>,
+    /// CPUs of this process.
+    cpus: Vec<u16>,
+}
+
+/// Forwards; returns the summary, and the result of the control thread.
 fn forward(
     args: &RunArgs,
     eal: &Eal,
     mut session: Session,
     signals: &Signals,
-    updates: Option<Stream>,
-    cpus: &[u16],
+    control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
+    let Control { updates, socket, cpus } = control;
     let forward = args.forward.spec();
     let settings = forward.settings(&session);
     let found = Ports::open(eal)?;
@@ -82,10 +109,14 @@ fn forward(
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
     let running = session.start(&Site { eal, ports: &ports.ports, plan: &plan, settings, idle })?;
     let handle = running.handle().clone();
+    let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
+    let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
+    let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
     let service = Service::default()
         .with_stream(updates, false)
         .with_reloads(signals.clone(), args.tables.fib.clone())
-        .with_links(ports.ports.clone(), are_up);
+        .with_links(ports.ports.clone(), are_up)
+        .with_requests(move |session| console.turn(session));
     let free = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
     let control = ControlThread::start(session, free, move |session, told| service.run(session, told))?;
     let start = Instant::now();
@@ -107,7 +138,6 @@ fn forward(
         ports: PortCounts::of(&ports.ports, &plan.receives(ports.ports.len())),
     };
     ports.close().context("cannot close the ports")?;
-    let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
     Ok((Summary::new("run", &session, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
 }
 

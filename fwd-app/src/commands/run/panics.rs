@@ -27,7 +27,8 @@ fn run_and_die(lcore: u32, options: &[&str], reader: Option<u64>) {
         eal.vdev_create(name, &arguments).unwrap();
     }
     let args = arguments(options);
-    let (summary, _) = forward(&args, eal, dying_session(reader), &Signals::default(), None, &[]).unwrap();
+    let (summary, _) =
+        forward(&args, eal, dying_session(reader), &Signals::default(), Control::default()).unwrap();
     let packets = &summary.packets;
     assert!(packets.is_conserved() && packets.held > 0 && packets.rx >= packets.held, "{packets:?}");
     let wanted = format!("lcore {lcore} panicked: {LAST_WORDS}");

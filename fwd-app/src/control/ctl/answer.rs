@@ -21,6 +21,13 @@ impl Answer {
         Self::new(Done)
     }
 
+    /// The value as JSON.
+    pub(crate) fn value(&self) -> serde_json::Value {
+        let mut json = Vec::new();
+        // Values of this program can be written, and what was written can be read.
+        self.json(&mut json).and_then(|()| serde_json::from_slice(&json)).unwrap_or_default()
+    }
+
     /// Writes the value as JSON.
     ///
     /// # Errors
@@ -48,7 +55,6 @@ impl fmt::Debug for Answer {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// This forwarder cannot do it, with the reason.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the session"))]
     #[error("{what}: {why}")]
     Unavailable {
         /// What was asked for.

@@ -30,6 +30,7 @@ impl Inbox {
     }
 
     /// Answers requests that wait, `at_most` so many, in the order they came. Returns how many that were. Does not wait.
+    #[cfg(test)]
     pub(crate) fn serve(&self, steer: &mut impl Steer, at_most: usize) -> usize {
         let commands = self.waiting.try_iter().take(at_most);
         commands.map(|command| command.answer_by(|request| steer.answer(request))).count()
@@ -63,7 +64,8 @@ impl Command {
         self.answer_by(|_| result);
     }
 
-    fn answer_by(self, answer: impl FnOnce(Request) -> Result<Answer, Refusal>) {
+    /// Sends the answer that `answer` gives to the request. Does not wait.
+    pub(crate) fn answer_by(self, answer: impl FnOnce(Request) -> Result<Answer, Refusal>) {
         let Self { request, mut way_back } = self;
         way_back.send(answer(request));
     }

@@ -37,10 +37,8 @@ pub(crate) mod answer;
 pub(crate) mod client;
 pub(crate) mod columns;
 pub(crate) mod connection;
-#[cfg_attr(not(test), expect(dead_code, reason = "the session answers requests once `run` starts a server"))]
 pub(crate) mod inbox;
 pub(crate) mod request;
-#[cfg_attr(not(test), expect(dead_code, reason = "`run` starts it once its session answers requests"))]
 pub(crate) mod server;
 #[cfg(test)]
 mod server_test;
@@ -51,10 +49,7 @@ pub(crate) mod words;
 #[cfg(test)]
 mod words_test;
 
-#[cfg_attr(not(test), expect(unused_imports, reason = "for the session and `run`"))]
-pub(crate) use {
-    answer::{Answer, Refusal},
-    inbox::{Inbox, Steer},
-    request::Request,
-    server::Server,
-};
+pub(crate) use answer::{Answer, Refusal};
+pub(crate) use inbox::{Command, Inbox, Steer};
+pub(crate) use request::Request;
+pub(crate) use server::Server;

@@ -49,7 +49,6 @@ pub(crate) enum SocketError {
 }
 
 /// The socket of the forwarder with these EAL arguments, where `--ctl` names none.
-#[cfg_attr(not(test), expect(dead_code, reason = "for `run`"))]
 pub(crate) fn default_path(eal: &[String]) -> PathBuf {
     let mut prefix = FILE_PREFIX;
     for (at, argument) in eal.iter().enumerate() {

@@ -1,0 +1,252 @@
+//! Counters of the lcores: drops, latencies, queues, the summary so far.
+
+use super::Steering;
+use crate::control::ctl::columns::Columns;
+use crate::control::ctl::{Answer, Refusal};
+use crate::control::ports::PortCounts;
+use crate::control::session::Ended;
+use crate::datapath::{Counters, Drops};
+use crate::report::{LatencyNs, Setup, StageReport, Summary};
+use crate::topology::handle::Direction;
+use crate::topology::running::Finished;
+use crate::topology::{Outcome, Totals};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How long `stop --drain` waits for packets inside to leave.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+
+impl Steering<'_> {
+    pub(super) fn drops(&self) -> Answer {
+        let since = self.counted().since(&self.desk.cleared.drops);
+        Answer::new(DropsShown(since.iter().map(|(reason, count)| (reason.name(), count)).collect()))
+    }
+
+    fn counted(&self) -> Drops {
+        self.session.running().counters().drops
+    }
+
+    pub(super) fn clear_drops(&mut self) {
+        self.desk.cleared.drops = self.counted();
+    }
+
+    /// The latencies so far.
+    fn histogram(&self) -> Option<Histogram<u64>> {
+        self.session.running().look(self.desk.site.tsc_hz);
+        self.session.running().past().map(|latency| latency.histogram().clone())
+    }
+
+    pub(super) fn latency(&self) -> Answer {
+        let mut histogram = self.histogram().unwrap_or_else(empty);
+        if let Some(cleared) = &self.desk.cleared.latency {
+            // Fails for a histogram of other limits only.
+            let _ = histogram.subtract(cleared);
+        }
+        Answer::new(LatencyShown(LatencyNs::new(&histogram, "rx to tx")))
+    }
+
+    pub(super) fn clear_latency(&mut self) {
+        self.desk.cleared.latency = self.histogram();
+    }
+
+    pub(super) fn queues(&self) -> Answer {
+        let names = self.session.egress_ports();
+        let queue = |used: &crate::topology::handle::QueueUse| {
+            let (packets, refused) = used.count.read();
+            QueueShown {
+                port: used.port,
+                name: names.get(usize::from(used.port)).map(|port| port.name.clone()).unwrap_or_default(),
+                direction: if used.direction == Direction::Rx { "rx" } else { "tx" },
+                queue: used.queue,
+                lcore: used.lcore,
+                packets,
+                refused,
+            }
+        };
+        Answer::new(QueuesShown(self.session.running().queues().iter().map(queue).collect()))
+    }
+
+    pub(super) fn lcores(&self) -> Answer {
+        let tsc_hz = self.desk.site.tsc_hz;
+        let elapsed_s = self.desk.start.elapsed().as_secs_f64();
+        let looks = self.session.running().look(tsc_hz).into_iter();
+        let lcore =
+            |(lcore, outcomes): (u32, Vec<Outcome>)| LcoreShown::new(lcore, &outcomes, elapsed_s, tsc_hz);
+        Answer::new(LcoresShown(looks.map(lcore).collect()))
+    }
+
+    /// The summary so far. What is not sent or dropped counts as held, since lcores are not looked at in one moment.
+    pub(super) fn stats(&self) -> Summary {
+        let tsc_hz = self.desk.site.tsc_hz;
+        let running = self.session.running();
+        let looks = running.look(tsc_hz).into_iter();
+        let mut outcomes: Vec<Outcome> = looks.flat_map(|(_, outcomes)| outcomes).collect();
+        outcomes.push(Outcome { latency: running.past(), ..Outcome::default() });
+        let Counters { rx_packets, tx_packets, drops, .. } = Totals::new(&outcomes, tsc_hz).counters;
+        let ended = Ended {
+            finished: Finished { outcomes, panicked: None },
+            duration_s: self.desk.start.elapsed().as_secs_f64(),
+            ports: PortCounts::of(&self.desk.site.ports, &self.desk.site.receives),
+        };
+        let mut summary = Summary::new("run", self.session, &ended, self.desk.site.setup.clone(), tsc_hz);
+        let gone = tx_packets + drops.total();
+        summary.packets.held = rx_packets.saturating_sub(gone);
+        // A stage that sends may have been looked at after the one that received.
+        summary.packets.rx = rx_packets.max(gone);
+        summary
+    }
+
+    pub(super) fn config(&self) -> Answer {
+        Answer::new(ConfigShown(self.desk.site.setup.clone()))
+    }
+
+    pub(super) fn pause(&self, pauses: bool) -> Answer {
+        self.session.running().pause(pauses);
+        Answer::done()
+    }
+
+    /// Stops receiving. With `drain`, returns when all packets inside have left.
+    pub(super) fn stop(&self, drain: bool) -> Result<Answer, Refusal> {
+        self.session.running().pause(true);
+        let end = Instant::now() + DRAIN_LIMIT;
+        while drain {
+            let Counters { rx_packets, tx_packets, drops, .. } = self.session.running().counters();
+            if rx_packets <= tx_packets + drops.total() {
+                break;
+            }
+            if Instant::now() >= end {
+                let inside = rx_packets - tx_packets - drops.total();
+                return Err(anyhow::anyhow!("{inside} packets are still inside after {DRAIN_LIMIT:?}").into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Answer::done())
+    }
+}
+
+fn empty() -> Histogram<u64> {
+    crate::datapath::Latency::new(1).histogram().clone()
+}
+
+#[derive(Serialize)]
+struct DropsShown(BTreeMap<&'static str, u64>);
+
+impl fmt::Display for DropsShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns = Columns::new([]);
+        self.0.iter().for_each(|(reason, count)| columns.row([(*reason).to_owned(), count.to_string()]));
+        columns.fmt(f)
+    }
+}
+
+#[derive(Serialize)]
+struct LatencyShown(LatencyNs);
+
+impl fmt::Display for LatencyShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::report::text::latency(&self.0))
+    }
+}
+
+#[derive(Serialize)]
+struct ConfigShown(Setup);
+
+impl fmt::Display for ConfigShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::report::text::setup(&self.0))
+    }
+}
+
+#[derive(Serialize)]
+struct QueueShown {
+    port: u16,
+    name: String,
+    direction: &'static str,
+    queue: u16,
+    lcore: u32,
+    packets: u64,
+    /// Packets for which a TX queue had no room.
+    refused: u64,
+}
+
+#[derive(Serialize)]
+struct QueuesShown(Vec<QueueShown>);
+
+impl fmt::Display for QueuesShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns = Columns::new(["port", "name", "direction", "queue", "lcore", "packets", "refused"]);
+        for queue in &self.0 {
+            let QueueShown { port, name, direction, queue, lcore, packets, refused } = queue;
+            let numbers = [port.to_string(), queue.to_string(), lcore.to_string(), packets.to_string()];
+            let [port, queue, lcore, packets] = numbers;
+            columns.row([
+                port,
+                name.clone(),
+                (*direction).to_owned(),
+                queue,
+                lcore,
+                packets,
+                refused.to_string(),
+            ]);
+        }
+        columns.fmt(f)
+    }
+}
+
+#[derive(Serialize)]
+struct LcoreShown {
+    lcore: u32,
+    /// Packets received and sent by its stages.
+    rx: u64,
+    tx: u64,
+    dropped: u64,
+    batches: u64,
+    /// Share of the time since the start that it worked on packets, 0 to 1.
+    busy: f64,
+    /// Cycles by pass.
+    stages: Vec<StageReport>,
+}
+
+impl LcoreShown {
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
+    fn new(lcore: u32, outcomes: &[Outcome], elapsed_s: f64, tsc_hz: u64) -> Self {
+        let totals = Totals::new(outcomes, tsc_hz);
+        let Counters { rx_packets, tx_packets, batches, busy_cycles, drops, .. } = totals.counters;
+        Self {
+            lcore,
+            rx: rx_packets,
+            tx: tx_packets,
+            dropped: drops.total(),
+            batches,
+            busy: (busy_cycles as f64 / (elapsed_s * tsc_hz as f64).max(1.0)).min(1.0),
+            stages: totals.stages(tsc_hz),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct LcoresShown(Vec<LcoreShown>);
+
+impl fmt::Display for LcoresShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns =
+            Columns::new(["lcore", "rx", "tx", "dropped", "batches", "busy", "cycles a packet"]);
+        for lcore in &self.0 {
+            let cycles =
+                lcore.stages.iter().map(|stage| format!("{} {:.1}", stage.name, stage.cycles_per_packet));
+            columns.row([
+                lcore.lcore.to_string(),
+                lcore.rx.to_string(),
+                lcore.tx.to_string(),
+                lcore.dropped.to_string(),
+                lcore.batches.to_string(),
+                format!("{:.1} %", lcore.busy * 100.0),
+                cycles.collect::<Vec<_>>().join(" "),
+            ]);
+        }
+        columns.fmt(f)
+    }
+}

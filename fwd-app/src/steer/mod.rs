@@ -1,0 +1,186 @@
+//! Answers what clients of the control socket and of DPDK's telemetry ask for: gathers it from the session, or has the session do it.
+//!
+//! A [`Console`] is served on the control thread, between the other things that change a session. It shows values of [`crate::report`]
+//! where the summary has them too, so the keys are the same.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
+//! | [`ports`] | devices, links, drivers' statistics |
+//! | [`tables`] | routes, neighbours, next hops, the engine |
+//! | [`watching`] | traces of packets, and captures of dropped ones |
+//! | [`telemetry`] | the commands on DPDK's telemetry socket |
+
+mod lcores;
+mod ports;
+mod tables;
+mod telemetry;
+mod watching;
+
+pub(crate) use telemetry::Telemetry;
+
+use crate::control::Session;
+use crate::control::ctl::request::{Clear, PortCounters, Ports, Show};
+use crate::control::ctl::{Answer, Command, Inbox, Refusal, Request, Server, Steer};
+use crate::datapath::Drops;
+use crate::report::Setup;
+use crate::topology::plan::Plan;
+use dpdk_ffi::Port;
+use hdrhistogram::Histogram;
+use std::time::Instant;
+use watching::Watching;
+
+/// Requests that are answered before other work has its turn.
+const AT_ONCE: usize = 8;
+
+/// The running forwarder, as far as the session does not know it.
+pub(crate) struct Site {
+    /// Its ports, by index.
+    ports: Vec<Port>,
+    /// Which of them an lcore receives from.
+    receives: Vec<bool>,
+    /// Port and queue of each input.
+    inputs: Vec<(u16, u16)>,
+    /// How it was set up.
+    setup: Setup,
+    /// The rate of the time stamp counter.
+    tsc_hz: u64,
+}
+
+impl Site {
+    /// `ports`, from which packets are forwarded by `plan`.
+    pub(crate) fn new(ports: &[Port], plan: &Plan, setup: Setup, tsc_hz: u64) -> Self {
+        let inputs = plan.inputs.iter().map(|input| (input.port, input.queue)).collect();
+        Self { ports: ports.to_vec(), receives: plan.receives(ports.len()), inputs, setup, tsc_hz }
+    }
+}
+
+/// What was counted when a client had it cleared.
+#[derive(Default)]
+struct Cleared {
+    drops: Drops,
+    latency: Option<Histogram<u64>>,
+}
+
+/// Who asks, and what answers need beside the session.
+pub(crate) struct Console {
+    telemetry: Telemetry,
+    desk: Desk,
+}
+
+/// What answers need beside the session.
+struct Desk {
+    socket: Option<(Server, Inbox)>,
+    site: Site,
+    start: Instant,
+    cleared: Cleared,
+    watching: Watching,
+}
+
+impl Console {
+    /// Answers the requests of `socket`, and those of `telemetry`, about the forwarder at `site`, which starts now.
+    pub(crate) fn new(socket: Option<(Server, Inbox)>, telemetry: Telemetry, site: Site) -> Self {
+        let desk = Desk {
+            socket,
+            site,
+            start: Instant::now(),
+            cleared: Cleared::default(),
+            watching: Watching::default(),
+        };
+        Self { telemetry, desk }
+    }
+
+    /// Answers requests that wait; returns whether there were any.
+    pub(crate) fn turn(&mut self, session: &mut Session) -> bool {
+        let mut worked = self.desk.watching.turn(session, &self.desk.site);
+        let mut steering = Steering { session, desk: &mut self.desk };
+        worked |= self.telemetry.serve(&mut steering);
+        for _ in 0..AT_ONCE {
+            let next = |(_, inbox): &(Server, Inbox)| inbox.waiting().try_recv().ok();
+            let Some(command) = steering.desk.socket.as_ref().and_then(next) else { break };
+            steering.take(command);
+            worked = true;
+        }
+        worked
+    }
+}
+
+/// A session while it is asked.
+struct Steering<'a> {
+    session: &'a mut Session,
+    desk: &'a mut Desk,
+}
+
+impl Steer for Steering<'_> {
+    fn answer(&mut self, request: Request) -> Result<Answer, Refusal> {
+        match request {
+            Request::Show(what) => self.show(what),
+            Request::ShowPort { what, ports } => self.show_ports(what, &ports),
+            Request::Clear(what) => Ok(self.clear(what)),
+            Request::ClearPort { what, ports } => self.clear_ports(what, &ports),
+            Request::ClearNeigh { address } => self.clear_neighbours(address),
+            Request::RouteGet { address } => self.route_get(address),
+            Request::RouteAdd { prefix, hop } => self.route_add(prefix, hop),
+            Request::RouteDel { prefix } => self.route_del(prefix),
+            Request::NeighAdd { address, mac, port } => self.neighbour_add(address, mac, port),
+            Request::NeighDel { address } => self.clear_neighbours(Some(address)),
+            Request::Start => Ok(self.pause(false)),
+            Request::Stop { drain } => self.stop(drain),
+            Request::SetEngine { name, parameters } => self.set_engine(name, parameters),
+            Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
+            Request::SetLink { port, up } => self.set_link(&port, up),
+            Request::CaptureDrops { file, packets } => {
+                let Desk { site, watching, .. } = &mut *self.desk;
+                watching.capture(file, packets, self.session.running().watch(), site)
+            }
+            Request::CaptureStop => self.desk.watching.stop(self.session.running().watch()),
+            Request::Trace { .. } => {
+                let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
+                Err(Refusal::Unavailable { what, why })
+            }
+        }
+    }
+}
+
+impl Steering<'_> {
+    /// Answers `command`; the answer to a trace comes when its packets have come.
+    fn take(&mut self, command: Command) {
+        match *command.request() {
+            Request::Trace { packets } => {
+                self.desk.watching.trace(command, packets, self.session.running().watch());
+            }
+            _ => command.answer_by(|request| self.answer(request)),
+        }
+    }
+
+    fn show(&mut self, what: Show) -> Result<Answer, Refusal> {
+        Ok(match what {
+            Show::Drops => self.drops(),
+            Show::Latency => self.latency(),
+            Show::Lcores => self.lcores(),
+            Show::Queues => self.queues(),
+            Show::Stats => Answer::new(self.stats()),
+            Show::Config => self.config(),
+            Show::Engine => self.engine(),
+            Show::Fib => self.fib(),
+            Show::Neigh => self.neighbours(),
+            Show::Routes => self.routes(),
+            Show::Feeds => self.feeds(),
+        })
+    }
+
+    fn clear(&mut self, what: Clear) -> Answer {
+        match what {
+            Clear::Drops => self.clear_drops(),
+            Clear::Latency => self.clear_latency(),
+        }
+        Answer::done()
+    }
+
+    fn clear_ports(&mut self, what: PortCounters, ports: &Ports) -> Result<Answer, Refusal> {
+        self.each_port(ports, |port| match what {
+            PortCounters::Stats => port.reset_stats(),
+            PortCounters::Xstats => port.reset_xstats(),
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! Ports: devices, links, drivers' statistics, and the switches of a device.
+
+use super::Steering;
+use crate::control::ctl::columns::Columns;
+use crate::control::ctl::request::{PortFacts, Ports};
+use crate::control::ctl::{Answer, Refusal};
+use crate::control::ports::PortCounts;
+use crate::report::PortReport;
+use anyhow::Context as _;
+use dpdk_ffi::{DpdkError, Port};
+use fib::PortRef;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+impl Steering<'_> {
+    /// The indices of `ports`.
+    fn indices(&self, ports: &Ports) -> Result<Vec<usize>, Refusal> {
+        let there = &self.desk.site.ports;
+        let one = match ports {
+            Ports::All => return Ok((0..there.len()).collect()),
+            Ports::One(port) => port,
+        };
+        let found = match one {
+            PortRef::Index(index) => Some(usize::from(*index)).filter(|index| *index < there.len()),
+            PortRef::Name(name) => there.iter().position(|port| port.name() == name),
+            PortRef::ById => None,
+        };
+        found.map(|index| vec![index]).ok_or_else(|| {
+            let known = there.iter().enumerate().map(|(index, port)| format!("{index} ({})", port.name()));
+            let known = known.collect::<Vec<_>>().join(", ");
+            anyhow::anyhow!("there is no port {one}; there are: {known}").into()
+        })
+    }
+
+    /// Does `work` for each of `ports`, and goes on after a failure; the first failure is the answer.
+    pub(super) fn each_port(
+        &self,
+        ports: &Ports,
+        work: impl Fn(&Port) -> Result<(), DpdkError>,
+    ) -> Result<Answer, Refusal> {
+        let work = |index: usize| {
+            let port = &self.desk.site.ports[index];
+            work(port).with_context(|| format!("port {index} ({})", port.name()))
+        };
+        let results: Vec<_> = self.indices(ports)?.into_iter().map(work).collect();
+        results.into_iter().collect::<Result<(), _>>()?;
+        Ok(Answer::done())
+    }
+
+    pub(super) fn show_ports(&self, what: PortFacts, ports: &Ports) -> Result<Answer, Refusal> {
+        let site = &self.desk.site;
+        let indices = self.indices(ports)?;
+        let each = indices.into_iter().map(|index| (index, &site.ports[index]));
+        Ok(match what {
+            PortFacts::Stats => {
+                let counts = PortCounts::of(&site.ports, &site.receives);
+                Answer::new(StatsShown(
+                    each.map(|(index, _)| StatShown::new(index, &counts[index])).collect(),
+                ))
+            }
+            PortFacts::Xstats => {
+                let shown = each.map(|(index, port)| XstatsOf::new(index, port));
+                Answer::new(XstatsShown(shown.collect::<anyhow::Result<_>>()?))
+            }
+            PortFacts::Info => {
+                let shown = each.map(|(index, port)| self.info(index, port));
+                Answer::new(InfosShown(shown.collect::<anyhow::Result<_>>()?))
+            }
+        })
+    }
+
+    fn info(&self, index: usize, port: &Port) -> anyhow::Result<InfoShown> {
+        let device = port.device_info()?;
+        let link = port.link().ok();
+        let egress = self.session.egress_ports().get(index);
+        let granted = port.granted().context("the port is not configured")?;
+        let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        Ok(InfoShown {
+            port: index,
+            name: port.name().to_owned(),
+            driver: device.driver,
+            device: device.device,
+            mac: egress.map(|port| port.mac.to_string()).unwrap_or_default(),
+            mtu_bytes: egress.map_or(granted.mtu, |port| port.mtu_bytes),
+            link: link.map(|link| if link.up { "up" } else { "down" }),
+            speed_mbps: link.and_then(|link| link.speed_mbps),
+            numa_node: port.socket().0,
+            promiscuous: port.is_promiscuous(),
+            rx_queues: granted.rx_queues,
+            tx_queues: granted.tx_queues,
+            rx_descriptors: granted.rx_descriptors,
+            tx_descriptors: granted.tx_descriptors,
+            rx_offloads: names(granted.rx_offloads.iter_names().map(|(name, _)| name).collect()),
+            tx_offloads: names(granted.tx_offloads.iter_names().map(|(name, _)| name).collect()),
+            rss: names(granted.rss.iter_names().map(|(name, _)| name).collect()),
+        })
+    }
+
+    pub(super) fn set_promiscuous(&self, ports: &Ports, on: bool) -> Result<Answer, Refusal> {
+        self.each_port(ports, |port| port.set_promiscuous(on))
+    }
+
+    pub(super) fn set_link(&self, port: &PortRef, up: bool) -> Result<Answer, Refusal> {
+        self.each_port(&Ports::One(port.clone()), |port| port.set_link(up))
+    }
+}
+
+#[derive(Serialize)]
+struct StatShown {
+    port: usize,
+    #[serde(flatten)]
+    report: PortReport,
+}
+
+impl StatShown {
+    fn new(port: usize, counts: &PortCounts) -> Self {
+        Self { port, report: PortReport::new(counts) }
+    }
+}
+
+#[derive(Serialize)]
+struct StatsShown(Vec<StatShown>);
+
+impl fmt::Display for StatsShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headings = [
+            "port",
+            "name",
+            "rx",
+            "tx",
+            "rx bytes",
+            "tx bytes",
+            "missed",
+            "rx errors",
+            "tx errors",
+            "no mbuf",
+        ];
+        let mut columns = Columns::new(headings);
+        for StatShown { port, report } in &self.0 {
+            let PortReport { rx, tx, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_nombuf, .. } =
+                report;
+            let numbers = [rx, tx, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_nombuf];
+            let [a, b, c, d, e, g, h, i] = numbers.map(u64::to_string);
+            columns.row([port.to_string(), report.name.clone(), a, b, c, d, e, g, h, i]);
+        }
+        columns.fmt(f)
+    }
+}
+
+#[derive(Serialize)]
+struct XstatsOf {
+    port: usize,
+    name: String,
+    xstats: BTreeMap<String, u64>,
+}
+
+impl XstatsOf {
+    fn new(index: usize, port: &Port) -> anyhow::Result<Self> {
+        let xstats = port.xstats().with_context(|| format!("port {index} ({})", port.name()))?;
+        Ok(Self { port: index, name: port.name().to_owned(), xstats: xstats.into_iter().collect() })
+    }
+}
+
+#[derive(Serialize)]
+struct XstatsShown(Vec<XstatsOf>);
+
+impl fmt::Display for XstatsShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for XstatsOf { port, name, xstats } in &self.0 {
+            writeln!(f, "port {port} ({name})")?;
+            let mut columns = Columns::new([]);
+            xstats.iter().for_each(|(name, count)| columns.row([format!("  {name}"), count.to_string()]));
+            columns.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct InfoShown {
+    port: usize,
+    name: String,
+    driver: String,
+    device: String,
+    mac: String,
+    mtu_bytes: u16,
+    /// `up`, `down`; `None` when the driver cannot tell.
+    link: Option<&'static str>,
+    speed_mbps: Option<u32>,
+    numa_node: i32,
+    promiscuous: bool,
+    rx_queues: u16,
+    tx_queues: u16,
+    rx_descriptors: u16,
+    tx_descriptors: u16,
+    rx_offloads: Vec<String>,
+    tx_offloads: Vec<String>,
+    rss: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct InfosShown(Vec<InfoShown>);
+
+impl fmt::Display for InfosShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for info in &self.0 {
+            let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(" ") };
+            let speed = info.speed_mbps.map_or_else(|| "unknown".to_owned(), |mbps| format!("{mbps} Mbit/s"));
+            writeln!(f, "port {} ({})", info.port, info.name)?;
+            let mut columns = Columns::new([]);
+            columns.row(["  driver".to_owned(), format!("{} {}", info.driver, info.device)]);
+            columns.row(["  link".to_owned(), format!("{}, speed {speed}", info.link.unwrap_or("unknown"))]);
+            columns.row(["  MAC".to_owned(), info.mac.clone()]);
+            columns.row(["  MTU".to_owned(), format!("{} bytes", info.mtu_bytes)]);
+            columns.row(["  promiscuous".to_owned(), if info.promiscuous { "on" } else { "off" }.to_owned()]);
+            columns.row(["  NUMA node".to_owned(), format!("node {}", info.numa_node)]);
+            let queues = format!("{} RX of {} descriptors", info.rx_queues, info.rx_descriptors);
+            columns.row([
+                "  queues".to_owned(),
+                format!("{queues}, {} TX of {}", info.tx_queues, info.tx_descriptors),
+            ]);
+            columns.row(["  RX offloads".to_owned(), list(&info.rx_offloads)]);
+            columns.row(["  TX offloads".to_owned(), list(&info.tx_offloads)]);
+            columns.row(["  RSS".to_owned(), list(&info.rss)]);
+            columns.fmt(f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,303 @@
+//! Tables: routes, neighbours, the engine.
+
+use super::Steering;
+use crate::control::Session;
+use crate::control::ctl::columns::Columns;
+use crate::control::ctl::server::Tally;
+use crate::control::ctl::{Answer, Refusal};
+use crate::engines::EngineSpec;
+use crate::report::EngineReport;
+use fib::details::Details;
+use fib::feed::{Action, Hop, Update};
+use fib::{IpPrefix, Key, Keys, MacAddr, Neighbour, NextHopId, PortRef, Prefix, RibTable};
+use serde::Serialize;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+impl Steering<'_> {
+    pub(super) fn engine(&self) -> Answer {
+        let details = self.session.engine().stats().details;
+        Answer::new(EngineShown { report: EngineReport::new(self.session), details })
+    }
+
+    pub(super) fn fib(&self) -> Answer {
+        let (rib, hops) = (self.session.rib(), self.session.hops());
+        let engine = self.session.engine();
+        Answer::new(FibShown {
+            routes_v4: rib.v4.len(),
+            routes_v6: rib.v6.len(),
+            used_v4: rib.v4.used_len(),
+            used_v6: rib.v6.used_len(),
+            next_hops: hops.len(),
+            neighbours: hops.neighbours().count(),
+            rib_bytes: rib.bytes(),
+            table_bytes: engine.stats().table_bytes,
+            generation: engine.generation().0,
+            updates: self.session.tally().updates,
+        })
+    }
+
+    pub(super) fn neighbours(&self) -> Answer {
+        let shown = self.session.hops().neighbours().map(|neighbour| NeighbourShown {
+            address: neighbour.address,
+            mac: neighbour.mac.to_string(),
+            port: neighbour.port.to_string(),
+            state: "static",
+        });
+        Answer::new(NeighboursShown(shown.collect()))
+    }
+
+    pub(super) fn routes(&self) -> Answer {
+        fn count<K: Key>(family: &'static str, table: &RibTable<K>) -> Vec<LengthShown> {
+            let mut counts = vec![0_u64; usize::from(K::BITS) + 1];
+            table.prefixes().for_each(|prefix| counts[usize::from(prefix.len())] += 1);
+            let counts = (0..).zip(counts).filter(|(_, routes)| *routes > 0);
+            counts.map(|(length, routes)| LengthShown { family, length, routes }).collect()
+        }
+        let rib = self.session.rib();
+        let mut lengths = count("ipv4", &rib.v4);
+        lengths.extend(count("ipv6", &rib.v6));
+        Answer::new(RoutesShown(lengths))
+    }
+
+    pub(super) fn feeds(&self) -> Answer {
+        let file =
+            |file: &PathBuf| FeedShown { feed: "file", name: file.display().to_string(), clients: None };
+        let mut feeds: Vec<_> = self.session.files().iter().map(file).collect();
+        if let Some((server, _)) = &self.desk.socket {
+            feeds.push(FeedShown { feed: "ctl", name: String::new(), clients: Some(server.tally()) });
+        }
+        Answer::new(FeedsShown(feeds))
+    }
+
+    pub(super) fn route_get(&self, address: IpAddr) -> Result<Answer, Refusal> {
+        let hops = self.session.hops();
+        let found = route_of(self.session, address);
+        let mut answer = [NextHopId::NONE];
+        let mut reader = self.session.engine().reader(1, 1).map_err(anyhow::Error::from)?;
+        let looked_up = match address {
+            IpAddr::V4(address) => reader.lookup(Keys::V4(&[u32::from(address)]), &mut answer),
+            IpAddr::V6(address) => {
+                let key = u128::from(address);
+                #[expect(clippy::cast_possible_truncation, reason = "the halves of an address")]
+                let (hi, lo) = ([(key >> 64) as u64], [key as u64]);
+                reader.lookup(Keys::V6 { hi: &hi, lo: &lo }, &mut answer)
+            }
+        };
+        looked_up.map_err(anyhow::Error::from)?;
+        let id = found.map_or(NextHopId::NONE, |(_, id)| id);
+        Ok(Answer::new(RouteShown {
+            prefix: found.map(|(prefix, _)| prefix.to_string()),
+            id: hops.told(id).get(),
+            engine_id: answer[0].get(),
+            next_hop: hops.get(id).map(ToString::to_string),
+        }))
+    }
+
+    pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: Hop) -> Result<Answer, Refusal> {
+        self.change(prefix, Action::Announce(hop))
+    }
+
+    pub(super) fn route_del(&mut self, prefix: IpPrefix) -> Result<Answer, Refusal> {
+        let rib = self.session.rib();
+        let id = match prefix {
+            IpPrefix::V4(prefix) => rib.v4.get(prefix),
+            IpPrefix::V6(prefix) => rib.v6.get(prefix),
+        };
+        if id.is_none() {
+            return Err(anyhow::anyhow!("there is no route {prefix}").into());
+        }
+        self.change(prefix, Action::Withdraw)
+    }
+
+    fn change(&mut self, prefix: IpPrefix, action: Action) -> Result<Answer, Refusal> {
+        let update = Update { time_s: 0.0, prefix, action, peer: None };
+        self.session.update(&update).map_err(anyhow::Error::from)?;
+        self.session.commit()?;
+        Ok(Answer::done())
+    }
+
+    pub(super) fn neighbour_add(
+        &mut self,
+        address: IpAddr,
+        mac: MacAddr,
+        port: PortRef,
+    ) -> Result<Answer, Refusal> {
+        self.session.add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
+        self.session.commit()?;
+        Ok(Answer::done())
+    }
+
+    /// Removes one neighbour, or all of them.
+    pub(super) fn clear_neighbours(&mut self, address: Option<IpAddr>) -> Result<Answer, Refusal> {
+        let known = self.session.hops().neighbours().map(|neighbour| neighbour.address);
+        let gone: Vec<_> = known.filter(|known| address.is_none_or(|address| address == *known)).collect();
+        if let (Some(address), []) = (address, gone.as_slice()) {
+            return Err(anyhow::anyhow!("there is no neighbour {address}").into());
+        }
+        for address in gone {
+            self.session.remove_neighbour(address);
+        }
+        self.session.commit()?;
+        Ok(Answer::done())
+    }
+
+    pub(super) fn set_engine(
+        &mut self,
+        name: String,
+        parameters: Vec<(String, String)>,
+    ) -> Result<Answer, Refusal> {
+        let spec = EngineSpec::instead_of(self.session.spec(), name, parameters)?;
+        self.session.set_engine(spec)?;
+        Ok(self.engine())
+    }
+}
+
+/// The longest route that covers `address`, and its next hop.
+pub(super) fn route_of(session: &Session, address: IpAddr) -> Option<(IpPrefix, NextHopId)> {
+    fn longest<K: Key>(table: &RibTable<K>, key: K) -> Option<(IpPrefix, NextHopId)> {
+        let prefixes = (0..=K::BITS).rev().map(|len| Prefix::truncating(key, len));
+        let mut routes = prefixes.map(|prefix| (K::wrap(prefix), table.get(prefix)));
+        routes.find(|(_, id)| !id.is_none())
+    }
+    match address {
+        IpAddr::V4(address) => longest(&session.rib().v4, u32::from(address)),
+        IpAddr::V6(address) => longest(&session.rib().v6, u128::from(address)),
+    }
+}
+
+#[derive(Serialize)]
+struct EngineShown {
+    #[serde(flatten)]
+    report: EngineReport,
+    /// What this engine counts of its own.
+    details: Details,
+}
+
+impl fmt::Display for EngineShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::report::text::engine(&self.report))?;
+        let mut columns = Columns::new([]);
+        self.details.iter().for_each(|(name, value)| columns.row([format!("  {name}"), value.to_string()]));
+        columns.fmt(f)
+    }
+}
+
+#[derive(Serialize)]
+struct FibShown {
+    /// Routes told.
+    routes_v4: usize,
+    routes_v6: usize,
+    /// Routes that the engine has.
+    used_v4: usize,
+    used_v6: usize,
+    next_hops: usize,
+    neighbours: usize,
+    rib_bytes: u64,
+    table_bytes: u64,
+    generation: u64,
+    /// Updates since the start.
+    updates: u64,
+}
+
+impl fmt::Display for FibShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "routes      {} IPv4, {} IPv6", self.routes_v4, self.routes_v6)?;
+        writeln!(f, "in engine   {} IPv4, {} IPv6", self.used_v4, self.used_v6)?;
+        writeln!(f, "next hops   {}, {} neighbours", self.next_hops, self.neighbours)?;
+        writeln!(f, "memory      RIB {} bytes, engine {} bytes", self.rib_bytes, self.table_bytes)?;
+        writeln!(f, "generation  {}, {} updates", self.generation, self.updates)
+    }
+}
+
+#[derive(Serialize)]
+struct NeighbourShown {
+    address: IpAddr,
+    mac: String,
+    port: String,
+    state: &'static str,
+}
+
+#[derive(Serialize)]
+struct NeighboursShown(Vec<NeighbourShown>);
+
+impl fmt::Display for NeighboursShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns = Columns::new(["address", "MAC", "port", "state"]);
+        for NeighbourShown { address, mac, port, state } in &self.0 {
+            columns.row([address.to_string(), mac.clone(), port.clone(), (*state).to_owned()]);
+        }
+        columns.fmt(f)
+    }
+}
+
+#[derive(Serialize)]
+struct LengthShown {
+    family: &'static str,
+    length: u8,
+    routes: u64,
+}
+
+#[derive(Serialize)]
+struct RoutesShown(Vec<LengthShown>);
+
+impl fmt::Display for RoutesShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns = Columns::new(["family", "length", "routes"]);
+        for LengthShown { family, length, routes } in &self.0 {
+            columns.row([(*family).to_owned(), length.to_string(), routes.to_string()]);
+        }
+        columns.fmt(f)
+    }
+}
+
+#[derive(Serialize)]
+struct FeedShown {
+    feed: &'static str,
+    name: String,
+    /// Of the control socket: its clients, and what they got wrong.
+    #[serde(flatten)]
+    clients: Option<Tally>,
+}
+
+#[derive(Serialize)]
+struct FeedsShown(Vec<FeedShown>);
+
+impl fmt::Display for FeedsShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns = Columns::new(["feed", "name"]);
+        for FeedShown { feed, name, clients } in &self.0 {
+            let counts = clients.map(|Tally { clients, requests, errors, turned_away, timed_out }| {
+                format!(
+                    "{clients} clients, {turned_away} turned away, {timed_out} timed out, {requests} requests, {errors} errors"
+                )
+            });
+            columns.row([(*feed).to_owned(), counts.unwrap_or_else(|| name.clone())]);
+        }
+        columns.fmt(f)
+    }
+}
+
+#[derive(Serialize)]
+struct RouteShown {
+    /// The route's prefix; `None` when no route covers the address.
+    prefix: Option<String>,
+    /// The next hop's id as it was told; 0 without a route.
+    id: u32,
+    /// The id that the engine answers.
+    engine_id: u32,
+    next_hop: Option<String>,
+}
+
+impl fmt::Display for RouteShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.prefix, &self.next_hop) {
+            (Some(prefix), hop) => {
+                let hop = hop.as_deref().unwrap_or("a bare id");
+                writeln!(f, "{prefix}  id {} ({hop}); the engine answers {}", self.id, self.engine_id)
+            }
+            (None, _) => writeln!(f, "no route; the engine answers {}", self.engine_id),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Looks on at packets: `trace N`, whose answer waits for N packets, and `capture drops FILE N`, a pcapng file with the reason of
+//! each drop as its comment.
+
+use super::Site;
+use crate::control::Session;
+use crate::control::ctl::{Answer, Command, Refusal};
+use crate::datapath::DropReason;
+use crate::datapath::check::{self, Destination};
+use crate::datapath::watch::{Purpose, Seen, Watch};
+use crate::notice;
+use anyhow::Context as _;
+use fib::{MacAddr, NextHopId};
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::{DataLink, PcapError};
+use serde::Serialize;
+use std::fmt;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long `trace` waits for its packets.
+const TRACE_LIMIT: Duration = Duration::from_secs(3);
+/// The most packets of a trace: each is several lines.
+const TRACE_MAX: u64 = 100;
+/// Time stamps of a capture are nanoseconds: 10^-9 s.
+const NANOSECONDS: u8 = 9;
+
+/// Who looks on.
+#[derive(Default)]
+pub(super) struct Watching {
+    trace: Option<Trace>,
+    capture: Option<Capture>,
+}
+
+struct Trace {
+    command: Command,
+    packets: usize,
+    shown: Vec<TraceShown>,
+    end: Instant,
+}
+
+struct Capture {
+    file: String,
+    writer: PcapNgWriter<BufWriter<File>>,
+    written: u64,
+}
+
+impl Watching {
+    /// Starts a trace, whose answer comes from a later [`Self::turn`].
+    pub(super) fn trace(&mut self, command: Command, packets: NonZeroU64, watch: &Watch) {
+        if self.trace.is_some() {
+            return command.answer(Err(anyhow::anyhow!("another trace is running").into()));
+        }
+        let packets = packets.get().min(TRACE_MAX);
+        let end = Instant::now() + TRACE_LIMIT;
+        self.trace = Some(Trace { command, packets: packets as usize, shown: Vec::new(), end });
+        watch.want(Purpose::Trace, packets);
+    }
+
+    /// Starts a capture of the next `packets` dropped packets.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or there is a capture.
+    pub(super) fn capture(
+        &mut self,
+        file: String,
+        packets: NonZeroU64,
+        watch: &Watch,
+        site: &Site,
+    ) -> Result<Answer, Refusal> {
+        if let Some(Capture { file, .. }) = &self.capture {
+            return Err(anyhow::anyhow!("a capture to {file} is running; stop it first").into());
+        }
+        let writer = open(&file, site).with_context(|| format!("cannot write {file}"))?;
+        self.capture = Some(Capture { file, writer, written: 0 });
+        watch.want(Purpose::Capture, packets.get());
+        Ok(Answer::done())
+    }
+
+    /// Ends the capture.
+    ///
+    /// # Errors
+    /// When there is none, or the file cannot be written.
+    pub(super) fn stop(&mut self, watch: &Watch) -> Result<Answer, Refusal> {
+        let capture = self.capture.take().context("no capture is running")?;
+        watch.want(Purpose::Capture, 0);
+        Ok(Answer::new(capture.finish(watch)?))
+    }
+
+    /// Takes the packets that were seen; returns whether there were any.
+    pub(super) fn turn(&mut self, session: &Session, site: &Site) -> bool {
+        if self.trace.is_none() && self.capture.is_none() {
+            return false;
+        }
+        let watch = session.running().watch();
+        let mut worked = false;
+        while let Some(seen) = watch.next() {
+            worked = true;
+            match (seen.purpose, &mut self.trace, &mut self.capture) {
+                (Purpose::Trace, Some(trace), _) => trace.shown.push(TraceShown::new(&seen, session, site)),
+                (Purpose::Capture, _, Some(capture)) => {
+                    if let Err(error) = capture.write(&seen, site.tsc_hz) {
+                        notice::warn(format_args!("{}: {error}; the capture ends", capture.file));
+                        watch.want(Purpose::Capture, 0);
+                        self.capture = None;
+                    }
+                }
+                _ => {}
+            }
+            watch.give_back(seen);
+        }
+        let is_over = |trace: &mut Trace| trace.shown.len() >= trace.packets || Instant::now() >= trace.end;
+        if let Some(Trace { command, shown, .. }) = self.trace.take_if(is_over) {
+            watch.want(Purpose::Trace, 0);
+            command.answer(Ok(Answer::new(TracesShown(shown))));
+        }
+        if let Some(capture) = self.capture.take_if(|_| watch.left(Purpose::Capture) == 0 && !worked) {
+            match capture.finish(watch) {
+                Ok(done) => notice::post(done),
+                Err(error) => notice::warn(format_args!("{error:#}")),
+            }
+        }
+        worked
+    }
+}
+
+/// A capture file with the inputs as interfaces, and one more for packets on their way out.
+fn open(path: &str, site: &Site) -> anyhow::Result<PcapNgWriter<BufWriter<File>>> {
+    let mut writer = PcapNgWriter::new(BufWriter::new(File::create(path)?)).map_err(plain)?;
+    let inputs = site.inputs.iter().map(|(port, queue)| format!("port {port} queue {queue}"));
+    for name in inputs.chain(["tx".to_owned()]) {
+        let options = vec![
+            InterfaceDescriptionOption::IfName(name.into()),
+            InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+        ];
+        let block = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options };
+        writer.write_pcapng_block(block).map_err(plain)?;
+    }
+    Ok(writer)
+}
+
+/// The I/O error inside a library's error.
+fn plain(error: PcapError) -> std::io::Error {
+    match error {
+        PcapError::IoError(error) => error,
+        other => std::io::Error::other(other),
+    }
+}
+
+impl Capture {
+    fn write(&mut self, seen: &Seen, tsc_hz: u64) -> std::io::Result<()> {
+        let reason = seen.fate.as_ref().err().map_or("", |reason| reason.name());
+        let last = self.writer.interfaces().len().saturating_sub(1);
+        let age =
+            u128::from(dpdk_ffi::tsc().wrapping_sub(seen.tsc)) * 1_000_000_000 / u128::from(tsc_hz.max(1));
+        let age = Duration::from_nanos(u64::try_from(age).unwrap_or(0));
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let block = EnhancedPacketBlock {
+            interface_id: u32::try_from(seen.input.min(last)).unwrap_or(0),
+            timestamp: now.saturating_sub(age),
+            original_len: seen.frame_bytes,
+            data: seen.frame.as_slice().into(),
+            options: vec![EnhancedPacketOption::Comment(reason.into())],
+        };
+        self.writer.write_pcapng_block(block).map_err(plain)?;
+        self.written += 1;
+        Ok(())
+    }
+
+    fn finish(self, watch: &Watch) -> anyhow::Result<CaptureDone> {
+        let Self { file, writer, written } = self;
+        writer.into_inner().flush().with_context(|| format!("cannot write {file}"))?;
+        Ok(CaptureDone { file, written, missed: watch.missed() })
+    }
+}
+
+#[derive(Serialize)]
+struct CaptureDone {
+    file: String,
+    written: u64,
+    /// Packets that no buffer was free for, since the start.
+    missed: u64,
+}
+
+impl fmt::Display for CaptureDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, written, missed } = self;
+        write!(f, "{file}: {written} dropped packets")?;
+        if *missed > 0 {
+            write!(f, ", {missed} missed")?;
+        }
+        Ok(())
+    }
+}
+
+/// How one packet was forwarded, stage by stage.
+#[derive(Serialize)]
+struct TraceShown {
+    port: u16,
+    queue: u16,
+    bytes: u32,
+    /// Source and destination; `None` when the packet is no IP packet.
+    addresses: Option<(IpAddr, IpAddr)>,
+    engine: &'static str,
+    generation: u64,
+    /// The route that covers the destination now.
+    prefix: Option<String>,
+    next_hop: Option<String>,
+    id: Option<u32>,
+    /// Where it leaves.
+    out: Option<OutShown>,
+    /// Why it was dropped.
+    dropped: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct OutShown {
+    port: u16,
+    name: String,
+    source: String,
+    destination: String,
+}
+
+impl TraceShown {
+    fn new(seen: &Seen, session: &Session, site: &Site) -> Self {
+        let (port, queue) = site.inputs.get(seen.input).copied().unwrap_or_default();
+        let addresses = addresses(&seen.frame, seen.frame_bytes);
+        let id = seen.next_hop.map(NextHopId::from_answer).filter(|id| !id.is_none());
+        let route =
+            addresses.filter(|_| id.is_some()).and_then(|(_, to)| super::tables::route_of(session, to));
+        let name = |port: u16| session.egress_ports().get(usize::from(port)).map(|port| port.name.clone());
+        let mac = |bytes: &[u8]| bytes.try_into().map(|mac| MacAddr(mac).to_string()).unwrap_or_default();
+        let out = seen.fate.as_ref().ok().map(|(port, macs)| OutShown {
+            port: *port,
+            name: name(*port).unwrap_or_default(),
+            destination: mac(&macs[..6]),
+            source: mac(&macs[6..]),
+        });
+        Self {
+            port,
+            queue,
+            bytes: seen.frame_bytes,
+            addresses,
+            engine: session.engine().name(),
+            generation: session.engine().generation().0,
+            prefix: route.map(|(prefix, _)| prefix.to_string()),
+            next_hop: id.and_then(|id| session.hops().get(id)).map(ToString::to_string),
+            id: id.map(|id| session.hops().told(id).get()),
+            out,
+            dropped: seen.fate.as_ref().err().copied().map(DropReason::name),
+        }
+    }
+}
+
+/// The addresses of a packet that parse passed.
+fn addresses(frame: &[u8], frame_bytes: u32) -> Option<(IpAddr, IpAddr)> {
+    let checked = check::check(frame, frame_bytes).ok()?;
+    let packet = frame.get(usize::from(checked.ip_at)..)?;
+    Some(match checked.destination {
+        Destination::V4(to) => {
+            let from: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
+            (Ipv4Addr::from(from).into(), Ipv4Addr::from(to).into())
+        }
+        Destination::V6(to) => {
+            let from: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
+            (Ipv6Addr::from(from).into(), Ipv6Addr::from(to).into())
+        }
+    })
+}
+
+#[derive(Serialize)]
+struct TracesShown(Vec<TraceShown>);
+
+impl fmt::Display for TracesShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return writeln!(f, "no packet came in {} s", TRACE_LIMIT.as_secs());
+        }
+        for (number, packet) in (1..).zip(&self.0) {
+            writeln!(f, "packet {number}")?;
+            writeln!(f, "  rx       port {} queue {}, {} bytes", packet.port, packet.queue, packet.bytes)?;
+            if let Some((from, to)) = &packet.addresses {
+                writeln!(f, "  parse    {from} > {to}")?;
+            }
+            if let Some(id) = packet.id {
+                let prefix = packet.prefix.as_deref().unwrap_or("a route that is gone");
+                let hop = packet.next_hop.as_deref().unwrap_or("a bare id");
+                let (engine, generation) = (packet.engine, packet.generation);
+                writeln!(f, "  lookup   {engine}, generation {generation}: {prefix}, id {id} ({hop})")?;
+            }
+            if let Some(OutShown { port, name, source, destination }) = &packet.out {
+                writeln!(f, "  verdict  port {port} ({name})")?;
+                writeln!(f, "  rewrite  {source} > {destination}")?;
+            }
+            if let Some(reason) = packet.dropped {
+                writeln!(f, "  dropped  {reason}")?;
+            }
+        }
+        Ok(())
+    }
+}
