@@ -1,9 +1,14 @@
-//! `ctl` from outside, with a socket of the test's own or with none: exit codes, output, scripts. `completions`.
+//! `ctl` from outside, with a socket of the test's own or with none: exit codes, output, scripts, the prompt. `completions`.
 
 use crate::support::{Scratch, fwd, fwd_stdin};
-use std::io::{BufRead as _, BufReader, Write as _};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::Duration;
 
 /// A forwarder that gives each connection one of `replies` and keeps the requests.
 fn forwarder(path: &str, replies: &'static [&'static str]) -> thread::JoinHandle<Vec<String>> {
@@ -73,6 +78,71 @@ fn a_script_stops_at_the_first_error() {
     let out = fwd_stdin(&["ctl", "--socket", &socket], "start # again\n\nstop\nstart\n")
         .fails(1, &["fwd-app: stdin:3: no"]);
     assert_eq!((out.stdout.as_str(), forwarder.join().unwrap().len()), ("done\n", 2));
+}
+
+/// What a terminal has shown and a test has not yet looked at.
+struct Screen {
+    shown: Receiver<Vec<u8>>,
+    text: String,
+}
+
+impl Screen {
+    /// Waits until `wanted` is shown, and forgets all up to its end.
+    fn until(&mut self, wanted: &str) {
+        loop {
+            if let Some(at) = self.text.find(wanted) {
+                self.text.drain(..at + wanted.len());
+                return;
+            }
+            let more = self.shown.recv_timeout(Duration::from_secs(30));
+            let more = more.unwrap_or_else(|error| panic!("no '{wanted}' ({error}) in: {}", self.text));
+            self.text.push_str(&String::from_utf8_lossy(&more));
+        }
+    }
+}
+
+#[test]
+fn the_prompt_completes_words_shows_errors_and_keeps_a_history() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("x.sock");
+    let forwarder = forwarder(&socket, &[r#"{"ok":true,"text":"7 dropped"}"#]);
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let terminal = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let stream = || terminal.try_clone().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
+        .args(["ctl", "--socket", &socket])
+        .env("XDG_STATE_HOME", scratch.path("state"))
+        .env("TERM", "xterm")
+        .stdin(stream())
+        .stdout(stream())
+        .stderr(stream())
+        .spawn()
+        .unwrap();
+    let mut keys = File::from(master);
+    let (mut output, (sender, shown)) = (keys.try_clone().unwrap(), channel());
+    // It ends with the terminal, when this test has ended.
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = output.read(&mut bytes) {
+            let _ = sender.send(bytes[..count].to_vec());
+        }
+    });
+    let mut screen = Screen { shown, text: String::new() };
+    screen.until("fwd-app> ");
+    keys.write_all(b"sho\tdr\t\r").unwrap();
+    screen.until("7 dropped");
+    screen.until("fwd-app> ");
+    keys.write_all(b"dance\r").unwrap();
+    screen.until("fwd-app: 'dance' is not understood here");
+    screen.until("fwd-app> ");
+    keys.write_all(b"quit\r").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(forwarder.join().unwrap(), ["{\"line\":\"show drops \",\"json\":false}\n"]);
+    let history = std::fs::read_to_string(scratch.path("state/fwd-app/ctl-history")).unwrap();
+    assert!(history.contains("show drops \ndance\nquit\n"), "{history}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! No command's path is the beginning of another one's.
 
 use super::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
-use super::words::{Input, Words, WordsError};
+use super::words::{Input, Words, WordsError, address, pick, wrong};
 use fib::feed;
 use fib::{IpPrefix, PortRef};
 use std::num::NonZeroU64;
@@ -19,8 +19,10 @@ pub(crate) struct Command {
     /// What it does, in a line.
     pub(super) help: &'static str,
     /// Makes the request from the words after the path.
-    pub(super) make: fn(&mut Words<'_>) -> Result<Input, WordsError>,
+    pub(super) make: Make,
 }
+
+type Make = fn(&mut Words<'_>) -> Result<Input, WordsError>;
 
 /// An argument of a command.
 #[derive(Debug)]
@@ -71,11 +73,10 @@ const HOP: Arg = Arg {
     ],
 };
 
-const fn show(what: &'static [&'static str], help: &'static str, make: Make) -> Command {
-    Command { path: what, args: &[], help, make }
+/// A command without arguments.
+const fn plain(path: &'static [&'static str], help: &'static str, make: Make) -> Command {
+    Command { path, args: &[], help, make }
 }
-
-type Make = fn(&mut Words<'_>) -> Result<Input, WordsError>;
 
 /// Every command, in the order of `help`.
 pub(crate) const COMMANDS: &[Command] = &[
@@ -97,21 +98,21 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "device, link, MTU, queues and offloads of ports",
         make: |words| show_port(PortFacts::Info, words),
     },
-    show(&["show", "drops"], "dropped packets by reason", |_| ask(Request::Show(Show::Drops))),
-    show(&["show", "engine"], "the engine, its table and its figures", |_| ask(Request::Show(Show::Engine))),
-    show(&["show", "fib"], "the table in service", |_| ask(Request::Show(Show::Fib))),
-    show(&["show", "neigh"], "neighbours", |_| ask(Request::Show(Show::Neigh))),
-    show(&["show", "latency"], "latency percentiles", |_| ask(Request::Show(Show::Latency))),
-    show(&["show", "lcores"], "lcores, what they run and how busy they are", |_| {
+    plain(&["show", "drops"], "dropped packets by reason", |_| ask(Request::Show(Show::Drops))),
+    plain(&["show", "engine"], "the engine, its table and its figures", |_| ask(Request::Show(Show::Engine))),
+    plain(&["show", "fib"], "the table in service", |_| ask(Request::Show(Show::Fib))),
+    plain(&["show", "neigh"], "neighbours", |_| ask(Request::Show(Show::Neigh))),
+    plain(&["show", "latency"], "latency percentiles", |_| ask(Request::Show(Show::Latency))),
+    plain(&["show", "lcores"], "lcores, what they run and how busy they are", |_| {
         ask(Request::Show(Show::Lcores))
     }),
-    show(&["show", "queues"], "what each queue received", |_| ask(Request::Show(Show::Queues))),
-    show(&["show", "config"], "how the forwarder is set up", |_| ask(Request::Show(Show::Config))),
-    show(&["show", "stats"], "the summary so far; --json has the keys of the report", |_| {
+    plain(&["show", "queues"], "what each queue received", |_| ask(Request::Show(Show::Queues))),
+    plain(&["show", "config"], "how the forwarder is set up", |_| ask(Request::Show(Show::Config))),
+    plain(&["show", "stats"], "the summary so far; --json has the keys of the report", |_| {
         ask(Request::Show(Show::Stats))
     }),
-    show(&["show", "routes"], "routes by length", |_| ask(Request::Show(Show::Routes))),
-    show(&["show", "feeds"], "where routes come from", |_| ask(Request::Show(Show::Feeds))),
+    plain(&["show", "routes"], "routes by length", |_| ask(Request::Show(Show::Routes))),
+    plain(&["show", "feeds"], "where routes come from", |_| ask(Request::Show(Show::Feeds))),
     Command {
         path: &["clear", "port", "stats"],
         args: &[SOME_PORTS],
@@ -124,16 +125,16 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "set the drivers' own counters to 0",
         make: |words| clear_port(PortCounters::Xstats, words),
     },
-    show(&["clear", "drops"], "set the counters of dropped packets to 0", |_| {
+    plain(&["clear", "drops"], "set the counters of dropped packets to 0", |_| {
         ask(Request::Clear(Clear::Drops))
     }),
-    show(&["clear", "latency"], "empty the latency histogram", |_| ask(Request::Clear(Clear::Latency))),
+    plain(&["clear", "latency"], "empty the latency histogram", |_| ask(Request::Clear(Clear::Latency))),
     Command {
         path: &["clear", "neigh"],
         args: &[Arg { usage: "[ADDR]", ..ADDRESS }],
         help: "forget a neighbour, or all of them",
         make: |words| {
-            let address = words.next().map(|word| words.address(word)).transpose()?;
+            let address = words.next().map(address).transpose()?;
             ask(Request::ClearNeigh { address })
         },
     },
@@ -167,13 +168,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "forget a neighbour",
         make: |words| ask(Request::NeighDel { address: words.want_address()? }),
     },
-    show(&["start"], "receive again after stop", |_| ask(Request::Start)),
+    plain(&["start"], "receive again after stop", |_| ask(Request::Start)),
     Command {
         path: &["stop"],
         args: &[Arg::of("[--drain]", &["--drain"])],
         help: "receive nothing; with --drain, wait until all packets inside have left",
         make: |words| {
-            let drain = words.next().map(|word| words.pick(word, &["--drain"])).transpose()?;
+            let drain = words.next().map(|word| pick(word, &["--drain"])).transpose()?;
             ask(Request::Stop { drain: drain.is_some() })
         },
     },
@@ -216,7 +217,7 @@ pub(crate) const COMMANDS: &[Command] = &[
             ask(Request::CaptureDrops { file, packets: words.want_count()? })
         },
     },
-    show(&["capture", "stop"], "end a capture before its last packet", |_| ask(Request::CaptureStop)),
+    plain(&["capture", "stop"], "end a capture before its last packet", |_| ask(Request::CaptureStop)),
     Command {
         path: &["help"],
         args: &[Arg::new("[WORD..]", &["show", "show port"])],
@@ -226,7 +227,7 @@ pub(crate) const COMMANDS: &[Command] = &[
             Ok(Input::Help(super::words::help(&start)?))
         },
     },
-    show(&["quit"], "leave; the forwarder goes on", |_| Ok(Input::Quit)),
+    plain(&["quit"], "leave; the forwarder goes on", |_| Ok(Input::Quit)),
 ];
 
 const DEV: Arg = Arg::of("dev", &["dev"]);
@@ -264,9 +265,9 @@ fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
 fn set_engine(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let name = words.want("an engine")?.to_owned();
     let mut parameters = Vec::new();
-    while let Some(word) = words.next() {
+    for word in words.by_ref() {
         let parameter = fib::units::named_value(word);
-        parameters.push(parameter.ok_or_else(|| words.wrong(word, "key=value"))?);
+        parameters.push(parameter.ok_or_else(|| wrong(word, "key=value"))?);
     }
     ask(Request::SetEngine { name, parameters })
 }
@@ -289,12 +290,12 @@ impl Words<'_> {
     fn want_count(&mut self) -> Result<NonZeroU64, WordsError> {
         let word = self.want("a number of packets")?;
         let number = word.parse().ok().filter(|_| word.bytes().all(|byte| byte.is_ascii_digit()));
-        number.ok_or_else(|| self.wrong(word, "a number of packets from 1"))
+        number.ok_or_else(|| wrong(word, "a number of packets from 1"))
     }
 
     /// Whether the next word is the first of these two.
     fn want_one_of(&mut self, both: [&'static str; 2]) -> Result<bool, WordsError> {
         let word = self.want(if both[0] == "on" { "on or off" } else { "up or down" })?;
-        Ok(self.pick(word, &both)? == both[0])
+        Ok(pick(word, &both)? == both[0])
     }
 }

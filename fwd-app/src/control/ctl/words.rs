@@ -93,31 +93,7 @@ impl<'a> Words<'a> {
     }
 
     pub(super) fn want_address(&mut self) -> Result<IpAddr, WordsError> {
-        let word = self.want("an address")?;
-        self.address(word)
-    }
-
-    pub(super) fn address(&self, word: &str) -> Result<IpAddr, WordsError> {
-        word.parse().map_err(|_| self.wrong(word, "an IPv4 or IPv6 address"))
-    }
-
-    /// That `word` does not belong where it is.
-    #[expect(clippy::unused_self, reason = "reads as what it is: the line refuses the word")]
-    pub(super) fn wrong(&self, word: &str, wanted: &str) -> WordsError {
-        WordsError::Word { word: excerpt(word), wanted: wanted.to_owned() }
-    }
-
-    /// The one of `choices` that `word` is or abbreviates.
-    pub(super) fn pick(&self, word: &str, choices: &[&'static str]) -> Result<&'static str, WordsError> {
-        if let Some(same) = choices.iter().find(|choice| **choice == word) {
-            return Ok(same);
-        }
-        let candidates: Vec<&str> = starting_with(choices, word).collect();
-        match candidates[..] {
-            [] => Err(self.wrong(word, &or(choices))),
-            [_] => starting_with(choices, word).next().ok_or(WordsError::Empty),
-            _ => Err(WordsError::Ambiguous { word: excerpt(word), candidates: or(&candidates) }),
-        }
+        address(self.want("an address")?)
     }
 
     /// Follows the words down the paths of the commands while there are both. Returns the commands that are left, and at which word
@@ -129,7 +105,7 @@ impl<'a> Words<'a> {
             let Some(word) = (!choices.is_empty()).then(|| self.next()).flatten() else {
                 return Ok((commands, depth));
             };
-            let chosen = self.pick(word, &choices)?;
+            let chosen = pick(word, &choices)?;
             commands.retain(|command| command.path[depth] == chosen);
         }
         Ok((commands, 0))
@@ -143,6 +119,28 @@ impl<'a> Iterator for Words<'a> {
         let word = *self.words.get(self.at)?;
         self.at += 1;
         Some(word)
+    }
+}
+
+pub(super) fn address(word: &str) -> Result<IpAddr, WordsError> {
+    word.parse().map_err(|_| wrong(word, "an IPv4 or IPv6 address"))
+}
+
+/// That `word` does not belong where it is.
+pub(super) fn wrong(word: &str, wanted: &str) -> WordsError {
+    WordsError::Word { word: excerpt(word), wanted: wanted.to_owned() }
+}
+
+/// The one of `choices` that `word` is or abbreviates.
+pub(super) fn pick(word: &str, choices: &[&'static str]) -> Result<&'static str, WordsError> {
+    if let Some(same) = choices.iter().find(|choice| **choice == word) {
+        return Ok(same);
+    }
+    let candidates: Vec<_> = starting_with(choices, word).collect();
+    match candidates[..] {
+        [] => Err(wrong(word, &or(choices))),
+        [only] => Ok(only),
+        _ => Err(WordsError::Ambiguous { word: excerpt(word), candidates: or(&candidates) }),
     }
 }
 
@@ -165,7 +163,7 @@ pub(crate) fn parse(line: &str) -> Result<Input, WordsError> {
     let input = (command.make)(&mut words)?;
     match words.next() {
         None => Ok(input),
-        Some(word) => Err(words.wrong(word, "the end of the line")),
+        Some(word) => Err(wrong(word, "the end of the line")),
     }
 }
 
