@@ -34,6 +34,8 @@ mod run;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
+mod steer;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod terminal;
