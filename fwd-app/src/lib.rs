@@ -13,6 +13,7 @@
 //! | `control` | the session: tables, commits, ports, the running topology; signals |
 //! | `topology` | which stage runs on which lcore |
 //! | `datapath` | the passes over a batch of packets, rx to tx |
+//! | `router` | interfaces, neighbours and ICMP: what a router does besides forwarding |
 //! | `engines` | the names of engines, and their construction |
 //! | `fallback` | a second engine that takes over when the first fails |
 //! | `error`, `notice` | wrong configurations; what happens unasked |
@@ -30,6 +31,8 @@ mod fallback;
 mod harness;
 mod notice;
 mod report;
+#[cfg_attr(not(test), expect(dead_code, reason = "nothing hands frames to it yet"))]
+mod router;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;

@@ -165,14 +165,15 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 ///
 /// The direction is `commands -> {control, harness, report} -> topology -> datapath`: the harness drives a session, a report
 /// describes a session, and neither uses the other. Only the commands use the command line (`cli`).
-const MODULES: [(&str, &[&str]); 14] = [
+const MODULES: [(&str, &[&str]); 15] = [
     ("error", &[]),
     ("notice", &[]),
     ("datapath", &[]),
+    ("router", &[]),
     ("fallback", &["notice"]),
     ("engines", &["error", "fallback", "notice"]),
     ("topology", &["datapath", "error"]),
-    ("control", &["datapath", "engines", "error", "notice", "topology"]),
+    ("control", &["datapath", "engines", "error", "notice", "router", "topology"]),
     ("harness", &["control", "datapath", "error", "notice", "topology"]),
     ("report", &["control", "datapath", "topology"]),
     ("cli", &["control", "engines", "harness", "topology"]),

@@ -1,0 +1,15 @@
+//! What a router does besides forwarding: it knows its interfaces, resolves neighbours, answers those who ask for it, and tells senders why
+//! their packets went no further.
+//!
+//! This is the protocol part alone. It has no sockets, no threads and no clock: time since the start, frames and packets that wait come in,
+//! frames and actions go out. Nothing here is on the path of a packet that is simply forwarded.
+//!
+
+pub(crate) mod frame;
+pub(crate) mod interface;
+pub(crate) mod interfaces;
+pub(crate) mod ip;
+pub(crate) mod limiter;
+pub(crate) mod reason;
+
+pub(crate) use reason::Reason;
