@@ -5,11 +5,19 @@
 //! frames and actions go out. Nothing here is on the path of a packet that is simply forwarded.
 //!
 
+pub(crate) mod action;
+pub(crate) mod arp;
+pub(crate) mod entries;
 pub(crate) mod frame;
 pub(crate) mod interface;
 pub(crate) mod interfaces;
 pub(crate) mod ip;
 pub(crate) mod limiter;
+pub(crate) mod ndp;
+pub(crate) mod neighbours;
 pub(crate) mod reason;
+
+#[cfg(test)]
+mod neighbours_test;
 
 pub(crate) use reason::Reason;
