@@ -9,6 +9,8 @@ pub(crate) mod action;
 pub(crate) mod arp;
 pub(crate) mod entries;
 pub(crate) mod frame;
+pub(crate) mod icmp;
+pub(crate) mod icmp_errors;
 pub(crate) mod interface;
 pub(crate) mod interfaces;
 pub(crate) mod ip;
@@ -18,6 +20,10 @@ pub(crate) mod neighbours;
 pub(crate) mod reason;
 
 #[cfg(test)]
+mod icmp_errors_test;
+#[cfg(test)]
 mod neighbours_test;
+#[cfg(test)]
+pub(crate) mod test_packets;
 
 pub(crate) use reason::Reason;
