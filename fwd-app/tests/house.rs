@@ -178,7 +178,7 @@ const MODULES: [(&str, &[&str]); 15] = [
     ("report", &["control", "datapath", "topology"]),
     ("cli", &["control", "engines", "harness", "topology"]),
     ("commands", &["cli", "control", "engines", "error", "harness", "notice", "report", "topology"]),
-    ("testing", &["datapath", "harness"]),
+    ("testing", &["datapath", "harness", "router"]),
     ("lib", &["commands"]),
     ("main", &[]),
 ];
