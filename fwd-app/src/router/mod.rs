@@ -17,6 +17,7 @@
 //! | [`interface`], [`interfaces`] | addresses: which are ours, and which one to send from |
 //! | [`neighbours`], [`entries`] | the neighbour table: its rules, and its bounded memory |
 //! | [`action`] | what the caller has to do |
+//! | [`config`] | times and limits |
 //! | [`arp`], [`ndp`] | messages between neighbours |
 //! | [`icmp`], [`icmp_errors`] | echo replies; errors, and when there is none |
 //! | [`limiter`] | rate limits |
@@ -25,6 +26,7 @@
 
 pub(crate) mod action;
 pub(crate) mod arp;
+pub(crate) mod config;
 pub(crate) mod entries;
 pub(crate) mod frame;
 pub(crate) mod icmp;
@@ -50,6 +52,7 @@ mod receive_test;
 pub(crate) mod test_packets;
 
 pub(crate) use action::Action;
+pub(crate) use config::RouterConfig;
 pub(crate) use interface::{Interface, InterfaceId};
 pub(crate) use reason::Reason;
 
@@ -58,29 +61,11 @@ use fib::MacAddr;
 use frame::Tags;
 use icmp_errors::{Cause, ErrorMessage, NoError};
 use interfaces::Interfaces;
-use limiter::{Limiter, LimiterConfig};
-use neighbours::{NeighbourConfig, Neighbours};
+use limiter::Limiter;
+use neighbours::Neighbours;
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 use std::time::Duration;
-
-/// Times and limits of a [`Router`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RouterConfig {
-    /// Of the neighbour table.
-    pub(crate) neighbours: NeighbourConfig,
-    /// Of ICMP errors.
-    pub(crate) errors: LimiterConfig,
-    /// Of echo replies.
-    pub(crate) echoes: LimiterConfig,
-}
-
-impl Default for RouterConfig {
-    fn default() -> Self {
-        let (errors, echoes) = (LimiterConfig::ERRORS, LimiterConfig::ECHOES);
-        Self { neighbours: NeighbourConfig::default(), errors, echoes }
-    }
-}
 
 /// The answer to a packet that was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The neighbour table against time: resolution, ageing, probes, loss and return, changed MACs, limits.
 
 use super::action::{Action, Unsent};
+use super::config::NeighbourConfig;
 use super::entries::{Key, State};
 use super::frame::{Layer2, Tags};
 use super::interface::InterfaceId;
@@ -8,7 +9,7 @@ use super::interfaces::Interfaces;
 use super::interfaces::tests::interfaces;
 use super::ip::V6;
 use super::limiter::Rate;
-use super::neighbours::{Heard, NeighbourConfig, Neighbours, Overrides};
+use super::neighbours::{Heard, Neighbours, Overrides};
 use super::{arp, ndp};
 use fib::MacAddr;
 use std::net::IpAddr;

@@ -1,13 +1,13 @@
 //! Properties for any input: whatever arrives, what leaves is well formed; packets and neighbours are accounted for.
 
 use super::action::Action;
+use super::config::NeighbourConfig;
 use super::entries::{Key, State};
 use super::frame::{BROADCAST, Envelope, IPV4, Layer2, Tags};
 use super::icmp_errors::Cause;
 use super::interface::InterfaceId;
 use super::interface::tests::at;
 use super::limiter::{LimiterConfig, Rate};
-use super::neighbours::NeighbourConfig;
 use super::receive::Disposition;
 use super::test_packets::{THEIRS, TO_US, assert_well_formed, echo_v4, echo_v6, v4, v6};
 use super::{ErrorAnswer, Interface, Router, RouterConfig, arp, ndp};

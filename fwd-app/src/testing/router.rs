@@ -1,12 +1,12 @@
 //! The router's protocol part for fuzz targets, in plain types.
 
 use crate::router::action::Action;
+use crate::router::config::NeighbourConfig;
 use crate::router::entries::{Key, State};
 use crate::router::frame::Tags;
 use crate::router::icmp_errors::Cause;
 use crate::router::interface::{Interface, InterfaceAddress, InterfaceId};
 use crate::router::limiter::Rate;
-use crate::router::neighbours::NeighbourConfig;
 use crate::router::receive::Disposition;
 use crate::router::{ErrorAnswer, Router, RouterConfig};
 use fib::MacAddr;
