@@ -18,7 +18,9 @@ const V6_BYTES_MAX: usize = 1280;
 /// The header of every error, bytes.
 const HEADER_BYTES: usize = 8;
 
-/// What is wrong with a packet.
+/// What is wrong with a packet. Of the drop reasons, `ttl_expired` is [`Self::TimeExceeded`], `no_route` is [`Self::NoRoute`],
+/// `no_neighbour` of a packet that waited in vain is [`Self::AddressUnreachable`], `mtu_exceeded` is [`Self::TooBig`]; the others are
+/// not told to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// Its TTL or hop limit has run out.

@@ -48,9 +48,10 @@ impl<'a> V4<'a> {
     /// # Errors
     /// What RFC 1812 5.2.2 refuses: [`Reason::Malformed`], [`Reason::BadChecksum`].
     pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, Reason> {
-        let view = Ipv4Packet::new_unchecked(
-            bytes.get(..).filter(|b| b.len() >= IPV4_BYTES).ok_or(Reason::Malformed)?,
-        );
+        if bytes.len() < IPV4_BYTES {
+            return Err(Reason::Malformed);
+        }
+        let view = Ipv4Packet::new_unchecked(bytes);
         let (header_bytes, total_bytes) = (view.header_len(), view.total_len());
         let there = u32::try_from(there).unwrap_or(u32::MAX);
         let header = bytes.get(..usize::from(header_bytes)).ok_or(Reason::Malformed)?;
@@ -101,9 +102,10 @@ impl<'a> V6<'a> {
     /// # Errors
     /// [`Reason::Malformed`] when it is no IPv6 packet, or longer than what came (RFC 8200 3).
     pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, Reason> {
-        let view = Ipv6Packet::new_unchecked(
-            bytes.get(..).filter(|b| b.len() >= IPV6_BYTES).ok_or(Reason::Malformed)?,
-        );
+        if bytes.len() < IPV6_BYTES {
+            return Err(Reason::Malformed);
+        }
+        let view = Ipv6Packet::new_unchecked(bytes);
         let total_bytes = view.total_len();
         let (total, there) = (u32::try_from(total_bytes), u32::try_from(there).unwrap_or(u32::MAX));
         if view.version() != 6 || !lengths_agree_v6(total.unwrap_or(u32::MAX), there) {

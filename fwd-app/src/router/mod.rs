@@ -220,7 +220,7 @@ impl<T> Router<T> {
     fn defends(&mut self, now: Duration, key: Key, mac: MacAddr, out: &mut Vec<Action<T>>) -> bool {
         /// RFC 5227 1.1, `DEFEND_INTERVAL`. A router keeps its address, 2.4 (c).
         const INTERVAL: Duration = Duration::from_secs(10);
-        let is_due = self.defended.get(&key).is_none_or(|last| now >= *last + INTERVAL);
+        let is_due = self.defended.get(&key).is_none_or(|last| now >= last.saturating_add(INTERVAL));
         if is_due {
             self.defended.insert(key, now);
             let (interface, address): (InterfaceId, IpAddr) = key;

@@ -24,6 +24,14 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
+/// The least time to anything, so that `tick` ends whatever is configured.
+const TIME_MIN: Duration = Duration::from_millis(1);
+
+/// Entries that make room for one that is asked for, in this order.
+const FOR_ASKED: &[Spare] = &[Spare::Failed, Spare::Stale, Spare::Incomplete];
+/// Entries that make room for one that was heard of: nobody waits for them.
+const FOR_HEARD: &[Spare] = &[Spare::Failed, Spare::Stale];
+
 /// Whether what was heard replaces another MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overrides {
@@ -130,7 +138,7 @@ impl<T> Neighbours<T> {
         out: &mut Vec<Action<T>>,
     ) -> bool {
         let known = self.entries.take(key);
-        if known.is_none() && !(is_resolvable(interfaces, key) && self.make_room(key.0, out)) {
+        if known.is_none() && !(is_resolvable(interfaces, key) && self.make_room(key.0, FOR_ASKED, out)) {
             return false;
         }
         let mut entry = known.unwrap_or_else(|| Entry::new(now, tags));
@@ -199,7 +207,8 @@ impl<T> Neighbours<T> {
     /// Takes in what a message tells about its sender, RFC 4861 7.2.3 and 7.2.5. Returns whether it was of use.
     pub(crate) fn heard(&mut self, now: Duration, key: Key, heard: &Heard, out: &mut Vec<Action<T>>) -> bool {
         let Some(mut entry) = self.entries.take(key) else {
-            let Some(mac) = heard.mac.filter(|_| heard.may_create && self.make_room(key.0, out)) else {
+            let Some(mac) = heard.mac.filter(|_| heard.may_create && self.make_room(key.0, FOR_HEARD, out))
+            else {
                 return false;
             };
             let mut entry = Entry::new(now, heard.tags);
@@ -232,7 +241,7 @@ impl<T> Neighbours<T> {
         let is_other = entry.mac != Some(new);
         let overrides = match heard.overrides {
             Overrides::Never => false,
-            Overrides::UnlessRecent => now >= entry.updated + self.config.lock,
+            Overrides::UnlessRecent => now >= entry.updated.saturating_add(self.config.lock),
             Overrides::Always => true,
         };
         if entry.mac.is_some() && is_other && !overrides {
@@ -322,15 +331,13 @@ impl<T> Neighbours<T> {
         {
             return Err(Unsent::TableFull);
         }
-        if self.make_room(key.0, out) { Ok(()) } else { Err(Unsent::TableFull) }
+        if self.make_room(key.0, FOR_ASKED, out) { Ok(()) } else { Err(Unsent::TableFull) }
     }
 
-    /// Whether there is room for one more entry, if need be in place of one of little use.
-    fn make_room(&mut self, interface: InterfaceId, out: &mut Vec<Action<T>>) -> bool {
-        self.entries.len(interface) < self.config.entries_max
-            || [Spare::Failed, Spare::Stale, Spare::Incomplete]
-                .into_iter()
-                .any(|kind| self.evict(interface, kind, out))
+    /// Whether there is room for one more entry, if need be in place of the oldest of these kinds.
+    fn make_room(&mut self, interface: InterfaceId, kinds: &[Spare], out: &mut Vec<Action<T>>) -> bool {
+        let has_room = self.entries.len(interface) < self.config.entries_max;
+        has_room || kinds.iter().any(|kind| self.evict(interface, *kind, out))
     }
 
     /// Removes the oldest entry of a kind. Returns false when there is none.
@@ -380,14 +387,14 @@ impl<T> Neighbours<T> {
             entry.since = now;
         }
         entry.state = state;
-        entry.due = time.map(|time| now + time);
+        entry.due = time.map(|time| now.saturating_add(time.max(TIME_MIN)));
     }
 
     /// How long a confirmation is good for. RFC 4861 6.3.2 draws it at random, so that neighbours are not probed all at once; here it
     /// follows from the address.
     fn reachable(&self, key: Key) -> Duration {
         let thousandths = 500 + FxBuildHasher.hash_one(key) % 1001;
-        self.config.reachable * u32::try_from(thousandths).unwrap_or(1000) / 1000
+        (self.config.reachable / 1000).saturating_mul(u32::try_from(thousandths).unwrap_or(1000))
     }
 }
 

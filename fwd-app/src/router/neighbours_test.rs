@@ -410,9 +410,35 @@ fn a_full_table_forgets_what_is_of_least_use() {
         table.neighbours.used(table.now, host(last));
     }
     assert_eq!(table.resolve(host(51), 2).len(), 2, "an unanswered one goes");
+    assert_eq!((table.heard(host(53), &REQUEST), table.state(host(51)).is_some()), (vec![], true));
     table.heard(host(51), &REPLY);
     assert_eq!(table.resolve(host(52), 3), [dropped(host(52), Unsent::TableFull, &[3])]);
     assert_eq!(table.heard(host(53), &REQUEST), []);
+}
+
+#[test]
+fn times_of_zero_do_not_stop_the_clock() {
+    let zero = Duration::ZERO;
+    let config = NeighbourConfig {
+        retransmit: zero,
+        reachable: zero,
+        delay: zero,
+        stale: zero,
+        hold_down: zero,
+        lock: Duration::MAX,
+        ..NeighbourConfig::default()
+    };
+    let mut table = Table::new(config);
+    table.pin(key(V4));
+    for _ in 0..100 {
+        table.next();
+    }
+    assert_eq!(table.heard(key(V4), &REPLY), [resolved(key(V4), MAC)]);
+    for _ in 0..100 {
+        table.next();
+    }
+    let mut table = Table::new(NeighbourConfig { reachable: Duration::MAX / 2, ..config });
+    table.reachable(key(V4));
 }
 
 #[test]
