@@ -13,10 +13,11 @@
 //! | `control` | the session: tables, commits, ports, the running topology; signals; steering over a local socket |
 //! | `topology` | which stage runs on which lcore |
 //! | `datapath` | the passes over a batch of packets, rx to tx |
+//! | `router` | interfaces, neighbours and ICMP: what a router does besides forwarding |
 //! | `engines` | the names of engines, and their construction |
 //! | `fallback` | a second engine that takes over when the first fails |
 //! | `error`, `notice` | wrong configurations; what happens unasked |
-//! | `testing` | what fuzz targets see of the datapath (feature `testing`) |
+//! | `testing` | what fuzz targets see of the datapath and the router (feature `testing`) |
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,8 @@ mod fallback;
 mod harness;
 mod notice;
 mod report;
+#[cfg_attr(not(test), expect(dead_code, reason = "nothing hands frames to it yet"))]
+mod router;
 mod steer;
 #[cfg(feature = "testing")]
 #[doc(hidden)]

@@ -165,20 +165,21 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 ///
 /// The direction is `commands -> {control, harness, report} -> topology -> datapath`: the harness drives a session, a report
 /// describes a session, and neither uses the other. Only the commands use the command line (`cli`).
-const MODULES: [(&str, &[&str]); 15] = [
+const MODULES: [(&str, &[&str]); 16] = [
     ("error", &[]),
     ("notice", &[]),
     ("datapath", &[]),
+    ("router", &[]),
     ("fallback", &["notice"]),
     ("engines", &["error", "fallback", "notice"]),
     ("topology", &["datapath", "error"]),
-    ("control", &["datapath", "engines", "error", "notice", "topology"]),
+    ("control", &["datapath", "engines", "error", "notice", "router", "topology"]),
     ("harness", &["control", "datapath", "error", "notice", "topology"]),
     ("report", &["control", "datapath", "topology"]),
     ("steer", &["control", "datapath", "engines", "report", "topology"]),
     ("cli", &["control", "engines", "harness", "topology"]),
     ("commands", &["cli", "control", "engines", "error", "harness", "notice", "report", "steer", "topology"]),
-    ("testing", &["control", "datapath", "harness"]),
+    ("testing", &["control", "datapath", "harness", "router"]),
     ("lib", &["commands"]),
     ("main", &[]),
 ];

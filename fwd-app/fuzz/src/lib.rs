@@ -1,5 +1,5 @@
-//! The properties that fuzz targets check of the readers, the datapath, the engines, the control socket and the PTX compiler, and
-//! their seed inputs.
+//! The properties that fuzz targets check of the readers, the datapath, the router, the engines, the control socket and the PTX
+//! compiler, and their seed inputs.
 //!
 //! A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The tests
 //! below, which fwd-app runs as its test `fuzz_seeds`, call it with every seed and with every input under `found/TARGET/`. So an
@@ -11,6 +11,7 @@
 //! | [`mrt`] | MRT tables and update streams, compared with our own framing |
 //! | [`captures`] | the two readers of captures, compared with each other |
 //! | [`frames`] | frames through parse and through all passes, compared with the slow path and the reference |
+//! | [`router`] | ARP, neighbour discovery and ICMP, read by a plain parser |
 //! | [`deltas`] | the CPU engines, compared with a plain longest-prefix match after each delta |
 //! | [`host_tables`] | the tables of the GPU engines on the host, searched by models of the kernels |
 //! | [`ctl`] | words and clients of the control socket: whole replies, however the bytes are cut |
@@ -30,6 +31,7 @@ pub mod frames;
 pub mod host_tables;
 pub mod mrt;
 pub mod ptx;
+pub mod router;
 pub mod scratch;
 pub mod seeds;
 
@@ -37,9 +39,11 @@ pub mod seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, in the order of a campaign: the most valuable first.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 14] = [
     ("forward", frames::forward),
     ("parse", frames::parse),
+    ("arp_ndp", router::arp_ndp),
+    ("icmp", router::icmp),
     ("deltas", deltas::deltas),
     ("host_tables", host_tables::host_tables),
     ("mrt_table", mrt::table),
@@ -88,5 +92,7 @@ mod tests {
             }
         };
     }
-    targets!(forward parse deltas host_tables mrt_table mrt_updates route_text captures route_json l3fwd ctl ptx);
+    targets!(
+        forward parse arp_ndp icmp deltas host_tables mrt_table mrt_updates route_text captures route_json l3fwd ctl ptx
+    );
 }

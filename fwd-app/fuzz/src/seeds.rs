@@ -5,6 +5,7 @@
 mod mrt_writer;
 
 use crate::frames::{RIGHT, encoded};
+use crate::router;
 use fwd_app::testing::read_capture;
 use mrt_writer::{as_path, attribute, nlri, octets, origin, peer_index_table, record};
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ pub fn of(target: &str) -> Vec<Seed> {
         "captures" => captures(),
         "parse" => frames(&[20, 3, 63, 255]),
         "forward" => [frames(&[2, 20, 3, 63, 255]), frames(&[7, 63, 16, 31, 0])].concat(),
+        "arp_ndp" => router_frames(&[]),
+        "icmp" => router_frames(&[4, 200]),
         "deltas" => noise(18, 3),
         "host_tables" => noise(9, 5),
         "ctl" => ctl(),
@@ -306,6 +309,31 @@ fn frames(plan: &[u8]) -> Vec<Vec<u8>> {
         let row = [kind | RIGHT | 0x20, 26, 18];
         seeds.push([plan, &row[..], &[kind, 26], &row[..]].concat());
     }
+    seeds
+}
+
+/// Each frame that the router reads: as it is, with a long payload, edited, with wrong checksums, on the other port. `before` comes before
+/// each. Then, in one input, all of them, after packets for their senders and with time between.
+fn router_frames(before: &[u8]) -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    let mut all = vec![0x41, 9, 0x41, 0x29, 0x42, 9, 0x41, 77, 0x40, 11];
+    for template in 1..=router::TEMPLATES {
+        for (flags, rest) in [
+            (router::RIGHT, &[0, 0][..]),
+            (router::RIGHT, &[255, 0]),
+            (router::RIGHT, &[40, 2, 33, 9, 21, 254]),
+            (router::RIGHT, &[3, 3, 26, 224, 20, 32, 60, 0]),
+            (0, &[0, 1, 41, 77]),
+            (router::RIGHT | 0x20, &[0, 0]),
+        ] {
+            let frame = [before, &[template | flags], rest].concat();
+            all.extend([&frame[..], &[0x41, template, 0x40, 33]].concat());
+            seeds.push(frame);
+        }
+    }
+    all.extend([0x43, 9, 0x40, 255, 0x40, 255, 0x40, 255]);
+    seeds.push(all);
+    seeds.extend(noise(6, 4));
     seeds
 }
 

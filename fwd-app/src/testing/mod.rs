@@ -1,7 +1,10 @@
 //! The datapath on frames in mbufs, the capture reader and the control socket, for fuzz targets: what is private everywhere else.
 //!
 //! [`Parser`] is the parse pass at one level of kernels, [`Forwarder`] all passes from parse to tx with [`Forwarder::wanted`], the
-//! result that `--verify` expects. Both keep their batch from call to call, as an lcore does. Nothing here judges.
+//! result that `--verify` expects. Both keep their batch from call to call, as an lcore does. [`router`] is the router's protocol part.
+//! Nothing here judges.
+
+pub mod router;
 
 use crate::control::ctl::answer::Answer;
 use crate::control::ctl::connection::Connection;

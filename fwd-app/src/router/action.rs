@@ -1,0 +1,121 @@
+//! What the router's caller has to do: send frames, tell the datapath of neighbours, release or drop packets that waited.
+
+use super::entries::Key;
+use super::interface::InterfaceId;
+use fib::MacAddr;
+use std::net::IpAddr;
+
+/// Why packets that waited for a neighbour are dropped. All count as `no_neighbour`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Unsent {
+    /// It did not answer: the destination is unreachable, and the sender may be told so.
+    Unreachable,
+    /// Later packets took their place in the queue.
+    QueueFull,
+    /// There are too many neighbours, or too many unanswered ones.
+    TableFull,
+    /// There were too many new neighbours in a short time.
+    Limited,
+    /// The entry was removed.
+    Removed,
+    /// No host has the address, it is our own, or the interface has no address to ask from.
+    Unresolvable,
+}
+
+/// What the caller has to do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action<T> {
+    /// Send a frame of our own.
+    Send {
+        /// By this port.
+        interface: InterfaceId,
+        /// The frame.
+        frame: Vec<u8>,
+    },
+    /// The MAC of a neighbour is known from now on.
+    Resolved {
+        /// Where the neighbour is.
+        interface: InterfaceId,
+        /// Its address.
+        address: IpAddr,
+        /// Its MAC.
+        mac: MacAddr,
+    },
+    /// The MAC of a known neighbour is another one from now on.
+    Changed {
+        /// Where the neighbour is.
+        interface: InterfaceId,
+        /// Its address.
+        address: IpAddr,
+        /// Its MAC until now.
+        old: MacAddr,
+        /// Its MAC from now on.
+        new: MacAddr,
+    },
+    /// A neighbour does not answer any more, or its entry was removed.
+    Lost {
+        /// Where the neighbour was.
+        interface: InterfaceId,
+        /// Its address.
+        address: IpAddr,
+        /// Its MAC until now.
+        mac: MacAddr,
+    },
+    /// Send packets that waited.
+    Release {
+        /// By this port.
+        interface: InterfaceId,
+        /// To this neighbour.
+        address: IpAddr,
+        /// At this MAC.
+        mac: MacAddr,
+        /// The packets, in order of arrival.
+        packets: Vec<T>,
+    },
+    /// Drop packets that waited, and count them.
+    Dropped {
+        /// The port they were to leave by.
+        interface: InterfaceId,
+        /// The neighbour they were for.
+        address: IpAddr,
+        /// Why.
+        why: Unsent,
+        /// The packets, in order of arrival.
+        packets: Vec<T>,
+    },
+    /// Another station uses an address of ours.
+    Conflict {
+        /// Where it is.
+        interface: InterfaceId,
+        /// Our address.
+        address: IpAddr,
+        /// The other's MAC.
+        mac: MacAddr,
+    },
+}
+
+/// Adds [`Action::Release`] if there are packets.
+pub(crate) fn release<T>(
+    key: Key,
+    mac: MacAddr,
+    packets: impl IntoIterator<Item = T>,
+    out: &mut Vec<Action<T>>,
+) {
+    let packets: Vec<T> = packets.into_iter().collect();
+    if !packets.is_empty() {
+        out.push(Action::Release { interface: key.0, address: key.1, mac, packets });
+    }
+}
+
+/// Adds [`Action::Dropped`] if there are packets.
+pub(crate) fn dropped<T>(
+    key: Key,
+    why: Unsent,
+    packets: impl IntoIterator<Item = T>,
+    out: &mut Vec<Action<T>>,
+) {
+    let packets: Vec<T> = packets.into_iter().collect();
+    if !packets.is_empty() {
+        out.push(Action::Dropped { interface: key.0, address: key.1, why, packets });
+    }
+}

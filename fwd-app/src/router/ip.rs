@@ -1,0 +1,227 @@
+//! IP headers of received packets, of which perhaps only the first bytes are here, and the headers of ICMP messages to send.
+
+use super::Reason;
+use super::frame::{Envelope, IPV4, IPV6};
+use dpdk_ffi::simd::rules::{checksum_is_right, lengths_agree_v4, lengths_agree_v6};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr, checksum};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// An IPv4 header without options, bytes.
+pub(crate) const IPV4_BYTES: usize = 20;
+/// An IPv6 header, bytes.
+pub(crate) const IPV6_BYTES: usize = 40;
+/// The protocol number of ICMP.
+pub(crate) const ICMP: u8 = 1;
+/// The protocol number of ICMPv6.
+pub(crate) const ICMPV6: u8 = 58;
+/// The differentiated services field of errors: CS6, which is the precedence "internetwork control" (RFC 1812 4.3.2.5, RFC 2474
+/// 4.2.2.2).
+const CS6: u8 = 48;
+/// The TTL and the hop limit of what the router sends (RFC 1700).
+pub(crate) const TTL: u8 = 64;
+
+/// An IPv4 packet whose header is right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct V4<'a> {
+    /// Where from.
+    pub(crate) source: Ipv4Addr,
+    /// Where to.
+    pub(crate) destination: Ipv4Addr,
+    /// Protocol number of the payload.
+    pub(crate) protocol: u8,
+    /// Whether it is a part of a datagram.
+    pub(crate) is_fragment: bool,
+    /// Whether it is a fragment that does not begin the datagram.
+    pub(crate) is_later_fragment: bool,
+    /// Whether routers may fragment it.
+    pub(crate) may_fragment: bool,
+    /// Header and payload without the frame's padding, as far as they are here.
+    pub(crate) packet: &'a [u8],
+    /// The length of the header, bytes.
+    pub(crate) header_bytes: usize,
+}
+
+impl<'a> V4<'a> {
+    /// Reads a packet of which `there` bytes came and the first ones are in `bytes`.
+    ///
+    /// # Errors
+    /// What RFC 1812 5.2.2 refuses: [`Reason::Malformed`], [`Reason::BadChecksum`].
+    pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, Reason> {
+        if bytes.len() < IPV4_BYTES {
+            return Err(Reason::Malformed);
+        }
+        let view = Ipv4Packet::new_unchecked(bytes);
+        let (header_bytes, total_bytes) = (view.header_len(), view.total_len());
+        let there = u32::try_from(there).unwrap_or(u32::MAX);
+        let header = bytes.get(..usize::from(header_bytes)).ok_or(Reason::Malformed)?;
+        let lengths_agree = lengths_agree_v4(header_bytes.into(), total_bytes.into(), there);
+        if view.version() != 4 || header.len() < IPV4_BYTES || !lengths_agree {
+            return Err(Reason::Malformed);
+        }
+        let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        if !checksum_is_right(words.sum()) {
+            return Err(Reason::BadChecksum);
+        }
+        Ok(Self {
+            source: view.src_addr(),
+            destination: view.dst_addr(),
+            protocol: view.next_header().into(),
+            is_fragment: view.more_frags() || view.frag_offset() > 0,
+            is_later_fragment: view.frag_offset() > 0,
+            may_fragment: !view.dont_frag(),
+            packet: &bytes[..bytes.len().min(total_bytes.into())],
+            header_bytes: header_bytes.into(),
+        })
+    }
+
+    /// What follows the header.
+    pub(crate) fn payload(&self) -> &'a [u8] {
+        &self.packet[self.header_bytes..]
+    }
+}
+
+/// An IPv6 packet whose header is right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct V6<'a> {
+    /// Where from.
+    pub(crate) source: Ipv6Addr,
+    /// Where to.
+    pub(crate) destination: Ipv6Addr,
+    /// Its hop limit.
+    pub(crate) hop_limit: u8,
+    /// What follows the header.
+    pub(crate) next_header: u8,
+    /// Header and payload without the frame's padding, as far as they are here.
+    pub(crate) packet: &'a [u8],
+}
+
+impl<'a> V6<'a> {
+    /// Reads a packet of which `there` bytes came and the first ones are in `bytes`.
+    ///
+    /// # Errors
+    /// [`Reason::Malformed`] when it is no IPv6 packet, or longer than what came (RFC 8200 3).
+    pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, Reason> {
+        if bytes.len() < IPV6_BYTES {
+            return Err(Reason::Malformed);
+        }
+        let view = Ipv6Packet::new_unchecked(bytes);
+        let total_bytes = view.total_len();
+        let (total, there) = (u32::try_from(total_bytes), u32::try_from(there).unwrap_or(u32::MAX));
+        if view.version() != 6 || !lengths_agree_v6(total.unwrap_or(u32::MAX), there) {
+            return Err(Reason::Malformed);
+        }
+        Ok(Self {
+            source: view.src_addr(),
+            destination: view.dst_addr(),
+            hop_limit: view.hop_limit(),
+            next_header: view.next_header().into(),
+            packet: &bytes[..bytes.len().min(total_bytes)],
+        })
+    }
+
+    /// What follows the header.
+    pub(crate) fn payload(&self) -> &'a [u8] {
+        &self.packet[IPV6_BYTES..]
+    }
+
+    /// The protocol behind the extension headers.
+    pub(crate) fn upper(&self) -> Upper {
+        const HEADERS_MAX: usize = 8;
+        let mut upper =
+            Upper { protocol: self.next_header, at: IPV6_BYTES, named_at: 6, is_later_fragment: false };
+        for _ in 0..HEADERS_MAX {
+            let Some([next, len]) = self.packet.get(upper.at..).and_then(<[u8]>::first_chunk) else { break };
+            let bytes = match upper.protocol {
+                // Hop-by-hop options, routing, destination options (RFC 8200 4).
+                0 | 43 | 60 => (usize::from(*len) + 1) * 8,
+                // A fragment header: 13 bits of offset.
+                44 => {
+                    let offset = self.packet.get(upper.at + 2..).and_then(<[u8]>::first_chunk);
+                    upper.is_later_fragment |= offset.is_some_and(|at| u16::from_be_bytes(*at) >> 3 != 0);
+                    8
+                }
+                // An authentication header (RFC 4302 2.2).
+                51 => (usize::from(*len) + 2) * 4,
+                _ => break,
+            };
+            upper = Upper { protocol: *next, at: upper.at + bytes, named_at: upper.at, ..upper };
+        }
+        upper
+    }
+}
+
+/// The protocol behind the extension headers of an IPv6 packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Upper {
+    /// Its number.
+    pub(crate) protocol: u8,
+    /// Where it starts in the packet, which may be beyond what is here.
+    pub(crate) at: usize,
+    /// Where in the packet its number is.
+    pub(crate) named_at: usize,
+    /// Whether the packet is a fragment that does not begin the datagram.
+    pub(crate) is_later_fragment: bool,
+}
+
+/// An IPv4 packet with an ICMP message that `message` writes, all but its checksum. Its precedence is that of errors.
+pub(crate) fn icmp_v4(
+    envelope: &Envelope,
+    (source, destination): (Ipv4Addr, Ipv4Addr),
+    message_bytes: usize,
+    message: impl FnOnce(&mut [u8]),
+) -> Vec<u8> {
+    let header = Ipv4Repr {
+        src_addr: source,
+        dst_addr: destination,
+        next_header: IpProtocol::Icmp,
+        payload_len: message_bytes,
+        hop_limit: TTL,
+    };
+    envelope.frame(IPV4, IPV4_BYTES + message_bytes, |bytes| {
+        let mut packet = Ipv4Packet::new_unchecked(&mut *bytes);
+        header.emit(&mut packet, &ChecksumCapabilities::ignored());
+        packet.set_dscp(CS6);
+        packet.fill_checksum();
+        let body = &mut bytes[IPV4_BYTES..];
+        message(body);
+        let sum = !checksum::data(body);
+        body[2..4].copy_from_slice(&sum.to_be_bytes());
+    })
+}
+
+/// An IPv6 packet with an ICMPv6 message that `message` writes, all but its checksum.
+pub(crate) fn icmp_v6(envelope: &Envelope, header: Ipv6Repr, message: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    envelope.frame(IPV6, IPV6_BYTES + header.payload_len, |bytes| {
+        let mut packet = Ipv6Packet::new_unchecked(&mut *bytes);
+        header.emit(&mut packet);
+        packet.set_traffic_class(CS6 << 2);
+        let body = &mut bytes[IPV6_BYTES..];
+        message(body);
+        let sum = !sum_v6(header.src_addr, header.dst_addr, body);
+        body[2..4].copy_from_slice(&sum.to_be_bytes());
+    })
+}
+
+/// The header of an ICMPv6 message.
+pub(crate) fn header_v6(
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    message_bytes: usize,
+    hop_limit: u8,
+) -> Ipv6Repr {
+    Ipv6Repr {
+        src_addr: source,
+        dst_addr: destination,
+        next_header: IpProtocol::Icmpv6,
+        payload_len: message_bytes,
+        hop_limit,
+    }
+}
+
+/// The sum of an ICMPv6 message and its pseudo-header (RFC 4443 2.3): all ones if the checksum in it is right.
+pub(crate) fn sum_v6(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
+    let bytes = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    let pseudo_header = checksum::pseudo_header_v6(&source, &destination, IpProtocol::Icmpv6, bytes);
+    checksum::combine(&[pseudo_header, checksum::data(message)])
+}

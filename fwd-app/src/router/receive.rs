@@ -1,0 +1,247 @@
+//! What becomes of a frame that the datapath does not forward: ARP, neighbour discovery and echo requests are answered here, the rest of
+//! what is ours is for the kernel.
+
+use super::arp;
+use super::frame::{ARP, IPV4, IPV6, Layer2, is_station};
+use super::icmp::{self, Echo};
+use super::interface::{Interface, InterfaceId, is_host_v4, is_host_v6};
+use super::interfaces::Whose;
+use super::ip::{ICMPV6, V4, V6};
+use super::neighbours::{Heard, Overrides};
+use super::{Action, Reason, Router, ndp};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// What became of a frame. All but [`Self::ForKernel`] end it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Disposition {
+    /// Send this answer by the port on which the frame came.
+    Answered(Vec<u8>),
+    /// It is ours, and the kernel's to deal with.
+    ForKernel,
+    /// It told something about a neighbour; what follows from that is among the actions.
+    Neighbour {
+        /// It was sent to our MAC alone: where the kernel asks for neighbours itself, it may be the answer to that.
+        kernel_too: bool,
+    },
+    /// Count it under this reason.
+    Ignored(Reason),
+}
+
+impl<T> Router<T> {
+    /// Deals with a whole frame that came on interface `on`.
+    pub(crate) fn receive(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        frame: &[u8],
+        out: &mut Vec<Action<T>>,
+    ) -> Disposition {
+        self.sorted(now, on, frame, out).unwrap_or_else(Disposition::Ignored)
+    }
+
+    fn sorted(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        frame: &[u8],
+        out: &mut Vec<Action<T>>,
+    ) -> Result<Disposition, Reason> {
+        let interface = self.interfaces.get(on).ok_or(Reason::NotForUs)?;
+        let layer2 = Layer2::parse(frame)?;
+        if !interface.is_ours_l2(layer2.destination) {
+            return Err(Reason::NotForUs);
+        }
+        if !is_station(layer2.source) || layer2.source == interface.mac() {
+            return Err(Reason::Martian);
+        }
+        match layer2.ethertype {
+            ARP => {
+                let message = arp::Message::parse(&layer2).ok_or(Reason::ArpIgnored)?;
+                self.arp(now, on, (&layer2, &message), out)
+            }
+            IPV4 => {
+                let packet = V4::parse(layer2.payload, layer2.payload.len())?;
+                self.ipv4(now, on, (&layer2, &packet))
+            }
+            IPV6 => {
+                let packet = V6::parse(layer2.payload, layer2.payload.len())?;
+                self.ipv6(now, on, (&layer2, &packet), out)
+            }
+            // LLDP, LACP and what else the link's protocols use.
+            _ => Ok(Disposition::ForKernel),
+        }
+    }
+
+    /// RFC 826, "Packet Reception": learns from what is known already or is for us, answers requests for our addresses.
+    fn arp(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        (layer2, message): (&Layer2<'_>, &arp::Message),
+        out: &mut Vec<Action<T>>,
+    ) -> Result<Disposition, Reason> {
+        let Self { interfaces, neighbours, .. } = self;
+        let interface = interfaces.get(on).ok_or(Reason::NotForUs)?;
+        let key = (on, IpAddr::V4(message.sender));
+        if message.sender_mac == interface.mac() {
+            return Err(Reason::ArpIgnored);
+        }
+        if interface.has(key.1) {
+            return self.defend(now, (layer2, key), message.sender_mac, out);
+        }
+        let is_to_us = interface.has(message.target.into());
+        let is_reply_to_us = !message.is_request && is_to_us && layer2.destination == interface.mac();
+        let heard = Heard {
+            mac: Some(message.sender_mac),
+            tags: layer2.tags,
+            is_solicited: is_reply_to_us,
+            overrides: if message.is_gratuitous() { Overrides::Always } else { Overrides::UnlessRecent },
+            may_create: message.is_request && is_to_us && interface.is_on_link(key.1),
+        };
+        // A probe has no sender.
+        let is_of_use = !message.sender.is_unspecified() && neighbours.heard(now, key, &heard, out);
+        if message.is_request && is_to_us {
+            return Ok(Disposition::Answered(arp::reply(interface, layer2, message)));
+        }
+        told(is_of_use, is_reply_to_us)
+    }
+
+    fn ipv4(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        (layer2, packet): (&Layer2<'_>, &V4<'_>),
+    ) -> Result<Disposition, Reason> {
+        let Self { interfaces, echoes, .. } = self;
+        let interface = interfaces.get(on).ok_or(Reason::NotForUs)?;
+        let whose = whose(interfaces.whose(interface, packet.destination.into()))?;
+        // A host that has no address yet asks for one (RFC 1122 3.2.1.3 a).
+        let is_new_host = packet.source.is_unspecified() && whose != Whose::Ours;
+        let is_host = is_host_v4(packet.source) && !interfaces.is_any_broadcast(packet.source);
+        if !(is_host || is_new_host) || interfaces.is_any_address(packet.source.into()) {
+            return Err(Reason::Martian);
+        }
+        if whose != Whose::Ours {
+            return Ok(Disposition::ForKernel);
+        }
+        match icmp::reply_v4(interface, layer2, packet) {
+            Echo::Reply(_) if !echoes.allows(now, packet.source.into()) => Err(Reason::IcmpLimited),
+            echo => answer(echo),
+        }
+    }
+
+    fn ipv6(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        (layer2, packet): (&Layer2<'_>, &V6<'_>),
+        out: &mut Vec<Action<T>>,
+    ) -> Result<Disposition, Reason> {
+        let Self { interfaces, echoes, .. } = self;
+        let interface = interfaces.get(on).ok_or(Reason::NotForUs)?;
+        let whose = whose(interfaces.whose(interface, packet.destination.into()))?;
+        if packet.next_header == ICMPV6 && ndp::is_neighbour_message(packet.payload()) {
+            return self.ndp(now, on, (layer2, packet), out);
+        }
+        // Reports of groups and the like come from `::` while an address is tentative (RFC 3590 4).
+        let is_new_host = packet.source.is_unspecified() && whose != Whose::Ours;
+        if !(is_host_v6(packet.source) || is_new_host) || interfaces.is_any_address(packet.source.into()) {
+            return Err(Reason::Martian);
+        }
+        if whose != Whose::Ours {
+            return Ok(Disposition::ForKernel);
+        }
+        match icmp::reply_v6(interface, layer2, packet) {
+            Echo::Reply(_) if !echoes.allows(now, packet.source.into()) => Err(Reason::IcmpLimited),
+            echo => answer(echo),
+        }
+    }
+
+    /// RFC 4861 7.2.3 to 7.2.5.
+    fn ndp(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        (layer2, packet): (&Layer2<'_>, &V6<'_>),
+        out: &mut Vec<Action<T>>,
+    ) -> Result<Disposition, Reason> {
+        let Self { interfaces, neighbours, .. } = self;
+        let interface = interfaces.get(on).ok_or(Reason::NotForUs)?;
+        match ndp::Message::parse(packet).ok_or(Reason::ArpIgnored)? {
+            ndp::Message::Solicitation { target, .. } if !interface.has(target.into()) => {
+                Err(Reason::ArpIgnored)
+            }
+            ndp::Message::Solicitation { target, mac } => {
+                let key = (on, IpAddr::V6(packet.source));
+                if interface.has(key.1) {
+                    return self.defend(now, (layer2, key), mac.unwrap_or(layer2.source), out);
+                }
+                let may_create = interface.is_on_link(key.1);
+                let (tags, overrides) = (layer2.tags, Overrides::Always);
+                let heard = Heard { mac, tags, is_solicited: false, overrides, may_create };
+                // A node that has no address yet has `::`, and says no MAC.
+                if mac.is_some() {
+                    neighbours.heard(now, key, &heard, out);
+                }
+                Ok(Disposition::Answered(ndp::advertisement(interface, layer2, packet, target)))
+            }
+            ndp::Message::Advertisement { target, mac, is_solicited, overrides } => {
+                let key = (on, IpAddr::V6(target));
+                if interface.has(key.1) {
+                    let mac = mac.unwrap_or(layer2.source);
+                    let is_own = mac == interface.mac();
+                    return if is_own {
+                        Err(Reason::ArpIgnored)
+                    } else {
+                        self.defend(now, (layer2, key), mac, out)
+                    };
+                }
+                let overrides = if overrides { Overrides::Always } else { Overrides::Never };
+                let heard = Heard { mac, tags: layer2.tags, is_solicited, overrides, may_create: false };
+                let is_of_use = neighbours.heard(now, key, &heard, out);
+                told(is_of_use, layer2.destination == interface.mac())
+            }
+        }
+    }
+
+    /// Another station, `mac`, uses our address `key`: announces ours, if it is time to.
+    fn defend(
+        &mut self,
+        now: Duration,
+        (layer2, key): (&Layer2<'_>, (InterfaceId, IpAddr)),
+        mac: fib::MacAddr,
+        out: &mut Vec<Action<T>>,
+    ) -> Result<Disposition, Reason> {
+        if !self.defends(now, key, mac, out) {
+            return Err(Reason::ArpIgnored);
+        }
+        let interface: &Interface = self.interfaces.get(key.0).ok_or(Reason::NotForUs)?;
+        Ok(Disposition::Answered(match key.1 {
+            IpAddr::V4(address) => arp::announcement(interface, address, layer2.tags),
+            IpAddr::V6(address) => ndp::announcement(interface, address, layer2.tags),
+        }))
+    }
+}
+
+/// Refuses what is not for us.
+fn whose(whose: Whose) -> Result<Whose, Reason> {
+    match whose {
+        Whose::Other => Err(Reason::NotForUs),
+        Whose::OtherGroup => Err(Reason::Multicast),
+        Whose::Ours | Whose::Broadcast | Whose::Group => Ok(whose),
+    }
+}
+
+fn answer(echo: Echo) -> Result<Disposition, Reason> {
+    match echo {
+        Echo::Reply(frame) => Ok(Disposition::Answered(frame)),
+        Echo::Other => Ok(Disposition::ForKernel),
+        Echo::Ignored(reason) => Err(reason),
+    }
+}
+
+/// What becomes of a message about a neighbour that asks for nothing.
+fn told(is_of_use: bool, kernel_too: bool) -> Result<Disposition, Reason> {
+    if is_of_use || kernel_too { Ok(Disposition::Neighbour { kernel_too }) } else { Err(Reason::ArpIgnored) }
+}
