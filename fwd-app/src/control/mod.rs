@@ -9,9 +9,12 @@
 //! | [`session`] | [`Session`]: tables, commits, the start of the topology |
 //! | [`thread`] | the control thread, on which a session works while the main lcore forwards |
 //! | [`spec`] | [`TableSpec`], [`ForwardSpec`]: files, engine, topology, sizes |
+//! | [`feeds`] | routes, links and neighbours from FRR and the kernel while packets flow |
 //! | [`ports`] | DPDK ports: set-up, links, statistics, closing |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1 |
 
+#[cfg_attr(not(test), expect(dead_code, reason = "no command uses the feeds yet"))]
+pub(crate) mod feeds;
 pub(crate) mod ports;
 pub(crate) mod session;
 pub(crate) mod signals;
