@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes the readers, the datapath, the engines and the mock's PTX compiler with libFuzzer: each target in turn.
+# Fuzzes the readers, the feeds, the datapath, the engines and the mock's PTX compiler with libFuzzer: each target in turn.
 #
 #   scripts/fuzz.sh [--cpu] [--logs DIR] [SECONDS] [TARGET..]
 #                                                       each target (all of them) for so many seconds (30)

@@ -16,7 +16,7 @@
 //! | `engines` | the names of engines, and their construction |
 //! | `fallback` | a second engine that takes over when the first fails |
 //! | `error`, `notice` | wrong configurations; what happens unasked |
-//! | `testing` | what fuzz targets see of the datapath (feature `testing`) |
+//! | `testing` | what fuzz targets see of the datapath and the feeds (feature `testing`) |
 
 #![forbid(unsafe_code)]
 

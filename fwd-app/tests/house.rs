@@ -177,7 +177,7 @@ const MODULES: [(&str, &[&str]); 14] = [
     ("report", &["control", "datapath", "topology"]),
     ("cli", &["control", "engines", "harness", "topology"]),
     ("commands", &["cli", "control", "engines", "error", "harness", "notice", "report", "topology"]),
-    ("testing", &["datapath", "harness"]),
+    ("testing", &["control", "datapath", "harness"]),
     ("lib", &["commands"]),
     ("main", &[]),
 ];

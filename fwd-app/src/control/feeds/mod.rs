@@ -23,6 +23,8 @@
 
 pub(crate) mod fpm;
 pub(crate) mod kernel;
+#[cfg(test)]
+mod live;
 pub(crate) mod netlink;
 pub(crate) mod nexthops;
 pub(crate) mod preference;

@@ -231,3 +231,30 @@ proptest! {
         prop_assert!(peer.fpm.probation.iter().chain(&peer.fpm.current).all(|known| known.partial.len() < 1 << 16));
     }
 }
+
+#[test]
+fn what_zebra_sent_is_the_table_that_it_showed() {
+    let mut peer = Peer::new();
+    peer.send(FIRST, include_bytes!("zebra-8.4.bin")).unwrap();
+    let mut table = Preference::new(1, u64::MAX);
+    let events = peer.events();
+    table.apply(&ChangeSet { feed: FeedId(0), events }, &mut Vec::new());
+    let path = |gateway: &str, ifindex| Path { gateway: gateway.parse().ok(), ifindex, weight: 1 };
+    let routes = [
+        ("0.0.0.0/0", Route::Paths(Box::new([path("192.0.2.254", 3)]))),
+        ("10.1.0.0/16", Route::Paths(Box::new([path("198.51.100.2", 5)]))),
+        ("10.2.0.0/16", Route::Paths(Box::new([path("192.0.2.2", 3), path("198.51.100.2", 5)]))),
+        ("10.4.0.0/16", Route::Unreachable),
+        ("192.0.2.0/24", Route::Paths(Box::new([path("", 3)]))),
+        ("198.51.100.0/24", Route::Paths(Box::new([path("", 5)]))),
+        ("2001:db8::/64", Route::Paths(Box::new([path("", 3)]))),
+        ("2001:db8:1::/48", Route::Paths(Box::new([path("2001:db8::2", 3)]))),
+        ("2001:db8:2::/48", Route::Blackhole),
+        ("fe80::/64", Route::Paths(Box::new([path("", 5)]))),
+    ];
+    assert_eq!(table.routes(FeedId(0)).routes, routes.len() as u64);
+    for (prefix, route) in routes {
+        assert_eq!(table.best(prefix.parse().unwrap()).map(|(_, route)| &**route), Some(&route), "{prefix}");
+    }
+    assert_eq!((peer.fpm.counts().errors, peer.fpm.counts().messages), (0, 44));
+}

@@ -1,14 +1,20 @@
 //! Messages encoded by `netlink-packet-route`, decoded here; next-hop objects and garbage by hand.
 
+use super::bodies::{NLMSG_DONE, NLMSG_ERROR, RTM_DELNEXTHOP, RTM_NEWNEXTHOP, RTM_NEWROUTE};
 use super::*;
+use fib::MacAddr;
 use fib::{Key, Prefix4, Prefix6};
 use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
 use netlink_packet_route::route::{
-    RouteAttribute, RouteLwEnCapType, RouteMessage as Encoded, RouteNextHop, RouteVia,
+    RouteAttribute, RouteLwEnCapType, RouteMessage as Encoded, RouteNextHop, RouteNextHopFlags, RouteType,
+    RouteVia,
 };
 use proptest::prelude::*;
 

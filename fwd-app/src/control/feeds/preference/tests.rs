@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::control::feeds::Path;
+use crate::control::feeds::live::say;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -174,9 +175,9 @@ fn figures_of_a_full_table() {
         }
         let seconds = start.elapsed().as_secs_f64();
         let rate = f64::from(ROUTES) / seconds / 1e6;
-        eprintln!(
+        say(format_args!(
             "{what}: {seconds:.3} s, {rate:.1} M routes/s, {changes} changes, {} MiB more",
             memory().saturating_sub(before)
-        );
+        ));
     }
 }
