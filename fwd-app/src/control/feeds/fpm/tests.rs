@@ -1,6 +1,7 @@
 //! Frames in, events out: order, restarts, garbage, and any split of the stream.
 
 use super::*;
+use crate::control::feeds::live::say;
 use crate::control::feeds::netlink::tests::{gone_bytes, next_hop_bytes, route_bytes};
 use crate::control::feeds::preference::Preference;
 use crate::control::feeds::{ChangeSet, FeedId, Path};
@@ -257,4 +258,29 @@ fn what_zebra_sent_is_the_table_that_it_showed() {
         assert_eq!(table.best(prefix.parse().unwrap()).map(|(_, route)| &**route), Some(&route), "{prefix}");
     }
     assert_eq!((peer.fpm.counts().errors, peer.fpm.counts().messages), (0, 44));
+}
+
+/// Prints frames per second. Run it alone, with `--release`.
+#[test]
+#[ignore = "a measurement"]
+fn figures_of_a_replay() {
+    const ROUTES: u32 = 1_000_000;
+    let mut peer = Peer::new();
+    let mut stream = frame(&object(7, 1));
+    for number in 0..ROUTES {
+        let at = IpPrefix::V4(Prefix4::truncating(number << 8, 24));
+        stream.extend(frame(&route_bytes(at, RouteType::Unicast, vec![RouteAttribute::NhId(7)])));
+    }
+    for what in ["first replay", "second replay"] {
+        let (start, mut events) = (Instant::now(), 0);
+        for read in stream.chunks(1 << 16) {
+            peer.send(FIRST, read).unwrap();
+            events += peer.events().len();
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        say(format_args!("{what}: {events} events, {:.2} M frames/s", f64::from(ROUTES) / seconds / 1e6));
+    }
+    let start = Instant::now();
+    peer.send(FIRST, &frame(&object(7, 2))).unwrap();
+    say(format_args!("a group of {} routes: {:.3} s", peer.events().len(), start.elapsed().as_secs_f64()));
 }
