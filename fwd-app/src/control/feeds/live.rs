@@ -259,7 +259,9 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
  neighbor 203.0.113.1 remote-as 65002\n neighbor 203.0.113.1 port 1790\n neighbor 203.0.113.1 ebgp-multihop
  neighbor 203.0.113.1 update-source 203.0.113.2\n neighbor 203.0.113.1 timers connect 1\n";
     std::fs::write(at.join("bgpd.conf"), bgp).unwrap();
-    std::fs::write(at.join("bird.conf"), bird_conf((0..BGP_ROUTES).map(|number| (number, 2)))).unwrap();
+    // Both gateways occur from the start: bgpd withdraws routes to one that it has to ask zebra about.
+    let routes = (0..BGP_ROUTES).map(|number| (number, if number == 2 { 3 } else { 2 }));
+    std::fs::write(at.join("bird.conf"), bird_conf(routes)).unwrap();
     let frr = |name: &str, more: &str| {
         let at = at.display();
         Daemon::start(&format!(
