@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes the readers, the datapath, the router, the engines, the control socket and the mock's PTX compiler with libFuzzer: each
-# target in turn.
+# Fuzzes the readers, the feeds, the datapath, the router, the engines, the control socket and the mock's PTX compiler with
+# libFuzzer: each target in turn.
 #
 #   scripts/fuzz.sh [--cpu] [--logs DIR] [SECONDS] [TARGET..]
 #                                                       each target (all of them) for so many seconds (30)

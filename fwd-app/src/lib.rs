@@ -17,7 +17,7 @@
 //! | `engines` | the names of engines, and their construction |
 //! | `fallback` | a second engine that takes over when the first fails |
 //! | `error`, `notice` | wrong configurations; what happens unasked |
-//! | `testing` | what fuzz targets see of the datapath and the router (feature `testing`) |
+//! | `testing` | what fuzz targets see of the datapath, the router and the feeds (feature `testing`) |
 
 #![forbid(unsafe_code)]
 

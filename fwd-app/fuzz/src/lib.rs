@@ -1,5 +1,5 @@
-//! The properties that fuzz targets check of the readers, the datapath, the router, the engines, the control socket and the PTX
-//! compiler, and their seed inputs.
+//! The properties that fuzz targets check of the readers, the feeds, the datapath, the router, the engines, the control socket and the
+//! PTX compiler, and their seed inputs.
 //!
 //! A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The tests
 //! below, which fwd-app runs as its test `fuzz_seeds`, call it with every seed and with every input under `found/TARGET/`. So an
@@ -15,6 +15,7 @@
 //! | [`deltas`] | the CPU engines, compared with a plain longest-prefix match after each delta |
 //! | [`host_tables`] | the tables of the GPU engines on the host, searched by models of the kernels |
 //! | [`ctl`] | words and clients of the control socket: whole replies, however the bytes are cut |
+//! | [`netlink`] | FPM and rtnetlink: the same events however the bytes are cut |
 //! | [`ptx`] | the mock driver's PTX compiler |
 //! | [`seeds`] | the seed inputs |
 //! | [`bytes`], [`changes`], [`scratch`] | what targets share: decoding an input, drawing changes of routes, files |
@@ -30,6 +31,7 @@ pub mod feeds;
 pub mod frames;
 pub mod host_tables;
 pub mod mrt;
+pub mod netlink;
 pub mod ptx;
 pub mod router;
 pub mod scratch;
@@ -39,13 +41,15 @@ pub mod seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, in the order of a campaign: the most valuable first.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 16] = [
     ("forward", frames::forward),
     ("parse", frames::parse),
     ("arp_ndp", router::arp_ndp),
     ("icmp", router::icmp),
     ("deltas", deltas::deltas),
     ("host_tables", host_tables::host_tables),
+    ("fpm", netlink::fpm),
+    ("netlink", netlink::netlink),
     ("mrt_table", mrt::table),
     ("mrt_updates", mrt::updates),
     ("route_text", feeds::route_text),
@@ -93,6 +97,6 @@ mod tests {
         };
     }
     targets!(
-        forward parse arp_ndp icmp deltas host_tables mrt_table mrt_updates route_text captures route_json l3fwd ctl ptx
+        forward parse arp_ndp icmp deltas host_tables fpm netlink mrt_table mrt_updates route_text captures route_json l3fwd ctl ptx
     );
 }

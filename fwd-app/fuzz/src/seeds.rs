@@ -46,6 +46,8 @@ pub fn of(target: &str) -> Vec<Seed> {
         "deltas" => noise(18, 3),
         "host_tables" => noise(9, 5),
         "ctl" => ctl(),
+        "fpm" => fpm(),
+        "netlink" => netlink(),
         "ptx" => ptx(),
         _ => Vec::new(),
     };
@@ -250,6 +252,49 @@ fn mrt_updates() -> Vec<Vec<u8>> {
         [state, two, four].concat(),
     ];
     seeds.extend(lines(text));
+    seeds
+}
+
+/// What zebra 8.4 has sent; `fwd-app/src/control/feeds/fpm/README.md` says how it was recorded.
+fn zebra() -> Vec<u8> {
+    std::fs::read(top("fwd-app/src/control/feeds/fpm/zebra-8.4.bin")).unwrap()
+}
+
+/// The netlink messages of each frame.
+fn zebra_frames() -> Vec<Vec<u8>> {
+    let (mut frames, bytes) = (Vec::new(), zebra());
+    let mut rest = &bytes[..];
+    while let Some([_, _, high, low]) = rest.first_chunk() {
+        let (frame, behind) = rest.split_at(usize::from(u16::from_be_bytes([*high, *low])));
+        frames.push(frame[4..].to_vec());
+        rest = behind;
+    }
+    frames
+}
+
+/// The recorded stream whole, cut, and frame by frame.
+fn fpm() -> Vec<Vec<u8>> {
+    let whole = [&[5, 1, 3, 40, 200, 7][..], &zebra()].concat();
+    let mut cut = whole.clone();
+    cut.truncate(whole.len() - 5);
+    let mut wrong = whole.clone();
+    wrong[60] ^= 0x40;
+    let framed = |messages: Vec<u8>| {
+        let len = u16::try_from(4 + messages.len()).unwrap().to_be_bytes();
+        [&[2, 2, 9, 1, 1][..], &len, &messages].concat()
+    };
+    let mut seeds = vec![whole, cut, wrong, vec![0, 1, 1, 0, 3], vec![1, 1, 1, 2, 0, 20]];
+    seeds.extend(zebra_frames().into_iter().map(framed));
+    seeds
+}
+
+/// The recorded messages, each with its neighbour, and the end of a dump.
+fn netlink() -> Vec<Vec<u8>> {
+    let done =
+        [&20_u32.to_ne_bytes()[..], &3_u16.to_ne_bytes(), &[2, 0], &1_u32.to_ne_bytes(), &[0; 8]].concat();
+    let frames = zebra_frames();
+    let mut seeds: Vec<Vec<u8>> = frames.windows(2).map(<[Vec<u8>]>::concat).collect();
+    seeds.extend([frames.concat(), done.repeat(7), [frames.concat(), done].concat()]);
     seeds
 }
 

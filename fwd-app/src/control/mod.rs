@@ -11,11 +11,14 @@
 //! | [`service`] | the loop of that thread: what changes the session's routes and ports |
 //! | [`updates`] | `--updates`: a stream of route changes |
 //! | [`spec`] | [`TableSpec`], [`ForwardSpec`]: files, engine, topology, sizes |
+//! | [`feeds`] | routes, links and neighbours from FRR and the kernel while packets flow |
 //! | [`ports`] | DPDK ports: set-up, links, statistics, closing |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
 //! | [`ctl`] | steering over a local socket: grammar, server, client |
 
 pub(crate) mod ctl;
+#[cfg_attr(not(test), expect(dead_code, reason = "no command uses the feeds yet"))]
+pub(crate) mod feeds;
 pub(crate) mod ports;
 pub(crate) mod service;
 pub(crate) mod session;

@@ -1,4 +1,5 @@
-//! The datapath on frames in mbufs, the capture reader and the control socket, for fuzz targets: what is private everywhere else.
+//! The datapath on frames in mbufs, the capture reader, the control socket and the route feeds, for fuzz targets: what is private
+//! everywhere else.
 //!
 //! [`Parser`] is the parse pass at one level of kernels, [`Forwarder`] all passes from parse to tx with [`Forwarder::wanted`], the
 //! result that `--verify` expects. Both keep their batch from call to call, as an lcore does. [`router`] is the router's protocol part.
@@ -9,6 +10,10 @@ pub mod router;
 use crate::control::ctl::answer::Answer;
 use crate::control::ctl::connection::Connection;
 use crate::control::ctl::words::{self, Input};
+use crate::control::feeds::fpm::{ConnectionId, Fpm, FpmOptions};
+use crate::control::feeds::kernel::{Kernel, KernelOptions};
+use crate::control::feeds::preference::Preference;
+use crate::control::feeds::{ChangeSet, FeedEvent, FeedId};
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
@@ -24,6 +29,7 @@ use fib::{EngineOptions, EngineWriter, MacAddr, NextHopTable, Rib, Routes};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A frame as a driver hands it over: in two segments when `head_bytes` is less than its length.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -363,4 +369,38 @@ pub fn ctl_replies(mut input: &[u8], piece: usize) -> (Vec<u8>, u64) {
         client.sent(client.output().len());
     }
     (replies, client.take_errors())
+}
+
+/// What the FPM feed makes of one connection's reads: its events, then its counters or why it closes the connection, as text.
+#[must_use]
+pub fn fpm_events(reads: &[&[u8]]) -> Vec<String> {
+    let (now, id) = (Instant::now(), ConnectionId(1));
+    let mut fpm = Fpm::new(FpmOptions::default());
+    let mut events = Vec::new();
+    fpm.opened(id);
+    let result = reads.iter().try_for_each(|bytes| fpm.received(id, bytes, now, &mut events).map(drop));
+    let end = result.map_or_else(|error| error.to_string(), |()| format!("{:?}", fpm.counts()));
+    as_text(events, end)
+}
+
+/// What the kernel feed makes of these datagrams after its first request: its events, then its counters, as text.
+#[must_use]
+pub fn kernel_events(datagrams: &[&[u8]]) -> Vec<String> {
+    let now = Instant::now();
+    let mut kernel = Kernel::new(KernelOptions::default(), now);
+    let mut events = Vec::new();
+    let _ = kernel.request(now, &mut events);
+    for datagram in datagrams {
+        kernel.received(datagram, now, &mut events);
+    }
+    as_text(events, format!("{:?}", kernel.counts()))
+}
+
+/// The events, what they change for the RIB, and how it ended.
+fn as_text(events: Vec<FeedEvent>, end: String) -> Vec<String> {
+    let set = ChangeSet { feed: FeedId(0), events };
+    let mut changes = Vec::new();
+    Preference::new(1, u64::MAX).apply(&set, &mut changes);
+    let events = set.events.iter().map(|event| format!("{event:?}"));
+    events.chain(changes.iter().map(|change| format!("{change:?}"))).chain([end]).collect()
 }

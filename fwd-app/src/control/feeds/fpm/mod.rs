@@ -1,0 +1,318 @@
+//! FPM: the protocol by which FRR's zebra (`-M dplane_fpm_nl`) announces routes to a forwarder, without I/O and clock.
+//!
+//! A frame is a byte of version (1), a byte of type (1, netlink), 16 bits of length in network order including these four bytes, and
+//! one or more netlink messages. An update of a route is a delete and an add in one frame, so the last word on a prefix within a frame
+//! counts.
+//!
+//! **Connections.** One is in use: the last one that has sent a valid frame. A new connection is on probation until its first valid
+//! frame, and only then replaces the one in use. So a port scan does not disturb zebra, and a zebra that has come back need not wait
+//! until its old connection is found dead. Only the newest connection is on probation; older ones are closed. A frame that is not
+//! valid costs the connection; a message that does not decode within a valid frame is counted and skipped.
+//!
+//! **Restarts.** When the connection in use ends, its routes become stale but stay. Zebra announces everything again when it comes
+//! back, but does not say when that is done, and shortly after its own start it knows hardly any routes. So the routes that are still
+//! stale are withdrawn only when the new connection has lasted for [`FpmOptions::hold`] since its first valid frame. Next-hop objects
+//! are forgotten at once, since a new zebra may use their numbers for others.
+//!
+//! Invariant: memory is bounded by two frames, and by the limits on routes and next-hop objects.
+
+pub(crate) mod listener;
+
+use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, RouteSays, messages};
+use super::nexthops::NextHops;
+use super::{FeedCounts, FeedEvent, Route, TABLE_MAIN};
+use fib::IpPrefix;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The bytes before the netlink messages of a frame.
+const HEADER_BYTES: usize = 4;
+/// The header and the shortest netlink message.
+const FRAME_BYTES_MIN: usize = HEADER_BYTES + netlink::HEADER_BYTES;
+/// The version and the type of a frame of netlink messages.
+const VERSION_AND_TYPE: [u8; 2] = [1, 1];
+/// Zebra announces the best route of a prefix, so its routes have one metric.
+const METRIC: u32 = 0;
+
+/// How routes from FPM are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FpmOptions {
+    /// How long stale routes stay after a peer has come back (`--fpm-hold`).
+    pub(crate) hold: Duration,
+    /// The routing table whose routes are taken.
+    pub(crate) table: u32,
+    /// The most routes that may name next-hop objects; further ones are left out and counted.
+    pub(crate) routes_max: usize,
+}
+
+impl Default for FpmOptions {
+    /// Zebra's own hold time for routes of its predecessor is a good one here, too; four full tables of routes.
+    fn default() -> Self {
+        Self { hold: Duration::from_secs(180), table: TABLE_MAIN, routes_max: 1 << 22 }
+    }
+}
+
+/// The number of a connection, given by its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionId(pub(crate) u64);
+
+/// Why a connection is closed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FpmError {
+    /// The first bytes are not those of FPM with netlink.
+    #[error("version {version}, type {kind} is not FPM with netlink (1, 1)")]
+    Header {
+        /// The first byte.
+        version: u8,
+        /// The second byte.
+        kind: u8,
+    },
+    /// No frame is that short.
+    #[error("a frame of {len} bytes has no message")]
+    Length {
+        /// The length that the frame gives.
+        len: usize,
+    },
+    /// The messages do not fill the frame.
+    #[error("a frame does not hold whole messages: {0}")]
+    Frame(NetlinkError),
+}
+
+/// A connection.
+struct Connection {
+    id: ConnectionId,
+    /// The start of a frame that is not complete.
+    partial: Vec<u8>,
+}
+
+/// The protocol's state: connections, next-hop objects, and when to withdraw stale routes.
+pub(crate) struct Fpm {
+    options: FpmOptions,
+    /// The connection in use.
+    current: Option<Connection>,
+    /// The newest connection, until its first valid frame.
+    probation: Option<Connection>,
+    sweep_at: Option<Instant>,
+    objects: NextHops,
+    counts: FeedCounts,
+    /// The messages of a frame, kept for its memory.
+    frame: Vec<Message>,
+    /// The last message about each prefix of a frame, likewise.
+    last: FxHashMap<IpPrefix, usize>,
+}
+
+impl Fpm {
+    /// A feed without connections.
+    pub(crate) fn new(options: FpmOptions) -> Self {
+        let objects = NextHops::new(options.routes_max);
+        Self {
+            options,
+            current: None,
+            probation: None,
+            sweep_at: None,
+            objects,
+            counts: FeedCounts::default(),
+            frame: Vec::new(),
+            last: FxHashMap::default(),
+        }
+    }
+
+    /// The counters.
+    pub(crate) fn counts(&self) -> FeedCounts {
+        self.counts
+    }
+
+    /// A peer has connected. Returns another connection, which the caller must close.
+    pub(crate) fn opened(&mut self, id: ConnectionId) -> Option<ConnectionId> {
+        self.counts.sessions += 1;
+        self.probation.replace(Connection { id, partial: Vec::new() }).map(|before| before.id)
+    }
+
+    /// Takes bytes of a connection and appends what they say to `out`. Returns another connection, which the caller must close: the
+    /// one that was in use so far.
+    ///
+    /// # Errors
+    /// Why the caller must close this connection. What its earlier frames say has been appended.
+    pub(crate) fn received(
+        &mut self,
+        id: ConnectionId,
+        bytes: &[u8],
+        now: Instant,
+        out: &mut Vec<FeedEvent>,
+    ) -> Result<Option<ConnectionId>, FpmError> {
+        let of = |connection: &Option<Connection>| connection.as_ref().is_some_and(|known| known.id == id);
+        let mut is_current = of(&self.current);
+        if !is_current && !of(&self.probation) {
+            return Ok(None);
+        }
+        let connection = if is_current { &mut self.current } else { &mut self.probation };
+        let mut partial =
+            connection.as_mut().map(|known| std::mem::take(&mut known.partial)).unwrap_or_default();
+        partial.extend_from_slice(bytes);
+        let mut rest = partial.as_slice();
+        let mut replaced = None;
+        let result = loop {
+            let frame = match first_frame(rest) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break Ok(replaced),
+                Err(error) => break Err(error),
+            };
+            rest = &rest[HEADER_BYTES + frame.len()..];
+            let decoded = match self.decode(frame) {
+                Ok(decoded) => decoded,
+                Err(error) => break Err(error),
+            };
+            if !is_current && decoded > 0 {
+                replaced = self.promote(now, out);
+                is_current = true;
+            }
+            if is_current {
+                self.apply(out);
+            }
+        };
+        match &result {
+            Ok(_) => {
+                let used = partial.len() - rest.len();
+                partial.drain(..used);
+                let connection = if is_current { &mut self.current } else { &mut self.probation };
+                if let Some(known) = connection {
+                    known.partial = partial;
+                }
+            }
+            Err(_) => {
+                self.counts.errors += 1;
+                self.closed(id, out);
+            }
+        }
+        result
+    }
+
+    /// A connection has ended.
+    pub(crate) fn closed(&mut self, id: ConnectionId, out: &mut Vec<FeedEvent>) {
+        if self.probation.take_if(|known| known.id == id).is_none()
+            && self.current.take_if(|known| known.id == id).is_some()
+        {
+            self.ended(out);
+        }
+    }
+
+    /// Appends what is due at `now`. Call it at [`Self::deadline`] or later.
+    pub(crate) fn tick(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
+        if self.sweep_at.take_if(|at| *at <= now).is_some() {
+            out.push(FeedEvent::Sweep);
+        }
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.sweep_at
+    }
+
+    /// Puts the connection on probation in use. Returns the one that it replaces.
+    fn promote(&mut self, now: Instant, out: &mut Vec<FeedEvent>) -> Option<ConnectionId> {
+        let replaced = self.current.take().map(|known| known.id);
+        if replaced.is_some() {
+            self.ended(out);
+        }
+        self.current = self.probation.take();
+        self.sweep_at = now.checked_add(self.options.hold);
+        out.push(FeedEvent::Connected);
+        replaced
+    }
+
+    /// The connection in use has ended.
+    fn ended(&mut self, out: &mut Vec<FeedEvent>) {
+        self.objects.clear();
+        self.sweep_at = None;
+        out.extend([FeedEvent::Disconnected, FeedEvent::Stale]);
+    }
+
+    /// Decodes the messages of a frame into `self.frame`. Returns how many were decoded.
+    fn decode(&mut self, frame: &[u8]) -> Result<usize, FpmError> {
+        self.frame.clear();
+        for message in messages(frame) {
+            match message {
+                Ok(Envelope { message, .. }) => self.frame.push(message),
+                Err(error @ NetlinkError::Framing { .. }) => return Err(FpmError::Frame(error)),
+                Err(NetlinkError::Content { .. } | NetlinkError::Prefix(_)) => self.counts.errors += 1,
+            }
+        }
+        self.counts.messages += self.frame.len() as u64;
+        Ok(self.frame.len())
+    }
+
+    /// Applies the decoded messages.
+    fn apply(&mut self, out: &mut Vec<FeedEvent>) {
+        let mut frame = std::mem::take(&mut self.frame);
+        // Mostly there is one message, or a delete and an add of one prefix.
+        self.last.clear();
+        if frame.len() > 1 {
+            for (at, message) in frame.iter().enumerate() {
+                if let Message::Route(route) = message
+                    && route.table == self.options.table
+                {
+                    self.last.insert(route.prefix, at);
+                }
+            }
+        }
+        for (at, message) in frame.drain(..).enumerate() {
+            match message {
+                Message::Route(route) if route.table == self.options.table => {
+                    if self.last.get(&route.prefix).is_none_or(|last| *last == at) {
+                        self.route(route, out);
+                    }
+                }
+                Message::NextHop { id, object } => {
+                    if self.objects.set(id, object, out).is_err() {
+                        self.counts.over_limit += 1;
+                    }
+                }
+                Message::NextHopGone(id) => self.objects.remove(id),
+                Message::Unsupported => self.counts.unsupported += 1,
+                _ => self.counts.ignored += 1,
+            }
+        }
+        self.frame = frame;
+    }
+
+    fn route(&mut self, RouteMessage { prefix, says, .. }: RouteMessage, out: &mut Vec<FeedEvent>) {
+        let route = match says {
+            RouteSays::Object(id) => {
+                if self.objects.set_route(prefix, METRIC, id, out).is_err() {
+                    self.counts.over_limit += 1;
+                }
+                return;
+            }
+            RouteSays::Is(route) => Some(route),
+            RouteSays::Encapsulated => {
+                self.counts.unsupported += 1;
+                Some(Route::Unreachable)
+            }
+            RouteSays::Dead | RouteSays::Gone(_) => None,
+        };
+        self.objects.remove_route(prefix, METRIC);
+        out.push(match route {
+            Some(route) => FeedEvent::Announce { prefix, metric: METRIC, route: Arc::new(route) },
+            None => FeedEvent::Withdraw { prefix, metric: METRIC },
+        });
+    }
+}
+
+/// The messages of the first frame in `bytes`; `None` when it is not complete. A header is checked as soon as it is there.
+fn first_frame(bytes: &[u8]) -> Result<Option<&[u8]>, FpmError> {
+    if let [version, kind, ..] = *bytes
+        && [version, kind] != VERSION_AND_TYPE
+    {
+        return Err(FpmError::Header { version, kind });
+    }
+    let Some(&[_, _, high, low]) = bytes.first_chunk() else { return Ok(None) };
+    let len = usize::from(u16::from_be_bytes([high, low]));
+    if len < FRAME_BYTES_MIN {
+        return Err(FpmError::Length { len });
+    }
+    Ok(bytes.get(HEADER_BYTES..len))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

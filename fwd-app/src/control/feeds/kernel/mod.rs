@@ -1,0 +1,289 @@
+//! The kernel's routes, neighbours, links and addresses, by rtnetlink, without I/O and clock.
+//!
+//! A pass asks for a dump of each table in turn, on the socket that also gets the notifications: what the kernel sends comes in the
+//! order in which it happened. A pass begins with [`FeedEvent::Stale`] and ends with [`FeedEvent::Sweep`], which withdraws the routes
+//! that it did not contain. Links, neighbours and addresses are few, so they are kept here, and those that a pass did not contain are
+//! said to be gone.
+//!
+//! **Passes.** The first is at the start. Another follows when the kernel has dropped notifications (`ENOBUFS`), when a pass was
+//! interrupted by changes or refused, and when a link goes down or an address or a next-hop object goes: the kernel removes IPv4 routes
+//! along with these without a notification. Passes begin at least [`PASS_INTERVAL`] apart.
+//!
+//! **Routes** of one table are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different metrics
+//! are told one by one. A notification that an IPv6 route is gone may be about one of its paths; the others stay. Link-local and
+//! multicast destinations are never forwarded, and their routes are left out unless local ones are wanted.
+
+mod pass;
+pub(crate) mod socket;
+mod tracked;
+
+use super::netlink::{Envelope, Message, NetlinkError, RouteMessage, RouteSays, messages};
+use super::nexthops::NextHops;
+use super::{FeedCounts, FeedEvent, Link, Path, Route, TABLE_MAIN};
+use fib::{IpPrefix, MacAddr, Prefix6};
+use pass::{Pass, Step};
+use rustc_hash::FxHashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracked::Tracked;
+
+/// The least time between the starts of two passes, so that a link that comes and goes does not keep us dumping.
+pub(crate) const PASS_INTERVAL: Duration = Duration::from_secs(1);
+/// The kernel's number of the table of local addresses.
+const TABLE_LOCAL: u32 = 255;
+/// A message that belongs to a dump which changes have made inconsistent.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+
+/// Which routes of the kernel are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KernelOptions {
+    /// The routing table.
+    pub(crate) table: u32,
+    /// Whether to take the kernel's own local, broadcast and multicast routes as well.
+    pub(crate) is_local_wanted: bool,
+    /// Routes made by these (`RTPROT_*`) are left out: those that another feed announces anyway, such as zebra's.
+    pub(crate) protocols_left_out: Vec<u8>,
+    /// The most routes that may name next-hop objects; further ones are left out and counted.
+    pub(crate) routes_max: usize,
+}
+
+impl Default for KernelOptions {
+    fn default() -> Self {
+        Self {
+            table: TABLE_MAIN,
+            is_local_wanted: false,
+            protocols_left_out: Vec::new(),
+            routes_max: 1 << 22,
+        }
+    }
+}
+
+/// What is known of the kernel's tables, and how far the running pass is.
+pub(crate) struct Kernel {
+    options: KernelOptions,
+    pass: Pass,
+    links: Tracked<u32, Link>,
+    addresses: Tracked<super::LinkAddress, ()>,
+    neighbours: Tracked<(IpAddr, u32), MacAddr>,
+    objects: NextHops,
+    /// The IPv6 routes with several paths, by prefix and metric: those of which one path may go.
+    multipath: FxHashMap<(Prefix6, u32), Arc<Route>>,
+    counts: FeedCounts,
+}
+
+impl Kernel {
+    /// A feed whose first pass is due at `now`.
+    pub(crate) fn new(options: KernelOptions, now: Instant) -> Self {
+        let objects = NextHops::new(options.routes_max);
+        Self {
+            options,
+            pass: Pass::new(now),
+            links: Tracked::default(),
+            addresses: Tracked::default(),
+            neighbours: Tracked::default(),
+            objects,
+            multipath: FxHashMap::default(),
+            counts: FeedCounts::default(),
+        }
+    }
+
+    /// The counters.
+    pub(crate) fn counts(&self) -> FeedCounts {
+        self.counts
+    }
+
+    /// The next request to send, if one is due. Call it after [`Self::received`] and at [`Self::deadline`].
+    pub(crate) fn request(&mut self, now: Instant, out: &mut Vec<FeedEvent>) -> Option<Vec<u8>> {
+        if self.pass.begin(now) {
+            self.counts.sessions += 1;
+            self.links.begin();
+            self.addresses.begin();
+            self.neighbours.begin();
+            if self.counts.sessions == 1 {
+                out.push(FeedEvent::Connected);
+            }
+            out.push(FeedEvent::Stale);
+        }
+        self.pass.request()
+    }
+
+    /// When [`Self::request`] has something to send, apart from after [`Self::received`].
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.pass.deadline()
+    }
+
+    /// The kernel has dropped notifications.
+    pub(crate) fn overrun(&mut self, now: Instant) {
+        self.counts.overruns += 1;
+        self.pass.is_needed(now);
+    }
+
+    /// Takes a datagram of the kernel and appends what it says to `out`.
+    pub(crate) fn received(&mut self, datagram: &[u8], now: Instant, out: &mut Vec<FeedEvent>) {
+        for message in messages(datagram) {
+            let Envelope { flags, sequence, message } = match message {
+                Ok(envelope) => envelope,
+                Err(
+                    NetlinkError::Framing { .. } | NetlinkError::Content { .. } | NetlinkError::Prefix(_),
+                ) => {
+                    self.counts.errors += 1;
+                    continue;
+                }
+            };
+            self.counts.messages += 1;
+            let is_answer = self.pass.is_answer(sequence);
+            if is_answer && flags & NLM_F_DUMP_INTR != 0 {
+                self.pass.is_torn();
+            }
+            match message {
+                Message::Done if is_answer => self.step_ended(now, out),
+                Message::Error(code) if is_answer && code != 0 => self.refused(now, out),
+                Message::Done | Message::Error(_) => {}
+                other => self.message(other, now, out),
+            }
+        }
+    }
+
+    /// The running dump has been refused, or its request could not be sent.
+    pub(crate) fn refused(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
+        self.counts.errors += 1;
+        self.pass.is_refused();
+        self.step_ended(now, out);
+    }
+
+    fn step_ended(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
+        match self.pass.advance(now) {
+            Step::More => {}
+            Step::Torn => out.push(FeedEvent::Complete),
+            Step::Complete => {
+                out.push(FeedEvent::Sweep);
+                out.extend(self.links.sweep().map(FeedEvent::LinkGone));
+                out.extend(self.addresses.sweep().map(FeedEvent::AddressGone));
+                let neighbours = self.neighbours.sweep();
+                out.extend(neighbours.map(|(address, ifindex)| FeedEvent::NeighbourGone(address, ifindex)));
+                out.push(FeedEvent::Complete);
+            }
+        }
+    }
+
+    fn message(&mut self, message: Message, now: Instant, out: &mut Vec<FeedEvent>) {
+        match message {
+            Message::Route(route) => self.route(route, out),
+            Message::NextHop { id, object } => {
+                if self.objects.set(id, object, out).is_err() {
+                    self.counts.over_limit += 1;
+                }
+            }
+            Message::NextHopGone(id) => {
+                self.objects.remove(id);
+                self.pass.is_needed(now);
+            }
+            Message::Link(link) => {
+                let was_up = self.links.get(&link.ifindex).is_some_and(|before| before.is_up);
+                if was_up && !link.is_up {
+                    self.pass.is_needed(now);
+                }
+                if self.links.set(link.ifindex, link.clone()) {
+                    out.push(FeedEvent::Link(link));
+                }
+            }
+            Message::LinkGone(ifindex) => {
+                if self.links.remove(&ifindex) {
+                    out.push(FeedEvent::LinkGone(ifindex));
+                }
+                self.pass.is_needed(now);
+            }
+            Message::Neighbour(neighbour) => {
+                if self.neighbours.set((neighbour.address, neighbour.ifindex), neighbour.mac) {
+                    out.push(FeedEvent::Neighbour(neighbour));
+                }
+            }
+            Message::NeighbourGone(address, ifindex) => {
+                if self.neighbours.remove(&(address, ifindex)) {
+                    out.push(FeedEvent::NeighbourGone(address, ifindex));
+                }
+            }
+            Message::Address(address) => {
+                if self.addresses.set(address, ()) {
+                    out.push(FeedEvent::Address(address));
+                }
+            }
+            Message::AddressGone(address) => {
+                if self.addresses.remove(&address) {
+                    out.push(FeedEvent::AddressGone(address));
+                }
+                self.pass.is_needed(now);
+            }
+            Message::Unsupported => self.counts.unsupported += 1,
+            Message::Ignored | Message::Done | Message::Error(_) => self.counts.ignored += 1,
+        }
+    }
+
+    fn is_wanted(&self, route: &RouteMessage) -> bool {
+        let KernelOptions { table, is_local_wanted, protocols_left_out, .. } = &self.options;
+        let is_in_table = route.table == *table || *is_local_wanted && route.table == TABLE_LOCAL;
+        let is_kept = !protocols_left_out.contains(&route.protocol);
+        let is_local = route.says == RouteSays::Is(Route::Local) || is_link_local(route.prefix);
+        is_in_table && is_kept && (*is_local_wanted || !is_local)
+    }
+
+    fn route(&mut self, route: RouteMessage, out: &mut Vec<FeedEvent>) {
+        if !self.is_wanted(&route) {
+            self.counts.ignored += 1;
+            return;
+        }
+        let RouteMessage { prefix, metric, says, .. } = route;
+        let route = match says {
+            RouteSays::Object(id) => {
+                if self.objects.set_route(prefix, metric, id, out).is_err() {
+                    self.counts.over_limit += 1;
+                }
+                return;
+            }
+            RouteSays::Is(route) => Some(Arc::new(route)),
+            RouteSays::Encapsulated => {
+                self.counts.unsupported += 1;
+                Some(Arc::new(Route::Unreachable))
+            }
+            RouteSays::Dead => None,
+            RouteSays::Gone(paths) => self.without(prefix, metric, &paths),
+        };
+        self.objects.remove_route(prefix, metric);
+        if let IpPrefix::V6(prefix) = prefix {
+            match &route {
+                Some(route) if matches!(&**route, Route::Paths(paths) if paths.len() > 1) => {
+                    self.multipath.insert((prefix, metric), Arc::clone(route));
+                }
+                _ => {
+                    self.multipath.remove(&(prefix, metric));
+                }
+            }
+        }
+        out.push(match route {
+            Some(route) => FeedEvent::Announce { prefix, metric, route },
+            None => FeedEvent::Withdraw { prefix, metric },
+        });
+    }
+
+    /// What is left of an IPv6 route without these paths.
+    fn without(&self, prefix: IpPrefix, metric: u32, gone: &[Path]) -> Option<Arc<Route>> {
+        let IpPrefix::V6(prefix) = prefix else { return None };
+        let Route::Paths(paths) = &**self.multipath.get(&(prefix, metric))? else { return None };
+        let is_gone = |path: &Path| {
+            gone.iter().any(|gone| gone.gateway == path.gateway && gone.ifindex == path.ifindex)
+        };
+        let left: Box<[Path]> = paths.iter().filter(|path| !is_gone(path)).copied().collect();
+        (!gone.is_empty() && !left.is_empty()).then(|| Arc::new(Route::Paths(left)))
+    }
+}
+
+/// Whether the destinations are link-local or multicast IPv6 addresses.
+fn is_link_local(prefix: IpPrefix) -> bool {
+    let IpPrefix::V6(prefix) = prefix else { return false };
+    let within = |address: u128, len: u8| Prefix6::truncating(address << 112, len).covers(prefix);
+    within(0xfe80, 10) || within(0xff00, 8)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! Next-hop objects and groups of a feed, and which routes name them.
+//!
+//! A route that names an object leaves the feed with the object's paths. It is announced again when they change. A route may name an
+//! object that comes later: it is kept until then, and so is the prefix's earlier announcement, since withdrawing it would be a gap.
+//! For the same reason nothing is withdrawn when an object goes: its source withdraws or replaces the routes by itself.
+//!
+//! Invariant: an object has a resolved route exactly if it and all members of a group are known.
+
+use super::netlink::NextHopObject;
+use super::{FeedEvent, Path, Route};
+use fib::{IpPrefix, Key, Prefix};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// The most objects that are kept. A full table of FRR has some thousands.
+const OBJECTS_MAX: usize = 1 << 16;
+/// The most members of all groups together.
+const MEMBERS_MAX: usize = 1 << 20;
+
+/// A route's prefix and metric.
+type RouteKey<K> = (Prefix<K>, u32);
+
+/// An object and what it amounts to.
+struct Entry {
+    object: NextHopObject,
+    route: Option<Arc<Route>>,
+}
+
+/// Routes of one family that name objects.
+struct Users<K: Key> {
+    /// The object that a route names.
+    object: FxHashMap<RouteKey<K>, u32>,
+    /// The routes that name an object.
+    routes: FxHashMap<u32, FxHashSet<RouteKey<K>>>,
+}
+
+impl<K: Key> Default for Users<K> {
+    fn default() -> Self {
+        Self { object: FxHashMap::default(), routes: FxHashMap::default() }
+    }
+}
+
+impl<K: Key> Users<K> {
+    fn set(&mut self, key: RouteKey<K>, id: u32) {
+        match self.object.insert(key, id) {
+            Some(before) if before == id => return,
+            Some(before) => self.unlink(key, before),
+            None => {}
+        }
+        self.routes.entry(id).or_default().insert(key);
+    }
+
+    fn remove(&mut self, key: RouteKey<K>) {
+        if let Some(before) = self.object.remove(&key) {
+            self.unlink(key, before);
+        }
+    }
+
+    fn unlink(&mut self, key: RouteKey<K>, id: u32) {
+        if let Some(routes) = self.routes.get_mut(&id) {
+            routes.remove(&key);
+            if routes.is_empty() {
+                self.routes.remove(&id);
+            }
+        }
+    }
+
+    /// Announces every route that names the object.
+    fn announce(&self, id: u32, route: &Arc<Route>, out: &mut Vec<FeedEvent>) {
+        let routes = self.routes.get(&id).into_iter().flatten();
+        out.extend(routes.map(|&(prefix, metric)| FeedEvent::Announce {
+            prefix: K::wrap(prefix),
+            metric,
+            route: Arc::clone(route),
+        }));
+    }
+}
+
+/// The objects of a feed.
+pub(super) struct NextHops {
+    objects: FxHashMap<u32, Entry>,
+    /// The groups that have an object as a member.
+    groups: FxHashMap<u32, FxHashSet<u32>>,
+    members: usize,
+    v4: Users<u32>,
+    v6: Users<u128>,
+    routes_max: usize,
+}
+
+/// The limit on objects, members or routes has been reached, and this one was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+impl NextHops {
+    /// No objects. At most `routes_max` routes may name some.
+    pub(super) fn new(routes_max: usize) -> Self {
+        Self {
+            objects: FxHashMap::default(),
+            groups: FxHashMap::default(),
+            members: 0,
+            v4: Users::default(),
+            v6: Users::default(),
+            routes_max,
+        }
+    }
+
+    /// Forgets everything; routes that were announced stay announced.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.routes_max);
+    }
+
+    /// Notes that a route names an object, and announces the route if the object is known.
+    pub(super) fn set_route(
+        &mut self,
+        prefix: IpPrefix,
+        metric: u32,
+        id: u32,
+        out: &mut Vec<FeedEvent>,
+    ) -> Result<(), Full> {
+        let is_known = match prefix {
+            IpPrefix::V4(prefix) => self.v4.object.contains_key(&(prefix, metric)),
+            IpPrefix::V6(prefix) => self.v6.object.contains_key(&(prefix, metric)),
+        };
+        if !is_known && self.v4.object.len() + self.v6.object.len() >= self.routes_max {
+            return Err(Full);
+        }
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.set((prefix, metric), id),
+            IpPrefix::V6(prefix) => self.v6.set((prefix, metric), id),
+        }
+        if let Some(route) = self.objects.get(&id).and_then(|entry| entry.route.clone()) {
+            out.push(FeedEvent::Announce { prefix, metric, route });
+        }
+        Ok(())
+    }
+
+    /// Notes that a route names no object (any more).
+    pub(super) fn remove_route(&mut self, prefix: IpPrefix, metric: u32) {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.remove((prefix, metric)),
+            IpPrefix::V6(prefix) => self.v6.remove((prefix, metric)),
+        }
+    }
+
+    /// Adds or replaces an object, and announces the routes whose paths it changes.
+    pub(super) fn set(
+        &mut self,
+        id: u32,
+        object: NextHopObject,
+        out: &mut Vec<FeedEvent>,
+    ) -> Result<(), Full> {
+        let members = if let NextHopObject::Group(members) = &object { members.len() } else { 0 };
+        let before = self.objects.get(&id);
+        if before.is_some_and(|entry| entry.object == object) {
+            return Ok(());
+        }
+        let before_members = before.map_or(0, Entry::members);
+        if before.is_none() && self.objects.len() >= OBJECTS_MAX
+            || self.members - before_members + members > MEMBERS_MAX
+        {
+            return Err(Full);
+        }
+        self.unlink_members(id);
+        if let NextHopObject::Group(members) = &object {
+            self.members += members.len();
+            for (member, _) in members {
+                self.groups.entry(*member).or_default().insert(id);
+            }
+        }
+        let route = self.objects.remove(&id).and_then(|entry| entry.route);
+        self.objects.insert(id, Entry { object, route });
+        self.resolve_again(id, out);
+        Ok(())
+    }
+
+    /// Removes an object. Routes that name it stay as they were announced.
+    pub(super) fn remove(&mut self, id: u32) {
+        self.unlink_members(id);
+        self.objects.remove(&id);
+        for group in self.groups.get(&id).into_iter().flatten() {
+            if let Some(entry) = self.objects.get_mut(group) {
+                entry.route = None;
+            }
+        }
+    }
+
+    /// Takes an object out of the lists of its members' groups.
+    fn unlink_members(&mut self, id: u32) {
+        let Some(Entry { object: NextHopObject::Group(members), .. }) = self.objects.get(&id) else { return };
+        self.members -= members.len();
+        for (member, _) in members {
+            if let Some(groups) = self.groups.get_mut(member) {
+                groups.remove(&id);
+                if groups.is_empty() {
+                    self.groups.remove(member);
+                }
+            }
+        }
+    }
+
+    /// Resolves an object and the groups that it is a member of, and announces the routes of those that have changed.
+    fn resolve_again(&mut self, id: u32, out: &mut Vec<FeedEvent>) {
+        let groups = self.groups.get(&id).into_iter().flatten().copied();
+        for id in std::iter::once(id).chain(groups) {
+            let route = self.resolve(id).map(Arc::new);
+            let Some(entry) = self.objects.get_mut(&id) else { continue };
+            if entry.route == route {
+                continue;
+            }
+            entry.route.clone_from(&route);
+            if let Some(route) = &route {
+                self.v4.announce(id, route, out);
+                self.v6.announce(id, route, out);
+            }
+        }
+    }
+
+    /// The route that an object amounts to; `None` while members of a group are not known. A group within a group is not known:
+    /// neither the kernel nor zebra has any.
+    fn resolve(&self, id: u32) -> Option<Route> {
+        let members = match &self.objects.get(&id)?.object {
+            NextHopObject::Path(path) => return Some(Route::Paths(Box::new([*path]))),
+            NextHopObject::Blackhole => return Some(Route::Blackhole),
+            NextHopObject::Unsupported => return Some(Route::Unreachable),
+            NextHopObject::Group(members) => members,
+        };
+        let mut paths = Vec::with_capacity(members.len());
+        let mut other = None;
+        for &(member, weight) in members {
+            match &self.objects.get(&member)?.object {
+                NextHopObject::Path(path) => paths.push(Path { weight, ..*path }),
+                NextHopObject::Blackhole => other = other.or(Some(Route::Blackhole)),
+                NextHopObject::Unsupported => other = other.or(Some(Route::Unreachable)),
+                NextHopObject::Group(_) => return None,
+            }
+        }
+        if paths.is_empty() { other } else { Some(Route::Paths(paths.into())) }
+    }
+}
+
+impl Entry {
+    fn members(&self) -> usize {
+        if let NextHopObject::Group(members) = &self.object { members.len() } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(last: u8) -> Path {
+        Path { gateway: Some([192, 0, 2, last].into()), ifindex: u32::from(last), weight: 1 }
+    }
+
+    fn announced(out: &mut Vec<FeedEvent>) -> Vec<(String, Route)> {
+        let mut found: Vec<_> = std::mem::take(out)
+            .into_iter()
+            .map(|event| match event {
+                FeedEvent::Announce { prefix, route, .. } => (prefix.to_string(), (*route).clone()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found
+    }
+
+    fn paths(paths: &[Path]) -> Route {
+        Route::Paths(paths.into())
+    }
+
+    #[test]
+    fn routes_wait_for_their_group_and_follow_it() {
+        let (mut hops, mut out) = (NextHops::new(10), Vec::new());
+        let prefix: IpPrefix = "10.0.0.0/8".parse().unwrap();
+        hops.set_route(prefix, 0, 7, &mut out).unwrap();
+        hops.set(7, NextHopObject::Group(vec![(1, 1), (2, 3)]), &mut out).unwrap();
+        hops.set(1, NextHopObject::Path(path(1)), &mut out).unwrap();
+        assert_eq!(announced(&mut out), [], "a member is not known yet");
+        hops.set(2, NextHopObject::Path(path(2)), &mut out).unwrap();
+        let both = paths(&[path(1), Path { weight: 3, ..path(2) }]);
+        assert_eq!(announced(&mut out), [(prefix.to_string(), both)]);
+        hops.set(2, NextHopObject::Path(path(2)), &mut out).unwrap();
+        assert_eq!(announced(&mut out), [], "nothing has changed");
+        let v6: IpPrefix = "2001:db8::/32".parse().unwrap();
+        hops.set_route(v6, 0, 7, &mut out).unwrap();
+        out.clear();
+        hops.set(7, NextHopObject::Group(vec![(1, 1)]), &mut out).unwrap();
+        let one = paths(&[path(1)]);
+        assert_eq!(announced(&mut out), [(prefix.to_string(), one.clone()), (v6.to_string(), one)]);
+        hops.remove(1);
+        hops.remove_route(v6, 0);
+        assert_eq!(announced(&mut out), [], "the source withdraws the routes by itself");
+        hops.set(1, NextHopObject::Blackhole, &mut out).unwrap();
+        assert_eq!(announced(&mut out), [(prefix.to_string(), Route::Blackhole)]);
+    }
+
+    #[test]
+    fn limits_leave_out_what_is_new() {
+        let (mut hops, mut out) = (NextHops::new(1), Vec::new());
+        let [a, b] = ["10.0.0.0/8", "11.0.0.0/8"].map(|text| text.parse().unwrap());
+        hops.set_route(a, 0, 1, &mut out).unwrap();
+        assert_eq!(hops.set_route(b, 0, 1, &mut out), Err(Full));
+        hops.set_route(a, 0, 2, &mut out).unwrap();
+        hops.remove_route(a, 0);
+        hops.set_route(b, 0, 1, &mut out).unwrap();
+        for id in 0..OBJECTS_MAX {
+            hops.set(u32::try_from(id).unwrap(), NextHopObject::Blackhole, &mut out).unwrap();
+        }
+        assert_eq!(hops.set(u32::MAX, NextHopObject::Blackhole, &mut out), Err(Full));
+        let large = NextHopObject::Group(vec![(1, 1); MEMBERS_MAX]);
+        hops.set(1, large.clone(), &mut out).unwrap();
+        assert_eq!(hops.set(2, large, &mut out), Err(Full));
+        hops.clear();
+        assert!(hops.objects.is_empty() && hops.members == 0);
+    }
+}
