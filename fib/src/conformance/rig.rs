@@ -171,7 +171,7 @@ impl Rig {
             let (first, second) = answers.split_at_mut(keys.len() / 3);
             let keys_of = |range| batch.keys().part(range);
             let calls = [(keys_of(0..first.len()), first), (keys_of(keys.len() / 3..keys.len()), second)];
-            for error in self.reader.lookup_both(calls).into_iter().filter_map(Result::err) {
+            if let Some(error) = self.reader.lookup_both(calls).into_iter().find_map(Result::err) {
                 fail(format_args!("{}: two lookups of {} keys: {error}", self.name(), keys.len()));
             }
             format!("two lookups of {}", keys.len())
