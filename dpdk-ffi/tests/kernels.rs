@@ -188,8 +188,8 @@ proptest! {
     /// Kernels and twins agree on any frames, in bursts of any size and parts, for any entries and number of ports.
     #[test]
     fn kernels_compute_what_the_twins_compute(
-        recipes in recipes(), cut in 0..PACKETS_MAX, outs in 0..12usize,
-        codes in prop::collection::vec((any::<[u8; 12]>(), 0..12u16, 0..40u8), 1..100usize),
+        recipes in recipes(), cut in 0..PACKETS_MAX, outs in 0..20usize,
+        codes in prop::collection::vec((any::<[u8; 12]>(), 0..20u16, 0..40u8), 1..100usize),
         indices in prop::collection::vec(prop_oneof![20 => 0..100u32, 1 => any::<u32>()], PACKETS_MAX + PAD),
     ) {
         let table: Vec<_> = codes.iter().map(|(macs, port, how)| match how {

@@ -279,6 +279,14 @@ pub trait EngineReader: Send {
         lookup_in_slot(self, keys, out)
     }
 
+    /// Two calls of [`Self::lookup`], such as for the two families of a burst, which share what a call costs whatever its size.
+    ///
+    /// # Errors
+    /// Those of each call.
+    fn lookup_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) -> [Result<(), EngineError>; 2] {
+        calls.map(|(keys, out)| self.lookup(keys, out))
+    }
+
     /// As [`Self::lookup`], each key in its FIB.
     ///
     /// # Errors

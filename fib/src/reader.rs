@@ -9,6 +9,13 @@ pub trait Answer: Send {
     /// Writes the next hop of each of `keys` to `out`. All slices, also the two halves of IPv6 keys, are equally long.
     fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]);
 
+    /// Two calls of [`Self::answer`].
+    fn answer_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) {
+        for (keys, out) in calls {
+            self.answer(keys, out);
+        }
+    }
+
     /// As [`Self::answer`], each key in its FIB, of an engine that holds several.
     ///
     /// # Errors
@@ -81,6 +88,14 @@ impl<A: Answer> EngineReader for SlotReader<A> {
         keys.check_answers(out)?;
         self.tables.answer(keys, out);
         Ok(())
+    }
+
+    fn lookup_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) -> [Result<(), EngineError>; 2] {
+        if calls.iter().all(|(keys, out)| keys.check_answers(out).is_ok()) {
+            self.tables.answer_both(calls);
+            return [Ok(()), Ok(())];
+        }
+        calls.map(|(keys, out)| self.lookup(keys, out))
     }
 
     fn lookup_in(

@@ -389,14 +389,29 @@ struct Lookups<A: Algorithm> {
     scratch: A::Scratch,
 }
 
+impl<A: Algorithm> Lookups<A> {
+    /// Answers batches of keys, all in one epoch: to enter one waits for the stores before it.
+    #[inline]
+    fn answer_all<const N: usize>(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); N]) {
+        let Self { params, epoch, v4, v6, scratch } = self;
+        let _batch = epoch.enter();
+        for (keys, out) in calls {
+            match keys {
+                Keys::V4(keys) => A::lookup_v4(params, v4.load(), scratch, keys, out),
+                Keys::V6 { hi, lo } => A::lookup_v6(params, v6.load(), scratch, (hi, lo), out),
+            }
+        }
+    }
+}
+
 impl<A: Algorithm> Answer for Lookups<A> {
     #[inline]
     fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) {
-        let Self { params, epoch, v4, v6, scratch } = self;
-        let _batch = epoch.enter();
-        match keys {
-            Keys::V4(keys) => A::lookup_v4(params, v4.load(), scratch, keys, out),
-            Keys::V6 { hi, lo } => A::lookup_v6(params, v6.load(), scratch, (hi, lo), out),
-        }
+        self.answer_all([(keys, out)]);
+    }
+
+    #[inline]
+    fn answer_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) {
+        self.answer_all(calls);
     }
 }

@@ -22,6 +22,7 @@
 use crate::burst::Burst;
 use crate::mbuf::{Raw, prefetch};
 
+mod append;
 mod array;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -304,15 +305,19 @@ impl Burst {
     /// When `to` is shorter than the burst.
     pub fn scatter(&mut self, to: &[u16], outs: &mut [Burst], dropped: &mut Burst) -> usize {
         let to = &to[..self.len()];
-        #[cfg(target_arch = "x86_64")]
-        {
-            let has_room = |out: &Burst| out.room() >= to.len();
-            let have_room = outs.iter().all(has_room) && has_room(dropped);
-            if self.level() == Level::Avx512 && outs.len() <= PORTS_BY_VECTOR && have_room {
+        let has_room = |out: &Burst| out.room() >= to.len();
+        let have_room = outs.iter().all(has_room) && has_room(dropped);
+        match self.level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 if outs.len() <= PORTS_BY_VECTOR && have_room => {
                 // SAFETY: the level is available (invariant of the burst), and all targets have room.
-                return unsafe { avx512::scatter(self, to, outs, dropped) };
+                unsafe { avx512::scatter(self, to, outs, dropped) }
             }
+            Level::Avx2 | Level::Avx512 if outs.len() <= append::PORTS_MAX && have_room => {
+                // SAFETY: there are no more targets, and all have room.
+                unsafe { append::scatter(self, to, outs, dropped) }
+            }
+            _ => scalar::scatter(self, to, outs, dropped),
         }
-        scalar::scatter(self, to, outs, dropped)
     }
 }

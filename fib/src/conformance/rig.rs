@@ -162,12 +162,20 @@ impl Rig {
     }
 
     /// The engine must agree with the oracle on every key. The way of looking up alternates from call to call: `lookup` with all
-    /// keys at once, or batches of several sizes through the slots.
+    /// keys at once or in two parts, or batches of several sizes through the slots.
     pub(super) fn check<K: TestKey>(&mut self, keys: &[K]) {
         let batch: KeyBuffer = keys.iter().copied().collect();
         let mut answers = vec![NextHopId::MAX; keys.len()];
         self.turn += 1;
-        let asked = if self.turn.is_multiple_of(2) {
+        let asked = if self.turn.is_multiple_of(4) {
+            let (first, second) = answers.split_at_mut(keys.len() / 3);
+            let keys_of = |range| batch.keys().part(range);
+            let calls = [(keys_of(0..first.len()), first), (keys_of(keys.len() / 3..keys.len()), second)];
+            if let Some(error) = self.reader.lookup_both(calls).into_iter().find_map(Result::err) {
+                fail(format_args!("{}: two lookups of {} keys: {error}", self.name(), keys.len()));
+            }
+            format!("two lookups of {}", keys.len())
+        } else if self.turn.is_multiple_of(2) {
             if let Err(error) = self.reader.lookup(batch.keys(), &mut answers) {
                 fail(format_args!("{}: lookup of {} keys: {error}", self.name(), keys.len()));
             }

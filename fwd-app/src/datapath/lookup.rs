@@ -61,15 +61,15 @@ impl Lookup {
     #[inline]
     pub(crate) fn run(&mut self, batch: &mut Batch) {
         let Batch { keys4, keys6, v4, v6, .. } = batch;
-        let mut failed = [false; 2];
-        if v4.len > 0 {
-            let keys = Keys::V4(&keys4[..v4.len]);
-            failed[0] = is_lost(self.reader.lookup(keys, &mut v4.hops[..v4.len]), &self.fault);
-        }
-        if v6.len > 0 {
-            let keys = Keys::V6 { hi: &keys6.0[..v6.len], lo: &keys6.1[..v6.len] };
-            failed[1] = is_lost(self.reader.lookup(keys, &mut v6.hops[..v6.len]), &self.fault);
-        }
+        let call4 = (Keys::V4(&keys4[..v4.len]), &mut v4.hops[..v4.len]);
+        let call6 = (Keys::V6 { hi: &keys6.0[..v6.len], lo: &keys6.1[..v6.len] }, &mut v6.hops[..v6.len]);
+        let results = match (v4.len, v6.len) {
+            (0, 0) => return,
+            (_, 0) => [self.reader.lookup(call4.0, call4.1), Ok(())],
+            (0, _) => [Ok(()), self.reader.lookup(call6.0, call6.1)],
+            _ => self.reader.lookup_both([call4, call6]),
+        };
+        let failed = results.map(|result| is_lost(result, &self.fault));
         drop_lanes(batch, failed);
     }
 }

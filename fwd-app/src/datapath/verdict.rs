@@ -1,10 +1,11 @@
 //! Verdict: maps next hops to egress entries, and gives every packet its port or its drop reason.
 
-use super::batch::Batch;
+use super::batch::{Batch, NO_ENTRY};
+use super::parse::next_place;
 use super::{Code, DropReason, Drops, Egress, EgressTable};
 use dpdk_ffi::simd::Indexed;
 use fib::NextHopId;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Gives every packet its egress entry and its port. Dropped packets are counted in the batch.
 ///
@@ -32,7 +33,26 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
 #[cold]
 #[inline(never)]
 fn settle(batch: &mut Batch, table: &EgressTable) {
-    let Batch { keys4, keys6, v4, v6, egress, ip_bytes, ports, drops, .. } = batch;
+    let Batch { packets, keys4, keys6, v4, v6, indices, egress, ip_bytes, ports, drops, .. } = batch;
+    let is_code = |port: &u16| *port >= Code::FIRST;
+    let (mut at, mut has_connected) = (0, false);
+    while let Some(place) = next_place(&ports[..packets.len()], at, is_code) {
+        at = place + 1;
+        if indices[place] == NO_ENTRY {
+            continue; // dropped and counted
+        }
+        let found = table.get(NextHopId::from_answer(indices[place]));
+        if found.port == Code::CONNECTED {
+            (ports[place], has_connected) = (found.port, true);
+            continue;
+        }
+        egress[place] = settled(found, &mut ip_bytes[place], drops);
+        ports[place] = egress[place].port;
+    }
+    if !has_connected {
+        return;
+    }
+    // The neighbour is that of the destination, which only the lanes have.
     let addresses4 = keys4.iter().map(|key| Ipv4Addr::from(*key).into());
     let addresses6 = keys6.0.iter().zip(keys6.1.iter());
     let addresses6 =
@@ -41,26 +61,16 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     let lane6 = v6.packets[..v6.len].iter().zip(v6.hops.iter()).zip(addresses6);
     for ((place, hop), address) in lane4.chain(lane6) {
         let place = usize::from(*place);
-        if ports[place] >= Code::FIRST {
-            egress[place] = settled(table.get(*hop), *hop, address, &mut ip_bytes[place], table, drops);
+        if ports[place] == Code::CONNECTED {
+            egress[place] = settled(table.connected(*hop, address), &mut ip_bytes[place], drops);
             ports[place] = egress[place].port;
         }
     }
 }
 
-/// The final entry of one packet whose table entry is `found`: it has a port, or [`Code::DROPPED`],
-/// a count in `drops`, and the reason's number in place of its length.
-fn settled(
-    mut found: Egress,
-    hop: NextHopId,
-    address: IpAddr,
-    ip_bytes: &mut u32,
-    table: &EgressTable,
-    drops: &mut Drops,
-) -> Egress {
-    if found.port == Code::CONNECTED {
-        found = table.connected(hop, address);
-    }
+/// The final entry of one packet whose entry is `found`: it has a port, or [`Code::DROPPED`], a count in `drops`, and the reason's
+/// number in place of its length.
+fn settled(mut found: Egress, ip_bytes: &mut u32, drops: &mut Drops) -> Egress {
     // An entry that drops keeps its own reason, however long the packet is.
     if found.port < Code::FIRST && *ip_bytes > u32::from(found.mtu_bytes) {
         found.port = Code::of(DropReason::MtuExceeded);

@@ -84,6 +84,28 @@ pub(super) fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6
     next.len = len;
 }
 
+/// IPv6, where the probes are those of keys at all of their levels, each key's deepest first: writes the answers, unless a probe met a
+/// link to an overflow line. Returns whether it did write them.
+#[inline]
+pub(super) fn answer_all_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6) -> bool {
+    let len = probes.len.min(PIECE);
+    if probes.found[..len].iter().fold(false, |any, found| any | is_link(*found)) {
+        return false;
+    }
+    let (hop_ids, out) = (table.hop_ids.as_ptr(), piece.out.as_mut_ptr());
+    // Deeper levels later: their answers replace the others.
+    for at in (0..len).rev() {
+        let found = probes.found[at];
+        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is that of a key of the piece.
+        unsafe {
+            let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
+            let answer = out.add(position_of(probes.item[at]));
+            *answer = select_unpredictable(found != 0, NextHopId::from_answer(next_hop), *answer);
+        }
+    }
+    true
+}
+
 /// The next-hop index of probe `at`, searched for in its line and all overflow lines.
 #[cold]
 #[inline(never)]

@@ -3,19 +3,26 @@
 use super::super::{Entry, Kind, LANES};
 use std::arch::x86_64::*;
 
-/// By [`Kind`]: what is added to the 16-bit words of frame bytes 0 to 31, and the value of a word above which one more is added.
+/// By [`Kind`]: what is added to the 16-bit words of frame bytes 0 to 31.
 ///
 /// Words are little-endian, the bytes of the frame are not, so a checksum is added to with its bytes swapped; one's complement sums
 /// are the same in either byte order (RFC 1071 2 B). TTL and hop limit are at least 2, so that nothing is borrowed from the byte
 /// above.
-static HOP: [[[u16; 16]; 2]; 3] = {
-    let none = [[0; 16], [u16::MAX; 16]];
+static HOP: [[u16; 16]; 3] = {
+    let none = [0; 16];
     let (mut v4, mut v6) = (none, none);
     // TTL in the low byte; the checksum grows by 1, and by the end-around carry.
-    (v4[0][11], v4[0][12], v4[1][12]) = (0_u16.wrapping_sub(1), 1, 0xfffd);
+    (v4[11], v4[12]) = (0_u16.wrapping_sub(1), 1);
     // The hop limit in the high byte.
-    v6[0][10] = 0_u16.wrapping_sub(0x100);
+    v6[10] = 0_u16.wrapping_sub(0x100);
     [none, v4, v6]
+};
+
+/// The values of words above which a sum carries: that of an IPv4 checksum, which [`HOP`] adds 1 to.
+static LIMIT: [u16; 16] = {
+    let mut limit = [u16::MAX; 16];
+    limit[12] = 0xfffd;
+    limit
 };
 
 /// [`scalar::rewrite`](super::super::scalar::rewrite) with AVX2: a load, a blend, two additions and a store a packet, without a branch.
@@ -53,14 +60,14 @@ pub(in super::super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entrie
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn rewrite_one(head: *mut u8, kind: Kind, entry: *const Entry) {
-    let [add, limit] = &HOP[kind as usize];
     // SAFETY: the packet's buffer has these bytes from where its data starts, and nobody else uses them; the others are pointers to
     // as many bytes as are loaded.
     unsafe {
         let old = _mm256_loadu_si256(head.cast());
-        let (add, limit) =
-            (_mm256_loadu_si256(add.as_ptr().cast()), _mm256_loadu_si256(limit.as_ptr().cast()));
-        let carry = _mm256_min_epu16(_mm256_subs_epu16(old, limit), _mm256_set1_epi16(1));
+        let add = _mm256_loadu_si256(HOP[kind as usize].as_ptr().cast());
+        // At most the 1 that the checksum grows by, and 0 in other kinds.
+        let carry = _mm256_subs_epu16(old, _mm256_loadu_si256(LIMIT.as_ptr().cast()));
+        let carry = _mm256_min_epu16(carry, add);
         let macs = _mm_load_si128(entry.cast());
         let new = _mm256_blend_epi32::<7>(old, _mm256_castsi128_si256(macs));
         _mm256_storeu_si256(head.cast(), _mm256_add_epi16(_mm256_add_epi16(new, add), carry));

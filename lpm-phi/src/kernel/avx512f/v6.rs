@@ -4,13 +4,17 @@ use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
 use super::{ask_batch, lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
-use crate::kernel::answer::answer_v6;
+use crate::kernel::answer::{answer_all_v6, answer_v6};
 use crate::kernel::lists::{
     AHEAD, CHUNK_SHIFT, Chunks6, LIST, List6, Lists, Lists6, PIECE, Piece6, Probes6, position_of,
 };
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
+
+/// As many keys, or fewer, are searched at all of their levels at once: each has a probe for each of its levels.
+const FEW: usize = 32;
+const _: () = assert!(FEW * LEVELS <= PIECE, "lists hold the probes");
 
 /// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
@@ -43,6 +47,9 @@ fn lookup_v6_by<const MURMUR: bool>(
         top_v6(table, &mut piece, chunks);
         chunk_v6(table, &mut piece, chunks, now);
         while now.len > 0 {
+            if now.len <= FEW && all_levels_v6::<MURMUR>(table, &mut piece, now, probes) {
+                break;
+            }
             next.len = 0;
             filter_v6::<MURMUR>(table, &mut piece, now, probes, next);
             ask_v6(table, probes);
@@ -229,6 +236,111 @@ impl Levels6 {
     }
 }
 
+/// Sixteen keys at their deepest levels.
+struct Search {
+    /// The items without that level.
+    item: __m512i,
+    /// 0 where the level is past /64.
+    above: __m512i,
+    level: __m512i,
+    /// The keys of that level, and their hashes.
+    keys: [__m512i; 2],
+    hash: __m512i,
+    chunk: __m512i,
+}
+
+impl Search {
+    /// The deepest level left is the highest bit of an item's mask. It is searched now, so its bit is cleared.
+    #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+    #[inline]
+    fn new<const MURMUR: bool>(levels: &Levels6, item: __m512i, addresses: [__m512i; 2]) -> Self {
+        let position = _mm512_set1_epi32((1 << MASK_SHIFT) - 1);
+        let above = _mm512_lzcnt_epi32(item);
+        let level = _mm512_sub_epi32(_mm512_set1_epi32(LEVELS as i32), above);
+        let item = _mm512_andnot_si512(_mm512_srlv_epi32(_mm512_set1_epi32(i32::MIN), above), item);
+        let keys = [
+            levels.keys(addresses[0], _mm512_castsi512_si256(level)),
+            levels.keys(addresses[1], _mm512_extracti64x4_epi64::<1>(level)),
+        ];
+        let hash = hash_64_x16::<MURMUR>(keys);
+        let chunk = _mm512_srli_epi32::<CHUNK_SHIFT>(_mm512_and_si512(item, position));
+        Self { item, above, level, keys, hash, chunk }
+    }
+
+    /// Adds the probes of the lanes of `mask`.
+    #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+    #[inline]
+    fn add_probes(&self, levels: &Levels6, mask: __mmask16, probes: &mut Probes6) {
+        let line = scale_each_x16(self.hash, _mm512_permutexvar_epi32(self.level, levels.lines));
+        let line = _mm512_add_epi32(line, _mm512_permutexvar_epi32(self.level, levels.line_start));
+        let line = _mm512_add_epi32(line, self.chunk);
+        let len = probes.len.min(PIECE);
+        // SAFETY: `len` is at most `PIECE`, and the arrays have 16 words and more beyond that.
+        unsafe {
+            _mm512_storeu_si512(
+                probes.item.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(mask, self.item),
+            );
+            _mm512_storeu_si512(
+                probes.line.as_mut_ptr().add(len).cast(),
+                _mm512_maskz_compress_epi32(mask, line),
+            );
+        }
+        let one = _mm512_set1_epi64(1);
+        append_keys(&mut probes.tag, len, mask, self.keys.map(|keys| _mm512_or_si512(keys, one)));
+        probes.len = len + mask.count_ones() as usize;
+    }
+}
+
+/// Sixteen items of a list from `at` on, and their addresses.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn items(list: &List6, at: usize) -> (__m512i, [__m512i; 2]) {
+    let at = at.min(PIECE);
+    // SAFETY: 16 words from `at` on lie within the arrays, which have that many more than `PIECE`.
+    unsafe {
+        let key = list.key.as_ptr().add(at);
+        (
+            _mm512_loadu_si512(list.item.as_ptr().add(at).cast()),
+            [_mm512_loadu_si512(key.cast()), _mm512_loadu_si512(key.add(8).cast())],
+        )
+    }
+}
+
+/// Stages 2 and 3 for the last keys of a piece: searches all of their levels in one pass, without filters, where a round for each level
+/// would wait for few loads. Returns `false`, with nothing written, if one has a level past /64 or meets a full line.
+///
+/// The lines of a key are loaded deepest level first, as the protocol of updates needs it. So there is no filter here: that of a level
+/// may only be read when the deeper lines have been.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn all_levels_v6<const MURMUR: bool>(
+    table: &Table6,
+    piece: &mut Piece6<'_>,
+    list: &List6,
+    probes: &mut Probes6,
+) -> bool {
+    let levels = Levels6::load(&table.levels);
+    let position = _mm512_set1_epi32((1 << MASK_SHIFT) - 1);
+    probes.len = 0;
+    for at in (0..list.len.min(FEW)).step_by(16) {
+        let (mut item, addresses) = items(list, at);
+        let mut live = lanes(list.len - at);
+        while live != 0 {
+            let search = Search::new::<MURMUR>(&levels, item, addresses);
+            if _mm512_mask_cmpeq_epi32_mask(live, search.above, _mm512_setzero_si512()) != 0 {
+                return false;
+            }
+            search.add_probes(&levels, live, probes);
+            item = search.item;
+            live = _mm512_mask_cmpgt_epu32_mask(live, item, position);
+        }
+    }
+    ask_v6(table, probes);
+    probe_v6(table, probes);
+    answer_all_v6(table, piece, probes)
+}
+
 /// Stage 2 for IPv6: tests each key against the filter of its own deepest level and clears that level from its mask. Keys that
 /// pass become probes; the others are appended to `next` if they have a level left.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
@@ -243,31 +355,14 @@ fn filter_v6<const MURMUR: bool>(
     let levels = Levels6::load(&table.levels);
     let position = _mm512_set1_epi32((1 << MASK_SHIFT) - 1);
     let multiplier = _mm512_set1_epi32(v6::CHUNK_MULTIPLIER.cast_signed());
-    let one = _mm512_set1_epi64(1);
-    let top_bit = _mm512_set1_epi32(i32::MIN);
     let filter = table.filter.as_ptr().cast::<i32>();
     probes.len = 0;
     for at in (0..list.len.min(PIECE)).step_by(16) {
         let live = lanes(list.len - at);
-        // SAFETY: `at` is below `PIECE`, so 16 words from it lie within the arrays.
-        let (item, addresses) = unsafe {
-            let key = list.key.as_ptr().add(at);
-            (
-                _mm512_loadu_si512(list.item.as_ptr().add(at).cast()),
-                [_mm512_loadu_si512(key.cast()), _mm512_loadu_si512(key.add(8).cast())],
-            )
-        };
-        // The deepest level left is the highest bit of the mask. It is searched now, so its bit is cleared.
-        let above = _mm512_lzcnt_epi32(item);
-        let level = _mm512_sub_epi32(_mm512_set1_epi32(LEVELS as i32), above);
-        let item = _mm512_andnot_si512(_mm512_srlv_epi32(top_bit, above), item);
-        let keys = [
-            levels.keys(addresses[0], _mm512_castsi512_si256(level)),
-            levels.keys(addresses[1], _mm512_extracti64x4_epi64::<1>(level)),
-        ];
-        let hash = hash_64_x16::<MURMUR>(keys);
-        let chunk = _mm512_srli_epi32::<CHUNK_SHIFT>(_mm512_and_si512(item, position));
-        let in_filter = _mm512_add_epi32(hash, _mm512_mullo_epi32(chunk, multiplier));
+        let (item, addresses) = items(list, at);
+        let search = Search::new::<MURMUR>(&levels, item, addresses);
+        let Search { item, level, .. } = search;
+        let in_filter = _mm512_add_epi32(search.hash, _mm512_mullo_epi32(search.chunk, multiplier));
         let word = scale_each_x16(in_filter, _mm512_permutexvar_epi32(level, levels.filter_words));
         let word = _mm512_add_epi32(word, _mm512_permutexvar_epi32(level, levels.filter_start));
         let bits = filter_mask_x16(in_filter, table.levels.filter_hashes);
@@ -278,29 +373,13 @@ fn filter_v6<const MURMUR: bool>(
         let mut pass = _mm512_mask_cmpeq_epi32_mask(live, _mm512_and_si512(word, bits), bits);
         let left = _mm512_mask_cmpgt_epu32_mask(live, item, position);
         let mut more = !pass & left;
-        let deep = _mm512_mask_cmpeq_epi32_mask(pass, above, _mm512_setzero_si512());
+        let deep = _mm512_mask_cmpeq_epi32_mask(pass, search.above, _mm512_setzero_si512());
         if deep != 0 {
             more |= finish_deep(table, piece, deep, &list.item[at..at + 16]) & left;
             pass &= !deep;
         }
-        let line = scale_each_x16(hash, _mm512_permutexvar_epi32(level, levels.lines));
-        let line = _mm512_add_epi32(line, _mm512_permutexvar_epi32(level, levels.line_start));
-        let line = _mm512_add_epi32(line, chunk);
         next.append(more, item, addresses);
-        let len = probes.len.min(PIECE);
-        // SAFETY: `len` is at most `PIECE`, and the arrays have 16 words and more beyond that.
-        unsafe {
-            _mm512_storeu_si512(
-                probes.item.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(pass, item),
-            );
-            _mm512_storeu_si512(
-                probes.line.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(pass, line),
-            );
-        }
-        append_keys(&mut probes.tag, len, pass, keys.map(|keys| _mm512_or_si512(keys, one)));
-        probes.len = len + pass.count_ones() as usize;
+        search.add_probes(&levels, pass, probes);
     }
 }
 

@@ -7,12 +7,11 @@ use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::Table;
 use fib::NextHopId;
 use std::arch::x86_64::*;
-use std::ops::Range;
 
-/// Keys whose entries of the top are held in registers until the chunks are next.
+/// Keys of a group at most: what they have found, and their bits for the rows, stay in registers.
 const GROUP: usize = 128;
-/// Vectors that go down the rows in registers.
-const FEW: usize = 2;
+/// Listed keys that go down the rows side by side, in vectors.
+const LISTED: usize = 4;
 
 /// The lanes that `left` keys fill.
 const fn lanes(left: usize) -> __mmask16 {
@@ -27,13 +26,18 @@ pub(super) fn lookup<const BITS: u32>(
     (hi, lo): (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
-    for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
-        let len = direct(table, lists, hi, out);
-        if len == 0 {
-            continue;
-        }
-        let is_left = rows(table, lists, 0, len);
-        answer(lists, out);
+    for ((hi, lo), out) in hi.chunks(GROUP).zip(lo.chunks(GROUP)).zip(out.chunks_mut(GROUP)) {
+        // One function for each number of vectors, so that their loops are unrolled.
+        let is_left = match hi.len().div_ceil(16) {
+            1 => group::<BITS, 1>(table, lists, hi, out),
+            2 => group::<BITS, 2>(table, lists, hi, out),
+            3 => group::<BITS, 3>(table, lists, hi, out),
+            4 => group::<BITS, 4>(table, lists, hi, out),
+            5 => group::<BITS, 5>(table, lists, hi, out),
+            6 => group::<BITS, 6>(table, lists, hi, out),
+            7 => group::<BITS, 7>(table, lists, hi, out),
+            _ => group::<BITS, 8>(table, lists, hi, out),
+        };
         if is_left {
             lists.finish(table, (hi, lo), out, |lists, window, len| {
                 rows(table, lists, window, len);
@@ -68,30 +72,59 @@ fn high_words(words: [__m512i; 2]) -> __m512i {
     _mm512_permutex2var_epi32(words[0], odd, words[1])
 }
 
-/// Up to sixteen keys, the lanes that have one, and 0 in the others.
+/// Sixteen keys from `at` on, and the lanes that have one; the others have 0.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn load(hi: &[u64]) -> ([__m512i; 2], __mmask16) {
-    let live = lanes(hi.len());
+fn load(hi: &[u64], at: usize) -> ([__m512i; 2], __mmask16) {
+    let live = lanes(hi.len().saturating_sub(at));
     // SAFETY: lanes without a key are not read: the low 8 bits of `live` are the first vector's, the high 8 the second's.
     let keys = unsafe {
         [
-            _mm512_maskz_loadu_epi64(live as u8, hi.as_ptr().cast()),
-            _mm512_maskz_loadu_epi64((live >> 8) as u8, hi.as_ptr().wrapping_add(8).cast()),
+            _mm512_maskz_loadu_epi64(live as u8, hi.as_ptr().wrapping_add(at).cast()),
+            _mm512_maskz_loadu_epi64((live >> 8) as u8, hi.as_ptr().wrapping_add(at + 8).cast()),
         ]
     };
     (keys, live)
 }
 
-/// The top and the chunks: writes the answers found, and lists the keys that have none. Returns their number.
+/// Answers a group of keys, `N` vectors of them, as far as the first eight levels of rows; lists those that have no answer then, and
+/// returns whether there are any.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-#[inline]
-fn direct<const BITS: u32>(
+fn group<const BITS: u32, const N: usize>(
     table: &Table<BITS>,
     lists: &mut Lists,
     hi: &[u64],
     out: &mut [NextHopId],
-) -> usize {
+) -> bool {
+    let (mut entries, bits, len) = direct::<BITS, N>(table, hi);
+    let mut is_left = false;
+    if len > hi.len() / 2 {
+        is_left = descend(table, 0, &mut entries, bits);
+        if is_left {
+            list(table, lists, &entries, &bits);
+        }
+    } else if len > 0 {
+        // Few keys are packed first.
+        list(table, lists, &entries, &bits);
+        is_left = rows(table, lists, 0, len);
+        answer(lists, &mut entries);
+    }
+    for (at, entry) in entries.iter().enumerate() {
+        let live = lanes(hi.len().saturating_sub(at * 16));
+        // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word.
+        unsafe { _mm512_mask_storeu_epi32(out.as_mut_ptr().wrapping_add(at * 16).cast(), live, *entry) };
+    }
+    is_left
+}
+
+/// The top and the chunks: the entries found, the next 32 bits of each key, and how many keys have a link still. Lanes without a key
+/// have code 0.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn direct<const BITS: u32, const N: usize>(
+    table: &Table<BITS>,
+    hi: &[u64],
+) -> ([__m512i; N], [__m512i; N], usize) {
     let zero = _mm512_setzero_si512();
     let codes = _mm512_set1_epi32(table.codes.cast_signed());
     let direct_bits = table.shape.direct_bits();
@@ -99,56 +132,106 @@ fn direct<const BITS: u32>(
     let skipped_bits = _mm_cvtsi32_si128(32 - (direct_bits.cast_signed() - 16));
     let key_bits = _mm_cvtsi32_si128(direct_bits.cast_signed());
     let (top, chunks) = (level(table, 0), level(table, 1));
-    lists.listed = [0; PIECE / 16];
+    let (mut entries, mut bits) = ([zero; N], [zero; N]);
+    for (at, entry) in entries.iter_mut().enumerate() {
+        let (keys, live) = load(hi, at * 16);
+        let place = _mm512_srli_epi32::<16>(high_words(keys));
+        // SAFETY: the top has an entry for each 16 bits.
+        *entry = unsafe { gather::<BITS>(top, place, live, zero) };
+    }
     let mut len = 0;
-    let groups = hi.chunks(GROUP).zip(out.chunks_mut(GROUP)).zip(lists.listed.chunks_mut(GROUP / 16));
-    for ((hi, out), listed) in groups {
-        let mut found = [zero; GROUP / 16];
-        for (hi, entry) in hi.chunks(16).zip(&mut found) {
-            let (keys, live) = load(hi);
-            let place = _mm512_srli_epi32::<16>(high_words(keys));
-            // SAFETY: the top has an entry for each 16 bits.
-            *entry = unsafe { gather::<BITS>(top, place, live, zero) };
-        }
-        for (((hi, out), entry), listed) in hi.chunks(16).zip(out.chunks_mut(16)).zip(&found).zip(listed) {
-            let (keys, live) = load(hi);
-            // Lanes without a key have code 0.
-            let (mut entry, mut split) = (*entry, links(table, *entry));
-            // Few keys of a scan of the address space have a chunk, most of those that routes are for.
-            if split != 0 {
-                let first = _mm512_sll_epi32(_mm512_sub_epi32(entry, codes), chunk_bits);
-                let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(high_words(keys)), skipped_bits);
-                // SAFETY: a link of the top leads to a chunk.
-                entry = unsafe { gather::<BITS>(chunks, _mm512_or_si512(first, within), split, entry) };
-                split = links(table, entry);
-            }
-            // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word.
-            unsafe { _mm512_mask_storeu_epi32(out.as_mut_ptr().cast(), live, entry) };
-            if split != 0 {
-                *listed = split;
-                let bits = high_words(keys.map(|keys| _mm512_sll_epi64(keys, key_bits)));
-                let (entries, next) = (lists.entry.as_mut_ptr(), lists.bits.as_mut_ptr());
-                // SAFETY: fewer than `PIECE` keys are listed, and a list has room for 16 more than `PIECE`.
-                unsafe {
-                    let entry = _mm512_maskz_compress_epi32(split, entry);
-                    _mm512_storeu_si512(entries.add(len.min(PIECE)).cast(), entry);
-                    let bits = _mm512_maskz_compress_epi32(split, bits);
-                    _mm512_storeu_si512(next.add(len.min(PIECE)).cast(), bits);
-                }
-                len += split.count_ones() as usize;
-            }
+    for (at, (entry, bits)) in entries.iter_mut().zip(&mut bits).enumerate() {
+        let (keys, _) = load(hi, at * 16);
+        let split = links(table, *entry);
+        // Few keys of a scan of the address space have a chunk, most of those that routes are for.
+        if split != 0 {
+            let first = _mm512_sll_epi32(_mm512_sub_epi32(*entry, codes), chunk_bits);
+            let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(high_words(keys)), skipped_bits);
+            // SAFETY: a link of the top leads to a chunk.
+            *entry = unsafe { gather::<BITS>(chunks, _mm512_or_si512(first, within), split, *entry) };
+            *bits = high_words(keys.map(|keys| _mm512_sll_epi64(keys, key_bits)));
+            len += links(table, *entry).count_ones() as usize;
         }
     }
-    len
+    (entries, bits, len)
+}
+
+/// Lists the keys that have links, without gaps.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn list<const BITS: u32, const N: usize>(
+    table: &Table<BITS>,
+    lists: &mut Lists,
+    entries: &[__m512i; N],
+    bits: &[__m512i; N],
+) {
+    lists.listed = [0; PIECE / 16];
+    let mut len = 0;
+    for ((entry, bits), listed) in entries.iter().zip(bits).zip(&mut lists.listed) {
+        let split = links(table, *entry);
+        *listed = split;
+        // SAFETY: no more keys are listed than are in a piece, and a list has room for 16 more.
+        unsafe {
+            let entry = _mm512_maskz_compress_epi32(split, *entry);
+            _mm512_storeu_si512(lists.entry.as_mut_ptr().add(len).cast(), entry);
+            let bits = _mm512_maskz_compress_epi32(split, *bits);
+            _mm512_storeu_si512(lists.bits.as_mut_ptr().add(len).cast(), bits);
+        }
+        len += split.count_ones() as usize;
+    }
 }
 
 /// Takes the first `len` listed keys, which have links, through the eight levels of a window. Returns whether one has a link still.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn rows<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, window: usize, len: usize) -> bool {
+    let zero = _mm512_setzero_si512();
+    let mut is_left = false;
+    for start in (0..len.min(PIECE)).step_by(LISTED * 16) {
+        let (mut entries, mut bits) = ([zero; LISTED], [zero; LISTED]);
+        for (at, (entry, bits)) in (start..).step_by(16).zip(entries.iter_mut().zip(&mut bits)) {
+            // SAFETY: `start` is a multiple of these vectors' lanes below `PIECE`, so they lie within the lists. Lanes without a key
+            // have code 0.
+            unsafe {
+                let live = lanes(len.saturating_sub(at));
+                *entry = _mm512_maskz_loadu_epi32(live, lists.entry.as_ptr().add(at).cast());
+                *bits = _mm512_loadu_si512(lists.bits.as_ptr().add(at).cast());
+            }
+        }
+        is_left |= descend(table, window, &mut entries, bits);
+        for (at, entry) in (start..).step_by(16).zip(entries) {
+            // SAFETY: as above.
+            unsafe { _mm512_storeu_si512(lists.entry.as_mut_ptr().add(at).cast(), entry) };
+        }
+    }
+    is_left
+}
+
+/// Takes keys, side by side in registers, through the eight levels of a window, whose address bits are `bits`: all of them through a
+/// level before the next, so that the loads of a level are independent. Returns whether one has a link still.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn descend<const BITS: u32, const N: usize>(
+    table: &Table<BITS>,
+    window: usize,
+    entries: &mut [__m512i; N],
+    mut bits: [__m512i; N],
+) -> bool {
     let first = 2 + 8 * window;
-    let levels = first..(first + 8).min(table.shape.levels());
-    if len <= FEW * 16 { few(table, lists, levels, len) } else { many(table, lists, levels, len) }
+    for at_level in first..(first + 8).min(table.shape.levels()) {
+        let rows = rows_of(table, at_level);
+        let mut left = 0;
+        for (entry, bits) in entries.iter_mut().zip(&mut bits) {
+            // SAFETY: the rows of this level.
+            *entry = unsafe { step(table, rows, *entry, *bits) };
+            *bits = _mm512_slli_epi32::<ROW_BITS>(*bits);
+            left |= links(table, *entry);
+        }
+        if left == 0 {
+            return false;
+        }
+    }
+    true
 }
 
 /// Takes sixteen keys through a level of rows: their new entries. Those without a link stay as they are.
@@ -176,83 +259,15 @@ fn links<const BITS: u32>(table: &Table<BITS>, entry: __m512i) -> __mmask16 {
     _mm512_cmpge_epu32_mask(entry, _mm512_set1_epi32(table.codes.cast_signed()))
 }
 
-/// As [`rows`], all keys side by side in registers.
+/// Puts what the listed keys have found in the place of their links.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn few<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, levels: Range<usize>, len: usize) -> bool {
-    let (mut entry, mut bits) = ([_mm512_setzero_si512(); FEW], [_mm512_setzero_si512(); FEW]);
-    for at in 0..FEW {
-        // SAFETY: the lists have more than these vectors. Lanes without a key have code 0.
-        unsafe {
-            let live = lanes(len.saturating_sub(at * 16));
-            entry[at] = _mm512_maskz_loadu_epi32(live, lists.entry.as_ptr().add(at * 16).cast());
-            bits[at] = _mm512_loadu_si512(lists.bits.as_ptr().add(at * 16).cast());
-        }
-    }
-    let mut left = 0;
-    for at_level in levels {
-        let rows = rows_of(table, at_level);
-        left = 0;
-        for (entry, bits) in entry.iter_mut().zip(&mut bits) {
-            // SAFETY: the rows of this level.
-            *entry = unsafe { step(table, rows, *entry, *bits) };
-            *bits = _mm512_slli_epi32::<ROW_BITS>(*bits);
-            left |= links(table, *entry);
-        }
-        if left == 0 {
-            break;
-        }
-    }
-    for (at, entry) in entry.into_iter().enumerate() {
-        // SAFETY: as above.
-        unsafe { _mm512_storeu_si512(lists.entry.as_mut_ptr().add(at * 16).cast(), entry) };
-    }
-    left != 0
-}
-
-/// As [`rows`], level by level: the loads of a level are independent.
-#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-#[inline]
-fn many<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, levels: Range<usize>, len: usize) -> bool {
-    let len = len.min(PIECE);
-    let (entries, next) = (lists.entry.as_mut_ptr(), lists.bits.as_mut_ptr());
-    // SAFETY: a list has room for 16 more than `PIECE`. The lanes behind the last key have code 0.
-    unsafe { _mm512_storeu_si512(entries.add(len).cast(), _mm512_setzero_si512()) };
-    let mut left = 0;
-    for at_level in levels {
-        let rows = rows_of(table, at_level);
-        left = 0;
-        for at in (0..len).step_by(16) {
-            // SAFETY: vectors that begin below `PIECE` lie within the lists. The rows are those of this level.
-            unsafe {
-                let entry = _mm512_loadu_si512(entries.add(at).cast());
-                let bits = _mm512_loadu_si512(next.add(at).cast());
-                let entry = step(table, rows, entry, bits);
-                _mm512_storeu_si512(entries.add(at).cast(), entry);
-                _mm512_storeu_si512(next.add(at).cast(), _mm512_slli_epi32::<ROW_BITS>(bits));
-                left |= links(table, entry);
-            }
-        }
-        if left == 0 {
-            break;
-        }
-    }
-    left != 0
-}
-
-/// As [`Lists::answer`].
-#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-#[inline]
-fn answer(lists: &Lists, out: &mut [NextHopId]) {
+fn answer<const N: usize>(lists: &Lists, entries: &mut [__m512i; N]) {
     let mut from = 0_usize;
-    for (out, listed) in out.chunks_mut(16).zip(lists.listed) {
-        // SAFETY: no more keys are listed than are in a piece, and a list has room for 16 more. Bits are set of keys alone, of which
-        // there are as many as answers.
-        unsafe {
-            let found = _mm512_loadu_si512(lists.entry.as_ptr().add(from.min(PIECE)).cast());
-            let found = _mm512_maskz_expand_epi32(listed, found);
-            _mm512_mask_storeu_epi32(out.as_mut_ptr().cast(), listed, found);
-        }
+    for (entry, listed) in entries.iter_mut().zip(lists.listed) {
+        // SAFETY: no more keys are listed than are in a piece, and a list has room for 16 more.
+        let found = unsafe { _mm512_loadu_si512(lists.entry.as_ptr().add(from.min(PIECE)).cast()) };
+        *entry = _mm512_mask_expand_epi32(*entry, listed, found);
         from += listed.count_ones() as usize;
     }
 }
