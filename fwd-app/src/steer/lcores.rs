@@ -108,17 +108,19 @@ impl Steering<'_> {
         Answer::done()
     }
 
+    /// Packets that were received and neither sent nor dropped.
+    fn inside(&self) -> u64 {
+        let Counters { rx_packets, tx_packets, drops, .. } = self.session.running().counters();
+        rx_packets.saturating_sub(tx_packets + drops.total())
+    }
+
     /// Stops receiving. With `drain`, returns when all packets inside have left.
     pub(super) fn stop(&self, drain: bool) -> Result<Answer, Refusal> {
         self.session.running().pause(true);
         let end = Instant::now() + DRAIN_LIMIT;
-        while drain {
-            let Counters { rx_packets, tx_packets, drops, .. } = self.session.running().counters();
-            if rx_packets <= tx_packets + drops.total() {
-                break;
-            }
+        while drain && self.inside() > 0 {
             if Instant::now() >= end {
-                let inside = rx_packets - tx_packets - drops.total();
+                let inside = self.inside();
                 return Err(anyhow::anyhow!("{inside} packets are still inside after {DRAIN_LIMIT:?}").into());
             }
             std::thread::sleep(Duration::from_millis(1));
