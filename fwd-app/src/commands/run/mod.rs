@@ -40,6 +40,8 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
+    // Fails where other processes cannot attach, which is how EAL was started.
+    let _ = eal.allow_captures();
     let (summary, served) = forward(args, &eal, session, &signals, Control { updates, socket, cpus })?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
