@@ -1,6 +1,6 @@
 //! Our commands on DPDK's telemetry socket: `/fwd/stats`, `/fwd/engine`, `/fwd/routes`.
 //!
-//! DPDK calls a handler on a thread of its own. The handler passes the request to the control thread and waits for the answer.
+//! DPDK's replies have no lists of dictionaries, so those become dictionaries by name. DPDK calls a handler on a thread of its own. The handler passes the request to the control thread and waits for the answer.
 
 use super::Steering;
 use crate::control::ctl::Steer as _;
@@ -61,12 +61,41 @@ impl Telemetry {
         for (show, reply) in self.waiting.try_iter() {
             asked = true;
             let value = match steering.answer(Request::Show(show)) {
-                Ok(answer) => answer.value(),
+                Ok(answer) => tree(answer.value()),
                 Err(refusal) => json!({ "error": refusal.to_string() }),
             };
             // A client that has given up needs no answer.
             let _ = reply.try_send(value);
         }
         asked
+    }
+}
+
+/// The value with dictionaries, by the names of their entries, in place of lists of dictionaries.
+fn tree(value: Value) -> Value {
+    let name = |index: usize, entry: &Value| match &entry["name"] {
+        Value::String(name) => name.clone(),
+        _ => index.to_string(),
+    };
+    match value {
+        Value::Array(entries) if entries.iter().any(Value::is_object) => {
+            let entries = entries.into_iter().enumerate();
+            entries.map(|(index, entry)| (name(index, &entry), tree(entry))).collect()
+        }
+        Value::Object(fields) => fields.into_iter().map(|(field, value)| (field, tree(value))).collect(),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_dictionaries_become_dictionaries() {
+        let value =
+            json!({ "ports": [{ "name": "p0", "queues": [{ "rx": 1 }] }], "sizes": [1, 2], "none": [] });
+        let wanted = json!({ "ports": { "p0": { "name": "p0", "queues": { "0": { "rx": 1 } } } }, "sizes": [1, 2], "none": [] });
+        assert_eq!(tree(value), wanted);
     }
 }

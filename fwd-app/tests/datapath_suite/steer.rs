@@ -10,9 +10,19 @@ use std::time::{Duration, Instant};
 
 /// A forwarder with its control socket.
 struct Forwarder {
-    child: Child,
+    /// `None` once it has ended.
+    child: Option<Child>,
     socket: PathBuf,
     json: PathBuf,
+}
+
+impl Drop for Forwarder {
+    /// A test that failed leaves no forwarder behind.
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+    }
 }
 
 impl Forwarder {
@@ -24,7 +34,7 @@ impl Forwarder {
             let asked =
                 fwd_app(&["ctl", "--timeout", "30", "show", "config", "--socket"]).arg(&socket).output();
             if asked.unwrap().status.success() {
-                return Some(Self { child, socket, json });
+                return Some(Self { child: Some(child), socket, json });
             }
             if child.try_wait().unwrap().is_some() {
                 let output = child.wait_with_output().unwrap();
@@ -94,10 +104,16 @@ impl Forwarder {
         }
     }
 
+    /// Has it read its files again.
+    fn hang_up(&self) {
+        send(self.child.as_ref().unwrap(), "-HUP");
+    }
+
     /// Ends it; returns its summary and what it wrote to stderr.
-    fn end(self) -> (Value, String) {
-        send(&self.child, "-TERM");
-        let output = wait(self.child, Duration::from_secs(60));
+    fn end(mut self) -> (Value, String) {
+        let child = self.child.take().unwrap();
+        send(&child, "-TERM");
+        let output = wait(child, Duration::from_secs(60));
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{text}");
         let summary = serde_json::from_slice(&std::fs::read(&self.json).unwrap()).unwrap();
@@ -155,7 +171,7 @@ fn a_hangup_applies_the_difference_or_nothing() {
     let text =
         format!("240.0.0.0/8 {gateway}\n241.0.0.0/8 9\nneigh 192.0.2.1 lladdr 02:00:00:00:00:09 dev 1\n");
     std::fs::write(&routes, text).unwrap();
-    send(&forwarder.child, "-HUP");
+    forwarder.hang_up();
     forwarder.ask_until("show fib", |fib| number(fib, "/generation") > loaded);
     assert_eq!(next_hop("240.0.0.0/8"), ("240.0.0.0/8".into(), gateway));
     assert_eq!(next_hop("241.0.0.0/8"), ("241.0.0.0/8".into(), 9));
@@ -166,10 +182,10 @@ fn a_hangup_applies_the_difference_or_nothing() {
     let changed = generation();
     let good = std::fs::read(&routes).unwrap();
     std::fs::write(&routes, "240.0.0.0/8 1\n240.0.0.0/33 1\n").unwrap();
-    send(&forwarder.child, "-HUP");
+    forwarder.hang_up();
     std::thread::sleep(Duration::from_millis(500));
     std::fs::write(&routes, good).unwrap();
-    send(&forwarder.child, "-HUP");
+    forwarder.hang_up();
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!((next_hop("240.0.0.0/8").1, generation()), (gateway, changed));
     let (summary, text) = forwarder.end();

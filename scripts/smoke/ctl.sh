@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# A running forwarder is steered: a script of words, the default socket, DPDK's telemetry, another engine, SIGHUP, and a link that goes
+# down and comes back.
+
+. "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+
+prefix=smoke-ctl-$$ socket=$WORK/ctl process=
+cleanup() {
+  [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null
+  rm -rf "$WORK"
+  return 0
+}
+trap cleanup EXIT
+eal=(--no-huge -m 512 --no-pci --no-shconf --file-prefix "$prefix" -l 0)
+receive=(--vdev "net_pcap0,rx_pcap=pcap/mix.pcap,tx_pcap=/dev/null,infinite_rx=1")
+cp pcap/routes.txt "$WORK/routes.txt"
+
+# start COMMAND.. : runs the forwarder and waits until it answers at $socket.
+start() {
+  "$@" >"$WORK/run.out" 2>"$WORK/run.err" &
+  process=$!
+  for _ in $(seq 100); do
+    "$APP" ctl --socket "$socket" show config >/dev/null 2>&1 && return
+    kill -0 "$process" 2>/dev/null || { tail -n 20 "$WORK/run.err" >&2 && fail "the forwarder ended"; }
+    sleep 0.2
+  done
+  fail "the forwarder does not answer"
+}
+# stop : ends it with SIGTERM; it must end well.
+stop() {
+  local code=0
+  kill -TERM "$process"
+  wait "$process" || code=$?
+  process=
+  [ "$code" = 0 ] || { tail -n 20 "$WORK/run.err" >&2 && fail "exit code $code"; }
+}
+ctl() { expect 0 "$APP" ctl --socket "$socket" "$@"; }
+
+start "$APP" run --fib "$WORK/routes.txt" --config '(0,0,0)' --ctl "$socket" -- "${eal[@]}" "${receive[@]}" --vdev net_null1,no-rx=1
+printf '%s\n' '# a comment' 'show port info all' 'route add 240.0.0.0/8 7' 'set engine bloom' 'show engine' 'trace 2' >"$WORK/script"
+timeout 60 "$APP" ctl --socket "$socket" <"$WORK/script" >"$WORK/answers" 2>"$WORK/errors" || fail "$(cat "$WORK/errors")"
+says "$WORK/answers" 'engine +bloom'
+says "$WORK/answers" 'packet 2'
+printf '%s\n' 'route get 240.1.1.1' 'route del 241.0.0.0/8' 'route del 240.0.0.0/8' >"$WORK/script"
+code=0
+timeout 60 "$APP" ctl --socket "$socket" <"$WORK/script" >"$WORK/answers" 2>"$WORK/errors" || code=$?
+[ "$code" = 1 ] || fail "exit code $code for a script with an error"
+says "$WORK/errors" 'stdin:2:'
+ctl --json route get 240.1.1.1
+[ "$(json "$WORK/out" prefix) $(json "$WORK/out" id)" = "240.0.0.0/8 7" ] || fail "a script went on after its error"
+expect 2 "$APP" ctl --socket "$socket" show nonsense
+expect 3 "$APP" ctl --socket "$WORK/nobody" show drops
+
+# SIGHUP applies what has changed in the file.
+echo '241.0.0.0/8 9' >>"$WORK/routes.txt"
+kill -HUP "$process"
+for _ in $(seq 50); do
+  ctl --json route get 241.1.1.1
+  [ "$(json "$WORK/out" id)" = 9 ] && break
+  sleep 0.2
+done
+[ "$(json "$WORK/out" id)" = 9 ] || fail "the new route is not in service"
+
+telemetry=/var/run/dpdk/$prefix/dpdk_telemetry.v2
+if [ -S "$telemetry" ]; then
+  python3 - "$telemetry" >"$WORK/telemetry" <<'PYTHON'
+import json, socket, sys
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.connect(sys.argv[1])
+connection.recv(4096)
+for command in "/fwd/stats", "/fwd/engine", "/fwd/routes":
+    connection.send(command.encode())
+    print(json.dumps(json.loads(connection.recv(1 << 20))[command]))
+PYTHON
+  says "$WORK/telemetry" '"mpps"'
+  says "$WORK/telemetry" '"name": "bloom"'
+  says "$WORK/telemetry" '"routes_v4"'
+else
+  note "ctl: SKIPPED: this EAL has no telemetry socket"
+fi
+stop
+[ ! -e "$socket" ] || fail "the socket is still there"
+
+# Without --ctl the socket has a name of its own.
+if [ "$(id -u)" = 0 ]; then
+  socket=/run/fwd-app/$prefix.sock
+  start "$APP" run --fib pcap/routes.txt --config '(0,0,0)' -- "${eal[@]}" --vdev net_null0
+  stop
+  socket=$WORK/ctl
+fi
+
+# A link that goes down takes the next hops behind it out of service.
+if [ "$(id -u)" = 0 ] && [ -w /dev/net/tun ] && has ip && ip netns add "$prefix" 2>/dev/null; then
+  inside=(ip netns exec "$prefix")
+  start "${inside[@]}" "$APP" run --fib pcap/routes.txt --config '(0,0,0),(1,0,0)' --ctl "$socket" -- "${eal[@]}" "${receive[@]}" \
+    --vdev "net_tap1,iface=link0"
+  # count : packets dropped for want of a neighbour.
+  count() {
+    ctl --json show drops
+    json "$WORK/out" no_neighbour
+  }
+  [ "$(count)" = 0 ] || fail "no neighbour is missing yet"
+  "${inside[@]}" ip link set link0 down
+  sleep 1
+  says "$WORK/run.err" 'link down'
+  [ "$(count)" -gt 0 ] || fail "packets leave by a link that is down"
+  "${inside[@]}" ip link set link0 up
+  sleep 1
+  says "$WORK/run.err" 'link up'
+  before=$(count)
+  sleep 0.5
+  [ "$(count)" = "$before" ] || fail "packets are dropped though the link is up"
+  stop
+  ip netns del "$prefix"
+else
+  note "ctl: SKIPPED: a link that goes down: needs root, /dev/net/tun and network namespaces"
+fi
