@@ -97,7 +97,13 @@ impl Eal {
         if answer < 0 {
             return Err(DpdkError::last("rte_eal_init"));
         }
-        Ok(Eal { token: Arc::new(Running { _made_by_init: () }) })
+        let eal = Eal { token: Arc::new(Running { _made_by_init: () }) };
+        // SAFETY: EAL runs.
+        let answer = unsafe { sys::dffi_watch_links() };
+        if answer != 0 {
+            return Err(DpdkError::call("rte_eth_dev_callback_register", answer));
+        }
+        Ok(eal)
     }
 
     /// Lets other processes (`dpdk-dumpcap`) capture on the ports of this one. Not possible with `--in-memory`, `--no-shconf` or

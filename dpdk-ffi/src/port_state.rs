@@ -123,6 +123,13 @@ impl Port {
         })
     }
 
+    /// How often drivers have reported that the link of a port, this or another, has changed. Not every driver does.
+    #[must_use]
+    pub fn link_events(&self) -> u64 {
+        // SAFETY: reads a number.
+        unsafe { sys::dffi_link_events() }
+    }
+
     /// Waits for the link to come up, at most `limit`; returns its last state.
     ///
     /// # Errors

@@ -99,8 +99,13 @@ unsigned dffi_ring_capacity(const struct rte_ring *ring) { return rte_ring_get_c
 int dffi_port_configure(uint16_t port, const struct dffi_port_config *config)
 {
 	struct rte_eth_conf conf;
+	struct rte_eth_dev_info info;
+	int failed = rte_eth_dev_info_get(port, &info);
 
+	if (failed != 0)
+		return failed;
 	memset(&conf, 0, sizeof conf);
+	conf.intr_conf.lsc = (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
 	conf.rxmode.mtu = config->mtu;
 	conf.rxmode.offloads = config->rx_offloads;
 	conf.txmode.offloads = config->tx_offloads;
@@ -133,6 +138,22 @@ int dffi_tx_queue_setup(uint16_t port, uint16_t queue, uint16_t descriptors, uns
 	info.default_txconf.offloads = offloads;
 	return rte_eth_tx_queue_setup(port, queue, descriptors, socket, &info.default_txconf);
 }
+
+static uint64_t link_events;
+
+static int on_link_event(uint16_t port, enum rte_eth_event_type event, void *user, void *result)
+{
+	(void)port, (void)event, (void)user, (void)result;
+	__atomic_fetch_add(&link_events, 1, __ATOMIC_RELEASE);
+	return 0;
+}
+
+int dffi_watch_links(void)
+{
+	return rte_eth_dev_callback_register(RTE_ETH_ALL, RTE_ETH_EVENT_INTR_LSC, on_link_event, NULL);
+}
+
+uint64_t dffi_link_events(void) { return __atomic_load_n(&link_events, __ATOMIC_ACQUIRE); }
 
 int dffi_link_get(uint16_t port, struct dffi_link *out)
 {

@@ -72,6 +72,9 @@ struct dffi_link {
 	uint8_t up, full_duplex;
 };
 int dffi_link_get(uint16_t port, struct dffi_link *link);
+/* Counts the interrupts by which drivers report that a link has changed, from the call of dffi_watch_links on. */
+int dffi_watch_links(void);
+uint64_t dffi_link_events(void);
 
 /* Telemetry: DPDK 23.03 renamed u64 to uint and later releases drop the old names. */
 int dffi_tel_start_u64_array(struct rte_tel_data *data);

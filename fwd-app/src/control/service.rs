@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How often the sources are asked when nothing happens, with an update stream, whose updates have their times, and without.
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
-/// How often links are looked at.
+/// How often links are looked at, if no driver reports a change by an interrupt before.
 const LINK_PERIOD: Duration = Duration::from_millis(100);
 
 /// What changes a session while packets flow.
@@ -50,7 +50,7 @@ impl Service {
 
     /// Follows the links of `ports`, whose state is now `are_up`.
     pub(crate) fn with_links(mut self, ports: Vec<Port>, are_up: Vec<bool>) -> Self {
-        self.links = Some(Links { ports, are_up, last: Instant::now() });
+        self.links = Some(Links { ports, are_up, last: Instant::now(), events: 0 });
         self
     }
 
@@ -141,15 +141,18 @@ struct Links {
     ports: Vec<Port>,
     are_up: Vec<bool>,
     last: Instant,
+    /// Changes that drivers had reported by then.
+    events: u64,
 }
 
 impl Links {
     /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
     fn turn(&mut self, session: &mut Session) {
-        if self.last.elapsed() < LINK_PERIOD {
+        let events = self.ports.first().map_or(0, Port::link_events);
+        if events == self.events && self.last.elapsed() < LINK_PERIOD {
             return;
         }
-        self.last = Instant::now();
+        (self.last, self.events) = (Instant::now(), events);
         let mut changed = false;
         for (index, (port, was_up)) in self.ports.iter().zip(&mut self.are_up).enumerate() {
             // A driver that cannot tell has told so when the port was set up.

@@ -135,14 +135,18 @@ impl Watch {
 
     /// Copies a packet if one more is wanted.
     fn copy(&self, purpose: Purpose, frame: &[u8], frame_bytes: u32, fill: impl FnOnce(&mut Seen)) {
-        let one_less = |left: u64| left.checked_sub(1);
-        if self.wanted(purpose).fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less).is_err() {
+        if self.left(purpose) == 0 {
             return;
         }
         let Ok(mut seen) = self.free.1.try_recv() else {
             self.missed.fetch_add(1, Ordering::Relaxed);
             return;
         };
+        let one_less = |left: u64| left.checked_sub(1);
+        if self.wanted(purpose).fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less).is_err() {
+            // Another lcore copied the last one.
+            return self.give_back(seen);
+        }
         seen.frame.clear();
         seen.frame.extend_from_slice(&frame[..frame.len().min(KEPT_BYTES)]);
         (seen.purpose, seen.frame_bytes) = (purpose, frame_bytes);
