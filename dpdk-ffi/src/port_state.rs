@@ -48,6 +48,8 @@ pub struct DeviceInfo {
     pub driver: String,
     /// The device on its bus, e.g. `0000:03:00.0` or `net_pcap0`.
     pub device: String,
+    /// Whether the driver reports by an interrupt that the link has changed.
+    pub reports_link: bool,
     /// The most receive queues it has.
     pub max_rx_queues: u16,
     /// The most transmit queues it has.
@@ -91,6 +93,8 @@ impl Port {
         Ok(DeviceInfo {
             driver,
             device,
+            // SAFETY: takes a number; DPDK checks it.
+            reports_link: unsafe { sys::dffi_reports_link(self.id().0) } != 0,
             max_rx_queues: info.max_rx_queues,
             max_tx_queues: info.max_tx_queues,
             max_rx_pktlen: info.max_rx_pktlen,

@@ -96,16 +96,19 @@ unsigned dffi_ring_dequeue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs,
 unsigned dffi_ring_count(const struct rte_ring *ring) { return rte_ring_count(ring); }
 unsigned dffi_ring_capacity(const struct rte_ring *ring) { return rte_ring_get_capacity(ring); }
 
+int dffi_reports_link(uint16_t port)
+{
+	struct rte_eth_dev_info info;
+
+	return rte_eth_dev_info_get(port, &info) == 0 && (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
+}
+
 int dffi_port_configure(uint16_t port, const struct dffi_port_config *config)
 {
 	struct rte_eth_conf conf;
-	struct rte_eth_dev_info info;
-	int failed = rte_eth_dev_info_get(port, &info);
 
-	if (failed != 0)
-		return failed;
 	memset(&conf, 0, sizeof conf);
-	conf.intr_conf.lsc = (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
+	conf.intr_conf.lsc = dffi_reports_link(port);
 	conf.rxmode.mtu = config->mtu;
 	conf.rxmode.offloads = config->rx_offloads;
 	conf.txmode.offloads = config->tx_offloads;

@@ -72,6 +72,8 @@ struct dffi_link {
 	uint8_t up, full_duplex;
 };
 int dffi_link_get(uint16_t port, struct dffi_link *link);
+/* Whether the driver reports by an interrupt that the link has changed. */
+int dffi_reports_link(uint16_t port);
 /* Counts the interrupts by which drivers report that a link has changed, from the call of dffi_watch_links on. */
 int dffi_watch_links(void);
 uint64_t dffi_link_events(void);

@@ -158,6 +158,17 @@ impl Ports {
         Ok(Self { ports, granted, egress })
     }
 
+    /// The ports whose links may change, by index. A virtual device that reports no changes has none; what another process does to it
+    /// can make it seem down.
+    pub(crate) fn with_links(&self) -> Vec<(usize, Port)> {
+        let changes = |port: &Port| {
+            let info = port.device_info();
+            info.is_ok_and(|info| info.reports_link || info.device.contains(':'))
+        };
+        let ports = self.ports.iter().cloned().enumerate();
+        ports.filter(|(_, port)| changes(port)).collect()
+    }
+
     /// Waits until the link of port `index` is up, until `end`, or until `is_over`. Returns the state of the link.
     ///
     /// # Errors

@@ -48,8 +48,8 @@ impl Service {
         self
     }
 
-    /// Follows the links of `ports`, whose state is now `are_up`.
-    pub(crate) fn with_links(mut self, ports: Vec<Port>, are_up: Vec<bool>) -> Self {
+    /// Follows the links of `ports`, by index; `are_up` says which of all ports' links are up now.
+    pub(crate) fn with_links(mut self, ports: Vec<(usize, Port)>, are_up: Vec<bool>) -> Self {
         self.links = Some(Links { ports, are_up, last: Instant::now(), events: 0 });
         self
     }
@@ -138,7 +138,8 @@ fn apply(session: &mut Session, loaded: Tables) {
 
 /// The links of the ports.
 struct Links {
-    ports: Vec<Port>,
+    ports: Vec<(usize, Port)>,
+    /// By index.
     are_up: Vec<bool>,
     last: Instant,
     /// Changes that drivers had reported by then.
@@ -148,20 +149,22 @@ struct Links {
 impl Links {
     /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
     fn turn(&mut self, session: &mut Session) {
-        let events = self.ports.first().map_or(0, Port::link_events);
+        let events = self.ports.first().map_or(0, |(_, port)| port.link_events());
         if events == self.events && self.last.elapsed() < LINK_PERIOD {
             return;
         }
         (self.last, self.events) = (Instant::now(), events);
         let mut changed = false;
-        for (index, (port, was_up)) in self.ports.iter().zip(&mut self.are_up).enumerate() {
-            // A driver that cannot tell has told so when the port was set up.
-            let Ok(is_up) = port.link().map(|link| link.up) else { continue };
+        for (index, port) in &self.ports {
+            let (Ok(is_up), Some(was_up)) = (port.link().map(|link| link.up), self.are_up.get_mut(*index))
+            else {
+                continue;
+            };
             if is_up != *was_up {
                 let (name, state) = (port.name(), if is_up { "up" } else { "down" });
                 notice::post(format_args!("port {index} ({name}): link {state}"));
                 (*was_up, changed) = (is_up, true);
-                session.set_link(index, is_up);
+                session.set_link(*index, is_up);
             }
         }
         if changed && let Err(error) = session.commit() {

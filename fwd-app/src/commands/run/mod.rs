@@ -100,7 +100,8 @@ fn forward(
     let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch)?;
     session.set_ports(ports.egress.clone())?;
     let are_up = await_links(&ports, &plan, signals)?;
-    are_up.iter().enumerate().for_each(|(index, is_up)| session.set_link(index, *is_up));
+    let links = ports.with_links();
+    links.iter().for_each(|(index, _)| session.set_link(*index, are_up[*index]));
     session.commit()?;
     ports.warn_of_sockets(eal, &plan);
     text::banner(&session, settings, &plan).into_iter().for_each(line);
@@ -117,7 +118,7 @@ fn forward(
     let service = Service::default()
         .with_stream(updates, false)
         .with_reloads(signals.clone(), args.tables.fib.clone())
-        .with_links(ports.ports.clone(), are_up)
+        .with_links(links, are_up)
         .with_requests(move |session| console.turn(session));
     let free = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
     let control = ControlThread::start(session, free, move |session, told| service.run(session, told))?;
