@@ -113,6 +113,8 @@ pub(crate) struct Session {
     rib: Rib,
     hops: NextHopTable,
     engine: Box<dyn EngineWriter>,
+    /// The engine before, if stages that stop may still look up in it.
+    retired: Option<Box<dyn EngineWriter>>,
     /// Which of the two engines answers; `None` without a fallback.
     failover: Option<Arc<Service>>,
     /// `None` before [`Self::set_ports`].
@@ -147,6 +149,7 @@ impl Session {
             rib,
             hops,
             engine,
+            retired: None,
             failover: service,
             egress: None,
             running: Handle::default(),
@@ -311,7 +314,10 @@ impl Session {
             return Err(error.into());
         }
         self.tally.build_s = build_s;
-        (self.engine, self.failover, self.spec) = (engine, service, spec);
+        let before = std::mem::replace(&mut self.engine, engine);
+        // Stages that stop may have the last batches of the engine before.
+        self.retired = Some(before).filter(|_| self.running.is_stopping());
+        (self.failover, self.spec) = (service, spec);
         Ok(())
     }
 
