@@ -111,11 +111,19 @@ impl Steering<'_> {
     /// Stops receiving. With `drain`, returns when all packets inside have left.
     pub(super) fn stop(&self, drain: bool) -> Result<Answer, Refusal> {
         self.session.running().pause(true);
+        if drain {
+            self.drained()?;
+        }
+        Ok(Answer::done())
+    }
+
+    /// Waits until all packets inside have left.
+    fn drained(&self) -> Result<(), Refusal> {
         let end = Instant::now() + DRAIN_LIMIT;
-        while drain {
+        loop {
             let Counters { rx_packets, tx_packets, drops, .. } = self.session.running().counters();
             if rx_packets <= tx_packets + drops.total() {
-                break;
+                return Ok(());
             }
             if Instant::now() >= end {
                 let inside = rx_packets - tx_packets - drops.total();
@@ -123,7 +131,6 @@ impl Steering<'_> {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(Answer::done())
     }
 }
 
