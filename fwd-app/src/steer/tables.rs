@@ -121,8 +121,8 @@ impl Steering<'_> {
         }))
     }
 
-    pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: Hop) -> Result<Answer, Refusal> {
-        self.session.add_route(prefix, &hop).map_err(anyhow::Error::from)?;
+    pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
+        self.session.add_route(prefix, hop).map_err(anyhow::Error::from)?;
         self.session.commit()?;
         Ok(Answer::done())
     }
