@@ -4,8 +4,8 @@
 //! which a route file gives as a number, needs no such entry: it leaves by port `(id - 1) mod ports` with the MAC `02:00:00`
 //! followed by the id's 24 bits.
 
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -224,12 +224,21 @@ pub struct Neighbour {
 ///
 /// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop. Routes with the same
 /// next hop share one id.
+///
+/// Ids that no route uses any more are dropped in two steps, [`Self::mark_unused`] and [`Self::drop_unused`], so that the owner can
+/// wait for lookups in flight between them: an id keeps its meaning until the second.
 #[derive(Clone, Debug, Default)]
 pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
     by_hop: FxHashMap<NextHop, NextHopId>,
     neighbours: BTreeMap<IpAddr, Neighbour>,
+    /// Neighbours that the kernel knows, by address and port: a link-local address may be on several.
+    learned: BTreeMap<(IpAddr, PortRef), MacAddr>,
     next_free: u32,
+    /// Dropped ids, which are assigned before new ones.
+    free: BTreeSet<NextHopId>,
+    /// Ids that no route used at the last [`Self::mark_unused`], and that nobody has asked for since.
+    unused: FxHashSet<NextHopId>,
     moves_ids: bool,
 }
 
@@ -254,7 +263,11 @@ impl NextHopTable {
     pub fn bare(&mut self, value: u32) -> Result<NextHopId, NextHopError> {
         let id = NextHopId::new(value)?;
         match self.by_id.entry(id).or_insert(NextHop::Bare) {
-            NextHop::Bare => Ok(id),
+            NextHop::Bare => {
+                self.unused.remove(&id);
+                self.free.remove(&id);
+                Ok(id)
+            }
             _ if self.moves_ids => self.intern(NextHop::Moved(id)),
             other => Err(NextHopError::InUse { id, used_by: other.to_string() }),
         }
@@ -275,19 +288,48 @@ impl NextHopTable {
     /// [`NextHopError::Exhausted`] when no id is free.
     pub fn intern(&mut self, hop: NextHop) -> Result<NextHopId, NextHopError> {
         if let Some(&id) = self.by_hop.get(&hop) {
+            self.unused.remove(&id);
             return Ok(id);
         }
-        let id = loop {
-            self.next_free += 1;
-            let id = NextHopId::new(self.next_free)
-                .map_err(|_| NextHopError::Exhausted { limit: NextHopId::MAX.get() })?;
-            if !self.by_id.contains_key(&id) {
-                break id;
-            }
+        let id = match self.free.pop_first() {
+            Some(id) => id,
+            None => self.next_id()?,
         };
         self.by_id.insert(id, hop.clone());
         self.by_hop.insert(hop, id);
         Ok(id)
+    }
+
+    /// An id that has not been assigned before.
+    fn next_id(&mut self) -> Result<NextHopId, NextHopError> {
+        loop {
+            self.next_free += 1;
+            let id = NextHopId::new(self.next_free)
+                .map_err(|_| NextHopError::Exhausted { limit: NextHopId::MAX.get() })?;
+            if !self.by_id.contains_key(&id) {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Marks the ids that no route uses. An id loses its mark when [`Self::bare`] or [`Self::intern`] returns it.
+    pub fn mark_unused(&mut self, is_used: impl Fn(NextHopId) -> bool) {
+        self.unused = self.by_id.keys().copied().filter(|id| !is_used(*id)).collect();
+    }
+
+    /// Drops the ids that are still marked, which may then get another meaning. Returns how many.
+    pub fn drop_unused(&mut self) -> usize {
+        let unused = std::mem::take(&mut self.unused);
+        for id in &unused {
+            if let Some(hop) = self.by_id.remove(id) {
+                self.by_hop.remove(&hop);
+            }
+            // Ids above are free anyway.
+            if id.get() <= self.next_free {
+                self.free.insert(*id);
+            }
+        }
+        unused.len()
     }
 
     /// The next hop of `id`; `None` if the id is not in use.
@@ -335,9 +377,36 @@ impl NextHopTable {
         self.neighbours.get(&address)
     }
 
-    /// All neighbours, by address.
+    /// All neighbours that were told, by address; without those that were learned.
     pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
         self.neighbours.values()
+    }
+
+    /// Replaces all learned neighbours. They come after those that were told.
+    pub fn set_learned_neighbours(&mut self, learned: impl Iterator<Item = Neighbour>) {
+        self.learned = learned.map(|Neighbour { address, port, mac }| ((address, port), mac)).collect();
+    }
+
+    /// Whether there are learned neighbours.
+    #[must_use]
+    pub fn has_learned_neighbours(&self) -> bool {
+        !self.learned.is_empty()
+    }
+
+    /// The learned neighbours, by address and port.
+    pub fn learned_neighbours(&self) -> impl Iterator<Item = Neighbour> {
+        let learned = self.learned.iter();
+        learned.map(|((address, port), mac)| Neighbour { address: *address, port: port.clone(), mac: *mac })
+    }
+
+    /// The neighbour at `address`: the one that was told, or the one learned on the link of `port`.
+    #[must_use]
+    pub fn neighbour_on(&self, address: IpAddr, port: &PortRef) -> Option<Neighbour> {
+        let learned = || {
+            let mac = self.learned.get(&(address, port.clone()))?;
+            Some(Neighbour { address, port: port.clone(), mac: *mac })
+        };
+        self.neighbours.get(&address).cloned().or_else(learned)
     }
 }
 
@@ -365,6 +434,35 @@ mod tests {
         assert_eq!((moved.get(), table.told(moved).get(), table.told(id)), (3, 2, id));
         assert_eq!(table.bare(2), Ok(moved));
         assert_eq!(table.bare(1).unwrap().get(), 1);
+    }
+
+    #[test]
+    fn unused_ids_are_dropped_after_two_steps_and_assigned_again() {
+        let mut table = NextHopTable::new();
+        let hop = |port| NextHop::Connected { port: PortRef::Index(port) };
+        let ids: Vec<_> = (0..4).map(|port| table.intern(hop(port)).unwrap()).collect();
+        table.bare(9).unwrap();
+        table.mark_unused(|id| id == ids[3]);
+        assert_eq!(table.intern(hop(1)), Ok(ids[1]), "asked for again");
+        assert_eq!((table.len(), table.get(ids[0])), (5, Some(&hop(0))), "the meaning stays until then");
+        assert_eq!((table.drop_unused(), table.len(), table.get(ids[0])), (3, 2, None));
+        assert_eq!(table.intern(hop(7)), Ok(ids[0]));
+        assert_eq!(table.bare(ids[2].get()), Ok(ids[2]), "a free id is a bare one's, too");
+        assert_eq!(table.intern(hop(8)).unwrap().get(), 5);
+    }
+
+    #[test]
+    fn told_neighbours_come_before_learned_ones() {
+        let mut table = NextHopTable::new();
+        let address: IpAddr = "fe80::1".parse().unwrap();
+        let at = |port, last| Neighbour { address, port: PortRef::Index(port), mac: MacAddr([last; 6]) };
+        table.set_learned_neighbours([at(0, 1), at(1, 2)].into_iter());
+        let mac = |table: &NextHopTable, port| {
+            table.neighbour_on(address, &PortRef::Index(port)).map(|n| n.mac.0[0])
+        };
+        assert_eq!([0, 1, 2].map(|port| mac(&table, port)), [Some(1), Some(2), None]);
+        table.set_neighbour(at(1, 9));
+        assert_eq!((mac(&table, 0), table.learned_neighbours().count()), (Some(9), 2));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Option names are a stable interface. The doc comment of an option is its `--help` text, so that `--help` and the code agree.
 
 use super::values;
+use crate::control::feeds::learned::FeedSpec;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
 use crate::control::updates::UpdateSpec;
@@ -12,8 +13,9 @@ use crate::harness::{HarnessSpec, Rate};
 use crate::topology::{QueueMap, TopologyKind};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use fib::{EngineOptions, Isa};
+use fib::{EngineOptions, Isa, PortRef};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -208,6 +210,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) updates: UpdateArgs,
 
+    #[command(flatten)]
+    pub(crate) feeds: FeedArgs,
+
     /// Stop after S seconds [default: run until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
     pub(crate) duration: Option<Duration>,
@@ -215,6 +220,37 @@ pub(crate) struct RunArgs {
     /// Arguments for DPDK's EAL, verbatim; the program's name is put before them
     #[arg(last = true, value_name = "EAL ARGUMENTS", help_heading = "DPDK")]
     pub(crate) eal: Vec<OsString>,
+}
+
+/// Routes that `run` learns while packets flow.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Feeds")]
+pub(crate) struct FeedArgs {
+    /// Take routes from FRR's zebra, which connects to this address (`zebra -M dplane_fpm_nl`, `fpm address 127.0.0.1 port 2620`).
+    /// Of several routes of a prefix the first is used: one added by ctl, of --fib with --updates, of --fpm, of --kernel-routes
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) fpm: Option<SocketAddr>,
+
+    /// How long routes that zebra has not announced again stay after it has come back, seconds
+    #[arg(long, value_name = "S", default_value = "180", value_parser = values::seconds)]
+    pub(crate) fpm_hold: Duration,
+
+    /// Take the routes of the kernel's main table; with --fpm, those of zebra and its protocols are left out
+    #[arg(long)]
+    pub(crate) kernel_routes: bool,
+
+    /// The kernel interface whose routes and neighbours are those of a port; may be given once an interface [default: the `iface=` of
+    /// the port's --vdev, or the interface of the port's name]
+    #[arg(long, value_name = "PORT=IFNAME", value_parser = values::kernel_interface)]
+    pub(crate) kernel_interface: Vec<(PortRef, String)>,
+}
+
+impl FeedArgs {
+    /// The spec for the control side, with at most `routes_max` routes a feed.
+    pub(crate) const fn spec(&self, routes_max: Option<u64>) -> FeedSpec {
+        let Self { fpm, fpm_hold, kernel_routes, .. } = *self;
+        FeedSpec { fpm, fpm_hold, kernel_routes, routes_max }
+    }
 }
 
 /// How `run` sets its ports up.
@@ -336,6 +372,7 @@ Examples:
   fwd-app run --fib routes.txt --config '(0,0,1),(1,0,2)' -- -l 1,2 -a 0000:03:00.0 -a 0000:03:00.1
   fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --stats-period 1 -- -l 1 --vdev net_null0
   fwd-app run --fib routes.txt --duration 10 --json run.json -- --no-huge --no-pci --vdev net_null0
+  fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
 
 A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet: they are dropped as no_neighbour. A bare
 id's MAC is made of its number. What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the

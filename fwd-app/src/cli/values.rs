@@ -4,7 +4,7 @@
 use crate::control::ports::EthDest;
 use crate::harness::Rate;
 use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
-use fib::units;
+use fib::{PortRef, units};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -34,6 +34,9 @@ pub(crate) enum ValueError {
     /// Not `PORT,MAC`.
     #[error("'{text}' is not PORT,MAC such as 0,02:00:00:00:00:01")]
     EthDest { text: String },
+    /// Not `PORT=IFNAME`.
+    #[error("'{text}' is not PORT=IFNAME such as 0=eth1")]
+    KernelInterface { text: String },
     /// Not `NAME=VALUE`.
     #[error("'{text}' is not NAME=VALUE")]
     EngineArg { text: String },
@@ -111,6 +114,13 @@ pub(crate) fn eth_dest(text: &str) -> Result<EthDest, ValueError> {
         .split_once(',')
         .and_then(|(port, mac)| Some(EthDest { port: digits(port.trim())?, mac: mac.trim().parse().ok()? }));
     parsed.ok_or_else(|| ValueError::EthDest { text: text.to_owned() })
+}
+
+/// The value of `--kernel-interface`, `PORT=IFNAME`.
+pub(crate) fn kernel_interface(text: &str) -> Result<(PortRef, String), ValueError> {
+    let parsed = text.split_once('=').filter(|(port, name)| !port.is_empty() && !name.is_empty());
+    let (port, name) = parsed.ok_or_else(|| ValueError::KernelInterface { text: text.to_owned() })?;
+    Ok((PortRef::parse(port), name.to_owned()))
 }
 
 /// `NAME=VALUE`, a parameter that an engine knows by name.

@@ -17,7 +17,6 @@
 //! | [`ctl`] | steering over a local socket: grammar, server, client |
 
 pub(crate) mod ctl;
-#[cfg_attr(not(test), expect(dead_code, reason = "no command uses the feeds yet"))]
 pub(crate) mod feeds;
 pub(crate) mod ports;
 pub(crate) mod service;

@@ -1,8 +1,8 @@
 //! The control loop: gives a session what changes its routes and ports while packets flow.
 //!
 //! It runs on the control thread. Each source is asked in turn for a bounded amount of work: the update stream of `--updates`,
-//! SIGHUP, which reads the route files again, the links of the ports, and the clients that ask. Nothing here ends the forwarder: what cannot be applied is a
-//! notice, and everything stays as it was.
+//! SIGHUP, which reads the route files again, the links of the ports, the session's feeds, and the clients that ask. Nothing here ends the
+//! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
 use super::session::load_rib;
 use super::thread::Told;
@@ -81,6 +81,7 @@ impl Service {
             if let Some(links) = &mut self.links {
                 links.turn(session);
             }
+            worked |= session.learn();
             worked |= self.requests.as_mut().is_some_and(|answer| answer(session));
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });

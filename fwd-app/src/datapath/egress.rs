@@ -70,7 +70,10 @@ impl EgressPort {
     }
 
     /// The index of `port` in `ports`; `None` when it follows from the next-hop id. `user` is who refers to it.
-    fn find(
+    ///
+    /// # Errors
+    /// [`EgressError::NoPort`] when it does not exist.
+    pub(crate) fn find(
         port: &PortRef,
         ports: &[Self],
         user: impl FnOnce() -> String,
@@ -138,7 +141,9 @@ impl EgressTable {
             links: FxHashMap::default(),
             named: 0,
         };
-        for neighbour in hops.neighbours() {
+        let learned = hops.learned_neighbours();
+        // Those that were told replace learned ones.
+        for neighbour in learned.chain(hops.neighbours().cloned()) {
             let user = || format!("neighbour {}", neighbour.address);
             let id = NextHopId::NONE;
             let port = table.resolve(&neighbour.port, id, user)?;
@@ -225,7 +230,7 @@ impl EgressTable {
                 let port = self.resolve(&PortRef::Index(*port), id, user)?;
                 self.entry(port, MacAddr::of_bare_id(NextHopId::from_answer(u32::from(port) + 1)))
             }
-            NextHop::Gateway { gateway, port } => match (hops.neighbour(*gateway), port) {
+            NextHop::Gateway { gateway, port } => match (hops.neighbour_on(*gateway, port), port) {
                 (Some(neighbour), PortRef::ById) => {
                     self.entry(self.resolve(&neighbour.port, id, user)?, neighbour.mac)
                 }

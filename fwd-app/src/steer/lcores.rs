@@ -117,15 +117,23 @@ impl Steering<'_> {
     /// Stops receiving. With `drain`, returns when all packets inside have left.
     pub(super) fn stop(&self, drain: bool) -> Result<Answer, Refusal> {
         self.session.running().pause(true);
+        if drain {
+            self.drained()?;
+        }
+        Ok(Answer::done())
+    }
+
+    /// Waits until all packets inside have left.
+    fn drained(&self) -> Result<(), Refusal> {
         let end = Instant::now() + DRAIN_LIMIT;
-        while drain && self.inside() > 0 {
+        while self.inside() > 0 {
             if Instant::now() >= end {
                 let inside = self.inside();
                 return Err(anyhow::anyhow!("{inside} packets are still inside after {DRAIN_LIMIT:?}").into());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(Answer::done())
+        Ok(())
     }
 }
 

@@ -120,7 +120,7 @@ impl Steer for Steering<'_> {
             Request::ClearPort { what, ports } => self.clear_ports(what, &ports),
             Request::ClearNeigh { address } => self.clear_neighbours(address),
             Request::RouteGet { address } => self.route_get(address),
-            Request::RouteAdd { prefix, hop } => self.route_add(prefix, hop),
+            Request::RouteAdd { prefix, hop } => self.route_add(prefix, &hop),
             Request::RouteDel { prefix } => self.route_del(prefix),
             Request::NeighAdd { address, mac, port } => self.neighbour_add(address, mac, port),
             Request::NeighDel { address } => self.clear_neighbours(Some(address)),

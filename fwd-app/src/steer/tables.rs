@@ -5,10 +5,11 @@ use crate::control::Session;
 use crate::control::ctl::columns::Columns;
 use crate::control::ctl::server::Tally;
 use crate::control::ctl::{Answer, Refusal};
+use crate::control::feeds::learned::FeedStatus;
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use fib::details::Details;
-use fib::feed::{Action, Hop, Update};
+use fib::feed::Hop;
 use fib::{IpPrefix, Key, Keys, MacAddr, Neighbour, NextHopId, PortRef, Prefix, RibTable};
 use serde::Serialize;
 use std::fmt;
@@ -45,7 +46,13 @@ impl Steering<'_> {
             port: neighbour.port.to_string(),
             state: "static",
         });
-        Answer::new(NeighboursShown(shown.collect()))
+        let learned = self.session.hops().learned_neighbours().map(|neighbour| NeighbourShown {
+            address: neighbour.address,
+            mac: neighbour.mac.to_string(),
+            port: neighbour.port.to_string(),
+            state: "kernel",
+        });
+        Answer::new(NeighboursShown(shown.chain(learned).collect()))
     }
 
     pub(super) fn routes(&self) -> Answer {
@@ -62,11 +69,30 @@ impl Steering<'_> {
     }
 
     pub(super) fn feeds(&self) -> Answer {
-        let file =
-            |file: &PathBuf| FeedShown { feed: "file", name: file.display().to_string(), clients: None };
+        let shown = |feed, name, clients, learned| FeedShown { feed, name, clients, learned };
+        let file = |file: &PathBuf| shown("file", file.display().to_string(), None, None);
         let mut feeds: Vec<_> = self.session.files().iter().map(file).collect();
+        for (status, unresolved) in self.session.feed_status() {
+            let FeedStatus { kind, name, state, sweep_in_s, routes, counts } = status;
+            let learned = LearnedShown {
+                state,
+                sweep_in_s,
+                routes: routes.routes,
+                stale: routes.stale,
+                unresolved,
+                over_limit: routes.over_limit + counts.over_limit,
+                sessions: counts.sessions,
+                messages: counts.messages,
+                unsupported: counts.unsupported,
+                errors: counts.errors,
+                overruns: counts.overruns,
+            };
+            feeds.push(shown(kind.name(), name, None, Some(learned)));
+        }
         if let Some((server, _)) = &self.desk.socket {
-            feeds.push(FeedShown { feed: "ctl", name: String::new(), clients: Some(server.tally()) });
+            let routes = self.session.ctl_routes();
+            let clients = ClientsShown { tally: server.tally(), routes };
+            feeds.push(shown("ctl", String::new(), Some(clients), None));
         }
         Answer::new(FeedsShown(feeds))
     }
@@ -95,8 +121,10 @@ impl Steering<'_> {
         }))
     }
 
-    pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: Hop) -> Result<Answer, Refusal> {
-        self.change(prefix, Action::Announce(hop))
+    pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
+        self.session.add_route(prefix, hop).map_err(anyhow::Error::from)?;
+        self.session.commit()?;
+        Ok(Answer::done())
     }
 
     pub(super) fn route_del(&mut self, prefix: IpPrefix) -> Result<Answer, Refusal> {
@@ -108,12 +136,7 @@ impl Steering<'_> {
         if id.is_none() {
             return Err(anyhow::anyhow!("there is no route {prefix}").into());
         }
-        self.change(prefix, Action::Withdraw)
-    }
-
-    fn change(&mut self, prefix: IpPrefix, action: Action) -> Result<Answer, Refusal> {
-        let update = Update { time_s: 0.0, prefix, action, peer: None };
-        self.session.update(&update).map_err(anyhow::Error::from)?;
+        self.session.remove_route(prefix);
         self.session.commit()?;
         Ok(Answer::done())
     }
@@ -258,7 +281,46 @@ struct FeedShown {
     name: String,
     /// Of the control socket: its clients, and what they got wrong.
     #[serde(flatten)]
-    clients: Option<Tally>,
+    clients: Option<ClientsShown>,
+    /// Of a feed: its state and its routes.
+    #[serde(flatten)]
+    learned: Option<LearnedShown>,
+}
+
+#[derive(Serialize)]
+struct ClientsShown {
+    #[serde(flatten)]
+    tally: Tally,
+    /// Routes that clients have added.
+    routes: usize,
+}
+
+#[derive(Serialize)]
+struct LearnedShown {
+    state: &'static str,
+    /// Seconds until stale routes are withdrawn.
+    sweep_in_s: Option<u64>,
+    routes: u64,
+    stale: u64,
+    /// Routes in use whose paths have no port here.
+    unresolved: u64,
+    over_limit: u64,
+    sessions: u64,
+    messages: u64,
+    unsupported: u64,
+    errors: u64,
+    overruns: u64,
+}
+
+impl fmt::Display for LearnedShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { state, routes, stale, unresolved, unsupported, errors, .. } = self;
+        write!(f, "{state}; {routes} routes, {stale} stale")?;
+        if let Some(seconds) = self.sweep_in_s {
+            write!(f, " until {seconds} s from now")?;
+        }
+        write!(f, ", {unresolved} without a port, {unsupported} unsupported, {errors} errors")
+    }
 }
 
 #[derive(Serialize)]
@@ -267,12 +329,14 @@ struct FeedsShown(Vec<FeedShown>);
 impl fmt::Display for FeedsShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut columns = Columns::new(["feed", "name"]);
-        for FeedShown { feed, name, clients } in &self.0 {
-            let counts = clients.map(|Tally { clients, requests, errors, turned_away, timed_out }| {
+        for FeedShown { feed, name, clients, learned } in &self.0 {
+            let counts = clients.as_ref().map(|ClientsShown { tally, routes }| {
+                let Tally { clients, requests, errors, turned_away, timed_out } = tally;
                 format!(
-                    "{clients} clients, {turned_away} turned away, {timed_out} timed out, {requests} requests, {errors} errors"
+                    "{routes} routes, {clients} clients, {turned_away} turned away, {timed_out} timed out, {requests} requests, {errors} errors"
                 )
             });
+            let counts = counts.or_else(|| learned.as_ref().map(|learned| format!("{name} {learned}")));
             columns.row([(*feed).to_owned(), counts.unwrap_or_else(|| name.clone())]);
         }
         columns.fmt(f)

@@ -5,6 +5,8 @@ use crate::cli::args::RunArgs;
 use crate::control::ctl::server::Limits;
 use crate::control::ctl::socket::{self, SocketError};
 use crate::control::ctl::{Inbox, Server};
+use crate::control::feeds::interfaces::Interfaces;
+use crate::control::feeds::learned::Sources;
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
@@ -38,11 +40,13 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let session = tables::open_to_forward(&args.tables)?;
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
+    let sources = Sources::start(&args.feeds.spec(args.tables.engine.routes_max))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
-    let (summary, served) = forward(args, &eal, session, &signals, Control { updates, socket, cpus })?;
+    let control = Control { updates, socket, sources, cpus };
+    let (summary, served) = forward(args, &eal, session, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
@@ -77,6 +81,7 @@ fn serve(path: Option<&Path>, eal: &[String]) -> anyhow::Result<Option<(Server, 
 struct Control {
     updates: Option<Stream>,
     socket: Option<(Server, Inbox)>,
+    sources: Option<Sources>,
     /// CPUs of this process.
     cpus: Vec<u16>,
 }
@@ -89,7 +94,7 @@ fn forward(
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, socket, cpus } = control;
+    let Control { updates, socket, sources, cpus } = control;
     let forward = args.forward.spec();
     let settings = forward.settings(&session);
     let found = Ports::open(eal)?;
@@ -102,6 +107,10 @@ fn forward(
     let are_up = await_links(&ports, &plan, signals)?;
     let links = ports.with_links();
     links.iter().for_each(|(index, _)| session.set_link(*index, are_up[*index]));
+    if let Some(sources) = sources {
+        let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
+        session.set_feeds(sources.over(interfaces));
+    }
     session.commit()?;
     ports.warn_of_sockets(eal, &plan);
     text::banner(&session, settings, &plan).into_iter().for_each(line);

@@ -284,7 +284,8 @@ fn a_client_waits_as_long_as_it_was_told_and_names_who_else_is_there() {
     let late = client::ask(&scene.path(), &ask, Duration::from_millis(50)).unwrap_err().to_string();
     assert!(late.ends_with("x.sock: no reply within 0.05 s"), "{late}");
     let absent = client::ask(&scene.folder.path().join("y.sock"), &ask, LONG).unwrap_err().to_string();
-    assert!(absent.contains("y.sock, but at ") && absent.contains("x.sock: No such file"), "{absent}");
+    // Forwarders that others run on this host are named too.
+    assert!(absent.contains("y.sock, but at ") && absent.contains("x.sock"), "{absent}");
     let folder = scene.folder.path().to_owned();
     assert_eq!(client::find(&folder).unwrap(), [scene.path()]);
     drop(scene);

@@ -18,11 +18,15 @@
 //! | [`kernel`] | the kernel's tables, by dumps and notifications |
 //! | [`preference`] | several feeds, one table: the best announcement of each prefix; stale routes |
 //! | [`thread`] | the thread of a feed, and its way to the consumer |
+//! | [`interfaces`] | from the kernel's interfaces to ports, from routes to next hops |
+//! | [`learned`] | the feeds of a forwarder, and the state of each |
 //!
-//! Interfaces are named by the kernel's index (`ifindex`); mapping it to a port is the consumer's part.
+//! Events name interfaces by the kernel's index (`ifindex`).
 
 pub(crate) mod fpm;
+pub(crate) mod interfaces;
 pub(crate) mod kernel;
+pub(crate) mod learned;
 #[cfg(test)]
 mod live;
 pub(crate) mod netlink;
@@ -37,7 +41,7 @@ use std::sync::Arc;
 /// The kernel's number of the main routing table.
 pub(crate) const TABLE_MAIN: u32 = 254;
 
-/// A feed, numbered by its position on the command line: the feed with the lowest number is preferred.
+/// A feed, numbered in the order of preference: the feed with the lowest number is preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FeedId(pub(crate) u8);
 

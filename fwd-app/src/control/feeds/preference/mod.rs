@@ -25,6 +25,8 @@ pub(crate) struct RibChange {
     pub(crate) prefix: IpPrefix,
     /// Its best route; `None` when it has none any more. Equal routes are the same allocation.
     pub(crate) route: Option<Arc<Route>>,
+    /// Whether no feed had a route before.
+    pub(crate) is_new: bool,
 }
 
 /// How many routes a feed has.
@@ -77,6 +79,8 @@ struct Outcome {
     before: Option<u16>,
     /// The prefix's best route, if it has changed.
     change: Option<Option<Arc<Route>>>,
+    /// Whether the prefix had no announcement before.
+    is_new: bool,
 }
 
 impl<K: Key> Table<K> {
@@ -85,7 +89,7 @@ impl<K: Key> Table<K> {
             Entry::Vacant(entry) => {
                 let change = Some(Some(Arc::clone(&new.route)));
                 entry.insert(new);
-                return Outcome { before: None, change };
+                return Outcome { before: None, change, is_new: true };
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
@@ -111,7 +115,7 @@ impl<K: Key> Table<K> {
                 }
             }
         };
-        Outcome { before, change: changed(&was, best) }
+        Outcome { before, change: changed(&was, best), is_new: false }
     }
 
     /// `None` when there is no such announcement.
@@ -119,7 +123,11 @@ impl<K: Key> Table<K> {
         let Entry::Occupied(mut best) = self.best.entry(prefix) else { return None };
         let is_best = best.get().rank() == rank;
         if !best.get().has_others {
-            return is_best.then(|| Outcome { before: Some(best.remove().epoch), change: Some(None) });
+            return is_best.then(|| Outcome {
+                before: Some(best.remove().epoch),
+                change: Some(None),
+                is_new: false,
+            });
         }
         let others = self.others.get_mut(&prefix)?;
         let at = if is_best { 0 } else { others.binary_search_by_key(&rank, Candidate::rank).ok()? };
@@ -132,7 +140,7 @@ impl<K: Key> Table<K> {
         let gone = if is_best { std::mem::replace(best, other) } else { other };
         best.has_others = has_others;
         let change = if is_best { changed(&gone.route, best) } else { None };
-        Some(Outcome { before: Some(gone.epoch), change })
+        Some(Outcome { before: Some(gone.epoch), change, is_new: false })
     }
 
     fn has(&self, prefix: Prefix<K>, rank: Rank) -> bool {
@@ -243,7 +251,7 @@ impl Preference {
         let epoch = state.epoch;
         let route = self.intern(route);
         let new = Candidate { route, metric, epoch, feed, has_others: false };
-        let Outcome { before, change } = match prefix {
+        let Outcome { before, change, is_new } = match prefix {
             IpPrefix::V4(prefix) => self.v4.announce(prefix, new),
             IpPrefix::V6(prefix) => self.v6.announce(prefix, new),
         };
@@ -252,7 +260,27 @@ impl Preference {
             Some(before) => count.stale -= u64::from(before != epoch),
             None => count.routes += 1,
         }
-        out.extend(change.map(|route| RibChange { prefix, route }));
+        out.extend(change.map(|route| RibChange { prefix, route, is_new }));
+    }
+
+    /// Withdraws the best route of a prefix, until its feed announces it again. Returns what changes for the RIB.
+    pub(crate) fn withdraw_best(&mut self, prefix: IpPrefix) -> Option<RibChange> {
+        let best = match prefix {
+            IpPrefix::V4(prefix) => self.v4.best.get(&prefix).map(Candidate::rank),
+            IpPrefix::V6(prefix) => self.v6.best.get(&prefix).map(Candidate::rank),
+        };
+        let (feed, metric) = best?;
+        let mut out = Vec::with_capacity(1);
+        self.withdraw(feed, prefix, metric, &mut out);
+        // Nothing changes for the RIB when the next route is the same.
+        out.pop()
+    }
+
+    /// The best route of every prefix, and its feed.
+    pub(crate) fn all_best(&self) -> impl Iterator<Item = (IpPrefix, FeedId, &Arc<Route>)> {
+        let v4 = self.v4.best.iter().map(|(prefix, best)| (IpPrefix::V4(*prefix), best));
+        let v6 = self.v6.best.iter().map(|(prefix, best)| (IpPrefix::V6(*prefix), best));
+        v4.chain(v6).map(|(prefix, best)| (prefix, best.feed, &best.route))
     }
 
     fn withdraw(&mut self, feed: FeedId, prefix: IpPrefix, metric: u32, out: &mut Vec<RibChange>) {
@@ -261,10 +289,10 @@ impl Preference {
             IpPrefix::V4(prefix) => self.v4.withdraw(prefix, (feed, metric)),
             IpPrefix::V6(prefix) => self.v6.withdraw(prefix, (feed, metric)),
         };
-        let Some(Outcome { before, change }) = outcome else { return };
+        let Some(Outcome { before, change, .. }) = outcome else { return };
         state.count.routes -= 1;
         state.count.stale -= u64::from(before != Some(state.epoch));
-        out.extend(change.map(|route| RibChange { prefix, route }));
+        out.extend(change.map(|route| RibChange { prefix, route, is_new: false }));
     }
 
     fn begin_epoch(&mut self, feed: FeedId) {

@@ -80,7 +80,7 @@ proptest! {
             apply_to_model(&mut model, feed, &event);
             let mut changes = Vec::new();
             table.apply(&ChangeSet { feed, events: vec![event] }, &mut changes);
-            for RibChange { prefix, route } in changes {
+            for RibChange { prefix, route, .. } in changes {
                 let before = match route {
                     Some(route) => rib.insert(prefix, Arc::clone(&route)).filter(|before| *before == route),
                     None => { prop_assert!(rib.remove(&prefix).is_some(), "it was not there"); None }

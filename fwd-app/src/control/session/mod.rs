@@ -7,6 +7,10 @@
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
+mod learn;
+mod origins;
+
+use super::feeds::learned::Learned;
 use super::ports::PortCounts;
 use super::spec::TableSpec;
 use crate::datapath::{EgressError, EgressPort, EgressTable};
@@ -25,8 +29,10 @@ use fib::{
     EngineError, EngineWriter, Generation, Key, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable,
     Rib, RibTable,
 };
+use learn::{Retry, Unused};
 use lpm_core::failover::Service;
 use lpm_core::memory;
+use origins::Origins;
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -121,6 +127,14 @@ pub(crate) struct Session {
     egress: Option<Egress>,
     /// The running topology; before [`Self::start`], a handle without stages.
     running: Handle,
+    /// Routes of other sources than files.
+    origins: Origins,
+    /// Routes, links and neighbours of feeds.
+    learned: Option<Box<Learned>>,
+    /// Changes of feeds that the engine has refused.
+    retry: Retry,
+    /// Next hops that no route uses.
+    unused: Unused,
     /// Updates since the last commit.
     updates_pending: u64,
     tally: Tally,
@@ -147,9 +161,13 @@ impl Session {
             spec: spec.engine.clone(),
             files: spec.files.clone(),
             rib,
+            unused: Unused::new(hops.len()),
             hops,
             engine,
             retired: None,
+            origins: Origins::default(),
+            learned: None,
+            retry: Retry::default(),
             failover: service,
             egress: None,
             running: Handle::default(),
@@ -164,7 +182,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Applies an update to the RIB and the next hops; it is in service after the next [`Self::commit`].
+    /// Applies an update of the files' routes to the RIB and the next hops; it is in service after the next [`Self::commit`].
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free, [`EgressError`] for a next hop that refers to a port which does not exist. Nothing has
@@ -174,7 +192,8 @@ impl Session {
         {
             EgressPort::check(hop, ports)?;
         }
-        update.apply(&mut self.rib, &mut self.hops)?;
+        let id = update.next_hop(&mut self.hops)?;
+        self.set_file_route(update.prefix, id);
         self.updates_pending += 1;
         Ok(())
     }
@@ -195,16 +214,20 @@ impl Session {
             }
         }
         let updates = std::mem::take(&mut self.updates_pending);
-        let Self { rib, engine, tally, .. } = self;
+        let Self { rib, engine, tally, origins, .. } = self;
         rib.commit(|delta, rib| {
             if !delta.is_empty() {
                 engine.apply(delta, rib)?;
                 tally.deltas += 1;
             }
             Ok::<_, EngineError>(())
-        })?;
+        })
+        .inspect_err(|_| origins.roll_back())?;
+        origins.settle();
         tally.updates += updates;
-        Ok(engine.generation())
+        let generation = engine.generation();
+        self.drop_unused_hops();
+        Ok(generation)
     }
 
     /// Sets the ports that next hops may refer to, in the order of their indices; call it before [`Self::start`].
@@ -233,6 +256,7 @@ impl Session {
         {
             port.is_up = is_up;
             *is_stale = true;
+            self.ports_or_neighbours_have_changed();
         }
     }
 
@@ -247,6 +271,7 @@ impl Session {
             *is_stale = true;
         }
         self.hops.set_neighbour(neighbour);
+        self.ports_or_neighbours_have_changed();
         Ok(())
     }
 
@@ -256,10 +281,11 @@ impl Session {
         if let Some(egress) = &mut self.egress {
             egress.is_stale |= was_there;
         }
+        self.ports_or_neighbours_have_changed();
         was_there
     }
 
-    /// Replaces all routes and neighbours by those of other tables, and commits the difference. Returns how many routes changed.
+    /// Replaces the files' routes and neighbours by those of other tables, and commits the difference. Returns how many routes changed.
     ///
     /// # Errors
     /// As [`Self::commit`], and [`EngineError::Full`] for more routes than `--routes-max`. Everything is as before then.
@@ -277,8 +303,10 @@ impl Session {
             let hop = if *hop == NextHop::Bare { Hop::Id(id) } else { Hop::Hop(hop.clone()) };
             ids.insert(id, hop.intern(&mut self.hops)?);
         }
-        let changes = replace(&mut self.rib.v4, &rib.v4, &ids) + replace(&mut self.rib.v6, &rib.v6, &ids);
+        let changes = self.replace_files(|rib| &rib.v4, &rib.v4, &ids)
+            + self.replace_files(|rib| &rib.v6, &rib.v6, &ids);
         let before = self.hops.replace_neighbours(hops);
+        self.ports_or_neighbours_have_changed();
         if let Some(egress) = &mut self.egress {
             egress.is_stale = true;
         }
@@ -292,6 +320,20 @@ impl Session {
             return Err(error);
         }
         Ok(changes)
+    }
+
+    /// Makes the files' routes of a family those of `other`, whose next hops have the ids that `ids` says. Returns how many changed.
+    fn replace_files<K: Key>(
+        &mut self,
+        family: impl Fn(&Rib) -> &RibTable<K>,
+        other: &RibTable<K>,
+        ids: &FxHashMap<NextHopId, NextHopId>,
+    ) -> u64 {
+        let prefixes = family(&self.rib).prefixes();
+        let gone: Vec<_> = prefixes.filter(|prefix| other.get(*prefix).is_none()).collect();
+        let gone = gone.into_iter().map(|prefix| (prefix, NextHopId::NONE));
+        let there = other.iter().map(|(prefix, id)| (prefix, ids.get(&id).copied().unwrap_or(id)));
+        gone.chain(there).map(|(prefix, id)| u64::from(self.set_file_route(K::wrap(prefix), id))).sum()
     }
 
     /// Moves to the engine of `spec`: builds it beside the one in service, gives its readers to the lcores between two batches, and
@@ -404,18 +446,6 @@ fn check_routes(routes: u64, limit: Option<u64>) -> Result<(), EngineError> {
         Some(limit) => Err(EngineError::Full { what: "routes (--routes-max)", used: routes, limit }),
         None => Ok(()),
     }
-}
-
-/// Makes the routes of `table` those of `other`, whose next hops have the ids that `ids` says. Returns how many changed.
-fn replace<K: Key>(
-    table: &mut RibTable<K>,
-    other: &RibTable<K>,
-    ids: &FxHashMap<NextHopId, NextHopId>,
-) -> u64 {
-    let gone: Vec<_> = table.prefixes().filter(|prefix| other.get(*prefix).is_none()).collect();
-    let gone = gone.into_iter().map(|prefix| (prefix, NextHopId::NONE));
-    let there = other.iter().map(|(prefix, id)| (prefix, ids.get(&id).copied().unwrap_or(id)));
-    gone.chain(there).map(|(prefix, id)| u64::from(table.set(prefix, id) != id)).sum()
 }
 
 /// Why an update was refused.

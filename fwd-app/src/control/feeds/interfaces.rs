@@ -1,0 +1,210 @@
+//! The kernel's interfaces and the ports behind them: what a route of a feed is as a next hop of the forwarder.
+//!
+//! An interface leads to the port that `--kernel-interface` names for it, else to the port whose driver was given it (`iface=veth0`),
+//! else to the port of the same name.
+
+use super::{Link, LinkNeighbour, Path, Route};
+use crate::datapath::EgressPort;
+use crate::error::ConfigError;
+use fib::{MacAddr, Neighbour, NextHop, NextHopTable, PortRef};
+use rustc_hash::FxHashMap;
+use std::net::IpAddr;
+
+/// A kernel interface that leads to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Behind {
+    port: u16,
+    is_running: bool,
+}
+
+/// The interfaces of the kernel, as far as they lead to ports, and the neighbours on them.
+#[derive(Debug, Default)]
+pub(crate) struct Interfaces {
+    /// The port's index, by name of the interface.
+    names: FxHashMap<String, u16>,
+    /// By the interface's index.
+    links: FxHashMap<u32, Behind>,
+    /// By address and the interface's index, whether it leads to a port or not; the kernel bounds their number.
+    neighbours: FxHashMap<(IpAddr, u32), MacAddr>,
+}
+
+impl Interfaces {
+    /// Those of `ports`, whose drivers have the EAL arguments `eal`, and those in `named`.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoDevice`] for a port that does not exist.
+    pub(crate) fn of(
+        ports: &[EgressPort],
+        eal: &[String],
+        named: &[(PortRef, String)],
+    ) -> Result<Self, ConfigError> {
+        // A later name replaces an earlier one.
+        let mut names = FxHashMap::default();
+        names.extend(ports.iter().zip(0..).map(|(port, index)| (port.name.clone(), index)));
+        for (port, index) in ports.iter().zip(0..) {
+            names.extend(interface_of(&port.name, eal).map(|name| (name.to_owned(), index)));
+        }
+        for (port, name) in named {
+            let found = EgressPort::find(port, ports, || format!("--kernel-interface {name}"));
+            let index = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
+            names.extend(index.map(|index| (name.clone(), index)));
+        }
+        Ok(Self { names, ..Self::default() })
+    }
+
+    /// Takes a link that is new or has changed; returns whether that matters.
+    pub(super) fn set_link(&mut self, link: &Link) -> bool {
+        match self.names.get(&link.name) {
+            Some(port) => {
+                let behind = Behind { port: *port, is_running: link.is_running };
+                self.links.insert(link.ifindex, behind) != Some(behind)
+            }
+            None => self.remove_link(link.ifindex),
+        }
+    }
+
+    /// A link is gone; returns whether that matters.
+    pub(super) fn remove_link(&mut self, ifindex: u32) -> bool {
+        self.links.remove(&ifindex).is_some()
+    }
+
+    /// Takes a neighbour that is new or has changed; returns whether that matters.
+    pub(super) fn set_neighbour(&mut self, neighbour: LinkNeighbour) -> bool {
+        let LinkNeighbour { address, ifindex, mac } = neighbour;
+        self.neighbours.insert((address, ifindex), mac) != Some(mac) && self.links.contains_key(&ifindex)
+    }
+
+    /// A neighbour is gone; returns whether that matters.
+    pub(super) fn remove_neighbour(&mut self, address: IpAddr, ifindex: u32) -> bool {
+        self.neighbours.remove(&(address, ifindex)).is_some() && self.links.contains_key(&ifindex)
+    }
+
+    /// The neighbours on links that lead to a port.
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = Neighbour> {
+        self.neighbours.iter().filter_map(|((address, ifindex), mac)| {
+            let port = PortRef::Index(self.links.get(ifindex)?.port);
+            Some(Neighbour { address: *address, port, mac: *mac })
+        })
+    }
+
+    /// The next hop of a route; `None` while no path has a port, and for a route to this host. Of several paths it is the first whose
+    /// link is up, or the first if there is none.
+    pub(crate) fn next_hop(
+        &self,
+        route: &Route,
+        ports: &[EgressPort],
+        hops: &NextHopTable,
+    ) -> Option<NextHop> {
+        let paths = match route {
+            Route::Paths(paths) => paths,
+            Route::Local => return None,
+            Route::Blackhole | Route::Unreachable | Route::Prohibit => return Some(NextHop::Blackhole),
+        };
+        let mut first = None;
+        for path in paths {
+            let Some((hop, is_up)) = self.path(path, ports, hops) else { continue };
+            if is_up {
+                return Some(hop);
+            }
+            first = first.or(Some(hop));
+        }
+        first
+    }
+
+    /// The next hop of a path, and whether its link is up.
+    fn path(&self, path: &Path, ports: &[EgressPort], hops: &NextHopTable) -> Option<(NextHop, bool)> {
+        let behind = self.links.get(&path.ifindex);
+        match (behind, path.gateway) {
+            (Some(Behind { port, is_running }), gateway) => {
+                let is_up = *is_running && ports.get(usize::from(*port))?.is_up;
+                let port = PortRef::Index(*port);
+                let hop = match gateway {
+                    Some(gateway) => NextHop::Gateway { gateway, port },
+                    None => NextHop::Connected { port },
+                };
+                Some((hop, is_up))
+            }
+            // The port is that of the neighbour.
+            (None, Some(gateway)) => {
+                hops.neighbour(gateway)?;
+                Some((NextHop::Gateway { gateway, port: PortRef::ById }, true))
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+/// The kernel interface that the EAL arguments give to the driver of a device: `--vdev DEVICE,iface=NAME`.
+fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
+    eal.iter().find_map(|word| {
+        let (name, parameters) = word.strip_prefix("--vdev=").unwrap_or(word).split_once(',')?;
+        let mut parameters = parameters.split(',').filter(|_| name == device);
+        parameters.find_map(|parameter| parameter.strip_prefix("iface="))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(ifindex: u32, name: &str, is_running: bool) -> Link {
+        Link { ifindex, name: name.into(), is_up: true, is_running, mac: None, mtu_bytes: 1500 }
+    }
+
+    fn port(name: &str) -> EgressPort {
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        EgressPort { name: name.into(), mac, mtu_bytes: 1500, destination: None, is_up: true }
+    }
+
+    #[test]
+    fn paths_become_next_hops_of_ports() {
+        let mut ports = [port("v0"), port("net_null1")];
+        let named = [(PortRef::Index(1), "v1".to_owned())];
+        let mut interfaces = Interfaces::of(&ports, &[], &named).unwrap();
+        assert!(Interfaces::of(&ports[..1], &[], &named).is_err());
+        let mut hops = NextHopTable::new();
+        let gateway: IpAddr = "2001:db8::1".parse().unwrap();
+        let path = |ifindex| Path { gateway: Some(gateway), ifindex, weight: 1 };
+        let route = |paths: &[Path]| Route::Paths(paths.into());
+        let both = route(&[path(7), path(8)]);
+        assert_eq!(interfaces.next_hop(&both, &ports, &hops), None);
+        assert!(!interfaces.set_link(&link(6, "other", true)) && interfaces.set_link(&link(8, "v1", true)));
+        let via = |port| Some(NextHop::Gateway { gateway, port });
+        assert_eq!(interfaces.next_hop(&both, &ports, &hops), via(PortRef::Index(1)));
+        assert!(interfaces.set_link(&link(7, "v0", true)) && !interfaces.set_link(&link(7, "v0", true)));
+        assert_eq!(interfaces.next_hop(&both, &ports, &hops), via(PortRef::Index(0)));
+        ports[0].is_up = false;
+        assert_eq!(interfaces.next_hop(&both, &ports, &hops), via(PortRef::Index(1)));
+        assert!(interfaces.set_link(&link(8, "v1", false)));
+        assert_eq!(
+            interfaces.next_hop(&both, &ports, &hops),
+            via(PortRef::Index(0)),
+            "the first, as none is up"
+        );
+        let unknown = route(&[path(0)]);
+        assert_eq!(interfaces.next_hop(&unknown, &ports, &hops), None);
+        hops.set_neighbour(Neighbour { address: gateway, port: PortRef::Index(1), mac: MacAddr([2; 6]) });
+        assert_eq!(interfaces.next_hop(&unknown, &ports, &hops), via(PortRef::ById));
+        let link = route(&[Path { gateway: None, ifindex: 8, weight: 1 }]);
+        let connected = NextHop::Connected { port: PortRef::Index(1) };
+        assert_eq!(interfaces.next_hop(&link, &ports, &hops), Some(connected));
+        assert_eq!(interfaces.next_hop(&Route::Prohibit, &ports, &hops), Some(NextHop::Blackhole));
+        assert_eq!(interfaces.next_hop(&Route::Local, &ports, &hops), None);
+        assert!(interfaces.set_neighbour(LinkNeighbour {
+            address: gateway,
+            ifindex: 8,
+            mac: MacAddr([4; 6])
+        }));
+        assert_eq!(interfaces.neighbours().next().unwrap().port, PortRef::Index(1));
+        assert!(interfaces.remove_link(8) && interfaces.neighbours().next().is_none());
+    }
+
+    #[test]
+    fn the_interface_of_a_driver() {
+        let eal = ["--vdev", "net_af_packet0,blocksz=4096,iface=v0", "--vdev=net_af_packet1,iface=v1"];
+        let eal = eal.map(str::to_owned);
+        assert_eq!(interface_of("net_af_packet0", &eal), Some("v0"));
+        assert_eq!(interface_of("net_af_packet1", &eal), Some("v1"));
+        assert_eq!(interface_of("net_af_packet", &eal), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! The feeds of a forwarder: their threads, their announcements, and the state of each.
+//!
+//! A [`Sources`] has the threads, which are started before EAL pins the main thread. Once the ports are known it becomes a
+//! [`Learned`], which the session asks for changes.
+
+use super::fpm::FpmOptions;
+use super::fpm::listener::listen;
+use super::interfaces::Interfaces;
+use super::kernel::KernelOptions;
+use super::kernel::socket::watch;
+use super::preference::{FeedRoutes, Preference, RibChange};
+use super::thread::FeedThread;
+use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, TABLE_MAIN};
+use crate::notice;
+use anyhow::Context as _;
+use crossbeam_channel::{Receiver, bounded};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Change sets that wait for the control thread, at most; each is of one read.
+const SETS_WAITING: usize = 64;
+/// The most routes of a feed without `--routes-max`: four full tables.
+const ROUTES_MAX: u64 = 1 << 22;
+/// Numbers of protocols whose routes zebra makes in the kernel (`RTPROT_ZEBRA`, and `RTPROT_BGP` up to `RTPROT_OPENFABRIC`).
+const ZEBRAS_PROTOCOLS: [u8; 12] = [11, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
+/// The kernel has no table with this number, so none of its routes are taken.
+const TABLE_NONE: u32 = 0;
+
+/// Which feeds a forwarder has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FeedSpec {
+    /// Where zebra connects to.
+    pub(crate) fpm: Option<SocketAddr>,
+    /// How long stale routes of FPM stay after zebra has come back.
+    pub(crate) fpm_hold: Duration,
+    /// Whether the kernel's routes are taken.
+    pub(crate) kernel_routes: bool,
+    /// The most routes of each feed.
+    pub(crate) routes_max: Option<u64>,
+}
+
+/// The kind of a feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FeedKind {
+    /// Zebra.
+    Fpm,
+    /// The kernel's routes.
+    Kernel,
+    /// The kernel's links and neighbours alone, for the routes of others.
+    Links,
+}
+
+impl FeedKind {
+    /// Its name in answers.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Fpm => "fpm",
+            Self::Kernel => "kernel",
+            Self::Links => "links",
+        }
+    }
+}
+
+/// What is known of a feed's source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has never said anything.
+    Waiting,
+    /// It is there.
+    Connected,
+    /// It is there, and all of it has been told.
+    Complete,
+    /// It has gone; its routes are stale.
+    Gone,
+}
+
+/// A feed.
+struct Feed {
+    kind: FeedKind,
+    name: String,
+    /// How long its stale routes stay after its source has come back.
+    hold: Duration,
+    state: State,
+    /// When the source came.
+    since: Option<Instant>,
+    thread: FeedThread,
+}
+
+/// The state of a feed, for `show feeds`.
+#[derive(Debug)]
+pub(crate) struct FeedStatus {
+    /// Its kind.
+    pub(crate) kind: FeedKind,
+    /// Its address.
+    pub(crate) name: String,
+    /// In a word.
+    pub(crate) state: &'static str,
+    /// Seconds until stale routes are withdrawn, if their source is there.
+    pub(crate) sweep_in_s: Option<u64>,
+    /// Its routes.
+    pub(crate) routes: FeedRoutes,
+    /// What it has counted.
+    pub(crate) counts: FeedCounts,
+}
+
+/// The threads of the feeds.
+pub(crate) struct Sources {
+    receiver: Receiver<ChangeSet>,
+    feeds: Vec<Feed>,
+    routes_max: u64,
+}
+
+impl Sources {
+    /// Starts the feeds of `spec`; `None` if there are none.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on, or the system refuses a socket or a thread.
+    pub(crate) fn start(spec: &FeedSpec) -> anyhow::Result<Option<Self>> {
+        if spec.fpm.is_none() && !spec.kernel_routes {
+            return Ok(None);
+        }
+        let (sender, receiver) = bounded(SETS_WAITING);
+        let routes_max = spec.routes_max.unwrap_or(ROUTES_MAX);
+        let limit = usize::try_from(routes_max).unwrap_or(usize::MAX);
+        let feed =
+            |kind, name, hold, thread| Feed { kind, name, hold, state: State::Waiting, since: None, thread };
+        let mut feeds = Vec::new();
+        if let Some(address) = spec.fpm {
+            let options = FpmOptions { hold: spec.fpm_hold, routes_max: limit, ..FpmOptions::default() };
+            let (thread, address) = listen(address, FeedId(0), options, sender.clone())
+                .with_context(|| format!("--fpm: cannot listen on {address}"))?;
+            feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));
+        }
+        let kind = if spec.kernel_routes { FeedKind::Kernel } else { FeedKind::Links };
+        let options = KernelOptions {
+            table: if spec.kernel_routes { TABLE_MAIN } else { TABLE_NONE },
+            protocols_left_out: if spec.fpm.is_some() { ZEBRAS_PROTOCOLS.to_vec() } else { Vec::new() },
+            routes_max: limit,
+            ..KernelOptions::default()
+        };
+        let id = FeedId(u8::from(spec.fpm.is_some()));
+        let thread = watch(id, options, sender).context("cannot watch the kernel's links and routes")?;
+        feeds.push(feed(kind, "rtnetlink".to_owned(), Duration::ZERO, thread));
+        Ok(Some(Self { receiver, feeds, routes_max }))
+    }
+
+    /// The feeds over the ports that `interfaces` lead to.
+    pub(crate) fn over(self, interfaces: Interfaces) -> Learned {
+        let Self { receiver, feeds, routes_max } = self;
+        let preference = Preference::new(u8::try_from(feeds.len()).unwrap_or(u8::MAX), routes_max);
+        Learned { receiver, feeds, preference, interfaces, has_moved: false, has_new_neighbours: false }
+    }
+}
+
+/// What the feeds have announced.
+pub(crate) struct Learned {
+    receiver: Receiver<ChangeSet>,
+    /// By [`FeedId`].
+    feeds: Vec<Feed>,
+    preference: Preference,
+    interfaces: Interfaces,
+    /// Whether a route may have another next hop than before.
+    has_moved: bool,
+    has_new_neighbours: bool,
+}
+
+impl Learned {
+    /// Takes the next change set, if one waits, and appends what changes for the RIB. Returns whether there was one.
+    pub(crate) fn take(&mut self, out: &mut Vec<RibChange>) -> bool {
+        let Ok(set) = self.receiver.try_recv() else { return false };
+        self.preference.apply(&set, out);
+        for event in &set.events {
+            match event {
+                FeedEvent::Announce { .. } | FeedEvent::Withdraw { .. } => {}
+                FeedEvent::Link(link) => self.has_moved |= self.interfaces.set_link(link),
+                FeedEvent::LinkGone(ifindex) => self.has_moved |= self.interfaces.remove_link(*ifindex),
+                FeedEvent::Neighbour(neighbour) => {
+                    self.has_new_neighbours |= self.interfaces.set_neighbour(*neighbour);
+                }
+                FeedEvent::NeighbourGone(address, ifindex) => {
+                    self.has_new_neighbours |= self.interfaces.remove_neighbour(*address, *ifindex);
+                }
+                FeedEvent::Connected
+                | FeedEvent::Disconnected
+                | FeedEvent::Complete
+                | FeedEvent::Stale
+                | FeedEvent::Sweep => self.state(set.feed, event),
+                FeedEvent::Address(_) | FeedEvent::AddressGone(_) => {}
+            }
+        }
+        true
+    }
+
+    /// Takes note of an event about the state of a feed.
+    fn state(&mut self, id: FeedId, event: &FeedEvent) {
+        let FeedRoutes { routes, .. } = self.preference.routes(id);
+        let Some(feed) = self.feeds.get_mut(usize::from(id.0)) else { return };
+        let name = feed.kind.name();
+        match event {
+            FeedEvent::Connected => {
+                (feed.state, feed.since) = (State::Connected, Some(Instant::now()));
+                if feed.kind == FeedKind::Fpm {
+                    notice::post(format_args!("{name}: zebra is there"));
+                }
+            }
+            FeedEvent::Disconnected => {
+                (feed.state, feed.since) = (State::Gone, None);
+                notice::post(format_args!("{name}: zebra has gone; its {routes} routes stay"));
+            }
+            FeedEvent::Complete => feed.state = State::Complete,
+            FeedEvent::Sweep if feed.kind == FeedKind::Fpm => {
+                feed.state = State::Complete;
+                notice::post(format_args!("{name}: stale routes are withdrawn, {routes} are left"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether routes may have other next hops than before, since the last call.
+    pub(crate) fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.has_moved)
+    }
+
+    /// Whether the neighbours have changed, since the last call.
+    pub(crate) fn take_new_neighbours(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_neighbours)
+    }
+
+    /// Ports or told neighbours have changed: routes may have other next hops than before.
+    pub(crate) const fn moved(&mut self) {
+        self.has_moved = true;
+    }
+
+    /// The interfaces.
+    pub(crate) const fn interfaces(&self) -> &Interfaces {
+        &self.interfaces
+    }
+
+    /// The announcements.
+    pub(crate) const fn preference(&self) -> &Preference {
+        &self.preference
+    }
+
+    /// Withdraws the best route of a prefix, until its feed announces it again.
+    pub(crate) fn withdraw_best(&mut self, prefix: fib::IpPrefix) -> Option<RibChange> {
+        self.preference.withdraw_best(prefix)
+    }
+
+    /// The state of each feed.
+    pub(crate) fn status(&self) -> Vec<FeedStatus> {
+        let of = |(id, feed): (u8, &Feed)| {
+            let routes = self.preference.routes(FeedId(id));
+            let has_stale = routes.stale > 0;
+            let left = feed.since.map(|since| feed.hold.saturating_sub(since.elapsed()).as_secs());
+            let state = match feed.state {
+                _ if feed.thread.has_ended() => "ended",
+                State::Waiting => "waiting",
+                State::Gone => "stale",
+                State::Connected if has_stale => "connected, stale routes stay",
+                State::Connected => "connected",
+                State::Complete => "complete",
+            };
+            FeedStatus {
+                kind: feed.kind,
+                name: feed.name.clone(),
+                state,
+                sweep_in_s: left.filter(|_| has_stale && feed.kind == FeedKind::Fpm),
+                routes,
+                counts: feed.thread.counts(),
+            }
+        };
+        (0..).zip(&self.feeds).map(of).collect()
+    }
+
+    /// A table that `sender`'s change sets fill, without threads.
+    #[cfg(test)]
+    pub(crate) fn for_test(receiver: Receiver<ChangeSet>, feeds: u8, interfaces: Interfaces) -> Self {
+        Self {
+            receiver,
+            feeds: Vec::new(),
+            preference: Preference::new(feeds, ROUTES_MAX),
+            interfaces,
+            has_moved: false,
+            has_new_neighbours: false,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Several sources, one RIB: which route is in service, and what becomes of next hops that no route uses.
+
+use super::*;
+use crate::control::feeds::interfaces::Interfaces;
+use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkNeighbour, Path, Route};
+use crate::control::test_session::session;
+use crossbeam_channel::{Sender, bounded};
+use fib::faulty::{Call, Faults, FaultyEngine, How};
+use fib::feed::{Action, Update};
+use fib::{Keys, MacAddr, Neighbour, NextHop, NextHopTable, PortRef, Rib};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// An address, and the prefix that the tests are about.
+const ADDRESS: u32 = 0xc612_0001;
+const PREFIX: &str = "198.18.0.0/24";
+/// The feeds.
+const FPM: FeedId = FeedId(0);
+const KERNEL: FeedId = FeedId(1);
+
+struct Rig {
+    session: Session,
+    sender: Sender<ChangeSet>,
+}
+
+fn prefix() -> IpPrefix {
+    PREFIX.parse().unwrap()
+}
+
+fn gateway(last: u8) -> IpAddr {
+    [192, 0, 2, last].into()
+}
+
+fn announce(last: u8, ifindex: u32) -> FeedEvent {
+    let path = Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
+    FeedEvent::Announce { prefix: prefix(), metric: 0, route: Arc::new(Route::Paths(Box::new([path]))) }
+}
+
+fn withdraw() -> FeedEvent {
+    FeedEvent::Withdraw { prefix: prefix(), metric: 0 }
+}
+
+fn link(ifindex: u32, name: &str) -> FeedEvent {
+    let name = name.to_owned();
+    FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
+}
+
+impl Rig {
+    /// A session over the ports p0 and p1, which are the interfaces 10 and 11.
+    fn new() -> Self {
+        let mut session = session();
+        let port = |name: &str| EgressPort {
+            name: name.to_owned(),
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mtu_bytes: 1500,
+            destination: None,
+            is_up: true,
+        };
+        let ports = vec![port("p0"), port("p1")];
+        session.set_ports(ports.clone()).unwrap();
+        let (sender, receiver) = bounded(1000);
+        let interfaces = Interfaces::of(&ports, &[], &[]).unwrap();
+        session.set_feeds(Learned::for_test(receiver, 2, interfaces));
+        let mut rig = Self { session, sender };
+        rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1"), link(12, "other")]);
+        rig
+    }
+
+    fn says(&mut self, feed: FeedId, events: Vec<FeedEvent>) {
+        self.sender.send(ChangeSet { feed, events }).unwrap();
+        assert!(self.session.learn());
+        assert!(!self.session.learn(), "all of it was taken");
+    }
+
+    /// The next hop in service, as the engine answers it.
+    fn hop(&self) -> String {
+        let mut answer = [NextHopId::NONE];
+        self.session.engine().reader(1, 1).unwrap().lookup(Keys::V4(&[ADDRESS]), &mut answer).unwrap();
+        let id = answer[0];
+        let told = self.session.hops().told(id);
+        self.session
+            .hops()
+            .get(id)
+            .filter(|hop| **hop != NextHop::Bare)
+            .map_or(told.to_string(), ToString::to_string)
+    }
+
+    fn file(&mut self, action: Action) {
+        let update = Update { time_s: 0.0, prefix: prefix(), action, peer: None };
+        self.session.update(&update).unwrap();
+        self.session.commit().unwrap();
+    }
+
+    fn ctl(&mut self, id: u32) {
+        self.session.add_route(prefix(), &Hop::Id(NextHopId::new(id).unwrap())).unwrap();
+        self.session.commit().unwrap();
+    }
+
+    fn ctl_del(&mut self) {
+        self.session.remove_route(prefix());
+        self.session.commit().unwrap();
+    }
+}
+
+fn id(value: u32) -> Action {
+    Action::Announce(Hop::Id(NextHopId::new(value).unwrap()))
+}
+
+#[test]
+fn ctl_comes_before_files_and_files_before_feeds() {
+    let mut rig = Rig::new();
+    let before = rig.hop();
+    rig.says(KERNEL, vec![announce(7, 10)]);
+    assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
+    rig.says(FPM, vec![announce(8, 11)]);
+    assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
+    rig.file(id(77));
+    assert_eq!(rig.hop(), "77");
+    rig.ctl(99);
+    assert_eq!(rig.hop(), "99");
+    rig.says(FPM, vec![withdraw()]);
+    assert_eq!((rig.hop(), rig.session.ctl_routes()), ("99".to_owned(), 1));
+    rig.ctl_del();
+    assert_eq!(rig.hop(), "77");
+    // Without a route of ctl, the one in use goes.
+    rig.ctl_del();
+    assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
+    rig.ctl_del();
+    assert_eq!(rig.hop(), before);
+    rig.says(KERNEL, vec![announce(9, 10)]);
+    assert_eq!(rig.hop(), "via 192.0.2.9 dev 0", "until it is announced again");
+    rig.says(KERNEL, vec![withdraw()]);
+    assert_eq!(rig.hop(), before);
+    assert_eq!((rig.session.origins.best(prefix()), rig.session.ctl_routes()), (NextHopId::NONE, 0));
+}
+
+#[test]
+fn a_files_route_is_back_when_the_others_are_gone() {
+    for feed in [FPM, KERNEL] {
+        let mut rig = Rig::new();
+        rig.file(id(77));
+        rig.says(feed, vec![announce(7, 10)]);
+        assert_eq!(rig.hop(), "77");
+        rig.says(feed, vec![FeedEvent::Stale, FeedEvent::Sweep]);
+        assert_eq!(rig.hop(), "77");
+        rig.ctl(99);
+        rig.file(id(78));
+        rig.ctl_del();
+        assert_eq!(rig.hop(), "78");
+        assert_eq!(rig.session.origins.best(prefix()), NextHopId::NONE, "the RIB alone has it");
+    }
+}
+
+#[test]
+fn a_hangup_replaces_the_files_routes_alone() {
+    let mut rig = Rig::new();
+    let routes = rig.session.rib().len();
+    rig.says(FPM, vec![announce(7, 10)]);
+    rig.session.add_route("203.0.113.128/25".parse().unwrap(), &Hop::Hop(NextHop::Blackhole)).unwrap();
+    rig.session.commit().unwrap();
+    assert_eq!(rig.session.rib().len(), routes + 2);
+    assert_eq!(rig.session.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap(), routes as u64);
+    assert_eq!((rig.session.rib().len(), rig.hop()), (2, "via 192.0.2.7 dev 0".to_owned()));
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    rib.set(prefix(), hops.bare(5).unwrap());
+    assert_eq!(rig.session.replace_routes(&rib, &hops).unwrap(), 1);
+    assert_eq!((rig.session.rib().len(), rig.hop()), (2, "5".to_owned()));
+    assert_eq!(rig.session.replace_routes(&rib, &hops).unwrap(), 0);
+    rig.says(FPM, vec![withdraw()]);
+    assert_eq!(rig.hop(), "5");
+}
+
+#[test]
+fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
+    let mut rig = Rig::new();
+    let before = rig.hop();
+    rig.says(FPM, vec![announce(7, 20)]);
+    assert_eq!(rig.hop(), before);
+    rig.says(KERNEL, vec![link(20, "p1")]);
+    assert_eq!(rig.hop(), "via 192.0.2.7 dev 1");
+    rig.says(KERNEL, vec![FeedEvent::LinkGone(20)]);
+    assert_eq!(rig.hop(), before);
+    // The static neighbour's port serves a gateway behind an unknown interface.
+    let mac = MacAddr([2, 9, 9, 9, 9, 9]);
+    rig.session.add_neighbour(Neighbour { address: gateway(7), port: PortRef::Index(0), mac }).unwrap();
+    assert!(rig.session.learn());
+    assert_eq!(rig.hop(), "via 192.0.2.7");
+    rig.session.remove_neighbour(gateway(7));
+    assert!(rig.session.learn());
+    assert_eq!(rig.hop(), before);
+
+    rig.says(FPM, vec![announce(7, 10)]);
+    let egress = |rig: &Rig| {
+        let id = rig.session.rib().v4.get(match prefix() {
+            IpPrefix::V4(prefix) => prefix,
+            IpPrefix::V6(_) => unreachable!(),
+        });
+        rig.session.egress.as_ref().unwrap().table.load().get(id)
+    };
+    assert!(egress(&rig).port >= crate::datapath::Code::FIRST, "no neighbour");
+    let neighbour = LinkNeighbour { address: gateway(7), ifindex: 10, mac: MacAddr([4; 6]) };
+    rig.says(KERNEL, vec![FeedEvent::Neighbour(neighbour)]);
+    assert_eq!((egress(&rig).port, &egress(&rig).macs[..6]), (0, &[4; 6][..]));
+    rig.session.add_neighbour(Neighbour { address: gateway(7), port: PortRef::Index(0), mac }).unwrap();
+    rig.session.commit().unwrap();
+    assert_eq!(egress(&rig).macs[..6], mac.0, "the one that was told comes first");
+    rig.session.remove_neighbour(gateway(7));
+    rig.session.commit().unwrap();
+    assert_eq!(egress(&rig).macs[..6], [4; 6]);
+    rig.says(KERNEL, vec![FeedEvent::NeighbourGone(gateway(7), 10)]);
+    assert!(egress(&rig).port >= crate::datapath::Code::FIRST);
+}
+
+#[test]
+fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
+    let mut rig = Rig::new();
+    rig.session.unused.stay = Duration::ZERO;
+    let hops = |rig: &Rig| rig.session.hops().len();
+    let start = hops(&rig);
+    let mut most = 0;
+    for round in 0..20_000_u32 {
+        let [.., high, low] = round.to_be_bytes();
+        let gateway = Some(IpAddr::from([10, 0, high, low]));
+        let route = Arc::new(Route::Paths(Box::new([Path { gateway, ifindex: 10, weight: 1 }])));
+        rig.sender
+            .send(ChangeSet {
+                feed: FPM,
+                events: vec![FeedEvent::Announce { prefix: prefix(), metric: 0, route }],
+            })
+            .unwrap();
+        if round % 100 == 0 || rig.sender.len() > 900 {
+            while rig.session.learn() {}
+            most = most.max(hops(&rig));
+            let named = rig.session.hops().iter().filter(|(_, hop)| **hop != NextHop::Bare);
+            let last = named.map(|(id, _)| id.get()).max().unwrap();
+            assert!(last < 4096, "{last}");
+        }
+    }
+    while rig.session.learn() {}
+    assert!(most < 2 * HOPS_MIN + start && rig.hop().starts_with("via 10.0."), "{most}, {}", rig.hop());
+}
+
+#[test]
+fn a_change_that_the_engine_refuses_is_tried_again() {
+    let mut rig = Rig::new();
+    let faults = Arc::new(Faults::default());
+    rig.session.replace_engine(Box::new(FaultyEngine::new(&faults)));
+    let before = rig.hop();
+    faults.fail_from(Call::Apply, 0, How::Full);
+    rig.says(FPM, vec![announce(7, 10)]);
+    assert_eq!(rig.hop(), before);
+    faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    rig.session.retry.due = Some(Instant::now());
+    assert!(rig.session.learn());
+    assert_eq!((rig.hop(), rig.session.retry.wanted.len()), ("via 192.0.2.7 dev 0".to_owned(), 0));
+}

@@ -1,0 +1,93 @@
+//! Whose route of a prefix is in the RIB.
+//!
+//! The order is: routes added over the control socket, those of the route files and their updates, those that feeds have announced.
+//! The RIB holds the routes of the files; what others say lies beside it. So a file's route is kept here only when another source
+//! has the same prefix, and a forwarder without other sources has two empty tables.
+
+use fib::{IpPrefix, NextHopId};
+use rustc_hash::FxHashMap;
+
+/// A source that the RIB does not hold by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The control socket.
+    Ctl,
+    /// The route files and their updates, of prefixes that another source has, too.
+    Files,
+}
+
+/// What an entry was before the changes since the last commit.
+#[derive(Debug)]
+struct Undo {
+    origin: Origin,
+    prefix: IpPrefix,
+    before: NextHopId,
+}
+
+/// The routes of the control socket, and those routes of files that share a prefix with another source.
+#[derive(Debug, Default)]
+pub(super) struct Origins {
+    ctl: FxHashMap<IpPrefix, NextHopId>,
+    files: FxHashMap<IpPrefix, NextHopId>,
+    undo: Vec<Undo>,
+}
+
+impl Origins {
+    fn table(&mut self, origin: Origin) -> &mut FxHashMap<IpPrefix, NextHopId> {
+        match origin {
+            Origin::Ctl => &mut self.ctl,
+            Origin::Files => &mut self.files,
+        }
+    }
+
+    /// Sets a route, or removes it for [`NextHopId::NONE`]. Returns the one before.
+    pub(super) fn replace(&mut self, origin: Origin, prefix: IpPrefix, id: NextHopId) -> NextHopId {
+        let table = self.table(origin);
+        let before = if id.is_none() { table.remove(&prefix) } else { table.insert(prefix, id) };
+        before.unwrap_or_default()
+    }
+
+    /// As [`Self::replace`], but [`Self::roll_back`] takes it back.
+    pub(super) fn set(&mut self, origin: Origin, prefix: IpPrefix, id: NextHopId) -> NextHopId {
+        let before = self.replace(origin, prefix, id);
+        self.undo.push(Undo { origin, prefix, before });
+        before
+    }
+
+    /// Whether the control socket has a route of this prefix.
+    pub(super) fn has_ctl(&self, prefix: IpPrefix) -> bool {
+        self.ctl.contains_key(&prefix)
+    }
+
+    /// The file's route of a prefix that another source has, too.
+    pub(super) fn file(&self, prefix: IpPrefix) -> NextHopId {
+        self.files.get(&prefix).copied().unwrap_or_default()
+    }
+
+    /// The preferred route of these sources.
+    pub(super) fn best(&self, prefix: IpPrefix) -> NextHopId {
+        self.ctl.get(&prefix).or_else(|| self.files.get(&prefix)).copied().unwrap_or_default()
+    }
+
+    /// The next hops of all routes here.
+    pub(super) fn ids(&self) -> impl Iterator<Item = NextHopId> {
+        self.ctl.values().chain(self.files.values()).copied()
+    }
+
+    /// How many routes the control socket has.
+    pub(super) fn ctl_len(&self) -> usize {
+        self.ctl.len()
+    }
+
+    /// The changes since the last commit are in service.
+    pub(super) fn settle(&mut self) {
+        self.undo.clear();
+    }
+
+    /// Takes the changes since the last commit back.
+    pub(super) fn roll_back(&mut self) {
+        while let Some(Undo { origin, prefix, before }) = self.undo.pop() {
+            self.replace(origin, prefix, before);
+        }
+    }
+}

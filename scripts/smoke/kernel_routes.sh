@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# `fwd-app run --kernel-routes`: routes and neighbours that `ip` adds and removes are those of the forwarder.
+
+. "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+
+[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+has ip || skip "no ip (package iproute2)"
+[ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
+
+space=smoke-kernel-$$ process=
+cleanup() {
+  [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null || true
+  ip netns del "$space" 2>/dev/null || true
+  rm -rf "$WORK"
+  return 0
+}
+trap cleanup EXIT
+ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"
+
+at=(ip -n "$space")
+"${at[@]}" link set lo up
+for number in 0 1; do
+  "${at[@]}" link add "v$number" type veth peer name "w$number" || skip "no veth in this kernel"
+  "${at[@]}" link set "w$number" up
+  "${at[@]}" link set "v$number" up
+  "${at[@]}" address add "192.0.$number.1/24" dev "v$number"
+  "${at[@]}" address add "2001:db8:$number::1/64" dev "v$number" nodad
+done
+printf '203.0.113.0/24 77\n' >"$WORK/routes"
+
+# The first port's interface follows from its arguments, the second one's from the option.
+ip netns exec "$space" "$APP" run --fib "$WORK/routes" --kernel-routes --kernel-interface 1=v1 --ctl "$WORK/ctl" --config '(0,0,0),(1,0,0)' \
+  --json "$WORK/report.json" -- --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-kernel-$$" -l 0 \
+  --vdev net_af_packet0,iface=v0 --vdev net_null1,no-rx=1 >"$WORK/out" 2>"$WORK/err" &
+process=$!
+
+ctl() { "$APP" ctl --socket "$WORK/ctl" "$@"; }
+
+# eventually PATTERN WORDS.. : the answer to the words must match within 10 s.
+eventually() {
+  local pattern=$1
+  shift
+  for _ in {1..100}; do
+    ctl "$@" >"$WORK/answer" 2>&1 || true
+    grep -qE -- "$pattern" "$WORK/answer" && return 0
+    kill -0 "$process" 2>/dev/null || { tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
+    sleep 0.1
+  done
+  tail -n 20 "$WORK/answer" >&2
+  fail "no line of '$*' matches: $pattern"
+}
+
+eventually 'kernel .*complete' show feeds
+eventually '192.0.0.0/24 .*dev 0' route get 192.0.0.9
+eventually '192.0.1.0/24 .*dev 1' route get 192.0.1.9
+"${at[@]}" route add 10.1.0.0/16 via 192.0.0.2
+"${at[@]}" route add 10.2.0.0/16 via inet6 2001:db8:1::2 dev v1
+"${at[@]}" route add blackhole 10.3.0.0/16
+"${at[@]}" route add 203.0.113.0/24 via 192.0.0.2
+"${at[@]}" -6 route add 2001:db8:9::/48 via 2001:db8:1::2
+eventually '10.1.0.0/16 .*via 192.0.0.2 dev 0' route get 10.1.2.3
+eventually '10.2.0.0/16 .*via 2001:db8:1::2 dev 1' route get 10.2.2.3
+eventually '10.3.0.0/16 .*blackhole' route get 10.3.2.3
+eventually '2001:db8:9::/48 .*via 2001:db8:1::2 dev 1' route get 2001:db8:9::1
+eventually '203.0.113.0/24 .*id 77' route get 203.0.113.1
+eventually ' 0 without a port' show feeds
+ctl route add 10.1.0.0/16 99
+eventually '10.1.0.0/16 .*id 99' route get 10.1.2.3
+ctl route del 10.1.0.0/16
+eventually '10.1.0.0/16 .*via 192.0.0.2 dev 0' route get 10.1.2.3
+
+"${at[@]}" neigh replace 192.0.0.2 lladdr 02:aa:00:00:00:02 dev v0 nud permanent
+eventually '192.0.0.2 +02:aa:00:00:00:02 +0 +kernel' show neigh
+"${at[@]}" neigh del 192.0.0.2 dev v0
+for _ in {1..100}; do
+  ctl show neigh | grep -q '^192.0.0.2 .*kernel' || break
+  sleep 0.1
+done
+ctl show neigh | grep -q '^192.0.0.2 .*kernel' && fail "a neighbour that is gone is still there"
+
+"${at[@]}" route replace 10.1.0.0/16 via 192.0.1.2
+eventually '10.1.0.0/16 .*via 192.0.1.2 dev 1' route get 10.1.2.3
+"${at[@]}" route del 10.1.0.0/16
+"${at[@]}" -6 route del 2001:db8:9::/48
+eventually 'no route' route get 10.1.2.3
+eventually 'no route' route get 2001:db8:9::1
+"${at[@]}" link set v1 down
+eventually 'no route' route get 10.2.2.3
+"${at[@]}" link set v1 up
+eventually '192.0.1.0/24 .*dev 1' route get 192.0.1.9
+
+kill -INT "$process"
+code=0
+wait "$process" || code=$?
+process=
+[ "$code" = 0 ] || { tail "$WORK/err" >&2 && fail "exit code $code"; }
