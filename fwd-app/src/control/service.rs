@@ -73,7 +73,7 @@ impl Service {
                 Some(Ok(Turn::Worked)) => worked = true,
                 Some(Ok(Turn::Ended)) => self.stream = None,
                 Some(Err(error)) if self.is_strict => (self.stream, result) = (None, Err(error)),
-                Some(Err(error)) => notice::warn(format_args!("{error:#}; the routes stay as they were")),
+                Some(Err(error)) => notice::warn(format_args!("{error:#}; what it changes stays as it was")),
             }
             if let Some(reloads) = &mut self.reloads {
                 reloads.turn(session);

@@ -93,11 +93,9 @@ impl Watching {
         Ok(Answer::new(capture.finish(watch)?))
     }
 
-    /// Takes the packets that were seen; returns whether there were any.
+    /// Takes the packets that were seen; returns whether there were any. Those that nobody wants any more are not kept for whoever looks on
+    /// next.
     pub(super) fn turn(&mut self, session: &Session, site: &Site) -> bool {
-        if self.trace.is_none() && self.capture.is_none() {
-            return false;
-        }
         let watch = session.running().watch();
         let mut worked = false;
         while let Some(seen) = watch.next() {
