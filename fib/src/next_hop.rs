@@ -180,6 +180,8 @@ pub enum NextHop {
     },
     /// Packets are dropped deliberately.
     Blackhole,
+    /// The forwarder itself has the address. No feed has such a route.
+    Local,
 }
 
 impl NextHop {
@@ -188,9 +190,12 @@ impl NextHop {
     pub fn gateway(&self) -> Option<IpAddr> {
         match self {
             Self::Gateway { gateway, .. } => Some(*gateway),
-            Self::Bare | Self::Moved(_) | Self::Connected { .. } | Self::Port { .. } | Self::Blackhole => {
-                None
-            }
+            Self::Bare
+            | Self::Moved(_)
+            | Self::Connected { .. }
+            | Self::Port { .. }
+            | Self::Blackhole
+            | Self::Local => None,
         }
     }
 }
@@ -205,6 +210,7 @@ impl fmt::Display for NextHop {
             Self::Connected { port } => write!(f, "dev {port}"),
             Self::Port { port } => write!(f, "port {port}"),
             Self::Blackhole => f.write_str("blackhole"),
+            Self::Local => f.write_str("local"),
         }
     }
 }
@@ -229,6 +235,8 @@ pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
     by_hop: FxHashMap<NextHop, NextHopId>,
     neighbours: BTreeMap<IpAddr, Neighbour>,
+    /// MACs that the forwarder has found out itself, by address and index of the port.
+    learned: BTreeMap<(IpAddr, u16), MacAddr>,
     next_free: u32,
     moves_ids: bool,
 }
@@ -327,6 +335,29 @@ impl NextHopTable {
     /// Removes the neighbour at `address`; returns whether there was one.
     pub fn remove_neighbour(&mut self, address: IpAddr) -> bool {
         self.neighbours.remove(&address).is_some()
+    }
+
+    /// Sets or removes the MAC at an address that the forwarder has found out itself. It counts where there is no neighbour with that
+    /// address. Returns whether anything has changed.
+    pub fn set_learned(&mut self, address: IpAddr, port: u16, mac: Option<MacAddr>) -> bool {
+        let before = match mac {
+            Some(mac) => self.learned.insert((address, port), mac),
+            None => self.learned.remove(&(address, port)),
+        };
+        before != mac
+    }
+
+    /// The MACs that the forwarder has found out itself, by address and index of the port.
+    pub fn learned(&self) -> impl Iterator<Item = ((IpAddr, u16), MacAddr)> {
+        self.learned.iter().map(|(at, mac)| (*at, *mac))
+    }
+
+    /// The MAC at an address that the forwarder has found out itself, on one port or, without, on the first that has it.
+    #[must_use]
+    pub fn learned_at(&self, address: IpAddr, port: Option<u16>) -> Option<(u16, MacAddr)> {
+        let (first, last) = port.map_or((0, u16::MAX), |port| (port, port));
+        let mut found = self.learned.range((address, first)..=(address, last));
+        found.next().map(|((_, port), mac)| (*port, *mac))
     }
 
     /// The neighbour at `address`, if known.

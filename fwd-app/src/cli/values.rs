@@ -1,10 +1,11 @@
 //! Parsers of option values. Each gives a message that says what was wanted and what was there; clap turns it into exit
 //! code 2.
 
+use crate::control::interfaces::PortAddress;
 use crate::control::ports::EthDest;
 use crate::harness::Rate;
 use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
-use fib::units;
+use fib::{PortRef, units};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -34,6 +35,9 @@ pub(crate) enum ValueError {
     /// Not `PORT,MAC`.
     #[error("'{text}' is not PORT,MAC such as 0,02:00:00:00:00:01")]
     EthDest { text: String },
+    /// Not `PORT=ADDRESS/LENGTH`.
+    #[error("'{text}' is not PORT=ADDRESS/LENGTH such as 0=192.0.2.1/24")]
+    PortAddress { text: String },
     /// Not `NAME=VALUE`.
     #[error("'{text}' is not NAME=VALUE")]
     EngineArg { text: String },
@@ -111,6 +115,17 @@ pub(crate) fn eth_dest(text: &str) -> Result<EthDest, ValueError> {
         .split_once(',')
         .and_then(|(port, mac)| Some(EthDest { port: digits(port.trim())?, mac: mac.trim().parse().ok()? }));
     parsed.ok_or_else(|| ValueError::EthDest { text: text.to_owned() })
+}
+
+/// The value of `--address`, `PORT=ADDRESS/LENGTH`.
+pub(crate) fn port_address(text: &str) -> Result<PortAddress, ValueError> {
+    let parsed = text.split_once('=').and_then(|(port, cidr)| {
+        let (address, prefix_len) = cidr.trim().split_once('/')?;
+        let (port, address) = (PortRef::parse(port.trim()), address.parse().ok()?);
+        Some(PortAddress { port, address, prefix_len: digits(prefix_len)? })
+    });
+    let is_named = |at: &PortAddress| at.port != PortRef::Name(String::new());
+    parsed.filter(is_named).ok_or_else(|| ValueError::PortAddress { text: text.to_owned() })
 }
 
 /// `NAME=VALUE`, a parameter that an engine knows by name.
@@ -195,6 +210,16 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["", "0", "-1", "nan", "inf", "1e300", "x"] {
             assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn port_addresses() {
+        let at = port_address("p1=2001:db8::1/64").unwrap();
+        assert_eq!((at.port, at.prefix_len), (PortRef::Name("p1".into()), 64));
+        assert_eq!(port_address("3=192.0.2.1/24").unwrap().port, PortRef::Index(3));
+        for text in ["", "3", "3=", "=192.0.2.1/24", "3=192.0.2.1", "3=192.0.2.1/", "3=192.0.2/24"] {
+            assert!(port_address(text).is_err(), "{text}");
         }
     }
 

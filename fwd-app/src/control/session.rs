@@ -7,6 +7,7 @@
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
+use super::interfaces::Learned;
 use super::ports::PortCounts;
 use super::spec::TableSpec;
 use crate::datapath::{EgressError, EgressPort, EgressTable};
@@ -16,14 +17,15 @@ use crate::topology::Handle;
 use crate::topology::Settings;
 use crate::topology::lcores::Parts;
 use crate::topology::plan::Plan;
+use crate::topology::punts::Punts;
 use crate::topology::running::{Finished, Idle, Running};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
 use fib::feed::{self, Action, Hop, LoadOptions, Loaded, Update};
 use fib::{
-    EngineError, EngineWriter, Generation, Key, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable,
-    Rib, RibTable,
+    EngineError, EngineWriter, Generation, IpPrefix, Key, Neighbour, NextHop, NextHopError, NextHopId,
+    NextHopTable, Rib, RibTable,
 };
 use lpm_core::failover::Service;
 use lpm_core::memory;
@@ -70,6 +72,8 @@ pub(crate) struct Site<'a> {
     pub(crate) settings: Settings,
     /// What an idle lcore does.
     pub(crate) idle: Idle,
+    /// The way to the router; `None` when no port has an address.
+    pub(crate) punts: Option<&'a Punts>,
 }
 
 /// The results of a topology that has ended.
@@ -112,6 +116,8 @@ pub(crate) struct Session {
     routes_max: Option<u64>,
     rib: Rib,
     hops: NextHopTable,
+    /// The routes that follow from the addresses of ports, which nothing displaces.
+    own: Vec<(IpPrefix, NextHopId)>,
     engine: Box<dyn EngineWriter>,
     /// Which of the two engines answers; `None` without a fallback.
     failover: Option<Arc<Service>>,
@@ -146,6 +152,7 @@ impl Session {
             files: spec.files.clone(),
             rib,
             hops,
+            own: Vec::new(),
             engine,
             failover: service,
             egress: None,
@@ -161,7 +168,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Applies an update to the RIB and the next hops; it is in service after the next [`Self::commit`].
+    /// Applies an update to the RIB and the next hops; it is in service after the next [`Self::commit`]. One that would displace a route
+    /// of [`Self::set_own_routes`] has no effect.
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free, [`EgressError`] for a next hop that refers to a port which does not exist. Nothing has
@@ -170,6 +178,9 @@ impl Session {
         if let (Action::Announce(Hop::Hop(hop)), Some(Egress { ports, .. })) = (&update.action, &self.egress)
         {
             EgressPort::check(hop, ports)?;
+        }
+        if self.own.iter().any(|(prefix, _)| *prefix == update.prefix) {
+            return Ok(());
         }
         update.apply(&mut self.rib, &mut self.hops)?;
         self.updates_pending += 1;
@@ -215,6 +226,41 @@ impl Session {
         let table = table.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
         self.egress = Some(Egress { ports, table: Arc::new(ArcSwap::from_pointee(table)), is_stale: false });
         Ok(())
+    }
+
+    /// Sets the routes that follow from the addresses of ports, which no feed displaces; call it after [`Self::set_ports`]. They are in
+    /// service after the next [`Self::commit`]. Of routes with one prefix the last counts.
+    ///
+    /// # Errors
+    /// [`NextHopError`] when no id is free.
+    pub(crate) fn set_own_routes(&mut self, routes: Vec<(IpPrefix, NextHop)>) -> Result<(), NextHopError> {
+        for (prefix, hop) in routes {
+            self.own.push((prefix, self.hops.intern(hop)?));
+        }
+        self.install_own();
+        Ok(())
+    }
+
+    fn install_own(&mut self) {
+        for (prefix, id) in &self.own {
+            match prefix {
+                IpPrefix::V4(prefix) => self.rib.v4.set(*prefix, *id),
+                IpPrefix::V6(prefix) => self.rib.v6.set(*prefix, *id),
+            };
+        }
+    }
+
+    /// Takes in what the router has learned of a neighbour; in service after the next [`Self::commit`].
+    pub(crate) fn set_learned(&mut self, Learned { address, port, mac }: Learned) {
+        let has_changed = self.hops.set_learned(address, port, mac);
+        if let Some(egress) = &mut self.egress {
+            egress.is_stale |= has_changed;
+        }
+    }
+
+    /// The egress table, which is replaced as a whole; `None` before [`Self::set_ports`].
+    pub(crate) fn egress_table(&self) -> Option<Arc<ArcSwap<EgressTable>>> {
+        self.egress.as_ref().map(|egress| Arc::clone(&egress.table))
     }
 
     /// The ports, by index; empty before [`Self::set_ports`].
@@ -275,6 +321,7 @@ impl Session {
             ids.insert(id, hop.intern(&mut self.hops)?);
         }
         let changes = replace(&mut self.rib.v4, &rib.v4, &ids) + replace(&mut self.rib.v6, &rib.v6, &ids);
+        self.install_own();
         let before = self.hops.replace_neighbours(hops);
         if let Some(egress) = &mut self.egress {
             egress.is_stale = true;
@@ -330,6 +377,7 @@ impl Session {
             // A fallback always answers, so batches are never abandoned then.
             stall_us: if self.failover.is_some() { u64::MAX } else { self.spec.stall_us },
             fault: Arc::clone(self.running.fault()),
+            punts: site.punts,
         };
         let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;
         self.running = running.handle().clone();

@@ -84,7 +84,7 @@ impl Steering<'_> {
         let running = self.session.running();
         let looks = running.look(tsc_hz).into_iter();
         let mut outcomes: Vec<Outcome> = looks.flat_map(|(_, outcomes)| outcomes).collect();
-        outcomes.push(Outcome { latency: running.past(), ..Outcome::default() });
+        outcomes.push(Outcome { counters: running.router(), latency: running.past(), held: 0 });
         let counters = Totals::new(&outcomes, tsc_hz).counters;
         let ended = Ended {
             finished: Finished { outcomes, panicked: None },
@@ -113,12 +113,9 @@ impl Steering<'_> {
     pub(super) fn stop(&self, drain: bool) -> Result<Answer, Refusal> {
         self.session.running().pause(true);
         let end = Instant::now() + DRAIN_LIMIT;
-        while drain {
-            let inside = self.session.running().counters().inside();
-            if inside == 0 {
-                break;
-            }
+        while drain && self.session.running().counters().inside() > 0 {
             if Instant::now() >= end {
+                let inside = self.session.running().counters().inside();
                 return Err(anyhow::anyhow!("{inside} packets are still inside after {DRAIN_LIMIT:?}").into());
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -45,7 +45,13 @@ impl Steering<'_> {
             port: neighbour.port.to_string(),
             state: "static",
         });
-        Answer::new(NeighboursShown(shown.collect()))
+        let learned = self.session.hops().learned().map(|((address, port), mac)| NeighbourShown {
+            address,
+            mac: mac.to_string(),
+            port: port.to_string(),
+            state: "learned",
+        });
+        Answer::new(NeighboursShown(shown.chain(learned).collect()))
     }
 
     pub(super) fn routes(&self) -> Answer {
