@@ -68,9 +68,10 @@ for target in 198.18.1.1 198.18.2.1 198.18.2.2 203.0.113.1 fd00:1::1 fd00:2::1 f
   on_left ping -n -c 20 -i 0.02 -W 3 "$target"
   says "$WORK/said" '20 received, 0% packet loss'
 done
-for target in 198.18.2.2 fd00:2::2; do
+for hops in '198.18.1.1 198.18.2.2' 'fd00:1::1 fd00:2::2'; do
+  target=${hops#* }
   on_left traceroute -n -I -q 1 -w 2 "$target"
-  says "$WORK/said" "^ *1  ${target%2.2}1.1|^ *1  fd00:1::1 "
+  says "$WORK/said" "^ *1  ${hops% *} "
   says "$WORK/said" "^ *2  $target "
 done
 # No route, and a host that is not there: the router says so.
