@@ -176,7 +176,7 @@ const MODULES: [(&str, &[&str]); 16] = [
     ("control", &["datapath", "engines", "error", "notice", "router", "topology"]),
     ("harness", &["control", "datapath", "error", "notice", "topology"]),
     ("report", &["control", "datapath", "topology"]),
-    ("steer", &["control", "datapath", "engines", "report", "topology"]),
+    ("steer", &["control", "datapath", "engines", "notice", "report", "topology"]),
     ("cli", &["control", "engines", "harness", "topology"]),
     ("commands", &["cli", "control", "engines", "error", "harness", "notice", "report", "steer", "topology"]),
     ("testing", &["control", "datapath", "harness", "router"]),
