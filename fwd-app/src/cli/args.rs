@@ -4,6 +4,7 @@
 
 use super::values;
 use crate::control::feeds::learned::FeedSpec;
+use crate::control::interfaces::PortAddress;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
 use crate::control::updates::UpdateSpec;
@@ -281,13 +282,20 @@ pub(crate) struct PortArgs {
     /// Destination MAC of all that leaves by a port; may be given once a port [default: the next hop's]
     #[arg(long, value_name = "PORT,MAC", value_parser = values::eth_dest)]
     pub(crate) eth_dest: Vec<EthDest>,
+
+    /// An address of a port, by index or name, with the length of its link's prefix; several are allowed. Ports with addresses answer
+    /// ARP, neighbour discovery and ping, find their neighbours themselves, and tell senders what is not forwarded
+    #[arg(long, value_name = "PORT=ADDRESS/LENGTH", value_parser = values::port_address)]
+    pub(crate) address: Vec<PortAddress>,
 }
 
 impl PortArgs {
     /// The spec for the control side.
     pub(crate) fn spec(&self) -> PortSpec {
-        let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, ref eth_dest } = *self;
-        PortSpec { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, eth_dest: eth_dest.clone() }
+        let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, ref eth_dest, ref address } =
+            *self;
+        let (eth_dest, addresses) = (eth_dest.clone(), address.clone());
+        PortSpec { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, eth_dest, addresses }
     }
 }
 
@@ -371,10 +379,11 @@ pub(crate) const RUN_EXAMPLES: &str = "\
 Examples:
   fwd-app run --fib routes.txt --config '(0,0,1),(1,0,2)' -- -l 1,2 -a 0000:03:00.0 -a 0000:03:00.1
   fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --stats-period 1 -- -l 1 --vdev net_null0
+  fwd-app run --fib routes.txt --address 0=192.0.2.1/24 --address 1=2001:db8::1/64 -- -l 1 -a 0000:03:00.0 -a 0000:03:00.1
   fwd-app run --fib routes.txt --duration 10 --json run.json -- --no-huge --no-pci --vdev net_null0
   fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
 
-A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet: they are dropped as no_neighbour. A bare
+A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet, unless its port has an --address: they are dropped as no_neighbour. A bare
 id's MAC is made of its number. What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the
 summary; a second one exits at once.";
 

@@ -1,6 +1,7 @@
 //! Parsers of option values. Each gives a message that says what was wanted and what was there; clap turns it into exit
 //! code 2.
 
+use crate::control::interfaces::PortAddress;
 use crate::control::ports::EthDest;
 use crate::harness::Rate;
 use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
@@ -37,6 +38,9 @@ pub(crate) enum ValueError {
     /// Not `PORT=IFNAME`.
     #[error("'{text}' is not PORT=IFNAME such as 0=eth1")]
     KernelInterface { text: String },
+    /// Not `PORT=ADDRESS/LENGTH`.
+    #[error("'{text}' is not PORT=ADDRESS/LENGTH such as 0=192.0.2.1/24")]
+    PortAddress { text: String },
     /// Not `NAME=VALUE`.
     #[error("'{text}' is not NAME=VALUE")]
     EngineArg { text: String },
@@ -123,6 +127,17 @@ pub(crate) fn kernel_interface(text: &str) -> Result<(PortRef, String), ValueErr
     Ok((PortRef::parse(port), name.to_owned()))
 }
 
+/// The value of `--address`, `PORT=ADDRESS/LENGTH`.
+pub(crate) fn port_address(text: &str) -> Result<PortAddress, ValueError> {
+    let parsed = text.split_once('=').and_then(|(port, cidr)| {
+        let (address, prefix_len) = cidr.trim().split_once('/')?;
+        let (port, address) = (PortRef::parse(port.trim()), address.parse().ok()?);
+        Some(PortAddress { port, address, prefix_len: digits(prefix_len)? })
+    });
+    let is_named = |at: &PortAddress| at.port != PortRef::Name(String::new());
+    parsed.filter(is_named).ok_or_else(|| ValueError::PortAddress { text: text.to_owned() })
+}
+
 /// `NAME=VALUE`, a parameter that an engine knows by name.
 pub(crate) fn engine_arg(text: &str) -> Result<(String, String), ValueError> {
     units::named_value(text).ok_or_else(|| ValueError::EngineArg { text: text.to_owned() })
@@ -205,6 +220,16 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["", "0", "-1", "nan", "inf", "1e300", "x"] {
             assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn port_addresses() {
+        let at = port_address("p1=2001:db8::1/64").unwrap();
+        assert_eq!((at.port, at.prefix_len), (PortRef::Name("p1".into()), 64));
+        assert_eq!(port_address("3=192.0.2.1/24").unwrap().port, PortRef::Index(3));
+        for text in ["", "3", "3=", "=192.0.2.1/24", "3=192.0.2.1", "3=192.0.2.1/", "3=192.0.2/24"] {
+            assert!(port_address(text).is_err(), "{text}");
         }
     }
 

@@ -4,6 +4,8 @@
 //! driver requires an RX queue, it gets one that nobody polls, with a warning. A port without the multi-segment offload sends no
 //! packet longer than an mbuf, so its MTU is reduced to that.
 
+use super::exceptions;
+use super::interfaces::PortAddress;
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
 use crate::notice::warn;
@@ -55,6 +57,8 @@ pub(crate) struct PortSpec {
     pub(crate) mbufs: Option<u32>,
     /// Destination MACs in place of those of the next hops.
     pub(crate) eth_dest: Vec<EthDest>,
+    /// Addresses of ports, which are interfaces of a router then.
+    pub(crate) addresses: Vec<PortAddress>,
 }
 
 /// The driver's statistics of a port.
@@ -271,6 +275,8 @@ struct Need {
     tx: usize,
     /// The most that the caches of all lcores hold.
     caches: usize,
+    /// The most that are handed over as exceptions.
+    exceptions: usize,
 }
 
 impl Need {
@@ -282,7 +288,8 @@ impl Need {
         let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
         // A mempool cache may hold 1.5 times its nominal size; the main lcore has one too.
         let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
-        let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches };
+        let exceptions = spec.addresses.len() * exceptions::HELD_MAX;
+        let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches, exceptions };
         for (index, port) in (0..).zip(ports) {
             let (queues, info) = (plan.rx_queues(index), port.device_info()?);
             if queues > info.max_rx_queues {
@@ -308,7 +315,7 @@ impl Need {
     /// Mbufs that the pool of a node needs so that no RX ring starves even if everything else is full.
     fn mbufs(&self, socket: SocketId) -> usize {
         let here = self.ports.iter().filter(|(at, ..)| *at == socket);
-        here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches
+        here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches + self.exceptions
     }
 }
 

@@ -6,7 +6,7 @@
 use super::{Link, LinkNeighbour, Path, Route};
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
-use fib::{MacAddr, Neighbour, NextHop, NextHopTable, PortRef};
+use fib::{MacAddr, NextHop, NextHopTable, PortRef};
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 
@@ -79,12 +79,11 @@ impl Interfaces {
         self.neighbours.remove(&(address, ifindex)).is_some() && self.links.contains_key(&ifindex)
     }
 
-    /// The neighbours on links that lead to a port.
-    pub(crate) fn neighbours(&self) -> impl Iterator<Item = Neighbour> {
-        self.neighbours.iter().filter_map(|((address, ifindex), mac)| {
-            let port = PortRef::Index(self.links.get(ifindex)?.port);
-            Some(Neighbour { address: *address, port, mac: *mac })
-        })
+    /// The neighbours on links that lead to a port, with the port's index.
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = (IpAddr, u16, MacAddr)> {
+        let neighbours = self.neighbours.iter();
+        neighbours
+            .filter_map(|((address, ifindex), mac)| Some((*address, self.links.get(ifindex)?.port, *mac)))
     }
 
     /// The next hop of a route; `None` while no path has a port, and for a route to this host. Of several paths it is the first whose
@@ -183,7 +182,11 @@ mod tests {
         );
         let unknown = route(&[path(0)]);
         assert_eq!(interfaces.next_hop(&unknown, &ports, &hops), None);
-        hops.set_neighbour(Neighbour { address: gateway, port: PortRef::Index(1), mac: MacAddr([2; 6]) });
+        hops.set_neighbour(fib::Neighbour {
+            address: gateway,
+            port: PortRef::Index(1),
+            mac: MacAddr([2; 6]),
+        });
         assert_eq!(interfaces.next_hop(&unknown, &ports, &hops), via(PortRef::ById));
         let link = route(&[Path { gateway: None, ifindex: 8, weight: 1 }]);
         let connected = NextHop::Connected { port: PortRef::Index(1) };
@@ -195,7 +198,7 @@ mod tests {
             ifindex: 8,
             mac: MacAddr([4; 6])
         }));
-        assert_eq!(interfaces.neighbours().next().unwrap().port, PortRef::Index(1));
+        assert_eq!(interfaces.neighbours().next().unwrap().1, 1);
         assert!(interfaces.remove_link(8) && interfaces.neighbours().next().is_none());
     }
 

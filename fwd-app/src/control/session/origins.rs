@@ -1,6 +1,6 @@
 //! Whose route of a prefix is in the RIB.
 //!
-//! The order is: routes added over the control socket, those of the route files and their updates, those that feeds have announced.
+//! The order is: routes that follow from the addresses of ports, those added over the control socket, those of the route files and their updates, those that feeds have announced.
 //! The RIB holds the routes of the files; what others say lies beside it. So a file's route is kept here only when another source
 //! has the same prefix, and a forwarder without other sources has two empty tables.
 
@@ -10,6 +10,8 @@ use rustc_hash::FxHashMap;
 /// A source that the RIB does not hold by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
+    /// The addresses of ports.
+    Own,
     /// The control socket.
     Ctl,
     /// The route files and their updates, of prefixes that another source has, too.
@@ -24,9 +26,10 @@ struct Undo {
     before: NextHopId,
 }
 
-/// The routes of the control socket, and those routes of files that share a prefix with another source.
+/// The routes of ports' addresses and of the control socket, and those routes of files that share a prefix with another source.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
+    own: FxHashMap<IpPrefix, NextHopId>,
     ctl: FxHashMap<IpPrefix, NextHopId>,
     files: FxHashMap<IpPrefix, NextHopId>,
     undo: Vec<Undo>,
@@ -35,6 +38,7 @@ pub(super) struct Origins {
 impl Origins {
     fn table(&mut self, origin: Origin) -> &mut FxHashMap<IpPrefix, NextHopId> {
         match origin {
+            Origin::Own => &mut self.own,
             Origin::Ctl => &mut self.ctl,
             Origin::Files => &mut self.files,
         }
@@ -59,6 +63,11 @@ impl Origins {
         self.ctl.contains_key(&prefix)
     }
 
+    /// Whether this prefix follows from the address of a port.
+    pub(super) fn has_own(&self, prefix: IpPrefix) -> bool {
+        self.own.contains_key(&prefix)
+    }
+
     /// The file's route of a prefix that another source has, too.
     pub(super) fn file(&self, prefix: IpPrefix) -> NextHopId {
         self.files.get(&prefix).copied().unwrap_or_default()
@@ -66,12 +75,13 @@ impl Origins {
 
     /// The preferred route of these sources.
     pub(super) fn best(&self, prefix: IpPrefix) -> NextHopId {
-        self.ctl.get(&prefix).or_else(|| self.files.get(&prefix)).copied().unwrap_or_default()
+        let mut tables = [&self.own, &self.ctl, &self.files].into_iter();
+        tables.find_map(|table| table.get(&prefix)).copied().unwrap_or_default()
     }
 
     /// The next hops of all routes here.
     pub(super) fn ids(&self) -> impl Iterator<Item = NextHopId> {
-        self.ctl.values().chain(self.files.values()).copied()
+        [&self.own, &self.ctl, &self.files].into_iter().flat_map(FxHashMap::values).copied()
     }
 
     /// How many routes the control socket has.

@@ -70,7 +70,7 @@ impl Session {
         if (has_new_neighbours || has_moved)
             && let (Some(learned), Some(egress)) = (&self.learned, &mut self.egress)
         {
-            self.hops.set_learned_neighbours(learned.interfaces().neighbours());
+            self.hops.replace_kernel_neighbours(learned.interfaces().neighbours());
             egress.is_stale = true;
         }
         let mut wanted = Vec::with_capacity(changes.len());
@@ -128,8 +128,9 @@ impl Session {
     /// Adds a route over the control socket, or replaces it; in service after the next [`Self::commit`].
     ///
     /// # Errors
-    /// As [`Self::update`].
+    /// As [`Self::update`], and [`UpdateError::Own`] for a prefix that follows from the address of a port.
     pub(crate) fn add_route(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<(), UpdateError> {
+        self.check_not_own(prefix)?;
         if let Hop::Hop(hop) = hop
             && let Some(egress) = &self.egress
         {
@@ -146,7 +147,11 @@ impl Session {
     }
 
     /// Removes the control socket's route of a prefix, or if it has none the one that is in use.
-    pub(crate) fn remove_route(&mut self, prefix: IpPrefix) {
+    ///
+    /// # Errors
+    /// [`UpdateError::Own`] for a prefix that follows from the address of a port.
+    pub(crate) fn remove_route(&mut self, prefix: IpPrefix) -> Result<(), UpdateError> {
+        self.check_not_own(prefix)?;
         self.updates_pending += 1;
         if self.origins.has_ctl(prefix) {
             self.origins.set(Origin::Ctl, prefix, NextHopId::NONE);
@@ -159,6 +164,20 @@ impl Session {
         } else if let Some(change) = self.learned.as_mut().and_then(|learned| learned.withdraw_best(prefix)) {
             self.take_change(&change);
         }
+        Ok(())
+    }
+
+    /// Sets a route that follows from the address of a port.
+    pub(super) fn set_own_route(&mut self, prefix: IpPrefix, id: NextHopId) {
+        if !self.has_others(prefix) {
+            self.origins.replace(Origin::Files, prefix, self.file_route(prefix));
+        }
+        self.origins.replace(Origin::Own, prefix, id);
+        self.refresh(prefix);
+    }
+
+    fn check_not_own(&self, prefix: IpPrefix) -> Result<(), UpdateError> {
+        if self.origins.has_own(prefix) { Err(UpdateError::Own { prefix }) } else { Ok(()) }
     }
 
     /// Sets the files' route of a prefix; [`NextHopId::NONE`] removes it. Returns whether it was another one before.
@@ -213,7 +232,9 @@ impl Session {
     /// Whether a source other than the files has a route of this prefix.
     fn has_others(&self, prefix: IpPrefix) -> bool {
         let has_learned = |learned: &Learned| learned.preference().best(prefix).is_some();
-        self.origins.has_ctl(prefix) || self.learned.as_deref().is_some_and(has_learned)
+        self.origins.has_own(prefix)
+            || self.origins.has_ctl(prefix)
+            || self.learned.as_deref().is_some_and(has_learned)
     }
 
     /// The files' route of a prefix that no other source has (yet).
@@ -229,7 +250,7 @@ impl Session {
     /// engine refuses it, and so does what is noted of the files here.
     fn take_change(&mut self, change: &RibChange) -> NextHopId {
         let prefix = change.prefix;
-        if change.is_new && !self.origins.has_ctl(prefix) {
+        if change.is_new && !self.origins.has_own(prefix) && !self.origins.has_ctl(prefix) {
             self.origins.replace(Origin::Files, prefix, self.file_route(prefix));
         }
         let id = self.refresh(prefix);
