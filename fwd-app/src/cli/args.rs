@@ -266,6 +266,11 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(64..=65_535))]
     pub(crate) max_pkt_len: Option<u32>,
 
+    /// Longest IP packet that a port sends; may be given once a port [default: the port's MTU, or that of the kernel interface which
+    /// its --vdev names as `iface=` if that is less]
+    #[arg(long, value_name = "PORT=BYTES", value_parser = values::port_mtu)]
+    pub(crate) mtu: Vec<(PortRef, u16)>,
+
     /// Descriptors of an RX queue
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
     pub(crate) rx_queue_size: u16,
@@ -287,15 +292,20 @@ pub(crate) struct PortArgs {
     /// ARP, neighbour discovery and ping, find their neighbours themselves, and tell senders what is not forwarded
     #[arg(long, value_name = "PORT=ADDRESS/LENGTH", value_parser = values::port_address)]
     pub(crate) address: Vec<PortAddress>,
+
+    /// Mean time in seconds that the answer of a neighbour on a port with an --address counts. One that is not heard of for three
+    /// times as long is asked again, and forgotten when it does not answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub(crate) neigh_age: u16,
 }
 
 impl PortArgs {
     /// The spec for the control side.
     pub(crate) fn spec(&self) -> PortSpec {
-        let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, ref eth_dest, ref address } =
-            *self;
-        let (eth_dest, addresses) = (eth_dest.clone(), address.clone());
-        PortSpec { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, eth_dest, addresses }
+        let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, .. } = *self;
+        let Self { mtu, eth_dest, address, .. } = self.clone();
+        let (mtus, addresses) = (mtu, address);
+        PortSpec { promiscuous, max_pkt_len, mtus, rx_queue_size, tx_queue_size, mbufs, eth_dest, addresses }
     }
 }
 

@@ -62,11 +62,12 @@ impl ExceptionThread {
     pub(crate) fn start(
         eal: &Eal,
         interfaces: Vec<Interface>,
+        neighbour_age: Duration,
         punts: &Punts,
         cpus: Vec<u16>,
     ) -> anyhow::Result<(Self, Receiver<Resolved>)> {
         let (sender, events) = bounded(EVENTS);
-        let mut exceptions = Exceptions::new(eal, interfaces, punts, sender)?;
+        let mut exceptions = Exceptions::new(eal, interfaces, neighbour_age, punts, sender)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&is_stopping);
         let run = move || {
@@ -127,11 +128,13 @@ impl Exceptions {
     fn new(
         eal: &Eal,
         interfaces: Vec<Interface>,
+        neighbour_age: Duration,
         punts: &Punts,
         events: Sender<Resolved>,
     ) -> Result<Self, DpdkError> {
         let (waiting_max, incomplete_max) = WAITING;
         let neighbours = NeighbourConfig { waiting_max, incomplete_max, ..NeighbourConfig::default() };
+        let neighbours = neighbours.with_reachable(neighbour_age);
         let mut router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
         let mut actions = Vec::new();
         let links = interfaces.iter().map(|interface| (interface.id(), true)).collect();

@@ -28,7 +28,7 @@ use anyhow::Context as _;
 use dpdk_ffi::{Eal, LcoreId};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Forwards until a signal or `--duration` ends it.
 ///
@@ -105,7 +105,7 @@ fn forward(
     let tx_queues_max = Ports::tx_queues_max(&found)?;
     let host = Host { ports: found.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
     let plan = Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?;
-    let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch)?;
+    let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
     let interfaces = interfaces(&args.ports.address, &ports.egress)?;
     session.set_ports(ports.egress.clone())?;
     session.set_own_routes(routes(&interfaces))?;
@@ -138,7 +138,10 @@ fn forward(
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
-    let exceptions = punts.map(|punts| ExceptionThread::start(eal, interfaces, &punts, free.clone()));
+    let exceptions = punts.map(|punts| {
+        let age = Duration::from_secs(args.ports.neigh_age.into());
+        ExceptionThread::start(eal, interfaces, age, &punts, free.clone())
+    });
     let (exceptions, learned) = exceptions.transpose()?.unzip();
     let service = Service::default()
         .with_neighbours(learned)
