@@ -138,10 +138,8 @@ fn forward(
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
-    let exceptions = punts.map(|punts| {
-        let age = Duration::from_secs(args.ports.neigh_age.into());
-        ExceptionThread::start(eal, interfaces, age, &punts, free.clone())
-    });
+    let age = Duration::from_secs(args.ports.neigh_age.into());
+    let exceptions = punts.map(|punts| ExceptionThread::start(eal, interfaces, age, &punts, free.clone()));
     let (exceptions, learned) = exceptions.transpose()?.unzip();
     let service = Service::default()
         .with_neighbours(learned)
