@@ -136,7 +136,7 @@ fn forward(
     let handle = running.handle().clone();
     let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
-    let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
+    let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
     let age = Duration::from_secs(args.ports.neigh_age.into());
     let exceptions = punts.map(|punts| ExceptionThread::start(eal, interfaces, age, &punts, free.clone()));
