@@ -114,8 +114,8 @@ fn forward(
         drop(port.receive_all_groups());
     }
     let are_up = await_links(&ports, &plan, signals)?;
-    let links = ports.with_links();
-    links.iter().for_each(|(index, _)| session.set_link(*index, are_up[*index]));
+    let links = ports.links();
+    links.iter().for_each(|link| session.set_link(link.index, are_up[link.index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
         session.set_feeds(sources.over(interfaces));
