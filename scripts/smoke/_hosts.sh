@@ -50,12 +50,12 @@ forward() {
     --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "$router" -l 0 \
     --vdev "${driver}1,iface=link1" --vdev "${driver}2,iface=link2" >"$WORK/out" 2>"$WORK/err" &
   process=$!
-  for _ in {1..200}; do
+  for _ in {1..600}; do
     grep -q 'forwarding; Ctrl-C stops' "$WORK/err" && return
     kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
     sleep 0.1
   done
-  fail "fwd-app run does not forward after 20 s"
+  fail "fwd-app run does not forward after 60 s"
 }
 ctl() { "$APP" ctl --socket "$WORK/ctl" "$@"; }
 
@@ -80,8 +80,10 @@ on_left() {
 no_loss() {
   local target
   for target in "$@"; do
-    on_left ping -n -c 1 -W 3 "$target"
-    on_left ping -n -c 20 -i 0.02 -W 3 "$target"
-    says "$WORK/said" '20 received, 0% packet loss'
+    on_left ping -n -c 1 -W 10 "$target"
+    on_left ping -n -c 20 -i 0.05 -W 10 "$target"
+    grep -q '20 received, 0% packet loss' "$WORK/said" && continue
+    ctl show drops >&2
+    fail "$target: $(grep received "$WORK/said")"
   done
 }

@@ -47,7 +47,7 @@ transfer() {
   local address=$1 server
   ip netns exec "$right" timeout 120 python3 "$WORK/transfer.py" serve "$address" "$MEGABYTES" >"$WORK/served" 2>&1 &
   server=$!
-  for _ in {1..100}; do grep -q ready "$WORK/served" && break; sleep 0.05; done
+  for _ in {1..300}; do grep -q ready "$WORK/served" && break; sleep 0.1; done
   ip netns exec "$left" timeout 120 python3 "$WORK/transfer.py" connect "$address" "$MEGABYTES" >"$WORK/said" 2>&1 ||
     { tail -n 5 "$WORK/said" "$WORK/served" "$WORK/err" >&2 && fail "TCP to $address"; }
   wait "$server" || fail "TCP from $address"
