@@ -80,8 +80,9 @@ on_left() {
 no_loss() {
   local target
   for target in "$@"; do
-    on_left ping -n -c 1 -W 10 "$target"
-    on_left ping -n -c 20 -i 0.05 -W 10 "$target"
+    on_left ping -n -c 1 -w 20 "$target"
+    # With -W it would not wait for answers that are slower than those before.
+    on_left ping -n -c 20 -i 0.05 -w 20 "$target"
     grep -q '20 received, 0% packet loss' "$WORK/said" && continue
     ctl show drops >&2
     fail "$target: $(grep received "$WORK/said")"
