@@ -87,4 +87,15 @@ impl Algorithm for Bloom {
     ) {
         kernel::lookup_v6(params.common.isa, table, lists, hi, lo, out);
     }
+
+    #[inline]
+    fn lookup_both(
+        params: &Params,
+        tables: (&Table4, &Table6),
+        lists: &mut Box<kernel::Lists>,
+        v4: (&[u32], &mut [NextHopId]),
+        v6: ((&[u64], &[u64]), &mut [NextHopId]),
+    ) {
+        kernel::lookup_both(params.common.isa, tables, lists, v4, v6);
+    }
 }
