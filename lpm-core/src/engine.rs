@@ -145,7 +145,8 @@ pub trait Algorithm: 'static {
     #[inline]
     fn lookup_both(
         params: &Self::Params,
-        (v4, v6): (&<Self::V4 as FibTable<u32>>::Shared, &<Self::V6 as FibTable<u128>>::Shared),
+        v4: &<Self::V4 as FibTable<u32>>::Shared,
+        v6: &<Self::V6 as FibTable<u128>>::Shared,
         scratch: &mut Self::Scratch,
         (keys4, out4): (&[u32], &mut [NextHopId]),
         (keys6, out6): ((&[u64], &[u64]), &mut [NextHopId]),
@@ -421,7 +422,7 @@ impl<A: Algorithm> Answer for Lookups<A> {
         match calls {
             [(Keys::V4(keys), out4), (Keys::V6 { hi, lo }, out6)] => {
                 let _batch = epoch.enter();
-                A::lookup_both(params, (v4.load(), v6.load()), scratch, (keys, out4), ((hi, lo), out6));
+                A::lookup_both(params, v4.load(), v6.load(), scratch, (keys, out4), ((hi, lo), out6));
             }
             calls => calls.into_iter().for_each(|(keys, out)| self.answer(keys, out)),
         }

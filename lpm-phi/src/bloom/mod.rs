@@ -91,11 +91,12 @@ impl Algorithm for Bloom {
     #[inline]
     fn lookup_both(
         params: &Params,
-        tables: (&Table4, &Table6),
+        table4: &Table4,
+        table6: &Table6,
         lists: &mut Box<kernel::Lists>,
         v4: (&[u32], &mut [NextHopId]),
         v6: ((&[u64], &[u64]), &mut [NextHopId]),
     ) {
-        kernel::lookup_both(params.common.isa, tables, lists, v4, v6);
+        kernel::lookup_both(params.common.isa, (table4, table6), lists, v4, v6);
     }
 }
