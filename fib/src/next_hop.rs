@@ -52,6 +52,13 @@ impl NextHopId {
     }
 }
 
+impl From<NextHopId> for u32 {
+    #[inline]
+    fn from(id: NextHopId) -> Self {
+        id.0
+    }
+}
+
 impl fmt::Display for NextHopId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
