@@ -207,8 +207,7 @@ impl Session {
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
         if let Some(Egress { ports, table, is_stale }) = &mut self.egress {
             // The egress table computes bare ids, so they need no new table.
-            let named = self.hops.iter().filter(|(_, hop)| **hop != NextHop::Bare).count();
-            if *is_stale || named != table.load().named() {
+            if *is_stale || self.hops.named() != table.load().named() {
                 table.store(Arc::new(EgressTable::new(&self.hops, ports)?));
                 *is_stale = false;
             }
