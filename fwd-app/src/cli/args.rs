@@ -16,6 +16,7 @@ use clap::{Args, ValueEnum};
 use fib::{EngineOptions, Isa, PortRef};
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -153,6 +154,11 @@ pub(crate) struct ForwardArgs {
     /// Socket that `fwd-app ctl` talks to [default of run: /run/fwd-app/PREFIX.sock, after EAL's --file-prefix; of replay: none]
     #[arg(long, value_name = "PATH")]
     pub(crate) ctl: Option<PathBuf>,
+
+    /// Write the first N dropped packets [default: 10000] to a pcapng file, the reason of each as its comment, as `fwd-app ctl capture
+    /// drops` does later
+    #[arg(long, value_name = "FILE[,N]", value_parser = values::capture_drops)]
+    pub(crate) capture_drops: Option<(String, NonZeroU64)>,
 
     /// Write the latency histogram in HdrHistogram's percentile text form
     #[arg(long, value_name = "FILE")]
@@ -371,7 +377,7 @@ pub(crate) const RUN_EXAMPLES: &str = "\
 Examples:
   fwd-app run --fib routes.txt --config '(0,0,1),(1,0,2)' -- -l 1,2 -a 0000:03:00.0 -a 0000:03:00.1
   fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --stats-period 1 -- -l 1 --vdev net_null0
-  fwd-app run --fib routes.txt --duration 10 --json run.json -- --no-huge --no-pci --vdev net_null0
+  fwd-app run --fib routes.txt --duration 10 --json run.json --capture-drops drops.pcapng,100 -- --no-huge --no-pci --vdev net_null0
   fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
 
 A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet: they are dropped as no_neighbour. A bare

@@ -87,6 +87,10 @@ impl Service {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }
         }
+        // Lcores have ended by now, and may have left packets for someone who looks on.
+        if let Some(answer) = &mut self.requests {
+            answer(session);
+        }
         result
     }
 }

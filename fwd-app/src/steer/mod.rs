@@ -27,6 +27,7 @@ use crate::report::Setup;
 use crate::topology::plan::Plan;
 use dpdk_ffi::Port;
 use hdrhistogram::Histogram;
+use std::num::NonZeroU64;
 use std::time::Instant;
 use watching::Watching;
 
@@ -90,6 +91,20 @@ impl Console {
         Self { telemetry, desk }
     }
 
+    /// Captures the first dropped packets to a file, if one is given with their number. Call it before `session` starts its topology.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn capture_drops(
+        &mut self,
+        wanted: Option<&(String, NonZeroU64)>,
+        session: &Session,
+    ) -> anyhow::Result<()> {
+        let Some((file, packets)) = wanted else { return Ok(()) };
+        let Desk { site, watching, .. } = &mut self.desk;
+        watching.capture(file.clone(), *packets, session.running().watch(), site)
+    }
+
     /// Answers requests that wait; returns whether there were any.
     pub(crate) fn turn(&mut self, session: &mut Session) -> bool {
         let mut worked = self.desk.watching.turn(session, &self.desk.site);
@@ -131,9 +146,10 @@ impl Steer for Steering<'_> {
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::CaptureDrops { file, packets } => {
                 let Desk { site, watching, .. } = &mut *self.desk;
-                watching.capture(file, packets, self.session.running().watch(), site)
+                watching.capture(file, packets, self.session.running().watch(), site)?;
+                Ok(Answer::done())
             }
-            Request::CaptureStop => self.desk.watching.stop(self.session.running().watch()),
+            Request::CaptureStop => self.desk.watching.stop(),
             Request::Trace { .. } => {
                 let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
                 Err(Refusal::Unavailable { what, why })

@@ -119,11 +119,12 @@ fn forward(
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let running = session.start(&Site { eal, ports: &ports.ports, plan: &plan, settings, idle })?;
-    let handle = running.handle().clone();
     let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
+    console.capture_drops(args.forward.capture_drops.as_ref(), &session)?;
+    let running = session.start(&Site { eal, ports: &ports.ports, plan: &plan, settings, idle })?;
+    let handle = running.handle().clone();
     let service = Service::default()
         .with_stream(updates, false)
         .with_reloads(signals.clone(), args.tables.fib.clone())

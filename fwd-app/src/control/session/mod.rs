@@ -377,6 +377,7 @@ impl Session {
             // A fallback always answers, so batches are never abandoned then.
             stall_us: if self.failover.is_some() { u64::MAX } else { self.spec.stall_us },
             fault: Arc::clone(self.running.fault()),
+            watch: Arc::clone(self.running.watch()),
         };
         let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;
         self.running = running.handle().clone();
