@@ -2,8 +2,9 @@
 //!
 //! Option names are a stable interface. The doc comment of an option is its `--help` text, so that `--help` and the code agree.
 
+use super::sources::{SourceOption, SourceOrder};
 use super::values;
-use crate::control::feeds::learned::FeedSpec;
+use crate::control::feeds::learned::{FeedSpec, Source};
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
 use crate::control::updates::UpdateSpec;
@@ -203,7 +204,11 @@ impl UpdateArgs {
 
 /// `fwd-app run`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_arg("fib", |fib| fib.required(false)))]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) order: SourceOrder,
+
     #[command(flatten)]
     pub(crate) tables: TableArgs,
 
@@ -233,7 +238,8 @@ pub(crate) struct RunArgs {
 #[command(next_help_heading = "Feeds")]
 pub(crate) struct FeedArgs {
     /// Take routes from FRR's zebra, which connects to this address (`zebra -M dplane_fpm_nl`, `fpm address 127.0.0.1 port 2620`).
-    /// Of several routes of a prefix the first is used: one added by ctl, of --fib with --updates, of --fpm, of --kernel-routes
+    /// Of several routes of a prefix that of ctl is used, else that of the option which comes first on the command line: --fib (with
+    /// --updates), --fpm or --kernel-routes. One of these is enough
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) fpm: Option<SocketAddr>,
 
@@ -252,10 +258,15 @@ pub(crate) struct FeedArgs {
 }
 
 impl FeedArgs {
-    /// The spec for the control side, with at most `routes_max` routes a feed.
-    pub(crate) const fn spec(&self, routes_max: Option<u64>) -> FeedSpec {
-        let Self { fpm, fpm_hold, kernel_routes, .. } = *self;
-        FeedSpec { fpm, fpm_hold, kernel_routes, routes_max }
+    /// The spec for the control side: sources are preferred in this order, and a feed has at most `routes_max` routes.
+    pub(crate) fn spec(&self, order: &SourceOrder, routes_max: Option<u64>) -> FeedSpec {
+        let source = |option: &SourceOption| match option {
+            SourceOption::Fib => Some(Source::Files),
+            SourceOption::Fpm => self.fpm.map(Source::Fpm),
+            SourceOption::KernelRoutes => Some(Source::Kernel),
+        };
+        let sources = order.0.iter().filter_map(source).collect();
+        FeedSpec { sources, fpm_hold: self.fpm_hold, routes_max }
     }
 }
 
@@ -379,6 +390,7 @@ Examples:
   fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --stats-period 1 -- -l 1 --vdev net_null0
   fwd-app run --fib routes.txt --duration 10 --json run.json --capture-drops drops.pcapng,100 -- --no-huge --no-pci --vdev net_null0
   fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
+  fwd-app run --kernel-routes --fpm 127.0.0.1:2620 -- -l 1 --vdev net_af_packet0,iface=eth1
 
 A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet: they are dropped as no_neighbour. A bare
 id's MAC is made of its number. What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the

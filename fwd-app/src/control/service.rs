@@ -42,9 +42,9 @@ impl Service {
         self
     }
 
-    /// Reads `files` again when `signals` has a SIGHUP.
+    /// Reads `files`, if there are any, again when `signals` has a SIGHUP.
     pub(crate) fn with_reloads(mut self, signals: Signals, files: Vec<PathBuf>) -> Self {
-        self.reloads = Some(Reloads { signals, files, loading: None });
+        self.reloads = (!files.is_empty()).then_some(Reloads { signals, files, loading: None });
         self
     }
 

@@ -40,7 +40,7 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let session = tables::open_to_forward(&args.tables)?;
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
-    let sources = Sources::start(&args.feeds.spec(args.tables.engine.routes_max))?;
+    let sources = Sources::start(&args.feeds.spec(&args.order, args.tables.engine.routes_max))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
