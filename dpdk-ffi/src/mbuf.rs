@@ -318,6 +318,19 @@ impl Mbuf {
         self.raw.segments()
     }
 
+    /// The tag, as [`Burst::tag`](crate::Burst::tag).
+    #[inline(always)]
+    #[must_use]
+    pub fn tag(&self) -> u64 {
+        self.raw.tag()
+    }
+
+    /// Stores a tag, as [`Burst::set_tag`](crate::Burst::set_tag).
+    #[inline(always)]
+    pub fn set_tag(&mut self, tag: u64) {
+        self.raw.set_tag(tag);
+    }
+
     /// Appends `bytes`, chaining mbufs from `pool` when the data room is full. On failure the packet stays as it was.
     ///
     /// # Errors

@@ -188,6 +188,17 @@ impl Port {
         DpdkError::check_port(self.id(), call, answer).map(drop)
     }
 
+    /// Receives the frames of all multicast groups too.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot choose.
+    pub fn receive_all_groups(&self) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        // SAFETY: takes a number; DPDK checks it.
+        let answer = unsafe { sys::rte_eth_allmulticast_enable(self.id().0) };
+        DpdkError::check_port(self.id(), "rte_eth_allmulticast_enable", answer).map(drop)
+    }
+
     /// Whether it receives every frame.
     #[must_use]
     pub fn is_promiscuous(&self) -> bool {

@@ -180,6 +180,8 @@ pub enum NextHop {
     },
     /// Packets are dropped deliberately.
     Blackhole,
+    /// The forwarder itself has the address. No feed has such a route.
+    Local,
 }
 
 impl NextHop {
@@ -188,9 +190,12 @@ impl NextHop {
     pub fn gateway(&self) -> Option<IpAddr> {
         match self {
             Self::Gateway { gateway, .. } => Some(*gateway),
-            Self::Bare | Self::Moved(_) | Self::Connected { .. } | Self::Port { .. } | Self::Blackhole => {
-                None
-            }
+            Self::Bare
+            | Self::Moved(_)
+            | Self::Connected { .. }
+            | Self::Port { .. }
+            | Self::Blackhole
+            | Self::Local => None,
         }
     }
 }
@@ -205,6 +210,7 @@ impl fmt::Display for NextHop {
             Self::Connected { port } => write!(f, "dev {port}"),
             Self::Port { port } => write!(f, "port {port}"),
             Self::Blackhole => f.write_str("blackhole"),
+            Self::Local => f.write_str("local"),
         }
     }
 }
@@ -220,6 +226,15 @@ pub struct Neighbour {
     pub mac: MacAddr,
 }
 
+/// Who has learned a MAC that was not told; the first one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Learner {
+    /// The forwarder, by ARP or neighbour discovery.
+    Forwarder,
+    /// The kernel.
+    Kernel,
+}
+
 /// Resolves next-hop ids to gateway, port and MAC.
 ///
 /// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop. Routes with the same
@@ -232,8 +247,8 @@ pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
     by_hop: FxHashMap<NextHop, NextHopId>,
     neighbours: BTreeMap<IpAddr, Neighbour>,
-    /// Neighbours that the kernel knows, by address and port: a link-local address may be on several.
-    learned: BTreeMap<(IpAddr, PortRef), MacAddr>,
+    /// MACs that were not told, by address, index of the port, and who knows them.
+    learned: BTreeMap<(IpAddr, u16, Learner), MacAddr>,
     next_free: u32,
     /// Dropped ids, which are assigned before new ones.
     free: BTreeSet<NextHopId>,
@@ -377,6 +392,37 @@ impl NextHopTable {
         self.neighbours.remove(&address).is_some()
     }
 
+    /// Sets or removes the MAC that the forwarder has found out itself for an address on a port. Returns whether anything has changed.
+    pub fn set_resolved(&mut self, address: IpAddr, port: u16, mac: Option<MacAddr>) -> bool {
+        let at = (address, port, Learner::Forwarder);
+        let before = match mac {
+            Some(mac) => self.learned.insert(at, mac),
+            None => self.learned.remove(&at),
+        };
+        before != mac
+    }
+
+    /// Replaces all MACs that the kernel has told, each with its address and the index of the port.
+    pub fn replace_kernel_neighbours(&mut self, told: impl Iterator<Item = (IpAddr, u16, MacAddr)>) {
+        self.learned.retain(|(.., by), _| *by != Learner::Kernel);
+        self.learned.extend(told.map(|(address, port, mac)| ((address, port, Learner::Kernel), mac)));
+    }
+
+    /// The MACs that were learned, by address and index of the port. They count where [`Self::neighbour`] has no entry for the address;
+    /// of two at one place the first counts.
+    pub fn learned(&self) -> impl Iterator<Item = ((IpAddr, u16, Learner), MacAddr)> {
+        self.learned.iter().map(|(at, mac)| (*at, *mac))
+    }
+
+    /// The MAC learned at an address, on one port or, without, on the first that has it.
+    #[must_use]
+    pub fn learned_at(&self, address: IpAddr, port: Option<u16>) -> Option<(u16, MacAddr)> {
+        let (first, last) = port.map_or((0, u16::MAX), |port| (port, port));
+        let range = (address, first, Learner::Forwarder)..=(address, last, Learner::Kernel);
+        let mut found = self.learned.range(range);
+        found.next().map(|((_, port, _), mac)| (*port, *mac))
+    }
+
     /// The neighbour at `address`, if known.
     #[must_use]
     pub fn neighbour(&self, address: IpAddr) -> Option<&Neighbour> {
@@ -386,33 +432,6 @@ impl NextHopTable {
     /// All neighbours that were told, by address; without those that were learned.
     pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
         self.neighbours.values()
-    }
-
-    /// Replaces all learned neighbours. They come after those that were told.
-    pub fn set_learned_neighbours(&mut self, learned: impl Iterator<Item = Neighbour>) {
-        self.learned = learned.map(|Neighbour { address, port, mac }| ((address, port), mac)).collect();
-    }
-
-    /// Whether there are learned neighbours.
-    #[must_use]
-    pub fn has_learned_neighbours(&self) -> bool {
-        !self.learned.is_empty()
-    }
-
-    /// The learned neighbours, by address and port.
-    pub fn learned_neighbours(&self) -> impl Iterator<Item = Neighbour> {
-        let learned = self.learned.iter();
-        learned.map(|((address, port), mac)| Neighbour { address: *address, port: port.clone(), mac: *mac })
-    }
-
-    /// The neighbour at `address`: the one that was told, or the one learned on the link of `port`.
-    #[must_use]
-    pub fn neighbour_on(&self, address: IpAddr, port: &PortRef) -> Option<Neighbour> {
-        let learned = || {
-            let mac = self.learned.get(&(address, port.clone()))?;
-            Some(Neighbour { address, port: port.clone(), mac: *mac })
-        };
-        self.neighbours.get(&address).cloned().or_else(learned)
     }
 }
 
@@ -481,17 +500,26 @@ mod tests {
     }
 
     #[test]
-    fn told_neighbours_come_before_learned_ones() {
+    fn learned_neighbours_are_found_by_address_and_port() {
         let mut table = NextHopTable::new();
         let address: IpAddr = "fe80::1".parse().unwrap();
-        let at = |port, last| Neighbour { address, port: PortRef::Index(port), mac: MacAddr([last; 6]) };
-        table.set_learned_neighbours([at(0, 1), at(1, 2)].into_iter());
-        let mac = |table: &NextHopTable, port| {
-            table.neighbour_on(address, &PortRef::Index(port)).map(|n| n.mac.0[0])
-        };
-        assert_eq!([0, 1, 2].map(|port| mac(&table, port)), [Some(1), Some(2), None]);
-        table.set_neighbour(at(1, 9));
-        assert_eq!((mac(&table, 0), table.learned_neighbours().count()), (Some(9), 2));
+        let mac = |last| MacAddr([last; 6]);
+        table.replace_kernel_neighbours([(address, 0, mac(1)), (address, 1, mac(2))].into_iter());
+        assert_eq!(
+            [0, 1, 2].map(|port| table.learned_at(address, Some(port))),
+            [Some((0, mac(1))), Some((1, mac(2))), None]
+        );
+        assert!(
+            table.set_resolved(address, 1, Some(mac(3))) && !table.set_resolved(address, 1, Some(mac(3)))
+        );
+        assert_eq!(
+            table.learned_at(address, Some(1)),
+            Some((1, mac(3))),
+            "found out comes before told by the kernel"
+        );
+        table.replace_kernel_neighbours(std::iter::empty());
+        assert_eq!((table.learned_at(address, None), table.learned().count()), (Some((1, mac(3))), 1));
+        assert!(table.set_resolved(address, 1, None) && table.learned_at(address, None).is_none());
     }
 
     #[test]

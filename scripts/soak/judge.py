@@ -42,7 +42,7 @@ def accounted(name, found, faults=()):
     """Checks that every packet left once, sent or dropped, that only allowed faults dropped any, and that none was overtaken."""
     packets = found["packets"]
     dropped = sum(packets["drops"].values())
-    if packets["rx"] != packets["tx"] + dropped + packets["held"]:
+    if packets["rx"] + packets["originated"] != packets["tx"] + packets["punted"] + dropped + packets["held"]:
         raise Failed(f"{name}: {packets['rx']} rx, but {packets['tx']} tx, {dropped} dropped, {packets['held']} held")
     if packets["held"]:
         raise Failed(f"{name}: {packets['held']} packets are held at the end")

@@ -217,6 +217,7 @@ impl Writer<'_> {
                 writeln!(self.out, "{prefix} dev {port}")?;
             }
             NextHop::Blackhole => writeln!(self.out, "blackhole {prefix}")?,
+            NextHop::Local => return Err(self.refuse(prefix, hop)),
         }
         Ok(())
     }
@@ -240,7 +241,7 @@ impl Writer<'_> {
             NextHop::Port { port }
             | NextHop::Gateway { port: PortRef::Index(port), .. }
             | NextHop::Connected { port: PortRef::Index(port) } => *port,
-            NextHop::Gateway { .. } | NextHop::Connected { .. } | NextHop::Blackhole => {
+            NextHop::Gateway { .. } | NextHop::Connected { .. } | NextHop::Blackhole | NextHop::Local => {
                 return Err(self.refuse(prefix, hop));
             }
         };
@@ -262,6 +263,7 @@ impl Writer<'_> {
             NextHop::Bare | NextHop::Moved(_) => entry.id = Some(id.get()),
             NextHop::Port { port } => entry.port = Some(*port),
             NextHop::Blackhole => entry.kind = Some("blackhole"),
+            NextHop::Local => return Err(self.refuse(prefix, hop)),
             NextHop::Connected { port } => {
                 entry.dev = Some(PortText(named(port).ok_or_else(|| self.refuse(prefix, hop))?));
             }

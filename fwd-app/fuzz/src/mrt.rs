@@ -125,7 +125,7 @@ fn write(update: &Update, text: &mut String) {
             NextHop::Connected { port } => writeln!(text, "a {prefix} dev {port}"),
             NextHop::Port { port } => writeln!(text, "a R{prefix} {port}"),
             NextHop::Blackhole => writeln!(text, "a blackhole {prefix}"),
-            NextHop::Bare | NextHop::Moved(_) => panic!("a feed has no such next hop"),
+            NextHop::Bare | NextHop::Moved(_) | NextHop::Local => panic!("a feed has no such next hop"),
         },
     };
     line.unwrap();

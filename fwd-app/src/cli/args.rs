@@ -5,6 +5,7 @@
 use super::sources::{SourceOption, SourceOrder};
 use super::values;
 use crate::control::feeds::learned::{FeedSpec, Source};
+use crate::control::interfaces::PortAddress;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
 use crate::control::updates::UpdateSpec;
@@ -282,6 +283,11 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(64..=65_535))]
     pub(crate) max_pkt_len: Option<u32>,
 
+    /// Longest IP packet that a port sends; may be given once a port [default: the port's MTU, or that of the kernel interface which
+    /// its --vdev names as `iface=` if that is less]
+    #[arg(long, value_name = "PORT=BYTES", value_parser = values::port_mtu)]
+    pub(crate) mtu: Vec<(PortRef, u16)>,
+
     /// Descriptors of an RX queue
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
     pub(crate) rx_queue_size: u16,
@@ -298,13 +304,25 @@ pub(crate) struct PortArgs {
     /// Destination MAC of all that leaves by a port; may be given once a port [default: the next hop's]
     #[arg(long, value_name = "PORT,MAC", value_parser = values::eth_dest)]
     pub(crate) eth_dest: Vec<EthDest>,
+
+    /// An address of a port, by index or name, with the length of its link's prefix; several are allowed. Ports with addresses answer
+    /// ARP, neighbour discovery and ping, find their neighbours themselves, and tell senders what is not forwarded
+    #[arg(long, value_name = "PORT=ADDRESS/LENGTH", value_parser = values::port_address)]
+    pub(crate) address: Vec<PortAddress>,
+
+    /// Mean time in seconds that the answer of a neighbour on a port with an --address counts. One that is not heard of for three
+    /// times as long is asked again, and forgotten when it does not answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub(crate) neigh_age: u16,
 }
 
 impl PortArgs {
     /// The spec for the control side.
     pub(crate) fn spec(&self) -> PortSpec {
-        let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, ref eth_dest } = *self;
-        PortSpec { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, eth_dest: eth_dest.clone() }
+        let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, .. } = *self;
+        let Self { mtu, eth_dest, address, .. } = self.clone();
+        let (mtus, addresses) = (mtu, address);
+        PortSpec { promiscuous, max_pkt_len, mtus, rx_queue_size, tx_queue_size, mbufs, eth_dest, addresses }
     }
 }
 
@@ -388,11 +406,12 @@ pub(crate) const RUN_EXAMPLES: &str = "\
 Examples:
   fwd-app run --fib routes.txt --config '(0,0,1),(1,0,2)' -- -l 1,2 -a 0000:03:00.0 -a 0000:03:00.1
   fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --stats-period 1 -- -l 1 --vdev net_null0
+  fwd-app run --fib routes.txt --address 0=192.0.2.1/24 --address 1=2001:db8::1/64 -- -l 1 -a 0000:03:00.0 -a 0000:03:00.1
   fwd-app run --fib routes.txt --duration 10 --json run.json --capture-drops drops.pcapng,100 -- --no-huge --no-pci --vdev net_null0
   fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
   fwd-app run --kernel-routes --fpm 127.0.0.1:2620 -- -l 1 --vdev net_af_packet0,iface=eth1
 
-A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet: they are dropped as no_neighbour. A bare
+A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet, unless its port has an --address: they are dropped as no_neighbour. A bare
 id's MAC is made of its number. What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the
 summary; a second one exits at once.";
 

@@ -1,6 +1,7 @@
 //! Parsers of option values. Each gives a message that says what was wanted and what was there; clap turns it into exit
 //! code 2.
 
+use crate::control::interfaces::PortAddress;
 use crate::control::ports::EthDest;
 use crate::harness::Rate;
 use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
@@ -44,6 +45,12 @@ pub(crate) enum ValueError {
     /// Not `PORT=IFNAME`.
     #[error("'{text}' is not PORT=IFNAME such as 0=eth1")]
     KernelInterface { text: String },
+    /// Not `PORT=BYTES`.
+    #[error("'{text}' is not PORT=BYTES such as 0=1400, with 68 to 65535 bytes")]
+    PortMtu { text: String },
+    /// Not `PORT=ADDRESS/LENGTH`.
+    #[error("'{text}' is not PORT=ADDRESS/LENGTH such as 0=192.0.2.1/24")]
+    PortAddress { text: String },
     /// Not `NAME=VALUE`.
     #[error("'{text}' is not NAME=VALUE")]
     EngineArg { text: String },
@@ -141,6 +148,26 @@ pub(crate) fn kernel_interface(text: &str) -> Result<(PortRef, String), ValueErr
     Ok((PortRef::parse(port), name.to_owned()))
 }
 
+/// The value of `--mtu`, `PORT=BYTES`. IPv4 forwards 68 bytes in one piece on every link (RFC 791 3.2).
+pub(crate) fn port_mtu(text: &str) -> Result<(PortRef, u16), ValueError> {
+    let parsed = text.split_once('=').and_then(|(port, bytes)| {
+        let bytes = digits(bytes).filter(|bytes| *bytes >= 68)?;
+        Some((PortRef::parse(port), bytes)).filter(|_| !port.is_empty())
+    });
+    parsed.ok_or_else(|| ValueError::PortMtu { text: text.to_owned() })
+}
+
+/// The value of `--address`, `PORT=ADDRESS/LENGTH`.
+pub(crate) fn port_address(text: &str) -> Result<PortAddress, ValueError> {
+    let parsed = text.split_once('=').and_then(|(port, cidr)| {
+        let (address, prefix_len) = cidr.trim().split_once('/')?;
+        let (port, address) = (PortRef::parse(port.trim()), address.parse().ok()?);
+        Some(PortAddress { port, address, prefix_len: digits(prefix_len)? })
+    });
+    let is_named = |at: &PortAddress| at.port != PortRef::Name(String::new());
+    parsed.filter(is_named).ok_or_else(|| ValueError::PortAddress { text: text.to_owned() })
+}
+
 /// `NAME=VALUE`, a parameter that an engine knows by name.
 pub(crate) fn engine_arg(text: &str) -> Result<(String, String), ValueError> {
     units::named_value(text).ok_or_else(|| ValueError::EngineArg { text: text.to_owned() })
@@ -150,6 +177,15 @@ pub(crate) fn engine_arg(text: &str) -> Result<(String, String), ValueError> {
 mod tests {
     use super::*;
     use fib::MacAddr;
+
+    #[test]
+    fn mtus_of_ports() {
+        assert_eq!(port_mtu("0=1400"), Ok((PortRef::Index(0), 1400)));
+        assert_eq!(port_mtu("net_tap0=65535"), Ok((PortRef::Name("net_tap0".into()), 65_535)));
+        for text in ["", "=1400", "0", "0=", "0=67", "0=65536", "0=+1400", "0=1400 "] {
+            assert!(port_mtu(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn config_tuples() {
@@ -236,6 +272,16 @@ mod tests {
         assert_eq!(parsed("a,b,7"), Some(("a,b".to_owned(), 7)));
         for text in ["", ",5", "x,0", "x,99999999999999999999"] {
             assert_eq!(parsed(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn port_addresses() {
+        let at = port_address("p1=2001:db8::1/64").unwrap();
+        assert_eq!((at.port, at.prefix_len), (PortRef::Name("p1".into()), 64));
+        assert_eq!(port_address("3=192.0.2.1/24").unwrap().port, PortRef::Index(3));
+        for text in ["", "3", "3=", "=192.0.2.1/24", "3=192.0.2.1", "3=192.0.2.1/", "3=192.0.2/24"] {
+            assert!(port_address(text).is_err(), "{text}");
         }
     }
 

@@ -13,11 +13,15 @@
 //! | [`spec`] | [`TableSpec`], [`ForwardSpec`]: files, engine, topology, sizes |
 //! | [`feeds`] | routes, links and neighbours from FRR and the kernel while packets flow |
 //! | [`ports`] | DPDK ports: set-up, links, statistics, closing |
+//! | [`interfaces`] | ports with addresses of this router, and what follows from them |
+//! | [`exceptions`] | the thread of the router: ARP, neighbours, ICMP |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
 //! | [`ctl`] | steering over a local socket: grammar, server, client |
 
 pub(crate) mod ctl;
+pub(crate) mod exceptions;
 pub(crate) mod feeds;
+pub(crate) mod interfaces;
 pub(crate) mod ports;
 pub(crate) mod service;
 pub(crate) mod session;

@@ -2,8 +2,11 @@
 //!
 //! A port that no tuple of `--config` names only sends. It gets no RX queue, so that its device buffers no received packets; if the
 //! driver requires an RX queue, it gets one that nobody polls, with a warning. A port without the multi-segment offload sends no
-//! packet longer than an mbuf, so its MTU is reduced to that.
+//! packet longer than an mbuf, so its MTU is reduced to that, and so is that of a port whose driver works on a kernel interface with a
+//! smaller one.
 
+use super::exceptions;
+use super::interfaces::PortAddress;
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
 use crate::notice::warn;
@@ -15,7 +18,7 @@ use dpdk_ffi::{
     DpdkError, Eal, Granted, LcoreId, LinkState, Mempool, MempoolConfig, Port, PortConfig, PortStats,
     SocketId, TxOffloads,
 };
-use fib::MacAddr;
+use fib::{MacAddr, PortRef};
 use std::time::{Duration, Instant};
 
 /// Bytes of an Ethernet header, which an MTU does not include.
@@ -47,6 +50,8 @@ pub(crate) struct PortSpec {
     pub(crate) promiscuous: bool,
     /// The longest frame, bytes including its Ethernet header; `None` leaves the port's MTU unchanged.
     pub(crate) max_pkt_len: Option<u32>,
+    /// MTUs of ports, bytes.
+    pub(crate) mtus: Vec<(PortRef, u16)>,
     /// Descriptors of an RX queue.
     pub(crate) rx_queue_size: u16,
     /// Descriptors of a TX queue.
@@ -55,6 +60,8 @@ pub(crate) struct PortSpec {
     pub(crate) mbufs: Option<u32>,
     /// Destination MACs in place of those of the next hops.
     pub(crate) eth_dest: Vec<EthDest>,
+    /// Addresses of ports, which are interfaces of a router then.
+    pub(crate) addresses: Vec<PortAddress>,
 }
 
 /// The driver's statistics of a port.
@@ -111,7 +118,7 @@ impl Ports {
     /// Configures and starts all `ports` for `plan`, with batches of at most `batch` packets.
     ///
     /// # Errors
-    /// When a port cannot be set up, or `--eth-dest` names one that does not exist; [`ConfigError::Invalid`] for more RX queues than a
+    /// When a port cannot be set up, or an option names one that does not exist; [`ConfigError::Invalid`] for more RX queues than a
     /// device has, and for too few `--mbufs`.
     pub(crate) fn set_up(
         eal: &Eal,
@@ -119,11 +126,14 @@ impl Ports {
         plan: &Plan,
         spec: &PortSpec,
         batch: usize,
+        eal_arguments: &[String],
     ) -> anyhow::Result<Self> {
-        for destination in &spec.eth_dest {
-            if usize::from(destination.port) >= ports.len() {
-                let (named, there) = (destination.port, ports.len());
-                let message = format!("--eth-dest names port {named}, but there are {there}");
+        let destinations = spec.eth_dest.iter().map(|to| ("--eth-dest", PortRef::Index(to.port)));
+        let mtus = spec.mtus.iter().map(|(port, _)| ("--mtu", port.clone()));
+        for (option, named) in destinations.chain(mtus) {
+            if !(0..).zip(&ports).any(|(index, port)| is(port, index, &named)) {
+                let there = ports.len();
+                let message = format!("{option} names port {named}, but there are {there}");
                 return Err(ConfigError::NoDevice(message).into());
             }
         }
@@ -142,7 +152,8 @@ impl Ports {
             };
             let name = port.name();
             let queues = plan.rx_queues(index);
-            let got = start(port, &config(spec, queues, plan.senders), &pool)
+            let mtu = spec.mtus.iter().rfind(|(named, _)| is(port, index, named)).map(|(_, mtu)| *mtu);
+            let got = start(port, &config(spec, mtu, queues, plan.senders), &pool)
                 .with_context(|| format!("cannot start port {name}"))?;
             if queues == 0 && got.rx_queues > 0 {
                 warn(format_args!(
@@ -151,7 +162,9 @@ impl Ports {
             }
             let mac = port.mac_addr().with_context(|| format!("port {name} has no MAC address"))?;
             let destination = spec.eth_dest.iter().find(|dest| dest.port == index).map(|dest| dest.mac);
-            let (name, mac, mtu_bytes) = (name.to_owned(), MacAddr(mac), mtu_of(&got, room(spec)));
+            let kernel = interface_of(name, eal_arguments).filter(|_| mtu.is_none()).and_then(kernel_mtu);
+            let mtu_bytes = mtu_of(&got, room(spec)).min(kernel.unwrap_or(u16::MAX));
+            let (name, mac) = (name.to_owned(), MacAddr(mac));
             egress.push(EgressPort { name, mac, mtu_bytes, destination, is_up: true });
             granted.push(got);
         }
@@ -242,14 +255,38 @@ fn mtu_of(granted: &Granted, room: u16) -> u16 {
     granted.mtu.min(room.saturating_sub(headers))
 }
 
-fn config(spec: &PortSpec, rx_queues: u16, tx_queues: u16) -> PortConfig {
-    let mtu = spec.max_pkt_len.map(|bytes| bytes.saturating_sub(ETHERNET_BYTES));
+/// Whether `named` means this port.
+fn is(port: &Port, index: u16, named: &PortRef) -> bool {
+    match named {
+        PortRef::ById => false,
+        PortRef::Index(named) => *named == index,
+        PortRef::Name(name) => name == port.name(),
+    }
+}
+
+/// The kernel interface that the EAL arguments give to the driver of a device: `--vdev DEVICE,iface=NAME`.
+pub(super) fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
+    eal.iter().find_map(|word| {
+        let (name, parameters) = word.strip_prefix("--vdev=").unwrap_or(word).split_once(',')?;
+        let mut parameters = parameters.split(',').filter(|_| name == device);
+        parameters.find_map(|parameter| parameter.strip_prefix("iface="))
+    })
+}
+
+/// The MTU of a kernel interface, which drivers that work on one do not report.
+fn kernel_mtu(interface: &str) -> Option<u16> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).ok()?;
+    text.trim().parse().ok()
+}
+
+fn config(spec: &PortSpec, mtu: Option<u16>, rx_queues: u16, tx_queues: u16) -> PortConfig {
+    let longest = spec.max_pkt_len.map(|bytes| bytes.saturating_sub(ETHERNET_BYTES));
     PortConfig {
         rx_queues,
         tx_queues,
         rx_descriptors: spec.rx_queue_size,
         tx_descriptors: spec.tx_queue_size,
-        mtu: mtu.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
+        mtu: mtu.or(longest.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))),
         promiscuous: spec.promiscuous,
         ..PortConfig::default()
     }
@@ -271,6 +308,8 @@ struct Need {
     tx: usize,
     /// The most that the caches of all lcores hold.
     caches: usize,
+    /// The most that are handed over as exceptions.
+    exceptions: usize,
 }
 
 impl Need {
@@ -282,7 +321,8 @@ impl Need {
         let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
         // A mempool cache may hold 1.5 times its nominal size; the main lcore has one too.
         let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
-        let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches };
+        let exceptions = spec.addresses.len() * exceptions::HELD_MAX;
+        let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches, exceptions };
         for (index, port) in (0..).zip(ports) {
             let (queues, info) = (plan.rx_queues(index), port.device_info()?);
             if queues > info.max_rx_queues {
@@ -308,7 +348,7 @@ impl Need {
     /// Mbufs that the pool of a node needs so that no RX ring starves even if everything else is full.
     fn mbufs(&self, socket: SocketId) -> usize {
         let here = self.ports.iter().filter(|(at, ..)| *at == socket);
-        here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches
+        here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches + self.exceptions
     }
 }
 
@@ -339,4 +379,19 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
         let mbufs = spec.mbufs.unwrap_or(needed);
         format!("no memory for {mbufs} mbufs of {room} bytes; see EAL's -m, or --mbufs, --rx-queue-size, --tx-queue-size")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interface_of_a_driver() {
+        let eal = ["--vdev", "net_af_packet0,blocksz=4096,iface=v0", "--vdev=net_af_packet1,iface=v1"];
+        let eal = eal.map(str::to_owned);
+        assert_eq!(interface_of("net_af_packet0", &eal), Some("v0"));
+        assert_eq!(interface_of("net_af_packet1", &eal), Some("v1"));
+        assert_eq!(interface_of("net_af_packet", &eal), None);
+        assert_eq!((kernel_mtu("no-such-if"), kernel_mtu("../net")), (None, None));
+    }
 }

@@ -4,11 +4,13 @@
 //! SIGHUP, which reads the route files again, the links of the ports, the session's feeds, and the clients that ask. Nothing here ends the
 //! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
+use super::interfaces::Resolved;
 use super::session::load_rib;
 use super::thread::Told;
 use super::updates::{Stream, Turn};
 use super::{Session, Signals};
 use crate::notice;
+use crossbeam_channel::Receiver;
 use dpdk_ffi::Port;
 use fib::{NextHopTable, Rib};
 use std::path::PathBuf;
@@ -19,6 +21,8 @@ use std::time::{Duration, Instant};
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 /// How often links are looked at, if no driver reports a change by an interrupt before.
 const LINK_PERIOD: Duration = Duration::from_millis(100);
+/// How often neighbours become egress entries, at most: each time costs a new egress table.
+const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
 
 /// What changes a session while packets flow.
 #[derive(Default)]
@@ -28,6 +32,7 @@ pub(crate) struct Service {
     is_strict: bool,
     reloads: Option<Reloads>,
     links: Option<Links>,
+    neighbours: Option<Neighbours>,
     requests: Option<Requests>,
 }
 
@@ -51,6 +56,12 @@ impl Service {
     /// Follows the links of `ports`, by index; `are_up` says which of all ports' links are up now.
     pub(crate) fn with_links(mut self, ports: Vec<(usize, Port)>, are_up: Vec<bool>) -> Self {
         self.links = Some(Links { ports, are_up, last: Instant::now(), events: 0 });
+        self
+    }
+
+    /// Takes in what the router learns of neighbours.
+    pub(crate) fn with_neighbours(mut self, from: Option<Receiver<Resolved>>) -> Self {
+        self.neighbours = from.map(|from| Neighbours { from, last: Instant::now() });
         self
     }
 
@@ -80,6 +91,9 @@ impl Service {
             }
             if let Some(links) = &mut self.links {
                 links.turn(session);
+            }
+            if let Some(neighbours) = &mut self.neighbours {
+                neighbours.turn(session);
             }
             worked |= session.learn();
             worked |= self.requests.as_mut().is_some_and(|answer| answer(session));
@@ -138,6 +152,26 @@ fn apply(session: &mut Session, loaded: Tables) {
             ));
         }
         Err(error) => notice::warn(format_args!("{error:#}; the routes stay as they were")),
+    }
+}
+
+/// What the router learns of neighbours.
+struct Neighbours {
+    from: Receiver<Resolved>,
+    last: Instant,
+}
+
+impl Neighbours {
+    /// Brings into service what has been learned since.
+    fn turn(&mut self, session: &mut Session) {
+        if self.from.is_empty() || self.last.elapsed() < NEIGHBOUR_PERIOD {
+            return;
+        }
+        self.last = Instant::now();
+        self.from.try_iter().for_each(|learned| session.set_resolved(learned));
+        if let Err(error) = session.commit() {
+            notice::warn(format_args!("{error:#}"));
+        }
     }
 }
 

@@ -74,7 +74,7 @@ impl ControlThread {
 }
 
 /// Lets this thread run on `cpus` alone. Without effect if there are none, or if the system refuses.
-fn pin(cpus: &[u16]) {
+pub(super) fn pin(cpus: &[u16]) {
     if !cpus.is_empty() {
         let mut set = CpuSet::new();
         cpus.iter()

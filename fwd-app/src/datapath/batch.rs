@@ -8,7 +8,7 @@
 //! Invariant: packets are in order of arrival. Every parsed packet is in exactly one state: it is in a lane, or its index in the egress
 //! table is [`NO_ENTRY`] and it is counted in `drops`.
 
-use super::{Code, DropReason, Drops, Egress};
+use super::{Code, DropReason, Drops, Egress, Punting};
 use dpdk_ffi::Burst;
 use dpdk_ffi::simd::{Array, Kind, PAD};
 use fib::{Family, Keys, NextHopId};
@@ -75,7 +75,8 @@ pub(crate) struct Batch {
     pub(crate) v6: Lane,
     /// What the rewrite kernel does to each packet.
     pub(crate) kinds: Array<Kind>,
-    /// Length of the IP packet of each packet in a lane, bytes. Of a dropped packet, the number of its [`DropReason`].
+    /// Length of the IP packet of each packet in a lane, bytes. Of a dropped packet, the number of its [`DropReason`]; of an
+    /// exception, its mark.
     pub(crate) ip_bytes: Array<u32>,
     /// The packets with tags, of those in a lane.
     pub(crate) tagged: Vec<Tagged>,
@@ -92,6 +93,8 @@ pub(crate) struct Batch {
     pub(crate) bytes: u64,
     /// Packets of this batch that are dropped.
     pub(crate) drops: Drops,
+    /// How its exceptions are marked; `None` when its port has no addresses.
+    pub(crate) punting: Option<Punting>,
     /// When the packets were received, one stamp a burst.
     stamps: Array<Stamp>,
     stamps_len: usize,
@@ -124,6 +127,7 @@ impl Batch {
             ports: array(entries),
             bytes: 0,
             drops: Drops::default(),
+            punting: None,
             stamps: array(packets_max),
             stamps_len: 0,
         }

@@ -59,7 +59,7 @@ pub(crate) fn check(head: &[u8], frame_bytes: u32) -> Result<Checked, DropReason
 }
 
 /// The ethertype after at most two tags, and the offset of its payload. A frame with a third tag is `not_ip`.
-fn layer2(head: &[u8]) -> Result<(u16, usize), DropReason> {
+pub(super) fn layer2(head: &[u8]) -> Result<(u16, usize), DropReason> {
     let mut at = ETHERNET_BYTES - 2;
     let mut ethertype = be16(head, at)?;
     for _ in 0..TAGS_MAX {

@@ -70,6 +70,10 @@ pub(crate) struct Counters {
     pub(crate) tx_packets: u64,
     /// Bytes sent, without preamble and frame check sequence.
     pub(crate) tx_bytes: u64,
+    /// Packets that this router made: answers, requests, errors.
+    pub(crate) originated: u64,
+    /// Packets that were for this router, and done with.
+    pub(crate) punted: u64,
     /// Packets dropped.
     pub(crate) drops: Drops,
     /// Batches completed.
@@ -87,6 +91,8 @@ impl Counters {
         self.rx_bytes += other.rx_bytes;
         self.tx_packets += other.tx_packets;
         self.tx_bytes += other.tx_bytes;
+        self.originated += other.originated;
+        self.punted += other.punted;
         self.drops.merge(&other.drops);
         self.batches += other.batches;
         self.busy_cycles += other.busy_cycles;
@@ -95,6 +101,11 @@ impl Counters {
             mine.packets += theirs.packets;
             mine.cycles += theirs.cycles;
         }
+    }
+
+    /// Packets that have come and not gone: those inside, if all counts are of one moment.
+    pub(crate) fn inside(&self) -> u64 {
+        (self.rx_packets + self.originated).saturating_sub(self.tx_packets + self.punted + self.drops.total())
     }
 
     /// Counts a timed pass, or with 0 packets a part of one.
@@ -108,7 +119,7 @@ impl Counters {
 }
 
 /// How many numbers of [`Counters`] are published while the stage runs.
-const SHOWN: usize = 6 + DropReason::COUNT;
+const SHOWN: usize = 8 + DropReason::COUNT;
 
 /// The published copy of one stage's counters. Each number is exact, but two numbers may be from different moments.
 #[derive(Debug, Default)]
@@ -118,9 +129,10 @@ pub(crate) struct Published([AtomicU64; SHOWN]);
 impl Published {
     /// Stores a copy of `counters`. Only the stage that owns them calls this.
     pub(crate) fn publish(&self, counters: &Counters) {
-        let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, batches, busy_cycles, drops, .. } =
-            counters;
-        let numbers = [*rx_packets, *rx_bytes, *tx_packets, *tx_bytes, *batches, *busy_cycles].into_iter();
+        let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, originated, punted, .. } = counters;
+        let Counters { batches, busy_cycles, drops, .. } = counters;
+        let packets = [rx_packets, rx_bytes, tx_packets, tx_bytes, originated, punted];
+        let numbers = packets.into_iter().chain([batches, busy_cycles]).copied();
         for (shown, number) in self.0.iter().zip(numbers.chain(drops.iter().map(|(_, count)| count))) {
             shown.store(number, Relaxed);
         }
@@ -128,7 +140,17 @@ impl Published {
 
     /// The published counters; cycles by pass are not published and read as 0.
     pub(crate) fn read(&self) -> Counters {
-        let [rx_packets, rx_bytes, tx_packets, tx_bytes, batches, busy_cycles, drops @ ..] = &self.0;
+        let [
+            rx_packets,
+            rx_bytes,
+            tx_packets,
+            tx_bytes,
+            originated,
+            punted,
+            batches,
+            busy_cycles,
+            drops @ ..,
+        ] = &self.0;
         let mut counted = Drops::default();
         for (reason, count) in DropReason::ALL.into_iter().zip(drops) {
             counted.add(reason, count.load(Relaxed));
@@ -138,6 +160,8 @@ impl Published {
             rx_bytes: rx_bytes.load(Relaxed),
             tx_packets: tx_packets.load(Relaxed),
             tx_bytes: tx_bytes.load(Relaxed),
+            originated: originated.load(Relaxed),
+            punted: punted.load(Relaxed),
             drops: counted,
             batches: batches.load(Relaxed),
             busy_cycles: busy_cycles.load(Relaxed),
@@ -204,6 +228,7 @@ mod tests {
         let mut counters =
             Counters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, ..Counters::default() };
         (counters.batches, counters.busy_cycles) = (5, 6);
+        (counters.originated, counters.punted) = (7, 8);
         for (i, reason) in DropReason::ALL.into_iter().enumerate() {
             counters.drops.add(reason, 100 + i as u64);
         }

@@ -30,11 +30,19 @@ pub(crate) enum DropReason {
     TxFull,
     /// The engine failed or did not answer in time.
     EngineStall,
+    /// A frame for another MAC, or a packet for this router that nobody here takes.
+    NotForUs,
+    /// An ARP or neighbour discovery message that is invalid or tells nothing.
+    ArpIgnored,
+    /// For this router, but too much came at once.
+    PuntFull,
+    /// An answer of this router beyond the rate limit of ICMP.
+    IcmpLimited,
 }
 
 impl DropReason {
     /// How many reasons there are.
-    pub(crate) const COUNT: usize = 12;
+    pub(crate) const COUNT: usize = 16;
 
     /// All of them, in order of their discriminants.
     pub(crate) const ALL: [Self; Self::COUNT] = [
@@ -50,6 +58,10 @@ impl DropReason {
         Self::MtuExceeded,
         Self::TxFull,
         Self::EngineStall,
+        Self::NotForUs,
+        Self::ArpIgnored,
+        Self::PuntFull,
+        Self::IcmpLimited,
     ];
 
     /// The name in every output.
@@ -67,6 +79,10 @@ impl DropReason {
             Self::MtuExceeded => "mtu_exceeded",
             Self::TxFull => "tx_full",
             Self::EngineStall => "engine_stall",
+            Self::NotForUs => "not_for_us",
+            Self::ArpIgnored => "arp_ignored",
+            Self::PuntFull => "punt_full",
+            Self::IcmpLimited => "icmp_limited",
         }
     }
 }
@@ -131,7 +147,8 @@ mod tests {
         }
         let names: Vec<_> = DropReason::ALL.iter().map(ToString::to_string).collect();
         let contract = "not_ip malformed bad_checksum ttl_expired martian multicast no_route blackhole \
-                        no_neighbour mtu_exceeded tx_full engine_stall";
+                        no_neighbour mtu_exceeded tx_full engine_stall not_for_us arp_ignored punt_full \
+                        icmp_limited";
         assert_eq!(names.join(" "), contract);
     }
 

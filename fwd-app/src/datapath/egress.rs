@@ -26,6 +26,9 @@ impl Code {
     /// The destination is on a directly connected link: its neighbour entry decides.
     pub(crate) const CONNECTED: u16 = 0xff80;
 
+    /// The destination is an address of this router.
+    pub(crate) const LOCAL: u16 = 0xff81;
+
     /// Dropped and already counted.
     pub(crate) const DROPPED: u16 = u16::MAX;
 
@@ -64,7 +67,7 @@ impl EgressPort {
         let port = match hop {
             NextHop::Gateway { port, .. } | NextHop::Connected { port } => port.clone(),
             NextHop::Port { port } => PortRef::Index(*port),
-            NextHop::Bare | NextHop::Moved(_) | NextHop::Blackhole => PortRef::ById,
+            NextHop::Bare | NextHop::Moved(_) | NextHop::Blackhole | NextHop::Local => PortRef::ById,
         };
         Self::find(&port, ports, || format!("next hop {hop}")).map(drop)
     }
@@ -118,9 +121,11 @@ pub(crate) struct EgressTable {
     /// `2^64 / ports`, rounded up: `(id - 1) mod ports` takes two multiplications (Lemire, Kaser, Kurz 2019).
     modulus_inverse: u64,
     /// Neighbour entries, for destinations on directly connected links.
-    neighbours: FxHashMap<IpAddr, Egress>,
+    neighbours: FxHashMap<(IpAddr, u16), Egress>,
     /// The port of each [`NextHop::Connected`], by id.
     links: FxHashMap<NextHopId, u16>,
+    /// The gateways whose MAC no feed has given, with their ports where they are given.
+    gateways: FxHashMap<NextHopId, (IpAddr, Option<u16>)>,
     /// Number of next hops that are not bare.
     named: usize,
 }
@@ -139,15 +144,20 @@ impl EgressTable {
             modulus_inverse: per_port.wrapping_add(1),
             neighbours: FxHashMap::default(),
             links: FxHashMap::default(),
+            gateways: FxHashMap::default(),
             named: 0,
         };
-        let learned = hops.learned_neighbours();
-        // Those that were told replace learned ones.
-        for neighbour in learned.chain(hops.neighbours().cloned()) {
+        for neighbour in hops.neighbours() {
             let user = || format!("neighbour {}", neighbour.address);
             let id = NextHopId::NONE;
             let port = table.resolve(&neighbour.port, id, user)?;
-            table.neighbours.insert(neighbour.address, table.entry(port, neighbour.mac));
+            table.neighbours.insert((neighbour.address, port), table.entry(port, neighbour.mac));
+        }
+        for ((address, port, _), mac) in hops.learned() {
+            if hops.neighbour(address).is_none() && usize::from(port) < ports.len() {
+                let entry = table.entry(port, mac);
+                table.neighbours.entry((address, port)).or_insert(entry);
+            }
         }
         let limit = |id: u32, hop: &NextHop| *hop != NextHop::Bare || id <= DENSE_BARE_MAX;
         let named = hops.iter().map(|(id, hop)| (id.get(), hop));
@@ -158,6 +168,12 @@ impl EgressTable {
             if let NextHop::Connected { port } = hop {
                 let port = table.resolve(port, id, || format!("next hop {hop}"))?;
                 table.links.insert(id, port);
+            }
+            if let NextHop::Gateway { gateway, port } = hop
+                && hops.neighbour(*gateway).is_none()
+            {
+                let port = EgressPort::find(port, &table.ports, || format!("next hop {hop}"))?;
+                table.gateways.insert(id, (*gateway, port));
             }
             table.named += 1;
             dense[id.get() as usize] = table.entry_of(id, hop, hops)?;
@@ -179,10 +195,25 @@ impl EgressTable {
 
     /// The entry of `destination` on the directly connected link of next hop `id`.
     pub(crate) fn connected(&self, id: NextHopId, destination: IpAddr) -> Egress {
-        match (self.neighbours.get(&destination), self.links.get(&id)) {
-            (Some(entry), Some(port)) if entry.port == *port => *entry,
-            _ => Self::drop(DropReason::NoNeighbour),
-        }
+        let port = self.links.get(&id);
+        let known = port.and_then(|port| self.neighbours.get(&(destination, *port)));
+        known.copied().unwrap_or(Self::drop(DropReason::NoNeighbour))
+    }
+
+    /// The neighbour that a packet to `destination` needs when next hop `id` has no MAC: its address, and its port if that is known.
+    pub(crate) fn wanted(&self, id: NextHopId, destination: IpAddr) -> Option<(IpAddr, Option<u16>)> {
+        let on_link = || self.links.get(&id).map(|port| (destination, Some(*port)));
+        self.gateways.get(&id).copied().or_else(on_link)
+    }
+
+    /// The gateways whose MAC no feed has given, with their ports where they are given.
+    pub(crate) fn gateways(&self) -> impl Iterator<Item = (IpAddr, Option<u16>)> {
+        self.gateways.values().copied()
+    }
+
+    /// Whether the link of a port is up.
+    pub(crate) fn is_up(&self, port: u16) -> bool {
+        self.ports.get(usize::from(port)).is_some_and(|port| port.is_up)
     }
 
     /// Number of next hops in the table that are not bare ids.
@@ -205,7 +236,11 @@ impl EgressTable {
     }
 
     fn drop(reason: DropReason) -> Egress {
-        Egress { macs: [0; 12], port: Code::of(reason), mtu_bytes: u16::MAX }
+        Self::code(Code::of(reason))
+    }
+
+    fn code(code: u16) -> Egress {
+        Egress { macs: [0; 12], port: code, mtu_bytes: u16::MAX }
     }
 
     fn entry(&self, port: u16, destination: MacAddr) -> Egress {
@@ -225,23 +260,25 @@ impl EgressTable {
             NextHop::Bare => self.bare(id),
             NextHop::Moved(number) => self.bare(*number),
             NextHop::Blackhole => Self::drop(DropReason::Blackhole),
-            NextHop::Connected { .. } => Egress { macs: [0; 12], port: Code::CONNECTED, mtu_bytes: u16::MAX },
+            NextHop::Connected { .. } => Self::code(Code::CONNECTED),
+            NextHop::Local => Self::code(Code::LOCAL),
             NextHop::Port { port } => {
                 let port = self.resolve(&PortRef::Index(*port), id, user)?;
                 self.entry(port, MacAddr::of_bare_id(NextHopId::from_answer(u32::from(port) + 1)))
             }
-            NextHop::Gateway { gateway, port } => match (hops.neighbour_on(*gateway, port), port) {
-                (Some(neighbour), PortRef::ById) => {
-                    self.entry(self.resolve(&neighbour.port, id, user)?, neighbour.mac)
-                }
-                (Some(neighbour), port) => self.entry(self.resolve(port, id, user)?, neighbour.mac),
-                (None, PortRef::ById) => Self::drop(DropReason::NoNeighbour),
-                (None, port) => {
-                    // A port that does not exist is an error whether the neighbour is known or not.
-                    self.resolve(port, id, user)?;
-                    Self::drop(DropReason::NoNeighbour)
-                }
-            },
+            NextHop::Gateway { gateway, port } => {
+                // A port that does not exist is an error whether the neighbour is known or not.
+                let port = EgressPort::find(port, &self.ports, user)?;
+                let known = match hops.neighbour(*gateway) {
+                    Some(neighbour) => {
+                        let theirs = || self.resolve(&neighbour.port, id, user);
+                        Some((port.map_or_else(theirs, Ok)?, neighbour.mac))
+                    }
+                    None => hops.learned_at(*gateway, port),
+                };
+                let known = known.filter(|(port, _)| usize::from(*port) < self.ports.len());
+                known.map_or(Self::drop(DropReason::NoNeighbour), |(port, mac)| self.entry(port, mac))
+            }
         })
     }
 

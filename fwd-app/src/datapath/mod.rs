@@ -1,8 +1,8 @@
 //! The datapath: `rx -> parse -> batch -> lookup -> verdict -> rewrite -> tx`, a file each.
 //!
 //! Each stage is a pass over the arrays of one [`Batch`], not a loop per packet, and updates its counters once a burst. What a pass
-//! does to every packet is a kernel of [`dpdk_ffi::simd`]; what only some packets need is done one by one. A packet leaves exactly once: it is sent, or counted under one [`DropReason`]. The invariant is
-//! `rx == tx + sum(drops) + held`. Nothing here allocates, locks, logs or divides once it runs.
+//! does to every packet is a kernel of [`dpdk_ffi::simd`]; what only some packets need is done one by one. A packet leaves exactly once: it is sent, handed over as an exception, or counted under
+//! one [`DropReason`]. The invariant is `rx + originated == tx + punted + sum(drops) + held`. Nothing here allocates, locks, logs or divides once it runs.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -14,6 +14,7 @@
 //! | [`lookup`] | resolves destinations to next hops, through an engine |
 //! | [`swap`] | [`Swap`](swap::Swap): exchanges a value with a running lcore |
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop |
+//! | [`exception`] | packets for the router, which are handed over |
 //! | [`verdict`] | turns next hops into ports or drop reasons |
 //! | [`rewrite`] | rewrites MACs, TTL, checksum |
 //! | [`tx`] | sends packets to the queues of their ports |
@@ -26,6 +27,7 @@ pub(crate) mod check;
 pub(crate) mod counters;
 pub(crate) mod drop_reason;
 pub(crate) mod egress;
+pub(crate) mod exception;
 pub(crate) mod latency;
 pub(crate) mod lookup;
 pub(crate) mod parse;
@@ -42,4 +44,5 @@ pub(crate) use batch::Batch;
 pub(crate) use counters::{Counters, Published, StageName};
 pub(crate) use drop_reason::{DropReason, Drops};
 pub(crate) use egress::{Code, Egress, EgressError, EgressPort, EgressTable};
+pub(crate) use exception::Punting;
 pub(crate) use latency::Latency;

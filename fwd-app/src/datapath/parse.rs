@@ -5,8 +5,10 @@
 //! alone gives the drop reason. So the kernel must never pass a packet that [`check::check`] refuses, but need not pass every good
 //! one.
 
+use super::DropReason;
 use super::batch::{Batch, NO_ENTRY, Tagged};
 use super::check::{self, Destination};
+use super::exception::{Exception, Whose};
 use dpdk_ffi::simd::{Kind, LaneV4, LaneV6, Parsed};
 
 /// Parses the packets that have not been parsed yet.
@@ -39,17 +41,29 @@ pub(crate) fn parse(batch: &mut Batch) {
     reason = "the halves of an address; places below 65,536; IP headers at 14 to 22"
 )]
 fn slow(batch: &mut Batch, first: usize) {
-    let Batch { packets, keys4, keys6, v4, v6, kinds, ip_bytes, tagged, indices, drops, .. } = batch;
+    let tsc = batch.stamps().last().map_or(0, |stamp| stamp.tsc);
+    let Batch { packets, keys4, keys6, v4, v6, kinds, ip_bytes, tagged, indices, drops, punting, .. } = batch;
     let is_other = |kind: &Kind| *kind == Kind::Other;
     let mut at = first;
     while let Some(i) = next_place(&kinds[..packets.len()], at, is_other) {
         at = i + 1;
-        let checked = match check::check(packets.data(i), packets.pkt_len(i)) {
+        let whose = punting.as_ref().map_or(Whose::Forward, |punting| punting.ours.whose(packets.data(i)));
+        let checked = match whose {
+            Whose::Forward => check::check(packets.data(i), packets.pkt_len(i)),
+            Whose::Ours => {
+                (indices[i], ip_bytes[i]) = (NO_ENTRY, Exception::ForUs.mark());
+                continue;
+            }
+            Whose::Others => Err(DropReason::NotForUs),
+        };
+        let checked = match checked {
             Ok(checked) => checked,
             Err(reason) => {
                 indices[i] = NO_ENTRY;
-                ip_bytes[i] = reason as u32;
-                drops.add(reason, 1);
+                let handed = Exception::of(reason);
+                let handed = handed.filter(|_| punting.as_mut().is_some_and(|punting| punting.takes(tsc)));
+                ip_bytes[i] = handed.map_or(reason as u32, Exception::mark);
+                drops.add(reason, u64::from(handed.is_none()));
                 continue;
             }
         };

@@ -14,7 +14,7 @@ pub(crate) fn rewrite(batch: &mut Batch) {
 }
 
 /// Decrements the TTL or hop limit of an IP packet. Parse has checked that it is at least 2, and that the header is there.
-fn hop(packet: &mut [u8], is_v6: bool) {
+pub(crate) fn hop(packet: &mut [u8], is_v6: bool) {
     match packet {
         [_, _, _, _, _, _, _, hop_limit, ..] if is_v6 => *hop_limit -= 1,
         [_, _, _, _, _, _, _, _, ttl, _, high, low, ..] if !is_v6 => {

@@ -9,9 +9,10 @@
 //! to what one mbuf holds, so that chains are rare here. A port that accepts chains costs one branch a burst.
 
 use super::counters::{Counters, QueueCount};
+use super::exception::Note;
 use super::watch::Watch;
-use super::{Batch, Code, DropReason, Latency};
-use dpdk_ffi::{Burst, Eal, TxQueue};
+use super::{Batch, Code, DropReason, Drops, Latency};
+use dpdk_ffi::{Burst, Eal, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
 
 /// The sending end of one stage: it has its own TX queue on every port.
@@ -21,23 +22,50 @@ pub(crate) struct Tx {
     /// By port index: packets on their way to that port's queue.
     outs: Vec<Burst>,
     dropped: Burst,
+    /// The way to the router and back; then `outs` has one more burst, for exceptions.
+    punts: Option<PuntEnds>,
     latency: Latency,
     watch: Arc<Watch>,
     /// Time stamp at the end of the previous batch; 0 after a turn without work.
     last_tsc: u64,
 }
 
+/// The ends of the rings between a sending stage and the router.
+pub(crate) struct PuntEnds {
+    /// Where exceptions go.
+    pub(crate) exceptions: RingProducer,
+    /// Where packets to be sent come from, with their ports as tags; one stage has it.
+    pub(crate) originated: Option<(RingConsumer, Burst)>,
+}
+
+impl PuntEnds {
+    /// Enqueues exceptions; those without room are counted in `drops` and freed.
+    #[cold]
+    fn hand_over(&mut self, out: &mut Burst, drops: &mut Drops) {
+        self.exceptions.enqueue_burst(out);
+        for i in 0..out.len() {
+            drops.add(Note::of(out.tag(i)).exception.reason(), 1);
+        }
+        out.free_all();
+    }
+}
+
+/// Most packets of the router that are sent at once.
+pub(crate) const ORIGINATED_MAX: usize = 32;
+
 impl Tx {
     /// Sends through one queue a port, batches of at most `batch_max` packets.
     pub(crate) fn new(
         eal: &Eal,
         queues: Vec<(TxQueue, Arc<QueueCount>)>,
-        batch_max: usize,
+        (batch_max, punts): (usize, Option<PuntEnds>),
         latency: Latency,
         watch: Arc<Watch>,
     ) -> Self {
-        let outs = queues.iter().map(|_| Burst::with_capacity(eal, batch_max)).collect();
-        Self { queues, outs, dropped: Burst::with_capacity(eal, batch_max), latency, watch, last_tsc: 0 }
+        let batch_max = if punts.is_some() { batch_max.max(ORIGINATED_MAX) } else { batch_max };
+        let burst = |_| Burst::with_capacity(eal, batch_max);
+        let outs = (0..queues.len() + usize::from(punts.is_some())).map(burst).collect();
+        Self { queues, outs, dropped: burst(0), punts, latency, watch, last_tsc: 0 }
     }
 
     /// Sends or frees every packet of `batch` and clears it.
@@ -55,6 +83,28 @@ impl Tx {
             unsent_bytes += bytes_of(&self.dropped);
             self.dropped.free_all();
         }
+        let (left, left_bytes) = self.send_outs(&mut batch.drops);
+        (unsent, unsent_bytes) = (unsent + left, unsent_bytes + left_bytes);
+        if let Some(punts) = &mut self.punts
+            && let Some(out) = self.outs.last_mut().filter(|out| !out.is_empty())
+        {
+            unsent += out.len() as u64;
+            unsent_bytes += bytes_of(out);
+            punts.hand_over(out, &mut batch.drops);
+        }
+        counters.tx_packets += count as u64 - unsent;
+        counters.tx_bytes += batch.bytes - unsent_bytes;
+        counters.drops.merge(&batch.drops);
+        counters.batches += 1;
+        self.stamp(batch, count as u64 - unsent, counters);
+        batch.clear();
+    }
+
+    /// Sends the packets that wait for the queues of their ports. What a queue does not take is counted in `drops` and freed: returns
+    /// how many packets and bytes.
+    #[inline]
+    fn send_outs(&mut self, drops: &mut Drops) -> (u64, u64) {
+        let (mut unsent, mut unsent_bytes) = (0, 0);
         for (out, (queue, queue_count)) in self.outs.iter_mut().zip(&mut self.queues) {
             if out.is_empty() {
                 continue;
@@ -63,7 +113,7 @@ impl Tx {
                 let (long, long_bytes) = out.linearize_or_free();
                 unsent += long as u64;
                 unsent_bytes += long_bytes;
-                batch.drops.add(DropReason::MtuExceeded, long as u64);
+                drops.add(DropReason::MtuExceeded, long as u64);
             }
             let sent = queue.tx_burst(out);
             queue_count.add(sent as u64, out.len() as u64);
@@ -71,19 +121,35 @@ impl Tx {
                 let full = out.len() as u64;
                 unsent += full;
                 unsent_bytes += bytes_of(out);
-                batch.drops.add(DropReason::TxFull, full);
+                drops.add(DropReason::TxFull, full);
                 if self.watch.is_on() {
                     self.watch.refused(out, DropReason::TxFull);
                 }
                 out.free_all();
             }
         }
-        counters.tx_packets += count as u64 - unsent;
-        counters.tx_bytes += batch.bytes - unsent_bytes;
-        counters.drops.merge(&batch.drops);
-        counters.batches += 1;
-        self.stamp(batch, count as u64 - unsent, counters);
-        batch.clear();
+        (unsent, unsent_bytes)
+    }
+
+    /// Sends packets of the router, some at a time. Returns whether there were any.
+    #[inline]
+    pub(crate) fn originate(&mut self, counters: &mut Counters) -> bool {
+        let Some(PuntEnds { originated: Some((from, fresh)), .. }) = &mut self.punts else { return false };
+        let came = from.dequeue_burst(fresh);
+        if came == 0 {
+            return false;
+        }
+        let mut ports = [0; ORIGINATED_MAX];
+        for (i, port) in ports[..came].iter_mut().enumerate() {
+            *port = u16::try_from(fresh.tag(i)).unwrap_or(Code::DROPPED);
+        }
+        let bytes = bytes_of(fresh);
+        fresh.scatter(&ports, &mut self.outs, &mut self.dropped);
+        assert!(fresh.is_empty() && self.dropped.is_empty(), "the router sends by ports that exist");
+        let (unsent, unsent_bytes) = self.send_outs(&mut counters.drops);
+        counters.tx_packets += came as u64 - unsent;
+        counters.tx_bytes += bytes - unsent_bytes;
+        true
     }
 
     /// Records how long the packets stayed that were sent just now. In a batch of several bursts, the packets sent of each burst

@@ -1,9 +1,10 @@
 //! Verdict: maps next hops to egress entries, and gives every packet its port or its drop reason.
 
 use super::batch::{Batch, NO_ENTRY};
+use super::exception::{Exception, Note, Whose};
 use super::parse::next_place;
-use super::{Code, DropReason, Drops, Egress, EgressTable};
-use dpdk_ffi::simd::Indexed;
+use super::{Code, DropReason, Drops, Egress, EgressTable, Punting};
+use dpdk_ffi::simd::{Indexed, Kind};
 use fib::NextHopId;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +14,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// link, an IP packet longer than the MTU, a bare id beyond the dense entries. They get another entry, one by one.
 #[inline]
 pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
-    let Batch { packets, v4, v6, indices, is_plain, egress, ip_bytes, ports, .. } = batch;
+    let Batch { packets, v4, v6, indices, is_plain, punting, .. } = batch;
     for lane in [v4, v6] {
         let hops = &lane.hops[..lane.len];
         if *is_plain && lane.len == packets.len() {
@@ -24,8 +25,33 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
             indices[usize::from(*place)] = hop.get();
         }
     }
+    if let Some(Punting { ours, .. }) = punting
+        && !packets.is_all_to(ours.mac.0)
+    {
+        screen(batch);
+    }
+    let Batch { packets, indices, egress, ip_bytes, ports, .. } = batch;
     if packets.verdict(table.dense(), Indexed { indices, ip_bytes }, egress, ports) {
         settle(batch, table);
+    }
+}
+
+/// Takes out the packets for other MACs than the port's, which only ports with addresses look at: those of a promiscuous port, and
+/// those that were sent to all stations.
+#[cold]
+#[inline(never)]
+fn screen(batch: &mut Batch) {
+    let Batch { packets, indices, ip_bytes, drops, punting, .. } = batch;
+    let Some(Punting { ours, .. }) = punting else { return };
+    for place in 0..packets.len() {
+        if indices[place] == NO_ENTRY || packets.header(place) == Some(&ours.mac.0) {
+            continue;
+        }
+        indices[place] = NO_ENTRY;
+        let is_ours = ours.whose(packets.data(place)) == Whose::Ours;
+        let mark = if is_ours { Exception::ForUs.mark() } else { DropReason::NotForUs as u32 };
+        ip_bytes[place] = mark;
+        drops.add(DropReason::NotForUs, u64::from(!is_ours));
     }
 }
 
@@ -33,23 +59,30 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
 #[cold]
 #[inline(never)]
 fn settle(batch: &mut Batch, table: &EgressTable) {
-    let Batch { packets, keys4, keys6, v4, v6, indices, egress, ip_bytes, ports, drops, .. } = batch;
+    let tsc = batch.stamps().last().map_or(0, |stamp| stamp.tsc);
+    let Batch { packets, keys4, keys6, v4, v6, indices, egress, ip_bytes, ports, drops, punting, .. } = batch;
+    let mut settling = Settling { drops, punting: punting.as_mut(), tsc, has_exceptions: false };
     let is_code = |port: &u16| *port >= Code::FIRST;
     let (mut at, mut has_connected) = (0, false);
     while let Some(place) = next_place(&ports[..packets.len()], at, is_code) {
         at = place + 1;
         if indices[place] == NO_ENTRY {
-            continue; // dropped and counted
+            // Dropped and counted, or found to be an exception.
+            settling.has_exceptions |= Exception::marked(ip_bytes[place]).is_some();
+            continue;
         }
         let found = table.get(NextHopId::from_answer(indices[place]));
         if found.port == Code::CONNECTED {
             (ports[place], has_connected) = (found.port, true);
             continue;
         }
-        egress[place] = settled(found, &mut ip_bytes[place], drops);
+        egress[place] = settling.settled(found, &mut ip_bytes[place]);
         ports[place] = egress[place].port;
     }
     if !has_connected {
+        if settling.has_exceptions {
+            hand_over(batch);
+        }
         return;
     }
     // The neighbour is that of the destination, which only the lanes have.
@@ -62,35 +95,96 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     for ((place, hop), address) in lane4.chain(lane6) {
         let place = usize::from(*place);
         if ports[place] == Code::CONNECTED {
-            egress[place] = settled(table.connected(*hop, address), &mut ip_bytes[place], drops);
+            egress[place] = settling.settled(table.connected(*hop, address), &mut ip_bytes[place]);
             ports[place] = egress[place].port;
         }
     }
+    if settling.has_exceptions {
+        hand_over(batch);
+    }
 }
 
-/// The final entry of one packet whose entry is `found`: it has a port, or [`Code::DROPPED`], a count in `drops`, and the reason's
-/// number in place of its length.
-fn settled(mut found: Egress, ip_bytes: &mut u32, drops: &mut Drops) -> Egress {
-    // An entry that drops keeps its own reason, however long the packet is.
-    if found.port < Code::FIRST && *ip_bytes > u32::from(found.mtu_bytes) {
-        found.port = Code::of(DropReason::MtuExceeded);
+/// Gives the exceptions of a batch their port, and notes in each what it is. They are not rewritten: their MACs are kept as they are,
+/// and nothing else changes in a frame of no known kind.
+#[cold]
+fn hand_over(batch: &mut Batch) {
+    let Batch { packets, indices, egress, ip_bytes, ports, kinds, tagged, punting, .. } = batch;
+    let Some(Punting { ours, port: to, .. }) = punting else { return };
+    for place in 0..packets.len() {
+        let Some(exception) = Exception::marked(ip_bytes[place]).filter(|_| ports[place] == Code::DROPPED)
+        else {
+            continue;
+        };
+        let value = match exception {
+            Exception::NoNeighbour => indices[place],
+            Exception::MtuExceeded => u32::from(egress[place].mtu_bytes),
+            Exception::ForUs | Exception::TtlExpired | Exception::NoRoute => 0,
+        };
+        packets.set_tag(place, Note { exception, port: ours.port, value }.tag());
+        egress[place].macs = packets.load(place, 0).unwrap_or_default();
+        (kinds[place], ports[place]) = (Kind::Other, *to);
     }
-    if found.port >= Code::FIRST {
-        // At this point every code encodes a drop reason.
-        let reason = Code::reason(found.port).unwrap_or(DropReason::EngineStall);
-        drops.add(reason, 1);
-        (found.port, *ip_bytes) = (Code::DROPPED, reason as u32);
+    tagged.retain(|tagged| ports[usize::from(tagged.place)] != *to);
+}
+
+/// What becomes of packets that need care.
+struct Settling<'a> {
+    drops: &'a mut Drops,
+    punting: Option<&'a mut Punting>,
+    /// When the last of them was received.
+    tsc: u64,
+    has_exceptions: bool,
+}
+
+impl Settling<'_> {
+    /// The final entry of one packet whose entry is `found`: it has a port, or [`Code::DROPPED`]. In the second case it has a count in
+    /// `drops` and the reason's number in place of its length, or the mark of an exception there.
+    fn settled(&mut self, mut found: Egress, ip_bytes: &mut u32) -> Egress {
+        // An entry that drops keeps its own reason, however long the packet is.
+        if found.port < Code::FIRST && *ip_bytes > u32::from(found.mtu_bytes) {
+            found.port = Code::of(DropReason::MtuExceeded);
+        }
+        if found.port >= Code::FIRST {
+            // Every other code encodes a drop reason.
+            let (reason, exception) = match found.port {
+                Code::LOCAL => (DropReason::NotForUs, Some(Exception::ForUs)),
+                code => {
+                    let reason = Code::reason(code).unwrap_or(DropReason::EngineStall);
+                    (reason, Exception::of(reason))
+                }
+            };
+            found.port = Code::DROPPED;
+            *ip_bytes = match exception.filter(|exception| self.hands_over(*exception)) {
+                Some(exception) => exception.mark(),
+                None => {
+                    self.drops.add(reason, 1);
+                    reason as u32
+                }
+            };
+        }
+        found
     }
-    found
+
+    /// Whether a packet is handed over. What is for this router always is; the other exceptions are limited.
+    fn hands_over(&mut self, exception: Exception) -> bool {
+        let tsc = self.tsc;
+        let takes = |punting: &mut &mut Punting| exception == Exception::ForUs || punting.takes(tsc);
+        let is_handed = self.punting.as_mut().is_some_and(takes);
+        self.has_exceptions |= is_handed;
+        is_handed
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::egress::tests::ports;
+    use super::super::exception::Ours;
     use super::super::parse::parse;
+    use super::super::rewrite::rewrite;
     use super::super::test_frames::{self, V4, V6};
     use super::*;
     use fib::{MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef};
+    use std::sync::Arc;
 
     fn id(value: u32) -> NextHopId {
         NextHopId::from_answer(value)
@@ -136,6 +230,58 @@ mod tests {
         assert_eq!(batch.egress[6].macs[..6], mac.0);
         let counted: Vec<_> = batch.drops.iter().filter(|(_, n)| *n > 0).collect();
         assert_eq!(counted, [(NoRoute, 2), (Blackhole, 1), (NoNeighbour, 1), (MtuExceeded, 2)]);
+    }
+
+    #[test]
+    fn exceptions_get_a_port_of_their_own_and_stay_as_received() {
+        let mac = MacAddr([2, 0xf0, 0, 0, 0, 1]);
+        let ours = Ours { port: 1, mac, v4: vec![0xc633_64ff], ..Ours::default() };
+        let mut hops = NextHopTable::new();
+        let local = hops.intern(NextHop::Local).unwrap();
+        let gateway = "192.0.2.9".parse().unwrap();
+        let silent = hops.intern(NextHop::Gateway { gateway, port: PortRef::Index(2) }).unwrap();
+        let table = EgressTable::new(&hops, &ports(4)).unwrap();
+        assert_eq!(table.wanted(silent, gateway), Some((gateway, Some(2))));
+        let to = |mac: [u8; 6], mut frame: Vec<u8>| {
+            frame[..6].copy_from_slice(&mac);
+            frame
+        };
+        let v4 = V4 { payload_bytes: 40, ..V4::default() };
+        let good = || to(mac.0, v4.frame());
+        let broadcast = V4 { destination: [198, 51, 100, 255], payload_bytes: 40, ..V4::default() };
+        let frames = [
+            good(),
+            to([2; 6], v4.frame()),
+            good(),
+            good(),
+            good(),
+            to(mac.0, V4 { ttl: 1, payload_bytes: 40, ..V4::default() }.frame()),
+            to([0xff; 6], broadcast.frame()),
+            to(mac.0, V4 { payload_bytes: 1500, ..V4::default() }.frame()),
+            to(mac.0, V4 { payload_bytes: 40, ..V4::default() }.tagged(&[0x8100])),
+        ];
+        let Some(mut batch) = test_frames::batch(&frames) else { return };
+        batch.punting = Some(Punting::new(Arc::new(ours), 4));
+        parse(&mut batch);
+        // In the lane: all but the expired one, the tagged one last.
+        let answers = [id(10), id(10), local, id(0), silent, id(10), id(10), id(0)];
+        assert_eq!(batch.v4.len, answers.len());
+        batch.v4.hops[..answers.len()].copy_from_slice(&answers);
+        verdict(&mut batch, &table);
+        rewrite(&mut batch);
+        assert_eq!(batch.ports[..9], [1, Code::DROPPED, 4, 4, 4, 4, 4, 4, 4]);
+        assert_eq!(batch.drop_reason(1), Some(DropReason::NotForUs));
+        assert_eq!((batch.drops.total(), batch.drops.get(DropReason::NotForUs)), (1, 1));
+        let notes: Vec<_> = (2..9).map(|place| Note::of(batch.packets.tag(place))).collect();
+        use Exception::{ForUs, MtuExceeded, NoNeighbour, NoRoute, TtlExpired};
+        let wanted = [ForUs, NoRoute, NoNeighbour, TtlExpired, ForUs, MtuExceeded, NoRoute];
+        assert_eq!(notes.iter().map(|note| note.exception).collect::<Vec<_>>(), wanted);
+        assert!(notes.iter().all(|note| note.port == 1));
+        assert_eq!((notes[2].value, notes[5].value), (silent.get(), 1500));
+        for (place, frame) in frames.iter().enumerate().skip(2) {
+            assert_eq!(batch.packets.data(place), frame, "{place}");
+        }
+        assert_ne!(batch.packets.data(0), frames[0]);
     }
 
     #[test]

@@ -116,7 +116,8 @@ impl Replay<'_> {
             Some((self.feeder(eal, &wiring, pool, Arc::clone(&applied))?, self.sink(eal, &wiring)?))
         };
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
-        let site = Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle };
+        let site =
+            Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle, punts: None };
         let stream = self.updates.map(|updates| Stream::new(Arc::clone(updates), self.spec.updates, applied));
         let service = serve(Service::default().with_stream(stream, true), &session, &wiring.ports)?;
         let running = session.start(&site)?;

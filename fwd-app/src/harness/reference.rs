@@ -89,6 +89,7 @@ impl Reference {
                 Ok(((number.get() as usize - 1) % self.ports.len(), MacAddr::of_bare_id(*number)))
             }
             NextHop::Blackhole => Err(DropReason::Blackhole),
+            NextHop::Local => Err(DropReason::NotForUs),
             NextHop::Port { port } => {
                 Ok((usize::from(*port), MacAddr::of_bare_id(NextHopId::from_answer(u32::from(*port) + 1))))
             }

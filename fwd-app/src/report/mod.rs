@@ -75,13 +75,17 @@ pub(crate) struct Summary {
     pub(crate) histogram: Histogram<u64>,
 }
 
-/// What came, left and was dropped: `rx == tx + sum(drops) + held`.
+/// What came, left and was dropped: `rx + originated == tx + punted + sum(drops) + held`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Packets {
     /// Packets received.
     pub(crate) rx: u64,
     /// Packets sent.
     pub(crate) tx: u64,
+    /// Packets that this router made; 0 without interfaces.
+    pub(crate) originated: u64,
+    /// Packets that were for this router; 0 without interfaces.
+    pub(crate) punted: u64,
     /// Packets still inside at the end.
     pub(crate) held: u64,
     /// Packets dropped, by reason.
@@ -97,7 +101,8 @@ pub(crate) struct Packets {
 impl Packets {
     /// Whether every packet is accounted for.
     pub(crate) fn is_conserved(&self) -> bool {
-        self.rx == self.tx + self.drops.values().sum::<u64>() + self.held
+        let gone = self.tx + self.punted + self.drops.values().sum::<u64>();
+        self.rx + self.originated == gone + self.held
     }
 }
 
@@ -403,11 +408,13 @@ impl PortReport {
 impl Totals {
     /// As the summary shows them.
     pub(crate) fn packets(&self) -> Packets {
-        let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, .. } = self.counters;
+        let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, .. } = self.counters;
         let drops = self.counters.drops.iter().map(|(reason, count)| (reason.name(), count)).collect();
         Packets {
             rx: rx_packets,
             tx: tx_packets,
+            originated,
+            punted,
             held: self.held,
             drops,
             rx_bytes,
@@ -498,9 +505,11 @@ impl Summary {
         if !packets.is_conserved() || packets.held > 0 {
             let drops: u64 = packets.drops.values().sum();
             bail!(
-                "packets were lost track of: {} rx, but {} tx, {drops} dropped and {} held",
+                "packets were lost track of: {} rx and {} originated, but {} tx, {} punted, {drops} dropped and {} held",
                 packets.rx,
+                packets.originated,
                 packets.tx,
+                packets.punted,
                 packets.held
             );
         }

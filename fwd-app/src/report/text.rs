@@ -194,6 +194,13 @@ fn packets_text(out: &mut String, packets: &Packets) {
         "packets  {} rx = {} tx + {drops} dropped + {} held{kept}",
         packets.rx, packets.tx, packets.held
     );
+    if packets.originated + packets.punted > 0 {
+        let _ = writeln!(
+            out,
+            "  own    {} originated (on the side of rx), {} punted (on the side of tx)",
+            packets.originated, packets.punted
+        );
+    }
     for (reason, count) in packets.drops.iter().filter(|(_, count)| **count > 0) {
         let _ = writeln!(out, "  drop   {reason:<14} {count:>12}");
     }

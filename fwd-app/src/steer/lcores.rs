@@ -84,18 +84,19 @@ impl Steering<'_> {
         let running = self.session.running();
         let looks = running.look(tsc_hz).into_iter();
         let mut outcomes: Vec<Outcome> = looks.flat_map(|(_, outcomes)| outcomes).collect();
-        outcomes.push(Outcome { latency: running.past(), ..Outcome::default() });
-        let Counters { rx_packets, tx_packets, drops, .. } = Totals::new(&outcomes, tsc_hz).counters;
+        outcomes.push(Outcome { counters: running.router(), latency: running.past(), held: 0 });
+        let counters = Totals::new(&outcomes, tsc_hz).counters;
         let ended = Ended {
             finished: Finished { outcomes, panicked: None },
             duration_s: self.desk.start.elapsed().as_secs_f64(),
             ports: PortCounts::of(&self.desk.site.ports, &self.desk.site.receives),
         };
         let mut summary = Summary::new("run", self.session, &ended, self.desk.site.setup.clone(), tsc_hz);
-        let gone = tx_packets + drops.total();
-        summary.packets.held = rx_packets.saturating_sub(gone);
+        let Counters { tx_packets, punted, originated, drops, .. } = counters;
+        summary.packets.held = counters.inside();
         // A stage that sends may have been looked at after the one that received.
-        summary.packets.rx = rx_packets.max(gone);
+        let gone = tx_packets + punted + drops.total();
+        summary.packets.rx = counters.rx_packets.max(gone.saturating_sub(originated));
         summary
     }
 

@@ -10,7 +10,7 @@ use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use fib::details::Details;
 use fib::feed::Hop;
-use fib::{IpPrefix, Key, Keys, MacAddr, Neighbour, NextHopId, PortRef, Prefix, RibTable};
+use fib::{IpPrefix, Key, Keys, Learner, MacAddr, Neighbour, NextHopId, PortRef, Prefix, RibTable};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -46,11 +46,14 @@ impl Steering<'_> {
             port: neighbour.port.to_string(),
             state: "static",
         });
-        let learned = self.session.hops().learned_neighbours().map(|neighbour| NeighbourShown {
-            address: neighbour.address,
-            mac: neighbour.mac.to_string(),
-            port: neighbour.port.to_string(),
-            state: "kernel",
+        let learned = self.session.hops().learned().map(|((address, port, by), mac)| NeighbourShown {
+            address,
+            mac: mac.to_string(),
+            port: port.to_string(),
+            state: match by {
+                Learner::Forwarder => "learned",
+                Learner::Kernel => "kernel",
+            },
         });
         Answer::new(NeighboursShown(shown.chain(learned).collect()))
     }
@@ -136,7 +139,7 @@ impl Steering<'_> {
         if id.is_none() {
             return Err(anyhow::anyhow!("there is no route {prefix}").into());
         }
-        self.session.remove_route(prefix);
+        self.session.remove_route(prefix).map_err(anyhow::Error::from)?;
         self.session.commit()?;
         Ok(Answer::done())
     }

@@ -77,6 +77,8 @@ pub(crate) struct QueueUse {
 pub(crate) struct Handle {
     pub(super) control: Arc<Control>,
     pub(super) published: Arc<[Arc<Published>]>,
+    /// The published counters of the router, which are among those of `published` too.
+    pub(super) router: Option<Arc<Published>>,
     pub(super) queues: Arc<[QueueUse]>,
     pub(super) readers: Arc<[Readers]>,
     pub(super) lcores: Arc<[Arc<LcoreLook>]>,
@@ -109,6 +111,11 @@ impl Handle {
             all.merge(&published.read());
         }
         all
+    }
+
+    /// The counters of the router; zeros when no port has an address.
+    pub(crate) fn router(&self) -> Counters {
+        self.router.as_ref().map_or(Counters::default(), |published| published.read())
     }
 
     /// The queues in use.

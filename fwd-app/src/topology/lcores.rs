@@ -3,6 +3,7 @@
 use super::handle::{Direction, Handle, LcoreLook, QueueUse};
 use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage};
 use super::plan::{Job, Plan};
+use super::punts::Punts;
 use super::run_to_completion::{Input, Path, Worker};
 use super::{Control, Settings, Stages};
 use crate::datapath::counters::QueueCount;
@@ -37,6 +38,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) fault: Arc<EngineFault>,
     /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
+    /// The way to the router; `None` when no port has an address.
+    pub(crate) punts: Option<&'a Punts>,
 }
 
 /// Stages that are ready to run.
@@ -137,7 +140,10 @@ impl Builder<'_> {
         let looks = lcores.iter().map(|(lcore, stages)| {
             Arc::new(LcoreLook { lcore: *lcore, stages: stages.len(), ..LcoreLook::default() })
         });
+        let router = self.parts.punts.map(|punts| Arc::clone(&punts.published));
+        self.published.extend(router.clone());
         let handle = Handle {
+            router,
             lcores: looks.collect(),
             control: self.control,
             published: self.published.into(),
@@ -237,10 +243,11 @@ impl Builder<'_> {
             Ok((port.take_tx_queue(QueueId(tx))?, self.count(Direction::Tx, index, tx)))
         };
         let queues = (0..).zip(ports).map(queue).collect::<Result<_, _>>()?;
+        let punts = self.parts.punts.map(|punts| punts.ends(self.parts.eal, tx)).transpose()?;
         Ok(Tx::new(
             self.parts.eal,
             queues,
-            self.limits.batch,
+            (self.limits.batch, punts),
             Latency::new(self.tsc_hz),
             Arc::clone(&self.parts.watch),
         ))
@@ -256,6 +263,8 @@ impl Builder<'_> {
         let packets = Burst::with_capacity(self.parts.eal, self.limits.batch).with_level(level);
         let mut batch = Batch::new(packets);
         batch.input = input;
+        let port = self.plan.inputs[input].port;
+        batch.punting = self.parts.punts.and_then(|punts| punts.punting(port));
         batch
     }
 

@@ -7,6 +7,7 @@
 //! | [`plan`] | maps `--config` and the lcores of EAL to the jobs of each lcore; pure, tested without DPDK |
 //! | [`run_to_completion`] | one stage that takes the packets of its queues from rx to tx |
 //! | [`pipeline`] | rx, engine and tx stages, and the batches that travel between them |
+//! | [`punts`] | the rings between the stages and the router |
 //! | [`lcores`] | builds the stages of a plan |
 //! | [`running`] | runs stages on lcores, stops all of them when one panics, collects their counters |
 //! | [`handle`] | [`Handle`]: what other threads do with running stages |
@@ -17,6 +18,7 @@ pub(crate) mod handle;
 pub(crate) mod lcores;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
+pub(crate) mod punts;
 pub(crate) mod queue_map;
 pub(crate) mod run_to_completion;
 pub(crate) mod running;

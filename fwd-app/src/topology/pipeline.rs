@@ -14,6 +14,7 @@
 //!
 //! Order: all batches of one input pass the same engine stage and the same tx stage.
 
+use super::stage::ORIGINATED_ONE_IN;
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::InFlight;
@@ -197,11 +198,23 @@ pub(crate) struct TxStage {
     pub(crate) turn: u32,
 }
 
+impl TxStage {
+    /// Sends packets of the router. Returns whether there were any.
+    fn originate(&mut self) -> bool {
+        let worked = self.tx.originate(&mut self.counters);
+        if worked {
+            self.published.publish(&self.counters);
+        }
+        worked
+    }
+}
+
 impl Stage for TxStage {
     fn poll(&mut self) -> Progress {
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         let mut batch = match self.from_engine.try_recv() {
             Ok(batch) => batch,
+            Err(TryRecvError::Empty) if self.originate() => return Progress::Worked,
             Err(TryRecvError::Empty) => {
                 self.tx.rest();
                 return Progress::Idle;
@@ -209,6 +222,9 @@ impl Stage for TxStage {
             Err(TryRecvError::Disconnected) => return Progress::Done,
         };
         self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(ORIGINATED_ONE_IN) {
+            self.originate();
+        }
         let count = batch.packets.len();
         watch.lap(&mut self.counters, StageName::HandOver, 0);
         rewrite(&mut batch);

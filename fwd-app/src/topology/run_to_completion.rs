@@ -1,5 +1,6 @@
 //! Run-to-completion: one stage takes the packets of its queues from rx to tx, a burst at a time, as l3fwd does.
 
+use super::stage::ORIGINATED_ONE_IN;
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::Lookup;
@@ -86,6 +87,9 @@ impl Stage for Worker {
                 worked = true;
             }
             worked |= came > 0;
+        }
+        if !worked || self.turn.is_multiple_of(ORIGINATED_ONE_IN) {
+            worked |= self.path.tx.originate(&mut self.path.counters);
         }
         if !worked {
             self.path.tx.rest();

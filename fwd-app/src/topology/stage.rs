@@ -2,6 +2,9 @@
 
 use crate::datapath::{Counters, Latency};
 
+/// A busy stage that sends looks for packets of the router once in so many turns, an idle one at each.
+pub(crate) const ORIGINATED_ONE_IN: u32 = 16;
+
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {

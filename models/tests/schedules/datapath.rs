@@ -29,6 +29,9 @@ pub(crate) struct Egress(());
 pub(crate) struct EgressTable;
 #[derive(Debug, Default)]
 pub(crate) struct Latency;
+/// No port has addresses.
+#[derive(Debug)]
+pub(crate) enum Punting {}
 
 pub(crate) mod rx {
     use super::{Batch, Counters};
@@ -129,6 +132,9 @@ pub(crate) mod tx {
             counters.drops.merge(&batch.drops);
             self.wire.lock().unwrap().extend(sent);
             batch.clear();
+        }
+        pub(crate) fn originate(&mut self, _: &mut Counters) -> bool {
+            false
         }
         pub(crate) fn rest(&mut self) {}
         pub(crate) fn held(&self) -> usize {

@@ -121,6 +121,8 @@ impl NextHopReport {
                 NextHop::Connected { .. } => &mut report.connected,
                 NextHop::Port { .. } => &mut report.port,
                 NextHop::Blackhole => &mut report.blackhole,
+                // No feed has one.
+                NextHop::Local => continue,
             } += 1;
         }
         report

@@ -5,8 +5,10 @@ use crate::cli::args::RunArgs;
 use crate::control::ctl::server::Limits;
 use crate::control::ctl::socket::{self, SocketError};
 use crate::control::ctl::{Inbox, Server};
+use crate::control::exceptions::ExceptionThread;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::learned::Sources;
+use crate::control::interfaces::{interfaces, ours, routes};
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
@@ -20,12 +22,13 @@ use crate::report::periodic::Periodic;
 use crate::report::{Setup, Summary, text};
 use crate::steer::{self, Console, Telemetry};
 use crate::topology::plan::{Host, Plan};
+use crate::topology::punts::Punts;
 use crate::topology::running::Idle;
 use anyhow::Context as _;
 use dpdk_ffi::{Eal, LcoreId};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Forwards until a signal or `--duration` ends it.
 ///
@@ -102,8 +105,14 @@ fn forward(
     let tx_queues_max = Ports::tx_queues_max(&found)?;
     let host = Host { ports: found.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
     let plan = Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?;
-    let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch)?;
+    let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
+    let interfaces = interfaces(&args.ports.address, &ports.egress)?;
     session.set_ports(ports.egress.clone())?;
+    session.set_own_routes(routes(&interfaces))?;
+    for port in interfaces.iter().filter_map(|interface| ports.ports.get(usize::from(interface.id().0))) {
+        // Neighbour discovery is sent to groups. Virtual devices pass all frames on and cannot choose.
+        drop(port.receive_all_groups());
+    }
     let are_up = await_links(&ports, &plan, signals)?;
     let links = ports.with_links();
     links.iter().for_each(|(index, _)| session.set_link(*index, are_up[*index]));
@@ -119,23 +128,33 @@ fn forward(
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
+    let egress = session.egress_table().filter(|_| !interfaces.is_empty());
+    let punts =
+        egress.map(|egress| Punts::new(eal, ours(&interfaces, ports.ports.len()), egress)).transpose()?;
     let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
     console.capture_drops(args.forward.capture_drops.as_ref(), &session)?;
-    let running = session.start(&Site { eal, ports: &ports.ports, plan: &plan, settings, idle })?;
+    let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
+    let running = session.start(&site)?;
     let handle = running.handle().clone();
+    let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
+    let exceptions = punts.map(|punts| {
+        let age = Duration::from_secs(args.ports.neigh_age.into());
+        ExceptionThread::start(eal, interfaces, age, &punts, free.clone())
+    });
+    let (exceptions, learned) = exceptions.transpose()?.unzip();
     let service = Service::default()
+        .with_neighbours(learned)
         .with_stream(updates, false)
         .with_reloads(signals.clone(), args.tables.fib.clone())
         .with_links(links, are_up)
         .with_requests(move |session| console.turn(session));
-    let free = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
     let control = ControlThread::start(session, free, move |session, told| service.run(session, told))?;
     let start = Instant::now();
     let end = args.duration.map(|after| start + after);
     let mut is_warned = false;
-    let finished = running.run(idle, || {
+    let mut finished = running.run(idle, || {
         if signals.is_stopping() || end.is_some_and(|end| Instant::now() >= end) {
             handle.stop_rx();
         }
@@ -144,6 +163,7 @@ fn forward(
         }
         periodic.tick(&handle, signals.stats_wanted());
     });
+    finished.outcomes.extend(exceptions.map(ExceptionThread::stop));
     let (session, served) = control.stop()?;
     let ended = Ended {
         finished,

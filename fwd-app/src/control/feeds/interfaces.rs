@@ -4,9 +4,10 @@
 //! else to the port of the same name.
 
 use super::{Link, LinkNeighbour, Path, Route};
+use crate::control::ports::interface_of;
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
-use fib::{MacAddr, Neighbour, NextHop, NextHopTable, PortRef};
+use fib::{MacAddr, NextHop, NextHopTable, PortRef};
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 
@@ -79,12 +80,11 @@ impl Interfaces {
         self.neighbours.remove(&(address, ifindex)).is_some() && self.links.contains_key(&ifindex)
     }
 
-    /// The neighbours on links that lead to a port.
-    pub(crate) fn neighbours(&self) -> impl Iterator<Item = Neighbour> {
-        self.neighbours.iter().filter_map(|((address, ifindex), mac)| {
-            let port = PortRef::Index(self.links.get(ifindex)?.port);
-            Some(Neighbour { address: *address, port, mac: *mac })
-        })
+    /// The neighbours on links that lead to a port, with the port's index.
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = (IpAddr, u16, MacAddr)> {
+        let neighbours = self.neighbours.iter();
+        neighbours
+            .filter_map(|((address, ifindex), mac)| Some((*address, self.links.get(ifindex)?.port, *mac)))
     }
 
     /// The next hop of a route; `None` while no path has a port, and for a route to this host. Of several paths it is the first whose
@@ -134,15 +134,6 @@ impl Interfaces {
     }
 }
 
-/// The kernel interface that the EAL arguments give to the driver of a device: `--vdev DEVICE,iface=NAME`.
-fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
-    eal.iter().find_map(|word| {
-        let (name, parameters) = word.strip_prefix("--vdev=").unwrap_or(word).split_once(',')?;
-        let mut parameters = parameters.split(',').filter(|_| name == device);
-        parameters.find_map(|parameter| parameter.strip_prefix("iface="))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +174,11 @@ mod tests {
         );
         let unknown = route(&[path(0)]);
         assert_eq!(interfaces.next_hop(&unknown, &ports, &hops), None);
-        hops.set_neighbour(Neighbour { address: gateway, port: PortRef::Index(1), mac: MacAddr([2; 6]) });
+        hops.set_neighbour(fib::Neighbour {
+            address: gateway,
+            port: PortRef::Index(1),
+            mac: MacAddr([2; 6]),
+        });
         assert_eq!(interfaces.next_hop(&unknown, &ports, &hops), via(PortRef::ById));
         let link = route(&[Path { gateway: None, ifindex: 8, weight: 1 }]);
         let connected = NextHop::Connected { port: PortRef::Index(1) };
@@ -195,16 +190,7 @@ mod tests {
             ifindex: 8,
             mac: MacAddr([4; 6])
         }));
-        assert_eq!(interfaces.neighbours().next().unwrap().port, PortRef::Index(1));
+        assert_eq!(interfaces.neighbours().next().unwrap().1, 1);
         assert!(interfaces.remove_link(8) && interfaces.neighbours().next().is_none());
-    }
-
-    #[test]
-    fn the_interface_of_a_driver() {
-        let eal = ["--vdev", "net_af_packet0,blocksz=4096,iface=v0", "--vdev=net_af_packet1,iface=v1"];
-        let eal = eal.map(str::to_owned);
-        assert_eq!(interface_of("net_af_packet0", &eal), Some("v0"));
-        assert_eq!(interface_of("net_af_packet1", &eal), Some("v1"));
-        assert_eq!(interface_of("net_af_packet", &eal), None);
     }
 }

@@ -11,6 +11,7 @@ mod learn;
 mod origins;
 
 use super::feeds::learned::Learned;
+use super::interfaces::Resolved;
 use super::ports::PortCounts;
 use super::spec::TableSpec;
 use crate::datapath::{EgressError, EgressPort, EgressTable};
@@ -20,14 +21,15 @@ use crate::topology::Handle;
 use crate::topology::Settings;
 use crate::topology::lcores::Parts;
 use crate::topology::plan::Plan;
+use crate::topology::punts::Punts;
 use crate::topology::running::{Finished, Idle, Running};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
 use fib::feed::{self, Action, Hop, LoadOptions, Loaded, Update};
 use fib::{
-    EngineError, EngineWriter, Generation, Key, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable,
-    Rib, RibTable,
+    EngineError, EngineWriter, Generation, IpPrefix, Key, Neighbour, NextHop, NextHopError, NextHopId,
+    NextHopTable, Rib, RibTable,
 };
 use learn::{Retry, Unused};
 use lpm_core::failover::Service;
@@ -76,6 +78,8 @@ pub(crate) struct Site<'a> {
     pub(crate) settings: Settings,
     /// What an idle lcore does.
     pub(crate) idle: Idle,
+    /// The way to the router; `None` when no port has an address.
+    pub(crate) punts: Option<&'a Punts>,
 }
 
 /// The results of a topology that has ended.
@@ -182,7 +186,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Applies an update of the files' routes to the RIB and the next hops; it is in service after the next [`Self::commit`].
+    /// Applies an update of the files' routes to the RIB and the next hops; it is in service after the next [`Self::commit`], unless
+    /// another source's route of the prefix is preferred.
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free, [`EgressError`] for a next hop that refers to a port which does not exist. Nothing has
@@ -240,6 +245,32 @@ impl Session {
         let table = table.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
         self.egress = Some(Egress { ports, table: Arc::new(ArcSwap::from_pointee(table)), is_stale: false });
         Ok(())
+    }
+
+    /// Sets the routes that follow from the addresses of ports, which no feed displaces; call it after [`Self::set_ports`]. They are in
+    /// service after the next [`Self::commit`]. Of routes with one prefix the last counts.
+    ///
+    /// # Errors
+    /// [`NextHopError`] when no id is free.
+    pub(crate) fn set_own_routes(&mut self, routes: Vec<(IpPrefix, NextHop)>) -> Result<(), NextHopError> {
+        for (prefix, hop) in routes {
+            let id = self.hops.intern(hop)?;
+            self.set_own_route(prefix, id);
+        }
+        Ok(())
+    }
+
+    /// Takes in what the router has learned of a neighbour; in service after the next [`Self::commit`].
+    pub(crate) fn set_resolved(&mut self, Resolved { address, port, mac }: Resolved) {
+        let has_changed = self.hops.set_resolved(address, port, mac);
+        if let Some(egress) = &mut self.egress {
+            egress.is_stale |= has_changed;
+        }
+    }
+
+    /// The egress table, which is replaced as a whole; `None` before [`Self::set_ports`].
+    pub(crate) fn egress_table(&self) -> Option<Arc<ArcSwap<EgressTable>>> {
+        self.egress.as_ref().map(|egress| Arc::clone(&egress.table))
     }
 
     /// The ports, by index; empty before [`Self::set_ports`].
@@ -378,6 +409,7 @@ impl Session {
             stall_us: if self.failover.is_some() { u64::MAX } else { self.spec.stall_us },
             fault: Arc::clone(self.running.fault()),
             watch: Arc::clone(self.running.watch()),
+            punts: site.punts,
         };
         let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;
         self.running = running.handle().clone();
@@ -457,6 +489,9 @@ pub(crate) enum UpdateError {
     /// The next hop refers to a port that does not exist.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// The route follows from the address of a port.
+    #[error("the route of {prefix} follows from the --address of a port and stays")]
+    Own { prefix: IpPrefix },
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Whose route of a prefix is in the RIB.
 //!
-//! The routes added over the control socket are preferred to all others. The route files with their updates, and each feed, come after
-//! them in the order of the command line.
+//! Routes that follow from the addresses of ports are preferred to those added over the control socket, and these to all others. The
+//! route files with their updates, and each feed, come after them in the order of the command line.
 //!
 //! The RIB holds the routes of the files; what others say lies beside it. So a file's route is kept here only when another source
 //! has the same prefix, and a forwarder without other sources has two empty tables.
@@ -12,6 +12,8 @@ use rustc_hash::FxHashMap;
 /// A source that the RIB does not hold by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
+    /// The addresses of ports.
+    Own,
     /// The control socket.
     Ctl,
     /// The route files and their updates, of prefixes that another source has, too.
@@ -26,9 +28,10 @@ struct Undo {
     before: NextHopId,
 }
 
-/// The routes of the control socket, and those routes of files that share a prefix with another source.
+/// The routes of ports' addresses and of the control socket, and those routes of files that share a prefix with another source.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
+    own: FxHashMap<IpPrefix, NextHopId>,
     ctl: FxHashMap<IpPrefix, NextHopId>,
     files: FxHashMap<IpPrefix, NextHopId>,
     undo: Vec<Undo>,
@@ -37,6 +40,7 @@ pub(super) struct Origins {
 impl Origins {
     fn table(&mut self, origin: Origin) -> &mut FxHashMap<IpPrefix, NextHopId> {
         match origin {
+            Origin::Own => &mut self.own,
             Origin::Ctl => &mut self.ctl,
             Origin::Files => &mut self.files,
         }
@@ -61,14 +65,24 @@ impl Origins {
         self.ctl.get(&prefix).copied().unwrap_or_default()
     }
 
+    /// Whether this prefix follows from the address of a port.
+    pub(super) fn has_own(&self, prefix: IpPrefix) -> bool {
+        self.own.contains_key(&prefix)
+    }
+
     /// The file's route of a prefix that another source has, too.
     pub(super) fn file(&self, prefix: IpPrefix) -> NextHopId {
         self.files.get(&prefix).copied().unwrap_or_default()
     }
 
+    /// The route of a prefix that is preferred to those of files and feeds.
+    pub(super) fn first(&self, prefix: IpPrefix) -> NextHopId {
+        self.own.get(&prefix).or_else(|| self.ctl.get(&prefix)).copied().unwrap_or_default()
+    }
+
     /// The next hops of all routes here.
     pub(super) fn ids(&self) -> impl Iterator<Item = NextHopId> {
-        self.ctl.values().chain(self.files.values()).copied()
+        [&self.own, &self.ctl, &self.files].into_iter().flat_map(FxHashMap::values).copied()
     }
 
     /// How many routes the control socket has.

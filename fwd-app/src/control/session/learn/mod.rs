@@ -70,7 +70,7 @@ impl Session {
         if (has_new_neighbours || has_moved)
             && let (Some(learned), Some(egress)) = (&self.learned, &mut self.egress)
         {
-            self.hops.set_learned_neighbours(learned.interfaces().neighbours());
+            self.hops.replace_kernel_neighbours(learned.interfaces().neighbours());
             egress.is_stale = true;
         }
         let mut wanted = Vec::with_capacity(changes.len());
@@ -128,8 +128,9 @@ impl Session {
     /// Adds a route over the control socket, or replaces it; in service after the next [`Self::commit`].
     ///
     /// # Errors
-    /// As [`Self::update`].
+    /// As [`Self::update`], and [`UpdateError::Own`] for a prefix that follows from the address of a port.
     pub(crate) fn add_route(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<(), UpdateError> {
+        self.check_not_own(prefix)?;
         if let Hop::Hop(hop) = hop
             && let Some(egress) = &self.egress
         {
@@ -146,7 +147,11 @@ impl Session {
     }
 
     /// Removes the control socket's route of a prefix, or if it has none the one that is in use.
-    pub(crate) fn remove_route(&mut self, prefix: IpPrefix) {
+    ///
+    /// # Errors
+    /// [`UpdateError::Own`] for a prefix that follows from the address of a port.
+    pub(crate) fn remove_route(&mut self, prefix: IpPrefix) -> Result<(), UpdateError> {
+        self.check_not_own(prefix)?;
         self.updates_pending += 1;
         if !self.origins.ctl(prefix).is_none() {
             self.origins.set(Origin::Ctl, prefix, NextHopId::NONE);
@@ -159,6 +164,20 @@ impl Session {
         } else if let Some(change) = self.learned.as_mut().and_then(|learned| learned.withdraw_best(prefix)) {
             self.take_change(&change);
         }
+        Ok(())
+    }
+
+    /// Sets a route that follows from the address of a port.
+    pub(super) fn set_own_route(&mut self, prefix: IpPrefix, id: NextHopId) {
+        if !self.has_others(prefix) {
+            self.origins.replace(Origin::Files, prefix, self.file_route(prefix));
+        }
+        self.origins.replace(Origin::Own, prefix, id);
+        self.refresh(prefix);
+    }
+
+    fn check_not_own(&self, prefix: IpPrefix) -> Result<(), UpdateError> {
+        if self.origins.has_own(prefix) { Err(UpdateError::Own { prefix }) } else { Ok(()) }
     }
 
     /// Sets the files' route of a prefix; [`NextHopId::NONE`] removes it. Returns whether it was another one before.
@@ -213,7 +232,7 @@ impl Session {
     /// Whether a source other than the files has a route of this prefix.
     fn has_others(&self, prefix: IpPrefix) -> bool {
         let has_learned = |learned: &Learned| learned.preference().best(prefix).is_some();
-        !self.origins.ctl(prefix).is_none() || self.learned.as_deref().is_some_and(has_learned)
+        !self.origins.first(prefix).is_none() || self.learned.as_deref().is_some_and(has_learned)
     }
 
     /// The names of the sources of routes, the most preferred first.
@@ -227,7 +246,7 @@ impl Session {
         self.learned.as_deref().is_some_and(|learned| learned.comes_before_files(prefix))
     }
 
-    /// Whether a prefix that another source has, too, but not the control socket, has the files' route in the RIB.
+    /// Whether a prefix that another source has, too, but neither a port's address nor the control socket, has the files' route in the RIB.
     fn uses_file(&mut self, prefix: IpPrefix) -> bool {
         let is_behind = self.comes_before_files(prefix) && !self.learned_route(prefix).is_none();
         !is_behind && !self.origins.file(prefix).is_none()
@@ -246,7 +265,7 @@ impl Session {
     /// engine refuses it, and so does what is noted of the files here.
     fn take_change(&mut self, change: &RibChange) -> NextHopId {
         let prefix = change.prefix;
-        if change.is_new && self.origins.ctl(prefix).is_none() {
+        if change.is_new && self.origins.first(prefix).is_none() {
             self.origins.replace(Origin::Files, prefix, self.file_route(prefix));
         }
         let id = self.refresh(prefix);
@@ -259,7 +278,7 @@ impl Session {
     /// Puts the preferred route of a prefix into the RIB, and returns it. While a feed's route has no port, the files' one is used.
     fn refresh(&mut self, prefix: IpPrefix) -> NextHopId {
         let learned_first = self.comes_before_files(prefix);
-        let mut id = self.origins.ctl(prefix);
+        let mut id = self.origins.first(prefix);
         if id.is_none() && learned_first {
             id = self.learned_route(prefix);
         }

@@ -102,7 +102,7 @@ impl Rig {
     }
 
     fn ctl_del(&mut self) {
-        self.session.remove_route(prefix());
+        self.session.remove_route(prefix()).unwrap();
         self.session.commit().unwrap();
     }
 }

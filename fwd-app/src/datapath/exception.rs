@@ -1,0 +1,280 @@
+//! Exceptions: packets that the datapath hands to the router instead of forwarding or dropping them.
+//!
+//! Each port with addresses has an [`Ours`], which says what on it is for this router. A batch from such a port has a [`Punting`]: it
+//! marks the exceptions, and limits those that would only cause an ICMP error. An exception goes to one more egress port, whose index
+//! is the number of ports. What it is lies in the tag of its mbuf, so that nothing is allocated. Its bytes stay as received.
+//!
+//! Nothing here is reached for a packet that the kernels pass and that a next hop sends.
+
+use super::DropReason;
+use super::check::{IPV4, IPV4_BYTES, IPV6, IPV6_BYTES, layer2};
+use fib::MacAddr;
+use std::sync::Arc;
+
+/// Ethertype of ARP.
+const ARP: u16 = 0x0806;
+/// The first 104 bits of solicited-node groups (RFC 4291 2.7.1).
+const SOLICITED_NODE: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000 >> 24;
+/// Exceptions that only cause an ICMP error, of a batch's input in a period.
+const LIMIT: u32 = 32;
+/// A period is so many cycles, as a power of two: about a millisecond.
+const PERIOD_SHIFT: u32 = 21;
+
+/// Why a packet is an exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exception {
+    /// It is for this router, or it is ARP.
+    ForUs,
+    /// Its TTL or hop limit has run out.
+    TtlExpired,
+    /// No route covers its destination.
+    NoRoute,
+    /// The MAC of its next hop is unknown.
+    NoNeighbour,
+    /// It is longer than the MTU of the port it should leave by.
+    MtuExceeded,
+}
+
+impl Exception {
+    const ALL: [Self; 5] =
+        [Self::ForUs, Self::TtlExpired, Self::NoRoute, Self::NoNeighbour, Self::MtuExceeded];
+
+    /// The exception in place of a drop, if the reason is one that the router deals with.
+    pub(crate) const fn of(reason: DropReason) -> Option<Self> {
+        match reason {
+            DropReason::TtlExpired => Some(Self::TtlExpired),
+            DropReason::NoRoute => Some(Self::NoRoute),
+            DropReason::NoNeighbour => Some(Self::NoNeighbour),
+            DropReason::MtuExceeded => Some(Self::MtuExceeded),
+            _ => None,
+        }
+    }
+
+    /// The reason under which it is dropped when it cannot be handed over.
+    pub(crate) const fn reason(self) -> DropReason {
+        match self {
+            Self::ForUs => DropReason::PuntFull,
+            Self::TtlExpired => DropReason::TtlExpired,
+            Self::NoRoute => DropReason::NoRoute,
+            Self::NoNeighbour => DropReason::NoNeighbour,
+            Self::MtuExceeded => DropReason::MtuExceeded,
+        }
+    }
+
+    /// What stands in place of a packet's length in its batch until the verdict.
+    pub(crate) const fn mark(self) -> u32 {
+        u32::MAX - self as u32
+    }
+
+    /// The exception with this mark.
+    pub(crate) fn marked(mark: u32) -> Option<Self> {
+        Self::ALL.get((u32::MAX - mark) as usize).copied()
+    }
+}
+
+/// What the tag of an exception's mbuf says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    /// Why it is one.
+    pub(crate) exception: Exception,
+    /// The port it came by.
+    pub(crate) port: u16,
+    /// Without a neighbour: its next hop, 24 bits. Above the MTU: that MTU.
+    pub(crate) value: u32,
+}
+
+impl Note {
+    /// As a tag.
+    pub(crate) fn tag(self) -> u64 {
+        u64::from(self.value) << 32 | u64::from(self.port) << 8 | self.exception as u64
+    }
+
+    /// Of a tag made by [`Self::tag`].
+    #[expect(clippy::cast_possible_truncation, reason = "the fields of a tag")]
+    pub(crate) fn of(tag: u64) -> Self {
+        let exception = Exception::ALL.get(usize::from(tag as u8)).copied().unwrap_or(Exception::ForUs);
+        Self { exception, port: (tag >> 8) as u16, value: (tag >> 32) as u32 }
+    }
+}
+
+/// What is for this router on one port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ours {
+    /// The port's index.
+    pub(crate) port: u16,
+    /// Its MAC.
+    pub(crate) mac: MacAddr,
+    /// IPv4 addresses of all interfaces, and the broadcast addresses of this link.
+    pub(crate) v4: Vec<u32>,
+    /// IPv6 addresses of all interfaces, but link-local ones of this link alone.
+    pub(crate) v6: Vec<u128>,
+    /// Solicited-node groups of this link's addresses.
+    pub(crate) groups: Vec<u128>,
+}
+
+/// Whose a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// This router's.
+    Ours,
+    /// Another station's.
+    Others,
+    /// To be forwarded, if it passes all checks.
+    Forward,
+}
+
+impl Ours {
+    /// Whose a frame is that begins with `head`.
+    pub(crate) fn whose(&self, head: &[u8]) -> Whose {
+        let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
+            return Whose::Forward;
+        };
+        let (is_to_us, is_to_many) = (*mac == self.mac.0, mac[0] & 1 == 1);
+        let packet = &head[at..];
+        let (is_ours, is_group) = match ethertype {
+            ARP => (true, false),
+            IPV4 => self.v4(packet),
+            IPV6 => self.v6(packet),
+            _ => (false, true),
+        };
+        match (is_to_us || is_to_many, is_ours) {
+            (true, true) => Whose::Ours,
+            (false, _) => Whose::Others,
+            // What is sent to all stations of a link is forwarded by none (RFC 1812 5.3.4). Other groups are dropped as such.
+            (true, false) if is_to_many && !is_group => Whose::Others,
+            (true, false) => Whose::Forward,
+        }
+    }
+
+    /// Whether the destination is ours, and whether it is a group.
+    fn v4(&self, packet: &[u8]) -> (bool, bool) {
+        let Some([.., a, b, c, d]) = packet.first_chunk::<IPV4_BYTES>() else { return (false, true) };
+        let destination = u32::from_be_bytes([*a, *b, *c, *d]);
+        // RFC 5771 4: 224.0.0.0/24 stays on the link.
+        let is_ours = destination >> 8 == 0x00e0_0000 || self.v4.contains(&destination);
+        (is_ours, *a >> 4 == 0xe)
+    }
+
+    /// Whether the destination is ours, and whether it is a group.
+    fn v6(&self, packet: &[u8]) -> (bool, bool) {
+        let address = packet.get(IPV6_BYTES - 16..).and_then(|rest| rest.first_chunk());
+        let Some(address) = address else { return (false, true) };
+        let destination = u128::from_be_bytes(*address);
+        let is_ours = match destination >> 112 {
+            _ if destination >> 24 == SOLICITED_NODE => self.groups.contains(&destination),
+            0xff01 | 0xff02 => true,
+            _ => self.v6.contains(&destination),
+        };
+        (is_ours, destination >> 120 == 0xff)
+    }
+}
+
+/// How a batch from a port with addresses marks its exceptions.
+#[derive(Debug)]
+pub(crate) struct Punting {
+    /// What is for this router.
+    pub(crate) ours: Arc<Ours>,
+    /// The egress port of exceptions: the number of ports.
+    pub(crate) port: u16,
+    period: u64,
+    left: u32,
+}
+
+impl Punting {
+    /// For batches from the port of `ours`, out of `ports` ports.
+    pub(crate) fn new(ours: Arc<Ours>, ports: u16) -> Self {
+        Self { ours, port: ports, period: 0, left: LIMIT }
+    }
+
+    /// Whether one more packet is handed over that would only cause an ICMP error, in a batch of the time `tsc`.
+    pub(crate) fn takes(&mut self, tsc: u64) -> bool {
+        let period = tsc >> PERIOD_SHIFT;
+        if period != self.period {
+            (self.period, self.left) = (period, LIMIT);
+        }
+        let has_left = self.left > 0;
+        self.left -= u32::from(has_left);
+        has_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::ETHERNET_BYTES;
+    use super::super::test_frames::{V4, V6};
+    use super::*;
+
+    const MAC: MacAddr = MacAddr([2, 0xf0, 0, 0, 0, 1]);
+
+    fn ours() -> Ours {
+        let group = SOLICITED_NODE << 24 | 1;
+        let v6 = 0x2001_0db8_u128 << 96 | 1;
+        Ours { port: 1, mac: MAC, v4: vec![0xc633_6401, 0xc633_64ff], v6: vec![v6], groups: vec![group] }
+    }
+
+    fn to(mac: [u8; 6], mut frame: Vec<u8>) -> Vec<u8> {
+        frame[..6].copy_from_slice(&mac);
+        frame
+    }
+
+    fn v4(destination: [u8; 4]) -> Vec<u8> {
+        V4 { destination, ..V4::default() }.frame()
+    }
+
+    fn v6(destination: &str) -> Vec<u8> {
+        let destination = destination.parse::<std::net::Ipv6Addr>().unwrap().octets();
+        V6 { destination, ..V6::default() }.frame()
+    }
+
+    #[test]
+    fn addresses_groups_and_broadcasts_are_ours() {
+        let ours = ours();
+        for destination in [[198, 51, 100, 1], [198, 51, 100, 255], [224, 0, 0, 5]] {
+            assert_eq!(ours.whose(&to(MAC.0, v4(destination))), Whose::Ours, "{destination:?}");
+            assert_eq!(ours.whose(&to([0xff; 6], v4(destination))), Whose::Ours);
+            assert_eq!(ours.whose(&to([2; 6], v4(destination))), Whose::Others);
+        }
+        for destination in ["2001:db8::1", "ff02::1", "ff02::1:ff00:1"] {
+            assert_eq!(ours.whose(&to(MAC.0, v6(destination))), Whose::Ours, "{destination}");
+        }
+        let mut arp = to([0xff; 6], v4([1, 2, 3, 4]));
+        arp[12..14].copy_from_slice(&ARP.to_be_bytes());
+        assert_eq!(ours.whose(&arp), Whose::Ours);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_forwarded_if_it_was_sent_to_us_alone() {
+        let ours = ours();
+        for frame in [v4([198, 51, 100, 2]), v6("2001:db8::2")] {
+            assert_eq!(ours.whose(&to(MAC.0, frame.clone())), Whose::Forward);
+            assert_eq!(ours.whose(&to([0xff; 6], frame.clone())), Whose::Others);
+            assert_eq!(ours.whose(&to([2; 6], frame)), Whose::Others);
+        }
+        // The check drops these as multicast.
+        for frame in [v4([239, 1, 1, 1]), v6("ff0e::1"), v6("ff02::1:ff00:2")] {
+            assert_eq!(ours.whose(&to([0x33; 6], frame)), Whose::Forward);
+        }
+        for bytes in 0..ETHERNET_BYTES {
+            assert_eq!(ours.whose(&v4([198, 51, 100, 1])[..bytes]), Whose::Forward);
+        }
+    }
+
+    #[test]
+    fn marks_and_tags_tell_what_they_were_made_of() {
+        for exception in Exception::ALL {
+            assert_eq!(Exception::marked(exception.mark()), Some(exception));
+            let note = Note { exception, port: 0xabcd, value: 0xff_fffe };
+            assert_eq!(Note::of(note.tag()), note);
+        }
+        assert!(DropReason::ALL.iter().all(|reason| Exception::marked(*reason as u32).is_none()));
+    }
+
+    #[test]
+    fn a_period_has_a_limit() {
+        let mut punting = Punting::new(Arc::default(), 2);
+        let taken = |punting: &mut Punting, tsc| (0..100).filter(|_| punting.takes(tsc)).count();
+        assert_eq!((taken(&mut punting, 5), taken(&mut punting, 6)), (LIMIT as usize, 0));
+        assert_eq!(taken(&mut punting, 1 << PERIOD_SHIFT), LIMIT as usize);
+    }
+}

@@ -1,0 +1,65 @@
+//! The way of exceptions from the sending stages to the router, and of its own packets back to one of them.
+//!
+//! All sending stages share one ring to the router. What the router sends comes by one ring to the first of them, so that packets of
+//! one neighbour keep their order and the other stages have nothing to poll.
+
+use crate::datapath::exception::{Ours, Punting};
+use crate::datapath::tx::{ORIGINATED_MAX, PuntEnds};
+use crate::datapath::{EgressTable, Published};
+use arc_swap::ArcSwap;
+use dpdk_ffi::{Burst, DpdkError, Eal, Ring, RingSync, SocketId};
+use std::sync::Arc;
+
+/// Slots of each ring.
+pub(crate) const RING_SLOTS: u32 = 1024;
+
+/// The rings between the stages and the router, and what is for the router on each port.
+pub(crate) struct Punts {
+    /// Exceptions, with notes as tags.
+    pub(crate) exceptions: Ring,
+    /// Packets to be sent, with their ports as tags.
+    pub(crate) originated: Ring,
+    /// The published counters of the router.
+    pub(crate) published: Arc<Published>,
+    /// The egress table.
+    pub(crate) egress: Arc<ArcSwap<EgressTable>>,
+    /// By port; `None` where a port has no addresses.
+    ours: Vec<Option<Arc<Ours>>>,
+}
+
+impl Punts {
+    /// Rings for ports where `ours` is for the router.
+    ///
+    /// # Errors
+    /// When there is no memory for the rings.
+    pub(crate) fn new(
+        eal: &Eal,
+        ours: Vec<Option<Arc<Ours>>>,
+        egress: Arc<ArcSwap<EgressTable>>,
+    ) -> Result<Self, DpdkError> {
+        let ring = |name, sync| Ring::new(eal, name, RING_SLOTS, sync, SocketId::ANY);
+        Ok(Self {
+            exceptions: ring("exceptions", RingSync::MpSc)?,
+            originated: ring("originated", RingSync::SpSc)?,
+            published: Arc::default(),
+            egress,
+            ours,
+        })
+    }
+
+    /// The ends of the stage that sends through TX queue `tx`.
+    ///
+    /// # Errors
+    /// When another stage has them.
+    pub(crate) fn ends(&self, eal: &Eal, tx: u16) -> Result<PuntEnds, DpdkError> {
+        let consumer = (tx == 0).then(|| self.originated.consumer()).transpose()?;
+        let originated = consumer.map(|from| (from, Burst::with_capacity(eal, ORIGINATED_MAX)));
+        Ok(PuntEnds { exceptions: self.exceptions.producer()?, originated })
+    }
+
+    /// How batches from a port mark exceptions.
+    pub(crate) fn punting(&self, port: u16) -> Option<Punting> {
+        let ours = self.ours.get(usize::from(port))?.as_ref()?;
+        Some(Punting::new(Arc::clone(ours), u16::try_from(self.ours.len()).unwrap_or(u16::MAX)))
+    }
+}

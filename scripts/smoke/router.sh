@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# `fwd-app run --address` as a router between two kernel hosts: it answers ARP and neighbour discovery, finds its neighbours itself,
+# answers ping, and tells traceroute where it is. No `neigh` line, no static entry.
+
+. "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
+
+need_all traceroute
+two_hosts
+# Behind a gateway: the router resolves the gateway.
+printf '%s\n' '203.0.113.0/24 via 198.18.2.2' '2001:db8:9::/64 via fd00:2::2 dev net_af_packet2' >"$WORK/routes"
+ip -n "$right" address add 203.0.113.1/32 dev lo
+ip -n "$right" address add 2001:db8:9::1/128 dev lo
+forward net_af_packet --fib "$WORK/routes"
+# The link-local addresses of the hosts are tentative at first.
+sleep 2
+
+# The router itself, the host beyond, the address behind a gateway.
+no_loss 198.18.1.1 198.18.2.1 198.18.2.2 203.0.113.1 fd00:1::1 fd00:2::1 fd00:2::2 2001:db8:9::1
+
+for hops in '198.18.1.1 198.18.2.2' 'fd00:1::1 fd00:2::2'; do
+  target=${hops#* }
+  on_left traceroute -n -I -q 1 -w 2 "$target"
+  says "$WORK/said" "^ *1  ${hops% *} "
+  says "$WORK/said" "^ *2  $target "
+done
+# No route, and a host that is not there: the router says so.
+for target in 192.0.2.1 198.18.2.77 2001:db8:1::1 fd00:2::77; do
+  ip netns exec "$left" ping -n -c 1 -W 6 "$target" >"$WORK/said" 2>&1 && fail "an answer from $target"
+  says "$WORK/said" '[Uu]nreachable|No route'
+done
+
+stop
+[ "$(json "$WORK/report.json" packets originated)" -ge 80 ] || fail "fewer packets originated than the router was asked for"
+[ "$(json "$WORK/report.json" packets punted)" -ge 80 ] || fail "fewer packets punted than the router was asked"
+for reason in ttl_expired no_route no_neighbour; do
+  [ "$(json "$WORK/report.json" packets drops "$reason")" -ge 1 ] || fail "nothing was dropped as $reason"
+done
