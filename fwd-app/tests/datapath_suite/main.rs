@@ -11,10 +11,13 @@
 //! | `terminal` | a stderr or stdout that is closed, or that nobody reads |
 //! | `refusals` | requests that cannot be fulfilled: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
+//! | `forwarder` | a running forwarder, for the tests that steer it |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
 
+#[cfg(test)]
+mod forwarder;
 #[cfg(test)]
 mod full_tables;
 #[cfg(test)]

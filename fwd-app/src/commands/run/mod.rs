@@ -8,7 +8,7 @@ use crate::control::ctl::{Inbox, Server};
 use crate::control::exceptions::ExceptionThread;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::learned::Sources;
-use crate::control::interfaces::{interfaces, ours, routes};
+use crate::control::interfaces::{interfaces, ours, receive_groups, routes};
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
@@ -109,10 +109,7 @@ fn forward(
     let interfaces = interfaces(&args.ports.address, &ports.egress)?;
     session.set_ports(ports.egress.clone())?;
     session.set_own_routes(routes(&interfaces))?;
-    for port in interfaces.iter().filter_map(|interface| ports.ports.get(usize::from(interface.id().0))) {
-        // Neighbour discovery is sent to groups. Virtual devices pass all frames on and cannot choose.
-        drop(port.receive_all_groups());
-    }
+    receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;
     let links = ports.with_links();
     links.iter().for_each(|(index, _)| session.set_link(*index, are_up[*index]));
@@ -139,10 +136,8 @@ fn forward(
     let running = session.start(&site)?;
     let handle = running.handle().clone();
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
-    let exceptions = punts.map(|punts| {
-        let age = Duration::from_secs(args.ports.neigh_age.into());
-        ExceptionThread::start(eal, interfaces, age, &punts, free.clone())
-    });
+    let age = Duration::from_secs(args.ports.neigh_age.into());
+    let exceptions = punts.map(|punts| ExceptionThread::start(eal, interfaces, age, &punts, free.clone()));
     let (exceptions, learned) = exceptions.transpose()?.unzip();
     let service = Service::default()
         .with_neighbours(learned)
