@@ -12,6 +12,7 @@
 //! | `refusals` | requests that cannot be fulfilled: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
 //! | `forwarder` | a running forwarder, for the tests that steer it |
+//! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
@@ -37,11 +38,16 @@ mod run;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
+mod sockets;
+#[cfg(test)]
 mod steer;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
 mod terminal;
+#[cfg(test)]
+#[path = "../../src/control/test_peers.rs"]
+mod test_peers;
 #[cfg(test)]
 mod topologies;
 #[cfg(test)]
