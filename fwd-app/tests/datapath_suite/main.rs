@@ -13,6 +13,7 @@
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
 //! | `forwarder` | a running forwarder, for the tests that steer it |
 //! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
+//! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
@@ -41,6 +42,8 @@ mod signals;
 mod sockets;
 #[cfg(test)]
 mod steer;
+#[cfg(test)]
+mod stream;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
