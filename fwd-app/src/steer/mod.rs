@@ -76,6 +76,8 @@ struct Desk {
     start: Instant,
     cleared: Cleared,
     watching: Watching,
+    /// Who has asked for the engine that is being built.
+    engine_wanted: Option<Command>,
 }
 
 impl Console {
@@ -87,6 +89,7 @@ impl Console {
             start: Instant::now(),
             cleared: Cleared::default(),
             watching: Watching::default(),
+            engine_wanted: None,
         };
         Self { telemetry, desk }
     }
@@ -109,6 +112,7 @@ impl Console {
     pub(crate) fn turn(&mut self, session: &mut Session) -> bool {
         let mut worked = self.desk.watching.turn(session, &self.desk.site);
         let mut steering = Steering { session, desk: &mut self.desk };
+        worked |= steering.finish_engine();
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
             let next = |(_, inbox): &(Server, Inbox)| inbox.waiting().try_recv().ok();
@@ -141,7 +145,6 @@ impl Steer for Steering<'_> {
             Request::NeighDel { address } => self.clear_neighbours(Some(address)),
             Request::Start => Ok(self.pause(false)),
             Request::Stop { drain } => self.stop(drain),
-            Request::SetEngine { name, parameters } => self.set_engine(name, parameters),
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::CaptureDrops { file, packets } => {
@@ -150,7 +153,7 @@ impl Steer for Steering<'_> {
                 Ok(Answer::done())
             }
             Request::CaptureStop => self.desk.watching.stop(),
-            Request::Trace { .. } => {
+            Request::Trace { .. } | Request::SetEngine { .. } => {
                 let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
                 Err(Refusal::Unavailable { what, why })
             }
@@ -159,12 +162,13 @@ impl Steer for Steering<'_> {
 }
 
 impl Steering<'_> {
-    /// Answers `command`; the answer to a trace comes when its packets have come.
+    /// Answers `command`. The answer to a trace comes when its packets have come, that to another engine when it is in service.
     fn take(&mut self, command: Command) {
         match *command.request() {
             Request::Trace { packets } => {
                 self.desk.watching.trace(command, packets, self.session.running().watch());
             }
+            Request::SetEngine { .. } => self.set_engine(command),
             _ => command.answer_by(|request| self.answer(request)),
         }
     }

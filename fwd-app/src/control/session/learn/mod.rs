@@ -80,7 +80,7 @@ impl Session {
                 if self.has_others(prefix) {
                     wanted.push((prefix, self.refresh(prefix)));
                 } else {
-                    self.rib.set(prefix, id);
+                    self.set_route(prefix, id);
                     wanted.push((prefix, id));
                 }
             }
@@ -184,7 +184,7 @@ impl Session {
     pub(super) fn set_file_route(&mut self, prefix: IpPrefix, id: NextHopId) -> bool {
         if !self.has_others(prefix) {
             self.retry.wanted.remove(&prefix);
-            return self.rib.set(prefix, id) != id;
+            return self.set_route(prefix, id) != id;
         }
         let before = self.origins.set(Origin::Files, prefix, id);
         self.refresh(prefix);
@@ -255,10 +255,7 @@ impl Session {
     /// The files' route of a prefix that no other source has (yet).
     fn file_route(&self, prefix: IpPrefix) -> NextHopId {
         // A route that should have been withdrawn is no file's.
-        self.retry.wanted.get(&prefix).copied().unwrap_or_else(|| match prefix {
-            IpPrefix::V4(prefix) => self.rib.v4.get(prefix),
-            IpPrefix::V6(prefix) => self.rib.v6.get(prefix),
-        })
+        self.retry.wanted.get(&prefix).copied().unwrap_or_else(|| self.route(prefix))
     }
 
     /// Applies a change of the feeds' best route to the RIB. Returns the route that it has then. What the feeds say stays said when the
@@ -288,7 +285,7 @@ impl Session {
         if id.is_none() && !learned_first {
             id = self.learned_route(prefix);
         }
-        self.rib.set(prefix, id);
+        self.set_route(prefix, id);
         id
     }
 
