@@ -229,6 +229,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
     pub(crate) duration: Option<Duration>,
 
+    /// A program that makes neighbours choose other paths, as by withdrawing routes. `ctl stop --drain` runs it with the word drain
+    /// and goes on forwarding until no packets come; the next `ctl start` runs it with the word resume
+    #[arg(long, value_name = "PROGRAM", help_heading = "Forwarder")]
+    pub(crate) drain_hook: Option<PathBuf>,
+
     /// Arguments for DPDK's EAL, verbatim; the program's name is put before them
     #[arg(last = true, value_name = "EAL ARGUMENTS", help_heading = "DPDK")]
     pub(crate) eal: Vec<OsString>,

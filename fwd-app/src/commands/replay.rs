@@ -57,7 +57,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let telemetry = Telemetry::register(&eal)?;
     let serve = |service: Service, session: &Session, ports: &[Port]| {
         let site = steer::Site::new(ports, &plan, setup.clone(), tsc_hz);
-        let mut console = Console::new(socket, telemetry, site);
+        let mut console = Console::new(socket, telemetry, site, None);
         console.capture_drops(args.forward.capture_drops.as_ref(), session)?;
         Ok(service.with_requests(move |session| console.turn(session)))
     };

@@ -5,12 +5,14 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`drain`] | taking the forwarder out of a network |
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
 //! | [`tables`] | routes, neighbours, next hops, the engine |
 //! | [`watching`] | traces of packets, and captures of dropped ones |
 //! | [`telemetry`] | the commands on DPDK's telemetry socket |
 
+mod drain;
 mod lcores;
 mod ports;
 mod tables;
@@ -26,8 +28,10 @@ use crate::datapath::Drops;
 use crate::report::Setup;
 use crate::topology::plan::Plan;
 use dpdk_ffi::Port;
+use drain::Drains;
 use hdrhistogram::Histogram;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::time::Instant;
 use watching::Watching;
 
@@ -78,11 +82,18 @@ struct Desk {
     watching: Watching,
     /// Who has asked for the engine that is being built.
     engine_wanted: Option<Command>,
+    drains: Drains,
 }
 
 impl Console {
-    /// Answers the requests of `socket`, and those of `telemetry`, about the forwarder at `site`, which starts now.
-    pub(crate) fn new(socket: Option<(Server, Inbox)>, telemetry: Telemetry, site: Site) -> Self {
+    /// Answers the requests of `socket`, and those of `telemetry`, about the forwarder at `site`, which starts now. `drain_hook`
+    /// is told when a drain begins and when one is over.
+    pub(crate) fn new(
+        socket: Option<(Server, Inbox)>,
+        telemetry: Telemetry,
+        site: Site,
+        drain_hook: Option<PathBuf>,
+    ) -> Self {
         let desk = Desk {
             socket,
             site,
@@ -90,6 +101,7 @@ impl Console {
             cleared: Cleared::default(),
             watching: Watching::default(),
             engine_wanted: None,
+            drains: Drains::new(drain_hook),
         };
         Self { telemetry, desk }
     }
@@ -111,6 +123,7 @@ impl Console {
     /// Answers requests that wait; returns whether there were any.
     pub(crate) fn turn(&mut self, session: &mut Session) -> bool {
         let mut worked = self.desk.watching.turn(session, &self.desk.site);
+        worked |= self.desk.drains.turn(session);
         let mut steering = Steering { session, desk: &mut self.desk };
         worked |= steering.finish_engine();
         worked |= self.telemetry.serve(&mut steering);
@@ -143,8 +156,11 @@ impl Steer for Steering<'_> {
             Request::RouteDel { prefix } => self.route_del(prefix),
             Request::NeighAdd { address, mac, port } => self.neighbour_add(address, mac, port),
             Request::NeighDel { address } => self.clear_neighbours(Some(address)),
-            Request::Start => Ok(self.pause(false)),
-            Request::Stop { drain } => self.stop(drain),
+            Request::Start => self.desk.drains.resume(self.session),
+            Request::Stop { drain: false } => {
+                self.session.running().pause(true);
+                Ok(Answer::done())
+            }
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::CaptureDrops { file, packets } => {
@@ -153,7 +169,7 @@ impl Steer for Steering<'_> {
                 Ok(Answer::done())
             }
             Request::CaptureStop => self.desk.watching.stop(),
-            Request::Trace { .. } | Request::SetEngine { .. } => {
+            Request::Trace { .. } | Request::Stop { drain: true } | Request::SetEngine { .. } => {
                 let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
                 Err(Refusal::Unavailable { what, why })
             }
@@ -162,12 +178,14 @@ impl Steer for Steering<'_> {
 }
 
 impl Steering<'_> {
-    /// Answers `command`. The answer to a trace comes when its packets have come, that to another engine when it is in service.
+    /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
+    /// engine when it is in service.
     fn take(&mut self, command: Command) {
         match *command.request() {
             Request::Trace { packets } => {
                 self.desk.watching.trace(command, packets, self.session.running().watch());
             }
+            Request::Stop { drain: true } => self.desk.drains.start(command, self.session),
             Request::SetEngine { .. } => self.set_engine(command),
             _ => command.answer_by(|request| self.answer(request)),
         }

@@ -65,17 +65,21 @@ impl Forwarder {
 
     /// `run` with the routes of `routes` over ports that receive the mixed capture again and again.
     pub(crate) fn run(folder: &Path, name: &str, routes: &Path) -> Option<Self> {
-        let vdevs: Vec<_> = [format!("net_pcap0,{},tx_pcap=/dev/null", endless_mix())]
+        Self::run_with(folder, name, &endless_mix(), &["--fib", routes.to_str().unwrap()])
+    }
+
+    /// `run` with the bundled routes and `extra` options over ports, the first of which receives `input`.
+    pub(crate) fn run_with(folder: &Path, name: &str, input: &str, extra: &[&str]) -> Option<Self> {
+        let vdevs: Vec<_> = [format!("net_pcap0,{input},tx_pcap=/dev/null")]
             .into_iter()
             .chain((1..4).map(|port| format!("net_null{port},no-rx=1")))
             .collect();
-        let tables = [bundled("routes.txt"), routes.to_owned()];
-        let options = tables.iter().flat_map(|table| ["--fib", table.to_str().unwrap()]);
-        Self::run_with(folder, name, &options.collect::<Vec<_>>(), &vdevs)
+        let table = bundled("routes.txt");
+        Self::over(folder, name, &[&["--fib", table.to_str().unwrap()], extra].concat(), &vdevs)
     }
 
     /// `run` with these options over these devices, by a worker lcore.
-    pub(crate) fn run_with(folder: &Path, name: &str, options: &[&str], vdevs: &[String]) -> Option<Self> {
+    pub(crate) fn over(folder: &Path, name: &str, options: &[&str], vdevs: &[String]) -> Option<Self> {
         let mut eal = eal("(0-1)@(0-1)", name);
         eal.iter_mut().filter(|word| *word == "256").for_each(|word| *word = "512".to_owned());
         let mut command = fwd_app(&["run"]);

@@ -160,7 +160,7 @@ fn garbage_on_every_socket_changes_nothing_for_packets() {
     let table = bundled("routes.txt");
     let options = ["--fpm", "127.0.0.1:0", "--fib", table.to_str().unwrap(), "--kernel-interface", "1=lo"];
     let devices = pipes.devices(&nothing(scratch.path()));
-    let Some(forwarder) = Forwarder::run_with(scratch.path(), "garbage", &options, &devices) else { return };
+    let Some(forwarder) = Forwarder::over(scratch.path(), "garbage", &options, &devices) else { return };
     let sources = forwarder.ask("show config")["sources"].clone();
     assert_eq!(sources, serde_json::json!(["ctl", "fpm", "files"]), "in the order of the command line");
     let address = fpm_address(&forwarder);
@@ -234,7 +234,7 @@ fn packets_take_the_routes_that_zebra_announces_and_no_file_is_needed() {
     let pipes = Pipes::new(scratch.path(), wanted, false);
     let options = ["--fpm", "127.0.0.1:0", "--kernel-interface", "1=lo"];
     let devices = pipes.devices(&nothing(scratch.path()));
-    let Some(forwarder) = Forwarder::run_with(scratch.path(), "zebra", &options, &devices) else { return };
+    let Some(forwarder) = Forwarder::over(scratch.path(), "zebra", &options, &devices) else { return };
     let drops_of = |reason: &str| number(&forwarder.ask("show drops"), &format!("/{reason}"));
     let until_dropped = |reason: &str| {
         let before = drops_of(reason);

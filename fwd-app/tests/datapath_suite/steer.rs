@@ -1,7 +1,7 @@
 //! A running forwarder is steered: by `fwd-app ctl`, and by SIGHUP.
 
 use crate::forwarder::Forwarder;
-use crate::support::{comments, number};
+use crate::support::{bundled, comments, number};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -133,4 +133,33 @@ fn an_operator_looks_at_it_and_changes_it() {
     let histogram = number(&summary, "/latency_ns/count");
     assert_eq!(histogram, number(&summary, "/packets/tx"), "what was looked at before is in the report");
     assert!(number(&summary, "/packets/drops/no_route") > 0, "the report has what a client had cleared");
+}
+
+#[test]
+fn a_drain_tells_its_hook_first_and_goes_on_when_the_hook_fails() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scratch = tempfile::tempdir().unwrap();
+    let (hook, told) = (scratch.path().join("hook"), scratch.path().join("told"));
+    let write = |end: &str| {
+        std::fs::write(&hook, format!("#!/bin/sh\necho $1 >>{}\n{end}\n", told.display())).unwrap();
+        std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write("exit 3");
+    let routes = bundled("routes.txt");
+    let options = ["--fib", routes.to_str().unwrap(), "--drain-hook", hook.to_str().unwrap()];
+    // What it receives ends, as if the hook had moved it elsewhere.
+    let input = format!("rx_pcap={}", bundled("mix.pcap").display());
+    let Some(forwarder) = Forwarder::run_with(scratch.path(), "drain", &input, &options) else { return };
+    assert!(forwarder.refuses("stop --drain").contains("exit status: 3; forwarding goes on"));
+    write("exit 0");
+    forwarder.ask("stop --drain");
+    assert_eq!(std::fs::read_to_string(&told).unwrap(), "drain\ndrain\n");
+    forwarder.ask("start");
+    let end = Instant::now() + Duration::from_secs(30);
+    while std::fs::read_to_string(&told).unwrap() != "drain\ndrain\nresume\n" {
+        assert!(Instant::now() < end, "the hook is told that packets are received again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (summary, _) = forwarder.end();
+    assert!(number(&summary, "/packets/tx") > 0);
 }

@@ -111,8 +111,8 @@ fn forward(
     session.set_own_routes(routes(&interfaces))?;
     receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;
-    let links = ports.with_links();
-    links.iter().for_each(|(index, _)| session.set_link(*index, are_up[*index]));
+    let links = ports.links();
+    links.iter().for_each(|link| session.set_link(link.index, are_up[link.index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
         session.set_feeds(sources.over(interfaces));
@@ -130,7 +130,7 @@ fn forward(
         egress.map(|egress| Punts::new(eal, ours(&interfaces, ports.ports.len()), egress)).transpose()?;
     let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
-    let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
+    let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
     console.capture_drops(args.forward.capture_drops.as_ref(), &session)?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     let running = session.start(&site)?;
