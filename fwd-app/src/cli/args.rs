@@ -7,6 +7,7 @@ use crate::control::feeds::learned::FeedSpec;
 use crate::control::interfaces::PortAddress;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
+use crate::control::taps::{TapSpec, netns};
 use crate::control::updates::UpdateSpec;
 use crate::control::{ForwardSpec, TableSpec};
 use crate::engines::{EngineSpec, STALL_US_MAX};
@@ -247,10 +248,10 @@ pub(crate) struct FeedArgs {
 }
 
 impl FeedArgs {
-    /// The spec for the control side, with at most `routes_max` routes a feed.
-    pub(crate) const fn spec(&self, routes_max: Option<u64>) -> FeedSpec {
+    /// The spec for the control side, with at most `routes_max` routes a feed, and with TAPs if there are `taps`.
+    pub(crate) const fn spec(&self, routes_max: Option<u64>, taps: bool) -> FeedSpec {
         let Self { fpm, fpm_hold, kernel_routes, .. } = *self;
-        FeedSpec { fpm, fpm_hold, kernel_routes, routes_max }
+        FeedSpec { fpm, fpm_hold, kernel_routes, taps, routes_max }
     }
 }
 
@@ -287,15 +288,30 @@ pub(crate) struct PortArgs {
     /// ARP, neighbour discovery and ping, find their neighbours themselves, and tell senders what is not forwarded
     #[arg(long, value_name = "PORT=ADDRESS/LENGTH", value_parser = values::port_address)]
     pub(crate) address: Vec<PortAddress>,
+
+    /// Make a TAP of this name for a port, with its MAC, MTU and addresses; may be given once a port. What is for this router and not
+    /// answered by it goes to the kernel there, and what the kernel sends there leaves by the port. Addresses that others give the TAP
+    /// are addresses of the port. --fpm and --kernel-routes take the TAP for the port
+    #[arg(long, value_name = "PORT=NAME", value_parser = values::tap)]
+    pub(crate) tap: Vec<(PortRef, String)>,
+
+    /// Network namespace for the TAPs, by name (`ip netns`) or path; --fpm listens there and --kernel-routes looks there, too
+    /// [default: that of this process]
+    #[arg(long, value_name = "NAME", requires = "tap")]
+    pub(crate) tap_netns: Option<String>,
 }
 
 impl PortArgs {
     /// The spec for the control side.
     pub(crate) fn spec(&self) -> PortSpec {
-        let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, ref eth_dest, ref address } =
-            *self;
-        let (eth_dest, addresses) = (eth_dest.clone(), address.clone());
-        PortSpec { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, eth_dest, addresses }
+        let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, .. } = *self;
+        let (eth_dest, addresses, taps) = (self.eth_dest.clone(), self.address.clone(), self.taps());
+        PortSpec { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, eth_dest, addresses, taps }
+    }
+
+    /// The TAPs.
+    pub(crate) fn taps(&self) -> TapSpec {
+        TapSpec { taps: self.tap.clone(), netns: self.tap_netns.as_deref().map(netns::path_of) }
     }
 }
 

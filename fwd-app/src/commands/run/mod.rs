@@ -12,6 +12,8 @@ use crate::control::interfaces::{interfaces, ours, routes};
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
+use crate::control::taps::addresses::Follower;
+use crate::control::taps::{Taps, netns};
 use crate::control::thread::ControlThread;
 use crate::control::updates::Stream;
 use crate::control::{Session, Signals, Site, updates};
@@ -43,7 +45,8 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let session = tables::open_to_forward(&args.tables)?;
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
-    let sources = Sources::start(&args.feeds.spec(args.tables.engine.routes_max))?;
+    let feeds = args.feeds.spec(args.tables.engine.routes_max, !args.ports.tap.is_empty());
+    let sources = netns::within(args.ports.taps().netns.as_deref(), || Sources::start(&feeds))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
@@ -106,7 +109,9 @@ fn forward(
     let host = Host { ports: found.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
     let plan = Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?;
     let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch)?;
-    let interfaces = interfaces(&args.ports.address, &ports.egress)?;
+    let taps = args.ports.taps();
+    let tap_names = taps.of_ports(&ports.egress)?;
+    let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
     session.set_ports(ports.egress.clone())?;
     session.set_own_routes(routes(&interfaces))?;
     for port in interfaces.iter().filter_map(|interface| ports.ports.get(usize::from(interface.id().0))) {
@@ -118,9 +123,10 @@ fn forward(
     links.iter().for_each(|(index, _)| session.set_link(*index, are_up[*index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
-        session.set_feeds(sources.over(interfaces));
+        session.set_feeds(sources.over(interfaces.with_taps(&tap_names)));
     }
     session.commit()?;
+    let taps = Taps::open(&taps, &tap_names, &interfaces)?;
     ports.warn_of_sockets(eal, &plan);
     text::banner(&session, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
@@ -138,10 +144,16 @@ fn forward(
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
-    let exceptions = punts.map(|punts| ExceptionThread::start(eal, interfaces, &punts, free.clone()));
+    let (to_router, changes) = crossbeam_channel::unbounded();
+    let addresses = punts.as_ref().filter(|_| !tap_names.is_empty());
+    let addresses =
+        addresses.map(|punts| Follower::new(interfaces.clone(), punts.ours().to_vec(), to_router));
+    let exceptions =
+        punts.map(|punts| ExceptionThread::start(eal, (interfaces, changes), taps, &punts, free.clone()));
     let (exceptions, learned) = exceptions.transpose()?.unzip();
     let service = Service::default()
         .with_neighbours(learned)
+        .with_addresses(addresses)
         .with_stream(updates, false)
         .with_reloads(signals.clone(), args.tables.fib.clone())
         .with_links(links, are_up)
