@@ -5,7 +5,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
-need_all iproute2 iputils-ping traceroute
+need_all iproute2 iputils-ping traceroute ethtool
 [ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
 
 left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$ process=
@@ -18,23 +18,8 @@ cleanup() {
 trap cleanup EXIT
 for space in "$left" "$right" "$router"; do ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"; done
 
-# host SPACE INTERFACE NUMBER : makes a host with one link to the router. The kernel on the router's end must not speak IPv6 there.
-host() {
-  local space=$1 interface=$2 number=$3 at
-  ip -n "$router" link add "$interface" address "02:f0:00:00:01:0$number" type veth peer name eth0 netns "$space" ||
-    skip "no veth in this kernel"
-  at=(ip -n "$space")
-  ip netns exec "$router" sysctl -qw "net.ipv6.conf.$interface.disable_ipv6=1"
-  ip -n "$router" link set "$interface" up
-  "${at[@]}" link set lo up
-  "${at[@]}" link set eth0 up
-  "${at[@]}" address add "198.18.$number.2/24" dev eth0
-  "${at[@]}" address add "fd00:$number::2/64" dev eth0 nodad
-  "${at[@]}" route add default via "198.18.$number.1"
-  "${at[@]}" route add default via "fd00:$number::1"
-}
-host "$left" link1 1
-host "$right" link2 2
+veth_host "$left" "$router" link1 1
+veth_host "$right" "$router" link2 2
 # Behind a gateway: the router resolves the gateway.
 printf '%s\n' '203.0.113.0/24 via 198.18.2.2' '2001:db8:9::/64 via fd00:2::2 dev net_af_packet2' >"$WORK/routes"
 ip -n "$right" address add 203.0.113.1/32 dev lo

@@ -12,6 +12,7 @@
 //! | `refusals` | requests that cannot be fulfilled: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
+//! | `taps` | `--tap`: frames to and from the kernel |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
 
@@ -37,6 +38,8 @@ mod signals;
 mod steer;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod taps;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]

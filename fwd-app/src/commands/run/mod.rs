@@ -140,7 +140,8 @@ fn forward(
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     let running = session.start(&site)?;
     let handle = running.handle().clone();
-    let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
+    let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
+    let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
