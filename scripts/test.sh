@@ -66,7 +66,7 @@ step_smoke() {
   export FWD_APP
   cargo build --release -p fwd-app || return 1
   for script in scripts/smoke/*.sh; do
-    [ "$(basename "$script")" = _init.sh ] && continue
+    case $(basename "$script") in _*) continue ;; esac
     if bash "$script"; then note "ok: $script"; else note "FAILED: $script" && failed=1; fi
   done
   return "$failed"

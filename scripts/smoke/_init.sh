@@ -58,20 +58,3 @@ value = json.load(open(sys.argv[1]))
 for key in sys.argv[2:]: value = value[key]
 print(value)' "$@"
 }
-
-# veth_host SPACE ROUTER INTERFACE N : makes SPACE a host at 198.18.N.2 and fd00:N::2 with one link to the namespace ROUTER, its default
-# gateway. On the router's end, INTERFACE, the kernel does not speak IPv6; checksums are in the packets.
-veth_host() {
-  local space=$1 router=$2 interface=$3 number=$4 at=(ip -n "$1")
-  ip -n "$router" link add "$interface" address "02:f0:00:00:01:0$number" type veth peer name eth0 netns "$space" ||
-    skip "no veth in this kernel"
-  ip netns exec "$router" sysctl -qw "net.ipv6.conf.$interface.disable_ipv6=1"
-  ip netns exec "$space" ethtool -K eth0 tx off >/dev/null
-  ip -n "$router" link set "$interface" up
-  "${at[@]}" link set lo up
-  "${at[@]}" link set eth0 up
-  "${at[@]}" address add "198.18.$number.2/24" dev eth0
-  "${at[@]}" address add "fd00:$number::2/64" dev eth0 nodad
-  "${at[@]}" route add default via "198.18.$number.1"
-  "${at[@]}" route add default via "fd00:$number::1"
-}

@@ -5,32 +5,30 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+. "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
+
 [ -e /dev/net/tun ] || skip "no /dev/net/tun"
 [ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
-(need_all frr bird2 iproute2 ethtool) || skip "FRR and bird2 cannot be installed"
+(need_all frr bird2) || skip "FRR and bird2 cannot be installed"
 has vtysh && [ -x /usr/lib/frr/zebra ] && has bird || skip "no FRR or no bird2"
 
 HOLD_S=20
 ROUTES_V4=${ROUTES_V4:-200000}
 ROUTES_V6=${ROUTES_V6:-40000}
-# The forwarder with its ports, FRR with the TAPs, bird behind port 0, and a host behind port 1.
-ports=smoke-ports-$$ router=smoke-frr-$$ peer=smoke-bird-$$ host=smoke-host-$$ processes=()
-spaces=("$ports" "$router" "$peer" "$host")
-cleanup() {
+# bird is on the left host, behind port 0. The flows come from the right one, behind port 1. FRR is where the TAPs are.
+peer=$left daemons=smoke-frr-$$ processes=()
+ended() {
   local process
   for process in "${processes[@]}"; do kill -9 "$process" 2>/dev/null && wait "$process" 2>/dev/null || true; done
-  for space in "${spaces[@]}"; do ip netns del "$space" 2>/dev/null || true; done
-  rm -rf "$WORK"
-  return 0
+  ip netns del "$daemons" 2>/dev/null || true
+  cleanup
 }
-trap cleanup EXIT
-for space in "${spaces[@]}"; do ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"; done
+trap ended EXIT
+two_hosts
+ip netns add "$daemons"
 
 # bird is 198.18.1.200; the gateways of its routes are 198.18.1.2 to .6. The flows go to addresses on its loopback interface.
-veth_host "$peer" "$ports" v0 1
-veth_host "$host" "$ports" v1 2
-ip -n "$router" link set lo up
+ip -n "$daemons" link set lo up
 for last in 3 4 5 6 7 200; do
   ip -n "$peer" address add "198.18.1.$last/24" dev eth0
   ip -n "$peer" address add "fd00:1::$last/64" dev eth0 nodad
@@ -101,7 +99,7 @@ inside() {
 frr() {
   local name=$1
   shift
-  inside "$router" "/usr/lib/frr/$name" -u frr -g frr -z "$WORK/frr/z" --vty_socket "$WORK/frr" -A 127.0.0.1 -P 0 \
+  inside "$daemons" "/usr/lib/frr/$name" -u frr -g frr -z "$WORK/frr/z" --vty_socket "$WORK/frr" -A 127.0.0.1 -P 0 \
     -f "$WORK/frr/$name.conf" -i "$WORK/frr/$name.pid" "$@"
 }
 ctl() { "$APP" ctl --json --timeout 30 --socket "$WORK/ctl" "$@"; }
@@ -112,11 +110,11 @@ print(next(feed for feed in json.load(sys.stdin) if feed["feed"] == "fpm")[sys.a
 memory_mb() { awk '/^'"$1"':/ { print int($2 / 1024) }' "/proc/$forwarder/status"; }
 
 printf '# no routes of its own\n' >"$WORK/routes"
-ip netns exec "$ports" "$APP" run --fib "$WORK/routes" --fpm 127.0.0.1:2620 --fpm-hold "$HOLD_S" --ctl "$WORK/ctl" \
-  --config '(0,0,0),(1,0,0)' --tap 0=tap0 --tap 1=tap1 --tap-netns "$router" --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 \
+ip netns exec "$router" "$APP" run --fib "$WORK/routes" --fpm 127.0.0.1:2620 --fpm-hold "$HOLD_S" --ctl "$WORK/ctl" \
+  --config '(0,0,0),(1,0,0)' --tap 0=tap0 --tap 1=tap1 --tap-netns "$daemons" --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 \
   --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 --json "$WORK/report.json" -- \
   --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-bgp-$$" -l 0 \
-  --vdev net_af_packet0,iface=v0 --vdev net_af_packet1,iface=v1 >"$WORK/out" 2>"$WORK/err" &
+  --vdev net_af_packet0,iface=link1 --vdev net_af_packet1,iface=link2 >"$WORK/out" 2>"$WORK/err" &
 forwarder=$!
 processes+=("$forwarder")
 for _ in {1..100}; do ctl show config >/dev/null 2>&1 && break; sleep 0.1; done
@@ -156,7 +154,7 @@ PYTHON
 established() {
   local summary
   for _ in {1..60}; do
-    summary=$(ip netns exec "$router" vtysh --vty_socket "$WORK/frr" -c 'show bgp summary json' 2>/dev/null || true)
+    summary=$(ip netns exec "$daemons" vtysh --vty_socket "$WORK/frr" -c 'show bgp summary json' 2>/dev/null || true)
     [ "$(grep -c '"state":"Established"' <<<"$summary")" = 2 ] && return 0
     sleep 0.5
   done
@@ -165,7 +163,7 @@ established() {
 
 # equal WHAT : waits until the forwarder's table is zebra's.
 equal() {
-  python3 - "$router" "$WORK" "$APP" <<'PYTHON' || fail "$1: the tables differ"
+  python3 - "$daemons" "$WORK" "$APP" <<'PYTHON' || fail "$1: the tables differ"
 import ipaddress, json, random, subprocess, sys, time
 space, work, app = sys.argv[1:]
 
@@ -274,7 +272,7 @@ start_flows() {
   inside "$peer" python3 "$WORK/flow.py" receive "$WORK" "${FLOWS[@]}"
   receiver=$started
   for _ in {1..50}; do [ -e "$WORK/receives" ] && break; sleep 0.1; done
-  inside "$host" python3 "$WORK/flow.py" send "$WORK" "${FLOWS[@]}"
+  inside "$right" python3 "$WORK/flow.py" send "$WORK" "${FLOWS[@]}"
 }
 # end_flows WHAT ADDRESS.. : the packets to these addresses must all have arrived.
 end_flows() {
@@ -307,7 +305,7 @@ wait "$zebra" 2>/dev/null || true
 for _ in {1..50}; do [ "$(fpm state)" = stale ] && break; sleep 0.1; done
 [ "$(fpm state)" = stale ] || fail "the feed is $(fpm state) without zebra"
 [ "$(fpm routes)" -ge "$((ROUTES_V4 + ROUTES_V6))" ] || fail "routes went with zebra"
-ip netns exec "$router" vtysh --vty_socket "$WORK/frr" -c 'conf t' -c 'no ip route 10.6.0.0/16 198.18.1.7' >/dev/null
+ip netns exec "$daemons" vtysh --vty_socket "$WORK/frr" -c 'conf t' -c 'no ip route 10.6.0.0/16 198.18.1.7' >/dev/null
 frr zebra -M dplane_fpm_nl
 # After a restart of zebra, bgpd 8.4 does not always give it all routes again: what counts is that the tables are equal.
 for _ in {1..60}; do [ "$(fpm state)" != stale ] && break; sleep 1; done

@@ -1,98 +1,120 @@
 #!/usr/bin/env bash
-# `fwd-app run` as a router between two kernel hosts, each in a network namespace of its own: IPv4 and IPv6 echoes pass through it.
+# `fwd-app run --address` between two kernel hosts: TCP of both families arrives whole, hosts find out the MTU of a narrower link, and
+# neighbours that fall silent are forgotten and found again. MEGABYTES changes how much each direction carries.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
 
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-has ip || skip "no ip (package iproute2)"
-[ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
+MEGABYTES=${MEGABYTES:-200}
+two_hosts
+printf '203.0.113.0/24 via 198.18.2.2\n' >"$WORK/routes"
 
-left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$ process=
-cleanup() {
-  [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null
-  for space in "$left" "$right" "$router"; do ip netns del "$space" 2>/dev/null; done
-  rm -rf "$WORK"
-  return 0
-}
-trap cleanup EXIT
-for space in "$left" "$right" "$router"; do ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"; done
+# Sends and receives at once on one connection, and compares the digests of both sides.
+cat >"$WORK/transfer.py" <<'PYTHON'
+import hashlib, socket, sys, threading
 
-# host SPACE INTERFACE NUMBER MAC : makes a host with one link to the router. Its neighbour entries are static, since the router does
-# not speak ARP.
-host() {
-  local space=$1 interface=$2 number=$3 mac=$4 at
-  ip -n "$router" link add "$interface" address "02:f0:00:00:01:0$number" type veth peer name eth0 netns "$space" address "$mac" ||
-    skip "no veth in this kernel"
-  at=(ip -n "$space")
-  ip -n "$router" link set "$interface" up
-  "${at[@]}" link set lo up
-  "${at[@]}" link set eth0 up
-  "${at[@]}" address add "198.18.$number.2/24" dev eth0
-  "${at[@]}" address add "fd00:$number::2/64" dev eth0 nodad
-  "${at[@]}" neigh replace "198.18.$number.1" lladdr "02:f0:00:00:01:0$number" dev eth0 nud permanent
-  "${at[@]}" neigh replace "fd00:$number::1" lladdr "02:f0:00:00:01:0$number" dev eth0 nud permanent
-  "${at[@]}" route add default via "198.18.$number.1"
-  "${at[@]}" route add default via "fd00:$number::1"
-  cat >>"$WORK/routes" <<ROUTES
-198.18.$number.0/24 via 198.18.$number.2 dev net_af_packet$number
-fd00:$number::/64 via fd00:$number::2 dev net_af_packet$number
-neigh 198.18.$number.2 lladdr $mac dev net_af_packet$number
-neigh fd00:$number::2 lladdr $mac dev net_af_packet$number
-ROUTES
-}
-host "$left" link1 1 02:aa:00:00:00:01
-host "$right" link2 2 02:aa:00:00:00:02
+role, address, size = sys.argv[1], sys.argv[2], int(sys.argv[3]) << 20
+block = b"".join(hashlib.sha512(bytes([n & 255, n >> 8, role == "serve"])).digest() for n in range(4096))
+family = socket.AF_INET6 if ":" in address else socket.AF_INET
+if role == "serve":
+    listener = socket.create_server((address, 5001), family=family)
+    print("ready", flush=True)
+    connection = listener.accept()[0]
+else:
+    connection = socket.create_connection((address, 5001), timeout=20)
+connection.settimeout(60)
+sent, received = hashlib.sha256(), hashlib.sha256()
 
-ip netns exec "$router" "$APP" run --fib "$WORK/routes" --config '(0,0,0),(1,0,0)' --json "$WORK/report.json" -- \
-  --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-hosts-$$" -l 0 \
-  --vdev net_af_packet1,iface=link1 --vdev net_af_packet2,iface=link2 >"$WORK/out" 2>"$WORK/err" &
-process=$!
+def send():
+    for start in range(0, size, len(block)):
+        piece = start.to_bytes(8, "big") + block[8:]
+        sent.update(piece)
+        connection.sendall(piece)
+    connection.shutdown(socket.SHUT_WR)
 
-sleep 1
-kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
-
-# Sends echo requests itself, since ping is not installed everywhere: waits for the first answer, then counts 50 more.
-cat >"$WORK/ping.py" <<'PYTHON'
-import socket, struct, sys, time
-
-target, v6 = sys.argv[1], ":" in sys.argv[1]
-sock = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_RAW, 58 if v6 else 1)
-sock.settimeout(0.2)
-
-def echo(sequence):
-    data = struct.pack("!BBHHH", 128 if v6 else 8, 0, 0, 4242, sequence) + b"smoke" * 8
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    # The kernel fills in ICMPv6's checksum, not ICMP's.
-    sock.sendto(data if v6 else data[:2] + struct.pack("!H", ~total & 0xFFFF) + data[4:], (target, 0))
-    until = time.monotonic() + 1
-    while time.monotonic() < until:
-        try:
-            answer = sock.recv(2048)
-        except TimeoutError:
-            continue
-        answer = answer if v6 else answer[20:]
-        if answer[0] == (129 if v6 else 0) and answer[4:8] == struct.pack("!HH", 4242, sequence):
-            return True
-    return False
-
-if not any(echo(0) for _ in range(30)):
-    sys.exit(f"no answer from {target}")
-answers = sum(echo(sequence) for sequence in range(1, 51))
-print(f"{target}: {answers} of 50 answers")
-sys.exit(answers != 50)
+sender = threading.Thread(target=send)
+sender.start()
+count = 0
+while piece := connection.recv(1 << 18):
+    received.update(piece)
+    count += len(piece)
+sender.join()
+print(count, sent.hexdigest(), received.hexdigest())
 PYTHON
-for target in 198.18.2.2 fd00:2::2; do
-  if ! ip netns exec "$left" timeout 120 python3 "$WORK/ping.py" "$target"; then
-    tail -n 20 "$WORK/out" "$WORK/err" >&2
-    fail "echo to $target"
-  fi
-done
 
-kill -INT "$process"
-code=0
-wait "$process" || code=$?
-process=
-[ "$code" = 0 ] || { tail -n 20 "$WORK/err" >&2 && fail "exit code $code after Ctrl-C"; }
-[ "$(json "$WORK/report.json" packets tx)" -ge 204 ] || fail "fewer packets sent than echoes and answers"
+# transfer ADDRESS : both ways between the hosts, over TCP.
+transfer() {
+  local address=$1 server
+  ip netns exec "$right" timeout 120 python3 "$WORK/transfer.py" serve "$address" "$MEGABYTES" >"$WORK/served" 2>&1 &
+  server=$!
+  for _ in {1..300}; do grep -q ready "$WORK/served" && break; sleep 0.1; done
+  ip netns exec "$left" timeout 120 python3 "$WORK/transfer.py" connect "$address" "$MEGABYTES" >"$WORK/said" 2>&1 ||
+    { tail -n 5 "$WORK/said" "$WORK/served" "$WORK/err" >&2 && fail "TCP to $address"; }
+  wait "$server" || fail "TCP from $address"
+  python3 - "$WORK/said" "$WORK/served" "$MEGABYTES" <<'PYTHON' || fail "what arrived is not what was sent to $address"
+import sys
+left, right = ([line.split() for line in open(path)][-1] for path in sys.argv[1:3])
+size = int(sys.argv[3]) << 20
+sys.exit(not (int(left[0]) == int(right[0]) == size and left[1] == right[2] and left[2] == right[1]))
+PYTHON
+}
+
+# knows STATE ADDRESS : whether the forwarder has a neighbour with this address.
+knows() { ctl show neigh | grep -qE "^$1 "; }
+# within SECONDS COMMAND.. : the command must succeed once within the time.
+within() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || { ctl show neigh >&2 && fail "not in time: $*"; }
+    sleep 0.2
+  done
+}
+unknown() { ! knows "$1"; }
+
+for driver in net_af_packet net_af_xdp; do
+  forward "$driver" --fib "$WORK/routes" --neigh-age 1
+  # The link-local addresses of the hosts are tentative at first.
+  sleep 2
+  no_loss 198.18.2.2 fd00:2::2
+  transfer 198.18.2.2
+  transfer fd00:2::2
+  [ "$driver" = net_af_xdp ] && break
+
+  # Asked again when silent, forgotten when there is no answer, found again with another MAC.
+  ip -n "$right" address del 198.18.2.2/24 dev eth0
+  ip -n "$right" address del fd00:2::2/64 dev eth0
+  for address in 198.18.2.2 fd00:2::2; do within 30 unknown "$address"; done
+  ! grep 'link down' "$WORK/err" || fail 'a link went down by itself'
+  ip -n "$right" link set eth0 down
+  within 5 grep -q '(net_af_packet2): link down' "$WORK/err"
+  ip -n "$right" link set eth0 address 02:aa:00:00:00:77 up
+  within 5 grep -q '(net_af_packet2): link up' "$WORK/err"
+  ip -n "$right" address add 198.18.2.2/24 dev eth0
+  ip -n "$right" address replace fd00:2::2/64 dev eth0 nodad
+  ip -n "$right" route replace default via 198.18.2.1
+  ip -n "$right" route replace default via fd00:2::1
+  for address in 198.18.2.2 fd00:2::2; do
+    within 20 ip netns exec "$left" ping -n -c 1 -W 1 "$address" >/dev/null
+    ctl show neigh >"$WORK/said"
+    says "$WORK/said" "^$address +02:aa:00:00:00:77 "
+  done
+  stop
+
+  # A link of 1,400 bytes. The right host says that it takes whole segments, so the left one has to find out.
+  ip -n "$right" link set eth0 mtu 1400
+  ip -n "$router" link set link2 mtu 1400
+  ip -n "$right" route change default via 198.18.2.1 advmss 1460
+  ip -n "$right" route change default via fd00:2::1 advmss 1440
+  forward "$driver" --fib "$WORK/routes"
+  sleep 2
+  for address in 198.18.2.2 fd00:2::2; do
+    transfer "$address"
+    ip -n "$left" route get "$address" >"$WORK/said"
+    says "$WORK/said" 'mtu 1400'
+  done
+  stop
+  [ "$(json "$WORK/report.json" packets drops mtu_exceeded)" -ge 2 ] || fail "no segment was too long"
+  ip -n "$right" link set eth0 mtu 1500
+  ip -n "$router" link set link2 mtu 1500
+done

@@ -5,24 +5,14 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+. "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
+
 [ -e /dev/net/tun ] || skip "no /dev/net/tun"
-need_all iproute2 iputils-ping ethtool
 [ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
-
-left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$ kernel=smoke-kernel-$$ process=
-spaces=("$left" "$right" "$router" "$kernel")
-cleanup() {
-  [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null
-  for space in "${spaces[@]}"; do ip netns del "$space" 2>/dev/null; done
-  rm -rf "$WORK"
-  return 0
-}
-trap cleanup EXIT
-for space in "${spaces[@]}"; do ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"; done
-
-veth_host "$left" "$router" link1 1
-veth_host "$right" "$router" link2 2
+two_hosts
+kernel=smoke-kernel-$$
+trap 'ip netns del "$kernel" 2>/dev/null; cleanup' EXIT
+ip netns add "$kernel"
 printf '# no routes\n' >"$WORK/routes"
 ip -n "$kernel" link set lo up
 
@@ -42,7 +32,6 @@ says "$WORK/err" "cannot enter the network namespace /run/netns/none-$$"
 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "$kernel" --ctl "$WORK/ctl" --json "$WORK/report.json" -- "${eal[@]}" \
   >"$WORK/out" 2>"$WORK/err" &
 process=$!
-ctl() { "$APP" ctl --json --timeout 30 --socket "$WORK/ctl" "$@"; }
 for _ in {1..100}; do
   ctl show config >/dev/null 2>&1 && break
   kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
@@ -186,11 +175,7 @@ on "$left" ping -n -c 20 -i 0.02 -W 3 198.18.1.1
 says "$WORK/said" '20 received, 0% packet loss'
 tcp "$kernel" fd00:2::1 "$right"
 
-kill -INT "$process"
-code=0
-wait "$process" || code=$?
-process=
-[ "$code" = 0 ] || { tail -n 20 "$WORK/err" >&2 && fail "exit code $code after Ctrl-C"; }
+stop
 [ "$(grep -c 'TAP tap1' "$WORK/err")" = 1 ] || { cat "$WORK/err" >&2 && fail "not one warning of tap1"; }
 [ "$(json "$WORK/report.json" packets drops punt_full)" -ge 10 ] || fail "what was for the TAP that is gone was not counted"
 on "$kernel" ip link show

@@ -249,6 +249,21 @@ impl Burst {
         }
     }
 
+    /// Whether every packet that [`Self::parse`] passed, and maybe all others, is in a frame to `mac`.
+    #[inline]
+    pub fn is_all_to(&mut self, mac: [u8; 6]) -> bool {
+        let (_, packets, starts) = self.parts();
+        starts.note(packets);
+        let [a, b, c, d, e, f] = mac;
+        let wanted = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        let differing = starts.heads[..packets.len()].iter().fold(0, |differing, head| {
+            // SAFETY: START_BYTES bytes from each head on can be read.
+            differing | wanted ^ u64::from_le_bytes(unsafe { head.cast::<[u8; 8]>().read() })
+        });
+        // Without the first two bytes of the source.
+        differing << 16 == 0
+    }
+
     /// Gives each packet the entry of `table` at its index, and its port: that of the entry, or a code from [`Entry::CODES`] on
     /// for a packet that needs care. Those are the entry's own code, any code for a packet whose IP packet is longer than the MTU,
     /// and [`DROP`](crate::DROP) for an index that the table does not have; then the entry is the first one. Returns whether any

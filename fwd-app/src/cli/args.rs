@@ -219,6 +219,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
     pub(crate) duration: Option<Duration>,
 
+    /// A program that makes neighbours choose other paths, as by withdrawing routes. `ctl stop --drain` runs it with the word drain
+    /// and goes on forwarding until no packets come; the next `ctl start` runs it with the word resume
+    #[arg(long, value_name = "PROGRAM", help_heading = "Forwarder")]
+    pub(crate) drain_hook: Option<PathBuf>,
+
     /// Arguments for DPDK's EAL, verbatim; the program's name is put before them
     #[arg(last = true, value_name = "EAL ARGUMENTS", help_heading = "DPDK")]
     pub(crate) eal: Vec<OsString>,
@@ -267,6 +272,11 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(64..=65_535))]
     pub(crate) max_pkt_len: Option<u32>,
 
+    /// Longest IP packet that a port sends; may be given once a port [default: the port's MTU, or that of the kernel interface which
+    /// its --vdev names as `iface=` if that is less]
+    #[arg(long, value_name = "PORT=BYTES", value_parser = values::port_mtu)]
+    pub(crate) mtu: Vec<(PortRef, u16)>,
+
     /// Descriptors of an RX queue
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
     pub(crate) rx_queue_size: u16,
@@ -299,14 +309,30 @@ pub(crate) struct PortArgs {
     /// [default: that of this process]
     #[arg(long, value_name = "NAME", requires = "tap")]
     pub(crate) tap_netns: Option<String>,
+
+    /// Mean time in seconds that the answer of a neighbour on a port with an --address counts. One that is not heard of for three
+    /// times as long is asked again, and forgotten when it does not answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub(crate) neigh_age: u16,
 }
 
 impl PortArgs {
     /// The spec for the control side.
     pub(crate) fn spec(&self) -> PortSpec {
         let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, .. } = *self;
-        let (eth_dest, addresses, taps) = (self.eth_dest.clone(), self.address.clone(), self.taps());
-        PortSpec { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, eth_dest, addresses, taps }
+        let Self { mtu, eth_dest, address, .. } = self.clone();
+        let (mtus, addresses, taps) = (mtu, address, self.taps());
+        PortSpec {
+            promiscuous,
+            max_pkt_len,
+            mtus,
+            rx_queue_size,
+            tx_queue_size,
+            mbufs,
+            eth_dest,
+            addresses,
+            taps,
+        }
     }
 
     /// The TAPs.

@@ -41,6 +41,9 @@ pub(crate) enum ValueError {
     /// Not `PORT=NAME`.
     #[error("'{text}' is not PORT=NAME such as 0=tap0")]
     Tap { text: String },
+    /// Not `PORT=BYTES`.
+    #[error("'{text}' is not PORT=BYTES such as 0=1400, with 68 to 65535 bytes")]
+    PortMtu { text: String },
     /// Not `PORT=ADDRESS/LENGTH`.
     #[error("'{text}' is not PORT=ADDRESS/LENGTH such as 0=192.0.2.1/24")]
     PortAddress { text: String },
@@ -138,6 +141,15 @@ fn port_and_name(text: &str) -> Option<(PortRef, String)> {
     Some((PortRef::parse(port), name.to_owned()))
 }
 
+/// The value of `--mtu`, `PORT=BYTES`. IPv4 forwards 68 bytes in one piece on every link (RFC 791 3.2).
+pub(crate) fn port_mtu(text: &str) -> Result<(PortRef, u16), ValueError> {
+    let parsed = text.split_once('=').and_then(|(port, bytes)| {
+        let bytes = digits(bytes).filter(|bytes| *bytes >= 68)?;
+        Some((PortRef::parse(port), bytes)).filter(|_| !port.is_empty())
+    });
+    parsed.ok_or_else(|| ValueError::PortMtu { text: text.to_owned() })
+}
+
 /// The value of `--address`, `PORT=ADDRESS/LENGTH`.
 pub(crate) fn port_address(text: &str) -> Result<PortAddress, ValueError> {
     let parsed = text.split_once('=').and_then(|(port, cidr)| {
@@ -158,6 +170,15 @@ pub(crate) fn engine_arg(text: &str) -> Result<(String, String), ValueError> {
 mod tests {
     use super::*;
     use fib::MacAddr;
+
+    #[test]
+    fn mtus_of_ports() {
+        assert_eq!(port_mtu("0=1400"), Ok((PortRef::Index(0), 1400)));
+        assert_eq!(port_mtu("net_tap0=65535"), Ok((PortRef::Name("net_tap0".into()), 65_535)));
+        for text in ["", "=1400", "0", "0=", "0=67", "0=65536", "0=+1400", "0=1400 "] {
+            assert!(port_mtu(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn config_tuples() {

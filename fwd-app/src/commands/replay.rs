@@ -57,7 +57,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let telemetry = Telemetry::register(&eal)?;
     let serve = |service: Service, ports: &[Port]| {
         let site = steer::Site::new(ports, &plan, setup.clone(), tsc_hz);
-        let mut console = Console::new(socket, telemetry, site);
+        let mut console = Console::new(socket, telemetry, site, None);
         service.with_requests(move |session| console.turn(session))
     };
     let mut periodic = Periodic::new(args.forward.stats_period);

@@ -72,12 +72,13 @@ impl ExceptionThread {
     pub(crate) fn start(
         eal: &Eal,
         (interfaces, changes): (Vec<Interface>, Receiver<Interface>),
+        neighbour_age: Duration,
         taps: Taps,
         punts: &Punts,
         cpus: Vec<u16>,
     ) -> anyhow::Result<(Self, Receiver<Resolved>)> {
         let (sender, events) = bounded(EVENTS);
-        let mut exceptions = Exceptions::new(eal, (interfaces, changes), taps, punts, sender)?;
+        let mut exceptions = Exceptions::new(eal, (interfaces, changes), neighbour_age, taps, punts, sender)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&is_stopping);
         let run = move || {
@@ -143,12 +144,14 @@ impl Exceptions {
     fn new(
         eal: &Eal,
         (interfaces, changes): (Vec<Interface>, Receiver<Interface>),
+        neighbour_age: Duration,
         taps: Taps,
         punts: &Punts,
         events: Sender<Resolved>,
     ) -> Result<Self, DpdkError> {
         let (waiting_max, incomplete_max) = WAITING;
         let neighbours = NeighbourConfig { waiting_max, incomplete_max, ..NeighbourConfig::default() };
+        let neighbours = neighbours.with_reachable(neighbour_age);
         let mut router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
         let mut actions = Vec::new();
         let links = interfaces.iter().map(|interface| (interface.id(), true)).collect();

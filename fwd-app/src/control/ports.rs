@@ -2,7 +2,8 @@
 //!
 //! A port that no tuple of `--config` names only sends. It gets no RX queue, so that its device buffers no received packets; if the
 //! driver requires an RX queue, it gets one that nobody polls, with a warning. A port without the multi-segment offload sends no
-//! packet longer than an mbuf, so its MTU is reduced to that.
+//! packet longer than an mbuf, so its MTU is reduced to that, and so is that of a port whose driver works on a kernel interface with a
+//! smaller one.
 
 use super::exceptions;
 use super::interfaces::PortAddress;
@@ -18,7 +19,7 @@ use dpdk_ffi::{
     DpdkError, Eal, Granted, LcoreId, LinkState, Mempool, MempoolConfig, Port, PortConfig, PortStats,
     SocketId, TxOffloads,
 };
-use fib::MacAddr;
+use fib::{MacAddr, PortRef};
 use std::time::{Duration, Instant};
 
 /// Bytes of an Ethernet header, which an MTU does not include.
@@ -50,6 +51,8 @@ pub(crate) struct PortSpec {
     pub(crate) promiscuous: bool,
     /// The longest frame, bytes including its Ethernet header; `None` leaves the port's MTU unchanged.
     pub(crate) max_pkt_len: Option<u32>,
+    /// MTUs of ports, bytes.
+    pub(crate) mtus: Vec<(PortRef, u16)>,
     /// Descriptors of an RX queue.
     pub(crate) rx_queue_size: u16,
     /// Descriptors of a TX queue.
@@ -87,6 +90,36 @@ impl PortCounts {
     }
 }
 
+/// Drivers that never report a change of a link. Those that work on a kernel interface have its link.
+const WITHOUT_LINK: [&str; 5] = ["net_af_packet", "net_af_xdp", "net_null", "net_pcap", "net_ring"];
+
+/// The attribute of a kernel interface with the state of its link (RFC 2863).
+const OPERSTATE: &str = "operstate";
+
+/// The link of a port that may change.
+pub(crate) struct Link {
+    /// The port's index.
+    pub(crate) index: usize,
+    /// The port.
+    pub(crate) port: Port,
+    /// The kernel interface whose link it is, in place of the driver's.
+    interface: Option<String>,
+}
+
+impl Link {
+    /// Whether it is up now; `None` when that cannot be read.
+    pub(crate) fn is_up(&self) -> Option<bool> {
+        match &self.interface {
+            // Gone is down.
+            Some(interface) => Some(
+                of_kernel(interface, OPERSTATE)
+                    .is_some_and(|state| matches!(state.as_str(), "up" | "unknown")),
+            ),
+            None => self.port.link().ok().map(|link| link.up),
+        }
+    }
+}
+
 /// The ports, configured and started, with their pools.
 pub(crate) struct Ports {
     /// By index.
@@ -95,6 +128,8 @@ pub(crate) struct Ports {
     pub(crate) granted: Vec<Granted>,
     /// The egress side of each port.
     pub(crate) egress: Vec<EgressPort>,
+    /// The kernel interface of each port, if its driver was given one.
+    interfaces: Vec<Option<String>>,
 }
 
 impl Ports {
@@ -118,7 +153,7 @@ impl Ports {
     /// Configures and starts all `ports` for `plan`, with batches of at most `batch` packets.
     ///
     /// # Errors
-    /// When a port cannot be set up, or `--eth-dest` names one that does not exist; [`ConfigError::Invalid`] for more RX queues than a
+    /// When a port cannot be set up, or an option names one that does not exist; [`ConfigError::Invalid`] for more RX queues than a
     /// device has, and for too few `--mbufs`.
     pub(crate) fn set_up(
         eal: &Eal,
@@ -126,17 +161,20 @@ impl Ports {
         plan: &Plan,
         spec: &PortSpec,
         batch: usize,
+        eal_arguments: &[String],
     ) -> anyhow::Result<Self> {
-        for destination in &spec.eth_dest {
-            if usize::from(destination.port) >= ports.len() {
-                let (named, there) = (destination.port, ports.len());
-                let message = format!("--eth-dest names port {named}, but there are {there}");
+        let destinations = spec.eth_dest.iter().map(|to| ("--eth-dest", PortRef::Index(to.port)));
+        let mtus = spec.mtus.iter().map(|(port, _)| ("--mtu", port.clone()));
+        for (option, named) in destinations.chain(mtus) {
+            if !(0..).zip(&ports).any(|(index, port)| is(port, index, &named)) {
+                let there = ports.len();
+                let message = format!("{option} names port {named}, but there are {there}");
                 return Err(ConfigError::NoDevice(message).into());
             }
         }
         let need = Need::new(spec, &ports, plan, batch)?;
         let mut pools: Vec<(SocketId, Mempool)> = Vec::new();
-        let (mut granted, mut egress) = (Vec::new(), Vec::new());
+        let (mut granted, mut egress, mut interfaces) = (Vec::new(), Vec::new(), Vec::new());
         for (index, port) in (0..).zip(&ports) {
             let socket = port.socket();
             let pool = match pools.iter().find(|(at, _)| *at == socket) {
@@ -149,7 +187,8 @@ impl Ports {
             };
             let name = port.name();
             let queues = plan.rx_queues(index);
-            let got = start(port, &config(spec, queues, plan.senders), &pool)
+            let mtu = spec.mtus.iter().rfind(|(named, _)| is(port, index, named)).map(|(_, mtu)| *mtu);
+            let got = start(port, &config(spec, mtu, queues, plan.senders), &pool)
                 .with_context(|| format!("cannot start port {name}"))?;
             if queues == 0 && got.rx_queues > 0 {
                 warn(format_args!(
@@ -158,22 +197,27 @@ impl Ports {
             }
             let mac = port.mac_addr().with_context(|| format!("port {name} has no MAC address"))?;
             let destination = spec.eth_dest.iter().find(|dest| dest.port == index).map(|dest| dest.mac);
-            let (name, mac, mtu_bytes) = (name.to_owned(), MacAddr(mac), mtu_of(&got, room(spec)));
+            let interface = interface_of(name, eal_arguments);
+            let kernel = interface.filter(|_| mtu.is_none()).and_then(|name| of_kernel(name, "mtu"));
+            let kernel = kernel.and_then(|mtu| mtu.parse().ok()).unwrap_or(u16::MAX);
+            let mtu_bytes = mtu_of(&got, room(spec)).min(kernel);
+            interfaces.push(interface.map(str::to_owned));
+            let (name, mac) = (name.to_owned(), MacAddr(mac));
             egress.push(EgressPort { name, mac, mtu_bytes, destination, is_up: true });
             granted.push(got);
         }
-        Ok(Self { ports, granted, egress })
+        Ok(Self { ports, granted, egress, interfaces })
     }
 
-    /// The ports whose links may change, by index. A virtual device that reports no changes has none; what another process does to it
-    /// can make it seem down.
-    pub(crate) fn with_links(&self) -> Vec<(usize, Port)> {
-        let changes = |port: &Port| {
-            let info = port.device_info();
-            info.is_ok_and(|info| info.reports_link || info.device.contains(':'))
-        };
-        let ports = self.ports.iter().cloned().enumerate();
-        ports.filter(|(_, port)| changes(port)).collect()
+    /// The links that may change. Of other devices what another process does can make the link seem down.
+    pub(crate) fn links(&self) -> Vec<Link> {
+        let ports = self.ports.iter().cloned().zip(self.interfaces.iter().cloned()).enumerate();
+        let links = ports.filter_map(|(index, (port, interface))| {
+            let has_none = WITHOUT_LINK.contains(&port.device_info().ok()?.driver.as_str());
+            let interface = interface.filter(|name| has_none && of_kernel(name, OPERSTATE).is_some());
+            (!has_none || interface.is_some()).then_some(Link { index, port, interface })
+        });
+        links.collect()
     }
 
     /// Waits until the link of port `index` is up, until `end`, or until `is_over`. Returns the state of the link.
@@ -249,14 +293,38 @@ fn mtu_of(granted: &Granted, room: u16) -> u16 {
     granted.mtu.min(room.saturating_sub(headers))
 }
 
-fn config(spec: &PortSpec, rx_queues: u16, tx_queues: u16) -> PortConfig {
-    let mtu = spec.max_pkt_len.map(|bytes| bytes.saturating_sub(ETHERNET_BYTES));
+/// Whether `named` means this port.
+fn is(port: &Port, index: u16, named: &PortRef) -> bool {
+    match named {
+        PortRef::ById => false,
+        PortRef::Index(named) => *named == index,
+        PortRef::Name(name) => name == port.name(),
+    }
+}
+
+/// The kernel interface that the EAL arguments give to the driver of a device: `--vdev DEVICE,iface=NAME`.
+pub(super) fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
+    eal.iter().find_map(|word| {
+        let (name, parameters) = word.strip_prefix("--vdev=").unwrap_or(word).split_once(',')?;
+        let mut parameters = parameters.split(',').filter(|_| name == device);
+        parameters.find_map(|parameter| parameter.strip_prefix("iface="))
+    })
+}
+
+/// An attribute of a kernel interface, which drivers that work on one do not report.
+fn of_kernel(interface: &str, attribute: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{attribute}")).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn config(spec: &PortSpec, mtu: Option<u16>, rx_queues: u16, tx_queues: u16) -> PortConfig {
+    let longest = spec.max_pkt_len.map(|bytes| bytes.saturating_sub(ETHERNET_BYTES));
     PortConfig {
         rx_queues,
         tx_queues,
         rx_descriptors: spec.rx_queue_size,
         tx_descriptors: spec.tx_queue_size,
-        mtu: mtu.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
+        mtu: mtu.or(longest.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))),
         promiscuous: spec.promiscuous,
         ..PortConfig::default()
     }
@@ -349,4 +417,19 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
         let mbufs = spec.mbufs.unwrap_or(needed);
         format!("no memory for {mbufs} mbufs of {room} bytes; see EAL's -m, or --mbufs, --rx-queue-size, --tx-queue-size")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interface_of_a_driver() {
+        let eal = ["--vdev", "net_af_packet0,blocksz=4096,iface=v0", "--vdev=net_af_packet1,iface=v1"];
+        let eal = eal.map(str::to_owned);
+        assert_eq!(interface_of("net_af_packet0", &eal), Some("v0"));
+        assert_eq!(interface_of("net_af_packet1", &eal), Some("v1"));
+        assert_eq!(interface_of("net_af_packet", &eal), None);
+        assert_eq!(of_kernel("no-such-if", "mtu"), None);
+    }
 }

@@ -5,6 +5,7 @@
 //! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
 use super::interfaces::Resolved;
+use super::ports::Link;
 use super::session::load_rib;
 use super::taps::addresses::Follower;
 use super::thread::Told;
@@ -12,7 +13,6 @@ use super::updates::{Stream, Turn};
 use super::{Session, Signals};
 use crate::notice;
 use crossbeam_channel::Receiver;
-use dpdk_ffi::Port;
 use fib::{NextHopTable, Rib};
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -55,9 +55,9 @@ impl Service {
         self
     }
 
-    /// Follows the links of `ports`, by index; `are_up` says which of all ports' links are up now.
-    pub(crate) fn with_links(mut self, ports: Vec<(usize, Port)>, are_up: Vec<bool>) -> Self {
-        self.links = Some(Links { ports, are_up, last: Instant::now(), events: 0 });
+    /// Follows `links`; `are_up` says which of all ports' links are up now.
+    pub(crate) fn with_links(mut self, links: Vec<Link>, are_up: Vec<bool>) -> Self {
+        self.links = Some(Links { links, are_up, last: Instant::now(), events: 0 });
         self
     }
 
@@ -184,8 +184,8 @@ impl Neighbours {
 
 /// The links of the ports.
 struct Links {
-    ports: Vec<(usize, Port)>,
-    /// By index.
+    links: Vec<Link>,
+    /// By the port's index.
     are_up: Vec<bool>,
     last: Instant,
     /// Changes that drivers had reported by then.
@@ -195,22 +195,21 @@ struct Links {
 impl Links {
     /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
     fn turn(&mut self, session: &mut Session) {
-        let events = self.ports.first().map_or(0, |(_, port)| port.link_events());
+        let events = self.links.first().map_or(0, |link| link.port.link_events());
         if events == self.events && self.last.elapsed() < LINK_PERIOD {
             return;
         }
         (self.last, self.events) = (Instant::now(), events);
         let mut changed = false;
-        for (index, port) in &self.ports {
-            let (Ok(is_up), Some(was_up)) = (port.link().map(|link| link.up), self.are_up.get_mut(*index))
-            else {
+        for link in &self.links {
+            let (Some(is_up), Some(was_up)) = (link.is_up(), self.are_up.get_mut(link.index)) else {
                 continue;
             };
             if is_up != *was_up {
-                let (name, state) = (port.name(), if is_up { "up" } else { "down" });
+                let (index, name, state) = (link.index, link.port.name(), if is_up { "up" } else { "down" });
                 notice::post(format_args!("port {index} ({name}): link {state}"));
                 (*was_up, changed) = (is_up, true);
-                session.set_link(*index, is_up);
+                session.set_link(index, is_up);
             }
         }
         if changed && let Err(error) = session.commit() {

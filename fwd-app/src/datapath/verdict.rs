@@ -25,7 +25,9 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
             indices[usize::from(*place)] = hop.get();
         }
     }
-    if punting.is_some() {
+    if let Some(punting) = punting
+        && !packets.is_all_to(punting.ours().mac.0)
+    {
         screen(batch);
     }
     let Batch { packets, indices, egress, ip_bytes, ports, .. } = batch;
@@ -36,6 +38,7 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
 
 /// Takes out the packets for other MACs than the port's, which only ports with addresses look at: those of a promiscuous port, and
 /// those that were sent to all stations.
+#[cold]
 #[inline(never)]
 fn screen(batch: &mut Batch) {
     let Batch { packets, indices, ip_bytes, drops, punting, .. } = batch;

@@ -50,6 +50,13 @@ pub(crate) struct NeighbourConfig {
     pub(crate) resolutions: Rate,
 }
 
+impl NeighbourConfig {
+    /// With another [`Self::reachable`], and the times that follow from it in the same proportion.
+    pub(crate) fn with_reachable(self, reachable: Duration) -> Self {
+        Self { reachable, stale: 2 * reachable, delay: self.delay.min(reachable), ..self }
+    }
+}
+
 impl Default for NeighbourConfig {
     /// The times of RFC 4861 10; what it leaves open is as in Linux or smaller.
     fn default() -> Self {

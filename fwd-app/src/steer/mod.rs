@@ -5,12 +5,14 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`drain`] | taking the forwarder out of a network |
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
 //! | [`tables`] | routes, neighbours, next hops, the engine |
 //! | [`watching`] | traces of packets, and captures of dropped ones |
 //! | [`telemetry`] | the commands on DPDK's telemetry socket |
 
+mod drain;
 mod lcores;
 mod ports;
 mod tables;
@@ -26,7 +28,9 @@ use crate::datapath::Drops;
 use crate::report::Setup;
 use crate::topology::plan::Plan;
 use dpdk_ffi::Port;
+use drain::Drains;
 use hdrhistogram::Histogram;
+use std::path::PathBuf;
 use std::time::Instant;
 use watching::Watching;
 
@@ -75,17 +79,25 @@ struct Desk {
     start: Instant,
     cleared: Cleared,
     watching: Watching,
+    drains: Drains,
 }
 
 impl Console {
-    /// Answers the requests of `socket`, and those of `telemetry`, about the forwarder at `site`, which starts now.
-    pub(crate) fn new(socket: Option<(Server, Inbox)>, telemetry: Telemetry, site: Site) -> Self {
+    /// Answers the requests of `socket`, and those of `telemetry`, about the forwarder at `site`, which starts now. `drain_hook`
+    /// is told when a drain begins and when one is over.
+    pub(crate) fn new(
+        socket: Option<(Server, Inbox)>,
+        telemetry: Telemetry,
+        site: Site,
+        drain_hook: Option<PathBuf>,
+    ) -> Self {
         let desk = Desk {
             socket,
             site,
             start: Instant::now(),
             cleared: Cleared::default(),
             watching: Watching::default(),
+            drains: Drains::new(drain_hook),
         };
         Self { telemetry, desk }
     }
@@ -93,6 +105,7 @@ impl Console {
     /// Answers requests that wait; returns whether there were any.
     pub(crate) fn turn(&mut self, session: &mut Session) -> bool {
         let mut worked = self.desk.watching.turn(session, &self.desk.site);
+        worked |= self.desk.drains.turn(session);
         let mut steering = Steering { session, desk: &mut self.desk };
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
@@ -124,8 +137,11 @@ impl Steer for Steering<'_> {
             Request::RouteDel { prefix } => self.route_del(prefix),
             Request::NeighAdd { address, mac, port } => self.neighbour_add(address, mac, port),
             Request::NeighDel { address } => self.clear_neighbours(Some(address)),
-            Request::Start => Ok(self.pause(false)),
-            Request::Stop { drain } => self.stop(drain),
+            Request::Start => self.desk.drains.resume(self.session),
+            Request::Stop { drain: false } => {
+                self.session.running().pause(true);
+                Ok(Answer::done())
+            }
             Request::SetEngine { name, parameters } => self.set_engine(name, parameters),
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
@@ -134,7 +150,7 @@ impl Steer for Steering<'_> {
                 watching.capture(file, packets, self.session.running().watch(), site)
             }
             Request::CaptureStop => self.desk.watching.stop(self.session.running().watch()),
-            Request::Trace { .. } => {
+            Request::Trace { .. } | Request::Stop { drain: true } => {
                 let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
                 Err(Refusal::Unavailable { what, why })
             }
@@ -143,12 +159,13 @@ impl Steer for Steering<'_> {
 }
 
 impl Steering<'_> {
-    /// Answers `command`; the answer to a trace comes when its packets have come.
+    /// Answers `command`; the answer to a trace comes when its packets have come, that to a drain when all have left.
     fn take(&mut self, command: Command) {
         match *command.request() {
             Request::Trace { packets } => {
                 self.desk.watching.trace(command, packets, self.session.running().watch());
             }
+            Request::Stop { drain: true } => self.desk.drains.start(command, self.session),
             _ => command.answer_by(|request| self.answer(request)),
         }
     }

@@ -60,15 +60,20 @@ impl Forwarder {
 
     /// `run` with the routes of `routes` over ports that receive the mixed capture again and again.
     fn run(folder: &Path, name: &str, routes: &Path) -> Option<Self> {
-        let mix = bundled("mix.pcap");
-        let vdevs: Vec<_> = [format!("net_pcap0,rx_pcap={},tx_pcap=/dev/null,infinite_rx=1", mix.display())]
+        let input = format!("rx_pcap={},infinite_rx=1", bundled("mix.pcap").display());
+        Self::run_with(folder, name, &input, &["--fib", routes.to_str().unwrap()])
+    }
+
+    /// `run` with `extra` options over ports, the first of which receives `input`.
+    fn run_with(folder: &Path, name: &str, input: &str, extra: &[&str]) -> Option<Self> {
+        let vdevs: Vec<_> = [format!("net_pcap0,{input},tx_pcap=/dev/null")]
             .into_iter()
             .chain((1..4).map(|port| format!("net_null{port},no-rx=1")))
             .collect();
         let mut eal = eal("(0-1)@(0-1)", name);
         eal.iter_mut().filter(|word| *word == "256").for_each(|word| *word = "512".to_owned());
         let socket = folder.join("ctl");
-        let options = ["--ctl", socket.to_str().unwrap(), "--fib", routes.to_str().unwrap()];
+        let options = [&["--ctl", socket.to_str().unwrap()], extra].concat();
         Self::wait_for(run(&folder.join("summary.json"), &options, &eal, &vdevs).spawn().unwrap(), folder)
     }
 
@@ -254,4 +259,33 @@ fn an_operator_looks_at_it_and_changes_it() {
     let histogram = number(&summary, "/latency_ns/count");
     assert_eq!(histogram, number(&summary, "/packets/tx"), "what was looked at before is in the report");
     assert!(number(&summary, "/packets/drops/no_route") > 0, "the report has what a client had cleared");
+}
+
+#[test]
+fn a_drain_tells_its_hook_first_and_goes_on_when_the_hook_fails() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scratch = tempfile::tempdir().unwrap();
+    let (hook, told) = (scratch.path().join("hook"), scratch.path().join("told"));
+    let write = |end: &str| {
+        std::fs::write(&hook, format!("#!/bin/sh\necho $1 >>{}\n{end}\n", told.display())).unwrap();
+        std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write("exit 3");
+    let routes = bundled("routes.txt");
+    let options = ["--fib", routes.to_str().unwrap(), "--drain-hook", hook.to_str().unwrap()];
+    // What it receives ends, as if the hook had moved it elsewhere.
+    let input = format!("rx_pcap={}", bundled("mix.pcap").display());
+    let Some(forwarder) = Forwarder::run_with(scratch.path(), "drain", &input, &options) else { return };
+    assert!(forwarder.refuses("stop --drain").contains("exit status: 3; forwarding goes on"));
+    write("exit 0");
+    forwarder.ask("stop --drain");
+    assert_eq!(std::fs::read_to_string(&told).unwrap(), "drain\ndrain\n");
+    forwarder.ask("start");
+    let end = Instant::now() + Duration::from_secs(30);
+    while std::fs::read_to_string(&told).unwrap() != "drain\ndrain\nresume\n" {
+        assert!(Instant::now() < end, "the hook is told that packets are received again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (summary, _) = forwarder.end();
+    assert!(number(&summary, "/packets/tx") > 0);
 }

@@ -30,7 +30,7 @@ use anyhow::Context as _;
 use dpdk_ffi::{Eal, LcoreId};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Forwards until a signal or `--duration` ends it.
 ///
@@ -108,7 +108,7 @@ fn forward(
     let tx_queues_max = Ports::tx_queues_max(&found)?;
     let host = Host { ports: found.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
     let plan = Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?;
-    let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch)?;
+    let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
     let taps = args.ports.taps();
     let tap_names = taps.of_ports(&ports.egress)?;
     let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
@@ -119,8 +119,8 @@ fn forward(
         drop(port.receive_all_groups());
     }
     let are_up = await_links(&ports, &plan, signals)?;
-    let links = ports.with_links();
-    links.iter().for_each(|(index, _)| session.set_link(*index, are_up[*index]));
+    let links = ports.links();
+    links.iter().for_each(|link| session.set_link(link.index, are_up[link.index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
         session.set_feeds(sources.over(interfaces.with_taps(&tap_names)));
@@ -143,14 +143,15 @@ fn forward(
     let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
     let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
-    let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
+    let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
+    let age = Duration::from_secs(args.ports.neigh_age.into());
     let (to_router, changes) = crossbeam_channel::unbounded();
     let addresses = punts.as_ref().filter(|_| !tap_names.is_empty());
     let addresses =
         addresses.map(|punts| Follower::new(interfaces.clone(), punts.ours().to_vec(), to_router));
-    let exceptions =
-        punts.map(|punts| ExceptionThread::start(eal, (interfaces, changes), taps, &punts, free.clone()));
+    let exceptions = punts
+        .map(|punts| ExceptionThread::start(eal, (interfaces, changes), age, taps, &punts, free.clone()));
     let (exceptions, learned) = exceptions.transpose()?.unzip();
     let service = Service::default()
         .with_neighbours(learned)

@@ -34,7 +34,7 @@ pub(crate) enum Request {
     NeighDel { address: IpAddr },
     /// `start`: receive again.
     Start,
-    /// `stop`: receive nothing. With `drain` the answer waits until all packets inside have left.
+    /// `stop`: receive nothing. With `drain`, when no packets come any more, and the answer waits until all inside have left.
     Stop { drain: bool },
     /// `set engine NAME [key=value..]`.
     SetEngine { name: String, parameters: Vec<(String, String)> },

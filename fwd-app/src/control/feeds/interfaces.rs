@@ -4,6 +4,7 @@
 //! else to the port of the same name.
 
 use super::{Link, LinkAddress, LinkNeighbour, Path, Route};
+use crate::control::ports::interface_of;
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
 use fib::{MacAddr, NextHop, NextHopTable, PortRef};
@@ -170,15 +171,6 @@ impl Interfaces {
     }
 }
 
-/// The kernel interface that the EAL arguments give to the driver of a device: `--vdev DEVICE,iface=NAME`.
-fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
-    eal.iter().find_map(|word| {
-        let (name, parameters) = word.strip_prefix("--vdev=").unwrap_or(word).split_once(',')?;
-        let mut parameters = parameters.split(',').filter(|_| name == device);
-        parameters.find_map(|parameter| parameter.strip_prefix("iface="))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,14 +229,5 @@ mod tests {
         }));
         assert_eq!(interfaces.neighbours().next().unwrap().1, 1);
         assert!(interfaces.remove_link(8) && interfaces.neighbours().next().is_none());
-    }
-
-    #[test]
-    fn the_interface_of_a_driver() {
-        let eal = ["--vdev", "net_af_packet0,blocksz=4096,iface=v0", "--vdev=net_af_packet1,iface=v1"];
-        let eal = eal.map(str::to_owned);
-        assert_eq!(interface_of("net_af_packet0", &eal), Some("v0"));
-        assert_eq!(interface_of("net_af_packet1", &eal), Some("v1"));
-        assert_eq!(interface_of("net_af_packet", &eal), None);
     }
 }

@@ -1,0 +1,86 @@
+# shellcheck shell=bash
+# Sourced after _init.sh: two kernel hosts, each in a network namespace of its own, on two links of `fwd-app run` in a third.
+#
+# The left host is 198.18.1.2 and fd00:1::2 behind link1, the right one 198.18.2.2 and fd00:2::2 behind link2; their default routes lead
+# to .1 and ::1 of each link.
+
+[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+need_all iproute2 iputils-ping ethtool
+
+left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$ process=
+cleanup() {
+  [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null
+  for space in "$left" "$right" "$router"; do ip netns del "$space" 2>/dev/null; done
+  rm -rf "$WORK"
+  return 0
+}
+trap cleanup EXIT
+
+# host SPACE NUMBER : makes a host. The kernel on the router's end must not speak on the link, and frames must be whole: without offloads.
+host() {
+  local space=$1 number=$2 interface=link$2 at
+  ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"
+  ip -n "$router" link add "$interface" address "02:f0:00:00:01:0$number" type veth peer name eth0 netns "$space" ||
+    skip "no veth in this kernel"
+  at=(ip -n "$space")
+  ip netns exec "$router" sysctl -qw "net.ipv6.conf.$interface.disable_ipv6=1"
+  ip netns exec "$router" ethtool -K "$interface" rx off tx off sg off tso off gso off gro off >/dev/null 2>&1
+  ip netns exec "$space" ethtool -K eth0 rx off tx off sg off tso off gso off gro off >/dev/null 2>&1
+  ip -n "$router" link set "$interface" up
+  "${at[@]}" link set lo up
+  "${at[@]}" link set eth0 up
+  "${at[@]}" address add "198.18.$number.2/24" dev eth0
+  "${at[@]}" address add "fd00:$number::2/64" dev eth0 nodad
+  "${at[@]}" route add default via "198.18.$number.1"
+  "${at[@]}" route add default via "fd00:$number::1"
+}
+two_hosts() {
+  ip netns add "$router" 2>/dev/null || skip "network namespaces are not allowed here"
+  host "$left" 1
+  host "$right" 2
+}
+
+# forward DRIVER [OPTION..] : starts the forwarder between the hosts, on two ports of this driver, and waits until it forwards.
+forward() {
+  local driver=$1
+  shift
+  [ -e "$(pkg-config --variable=libdir libdpdk)/librte_$driver.so" ] || skip "this DPDK has no $driver"
+  ip netns exec "$router" "$APP" run --config '(0,0,0),(1,0,0)' --json "$WORK/report.json" --ctl "$WORK/ctl" \
+    --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 "$@" -- \
+    --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "$router" -l 0 \
+    --vdev "${driver}1,iface=link1" --vdev "${driver}2,iface=link2" >"$WORK/out" 2>"$WORK/err" &
+  process=$!
+  for _ in {1..600}; do
+    grep -qs "forwarding; Ctrl-C stops" "$WORK/err" && return
+    kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
+    sleep 0.1
+  done
+  fail "fwd-app run does not forward after 60 s"
+}
+ctl() { "$APP" ctl --socket "$WORK/ctl" "$@"; }
+
+# stop : ends the forwarder, which must succeed.
+stop() {
+  local code=0
+  kill -INT "$process"
+  wait "$process" || code=$?
+  process=
+  [ "$code" = 0 ] || { tail -n 20 "$WORK/err" >&2 && fail "exit code $code after Ctrl-C"; }
+}
+
+# on_left COMMAND.. : the command must succeed on the left host. What it says is in $WORK/said.
+on_left() {
+  if ! ip netns exec "$left" timeout 60 "$@" >"$WORK/said" 2>&1; then
+    tail -n 20 "$WORK/said" "$WORK/err" >&2
+    fail "$*"
+  fi
+}
+
+# no_loss TARGET.. : not one echo may be lost, the first included. Each has a ping of its own, which waits: one that has had answers
+# gives up the last after two round trips.
+no_loss() {
+  local target
+  for target in "$@"; do
+    for _ in {1..20}; do on_left ping -n -q -c 1 -W 20 "$target"; done
+  done
+}
