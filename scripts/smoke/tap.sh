@@ -4,7 +4,6 @@
 # deleted costs what is for it, and nothing else.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
-
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
 
 [ -e /dev/net/tun ] || skip "no /dev/net/tun"
