@@ -55,10 +55,11 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let tsc_hz = dpdk_ffi::tsc_hz(&eal);
     let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
     let telemetry = Telemetry::register(&eal)?;
-    let serve = |service: Service, ports: &[Port]| {
+    let serve = |service: Service, session: &Session, ports: &[Port]| {
         let site = steer::Site::new(ports, &plan, setup.clone(), tsc_hz);
         let mut console = Console::new(socket, telemetry, site, None);
-        service.with_requests(move |session| console.turn(session))
+        console.capture_drops(args.forward.capture_drops.as_ref(), session)?;
+        Ok(service.with_requests(move |session| console.turn(session)))
     };
     let mut periodic = Periodic::new(args.forward.stats_period);
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());

@@ -29,6 +29,8 @@ pub(crate) mod signals;
 pub(crate) mod spec;
 pub(crate) mod taps;
 #[cfg(test)]
+pub(crate) mod test_peers;
+#[cfg(test)]
 pub(crate) mod test_session;
 pub(crate) mod thread;
 pub(crate) mod updates;

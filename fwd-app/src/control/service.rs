@@ -49,9 +49,9 @@ impl Service {
         self
     }
 
-    /// Reads `files` again when `signals` has a SIGHUP.
+    /// Reads `files`, if there are any, again when `signals` has a SIGHUP.
     pub(crate) fn with_reloads(mut self, signals: Signals, files: Vec<PathBuf>) -> Self {
-        self.reloads = Some(Reloads { signals, files, loading: None });
+        self.reloads = (!files.is_empty()).then_some(Reloads { signals, files, loading: None });
         self
     }
 
@@ -62,8 +62,8 @@ impl Service {
     }
 
     /// Takes in what the router learns of neighbours.
-    pub(crate) fn with_neighbours(mut self, from: Option<Receiver<Resolved>>) -> Self {
-        self.neighbours = from.map(|from| Neighbours { from, last: Instant::now() });
+    pub(crate) fn with_neighbours(mut self, from: Receiver<Resolved>) -> Self {
+        self.neighbours = Some(Neighbours { from, last: Instant::now() });
         self
     }
 
@@ -111,6 +111,10 @@ impl Service {
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }
+        }
+        // Lcores have ended by now, and may have left packets for someone who looks on.
+        if let Some(answer) = &mut self.requests {
+            answer(session);
         }
         result
     }

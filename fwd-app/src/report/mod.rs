@@ -335,12 +335,6 @@ impl Setup {
             cpu: Host::here().cpu_name().unwrap_or_else(|| "unknown".to_owned()),
         }
     }
-
-    /// With TAPs of these names, by port.
-    pub(crate) fn with_taps(mut self, names: &BTreeMap<u16, String>) -> Self {
-        self.taps = names.iter().map(|(port, name)| format!("{port}={name}")).collect();
-        self
-    }
 }
 
 /// Results against the oracle.

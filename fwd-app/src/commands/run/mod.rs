@@ -8,15 +8,16 @@ use crate::control::ctl::{Inbox, Server};
 use crate::control::exceptions::ExceptionThread;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::learned::Sources;
-use crate::control::interfaces::{Resolved, interfaces, ours, routes};
+use crate::control::interfaces::{interfaces, ours, receive_groups, routes};
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
+use crate::control::spec::ForwardSpec;
 use crate::control::taps::addresses::Follower;
 use crate::control::taps::{Taps, netns};
 use crate::control::thread::ControlThread;
 use crate::control::updates::Stream;
-use crate::control::{ForwardSpec, Session, Signals, Site, updates};
+use crate::control::{Session, Signals, Site, updates};
 use crate::error::ConfigError;
 use crate::notice;
 use crate::report::console::line;
@@ -24,12 +25,11 @@ use crate::report::periodic::Periodic;
 use crate::report::{Setup, Summary, text};
 use crate::router::Interface;
 use crate::steer::{self, Console, Telemetry};
-use crate::topology::TopologyKind;
+use crate::topology::Settings;
 use crate::topology::plan::{Host, Plan};
 use crate::topology::punts::Punts;
 use crate::topology::running::Idle;
 use anyhow::Context as _;
-use crossbeam_channel::Receiver;
 use dpdk_ffi::{Eal, LcoreId, Port};
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let session = tables::open_to_forward(&args.tables)?;
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
-    let feeds = args.feeds.spec(args.tables.engine.routes_max, !args.ports.tap.is_empty());
+    let feeds = args.feeds.spec(&args.order, args.tables.engine.routes_max, !args.ports.tap.is_empty());
     let sources = netns::within(args.ports.taps().netns.as_deref(), || Sources::start(&feeds))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
@@ -107,14 +107,14 @@ fn forward(
     let forward = args.forward.spec();
     let settings = forward.settings(&session);
     let found = Ports::open(eal)?;
-    let plan = plan_for(eal, &found, &forward, settings.topology)?;
+    let plan = plan(&forward, settings, eal, &found)?;
     let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
     let taps = args.ports.taps();
     let tap_names = taps.of_ports(&ports.egress)?;
     let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
     session.set_ports(ports.egress.clone())?;
     session.set_own_routes(routes(&interfaces))?;
-    receive_groups(&ports, &interfaces);
+    receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;
     let links = ports.links();
     links.iter().for_each(|link| session.set_link(link.index, are_up[link.index]));
@@ -134,20 +134,17 @@ fn forward(
     let egress = session.egress_table().filter(|_| !interfaces.is_empty());
     let punts =
         egress.map(|egress| Punts::new(eal, ours(&interfaces, ports.ports.len()), egress)).transpose()?;
+    let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
+    let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
+    let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
+    let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
+    console.capture_drops(args.forward.capture_drops.as_ref(), &session)?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     let running = session.start(&site)?;
     let handle = running.handle().clone();
-    let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()).with_taps(&tap_names);
-    let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
-    let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
-    let age = Duration::from_secs(args.ports.neigh_age.into());
-    let router = punts.map(|punts| start_router(eal, interfaces, age, taps, &punts, free.clone()));
-    let (exceptions, told) = router.transpose()?.unzip();
-    let (learned, addresses) = told.unzip();
-    let service = Service::default()
-        .with_neighbours(learned)
-        .with_addresses(addresses)
+    let (exceptions, service) = start_router(args, eal, interfaces, taps, punts.as_ref(), &free)?;
+    let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone(), args.tables.fib.clone())
         .with_links(links, are_up)
@@ -176,41 +173,32 @@ fn forward(
     Ok((Summary::new("run", &session, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
 }
 
-/// What runs on which lcore, for these ports.
-fn plan_for(
-    eal: &Eal,
-    ports: &[Port],
-    forward: &ForwardSpec,
-    topology: TopologyKind,
-) -> anyhow::Result<Plan> {
+/// Which lcore does what.
+fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) -> anyhow::Result<Plan> {
     let lcores: Vec<u32> = eal.lcores().into_iter().map(|lcore| lcore.0).collect();
     let tx_queues_max = Ports::tx_queues_max(ports)?;
     let host = Host { ports: ports.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
-    Ok(Plan::new(topology, forward.config.as_ref(), host).map_err(ConfigError::from)?)
+    Ok(Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?)
 }
 
-/// Neighbour discovery and routing protocols are sent to groups.
-fn receive_groups(ports: &Ports, interfaces: &[Interface]) {
-    for port in interfaces.iter().filter_map(|interface| ports.ports.get(usize::from(interface.id().0))) {
-        // Virtual devices pass all frames on and cannot choose.
-        drop(port.receive_all_groups());
-    }
-}
-
-/// Starts the exception thread; returns what it learns of neighbours, and what tells it the addresses of TAPs.
+/// Starts the router of the ports with addresses, if there are any; returns it, and a service for what it learns and for the addresses
+/// of TAPs.
 fn start_router(
+    args: &RunArgs,
     eal: &Eal,
     interfaces: Vec<Interface>,
-    neighbour_age: Duration,
     taps: Taps,
-    punts: &Punts,
-    cpus: Vec<u16>,
-) -> anyhow::Result<(ExceptionThread, (Receiver<Resolved>, Follower))> {
+    punts: Option<&Punts>,
+    cpus: &[u16],
+) -> anyhow::Result<(Option<ExceptionThread>, Service)> {
+    let Some(punts) = punts else { return Ok((None, Service::default())) };
+    let age = Duration::from_secs(args.ports.neigh_age.into());
     let (to_router, changes) = crossbeam_channel::unbounded();
-    let addresses = Follower::new(interfaces.clone(), punts.ours().to_vec(), to_router);
+    let follower = (!args.ports.tap.is_empty())
+        .then(|| Follower::new(interfaces.clone(), punts.ours().to_vec(), to_router));
     let (thread, learned) =
-        ExceptionThread::start(eal, (interfaces, changes), neighbour_age, taps, punts, cpus)?;
-    Ok((thread, (learned, addresses)))
+        ExceptionThread::start(eal, (interfaces, changes), age, taps, punts, cpus.to_vec())?;
+    Ok((Some(thread), Service::default().with_neighbours(learned).with_addresses(follower)))
 }
 
 /// Waits until every link is up, at most [`LINK_WAIT`] in all, and prints the state of each port. Returns which are up.

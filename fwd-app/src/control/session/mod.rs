@@ -3,10 +3,11 @@
 //! [`Session::open`] loads the files and brings their tables into service, or fails as a whole. After that, changes take two steps:
 //! [`Session::update`] changes only the RIB and the next hops, [`Session::commit`] brings all changes into service. The topology
 //! starts once the ports are known ([`Session::set_ports`], [`Session::start`]); commits go on while it runs, and the session may
-//! move to another engine ([`Session::set_engine`]).
+//! move to another engine ([`Session::build_engine`]).
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
+mod building;
 mod learn;
 mod origins;
 
@@ -25,6 +26,7 @@ use crate::topology::punts::Punts;
 use crate::topology::running::{Finished, Idle, Running};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use building::Building;
 use dpdk_ffi::{Eal, Port};
 use fib::feed::{self, Action, Hop, LoadOptions, Loaded, Update};
 use fib::{
@@ -125,6 +127,8 @@ pub(crate) struct Session {
     engine: Box<dyn EngineWriter>,
     /// The engine before, if stages that stop may still look up in it.
     retired: Option<Box<dyn EngineWriter>>,
+    /// The engine to come.
+    building: Option<Building>,
     /// Which of the two engines answers; `None` without a fallback.
     failover: Option<Arc<Service>>,
     /// `None` before [`Self::set_ports`].
@@ -169,6 +173,7 @@ impl Session {
             hops,
             engine,
             retired: None,
+            building: None,
             origins: Origins::default(),
             learned: None,
             retry: Retry::default(),
@@ -212,8 +217,7 @@ impl Session {
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
         if let Some(Egress { ports, table, is_stale }) = &mut self.egress {
             // The egress table computes bare ids, so they need no new table.
-            let named = self.hops.iter().filter(|(_, hop)| **hop != NextHop::Bare).count();
-            if *is_stale || named != table.load().named() {
+            if *is_stale || self.hops.named() != table.load().named() {
                 table.store(Arc::new(EgressTable::new(&self.hops, ports)?));
                 *is_stale = false;
             }
@@ -370,33 +374,6 @@ impl Session {
         gone.chain(there).map(|(prefix, id)| u64::from(self.set_file_route(K::wrap(prefix), id))).sum()
     }
 
-    /// Moves to the engine of `spec`: builds it beside the one in service, gives its readers to the lcores between two batches, and
-    /// drops the other. Updates that wait are committed before. Lcores go on meanwhile; routes change again when it is done.
-    ///
-    /// # Errors
-    /// [`EngineError`] for an engine that cannot be made or cannot hold the table. The engine in service stays then.
-    pub(crate) fn set_engine(&mut self, spec: EngineSpec) -> anyhow::Result<()> {
-        self.commit()?;
-        let Made { mut engine, service } = spec.make_with_fallback()?;
-        let start = Instant::now();
-        let routes = self.rib.len();
-        let wanted_fewer = self.engine.wants_fewer_routes();
-        self.rib
-            .move_to(engine.as_mut())
-            .with_context(|| format!("engine {} cannot hold this table of {routes} routes", engine.name()))?;
-        let build_s = start.elapsed().as_secs_f64();
-        if let Err(error) = self.running.move_to(engine.as_ref()) {
-            self.rib.leave_out_anew(wanted_fewer);
-            return Err(error.into());
-        }
-        self.tally.build_s = build_s;
-        let before = std::mem::replace(&mut self.engine, engine);
-        // Stages that stop may have the last batches of the engine before.
-        self.retired = Some(before).filter(|_| self.running.is_stopping());
-        (self.failover, self.spec) = (service, spec);
-        Ok(())
-    }
-
     /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.
     ///
     /// # Errors
@@ -412,6 +389,7 @@ impl Session {
             // A fallback always answers, so batches are never abandoned then.
             stall_us: if self.failover.is_some() { u64::MAX } else { self.spec.stall_us },
             fault: Arc::clone(self.running.fault()),
+            watch: Arc::clone(self.running.watch()),
             punts: site.punts,
         };
         let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;

@@ -92,7 +92,7 @@ mod tests {
         session.set_ports(ports.clone()).unwrap();
         let (events, receiver) = bounded(8);
         let named = Interfaces::of(&ports, &[], &[]).unwrap().with_taps(&taps);
-        session.set_feeds(Learned::for_test(receiver, 1, named));
+        session.set_feeds(Learned::for_test(receiver, 1, 0, named));
         session.set_own_routes(routes(&configured)).unwrap();
         session.commit().unwrap();
         let here = ours(&configured, 2).into_iter();
