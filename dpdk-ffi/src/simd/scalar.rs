@@ -69,6 +69,16 @@ pub(super) unsafe fn parse(
     tally
 }
 
+/// [`Burst::with_code`] of the packets of `range`, at most 64.
+pub(super) fn with_code(ports: &[u16], range: Range<usize>, code: u16) -> [u64; 2] {
+    let mut found = [0; 2];
+    for (place, port) in ports.get(range).unwrap_or_default().iter().enumerate() {
+        found[0] |= u64::from(*port == code) << place;
+        found[1] |= u64::from(*port >= Entry::CODES && *port != code) << place;
+    }
+    found
+}
+
 /// [`Burst::verdict`] of the first `count` packets.
 pub(super) fn verdict(
     count: usize,
