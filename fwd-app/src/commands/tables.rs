@@ -5,6 +5,7 @@ use crate::control::session::{self, Progress};
 use crate::control::{Session, TableSpec};
 use crate::report::console::warn;
 use crate::report::progress::Bar;
+use crate::router::Interface;
 use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
 use lpm_core::memory::{self, Mapped};
@@ -28,7 +29,6 @@ pub(super) fn open(spec: &TableSpec) -> anyhow::Result<Session> {
 pub(super) fn open_to_forward(args: &TableArgs) -> anyhow::Result<Session> {
     let session = open(&args.spec())?;
     warn_of_pages();
-    warn_of_neighbours(session.hops());
     Ok(session)
 }
 
@@ -74,11 +74,19 @@ fn warn_of_pages() {
     }
 }
 
-/// Warns about gateways without a neighbour: there is no MAC to send their packets to. A table from MRT has only gateways.
-fn warn_of_neighbours(hops: &NextHopTable) {
-    let gateways: BTreeSet<IpAddr> = hops.iter().filter_map(|(_, hop)| hop.gateway()).collect();
-    let without = gateways.iter().filter(|gateway| hops.neighbour(**gateway).is_none()).count();
+/// Warns about gateways without a neighbour: there is no MAC to send their packets to. A table from MRT has only gateways. Ports with
+/// addresses, `interfaces`, find their neighbours themselves. Call it when the ports are known.
+pub(super) fn warn_of_neighbours(session: &Session, interfaces: &[Interface]) {
+    let Some(table) = session.egress_table() else { return };
+    let is_found = |address: IpAddr, port: Option<u16>| match port {
+        Some(port) => interfaces.iter().any(|interface| interface.id().0 == port),
+        None => interfaces.iter().any(|interface| interface.is_on_link(address)),
+    };
+    let table = table.load();
+    let missing = table.missing().filter(|(address, port)| !is_found(*address, *port));
+    let without = missing.map(|(address, _)| address).collect::<BTreeSet<_>>().len();
     if without > 0 {
+        let gateways = session.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
         warn(format_args!(
             "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; give lines `neigh ADDR \
              lladdr MAC dev PORT` with --fib, or ids in place of gateways (fwd-app fib convert --to text)",

@@ -26,6 +26,7 @@ use crate::topology::punts::Punts;
 use crate::topology::running::Idle;
 use anyhow::Context as _;
 use dpdk_ffi::{Eal, LcoreId};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +41,10 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let words = eal_arguments(args)?;
     let updates = args.updates.updates.as_deref().map(updates::load).transpose()?;
     let updates = updates.map(|updates| Stream::new(updates, args.updates.spec(), Arc::default()));
-    let session = tables::open_to_forward(&args.tables)?;
+    let mut session = tables::open_to_forward(&args.tables)?;
+    // Routers with one seed would use one part of their paths for what came by one path of another.
+    session
+        .set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let sources = Sources::start(&args.feeds.spec(args.tables.engine.routes_max))?;
@@ -121,6 +125,7 @@ fn forward(
         session.set_feeds(sources.over(interfaces));
     }
     session.commit()?;
+    tables::warn_of_neighbours(&session, &interfaces);
     ports.warn_of_sockets(eal, &plan);
     text::banner(&session, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
@@ -149,10 +154,9 @@ fn forward(
         .with_requests(move |session| console.turn(session));
     let control = ControlThread::start(session, free, move |session, told| service.run(session, told))?;
     let start = Instant::now();
-    let end = args.duration.map(|after| start + after);
     let mut is_warned = false;
     let mut finished = running.run(idle, || {
-        if signals.is_stopping() || end.is_some_and(|end| Instant::now() >= end) {
+        if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
             handle.stop_rx();
         }
         if control.has_panicked() && !std::mem::replace(&mut is_warned, true) {
