@@ -50,17 +50,18 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
     let plan = lcores.plan(settings.topology, spec.ports)?;
     session.set_ports(egress_ports(spec.ports))?;
-    tables::warn_of_neighbours(&session, &[]);
+    tables::warn_of_neighbours(&session, session.without_neighbour(&[]));
     let updates = updates.as_ref();
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates };
     let tsc_hz = dpdk_ffi::tsc_hz(&eal);
     let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
     let telemetry = Telemetry::register(&eal)?;
-    let serve = |service: Service, ports: &[Port]| {
+    let serve = |service: Service, session: &Session, ports: &[Port]| {
         let site = steer::Site::new(ports, &plan, setup.clone(), tsc_hz);
         let mut console = Console::new(socket, telemetry, site, None);
-        service.with_requests(move |session| console.turn(session))
+        console.capture_drops(args.forward.capture_drops.as_ref(), session)?;
+        Ok(service.with_requests(move |session| console.turn(session)))
     };
     let mut periodic = Periodic::new(args.forward.stats_period);
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());

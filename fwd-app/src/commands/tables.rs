@@ -5,12 +5,10 @@ use crate::control::session::{self, Progress};
 use crate::control::{Session, TableSpec};
 use crate::report::console::warn;
 use crate::report::progress::Bar;
-use crate::router::Interface;
 use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
 use lpm_core::memory::{self, Mapped};
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Opens a session with the tables of `spec` in service.
@@ -74,17 +72,9 @@ fn warn_of_pages() {
     }
 }
 
-/// Warns about gateways without a neighbour: there is no MAC to send their packets to. A table from MRT has only gateways. Ports with
-/// addresses, `interfaces`, find their neighbours themselves. Call it when the ports are known.
-pub(super) fn warn_of_neighbours(session: &Session, interfaces: &[Interface]) {
-    let Some(table) = session.egress_table() else { return };
-    let is_found = |address: IpAddr, port: Option<u16>| match port {
-        Some(port) => interfaces.iter().any(|interface| interface.id().0 == port),
-        None => interfaces.iter().any(|interface| interface.is_on_link(address)),
-    };
-    let table = table.load();
-    let missing = table.missing().filter(|(address, port)| !is_found(*address, *port));
-    let without = missing.map(|(address, _)| address).collect::<BTreeSet<_>>().len();
+/// Warns about gateways without a neighbour, of which there are `without`: there is no MAC to send their packets to. A table from MRT has
+/// only gateways. Call it when the ports are known.
+pub(super) fn warn_of_neighbours(session: &Session, without: usize) {
     if without > 0 {
         let gateways = session.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
         warn(format_args!(

@@ -47,9 +47,9 @@ impl Service {
         self
     }
 
-    /// Reads `files` again when `signals` has a SIGHUP.
+    /// Reads `files`, if there are any, again when `signals` has a SIGHUP.
     pub(crate) fn with_reloads(mut self, signals: Signals, files: Vec<PathBuf>) -> Self {
-        self.reloads = Some(Reloads { signals, files, loading: None });
+        self.reloads = (!files.is_empty()).then_some(Reloads { signals, files, loading: None });
         self
     }
 
@@ -100,6 +100,10 @@ impl Service {
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }
+        }
+        // Lcores have ended by now, and may have left packets for someone who looks on.
+        if let Some(answer) = &mut self.requests {
+            answer(session);
         }
         result
     }

@@ -93,7 +93,7 @@ struct Driven {
 
 impl Replay<'_> {
     /// Builds everything, feeds the trace, and waits until the last packet is accounted for. `session` knows the ports;
-    /// `housekeeping` is called now and then meanwhile, and `serve` may add to what serves the session.
+    /// `housekeeping` is called now and then meanwhile. `serve` may add to what serves the session, before its topology starts.
     ///
     /// # Errors
     /// When something cannot be built or written.
@@ -104,7 +104,7 @@ impl Replay<'_> {
         verifier: Option<Verifier>,
         signals: &Signals,
         housekeeping: impl FnMut(&Handle),
-        serve: impl FnOnce(Service, &[Port]) -> Service,
+        serve: impl FnOnce(Service, &Session, &[Port]) -> anyhow::Result<Service>,
     ) -> anyhow::Result<Outcome> {
         let pool = self.pool(eal)?;
         let mut wiring = self.wire(eal, &pool)?;
@@ -118,9 +118,9 @@ impl Replay<'_> {
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
         let site =
             Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle, punts: None };
-        let running = session.start(&site)?;
         let stream = self.updates.map(|updates| Stream::new(Arc::clone(updates), self.spec.updates, applied));
-        let service = serve(Service::default().with_stream(stream, true), &wiring.ports);
+        let service = serve(Service::default().with_stream(stream, true), &session, &wiring.ports)?;
+        let running = session.start(&site)?;
         let updates = ControlThread::start(session, vec![], move |session, told| service.run(session, told))?;
         let driven = match copied {
             None => Ok(watch(running, &mut wiring.ready, &updates, housekeeping, signals, idle)),

@@ -97,7 +97,7 @@ impl Steering<'_> {
     }
 
     pub(super) fn config(&self) -> Answer {
-        Answer::new(ConfigShown(self.desk.site.setup.clone()))
+        Answer::new(ConfigShown { setup: self.desk.site.setup.clone(), sources: self.session.source_order() })
     }
 }
 
@@ -126,11 +126,17 @@ impl fmt::Display for LatencyShown {
 }
 
 #[derive(Serialize)]
-struct ConfigShown(Setup);
+struct ConfigShown {
+    #[serde(flatten)]
+    setup: Setup,
+    /// The sources of routes, the most preferred first.
+    sources: Vec<&'static str>,
+}
 
 impl fmt::Display for ConfigShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::report::text::setup(&self.0))
+        f.write_str(&crate::report::text::setup(&self.setup))?;
+        writeln!(f, "sources  {} (the first is preferred)", self.sources.join(", "))
     }
 }
 

@@ -30,6 +30,7 @@ use crate::topology::plan::Plan;
 use dpdk_ffi::Port;
 use drain::Drains;
 use hdrhistogram::Histogram;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Instant;
 use watching::Watching;
@@ -79,6 +80,8 @@ struct Desk {
     start: Instant,
     cleared: Cleared,
     watching: Watching,
+    /// Who has asked for the engine that is being built.
+    engine_wanted: Option<Command>,
     drains: Drains,
 }
 
@@ -97,9 +100,24 @@ impl Console {
             start: Instant::now(),
             cleared: Cleared::default(),
             watching: Watching::default(),
+            engine_wanted: None,
             drains: Drains::new(drain_hook),
         };
         Self { telemetry, desk }
+    }
+
+    /// Captures the first dropped packets to a file, if one is given with their number. Call it before `session` starts its topology.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn capture_drops(
+        &mut self,
+        wanted: Option<&(String, NonZeroU64)>,
+        session: &Session,
+    ) -> anyhow::Result<()> {
+        let Some((file, packets)) = wanted else { return Ok(()) };
+        let Desk { site, watching, .. } = &mut self.desk;
+        watching.capture(file.clone(), *packets, session.running().watch(), site)
     }
 
     /// Answers requests that wait; returns whether there were any.
@@ -107,6 +125,7 @@ impl Console {
         let mut worked = self.desk.watching.turn(session, &self.desk.site);
         worked |= self.desk.drains.turn(session);
         let mut steering = Steering { session, desk: &mut self.desk };
+        worked |= steering.finish_engine();
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
             let next = |(_, inbox): &(Server, Inbox)| inbox.waiting().try_recv().ok();
@@ -142,15 +161,15 @@ impl Steer for Steering<'_> {
                 self.session.running().pause(true);
                 Ok(Answer::done())
             }
-            Request::SetEngine { name, parameters } => self.set_engine(name, parameters),
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::CaptureDrops { file, packets } => {
                 let Desk { site, watching, .. } = &mut *self.desk;
-                watching.capture(file, packets, self.session.running().watch(), site)
+                watching.capture(file, packets, self.session.running().watch(), site)?;
+                Ok(Answer::done())
             }
-            Request::CaptureStop => self.desk.watching.stop(self.session.running().watch()),
-            Request::Trace { .. } | Request::Stop { drain: true } => {
+            Request::CaptureStop => self.desk.watching.stop(),
+            Request::Trace { .. } | Request::Stop { drain: true } | Request::SetEngine { .. } => {
                 let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
                 Err(Refusal::Unavailable { what, why })
             }
@@ -159,13 +178,15 @@ impl Steer for Steering<'_> {
 }
 
 impl Steering<'_> {
-    /// Answers `command`; the answer to a trace comes when its packets have come, that to a drain when all have left.
+    /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
+    /// engine when it is in service.
     fn take(&mut self, command: Command) {
         match *command.request() {
             Request::Trace { packets } => {
                 self.desk.watching.trace(command, packets, self.session.running().watch());
             }
             Request::Stop { drain: true } => self.desk.drains.start(command, self.session),
+            Request::SetEngine { .. } => self.set_engine(command),
             _ => command.answer_by(|request| self.answer(request)),
         }
     }

@@ -3,7 +3,7 @@
 use super::Steering;
 use crate::control::ctl::columns::Columns;
 use crate::control::ctl::server::Tally;
-use crate::control::ctl::{Answer, Refusal};
+use crate::control::ctl::{Answer, Command, Refusal, Request};
 use crate::control::feeds::learned::FeedStatus;
 use crate::datapath::egress::PathState;
 use crate::engines::EngineSpec;
@@ -189,14 +189,23 @@ impl Steering<'_> {
         Ok(Answer::done())
     }
 
-    pub(super) fn set_engine(
-        &mut self,
-        name: String,
-        parameters: Vec<(String, String)>,
-    ) -> Result<Answer, Refusal> {
-        let spec = EngineSpec::instead_of(self.session.spec(), name, parameters)?;
-        self.session.set_engine(spec)?;
-        Ok(self.engine())
+    /// Begins to build the engine that `command` asks for.
+    pub(super) fn set_engine(&mut self, command: Command) {
+        let Request::SetEngine { name, parameters } = command.request() else { return };
+        let spec = EngineSpec::instead_of(self.session.spec(), name.clone(), parameters.clone());
+        match spec.and_then(|spec| self.session.build_engine(spec)) {
+            Ok(()) => self.desk.engine_wanted = Some(command),
+            Err(error) => command.answer(Err(error.into())),
+        }
+    }
+
+    /// Moves to the engine that has been built, if there is one, and answers who has asked for it. Returns whether there was one.
+    pub(super) fn finish_engine(&mut self) -> bool {
+        let Some(finished) = self.session.finish_engine() else { return false };
+        if let Some(command) = self.desk.engine_wanted.take() {
+            command.answer(finished.map(|()| self.engine()).map_err(Refusal::from));
+        }
+        true
     }
 }
 

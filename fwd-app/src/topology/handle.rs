@@ -182,7 +182,7 @@ impl Handle {
     }
 
     /// Where packets can be looked at.
-    pub(crate) fn watch(&self) -> &Watch {
+    pub(crate) fn watch(&self) -> &Arc<Watch> {
         &self.watch
     }
 

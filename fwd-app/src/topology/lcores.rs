@@ -36,6 +36,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) stall_us: u64,
     /// Where the engine's first error is recorded.
     pub(crate) fault: Arc<EngineFault>,
+    /// Where packets are looked at.
+    pub(crate) watch: Arc<Watch>,
     /// The way to the router; `None` when no port has an address.
     pub(crate) punts: Option<&'a Punts>,
 }
@@ -81,7 +83,6 @@ impl Parts<'_> {
             published: Vec::new(),
             readers: Vec::new(),
             queues: Vec::new(),
-            watch: Arc::default(),
             lcore: 0,
         }
         .build()
@@ -102,8 +103,6 @@ struct Builder<'a> {
     readers: Vec<Readers>,
     /// The queues that stages use.
     queues: Vec<QueueUse>,
-    /// Where packets are looked at.
-    watch: Arc<Watch>,
     /// The lcore whose stages are built.
     lcore: u32,
 }
@@ -151,7 +150,7 @@ impl Builder<'_> {
             queues: self.queues.into(),
             readers: self.readers.into(),
             fault: self.parts.fault,
-            watch: self.watch,
+            watch: self.parts.watch,
             ..Handle::default()
         };
         Ok(Built { lcores, channels: receivers.collect(), handle })
@@ -164,7 +163,7 @@ impl Builder<'_> {
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
         let (reader, swap) = self.reader(1)?;
         let lookup = Lookup::new(reader, Arc::clone(&self.parts.fault));
-        let (egress, watch) = (Cache::new(Arc::clone(&self.parts.egress)), Arc::clone(&self.watch));
+        let (egress, watch) = (Cache::new(Arc::clone(&self.parts.egress)), Arc::clone(&self.parts.watch));
         let (tx, published) = (self.tx(tx)?, self.publish());
         let path = Path { lookup, egress, tx, counters: Counters::default(), published, watch };
         Ok(Worker::new(inputs, path, Arc::clone(&self.control), swap))
@@ -197,7 +196,7 @@ impl Builder<'_> {
             to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
             in_flight: InFlight::new(reader, stall_cycles, Arc::clone(fault)),
             swap,
-            watch: Arc::clone(&self.watch),
+            watch: Arc::clone(&self.parts.watch),
             egress: Cache::new(Arc::clone(egress)),
             counters: Counters::default(),
             turn: 0,
@@ -250,7 +249,7 @@ impl Builder<'_> {
             queues,
             (self.limits.batch, punts),
             Latency::new(self.tsc_hz),
-            Arc::clone(&self.watch),
+            Arc::clone(&self.parts.watch),
         ))
     }
 

@@ -8,7 +8,7 @@ use crate::control::ctl::{Inbox, Server};
 use crate::control::exceptions::ExceptionThread;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::learned::Sources;
-use crate::control::interfaces::{interfaces, ours, routes};
+use crate::control::interfaces::{interfaces, ours, receive_groups, routes};
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
@@ -47,7 +47,7 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
         .set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
-    let sources = Sources::start(&args.feeds.spec(args.tables.engine.routes_max))?;
+    let sources = Sources::start(&args.feeds.spec(&args.order, args.tables.engine.routes_max))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
@@ -113,10 +113,7 @@ fn forward(
     let interfaces = interfaces(&args.ports.address, &ports.egress)?;
     session.set_ports(ports.egress.clone())?;
     session.set_own_routes(routes(&interfaces))?;
-    for port in interfaces.iter().filter_map(|interface| ports.ports.get(usize::from(interface.id().0))) {
-        // Neighbour discovery is sent to groups. Virtual devices pass all frames on and cannot choose.
-        drop(port.receive_all_groups());
-    }
+    receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;
     let links = ports.links();
     links.iter().for_each(|link| session.set_link(link.index, are_up[link.index]));
@@ -125,7 +122,7 @@ fn forward(
         session.set_feeds(sources.over(interfaces));
     }
     session.commit()?;
-    tables::warn_of_neighbours(&session, &interfaces);
+    tables::warn_of_neighbours(&session, session.without_neighbour(&interfaces));
     ports.warn_of_sockets(eal, &plan);
     text::banner(&session, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
@@ -136,12 +133,13 @@ fn forward(
     let egress = session.egress_table().filter(|_| !interfaces.is_empty());
     let punts =
         egress.map(|egress| Punts::new(eal, ours(&interfaces, ports.ports.len()), egress)).transpose()?;
-    let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
-    let running = session.start(&site)?;
-    let handle = running.handle().clone();
     let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
+    console.capture_drops(args.forward.capture_drops.as_ref(), &session)?;
+    let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
+    let running = session.start(&site)?;
+    let handle = running.handle().clone();
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
     let age = Duration::from_secs(args.ports.neigh_age.into());
     let exceptions = punts.map(|punts| ExceptionThread::start(eal, interfaces, age, &punts, free.clone()));

@@ -3,15 +3,16 @@
 //! [`Session::open`] loads the files and brings their tables into service, or fails as a whole. After that, changes take two steps:
 //! [`Session::update`] changes only the RIB and the next hops, [`Session::commit`] brings all changes into service. The topology
 //! starts once the ports are known ([`Session::set_ports`], [`Session::start`]); commits go on while it runs, and the session may
-//! move to another engine ([`Session::set_engine`]).
+//! move to another engine ([`Session::build_engine`]).
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
+mod building;
 mod learn;
 mod origins;
 
 use super::feeds::learned::Learned;
-use super::interfaces::Resolved;
+use super::interfaces::{Resolved, without_neighbour};
 use super::ports::PortCounts;
 use super::spec::TableSpec;
 use crate::datapath::egress::Inputs;
@@ -19,6 +20,7 @@ use crate::datapath::{EgressError, EgressPort, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::error::ConfigError;
 use crate::notice;
+use crate::router::Interface;
 use crate::topology::Handle;
 use crate::topology::Settings;
 use crate::topology::lcores::Parts;
@@ -27,6 +29,7 @@ use crate::topology::punts::Punts;
 use crate::topology::running::{Finished, Idle, Running};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use building::Building;
 use dpdk_ffi::{Eal, Port};
 use fib::feed::{self, Action, Hop, LoadOptions, Loaded, Update};
 use fib::{
@@ -128,8 +131,7 @@ impl Egress {
     ) -> Result<(), EgressError> {
         let before = self.table.load();
         // The egress table computes bare ids, so they need no new table.
-        let named = hops.iter().filter(|(_, hop)| **hop != NextHop::Bare).count();
-        if !self.is_stale && named == before.named() && !before.has_moved(rib) {
+        if !self.is_stale && hops.named() == before.named() && !before.has_moved(rib) {
             return Ok(());
         }
         let ports = &self.ports;
@@ -157,6 +159,8 @@ pub(crate) struct Session {
     engine: Box<dyn EngineWriter>,
     /// The engine before, if stages that stop may still look up in it.
     retired: Option<Box<dyn EngineWriter>>,
+    /// The engine to come.
+    building: Option<Building>,
     /// Which of the two engines answers; `None` without a fallback.
     failover: Option<Arc<Service>>,
     /// `None` before [`Self::set_ports`].
@@ -203,6 +207,7 @@ impl Session {
             hops,
             engine,
             retired: None,
+            building: None,
             origins: Origins::default(),
             learned: None,
             retry: Retry::default(),
@@ -328,6 +333,11 @@ impl Session {
         self.egress.as_ref().map(|egress| Arc::clone(&egress.table))
     }
 
+    /// How many gateways have no neighbour, and none of `interfaces` to find it.
+    pub(crate) fn without_neighbour(&self, interfaces: &[Interface]) -> usize {
+        self.egress.as_ref().map_or(0, |egress| without_neighbour(&egress.table.load(), interfaces))
+    }
+
     /// The ports, by index; empty before [`Self::set_ports`].
     pub(crate) fn egress_ports(&self) -> &[EgressPort] {
         self.egress.as_ref().map_or(&[], |egress| &egress.ports)
@@ -421,33 +431,6 @@ impl Session {
         gone.chain(there).map(|(prefix, id)| u64::from(self.set_file_route(K::wrap(prefix), id))).sum()
     }
 
-    /// Moves to the engine of `spec`: builds it beside the one in service, gives its readers to the lcores between two batches, and
-    /// drops the other. Updates that wait are committed before. Lcores go on meanwhile; routes change again when it is done.
-    ///
-    /// # Errors
-    /// [`EngineError`] for an engine that cannot be made or cannot hold the table. The engine in service stays then.
-    pub(crate) fn set_engine(&mut self, spec: EngineSpec) -> anyhow::Result<()> {
-        self.commit()?;
-        let Made { mut engine, service } = spec.make_with_fallback()?;
-        let start = Instant::now();
-        let routes = self.rib.len();
-        let wanted_fewer = self.engine.wants_fewer_routes();
-        self.rib
-            .move_to(engine.as_mut())
-            .with_context(|| format!("engine {} cannot hold this table of {routes} routes", engine.name()))?;
-        let build_s = start.elapsed().as_secs_f64();
-        if let Err(error) = self.running.move_to(engine.as_ref()) {
-            self.rib.leave_out_anew(wanted_fewer);
-            return Err(error.into());
-        }
-        self.tally.build_s = build_s;
-        let before = std::mem::replace(&mut self.engine, engine);
-        // Stages that stop may have the last batches of the engine before.
-        self.retired = Some(before).filter(|_| self.running.is_stopping());
-        (self.failover, self.spec) = (service, spec);
-        Ok(())
-    }
-
     /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.
     ///
     /// # Errors
@@ -463,6 +446,7 @@ impl Session {
             // A fallback always answers, so batches are never abandoned then.
             stall_us: if self.failover.is_some() { u64::MAX } else { self.spec.stall_us },
             fault: Arc::clone(self.running.fault()),
+            watch: Arc::clone(self.running.watch()),
             punts: site.punts,
         };
         let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;
