@@ -34,6 +34,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     warn_of(args, &trace);
     let updates = args.updates.updates.as_deref().map(updates::load).transpose()?;
     let mut session = tables::open_to_forward(&args.tables)?;
+    session.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or(0));
     let settings = forward.settings(&session);
     let verifier =
         if args.harness.verify { Some(verifier(&spec, &session, &trace, updates.as_deref())?) } else { None };
@@ -49,6 +50,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
     let plan = lcores.plan(settings.topology, spec.ports)?;
     session.set_ports(egress_ports(spec.ports))?;
+    tables::warn_of_neighbours(&session, session.without_neighbour(&[]));
     let updates = updates.as_ref();
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates };
@@ -92,7 +94,7 @@ fn verifier(
     trace: &Trace,
     updates: Option<&[Update]>,
 ) -> anyhow::Result<Verifier> {
-    let reference = Reference::new(session.rib(), egress_ports(spec.ports));
+    let reference = Reference::new(session.rib(), egress_ports(spec.ports), session.ecmp_seed());
     let updates = updates.map(|updates| (updates, spec.updates.loops));
     Verifier::new(reference, session.hops(), trace, updates)
 }

@@ -9,7 +9,6 @@ use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
 use lpm_core::memory::{self, Mapped};
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Opens a session with the tables of `spec` in service.
@@ -28,7 +27,6 @@ pub(super) fn open(spec: &TableSpec) -> anyhow::Result<Session> {
 pub(super) fn open_to_forward(args: &TableArgs) -> anyhow::Result<Session> {
     let session = open(&args.spec())?;
     warn_of_pages();
-    warn_of_neighbours(session.hops());
     Ok(session)
 }
 
@@ -74,11 +72,11 @@ fn warn_of_pages() {
     }
 }
 
-/// Warns about gateways without a neighbour: there is no MAC to send their packets to. A table from MRT has only gateways.
-fn warn_of_neighbours(hops: &NextHopTable) {
-    let gateways: BTreeSet<IpAddr> = hops.iter().filter_map(|(_, hop)| hop.gateway()).collect();
-    let without = gateways.iter().filter(|gateway| hops.neighbour(**gateway).is_none()).count();
+/// Warns about gateways without a neighbour, of which there are `without`: there is no MAC to send their packets to. A table from MRT has
+/// only gateways. Call it when the ports are known.
+pub(super) fn warn_of_neighbours(session: &Session, without: usize) {
     if without > 0 {
+        let gateways = session.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
         warn(format_args!(
             "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; give lines `neigh ADDR \
              lladdr MAC dev PORT` with --fib, or ids in place of gateways (fwd-app fib convert --to text)",

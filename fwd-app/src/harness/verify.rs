@@ -84,7 +84,7 @@ impl Verifier {
         if let Some(history) = &self.history
             && let Ok(checked) = checked(original)
             && Arc::clone(history).next_hops(frame, updates.0, updates.1).any(|id| {
-                let verdict = self.reference.verdict_by(checked, id, &self.hops);
+                let verdict = self.reference.verdict_by(original, checked, id, &self.hops);
                 self.is_right(verdict, original, port, bytes)
             })
         {

@@ -31,6 +31,7 @@ use crate::topology::punts::Punts;
 use crate::topology::running::Idle;
 use anyhow::Context as _;
 use dpdk_ffi::{Eal, LcoreId, Port};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +46,10 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let words = eal_arguments(args)?;
     let updates = args.updates.updates.as_deref().map(updates::load).transpose()?;
     let updates = updates.map(|updates| Stream::new(updates, args.updates.spec(), Arc::default()));
-    let session = tables::open_to_forward(&args.tables)?;
+    let mut session = tables::open_to_forward(&args.tables)?;
+    // Routers with one seed would use one part of their paths for what came by one path of another.
+    session
+        .set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let feeds = args.feeds.spec(&args.order, args.tables.engine.routes_max, !args.ports.tap.is_empty());
@@ -124,6 +128,7 @@ fn forward(
     }
     session.commit()?;
     let taps = Taps::open(&taps, &tap_names, &interfaces)?;
+    tables::warn_of_neighbours(&session, session.without_neighbour(&interfaces));
     ports.warn_of_sockets(eal, &plan);
     text::banner(&session, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
@@ -151,10 +156,9 @@ fn forward(
         .with_requests(move |session| console.turn(session));
     let control = ControlThread::start(session, free, move |session, told| service.run(session, told))?;
     let start = Instant::now();
-    let end = args.duration.map(|after| start + after);
     let mut is_warned = false;
     let mut finished = running.run(idle, || {
-        if signals.is_stopping() || end.is_some_and(|end| Instant::now() >= end) {
+        if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
             handle.stop_rx();
         }
         if control.has_panicked() && !std::mem::replace(&mut is_warned, true) {
