@@ -184,7 +184,7 @@ else:
     with open(os.path.join(folder, "sent"), "w") as out:
         print(count, file=out)
 PYTHON
-# flow : starts it. settle : ends it and prints how many packets of how many were lost, and how many came twice.
+# flow : starts it. settle : ends it, and sets how many packets of how many were lost, and how many came twice.
 flow() {
   rm -f "$WORK/end"
   inside "$down" python3 "$WORK/flow.py" receive "$WORK"
@@ -197,12 +197,13 @@ settle() {
   : >"$WORK/end"
   wait "$sender" || fail "the sender ended by itself"
   wait "$receiver" || fail "the receiver ended by itself"
-  python3 - "$WORK" <<'PYTHON'
+  read -r lost sent twice < <(python3 - "$WORK" <<'PYTHON'
 import sys
 sent = int(open(f"{sys.argv[1]}/sent").read())
 received = [int(line) for line in open(f"{sys.argv[1]}/received")]
 print(sent - len(set(received)), sent, len(received) - len(set(received)))
 PYTHON
+  )
 }
 forwarded() { ctl "$1" show stats | python3 -c 'import json, sys; print(json.load(sys.stdin)["packets"]["tx"])'; }
 
@@ -220,7 +221,7 @@ within 60 "routes after the upgrade" knows a
 "$WORK/hook-a" resume
 within 60 "two paths after the upgrade" paths 2
 sleep 2
-read -r lost sent twice < <(settle)
+settle
 [ "$lost $twice" = "0 0" ] || fail "of $sent packets $lost were lost and $twice came twice while a forwarder was upgraded"
 note "scale_out: $sent packets, none lost while a forwarder was drained, replaced and taken back"
 
@@ -234,7 +235,7 @@ within 30 "one path" paths 1
 sleep 1
 before=$(cat "$WORK/sending")
 sleep 2
-read -r lost sent twice < <(settle)
+settle
 after=$(python3 -c 'import sys; print(sum(int(line) >= int(sys.argv[2]) for line in open(sys.argv[1])))' "$WORK/received" "$before")
 [ "$after" -ge "$((sent - before))" ] || fail "of $((sent - before)) packets after the change $after came"
 note "scale_out: $lost of $sent packets at 500 a second were lost when a forwarder was killed (BFD: 3 times 100 ms)"
