@@ -4,9 +4,15 @@
 //! An error that leaves the device usable may cost the step it hit, and nothing else: answers keep coming from the
 //! table in service, and the step works when it is retried. After an error that ends the context every call returns an
 //! error, and soon. There is never a panic, a hang, a wrong answer, or leaked memory.
+//!
+//! `FWD_CONFORMANCE=full` tries every call and operation. Else, of many calls of one function, the first few and some of the others are
+//! tried, and every third operation.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+mod common;
+
+use common::is_full;
 use fib::oracle::OraclePair;
 use fib::random::SplitMix64;
 use fib::{
@@ -21,6 +27,8 @@ use std::time::{Duration, Instant};
 const SLOTS: u16 = 3;
 const BATCH_MAX: usize = 64;
 const BATCHES: usize = 10;
+/// The first calls of a function, which are all tried.
+const FIRST_CALLS: u64 = 8;
 /// Longer than any session takes on a busy machine.
 const SESSION_LIMIT: Duration = Duration::from_secs(120);
 /// The same for a batch.
@@ -318,7 +326,8 @@ fn at_every_call(
     for (call, count) in &calls {
         // The number of polls of a stream differs from run to run.
         let count = if call.ends_with("Query") { 5 } else { *count };
-        let faults = (0..count).zip(codes.iter().cycle());
+        let is_tried = |index: &u64| is_full() || *index < FIRST_CALLS || index % 4 == 1;
+        let faults = (0..count).zip(codes.iter().cycle()).filter(|(index, _)| is_tried(index));
         for (code, index) in faults.flat_map(|(index, codes)| codes.iter().map(move |code| (*code, index))) {
             mock.fail_call(call, index, code);
             tried += 1;
@@ -347,13 +356,13 @@ fn at_every_call(
     session(name, parameters).unwrap();
 }
 
-/// Injects a fault in every operation on the device; each ends the session.
+/// Injects a fault in operations on the device; each ends the session.
 fn in_every_operation(mock: Mock, name: &'static str, parameters: &'static [(&'static str, &'static str)]) {
     let before = mock.operations();
     session(name, parameters).unwrap();
     let operations = mock.operations() - before;
     assert!(operations > 20, "{operations} operations");
-    for index in 0..operations {
+    for index in (0..operations).step_by(if is_full() { 1 } else { 3 }) {
         mock.fail_operation(mock.operations() + index, if index % 2 == 0 { 700 } else { 719 });
         match session(name, parameters) {
             Err(EngineError::Device { lost: true, .. }) => {}
@@ -388,9 +397,8 @@ every_fault! {
     gamt_apart_and_frozen: "gamt", [("next-hops", "apart"), ("frozen", "1"), ("streams", "1")], [&[1], &[700]];
 }
 
-/// Copying the large direct tables takes long: one fault a call, alternating between a code that leaves the device
-/// usable and one that does not.
-/// A session of `name` with a fault at every call, of the codes given for each kind of update, and in every operation.
+/// The faults of a baseline. Copying its large direct table takes long: one fault a call, alternating between a code that leaves the
+/// device usable and one that does not.
 fn baseline(name: &'static str, codes: [&[u32]; 2]) {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let parameters = &[("streams", "2"), ("headroom", "5")];
