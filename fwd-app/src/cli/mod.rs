@@ -6,7 +6,9 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`args`] | the options of `run` and `replay`, and the groups that commands share |
+//! | [`vrfs`] | the options of VRFs |
 //! | [`values`] | parsers of option values |
 
 pub(crate) mod args;
 pub(crate) mod values;
+pub(crate) mod vrfs;

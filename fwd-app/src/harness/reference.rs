@@ -3,7 +3,6 @@
 //! Independent of what it judges: no engine, no fast path, no egress table, and the IPv4 checksum is summed anew where the
 //! datapath adjusts it. Only the slow path's header checks are shared; the fast path is judged by them.
 
-use super::trace::Trace;
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::{DropReason, EgressPort};
 use fib::oracle::OraclePair;
@@ -145,9 +144,4 @@ impl Reference {
 /// The header checks on a frame.
 pub(crate) fn checked(frame: &[u8]) -> Result<Checked, DropReason> {
     check::check(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
-}
-
-/// What must become of every frame of `trace`.
-pub(crate) fn verdicts(reference: &Reference, trace: &Trace, hops: &NextHopTable) -> Vec<Verdict> {
-    (0..trace.len()).map(|i| reference.verdict(trace.frame(i), hops)).collect()
 }

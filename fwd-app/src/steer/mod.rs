@@ -1,6 +1,6 @@
-//! Answers what clients of the control socket and of DPDK's telemetry ask for: gathers it from the session, or has the session do it.
+//! Answers what clients of the control socket and of DPDK's telemetry ask for: gathers it from the sessions, or has them do it.
 //!
-//! A [`Console`] is served on the control thread, between the other things that change a session. It shows values of [`crate::report`]
+//! A [`Console`] is served on the control thread, between the other things that change sessions. It shows values of [`crate::report`]
 //! where the summary has them too, so the keys are the same.
 //!
 //! | module | what lives there |
@@ -19,11 +19,12 @@ mod watching;
 
 pub(crate) use telemetry::Telemetry;
 
-use crate::control::Session;
 use crate::control::ctl::request::{Clear, PortCounters, Ports, Show};
 use crate::control::ctl::{Answer, Command, Inbox, Refusal, Request, Server, Steer};
+use crate::control::{Session, Vrfs};
 use crate::datapath::Drops;
 use crate::report::Setup;
+use crate::report::vrfs::VrfReports;
 use crate::topology::plan::Plan;
 use dpdk_ffi::Port;
 use hdrhistogram::Histogram;
@@ -33,7 +34,7 @@ use watching::Watching;
 /// Requests that are answered before other work has its turn.
 const AT_ONCE: usize = 8;
 
-/// The running forwarder, as far as the session does not know it.
+/// The running forwarder, as far as the sessions do not know it.
 pub(crate) struct Site {
     /// Its ports, by index.
     ports: Vec<Port>,
@@ -62,13 +63,13 @@ struct Cleared {
     latency: Option<Histogram<u64>>,
 }
 
-/// Who asks, and what answers need beside the session.
+/// Who asks, and what answers need beside the sessions.
 pub(crate) struct Console {
     telemetry: Telemetry,
     desk: Desk,
 }
 
-/// What answers need beside the session.
+/// What answers need beside the sessions.
 struct Desk {
     socket: Option<(Server, Inbox)>,
     site: Site,
@@ -91,9 +92,9 @@ impl Console {
     }
 
     /// Answers requests that wait; returns whether there were any.
-    pub(crate) fn turn(&mut self, session: &mut Session) -> bool {
-        let mut worked = self.desk.watching.turn(session, &self.desk.site);
-        let mut steering = Steering { session, desk: &mut self.desk };
+    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) -> bool {
+        let mut worked = self.desk.watching.turn(vrfs, &self.desk.site);
+        let mut steering = Steering { vrfs, vrf: None, desk: &mut self.desk };
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
             let next = |(_, inbox): &(Server, Inbox)| inbox.waiting().try_recv().ok();
@@ -105,9 +106,11 @@ impl Console {
     }
 }
 
-/// A session while it is asked.
+/// The sessions while one is asked.
 struct Steering<'a> {
-    session: &'a mut Session,
+    vrfs: &'a mut Vrfs,
+    /// The number of the VRF that a request names.
+    vrf: Option<usize>,
     desk: &'a mut Desk,
 }
 
@@ -115,6 +118,10 @@ impl Steer for Steering<'_> {
     fn answer(&mut self, request: Request) -> Result<Answer, Refusal> {
         match request {
             Request::Show(what) => self.show(what),
+            Request::Vrf { name, request } => {
+                let vrf = Some(self.vrfs.find(&name).map_err(anyhow::Error::from)?);
+                Steering { vrfs: self.vrfs, vrf, desk: self.desk }.answer(*request)
+            }
             Request::ShowPort { what, ports } => self.show_ports(what, &ports),
             Request::Clear(what) => Ok(self.clear(what)),
             Request::ClearPort { what, ports } => self.clear_ports(what, &ports),
@@ -131,9 +138,9 @@ impl Steer for Steering<'_> {
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::CaptureDrops { file, packets } => {
                 let Desk { site, watching, .. } = &mut *self.desk;
-                watching.capture(file, packets, self.session.running().watch(), site)
+                watching.capture(file, packets, self.vrfs.running().watch(), site)
             }
-            Request::CaptureStop => self.desk.watching.stop(self.session.running().watch()),
+            Request::CaptureStop => self.desk.watching.stop(self.vrfs.running().watch()),
             Request::Trace { .. } => {
                 let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
                 Err(Refusal::Unavailable { what, why })
@@ -143,11 +150,20 @@ impl Steer for Steering<'_> {
 }
 
 impl Steering<'_> {
+    /// The tables of the VRF that is asked about.
+    fn session(&self) -> &Session {
+        self.vrfs.get(self.vrf.unwrap_or(0))
+    }
+
+    fn session_mut(&mut self) -> &mut Session {
+        self.vrfs.get_mut(self.vrf.unwrap_or(0))
+    }
+
     /// Answers `command`; the answer to a trace comes when its packets have come.
     fn take(&mut self, command: Command) {
         match *command.request() {
             Request::Trace { packets } => {
-                self.desk.watching.trace(command, packets, self.session.running().watch());
+                self.desk.watching.trace(command, packets, self.vrfs.running().watch());
             }
             _ => command.answer_by(|request| self.answer(request)),
         }
@@ -166,6 +182,7 @@ impl Steering<'_> {
             Show::Neigh => self.neighbours(),
             Show::Routes => self.routes(),
             Show::Feeds => self.feeds(),
+            Show::Vrfs => Answer::new(VrfReports::new(self.vrfs)),
         })
     }
 

@@ -18,13 +18,13 @@ use std::path::PathBuf;
 
 impl Steering<'_> {
     pub(super) fn engine(&self) -> Answer {
-        let details = self.session.engine().stats().details;
-        Answer::new(EngineShown { report: EngineReport::new(self.session), details })
+        let details = self.session().engine().stats().details;
+        Answer::new(EngineShown { report: EngineReport::new(self.session()), details })
     }
 
     pub(super) fn fib(&self) -> Answer {
-        let (rib, hops) = (self.session.rib(), self.session.hops());
-        let engine = self.session.engine();
+        let (rib, hops) = (self.session().rib(), self.session().hops());
+        let engine = self.session().engine();
         Answer::new(FibShown {
             routes_v4: rib.v4.len(),
             routes_v6: rib.v6.len(),
@@ -35,18 +35,18 @@ impl Steering<'_> {
             rib_bytes: rib.bytes(),
             table_bytes: engine.stats().table_bytes,
             generation: engine.generation().0,
-            updates: self.session.tally().updates,
+            updates: self.session().tally().updates,
         })
     }
 
     pub(super) fn neighbours(&self) -> Answer {
-        let shown = self.session.hops().neighbours().map(|neighbour| NeighbourShown {
+        let shown = self.session().hops().neighbours().map(|neighbour| NeighbourShown {
             address: neighbour.address,
             mac: neighbour.mac.to_string(),
             port: neighbour.port.to_string(),
             state: "static",
         });
-        let learned = self.session.hops().learned().map(|((address, port, by), mac)| NeighbourShown {
+        let learned = self.session().hops().learned().map(|((address, port, by), mac)| NeighbourShown {
             address,
             mac: mac.to_string(),
             port: port.to_string(),
@@ -65,7 +65,7 @@ impl Steering<'_> {
             let counts = (0..).zip(counts).filter(|(_, routes)| *routes > 0);
             counts.map(|(length, routes)| LengthShown { family, length, routes }).collect()
         }
-        let rib = self.session.rib();
+        let rib = self.session().rib();
         let mut lengths = count("ipv4", &rib.v4);
         lengths.extend(count("ipv6", &rib.v6));
         Answer::new(RoutesShown(lengths))
@@ -74,8 +74,8 @@ impl Steering<'_> {
     pub(super) fn feeds(&self) -> Answer {
         let shown = |feed, name, clients, learned| FeedShown { feed, name, clients, learned };
         let file = |file: &PathBuf| shown("file", file.display().to_string(), None, None);
-        let mut feeds: Vec<_> = self.session.files().iter().map(file).collect();
-        for (status, unresolved) in self.session.feed_status() {
+        let mut feeds: Vec<_> = self.session().files().iter().map(file).collect();
+        for (status, unresolved) in self.session().feed_status() {
             let FeedStatus { kind, name, state, sweep_in_s, routes, counts } = status;
             let learned = LearnedShown {
                 state,
@@ -93,7 +93,7 @@ impl Steering<'_> {
             feeds.push(shown(kind.name(), name, None, Some(learned)));
         }
         if let Some((server, _)) = &self.desk.socket {
-            let routes = self.session.ctl_routes();
+            let routes = self.session().ctl_routes();
             let clients = ClientsShown { tally: server.tally(), routes };
             feeds.push(shown("ctl", String::new(), Some(clients), None));
         }
@@ -101,10 +101,10 @@ impl Steering<'_> {
     }
 
     pub(super) fn route_get(&self, address: IpAddr) -> Result<Answer, Refusal> {
-        let hops = self.session.hops();
-        let found = route_of(self.session, address);
+        let hops = self.session().hops();
+        let found = route_of(self.session(), address);
         let mut answer = [NextHopId::NONE];
-        let mut reader = self.session.engine().reader(1, 1).map_err(anyhow::Error::from)?;
+        let mut reader = self.session().engine().reader(1, 1).map_err(anyhow::Error::from)?;
         let looked_up = match address {
             IpAddr::V4(address) => reader.lookup(Keys::V4(&[u32::from(address)]), &mut answer),
             IpAddr::V6(address) => {
@@ -125,13 +125,13 @@ impl Steering<'_> {
     }
 
     pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
-        self.session.add_route(prefix, hop).map_err(anyhow::Error::from)?;
-        self.session.commit()?;
+        self.session_mut().add_route(prefix, hop).map_err(anyhow::Error::from)?;
+        self.session_mut().commit()?;
         Ok(Answer::done())
     }
 
     pub(super) fn route_del(&mut self, prefix: IpPrefix) -> Result<Answer, Refusal> {
-        let rib = self.session.rib();
+        let rib = self.session().rib();
         let id = match prefix {
             IpPrefix::V4(prefix) => rib.v4.get(prefix),
             IpPrefix::V6(prefix) => rib.v6.get(prefix),
@@ -139,8 +139,8 @@ impl Steering<'_> {
         if id.is_none() {
             return Err(anyhow::anyhow!("there is no route {prefix}").into());
         }
-        self.session.remove_route(prefix).map_err(anyhow::Error::from)?;
-        self.session.commit()?;
+        self.session_mut().remove_route(prefix).map_err(anyhow::Error::from)?;
+        self.session_mut().commit()?;
         Ok(Answer::done())
     }
 
@@ -150,22 +150,22 @@ impl Steering<'_> {
         mac: MacAddr,
         port: PortRef,
     ) -> Result<Answer, Refusal> {
-        self.session.add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
-        self.session.commit()?;
+        self.session_mut().add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
+        self.session_mut().commit()?;
         Ok(Answer::done())
     }
 
     /// Removes one neighbour, or all of them.
     pub(super) fn clear_neighbours(&mut self, address: Option<IpAddr>) -> Result<Answer, Refusal> {
-        let known = self.session.hops().neighbours().map(|neighbour| neighbour.address);
+        let known = self.session().hops().neighbours().map(|neighbour| neighbour.address);
         let gone: Vec<_> = known.filter(|known| address.is_none_or(|address| address == *known)).collect();
         if let (Some(address), []) = (address, gone.as_slice()) {
             return Err(anyhow::anyhow!("there is no neighbour {address}").into());
         }
         for address in gone {
-            self.session.remove_neighbour(address);
+            self.session_mut().remove_neighbour(address);
         }
-        self.session.commit()?;
+        self.session_mut().commit()?;
         Ok(Answer::done())
     }
 
@@ -174,8 +174,11 @@ impl Steering<'_> {
         name: String,
         parameters: Vec<(String, String)>,
     ) -> Result<Answer, Refusal> {
-        let spec = EngineSpec::instead_of(self.session.spec(), name, parameters)?;
-        self.session.set_engine(spec)?;
+        let spec = EngineSpec::instead_of(self.session().spec(), name, parameters)?;
+        match self.vrf {
+            Some(vrf) => self.vrfs.get_mut(vrf).set_engine(spec)?,
+            None => self.vrfs.set_engine(&spec)?,
+        }
         Ok(self.engine())
     }
 }

@@ -12,6 +12,7 @@
 //! | `refusals` | requests that cannot be fulfilled: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
+//! | `vrfs` | VRFs: each with its own routes, while all of them change |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
 
@@ -43,3 +44,5 @@ mod terminal;
 mod topologies;
 #[cfg(test)]
 mod updates;
+#[cfg(test)]
+mod vrfs;

@@ -8,13 +8,14 @@ use crate::control::ctl::{Inbox, Server};
 use crate::control::exceptions::ExceptionThread;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::learned::Sources;
-use crate::control::interfaces::{interfaces, ours, routes};
+use crate::control::interfaces::interfaces;
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
 use crate::control::thread::ControlThread;
 use crate::control::updates::Stream;
-use crate::control::{Session, Signals, Site, updates};
+use crate::control::vrfs::{VrfSpec, vrf_of_ports};
+use crate::control::{Signals, Site, Vrfs};
 use crate::error::ConfigError;
 use crate::notice;
 use crate::report::console::line;
@@ -38,9 +39,10 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     signals.reload_on_hangup().context("cannot take over signals")?;
     let words = eal_arguments(args)?;
-    let updates = args.updates.updates.as_deref().map(updates::load).transpose()?;
+    let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
+    let updates = super::updates(&args.updates, &vrf_specs)?;
     let updates = updates.map(|updates| Stream::new(updates, args.updates.spec(), Arc::default()));
-    let session = tables::open_to_forward(&args.tables)?;
+    let vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let sources = Sources::start(&args.feeds.spec(args.tables.engine.routes_max))?;
@@ -48,8 +50,8 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
-    let control = Control { updates, socket, sources, cpus };
-    let (summary, served) = forward(args, &eal, session, &signals, control)?;
+    let control = Control { updates, vrf_specs, socket, sources, cpus };
+    let (summary, served) = forward(args, &eal, vrfs, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
@@ -83,6 +85,7 @@ fn serve(path: Option<&Path>, eal: &[String]) -> anyhow::Result<Option<(Server, 
 #[derive(Default)]
 struct Control {
     updates: Option<Stream>,
+    vrf_specs: Vec<VrfSpec>,
     socket: Option<(Server, Inbox)>,
     sources: Option<Sources>,
     /// CPUs of this process.
@@ -93,13 +96,13 @@ struct Control {
 fn forward(
     args: &RunArgs,
     eal: &Eal,
-    mut session: Session,
+    mut vrfs: Vrfs,
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, socket, sources, cpus } = control;
+    let Control { updates, vrf_specs, socket, sources, cpus } = control;
     let forward = args.forward.spec();
-    let settings = forward.settings(&session);
+    let settings = forward.settings(vrfs.main());
     let found = Ports::open(eal)?;
     let lcores: Vec<u32> = eal.lcores().into_iter().map(|lcore| lcore.0).collect();
     let tx_queues_max = Ports::tx_queues_max(&found)?;
@@ -107,32 +110,31 @@ fn forward(
     let plan = Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?;
     let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
     let interfaces = interfaces(&args.ports.address, &ports.egress)?;
-    session.set_ports(ports.egress.clone())?;
-    session.set_own_routes(routes(&interfaces))?;
+    vrfs.set_ports(&ports.egress, vrf_of_ports(&vrf_specs, &ports.egress)?)?;
+    let ours = vrfs.set_interfaces(&interfaces)?;
     for port in interfaces.iter().filter_map(|interface| ports.ports.get(usize::from(interface.id().0))) {
         // Neighbour discovery is sent to groups. Virtual devices pass all frames on and cannot choose.
         drop(port.receive_all_groups());
     }
     let are_up = await_links(&ports, &plan, signals)?;
     let links = ports.with_links();
-    links.iter().for_each(|(index, _)| session.set_link(*index, are_up[*index]));
+    links.iter().for_each(|(index, _)| vrfs.set_link(*index, are_up[*index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
-        session.set_feeds(sources.over(interfaces));
+        vrfs.set_feeds(sources.over(interfaces));
     }
-    session.commit()?;
+    vrfs.commit()?;
     ports.warn_of_sockets(eal, &plan);
-    text::banner(&session, settings, &plan).into_iter().for_each(line);
+    text::banner(&vrfs, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
 
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let egress = session.egress_table().filter(|_| !interfaces.is_empty());
-    let punts =
-        egress.map(|egress| Punts::new(eal, ours(&interfaces, ports.ports.len()), egress)).transpose()?;
+    let has_router = !interfaces.is_empty();
+    let punts = has_router.then(|| Punts::new(eal, ours, vrfs.egress_tables())).transpose()?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
-    let running = session.start(&site)?;
+    let running = vrfs.start(&site)?;
     let handle = running.handle().clone();
     let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
@@ -144,10 +146,10 @@ fn forward(
     let service = Service::default()
         .with_neighbours(learned)
         .with_stream(updates, false)
-        .with_reloads(signals.clone(), args.tables.fib.clone())
+        .with_reloads(signals.clone())
         .with_links(links, are_up)
-        .with_requests(move |session| console.turn(session));
-    let control = ControlThread::start(session, free, move |session, told| service.run(session, told))?;
+        .with_requests(move |vrfs| console.turn(vrfs));
+    let control = ControlThread::start(vrfs, free, move |vrfs, told| service.run(vrfs, told))?;
     let start = Instant::now();
     let end = args.duration.map(|after| start + after);
     let mut is_warned = false;
@@ -161,14 +163,14 @@ fn forward(
         periodic.tick(&handle, signals.stats_wanted());
     });
     finished.outcomes.extend(exceptions.map(ExceptionThread::stop));
-    let (session, served) = control.stop()?;
+    let (vrfs, served) = control.stop()?;
     let ended = Ended {
         finished,
         duration_s: start.elapsed().as_secs_f64(),
         ports: PortCounts::of(&ports.ports, &plan.receives(ports.ports.len())),
     };
     ports.close().context("cannot close the ports")?;
-    Ok((Summary::new("run", &session, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
+    Ok((Summary::new("run", &vrfs, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
 }
 
 /// Waits until every link is up, at most [`LINK_WAIT`] in all, and prints the state of each port. Returns which are up.
