@@ -104,6 +104,7 @@ struct Results {
     v4: Vec<(u32, u16)>,
     v6: Vec<(u64, u64, u16)>,
     kinds: Vec<Kind>,
+    merged: Vec<u32>,
     /// Of the packets that passed.
     ip_bytes: Vec<u32>,
     ports: (bool, Vec<u16>),
@@ -155,6 +156,9 @@ fn run(
     results.v4 = (0..len4).map(|k| (keys[k], places4[k])).collect();
     results.v6 = (0..len6).map(|k| (his[k], los[k], places6[k])).collect();
     results.kinds = kinds[..count].to_vec();
+    let (lasts, mut merged) = (los.map(|lo| lo as u32), [7; PACKETS_MAX + PAD]);
+    burst.merge(&kinds, [&keys, &lasts], &mut merged);
+    results.merged = merged[..count].to_vec();
     let passed = (0..count).filter(|i| kinds[*i] != Kind::Other);
     results.ip_bytes = passed.map(|i| ip_bytes[i]).collect();
     for (ip_bytes, kind) in ip_bytes.iter_mut().zip(&kinds) {
@@ -203,7 +207,12 @@ proptest! {
             let found = run(level, &recipes, cut, &table, &indices, outs).unwrap();
             prop_assert_eq!(&found, &wanted, "{:?}", level.available());
         }
-        // The twins themselves: an entry is that of its index; what passes is right after the hop, and what is no IP of these kinds only gets its MACs.
+        // The twins themselves: what was found for a packet is where it is; an entry is that of its index; what passes is right after the hop, and what is no IP of these kinds only gets its MACs.
+        let found = wanted.v4.iter().map(|(key, place)| (*key, *place));
+        let found = found.chain(wanted.v6.iter().map(|(_, lo, place)| (*lo as u32, *place)));
+        for (word, place) in found {
+            prop_assert_eq!(wanted.merged[usize::from(place)], word);
+        }
         for (i, (recipe, after)) in recipes.iter().zip(&wanted.rewritten).enumerate() {
             prop_assert_eq!(&wanted.entries[i], table.get(indices[i] as usize).unwrap_or(&table[0]));
             let (mut before, kind) = (recipe.frame(), wanted.kinds[i]);

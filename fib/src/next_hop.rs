@@ -52,6 +52,13 @@ impl NextHopId {
     }
 }
 
+impl From<NextHopId> for u32 {
+    #[inline]
+    fn from(id: NextHopId) -> Self {
+        id.0
+    }
+}
+
 impl fmt::Display for NextHopId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -364,6 +371,12 @@ impl NextHopTable {
         self.by_id.len()
     }
 
+    /// The number of ids in use that are not bare.
+    #[must_use]
+    pub fn named(&self) -> usize {
+        self.by_hop.len()
+    }
+
     /// Whether no id is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -432,6 +445,7 @@ impl NextHopTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn ids_have_limits() {
@@ -468,6 +482,28 @@ mod tests {
         assert_eq!(table.intern(hop(7)), Ok(ids[0]));
         assert_eq!(table.bare(ids[2].get()), Ok(ids[2]), "a free id is a bare one's, too");
         assert_eq!(table.intern(hop(8)).unwrap().get(), 5);
+    }
+
+    proptest! {
+        #[test]
+        fn named_ids_are_those_that_a_walk_counts(
+            moves_ids in any::<bool>(),
+            steps in prop::collection::vec((0..6_u8, 1..12_u32), 0..60),
+        ) {
+            let mut table = NextHopTable::new();
+            table.moves_ids = moves_ids;
+            for (step, value) in steps {
+                match step {
+                    // One whose number is taken may be refused.
+                    0 | 1 => drop(table.bare(value)),
+                    2 | 3 => drop(table.intern(NextHop::Port { port: u16::try_from(value).unwrap() })),
+                    4 => table.mark_unused(|id| id.get() % 3 == value % 3),
+                    _ => drop(table.drop_unused()),
+                }
+                let walk = table.iter().filter(|(_, hop)| **hop != NextHop::Bare).count();
+                prop_assert_eq!(table.named(), walk);
+            }
+        }
     }
 
     #[test]

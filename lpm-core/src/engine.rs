@@ -139,6 +139,21 @@ pub trait Algorithm: 'static {
         keys: (&[u64], &[u64]),
         out: &mut [NextHopId],
     );
+
+    /// Answers keys of both families: [`Self::lookup_v4`] and [`Self::lookup_v6`]. An engine may work on the keys of one family while
+    /// loads for the other are outstanding.
+    #[inline]
+    fn lookup_both(
+        params: &Self::Params,
+        v4: &<Self::V4 as FibTable<u32>>::Shared,
+        v6: &<Self::V6 as FibTable<u128>>::Shared,
+        scratch: &mut Self::Scratch,
+        (keys4, out4): (&[u32], &mut [NextHopId]),
+        (keys6, out6): ((&[u64], &[u64]), &mut [NextHopId]),
+    ) {
+        Self::lookup_v4(params, v4, scratch, keys4, out4);
+        Self::lookup_v6(params, v6, scratch, keys6, out6);
+    }
 }
 
 /// Whether so much changes that building anew is quicker than changing in place.
@@ -389,29 +404,27 @@ struct Lookups<A: Algorithm> {
     scratch: A::Scratch,
 }
 
-impl<A: Algorithm> Lookups<A> {
-    /// Answers batches of keys, all in one epoch: to enter one waits for the stores before it.
-    #[inline]
-    fn answer_all<const N: usize>(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); N]) {
-        let Self { params, epoch, v4, v6, scratch } = self;
-        let _batch = epoch.enter();
-        for (keys, out) in calls {
-            match keys {
-                Keys::V4(keys) => A::lookup_v4(params, v4.load(), scratch, keys, out),
-                Keys::V6 { hi, lo } => A::lookup_v6(params, v6.load(), scratch, (hi, lo), out),
-            }
-        }
-    }
-}
-
 impl<A: Algorithm> Answer for Lookups<A> {
     #[inline]
     fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) {
-        self.answer_all([(keys, out)]);
+        let Self { params, epoch, v4, v6, scratch } = self;
+        let _batch = epoch.enter();
+        match keys {
+            Keys::V4(keys) => A::lookup_v4(params, v4.load(), scratch, keys, out),
+            Keys::V6 { hi, lo } => A::lookup_v6(params, v6.load(), scratch, (hi, lo), out),
+        }
     }
 
+    /// Both families in one epoch: to enter one waits for the stores before it.
     #[inline]
     fn answer_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) {
-        self.answer_all(calls);
+        let Self { params, epoch, v4, v6, scratch } = self;
+        match calls {
+            [(Keys::V4(keys), out4), (Keys::V6 { hi, lo }, out6)] => {
+                let _batch = epoch.enter();
+                A::lookup_both(params, v4.load(), v6.load(), scratch, (keys, out4), ((hi, lo), out6));
+            }
+            calls => calls.into_iter().for_each(|(keys, out)| self.answer(keys, out)),
+        }
     }
 }

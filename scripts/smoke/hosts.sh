@@ -47,7 +47,7 @@ transfer() {
   local address=$1 server
   ip netns exec "$right" timeout 120 python3 "$WORK/transfer.py" serve "$address" "$MEGABYTES" >"$WORK/served" 2>&1 &
   server=$!
-  for _ in {1..100}; do grep -q ready "$WORK/served" && break; sleep 0.05; done
+  for _ in {1..300}; do grep -q ready "$WORK/served" && break; sleep 0.1; done
   ip netns exec "$left" timeout 120 python3 "$WORK/transfer.py" connect "$address" "$MEGABYTES" >"$WORK/said" 2>&1 ||
     { tail -n 5 "$WORK/said" "$WORK/served" "$WORK/err" >&2 && fail "TCP to $address"; }
   wait "$server" || fail "TCP from $address"
@@ -82,9 +82,15 @@ for driver in net_af_packet net_af_xdp; do
   [ "$driver" = net_af_xdp ] && break
 
   # Asked again when silent, forgotten when there is no answer, found again with another MAC.
-  ip -n "$right" link set eth0 down
+  ip -n "$right" address del 198.18.2.2/24 dev eth0
+  ip -n "$right" address del fd00:2::2/64 dev eth0
   for address in 198.18.2.2 fd00:2::2; do within 30 unknown "$address"; done
+  ! grep 'link down' "$WORK/err" || fail 'a link went down by itself'
+  ip -n "$right" link set eth0 down
+  within 5 grep -q '(net_af_packet2): link down' "$WORK/err"
   ip -n "$right" link set eth0 address 02:aa:00:00:00:77 up
+  within 5 grep -q '(net_af_packet2): link up' "$WORK/err"
+  ip -n "$right" address add 198.18.2.2/24 dev eth0
   ip -n "$right" address replace fd00:2::2/64 dev eth0 nodad
   ip -n "$right" route replace default via 198.18.2.1
   ip -n "$right" route replace default via fd00:2::1

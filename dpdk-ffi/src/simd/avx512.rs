@@ -5,7 +5,7 @@
 //! both occur, and the packets that pass are compressed into their lane, so pure and mixed bursts take one path.
 
 use super::{
-    Entry, IP_AT, IPV4_BYTES, IPV6_BYTES, Indexed, LANES, LaneV4, LaneV6, PORTS_BY_VECTOR, Parsed,
+    Entry, IP_AT, IPV4_BYTES, IPV6_BYTES, Indexed, Kind, LANES, LaneV4, LaneV6, PORTS_BY_VECTOR, Parsed,
     START_BYTES, Tally,
 };
 use crate::burst::{Burst, DROP};
@@ -234,6 +234,29 @@ unsafe fn append_v6(
         _mm256_storeu_si256(lane.places.as_mut_ptr().add(lane.len).cast(), places);
     }
     lane.len += good.count_ones() as usize;
+}
+
+/// [`scalar::merge`](super::scalar::merge) with AVX-512: the next values of each lane are expanded to the places of its kind.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt")]
+pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words: &mut [u32]) {
+    let mut ends = [0; 2];
+    let groups = kinds.chunks(LANES).zip(words.as_chunks_mut::<LANES>().0);
+    for (kinds, words) in groups {
+        // SAFETY: only as many kinds as there are.
+        let kinds = unsafe { _mm_maskz_loadu_epi8(first(kinds.len()), kinds.as_ptr().cast()) };
+        let mut merged = _mm512_setzero_si512();
+        for ((lane, end), kind) in lanes.iter().zip(&mut ends).zip([Kind::V4, Kind::V6]) {
+            let those = _mm_cmpeq_epi8_mask(kinds, _mm_set1_epi8(kind as i8));
+            let Some(next) = lane[*end..].first_chunk::<LANES>() else { return };
+            let next = next.map(T::into);
+            // SAFETY: an array of 16 words.
+            let next = unsafe { _mm512_loadu_si512(next.as_ptr().cast()) };
+            merged = _mm512_mask_expand_epi32(merged, those, next);
+            *end += those.count_ones() as usize;
+        }
+        // SAFETY: likewise.
+        unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), merged) };
+    }
 }
 
 /// [`scalar::verdict`](super::scalar::verdict) with AVX-512: four entries a vector.

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | note | caches data pointer and lengths of each packet; only the first cache line of an mbuf is read |
 //! | [`Burst::parse`] | checks headers; collects destinations by family |
+//! | [`Burst::merge`] | puts what was found for each family in the order of the packets |
 //! | [`Burst::verdict`] | copies the entry of each packet, and finds the packets that need care |
 //! | [`Burst::rewrite`] | writes MACs, TTL or hop limit, and IPv4 checksum |
 //! | [`Burst::scatter`] | groups packets by egress port |
@@ -262,6 +263,23 @@ impl Burst {
         });
         // Without the first two bytes of the source.
         differing << 16 == 0
+    }
+
+    /// Gives each packet, by its kind, the next value of its lane: IPv4, then IPv6. Others get 0.
+    ///
+    /// # Panics
+    /// When an array lacks room for the packets and [`PAD`] entries more.
+    #[inline]
+    pub fn merge<T: Copy + Into<u32>>(&self, kinds: &[Kind], lanes: [&[T]; 2], words: &mut [u32]) {
+        let count = self.len();
+        let room = lanes.iter().fold(kinds.len().min(words.len()), |room, lane| room.min(lane.len()));
+        assert!(count + PAD <= room, "arrays hold the burst");
+        match self.level() {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the level is available (invariant of the burst).
+            Level::Avx512 => unsafe { avx512::merge(&kinds[..count], lanes, words) },
+            _ => scalar::merge(&kinds[..count], lanes, words),
+        }
     }
 
     /// Gives each packet the entry of `table` at its index, and its port: that of the entry, or a code from [`Entry::CODES`] on

@@ -69,6 +69,19 @@ pub(super) unsafe fn parse(
     tally
 }
 
+/// [`Burst::merge`] of the packets of these kinds.
+pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words: &mut [u32]) {
+    let [mut v4, mut v6] = lanes.map(|lane| lane.iter().copied().map(T::into));
+    for (kind, word) in kinds.iter().zip(words) {
+        let next = match kind {
+            Kind::Other => None,
+            Kind::V4 => v4.next(),
+            Kind::V6 => v6.next(),
+        };
+        *word = next.unwrap_or(0);
+    }
+}
+
 /// [`Burst::verdict`] of the first `count` packets.
 pub(super) fn verdict(
     count: usize,

@@ -147,8 +147,7 @@ pub fn churn(make: Make<'_>, options: Options) {
             };
             rig.apply(&delta);
             rig.check_delta(&mut delta);
-            rig.check(&keys4);
-            rig.check(&keys6);
+            rig.check_both(&keys4, &keys6);
         }
         rig.check_stats();
         withdraw_in_parts(&mut rig, 500);

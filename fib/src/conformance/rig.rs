@@ -188,6 +188,24 @@ impl Rig {
         self.compare(keys, &answers, &asked);
     }
 
+    /// As [`Self::check`] for keys of both families, which are then looked up together too, so many of each in a call.
+    pub(super) fn check_both(&mut self, keys4: &[u32], keys6: &[u128]) {
+        self.check(keys4);
+        self.check(keys6);
+        let size = [64, 33, BATCH_MAX, 1 + self.turn % 300][self.turn / 2 % 4];
+        for (keys4, keys6) in keys4.chunks(size).zip(keys6.chunks(size)) {
+            let both: [KeyBuffer; 2] = [keys4.iter().copied().collect(), keys6.iter().copied().collect()];
+            let mut answers = [keys4.len(), keys6.len()].map(|len| vec![NextHopId::MAX; len]);
+            let [answers4, answers6] = &mut answers;
+            let calls = [(both[0].keys(), &mut answers4[..]), (both[1].keys(), &mut answers6[..])];
+            if let Some(error) = self.reader.lookup_both(calls).into_iter().find_map(Result::err) {
+                fail(format_args!("{}: lookup of both families: {error}", self.name()));
+            }
+            self.compare(keys4, answers4, "both families");
+            self.compare(keys6, answers6, "both families");
+        }
+    }
+
     /// Looks up all keys in batches of `batch`, with every slot in flight at once.
     fn ask_in_slots(&mut self, keys: Keys<'_>, batch: usize, answers: &mut [NextHopId]) {
         let starts: Vec<_> = (0..answers.len()).step_by(batch).collect();
@@ -258,10 +276,9 @@ impl Rig {
     pub(super) fn check_random(&mut self, count: usize) {
         let mut v4 = vec![0, u32::MAX];
         v4.extend((0..count).map(|_| u32::random(&mut self.rng)));
-        self.check(&v4);
         let mut v6 = vec![0, u128::MAX];
         v6.extend((0..count).map(|_| u128::random(&mut self.rng)));
-        self.check(&v6);
+        self.check_both(&v4, &v6);
     }
 
     /// The engine's route counts must be those of the RIB's compiled routes.

@@ -2,9 +2,10 @@
 //!
 //! Option names are a stable interface. The doc comment of an option is its `--help` text, so that `--help` and the code agree.
 
+use super::sources::{SourceOption, SourceOrder};
 use super::values;
 use super::vrfs::{VrfArgs, named_file};
-use crate::control::feeds::learned::FeedSpec;
+use crate::control::feeds::learned::{FeedSpec, Source};
 use crate::control::interfaces::PortAddress;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
@@ -19,6 +20,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use fib::{EngineOptions, Isa, PortRef};
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -157,6 +159,11 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) ctl: Option<PathBuf>,
 
+    /// Write the first N dropped packets [default: 10000] to a pcapng file, the reason of each as its comment, as `fwd-app ctl capture
+    /// drops` does later
+    #[arg(long, value_name = "FILE[,N]", value_parser = values::capture_drops)]
+    pub(crate) capture_drops: Option<(String, NonZeroU64)>,
+
     /// Write the latency histogram in HdrHistogram's percentile text form
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
@@ -204,7 +211,11 @@ impl UpdateArgs {
 
 /// `fwd-app run`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_arg("fib", |fib| fib.required(false)))]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) order: SourceOrder,
+
     #[command(flatten)]
     pub(crate) tables: TableArgs,
 
@@ -227,6 +238,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
     pub(crate) duration: Option<Duration>,
 
+    /// A program that makes neighbours choose other paths, as by withdrawing routes. `ctl stop --drain` runs it with the word drain
+    /// and goes on forwarding until no packets come; the next `ctl start` runs it with the word resume
+    #[arg(long, value_name = "PROGRAM", help_heading = "Forwarder")]
+    pub(crate) drain_hook: Option<PathBuf>,
+
     /// Arguments for DPDK's EAL, verbatim; the program's name is put before them
     #[arg(last = true, value_name = "EAL ARGUMENTS", help_heading = "DPDK")]
     pub(crate) eal: Vec<OsString>,
@@ -237,7 +253,8 @@ pub(crate) struct RunArgs {
 #[command(next_help_heading = "Feeds")]
 pub(crate) struct FeedArgs {
     /// Take routes from FRR's zebra, which connects to this address (`zebra -M dplane_fpm_nl`, `fpm address 127.0.0.1 port 2620`).
-    /// Of several routes of a prefix the first is used: one added by ctl, of --fib with --updates, of --fpm, of --kernel-routes
+    /// Of several routes of a prefix that of ctl is used, else that of the option which comes first on the command line: --fib (with
+    /// --updates), --fpm or --kernel-routes. One of these is enough
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) fpm: Option<SocketAddr>,
 
@@ -256,10 +273,15 @@ pub(crate) struct FeedArgs {
 }
 
 impl FeedArgs {
-    /// The spec for the control side, with at most `routes_max` routes a feed.
-    pub(crate) const fn spec(&self, routes_max: Option<u64>) -> FeedSpec {
-        let Self { fpm, fpm_hold, kernel_routes, .. } = *self;
-        FeedSpec { fpm, fpm_hold, kernel_routes, routes_max }
+    /// The spec for the control side: sources are preferred in this order, and a feed has at most `routes_max` routes.
+    pub(crate) fn spec(&self, order: &SourceOrder, routes_max: Option<u64>) -> FeedSpec {
+        let source = |option: &SourceOption| match option {
+            SourceOption::Fib => Some(Source::Files),
+            SourceOption::Fpm => self.fpm.map(Source::Fpm),
+            SourceOption::KernelRoutes => Some(Source::Kernel),
+        };
+        let sources = order.0.iter().filter_map(source).collect();
+        FeedSpec { sources, fpm_hold: self.fpm_hold, routes_max }
     }
 }
 
@@ -402,9 +424,10 @@ Examples:
   fwd-app run --fib routes.txt --config '(0,0,1),(1,0,2)' -- -l 1,2 -a 0000:03:00.0 -a 0000:03:00.1
   fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --stats-period 1 -- -l 1 --vdev net_null0
   fwd-app run --fib routes.txt --address 0=192.0.2.1/24 --address 1=2001:db8::1/64 -- -l 1 -a 0000:03:00.0 -a 0000:03:00.1
-  fwd-app run --fib routes.txt --duration 10 --json run.json -- --no-huge --no-pci --vdev net_null0
+  fwd-app run --fib routes.txt --duration 10 --json run.json --capture-drops drops.pcapng,100 -- --no-huge --no-pci --vdev net_null0
   fwd-app run --fib routes.txt --vrf red=2,3 --vrf-fib red=red.txt --engine sail-m -- -l 1 -a 0000:03:00.0 -a 0000:03:00.1 -a 0000:04:00.0 -a 0000:04:00.1
   fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
+  fwd-app run --kernel-routes --fpm 127.0.0.1:2620 -- -l 1 --vdev net_af_packet0,iface=eth1
 
 A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet, unless its port has an --address: they are dropped as no_neighbour. A bare
 id's MAC is made of its number. What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the

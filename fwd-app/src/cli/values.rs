@@ -6,8 +6,12 @@ use crate::control::ports::EthDest;
 use crate::harness::Rate;
 use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
 use fib::{PortRef, units};
+use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
+
+/// Dropped packets that `--capture-drops` writes when it does not say how many.
+const CAPTURE_PACKETS: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
 /// Why a value was refused; the option's name is put before it by clap.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -35,6 +39,9 @@ pub(crate) enum ValueError {
     /// Not `PORT,MAC`.
     #[error("'{text}' is not PORT,MAC such as 0,02:00:00:00:00:01")]
     EthDest { text: String },
+    /// Not `FILE[,N]`.
+    #[error("'{text}' is not FILE or FILE,N with N packets, 1 or more")]
+    CaptureDrops { text: String },
     /// Not `PORT=IFNAME`.
     #[error("'{text}' is not PORT=IFNAME such as 0=eth1")]
     KernelInterface { text: String },
@@ -121,6 +128,17 @@ pub(crate) fn eth_dest(text: &str) -> Result<EthDest, ValueError> {
         .split_once(',')
         .and_then(|(port, mac)| Some(EthDest { port: digits(port.trim())?, mac: mac.trim().parse().ok()? }));
     parsed.ok_or_else(|| ValueError::EthDest { text: text.to_owned() })
+}
+
+/// The value of `--capture-drops`, `FILE[,N]`: the file and the number of packets.
+pub(crate) fn capture_drops(text: &str) -> Result<(String, NonZeroU64), ValueError> {
+    let wrong = || ValueError::CaptureDrops { text: text.to_owned() };
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let (file, packets) = match text.rsplit_once(',').filter(|(_, packets)| is_number(packets)) {
+        Some((file, packets)) => (file, packets.parse().map_err(|_| wrong())?),
+        None => (text, CAPTURE_PACKETS),
+    };
+    if file.is_empty() { Err(wrong()) } else { Ok((file.to_owned(), packets)) }
 }
 
 /// The value of `--kernel-interface`, `PORT=IFNAME`.
@@ -241,6 +259,19 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["", "0", "-1", "nan", "inf", "1e300", "x"] {
             assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn captures_of_drops() {
+        let parsed = |text: &str| capture_drops(text).ok().map(|(file, packets)| (file, packets.get()));
+        assert_eq!(parsed("d.pcapng,25"), Some(("d.pcapng".to_owned(), 25)));
+        assert_eq!(parsed("d.pcapng"), Some(("d.pcapng".to_owned(), 10_000)));
+        // A comma may be part of the name.
+        assert_eq!(parsed("a,b"), Some(("a,b".to_owned(), 10_000)));
+        assert_eq!(parsed("a,b,7"), Some(("a,b".to_owned(), 7)));
+        for text in ["", ",5", "x,0", "x,99999999999999999999"] {
+            assert_eq!(parsed(text), None, "{text}");
         }
     }
 

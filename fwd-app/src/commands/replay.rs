@@ -15,6 +15,7 @@ use crate::report::console::warn;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
 use crate::steer::{self, Console, Telemetry};
+use crate::topology::Handle;
 use anyhow::Context as _;
 use dpdk_ffi::Port;
 use fib::host::Host;
@@ -63,10 +64,11 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let tsc_hz = dpdk_ffi::tsc_hz(&eal);
     let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
     let telemetry = Telemetry::register(&eal)?;
-    let serve = |service: Service, ports: &[Port]| {
+    let serve = |service: Service, running: &Handle, ports: &[Port]| {
         let site = steer::Site::new(ports, &plan, setup.clone(), tsc_hz);
-        let mut console = Console::new(socket, telemetry, site);
-        service.with_requests(move |vrfs| console.turn(vrfs))
+        let mut console = Console::new(socket, telemetry, site, None);
+        console.capture_drops(args.forward.capture_drops.as_ref(), running)?;
+        Ok(service.with_requests(move |vrfs| console.turn(vrfs)))
     };
     let mut periodic = Periodic::new(args.forward.stats_period);
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());

@@ -8,6 +8,7 @@ use crate::datapath::exception::Ours;
 use crate::error::ConfigError;
 use crate::router::interface::{InterfaceAddress, solicited_node};
 use crate::router::{Interface, InterfaceId};
+use dpdk_ffi::Port;
 use fib::{IpPrefix, Key as _, MacAddr, NextHop, PortRef, Prefix};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -58,6 +59,14 @@ pub(crate) fn interfaces(
         interface.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))
     });
     made.collect()
+}
+
+/// Has the ports of `interfaces` receive all groups, since neighbour discovery is sent to groups. Virtual devices pass all frames on and
+/// cannot choose.
+pub(crate) fn receive_groups(interfaces: &[Interface], ports: &[Port]) {
+    for port in interfaces.iter().filter_map(|interface| ports.get(usize::from(interface.id().0))) {
+        drop(port.receive_all_groups());
+    }
 }
 
 /// What is for the router on each of `ports` ports.

@@ -29,6 +29,8 @@ pub(crate) mod session;
 pub(crate) mod signals;
 pub(crate) mod spec;
 #[cfg(test)]
+pub(crate) mod test_peers;
+#[cfg(test)]
 pub(crate) mod test_session;
 pub(crate) mod thread;
 pub(crate) mod updates;

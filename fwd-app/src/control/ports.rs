@@ -87,6 +87,36 @@ impl PortCounts {
     }
 }
 
+/// Drivers that never report a change of a link. Those that work on a kernel interface have its link.
+const WITHOUT_LINK: [&str; 5] = ["net_af_packet", "net_af_xdp", "net_null", "net_pcap", "net_ring"];
+
+/// The attribute of a kernel interface with the state of its link (RFC 2863).
+const OPERSTATE: &str = "operstate";
+
+/// The link of a port that may change.
+pub(crate) struct Link {
+    /// The port's index.
+    pub(crate) index: usize,
+    /// The port.
+    pub(crate) port: Port,
+    /// The kernel interface whose link it is, in place of the driver's.
+    interface: Option<String>,
+}
+
+impl Link {
+    /// Whether it is up now; `None` when that cannot be read.
+    pub(crate) fn is_up(&self) -> Option<bool> {
+        match &self.interface {
+            // Gone is down.
+            Some(interface) => Some(
+                of_kernel(interface, OPERSTATE)
+                    .is_some_and(|state| matches!(state.as_str(), "up" | "unknown")),
+            ),
+            None => self.port.link().ok().map(|link| link.up),
+        }
+    }
+}
+
 /// The ports, configured and started, with their pools.
 pub(crate) struct Ports {
     /// By index.
@@ -95,6 +125,8 @@ pub(crate) struct Ports {
     pub(crate) granted: Vec<Granted>,
     /// The egress side of each port.
     pub(crate) egress: Vec<EgressPort>,
+    /// The kernel interface of each port, if its driver was given one.
+    interfaces: Vec<Option<String>>,
 }
 
 impl Ports {
@@ -139,7 +171,7 @@ impl Ports {
         }
         let need = Need::new(spec, &ports, plan, batch)?;
         let mut pools: Vec<(SocketId, Mempool)> = Vec::new();
-        let (mut granted, mut egress) = (Vec::new(), Vec::new());
+        let (mut granted, mut egress, mut interfaces) = (Vec::new(), Vec::new(), Vec::new());
         for (index, port) in (0..).zip(&ports) {
             let socket = port.socket();
             let pool = match pools.iter().find(|(at, _)| *at == socket) {
@@ -162,24 +194,27 @@ impl Ports {
             }
             let mac = port.mac_addr().with_context(|| format!("port {name} has no MAC address"))?;
             let destination = spec.eth_dest.iter().find(|dest| dest.port == index).map(|dest| dest.mac);
-            let kernel = interface_of(name, eal_arguments).filter(|_| mtu.is_none()).and_then(kernel_mtu);
-            let mtu_bytes = mtu_of(&got, room(spec)).min(kernel.unwrap_or(u16::MAX));
+            let interface = interface_of(name, eal_arguments);
+            let kernel = interface.filter(|_| mtu.is_none()).and_then(|name| of_kernel(name, "mtu"));
+            let kernel = kernel.and_then(|mtu| mtu.parse().ok()).unwrap_or(u16::MAX);
+            let mtu_bytes = mtu_of(&got, room(spec)).min(kernel);
+            interfaces.push(interface.map(str::to_owned));
             let (name, mac) = (name.to_owned(), MacAddr(mac));
             egress.push(EgressPort { name, mac, mtu_bytes, destination, is_up: true });
             granted.push(got);
         }
-        Ok(Self { ports, granted, egress })
+        Ok(Self { ports, granted, egress, interfaces })
     }
 
-    /// The ports whose links may change, by index. A virtual device that reports no changes has none; what another process does to it
-    /// can make it seem down.
-    pub(crate) fn with_links(&self) -> Vec<(usize, Port)> {
-        let changes = |port: &Port| {
-            let info = port.device_info();
-            info.is_ok_and(|info| info.reports_link || info.device.contains(':'))
-        };
-        let ports = self.ports.iter().cloned().enumerate();
-        ports.filter(|(_, port)| changes(port)).collect()
+    /// The links that may change. Of other devices what another process does can make the link seem down.
+    pub(crate) fn links(&self) -> Vec<Link> {
+        let ports = self.ports.iter().cloned().zip(self.interfaces.iter().cloned()).enumerate();
+        let links = ports.filter_map(|(index, (port, interface))| {
+            let has_none = WITHOUT_LINK.contains(&port.device_info().ok()?.driver.as_str());
+            let interface = interface.filter(|name| has_none && of_kernel(name, OPERSTATE).is_some());
+            (!has_none || interface.is_some()).then_some(Link { index, port, interface })
+        });
+        links.collect()
     }
 
     /// Waits until the link of port `index` is up, until `end`, or until `is_over`. Returns the state of the link.
@@ -273,10 +308,10 @@ pub(super) fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a st
     })
 }
 
-/// The MTU of a kernel interface, which drivers that work on one do not report.
-fn kernel_mtu(interface: &str) -> Option<u16> {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).ok()?;
-    text.trim().parse().ok()
+/// An attribute of a kernel interface, which drivers that work on one do not report.
+fn of_kernel(interface: &str, attribute: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{attribute}")).ok()?;
+    Some(text.trim().to_owned())
 }
 
 fn config(spec: &PortSpec, mtu: Option<u16>, rx_queues: u16, tx_queues: u16) -> PortConfig {
@@ -392,6 +427,6 @@ mod tests {
         assert_eq!(interface_of("net_af_packet0", &eal), Some("v0"));
         assert_eq!(interface_of("net_af_packet1", &eal), Some("v1"));
         assert_eq!(interface_of("net_af_packet", &eal), None);
-        assert_eq!((kernel_mtu("no-such-if"), kernel_mtu("../net")), (None, None));
+        assert_eq!(of_kernel("no-such-if", "mtu"), None);
     }
 }

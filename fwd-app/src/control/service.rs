@@ -5,13 +5,13 @@
 //! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
 use super::interfaces::Resolved;
+use super::ports::Link;
 use super::session::load_rib;
 use super::thread::Told;
 use super::updates::{Stream, Turn};
 use super::{Signals, Vrfs};
 use crate::notice;
 use crossbeam_channel::Receiver;
-use dpdk_ffi::Port;
 use fib::{NextHopTable, Rib};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -46,15 +46,15 @@ impl Service {
         self
     }
 
-    /// Reads the route files again when `signals` has a SIGHUP.
+    /// Reads the route files, if there are any, again when `signals` has a SIGHUP.
     pub(crate) fn with_reloads(mut self, signals: Signals) -> Self {
         self.reloads = Some(Reloads { signals, loading: None });
         self
     }
 
-    /// Follows the links of `ports`, by index; `are_up` says which of all ports' links are up now.
-    pub(crate) fn with_links(mut self, ports: Vec<(usize, Port)>, are_up: Vec<bool>) -> Self {
-        self.links = Some(Links { ports, are_up, last: Instant::now(), events: 0 });
+    /// Follows `links`; `are_up` says which of all ports' links are up now.
+    pub(crate) fn with_links(mut self, links: Vec<Link>, are_up: Vec<bool>) -> Self {
+        self.links = Some(Links { links, are_up, last: Instant::now(), events: 0 });
         self
     }
 
@@ -100,6 +100,10 @@ impl Service {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }
         }
+        // Lcores have ended by now, and may have left packets for someone who looks on.
+        if let Some(answer) = &mut self.requests {
+            answer(vrfs);
+        }
         result
     }
 }
@@ -124,6 +128,9 @@ impl Reloads {
             }
             None if self.loading.is_none() && self.signals.reload_wanted() => {
                 let files: Vec<_> = vrfs.all().iter().map(|vrf| vrf.session.files().to_vec()).collect();
+                if files.iter().all(Vec::is_empty) {
+                    return;
+                }
                 let read = move || {
                     let tables = files.iter().map(|files| load_rib(files, &mut |_| ()));
                     tables.map(|loaded| loaded.map(|(rib, hops, _)| (rib, hops))).collect()
@@ -182,8 +189,8 @@ impl Neighbours {
 
 /// The links of the ports.
 struct Links {
-    ports: Vec<(usize, Port)>,
-    /// By index.
+    links: Vec<Link>,
+    /// By the port's index.
     are_up: Vec<bool>,
     last: Instant,
     /// Changes that drivers had reported by then.
@@ -193,22 +200,21 @@ struct Links {
 impl Links {
     /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
     fn turn(&mut self, vrfs: &mut Vrfs) {
-        let events = self.ports.first().map_or(0, |(_, port)| port.link_events());
+        let events = self.links.first().map_or(0, |link| link.port.link_events());
         if events == self.events && self.last.elapsed() < LINK_PERIOD {
             return;
         }
         (self.last, self.events) = (Instant::now(), events);
         let mut changed = false;
-        for (index, port) in &self.ports {
-            let (Ok(is_up), Some(was_up)) = (port.link().map(|link| link.up), self.are_up.get_mut(*index))
-            else {
+        for link in &self.links {
+            let (Some(is_up), Some(was_up)) = (link.is_up(), self.are_up.get_mut(link.index)) else {
                 continue;
             };
             if is_up != *was_up {
-                let (name, state) = (port.name(), if is_up { "up" } else { "down" });
+                let (index, name, state) = (link.index, link.port.name(), if is_up { "up" } else { "down" });
                 notice::post(format_args!("port {index} ({name}): link {state}"));
                 (*was_up, changed) = (is_up, true);
-                vrfs.set_link(*index, is_up);
+                vrfs.set_link(index, is_up);
             }
         }
         if changed && let Err(error) = vrfs.commit() {

@@ -306,18 +306,26 @@ impl Vrfs {
         self.each().fold(false, |worked, session| session.learn() || worked)
     }
 
-    /// Moves every VRF to the engine of `spec`, one after another.
+    /// Begins to build the engine of `spec` for every VRF; [`Self::finish_engine`] moves each to its own.
     ///
     /// # Errors
-    /// As [`Session::set_engine`]. VRFs before the one that the error names have moved then.
-    pub(crate) fn set_engine(&mut self, spec: &EngineSpec) -> anyhow::Result<()> {
-        let is_alone = self.vrfs.len() == 1;
-        let engines = spec.make_for_vrfs(self.vrfs.len())?;
-        for (Vrf { name, session }, made) in self.vrfs.iter_mut().zip(engines) {
-            let result = session.move_to(spec.clone(), made);
-            if is_alone { result } else { result.with_context(|| of(name)) }?;
+    /// As [`Session::build_engine`].
+    pub(crate) fn build_engines(&mut self, spec: &EngineSpec) -> anyhow::Result<()> {
+        self.vrfs.iter().try_for_each(|vrf| vrf.session.check_not_building())?;
+        if let [Vrf { session, .. }] = &mut self.vrfs[..] {
+            return session.build_engine(spec.clone());
         }
-        Ok(())
+        let engines = spec.make_for_vrfs(self.vrfs.len())?;
+        let mut both = self.each().zip(engines);
+        both.try_for_each(|(session, made)| session.build_beside(spec.clone(), move || Ok(made)))
+    }
+
+    /// As [`Session::finish_engine`], of VRF `number`.
+    pub(crate) fn finish_engine(&mut self, number: usize) -> Option<anyhow::Result<()>> {
+        let is_alone = self.vrfs.len() == 1;
+        let Vrf { name, session } = &mut self.vrfs[number];
+        let finished = session.finish_engine()?;
+        Some(if is_alone { finished } else { finished.with_context(|| of(name)) })
     }
 
     /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.
@@ -332,6 +340,7 @@ impl Vrfs {
             vrf_of: &self.vrf_of,
             settings: site.settings,
             fault: Arc::clone(self.running().fault()),
+            watch: Arc::clone(self.running().watch()),
             punts: site.punts,
         };
         let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;

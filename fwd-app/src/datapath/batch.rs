@@ -85,7 +85,8 @@ pub(crate) struct Batch {
     /// The index of each packet in the egress table: its next hop, written by verdict, or [`NO_ENTRY`], written when it is
     /// dropped.
     pub(crate) indices: Array<u32>,
-    /// Every packet so far passed the kernel. Then a lane that holds all packets has them in order of arrival.
+    /// Every packet so far passed the kernel and is in a lane. Then both lanes are in order of arrival, and a packet's kind tells which
+    /// has it.
     pub(crate) is_plain: bool,
     /// The egress entry of each packet.
     pub(crate) egress: Array<Egress>,
@@ -182,6 +183,7 @@ impl Batch {
         }
         self.drops.add(reason, lane.len as u64);
         lane.len = 0;
+        self.is_plain = false;
     }
 
     /// Resets everything but the packets, which tx has emptied.

@@ -14,15 +14,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// link, an IP packet longer than the MTU, a bare id beyond the dense entries. They get another entry, one by one.
 #[inline]
 pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
-    let Batch { packets, v4, v6, indices, is_plain, punting, .. } = batch;
-    for lane in [v4, v6] {
-        let hops = &lane.hops[..lane.len];
-        if *is_plain && lane.len == packets.len() {
-            indices.iter_mut().zip(hops).for_each(|(index, hop)| *index = hop.get());
-            continue;
-        }
-        for (place, hop) in lane.packets.iter().zip(hops) {
-            indices[usize::from(*place)] = hop.get();
+    let Batch { packets, v4, v6, kinds, indices, is_plain, punting, .. } = batch;
+    if *is_plain && v4.len > 0 && v6.len > 0 {
+        packets.merge(kinds, [&v4.hops, &v6.hops], indices);
+    } else {
+        for lane in [v4, v6] {
+            let hops = &lane.hops[..lane.len];
+            if *is_plain {
+                indices.iter_mut().zip(hops).for_each(|(index, hop)| *index = hop.get());
+                continue;
+            }
+            for (place, hop) in lane.packets.iter().zip(hops) {
+                indices[usize::from(*place)] = hop.get();
+            }
         }
     }
     if let Some(Punting { ours, .. }) = punting

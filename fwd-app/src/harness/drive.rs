@@ -92,7 +92,7 @@ struct Driven {
 
 impl Replay<'_> {
     /// Builds everything, feeds the trace, and waits until the last packet is accounted for. `vrfs` know the ports;
-    /// `housekeeping` is called now and then meanwhile, and `serve` may add to what serves them.
+    /// `housekeeping` is called now and then meanwhile. `serve` may add to what serves them, before their topology starts.
     ///
     /// # Errors
     /// When something cannot be built or written.
@@ -103,7 +103,7 @@ impl Replay<'_> {
         verifier: Option<Verifier>,
         signals: &Signals,
         housekeeping: impl FnMut(&Handle),
-        serve: impl FnOnce(Service, &[Port]) -> Service,
+        serve: impl FnOnce(Service, &Handle, &[Port]) -> anyhow::Result<Service>,
     ) -> anyhow::Result<Outcome> {
         let pool = self.pool(eal)?;
         let mut wiring = self.wire(eal, &pool)?;
@@ -117,9 +117,9 @@ impl Replay<'_> {
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
         let site =
             Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle, punts: None };
-        let running = vrfs.start(&site)?;
         let stream = self.updates.map(|updates| Stream::new(Arc::clone(updates), self.spec.updates, applied));
-        let service = serve(Service::default().with_stream(stream, true), &wiring.ports);
+        let service = serve(Service::default().with_stream(stream, true), vrfs.running(), &wiring.ports)?;
+        let running = vrfs.start(&site)?;
         let updates = ControlThread::start(vrfs, vec![], move |vrfs, told| service.run(vrfs, told))?;
         let driven = match copied {
             None => Ok(watch(running, &mut wiring.ready, &updates, housekeeping, signals, idle)),

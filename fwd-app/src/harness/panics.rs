@@ -27,7 +27,8 @@ fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: Har
     let plan = layout.plan(topology, spec.ports).unwrap();
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &layout, plan: &plan, sizes, updates: None };
-    let outcome = replay.run(eal, vrfs, None, &Signals::default(), |_| (), |service, _| service).unwrap();
+    let outcome =
+        replay.run(eal, vrfs, None, &Signals::default(), |_| (), |service, _, _| Ok(service)).unwrap();
     let panic = outcome.ended.finished.panicked.as_ref().unwrap().to_string();
     assert!(lcores.iter().any(|lcore| panic == format!("lcore {lcore} panicked: {LAST_WORDS}")), "{panic}");
     let packets = Totals::new(&outcome.ended.finished.outcomes, 1_000_000_000);

@@ -1,8 +1,8 @@
 //! Counters of the lcores: drops, latencies, queues, the summary so far.
 
 use super::Steering;
+use crate::control::ctl::Answer;
 use crate::control::ctl::columns::Columns;
-use crate::control::ctl::{Answer, Refusal};
 use crate::control::ports::PortCounts;
 use crate::control::session::Ended;
 use crate::datapath::{Counters, Drops};
@@ -14,10 +14,6 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, Instant};
-
-/// How long `stop --drain` waits for packets inside to leave.
-const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 impl Steering<'_> {
     pub(super) fn drops(&self) -> Answer {
@@ -101,40 +97,10 @@ impl Steering<'_> {
     }
 
     pub(super) fn config(&self) -> Answer {
-        Answer::new(ConfigShown(self.desk.site.setup.clone()))
-    }
-
-    pub(super) fn pause(&self, pauses: bool) -> Answer {
-        self.vrfs.running().pause(pauses);
-        Answer::done()
-    }
-
-    /// Packets that were received and neither sent nor dropped.
-    fn inside(&self) -> u64 {
-        let Counters { rx_packets, tx_packets, drops, .. } = self.vrfs.running().counters();
-        rx_packets.saturating_sub(tx_packets + drops.total())
-    }
-
-    /// Stops receiving. With `drain`, returns when all packets inside have left.
-    pub(super) fn stop(&self, drain: bool) -> Result<Answer, Refusal> {
-        self.vrfs.running().pause(true);
-        if drain {
-            self.drained()?;
-        }
-        Ok(Answer::done())
-    }
-
-    /// Waits until all packets inside have left.
-    fn drained(&self) -> Result<(), Refusal> {
-        let end = Instant::now() + DRAIN_LIMIT;
-        while self.inside() > 0 {
-            if Instant::now() >= end {
-                let inside = self.inside();
-                return Err(anyhow::anyhow!("{inside} packets are still inside after {DRAIN_LIMIT:?}").into());
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        Answer::new(ConfigShown {
+            setup: self.desk.site.setup.clone(),
+            sources: self.session().source_order(),
+        })
     }
 }
 
@@ -163,11 +129,17 @@ impl fmt::Display for LatencyShown {
 }
 
 #[derive(Serialize)]
-struct ConfigShown(Setup);
+struct ConfigShown {
+    #[serde(flatten)]
+    setup: Setup,
+    /// The sources of routes, the most preferred first.
+    sources: Vec<&'static str>,
+}
 
 impl fmt::Display for ConfigShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::report::text::setup(&self.0))
+        f.write_str(&crate::report::text::setup(&self.setup))?;
+        writeln!(f, "sources  {} (the first is preferred)", self.sources.join(", "))
     }
 }
 

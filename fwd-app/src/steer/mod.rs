@@ -5,12 +5,14 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`drain`] | taking the forwarder out of a network |
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
 //! | [`tables`] | routes, neighbours, next hops, the engine |
 //! | [`watching`] | traces of packets, and captures of dropped ones |
 //! | [`telemetry`] | the commands on DPDK's telemetry socket |
 
+mod drain;
 mod lcores;
 mod ports;
 mod tables;
@@ -25,10 +27,15 @@ use crate::control::{Session, Vrfs};
 use crate::datapath::Drops;
 use crate::report::Setup;
 use crate::report::vrfs::VrfReports;
+use crate::topology::Handle;
 use crate::topology::plan::Plan;
 use dpdk_ffi::Port;
+use drain::Drains;
 use hdrhistogram::Histogram;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::time::Instant;
+use tables::EngineWanted;
 use watching::Watching;
 
 /// Requests that are answered before other work has its turn.
@@ -76,25 +83,52 @@ struct Desk {
     start: Instant,
     cleared: Cleared,
     watching: Watching,
+    /// Who has asked for the engines that are being built.
+    engines_wanted: Vec<EngineWanted>,
+    drains: Drains,
 }
 
 impl Console {
-    /// Answers the requests of `socket`, and those of `telemetry`, about the forwarder at `site`, which starts now.
-    pub(crate) fn new(socket: Option<(Server, Inbox)>, telemetry: Telemetry, site: Site) -> Self {
+    /// Answers the requests of `socket`, and those of `telemetry`, about the forwarder at `site`, which starts now. `drain_hook`
+    /// is told when a drain begins and when one is over.
+    pub(crate) fn new(
+        socket: Option<(Server, Inbox)>,
+        telemetry: Telemetry,
+        site: Site,
+        drain_hook: Option<PathBuf>,
+    ) -> Self {
         let desk = Desk {
             socket,
             site,
             start: Instant::now(),
             cleared: Cleared::default(),
             watching: Watching::default(),
+            engines_wanted: Vec::new(),
+            drains: Drains::new(drain_hook),
         };
         Self { telemetry, desk }
+    }
+
+    /// Captures the first dropped packets to a file, if one is given with their number. Call it before the topology of `running` starts.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn capture_drops(
+        &mut self,
+        wanted: Option<&(String, NonZeroU64)>,
+        running: &Handle,
+    ) -> anyhow::Result<()> {
+        let Some((file, packets)) = wanted else { return Ok(()) };
+        let Desk { site, watching, .. } = &mut self.desk;
+        watching.capture(file.clone(), *packets, running.watch(), site)
     }
 
     /// Answers requests that wait; returns whether there were any.
     pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) -> bool {
         let mut worked = self.desk.watching.turn(vrfs, &self.desk.site);
+        worked |= self.desk.drains.turn(vrfs.running());
         let mut steering = Steering { vrfs, vrf: None, desk: &mut self.desk };
+        worked |= steering.finish_engines();
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
             let next = |(_, inbox): &(Server, Inbox)| inbox.waiting().try_recv().ok();
@@ -131,17 +165,20 @@ impl Steer for Steering<'_> {
             Request::RouteDel { prefix } => self.route_del(prefix),
             Request::NeighAdd { address, mac, port } => self.neighbour_add(address, mac, port),
             Request::NeighDel { address } => self.clear_neighbours(Some(address)),
-            Request::Start => Ok(self.pause(false)),
-            Request::Stop { drain } => self.stop(drain),
-            Request::SetEngine { name, parameters } => self.set_engine(name, parameters),
+            Request::Start => self.desk.drains.resume(self.vrfs.running()),
+            Request::Stop { drain: false } => {
+                self.vrfs.running().pause(true);
+                Ok(Answer::done())
+            }
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::CaptureDrops { file, packets } => {
                 let Desk { site, watching, .. } = &mut *self.desk;
-                watching.capture(file, packets, self.vrfs.running().watch(), site)
+                watching.capture(file, packets, self.vrfs.running().watch(), site)?;
+                Ok(Answer::done())
             }
-            Request::CaptureStop => self.desk.watching.stop(self.vrfs.running().watch()),
-            Request::Trace { .. } => {
+            Request::CaptureStop => self.desk.watching.stop(),
+            Request::Trace { .. } | Request::Stop { drain: true } | Request::SetEngine { .. } => {
                 let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
                 Err(Refusal::Unavailable { what, why })
             }
@@ -159,12 +196,15 @@ impl Steering<'_> {
         self.vrfs.get_mut(self.vrf.unwrap_or(0))
     }
 
-    /// Answers `command`; the answer to a trace comes when its packets have come.
+    /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
+    /// engine when it is in service.
     fn take(&mut self, command: Command) {
         match *command.request() {
             Request::Trace { packets } => {
                 self.desk.watching.trace(command, packets, self.vrfs.running().watch());
             }
+            Request::Stop { drain: true } => self.desk.drains.start(command, self.vrfs.running()),
+            _ if command.request().sets_engine() => self.set_engine(command),
             _ => command.answer_by(|request| self.answer(request)),
         }
     }

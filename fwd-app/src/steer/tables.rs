@@ -4,7 +4,7 @@ use super::Steering;
 use crate::control::Session;
 use crate::control::ctl::columns::Columns;
 use crate::control::ctl::server::Tally;
-use crate::control::ctl::{Answer, Refusal};
+use crate::control::ctl::{Answer, Command, Refusal, Request};
 use crate::control::feeds::learned::FeedStatus;
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
@@ -169,18 +169,64 @@ impl Steering<'_> {
         Ok(Answer::done())
     }
 
-    pub(super) fn set_engine(
-        &mut self,
-        name: String,
-        parameters: Vec<(String, String)>,
-    ) -> Result<Answer, Refusal> {
-        let spec = EngineSpec::instead_of(self.session().spec(), name, parameters)?;
-        match self.vrf {
-            Some(vrf) => self.vrfs.get_mut(vrf).set_engine(spec)?,
-            None => self.vrfs.set_engine(&spec)?,
+    /// Begins to build the engine that `command` asks for.
+    pub(super) fn set_engine(&mut self, command: Command) {
+        match self.build_engines(command.request()) {
+            Ok(waiting) => self.desk.engines_wanted.push(EngineWanted { command, waiting, result: Ok(()) }),
+            Err(error) => command.answer(Err(error.into())),
         }
-        Ok(self.engine())
     }
+
+    /// Begins to build the engine of `request`. Returns the numbers of the VRFs that it is for.
+    fn build_engines(&mut self, request: &Request) -> anyhow::Result<Vec<usize>> {
+        let (only, request) = match request {
+            Request::Vrf { name, request } => (Some(self.vrfs.find(name)?), request.as_ref()),
+            request => (None, request),
+        };
+        let Request::SetEngine { name, parameters } = request else { return Ok(Vec::new()) };
+        let before = self.vrfs.get(only.unwrap_or(0)).spec();
+        let spec = EngineSpec::instead_of(before, name.clone(), parameters.clone())?;
+        match only {
+            Some(number) => self.vrfs.get_mut(number).build_engine(spec).map(|()| vec![number]),
+            None => self.vrfs.build_engines(&spec).map(|()| (0..self.vrfs.all().len()).collect()),
+        }
+    }
+
+    /// Moves to the engines that have been built, if there are some, and answers who has asked for them. Returns whether there were any.
+    pub(super) fn finish_engines(&mut self) -> bool {
+        let mut worked = false;
+        for number in 0..self.vrfs.all().len() {
+            let Some(finished) = self.vrfs.finish_engine(number) else { continue };
+            worked = true;
+            let is_for = |wanted: &&mut EngineWanted| wanted.waiting.contains(&number);
+            if let Some(wanted) = self.desk.engines_wanted.iter_mut().find(is_for) {
+                wanted.waiting.retain(|waiting| *waiting != number);
+                if wanted.result.is_ok() {
+                    wanted.result = finished;
+                }
+            }
+        }
+        let is_done = |wanted: &mut EngineWanted| wanted.waiting.is_empty();
+        let done: Vec<_> = self.desk.engines_wanted.extract_if(.., is_done).collect();
+        for EngineWanted { command, result, .. } in done {
+            let vrf = match command.request() {
+                Request::Vrf { name, .. } => self.vrfs.find(name).ok(),
+                _ => None,
+            };
+            let shown = Steering { vrfs: self.vrfs, vrf, desk: self.desk }.engine();
+            command.answer(result.map(|()| shown).map_err(Refusal::from));
+        }
+        worked
+    }
+}
+
+/// A client who waits for engines.
+pub(super) struct EngineWanted {
+    command: Command,
+    /// The numbers of the VRFs whose engines are being built.
+    waiting: Vec<usize>,
+    /// The first that failed.
+    result: anyhow::Result<()>,
 }
 
 /// The longest route that covers `address`, and its next hop.

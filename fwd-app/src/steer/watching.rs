@@ -22,6 +22,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long `trace` waits for its packets.
@@ -49,6 +50,14 @@ struct Capture {
     file: String,
     writer: PcapNgWriter<BufWriter<File>>,
     written: u64,
+    watch: Arc<Watch>,
+}
+
+impl Drop for Watching {
+    /// The forwarder ends.
+    fn drop(&mut self) {
+        self.capture.take().into_iter().for_each(Capture::end);
+    }
 }
 
 impl Watching {
@@ -71,26 +80,26 @@ impl Watching {
         &mut self,
         file: String,
         packets: NonZeroU64,
-        watch: &Watch,
+        watch: &Arc<Watch>,
         site: &Site,
-    ) -> Result<Answer, Refusal> {
+    ) -> anyhow::Result<()> {
         if let Some(Capture { file, .. }) = &self.capture {
-            return Err(anyhow::anyhow!("a capture to {file} is running; stop it first").into());
+            anyhow::bail!("a capture to {file} is running; stop it first");
         }
         let writer = open(&file, site).with_context(|| format!("cannot write {file}"))?;
-        self.capture = Some(Capture { file, writer, written: 0 });
+        self.capture = Some(Capture { file, writer, written: 0, watch: Arc::clone(watch) });
         watch.want(Purpose::Capture, packets.get());
-        Ok(Answer::done())
+        Ok(())
     }
 
     /// Ends the capture.
     ///
     /// # Errors
     /// When there is none, or the file cannot be written.
-    pub(super) fn stop(&mut self, watch: &Watch) -> Result<Answer, Refusal> {
+    pub(super) fn stop(&mut self) -> Result<Answer, Refusal> {
         let capture = self.capture.take().context("no capture is running")?;
-        watch.want(Purpose::Capture, 0);
-        Ok(Answer::new(capture.finish(watch)?))
+        capture.watch.want(Purpose::Capture, 0);
+        Ok(Answer::new(capture.finish()?))
     }
 
     /// Takes the packets that were seen; returns whether there were any. Those that nobody wants any more are not kept for whoever looks on
@@ -118,12 +127,8 @@ impl Watching {
             watch.want(Purpose::Trace, 0);
             command.answer(Ok(Answer::new(TracesShown(shown))));
         }
-        if let Some(capture) = self.capture.take_if(|_| watch.left(Purpose::Capture) == 0 && !worked) {
-            match capture.finish(watch) {
-                Ok(done) => notice::post(done),
-                Err(error) => notice::warn(format_args!("{error:#}")),
-            }
-        }
+        let is_over = |_: &mut Capture| watch.left(Purpose::Capture) == 0 && !worked;
+        self.capture.take_if(is_over).into_iter().for_each(Capture::end);
         worked
     }
 }
@@ -171,8 +176,16 @@ impl Capture {
         Ok(())
     }
 
-    fn finish(self, watch: &Watch) -> anyhow::Result<CaptureDone> {
-        let Self { file, writer, written } = self;
+    /// Closes the file, which nobody has asked for, and says so.
+    fn end(self) {
+        match self.finish() {
+            Ok(done) => notice::post(done),
+            Err(error) => notice::warn(format_args!("{error:#}")),
+        }
+    }
+
+    fn finish(self) -> anyhow::Result<CaptureDone> {
+        let Self { file, writer, written, watch } = self;
         writer.into_inner().flush().with_context(|| format!("cannot write {file}"))?;
         Ok(CaptureDone { file, written, missed: watch.missed() })
     }

@@ -104,6 +104,11 @@ impl Handle {
         self.control.pause(pauses);
     }
 
+    /// Whether receiving is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.control.is_paused()
+    }
+
     /// The sum of the published counters of all stages.
     pub(crate) fn counters(&self) -> Counters {
         let mut all = Counters::default();
@@ -177,7 +182,7 @@ impl Handle {
     }
 
     /// Where packets can be looked at.
-    pub(crate) fn watch(&self) -> &Watch {
+    pub(crate) fn watch(&self) -> &Arc<Watch> {
         &self.watch
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) settings: Settings,
     /// Where the engine's first error is recorded.
     pub(crate) fault: Arc<EngineFault>,
+    /// Where packets are looked at.
+    pub(crate) watch: Arc<Watch>,
     /// The way to the router; `None` when no port has an address.
     pub(crate) punts: Option<&'a Punts>,
 }
@@ -89,7 +91,6 @@ impl Parts<'_> {
             published: Vec::new(),
             readers: Vec::new(),
             queues: Vec::new(),
-            watch: Arc::default(),
             lcore: 0,
         }
         .build()
@@ -110,8 +111,6 @@ struct Builder<'a> {
     readers: Vec<Readers>,
     /// The queues that stages use.
     queues: Vec<QueueUse>,
-    /// Where packets are looked at.
-    watch: Arc<Watch>,
     /// The lcore whose stages are built.
     lcore: u32,
 }
@@ -159,7 +158,7 @@ impl Builder<'_> {
             queues: self.queues.into(),
             readers: self.readers.into(),
             fault: self.parts.fault,
-            watch: self.watch,
+            watch: self.parts.watch,
             ..Handle::default()
         };
         Ok(Built { lcores, channels: receivers.collect(), handle })
@@ -176,7 +175,7 @@ impl Builder<'_> {
             egress: Cache::new(Arc::clone(&vrf.egress)),
         };
         let vrfs = readers.into_iter().zip(&self.parts.vrfs).map(tables).collect();
-        let watch = Arc::clone(&self.watch);
+        let watch = Arc::clone(&self.parts.watch);
         let (tx, published) = (self.tx(tx)?, self.publish());
         let path = Path { vrfs, tx, counters: Counters::default(), published, watch };
         Ok(Worker::new(inputs, path, Arc::clone(&self.control), swap))
@@ -214,7 +213,7 @@ impl Builder<'_> {
             to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
             vrfs: readers.into_iter().zip(&self.parts.vrfs).map(tables).collect(),
             swap,
-            watch: Arc::clone(&self.watch),
+            watch: Arc::clone(&self.parts.watch),
             counters: Counters::default(),
             turn: 0,
             closed: false,
@@ -267,7 +266,7 @@ impl Builder<'_> {
             queues,
             (self.limits.batch, punts),
             Latency::new(self.tsc_hz),
-            Arc::clone(&self.watch),
+            Arc::clone(&self.parts.watch),
         ))
     }
 

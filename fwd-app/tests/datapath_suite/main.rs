@@ -11,11 +11,16 @@
 //! | `terminal` | a stderr or stdout that is closed, or that nobody reads |
 //! | `refusals` | requests that cannot be fulfilled: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
+//! | `forwarder` | a running forwarder, for the tests that steer it |
+//! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
+//! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
 //! | `vrfs` | VRFs: each with its own routes, while all of them change |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
 
+#[cfg(test)]
+mod forwarder;
 #[cfg(test)]
 mod full_tables;
 #[cfg(test)]
@@ -35,11 +40,18 @@ mod run;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
+mod sockets;
+#[cfg(test)]
 mod steer;
+#[cfg(test)]
+mod stream;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
 mod terminal;
+#[cfg(test)]
+#[path = "../../src/control/test_peers.rs"]
+mod test_peers;
 #[cfg(test)]
 mod topologies;
 #[cfg(test)]

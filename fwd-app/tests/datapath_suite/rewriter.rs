@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::path::Path;
 
 /// A route: family, prefix as the top bits of 128, its length, its id.
-type Route = (bool, u128, u32, u32);
+pub(crate) type Route = (bool, u128, u32, u32);
 
-fn routes(path: &Path) -> Vec<Route> {
+pub(crate) fn routes(path: &Path) -> Vec<Route> {
     let text = std::fs::read_to_string(path).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines
@@ -32,7 +32,7 @@ fn longest(routes: &[Route], v6: bool, key: u128) -> Option<u32> {
 }
 
 /// The port and the bytes of the forwarded frame; `None` for packets without a route. Only for packets that pass every check.
-fn forward(frame: &[u8], routes: &[Route], ports: u32) -> Option<(usize, Vec<u8>)> {
+pub(crate) fn forward(frame: &[u8], routes: &[Route], ports: u32) -> Option<(usize, Vec<u8>)> {
     let mut at = 12;
     while matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8] | [0x91, 0]) {
         at += 4;

@@ -1,6 +1,8 @@
 //! `run` over virtual ports, without huge pages.
 
-use crate::support::{assert_conserved, bundled, drops, fwd_app, number, read_pcap, skipped, stderr};
+use crate::support::{
+    assert_conserved, bundled, comments, drops, fwd_app, number, read_pcap, skipped, stderr,
+};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -48,7 +50,10 @@ fn captures_go_in_and_out_of_pcap_ports() {
         let json = scratch.path().join("summary.json");
         let options =
             ["--duration", "1.5", "--topology", topology, "--config", "(0,0,1),(1,0,1),(2,0,1),(3,0,1)"];
-        let options = [&options[..], &["--eth-dest", "1,06:00:00:00:00:09"]].concat();
+        let capture = scratch.path().join(format!("{topology}.pcapng"));
+        let capturing = format!("{},1000", capture.display());
+        let options =
+            [&options[..], &["--eth-dest", "1,06:00:00:00:00:09", "--capture-drops", &capturing]].concat();
         let output = run(&json, &options, &eal("(0-4)@(0-0)", topology), &vdevs).output().unwrap();
         if skipped(&output) {
             return;
@@ -57,6 +62,8 @@ fn captures_go_in_and_out_of_pcap_ports() {
         assert_conserved(&summary);
         assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (2000, 1875));
         assert_eq!(drops(&summary), [("no_route".to_owned(), 125)]);
+        assert_eq!(comments(&capture, "no_route"), 125, "from the first packet on");
+        assert!(stderr(&output).contains("125 dropped packets\n"), "{}", stderr(&output));
         for (port, packets) in [369, 497, 471, 538].into_iter().enumerate() {
             let sent = read_pcap(Path::new(&path(&format!("out{port}.pcap"))));
             assert_eq!(sent.len(), packets, "port {port}");
@@ -111,6 +118,7 @@ fn what_does_not_exist_is_named() {
         (&["--config", "(0,0,1),(0,0,2)"], &vdevs, 2, "queue 0 of port 0"),
         (&["--config", "(0,0,0),(1,0,1)"], &nowhere, 2, "TX queues"),
         (&["--eth-dest", "5,02:00:00:00:00:01"], &vdevs, 3, "port 5"),
+        (&["--capture-drops", "/no/such/folder/drops"], &vdevs, 1, "cannot write /no/such/folder/drops"),
         (&[], &[], 3, "no port"),
     ]
     .into_iter()

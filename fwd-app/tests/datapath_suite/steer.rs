@@ -1,127 +1,8 @@
 //! A running forwarder is steered: by `fwd-app ctl`, and by SIGHUP.
 
-use crate::run::{eal, run};
-use crate::signals::send;
-use crate::support::{assert_conserved, bundled, changes, fwd_app, number, skip, stderr, wait};
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::Child;
+use crate::forwarder::Forwarder;
+use crate::support::{bundled, comments, number};
 use std::time::{Duration, Instant};
-
-/// A forwarder with its control socket.
-struct Forwarder {
-    /// `None` once it has ended.
-    child: Option<Child>,
-    socket: PathBuf,
-    json: PathBuf,
-}
-
-impl Drop for Forwarder {
-    /// A test that failed leaves no forwarder behind.
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill().and_then(|()| child.wait());
-        }
-    }
-}
-
-impl Forwarder {
-    /// Waits until the one that `child` is answers; `None` if DPDK does not start here.
-    fn wait_for(mut child: Child, folder: &Path) -> Option<Self> {
-        let (socket, json) = (folder.join("ctl"), folder.join("summary.json"));
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            let asked =
-                fwd_app(&["ctl", "--timeout", "30", "show", "config", "--socket"]).arg(&socket).output();
-            if asked.unwrap().status.success() {
-                return Some(Self { child: Some(child), socket, json });
-            }
-            if child.try_wait().unwrap().is_some() {
-                let output = child.wait_with_output().unwrap();
-                assert!(skip(&stderr(&output)), "{}", stderr(&output));
-                return None;
-            }
-            assert!(Instant::now() < end, "no answer");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// A replay that would last for hours, under an update stream, at a rate that any CPU does.
-    fn replay(folder: &Path, extra: &[&str]) -> Option<Self> {
-        let updates = folder.join("updates.txt");
-        std::fs::write(&updates, changes(3)).unwrap();
-        let mut command = fwd_app(&["replay"]);
-        command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
-        command.args(["--no-huge", "--verify", "--loops", "1000000000", "--rate", "100kpps", "--updates"]);
-        command.arg(&updates).args(["--update-rate", "20000", "--update-loops", "1000000", "--json"]);
-        command.arg(folder.join("summary.json")).arg("--ctl").arg(folder.join("ctl")).args(extra);
-        Self::wait_for(command.spawn().unwrap(), folder)
-    }
-
-    /// `run` with the routes of `routes` over ports that receive the mixed capture again and again.
-    fn run(folder: &Path, name: &str, routes: &Path) -> Option<Self> {
-        let mix = bundled("mix.pcap");
-        let vdevs: Vec<_> = [format!("net_pcap0,rx_pcap={},tx_pcap=/dev/null,infinite_rx=1", mix.display())]
-            .into_iter()
-            .chain((1..4).map(|port| format!("net_null{port},no-rx=1")))
-            .collect();
-        let mut eal = eal("(0-1)@(0-1)", name);
-        eal.iter_mut().filter(|word| *word == "256").for_each(|word| *word = "512".to_owned());
-        let socket = folder.join("ctl");
-        let options = ["--ctl", socket.to_str().unwrap(), "--fib", routes.to_str().unwrap()];
-        Self::wait_for(run(&folder.join("summary.json"), &options, &eal, &vdevs).spawn().unwrap(), folder)
-    }
-
-    fn output(&self, words: &str) -> std::process::Output {
-        let mut command = fwd_app(&["ctl", "--json", "--timeout", "60", "--socket"]);
-        command.arg(&self.socket).args(words.split(' ')).output().unwrap()
-    }
-
-    /// The answer to `words`, which must not be refused.
-    fn ask(&self, words: &str) -> Value {
-        let output = self.output(words);
-        assert_eq!(output.status.code(), Some(0), "{words}: {}", stderr(&output));
-        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
-    }
-
-    /// The message with which `words` are refused.
-    fn refuses(&self, words: &str) -> String {
-        let output = self.output(words);
-        assert_eq!(output.status.code(), Some(1), "{words}: {}", stderr(&output));
-        stderr(&output)
-    }
-
-    /// Asks `words` until the answer is as `wanted`.
-    fn ask_until(&self, words: &str, wanted: impl Fn(&Value) -> bool) {
-        let end = Instant::now() + Duration::from_secs(30);
-        loop {
-            let answer = self.ask(words);
-            if wanted(&answer) {
-                return;
-            }
-            assert!(Instant::now() < end, "{words}: {answer}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Has it read its files again.
-    fn hang_up(&self) {
-        send(self.child.as_ref().unwrap(), "-HUP");
-    }
-
-    /// Ends it; returns its summary and what it wrote to stderr.
-    fn end(mut self) -> (Value, String) {
-        let child = self.child.take().unwrap();
-        send(&child, "-TERM");
-        let output = wait(child, Duration::from_secs(60));
-        let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(0), "{text}");
-        let summary = serde_json::from_slice(&std::fs::read(&self.json).unwrap()).unwrap();
-        assert_conserved(&summary);
-        assert!(!self.socket.exists(), "the socket is removed");
-        (summary, text)
-    }
-}
 
 #[test]
 fn every_engine_takes_over_and_every_packet_is_right() {
@@ -235,9 +116,7 @@ fn an_operator_looks_at_it_and_changes_it() {
     while length() < 300 * 60 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let bytes = std::fs::read(&capture).unwrap();
-    let comments = bytes.windows(8).filter(|window| window == b"no_route").count();
-    assert_eq!(comments, 300, "each packet has its reason");
+    assert_eq!(comments(&capture, "no_route"), 300, "each packet has its reason");
 
     forwarder.ask("stop --drain");
     let packets = |forwarder: &Forwarder| number(&forwarder.ask("show stats"), "/packets/rx");
@@ -285,7 +164,8 @@ fn one_vrf_is_steered_beside_the_others() {
         forwarder.ask("vrf red set engine sail-m");
         let engines = || {
             let vrfs = forwarder.ask("show vrfs");
-            let of = |vrf: &Value| format!("{} {} {}", vrf["name"], vrf["engine"], vrf["is_shared"]);
+            let of =
+                |vrf: &serde_json::Value| format!("{} {} {}", vrf["name"], vrf["engine"], vrf["is_shared"]);
             vrfs.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
         };
         assert_eq!(engines(), [r#""default" "host" false"#, r#""red" "sail-m" false"#]);
@@ -300,4 +180,33 @@ fn one_vrf_is_steered_beside_the_others() {
         assert_eq!(number(&summary, "/verify/mismatches"), 0, "{text}");
         assert_eq!(summary["vrfs"][1]["name"], "red");
     }
+}
+
+#[test]
+fn a_drain_tells_its_hook_first_and_goes_on_when_the_hook_fails() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scratch = tempfile::tempdir().unwrap();
+    let (hook, told) = (scratch.path().join("hook"), scratch.path().join("told"));
+    let write = |end: &str| {
+        std::fs::write(&hook, format!("#!/bin/sh\necho $1 >>{}\n{end}\n", told.display())).unwrap();
+        std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write("exit 3");
+    let routes = bundled("routes.txt");
+    let options = ["--fib", routes.to_str().unwrap(), "--drain-hook", hook.to_str().unwrap()];
+    // What it receives ends, as if the hook had moved it elsewhere.
+    let input = format!("rx_pcap={}", bundled("mix.pcap").display());
+    let Some(forwarder) = Forwarder::run_with(scratch.path(), "drain", &input, &options) else { return };
+    assert!(forwarder.refuses("stop --drain").contains("exit status: 3; forwarding goes on"));
+    write("exit 0");
+    forwarder.ask("stop --drain");
+    assert_eq!(std::fs::read_to_string(&told).unwrap(), "drain\ndrain\n");
+    forwarder.ask("start");
+    let end = Instant::now() + Duration::from_secs(30);
+    while std::fs::read_to_string(&told).unwrap() != "drain\ndrain\nresume\n" {
+        assert!(Instant::now() < end, "the hook is told that packets are received again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (summary, _) = forwarder.end();
+    assert!(number(&summary, "/packets/tx") > 0);
 }

@@ -141,6 +141,12 @@ pub(crate) fn read_pcap(path: &Path) -> Vec<(u64, Vec<u8>)> {
     frames
 }
 
+/// How many packets of a pcapng file have this comment.
+pub(crate) fn comments(path: &Path, comment: &str) -> usize {
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    bytes.windows(comment.len()).filter(|window| *window == comment.as_bytes()).count()
+}
+
 /// Writes `frames` as a little-endian nanosecond pcap, 1 us apart.
 pub(crate) fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     let mut file = Vec::new();

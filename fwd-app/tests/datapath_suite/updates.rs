@@ -94,6 +94,18 @@ fn updates_that_are_refused_end_and_packets_go_on() {
 }
 
 #[test]
+fn dropped_packets_are_captured_from_the_start() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("drops.pcapng");
+    for (wanted, packets) in [(file.display().to_string(), 125), (format!("{},7", file.display()), 7)] {
+        let extra = ["--capture-drops", &wanted];
+        let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
+        assert_eq!(number(&summary, "/packets/drops/no_route"), 125);
+        assert_eq!(crate::support::comments(&file, "no_route"), packets);
+    }
+}
+
+#[test]
 fn a_wrong_line_of_the_stream_is_told_before_the_first_packet() {
     let scratch = tempfile::tempdir().unwrap();
     let (file, json) = (scratch.path().join("updates.txt"), scratch.path().join("summary.json"));

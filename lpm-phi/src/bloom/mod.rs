@@ -87,4 +87,16 @@ impl Algorithm for Bloom {
     ) {
         kernel::lookup_v6(params.common.isa, table, lists, hi, lo, out);
     }
+
+    #[inline]
+    fn lookup_both(
+        params: &Params,
+        table4: &Table4,
+        table6: &Table6,
+        lists: &mut Box<kernel::Lists>,
+        v4: (&[u32], &mut [NextHopId]),
+        v6: ((&[u64], &[u64]), &mut [NextHopId]),
+    ) {
+        kernel::lookup_both(params.common.isa, (table4, table6), lists, v4, v6);
+    }
 }

@@ -97,3 +97,24 @@ pub(crate) fn lookup_v6(
         _ => scalar::lookup_v6(table, lists, hi, lo, out),
     }
 }
+
+/// Writes the next hop of each IPv4 key and of each IPv6 key, given as two halves. Answers are as many as keys.
+#[inline]
+pub(crate) fn lookup_both(
+    isa: Isa,
+    (table4, table6): (&Table4, &Table6),
+    lists: &mut Lists,
+    (keys, out4): (&[u32], &mut [NextHopId]),
+    ((hi, lo), out6): ((&[u64], &[u64]), &mut [NextHopId]),
+) {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512f && keys.len() <= lists::PIECE && hi.len() <= lists::PIECE {
+        assert!(keys.len() == out4.len() && hi.len() == out6.len() && lo.len() == hi.len());
+        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        return unsafe {
+            avx512f::lookup_both((table4, table6), lists, (keys, out4), lists::Piece6 { hi, lo, out: out6 })
+        };
+    }
+    lookup_v4(isa, table4, lists, keys, out4);
+    lookup_v6(isa, table6, lists, hi, lo, out6);
+}

@@ -17,6 +17,9 @@ use std::io::{self, BufRead, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The word of `stop` that waits, the only one that may be a command-line option as well.
+const DRAIN: &str = "--drain";
+
 /// Examples below `fwd-app ctl --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -44,9 +47,9 @@ pub(crate) struct CtlArgs {
     #[arg(long)]
     json: bool,
 
-    /// Longest wait for an answer, seconds
-    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
-    timeout: Duration,
+    /// Longest wait for an answer, seconds [default: 10; of stop --drain, 180]
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    timeout: Option<Duration>,
 
     /// The word `--drain` of `stop`, which would be an unknown option otherwise.
     #[arg(long, hide = true)]
@@ -65,7 +68,7 @@ struct Refused(String);
 /// Runs one command, a script or the prompt.
 pub(crate) fn main(args: &CtlArgs) -> anyhow::Result<()> {
     let mut words = args.words.clone();
-    words.extend(args.drain.then(|| "--drain".to_owned()));
+    words.extend(args.drain.then(|| DRAIN.to_owned()));
     if words.is_empty() {
         let forwarder = Forwarder::new(args, Path::new(socket::FOLDER))?;
         let stdin = io::stdin();
@@ -115,7 +118,7 @@ fn show(answer: &str) -> anyhow::Result<()> {
 struct Forwarder {
     socket: PathBuf,
     json: bool,
-    timeout: Duration,
+    timeout: Option<Duration>,
 }
 
 impl Forwarder {
@@ -147,7 +150,9 @@ impl Forwarder {
     /// Asks, and returns the answer as it is to be shown.
     fn ask(&self, line: &str) -> anyhow::Result<String> {
         let ask = Ask { line: line.to_owned(), json: self.json };
-        match client::ask(&self.socket, &ask, self.timeout)? {
+        // The hook of a drain and the packets that still come have their own limits, a minute each.
+        let usual = Duration::from_secs(if line.contains(" --") { 180 } else { 10 });
+        match client::ask(&self.socket, &ask, self.timeout.unwrap_or(usual))? {
             Reply { ok: false, error, .. } => {
                 Err(Refused(error.unwrap_or_else(|| "refused without a reason".to_owned())).into())
             }
@@ -191,7 +196,13 @@ mod tests {
     }
 
     fn args(socket: Option<PathBuf>) -> CtlArgs {
-        CtlArgs { socket, json: false, timeout: Duration::from_secs(30), drain: false, words: Vec::new() }
+        CtlArgs {
+            socket,
+            json: false,
+            timeout: Some(Duration::from_secs(30)),
+            drain: false,
+            words: Vec::new(),
+        }
     }
 
     /// Runs a script, and returns what was asked and the outcome.

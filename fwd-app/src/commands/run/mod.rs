@@ -8,7 +8,7 @@ use crate::control::ctl::{Inbox, Server};
 use crate::control::exceptions::ExceptionThread;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::learned::Sources;
-use crate::control::interfaces::interfaces;
+use crate::control::interfaces::{interfaces, receive_groups};
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
@@ -45,7 +45,7 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
-    let sources = Sources::start(&args.feeds.spec(args.tables.engine.routes_max))?;
+    let sources = Sources::start(&args.feeds.spec(&args.order, args.tables.engine.routes_max))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
@@ -112,13 +112,10 @@ fn forward(
     let interfaces = interfaces(&args.ports.address, &ports.egress)?;
     vrfs.set_ports(&ports.egress, vrf_of_ports(&vrf_specs, &ports.egress)?)?;
     let ours = vrfs.set_interfaces(&interfaces)?;
-    for port in interfaces.iter().filter_map(|interface| ports.ports.get(usize::from(interface.id().0))) {
-        // Neighbour discovery is sent to groups. Virtual devices pass all frames on and cannot choose.
-        drop(port.receive_all_groups());
-    }
+    receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;
-    let links = ports.with_links();
-    links.iter().for_each(|(index, _)| vrfs.set_link(*index, are_up[*index]));
+    let links = ports.links();
+    links.iter().for_each(|link| vrfs.set_link(link.index, are_up[link.index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
         vrfs.set_feeds(sources.over(interfaces));
@@ -133,12 +130,13 @@ fn forward(
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
     let has_router = !interfaces.is_empty();
     let punts = has_router.then(|| Punts::new(eal, ours, vrfs.egress_tables())).transpose()?;
+    let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
+    let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
+    let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
+    console.capture_drops(args.forward.capture_drops.as_ref(), vrfs.running())?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     let running = vrfs.start(&site)?;
     let handle = running.handle().clone();
-    let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
-    let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
-    let mut console = Console::new(socket, Telemetry::register(eal)?, steer);
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
     let age = Duration::from_secs(args.ports.neigh_age.into());
     let exceptions = punts.map(|punts| ExceptionThread::start(eal, interfaces, age, &punts, free.clone()));

@@ -36,7 +36,7 @@ pub(crate) enum Request {
     NeighDel { address: IpAddr },
     /// `start`: receive again.
     Start,
-    /// `stop`: receive nothing. With `drain` the answer waits until all packets inside have left.
+    /// `stop`: receive nothing. With `drain`, when no packets come any more, and the answer waits until all inside have left.
     Stop { drain: bool },
     /// `set engine NAME [key=value..]`.
     SetEngine { name: String, parameters: Vec<(String, String)> },
@@ -193,6 +193,15 @@ impl Request {
             | Self::NeighAdd { .. }
             | Self::NeighDel { .. }
             | Self::SetEngine { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it asks for another engine.
+    pub(crate) fn sets_engine(&self) -> bool {
+        match self {
+            Self::SetEngine { .. } => true,
+            Self::Vrf { request, .. } => request.sets_engine(),
             _ => false,
         }
     }

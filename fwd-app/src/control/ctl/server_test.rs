@@ -5,6 +5,7 @@ use super::request::Show;
 use super::server::{Limits, Tally};
 use super::wire::{Ask, Reply};
 use super::{Answer, Inbox, Refusal, Request, Server, Steer};
+use crate::control::test_peers::strangers;
 use proptest::prelude::*;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -194,19 +195,15 @@ fn one_client_too_many_is_told_so_and_a_place_is_free_again() {
 #[test]
 fn ten_thousand_connections_in_turn_and_then_a_request() {
     let scene = Scene::new(Limits::default());
-    for n in 0..10_000_u32 {
-        let mut client = loop {
+    strangers(10_000, b"{\"line\":\"show drops\"}\n{\"line\":\"show drops\"}\n", |_| {
+        loop {
             match super::socket::connect(&scene.path()) {
                 Ok(client) => break client,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
-        };
-        // Nothing, a cut line, garbage, or a request without waiting for its reply.
-        let bytes: &[u8] =
-            [&b""[..], b"{\"line", b"\xff\x00\n", b"{\"line\":\"show drops\"}\n"][n as usize % 4];
-        let _ = client.write_all(bytes);
-    }
+        }
+    });
     scene.until("all came", |tally| tally.clients == 10_000);
     scene.until("a request is answered", |_| scene.ask("show drops").is_ok_and(|reply| reply.ok));
     let tally = scene.server.tally();

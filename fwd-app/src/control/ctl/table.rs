@@ -187,7 +187,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["stop"],
         args: &[Arg::of("[--drain]", &["--drain"])],
-        help: "receive nothing; with --drain, wait until all packets inside have left",
+        help: "receive nothing; with --drain, after --drain-hook and when no packets come any more, and wait until all inside have left",
         make: |words| {
             let drain = words.next().map(|word| pick(word, &["--drain"])).transpose()?;
             ask(Request::Stop { drain: drain.is_some() })

@@ -26,15 +26,35 @@ const ZEBRAS_PROTOCOLS: [u8; 12] = [11, 186, 187, 188, 189, 190, 191, 192, 193, 
 /// The kernel has no table with this number, so none of its routes are taken.
 const TABLE_NONE: u32 = 0;
 
+/// A source of routes beside the control socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The route files and their updates.
+    Files,
+    /// Zebra, which connects to this address.
+    Fpm(SocketAddr),
+    /// The kernel.
+    Kernel,
+}
+
+impl Source {
+    /// Its name in answers.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Fpm(_) => FeedKind::Fpm.name(),
+            Self::Kernel => FeedKind::Kernel.name(),
+        }
+    }
+}
+
 /// Which feeds a forwarder has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FeedSpec {
-    /// Where zebra connects to.
-    pub(crate) fpm: Option<SocketAddr>,
+    /// The sources, the most preferred first.
+    pub(crate) sources: Vec<Source>,
     /// How long stale routes of FPM stay after zebra has come back.
     pub(crate) fpm_hold: Duration,
-    /// Whether the kernel's routes are taken.
-    pub(crate) kernel_routes: bool,
     /// The most routes of each feed.
     pub(crate) routes_max: Option<u64>,
 }
@@ -107,6 +127,10 @@ pub(crate) struct FeedStatus {
 pub(crate) struct Sources {
     receiver: Receiver<ChangeSet>,
     feeds: Vec<Feed>,
+    /// How many of them are preferred to files.
+    before_files: u8,
+    /// The names of all sources, the most preferred first.
+    order: Vec<&'static str>,
     routes_max: u64,
 }
 
@@ -116,7 +140,9 @@ impl Sources {
     /// # Errors
     /// When an address cannot be listened on, or the system refuses a socket or a thread.
     pub(crate) fn start(spec: &FeedSpec) -> anyhow::Result<Option<Self>> {
-        if spec.fpm.is_none() && !spec.kernel_routes {
+        let has_fpm = spec.sources.iter().any(|source| matches!(source, Source::Fpm(_)));
+        let has_kernel = spec.sources.contains(&Source::Kernel);
+        if !has_fpm && !has_kernel {
             return Ok(None);
         }
         let (sender, receiver) = bounded(SETS_WAITING);
@@ -124,31 +150,56 @@ impl Sources {
         let limit = usize::try_from(routes_max).unwrap_or(usize::MAX);
         let feed =
             |kind, name, hold, thread| Feed { kind, name, hold, state: State::Waiting, since: None, thread };
-        let mut feeds = Vec::new();
-        if let Some(address) = spec.fpm {
-            let options = FpmOptions { hold: spec.fpm_hold, routes_max: limit, ..FpmOptions::default() };
-            let (thread, address) = listen(address, FeedId(0), options, sender.clone())
-                .with_context(|| format!("--fpm: cannot listen on {address}"))?;
-            feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));
-        }
-        let kind = if spec.kernel_routes { FeedKind::Kernel } else { FeedKind::Links };
-        let options = KernelOptions {
-            table: if spec.kernel_routes { TABLE_MAIN } else { TABLE_NONE },
-            protocols_left_out: if spec.fpm.is_some() { ZEBRAS_PROTOCOLS.to_vec() } else { Vec::new() },
-            routes_max: limit,
-            ..KernelOptions::default()
+        let kernel = |id, kind| -> anyhow::Result<Feed> {
+            let options = KernelOptions {
+                table: if kind == FeedKind::Kernel { TABLE_MAIN } else { TABLE_NONE },
+                protocols_left_out: if has_fpm { ZEBRAS_PROTOCOLS.to_vec() } else { Vec::new() },
+                routes_max: limit,
+                ..KernelOptions::default()
+            };
+            let thread = watch(id, options, sender.clone());
+            let thread = thread.context("cannot watch the kernel's links and routes")?;
+            Ok(feed(kind, "rtnetlink".to_owned(), Duration::ZERO, thread))
         };
-        let id = FeedId(u8::from(spec.fpm.is_some()));
-        let thread = watch(id, options, sender).context("cannot watch the kernel's links and routes")?;
-        feeds.push(feed(kind, "rtnetlink".to_owned(), Duration::ZERO, thread));
-        Ok(Some(Self { receiver, feeds, routes_max }))
+        let (mut feeds, mut before_files, mut next) = (Vec::new(), 0, 0);
+        for source in &spec.sources {
+            match source {
+                Source::Files => before_files = next,
+                Source::Fpm(address) => {
+                    let options =
+                        FpmOptions { hold: spec.fpm_hold, routes_max: limit, ..FpmOptions::default() };
+                    let (thread, address) = listen(*address, FeedId(next), options, sender.clone())
+                        .with_context(|| format!("--fpm: cannot listen on {address}"))?;
+                    feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));
+                    next += 1;
+                }
+                Source::Kernel => {
+                    feeds.push(kernel(FeedId(next), FeedKind::Kernel)?);
+                    next += 1;
+                }
+            }
+        }
+        if !has_kernel {
+            feeds.push(kernel(FeedId(next), FeedKind::Links)?);
+        }
+        let order = spec.sources.iter().map(|source| source.name()).collect();
+        Ok(Some(Self { receiver, feeds, before_files, order, routes_max }))
     }
 
     /// The feeds over the ports that `interfaces` lead to.
     pub(crate) fn over(self, interfaces: Interfaces) -> Learned {
-        let Self { receiver, feeds, routes_max } = self;
+        let Self { receiver, feeds, before_files, order, routes_max } = self;
         let preference = Preference::new(u8::try_from(feeds.len()).unwrap_or(u8::MAX), routes_max);
-        Learned { receiver, feeds, preference, interfaces, has_moved: false, has_new_neighbours: false }
+        Learned {
+            receiver,
+            feeds,
+            before_files,
+            order,
+            preference,
+            interfaces,
+            has_moved: false,
+            has_new_neighbours: false,
+        }
     }
 }
 
@@ -157,6 +208,10 @@ pub(crate) struct Learned {
     receiver: Receiver<ChangeSet>,
     /// By [`FeedId`].
     feeds: Vec<Feed>,
+    /// How many of them are preferred to files.
+    before_files: u8,
+    /// The names of all sources, the most preferred first.
+    order: Vec<&'static str>,
     preference: Preference,
     interfaces: Interfaces,
     /// Whether a route may have another next hop than before.
@@ -241,6 +296,16 @@ impl Learned {
         &self.preference
     }
 
+    /// Whether the best route of a prefix is preferred to that of files.
+    pub(crate) fn comes_before_files(&self, prefix: fib::IpPrefix) -> bool {
+        self.preference.best(prefix).is_some_and(|(feed, _)| feed.0 < self.before_files)
+    }
+
+    /// The names of all sources beside the control socket, the most preferred first.
+    pub(crate) fn order(&self) -> &[&'static str] {
+        &self.order
+    }
+
     /// Withdraws the best route of a prefix, until its feed announces it again.
     pub(crate) fn withdraw_best(&mut self, prefix: fib::IpPrefix) -> Option<RibChange> {
         self.preference.withdraw_best(prefix)
@@ -272,12 +337,19 @@ impl Learned {
         (0..).zip(&self.feeds).map(of).collect()
     }
 
-    /// A table that `sender`'s change sets fill, without threads.
+    /// A table that `sender`'s change sets fill, without threads; the first feeds are preferred to files.
     #[cfg(test)]
-    pub(crate) fn for_test(receiver: Receiver<ChangeSet>, feeds: u8, interfaces: Interfaces) -> Self {
+    pub(crate) fn for_test(
+        receiver: Receiver<ChangeSet>,
+        feeds: u8,
+        before_files: u8,
+        interfaces: Interfaces,
+    ) -> Self {
         Self {
             receiver,
             feeds: Vec::new(),
+            before_files,
+            order: Vec::new(),
             preference: Preference::new(feeds, ROUTES_MAX),
             interfaces,
             has_moved: false,

@@ -3,10 +3,11 @@
 //! [`Session::open`] loads the files and brings their tables into service, or fails as a whole. After that, changes take two steps:
 //! [`Session::update`] changes only the RIB and the next hops, [`Session::commit`] brings all changes into service. The topology
 //! starts once the ports are known ([`Session::set_ports`]); commits go on while it runs, and the session may move to another engine
-//! ([`Session::set_engine`]). A forwarder has a session for each VRF ([`super::vrfs`]), which starts the topology over all of them.
+//! ([`Session::build_engine`]). A forwarder has a session for each VRF ([`super::vrfs`]), which starts the topology over all of them.
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
+mod building;
 mod learn;
 mod origins;
 
@@ -25,6 +26,7 @@ use crate::topology::punts::Punts;
 use crate::topology::running::{Finished, Idle};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use building::Building;
 use dpdk_ffi::{Eal, Port};
 use fib::feed::{self, Action, Hop, LoadOptions, Loaded, Update};
 use fib::{
@@ -126,6 +128,8 @@ pub(crate) struct Session {
     engine: Box<dyn EngineWriter>,
     /// The engine before, if stages that stop may still look up in it.
     retired: Option<Box<dyn EngineWriter>>,
+    /// The engine to come.
+    building: Option<Building>,
     /// Which of the two engines answers; `None` without a fallback.
     failover: Option<Arc<Service>>,
     /// Whether the engine's memory is that of other sessions too.
@@ -183,6 +187,7 @@ impl Session {
             hops,
             engine,
             retired: None,
+            building: None,
             origins: Origins::default(),
             learned: None,
             retry: Retry::default(),
@@ -227,8 +232,7 @@ impl Session {
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
         if let Some(Egress { ports, table, is_stale }) = &mut self.egress {
             // The egress table computes bare ids, so they need no new table.
-            let named = self.hops.iter().filter(|(_, hop)| **hop != NextHop::Bare).count();
-            if *is_stale || named != table.load().named() {
+            if *is_stale || self.hops.named() != table.load().named() {
                 table.store(Arc::new(EgressTable::new(&self.hops, ports)?));
                 *is_stale = false;
             }
@@ -381,42 +385,6 @@ impl Session {
         let gone = gone.into_iter().map(|prefix| (prefix, NextHopId::NONE));
         let there = other.iter().map(|(prefix, id)| (prefix, ids.get(&id).copied().unwrap_or(id)));
         gone.chain(there).map(|(prefix, id)| u64::from(self.set_file_route(K::wrap(prefix), id))).sum()
-    }
-
-    /// Moves to the engine of `spec`: builds it beside the one in service, gives its readers to the lcores between two batches, and
-    /// drops the other. Updates that wait are committed before. Lcores go on meanwhile; routes change again when it is done.
-    ///
-    /// # Errors
-    /// [`EngineError`] for an engine that cannot be made or cannot hold the table. The engine in service stays then.
-    pub(crate) fn set_engine(&mut self, spec: EngineSpec) -> anyhow::Result<()> {
-        let made = spec.make_with_fallback()?;
-        self.move_to(spec, made)
-    }
-
-    /// As [`Self::set_engine`], to the engine that was made from `spec`.
-    ///
-    /// # Errors
-    /// [`EngineError`] for an engine that cannot hold the table.
-    pub(super) fn move_to(&mut self, spec: EngineSpec, made: Made) -> anyhow::Result<()> {
-        let Made { mut engine, service, is_shared } = made;
-        self.commit()?;
-        let start = Instant::now();
-        let routes = self.rib.len();
-        let wanted_fewer = self.engine.wants_fewer_routes();
-        self.rib
-            .move_to(engine.as_mut())
-            .with_context(|| format!("engine {} cannot hold this table of {routes} routes", engine.name()))?;
-        let build_s = start.elapsed().as_secs_f64();
-        if let Err(error) = self.running.move_to(self.vrf, engine.as_ref()) {
-            self.rib.leave_out_anew(wanted_fewer);
-            return Err(error.into());
-        }
-        self.tally.build_s = build_s;
-        let before = std::mem::replace(&mut self.engine, engine);
-        // Stages that stop may have the last batches of the engine before.
-        self.retired = Some(before).filter(|_| self.running.is_stopping());
-        (self.failover, self.has_shared_engine, self.spec) = (service, is_shared, spec);
-        Ok(())
     }
 
     /// What stages look packets up in.

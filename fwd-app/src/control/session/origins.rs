@@ -1,6 +1,8 @@
 //! Whose route of a prefix is in the RIB.
 //!
-//! The order is: routes that follow from the addresses of ports, those added over the control socket, those of the route files and their updates, those that feeds have announced.
+//! Routes that follow from the addresses of ports are preferred to those added over the control socket, and these to all others. The
+//! route files with their updates, and each feed, come after them in the order of the command line.
+//!
 //! The RIB holds the routes of the files; what others say lies beside it. So a file's route is kept here only when another source
 //! has the same prefix, and a forwarder without other sources has two empty tables.
 
@@ -58,9 +60,9 @@ impl Origins {
         before
     }
 
-    /// Whether the control socket has a route of this prefix.
-    pub(super) fn has_ctl(&self, prefix: IpPrefix) -> bool {
-        self.ctl.contains_key(&prefix)
+    /// The control socket's route of a prefix.
+    pub(super) fn ctl(&self, prefix: IpPrefix) -> NextHopId {
+        self.ctl.get(&prefix).copied().unwrap_or_default()
     }
 
     /// Whether this prefix follows from the address of a port.
@@ -73,10 +75,9 @@ impl Origins {
         self.files.get(&prefix).copied().unwrap_or_default()
     }
 
-    /// The preferred route of these sources.
-    pub(super) fn best(&self, prefix: IpPrefix) -> NextHopId {
-        let mut tables = [&self.own, &self.ctl, &self.files].into_iter();
-        tables.find_map(|table| table.get(&prefix)).copied().unwrap_or_default()
+    /// The route of a prefix that is preferred to those of files and feeds.
+    pub(super) fn first(&self, prefix: IpPrefix) -> NextHopId {
+        self.own.get(&prefix).or_else(|| self.ctl.get(&prefix)).copied().unwrap_or_default()
     }
 
     /// The next hops of all routes here.

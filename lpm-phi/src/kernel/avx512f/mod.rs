@@ -31,11 +31,45 @@ mod v4;
 mod v6;
 pub(super) mod variants;
 
+use super::lists::{Lists, Piece6};
+use crate::bloom::hash::Hash32;
+use crate::bloom::v4::Table4;
+use crate::bloom::v6::Table6;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
 pub(super) use v4::lookup_v4;
 pub(super) use v6::lookup_v6;
+
+/// Answers a piece of IPv4 keys and one of IPv6 keys. Their stages alternate, so that one family's lines come while the other's keys are
+/// worked on: in bursts of 128 of both, such lookups took 18.3 cycles a packet where one call after the other took 19.5.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+pub(super) fn lookup_both(
+    tables: (&Table4, &Table6),
+    lists: &mut Lists,
+    v4: (&[u32], &mut [NextHopId]),
+    v6: Piece6<'_>,
+) {
+    match tables.0.hash {
+        Hash32::H2 => lookup_both_by::<false>(tables, lists, v4, v6),
+        Hash32::Murmur => lookup_both_by::<true>(tables, lists, v4, v6),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+fn lookup_both_by<const MURMUR: bool>(
+    (table4, table6): (&Table4, &Table6),
+    lists: &mut Lists,
+    (keys, out): (&[u32], &mut [NextHopId]),
+    mut piece: Piece6<'_>,
+) {
+    v6::start_v6(table6, &mut lists.v6, &mut piece);
+    v6::ask_chunks_v6(table6, &lists.v6, piece.hi.len());
+    v4::start_v4::<MURMUR>(table4, &mut lists.v4, keys, out);
+    let is_all = v6::list_v6::<MURMUR>(table6, &mut lists.v6, &mut piece);
+    v4::finish_v4::<MURMUR>(table4, &mut lists.v4, out);
+    v6::finish_v6::<MURMUR>(table6, &mut lists.v6, &mut piece, is_all);
+}
 
 /// The mask of the first `n` lanes of a vector, or of all sixteen.
 #[inline]

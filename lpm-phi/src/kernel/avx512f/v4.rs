@@ -21,26 +21,46 @@ pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u3
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
-    let [g1, g2] = &table.levels;
-    let Lists4 { entries, in_g1, in_g2, g1: probes_g1, g2: probes_g2 } = &mut lists.v4;
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
-        ask_batch(keys, out);
-        (in_g1.len, in_g2.len, probes_g1.len) = (0, 0, 0);
-        load_v4(table, keys, entries);
-        direct_v4::<MURMUR>(g1, entries, keys, out, in_g1, in_g2, probes_g1);
-        if in_g2.len > 0 {
-            probes_g2.len = 0;
-            filter_v4::<MURMUR, 0>(g2, in_g2, probes_g2, Some(in_g1));
-            ask_v4(g2, probes_g2);
-            probe_v4(g2, probes_g2);
-            answer_v4::<true>(table, g2, probes_g2, out, in_g1);
-        }
-        if in_g1.len > 0 {
-            filter_v4::<MURMUR, 8>(g1, in_g1, probes_g1, None);
-        }
-        probe_v4(g1, probes_g1);
-        answer_v4::<false>(table, g1, probes_g1, out, in_g1);
+        start_v4::<MURMUR>(table, &mut lists.v4, keys, out);
+        finish_v4::<MURMUR>(table, &mut lists.v4, out);
     }
+}
+
+/// Stage 1 for IPv4, and the prefetches of a piece.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+pub(super) fn start_v4<const MURMUR: bool>(
+    table: &Table4,
+    lists: &mut Lists4,
+    keys: &[u32],
+    out: &mut [NextHopId],
+) {
+    let Lists4 { entries, in_g1, in_g2, g1: probes_g1, .. } = lists;
+    (in_g1.len, in_g2.len, probes_g1.len) = (0, 0, 0);
+    ask_batch(keys, out);
+    load_v4(table, keys, entries);
+    direct_v4::<MURMUR>(&table.levels[0], entries, keys, out, in_g1, in_g2, probes_g1);
+}
+
+/// The other stages for IPv4, of a piece that [`start_v4`] began.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+pub(super) fn finish_v4<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, out: &mut [NextHopId]) {
+    let [g1, g2] = &table.levels;
+    let Lists4 { in_g1, in_g2, g1: probes_g1, g2: probes_g2, .. } = lists;
+    if in_g2.len > 0 {
+        probes_g2.len = 0;
+        filter_v4::<MURMUR, 0>(g2, in_g2, probes_g2, Some(in_g1));
+        ask_v4(g2, probes_g2);
+        probe_v4(g2, probes_g2);
+        answer_v4::<true>(table, g2, probes_g2, out, in_g1);
+    }
+    if in_g1.len > 0 {
+        filter_v4::<MURMUR, 8>(g1, in_g1, probes_g1, None);
+    }
+    probe_v4(g1, probes_g1);
+    answer_v4::<false>(table, g1, probes_g1, out, in_g1);
 }
 
 /// Stage 1 for IPv4, first step: loads the direct entry of each key. One plain load a key, with nothing that depends on it, keeps

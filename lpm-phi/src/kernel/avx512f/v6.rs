@@ -39,25 +39,97 @@ fn lookup_v6_by<const MURMUR: bool>(
     lo: &[u64],
     out: &mut [NextHopId],
 ) {
-    let Lists6 { chunks, lists: [now, next], probes } = &mut lists.v6;
-    let (mut now, mut next) = (now, next);
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
-        ask_batch(hi, out);
         let mut piece = Piece6 { hi, lo, out };
-        top_v6(table, &mut piece, chunks);
-        chunk_v6(table, &mut piece, chunks, now);
-        while now.len > 0 {
-            if now.len <= FEW && all_levels_v6::<MURMUR>(table, &mut piece, now, probes) {
-                break;
+        start_v6(table, &mut lists.v6, &mut piece);
+        let is_all = list_v6::<MURMUR>(table, &mut lists.v6, &mut piece);
+        finish_v6::<MURMUR>(table, &mut lists.v6, &mut piece, is_all);
+    }
+}
+
+/// Stage 1 for IPv6, first step, and the prefetches of a piece.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+pub(super) fn start_v6(table: &Table6, lists: &mut Lists6, piece: &mut Piece6<'_>) {
+    ask_batch(piece.hi, piece.out);
+    top_v6(table, piece, &mut lists.chunks);
+}
+
+/// Prefetches the chunk entries of so many keys.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn ask_chunks_v6(table: &Table6, lists: &Lists6, keys: usize) {
+    let Chunks6 { index, lanes, .. } = &lists.chunks;
+    for (indices, chunked) in index.as_chunks::<16>().0.iter().zip(&lanes[..keys.div_ceil(16)]) {
+        if *chunked != 0 {
+            for index in indices {
+                prefetch(table.chunks.as_ptr().cast(), *index as usize * 4);
             }
-            next.len = 0;
-            filter_v6::<MURMUR>(table, &mut piece, now, probes, next);
-            ask_v6(table, probes);
-            probe_v6(table, probes);
-            answer_v6(table, &mut piece, probes, next);
-            std::mem::swap(&mut now, &mut next);
         }
     }
+}
+
+/// Stage 1 for IPv6, second step, and stage 2 of the first round. Returns what [`ask_v6`] returns.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+pub(super) fn list_v6<const MURMUR: bool>(
+    table: &Table6,
+    lists: &mut Lists6,
+    piece: &mut Piece6<'_>,
+) -> bool {
+    let Lists6 { chunks, lists: [now, next], probes } = lists;
+    chunk_v6(table, piece, chunks, now);
+    ask_v6::<MURMUR>(table, piece, FEW, (now, next), probes)
+}
+
+/// The rounds of a piece, from stage 3 of the first one on; `is_all` is what [`ask_v6`] has returned for it.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+pub(super) fn finish_v6<const MURMUR: bool>(
+    table: &Table6,
+    lists: &mut Lists6,
+    piece: &mut Piece6<'_>,
+    mut is_all: bool,
+) {
+    let Lists6 { lists: [now, next], probes, .. } = lists;
+    let (mut now, mut next, mut few) = (now, next, FEW);
+    while now.len > 0 {
+        probe_v6(table, probes);
+        if !is_all {
+            answer_v6(table, piece, probes, next);
+            std::mem::swap(&mut now, &mut next);
+        } else if answer_all_v6(table, piece, probes) {
+            break;
+        } else {
+            few = 0; // a full line: the same keys again, level by level
+        }
+        is_all = ask_v6::<MURMUR>(table, piece, few, (now, next), probes);
+    }
+}
+
+/// Stage 2 for IPv6: makes the probes of a round, and prefetches the lines of the first [`AHEAD`]. Returns whether they are for all
+/// levels of the keys in `now`, which are `few` at most; else `next` has those that did not pass their filter.
+#[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
+#[inline]
+fn ask_v6<const MURMUR: bool>(
+    table: &Table6,
+    piece: &mut Piece6<'_>,
+    few: usize,
+    (now, next): (&List6, &mut List6),
+    probes: &mut Probes6,
+) -> bool {
+    if now.len == 0 {
+        return false;
+    }
+    let is_all = now.len <= few && all_levels_v6::<MURMUR>(table, now, probes);
+    if !is_all {
+        next.len = 0;
+        filter_v6::<MURMUR>(table, piece, now, probes, next);
+    }
+    for line in &probes.line[..AHEAD] {
+        prefetch(table.lines.as_ptr().cast(), *line as usize * 64);
+    }
+    is_all
 }
 
 /// Stage 1 for IPv6, first step: top entries answer the keys that have no chunk.
@@ -307,19 +379,14 @@ fn items(list: &List6, at: usize) -> (__m512i, [__m512i; 2]) {
     }
 }
 
-/// Stages 2 and 3 for the last keys of a piece: searches all of their levels in one pass, without filters, where a round for each level
-/// would wait for few loads. Returns `false`, with nothing written, if one has a level past /64 or meets a full line.
+/// Stage 2 for the last keys of a piece: probes for all of their levels, without filters, where a round for each level would wait for
+/// few loads. Returns `false` if a key has a level past /64.
 ///
 /// The lines of a key are loaded deepest level first, as the protocol of updates needs it. So there is no filter here: that of a level
 /// may only be read when the deeper lines have been.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn all_levels_v6<const MURMUR: bool>(
-    table: &Table6,
-    piece: &mut Piece6<'_>,
-    list: &List6,
-    probes: &mut Probes6,
-) -> bool {
+fn all_levels_v6<const MURMUR: bool>(table: &Table6, list: &List6, probes: &mut Probes6) -> bool {
     let levels = Levels6::load(&table.levels);
     let position = _mm512_set1_epi32((1 << MASK_SHIFT) - 1);
     probes.len = 0;
@@ -336,9 +403,7 @@ fn all_levels_v6<const MURMUR: bool>(
             live = _mm512_mask_cmpgt_epu32_mask(live, item, position);
         }
     }
-    ask_v6(table, probes);
-    probe_v6(table, probes);
-    answer_all_v6(table, piece, probes)
+    true
 }
 
 /// Stage 2 for IPv6: tests each key against the filter of its own deepest level and clears that level from its mask. Keys that
@@ -397,15 +462,6 @@ fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: __mmask16, items: &
         }
     }
     missed
-}
-
-/// Prefetches the lines of the first [`AHEAD`] probes.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn ask_v6(table: &Table6, probes: &Probes6) {
-    for line in &probes.line[..AHEAD] {
-        prefetch(table.lines.as_ptr().cast(), *line as usize * 64);
-    }
 }
 
 /// Stage 3 for IPv6: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier. [`answer_v6`] is a second

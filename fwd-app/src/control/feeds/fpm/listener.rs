@@ -118,7 +118,8 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::feeds::fpm::tests::{frame, route_frame};
+    use crate::control::feeds::fpm::tests::route_frame;
+    use crate::control::test_peers::strangers;
     use crossbeam_channel::{Receiver, bounded};
     use std::io::Write as _;
     use std::time::Duration;
@@ -152,20 +153,13 @@ mod tests {
         let mut zebra = TcpStream::connect(address).unwrap();
         zebra.write_all(&route_frame(1)).unwrap();
         until(&receiver, is_announce);
-        for number in 0..10_000_u32 {
-            let mut stranger = TcpStream::connect(address).unwrap();
-            // A write fails when a later stranger has taken the place.
-            let _ = match number % 4 {
-                0 => stranger.write_all(&number.to_be_bytes()),
-                1 => stranger.write_all(&[1, 1, 0, 3]),
-                2 => stranger.write_all(&frame(&[0xff; 40])),
-                _ => Ok(()), // says nothing
-            };
+        strangers(10_000, &route_frame(3), |number| {
             // Within the listener's backlog, so that no connection waits for a retry of TCP.
-            while number % 50 == 0 && thread.counts().sessions < u64::from(number) {
+            while number % 50 == 0 && thread.counts().sessions <= u64::from(number) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-        }
+            TcpStream::connect(address).unwrap()
+        });
         zebra.write_all(&route_frame(2)).unwrap();
         assert_eq!(until(&receiver, is_announce), 0, "the strangers caused no events");
         while thread.counts().sessions < 10_001 {

@@ -2,18 +2,13 @@
 
 use super::*;
 use crate::control::feeds::live::say;
-use crate::control::feeds::netlink::tests::{gone_bytes, next_hop_bytes, route_bytes};
+use crate::control::feeds::netlink::tests::next_hop_bytes;
 use crate::control::feeds::preference::Preference;
 use crate::control::feeds::{ChangeSet, FeedId, Path};
+use crate::control::test_peers::{fpm_frame as frame, gone_bytes, route_bytes};
 use fib::Prefix4;
 use netlink_packet_route::route::{RouteAttribute, RouteType};
 use proptest::prelude::*;
-
-/// A frame of these messages.
-pub(crate) fn frame(messages: &[u8]) -> Vec<u8> {
-    let len = u16::try_from(HEADER_BYTES + messages.len()).unwrap().to_be_bytes();
-    [&VERSION_AND_TYPE, &len[..], messages].concat()
-}
 
 fn prefix(number: u32) -> IpPrefix {
     IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (number << 8), 24))

@@ -1,9 +1,10 @@
 //! Datagrams in, events out: passes, interrupted passes, what a pass did not contain, and paths of IPv6 routes.
 
 use super::*;
-use crate::control::feeds::netlink::tests::{encode, gone_bytes, next_hop_bytes, raw, route_bytes};
+use crate::control::feeds::netlink::tests::{next_hop_bytes, raw};
 use crate::control::feeds::preference::Preference;
 use crate::control::feeds::{ChangeSet, FeedId, LinkAddress, LinkNeighbour};
+use crate::control::test_peers::{encode, gone_bytes, route_bytes};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteNextHop, RouteType};

@@ -2,9 +2,9 @@
 
 use super::bodies::{NLMSG_DONE, NLMSG_ERROR, RTM_DELNEXTHOP, RTM_NEWNEXTHOP, RTM_NEWROUTE};
 use super::*;
+use crate::control::test_peers::{encode, route_bytes, route_message};
 use fib::MacAddr;
-use fib::{Key, Prefix4, Prefix6};
-use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use fib::{Prefix4, Prefix6};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
@@ -13,19 +13,9 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAttribute, RouteLwEnCapType, RouteMessage as Encoded, RouteNextHop, RouteNextHopFlags, RouteType,
-    RouteVia,
+    RouteAttribute, RouteLwEnCapType, RouteNextHop, RouteNextHopFlags, RouteType, RouteVia,
 };
 use proptest::prelude::*;
-
-/// A message's bytes.
-pub(crate) fn encode(message: RouteNetlinkMessage) -> Vec<u8> {
-    let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(message));
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    bytes
-}
 
 /// A message with a body made by hand.
 pub(crate) fn raw(kind: u16, header: &[u8], attributes: &[(u16, &[u8])]) -> Vec<u8> {
@@ -45,33 +35,6 @@ pub(crate) fn next_hop_bytes(id: u32, family: u8, attributes: &[(u16, &[u8])]) -
     let id = id.to_ne_bytes();
     let attributes: Vec<_> = std::iter::once((1, &id[..])).chain(attributes.iter().copied()).collect();
     raw(RTM_NEWNEXTHOP, &[family, 0, 0, 0, 0, 0, 0, 0], &attributes)
-}
-
-fn route_message(prefix: IpPrefix, kind: RouteType, attributes: Vec<RouteAttribute>) -> Encoded {
-    let mut message = Encoded::default();
-    let address = match prefix {
-        IpPrefix::V4(prefix) => prefix.address().to_ip(),
-        IpPrefix::V6(prefix) => prefix.address().to_ip(),
-    };
-    message.header.address_family = address.into();
-    message.header.destination_prefix_length = prefix.len();
-    message.header.table = 254;
-    message.header.kind = kind;
-    message.attributes = attributes;
-    if prefix.len() > 0 {
-        message.attributes.push(RouteAttribute::Destination(address.into()));
-    }
-    message
-}
-
-/// A route's message.
-pub(crate) fn route_bytes(prefix: IpPrefix, kind: RouteType, attributes: Vec<RouteAttribute>) -> Vec<u8> {
-    encode(RouteNetlinkMessage::NewRoute(route_message(prefix, kind, attributes)))
-}
-
-/// The message that a route is gone.
-pub(crate) fn gone_bytes(prefix: IpPrefix) -> Vec<u8> {
-    encode(RouteNetlinkMessage::DelRoute(route_message(prefix, RouteType::Unicast, Vec::new())))
 }
 
 fn decoded(bytes: &[u8]) -> Vec<Message> {

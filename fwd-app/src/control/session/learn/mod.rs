@@ -80,7 +80,7 @@ impl Session {
                 if self.has_others(prefix) {
                     wanted.push((prefix, self.refresh(prefix)));
                 } else {
-                    self.rib.set(prefix, id);
+                    self.set_route(prefix, id);
                     wanted.push((prefix, id));
                 }
             }
@@ -153,13 +153,13 @@ impl Session {
     pub(crate) fn remove_route(&mut self, prefix: IpPrefix) -> Result<(), UpdateError> {
         self.check_not_own(prefix)?;
         self.updates_pending += 1;
-        if self.origins.has_ctl(prefix) {
+        if !self.origins.ctl(prefix).is_none() {
             self.origins.set(Origin::Ctl, prefix, NextHopId::NONE);
             self.refresh(prefix);
             if !self.has_others(prefix) {
                 self.origins.set(Origin::Files, prefix, NextHopId::NONE);
             }
-        } else if !self.has_others(prefix) || !self.origins.file(prefix).is_none() {
+        } else if !self.has_others(prefix) || self.uses_file(prefix) {
             self.set_file_route(prefix, NextHopId::NONE);
         } else if let Some(change) = self.learned.as_mut().and_then(|learned| learned.withdraw_best(prefix)) {
             self.take_change(&change);
@@ -184,7 +184,7 @@ impl Session {
     pub(super) fn set_file_route(&mut self, prefix: IpPrefix, id: NextHopId) -> bool {
         if !self.has_others(prefix) {
             self.retry.wanted.remove(&prefix);
-            return self.rib.set(prefix, id) != id;
+            return self.set_route(prefix, id) != id;
         }
         let before = self.origins.set(Origin::Files, prefix, id);
         self.refresh(prefix);
@@ -232,25 +232,37 @@ impl Session {
     /// Whether a source other than the files has a route of this prefix.
     fn has_others(&self, prefix: IpPrefix) -> bool {
         let has_learned = |learned: &Learned| learned.preference().best(prefix).is_some();
-        self.origins.has_own(prefix)
-            || self.origins.has_ctl(prefix)
-            || self.learned.as_deref().is_some_and(has_learned)
+        !self.origins.first(prefix).is_none() || self.learned.as_deref().is_some_and(has_learned)
+    }
+
+    /// The names of the sources of routes, the most preferred first.
+    pub(crate) fn source_order(&self) -> Vec<&'static str> {
+        let order = self.learned.as_deref().map_or(&["files"][..], Learned::order);
+        [&["ctl"], order].concat()
+    }
+
+    /// Whether the best route of a prefix that feeds have announced is preferred to that of files.
+    fn comes_before_files(&self, prefix: IpPrefix) -> bool {
+        self.learned.as_deref().is_some_and(|learned| learned.comes_before_files(prefix))
+    }
+
+    /// Whether a prefix that another source has, too, but neither a port's address nor the control socket, has the files' route in the RIB.
+    fn uses_file(&mut self, prefix: IpPrefix) -> bool {
+        let is_behind = self.comes_before_files(prefix) && !self.learned_route(prefix).is_none();
+        !is_behind && !self.origins.file(prefix).is_none()
     }
 
     /// The files' route of a prefix that no other source has (yet).
     fn file_route(&self, prefix: IpPrefix) -> NextHopId {
         // A route that should have been withdrawn is no file's.
-        self.retry.wanted.get(&prefix).copied().unwrap_or_else(|| match prefix {
-            IpPrefix::V4(prefix) => self.rib.v4.get(prefix),
-            IpPrefix::V6(prefix) => self.rib.v6.get(prefix),
-        })
+        self.retry.wanted.get(&prefix).copied().unwrap_or_else(|| self.route(prefix))
     }
 
     /// Applies a change of the feeds' best route to the RIB. Returns the route that it has then. What the feeds say stays said when the
     /// engine refuses it, and so does what is noted of the files here.
     fn take_change(&mut self, change: &RibChange) -> NextHopId {
         let prefix = change.prefix;
-        if change.is_new && !self.origins.has_own(prefix) && !self.origins.has_ctl(prefix) {
+        if change.is_new && self.origins.first(prefix).is_none() {
             self.origins.replace(Origin::Files, prefix, self.file_route(prefix));
         }
         let id = self.refresh(prefix);
@@ -260,13 +272,20 @@ impl Session {
         id
     }
 
-    /// Puts the preferred route of a prefix into the RIB, and returns it.
+    /// Puts the preferred route of a prefix into the RIB, and returns it. While a feed's route has no port, the files' one is used.
     fn refresh(&mut self, prefix: IpPrefix) -> NextHopId {
-        let mut id = self.origins.best(prefix);
-        if id.is_none() {
+        let learned_first = self.comes_before_files(prefix);
+        let mut id = self.origins.first(prefix);
+        if id.is_none() && learned_first {
             id = self.learned_route(prefix);
         }
-        self.rib.set(prefix, id);
+        if id.is_none() {
+            id = self.origins.file(prefix);
+        }
+        if id.is_none() && !learned_first {
+            id = self.learned_route(prefix);
+        }
+        self.set_route(prefix, id);
         id
     }
 

@@ -48,6 +48,11 @@ fn link(ifindex: u32, name: &str) -> FeedEvent {
 impl Rig {
     /// A session over the ports p0 and p1, which are the interfaces 10 and 11.
     fn new() -> Self {
+        Self::with_feeds_before_files(0)
+    }
+
+    /// The same, where the first feeds are preferred to files.
+    fn with_feeds_before_files(before_files: u8) -> Self {
         let mut session = session();
         let port = |name: &str| EgressPort {
             name: name.to_owned(),
@@ -60,7 +65,7 @@ impl Rig {
         session.set_ports(ports.clone()).unwrap();
         let (sender, receiver) = bounded(1000);
         let interfaces = Interfaces::of(&ports, &[], &[]).unwrap();
-        session.set_feeds(Learned::for_test(receiver, 2, interfaces));
+        session.set_feeds(Learned::for_test(receiver, 2, before_files, interfaces));
         let mut rig = Self { session, sender };
         rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1"), link(12, "other")]);
         rig
@@ -131,7 +136,7 @@ fn ctl_comes_before_files_and_files_before_feeds() {
     assert_eq!(rig.hop(), "via 192.0.2.9 dev 0", "until it is announced again");
     rig.says(KERNEL, vec![withdraw()]);
     assert_eq!(rig.hop(), before);
-    assert_eq!((rig.session.origins.best(prefix()), rig.session.ctl_routes()), (NextHopId::NONE, 0));
+    assert_eq!((rig.session.origins.file(prefix()), rig.session.ctl_routes()), (NextHopId::NONE, 0));
 }
 
 #[test]
@@ -147,8 +152,44 @@ fn a_files_route_is_back_when_the_others_are_gone() {
         rig.file(id(78));
         rig.ctl_del();
         assert_eq!(rig.hop(), "78");
-        assert_eq!(rig.session.origins.best(prefix()), NextHopId::NONE, "the RIB alone has it");
+        assert_eq!(rig.session.origins.file(prefix()), NextHopId::NONE, "the RIB alone has it");
     }
+}
+
+#[test]
+fn feeds_that_are_named_before_files_come_before_them() {
+    // FPM, files, the kernel.
+    let mut rig = Rig::with_feeds_before_files(1);
+    let before = rig.hop();
+    rig.file(id(77));
+    rig.says(KERNEL, vec![announce(7, 10)]);
+    assert_eq!(rig.hop(), "77");
+    rig.says(FPM, vec![announce(8, 11)]);
+    assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
+    rig.file(id(78));
+    assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
+    // A route without a port leaves its place to the files.
+    rig.says(FPM, vec![announce(8, 20)]);
+    assert_eq!(rig.hop(), "78");
+    rig.says(KERNEL, vec![link(20, "p1")]);
+    assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
+    rig.ctl(99);
+    assert_eq!(rig.hop(), "99");
+    // What goes is what is in use: of ctl, FPM, the file, the kernel.
+    for wanted in ["via 192.0.2.8 dev 1", "78", "via 192.0.2.7 dev 0", &before] {
+        rig.ctl_del();
+        assert_eq!(rig.hop(), wanted);
+    }
+    // FPM, the kernel, files.
+    let mut rig = Rig::with_feeds_before_files(2);
+    rig.says(KERNEL, vec![announce(7, 10)]);
+    rig.file(id(77));
+    assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
+    rig.file(Action::Withdraw);
+    rig.says(KERNEL, vec![withdraw()]);
+    assert_eq!(rig.hop(), before);
+    rig.file(id(77));
+    assert_eq!(rig.hop(), "77");
 }
 
 #[test]

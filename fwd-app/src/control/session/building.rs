@@ -1,0 +1,251 @@
+//! Another engine for a session, which is built while routes go on changing.
+//!
+//! A thread of its own makes the engine and its table from a copy of the RIB, as it was committed last. The session notes meanwhile which
+//! prefixes change. When the thread has ended, the copy and the new engine get the routes that these have by then, in one delta, and
+//! lcores get readers of the new engine.
+//!
+//! No packet gets an answer that is not in service, because of the order of the control thread's stores. All stores of the new table are
+//! made before the first reader of it exists: those of the build, which the join of its thread makes visible, and those of that delta. A
+//! reader reaches its lcore by [`Handle::move_to`](crate::topology::Handle::move_to), between two batches, so a batch is looked up in one
+//! engine. Before that step an lcore's answers are those of the old engine. Its last generation has the same routes as the first one
+//! that readers of the new engine see, since the control thread commits nothing between that delta and the last lcore's step. A change
+//! that comes later is in the new engine alone, which all lcores read then. So each answer is that of a generation between the one
+//! current at submit and the one current at collect.
+//!
+//! The copy costs the RIB's memory once more until the build ends. The old engine is dropped when no stage reads it.
+
+use super::Session;
+use crate::engines::{EngineSpec, Made};
+use anyhow::Context as _;
+use fib::{IpPrefix, NextHopId, Rib};
+use rustc_hash::FxHashSet;
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+/// An engine that is being built.
+pub(super) struct Building {
+    spec: EngineSpec,
+    /// Prefixes whose routes were set since the copy was made.
+    changed: FxHashSet<IpPrefix>,
+    /// `None` when it was joined.
+    thread: Option<JoinHandle<anyhow::Result<Built>>>,
+}
+
+/// An engine with its table.
+struct Built {
+    made: Made,
+    /// The routes of the table.
+    rib: Rib,
+    build_s: f64,
+}
+
+impl Drop for Building {
+    /// Waits for the build: an engine may use a device that must not go away under it.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Session {
+    /// Begins to build the engine of `spec`; [`Self::finish_engine`] moves to it. Updates that wait are committed before.
+    ///
+    /// # Errors
+    /// When another one is being built, what waits cannot be committed, or the system refuses a thread.
+    pub(crate) fn build_engine(&mut self, spec: EngineSpec) -> anyhow::Result<()> {
+        let make = spec.clone();
+        self.build_beside(spec, move || make.make_with_fallback())
+    }
+
+    /// As [`Self::build_engine`], of the engine that `make` makes.
+    ///
+    /// # Errors
+    /// As there.
+    pub(in crate::control) fn build_beside(
+        &mut self,
+        spec: EngineSpec,
+        make: impl FnOnce() -> anyhow::Result<Made> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        self.check_not_building()?;
+        self.commit()?;
+        let mut rib = self.rib.clone();
+        let build = move || {
+            let mut made = make()?;
+            let start = Instant::now();
+            rib.move_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
+            Ok(Built { made, rib, build_s: start.elapsed().as_secs_f64() })
+        };
+        // It runs on the CPUs of this thread, where no lcore is.
+        let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
+        self.building = Some(Building { spec, changed: FxHashSet::default(), thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Checks that no engine is being built.
+    ///
+    /// # Errors
+    /// When one is.
+    pub(in crate::control) fn check_not_building(&self) -> anyhow::Result<()> {
+        if let Some(Building { spec, .. }) = &self.building {
+            anyhow::bail!("engine {} is being built; try again when it is in service", spec.name);
+        }
+        Ok(())
+    }
+
+    /// Moves to the engine that has been built: gives its readers to the lcores, and drops the other. `None` while there is none.
+    ///
+    /// # Errors
+    /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table. The engine in service stays then.
+    pub(crate) fn finish_engine(&mut self) -> Option<anyhow::Result<()>> {
+        let is_finished =
+            |building: &mut Building| building.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let building = self.building.take_if(is_finished)?;
+        Some(self.take_over(building))
+    }
+
+    fn take_over(&mut self, mut building: Building) -> anyhow::Result<()> {
+        let thread = building.thread.take().context("the engine has been joined")?;
+        let built =
+            thread.join().map_err(|_| anyhow::anyhow!("the thread that builds an engine has panicked"))?;
+        let Built { mut made, mut rib, build_s } = built?;
+        self.commit()?;
+        for prefix in building.changed.drain() {
+            rib.set(prefix, self.route(prefix));
+        }
+        rib.commit_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
+        debug_assert!(rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter()));
+        self.running.move_to(self.vrf, made.engine.as_ref())?;
+        self.tally.build_s = build_s;
+        let before = std::mem::replace(&mut self.engine, made.engine);
+        // Stages that stop may have the last batches of the engine before.
+        self.retired = Some(before).filter(|_| self.running.is_stopping());
+        (self.rib, self.failover, self.spec) = (rib, made.service, building.spec.clone());
+        self.has_shared_engine = made.is_shared;
+        Ok(())
+    }
+
+    /// Sets a route in the RIB; [`NextHopId::NONE`] removes it. Returns the one before. All changes of the RIB come this way.
+    pub(super) fn set_route(&mut self, prefix: IpPrefix, id: NextHopId) -> NextHopId {
+        if let Some(building) = &mut self.building {
+            building.changed.insert(prefix);
+        }
+        self.rib.set(prefix, id)
+    }
+
+    /// The route of a prefix in the RIB.
+    pub(super) fn route(&self, prefix: IpPrefix) -> NextHopId {
+        match prefix {
+            IpPrefix::V4(prefix) => self.rib.v4.get(prefix),
+            IpPrefix::V6(prefix) => self.rib.v6.get(prefix),
+        }
+    }
+}
+
+fn too_large(made: &Made, rib: &Rib) -> String {
+    format!("engine {} cannot hold this table of {} routes", made.engine.name(), rib.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::test_session::session;
+    use fib::faulty::{Call, Faults, FaultyEngine, How};
+    use fib::feed::{Action, Hop, Update};
+    use fib::{Keys, Prefix4};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    fn prefix(number: u32) -> IpPrefix {
+        IpPrefix::V4(Prefix4::truncating(0xc612_0000 + (number << 8), 24))
+    }
+
+    fn set(session: &mut Session, number: u32, id: Option<u32>) {
+        let action = id.map_or(Action::Withdraw, |id| Action::Announce(Hop::Id(NextHopId::new(id).unwrap())));
+        session.update(&Update { time_s: 0.0, prefix: prefix(number), action, peer: None }).unwrap();
+        session.commit().unwrap();
+    }
+
+    fn lookup(session: &Session, number: u32) -> u32 {
+        let mut answer = [NextHopId::NONE];
+        let key = 0xc612_0001 + (number << 8);
+        session.engine().reader(1, 1).unwrap().lookup(Keys::V4(&[key]), &mut answer).unwrap();
+        answer[0].get()
+    }
+
+    /// Begins to build an engine whose `apply` blocks until `faults` says otherwise.
+    fn build_slowly(session: &mut Session, faults: &Arc<Faults>) {
+        faults.hang_in_apply.store(true, Ordering::SeqCst);
+        let theirs = Arc::clone(faults);
+        let make = move || {
+            Ok(Made { engine: Box::new(FaultyEngine::new(&theirs)), service: None, is_shared: false })
+        };
+        session.build_beside(EngineSpec::named("oracle"), make).unwrap();
+    }
+
+    fn finish(session: &mut Session, faults: &Faults) -> anyhow::Result<()> {
+        faults.hang_in_apply.store(false, Ordering::SeqCst);
+        loop {
+            if let Some(result) = session.finish_engine() {
+                return result;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn changes_while_an_engine_is_built_are_in_both() {
+        let mut session = session();
+        let faults = Arc::new(Faults::default());
+        (0..100).for_each(|number| set(&mut session, number, Some(1000 + number)));
+        build_slowly(&mut session, &faults);
+        assert!(session.finish_engine().is_none(), "it is being built");
+        let refused = session.build_engine(EngineSpec::named("oracle")).unwrap_err().to_string();
+        assert!(refused.contains("is being built"), "{refused}");
+        // Replaced, withdrawn, new, new and gone again, there and back.
+        (0..50).for_each(|number| set(&mut session, number, Some(2000 + number)));
+        (50..70).for_each(|number| set(&mut session, number, None));
+        (100..150).for_each(|number| set(&mut session, number, Some(3000 + number)));
+        (140..150).for_each(|number| set(&mut session, number, None));
+        (70..80).for_each(|number| set(&mut session, number, Some(1)));
+        (70..80).for_each(|number| set(&mut session, number, Some(1000 + number)));
+        let wanted: Vec<_> = (0..160).map(|number| lookup(&session, number)).collect();
+        assert_eq!((wanted[0], wanted[70], wanted[100]), (2000, 1070, 3100), "they are in service at once");
+        assert_eq!(session.engine().name(), "oracle");
+
+        finish(&mut session, &faults).unwrap();
+        assert_eq!(session.engine().name(), "fake");
+        assert_eq!((0..160).map(|number| lookup(&session, number)).collect::<Vec<_>>(), wanted);
+        assert_eq!(faults.calls(Call::Apply), 2, "the table, and what has changed since");
+        set(&mut session, 0, Some(7));
+        assert_eq!(lookup(&session, 0), 7);
+        assert!(session.finish_engine().is_none());
+    }
+
+    #[test]
+    fn an_engine_that_cannot_be_built_or_catch_up_is_not_taken() {
+        for at in [0, 1] {
+            let mut session = session();
+            let faults = Arc::new(Faults::default());
+            build_slowly(&mut session, &faults);
+            faults.fail_from(Call::Apply, at, How::Full);
+            set(&mut session, 0, Some(9));
+            let error = finish(&mut session, &faults).unwrap_err();
+            assert!(format!("{error:#}").contains("engine fake cannot hold this table"), "{error:#}");
+            assert_eq!((session.engine().name(), lookup(&session, 0)), ("oracle", 9));
+            set(&mut session, 0, Some(10));
+            assert_eq!(lookup(&session, 0), 10);
+        }
+    }
+
+    #[test]
+    fn a_build_that_panics_is_an_error() {
+        let mut session = session();
+        let faults = Arc::new(Faults::default());
+        faults.die_in_apply.store(true, Ordering::SeqCst);
+        build_slowly(&mut session, &faults);
+        assert!(finish(&mut session, &faults).unwrap_err().to_string().contains("panicked"));
+        assert_eq!(session.engine().name(), "oracle");
+    }
+}

@@ -1,0 +1,205 @@
+//! `stop --drain`: takes the forwarder out of a network without losing a packet.
+//!
+//! First the program of `--drain-hook` makes neighbours choose other paths, as by withdrawing routes. Packets are forwarded until no more
+//! come to be, or until a limit. Then receiving stops, and what is inside leaves. The control thread goes on meanwhile, so that routes
+//! still change; the client gets its answer at the end. If anything fails before receiving stops, forwarding goes on as before.
+
+use crate::control::ctl::{Answer, Command, Refusal};
+use crate::datapath::Counters;
+use crate::notice;
+use crate::topology::Handle;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the hook may take.
+const HOOK_LIMIT: Duration = Duration::from_secs(60);
+/// Packets have stopped coming when none was forwarded for so long.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long packets may go on to come after the hook has ended.
+const QUIET_LIMIT: Duration = Duration::from_secs(60);
+/// How long packets inside may take to leave.
+const INSIDE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The drain in progress, and the hook.
+#[derive(Default)]
+pub(super) struct Drains {
+    hook: Option<PathBuf>,
+    running: Option<Drain>,
+    /// The hook, when it was told that packets are received again.
+    resuming: Option<Child>,
+}
+
+struct Drain {
+    command: Command,
+    step: Step,
+    /// When the step has failed.
+    end: Instant,
+}
+
+enum Step {
+    /// The hook runs.
+    Hook(Child),
+    /// Packets may still come; so many were forwarded until then, the last of them at that time.
+    Quiet { forwarded: u64, since: Instant },
+    /// Nothing is received any more.
+    Inside,
+}
+
+/// What a step has led to.
+enum Next {
+    Stay,
+    Go(Step, Duration),
+    Done,
+    Failed(anyhow::Error),
+}
+
+impl Drains {
+    /// With this hook; without one receiving stops at once.
+    pub(super) fn new(hook: Option<PathBuf>) -> Self {
+        Self { hook, ..Self::default() }
+    }
+
+    /// Starts one, whose answer comes from a later [`Self::turn`].
+    pub(super) fn start(&mut self, command: Command, running: &Handle) {
+        if self.running.is_some() {
+            return command.answer(Err(anyhow::anyhow!("a drain is running").into()));
+        }
+        let (step, limit) = match &self.hook {
+            Some(hook) => match spawn(hook, "drain") {
+                Ok(child) => (Step::Hook(child), HOOK_LIMIT),
+                Err(error) => return command.answer(Err(error.into())),
+            },
+            None => {
+                running.pause(true);
+                (Step::Inside, INSIDE_LIMIT)
+            }
+        };
+        self.running = Some(Drain { command, step, end: Instant::now() + limit });
+    }
+
+    /// Starts receiving again. A drain in progress ends with an error; after one that has ended, the hook is told.
+    pub(super) fn resume(&mut self, running: &Handle) -> Result<Answer, Refusal> {
+        let was_paused = running.is_paused();
+        running.pause(false);
+        let cut = self.running.take();
+        if let Some(Drain { command, mut step, .. }) = cut {
+            if let Step::Hook(child) = &mut step {
+                end(child);
+            }
+            command.answer(Err(anyhow::anyhow!("forwarding was started again").into()));
+        } else if !was_paused {
+            return Ok(Answer::done());
+        }
+        if let Some(hook) = &self.hook {
+            self.resuming = Some(spawn(hook, "resume")?);
+        }
+        Ok(Answer::done())
+    }
+
+    /// Takes the next step if it is due; returns whether there was one.
+    pub(super) fn turn(&mut self, running: &Handle) -> bool {
+        if let Some(child) = &mut self.resuming
+            && let Some(status) = child.try_wait().transpose()
+        {
+            self.resuming = None;
+            if !matches!(status, Ok(status) if status.success()) {
+                notice::warn(format_args!("--drain-hook resume: {}", outcome(&status)));
+            }
+        }
+        let Some(mut drain) = self.running.take() else { return false };
+        match drain.step.look(running) {
+            Next::Stay if Instant::now() < drain.end => {
+                self.running = Some(drain);
+                return false;
+            }
+            Next::Stay => {
+                let error = drain.step.overdue(running);
+                drain.command.answer(Err(error.into()));
+            }
+            Next::Go(step, limit) => {
+                self.running = Some(Drain { step, end: Instant::now() + limit, ..drain });
+            }
+            Next::Done => drain.command.answer(Ok(Answer::done())),
+            Next::Failed(error) => drain.command.answer(Err(error.into())),
+        }
+        true
+    }
+}
+
+impl Step {
+    fn look(&mut self, running: &Handle) -> Next {
+        match self {
+            Self::Hook(child) => match child.try_wait() {
+                Ok(None) => Next::Stay,
+                Ok(Some(status)) if status.success() => {
+                    let step = Self::Quiet { forwarded: forwarded(running), since: Instant::now() };
+                    Next::Go(step, QUIET_LIMIT)
+                }
+                result => {
+                    let status = result.map(Option::unwrap_or_default);
+                    Next::Failed(anyhow::anyhow!("--drain-hook: {}; forwarding goes on", outcome(&status)))
+                }
+            },
+            Self::Quiet { forwarded: before, since } => {
+                let now = forwarded(running);
+                if now != *before {
+                    (*before, *since) = (now, Instant::now());
+                }
+                if since.elapsed() < QUIET {
+                    return Next::Stay;
+                }
+                running.pause(true);
+                Next::Go(Self::Inside, INSIDE_LIMIT)
+            }
+            Self::Inside if all(running).inside() == 0 => Next::Done,
+            Self::Inside => Next::Stay,
+        }
+    }
+
+    /// Why the step took too long.
+    fn overdue(&mut self, running: &Handle) -> anyhow::Error {
+        match self {
+            Self::Hook(child) => {
+                end(child);
+                anyhow::anyhow!("--drain-hook has not ended within {HOOK_LIMIT:?}; forwarding goes on")
+            }
+            Self::Quiet { .. } => {
+                anyhow::anyhow!("packets still come after {QUIET_LIMIT:?}; forwarding goes on")
+            }
+            Self::Inside => {
+                let inside = all(running).inside();
+                anyhow::anyhow!("{inside} packets are still inside after {INSIDE_LIMIT:?}")
+            }
+        }
+    }
+}
+
+/// The counters of all stages and of the router.
+fn all(running: &Handle) -> Counters {
+    let mut counters = running.counters();
+    counters.merge(&running.router());
+    counters
+}
+
+/// Packets sent that had come by another port: not those of the router, nor what the kernel sends.
+fn forwarded(running: &Handle) -> u64 {
+    let Counters { tx_packets, originated, .. } = all(running);
+    tx_packets.saturating_sub(originated)
+}
+
+/// Starts the hook with one argument.
+fn spawn(hook: &Path, what: &str) -> anyhow::Result<Child> {
+    let child = std::process::Command::new(hook).arg(what).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    child.map_err(|error| anyhow::anyhow!("cannot run --drain-hook {}: {error}", hook.display()))
+}
+
+/// Ends a hook that nobody waits for any more.
+fn end(child: &mut Child) {
+    // It may have ended by itself.
+    drop(child.kill().and_then(|()| child.wait()));
+}
+
+fn outcome(result: &std::io::Result<ExitStatus>) -> String {
+    result.as_ref().map_or_else(ToString::to_string, ToString::to_string)
+}

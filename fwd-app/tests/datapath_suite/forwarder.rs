@@ -1,0 +1,154 @@
+//! A running forwarder that tests steer over its control socket.
+
+use crate::run::eal;
+use crate::signals::send;
+use crate::support::{assert_conserved, bundled, changes, fwd_app, skip, stderr, wait};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// The parameters of a `net_pcap` port that receives the mixed capture again and again.
+pub(crate) fn endless_mix() -> String {
+    format!("rx_pcap={},infinite_rx=1", bundled("mix.pcap").display())
+}
+
+/// A forwarder with its control socket.
+pub(crate) struct Forwarder {
+    /// `None` once it has ended.
+    pub(crate) child: Option<Child>,
+    pub(crate) socket: PathBuf,
+    json: PathBuf,
+}
+
+impl Drop for Forwarder {
+    /// A test that failed leaves no forwarder behind.
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
+impl Forwarder {
+    /// Waits until the one that `child` is answers; `None` if DPDK does not start here.
+    pub(crate) fn wait_for(mut child: Child, folder: &Path) -> Option<Self> {
+        let (socket, json) = (folder.join("ctl"), folder.join("summary.json"));
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let asked =
+                fwd_app(&["ctl", "--timeout", "30", "show", "config", "--socket"]).arg(&socket).output();
+            if asked.unwrap().status.success() {
+                return Some(Self { child: Some(child), socket, json });
+            }
+            if child.try_wait().unwrap().is_some() {
+                let output = child.wait_with_output().unwrap();
+                assert!(skip(&stderr(&output)), "{}", stderr(&output));
+                return None;
+            }
+            assert!(Instant::now() < end, "no answer");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A replay that would last for hours, under an update stream, at a rate that any CPU does.
+    pub(crate) fn replay(folder: &Path, extra: &[&str]) -> Option<Self> {
+        let updates = folder.join("updates.txt");
+        std::fs::write(&updates, changes(3)).unwrap();
+        let mut command = fwd_app(&["replay"]);
+        command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
+        command.args(["--no-huge", "--verify", "--loops", "1000000000", "--rate", "100kpps", "--updates"]);
+        command.arg(&updates).args(["--update-rate", "20000", "--update-loops", "1000000", "--json"]);
+        command.arg(folder.join("summary.json")).arg("--ctl").arg(folder.join("ctl")).args(extra);
+        Self::wait_for(command.spawn().unwrap(), folder)
+    }
+
+    /// `run` with the routes of `routes` over ports that receive the mixed capture again and again.
+    pub(crate) fn run(folder: &Path, name: &str, routes: &Path) -> Option<Self> {
+        Self::run_with(folder, name, &endless_mix(), &["--fib", routes.to_str().unwrap()])
+    }
+
+    /// `run` with the bundled routes and `extra` options over ports, the first of which receives `input`.
+    pub(crate) fn run_with(folder: &Path, name: &str, input: &str, extra: &[&str]) -> Option<Self> {
+        let vdevs: Vec<_> = [format!("net_pcap0,{input},tx_pcap=/dev/null")]
+            .into_iter()
+            .chain((1..4).map(|port| format!("net_null{port},no-rx=1")))
+            .collect();
+        let table = bundled("routes.txt");
+        Self::over(folder, name, &[&["--fib", table.to_str().unwrap()], extra].concat(), &vdevs)
+    }
+
+    /// `run` with these options over these devices, by a worker lcore.
+    pub(crate) fn over(folder: &Path, name: &str, options: &[&str], vdevs: &[String]) -> Option<Self> {
+        let mut eal = eal("(0-1)@(0-1)", name);
+        eal.iter_mut().filter(|word| *word == "256").for_each(|word| *word = "512".to_owned());
+        let mut command = fwd_app(&["run"]);
+        command.args(options).arg("--json").arg(folder.join("summary.json"));
+        command.arg("--ctl").arg(folder.join("ctl")).arg("--").args(eal);
+        command.args(vdevs.iter().flat_map(|vdev| ["--vdev", vdev]));
+        Self::wait_for(command.spawn().unwrap(), folder)
+    }
+
+    pub(crate) fn output(&self, words: &str) -> std::process::Output {
+        let mut command = fwd_app(&["ctl", "--json", "--timeout", "60", "--socket"]);
+        command.arg(&self.socket).args(words.split(' ')).output().unwrap()
+    }
+
+    /// The answer to `words`, which must not be refused.
+    pub(crate) fn ask(&self, words: &str) -> Value {
+        let output = self.output(words);
+        assert_eq!(output.status.code(), Some(0), "{words}: {}", stderr(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    /// The message with which `words` are refused.
+    pub(crate) fn refuses(&self, words: &str) -> String {
+        let output = self.output(words);
+        assert_eq!(output.status.code(), Some(1), "{words}: {}", stderr(&output));
+        stderr(&output)
+    }
+
+    /// Asks `words` until the answer is as `wanted`.
+    pub(crate) fn ask_until(&self, words: &str, wanted: impl Fn(&Value) -> bool) {
+        self.ask_within(Duration::from_secs(30), words, wanted);
+    }
+
+    /// Asks `words` until the answer is as `wanted`, for as long as `limit`.
+    pub(crate) fn ask_within(&self, limit: Duration, words: &str, wanted: impl Fn(&Value) -> bool) {
+        let end = Instant::now() + limit;
+        loop {
+            let answer = self.ask(words);
+            if wanted(&answer) {
+                return;
+            }
+            assert!(Instant::now() < end, "{words}: {answer}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What it holds of this host's memory, bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.as_ref().unwrap().id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// Has it read its files again.
+    pub(crate) fn hang_up(&self) {
+        send(self.child.as_ref().unwrap(), "-HUP");
+    }
+
+    /// Ends it; returns its summary and what it wrote to stderr.
+    pub(crate) fn end(mut self) -> (Value, String) {
+        let child = self.child.take().unwrap();
+        send(&child, "-TERM");
+        let output = wait(child, Duration::from_secs(60));
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let summary = serde_json::from_slice(&std::fs::read(&self.json).unwrap()).unwrap();
+        assert_conserved(&summary);
+        assert!(!self.socket.exists(), "the socket is removed");
+        (summary, text)
+    }
+}
