@@ -303,7 +303,11 @@ impl Vrfs {
 
     /// As [`Session::learn`], for all.
     pub(crate) fn learn(&mut self) -> bool {
-        self.each().fold(false, |worked, session| session.learn() || worked)
+        let mut worked = false;
+        for session in self.each() {
+            worked |= session.learn();
+        }
+        worked
     }
 
     /// Begins to build the engine of `spec` for every VRF; [`Self::finish_engine`] moves each to its own.

@@ -125,6 +125,9 @@ pub(crate) struct Readers {
     pub(super) batch_max: usize,
 }
 
+/// The readers of a stage, one a VRF, and where another one is offered.
+type VrfReaders = (Vec<Box<dyn EngineReader>>, Arc<ReaderSwap>);
+
 impl Builder<'_> {
     fn build(mut self) -> Result<Built, BuildError> {
         let plan = self.plan;
@@ -232,7 +235,7 @@ impl Builder<'_> {
     }
 
     /// A reader of each VRF with `slots` slots, and where another engine's is offered in the place of one.
-    fn readers(&mut self, slots: u16) -> Result<(Vec<Box<dyn EngineReader>>, Arc<ReaderSwap>), EngineError> {
+    fn readers(&mut self, slots: u16) -> Result<VrfReaders, EngineError> {
         let batch_max = self.limits.batch;
         let readers = self.parts.vrfs.iter().map(|vrf| vrf.engine.reader(slots, batch_max));
         let readers = readers.collect::<Result<_, _>>()?;
