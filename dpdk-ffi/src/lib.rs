@@ -18,6 +18,7 @@
 //! | [`fib`] | DPDK's lookup tables, which we measure ours against | `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6` |
 //! | [`version`](mod@version) | the DPDK version compiled for and the version that runs | `rte_version` |
 //! | [`telemetry`] | commands on DPDK's telemetry socket | `rte_telemetry` |
+//! | [`tap`] | [`Tap`]: an interface of the kernel, beside DPDK's ports | |
 //! | [`cycles`] | time stamp counter | `rte_cycles` |
 //! | `ids` | [`PortId`], [`QueueId`], [`LcoreId`], [`SocketId`]: indices that cannot be mixed up | |
 //! | `error` | [`DpdkError`]: every error of this crate | `rte_errno` |
@@ -67,6 +68,7 @@ pub mod ready;
 pub mod ring;
 pub mod simd;
 mod sys;
+pub mod tap;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -86,4 +88,5 @@ pub use port_state::{DeviceInfo, LinkState, PortStats};
 pub use queue::{RxQueue, TxQueue};
 pub use ready::ReadyPackets;
 pub use ring::{Ring, RingConsumer, RingPort, RingProducer, RingSync};
+pub use tap::Tap;
 pub use version::{Version, version};

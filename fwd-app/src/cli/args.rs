@@ -9,6 +9,7 @@ use crate::control::feeds::learned::{FeedSpec, Source};
 use crate::control::interfaces::PortAddress;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
+use crate::control::taps::{TapSpec, netns};
 use crate::control::updates::UpdateSpec;
 use crate::control::vrfs::NamedFile;
 use crate::control::{ForwardSpec, TableSpec};
@@ -273,15 +274,16 @@ pub(crate) struct FeedArgs {
 }
 
 impl FeedArgs {
-    /// The spec for the control side: sources are preferred in this order, and a feed has at most `routes_max` routes.
-    pub(crate) fn spec(&self, order: &SourceOrder, routes_max: Option<u64>) -> FeedSpec {
+    /// The spec for the control side: sources are preferred in this order, and a feed has at most `routes_max` routes. With `taps` the
+    /// links of TAPs are followed.
+    pub(crate) fn spec(&self, order: &SourceOrder, routes_max: Option<u64>, taps: bool) -> FeedSpec {
         let source = |option: &SourceOption| match option {
             SourceOption::Fib => Some(Source::Files),
             SourceOption::Fpm => self.fpm.map(Source::Fpm),
             SourceOption::KernelRoutes => Some(Source::Kernel),
         };
         let sources = order.0.iter().filter_map(source).collect();
-        FeedSpec { sources, fpm_hold: self.fpm_hold, routes_max }
+        FeedSpec { sources, fpm_hold: self.fpm_hold, taps, routes_max }
     }
 }
 
@@ -324,6 +326,17 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "PORT=ADDRESS/LENGTH", value_parser = values::port_address)]
     pub(crate) address: Vec<PortAddress>,
 
+    /// Make a TAP of this name for a port, with its MAC, MTU and addresses; may be given once a port. What is for this router and not
+    /// answered by it goes to the kernel there, and what the kernel sends there leaves by the port. Addresses that others give the TAP
+    /// are addresses of the port. --fpm and --kernel-routes take the TAP for the port
+    #[arg(long, value_name = "PORT=NAME", value_parser = values::tap)]
+    pub(crate) tap: Vec<(PortRef, String)>,
+
+    /// Network namespace for the TAPs, by name (`ip netns`) or path; --fpm listens there and --kernel-routes looks there, too
+    /// [default: that of this process]
+    #[arg(long, value_name = "NAME", requires = "tap")]
+    pub(crate) tap_netns: Option<String>,
+
     /// Mean time in seconds that the answer of a neighbour on a port with an --address counts. One that is not heard of for three
     /// times as long is asked again, and forgotten when it does not answer
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3600))]
@@ -335,8 +348,23 @@ impl PortArgs {
     pub(crate) fn spec(&self) -> PortSpec {
         let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, .. } = *self;
         let Self { mtu, eth_dest, address, .. } = self.clone();
-        let (mtus, addresses) = (mtu, address);
-        PortSpec { promiscuous, max_pkt_len, mtus, rx_queue_size, tx_queue_size, mbufs, eth_dest, addresses }
+        let (mtus, addresses, taps) = (mtu, address, self.taps());
+        PortSpec {
+            promiscuous,
+            max_pkt_len,
+            mtus,
+            rx_queue_size,
+            tx_queue_size,
+            mbufs,
+            eth_dest,
+            addresses,
+            taps,
+        }
+    }
+
+    /// The TAPs.
+    pub(crate) fn taps(&self) -> TapSpec {
+        TapSpec { taps: self.tap.clone(), netns: self.tap_netns.as_deref().map(netns::path_of) }
     }
 }
 

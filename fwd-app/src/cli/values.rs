@@ -45,6 +45,9 @@ pub(crate) enum ValueError {
     /// Not `PORT=IFNAME`.
     #[error("'{text}' is not PORT=IFNAME such as 0=eth1")]
     KernelInterface { text: String },
+    /// Not `PORT=NAME`.
+    #[error("'{text}' is not PORT=NAME such as 0=tap0")]
+    Tap { text: String },
     /// Not `PORT=BYTES`.
     #[error("'{text}' is not PORT=BYTES such as 0=1400, with 68 to 65535 bytes")]
     PortMtu { text: String },
@@ -143,9 +146,17 @@ pub(crate) fn capture_drops(text: &str) -> Result<(String, NonZeroU64), ValueErr
 
 /// The value of `--kernel-interface`, `PORT=IFNAME`.
 pub(crate) fn kernel_interface(text: &str) -> Result<(PortRef, String), ValueError> {
-    let parsed = text.split_once('=').filter(|(port, name)| !port.is_empty() && !name.is_empty());
-    let (port, name) = parsed.ok_or_else(|| ValueError::KernelInterface { text: text.to_owned() })?;
-    Ok((PortRef::parse(port), name.to_owned()))
+    port_and_name(text).ok_or_else(|| ValueError::KernelInterface { text: text.to_owned() })
+}
+
+/// The value of `--tap`, `PORT=NAME`.
+pub(crate) fn tap(text: &str) -> Result<(PortRef, String), ValueError> {
+    port_and_name(text).ok_or_else(|| ValueError::Tap { text: text.to_owned() })
+}
+
+fn port_and_name(text: &str) -> Option<(PortRef, String)> {
+    let (port, name) = text.split_once('=').filter(|(port, name)| !port.is_empty() && !name.is_empty())?;
+    Some((PortRef::parse(port), name.to_owned()))
 }
 
 /// The value of `--mtu`, `PORT=BYTES`. IPv4 forwards 68 bytes in one piece on every link (RFC 791 3.2).
@@ -282,6 +293,16 @@ mod tests {
         assert_eq!(port_address("3=192.0.2.1/24").unwrap().port, PortRef::Index(3));
         for text in ["", "3", "3=", "=192.0.2.1/24", "3=192.0.2.1", "3=192.0.2.1/", "3=192.0.2/24"] {
             assert!(port_address(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_and_names_of_interfaces() {
+        assert_eq!(tap("p1=tap1"), Ok((PortRef::Name("p1".into()), "tap1".into())));
+        assert_eq!(kernel_interface("1=eth0"), Ok((PortRef::Index(1), "eth0".into())));
+        for text in ["", "1", "1=", "=tap1"] {
+            assert!(matches!(tap(text), Err(ValueError::Tap { .. })), "{text}");
+            assert!(matches!(kernel_interface(text), Err(ValueError::KernelInterface { .. })), "{text}");
         }
     }
 

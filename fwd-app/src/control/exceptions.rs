@@ -3,8 +3,12 @@
 //! It owns the [`Router`]. Answers, and packets whose neighbour is known at last, go to a sending stage; what is learned of neighbours
 //! goes to the session, which makes egress entries of it. It counts what it makes, takes and drops, so that every packet is still
 //! counted once.
+//!
+//! What is for the router and not answered by it goes to the kernel by the [`Taps`], and what the kernel sends there leaves as it is. Such
+//! frames need no neighbour here: the kernel asks for its own, and gets copies of the answers.
 
 use super::interfaces::Resolved;
+use super::taps::{Sent, Taps};
 use super::thread::pin;
 use crate::datapath::check;
 use crate::datapath::exception::{Exception, Note};
@@ -39,6 +43,12 @@ const NAP: Duration = Duration::from_micros(100);
 const GATEWAY_PERIOD: Duration = Duration::from_secs(1);
 /// Events that wait for the session.
 const EVENTS: usize = 4096;
+/// Frames that are taken from one TAP before other work has its turn.
+const TAP_BURST: usize = 32;
+/// The shortest frame, without its checksum: what the kernel sends may be shorter.
+const FRAME_BYTES_MIN: usize = 60;
+/// The header of a frame, with two VLAN tags.
+const HEADER_BYTES: usize = 22;
 /// Packets of the router's own, in its pool.
 const MBUFS: u32 = 2047;
 /// Most packets that wait for one neighbour, and neighbours that are asked for at once on an interface.
@@ -54,27 +64,28 @@ pub(crate) struct ExceptionThread {
 }
 
 impl ExceptionThread {
-    /// Starts the router of `interfaces` on the CPUs `cpus`, or on those of this thread if there are none. Returns the events for the
-    /// session too.
+    /// Starts the router of `interfaces`, which may change to those that come from `changes`, on the CPUs `cpus`, or on those of this
+    /// thread if there are none. Returns the events for the session too.
     ///
     /// # Errors
     /// When there is no memory for packets, or the system refuses a thread.
     pub(crate) fn start(
         eal: &Eal,
-        interfaces: Vec<Interface>,
+        (interfaces, changes): (Vec<Interface>, Receiver<Interface>),
         neighbour_age: Duration,
+        taps: Taps,
         punts: &Punts,
         cpus: Vec<u16>,
     ) -> anyhow::Result<(Self, Receiver<Resolved>)> {
         let (sender, events) = bounded(EVENTS);
-        let mut exceptions = Exceptions::new(eal, interfaces, neighbour_age, punts, sender)?;
+        let mut exceptions = Exceptions::new(eal, (interfaces, changes), neighbour_age, taps, punts, sender)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&is_stopping);
         let run = move || {
             pin(&cpus);
             while !theirs.load(Ordering::Acquire) {
                 if !exceptions.turn() {
-                    std::thread::sleep(NAP);
+                    exceptions.taps.wait(NAP);
                 }
             }
             exceptions.finish()
@@ -110,6 +121,11 @@ struct Exceptions {
     came: Burst,
     going: Burst,
     pool: Mempool,
+    taps: Taps,
+    /// A frame of the kernel's.
+    frame: Vec<u8>,
+    /// Interfaces with other addresses than before.
+    changes: Receiver<Interface>,
     /// The egress table of each port's VRF.
     egress: Vec<Arc<ArcSwap<EgressTable>>>,
     /// The egress tables whose gateways and links were looked at last, and when.
@@ -128,8 +144,9 @@ struct Exceptions {
 impl Exceptions {
     fn new(
         eal: &Eal,
-        interfaces: Vec<Interface>,
+        (interfaces, changes): (Vec<Interface>, Receiver<Interface>),
         neighbour_age: Duration,
+        taps: Taps,
         punts: &Punts,
         events: Sender<Resolved>,
     ) -> Result<Self, DpdkError> {
@@ -139,10 +156,16 @@ impl Exceptions {
         let mut router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
         let mut actions = Vec::new();
         let links = interfaces.iter().map(|interface| (interface.id(), true)).collect();
+        let longest = interfaces.iter().map(|interface| usize::from(interface.mtu_bytes())).max();
+        let frame = vec![0; longest.unwrap_or(0) + HEADER_BYTES + 1];
         for interface in interfaces {
             router.set_interface(interface, &mut actions);
         }
-        let config = MempoolConfig { mbufs: MBUFS, cache_mbufs: 0, ..MempoolConfig::default() };
+        let mut config = MempoolConfig { mbufs: MBUFS, cache_mbufs: 0, ..MempoolConfig::default() };
+        if taps.ids().next().is_some() {
+            config.data_room_bytes =
+                config.data_room_bytes.max(u16::try_from(frame.len()).unwrap_or(u16::MAX));
+        }
         Ok(Self {
             router,
             actions,
@@ -152,6 +175,9 @@ impl Exceptions {
             came: Burst::with_capacity(eal, BURST),
             going: Burst::with_capacity(eal, BURST),
             pool: Mempool::new(eal, "originated", &config)?,
+            taps,
+            frame,
+            changes,
             egress: punts.egress.clone(),
             followed: (Vec::new(), Instant::now()),
             links,
@@ -171,6 +197,10 @@ impl Exceptions {
     /// Does some of what there is to do; returns whether there was anything.
     fn turn(&mut self) -> bool {
         let mut worked = self.receive();
+        worked |= self.take_from_kernel();
+        for interface in self.changes.try_iter() {
+            self.router.set_interface(interface, &mut self.actions);
+        }
         let now = self.now();
         if self.router.next_due().is_some_and(|due| due <= now) {
             self.router.tick(now, &mut self.actions);
@@ -224,15 +254,50 @@ impl Exceptions {
                 self.counters.punted += 1;
                 self.send(note.port, &answer);
             }
-            Disposition::Neighbour { .. } => self.counters.punted += 1,
+            Disposition::Neighbour { kernel_too } => {
+                self.counters.punted += 1;
+                if kernel_too {
+                    // A copy: the frame is counted already.
+                    self.taps.send(on, frame);
+                }
+            }
             Disposition::Ignored(Reason::IcmpLimited) => {
                 self.counters.punted += 1;
                 self.limited();
             }
             Disposition::Ignored(reason) => self.counters.drops.add(reason_of(reason), 1),
-            // There is no way to the kernel yet.
-            Disposition::ForKernel => self.counters.drops.add(DropReason::NotForUs, 1),
+            Disposition::ForKernel => match self.taps.send(on, frame) {
+                Sent::Taken => self.counters.punted += 1,
+                Sent::Refused => self.counters.drops.add(DropReason::PuntFull, 1),
+                Sent::NoTap => self.counters.drops.add(DropReason::NotForUs, 1),
+            },
         }
+    }
+
+    /// Sends what the kernel has sent by its TAPs, some of it, as long as the stage that sends has room. Returns whether there was any.
+    fn take_from_kernel(&mut self) -> bool {
+        let mut room = self.originated.capacity().saturating_sub(self.originated.count() + self.going.len());
+        let ids: Vec<InterfaceId> = self.taps.ids().collect();
+        let mut frame = std::mem::take(&mut self.frame);
+        let mut any = false;
+        for id in ids {
+            for _ in 0..TAP_BURST.min(room) {
+                let Some(bytes) = self.taps.recv(id, &mut frame) else { break };
+                (any, room) = (true, room - 1);
+                let mtu_bytes = self.router.interfaces().get(id).map_or(0, Interface::mtu_bytes);
+                // Somebody may have given the TAP a greater MTU; a frame that fills the buffer has been cut.
+                if bytes > usize::from(mtu_bytes) + HEADER_BYTES {
+                    self.counters.originated += 1;
+                    self.counters.drops.add(DropReason::MtuExceeded, 1);
+                    continue;
+                }
+                let padded = bytes.max(FRAME_BYTES_MIN);
+                frame[bytes..padded].fill(0);
+                self.send(id.0, &frame[..padded]);
+            }
+        }
+        self.frame = frame;
+        any
     }
 
     /// Counts an answer that the rate limit of ICMP does not allow.
@@ -300,6 +365,9 @@ impl Exceptions {
         let now = self.now();
         for (id, was_up) in &mut self.links {
             let is_up = tables.get(usize::from(id.0)).is_some_and(|table| table.is_up(id.0));
+            if *was_up != is_up {
+                self.taps.set_carrier(*id, is_up);
+            }
             match (*was_up, is_up) {
                 (true, false) => self.router.link_down(now, *id, &mut self.actions),
                 (false, true) => self.router.announce(*id, &mut self.actions),

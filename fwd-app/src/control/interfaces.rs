@@ -1,4 +1,4 @@
-//! Interfaces: ports with addresses of this router (`--address`).
+//! Interfaces: ports with addresses of this router (`--address`), or with a TAP (`--tap`).
 //!
 //! From the addresses follow what on a port is for the router ([`Ours`]), and the routes that no feed may displace: each address leads
 //! here, and its prefix to the link.
@@ -35,25 +35,31 @@ pub(crate) struct Resolved {
     pub(crate) mac: Option<MacAddr>,
 }
 
-/// The interfaces that have `addresses`, by index.
+/// The interfaces that have `addresses`, and those of the ports `taps`, by index.
 ///
 /// # Errors
 /// [`ConfigError`] for a port that does not exist or an address that no host can have.
 pub(crate) fn interfaces(
     addresses: &[PortAddress],
+    taps: impl Iterator<Item = u16>,
     ports: &[EgressPort],
 ) -> Result<Vec<Interface>, ConfigError> {
-    let mut by_port: Vec<Vec<InterfaceAddress>> = vec![Vec::new(); ports.len()];
+    let mut by_port: Vec<Option<Vec<InterfaceAddress>>> = vec![None; ports.len()];
+    for tap in taps {
+        if let Some(there) = by_port.get_mut(usize::from(tap)) {
+            *there = Some(Vec::new());
+        }
+    }
     for PortAddress { port, address, prefix_len } in addresses {
         let found = EgressPort::find(port, ports, || format!("--address {port}={address}/{prefix_len}"));
         let found = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
         let address = InterfaceAddress::new(*address, *prefix_len)
             .map_err(|error| ConfigError::Invalid(format!("--address {port}: {error}")))?;
         if let Some(there) = found.and_then(|index| by_port.get_mut(usize::from(index))) {
-            there.push(address);
+            there.get_or_insert_default().push(address);
         }
     }
-    let with_some = (0..).zip(ports).zip(by_port).filter(|(_, addresses)| !addresses.is_empty());
+    let with_some = (0..).zip(ports).zip(by_port).filter_map(|(at, addresses)| Some((at, addresses?)));
     let made = with_some.map(|((id, port), addresses)| {
         let interface = Interface::new(InterfaceId(id), port.mac, port.mtu_bytes, &addresses);
         interface.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))
@@ -145,7 +151,7 @@ mod tests {
             address("p2", "198.18.2.1", 32),
             address("p2", "2001:db8::1", 64),
         ];
-        let interfaces = interfaces(&addresses, &ports()).unwrap();
+        let interfaces = interfaces(&addresses, std::iter::empty(), &ports()).unwrap();
         let shown: Vec<_> = routes(&interfaces).iter().map(|(p, hop)| format!("{p} {hop}")).collect();
         let wanted = [
             "198.18.1.0/24 dev 0",
@@ -165,8 +171,17 @@ mod tests {
     }
 
     #[test]
+    fn a_port_with_a_tap_is_an_interface_without_addresses_of_its_own() {
+        let interfaces = interfaces(&[], [1].into_iter(), &ports()).unwrap();
+        assert_eq!((interfaces.len(), interfaces[0].id()), (1, InterfaceId(1)));
+        assert!(routes(&interfaces).is_empty() && ours(&interfaces, 3)[1].is_some());
+    }
+
+    #[test]
     fn ports_that_are_not_there_and_wrong_addresses_are_refused() {
-        let error = |port, text, len| interfaces(&[address(port, text, len)], &ports()).unwrap_err();
+        let error = |port, text, len| {
+            interfaces(&[address(port, text, len)], std::iter::empty(), &ports()).unwrap_err()
+        };
         assert!(matches!(error("p9", "198.18.1.1", 24), ConfigError::NoDevice(_)));
         assert!(matches!(error("0", "224.0.0.1", 24), ConfigError::Invalid(_)));
         assert!(matches!(error("0", "198.18.1.1", 33), ConfigError::Invalid(_)));

@@ -28,6 +28,7 @@ pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod signals;
 pub(crate) mod spec;
+pub(crate) mod taps;
 #[cfg(test)]
 pub(crate) mod test_peers;
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use super::exceptions;
 use super::interfaces::PortAddress;
+use super::taps::TapSpec;
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
 use crate::notice::warn;
@@ -62,6 +63,8 @@ pub(crate) struct PortSpec {
     pub(crate) eth_dest: Vec<EthDest>,
     /// Addresses of ports, which are interfaces of a router then.
     pub(crate) addresses: Vec<PortAddress>,
+    /// TAPs of ports, which are interfaces too.
+    pub(crate) taps: TapSpec,
 }
 
 /// The driver's statistics of a port.
@@ -356,7 +359,7 @@ impl Need {
         let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
         // A mempool cache may hold 1.5 times its nominal size; the main lcore has one too.
         let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
-        let exceptions = spec.addresses.len() * exceptions::HELD_MAX;
+        let exceptions = (spec.addresses.len() + spec.taps.taps.len()) * exceptions::HELD_MAX;
         let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches, exceptions };
         for (index, port) in (0..).zip(ports) {
             let (queues, info) = (plan.rx_queues(index), port.device_info()?);

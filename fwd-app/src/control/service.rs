@@ -7,6 +7,7 @@
 use super::interfaces::Resolved;
 use super::ports::Link;
 use super::session::load_rib;
+use super::taps::addresses::Follower;
 use super::thread::Told;
 use super::updates::{Stream, Turn};
 use super::{Signals, Vrfs};
@@ -32,6 +33,7 @@ pub(crate) struct Service {
     reloads: Option<Reloads>,
     links: Option<Links>,
     neighbours: Option<Neighbours>,
+    addresses: Option<Follower>,
     requests: Option<Requests>,
 }
 
@@ -59,8 +61,14 @@ impl Service {
     }
 
     /// Takes in what the router learns of neighbours.
-    pub(crate) fn with_neighbours(mut self, from: Option<Receiver<Resolved>>) -> Self {
-        self.neighbours = from.map(|from| Neighbours { from, last: Instant::now() });
+    pub(crate) fn with_neighbours(mut self, from: Receiver<Resolved>) -> Self {
+        self.neighbours = Some(Neighbours { from, last: Instant::now() });
+        self
+    }
+
+    /// Takes in addresses of TAPs.
+    pub(crate) fn with_addresses(mut self, addresses: Option<Follower>) -> Self {
+        self.addresses = addresses;
         self
     }
 
@@ -95,6 +103,9 @@ impl Service {
                 neighbours.turn(vrfs);
             }
             worked |= vrfs.learn();
+            if let Some(addresses) = &mut self.addresses {
+                addresses.turn(vrfs);
+            }
             worked |= self.requests.as_mut().is_some_and(|answer| answer(vrfs));
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });

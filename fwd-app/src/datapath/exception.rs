@@ -8,6 +8,7 @@
 
 use super::DropReason;
 use super::check::{IPV4, IPV4_BYTES, IPV6, IPV6_BYTES, layer2};
+use arc_swap::{ArcSwap, Cache};
 use fib::MacAddr;
 use std::sync::Arc;
 
@@ -173,8 +174,8 @@ impl Ours {
 /// How a batch from a port with addresses marks its exceptions.
 #[derive(Debug)]
 pub(crate) struct Punting {
-    /// What is for this router.
-    pub(crate) ours: Arc<Ours>,
+    /// What is for this router, which may change.
+    ours: Cache<Arc<ArcSwap<Ours>>, Arc<Ours>>,
     /// The egress port of exceptions: the number of ports.
     pub(crate) port: u16,
     period: u64,
@@ -183,8 +184,13 @@ pub(crate) struct Punting {
 
 impl Punting {
     /// For batches from the port of `ours`, out of `ports` ports.
-    pub(crate) fn new(ours: Arc<Ours>, ports: u16) -> Self {
-        Self { ours, port: ports, period: 0, left: LIMIT }
+    pub(crate) fn new(ours: Arc<ArcSwap<Ours>>, ports: u16) -> Self {
+        Self { ours: Cache::new(ours), port: ports, period: 0, left: LIMIT }
+    }
+
+    /// What is for this router now: one load if it has not changed.
+    pub(crate) fn ours(&mut self) -> &Ours {
+        self.ours.load()
     }
 
     /// Whether one more packet is handed over that would only cause an ICMP error, in a batch of the time `tsc`.

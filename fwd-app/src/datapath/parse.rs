@@ -47,7 +47,7 @@ fn slow(batch: &mut Batch, first: usize) {
     let mut at = first;
     while let Some(i) = next_place(&kinds[..packets.len()], at, is_other) {
         at = i + 1;
-        let whose = punting.as_ref().map_or(Whose::Forward, |punting| punting.ours.whose(packets.data(i)));
+        let whose = punting.as_mut().map_or(Whose::Forward, |punting| punting.ours().whose(packets.data(i)));
         let checked = match whose {
             Whose::Forward => check::check(packets.data(i), packets.pkt_len(i)),
             Whose::Ours => {

@@ -29,8 +29,8 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
             }
         }
     }
-    if let Some(Punting { ours, .. }) = punting
-        && !packets.is_all_to(ours.mac.0)
+    if let Some(punting) = punting
+        && !packets.is_all_to(punting.ours().mac.0)
     {
         screen(batch);
     }
@@ -46,7 +46,7 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
 #[inline(never)]
 fn screen(batch: &mut Batch) {
     let Batch { packets, indices, ip_bytes, drops, punting, .. } = batch;
-    let Some(Punting { ours, .. }) = punting else { return };
+    let Some(ours) = punting.as_mut().map(Punting::ours) else { return };
     for place in 0..packets.len() {
         if indices[place] == NO_ENTRY || packets.header(place) == Some(&ours.mac.0) {
             continue;
@@ -113,7 +113,8 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
 #[cold]
 fn hand_over(batch: &mut Batch) {
     let Batch { packets, indices, egress, ip_bytes, ports, kinds, tagged, punting, .. } = batch;
-    let Some(Punting { ours, port: to, .. }) = punting else { return };
+    let Some(punting) = punting else { return };
+    let (to, from) = (punting.port, punting.ours().port);
     for place in 0..packets.len() {
         let Some(exception) = Exception::marked(ip_bytes[place]).filter(|_| ports[place] == Code::DROPPED)
         else {
@@ -124,11 +125,11 @@ fn hand_over(batch: &mut Batch) {
             Exception::MtuExceeded => u32::from(egress[place].mtu_bytes),
             Exception::ForUs | Exception::TtlExpired | Exception::NoRoute => 0,
         };
-        packets.set_tag(place, Note { exception, port: ours.port, value }.tag());
+        packets.set_tag(place, Note { exception, port: from, value }.tag());
         egress[place].macs = packets.load(place, 0).unwrap_or_default();
-        (kinds[place], ports[place]) = (Kind::Other, *to);
+        (kinds[place], ports[place]) = (Kind::Other, to);
     }
-    tagged.retain(|tagged| ports[usize::from(tagged.place)] != *to);
+    tagged.retain(|tagged| ports[usize::from(tagged.place)] != to);
 }
 
 /// What becomes of packets that need care.
@@ -187,6 +188,7 @@ mod tests {
     use super::super::rewrite::rewrite;
     use super::super::test_frames::{self, V4, V6};
     use super::*;
+    use arc_swap::ArcSwap;
     use fib::{MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef};
     use std::sync::Arc;
 
@@ -265,7 +267,7 @@ mod tests {
             to(mac.0, V4 { payload_bytes: 40, ..V4::default() }.tagged(&[0x8100])),
         ];
         let Some(mut batch) = test_frames::batch(&frames) else { return };
-        batch.punting = Some(Punting::new(Arc::new(ours), 4));
+        batch.punting = Some(Punting::new(Arc::new(ArcSwap::from_pointee(ours)), 4));
         parse(&mut batch);
         // In the lane: all but the expired one, the tagged one last.
         let answers = [id(10), id(10), local, id(0), silent, id(10), id(10), id(0)];

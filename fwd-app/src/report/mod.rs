@@ -314,6 +314,9 @@ pub(crate) struct Setup {
     pub(crate) batch: usize,
     /// Longest wait for a batch to fill, microseconds.
     pub(crate) flush_us: u32,
+    /// The TAPs, as `--tap` gives them, by index of port.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) taps: Vec<String>,
     /// Whether DPDK's memory is in huge pages.
     pub(crate) huge_pages: bool,
     /// DPDK's version.
@@ -332,6 +335,7 @@ impl Setup {
             rx_burst: settings.rx_burst,
             batch: settings.batch,
             flush_us: settings.flush_us,
+            taps: Vec::new(),
             huge_pages,
             dpdk: dpdk_ffi::version(),
             cpu: Host::here().cpu_name().unwrap_or_else(|| "unknown".to_owned()),

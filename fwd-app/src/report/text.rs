@@ -166,8 +166,9 @@ pub(crate) fn engine(engine: &EngineReport) -> String {
 
 /// How the forwarder was set up.
 pub(crate) fn setup(setup: &Setup) -> String {
+    let taps = if setup.taps.is_empty() { String::new() } else { format!(", taps {}", setup.taps.join(" ")) };
     format!(
-        "setup    {}, {} lcores, {}, rx burst {}, batch {}, flush {} us\n",
+        "setup    {}, {} lcores, {}, rx burst {}, batch {}, flush {} us{taps}\n",
         setup.topology, setup.lcores, setup.config, setup.rx_burst, setup.batch, setup.flush_us
     )
 }

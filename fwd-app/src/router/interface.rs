@@ -171,6 +171,17 @@ impl Interface {
         Ok(interface)
     }
 
+    /// This interface with more addresses. Those that it has already keep their prefix.
+    pub(crate) fn with(&self, more: impl IntoIterator<Item = InterfaceAddress>) -> Self {
+        let mut interface = self.clone();
+        for at in more {
+            if !interface.has(at.address) {
+                interface.addresses.push(at);
+            }
+        }
+        interface
+    }
+
     /// The index of the port.
     pub(crate) fn id(&self) -> InterfaceId {
         self.id

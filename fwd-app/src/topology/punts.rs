@@ -23,8 +23,8 @@ pub(crate) struct Punts {
     pub(crate) published: Arc<Published>,
     /// The egress table of each port's VRF.
     pub(crate) egress: Vec<Arc<ArcSwap<EgressTable>>>,
-    /// By port; `None` where a port has no addresses.
-    ours: Vec<Option<Arc<Ours>>>,
+    /// By port; `None` where a port is no interface.
+    ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
 }
 
 impl Punts {
@@ -43,7 +43,7 @@ impl Punts {
             originated: ring("originated", RingSync::SpSc)?,
             published: Arc::default(),
             egress,
-            ours,
+            ours: ours.into_iter().map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect(),
         })
     }
 
@@ -55,6 +55,11 @@ impl Punts {
         let consumer = (tx == 0).then(|| self.originated.consumer()).transpose()?;
         let originated = consumer.map(|from| (from, Burst::with_capacity(eal, ORIGINATED_MAX)));
         Ok(PuntEnds { exceptions: self.exceptions.producer()?, originated })
+    }
+
+    /// What is for the router on each port; it may be replaced at any time.
+    pub(crate) fn ours(&self) -> &[Option<Arc<ArcSwap<Ours>>>] {
+        &self.ours
     }
 
     /// How batches from a port mark exceptions.

@@ -15,6 +15,7 @@
 //! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
 //! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
+//! | `taps` | `--tap`: frames to and from the kernel |
 //! | `vrfs` | VRFs: each with its own routes, while all of them change |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
@@ -47,6 +48,8 @@ mod steer;
 mod stream;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod taps;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]

@@ -12,6 +12,9 @@ use crate::control::interfaces::{interfaces, receive_groups};
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
+use crate::control::spec::ForwardSpec;
+use crate::control::taps::addresses::Follower;
+use crate::control::taps::{Taps, netns};
 use crate::control::thread::ControlThread;
 use crate::control::updates::Stream;
 use crate::control::vrfs::{VrfSpec, vrf_of_ports};
@@ -21,12 +24,14 @@ use crate::notice;
 use crate::report::console::line;
 use crate::report::periodic::Periodic;
 use crate::report::{Setup, Summary, text};
+use crate::router::Interface;
 use crate::steer::{self, Console, Telemetry};
+use crate::topology::Settings;
 use crate::topology::plan::{Host, Plan};
 use crate::topology::punts::Punts;
 use crate::topology::running::Idle;
 use anyhow::Context as _;
-use dpdk_ffi::{Eal, LcoreId};
+use dpdk_ffi::{Eal, LcoreId, Port};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +50,8 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
-    let sources = Sources::start(&args.feeds.spec(&args.order, args.tables.engine.routes_max))?;
+    let feeds = args.feeds.spec(&args.order, args.tables.engine.routes_max, !args.ports.tap.is_empty());
+    let sources = netns::within(args.ports.taps().netns.as_deref(), || Sources::start(&feeds))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
@@ -104,12 +110,11 @@ fn forward(
     let forward = args.forward.spec();
     let settings = forward.settings(vrfs.main());
     let found = Ports::open(eal)?;
-    let lcores: Vec<u32> = eal.lcores().into_iter().map(|lcore| lcore.0).collect();
-    let tx_queues_max = Ports::tx_queues_max(&found)?;
-    let host = Host { ports: found.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
-    let plan = Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?;
+    let plan = plan(&forward, settings, eal, &found)?;
     let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
-    let interfaces = interfaces(&args.ports.address, &ports.egress)?;
+    let taps = args.ports.taps();
+    let tap_names = taps.of_ports(&ports.egress)?;
+    let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
     vrfs.set_ports(&ports.egress, vrf_of_ports(&vrf_specs, &ports.egress)?)?;
     let ours = vrfs.set_interfaces(&interfaces)?;
     receive_groups(&interfaces, &ports.ports);
@@ -118,9 +123,10 @@ fn forward(
     links.iter().for_each(|link| vrfs.set_link(link.index, are_up[link.index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
-        vrfs.set_feeds(sources.over(interfaces));
+        vrfs.set_feeds(sources.over(interfaces.with_taps(&tap_names)));
     }
     vrfs.commit()?;
+    let taps = Taps::open(&taps, &tap_names, &interfaces)?;
     ports.warn_of_sockets(eal, &plan);
     text::banner(&vrfs, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
@@ -130,7 +136,8 @@ fn forward(
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
     let has_router = !interfaces.is_empty();
     let punts = has_router.then(|| Punts::new(eal, ours, vrfs.egress_tables())).transpose()?;
-    let setup = Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages());
+    let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
+    let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
     console.capture_drops(args.forward.capture_drops.as_ref(), vrfs.running())?;
@@ -138,11 +145,8 @@ fn forward(
     let running = vrfs.start(&site)?;
     let handle = running.handle().clone();
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
-    let age = Duration::from_secs(args.ports.neigh_age.into());
-    let exceptions = punts.map(|punts| ExceptionThread::start(eal, interfaces, age, &punts, free.clone()));
-    let (exceptions, learned) = exceptions.transpose()?.unzip();
-    let service = Service::default()
-        .with_neighbours(learned)
+    let (exceptions, service) = start_router(args, eal, interfaces, taps, punts.as_ref(), &free)?;
+    let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone())
         .with_links(links, are_up)
@@ -169,6 +173,34 @@ fn forward(
     };
     ports.close().context("cannot close the ports")?;
     Ok((Summary::new("run", &vrfs, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
+}
+
+/// Which lcore does what.
+fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) -> anyhow::Result<Plan> {
+    let lcores: Vec<u32> = eal.lcores().into_iter().map(|lcore| lcore.0).collect();
+    let tx_queues_max = Ports::tx_queues_max(ports)?;
+    let host = Host { ports: ports.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
+    Ok(Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?)
+}
+
+/// Starts the router of the ports with addresses, if there are any; returns it, and a service for what it learns and for the addresses
+/// of TAPs.
+fn start_router(
+    args: &RunArgs,
+    eal: &Eal,
+    interfaces: Vec<Interface>,
+    taps: Taps,
+    punts: Option<&Punts>,
+    cpus: &[u16],
+) -> anyhow::Result<(Option<ExceptionThread>, Service)> {
+    let Some(punts) = punts else { return Ok((None, Service::default())) };
+    let age = Duration::from_secs(args.ports.neigh_age.into());
+    let (to_router, changes) = crossbeam_channel::unbounded();
+    let follower = (!args.ports.tap.is_empty())
+        .then(|| Follower::new(interfaces.clone(), punts.ours().to_vec(), to_router));
+    let (thread, learned) =
+        ExceptionThread::start(eal, (interfaces, changes), age, taps, punts, cpus.to_vec())?;
+    Ok((Some(thread), Service::default().with_neighbours(learned).with_addresses(follower)))
 }
 
 /// Waits until every link is up, at most [`LINK_WAIT`] in all, and prints the state of each port. Returns which are up.

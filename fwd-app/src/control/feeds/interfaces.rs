@@ -3,12 +3,13 @@
 //! An interface leads to the port that `--kernel-interface` names for it, else to the port whose driver was given it (`iface=veth0`),
 //! else to the port of the same name.
 
-use super::{Link, LinkNeighbour, Path, Route};
+use super::{Link, LinkAddress, LinkNeighbour, Path, Route};
 use crate::control::ports::interface_of;
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
 use fib::{MacAddr, NextHop, NextHopTable, PortRef};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// A kernel interface that leads to a port.
@@ -27,6 +28,11 @@ pub(crate) struct Interfaces {
     links: FxHashMap<u32, Behind>,
     /// By address and the interface's index, whether it leads to a port or not; the kernel bounds their number.
     neighbours: FxHashMap<(IpAddr, u32), MacAddr>,
+    /// The names of our TAPs, and their indices.
+    tap_names: FxHashSet<String>,
+    taps: FxHashSet<u32>,
+    /// The addresses of all interfaces.
+    addresses: FxHashSet<LinkAddress>,
 }
 
 impl Interfaces {
@@ -53,11 +59,41 @@ impl Interfaces {
         Ok(Self { names, ..Self::default() })
     }
 
+    /// With TAPs of these names, by port. Their addresses are those of the ports. The kernel's neighbours on them are left out, since the
+    /// router finds them itself and sooner knows of changes.
+    pub(crate) fn with_taps(mut self, names: &BTreeMap<u16, String>) -> Self {
+        self.names.extend(names.iter().map(|(port, name)| (name.clone(), *port)));
+        self.tap_names.extend(names.values().cloned());
+        self
+    }
+
+    /// Takes an address that is new; returns whether it is that of a TAP.
+    pub(super) fn set_address(&mut self, address: LinkAddress) -> bool {
+        self.addresses.insert(address) && self.taps.contains(&address.ifindex)
+    }
+
+    /// An address is gone; returns whether it was that of a TAP.
+    pub(super) fn remove_address(&mut self, address: &LinkAddress) -> bool {
+        self.addresses.remove(address) && self.taps.contains(&address.ifindex)
+    }
+
+    /// The addresses of TAPs with the indices of their ports, in order.
+    pub(crate) fn tap_addresses(&self) -> Vec<(u16, LinkAddress)> {
+        let of_taps = self.addresses.iter().filter(|at| self.taps.contains(&at.ifindex));
+        let mut found: Vec<_> =
+            of_taps.filter_map(|at| Some((self.links.get(&at.ifindex)?.port, *at))).collect();
+        found.sort_unstable_by_key(|(port, at)| (*port, at.address, at.len));
+        found
+    }
+
     /// Takes a link that is new or has changed; returns whether that matters.
     pub(super) fn set_link(&mut self, link: &Link) -> bool {
         match self.names.get(&link.name) {
             Some(port) => {
                 let behind = Behind { port: *port, is_running: link.is_running };
+                if self.tap_names.contains(&link.name) {
+                    self.taps.insert(link.ifindex);
+                }
                 self.links.insert(link.ifindex, behind) != Some(behind)
             }
             None => self.remove_link(link.ifindex),
@@ -66,6 +102,7 @@ impl Interfaces {
 
     /// A link is gone; returns whether that matters.
     pub(super) fn remove_link(&mut self, ifindex: u32) -> bool {
+        self.taps.remove(&ifindex);
         self.links.remove(&ifindex).is_some()
     }
 
@@ -82,7 +119,7 @@ impl Interfaces {
 
     /// The neighbours on links that lead to a port, with the port's index.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = (IpAddr, u16, MacAddr)> {
-        let neighbours = self.neighbours.iter();
+        let neighbours = self.neighbours.iter().filter(|((_, ifindex), _)| !self.taps.contains(ifindex));
         neighbours
             .filter_map(|((address, ifindex), mac)| Some((*address, self.links.get(ifindex)?.port, *mac)))
     }

@@ -55,6 +55,8 @@ pub(crate) struct FeedSpec {
     pub(crate) sources: Vec<Source>,
     /// How long stale routes of FPM stay after zebra has come back.
     pub(crate) fpm_hold: Duration,
+    /// Whether the links and addresses of TAPs are followed.
+    pub(crate) taps: bool,
     /// The most routes of each feed.
     pub(crate) routes_max: Option<u64>,
 }
@@ -142,7 +144,7 @@ impl Sources {
     pub(crate) fn start(spec: &FeedSpec) -> anyhow::Result<Option<Self>> {
         let has_fpm = spec.sources.iter().any(|source| matches!(source, Source::Fpm(_)));
         let has_kernel = spec.sources.contains(&Source::Kernel);
-        if !has_fpm && !has_kernel {
+        if !has_fpm && !has_kernel && !spec.taps {
             return Ok(None);
         }
         let (sender, receiver) = bounded(SETS_WAITING);
@@ -199,6 +201,7 @@ impl Sources {
             interfaces,
             has_moved: false,
             has_new_neighbours: false,
+            has_new_addresses: false,
         }
     }
 }
@@ -217,6 +220,8 @@ pub(crate) struct Learned {
     /// Whether a route may have another next hop than before.
     has_moved: bool,
     has_new_neighbours: bool,
+    /// Whether the addresses of TAPs may have changed.
+    has_new_addresses: bool,
 }
 
 impl Learned {
@@ -227,8 +232,10 @@ impl Learned {
         for event in &set.events {
             match event {
                 FeedEvent::Announce { .. } | FeedEvent::Withdraw { .. } => {}
-                FeedEvent::Link(link) => self.has_moved |= self.interfaces.set_link(link),
-                FeedEvent::LinkGone(ifindex) => self.has_moved |= self.interfaces.remove_link(*ifindex),
+                FeedEvent::Link(link) => self.link_changed(|interfaces| interfaces.set_link(link)),
+                FeedEvent::LinkGone(ifindex) => {
+                    self.link_changed(|interfaces| interfaces.remove_link(*ifindex));
+                }
                 FeedEvent::Neighbour(neighbour) => {
                     self.has_new_neighbours |= self.interfaces.set_neighbour(*neighbour);
                 }
@@ -240,10 +247,22 @@ impl Learned {
                 | FeedEvent::Complete
                 | FeedEvent::Stale
                 | FeedEvent::Sweep => self.state(set.feed, event),
-                FeedEvent::Address(_) | FeedEvent::AddressGone(_) => {}
+                FeedEvent::Address(address) => {
+                    self.has_new_addresses |= self.interfaces.set_address(*address);
+                }
+                FeedEvent::AddressGone(address) => {
+                    self.has_new_addresses |= self.interfaces.remove_address(address);
+                }
             }
         }
         true
+    }
+
+    /// Does `change`, which tells whether it matters to routes. It may matter to addresses as well.
+    fn link_changed(&mut self, change: impl FnOnce(&mut Interfaces) -> bool) {
+        let matters = change(&mut self.interfaces);
+        self.has_moved |= matters;
+        self.has_new_addresses |= matters;
     }
 
     /// Takes note of an event about the state of a feed.
@@ -279,6 +298,11 @@ impl Learned {
     /// Whether the neighbours have changed, since the last call.
     pub(crate) fn take_new_neighbours(&mut self) -> bool {
         std::mem::take(&mut self.has_new_neighbours)
+    }
+
+    /// Whether the addresses of TAPs may have changed, since the last call.
+    pub(crate) fn take_new_addresses(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_addresses)
     }
 
     /// Ports or told neighbours have changed: routes may have other next hops than before.
@@ -354,6 +378,7 @@ impl Learned {
             interfaces,
             has_moved: false,
             has_new_neighbours: false,
+            has_new_addresses: false,
         }
     }
 }

@@ -36,7 +36,7 @@ use fib::{
 use learn::{Retry, Unused};
 use lpm_core::failover::Service;
 use origins::Origins;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -269,15 +269,18 @@ impl Session {
     }
 
     /// Sets the routes that follow from the addresses of ports, which no feed displaces; call it after [`Self::set_ports`]. They are in
-    /// service after the next [`Self::commit`]. Of routes with one prefix the last counts.
+    /// service after the next [`Self::commit`], in place of those set before. Of routes with one prefix the last counts.
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free.
     pub(crate) fn set_own_routes(&mut self, routes: Vec<(IpPrefix, NextHop)>) -> Result<(), NextHopError> {
+        let mut gone: FxHashSet<IpPrefix> = self.origins.own().collect();
         for (prefix, hop) in routes {
             let id = self.hops.intern(hop)?;
             self.set_own_route(prefix, id);
+            gone.remove(&prefix);
         }
+        gone.into_iter().for_each(|prefix| self.remove_own_route(prefix));
         Ok(())
     }
 

@@ -70,6 +70,11 @@ impl Origins {
         self.own.contains_key(&prefix)
     }
 
+    /// The prefixes that follow from the addresses of ports.
+    pub(super) fn own(&self) -> impl Iterator<Item = IpPrefix> {
+        self.own.keys().copied()
+    }
+
     /// The file's route of a prefix that another source has, too.
     pub(super) fn file(&self, prefix: IpPrefix) -> NextHopId {
         self.files.get(&prefix).copied().unwrap_or_default()

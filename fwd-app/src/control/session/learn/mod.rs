@@ -5,10 +5,12 @@
 
 use super::origins::Origin;
 use super::{Session, UpdateError};
+use crate::control::feeds::LinkAddress;
 use crate::control::feeds::learned::{FeedStatus, Learned};
 use crate::control::feeds::preference::RibChange;
 use crate::datapath::EgressPort;
 use crate::notice;
+use crate::router::interface::InterfaceAddress;
 use fib::feed::Hop;
 use fib::{IpPrefix, NextHopId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -112,6 +114,16 @@ impl Session {
         true
     }
 
+    /// The addresses of TAPs with the indices of their ports, if they may have changed since the last call.
+    pub(crate) fn take_tap_addresses(&mut self) -> Option<Vec<(u16, InterfaceAddress)>> {
+        let learned = self.learned.as_mut()?;
+        let found = learned.take_new_addresses().then(|| learned.interfaces().tap_addresses())?;
+        // Others than those of hosts are none that a port can have.
+        let of_host =
+            |(port, at): (u16, LinkAddress)| Some((port, InterfaceAddress::new(at.address, at.len).ok()?));
+        Some(found.into_iter().filter_map(of_host).collect())
+    }
+
     /// The state of each feed, and how many of its routes have no next hop here.
     pub(crate) fn feed_status(&self) -> Vec<(FeedStatus, u64)> {
         let Some(learned) = &self.learned else { return Vec::new() };
@@ -174,6 +186,15 @@ impl Session {
         }
         self.origins.replace(Origin::Own, prefix, id);
         self.refresh(prefix);
+    }
+
+    /// Removes a route that followed from the address of a port.
+    pub(super) fn remove_own_route(&mut self, prefix: IpPrefix) {
+        self.origins.replace(Origin::Own, prefix, NextHopId::NONE);
+        self.refresh(prefix);
+        if !self.has_others(prefix) {
+            self.origins.replace(Origin::Files, prefix, NextHopId::NONE);
+        }
     }
 
     fn check_not_own(&self, prefix: IpPrefix) -> Result<(), UpdateError> {

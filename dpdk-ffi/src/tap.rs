@@ -1,0 +1,95 @@
+//! TAP devices: interfaces of the kernel whose frames this process reads and writes.
+//!
+//! No driver of DPDK is involved. A port of its driver `net_tap` would be one more port to forward by, and shift the indices of others.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+/// A TAP device. It exists as long as this value.
+#[derive(Debug)]
+pub struct Tap(File);
+
+impl Tap {
+    /// Creates the device `name` in the network namespace of the calling thread. It is down, and its frames carry neither headers of
+    /// TUN nor checksums left to hardware. Calls on it do not block, and work from every namespace.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for a name that no interface can have, `EBUSY` when there is an interface of this name, and what
+    /// the system refuses.
+    pub fn create(name: &str) -> io::Result<Self> {
+        let is_name = !name.is_empty() && !matches!(name, "." | "..");
+        if !is_name || name.len() >= libc::IFNAMSIZ || name.contains(['/', ':', '%', '\0', ' ']) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no interface can have this name"));
+        }
+        let open =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+        // SAFETY: `ifreq` is plain data, for which zeros are valid.
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = libc::c_char::from_ne_bytes([from]);
+        }
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
+        // The flags are 16 bits wide; IFF_TUN_EXCL is the highest of them.
+        request.ifr_ifru.ifru_flags = i16::from_ne_bytes([flags.to_le_bytes()[0], flags.to_le_bytes()[1]]);
+        // SAFETY: the descriptor is open, and TUNSETIFF reads and writes one `ifreq`, which lives until the call returns.
+        if unsafe { libc::ioctl(open.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(open))
+    }
+
+    /// Reads one frame into `buffer`, and returns its length.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when there is none, others when the device is gone.
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&self.0).read(buffer)
+    }
+
+    /// Gives a frame to the kernel.
+    ///
+    /// # Errors
+    /// `EIO` when the device is down, [`io::ErrorKind::WouldBlock`] when there is no room, others when the device is gone.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        (&self.0).write(frame).map(drop)
+    }
+
+    /// Sets whether the device has a carrier.
+    ///
+    /// # Errors
+    /// When the device is gone, or the kernel is older than 5.0.
+    pub fn set_carrier(&self, has_carrier: bool) -> io::Result<()> {
+        let value = libc::c_int::from(has_carrier);
+        // SAFETY: the descriptor is open, and TUNSETCARRIER reads one `int`, which lives until the call returns.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETCARRIER, &raw const value) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The end of a datagram socket in place of a device.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn of_socket(socket: std::os::unix::net::UnixDatagram) -> Self {
+        Self(File::from(std::os::fd::OwnedFd::from(socket)))
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_interface_can_have_are_refused() {
+        for name in ["", ".", "..", "a/b", "a:b", "tap%d", "a b", "sixteen-bytes-xx"] {
+            assert_eq!(Tap::create(name).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The addresses of TAPs: those that others give them become addresses of their ports, and go with them.
+//!
+//! They are seen by the feed of the kernel's links. What an option has configured stays, whatever happens to the TAP.
+
+use crate::control::Vrfs;
+use crate::datapath::exception::Ours;
+use crate::notice;
+use crate::router::Interface;
+use arc_swap::ArcSwap;
+use crossbeam_channel::Sender;
+use std::sync::Arc;
+
+/// Keeps routes, datapath and router up with the addresses of the interfaces.
+pub(crate) struct Follower {
+    /// The interfaces with their configured addresses.
+    configured: Vec<Interface>,
+    /// The interfaces as they are.
+    current: Vec<Interface>,
+    /// What is for the router, by port.
+    ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
+    router: Sender<Interface>,
+}
+
+impl Follower {
+    /// Of interfaces with `configured` addresses, whose changes go to `ours` and `router`.
+    pub(crate) fn new(
+        configured: Vec<Interface>,
+        ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
+        router: Sender<Interface>,
+    ) -> Self {
+        Self { current: configured.clone(), configured, ours, router }
+    }
+
+    /// Takes in what has changed since.
+    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) {
+        let Some(learned) = vrfs.get_mut(0).take_tap_addresses() else { return };
+        let with = |interface: &Interface| {
+            let here = learned.iter().filter(|(port, _)| *port == interface.id().0);
+            interface.with(here.map(|(_, address)| *address))
+        };
+        let wanted: Vec<Interface> = self.configured.iter().map(with).collect();
+        let before = std::mem::replace(&mut self.current, wanted);
+        if before == self.current {
+            return;
+        }
+        // First those who take packets, then the routes that lead there.
+        for interface in self.current.iter().filter(|interface| !before.contains(interface)) {
+            // Without a router there is nobody to answer anyway.
+            let _ = self.router.send(interface.clone());
+        }
+        let set = vrfs.set_interfaces(&self.current).map_err(anyhow::Error::from);
+        let set = set.and_then(|ours| {
+            for (here, ours) in self.ours.iter().zip(ours) {
+                if let (Some(here), Some(ours)) = (here, ours) {
+                    here.store(ours);
+                }
+            }
+            vrfs.commit()
+        });
+        if let Err(error) = set {
+            notice::warn(format_args!("{error:#}; the addresses of TAPs are not all in service"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::feeds::interfaces::Interfaces;
+    use crate::control::feeds::learned::Learned;
+    use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkAddress};
+    use crate::control::interfaces::{PortAddress, interfaces, ours};
+    use crate::control::test_session::session;
+    use crate::datapath::EgressPort;
+    use crossbeam_channel::bounded;
+    use fib::{MacAddr, PortRef};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn addresses_of_taps_come_and_go() {
+        let port = |i: u8| EgressPort {
+            name: format!("p{i}"),
+            mac: MacAddr([2, 0xf0, 0, 0, 0, i]),
+            mtu_bytes: 1500,
+            destination: None,
+            is_up: true,
+        };
+        let ports = vec![port(0), port(1)];
+        let taps = BTreeMap::from([(0, "tap0".to_owned())]);
+        let configured =
+            PortAddress { port: PortRef::Index(0), address: [192, 0, 2, 1].into(), prefix_len: 24 };
+        let configured = interfaces(&[configured], taps.keys().copied(), &ports).unwrap();
+        let mut vrfs = Vrfs::from(session());
+        vrfs.set_ports(&ports, vec![0; 2]).unwrap();
+        let (events, receiver) = bounded(8);
+        let named = Interfaces::of(&ports, &[], &[]).unwrap().with_taps(&taps);
+        vrfs.set_feeds(Learned::for_test(receiver, 1, 0, named));
+        vrfs.set_interfaces(&configured).unwrap();
+        vrfs.commit().unwrap();
+        let here = ours(&configured, 2).into_iter();
+        let here: Vec<_> = here.map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect();
+        let (router, changes) = bounded(8);
+        let mut follower = Follower::new(configured, here.clone(), router);
+        let routes = vrfs.main().rib().len();
+
+        let link = |ifindex, name: &str| {
+            let name = name.to_owned();
+            FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
+        };
+        let at = |ifindex, last| LinkAddress { ifindex, address: [198, 51, 100, last].into(), len: 24 };
+        let mut tell = |vrfs: &mut Vrfs, told: Vec<FeedEvent>| {
+            events.send(ChangeSet { feed: FeedId(0), events: told }).unwrap();
+            vrfs.learn();
+            follower.turn(vrfs);
+        };
+        // The second is on an interface that is no TAP, the third no address of a host.
+        let others = [
+            FeedEvent::Address(at(6, 9)),
+            FeedEvent::Address(LinkAddress { address: [127, 0, 0, 1].into(), ..at(5, 0) }),
+        ];
+        let mut told = vec![link(5, "tap0"), link(6, "p1"), FeedEvent::Address(at(5, 1))];
+        told.extend(others);
+        tell(&mut vrfs, told);
+        // The link, the address and its broadcast address.
+        assert_eq!(vrfs.main().rib().len(), routes + 3);
+        let is_ours = |last: u32| here[0].as_ref().unwrap().load().v4.contains(&(0xc633_6400 | last));
+        assert!(is_ours(1) && is_ours(255) && !is_ours(9));
+        let interface = changes.try_recv().unwrap();
+        assert!(interface.has([198, 51, 100, 1].into()) && interface.has([192, 0, 2, 1].into()));
+
+        tell(&mut vrfs, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);
+        assert!(is_ours(2) && !is_ours(1));
+        tell(&mut vrfs, vec![FeedEvent::LinkGone(5)]);
+        assert_eq!(vrfs.main().rib().len(), routes);
+        assert!(!is_ours(2));
+        assert_eq!(changes.try_iter().count(), 2);
+        assert!(changes.is_empty());
+    }
+}

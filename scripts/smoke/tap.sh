@@ -1,0 +1,181 @@
+#!/usr/bin/env bash
+# `fwd-app run --tap`: what the router does not answer itself reaches the kernel through TAPs in a network namespace, and what the
+# kernel sends there reaches the hosts behind the ports: TCP both ways, ICMP port unreachable, addresses that come and go. A TAP that is
+# deleted costs what is for it, and nothing else.
+
+. "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
+
+[ -e /dev/net/tun ] || skip "no /dev/net/tun"
+[ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
+two_hosts
+kernel=smoke-kernel-$$
+trap 'ip netns del "$kernel" 2>/dev/null; cleanup' EXIT
+ip netns add "$kernel"
+printf '# no routes\n' >"$WORK/routes"
+ip -n "$kernel" link set lo up
+
+arguments=(run --fib "$WORK/routes" --config '(0,0,0),(1,0,0)' --address 0=198.18.1.1/24 --address 0=fd00:1::1/64
+  --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 --tap 0=tap1 --tap net_af_packet2=tap2)
+eal=(--no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-tap-$$" -l 0
+  --vdev net_af_packet1,iface=link1 --vdev net_af_packet2,iface=link2)
+
+# A name that is taken, and a namespace that is not there.
+ip -n "$kernel" link add tap2 type veth peer name other
+expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "$kernel" -- "${eal[@]}"
+says "$WORK/err" 'tap2: cannot make the TAP: .*busy'
+ip -n "$kernel" link del tap2
+expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "none-$$" -- "${eal[@]}"
+says "$WORK/err" "cannot enter the network namespace /run/netns/none-$$"
+
+ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "$kernel" --ctl "$WORK/ctl" --json "$WORK/report.json" -- "${eal[@]}" \
+  >"$WORK/out" 2>"$WORK/err" &
+process=$!
+for _ in {1..100}; do
+  ctl show config >/dev/null 2>&1 && break
+  kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
+  sleep 0.1
+done
+ctl show config >"$WORK/config" || fail "no answer"
+says "$WORK/config" 'tap1'
+# The link-local addresses are tentative at first.
+sleep 2
+
+# on SPACE COMMAND.. : the command must succeed there.
+on() {
+  local space=$1
+  shift
+  if ! ip netns exec "$space" timeout 60 "$@" >"$WORK/said" 2>&1; then
+    tail -n 20 "$WORK/said" "$WORK/err" >&2
+    fail "$*"
+  fi
+}
+
+# The TAP is what its port is.
+on "$kernel" ip -j address show dev tap1
+python3 - "$WORK/said" <<'PYTHON' || fail "tap1 is not what port 0 is"
+import json, sys
+[tap] = json.load(open(sys.argv[1]))
+assert tap["address"] == "02:f0:00:00:01:01" and tap["mtu"] == 1500 and "LOWER_UP" in tap["flags"], tap
+assert {("198.18.1.1", 24), ("fd00:1::1", 64)} < {(at["local"], at["prefixlen"]) for at in tap["addr_info"]}, tap
+PYTHON
+
+cat >"$WORK/tcp.py" <<'PYTHON'
+import socket, sys, time
+mode, address, ttl = sys.argv[1], sys.argv[2], int(sys.argv[3])
+family = socket.AF_INET6 if ":" in address else socket.AF_INET
+option = (socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS) if family == socket.AF_INET6 else (socket.IPPROTO_IP, socket.IP_TTL)
+def limited(s):
+    s.settimeout(20)
+    s.setsockopt(*option, ttl)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return s
+if mode == "serve":
+    listener = limited(socket.socket(family, socket.SOCK_STREAM))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, 179))
+    listener.listen()
+    print("ready", flush=True)
+    peer = limited(listener.accept()[0])
+    while data := peer.recv(1 << 16):
+        peer.sendall(data)
+else:
+    for attempt in range(50):
+        try:
+            s = limited(socket.socket(family, socket.SOCK_STREAM))
+            s.connect((address, 179))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+    times = []
+    for _ in range(200):
+        start = time.monotonic()
+        s.sendall(b"x")
+        assert s.recv(1) == b"x"
+        times.append(time.monotonic() - start)
+    total, got, start = 4 << 20, 0, time.monotonic()
+    for _ in range(total >> 16):
+        s.sendall(bytes(1 << 16))
+        need = 1 << 16
+        while need:
+            need -= len(s.recv(need))
+    times.sort()
+    print(f"{times[100] * 1e6:.0f} us median, {times[-1] * 1e6:.0f} us at most; 4 MiB and back in {time.monotonic() - start:.2f} s")
+PYTHON
+
+# tcp SERVER-SPACE ADDRESS CLIENT-SPACE : bytes go both ways, with TTL 1 as eBGP has it.
+tcp() {
+  ip netns exec "$1" timeout 60 python3 "$WORK/tcp.py" serve "$2" 1 >"$WORK/served" 2>&1 &
+  local server=$!
+  on "$3" python3 "$WORK/tcp.py" ask "$2" 1
+  note "tap: TCP to $2 by $3: $(cat "$WORK/said")"
+  wait "$server" || fail "the server at $2"
+}
+tcp "$kernel" 198.18.1.1 "$left"
+tcp "$kernel" fd00:1::1 "$left"
+tcp "$right" 198.18.2.2 "$kernel"
+tcp "$right" fd00:2::2 "$kernel"
+
+# A closed UDP port: the kernel says so.
+on "$left" python3 - <<'PYTHON'
+import socket
+for family, address in (socket.AF_INET, "198.18.1.1"), (socket.AF_INET6, "fd00:1::1"):
+    s = socket.socket(family, socket.SOCK_DGRAM)
+    s.settimeout(5)
+    s.connect((address, 9))
+    s.send(b"x")
+    try:
+        s.recv(1)
+        raise SystemExit(f"{address}: an answer")
+    except ConnectionRefusedError:
+        pass
+PYTHON
+# All OSPF routers: the kernel gets it, and so does a daemon in the group.
+ip netns exec "$kernel" timeout 20 python3 -c '
+import socket, struct
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 89)
+s.settimeout(10)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4s4x", socket.inet_aton("224.0.0.5"), socket.inet_aton("198.18.1.1")))
+print("ready", flush=True)
+assert s.recv(100).endswith(b"hello")' >"$WORK/group" 2>&1 &
+group=$!
+for _ in {1..50}; do grep -q ready "$WORK/group" && break; sleep 0.1; done
+on "$left" python3 -c '
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 89)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("198.18.1.2"))
+s.sendto(b"hello", ("224.0.0.5", 0))'
+wait "$group" || { cat "$WORK/group" >&2 && fail "224.0.0.5 has not reached the kernel"; }
+
+# An address that is given to the TAP is the port's, and goes with it.
+on "$left" ip route add 203.0.113.1/32 via 198.18.1.1
+for family_address in 203.0.113.1/32 fd00:1::77/128; do
+  address=${family_address%/*}
+  ip netns exec "$left" ping -n -c 1 -W 1 "$address" >/dev/null 2>&1 && fail "$address answers too early"
+  on "$kernel" ip address add "$family_address" dev tap1
+  on "$left" ping -n -c 20 -i 0.1 -W 5 "$address"
+  says "$WORK/said" ' ([1-9]|1[0-9]|20) received'
+  on "$kernel" ip address del "$family_address" dev tap1
+  sleep 0.5
+  ip netns exec "$left" ping -n -c 1 -W 1 "$address" >/dev/null 2>&1 && fail "$address answers too long"
+done
+
+# The TAP is deleted: what is for it is counted, and the router goes on.
+on "$left" ping -n -c 5 -i 0.05 -W 3 198.18.2.2
+ip -n "$kernel" link del tap1
+python3 - "$left" <<'PYTHON'
+import subprocess, sys
+text = "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nfor _ in range(10): s.sendto(b'x', ('198.18.1.1', 9))"
+subprocess.run(["ip", "netns", "exec", sys.argv[1], "python3", "-c", text], check=True)
+PYTHON
+on "$left" ping -n -c 20 -i 0.02 -W 3 198.18.2.2
+says "$WORK/said" '20 received, 0% packet loss'
+on "$left" ping -n -c 20 -i 0.02 -W 3 198.18.1.1
+says "$WORK/said" '20 received, 0% packet loss'
+tcp "$kernel" fd00:2::1 "$right"
+
+stop
+[ "$(grep -c 'TAP tap1' "$WORK/err")" = 1 ] || { cat "$WORK/err" >&2 && fail "not one warning of tap1"; }
+[ "$(json "$WORK/report.json" packets drops punt_full)" -ge 10 ] || fail "what was for the TAP that is gone was not counted"
+on "$kernel" ip link show
+! grep -q tap2 "$WORK/said" || fail "tap2 is still there"
