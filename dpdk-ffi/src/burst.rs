@@ -103,6 +103,12 @@ impl Burst {
         (self.level, &self.mbufs[..self.len], &mut self.starts)
     }
 
+    /// The cached starts of its packets.
+    #[inline(always)]
+    pub(crate) fn starts(&self) -> &Starts {
+        &self.starts
+    }
+
     /// The level of its kernels, available on this CPU.
     #[inline(always)]
     pub(crate) fn level(&self) -> Level {

@@ -108,6 +108,7 @@ struct Results {
     /// Of the packets that passed.
     ip_bytes: Vec<u32>,
     ports: (bool, Vec<u16>),
+    with_code: Vec<[u64; 2]>,
     entries: Vec<Entry>,
     rewritten: Vec<Vec<u8>>,
     /// By port, then the dropped ones, then those that stay.
@@ -169,6 +170,9 @@ fn run(
     let of = Indexed { indices, ip_bytes: &ip_bytes };
     let care = burst.verdict(table, of, &mut own, &mut ports);
     results.ports = (care, ports[..count].to_vec());
+    for (code, at) in [(Entry::CODES, 0), (Entry::CODES + 3, count / 2), (DROP, count.saturating_sub(64))] {
+        results.with_code.push(burst.with_code(&ports, at, code));
+    }
     results.entries = own[..count].to_vec();
     burst.rewrite(&kinds, &own);
     results.rewritten = burst.iter().map(|packet| packet.data().to_vec()).collect();

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`prefix`] | [`Prefix`], [`IpPrefix`], [`Key`]: routes' prefixes and lookup keys |
 //! | [`next_hop`] | [`NextHopId`], the answer of a lookup; [`NextHopTable`] resolves it to a gateway, port and MAC |
+//! | [`group`] | [`Group`]: several paths for the packets of one route |
 //! | [`rib`] | [`Rib`]: the routes of all feeds, compiled into the routes that an engine has |
 //! | [`delta`] | [`Routes`]: changes to the RIB; [`FibDelta`]: changes to an engine's table; [`Generation`] |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`]: the contract of every engine |
@@ -47,6 +48,7 @@ pub mod faulty;
 pub mod feed;
 pub mod fibs;
 pub mod generate;
+pub mod group;
 pub mod host;
 pub mod isa;
 pub mod keys;
@@ -70,6 +72,7 @@ pub use delta::{Change, FibDelta, Generation, Route, Routes};
 pub use details::Details;
 pub use engine::{Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, SlotId};
 pub use fibs::{FibId, Fibs};
+pub use group::{Group, GroupPath};
 pub use isa::{Isa, IsaError};
 pub use keys::{KeyBuffer, Keys};
 pub use loads::Loads;

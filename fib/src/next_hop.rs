@@ -4,6 +4,7 @@
 //! which a route file gives as a number, needs no such entry: it leaves by port `(id - 1) mod ports` with the MAC `02:00:00`
 //! followed by the id's 24 bits.
 
+use crate::group::{Group, PATHS_MAX};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -129,6 +130,12 @@ pub enum NextHopError {
         /// The number of valid ids.
         limit: u32,
     },
+    /// A group has no path, or too many.
+    #[error("a route has 1 to {PATHS_MAX} paths, not {paths}")]
+    Paths {
+        /// How many it would have.
+        paths: usize,
+    },
 }
 
 /// The port of a next hop, as given in the route feed.
@@ -185,6 +192,8 @@ pub enum NextHop {
         /// The port's index.
         port: u16,
     },
+    /// Several paths, of which each flow takes one.
+    Group(Group),
     /// Packets are dropped deliberately.
     Blackhole,
     /// The forwarder itself has the address. No feed has such a route.
@@ -201,6 +210,7 @@ impl NextHop {
             | Self::Moved(_)
             | Self::Connected { .. }
             | Self::Port { .. }
+            | Self::Group(_)
             | Self::Blackhole
             | Self::Local => None,
         }
@@ -216,6 +226,7 @@ impl fmt::Display for NextHop {
             Self::Gateway { gateway, port } => write!(f, "via {gateway} dev {port}"),
             Self::Connected { port } => write!(f, "dev {port}"),
             Self::Port { port } => write!(f, "port {port}"),
+            Self::Group(group) => group.fmt(f),
             Self::Blackhole => f.write_str("blackhole"),
             Self::Local => f.write_str("local"),
         }
@@ -245,7 +256,7 @@ pub enum Learner {
 /// Resolves next-hop ids to gateway, port and MAC.
 ///
 /// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop. Routes with the same
-/// next hop share one id.
+/// next hop share one id. The paths of a group have ids of their own, for as long as the group is in use.
 ///
 /// Ids that no route uses any more are dropped in two steps, [`Self::mark_unused`] and [`Self::drop_unused`], so that the owner can
 /// wait for lookups in flight between them: an id keeps its meaning until the second.
@@ -310,8 +321,13 @@ impl NextHopTable {
     /// [`NextHopError::Exhausted`] when no id is free.
     pub fn intern(&mut self, hop: NextHop) -> Result<NextHopId, NextHopError> {
         if let Some(&id) = self.by_hop.get(&hop) {
-            self.unused.remove(&id);
+            self.keep(id);
             return Ok(id);
+        }
+        if let NextHop::Group(group) = &hop {
+            for path in group.paths() {
+                self.intern(path.hop.clone())?;
+            }
         }
         let id = match self.free.pop_first() {
             Some(id) => id,
@@ -320,6 +336,27 @@ impl NextHopTable {
         self.by_id.insert(id, hop.clone());
         self.by_hop.insert(hop, id);
         Ok(id)
+    }
+
+    /// The id of `hop`, if it has one; for any next hop but a bare id.
+    #[must_use]
+    pub fn find(&self, hop: &NextHop) -> Option<NextHopId> {
+        self.by_hop.get(hop).copied()
+    }
+
+    /// Takes the mark of an unused id, and those of its paths, away.
+    fn keep(&mut self, id: NextHopId) {
+        if self.unused.is_empty() {
+            return;
+        }
+        self.unused.remove(&id);
+        if let Some(NextHop::Group(group)) = self.by_id.get(&id) {
+            for path in group.paths() {
+                if let Some(id) = self.by_hop.get(&path.hop) {
+                    self.unused.remove(id);
+                }
+            }
+        }
     }
 
     /// An id that has not been assigned before.
@@ -334,9 +371,14 @@ impl NextHopTable {
         }
     }
 
-    /// Marks the ids that no route uses. An id loses its mark when [`Self::bare`] or [`Self::intern`] returns it.
-    pub fn mark_unused(&mut self, is_used: impl Fn(NextHopId) -> bool) {
+    /// Marks the ids that no route uses, neither by itself nor as a path of its group. An id loses its mark when [`Self::bare`] or
+    /// [`Self::intern`] returns it. Returns how many are not marked.
+    pub fn mark_unused(&mut self, is_used: impl Fn(NextHopId) -> bool) -> usize {
         self.unused = self.by_id.keys().copied().filter(|id| !is_used(*id)).collect();
+        let is_group = |(id, hop): &(&NextHopId, &NextHop)| matches!(hop, NextHop::Group(_)) && is_used(**id);
+        let groups: Vec<_> = self.by_id.iter().filter(is_group).map(|(id, _)| *id).collect();
+        groups.into_iter().for_each(|id| self.keep(id));
+        self.by_id.len() - self.unused.len()
     }
 
     /// Drops the ids that are still marked, which may then get another meaning. Returns how many.
@@ -497,13 +539,29 @@ mod tests {
                     // One whose number is taken may be refused.
                     0 | 1 => drop(table.bare(value)),
                     2 | 3 => drop(table.intern(NextHop::Port { port: u16::try_from(value).unwrap() })),
-                    4 => table.mark_unused(|id| id.get() % 3 == value % 3),
+                    4 => {
+                        table.mark_unused(|id| id.get() % 3 == value % 3);
+                    }
                     _ => drop(table.drop_unused()),
                 }
                 let walk = table.iter().filter(|(_, hop)| **hop != NextHop::Bare).count();
                 prop_assert_eq!(table.named(), walk);
             }
         }
+    }
+
+    #[test]
+    fn the_paths_of_a_group_stay_as_long_as_it_is_used() {
+        let mut table = NextHopTable::new();
+        let link = |port| NextHop::Connected { port: PortRef::Index(port) };
+        let group = |ports: [u16; 2]| Group::next_hop(ports.map(|port| (link(port), 1))).unwrap();
+        let first = table.intern(group([0, 1])).unwrap();
+        assert_eq!((first.get(), table.len(), table.find(&link(1)).unwrap().get()), (3, 3, 2));
+        let second = table.intern(group([1, 2])).unwrap();
+        assert_eq!((table.mark_unused(|id| id == first), table.drop_unused(), table.len()), (3, 2, 3));
+        assert!(table.find(&link(1)).is_some() && table.find(&link(2)).is_none());
+        assert_eq!((table.mark_unused(|_| false), table.intern(group([0, 1]))), (0, Ok(first)));
+        assert_eq!((table.drop_unused(), table.get(second)), (0, None), "asked for again, with its paths");
     }
 
     #[test]

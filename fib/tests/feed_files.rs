@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 use fib::feed::{self, Compression, FeedError, Format, LineError, LoadOptions, Loaded};
-use fib::{MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
+use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -313,7 +313,8 @@ fn a_kernel_table_with_multipath_and_neighbours() {
     let port = |name: &str| PortRef::Name(name.to_owned());
     let gateway =
         |gateway: &str, name| NextHop::Gateway { gateway: gateway.parse().unwrap(), port: port(name) };
-    assert_eq!(*tables.hop("0.0.0.0/0"), gateway("192.0.2.1", "eth0"));
+    let both = [(gateway("192.0.2.1", "eth0"), 1), (gateway("192.0.2.2", "eth1"), 1)];
+    assert_eq!(*tables.hop("0.0.0.0/0"), Group::next_hop(both).unwrap());
     assert_eq!(*tables.hop("10.0.0.0/8"), gateway("192.0.2.3", "eth0"));
     assert_eq!(*tables.hop("192.0.2.0/24"), NextHop::Connected { port: port("eth0") });
     assert_eq!(*tables.hop("198.51.100.0/24"), NextHop::Blackhole);
@@ -327,7 +328,7 @@ fn json_of_iproute2() {
     let folder = Folder::new();
     let text = r#"[{"dst":"default","gateway":"192.0.2.1","dev":"eth0","protocol":"dhcp","metric":100,"flags":[]},
         {"dst":"10.0.0.0/8","protocol":"static","flags":[],
-         "nexthops":[{"gateway":"192.0.2.2","dev":"1","weight":1,"flags":[]},{"gateway":"192.0.2.3","dev":"2"}]},
+         "nexthops":[{"gateway":"192.0.2.2","dev":"1","weight":9,"flags":[]},{"gateway":"192.0.2.3","dev":"2"}]},
         {"type":"unreachable","dst":"198.51.100.0/24","flags":[]},
         {"dst":"203.0.113.0/24","via":{"family":"inet6","host":"fe80::1"},"dev":"eth0","flags":["onlink"]},
         {"dst":"192.0.2.9","dev":"eth0","scope":"link"},
@@ -343,7 +344,9 @@ fn json_of_iproute2() {
     let gateway = |gateway: &str, port| NextHop::Gateway { gateway: gateway.parse().unwrap(), port };
     let eth0 = || PortRef::Name("eth0".to_owned());
     assert_eq!(*tables.hop("0.0.0.0/0"), gateway("192.0.2.1", eth0()));
-    assert_eq!(*tables.hop("10.0.0.0/8"), gateway("192.0.2.2", PortRef::Index(1)));
+    let both = [("192.0.2.2", 1, 9), ("192.0.2.3", 2, 1)];
+    let both = both.map(|(via, port, weight)| (gateway(via, PortRef::Index(port)), weight));
+    assert_eq!(*tables.hop("10.0.0.0/8"), Group::next_hop(both).unwrap());
     assert_eq!(*tables.hop("198.51.100.0/24"), NextHop::Blackhole);
     assert_eq!(*tables.hop("203.0.113.0/24"), gateway("fe80::1", eth0()));
     assert_eq!(*tables.hop("192.0.2.9/32"), NextHop::Connected { port: eth0() });

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 use fib::feed::{self, LoadOptions, WriteError, WriteFormat, WriteOptions};
-use fib::{IpPrefix, MacAddr, Neighbour, NextHop, NextHopTable, PortRef, Prefix, Rib};
+use fib::{Group, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef, Prefix, Rib};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -97,6 +97,15 @@ fn iproute2() -> impl Strategy<Value = Meaning> {
         }),
         port().prop_map(|port| Meaning::Hop(NextHop::Connected { port })),
         Just(Meaning::Hop(NextHop::Blackhole)),
+        proptest::collection::vec((any::<IpAddr>(), port(), any::<bool>(), 1..=u16::MAX), 2..6).prop_map(
+            |paths| {
+                let paths = paths.into_iter().map(|(gateway, port, is_link, weight)| match is_link {
+                    true => (NextHop::Connected { port }, weight),
+                    false => (NextHop::Gateway { gateway, port }, weight),
+                });
+                Meaning::Hop(Group::next_hop(paths).unwrap())
+            }
+        ),
     ]
 }
 
@@ -188,33 +197,44 @@ proptest! {
 fn each_format_looks_as_its_program_wants_it() {
     let hop = |hop| Meaning::Hop(hop);
     let gateway = |gateway: &str, port| hop(NextHop::Gateway { gateway: gateway.parse().unwrap(), port });
+    let paths = [("192.0.2.1", PortRef::Index(2), 3), ("fe80::1", PortRef::ById, 1)];
+    let paths = paths.map(|(gateway, port, weight)| {
+        (NextHop::Gateway { gateway: gateway.parse().unwrap(), port }, weight)
+    });
+    let group = hop(Group::next_hop(paths).unwrap());
     let table: Table = [
         ("2001:db8::/32", Meaning::Id(6)),
         ("10.0.0.0/24", Meaning::Id(6)),
         ("10.0.0.0/8", gateway("192.0.2.1", PortRef::Index(2))),
         ("11.0.0.0/8", gateway("fe80::1", PortRef::ById)),
         ("9.0.0.0/8", hop(NextHop::Port { port: 1 })),
+        ("12.0.0.0/8", group),
     ]
     .map(|(prefix, meaning)| (prefix.parse().unwrap(), meaning))
     .into();
     let (rib, mut hops) = build(&table);
     let mac = MacAddr([2, 0, 0, 0, 9, 9]);
     hops.set_neighbour(Neighbour { address: "192.0.2.1".parse().unwrap(), port: PortRef::Index(2), mac });
-    // Interned in order: 9/8 is 1, 10/8 is 2, 11/8 is 3.
+    // Interned in order: 9/8 is 1, 10/8 is 2, 11/8 is 3, the group of 12/8 is 4.
     let text = |format| write(&rib, &hops, format, 4).unwrap();
     assert_eq!(
         text(WriteFormat::Text),
-        "9.0.0.0/8 1\n10.0.0.0/8 2\n10.0.0.0/24 6\n11.0.0.0/8 3\n2001:db8::/32 6\n"
+        "9.0.0.0/8 1\n10.0.0.0/8 2\n10.0.0.0/24 6\n11.0.0.0/8 3\n12.0.0.0/8 4\n2001:db8::/32 6\n"
     );
     assert_eq!(
         text(WriteFormat::Iproute2),
         "9.0.0.0/8 via 10.0.0.2 dev 1\n10.0.0.0/8 via 192.0.2.1 dev 2\n10.0.0.0/24 via 10.0.0.6 dev 1\n\
-         11.0.0.0/8 via inet6 fe80::1\n2001:db8::/32 via fd00::6 dev 1\n\
+         11.0.0.0/8 via inet6 fe80::1\n\
+         12.0.0.0/8 nexthop via 192.0.2.1 dev 2 weight 3 nexthop via inet6 fe80::1 weight 1\n2001:db8::/32 via fd00::6 dev 1\n\
          neigh 10.0.0.2 lladdr 02:00:00:00:00:02 dev 1\nneigh 10.0.0.6 lladdr 02:00:00:00:00:06 dev 1\n\
          neigh fd00::6 lladdr 02:00:00:00:00:06 dev 1\nneigh 192.0.2.1 lladdr 02:00:00:00:09:09 dev 2\n"
     );
+    let refused = write(&rib, &hops, WriteFormat::L3fwd, 4).unwrap_err().to_string();
+    assert!(refused.starts_with("12.0.0.0/8 nexthop via 192.0.2.1 dev 2"), "{refused}");
+    let mut without = rib.clone();
+    without.set("12.0.0.0/8".parse().unwrap(), NextHopId::NONE);
     assert_eq!(
-        text(WriteFormat::L3fwd),
+        write(&without, &hops, WriteFormat::L3fwd, 4).unwrap(),
         "R9.0.0.0/8 1\nR10.0.0.0/8 2\nR10.0.0.0/24 1\nR11.0.0.0/8 2\n\
          R2001:0db8:0000:0000:0000:0000:0000:0000/32 1\n"
     );
@@ -223,6 +243,8 @@ fn each_format_looks_as_its_program_wants_it() {
         "[{\"dst\":\"9.0.0.0/8\",\"port\":1},\n{\"dst\":\"10.0.0.0/8\",\"gateway\":\"192.0.2.1\",\"dev\":\"2\"},\n\
          {\"dst\":\"10.0.0.0/24\",\"id\":6},\n\
          {\"dst\":\"11.0.0.0/8\",\"via\":{\"family\":\"inet6\",\"host\":\"fe80::1\"}},\n\
+         {\"dst\":\"12.0.0.0/8\",\"nexthops\":[{\"gateway\":\"192.0.2.1\",\"dev\":\"2\",\"weight\":3},\
+         {\"via\":{\"family\":\"inet6\",\"host\":\"fe80::1\"},\"weight\":1}]},\n\
          {\"dst\":\"2001:db8::/32\",\"id\":6},\n\
          {\"dst\":\"192.0.2.1\",\"lladdr\":\"02:00:00:00:09:09\",\"dev\":\"2\"}]\n"
     );

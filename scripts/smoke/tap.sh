@@ -15,10 +15,10 @@ ip netns add "$kernel"
 printf '# no routes\n' >"$WORK/routes"
 ip -n "$kernel" link set lo up
 
-arguments=(run --fib "$WORK/routes" --config '(0,0,0),(1,0,0)' --address 0=198.18.1.1/24 --address 0=fd00:1::1/64
-  --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 --tap 0=tap1 --tap net_af_packet2=tap2)
+arguments=(run --fib "$WORK/routes" --config '(0,0,0),(1,0,0)' --address '0=198.18.1.1/24'
+  --address '0=fd00:1::1/64' --address '1=198.18.2.1/24' --address '1=fd00:2::1/64' --tap '0=tap1' --tap 'net_af_packet2=tap2')
 eal=(--no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-tap-$$" -l 0
-  --vdev net_af_packet1,iface=link1 --vdev net_af_packet2,iface=link2)
+  --vdev 'net_af_packet1,iface=link1' --vdev 'net_af_packet2,iface=link2')
 
 # A name that is taken, and a namespace that is not there.
 ip -n "$kernel" link add tap2 type veth peer name other
@@ -173,6 +173,13 @@ says "$WORK/said" '20 received, 0% packet loss'
 on "$left" ping -n -c 20 -i 0.02 -W 3 198.18.1.1
 says "$WORK/said" '20 received, 0% packet loss'
 tcp "$kernel" fd00:2::1 "$right"
+
+# The carrier of a TAP is the link of its port.
+ip -n "$kernel" -br link show dev tap2 >"$WORK/said"
+says "$WORK/said" 'LOWER_UP'
+ip -n "$right" link set eth0 down
+for _ in {1..50}; do ip -n "$kernel" -br link show dev tap2 >"$WORK/said" && grep -q 'NO-CARRIER' "$WORK/said" && break; sleep 0.1; done
+says "$WORK/said" 'NO-CARRIER'
 
 stop
 [ "$(grep -c 'TAP tap1' "$WORK/err")" = 1 ] || { cat "$WORK/err" >&2 && fail "not one warning of tap1"; }

@@ -308,6 +308,27 @@ pub(super) unsafe fn verdict(
     any != 0
 }
 
+/// [`scalar::with_code`](super::scalar::with_code) with AVX-512: 16 ports a vector, as [`verdict`] stores them just before. A longer load
+/// would wait until two stores are in the cache.
+///
+/// # Safety
+/// The CPU has the instructions, `range` has at most 64 ports, and the array has [`PAD`](super::PAD) entries behind it.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(super) unsafe fn with_code(ports: &[u16], range: Range<usize>, code: u16) -> [u64; 2] {
+    let (code, first_code) =
+        (_mm256_set1_epi16(code.cast_signed()), _mm256_set1_epi16(Entry::CODES.cast_signed()));
+    let (mut these, mut all, mut shift) = (0, 0, 0);
+    for at in range.clone().step_by(LANES) {
+        // SAFETY: 16 entries from a packet on (the caller's promise); a load without alignment.
+        let sixteen = unsafe { _mm256_loadu_si256(ports.as_ptr().add(at).cast()) };
+        let there = first(range.end - at);
+        these |= u64::from(_mm256_mask_cmpeq_epu16_mask(there, sixteen, code)) << shift;
+        all |= u64::from(_mm256_mask_cmpge_epu16_mask(there, sixteen, first_code)) << shift;
+        shift += 16;
+    }
+    [these, all & !these]
+}
+
 /// [`scalar::scatter`](super::scalar::scatter) with AVX-512: of 32 packets, those of each port are compressed to the end of its
 /// burst. Dropped packets, and those whose target does not exist, go one by one.
 ///

@@ -8,6 +8,7 @@
 //! | [`Burst::parse`] | checks headers; collects destinations by family |
 //! | [`Burst::merge`] | puts what was found for each family in the order of the packets |
 //! | [`Burst::verdict`] | copies the entry of each packet, and finds the packets that need care |
+//! | [`Burst::with_code`] | finds the packets with a code |
 //! | [`Burst::rewrite`] | writes MACs, TTL or hop limit, and IPv4 checksum |
 //! | [`Burst::scatter`] | groups packets by egress port |
 //!
@@ -307,6 +308,39 @@ impl Burst {
             Level::Avx512 => unsafe { avx512::verdict(count, table, of, entries, ports) },
             _ => scalar::verdict(count, table, of, entries, ports),
         }
+    }
+
+    /// Of the 64 packets from index `at` on, a bit each: those whose port is `code`, and those whose port is another code from
+    /// [`Entry::CODES`] on.
+    ///
+    /// # Panics
+    /// When `ports` lacks room for the packets and [`PAD`] entries more.
+    #[inline]
+    #[must_use]
+    pub fn with_code(&self, ports: &[u16], at: usize, code: u16) -> [u64; 2] {
+        assert!(ports.len() >= self.len() + PAD, "the array holds the burst");
+        let end = self.len().min(at.saturating_add(64));
+        match self.level() {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the level is available (invariant of the burst), the array has the room, and there are at most 64 ports.
+            Level::Avx512 => unsafe { avx512::with_code(ports, at..end, code) },
+            _ => scalar::with_code(ports, at..end, code),
+        }
+    }
+
+    /// The bytes of packet `i`'s first segment, as [`Self::data`]; without a look at its mbuf if a pass has cached it.
+    #[inline(always)]
+    #[must_use]
+    pub fn head(&self, i: usize) -> &[u8] {
+        let Starts { heads, lengths, noted } = self.starts();
+        if i >= *noted {
+            return self.data(i);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a field of the word")]
+        let head_bytes = usize::from((lengths[i] >> 32) as u16);
+        // SAFETY: pointer and length of the first segment of a packet that is ours, as cached (invariant of `Starts`); the slice is
+        // bounded by the borrow of self.
+        unsafe { std::slice::from_raw_parts(heads[i], head_bytes) }
     }
 
     /// Rewrites each packet's header by its entry: MACs, and by its kind TTL and checksum, or hop limit. Packets that will not

@@ -69,6 +69,16 @@ pub(super) unsafe fn parse(
     tally
 }
 
+/// [`Burst::with_code`] of the packets of `range`, at most 64.
+pub(super) fn with_code(ports: &[u16], range: Range<usize>, code: u16) -> [u64; 2] {
+    let mut found = [0; 2];
+    for (place, port) in ports.get(range).unwrap_or_default().iter().enumerate() {
+        found[0] |= u64::from(*port == code) << place;
+        found[1] |= u64::from(*port >= Entry::CODES && *port != code) << place;
+    }
+    found
+}
+
 /// [`Burst::merge`] of the packets of these kinds.
 pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words: &mut [u32]) {
     let [mut v4, mut v6] = lanes.map(|lane| lane.iter().copied().map(T::into));

@@ -174,6 +174,12 @@ pub enum LineError {
         /// The text found.
         text: String,
     },
+    /// The weight of a path is wrong.
+    #[error("'{text}' is not a weight in 1..=65535")]
+    Weight {
+        /// The text found.
+        text: String,
+    },
     /// The address is wrong.
     #[error("'{text}' after '{word}' is not an IP address")]
     Address {

@@ -13,7 +13,7 @@
 
 use super::collect::{Collected, Place};
 use super::error::excerpt;
-use super::text::{self, Destination, Path};
+use super::text::{self, Destination, Path, Paths};
 use super::{FeedError, Hop, LineError, Progress, Source};
 use crate::{IpPrefix, Neighbour, NextHop, NextHopId};
 use serde::Deserialize;
@@ -46,6 +46,7 @@ struct NextHopEntry {
     gateway: Option<String>,
     via: Option<Via>,
     dev: Option<String>,
+    weight: Option<u64>,
     encap: Option<IgnoredAny>,
 }
 
@@ -95,18 +96,19 @@ impl Entry {
             }
             (None, None, None) => None,
         };
-        let (prefix, own_hop) = own.route(destination)?;
-        if let Some(hop) = hop.or(own_hop) {
+        let mut paths = Paths::new(destination);
+        let prefix = destination.resolve(&own);
+        paths.add(own)?;
+        if let Some(hop) = hop {
             return Ok(Told::Route(prefix, hop));
         }
-        let mut first = None;
         for next in self.nexthops.into_iter().flatten() {
             refuse_if(next.encap.is_some(), "encap")?;
-            let (prefix, hop) = path(next.gateway, next.via, next.dev, has_pref)?.route(destination)?;
-            let hop = hop.ok_or(LineError::NoNextHop)?;
-            first.get_or_insert((prefix, hop));
+            let weight = next.weight.map(|weight| text::weight(&weight.to_string())).transpose()?;
+            paths.add_nexthop(Path { weight, ..path(next.gateway, next.via, next.dev, has_pref)? })?;
         }
-        first.map(|(prefix, hop)| Told::Route(prefix, hop)).ok_or(LineError::NoNextHop)
+        let (prefix, hop) = paths.route()?.ok_or(LineError::NoNextHop)?;
+        Ok(Told::Route(prefix, hop))
     }
 }
 
@@ -130,6 +132,7 @@ fn path(
         gateway_family_named,
         port: dev.map(|dev| text::port_of(&dev)).transpose()?,
         has_pref,
+        weight: None,
     })
 }
 

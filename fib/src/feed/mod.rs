@@ -36,7 +36,7 @@ pub use mrt::Truncated;
 pub use source::{Compression, Source, open};
 pub use text::{parse_neighbour, parse_route};
 pub use updates::{Action, Update, Updates, updates};
-pub use write::{UnknownWriteFormat, WriteError, WriteFormat, WriteOptions, write};
+pub use write::{RouteWords, UnknownWriteFormat, WriteError, WriteFormat, WriteOptions, write};
 
 use crate::{NextHopTable, Rib};
 use collect::Collected;

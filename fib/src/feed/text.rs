@@ -6,8 +6,9 @@
 //! default via fe80::1 dev eth0 proto ra         the gateway's family; without a gateway IPv4, or IPv6 if there is a `pref`
 //! 192.0.2.0/24 dev 2                            connected: every destination is its own gateway
 //! blackhole 192.0.2.0/24                        also unreachable and prohibit
-//! 192.0.2.0/24 proto static                     multipath: the first nexthop is used, the others are only checked
-//!     nexthop via 198.51.100.1 dev 1 weight 1
+//! 192.0.2.0/24 proto static                     several paths, on lines of their own or on this one
+//!     nexthop via 198.51.100.1 dev 1 weight 2
+//!     nexthop via 198.51.100.5 dev 2 weight 1
 //! R192.0.2.0/24 0                               l3fwd: the port, from 0
 //! neigh 198.51.100.1 lladdr 02:00:00:00:00:01 dev 1
 //! ```
@@ -19,7 +20,7 @@ use super::collect::{Collected, Place};
 use super::error::excerpt;
 use super::lines::{Lines, Words};
 use super::{FeedError, Hop, LineError, Progress};
-use crate::{Family, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, PortRef, Prefix4};
+use crate::{Family, Group, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, PortRef, Prefix4};
 use std::net::IpAddr;
 
 /// Words of a route that take no value and do not change where a packet goes.
@@ -40,7 +41,7 @@ const FLAGS: [&str; 13] = [
 ];
 
 /// Words of a route that take a value and do not change where a packet goes.
-const SETTINGS: [&str; 31] = [
+const SETTINGS: [&str; 30] = [
     "proto",
     "protocol",
     "metric",
@@ -70,7 +71,6 @@ const SETTINGS: [&str; 31] = [
     "features",
     "fastopen_no_cookie",
     "nhid",
-    "weight",
     "ttl-propagate",
 ];
 
@@ -92,7 +92,7 @@ impl Destination {
     }
 
     /// The prefix, for a route with this path.
-    fn resolve(self, path: &Path) -> IpPrefix {
+    pub(super) fn resolve(self, path: &Path) -> IpPrefix {
         match (self, path.default_family()) {
             (Self::Prefix(prefix), _) => prefix,
             (Self::Default, Family::V4) => IpPrefix::V4(crate::Prefix::DEFAULT),
@@ -112,6 +112,8 @@ pub(super) struct Path {
     pub(super) port: Option<PortRef>,
     /// Whether the route has a `pref`, which only IPv6 routes have.
     pub(super) has_pref: bool,
+    /// Its weight, if it has one.
+    pub(super) weight: Option<u16>,
 }
 
 impl Path {
@@ -123,10 +125,9 @@ impl Path {
         }
     }
 
-    /// The route's prefix and next hop. There is no next hop when the path has neither gateway nor port.
-    pub(super) fn route(self, destination: Destination) -> Result<(IpPrefix, Option<Hop>), LineError> {
-        let prefix = destination.resolve(&self);
-        let hop = match (self.gateway, self.port) {
+    /// Where the path leads for a route of `prefix`; `None` when it has neither gateway nor port.
+    pub(super) fn hop(self, prefix: IpPrefix) -> Result<Option<NextHop>, LineError> {
+        Ok(match (self.gateway, self.port) {
             (Some(gateway), port) => {
                 let family = prefix.family();
                 if gateway.is_ipv4() != (family == Family::V4) && !self.gateway_family_named {
@@ -136,8 +137,46 @@ impl Path {
             }
             (None, Some(port)) => Some(NextHop::Connected { port }),
             (None, None) => None,
-        };
-        Ok((prefix, hop.map(Hop::Hop)))
+        })
+    }
+}
+
+/// The paths of a route so far. The first one decides what `default` means.
+#[derive(Clone, Debug)]
+pub(super) struct Paths {
+    destination: Destination,
+    hops: Vec<(NextHop, u16)>,
+}
+
+impl Paths {
+    /// No path yet.
+    pub(super) const fn new(destination: Destination) -> Self {
+        Self { destination, hops: Vec::new() }
+    }
+
+    /// Adds a path; nothing when it has neither gateway nor port. Returns whether it has.
+    pub(super) fn add(&mut self, path: Path) -> Result<bool, LineError> {
+        let prefix = self.destination.resolve(&path);
+        let weight = path.weight.unwrap_or(1);
+        let Some(hop) = path.hop(prefix)? else { return Ok(false) };
+        self.destination = Destination::Prefix(prefix);
+        self.hops.push((hop, weight));
+        Ok(true)
+    }
+
+    /// Adds what a `nexthop` says.
+    pub(super) fn add_nexthop(&mut self, path: Path) -> Result<(), LineError> {
+        if self.add(path)? { Ok(()) } else { Err(LineError::NoNextHop) }
+    }
+
+    /// The route; `None` while there is no path.
+    pub(super) fn route(self) -> Result<Option<(IpPrefix, Hop)>, LineError> {
+        match self.destination {
+            Destination::Prefix(prefix) if !self.hops.is_empty() => {
+                Ok(Some((prefix, Hop::Hop(Group::next_hop(self.hops)?))))
+            }
+            _ => Ok(None),
+        }
     }
 }
 
@@ -148,8 +187,8 @@ pub(super) enum Line {
     Nothing,
     /// A route.
     Route(IpPrefix, Hop),
-    /// A route whose next hops are on the following lines.
-    Multipath(Destination, Path),
+    /// A route whose next hops are on the following lines, and whether it has a `pref`.
+    Multipath(Destination, bool),
     /// A next hop of the preceding route.
     NextHop(Path),
     /// A neighbour.
@@ -162,9 +201,8 @@ pub(super) fn read(
     collected: &mut Collected,
     progress: &mut Progress<'_>,
 ) -> Result<(), FeedError> {
-    // The current multipath route: its line, destination and path, and whether its first nexthop was read.
-    let mut open: Option<(u64, Destination, Path, bool)> = None;
-    let unfinished = |lines: &Lines, line| lines.error_at(line, LineError::NoNextHop);
+    // The current multipath route: its line, whether it has a `pref`, and its paths so far.
+    let mut open: Option<(u64, bool, Paths)> = None;
     while lines.next_line()?.is_some() {
         let number = lines.number();
         if number.is_multiple_of(1024) {
@@ -178,34 +216,39 @@ pub(super) fn read(
         match line {
             Line::Nothing => continue,
             Line::NextHop(path) => {
-                let Some((start, destination, route, taken)) = &mut open else {
+                let Some((_, has_pref, paths)) = &mut open else {
                     return Err(lines.error_at(number, LineError::StrayNextHop));
                 };
-                let path = Path { has_pref: route.has_pref, ..path };
-                let (prefix, hop) =
-                    path.route(*destination).map_err(|error| lines.error_at(number, error))?;
-                let hop = hop.ok_or_else(|| lines.error_at(number, LineError::NoNextHop))?;
-                if !std::mem::replace(taken, true) {
-                    collected.add(prefix, hop, Place::line(*start));
-                }
+                let path = Path { has_pref: *has_pref, ..path };
+                paths.add_nexthop(path).map_err(|error| lines.error_at(number, error))?;
                 continue;
             }
             _ => {}
         }
-        if let Some((start, _, _, false)) = open.take() {
-            return Err(unfinished(lines, start));
-        }
+        close(open.take(), lines, collected)?;
         match line {
             Line::Route(prefix, hop) => collected.add(prefix, hop, Place::line(number)),
-            Line::Multipath(destination, path) => open = Some((number, destination, path, false)),
+            Line::Multipath(destination, has_pref) => {
+                open = Some((number, has_pref, Paths::new(destination)))
+            }
             Line::Neighbour(neighbour) => collected.add_neighbour(neighbour),
             Line::Nothing | Line::NextHop(_) => {}
         }
     }
-    match open {
-        Some((start, _, _, false)) => Err(unfinished(lines, start)),
-        _ => Ok(()),
-    }
+    close(open, lines, collected)
+}
+
+/// Collects a route whose paths were on lines of their own; an error is in the line that named its prefix.
+fn close(
+    open: Option<(u64, bool, Paths)>,
+    lines: &Lines,
+    collected: &mut Collected,
+) -> Result<(), FeedError> {
+    let Some((start, _, paths)) = open else { return Ok(()) };
+    let route = paths.route().and_then(|route| route.ok_or(LineError::NoNextHop));
+    let (prefix, hop) = route.map_err(|error| lines.error_at(start, error))?;
+    collected.add(prefix, hop, Place::line(start));
+    Ok(())
 }
 
 /// Fast path: parses an ordinary `PREFIX ID` line directly from the bytes. `None` leaves the line, and the report of any error in
@@ -319,20 +362,15 @@ fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
         return Ok(Line::Route(destination.resolve(&Path::default()), Hop::Id(id)));
     }
     let own = path(&mut words)?;
-    let mut chosen = own.clone().route(destination)?;
+    let has_pref = own.has_pref;
+    let mut paths = Paths::new(destination);
+    paths.add(own)?;
     // `nexthop`s on the same line, as `ip -o` writes them. If words are left, `path` has stopped before a `nexthop`.
     while words.next().is_some() {
-        let next = Path { has_pref: own.has_pref, ..path(&mut words)? };
-        let (prefix, hop) = next.route(destination)?;
-        let hop = hop.ok_or(LineError::NoNextHop)?;
-        if chosen.1.is_none() {
-            chosen = (prefix, Some(hop));
-        }
+        paths.add_nexthop(Path { has_pref, ..path(&mut words)? })?;
     }
-    Ok(match chosen {
-        (prefix, Some(hop)) => Line::Route(prefix, hop),
-        (_, None) => Line::Multipath(destination, own),
-    })
+    let route = paths.route()?;
+    Ok(route.map_or(Line::Multipath(destination, has_pref), |(prefix, hop)| Line::Route(prefix, hop)))
 }
 
 /// A bare next-hop id.
@@ -377,6 +415,7 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
                 words.want("a value")?;
                 path.has_pref = true;
             }
+            "weight" => path.weight = Some(weight(words.want("a weight")?)?),
             _ if FLAGS.contains(&word) => {}
             _ if SETTINGS.contains(&word) => {
                 // `mtu lock 1500`
@@ -387,6 +426,12 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
             _ => return Err(LineError::Word { text: excerpt(word), wanted: ROUTE_WORDS }),
         }
     }
+}
+
+/// The weight of a path.
+pub(super) fn weight(text: &str) -> Result<u16, LineError> {
+    let weight = text.parse().ok().filter(|weight| *weight > 0);
+    weight.ok_or_else(|| LineError::Weight { text: excerpt(text) })
 }
 
 /// A port by index or name. A name must be one word without control characters that does not start a comment, so that it can be
@@ -456,6 +501,16 @@ mod tests {
         Hop::Hop(NextHop::Connected { port })
     }
 
+    /// A group of gateways on ports, with their weights.
+    fn group(paths: &[(&str, u16, u16)]) -> Hop {
+        let hop = |gateway: &str, port| NextHop::Gateway {
+            gateway: gateway.parse().unwrap(),
+            port: PortRef::Index(port),
+        };
+        let paths = paths.iter().map(|(gateway, port, weight)| (hop(gateway, *port), *weight));
+        Hop::Hop(Group::next_hop(paths).unwrap())
+    }
+
     #[test]
     fn routes_of_every_dialect() {
         let id = |value| Hop::Id(NextHopId::new(value).unwrap());
@@ -489,12 +544,23 @@ mod tests {
             (
                 "default proto static nexthop via 192.0.2.1 dev 1 weight 1 nexthop via 192.0.2.2 dev 2 weight 1",
                 "0.0.0.0/0",
-                gateway("192.0.2.1", PortRef::Index(1)),
+                group(&[("192.0.2.1", 1, 1), ("192.0.2.2", 2, 1)]),
             ),
             (
-                "10.0.0.0/8 proto static \\  nexthop dev 1 weight 1 \\  nexthop via 192.0.2.2 dev 2",
+                "10.0.0.0/8 proto static \\  nexthop via 192.0.2.1 dev 1 weight 5 \\  nexthop via 192.0.2.2 dev 2",
                 "10.0.0.0/8",
-                connected(PortRef::Index(1)),
+                group(&[("192.0.2.1", 1, 5), ("192.0.2.2", 2, 1)]),
+            ),
+            (
+                "10.0.0.0/8 via 192.0.2.1 dev 1 weight 2 nexthop via 192.0.2.1 dev 1 nexthop via 192.0.2.2 dev 2",
+                "10.0.0.0/8",
+                group(&[("192.0.2.1", 1, 3), ("192.0.2.2", 2, 1)]),
+            ),
+            ("10.0.0.0/8 nexthop dev 1 nexthop dev 1", "10.0.0.0/8", connected(PortRef::Index(1))),
+            (
+                "default pref medium nexthop via fe80::1 dev 1 nexthop via fe80::2 dev 2",
+                "::/0",
+                group(&[("fe80::1", 1, 1), ("fe80::2", 2, 1)]),
             ),
             ("R192.0.2.0/24 0", "192.0.2.0/24", l3fwd(0)),
             ("R2001:0db8:0000:0000:0000:0000:0000:0000/32 65535", "2001:db8::/32", l3fwd(65535)),
@@ -586,11 +652,24 @@ mod tests {
                 "neigh 192.0.2.1 lladdr 2:0:0:0:0:1 dev 1",
                 "'2:0:0:0:0:1' is not a MAC address such as 02:00:00:00:00:01",
             ),
+            ("10.0.0.0/8 nexthop via 192.0.2.1 weight 0", "'0' is not a weight in 1..=65535"),
+            ("10.0.0.0/8 nexthop via 192.0.2.1 weight 65536", "'65536' is not a weight in 1..=65535"),
+            (
+                "10.0.0.0/8 nexthop via 192.0.2.1 weight",
+                "'weight' is the last word, wanted a weight after it",
+            ),
+            (
+                "default nexthop via 192.0.2.1 nexthop via fe80::1",
+                "the gateway fe80::1 is not ipv4 as the route is; 'via inet6' says that this is meant",
+            ),
             ("w 10.0.0.0/8", "'w' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
         ] {
             assert_eq!(parse(line.as_bytes()).unwrap_err().to_string(), message, "{line}");
         }
         assert_eq!(parse(b"10.0.0.0/8 \xff"), Err(LineError::NotText));
+        let many: String = (0..65).map(|port| format!(" nexthop dev {port}")).collect();
+        let error = parse(format!("10.0.0.0/8{many}").as_bytes()).unwrap_err();
+        assert_eq!(error.to_string(), "a route has 1 to 64 paths, not 65");
         let encap = parse(b"10.0.0.0/8 encap mpls 100 via 192.0.2.1 dev 1");
         assert!(matches!(encap, Err(LineError::Word { text, .. }) if text == "encap"));
     }

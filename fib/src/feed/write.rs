@@ -6,7 +6,9 @@
 //! table with both bare ids and gateways of its own in those two ranges should be written as JSON. l3fwd has ports only: gateways
 //! are lost, and a blackhole or a route with a named port is refused.
 
-use crate::{IpPrefix, Key, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef, Rib, RibTable};
+use crate::{
+    GroupPath, IpPrefix, Key, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef, Rib, RibTable,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,6 +101,59 @@ pub enum WriteError {
     },
 }
 
+/// A route in the words of route text, to be parsed by [`parse_route`](super::parse_route). A gateway of the other family is named with
+/// its family. For next hops that need more than words (a bare id, an address of the forwarder) it is only for reading.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteWords<'a> {
+    /// Its prefix.
+    pub prefix: IpPrefix,
+    /// Its next hop.
+    pub hop: &'a NextHop,
+}
+
+impl RouteWords<'_> {
+    fn path(self, f: &mut fmt::Formatter<'_>, hop: &NextHop) -> fmt::Result {
+        let NextHop::Gateway { gateway, port } = hop else { return write!(f, "{hop}") };
+        match family_named(*gateway, self.prefix) {
+            Some(family) => write!(f, "via {family} {gateway}")?,
+            None => write!(f, "via {gateway}")?,
+        }
+        named(port).map_or(Ok(()), |port| write!(f, " dev {port}"))
+    }
+}
+
+impl fmt::Display for RouteWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, hop } = self;
+        match hop {
+            NextHop::Blackhole => write!(f, "blackhole {prefix}"),
+            NextHop::Port { port } => write!(f, "R{prefix} {port}"),
+            NextHop::Group(group) => {
+                write!(f, "{prefix}")?;
+                for GroupPath { hop, weight } in group.paths() {
+                    f.write_str(" nexthop ")?;
+                    self.path(f, hop)?;
+                    write!(f, " weight {weight}")?;
+                }
+                Ok(())
+            }
+            hop => {
+                write!(f, "{prefix} ")?;
+                self.path(f, hop)
+            }
+        }
+    }
+}
+
+/// The family of a gateway, where it is not that of the route.
+fn family_named(gateway: IpAddr, prefix: IpPrefix) -> Option<&'static str> {
+    match (gateway, prefix) {
+        (IpAddr::V4(_), IpPrefix::V6(_)) => Some("inet"),
+        (IpAddr::V6(_), IpPrefix::V4(_)) => Some("inet6"),
+        _ => None,
+    }
+}
+
 /// Writes all routes, IPv4 before IPv6, sorted by address, then length. Returns the number of routes. It makes many small writes,
 /// so pass an [`io::BufWriter`].
 ///
@@ -142,6 +197,7 @@ struct Writer<'a> {
 struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none", rename = "type")]
     kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "String::is_empty")]
     dst: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway: Option<IpAddr>,
@@ -155,6 +211,10 @@ struct Entry<'a> {
     id: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nexthops: Vec<Entry<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<u16>,
 }
 
 /// A gateway of the other family.
@@ -170,6 +230,19 @@ struct PortText<'a>(&'a PortRef);
 impl Serialize for PortText<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self.0)
+    }
+}
+
+/// Puts gateway and port of a path into its entry.
+fn path_entry<'a>(entry: &mut Entry<'a>, prefix: IpPrefix, hop: &'a NextHop) {
+    if let NextHop::Gateway { port, .. } | NextHop::Connected { port } = hop {
+        entry.dev = named(port).map(PortText);
+    }
+    if let NextHop::Gateway { gateway, .. } = hop {
+        match family_named(*gateway, prefix) {
+            Some(family) => entry.via = Some(Via { family, host: *gateway }),
+            None => entry.gateway = Some(*gateway),
+        }
     }
 }
 
@@ -197,26 +270,16 @@ impl Writer<'_> {
     }
 
     fn iproute2(&mut self, prefix: IpPrefix, id: NextHopId, hop: &NextHop) -> Result<(), WriteError> {
-        let via = |gateway: IpAddr| match (gateway, prefix) {
-            (IpAddr::V4(_), IpPrefix::V4(_)) | (IpAddr::V6(_), IpPrefix::V6(_)) => "via",
-            (IpAddr::V4(_), IpPrefix::V6(_)) => "via inet",
-            (IpAddr::V6(_), IpPrefix::V4(_)) => "via inet6",
-        };
         match hop {
             NextHop::Bare | NextHop::Moved(_) => self.stand_in(prefix, id, self.options.port_of(id))?,
             NextHop::Port { port } => {
                 let id = NextHopId::from_answer(u32::from(*port) + 1);
                 self.stand_in(prefix, id, *port)?;
             }
-            NextHop::Gateway { gateway, port } => match named(port) {
-                Some(port) => writeln!(self.out, "{prefix} {} {gateway} dev {port}", via(*gateway))?,
-                None => writeln!(self.out, "{prefix} {} {gateway}", via(*gateway))?,
-            },
-            NextHop::Connected { port } => {
-                let port = named(port).ok_or_else(|| self.refuse(prefix, hop))?;
-                writeln!(self.out, "{prefix} dev {port}")?;
+            NextHop::Connected { port: PortRef::ById } => return Err(self.refuse(prefix, hop)),
+            NextHop::Gateway { .. } | NextHop::Connected { .. } | NextHop::Group(_) | NextHop::Blackhole => {
+                writeln!(self.out, "{}", RouteWords { prefix, hop })?;
             }
-            NextHop::Blackhole => writeln!(self.out, "blackhole {prefix}")?,
             NextHop::Local => return Err(self.refuse(prefix, hop)),
         }
         Ok(())
@@ -241,9 +304,11 @@ impl Writer<'_> {
             NextHop::Port { port }
             | NextHop::Gateway { port: PortRef::Index(port), .. }
             | NextHop::Connected { port: PortRef::Index(port) } => *port,
-            NextHop::Gateway { .. } | NextHop::Connected { .. } | NextHop::Blackhole | NextHop::Local => {
-                return Err(self.refuse(prefix, hop));
-            }
+            NextHop::Gateway { .. }
+            | NextHop::Connected { .. }
+            | NextHop::Group(_)
+            | NextHop::Blackhole
+            | NextHop::Local => return Err(self.refuse(prefix, hop)),
         };
         match prefix {
             IpPrefix::V4(prefix) => writeln!(self.out, "R{prefix} {port}")?,
@@ -264,19 +329,13 @@ impl Writer<'_> {
             NextHop::Port { port } => entry.port = Some(*port),
             NextHop::Blackhole => entry.kind = Some("blackhole"),
             NextHop::Local => return Err(self.refuse(prefix, hop)),
-            NextHop::Connected { port } => {
-                entry.dev = Some(PortText(named(port).ok_or_else(|| self.refuse(prefix, hop))?));
-            }
-            NextHop::Gateway { gateway, port } => {
-                entry.dev = named(port).map(PortText);
-                match (gateway, prefix) {
-                    (IpAddr::V4(_), IpPrefix::V6(_)) => {
-                        entry.via = Some(Via { family: "inet", host: *gateway })
-                    }
-                    (IpAddr::V6(_), IpPrefix::V4(_)) => {
-                        entry.via = Some(Via { family: "inet6", host: *gateway })
-                    }
-                    _ => entry.gateway = Some(*gateway),
+            NextHop::Connected { port: PortRef::ById } => return Err(self.refuse(prefix, hop)),
+            NextHop::Connected { .. } | NextHop::Gateway { .. } => path_entry(&mut entry, prefix, hop),
+            NextHop::Group(group) => {
+                for GroupPath { hop, weight } in group.paths() {
+                    let mut path = Entry { weight: Some(*weight), ..Entry::default() };
+                    path_entry(&mut path, prefix, hop);
+                    entry.nexthops.push(path);
                 }
             }
         }

@@ -19,6 +19,7 @@ use crate::{
     Change, EngineError, EngineWriter, Family, FibDelta, Generation, IpPrefix, Key, NextHopId, Prefix, Route,
     Routes,
 };
+use std::net::IpAddr;
 use std::ops::Range;
 use trie::{Entry, Place, ROOT, Trie};
 
@@ -76,6 +77,18 @@ impl<K: Key> RibTable<K> {
     #[must_use]
     pub fn get(&self, prefix: Prefix<K>) -> NextHopId {
         self.trie.find(prefix).map_or(NextHopId::NONE, |(page, at)| self.trie.entries(page)[at].told())
+    }
+
+    /// The longest route that covers `key`: its prefix and next hop.
+    #[must_use]
+    pub fn longest(&self, key: K) -> Option<(Prefix<K>, NextHopId)> {
+        let host = Prefix::truncating(key, K::BITS);
+        let own = self.get(host);
+        if !own.is_none() {
+            return Some((host, own));
+        }
+        let (len, next_hop) = self.trie.above(host, None, Entry::told)?;
+        Some((Prefix::truncating(key, len), next_hop))
     }
 
     /// The number of routes.
@@ -364,6 +377,19 @@ impl Rib {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The longest route that covers `address`: its prefix and next hop.
+    #[must_use]
+    pub fn longest(&self, address: IpAddr) -> Option<(IpPrefix, NextHopId)> {
+        match address {
+            IpAddr::V4(address) => {
+                self.v4.longest(address.to_bits()).map(|(prefix, id)| (IpPrefix::V4(prefix), id))
+            }
+            IpAddr::V6(address) => {
+                self.v6.longest(address.to_bits()).map(|(prefix, id)| (IpPrefix::V6(prefix), id))
+            }
+        }
     }
 
     /// Bytes of memory.

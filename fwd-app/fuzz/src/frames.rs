@@ -250,6 +250,13 @@ R10.0.0.10/31 3
 10.0.0.16/28 via inet6 fe80::3 dev narrow
 10.0.0.32/27 4
 10.0.0.64/26 5
+10.0.0.136/29 nexthop via 203.0.115.1 nexthop via 203.0.113.1
+10.0.0.144/28 via 203.0.113.1
+10.0.0.160/27 nexthop via inet6 fe80::3 dev narrow nexthop dev 1
+10.0.0.192/26 nexthop via 198.51.100.1 dev 0 weight 3 nexthop via 198.51.100.3 dev 2 nexthop via 198.51.100.9 dev 1
+203.0.113.0/24 nexthop via 198.51.100.1 dev 0 nexthop via 203.0.114.1
+203.0.114.0/24 via 198.51.100.2 dev 3
+203.0.115.0/24 via 203.0.115.1
 blackhole 172.16.0.0/12
 2001:db8::/32 via fe80::1 dev 0
 2001:db8::/128 via fe80::3 dev narrow
@@ -259,6 +266,8 @@ blackhole 172.16.0.0/12
 blackhole 2001:db8::8/125
 R2001:db8::10/124 2
 2001:db8::20/123 via inet 198.51.100.2 dev 3
+2001:db8::40/122 nexthop via fe80::1 dev 0 nexthop via fe80::3 dev narrow weight 2 nexthop via inet 198.51.100.2 dev 3
+2001:db8::80/121 via 2001:db8::41
 neigh 198.51.100.1 lladdr 02:aa:00:00:01:01 dev 0
 neigh 198.51.100.2 lladdr 02:aa:00:00:01:02 dev 1
 neigh 198.51.100.3 lladdr 02:aa:00:00:01:03 dev 2

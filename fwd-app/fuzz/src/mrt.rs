@@ -3,7 +3,7 @@
 
 use crate::feeds;
 use crate::scratch::with_file;
-use fib::feed::{self, Action, FeedError, Format, Hop, Truncated, Update};
+use fib::feed::{self, Action, FeedError, Format, Hop, RouteWords, Truncated, Update};
 use fib::{NextHop, NextHopTable, PortRef, Rib};
 use std::fmt::Write as _;
 
@@ -124,6 +124,7 @@ fn write(update: &Update, text: &mut String) {
             }
             NextHop::Connected { port } => writeln!(text, "a {prefix} dev {port}"),
             NextHop::Port { port } => writeln!(text, "a R{prefix} {port}"),
+            NextHop::Group(_) => writeln!(text, "a {}", RouteWords { prefix, hop }),
             NextHop::Blackhole => writeln!(text, "a blackhole {prefix}"),
             NextHop::Bare | NextHop::Moved(_) | NextHop::Local => panic!("a feed has no such next hop"),
         },

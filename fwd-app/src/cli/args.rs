@@ -148,6 +148,11 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) flush_us: u32,
 
+    /// Seed of the hash that chooses the path of a flow among several; routers in a row need different ones [default of run: a random
+    /// number; of replay: 0]
+    #[arg(long, value_name = "N")]
+    pub(crate) ecmp_seed: Option<u64>,
+
     /// Print rates and drops every S seconds
     #[arg(long, value_name = "S", value_parser = values::seconds)]
     pub(crate) stats_period: Option<Duration>,

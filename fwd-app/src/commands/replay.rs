@@ -39,6 +39,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let vrf_of = vrf_of_ports(&vrf_specs, &ports)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let mut vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
+    vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or(0));
     let settings = forward.settings(vrfs.main());
     let plan = lcores.plan(settings.topology, spec.ports)?;
     let verifier = if args.harness.verify {
@@ -58,6 +59,9 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let socket = args.forward.ctl.as_deref().map(super::control_socket).transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
     vrfs.set_ports(&ports, vrf_of)?;
+    vrfs.all()
+        .iter()
+        .for_each(|vrf| tables::warn_of_neighbours(&vrf.session, vrf.session.without_neighbour(&[])));
     let updates = updates.as_ref();
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates };
@@ -102,8 +106,10 @@ fn verifier(
     trace: &Trace,
     updates: Option<&[VrfUpdate]>,
 ) -> anyhow::Result<Verifier> {
-    let reference =
-        |vrf: &Vrf| (Reference::new(vrf.session.rib(), egress_ports(spec.ports)), vrf.session.hops().clone());
+    let reference = |Vrf { session, .. }: &Vrf| {
+        let reference = Reference::new(session.rib(), egress_ports(spec.ports), session.ecmp_seed());
+        (reference, session.hops().clone())
+    };
     let inputs = u16::try_from(vrf_of_input.len()).unwrap_or(u16::MAX);
     let vrf_of = deal(trace, inputs).into_iter().map(|input| vrf_of_input[usize::from(input)]).collect();
     let tables = VrfReferences::new(vrfs.all().iter().map(reference).collect(), vrf_of);

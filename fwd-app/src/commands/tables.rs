@@ -10,7 +10,6 @@ use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
 use lpm_core::memory::{self, Mapped};
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Opens a session with the tables of `spec` in service.
@@ -30,7 +29,6 @@ pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Res
     let bar = Bar::new("loading", 0);
     let vrfs = Vrfs::open(&args.spec(), vrfs, &mut |progress| show(&bar, progress))?;
     warn_of_pages();
-    vrfs.all().iter().for_each(|vrf| warn_of_neighbours(vrf.session.hops()));
     Ok(vrfs)
 }
 
@@ -76,11 +74,11 @@ fn warn_of_pages() {
     }
 }
 
-/// Warns about gateways without a neighbour: there is no MAC to send their packets to. A table from MRT has only gateways.
-fn warn_of_neighbours(hops: &NextHopTable) {
-    let gateways: BTreeSet<IpAddr> = hops.iter().filter_map(|(_, hop)| hop.gateway()).collect();
-    let without = gateways.iter().filter(|gateway| hops.neighbour(**gateway).is_none()).count();
+/// Warns about gateways without a neighbour, of which there are `without`: there is no MAC to send their packets to. A table from MRT has
+/// only gateways. Call it when the ports are known.
+pub(super) fn warn_of_neighbours(session: &Session, without: usize) {
     if without > 0 {
+        let gateways = session.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
         warn(format_args!(
             "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; give lines `neigh ADDR \
              lladdr MAC dev PORT` with --fib, or ids in place of gateways (fwd-app fib convert --to text)",

@@ -59,7 +59,8 @@ pub(crate) const HELD_MAX: usize = 2 * RING_SLOTS as usize + WAITING.0 * WAITING
 
 /// The running exception thread.
 pub(crate) struct ExceptionThread {
-    thread: JoinHandle<Outcome>,
+    /// `None` once it has been joined.
+    thread: Option<JoinHandle<Outcome>>,
     is_stopping: Arc<AtomicBool>,
 }
 
@@ -91,16 +92,28 @@ impl ExceptionThread {
             exceptions.finish()
         };
         let thread = Builder::new().name("exceptions".into()).spawn(run)?;
-        Ok((Self { thread, is_stopping }, events))
+        Ok((Self { thread: Some(thread), is_stopping }, events))
     }
 
     /// Ends the thread, after all stages have ended. Returns its counters.
-    pub(crate) fn stop(self) -> Outcome {
+    pub(crate) fn stop(mut self) -> Outcome {
+        self.join()
+    }
+
+    fn join(&mut self) -> Outcome {
         self.is_stopping.store(true, Ordering::Release);
-        self.thread.join().unwrap_or_else(|_| {
+        let joined = self.thread.take().map_or(Ok(Outcome::default()), JoinHandle::join);
+        joined.unwrap_or_else(|_| {
             notice::warn("the exception thread has panicked: its packets are not counted");
             Outcome::default()
         })
+    }
+}
+
+impl Drop for ExceptionThread {
+    /// A start that fails later leaves no thread behind.
+    fn drop(&mut self) {
+        self.join();
     }
 }
 

@@ -3,13 +3,14 @@
 //! From the addresses follow what on a port is for the router ([`Ours`]), and the routes that no feed may displace: each address leads
 //! here, and its prefix to the link.
 
-use crate::datapath::EgressPort;
 use crate::datapath::exception::Ours;
+use crate::datapath::{EgressPort, EgressTable};
 use crate::error::ConfigError;
 use crate::router::interface::{InterfaceAddress, solicited_node};
 use crate::router::{Interface, InterfaceId};
 use dpdk_ffi::Port;
 use fib::{IpPrefix, Key as _, MacAddr, NextHop, PortRef, Prefix};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -90,6 +91,16 @@ pub(crate) fn ours(interfaces: &[Interface], ports: usize) -> Vec<Option<Arc<Our
         }
     }
     by_port
+}
+
+/// How many gateways have no neighbour, and none of `interfaces` to find it.
+pub(crate) fn without_neighbour(table: &EgressTable, interfaces: &[Interface]) -> usize {
+    let is_found = |address: IpAddr, port: Option<u16>| match port {
+        Some(port) => interfaces.iter().any(|interface| interface.id().0 == port),
+        None => interfaces.iter().any(|interface| interface.is_on_link(address)),
+    };
+    let missing = table.missing().filter(|(address, port)| !is_found(*address, *port));
+    missing.map(|(address, _)| address).collect::<BTreeSet<_>>().len()
 }
 
 /// The routes that follow from the addresses. Broadcasts of a link are for the router, which does not forward them (RFC 2644).

@@ -220,6 +220,11 @@ impl Vrfs {
         self.vrfs.iter_mut().map(|vrf| &mut vrf.session)
     }
 
+    /// Sets the seed of the hash that chooses the path of a flow, for all of them; call it before [`Self::set_ports`].
+    pub(crate) fn set_ecmp_seed(&mut self, seed: u64) {
+        self.each().for_each(|session| session.set_ecmp_seed(seed));
+    }
+
     /// The running topology.
     pub(crate) fn running(&self) -> &Handle {
         self.main().running()

@@ -13,7 +13,9 @@
 //! | [`parse`] | checks the headers of a burst, collects destinations |
 //! | [`lookup`] | resolves destinations to next hops, through an engine |
 //! | [`swap`] | [`Swap`](swap::Swap): exchanges a value with a running lcore |
-//! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop |
+//! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop, and the paths of groups |
+//! | [`flow`] | the hash of a packet's flow, which chooses its path |
+//! | [`choose`] | gives packets of groups their path |
 //! | [`exception`] | packets for the router, which are handed over |
 //! | [`verdict`] | turns next hops into ports or drop reasons |
 //! | [`rewrite`] | rewrites MACs, TTL, checksum |
@@ -24,10 +26,12 @@
 
 pub(crate) mod batch;
 pub(crate) mod check;
+pub(crate) mod choose;
 pub(crate) mod counters;
 pub(crate) mod drop_reason;
 pub(crate) mod egress;
 pub(crate) mod exception;
+pub(crate) mod flow;
 pub(crate) mod latency;
 pub(crate) mod lookup;
 pub(crate) mod parse;

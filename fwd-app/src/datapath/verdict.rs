@@ -1,6 +1,7 @@
 //! Verdict: maps next hops to egress entries, and gives every packet its port or its drop reason.
 
 use super::batch::{Batch, NO_ENTRY};
+use super::choose::choose;
 use super::exception::{Exception, Note, Whose};
 use super::parse::next_place;
 use super::{Code, DropReason, Drops, Egress, EgressTable, Punting};
@@ -35,7 +36,9 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
         screen(batch);
     }
     let Batch { packets, indices, egress, ip_bytes, ports, .. } = batch;
-    if packets.verdict(table.dense(), Indexed { indices, ip_bytes }, egress, ports) {
+    if packets.verdict(table.dense(), Indexed { indices, ip_bytes }, egress, ports)
+        && (!table.has_groups() || choose(batch, table))
+    {
         settle(batch, table);
     }
 }
@@ -94,12 +97,13 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     let addresses6 = keys6.0.iter().zip(keys6.1.iter());
     let addresses6 =
         addresses6.map(|(hi, lo)| Ipv6Addr::from(u128::from(*hi) << 64 | u128::from(*lo)).into());
-    let lane4 = v4.packets[..v4.len].iter().zip(v4.hops.iter()).zip(addresses4);
-    let lane6 = v6.packets[..v6.len].iter().zip(v6.hops.iter()).zip(addresses6);
-    for ((place, hop), address) in lane4.chain(lane6) {
+    let lane4 = v4.packets[..v4.len].iter().zip(addresses4);
+    let lane6 = v6.packets[..v6.len].iter().zip(addresses6);
+    for (place, address) in lane4.chain(lane6) {
         let place = usize::from(*place);
         if ports[place] == Code::CONNECTED {
-            egress[place] = settling.settled(table.connected(*hop, address), &mut ip_bytes[place]);
+            let hop = NextHopId::from_answer(indices[place]);
+            egress[place] = settling.settled(table.connected(hop, address), &mut ip_bytes[place]);
             ports[place] = egress[place].port;
         }
     }

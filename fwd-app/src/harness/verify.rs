@@ -107,7 +107,7 @@ impl Verifier {
             && let Ok(checked) = checked(original)
             && Arc::clone(history).next_hops(frame, updates.0, updates.1).any(|id| {
                 let (reference, hops) = self.tables.of(frame);
-                let verdict = reference.verdict_by(checked, id, hops);
+                let verdict = reference.verdict_by(original, checked, id, hops);
                 self.is_right(frame, verdict, original, port, bytes)
             })
         {

@@ -1,16 +1,16 @@
 //! Tables: routes, neighbours, the engine.
 
 use super::Steering;
-use crate::control::Session;
 use crate::control::ctl::columns::Columns;
 use crate::control::ctl::server::Tally;
 use crate::control::ctl::{Answer, Command, Refusal, Request};
 use crate::control::feeds::learned::FeedStatus;
+use crate::datapath::egress::PathState;
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use fib::details::Details;
 use fib::feed::Hop;
-use fib::{IpPrefix, Key, Keys, Learner, MacAddr, Neighbour, NextHopId, PortRef, Prefix, RibTable};
+use fib::{IpPrefix, Key, Keys, Learner, MacAddr, Neighbour, NextHopId, PortRef, RibTable};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -24,6 +24,8 @@ impl Steering<'_> {
 
     pub(super) fn fib(&self) -> Answer {
         let (rib, hops) = (self.session().rib(), self.session().hops());
+        let table = self.session().egress_table();
+        let (groups, paths, paths_alive) = table.map_or((0, 0, 0), |table| table.load().group_counts());
         let engine = self.session().engine();
         Answer::new(FibShown {
             routes_v4: rib.v4.len(),
@@ -32,6 +34,10 @@ impl Steering<'_> {
             used_v6: rib.v6.used_len(),
             next_hops: hops.len(),
             neighbours: hops.neighbours().count(),
+            groups,
+            paths,
+            paths_alive,
+            ecmp_seed: self.session().ecmp_seed(),
             rib_bytes: rib.bytes(),
             table_bytes: engine.stats().table_bytes,
             generation: engine.generation().0,
@@ -102,7 +108,7 @@ impl Steering<'_> {
 
     pub(super) fn route_get(&self, address: IpAddr) -> Result<Answer, Refusal> {
         let hops = self.session().hops();
-        let found = route_of(self.session(), address);
+        let found = self.session().rib().longest(address);
         let mut answer = [NextHopId::NONE];
         let mut reader = self.session().engine().reader(1, 1).map_err(anyhow::Error::from)?;
         let looked_up = match address {
@@ -121,7 +127,21 @@ impl Steering<'_> {
             id: hops.told(id).get(),
             engine_id: answer[0].get(),
             next_hop: hops.get(id).map(ToString::to_string),
+            paths: self.paths(id),
         }))
+    }
+
+    /// The paths of a group; none of any other next hop.
+    fn paths(&self, id: NextHopId) -> Vec<PathShown> {
+        let paths = self.session().egress_table().and_then(|table| table.load().paths(id));
+        let shown = |PathState { id, weight, share }| PathShown {
+            id: id.get(),
+            next_hop: self.session().hops().get(id).map(ToString::to_string).unwrap_or_default(),
+            weight,
+            alive: share.is_some(),
+            share: share.unwrap_or(0.0),
+        };
+        paths.into_iter().flatten().map(shown).collect()
     }
 
     pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
@@ -229,19 +249,6 @@ pub(super) struct EngineWanted {
     result: anyhow::Result<()>,
 }
 
-/// The longest route that covers `address`, and its next hop.
-pub(super) fn route_of(session: &Session, address: IpAddr) -> Option<(IpPrefix, NextHopId)> {
-    fn longest<K: Key>(table: &RibTable<K>, key: K) -> Option<(IpPrefix, NextHopId)> {
-        let prefixes = (0..=K::BITS).rev().map(|len| Prefix::truncating(key, len));
-        let mut routes = prefixes.map(|prefix| (K::wrap(prefix), table.get(prefix)));
-        routes.find(|(_, id)| !id.is_none())
-    }
-    match address {
-        IpAddr::V4(address) => longest(&session.rib().v4, u32::from(address)),
-        IpAddr::V6(address) => longest(&session.rib().v6, u128::from(address)),
-    }
-}
-
 #[derive(Serialize)]
 struct EngineShown {
     #[serde(flatten)]
@@ -269,6 +276,11 @@ struct FibShown {
     used_v6: usize,
     next_hops: usize,
     neighbours: usize,
+    /// Groups of paths, the paths of all groups, and those of them that are alive.
+    groups: usize,
+    paths: usize,
+    paths_alive: usize,
+    ecmp_seed: u64,
     rib_bytes: u64,
     table_bytes: u64,
     generation: u64,
@@ -281,6 +293,10 @@ impl fmt::Display for FibShown {
         writeln!(f, "routes      {} IPv4, {} IPv6", self.routes_v4, self.routes_v6)?;
         writeln!(f, "in engine   {} IPv4, {} IPv6", self.used_v4, self.used_v6)?;
         writeln!(f, "next hops   {}, {} neighbours", self.next_hops, self.neighbours)?;
+        if self.groups > 0 {
+            let Self { groups, paths, paths_alive, ecmp_seed, .. } = self;
+            writeln!(f, "groups      {groups}, {paths_alive} of {paths} paths alive, seed {ecmp_seed}")?;
+        }
         writeln!(f, "memory      RIB {} bytes, engine {} bytes", self.rib_bytes, self.table_bytes)?;
         writeln!(f, "generation  {}, {} updates", self.generation, self.updates)
     }
@@ -404,6 +420,20 @@ struct RouteShown {
     /// The id that the engine answers.
     engine_id: u32,
     next_hop: Option<String>,
+    /// Of a group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    paths: Vec<PathShown>,
+}
+
+#[derive(Serialize)]
+struct PathShown {
+    id: u32,
+    next_hop: String,
+    weight: u16,
+    /// Whether flows take it.
+    alive: bool,
+    /// The part of the flows that take it, 0 to 1.
+    share: f64,
 }
 
 impl fmt::Display for RouteShown {
@@ -411,7 +441,13 @@ impl fmt::Display for RouteShown {
         match (&self.prefix, &self.next_hop) {
             (Some(prefix), hop) => {
                 let hop = hop.as_deref().unwrap_or("a bare id");
-                writeln!(f, "{prefix}  id {} ({hop}); the engine answers {}", self.id, self.engine_id)
+                writeln!(f, "{prefix}  id {} ({hop}); the engine answers {}", self.id, self.engine_id)?;
+                for PathShown { id, next_hop, weight, alive, share } in &self.paths {
+                    let percent = share * 100.0;
+                    let state = if *alive { format!("{percent:.1} % of the flows") } else { "down".into() };
+                    writeln!(f, "  id {id} ({next_hop})  weight {weight}, {state}")?;
+                }
+                Ok(())
             }
             (None, _) => writeln!(f, "no route; the engine answers {}", self.engine_id),
         }

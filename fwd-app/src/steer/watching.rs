@@ -9,7 +9,7 @@ use crate::datapath::check::{self, Destination};
 use crate::datapath::watch::{Purpose, Seen, Watch};
 use crate::notice;
 use anyhow::Context as _;
-use fib::{MacAddr, NextHopId};
+use fib::{MacAddr, NextHop, NextHopId};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -224,6 +224,9 @@ struct TraceShown {
     prefix: Option<String>,
     next_hop: Option<String>,
     id: Option<u32>,
+    /// The path that it took, if the next hop is a group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
     /// Where it leaves.
     out: Option<OutShown>,
     /// Why it was dropped.
@@ -244,8 +247,14 @@ impl TraceShown {
         let session = vrfs.get(vrfs.of_port(port.into()));
         let addresses = addresses(&seen.frame, seen.frame_bytes);
         let id = seen.next_hop.map(NextHopId::from_answer).filter(|id| !id.is_none());
-        let route =
-            addresses.filter(|_| id.is_some()).and_then(|(_, to)| super::tables::route_of(session, to));
+        let route = addresses.filter(|_| id.is_some()).and_then(|(_, to)| session.rib().longest(to));
+        let hop = |id: NextHopId| session.hops().get(id).map(ToString::to_string);
+        // The verdict puts a path in place of its group.
+        let group =
+            route.map(|(_, id)| id).filter(|id| matches!(session.hops().get(*id), Some(NextHop::Group(_))));
+        let group = group.filter(|group| Some(*group) != id);
+        let path = group.and(id).and_then(hop);
+        let id = group.or(id);
         let name = |port: u16| session.egress_ports().get(usize::from(port)).map(|port| port.name.clone());
         let mac = |bytes: &[u8]| bytes.try_into().map(|mac| MacAddr(mac).to_string()).unwrap_or_default();
         let out = seen.fate.as_ref().ok().map(|(port, macs)| OutShown {
@@ -262,7 +271,8 @@ impl TraceShown {
             engine: session.engine().name(),
             generation: session.engine().generation().0,
             prefix: route.map(|(prefix, _)| prefix.to_string()),
-            next_hop: id.and_then(|id| session.hops().get(id)).map(ToString::to_string),
+            next_hop: id.and_then(hop),
+            path,
             id: id.map(|id| session.hops().told(id).get()),
             out,
             dropped: seen.fate.as_ref().err().copied().map(DropReason::name),
@@ -305,6 +315,9 @@ impl fmt::Display for TracesShown {
                 let hop = packet.next_hop.as_deref().unwrap_or("a bare id");
                 let (engine, generation) = (packet.engine, packet.generation);
                 writeln!(f, "  lookup   {engine}, generation {generation}: {prefix}, id {id} ({hop})")?;
+            }
+            if let Some(path) = &packet.path {
+                writeln!(f, "  path     {path}")?;
             }
             if let Some(OutShown { port, name, source, destination }) = &packet.out {
                 writeln!(f, "  verdict  port {port} ({name})")?;

@@ -15,6 +15,7 @@ use crate::control::feeds::kernel::{Kernel, KernelOptions};
 use crate::control::feeds::preference::Preference;
 use crate::control::feeds::{ChangeSet, FeedEvent, FeedId};
 use crate::datapath::check::{self, Checked, Destination};
+use crate::datapath::egress::Inputs;
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
 use crate::datapath::rewrite::rewrite;
@@ -203,6 +204,9 @@ pub struct Forwarded {
     pub bytes: u64,
 }
 
+/// The seed of the paths of flows.
+const ECMP_SEED: u64 = 1;
+
 /// All passes, over a table in the engine `oracle`.
 pub struct Forwarder {
     lookup: Lookup,
@@ -248,10 +252,12 @@ impl Forwarder {
         let mut told = Rib::new();
         told.tell(&Routes::of(rib));
         told.commit_to(&mut engine)?;
+        let ecmp_seed = ECMP_SEED;
+        let inputs = Inputs { hops, ports: &egress, rib, stopped: &[], ecmp_seed, before: None };
         Ok(Self {
             lookup: Lookup::new(engine.reader(1, packets_max)?, Arc::default()),
-            table: EgressTable::new(hops, &egress)?,
-            reference: Reference::new(rib, egress),
+            table: EgressTable::build(&inputs)?,
+            reference: Reference::new(rib, egress.clone(), ECMP_SEED),
             hops: hops.clone(),
             pool,
             batches: Level::ALL.map(|level| batch(eal, packets_max, level)),
@@ -310,7 +316,7 @@ impl Forwarder {
             Err(reason) => return Outcome::Dropped(reason.name()),
         };
         let id = self.reference.next_hop(checked.destination);
-        match self.reference.verdict_by(checked, id, &self.hops) {
+        match self.reference.verdict_by(frame.head(), checked, id, &self.hops) {
             Verdict::Drop(reason) => Outcome::Dropped(reason.name()),
             Verdict::Tx { port, destination, ip_at } => {
                 let mut bytes = Vec::new();

@@ -111,9 +111,8 @@ fn an_operator_looks_at_it_and_changes_it() {
     }
     let capture = scratch.path().join("drops.pcapng");
     forwarder.ask(&format!("capture drops {} 300", capture.display()));
-    let length = || std::fs::metadata(&capture).map_or(0, |file| file.len());
     let end = Instant::now() + Duration::from_secs(30);
-    while length() < 300 * 60 && Instant::now() < end {
+    while comments(&capture, "no_route") < 300 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(comments(&capture, "no_route"), 300, "each packet has its reason");
@@ -207,6 +206,37 @@ fn a_drain_tells_its_hook_first_and_goes_on_when_the_hook_fails() {
         assert!(Instant::now() < end, "the hook is told that packets are received again");
         std::thread::sleep(Duration::from_millis(20));
     }
+    let (summary, _) = forwarder.end();
+    assert!(number(&summary, "/packets/tx") > 0);
+}
+
+#[test]
+fn several_paths_are_shown_with_their_shares_and_fail_without_a_delta() {
+    let scratch = tempfile::tempdir().unwrap();
+    let routes = scratch.path().join("more.txt");
+    let neighbour = |last: u8, port| format!("192.0.2.{last} lladdr 02:00:00:00:00:0{last} dev {port}");
+    let text = "240.0.0.0/8\n nexthop via 192.0.2.1 dev 0 weight 3\n nexthop via 192.0.2.2 dev 1 weight 1\n";
+    std::fs::write(&routes, format!("{text}neigh {}\nneigh {}\n", neighbour(1, 0), neighbour(2, 1))).unwrap();
+    let Some(forwarder) = Forwarder::run(scratch.path(), "paths", &routes) else { return };
+    let alive = |address: &str| {
+        let route = forwarder.ask(&format!("route get {address}"));
+        let paths = route["paths"].as_array().unwrap().clone();
+        let shares: f64 = paths.iter().map(|path| path["share"].as_f64().unwrap()).sum();
+        assert!((shares - 1.0).abs() < 1e-9 || shares == 0.0, "{route}");
+        paths.iter().map(|path| path["alive"].as_bool().unwrap()).collect::<Vec<_>>()
+    };
+    let fib = || {
+        let fib = forwarder.ask("show fib");
+        ["/generation", "/groups", "/paths", "/paths_alive"].map(|name| number(&fib, name))
+    };
+    let [generation, groups, paths, paths_alive] = fib();
+    assert_eq!((groups, paths, paths_alive, alive("240.0.0.1")), (1, 2, 2, vec![true, true]));
+    forwarder.ask("neigh del 192.0.2.1");
+    assert_eq!((alive("240.0.0.1"), fib()), (vec![false, true], [generation, 1, 2, 1]));
+    forwarder.ask(&format!("neigh add {}", neighbour(1, 0)));
+    assert_eq!((alive("240.0.0.1"), fib()), (vec![true, true], [generation, 1, 2, 2]));
+    forwarder.ask("route add 241.0.0.0/8 nexthop via 192.0.2.1 dev 0 nexthop via 192.0.2.9 dev 1");
+    assert_eq!(alive("241.0.0.1"), [true, false]);
     let (summary, _) = forwarder.end();
     assert!(number(&summary, "/packets/tx") > 0);
 }

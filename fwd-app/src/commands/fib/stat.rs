@@ -65,6 +65,7 @@ struct NextHopReport {
     gateway: u64,
     connected: u64,
     port: u64,
+    group: u64,
     blackhole: u64,
     neighbours: u64,
 }
@@ -120,6 +121,7 @@ impl NextHopReport {
                 NextHop::Gateway { .. } => &mut report.gateway,
                 NextHop::Connected { .. } => &mut report.connected,
                 NextHop::Port { .. } => &mut report.port,
+                NextHop::Group(_) => &mut report.group,
                 NextHop::Blackhole => &mut report.blackhole,
                 // No feed has one.
                 NextHop::Local => continue,
@@ -151,6 +153,7 @@ impl Report {
             (hops.gateway, "gateways"),
             (hops.connected, "connected"),
             (hops.port, "ports"),
+            (hops.group, "groups of paths"),
             (hops.blackhole, "blackhole"),
         ] {
             if count > 0 {

@@ -32,6 +32,7 @@ use crate::topology::punts::Punts;
 use crate::topology::running::Idle;
 use anyhow::Context as _;
 use dpdk_ffi::{Eal, LcoreId, Port};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +48,9 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let updates = updates.map(|updates| Stream::new(updates, args.updates.spec(), Arc::default()));
-    let vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
+    let mut vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
+    // Routers with one seed would use one part of their paths for what came by one path of another.
+    vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let feeds = args.feeds.spec(&args.order, args.tables.engine.routes_max, !args.ports.tap.is_empty());
@@ -127,6 +130,9 @@ fn forward(
     }
     vrfs.commit()?;
     let taps = Taps::open(&taps, &tap_names, &interfaces)?;
+    for vrf in vrfs.all() {
+        tables::warn_of_neighbours(&vrf.session, vrf.session.without_neighbour(&interfaces));
+    }
     ports.warn_of_sockets(eal, &plan);
     text::banner(&vrfs, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
@@ -153,10 +159,9 @@ fn forward(
         .with_requests(move |vrfs| console.turn(vrfs));
     let control = ControlThread::start(vrfs, free, move |vrfs, told| service.run(vrfs, told))?;
     let start = Instant::now();
-    let end = args.duration.map(|after| start + after);
     let mut is_warned = false;
     let mut finished = running.run(idle, || {
-        if signals.is_stopping() || end.is_some_and(|end| Instant::now() >= end) {
+        if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
             handle.stop_rx();
         }
         if control.has_panicked() && !std::mem::replace(&mut is_warned, true) {

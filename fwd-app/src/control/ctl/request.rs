@@ -3,7 +3,7 @@
 //! A request is complete and well-formed, but says nothing about the forwarder: whether a port, an engine or a route exists is found
 //! out by the one who answers. Its text form is a line of words that parses to the same request.
 
-use fib::feed::Hop;
+use fib::feed::{Hop, RouteWords};
 use fib::{IpPrefix, MacAddr, Neighbour, NextHop, PortRef};
 use std::fmt;
 use std::net::IpAddr;
@@ -213,18 +213,12 @@ impl From<Neighbour> for Request {
     }
 }
 
-/// The words of a route. A gateway of the other family is named with its family, as in route text.
+/// The words of a route, as in route text, but for a blackhole, whose prefix comes first.
 fn write_route(f: &mut fmt::Formatter<'_>, prefix: IpPrefix, hop: &Hop) -> fmt::Result {
     match hop {
         Hop::Id(id) => write!(f, "{prefix} {id}"),
-        Hop::Hop(hop) => {
-            let via = match (hop, prefix) {
-                (NextHop::Gateway { gateway: IpAddr::V4(_), .. }, IpPrefix::V6(_)) => "via inet ",
-                (NextHop::Gateway { gateway: IpAddr::V6(_), .. }, IpPrefix::V4(_)) => "via inet6 ",
-                _ => "via ",
-            };
-            write!(f, "{prefix} {}", hop.to_string().replacen("via ", via, 1))
-        }
+        Hop::Hop(NextHop::Blackhole) => write!(f, "{prefix} blackhole"),
+        Hop::Hop(hop) => write!(f, "{}", RouteWords { prefix, hop }),
     }
 }
 

@@ -61,14 +61,15 @@ const ADDRESS: Arg = Arg::new("ADDR", &["192.0.2.1", "2001:db8::1"]);
 const PREFIX: Arg =
     Arg { usage: "PREFIX", choices: &["default"], examples: &["198.51.100.0/24", "0.0.0.0/0"] };
 const HOP: Arg = Arg {
-    usage: "(ID | via GATEWAY [dev PORT] | blackhole)",
-    choices: &["via", "dev", "blackhole"],
+    usage: "(ID | via GATEWAY [dev PORT] | nexthop .. | blackhole)",
+    choices: &["via", "dev", "nexthop", "blackhole"],
     examples: &[
         "7",
         "via 192.0.2.1",
         "via 192.0.2.1 dev 1",
         "via inet6 fe80::1 dev p1",
         "dev 1",
+        "nexthop via 192.0.2.1 dev 1 weight 2 nexthop via 192.0.2.5 dev 0 weight 1",
         "blackhole",
     ],
 };

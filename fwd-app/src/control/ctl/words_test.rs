@@ -189,7 +189,7 @@ fn help_lists_commands_and_completion_follows_them() {
         ("sh po ", 6, &["stats", "xstats", "info"]),
         ("show port stats ", 16, &["all"]),
         ("set promisc 1 o", 14, &["on", "off"]),
-        ("route add 10.0.0.0/8 ", 21, &["via", "dev", "blackhole"]),
+        ("route add 10.0.0.0/8 ", 21, &["via", "dev", "nexthop", "blackhole"]),
         ("route add 10.0.0.0/8 via 1.1.1.1 d", 33, &["dev"]),
         ("neigh add 192.0.2.1 ", 20, &["lladdr"]),
         ("show dropz ", 11, &[]),
@@ -230,6 +230,10 @@ fn hop() -> impl Strategy<Value = Hop> {
         (1..=0xff_ffff_u32).prop_map(|id| Hop::Id(NextHopId::new(id).unwrap())),
         (any::<IpAddr>(), by_id).prop_map(|(gateway, port)| Hop::Hop(NextHop::Gateway { gateway, port })),
         port().prop_map(|port| Hop::Hop(NextHop::Connected { port })),
+        vec((any::<IpAddr>(), port(), 1..=u16::MAX), 2..5).prop_map(|paths| {
+            let path = |(gateway, port, weight)| (NextHop::Gateway { gateway, port }, weight);
+            Hop::Hop(fib::Group::next_hop(paths.into_iter().map(path)).unwrap())
+        }),
         Just(Hop::Hop(NextHop::Blackhole)),
     ]
 }

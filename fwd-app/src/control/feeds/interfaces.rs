@@ -7,7 +7,8 @@ use super::{Link, LinkAddress, LinkNeighbour, Path, Route};
 use crate::control::ports::interface_of;
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
-use fib::{MacAddr, NextHop, NextHopTable, PortRef};
+use fib::group::PATHS_MAX;
+use fib::{Group, MacAddr, NextHop, NextHopTable, PortRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -124,47 +125,41 @@ impl Interfaces {
             .filter_map(|((address, ifindex), mac)| Some((*address, self.links.get(ifindex)?.port, *mac)))
     }
 
-    /// The next hop of a route; `None` while no path has a port, and for a route to this host. Of several paths it is the first whose
-    /// link is up, or the first if there is none.
-    pub(crate) fn next_hop(
-        &self,
-        route: &Route,
-        ports: &[EgressPort],
-        hops: &NextHopTable,
-    ) -> Option<NextHop> {
+    /// The next hop of a route; `None` while no path has a port, and for a route to this host. Of several paths it is the group of those
+    /// with a port, whether their links are up or not: a link that fails is nothing new for the route. Of more paths than a group may
+    /// have the first ones count.
+    pub(crate) fn next_hop(&self, route: &Route, hops: &NextHopTable) -> Option<NextHop> {
         let paths = match route {
             Route::Paths(paths) => paths,
             Route::Local => return None,
             Route::Blackhole | Route::Unreachable | Route::Prohibit => return Some(NextHop::Blackhole),
         };
-        let mut first = None;
-        for path in paths {
-            let Some((hop, is_up)) = self.path(path, ports, hops) else { continue };
-            if is_up {
-                return Some(hop);
-            }
-            first = first.or(Some(hop));
-        }
-        first
+        let paths = paths.iter().filter_map(|path| Some((self.path(path, hops)?, path.weight)));
+        Group::next_hop(paths.take(PATHS_MAX)).ok()
     }
 
-    /// The next hop of a path, and whether its link is up.
-    fn path(&self, path: &Path, ports: &[EgressPort], hops: &NextHopTable) -> Option<(NextHop, bool)> {
-        let behind = self.links.get(&path.ifindex);
-        match (behind, path.gateway) {
-            (Some(Behind { port, is_running }), gateway) => {
-                let is_up = *is_running && ports.get(usize::from(*port))?.is_up;
-                let port = PortRef::Index(*port);
-                let hop = match gateway {
-                    Some(gateway) => NextHop::Gateway { gateway, port },
-                    None => NextHop::Connected { port },
-                };
-                Some((hop, is_up))
-            }
+    /// The ports whose interfaces are all down for the kernel.
+    pub(crate) fn stopped_ports(&self) -> Vec<u16> {
+        let ports = |is_running| {
+            let links = self.links.values().filter(move |link| link.is_running == is_running);
+            links.map(|link| link.port).collect::<Vec<_>>()
+        };
+        let mut stopped = ports(false);
+        let running = ports(true);
+        stopped.retain(|port| !running.contains(port));
+        stopped
+    }
+
+    /// The next hop of a path.
+    fn path(&self, path: &Path, hops: &NextHopTable) -> Option<NextHop> {
+        let port = self.links.get(&path.ifindex).map(|link| PortRef::Index(link.port));
+        match (port, path.gateway) {
+            (Some(port), Some(gateway)) => Some(NextHop::Gateway { gateway, port }),
+            (Some(port), None) => Some(NextHop::Connected { port }),
             // The port is that of the neighbour.
             (None, Some(gateway)) => {
                 hops.neighbour(gateway)?;
-                Some((NextHop::Gateway { gateway, port: PortRef::ById }, true))
+                Some(NextHop::Gateway { gateway, port: PortRef::ById })
             }
             (None, None) => None,
         }
@@ -186,7 +181,7 @@ mod tests {
 
     #[test]
     fn paths_become_next_hops_of_ports() {
-        let mut ports = [port("v0"), port("net_null1")];
+        let ports = [port("v0"), port("net_null1")];
         let named = [(PortRef::Index(1), "v1".to_owned())];
         let mut interfaces = Interfaces::of(&ports, &[], &named).unwrap();
         assert!(Interfaces::of(&ports[..1], &[], &named).is_err());
@@ -195,33 +190,36 @@ mod tests {
         let path = |ifindex| Path { gateway: Some(gateway), ifindex, weight: 1 };
         let route = |paths: &[Path]| Route::Paths(paths.into());
         let both = route(&[path(7), path(8)]);
-        assert_eq!(interfaces.next_hop(&both, &ports, &hops), None);
+        assert_eq!(interfaces.next_hop(&both, &hops), None);
         assert!(!interfaces.set_link(&link(6, "other", true)) && interfaces.set_link(&link(8, "v1", true)));
-        let via = |port| Some(NextHop::Gateway { gateway, port });
-        assert_eq!(interfaces.next_hop(&both, &ports, &hops), via(PortRef::Index(1)));
+        let via = |port| NextHop::Gateway { gateway, port };
+        assert_eq!(interfaces.next_hop(&both, &hops), Some(via(PortRef::Index(1))));
         assert!(interfaces.set_link(&link(7, "v0", true)) && !interfaces.set_link(&link(7, "v0", true)));
-        assert_eq!(interfaces.next_hop(&both, &ports, &hops), via(PortRef::Index(0)));
-        ports[0].is_up = false;
-        assert_eq!(interfaces.next_hop(&both, &ports, &hops), via(PortRef::Index(1)));
+        let group = Group::next_hop([0, 1].map(|port| (via(PortRef::Index(port)), 1))).unwrap();
+        assert_eq!(interfaces.next_hop(&both, &hops), Some(group.clone()));
+        assert!(interfaces.stopped_ports().is_empty());
         assert!(interfaces.set_link(&link(8, "v1", false)));
-        assert_eq!(
-            interfaces.next_hop(&both, &ports, &hops),
-            via(PortRef::Index(0)),
-            "the first, as none is up"
-        );
+        assert_eq!(interfaces.next_hop(&both, &hops), Some(group), "what fails is up to the egress table");
+        assert_eq!(interfaces.stopped_ports(), [1]);
+        let many: Vec<_> =
+            (0..70).map(|last| Path { gateway: Some([10, 0, 0, last].into()), ..path(7) }).collect();
+        match interfaces.next_hop(&route(&many), &hops) {
+            Some(NextHop::Group(group)) => assert_eq!(group.paths().len(), PATHS_MAX),
+            other => panic!("{other:?}"),
+        }
         let unknown = route(&[path(0)]);
-        assert_eq!(interfaces.next_hop(&unknown, &ports, &hops), None);
+        assert_eq!(interfaces.next_hop(&unknown, &hops), None);
         hops.set_neighbour(fib::Neighbour {
             address: gateway,
             port: PortRef::Index(1),
             mac: MacAddr([2; 6]),
         });
-        assert_eq!(interfaces.next_hop(&unknown, &ports, &hops), via(PortRef::ById));
+        assert_eq!(interfaces.next_hop(&unknown, &hops), Some(via(PortRef::ById)));
         let link = route(&[Path { gateway: None, ifindex: 8, weight: 1 }]);
         let connected = NextHop::Connected { port: PortRef::Index(1) };
-        assert_eq!(interfaces.next_hop(&link, &ports, &hops), Some(connected));
-        assert_eq!(interfaces.next_hop(&Route::Prohibit, &ports, &hops), Some(NextHop::Blackhole));
-        assert_eq!(interfaces.next_hop(&Route::Local, &ports, &hops), None);
+        assert_eq!(interfaces.next_hop(&link, &hops), Some(connected));
+        assert_eq!(interfaces.next_hop(&Route::Prohibit, &hops), Some(NextHop::Blackhole));
+        assert_eq!(interfaces.next_hop(&Route::Local, &hops), None);
         assert!(interfaces.set_neighbour(LinkNeighbour {
             address: gateway,
             ifindex: 8,

@@ -12,12 +12,15 @@ mod learn;
 mod origins;
 
 use super::feeds::learned::Learned;
-use super::interfaces::Resolved;
+use super::interfaces::{Resolved, without_neighbour};
 use super::ports::PortCounts;
 use super::spec::TableSpec;
+use crate::datapath::egress::Inputs;
 use crate::datapath::{EgressError, EgressPort, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::error::ConfigError;
+use crate::notice;
+use crate::router::Interface;
 use crate::topology::Handle;
 use crate::topology::Settings;
 use crate::topology::lcores::VrfParts;
@@ -115,6 +118,35 @@ struct Egress {
     is_stale: bool,
 }
 
+impl Egress {
+    /// Makes the table anew if something has changed: next hops, neighbours, links, or the routes of gateways. `stopped` are ports that
+    /// groups avoid.
+    fn refresh(
+        &mut self,
+        hops: &NextHopTable,
+        rib: &Rib,
+        stopped: &[u16],
+        ecmp_seed: u64,
+    ) -> Result<(), EgressError> {
+        let before = self.table.load();
+        // The egress table computes bare ids, so they need no new table.
+        if !self.is_stale && hops.named() == before.named() && !before.has_moved(rib) {
+            return Ok(());
+        }
+        let ports = &self.ports;
+        let inputs = Inputs { hops, ports, rib, stopped, ecmp_seed, before: Some(&before) };
+        let table = EgressTable::build(&inputs)?;
+        for gateway in table.loops().iter().filter(|gateway| !before.loops().contains(gateway)) {
+            notice::warn(format_args!(
+                "the route to gateway {gateway} leads back to it: packets for it are dropped as no_neighbour"
+            ));
+        }
+        self.table.store(Arc::new(table));
+        self.is_stale = false;
+        Ok(())
+    }
+}
+
 /// The tables, the engine, and a handle on the topology that uses them.
 pub(crate) struct Session {
     /// The number of its VRF.
@@ -136,6 +168,8 @@ pub(crate) struct Session {
     has_shared_engine: bool,
     /// `None` before [`Self::set_ports`].
     egress: Option<Egress>,
+    /// The seed of the hash that chooses the path of a flow.
+    ecmp_seed: u64,
     /// The running topology; before it starts, a handle without stages.
     running: Handle,
     /// Routes of other sources than files.
@@ -194,6 +228,7 @@ impl Session {
             failover: service,
             has_shared_engine: is_shared,
             egress: None,
+            ecmp_seed: 0,
             running: Handle::default(),
             updates_pending: 0,
             tally: Tally { load_s, ..Tally::default() },
@@ -230,28 +265,46 @@ impl Session {
     /// [`EgressError`] for a next hop that refers to a port which does not exist, and the engine's errors. The routes in service
     /// are then unchanged.
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
-        if let Some(Egress { ports, table, is_stale }) = &mut self.egress {
-            // The egress table computes bare ids, so they need no new table.
-            if *is_stale || self.hops.named() != table.load().named() {
-                table.store(Arc::new(EgressTable::new(&self.hops, ports)?));
-                *is_stale = false;
-            }
-        }
+        self.refresh_egress()?;
         let updates = std::mem::take(&mut self.updates_pending);
         let Self { rib, engine, tally, origins, .. } = self;
-        rib.commit(|delta, rib| {
+        let result = rib.commit(|delta, rib| {
             if !delta.is_empty() {
                 engine.apply(delta, rib)?;
                 tally.deltas += 1;
             }
             Ok::<_, EngineError>(())
-        })
-        .inspect_err(|_| origins.roll_back())?;
+        });
+        if let Err(error) = result {
+            origins.roll_back();
+            // Gateways may have been resolved by routes that are not in service.
+            self.refresh_egress()?;
+            return Err(error.into());
+        }
         origins.settle();
         tally.updates += updates;
         let generation = engine.generation();
         self.drop_unused_hops();
         Ok(generation)
+    }
+
+    /// Brings changes of neighbours, links and routes of gateways into service, as far as the egress table shows them, and the next hops
+    /// that routes will lead to.
+    fn refresh_egress(&mut self) -> Result<(), EgressError> {
+        let Self { egress, hops, rib, learned, ecmp_seed, .. } = self;
+        let Some(egress) = egress else { return Ok(()) };
+        let stopped = learned.as_ref().map_or_else(Vec::new, |learned| learned.interfaces().stopped_ports());
+        egress.refresh(hops, rib, &stopped, *ecmp_seed)
+    }
+
+    /// Sets the seed of the hash that chooses the path of a flow; call it before [`Self::set_ports`].
+    pub(crate) fn set_ecmp_seed(&mut self, seed: u64) {
+        self.ecmp_seed = seed;
+    }
+
+    /// The seed of the hash that chooses the path of a flow.
+    pub(crate) fn ecmp_seed(&self) -> u64 {
+        self.ecmp_seed
     }
 
     /// Sets the ports that next hops may refer to, in the order of their indices; call it before the
@@ -262,7 +315,9 @@ impl Session {
     pub(crate) fn set_ports(&mut self, ports: Vec<EgressPort>) -> Result<(), ConfigError> {
         // From now on ids only lead to egress entries.
         self.hops.move_ids();
-        let table = EgressTable::new(&self.hops, &ports);
+        let Self { hops, rib, ecmp_seed, .. } = &*self;
+        let inputs = Inputs { hops, ports: &ports, rib, stopped: &[], ecmp_seed: *ecmp_seed, before: None };
+        let table = EgressTable::build(&inputs);
         let table = table.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
         self.egress = Some(Egress { ports, table: Arc::new(ArcSwap::from_pointee(table)), is_stale: false });
         Ok(())
@@ -295,6 +350,11 @@ impl Session {
     /// The egress table, which is replaced as a whole; `None` before [`Self::set_ports`].
     pub(crate) fn egress_table(&self) -> Option<Arc<ArcSwap<EgressTable>>> {
         self.egress.as_ref().map(|egress| Arc::clone(&egress.table))
+    }
+
+    /// How many gateways have no neighbour, and none of `interfaces` to find it.
+    pub(crate) fn without_neighbour(&self, interfaces: &[Interface]) -> usize {
+        self.egress.as_ref().map_or(0, |egress| without_neighbour(&egress.table.load(), interfaces))
     }
 
     /// The ports, by index; empty before [`Self::set_ports`].
@@ -561,5 +621,72 @@ mod tests {
         session.commit().unwrap();
         assert_eq!((session.engine().generation(), lookup(&session)), (loaded, before));
         assert_eq!((session.tally().updates, session.tally().deltas), (0, 0));
+    }
+
+    /// 200,000 prefixes behind a group of two gateways; a gateway that fails, by its link or its neighbour, is a matter of the egress
+    /// table alone.
+    #[test]
+    fn prefixes_over_a_failed_gateway_move_without_a_delta() {
+        let mut session = with_ports();
+        let gateway = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let path = |last| (NextHop::Gateway { gateway: gateway(last), port: PortRef::Index(last.into()) }, 1);
+        let group = fib::Group::next_hop([path(0), path(1)]).unwrap();
+        for last in [0, 1] {
+            let (address, mac) = (gateway(last), MacAddr([2, 0, 0, 0, 9, last]));
+            session.add_neighbour(Neighbour { address, port: PortRef::Index(last.into()), mac }).unwrap();
+        }
+        for network in 0..200_000_u32 {
+            let prefix = IpPrefix::V4(fib::Prefix::truncating(0x2800_0000 + (network << 8), 24));
+            let action = Action::Announce(Hop::Hop(group.clone()));
+            session.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
+        }
+        let generation = session.commit().unwrap();
+        let deltas = session.tally().deltas;
+        let id = session.hops().find(&group).unwrap();
+        let ports = |session: &Session| -> Vec<u16> {
+            let table = session.egress_table().unwrap().load_full();
+            let flows = (0..64_u64).map(|flow| table.path(table.get(id), flow << 58).1.port);
+            flows.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+        };
+        assert_eq!(ports(&session), [0, 1]);
+        let start = Instant::now();
+        session.set_link(1, false);
+        session.commit().unwrap();
+        println!("moved in {:?}", start.elapsed());
+        assert_eq!(ports(&session), [0]);
+        session.set_link(1, true);
+        assert!(session.remove_neighbour(gateway(0)));
+        session.commit().unwrap();
+        assert_eq!(ports(&session), [1]);
+        session.set_resolved(Resolved { address: gateway(0), port: 0, mac: Some(MacAddr([6; 6])) });
+        assert_eq!(session.commit().unwrap(), generation);
+        assert_eq!((ports(&session), session.tally().deltas), (vec![0, 1], deltas));
+    }
+
+    #[test]
+    fn gateways_follow_their_routes_and_come_back_when_the_engine_refuses() {
+        use fib::faulty::{Call, Faults, FaultyEngine, How};
+        let mut session = with_ports();
+        let faults = Arc::new(Faults::default());
+        session.replace_engine(Box::new(FaultyEngine::new(&faults)));
+        let announce = |session: &mut Session, text: &str| {
+            let (prefix, hop) = feed::parse_route(text).unwrap();
+            let action = Action::Announce(hop);
+            session.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
+            session.commit()
+        };
+        announce(&mut session, "198.18.0.0/24 via 172.16.0.1").unwrap();
+        announce(&mut session, "172.16.0.0/12 1").unwrap();
+        let id = lookup(&session);
+        let port = |session: &Session| session.egress_table().unwrap().load().get(id).port;
+        assert_eq!(port(&session), 0);
+        announce(&mut session, "172.16.0.0/16 2").unwrap();
+        assert_eq!(port(&session), 1);
+        faults.fail_from(Call::Apply, 0, How::Full);
+        announce(&mut session, "172.16.0.0/24 1").unwrap_err();
+        assert_eq!(port(&session), 1, "the route is not in service");
+        faults.fail_from(Call::Apply, u64::MAX, How::Full);
+        announce(&mut session, "172.16.0.0/24 1").unwrap();
+        assert_eq!(port(&session), 0);
     }
 }

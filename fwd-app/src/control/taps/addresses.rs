@@ -73,7 +73,7 @@ mod tests {
     use crate::control::test_session::session;
     use crate::datapath::EgressPort;
     use crossbeam_channel::bounded;
-    use fib::{MacAddr, PortRef};
+    use fib::{MacAddr, PortRef, Prefix};
     use std::collections::BTreeMap;
 
     #[test]
@@ -102,6 +102,10 @@ mod tests {
         let (router, changes) = bounded(8);
         let mut follower = Follower::new(configured, here.clone(), router);
         let routes = vrfs.main().rib().len();
+        // A file has a route of this prefix.
+        let link_of_file = Prefix::truncating(0xc633_6400, 24);
+        let id_of_file = vrfs.main().rib().v4.get(link_of_file);
+        assert!(!id_of_file.is_none());
 
         let link = |ifindex, name: &str| {
             let name = name.to_owned();
@@ -121,8 +125,9 @@ mod tests {
         let mut told = vec![link(5, "tap0"), link(6, "p1"), FeedEvent::Address(at(5, 1))];
         told.extend(others);
         tell(&mut vrfs, told);
-        // The link, the address and its broadcast address.
-        assert_eq!(vrfs.main().rib().len(), routes + 3);
+        // The address and its broadcast address. The link has the place of the file's route.
+        assert_eq!(vrfs.main().rib().len(), routes + 2);
+        assert_ne!(vrfs.main().rib().v4.get(link_of_file), id_of_file);
         let is_ours = |last: u32| here[0].as_ref().unwrap().load().v4.contains(&(0xc633_6400 | last));
         assert!(is_ours(1) && is_ours(255) && !is_ours(9));
         let interface = changes.try_recv().unwrap();
@@ -131,7 +136,7 @@ mod tests {
         tell(&mut vrfs, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);
         assert!(is_ours(2) && !is_ours(1));
         tell(&mut vrfs, vec![FeedEvent::LinkGone(5)]);
-        assert_eq!(vrfs.main().rib().len(), routes);
+        assert_eq!((vrfs.main().rib().len(), vrfs.main().rib().v4.get(link_of_file)), (routes, id_of_file));
         assert!(!is_ours(2));
         assert_eq!(changes.try_iter().count(), 2);
         assert!(changes.is_empty());

@@ -12,6 +12,10 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
+
+/// How long a new TAP has no address yet: FRR's zebra loses the addresses of a link that it has not taken in.
+const SETTLING: Duration = Duration::from_millis(200);
 
 /// Makes the TAP `name` of `interface` in the namespace of the calling thread, and brings it up.
 ///
@@ -35,6 +39,7 @@ pub(super) fn make(name: &str, interface: &Interface) -> anyhow::Result<Tap> {
     link.attributes.clear();
     (link.header.flags, link.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
     ask(RouteNetlinkMessage::SetLink(link), 0, "the state")?;
+    std::thread::sleep(SETTLING);
     // The kernel makes the link-local address of the MAC itself.
     let own = IpAddr::V6(interface.link_local());
     for at in interface.addresses().iter().filter(|at| at.address() != own) {

@@ -5,15 +5,16 @@
 
 use super::origins::Origin;
 use super::{Session, UpdateError};
-use crate::control::feeds::LinkAddress;
 use crate::control::feeds::learned::{FeedStatus, Learned};
 use crate::control::feeds::preference::RibChange;
+use crate::control::feeds::{LinkAddress, Route};
 use crate::datapath::EgressPort;
 use crate::notice;
 use crate::router::interface::InterfaceAddress;
 use fib::feed::Hop;
 use fib::{IpPrefix, NextHopId};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Change sets that are taken for one commit, at most: some ten thousand routes.
@@ -74,6 +75,10 @@ impl Session {
         {
             self.hops.replace_kernel_neighbours(learned.interfaces().neighbours());
             egress.is_stale = true;
+            // At once: groups need nothing else when a path fails, and the routes below may be many.
+            if let Err(error) = self.refresh_egress() {
+                notice::warn(format_args!("{error}"));
+            }
         }
         let mut wanted = Vec::with_capacity(changes.len());
         if is_due {
@@ -129,7 +134,7 @@ impl Session {
         let Some(learned) = &self.learned else { return Vec::new() };
         let mut status: Vec<_> = learned.status().into_iter().map(|status| (status, 0)).collect();
         for (_, feed, route) in learned.preference().all_best() {
-            let hop = learned.interfaces().next_hop(route, self.egress_ports(), &self.hops);
+            let hop = learned.interfaces().next_hop(route, &self.hops);
             if let Some((_, unresolved)) = status.get_mut(usize::from(feed.0)).filter(|_| hop.is_none()) {
                 *unresolved += 1;
             }
@@ -242,8 +247,8 @@ impl Session {
                 let mut used: FxHashSet<_> = v4.chain(self.rib.v6.iter().map(|(_, id)| id)).collect();
                 used.extend(self.origins.ids());
                 used.extend(self.retry.wanted.values());
-                self.hops.mark_unused(|id| used.contains(&id));
-                *at = HOPS_MIN.max(2 * used.len());
+                let kept = self.hops.mark_unused(|id| used.contains(&id));
+                *at = HOPS_MIN.max(2 * kept);
                 *marked = Some(Instant::now());
             }
             _ => {}
@@ -312,9 +317,14 @@ impl Session {
 
     /// The next hop of the feeds' best route of a prefix.
     fn learned_route(&mut self, prefix: IpPrefix) -> NextHopId {
+        let best = self.learned.as_ref().and_then(|learned| learned.preference().best(prefix));
+        best.map(|(_, route)| Arc::clone(route)).map_or(NextHopId::NONE, |route| self.next_hop(&route))
+    }
+
+    /// The next hop of a feed's route.
+    fn next_hop(&mut self, route: &Route) -> NextHopId {
         let Some(learned) = &self.learned else { return NextHopId::NONE };
-        let Some((_, route)) = learned.preference().best(prefix) else { return NextHopId::NONE };
-        let hop = learned.interfaces().next_hop(route, self.egress_ports(), &self.hops);
+        let hop = learned.interfaces().next_hop(route, &self.hops);
         // Ids are used up only by millions of next hops in use; the route is then as one without a port.
         hop.and_then(|hop| self.hops.intern(hop).ok()).unwrap_or_default()
     }

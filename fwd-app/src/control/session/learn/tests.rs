@@ -253,6 +253,38 @@ fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
 }
 
 #[test]
+fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
+    let mut rig = Rig::new();
+    let path = |last, ifindex, weight| Path { gateway: Some(gateway(last)), ifindex, weight };
+    let route = Arc::new(Route::Paths(Box::new([path(7, 10, 1), path(8, 11, 2), path(9, 20, 1)])));
+    rig.says(KERNEL, vec![FeedEvent::Announce { prefix: prefix(), metric: 0, route }]);
+    assert_eq!(rig.hop(), "nexthop via 192.0.2.7 dev 0 weight 1 nexthop via 192.0.2.8 dev 1 weight 2");
+    let neighbour = |last, ifindex| {
+        FeedEvent::Neighbour(LinkNeighbour { address: gateway(last), ifindex, mac: MacAddr([last; 6]) })
+    };
+    rig.says(KERNEL, vec![neighbour(7, 10), neighbour(8, 11)]);
+    let id = rig.session.rib().longest(ADDRESS.to_be_bytes().into()).unwrap().1;
+    let alive = |rig: &Rig| {
+        let table = rig.session.egress_table().unwrap().load_full();
+        table.paths(id).unwrap().iter().map(|path| path.share.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(alive(&rig), [true, true]);
+    let before = (rig.session.engine().generation(), rig.session.tally().deltas);
+    let down = |is_running| {
+        let name = "p1".to_owned();
+        vec![FeedEvent::Link(Link { ifindex: 11, name, is_up: true, is_running, mac: None, mtu_bytes: 1500 })]
+    };
+    rig.says(KERNEL, down(false));
+    assert_eq!(alive(&rig), [true, false]);
+    rig.says(KERNEL, down(true));
+    rig.says(KERNEL, vec![FeedEvent::NeighbourGone(gateway(7), 10)]);
+    assert_eq!(alive(&rig), [false, true]);
+    assert_eq!((rig.session.engine().generation(), rig.session.tally().deltas), before);
+    rig.says(KERNEL, vec![link(20, "p0")]);
+    assert!(rig.hop().ends_with("nexthop via 192.0.2.9 dev 0 weight 1"), "{}", rig.hop());
+}
+
+#[test]
 fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
     let mut rig = Rig::new();
     rig.session.unused.stay = Duration::ZERO;

@@ -4,13 +4,24 @@
 //! has named lie in a dense array. The entry of a bare id beyond the array is computed, so that id 2^24 - 1 does not cost 256 MB.
 //! When updates bring new next hops, a new table replaces the old one *before* the engine learns their ids, so that every id in an
 //! answer is in the table.
+//!
+//! A group has no entry of its own but a code and the number of its [`Ways`]; each of its paths has an id and an entry. What becomes of
+//! gateways and groups is resolved when the table is made (`build`), so that a gateway that fails is a change of this table and of
+//! nothing else.
+
+mod build;
+pub(crate) mod ways;
+
+pub(crate) use build::Inputs;
 
 use super::DropReason;
 /// What to do with the packets of one next hop. Its port may be a [`Code`]. The MTU is 65,535 in an entry that drops.
 pub(crate) use dpdk_ffi::simd::Entry as Egress;
-use fib::{MacAddr, NextHop, NextHopId, NextHopTable, PortRef};
+use fib::{Group, MacAddr, NextHop, NextHopId, PortRef, Rib};
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
+use ways::Ways;
 
 /// The dense array has at least the ids up to this one: 1 MB of entries.
 const DENSE_ANYWAY: u32 = 1 << 16;
@@ -28,6 +39,9 @@ impl Code {
 
     /// The destination is an address of this router.
     pub(crate) const LOCAL: u16 = 0xff81;
+
+    /// The next hop is a group: the first bytes of the entry are the number of its ways.
+    pub(crate) const GROUP: u16 = 0xff82;
 
     /// Dropped and already counted.
     pub(crate) const DROPPED: u16 = u16::MAX;
@@ -67,6 +81,9 @@ impl EgressPort {
         let port = match hop {
             NextHop::Gateway { port, .. } | NextHop::Connected { port } => port.clone(),
             NextHop::Port { port } => PortRef::Index(*port),
+            NextHop::Group(group) => {
+                return group.paths().iter().try_for_each(|path| Self::check(&path.hop, ports));
+            }
             NextHop::Bare | NextHop::Moved(_) | NextHop::Blackhole | NextHop::Local => PortRef::ById,
         };
         Self::find(&port, ports, || format!("next hop {hop}")).map(drop)
@@ -124,62 +141,54 @@ pub(crate) struct EgressTable {
     neighbours: FxHashMap<(IpAddr, u16), Egress>,
     /// The port of each [`NextHop::Connected`], by id.
     links: FxHashMap<NextHopId, u16>,
-    /// The gateways whose MAC no feed has given, with their ports where they are given.
+    /// The neighbour that a next hop needs whose MAC no feed has given, with its port where that is known. Of a group it is that of one
+    /// path.
     gateways: FxHashMap<NextHopId, (IpAddr, Option<u16>)>,
+    /// The ways of groups, by the number in their entry.
+    ways: Vec<Arc<Ways>>,
+    /// The groups, by id.
+    groups: FxHashMap<NextHopId, LiveGroup>,
+    /// The gateways that a route leads to, each with the next hop of that route.
+    recursive: Vec<(IpAddr, NextHopId)>,
+    /// The gateways whose route leads back to them.
+    loops: Vec<IpAddr>,
+    /// The key of the hash that chooses paths.
+    hash_key: u64,
     /// Number of next hops that are not bare.
     named: usize,
 }
 
+/// A group, and what has become of it.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveGroup {
+    group: Group,
+    /// The ids of its paths.
+    paths: Box<[NextHopId]>,
+    /// A bit for each path that is alive.
+    alive: u64,
+    /// `None` when no path is.
+    ways: Option<Arc<Ways>>,
+}
+
+/// A path of a group, as it is now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PathState {
+    /// Its id.
+    pub(crate) id: NextHopId,
+    /// Its weight.
+    pub(crate) weight: u16,
+    /// The part of the flows that it gets; `None` when it is not alive.
+    pub(crate) share: Option<f64>,
+}
+
 impl EgressTable {
-    /// The table for `hops` over `ports`; a port's index is its place in the list.
+    /// The table for `hops` over `ports`, without routes for gateways; a port's index is its place in the list.
     ///
     /// # Errors
-    /// [`EgressError`] when a next hop or a neighbour refers to a port that does not exist, or when there are no ports.
-    pub(crate) fn new(hops: &NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {
-        let count = u64::try_from(ports.len()).unwrap_or(0);
-        let per_port = u64::MAX.checked_div(count).ok_or(EgressError::NoPorts)?;
-        let mut table = Self {
-            dense: Box::default(),
-            ports: ports.to_vec(),
-            modulus_inverse: per_port.wrapping_add(1),
-            neighbours: FxHashMap::default(),
-            links: FxHashMap::default(),
-            gateways: FxHashMap::default(),
-            named: 0,
-        };
-        for neighbour in hops.neighbours() {
-            let user = || format!("neighbour {}", neighbour.address);
-            let id = NextHopId::NONE;
-            let port = table.resolve(&neighbour.port, id, user)?;
-            table.neighbours.insert((neighbour.address, port), table.entry(port, neighbour.mac));
-        }
-        for ((address, port, _), mac) in hops.learned() {
-            if hops.neighbour(address).is_none() && usize::from(port) < ports.len() {
-                let entry = table.entry(port, mac);
-                table.neighbours.entry((address, port)).or_insert(entry);
-            }
-        }
-        let limit = |id: u32, hop: &NextHop| *hop != NextHop::Bare || id <= DENSE_BARE_MAX;
-        let named = hops.iter().map(|(id, hop)| (id.get(), hop));
-        let last = named.filter(|(id, hop)| limit(*id, hop)).map(|(id, _)| id).max().unwrap_or(0);
-        let mut dense: Vec<Egress> =
-            (0..=last.max(DENSE_ANYWAY)).map(|id| table.bare(NextHopId::from_answer(id))).collect();
-        for (id, hop) in hops.iter().filter(|(_, hop)| **hop != NextHop::Bare) {
-            if let NextHop::Connected { port } = hop {
-                let port = table.resolve(port, id, || format!("next hop {hop}"))?;
-                table.links.insert(id, port);
-            }
-            if let NextHop::Gateway { gateway, port } = hop
-                && hops.neighbour(*gateway).is_none()
-            {
-                let port = EgressPort::find(port, &table.ports, || format!("next hop {hop}"))?;
-                table.gateways.insert(id, (*gateway, port));
-            }
-            table.named += 1;
-            dense[id.get() as usize] = table.entry_of(id, hop, hops)?;
-        }
-        table.dense = dense.into_boxed_slice();
-        Ok(table)
+    /// As [`Self::build`].
+    #[cfg(test)]
+    pub(crate) fn new(hops: &fib::NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {
+        Self::build(&Inputs { hops, ports, rib: &Rib::new(), stopped: &[], ecmp_seed: 0, before: None })
     }
 
     /// The entries by id; those of bare ids beyond are computed.
@@ -189,8 +198,35 @@ impl EgressTable {
     }
 
     /// The entry of an id.
+    #[inline]
     pub(crate) fn get(&self, id: NextHopId) -> Egress {
         self.dense.get(id.get() as usize).copied().unwrap_or_else(|| self.bare(id))
+    }
+
+    /// Whether there are groups.
+    #[inline(always)]
+    pub(crate) fn has_groups(&self) -> bool {
+        !self.ways.is_empty()
+    }
+
+    /// The key for [`super::flow::hash`].
+    pub(crate) fn hash_key(&self) -> u64 {
+        self.hash_key
+    }
+
+    /// The path of the flows with this hash, by the entry of a group: its id and entry, which is none of a group.
+    #[inline(always)]
+    pub(crate) fn path(&self, mut entry: Egress, mut hash: u64) -> (NextHopId, Egress) {
+        loop {
+            let [a, b, c, d, ..] = entry.macs;
+            let id = self.ways[u32::from_le_bytes([a, b, c, d]) as usize].path(hash);
+            entry = self.get(id);
+            if entry.port != Code::GROUP {
+                return (id, entry);
+            }
+            // A gateway whose own route has several paths; a loop is not in the table.
+            hash = ways::deeper(hash);
+        }
     }
 
     /// The entry of `destination` on the directly connected link of next hop `id`.
@@ -206,9 +242,44 @@ impl EgressTable {
         self.gateways.get(&id).copied().or_else(on_link)
     }
 
-    /// The gateways whose MAC no feed has given, with their ports where they are given.
+    /// The neighbours whose MAC no feed has given and that next hops need, with their ports where they are known.
     pub(crate) fn gateways(&self) -> impl Iterator<Item = (IpAddr, Option<u16>)> {
         self.gateways.values().copied()
+    }
+
+    /// Those of [`Self::gateways`] without which a next hop drops its packets.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (IpAddr, Option<u16>)> {
+        let no_neighbour = Code::of(DropReason::NoNeighbour);
+        let missing = self.gateways.iter().filter(move |(id, _)| self.get(**id).port == no_neighbour);
+        missing.map(|(_, gateway)| *gateway)
+    }
+
+    /// The paths of a group; `None` for any other next hop.
+    pub(crate) fn paths(&self, id: NextHopId) -> Option<Vec<PathState>> {
+        let LiveGroup { group, paths, alive, ways } = self.groups.get(&id)?;
+        let state = |(place, (id, path)): (usize, (&NextHopId, &fib::GroupPath))| {
+            let ways = ways.as_ref().filter(|_| alive >> place & 1 == 1);
+            let share = ways.map(|ways| ways.share(*id) as f64 / ways::BUCKETS as f64);
+            PathState { id: *id, weight: path.weight, share }
+        };
+        Some(paths.iter().zip(group.paths()).enumerate().map(state).collect())
+    }
+
+    /// How many groups there are, how many paths they have, and how many of these are alive.
+    pub(crate) fn group_counts(&self) -> (usize, usize, usize) {
+        let counts = self.groups.values().map(|live| (live.paths.len(), live.alive.count_ones() as usize));
+        counts.fold((0, 0, 0), |sum, (paths, alive)| (sum.0 + 1, sum.1 + paths, sum.2 + alive))
+    }
+
+    /// Whether a gateway's route leads to another next hop in `rib` than in this table.
+    pub(crate) fn has_moved(&self, rib: &Rib) -> bool {
+        let next_hop = |gateway| rib.longest(gateway).map_or(NextHopId::NONE, |(_, id)| id);
+        self.recursive.iter().any(|(gateway, via)| next_hop(*gateway) != *via)
+    }
+
+    /// The gateways whose route leads back to them, so that nothing is sent to them.
+    pub(crate) fn loops(&self) -> &[IpAddr] {
+        &self.loops
     }
 
     /// Whether the link of a port is up.
@@ -253,51 +324,13 @@ impl EgressTable {
         macs[6..].copy_from_slice(&at.mac.0);
         Egress { macs, port, mtu_bytes: at.mtu_bytes }
     }
-
-    fn entry_of(&self, id: NextHopId, hop: &NextHop, hops: &NextHopTable) -> Result<Egress, EgressError> {
-        let user = || format!("next hop {hop}");
-        Ok(match hop {
-            NextHop::Bare => self.bare(id),
-            NextHop::Moved(number) => self.bare(*number),
-            NextHop::Blackhole => Self::drop(DropReason::Blackhole),
-            NextHop::Connected { .. } => Self::code(Code::CONNECTED),
-            NextHop::Local => Self::code(Code::LOCAL),
-            NextHop::Port { port } => {
-                let port = self.resolve(&PortRef::Index(*port), id, user)?;
-                self.entry(port, MacAddr::of_bare_id(NextHopId::from_answer(u32::from(port) + 1)))
-            }
-            NextHop::Gateway { gateway, port } => {
-                // A port that does not exist is an error whether the neighbour is known or not.
-                let port = EgressPort::find(port, &self.ports, user)?;
-                let known = match hops.neighbour(*gateway) {
-                    Some(neighbour) => {
-                        let theirs = || self.resolve(&neighbour.port, id, user);
-                        Some((port.map_or_else(theirs, Ok)?, neighbour.mac))
-                    }
-                    None => hops.learned_at(*gateway, port),
-                };
-                let known = known.filter(|(port, _)| usize::from(*port) < self.ports.len());
-                known.map_or(Self::drop(DropReason::NoNeighbour), |(port, mac)| self.entry(port, mac))
-            }
-        })
-    }
-
-    fn resolve(
-        &self,
-        port: &PortRef,
-        id: NextHopId,
-        user: impl FnOnce() -> String,
-    ) -> Result<u16, EgressError> {
-        let found = EgressPort::find(port, &self.ports, user)?;
-        Ok(found.unwrap_or_else(|| self.port_of_bare(id)))
-    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    use fib::Neighbour;
+    use fib::{Neighbour, NextHopTable};
 
     /// `count` ports named `p0`, `p1`, .. with MACs `02:f0:00:00:00:PP` and an MTU of 1500.
     pub(crate) fn ports(count: u8) -> Vec<EgressPort> {

@@ -1,0 +1,48 @@
+//! Choose: gives each packet whose next hop is a group the entry of its path, by the hash of its flow.
+//!
+//! Part of the verdict, and only called where the table has groups and the kernel has found a code. Headers are in the first cache,
+//! since parse has read them. It is tested against the reference (`harness::reference`).
+
+use super::batch::{Batch, Tagged};
+use super::check::ETHERNET_BYTES;
+use super::{Code, DropReason, EgressTable, flow};
+use dpdk_ffi::simd::Kind;
+
+/// Gives the packets of groups their path's entry. Then the index of such a packet is that of its path. Returns whether packets are left
+/// that need care.
+#[inline(never)]
+pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
+    let Batch { packets, kinds, ip_bytes, tagged, indices, egress, ports, .. } = batch;
+    let key = table.hash_key();
+    let mut need_care = false;
+    for at in (0..packets.len()).step_by(64) {
+        let [mut groups, others] = packets.with_code(ports, at, Code::GROUP);
+        need_care |= others != 0;
+        while groups != 0 {
+            let place = at + groups.trailing_zeros() as usize;
+            groups &= groups - 1;
+            let data = packets.head(place);
+            let hash = match (kinds[place], data.first_chunk()) {
+                (Kind::V4, Some(start)) if flow::is_plain_v4(start) => flow::hash_plain_v4(key, start),
+                (Kind::Other, _) => flow::hash(key, data.get(ip_at(tagged, place)..).unwrap_or_default()),
+                _ => flow::hash(key, data.get(ETHERNET_BYTES..).unwrap_or_default()),
+            };
+            let (id, mut entry) = table.path(egress[place], hash);
+            let is_long = ip_bytes[place] > u32::from(entry.mtu_bytes);
+            if is_long && entry.port < Code::FIRST {
+                entry.port = Code::of(DropReason::MtuExceeded);
+            }
+            indices[place] = id.get();
+            (egress[place], ports[place]) = (entry, entry.port);
+            need_care |= entry.port >= Code::FIRST;
+        }
+    }
+    need_care
+}
+
+/// Where the IP header of a packet with tags starts; they are in the order of their places.
+#[cold]
+fn ip_at(tagged: &[Tagged], place: usize) -> usize {
+    let found = tagged.binary_search_by_key(&place, |tagged| usize::from(tagged.place));
+    found.map_or(ETHERNET_BYTES, |found| usize::from(tagged[found].ip_at))
+}

@@ -1,0 +1,193 @@
+//! What gateways and groups come to as neighbours, links and routes change.
+
+use super::super::tests::ports;
+use super::*;
+use fib::feed::{Hop, parse_route};
+use fib::{IpPrefix, Neighbour};
+
+struct Rig {
+    rib: Rib,
+    hops: NextHopTable,
+    ports: Vec<EgressPort>,
+}
+
+impl Rig {
+    /// Over the ports p0 to p3.
+    fn new(routes: &[&str]) -> Self {
+        let mut rig = Self { rib: Rib::new(), hops: NextHopTable::new(), ports: ports(4) };
+        for route in routes {
+            rig.route(route);
+        }
+        rig
+    }
+
+    /// Adds a route; returns its next hop.
+    fn route(&mut self, text: &str) -> NextHopId {
+        let (prefix, hop) = parse_route(text).unwrap();
+        let id = match hop {
+            Hop::Id(id) => self.hops.bare(id.get()).unwrap(),
+            Hop::Hop(hop) => self.hops.intern(hop).unwrap(),
+        };
+        self.rib.set(prefix, id);
+        id
+    }
+
+    fn neighbour(&mut self, address: &str, port: u16) {
+        let (address, port) = (address.parse().unwrap(), PortRef::Index(port));
+        self.hops.set_neighbour(Neighbour { address, port, mac: MacAddr([2; 6]) });
+    }
+
+    fn build(&self, before: Option<&EgressTable>, stopped: &[u16]) -> EgressTable {
+        let Self { rib, hops, ports } = self;
+        EgressTable::build(&Inputs { hops, ports, rib, stopped, ecmp_seed: 1, before }).unwrap()
+    }
+
+    fn table(&self) -> EgressTable {
+        self.build(None, &[])
+    }
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn reason(table: &EgressTable, id: NextHopId) -> Option<DropReason> {
+    Code::reason(table.get(id).port)
+}
+
+/// Which paths of a group are alive.
+fn alive(table: &EgressTable, id: NextHopId) -> Vec<bool> {
+    table.paths(id).unwrap().iter().map(|path| path.share.is_some()).collect()
+}
+
+#[test]
+fn a_path_is_alive_while_it_has_a_link_and_a_mac() {
+    let mut rig = Rig::new(&[]);
+    let group = rig
+        .route("10.0.0.0/8 nexthop via 192.0.2.1 dev 0 nexthop via 192.0.2.2 dev 1 nexthop dev 2 weight 2");
+    rig.neighbour("192.0.2.1", 0);
+    let table = rig.table();
+    assert_eq!(alive(&table, group), [true, false, true]);
+    assert_eq!((table.get(group).port, table.group_counts()), (Code::GROUP, (1, 3, 2)));
+    let shares: f64 = table.paths(group).unwrap().iter().filter_map(|path| path.share).sum();
+    assert!((shares - 1.0).abs() < 1e-9);
+    assert_eq!(table.missing().collect::<Vec<_>>(), [(address("192.0.2.2"), Some(1))]);
+    assert!(rig.hops.set_resolved(address("192.0.2.2"), 1, Some(MacAddr([4; 6]))));
+    assert_eq!(alive(&rig.table(), group), [true, true, true]);
+    assert_eq!(alive(&rig.build(None, &[0, 2]), group), [false, true, false]);
+    rig.ports[0].is_up = false;
+    assert_eq!(alive(&rig.table(), group), [false, true, true]);
+    rig.ports[2].is_up = false;
+    rig.hops.set_resolved(address("192.0.2.2"), 1, None);
+    let table = rig.table();
+    assert_eq!(
+        (alive(&table, group), reason(&table, group)),
+        (vec![false; 3], Some(DropReason::NoNeighbour))
+    );
+    // The one on a link that is up is asked for, and every gateway of the group whose MAC no feed has given.
+    assert_eq!(table.wanted(group, address("10.0.0.1")), Some((address("192.0.2.2"), Some(1))));
+    assert!(table.gateways().all(|gateway| gateway == (address("192.0.2.2"), Some(1))));
+}
+
+#[test]
+fn groups_keep_their_ways_while_the_same_paths_are_alive() {
+    let mut rig = Rig::new(&[]);
+    let group = |n: u8| format!("10.{n}.0.0/16 nexthop via 192.0.2.{n} dev 0 nexthop via 192.0.2.2 dev 1");
+    let (first, second) = (rig.route(&group(1)), rig.route(&group(3)));
+    (1..4).for_each(|last| rig.neighbour(&format!("192.0.2.{last}"), 0));
+    let before = rig.table();
+    rig.hops.remove_neighbour(address("192.0.2.3"));
+    let after = rig.build(Some(&before), &[]);
+    let ways = |table: &EgressTable, id| table.groups[&id].ways.clone().unwrap();
+    assert!(Arc::ptr_eq(&ways(&before, first), &ways(&after, first)));
+    assert!(!Arc::ptr_eq(&ways(&before, second), &ways(&after, second)));
+}
+
+#[test]
+fn a_gateway_without_a_port_follows_its_route() {
+    let mut rig = Rig::new(&["172.16.0.0/16 dev 2", "172.17.0.0/16 7", "blackhole 172.18.0.0/16"]);
+    rig.route("172.20.0.0/16 via 192.0.2.9 dev 3");
+    rig.route("172.21.0.0/16 nexthop dev 1 nexthop dev 2");
+    let on_link = rig.route("10.0.0.0/8 via 172.16.0.1");
+    let by_id = rig.route("11.0.0.0/8 via 172.17.0.1");
+    let black = rig.route("12.0.0.0/8 via 172.18.0.1");
+    let without = rig.route("13.0.0.0/8 via 203.0.113.1");
+    let behind = rig.route("14.0.0.0/8 via 172.20.0.1");
+    let further = rig.route("15.0.0.0/8 via 14.0.0.1");
+    let on_links = rig.route("16.0.0.0/8 via 172.21.0.1");
+    let to_us = rig.hops.intern(NextHop::Local).unwrap();
+    rig.rib.set("172.22.0.1/32".parse().unwrap(), to_us);
+    let ours = rig.route("17.0.0.0/8 via 172.22.0.1");
+    let table = rig.table();
+    let nobody = address("10.0.0.1");
+    for (id, wanted) in [
+        (on_link, Some((address("172.16.0.1"), Some(2)))),
+        (without, Some((address("203.0.113.1"), None))),
+        (behind, Some((address("192.0.2.9"), Some(3)))),
+        (further, Some((address("192.0.2.9"), Some(3)))),
+        (on_links, Some((address("172.21.0.1"), Some(1)))),
+        (ours, None),
+    ] {
+        assert_eq!(
+            (table.wanted(id, nobody), reason(&table, id)),
+            (wanted, Some(DropReason::NoNeighbour)),
+            "{id}"
+        );
+    }
+    assert_eq!(table.get(by_id), table.get(NextHopId::new(7).unwrap()));
+    assert_eq!((reason(&table, black), table.wanted(by_id, nobody)), (Some(DropReason::Blackhole), None));
+    assert!(table.loops().is_empty());
+    // The neighbours are found out.
+    rig.hops.set_resolved(address("172.16.0.1"), 2, Some(MacAddr([4; 6])));
+    rig.hops.set_resolved(address("192.0.2.9"), 3, Some(MacAddr([5; 6])));
+    let table = rig.table();
+    assert_eq!((table.get(on_link).port, table.get(behind).port, table.get(further).macs[0]), (2, 3, 5));
+    assert!(!table.has_moved(&rig.rib));
+    rig.route("14.0.0.0/9 via 172.16.0.1");
+    assert!(table.has_moved(&rig.rib));
+    assert_eq!(rig.table().get(further).port, 2);
+    // A told neighbour needs no route.
+    rig.neighbour("203.0.113.1", 1);
+    assert_eq!(rig.table().get(without).port, 1);
+}
+
+#[test]
+fn gateways_that_lead_back_to_themselves_are_dropped() {
+    let mut rig = Rig::new(&[]);
+    let own = rig.route("10.0.0.0/8 via 10.0.0.1");
+    let [there, back] = ["11.0.0.0/8 via 12.0.0.1", "12.0.0.0/8 via 11.0.0.1"].map(|route| rig.route(route));
+    let to_loop = rig.route("13.0.0.0/8 via 11.0.0.9");
+    // Each group has a way that leads through the other one, and one that does not.
+    let first = rig.route("14.0.0.0/8 nexthop via 15.0.0.1 nexthop via 192.0.2.1 dev 0");
+    let second = rig.route("15.0.0.0/8 nexthop via 14.0.0.1 nexthop via 192.0.2.2 dev 1");
+    let both = rig.route("16.0.0.0/8 nexthop via 14.0.0.9 nexthop via 15.0.0.9");
+    rig.neighbour("192.0.2.1", 0);
+    rig.neighbour("192.0.2.2", 1);
+    let table = rig.table();
+    for id in [own, there, back, to_loop] {
+        assert_eq!(reason(&table, id), Some(DropReason::NoNeighbour), "{id}");
+    }
+    let mut loops = table.loops().to_vec();
+    loops.sort();
+    let wanted = ["10.0.0.1", "11.0.0.1", "12.0.0.1", "14.0.0.1", "15.0.0.1"];
+    assert_eq!(loops, wanted.map(address));
+    assert_eq!((alive(&table, first), alive(&table, second)), (vec![false, true], vec![false, true]));
+    let ends: std::collections::BTreeSet<_> =
+        (0..64_u64).map(|flow| table.path(table.get(both), flow << 58).1.port).collect();
+    assert_eq!(ends.into_iter().collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn a_way_through_too_many_next_hops_is_none() {
+    let mut rig = Rig::new(&["10.0.0.0/16 3"]);
+    let ids: Vec<_> = (1..=300_u16)
+        .map(|n| {
+            let ([a, b], [c, d]) = (n.to_be_bytes(), (n - 1).to_be_bytes());
+            rig.route(&format!("10.{}.{b}.0/24 via 10.{}.{d}.1", a + 1, if n == 1 { 0 } else { c + 1 }))
+        })
+        .collect();
+    let table = rig.table();
+    assert_eq!(table.get(ids[REACH_MAX - 1]).port, 2);
+    assert_eq!(reason(&table, ids[REACH_MAX]), Some(DropReason::NoNeighbour));
+    assert!(matches!(rig.rib.longest(address("10.1.1.1")), Some((IpPrefix::V4(_), id)) if id == ids[0]));
+}
