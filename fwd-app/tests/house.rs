@@ -178,7 +178,10 @@ const MODULES: [(&str, &[&str]); 16] = [
     ("report", &["control", "datapath", "topology"]),
     ("steer", &["control", "datapath", "engines", "notice", "report", "topology"]),
     ("cli", &["control", "engines", "harness", "topology"]),
-    ("commands", &["cli", "control", "engines", "error", "harness", "notice", "report", "steer", "topology"]),
+    (
+        "commands",
+        &["cli", "control", "engines", "error", "harness", "notice", "report", "router", "steer", "topology"],
+    ),
     ("testing", &["control", "datapath", "harness", "router"]),
     ("lib", &["commands"]),
     ("main", &[]),
