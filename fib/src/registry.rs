@@ -24,6 +24,8 @@ pub struct Engine {
     pub families: &'static [Family],
     /// Whether a device looks up, so that it may be absent, stall or fail.
     pub is_device: bool,
+    /// Whether it holds as many FIBs as its parameter `fibs` says.
+    pub has_fibs: bool,
     /// Makes one, empty.
     pub make: Make,
 }
@@ -32,7 +34,7 @@ impl Engine {
     /// An engine whose lookups run on the CPU.
     #[must_use]
     pub const fn cpu(name: &'static str, isas: &'static [Isa], make: Make) -> Self {
-        Self { name, isas, families: &[Family::V4, Family::V6], is_device: false, make }
+        Self { name, isas, families: &[Family::V4, Family::V6], is_device: false, has_fibs: false, make }
     }
 
     /// An engine whose lookups run on a device.
@@ -45,6 +47,12 @@ impl Engine {
     #[must_use]
     pub const fn ipv4_only(self) -> Self {
         Self { families: &[Family::V4], ..self }
+    }
+
+    /// For an engine with the parameter `fibs`.
+    #[must_use]
+    pub const fn with_fibs(self) -> Self {
+        Self { has_fibs: true, ..self }
     }
 }
 

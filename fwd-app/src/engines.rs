@@ -5,6 +5,7 @@ use crate::fallback::Fallback;
 use crate::notice::warn;
 use anyhow::Context as _;
 use fib::{EngineOptions, EngineWriter, Registry};
+use lpm_core::each_fib::each_fib;
 use lpm_core::failover::Service;
 use lpm_cpu::host;
 use lpm_phi::coop::CoopEngine;
@@ -33,6 +34,8 @@ pub(crate) struct Made {
     pub(crate) engine: Box<dyn EngineWriter>,
     /// Which of the two answers.
     pub(crate) service: Option<Arc<Service>>,
+    /// Whether it is a part of one engine, whose memory is that of several VRFs.
+    pub(crate) is_shared: bool,
 }
 
 /// Which engine, and what it may use.
@@ -124,7 +127,11 @@ impl EngineSpec {
         let cannot = |name: &str| format!("cannot make engine {name}");
         let engine = ENGINES.make(name, &self.options());
         let Some(fallback) = &self.fallback else {
-            return Ok(Made { engine: engine.with_context(|| cannot(name))?, service: None });
+            return Ok(Made {
+                engine: engine.with_context(|| cannot(name))?,
+                service: None,
+                is_shared: false,
+            });
         };
         let fallback = ENGINES.find(fallback).context("--fallback")?;
         if fallback.is_device {
@@ -138,7 +145,31 @@ impl EngineSpec {
         let fallback = ENGINES.make(fallback.name, &options).with_context(|| cannot(fallback.name))?;
         let stall = Duration::from_micros(self.stall_us);
         let pair = Fallback::new(name, engine, fallback, stall).with_context(|| cannot(name))?;
-        Ok(Made { service: Some(pair.service()), engine: Box::new(pair) })
+        Ok(Made { service: Some(pair.service()), engine: Box::new(pair), is_shared: false })
+    }
+
+    /// An engine for each of `vrfs` VRFs, with its fallback. One that holds several FIBs is made once, with one for each.
+    ///
+    /// # Errors
+    /// As [`Self::make_with_fallback`].
+    pub(crate) fn make_for_vrfs(&self, vrfs: usize) -> anyhow::Result<Vec<Made>> {
+        if vrfs == 1 || self.fallback.is_some() || !ENGINES.find(&self.name)?.has_fibs {
+            return (0..vrfs).map(|_| self.make_with_fallback()).collect();
+        }
+        let mut spec = self.clone();
+        if !spec.options.parameters.iter().any(|(name, _)| name == "fibs") {
+            spec.options.parameters.push(("fibs".to_owned(), vrfs.to_string()));
+        }
+        let engines = each_fib(spec.make_with_fallback()?.engine);
+        if engines.len() < vrfs {
+            let message = format!("--engine-arg fibs={}: there are {vrfs} VRFs", engines.len());
+            return Err(ConfigError::Invalid(message).into());
+        }
+        Ok(engines
+            .into_iter()
+            .take(vrfs)
+            .map(|engine| Made { engine, service: None, is_shared: true })
+            .collect())
     }
 
     /// The engine `name` with everything else as when nothing is told.

@@ -6,6 +6,7 @@
 //! | [`params`] | parameters of engines |
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
 //! | [`caches`] | the data caches of this host |
+//! | [`each_fib`] | the FIBs of one engine, each as an engine of its own |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
 //! | [`failover`] | which of two engines are in service, and why one is not |
 //! | [`lend`] | a batch shared by threads where it lies |
@@ -20,6 +21,7 @@
 
 pub mod caches;
 pub mod copies;
+pub mod each_fib;
 pub mod engine;
 pub mod epoch;
 pub mod failover;

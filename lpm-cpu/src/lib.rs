@@ -48,5 +48,5 @@ pub const ENGINES: &[Engine] = &[
     Engine::cpu(sail_b::NAME, &[Isa::Scalar], |options, _| sail_b::make(options)).ipv4_only(),
     Engine::cpu(sail_u::NAME, &[Isa::Scalar], |options, _| sail_u::make(options)).ipv4_only(),
     Engine::cpu(sail_l::NAME, &Isa::ALL, |options, _| sail_l::make(options)).ipv4_only(),
-    Engine::cpu(sail_m::NAME, &Isa::ALL, |options, _| sail_m::make(options)).ipv4_only(),
+    Engine::cpu(sail_m::NAME, &Isa::ALL, |options, _| sail_m::make(options)).ipv4_only().with_fibs(),
 ];

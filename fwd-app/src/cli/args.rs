@@ -4,18 +4,20 @@
 
 use super::sources::{SourceOption, SourceOrder};
 use super::values;
+use super::vrfs::{VrfArgs, named_file};
 use crate::control::feeds::learned::{FeedSpec, Source};
 use crate::control::interfaces::PortAddress;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
 use crate::control::taps::{TapSpec, netns};
 use crate::control::updates::UpdateSpec;
+use crate::control::vrfs::NamedFile;
 use crate::control::{ForwardSpec, TableSpec};
 use crate::engines::{EngineSpec, STALL_US_MAX};
 use crate::harness::{HarnessSpec, Rate};
 use crate::topology::{QueueMap, TopologyKind};
 use clap::builder::PossibleValue;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use fib::{EngineOptions, Isa, PortRef};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -183,22 +185,26 @@ impl ForwardArgs {
 
 /// Routes that change while packets flow; `run` and `replay` share it.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Updates")]
+#[command(next_help_heading = "Updates", group = ArgGroup::new("streams").multiple(true).args(["updates", "vrf_updates"]))]
 pub(crate) struct UpdateArgs {
     /// Apply this update stream while packets flow
     #[arg(long, value_name = "FILE")]
     pub(crate) updates: Option<PathBuf>,
 
+    /// Update stream of a VRF. Streams are merged by their times, or take turns when there is a rate
+    #[arg(long, value_name = "NAME=FILE", requires = "vrf", value_parser = named_file)]
+    pub(crate) vrf_updates: Vec<NamedFile>,
+
     /// Updates a second [default: the stream's own times]
-    #[arg(long, value_name = "N", requires = "updates", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "streams", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) update_rate: Option<u64>,
 
     /// Times the update stream is applied; it ends with the packets at the latest
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "updates", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "streams", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) update_loops: u64,
 
     /// Updates that reach the engine as one delta, at most
-    #[arg(long, value_name = "N", default_value_t = 1024, requires = "updates", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1024, requires = "streams", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) update_batch: u64,
 }
 
@@ -224,6 +230,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) ports: PortArgs,
+
+    #[command(flatten)]
+    pub(crate) vrfs: VrfArgs,
 
     #[command(flatten)]
     pub(crate) updates: UpdateArgs,
@@ -381,6 +390,9 @@ pub(crate) struct ReplayArgs {
     pub(crate) harness: HarnessArgs,
 
     #[command(flatten)]
+    pub(crate) vrfs: VrfArgs,
+
+    #[command(flatten)]
     pub(crate) updates: UpdateArgs,
 }
 
@@ -446,6 +458,7 @@ Examples:
   fwd-app run --fib v4.txt --fib v6.txt.xz --engine bloom --stats-period 1 -- -l 1 --vdev net_null0
   fwd-app run --fib routes.txt --address 0=192.0.2.1/24 --address 1=2001:db8::1/64 -- -l 1 -a 0000:03:00.0 -a 0000:03:00.1
   fwd-app run --fib routes.txt --duration 10 --json run.json --capture-drops drops.pcapng,100 -- --no-huge --no-pci --vdev net_null0
+  fwd-app run --fib routes.txt --vrf red=2,3 --vrf-fib red=red.txt --engine sail-m -- -l 1 -a 0000:03:00.0 -a 0000:03:00.1 -a 0000:04:00.0 -a 0000:04:00.1
   fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
   fwd-app run --kernel-routes --fpm 127.0.0.1:2620 -- -l 1 --vdev net_af_packet0,iface=eth1
 

@@ -7,8 +7,10 @@
 //! |---|---|
 //! | [`args`] | the options of `run` and `replay`, and the groups that commands share |
 //! | [`sources`] | in which order the sources of routes are named |
+//! | [`vrfs`] | the options of VRFs |
 //! | [`values`] | parsers of option values |
 
 pub(crate) mod args;
 pub(crate) mod sources;
 pub(crate) mod values;
+pub(crate) mod vrfs;

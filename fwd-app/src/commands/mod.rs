@@ -24,10 +24,12 @@ mod replay;
 mod run;
 mod tables;
 
-use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs};
+use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs, UpdateArgs};
 use crate::control::Signals;
 use crate::control::ctl::server::Limits;
 use crate::control::ctl::{Inbox, Server};
+use crate::control::updates::{self, VrfUpdate};
+use crate::control::vrfs::VrfSpec;
 use crate::error::ConfigError;
 use crate::report::console::{self, Printer};
 use anyhow::Context as _;
@@ -35,6 +37,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use dpdk_ffi::Eal;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Forwards IPv4 and IPv6 packets between DPDK ports by longest-prefix match, and measures how well.
 #[derive(Debug, Parser)]
@@ -105,6 +108,19 @@ pub(crate) fn main() -> ExitCode {
     };
     drop(printer);
     code
+}
+
+/// The update streams of all VRFs; `None` without any.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] for a VRF that does not exist, and as [`updates::load`].
+fn updates(args: &UpdateArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Option<Arc<[VrfUpdate]>>> {
+    let mut streams: Vec<_> = args.updates.iter().map(|path| (0, path.clone())).collect();
+    for named in &args.vrf_updates {
+        streams.push((VrfSpec::number_of(vrfs, "--vrf-updates", &named.vrf)?, named.file.clone()));
+    }
+    let load = || updates::load(&streams, args.update_rate.is_some());
+    (!streams.is_empty()).then(load).transpose()
 }
 
 /// The control socket at `path`, and the requests of its clients.

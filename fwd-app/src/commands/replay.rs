@@ -3,19 +3,21 @@
 use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
 use crate::control::service::Service;
-use crate::control::{Session, Signals, updates};
+use crate::control::updates::VrfUpdate;
+use crate::control::vrfs::{Vrf, VrfSpec, vrf_of_ports};
+use crate::control::{Signals, Vrfs};
 use crate::harness::reference::Reference;
 use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
-use crate::harness::verify::Verifier;
-use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports};
+use crate::harness::verify::{Verifier, VrfReferences};
+use crate::harness::{HarnessSpec, Outcome, Replay, deal, egress_ports};
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
 use crate::steer::{self, Console, Telemetry};
+use crate::topology::Handle;
 use anyhow::Context as _;
 use dpdk_ffi::Port;
-use fib::feed::Update;
 use fib::host::Host;
 use std::sync::Arc;
 
@@ -32,12 +34,20 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let lcores = Lcores::new(&spec, topology, forward.config.as_ref(), cpus.len())?;
     let trace = Arc::new(Trace::load(&args.trace)?);
     warn_of(args, &trace);
-    let updates = args.updates.updates.as_deref().map(updates::load).transpose()?;
-    let mut session = tables::open_to_forward(&args.tables)?;
-    session.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or(0));
-    let settings = forward.settings(&session);
-    let verifier =
-        if args.harness.verify { Some(verifier(&spec, &session, &trace, updates.as_deref())?) } else { None };
+    let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
+    let ports = egress_ports(spec.ports);
+    let vrf_of = vrf_of_ports(&vrf_specs, &ports)?;
+    let updates = super::updates(&args.updates, &vrf_specs)?;
+    let mut vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
+    vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or(0));
+    let settings = forward.settings(vrfs.main());
+    let plan = lcores.plan(settings.topology, spec.ports)?;
+    let verifier = if args.harness.verify {
+        let vrf_of_input: Vec<_> = plan.inputs.iter().map(|input| vrf_of[usize::from(input.port)]).collect();
+        Some(verifier(&spec, &vrfs, &vrf_of_input, &trace, updates.as_deref())?)
+    } else {
+        None
+    };
     let is_seen = verifier.is_some() || spec.out.is_some();
     let frames = (trace.len(), trace.frame_bytes_max());
     let sizes = Sizes::new(&spec, &lcores, settings.batch, frames, is_seen)?;
@@ -48,24 +58,25 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     // Before EAL pins this thread.
     let socket = args.forward.ctl.as_deref().map(super::control_socket).transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
-    let plan = lcores.plan(settings.topology, spec.ports)?;
-    session.set_ports(egress_ports(spec.ports))?;
-    tables::warn_of_neighbours(&session, session.without_neighbour(&[]));
+    vrfs.set_ports(&ports, vrf_of)?;
+    vrfs.all()
+        .iter()
+        .for_each(|vrf| tables::warn_of_neighbours(&vrf.session, vrf.session.without_neighbour(&[])));
     let updates = updates.as_ref();
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates };
     let tsc_hz = dpdk_ffi::tsc_hz(&eal);
     let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
     let telemetry = Telemetry::register(&eal)?;
-    let serve = |service: Service, session: &Session, ports: &[Port]| {
+    let serve = |service: Service, running: &Handle, ports: &[Port]| {
         let site = steer::Site::new(ports, &plan, setup.clone(), tsc_hz);
         let mut console = Console::new(socket, telemetry, site, None);
-        console.capture_drops(args.forward.capture_drops.as_ref(), session)?;
-        Ok(service.with_requests(move |session| console.turn(session)))
+        console.capture_drops(args.forward.capture_drops.as_ref(), running)?;
+        Ok(service.with_requests(move |vrfs| console.turn(vrfs)))
     };
     let mut periodic = Periodic::new(args.forward.stats_period);
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());
-    let mut outcome = replay.run(&eal, session, verifier, &signals, housekeeping, serve)?;
+    let mut outcome = replay.run(&eal, vrfs, verifier, &signals, housekeeping, serve)?;
     let update_error = outcome.update_error.take();
     let mut summary = summary(args, &trace, sizes, outcome, setup, tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
@@ -90,13 +101,20 @@ fn warn_of(args: &ReplayArgs, trace: &Trace) {
 
 fn verifier(
     spec: &HarnessSpec,
-    session: &Session,
+    vrfs: &Vrfs,
+    vrf_of_input: &[usize],
     trace: &Trace,
-    updates: Option<&[Update]>,
+    updates: Option<&[VrfUpdate]>,
 ) -> anyhow::Result<Verifier> {
-    let reference = Reference::new(session.rib(), egress_ports(spec.ports), session.ecmp_seed());
+    let reference = |Vrf { session, .. }: &Vrf| {
+        let reference = Reference::new(session.rib(), egress_ports(spec.ports), session.ecmp_seed());
+        (reference, session.hops().clone())
+    };
+    let inputs = u16::try_from(vrf_of_input.len()).unwrap_or(u16::MAX);
+    let vrf_of = deal(trace, inputs).into_iter().map(|input| vrf_of_input[usize::from(input)]).collect();
+    let tables = VrfReferences::new(vrfs.all().iter().map(reference).collect(), vrf_of);
     let updates = updates.map(|updates| (updates, spec.updates.loops));
-    Verifier::new(reference, session.hops(), trace, updates)
+    Verifier::new(tables, trace, updates)
 }
 
 /// The summary of the forwarder, with the numbers that only the harness has.
@@ -108,8 +126,8 @@ fn summary(
     setup: Setup,
     tsc_hz: u64,
 ) -> Summary {
-    let Outcome { ended, session, fed, reordered, latency, verified, .. } = outcome;
-    let mut summary = Summary::new("replay", &session, &ended, setup, tsc_hz);
+    let Outcome { ended, vrfs, fed, reordered, latency, verified, .. } = outcome;
+    let mut summary = Summary::new("replay", &vrfs, &ended, setup, tsc_hz);
     let packets = &mut summary.packets;
     packets.reordered = reordered;
     // The forwarder counts packets it received, the harness packets it fed: the difference is still in a ring, and counts as held.

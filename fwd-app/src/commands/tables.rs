@@ -2,6 +2,7 @@
 
 use crate::cli::args::TableArgs;
 use crate::control::session::{self, Progress};
+use crate::control::vrfs::{VrfSpec, Vrfs};
 use crate::control::{Session, TableSpec};
 use crate::report::console::warn;
 use crate::report::progress::Bar;
@@ -20,14 +21,15 @@ pub(super) fn open(spec: &TableSpec) -> anyhow::Result<Session> {
     Session::open(spec, &mut |progress| show(&bar, progress))
 }
 
-/// Opens a session for forwarding, with warnings about conditions that make forwarding slow or useless.
+/// Opens the tables of a forwarder, with warnings about conditions that make forwarding slow or useless.
 ///
 /// # Errors
-/// As [`Session::open`].
-pub(super) fn open_to_forward(args: &TableArgs) -> anyhow::Result<Session> {
-    let session = open(&args.spec())?;
+/// As [`Vrfs::open`].
+pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Vrfs> {
+    let bar = Bar::new("loading", 0);
+    let vrfs = Vrfs::open(&args.spec(), vrfs, &mut |progress| show(&bar, progress))?;
     warn_of_pages();
-    Ok(session)
+    Ok(vrfs)
 }
 
 /// Loads the RIB of these files, without an engine.

@@ -139,9 +139,10 @@ struct Exceptions {
     frame: Vec<u8>,
     /// Interfaces with other addresses than before.
     changes: Receiver<Interface>,
-    egress: Arc<ArcSwap<EgressTable>>,
-    /// The egress table whose gateways and links were looked at last, and when.
-    followed: (Arc<EgressTable>, Instant),
+    /// The egress table of each port's VRF.
+    egress: Vec<Arc<ArcSwap<EgressTable>>>,
+    /// The egress tables whose gateways and links were looked at last, and when.
+    followed: (Vec<Arc<EgressTable>>, Instant),
     /// Which interfaces have a link.
     links: BTreeMap<InterfaceId, bool>,
     pinned: BTreeSet<Key>,
@@ -190,8 +191,8 @@ impl Exceptions {
             taps,
             frame,
             changes,
-            egress: Arc::clone(&punts.egress),
-            followed: (punts.egress.load_full(), Instant::now()),
+            egress: punts.egress.clone(),
+            followed: (Vec::new(), Instant::now()),
             links,
             pinned: BTreeSet::new(),
             events,
@@ -338,9 +339,10 @@ impl Exceptions {
     fn resolve(&mut self, waiting: Waiting) {
         let (now, packet) = (self.now(), &waiting.packet);
         let found = destination(packet).and_then(|destination| {
-            let table = self.egress.load();
+            let at = usize::from(waiting.note.port);
+            let table = self.egress.get(at)?.load();
             let (address, port) = table.wanted(NextHopId::from_answer(waiting.note.value), destination)?;
-            self.key(&table, address, port)
+            self.key(at, &table, address, port)
         });
         let tags = Layer2::parse(packet.data()).map_or(Tags::NONE, |layer2| layer2.tags);
         match found {
@@ -349,22 +351,33 @@ impl Exceptions {
         }
     }
 
-    /// The neighbour at an address on a port, or on the first interface whose link has that address; `None` when the link is down.
-    fn key(&self, table: &EgressTable, address: IpAddr, port: Option<u16>) -> Option<Key> {
-        let on_link = || self.router.interfaces().iter().find(|interface| interface.is_on_link(address));
+    /// The neighbour at an address on a port, or on the first interface in the VRF of port `at` whose link has that address; `None` when the
+    /// link is down. `table` is that of the VRF.
+    fn key(&self, at: usize, table: &EgressTable, address: IpAddr, port: Option<u16>) -> Option<Key> {
+        let is_in_vrf = |interface: &&Interface| {
+            let its = self.egress.get(usize::from(interface.id().0)).zip(self.egress.get(at));
+            its.is_some_and(|(its, ours)| Arc::ptr_eq(its, ours))
+        };
+        let interfaces = || self.router.interfaces().iter().filter(is_in_vrf);
+        let on_link = || interfaces().find(|interface| interface.is_on_link(address));
         let id = port.map(InterfaceId).or_else(|| on_link().map(Interface::id))?;
         table.is_up(id.0).then_some((id, address))
     }
 
     /// Keeps gateways resolved, and follows the links, when the egress table is a new one or time has passed.
     fn follow(&mut self) {
-        let table = self.egress.load_full();
-        if Arc::ptr_eq(&table, &self.followed.0) && self.followed.1.elapsed() < GATEWAY_PERIOD {
+        let is_same = |(egress, followed): (&ArcSwap<EgressTable>, &Arc<EgressTable>)| {
+            Arc::ptr_eq(&egress.load(), followed)
+        };
+        let mut both = self.egress.iter().map(Arc::as_ref).zip(&self.followed.0);
+        let has_changed = self.followed.0.len() != self.egress.len() || !both.all(is_same);
+        if !has_changed && self.followed.1.elapsed() < GATEWAY_PERIOD {
             return;
         }
+        let tables: Vec<_> = self.egress.iter().map(|egress| egress.load_full()).collect();
         let now = self.now();
         for (id, was_up) in &mut self.links {
-            let is_up = table.is_up(id.0);
+            let is_up = tables.get(usize::from(id.0)).is_some_and(|table| table.is_up(id.0));
             if *was_up != is_up {
                 self.taps.set_carrier(*id, is_up);
             }
@@ -375,8 +388,11 @@ impl Exceptions {
             }
             *was_up = is_up;
         }
-        let gateways = table.gateways().filter_map(|(address, port)| self.key(&table, address, port));
-        let gateways: BTreeSet<Key> = gateways.collect();
+        let mut gateways = BTreeSet::<Key>::new();
+        for (at, table) in tables.iter().enumerate() {
+            let keys = table.gateways().filter_map(|(address, port)| self.key(at, table, address, port));
+            gateways.extend(keys);
+        }
         for key in self.pinned.difference(&gateways) {
             self.router.unpin(*key);
         }
@@ -386,7 +402,7 @@ impl Exceptions {
                 self.pinned.insert(key);
             }
         }
-        self.followed = (table, Instant::now());
+        self.followed = (tables, Instant::now());
     }
 
     /// Does what the router says.

@@ -16,6 +16,7 @@
 //! | [`interfaces`] | ports with addresses of this router, and what follows from them |
 //! | [`exceptions`] | the thread of the router: ARP, neighbours, ICMP |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
+//! | [`vrfs`] | [`Vrfs`](vrfs::Vrfs): a session for each VRF, over one topology |
 //! | [`ctl`] | steering over a local socket: grammar, server, client |
 
 pub(crate) mod ctl;
@@ -34,7 +35,9 @@ pub(crate) mod test_peers;
 pub(crate) mod test_session;
 pub(crate) mod thread;
 pub(crate) mod updates;
+pub(crate) mod vrfs;
 
 pub(crate) use session::{Session, Site};
 pub(crate) use signals::Signals;
 pub(crate) use spec::{ForwardSpec, TableSpec};
+pub(crate) use vrfs::Vrfs;

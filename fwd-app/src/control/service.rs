@@ -1,7 +1,7 @@
-//! The control loop: gives a session what changes its routes and ports while packets flow.
+//! The control loop: gives the sessions what changes their routes and ports while packets flow.
 //!
 //! It runs on the control thread. Each source is asked in turn for a bounded amount of work: the update stream of `--updates`,
-//! SIGHUP, which reads the route files again, the links of the ports, the session's feeds, and the clients that ask. Nothing here ends the
+//! SIGHUP, which reads the route files again, the links of the ports, the sessions' feeds, and the clients that ask. Nothing here ends the
 //! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
 use super::interfaces::Resolved;
@@ -10,11 +10,10 @@ use super::session::load_rib;
 use super::taps::addresses::Follower;
 use super::thread::Told;
 use super::updates::{Stream, Turn};
-use super::{Session, Signals};
+use super::{Signals, Vrfs};
 use crate::notice;
 use crossbeam_channel::Receiver;
 use fib::{NextHopTable, Rib};
-use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,7 +24,7 @@ const LINK_PERIOD: Duration = Duration::from_millis(100);
 /// How often neighbours become egress entries, at most: each time costs a new egress table.
 const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
 
-/// What changes a session while packets flow.
+/// What changes sessions while packets flow.
 #[derive(Default)]
 pub(crate) struct Service {
     stream: Option<Stream>,
@@ -39,7 +38,7 @@ pub(crate) struct Service {
 }
 
 /// Answers requests that wait; returns whether there were any.
-type Requests = Box<dyn FnMut(&mut Session) -> bool + Send>;
+type Requests = Box<dyn FnMut(&mut Vrfs) -> bool + Send>;
 
 impl Service {
     /// Applies `stream`. If `is_strict`, the first update that is refused ends the stream and is the service's result; otherwise it
@@ -49,9 +48,9 @@ impl Service {
         self
     }
 
-    /// Reads `files`, if there are any, again when `signals` has a SIGHUP.
-    pub(crate) fn with_reloads(mut self, signals: Signals, files: Vec<PathBuf>) -> Self {
-        self.reloads = (!files.is_empty()).then_some(Reloads { signals, files, loading: None });
+    /// Reads the route files, if there are any, again when `signals` has a SIGHUP.
+    pub(crate) fn with_reloads(mut self, signals: Signals) -> Self {
+        self.reloads = Some(Reloads { signals, loading: None });
         self
     }
 
@@ -74,20 +73,20 @@ impl Service {
     }
 
     /// Has `answer` answer the requests of clients, some at a time.
-    pub(crate) fn with_requests(mut self, answer: impl FnMut(&mut Session) -> bool + Send + 'static) -> Self {
+    pub(crate) fn with_requests(mut self, answer: impl FnMut(&mut Vrfs) -> bool + Send + 'static) -> Self {
         self.requests = Some(Box::new(answer));
         self
     }
 
-    /// Serves `session` until the thread is told to stop.
+    /// Serves `vrfs` until the thread is told to stop.
     ///
     /// # Errors
     /// The first update that was refused, if the stream is strict.
-    pub(crate) fn run(mut self, session: &mut Session, told: &Told) -> anyhow::Result<()> {
+    pub(crate) fn run(mut self, vrfs: &mut Vrfs, told: &Told) -> anyhow::Result<()> {
         let mut result = Ok(());
         while !told.is_stopping() {
             let mut worked = false;
-            match self.stream.as_mut().map(|stream| stream.turn(session)) {
+            match self.stream.as_mut().map(|stream| stream.turn(vrfs)) {
                 None | Some(Ok(Turn::Idle)) => {}
                 Some(Ok(Turn::Worked)) => worked = true,
                 Some(Ok(Turn::Ended)) => self.stream = None,
@@ -95,53 +94,58 @@ impl Service {
                 Some(Err(error)) => notice::warn(format_args!("{error:#}; what it changes stays as it was")),
             }
             if let Some(reloads) = &mut self.reloads {
-                reloads.turn(session);
+                reloads.turn(vrfs);
             }
             if let Some(links) = &mut self.links {
-                links.turn(session);
+                links.turn(vrfs);
             }
             if let Some(neighbours) = &mut self.neighbours {
-                neighbours.turn(session);
+                neighbours.turn(vrfs);
             }
-            worked |= session.learn();
+            worked |= vrfs.learn();
             if let Some(addresses) = &mut self.addresses {
-                addresses.turn(session);
+                addresses.turn(vrfs);
             }
-            worked |= self.requests.as_mut().is_some_and(|answer| answer(session));
+            worked |= self.requests.as_mut().is_some_and(|answer| answer(vrfs));
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }
         }
         // Lcores have ended by now, and may have left packets for someone who looks on.
         if let Some(answer) = &mut self.requests {
-            answer(session);
+            answer(vrfs);
         }
         result
     }
 }
 
-/// The tables of the route files, read again.
-type Tables = anyhow::Result<(Rib, NextHopTable)>;
+/// The tables of the route files of each VRF, read again.
+type Tables = anyhow::Result<Vec<(Rib, NextHopTable)>>;
 
 /// SIGHUP: the route files are read on a thread of their own, then their difference is applied.
 struct Reloads {
     signals: Signals,
-    files: Vec<PathBuf>,
     loading: Option<JoinHandle<Tables>>,
 }
 
 impl Reloads {
-    fn turn(&mut self, session: &mut Session) {
+    fn turn(&mut self, vrfs: &mut Vrfs) {
         match self.loading.take_if(|loading| loading.is_finished()) {
             Some(loaded) => {
                 let loaded = loaded
                     .join()
                     .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads has panicked")));
-                apply(session, loaded);
+                apply(vrfs, loaded);
             }
             None if self.loading.is_none() && self.signals.reload_wanted() => {
-                let files = self.files.clone();
-                let read = move || load_rib(&files, &mut |_| ()).map(|(rib, hops, _)| (rib, hops));
+                let files: Vec<_> = vrfs.all().iter().map(|vrf| vrf.session.files().to_vec()).collect();
+                if files.iter().all(Vec::is_empty) {
+                    return;
+                }
+                let read = move || {
+                    let tables = files.iter().map(|files| load_rib(files, &mut |_| ()));
+                    tables.map(|loaded| loaded.map(|(rib, hops, _)| (rib, hops))).collect()
+                };
                 match std::thread::Builder::new().name("reload".into()).spawn(read) {
                     Ok(loading) => self.loading = Some(loading),
                     Err(error) => notice::warn(format_args!("cannot read the route files again: {error}")),
@@ -152,11 +156,19 @@ impl Reloads {
     }
 }
 
-/// Applies the difference to tables that were read again.
-fn apply(session: &mut Session, loaded: Tables) {
+/// Applies the difference to tables that were read again. A VRF that refuses its tables keeps its routes.
+fn apply(vrfs: &mut Vrfs, loaded: Tables) {
     let start = Instant::now();
-    match loaded.and_then(|(rib, hops)| Ok((session.replace_routes(&rib, &hops)?, rib.len()))) {
-        Ok((changes, routes)) => {
+    let replaced = loaded.and_then(|loaded| {
+        let mut counts = (0, 0);
+        for (number, (rib, hops)) in loaded.iter().enumerate() {
+            counts.0 += rib.len();
+            counts.1 += vrfs.get_mut(number).replace_routes(rib, hops)?;
+        }
+        Ok(counts)
+    });
+    match replaced {
+        Ok((routes, changes)) => {
             let ms = start.elapsed().as_millis();
             notice::post(format_args!(
                 "route files read again: {routes} routes, {changes} changed, in {ms} ms"
@@ -174,13 +186,13 @@ struct Neighbours {
 
 impl Neighbours {
     /// Brings into service what has been learned since.
-    fn turn(&mut self, session: &mut Session) {
+    fn turn(&mut self, vrfs: &mut Vrfs) {
         if self.from.is_empty() || self.last.elapsed() < NEIGHBOUR_PERIOD {
             return;
         }
         self.last = Instant::now();
-        self.from.try_iter().for_each(|learned| session.set_resolved(learned));
-        if let Err(error) = session.commit() {
+        self.from.try_iter().for_each(|learned| vrfs.set_resolved(learned));
+        if let Err(error) = vrfs.commit() {
             notice::warn(format_args!("{error:#}"));
         }
     }
@@ -198,7 +210,7 @@ struct Links {
 
 impl Links {
     /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
-    fn turn(&mut self, session: &mut Session) {
+    fn turn(&mut self, vrfs: &mut Vrfs) {
         let events = self.links.first().map_or(0, |link| link.port.link_events());
         if events == self.events && self.last.elapsed() < LINK_PERIOD {
             return;
@@ -213,10 +225,10 @@ impl Links {
                 let (index, name, state) = (link.index, link.port.name(), if is_up { "up" } else { "down" });
                 notice::post(format_args!("port {index} ({name}): link {state}"));
                 (*was_up, changed) = (is_up, true);
-                session.set_link(index, is_up);
+                vrfs.set_link(index, is_up);
             }
         }
-        if changed && let Err(error) = session.commit() {
+        if changed && let Err(error) = vrfs.commit() {
             notice::warn(format_args!("{error:#}"));
         }
     }

@@ -2,8 +2,10 @@
 
 use super::Session;
 use crate::engines::EngineSpec;
+use crate::error::ConfigError;
 use crate::topology::{QueueMap, Settings, TopologyKind};
 use fib::Isa;
+use lpm_core::memory;
 use std::path::PathBuf;
 
 /// Which routes, and which engine looks them up.
@@ -15,6 +17,17 @@ pub(crate) struct TableSpec {
     pub(crate) routes_max: Option<u64>,
     /// The engine.
     pub(crate) engine: EngineSpec,
+}
+
+impl TableSpec {
+    /// Checks what no engine checks.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for a NUMA node without memory.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let node = self.engine.options.numa_node.map_or(Ok(()), memory::check_node);
+        node.map_err(|why| ConfigError::Invalid(format!("--table-node {why}")))
+    }
 }
 
 /// The largest batch, keys.

@@ -3,7 +3,6 @@
 //! An engine's `apply` may wait for running lookups, and the main lcore may be the one that looks up. So a session whose routes
 //! change while packets flow works on a thread of its own. Nobody waits for that thread before the end of the run.
 
-use super::Session;
 use anyhow::Context as _;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,34 +24,34 @@ impl Told {
     }
 }
 
-/// A session on the control thread.
-pub(crate) struct ControlThread {
-    thread: JoinHandle<(Session, anyhow::Result<()>)>,
+/// Tables on the control thread: the sessions of a forwarder.
+pub(crate) struct ControlThread<T> {
+    thread: JoinHandle<(T, anyhow::Result<()>)>,
     told: Arc<Told>,
 }
 
-impl ControlThread {
-    /// Moves `session` to the control thread, which does `work` on the CPUs `cpus`, or on those of this thread if there are none.
+impl<T: Send + 'static> ControlThread<T> {
+    /// Moves `tables` to the control thread, which does `work` on the CPUs `cpus`, or on those of this thread if there are none.
     ///
     /// # Errors
     /// When the system refuses a thread.
     pub(crate) fn start(
-        mut session: Session,
+        mut tables: T,
         cpus: Vec<u16>,
-        work: impl FnOnce(&mut Session, &Told) -> anyhow::Result<()> + Send + 'static,
+        work: impl FnOnce(&mut T, &Told) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
         let told = Arc::new(Told::default());
         let theirs = Arc::clone(&told);
         let run = move || {
             pin(&cpus);
-            // The session survives a panic, since the report needs it.
-            let result = catch_unwind(AssertUnwindSafe(|| work(&mut session, &theirs)));
+            // The tables survive a panic, since the report needs them.
+            let result = catch_unwind(AssertUnwindSafe(|| work(&mut tables, &theirs)));
             let result = result.unwrap_or_else(|panic| {
                 theirs.panicked.store(true, Ordering::Release);
                 let message = dpdk_ffi::panic_message(panic.as_ref());
                 Err(anyhow::anyhow!("the control thread panicked: {message}"))
             });
-            (session, result)
+            (tables, result)
         };
         let thread = Builder::new().name("control".into()).spawn(run);
         Ok(Self { thread: thread.context("cannot start the control thread")?, told })
@@ -63,11 +62,11 @@ impl ControlThread {
         self.told.panicked.load(Ordering::Acquire)
     }
 
-    /// Asks the work to end, waits for it, and returns the session and the result of the work.
+    /// Asks the work to end, waits for it, and returns the tables and the result of the work.
     ///
     /// # Errors
-    /// When the thread panicked outside the work, and the session is lost.
-    pub(crate) fn stop(self) -> anyhow::Result<(Session, anyhow::Result<()>)> {
+    /// When the thread panicked outside the work, and the tables are lost.
+    pub(crate) fn stop(self) -> anyhow::Result<(T, anyhow::Result<()>)> {
         self.told.stop.store(true, Ordering::Release);
         self.thread.join().map_err(|_| anyhow::anyhow!("the control thread has panicked"))
     }
@@ -87,6 +86,7 @@ pub(super) fn pin(cpus: &[u16]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Session;
     use crate::control::test_session::session;
 
     #[test]

@@ -1,13 +1,13 @@
-//! `--updates`: a stream of route changes that a session applies while packets flow.
+//! `--updates`: a stream of route changes that sessions apply while packets flow.
 //!
 //! [`load`] reads the stream whole before the first packet: a wrong line costs no run, and a file that changes later changes
 //! nothing. [`Stream`] gives the session the updates on the control thread, at a rate or at the stream's own times.
 
-use super::Session;
+use super::Vrfs;
 use crate::notice::warn;
 use anyhow::Context as _;
 use fib::feed::{self, Update};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -31,13 +31,37 @@ impl Applied {
     }
 }
 
-/// Reads the update stream at `path`.
+/// An update of a VRF.
+#[derive(Clone, Debug)]
+pub(crate) struct VrfUpdate {
+    /// The VRF's number.
+    pub(crate) vrf: usize,
+    /// The update.
+    pub(crate) update: Update,
+}
+
+/// Reads update streams, each of the VRF whose number is given, into one: by their times, or when a rate is given in turn.
 ///
 /// # Errors
-/// `FeedError` for the file. An MRT file that is cut short is no error; a warning says so.
-pub(crate) fn load(path: &Path) -> anyhow::Result<Arc<[Update]>> {
+/// `FeedError` for a file. An MRT file that is cut short is no error; a warning says so.
+pub(crate) fn load(streams: &[(usize, PathBuf)], has_rate: bool) -> anyhow::Result<Arc<[VrfUpdate]>> {
+    let mut all = Vec::new();
+    for (vrf, path) in streams {
+        let updates = load_one(path)?.into_iter().enumerate();
+        all.extend(updates.map(|(at, update)| (at, VrfUpdate { vrf: *vrf, update })));
+    }
+    // Stable, so that those of one stream keep their order.
+    if has_rate {
+        all.sort_by_key(|(at, _)| *at);
+    } else if streams.len() > 1 {
+        all.sort_by(|(_, one), (_, other)| one.update.time_s.total_cmp(&other.update.time_s));
+    }
+    Ok(all.into_iter().map(|(_, update)| update).collect())
+}
+
+fn load_one(path: &Path) -> anyhow::Result<Vec<Update>> {
     let mut stream = feed::updates(path, None)?;
-    let updates = stream.by_ref().collect::<Result<Arc<[_]>, _>>()?;
+    let updates = stream.by_ref().collect::<Result<Vec<_>, _>>()?;
     if let Some(cut) = stream.truncated() {
         warn(format_args!("{}: {cut}; the {} updates before it are applied", path.display(), updates.len()));
     }
@@ -55,14 +79,14 @@ pub(crate) struct UpdateSpec {
     pub(crate) per_commit: u64,
 }
 
-/// An update stream on its way to a session.
+/// An update stream on its way to the sessions.
 pub(crate) struct Stream {
-    updates: Arc<[Update]>,
+    updates: Arc<[VrfUpdate]>,
     spec: UpdateSpec,
     applied: Arc<Applied>,
     /// When the first turn came.
     start: Option<Instant>,
-    /// Updates that the session got.
+    /// Updates that sessions got.
     taken: u64,
 }
 
@@ -79,15 +103,15 @@ pub(crate) enum Turn {
 
 impl Stream {
     /// `updates` in their order, as `spec` says. `applied` shows how far they are.
-    pub(crate) fn new(updates: Arc<[Update]>, spec: UpdateSpec, applied: Arc<Applied>) -> Self {
+    pub(crate) fn new(updates: Arc<[VrfUpdate]>, spec: UpdateSpec, applied: Arc<Applied>) -> Self {
         Self { updates, spec, applied, start: None, taken: 0 }
     }
 
-    /// Gives `session` the updates that are due, of one commit at most.
+    /// Gives `vrfs` the updates that are due, of one commit at most.
     ///
     /// # Errors
-    /// The first update that the session refuses, or the engine's refusal. The updates of this turn are not tried again.
-    pub(crate) fn turn(&mut self, session: &mut Session) -> anyhow::Result<Turn> {
+    /// The first update that a session refuses, or the engine's refusal. The updates of this turn are not tried again.
+    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) -> anyhow::Result<Turn> {
         let now_s = self.start.get_or_insert_with(Instant::now).elapsed().as_secs_f64();
         let UpdateSpec { rate, loops, per_commit } = self.spec;
         let total = (self.updates.len() as u64).saturating_mul(loops);
@@ -95,13 +119,14 @@ impl Stream {
         while self.taken < end && due_s(&self.updates, rate, self.taken) <= now_s {
             let at = usize::try_from(self.taken % self.updates.len() as u64).unwrap_or(0);
             self.taken += 1;
-            session.update(&self.updates[at]).with_context(|| format!("update {}", self.taken))?;
+            let VrfUpdate { vrf, update } = &self.updates[at];
+            vrfs.get_mut(*vrf).update(update).with_context(|| format!("update {}", self.taken))?;
         }
         if self.taken == first {
             return Ok(if first == total { Turn::Ended } else { Turn::Idle });
         }
         self.applied.begun.store(self.taken, Ordering::Release);
-        session.commit()?;
+        vrfs.commit_updates()?;
         self.applied.done.store(self.taken, Ordering::Release);
         Ok(Turn::Worked)
     }
@@ -110,16 +135,17 @@ impl Stream {
 /// When update `number` of a looped stream, counted from 0 over all loops, is due at `rate` updates a second or at the updates' own
 /// times: seconds from the start. As in a trace, the first of a loop follows the last of the loop before by the mean gap.
 #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-fn due_s(updates: &[Update], rate: Option<u64>, number: u64) -> f64 {
+fn due_s(updates: &[VrfUpdate], rate: Option<u64>, number: u64) -> f64 {
     if let Some(rate) = rate {
         return number as f64 / rate as f64;
     }
     let (Some(first), Some(last)) = (updates.first(), updates.last()) else { return 0.0 };
     let count = updates.len() as u64;
     let at = usize::try_from(number % count).unwrap_or(0);
-    let span_s = last.time_s - first.time_s;
+    let first_s = first.update.time_s;
+    let span_s = last.update.time_s - first_s;
     let loop_s = span_s + span_s / (count - 1).max(1) as f64;
-    updates[at].time_s - first.time_s + (number / count) as f64 * loop_s
+    updates[at].update.time_s - first_s + (number / count) as f64 * loop_s
 }
 
 #[cfg(test)]
@@ -128,11 +154,10 @@ mod tests {
 
     #[test]
     fn updates_are_due_by_rate_or_by_their_own_times() {
-        let at = |time_s| Update {
-            time_s,
-            prefix: "192.0.2.0/24".parse().unwrap(),
-            action: feed::Action::Withdraw,
-            peer: None,
+        let prefix = "192.0.2.0/24".parse().unwrap();
+        let at = |time_s| VrfUpdate {
+            vrf: 0,
+            update: Update { time_s, prefix, action: feed::Action::Withdraw, peer: None },
         };
         let updates = [at(100.0), at(101.0), at(104.0)];
         let due = |rate| (0..7).map(|number| due_s(&updates, rate, number)).collect::<Vec<_>>();

@@ -63,6 +63,8 @@ pub(crate) struct Batch {
     pub(crate) packets: Burst,
     /// Number of the RX queue they came from, counted over all ports.
     pub(crate) input: usize,
+    /// Number of the VRF that the port of this queue belongs to.
+    pub(crate) vrf: usize,
     /// How many of them have been parsed.
     pub(crate) parsed: usize,
     /// IPv4 destinations, in the order of `v4`.
@@ -114,6 +116,7 @@ impl Batch {
         Self {
             packets,
             input: 0,
+            vrf: 0,
             parsed: 0,
             keys4: array(entries),
             keys6: (array(entries), array(entries)),

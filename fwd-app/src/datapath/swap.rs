@@ -16,7 +16,15 @@ pub(crate) struct Swap<T> {
 }
 
 /// Gives a stage that looks up the reader of another engine.
-pub(crate) type ReaderSwap = Swap<Box<dyn EngineReader>>;
+pub(crate) type ReaderSwap = Swap<VrfReader>;
+
+/// A reader of the engine of a VRF.
+pub(crate) struct VrfReader {
+    /// The VRF's number.
+    pub(crate) vrf: usize,
+    /// The reader.
+    pub(crate) reader: Box<dyn EngineReader>,
+}
 
 impl<T> Default for Swap<T> {
     fn default() -> Self {

@@ -12,8 +12,8 @@ use crate::control::ports::PortCounts;
 use crate::control::service::Service;
 use crate::control::session::Ended;
 use crate::control::thread::ControlThread;
-use crate::control::updates::{Applied, Stream};
-use crate::control::{Session, Signals, Site};
+use crate::control::updates::{Applied, Stream, VrfUpdate};
+use crate::control::{Signals, Site, Vrfs};
 use crate::datapath::Latency;
 use crate::notice::warn;
 use crate::topology::Handle;
@@ -24,7 +24,6 @@ use anyhow::Context as _;
 use dpdk_ffi::{
     DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId, Ring, RingPort, RingSync, SocketId,
 };
-use fib::feed::Update;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,15 +48,15 @@ pub(crate) struct Replay<'a> {
     /// Rings and pools.
     pub(crate) sizes: Sizes,
     /// The update stream, if there is one.
-    pub(crate) updates: Option<&'a Arc<[Update]>>,
+    pub(crate) updates: Option<&'a Arc<[VrfUpdate]>>,
 }
 
 /// What came of it.
 pub(crate) struct Outcome {
     /// What the forwarder left behind.
     pub(crate) ended: Ended,
-    /// The session, as it is now.
-    pub(crate) session: Session,
+    /// The tables, as they are now.
+    pub(crate) vrfs: Vrfs,
     /// Packets fed.
     pub(crate) fed: u64,
     /// Packets that were overtaken, if the sink saw them leave.
@@ -92,19 +91,19 @@ struct Driven {
 }
 
 impl Replay<'_> {
-    /// Builds everything, feeds the trace, and waits until the last packet is accounted for. `session` knows the ports;
-    /// `housekeeping` is called now and then meanwhile. `serve` may add to what serves the session, before its topology starts.
+    /// Builds everything, feeds the trace, and waits until the last packet is accounted for. `vrfs` know the ports;
+    /// `housekeeping` is called now and then meanwhile. `serve` may add to what serves them, before their topology starts.
     ///
     /// # Errors
     /// When something cannot be built or written.
     pub(crate) fn run(
         &self,
         eal: &Eal,
-        mut session: Session,
+        mut vrfs: Vrfs,
         verifier: Option<Verifier>,
         signals: &Signals,
         housekeeping: impl FnMut(&Handle),
-        serve: impl FnOnce(Service, &Session, &[Port]) -> anyhow::Result<Service>,
+        serve: impl FnOnce(Service, &Handle, &[Port]) -> anyhow::Result<Service>,
     ) -> anyhow::Result<Outcome> {
         let pool = self.pool(eal)?;
         let mut wiring = self.wire(eal, &pool)?;
@@ -119,9 +118,9 @@ impl Replay<'_> {
         let site =
             Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle, punts: None };
         let stream = self.updates.map(|updates| Stream::new(Arc::clone(updates), self.spec.updates, applied));
-        let service = serve(Service::default().with_stream(stream, true), &session, &wiring.ports)?;
-        let running = session.start(&site)?;
-        let updates = ControlThread::start(session, vec![], move |session, told| service.run(session, told))?;
+        let service = serve(Service::default().with_stream(stream, true), vrfs.running(), &wiring.ports)?;
+        let running = vrfs.start(&site)?;
+        let updates = ControlThread::start(vrfs, vec![], move |vrfs, told| service.run(vrfs, told))?;
         let driven = match copied {
             None => Ok(watch(running, &mut wiring.ready, &updates, housekeeping, signals, idle)),
             Some((feeder, sink)) => {
@@ -131,7 +130,7 @@ impl Replay<'_> {
             }
         };
         // The updates must be stopped in any case, or EAL would end under them.
-        let (session, updated) = updates.stop()?;
+        let (vrfs, updated) = updates.stop()?;
         let Driven { finished, duration_s, fed, reordered, latency, verified } = driven?;
         let mut ports = PortCounts::of(&wiring.ports, &self.plan.receives(wiring.ports.len()));
         for (index, port) in ports.iter_mut().enumerate() {
@@ -141,7 +140,7 @@ impl Replay<'_> {
             port.stats.ibytes += bytes;
         }
         let ended_after =
-            |error: anyhow::Error| error.context(format!("updates ended after {}", session.tally().updates));
+            |error: anyhow::Error| error.context(format!("updates ended after {}", vrfs.updates()));
         Ok(Outcome {
             fed,
             reordered,
@@ -149,7 +148,7 @@ impl Replay<'_> {
             verified,
             update_error: updated.err().map(ended_after),
             ended: Ended { finished, duration_s, ports },
-            session,
+            vrfs,
         })
     }
 
@@ -291,7 +290,7 @@ impl Replay<'_> {
 fn watch(
     running: Running,
     ready: &mut Ready,
-    updates: &ControlThread,
+    updates: &ControlThread<Vrfs>,
     mut housekeeping: impl FnMut(&Handle),
     signals: &Signals,
     idle: Idle,
@@ -336,7 +335,7 @@ struct Loop<'a, H> {
     /// The forwarder; its stages of this lcore, on a single CPU, are polled here.
     running: Running,
     /// Who changes the routes.
-    updates: &'a ControlThread,
+    updates: &'a ControlThread<Vrfs>,
     housekeeping: H,
     signals: &'a Signals,
     idle: Idle,

@@ -3,10 +3,11 @@
 
 use super::reference::{Reference, checked};
 use super::trace::Trace;
+use super::verify::VrfReferences;
+use crate::control::updates::VrfUpdate;
 use crate::datapath::check::Destination;
-use fib::feed::Update;
 use fib::oracle::OraclePair;
-use fib::{IpPrefix, Key, NextHopId, NextHopTable, Prefix};
+use fib::{IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 
 /// What each frame's next hop is, by updates applied.
@@ -19,47 +20,55 @@ pub(crate) struct History {
     changes: FxHashMap<usize, Vec<(u64, NextHopId)>>,
     /// Updates of the stream.
     period: u64,
-    /// What next hops mean once all updates are in.
-    pub(crate) hops: NextHopTable,
+}
+
+/// The destinations of the frames of a VRF, sorted, each with its frame.
+#[derive(Default)]
+struct Destinations {
+    v4: Vec<(u32, usize)>,
+    v6: Vec<(u128, usize)>,
 }
 
 impl History {
-    /// Applies the stream, `loops` times, to the reference and notes what changes for the frames of `trace`.
+    /// Applies the stream, `loops` times, to the references and notes what changes for the frames of `trace`.
     ///
     /// # Errors
     /// `NextHopError` for an id that means something else.
     pub(crate) fn new(
-        updates: &[Update],
+        updates: &[VrfUpdate],
         loops: u64,
-        reference: &mut Reference,
+        tables: &mut VrfReferences,
         trace: &Trace,
-        hops: &NextHopTable,
     ) -> anyhow::Result<Self> {
-        let mut v4: Vec<(u32, usize)> = Vec::new();
-        let mut v6: Vec<(u128, usize)> = Vec::new();
-        for i in 0..trace.len() {
+        let VrfReferences { vrfs, vrf_of } = tables;
+        let mut destinations: Vec<_> = vrfs.iter().map(|_| Destinations::default()).collect();
+        for (i, vrf) in vrf_of.iter().enumerate() {
             match checked(trace.frame(i)).map(|checked| checked.destination) {
-                Ok(Destination::V4(key)) => v4.push((key, i)),
-                Ok(Destination::V6(key)) => v6.push((key, i)),
+                Ok(Destination::V4(key)) => destinations[*vrf].v4.push((key, i)),
+                Ok(Destination::V6(key)) => destinations[*vrf].v6.push((key, i)),
                 Err(_) => {}
             }
         }
-        v4.sort_unstable();
-        v6.sort_unstable();
+        for Destinations { v4, v6 } in &mut destinations {
+            v4.sort_unstable();
+            v6.sort_unstable();
+        }
         let period = updates.len() as u64;
-        let mut history = Self { changes: FxHashMap::default(), period, hops: hops.clone() };
+        let mut history = Self { changes: FxHashMap::default(), period };
         let rounds = if loops > 1 { 2 } else { 1 };
-        for (number, update) in (1..).zip(std::iter::repeat_n(updates, rounds).flatten()) {
-            let id = update.next_hop(&mut history.hops)?;
+        let all = std::iter::repeat_n(updates, rounds).flatten();
+        for (number, VrfUpdate { vrf, update }) in (1..).zip(all) {
+            let ((reference, hops), Destinations { v4, v6 }) = (&mut vrfs[*vrf], &destinations[*vrf]);
+            let id = update.next_hop(hops)?;
             match update.prefix {
                 IpPrefix::V4(prefix) => {
-                    let covered = within(&v4, prefix);
+                    let covered = within(v4, prefix);
                     history.note_all(number, covered, reference, Destination::V4, |oracle| {
                         oracle.v4.set(prefix, id)
                     });
                 }
                 IpPrefix::V6(prefix) => {
-                    let covered = within(&v6, prefix);
+                    let covered = within(v6, prefix);
                     history.note_all(number, covered, reference, Destination::V6, |oracle| {
                         oracle.v6.set(prefix, id)
                     });

@@ -9,19 +9,38 @@
 use super::history::History;
 use super::reference::{Reference, Verdict, checked};
 use super::trace::Trace;
+use crate::control::updates::VrfUpdate;
 use crate::datapath::{DropReason, Drops};
 use crate::notice::post;
-use fib::feed::Update;
 use fib::{MacAddr, NextHopTable};
 use std::sync::Arc;
 
 /// Mismatches that are described in notices; the rest is only counted.
 const SHOWN: u64 = 5;
 
+/// The references of all VRFs.
+pub(crate) struct VrfReferences {
+    /// By the number of the VRF: its routes, and what its next hops mean.
+    pub(super) vrfs: Vec<(Reference, NextHopTable)>,
+    /// The number of the VRF that each frame of the trace comes in.
+    pub(super) vrf_of: Vec<usize>,
+}
+
+impl VrfReferences {
+    /// `vrfs` by number; frame `i` of the trace comes in VRF `vrf_of[i]`.
+    pub(crate) fn new(vrfs: Vec<(Reference, NextHopTable)>, vrf_of: Vec<usize>) -> Self {
+        Self { vrfs, vrf_of }
+    }
+
+    /// Those of a frame of the trace.
+    fn of(&self, frame: usize) -> &(Reference, NextHopTable) {
+        &self.vrfs[self.vrf_of[frame]]
+    }
+}
+
 /// See the module.
 pub(crate) struct Verifier {
-    reference: Reference,
-    hops: NextHopTable,
+    tables: VrfReferences,
     /// By frame of the trace, with the routes as loaded.
     verdicts: Vec<Verdict>,
     /// What the updates change, if there are any.
@@ -50,23 +69,26 @@ pub(crate) struct Verified {
 }
 
 impl Verifier {
-    /// For `trace` and the routes that `reference` has, which the update stream changes as often as `updates` says.
+    /// For `trace` and the routes of `tables`, which the update stream changes as often as `updates` says.
     ///
     /// # Errors
     /// As [`History::new`].
     pub(crate) fn new(
-        mut reference: Reference,
-        hops: &NextHopTable,
+        mut tables: VrfReferences,
         trace: &Trace,
-        updates: Option<(&[Update], u64)>,
+        updates: Option<(&[VrfUpdate], u64)>,
     ) -> anyhow::Result<Self> {
-        let verdicts = super::reference::verdicts(&reference, trace, hops);
+        let verdict = |frame| {
+            let (reference, hops) = tables.of(frame);
+            reference.verdict(trace.frame(frame), hops)
+        };
+        let verdicts = (0..trace.len()).map(verdict).collect();
         let history = updates
-            .map(|(updates, loops)| History::new(updates, loops, &mut reference, trace, hops))
-            .transpose()?;
-        let hops = history.as_ref().map_or_else(|| hops.clone(), |history| history.hops.clone());
-        let (sent, history) = (vec![0; trace.len()], history.map(Arc::new));
-        Ok(Self { reference, hops, verdicts, history, sent, scratch: Vec::new(), mismatches: 0, checked: 0 })
+            .map(|(updates, loops)| History::new(updates, loops, &mut tables, trace))
+            .transpose()?
+            .map(Arc::new);
+        let sent = vec![0; trace.len()];
+        Ok(Self { tables, verdicts, history, sent, scratch: Vec::new(), mismatches: 0, checked: 0 })
     }
 
     /// A packet has left by `port` with these bytes.
@@ -78,14 +100,15 @@ impl Verifier {
         self.checked += 1;
         let verdict = self.verdicts[frame];
         let steady = self.history.as_ref().is_none_or(|history| !history.has_changes(frame));
-        if steady && self.is_right(verdict, original, port, bytes) {
+        if steady && self.is_right(frame, verdict, original, port, bytes) {
             return;
         }
         if let Some(history) = &self.history
             && let Ok(checked) = checked(original)
             && Arc::clone(history).next_hops(frame, updates.0, updates.1).any(|id| {
-                let verdict = self.reference.verdict_by(original, checked, id, &self.hops);
-                self.is_right(verdict, original, port, bytes)
+                let (reference, hops) = self.tables.of(frame);
+                let verdict = reference.verdict_by(original, checked, id, hops);
+                self.is_right(frame, verdict, original, port, bytes)
             })
         {
             return;
@@ -110,12 +133,20 @@ impl Verifier {
         format!(", and between updates {low} and {high} next hops {}", ids.join(", "))
     }
 
-    fn is_right(&mut self, verdict: Verdict, original: &[u8], port: usize, bytes: &[u8]) -> bool {
+    fn is_right(
+        &mut self,
+        frame: usize,
+        verdict: Verdict,
+        original: &[u8],
+        port: usize,
+        bytes: &[u8],
+    ) -> bool {
         let Verdict::Tx { port: wanted, destination, ip_at } = verdict else { return false };
         if wanted != port {
             return false;
         }
-        self.reference.rewrite(original, port, destination, ip_at, &mut self.scratch);
+        let (reference, _) = self.tables.of(frame);
+        reference.rewrite(original, port, destination, ip_at, &mut self.scratch);
         self.scratch == bytes
     }
 

@@ -8,6 +8,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`text`] | the summary as text, and how the forwarder is set up |
+//! | [`vrfs`] | the VRFs: routes, engines, memory |
 //! | [`histogram`] | latencies as bars, and in HdrHistogram's text form |
 //! | [`periodic`] | rates and drops while packets flow |
 //! | [`progress`] | the bar of a long load |
@@ -20,10 +21,11 @@ pub(crate) mod output;
 pub(crate) mod periodic;
 pub(crate) mod progress;
 pub(crate) mod text;
+pub(crate) mod vrfs;
 
 use crate::control::ports::PortCounts;
 use crate::control::session::Ended;
-use crate::control::{Session, Signals};
+use crate::control::{Session, Signals, Vrfs};
 use crate::datapath::{Counters, StageName};
 use crate::topology::plan::Plan;
 use crate::topology::{Settings, Totals};
@@ -36,6 +38,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use vrfs::VrfReports;
 
 /// Bytes of a frame on the wire that are not in memory: preamble 7, start 1, checksum 4, gap 12.
 const WIRE_BYTES: u64 = 24;
@@ -57,6 +60,9 @@ pub(crate) struct Summary {
     pub(crate) stages: Vec<StageReport>,
     /// Who looked up.
     pub(crate) engine: EngineReport,
+    /// The VRFs by number; none are listed where there is one alone.
+    #[serde(skip_serializing_if = "VrfReports::is_empty")]
+    pub(crate) vrfs: VrfReports,
     /// How the forwarder was set up.
     pub(crate) setup: Setup,
     /// Results against the oracle; nothing was checked without `--verify`.
@@ -468,14 +474,8 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
-    /// Of a topology that has ended, over the tables of `session`, on a clock of `tsc_hz`. What only a replay knows is empty.
-    pub(crate) fn new(
-        command: &'static str,
-        session: &Session,
-        ended: &Ended,
-        setup: Setup,
-        tsc_hz: u64,
-    ) -> Self {
+    /// Of a topology that has ended, over the tables of `vrfs`, on a clock of `tsc_hz`. What only a replay knows is empty.
+    pub(crate) fn new(command: &'static str, vrfs: &Vrfs, ended: &Ended, setup: Setup, tsc_hz: u64) -> Self {
         let totals = Totals::new(&ended.finished.outcomes, tsc_hz);
         let histogram = totals.latency.histogram();
         Self {
@@ -485,7 +485,8 @@ impl Summary {
             rate: totals.rate(ended.duration_s, tsc_hz),
             latency_ns: LatencyNs::new(histogram, "rx to tx"),
             stages: totals.stages(tsc_hz),
-            engine: EngineReport::new(session),
+            engine: EngineReport::new(vrfs.main()),
+            vrfs: VrfReports::of_several(vrfs),
             setup,
             verify: Verify::default(),
             trace: None,

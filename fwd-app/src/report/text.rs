@@ -1,8 +1,9 @@
 //! For people: how the forwarder is set up, before the first packet, and the summary, after the last.
 
 use super::histogram::bars;
+use super::vrfs::VrfReports;
 use super::{EngineReport, LatencyNs, Packets, Setup, Summary};
-use crate::control::Session;
+use crate::control::Vrfs;
 use crate::control::ports::Ports;
 use crate::topology::Settings;
 use crate::topology::plan::{Job, Plan};
@@ -11,7 +12,8 @@ use fib::units::time_text;
 use std::fmt::Write as _;
 
 /// Everything that was decided about engine, sizes and lcores; a line each.
-pub(crate) fn banner(session: &Session, settings: Settings, plan: &Plan) -> Vec<String> {
+pub(crate) fn banner(vrfs: &Vrfs, settings: Settings, plan: &Plan) -> Vec<String> {
+    let session = vrfs.main();
     let (engine, tally) = (session.engine(), session.tally());
     let stats = engine.stats();
     let mut lines = vec![
@@ -38,6 +40,7 @@ pub(crate) fn banner(session: &Session, settings: Settings, plan: &Plan) -> Vec<
     if let Some(reason) = session.spec().auto_reason() {
         lines.insert(1, format!("         chosen by --engine auto: {reason}"));
     }
+    lines.extend(VrfReports::of_several(vrfs).lines());
     for (lcore, jobs) in &plan.lcores {
         let job = |job: &Job| match job {
             Job::Worker { inputs, tx } => format!("rx to tx of {} queues, TX queue {tx}", inputs.len()),
@@ -117,6 +120,9 @@ pub(crate) fn render(summary: &Summary) -> String {
     out.push_str(&self::engine(engine));
     out.push_str(&self::setup(setup));
     ports_text(&mut out, summary);
+    summary.vrfs.lines().iter().for_each(|line| {
+        let _ = writeln!(out, "{line}");
+    });
     if summary.command == "replay" && verify.checked + verify.mismatches > 0 {
         let _ = writeln!(out, "verify   {} checked, {} mismatches", verify.checked, verify.mismatches);
     }
@@ -240,6 +246,6 @@ fn latency_text(out: &mut String, latency: &LatencyNs) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "table sizes below 2^53")]
-fn megabytes(bytes: u64) -> f64 {
+pub(super) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }

@@ -4,10 +4,10 @@
 //! come to be, or until a limit. Then receiving stops, and what is inside leaves. The control thread goes on meanwhile, so that routes
 //! still change; the client gets its answer at the end. If anything fails before receiving stops, forwarding goes on as before.
 
-use crate::control::Session;
 use crate::control::ctl::{Answer, Command, Refusal};
 use crate::datapath::Counters;
 use crate::notice;
+use crate::topology::Handle;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ impl Drains {
     }
 
     /// Starts one, whose answer comes from a later [`Self::turn`].
-    pub(super) fn start(&mut self, command: Command, session: &Session) {
+    pub(super) fn start(&mut self, command: Command, running: &Handle) {
         if self.running.is_some() {
             return command.answer(Err(anyhow::anyhow!("a drain is running").into()));
         }
@@ -71,7 +71,7 @@ impl Drains {
                 Err(error) => return command.answer(Err(error.into())),
             },
             None => {
-                session.running().pause(true);
+                running.pause(true);
                 (Step::Inside, INSIDE_LIMIT)
             }
         };
@@ -79,9 +79,9 @@ impl Drains {
     }
 
     /// Starts receiving again. A drain in progress ends with an error; after one that has ended, the hook is told.
-    pub(super) fn resume(&mut self, session: &Session) -> Result<Answer, Refusal> {
-        let was_paused = session.running().is_paused();
-        session.running().pause(false);
+    pub(super) fn resume(&mut self, running: &Handle) -> Result<Answer, Refusal> {
+        let was_paused = running.is_paused();
+        running.pause(false);
         let cut = self.running.take();
         if let Some(Drain { command, mut step, .. }) = cut {
             if let Step::Hook(child) = &mut step {
@@ -98,7 +98,7 @@ impl Drains {
     }
 
     /// Takes the next step if it is due; returns whether there was one.
-    pub(super) fn turn(&mut self, session: &Session) -> bool {
+    pub(super) fn turn(&mut self, running: &Handle) -> bool {
         if let Some(child) = &mut self.resuming
             && let Some(status) = child.try_wait().transpose()
         {
@@ -108,13 +108,13 @@ impl Drains {
             }
         }
         let Some(mut drain) = self.running.take() else { return false };
-        match drain.step.look(session) {
+        match drain.step.look(running) {
             Next::Stay if Instant::now() < drain.end => {
                 self.running = Some(drain);
                 return false;
             }
             Next::Stay => {
-                let error = drain.step.overdue(session);
+                let error = drain.step.overdue(running);
                 drain.command.answer(Err(error.into()));
             }
             Next::Go(step, limit) => {
@@ -128,13 +128,12 @@ impl Drains {
 }
 
 impl Step {
-    fn look(&mut self, session: &Session) -> Next {
-        let running = session.running();
+    fn look(&mut self, running: &Handle) -> Next {
         match self {
             Self::Hook(child) => match child.try_wait() {
                 Ok(None) => Next::Stay,
                 Ok(Some(status)) if status.success() => {
-                    let step = Self::Quiet { forwarded: forwarded(session), since: Instant::now() };
+                    let step = Self::Quiet { forwarded: forwarded(running), since: Instant::now() };
                     Next::Go(step, QUIET_LIMIT)
                 }
                 result => {
@@ -143,7 +142,7 @@ impl Step {
                 }
             },
             Self::Quiet { forwarded: before, since } => {
-                let now = forwarded(session);
+                let now = forwarded(running);
                 // It may seem less than before: not all counters are published at once.
                 if now > *before {
                     (*before, *since) = (now, Instant::now());
@@ -160,7 +159,7 @@ impl Step {
     }
 
     /// Why the step took too long.
-    fn overdue(&mut self, session: &Session) -> anyhow::Error {
+    fn overdue(&mut self, running: &Handle) -> anyhow::Error {
         match self {
             Self::Hook(child) => {
                 end(child);
@@ -170,7 +169,7 @@ impl Step {
                 anyhow::anyhow!("packets still come after {QUIET_LIMIT:?}; forwarding goes on")
             }
             Self::Inside => {
-                let inside = session.running().counters().inside();
+                let inside = running.counters().inside();
                 anyhow::anyhow!("{inside} packets are still inside after {INSIDE_LIMIT:?}")
             }
         }
@@ -178,8 +177,8 @@ impl Step {
 }
 
 /// Packets sent that had come by another port: not those of the router, nor what the kernel sends.
-fn forwarded(session: &Session) -> u64 {
-    let Counters { tx_packets, originated, .. } = session.running().counters();
+fn forwarded(running: &Handle) -> u64 {
+    let Counters { tx_packets, originated, .. } = running.counters();
     tx_packets.saturating_sub(originated)
 }
 

@@ -22,7 +22,7 @@ impl Steering<'_> {
     }
 
     fn counted(&self) -> Drops {
-        self.session.running().counters().drops
+        self.vrfs.running().counters().drops
     }
 
     pub(super) fn clear_drops(&mut self) {
@@ -31,8 +31,8 @@ impl Steering<'_> {
 
     /// The latencies so far.
     fn histogram(&self) -> Option<Histogram<u64>> {
-        self.session.running().look(self.desk.site.tsc_hz);
-        self.session.running().past().map(|latency| latency.histogram().clone())
+        self.vrfs.running().look(self.desk.site.tsc_hz);
+        self.vrfs.running().past().map(|latency| latency.histogram().clone())
     }
 
     pub(super) fn latency(&self) -> Answer {
@@ -49,7 +49,7 @@ impl Steering<'_> {
     }
 
     pub(super) fn queues(&self) -> Answer {
-        let names = self.session.egress_ports();
+        let names = self.session().egress_ports();
         let queue = |used: &crate::topology::handle::QueueUse| {
             let (packets, refused) = used.count.read();
             QueueShown {
@@ -62,13 +62,13 @@ impl Steering<'_> {
                 refused,
             }
         };
-        Answer::new(QueuesShown(self.session.running().queues().iter().map(queue).collect()))
+        Answer::new(QueuesShown(self.vrfs.running().queues().iter().map(queue).collect()))
     }
 
     pub(super) fn lcores(&self) -> Answer {
         let tsc_hz = self.desk.site.tsc_hz;
         let elapsed_s = self.desk.start.elapsed().as_secs_f64();
-        let looks = self.session.running().look(tsc_hz).into_iter();
+        let looks = self.vrfs.running().look(tsc_hz).into_iter();
         let lcore =
             |(lcore, outcomes): (u32, Vec<Outcome>)| LcoreShown::new(lcore, &outcomes, elapsed_s, tsc_hz);
         Answer::new(LcoresShown(looks.map(lcore).collect()))
@@ -77,7 +77,7 @@ impl Steering<'_> {
     /// The summary so far. What is not sent or dropped counts as held, since lcores are not looked at in one moment.
     pub(super) fn stats(&self) -> Summary {
         let tsc_hz = self.desk.site.tsc_hz;
-        let running = self.session.running();
+        let running = self.vrfs.running();
         let looks = running.look(tsc_hz).into_iter();
         let mut outcomes: Vec<Outcome> = looks.flat_map(|(_, outcomes)| outcomes).collect();
         outcomes.push(Outcome { counters: running.router(), latency: running.past(), held: 0 });
@@ -87,7 +87,7 @@ impl Steering<'_> {
             duration_s: self.desk.start.elapsed().as_secs_f64(),
             ports: PortCounts::of(&self.desk.site.ports, &self.desk.site.receives),
         };
-        let mut summary = Summary::new("run", self.session, &ended, self.desk.site.setup.clone(), tsc_hz);
+        let mut summary = Summary::new("run", self.vrfs, &ended, self.desk.site.setup.clone(), tsc_hz);
         let Counters { tx_packets, punted, originated, drops, .. } = counters;
         summary.packets.held = counters.inside();
         // A stage that sends may have been looked at after the one that received.
@@ -97,7 +97,10 @@ impl Steering<'_> {
     }
 
     pub(super) fn config(&self) -> Answer {
-        Answer::new(ConfigShown { setup: self.desk.site.setup.clone(), sources: self.session.source_order() })
+        Answer::new(ConfigShown {
+            setup: self.desk.site.setup.clone(),
+            sources: self.session().source_order(),
+        })
     }
 }
 

@@ -1,6 +1,6 @@
-//! Answers what clients of the control socket and of DPDK's telemetry ask for: gathers it from the session, or has the session do it.
+//! Answers what clients of the control socket and of DPDK's telemetry ask for: gathers it from the sessions, or has them do it.
 //!
-//! A [`Console`] is served on the control thread, between the other things that change a session. It shows values of [`crate::report`]
+//! A [`Console`] is served on the control thread, between the other things that change sessions. It shows values of [`crate::report`]
 //! where the summary has them too, so the keys are the same.
 //!
 //! | module | what lives there |
@@ -21,11 +21,13 @@ mod watching;
 
 pub(crate) use telemetry::Telemetry;
 
-use crate::control::Session;
 use crate::control::ctl::request::{Clear, PortCounters, Ports, Show};
 use crate::control::ctl::{Answer, Command, Inbox, Refusal, Request, Server, Steer};
+use crate::control::{Session, Vrfs};
 use crate::datapath::Drops;
 use crate::report::Setup;
+use crate::report::vrfs::VrfReports;
+use crate::topology::Handle;
 use crate::topology::plan::Plan;
 use dpdk_ffi::Port;
 use drain::Drains;
@@ -33,12 +35,13 @@ use hdrhistogram::Histogram;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Instant;
+use tables::EngineWanted;
 use watching::Watching;
 
 /// Requests that are answered before other work has its turn.
 const AT_ONCE: usize = 8;
 
-/// The running forwarder, as far as the session does not know it.
+/// The running forwarder, as far as the sessions do not know it.
 pub(crate) struct Site {
     /// Its ports, by index.
     ports: Vec<Port>,
@@ -67,21 +70,21 @@ struct Cleared {
     latency: Option<Histogram<u64>>,
 }
 
-/// Who asks, and what answers need beside the session.
+/// Who asks, and what answers need beside the sessions.
 pub(crate) struct Console {
     telemetry: Telemetry,
     desk: Desk,
 }
 
-/// What answers need beside the session.
+/// What answers need beside the sessions.
 struct Desk {
     socket: Option<(Server, Inbox)>,
     site: Site,
     start: Instant,
     cleared: Cleared,
     watching: Watching,
-    /// Who has asked for the engine that is being built.
-    engine_wanted: Option<Command>,
+    /// Who has asked for the engines that are being built.
+    engines_wanted: Vec<EngineWanted>,
     drains: Drains,
 }
 
@@ -100,32 +103,32 @@ impl Console {
             start: Instant::now(),
             cleared: Cleared::default(),
             watching: Watching::default(),
-            engine_wanted: None,
+            engines_wanted: Vec::new(),
             drains: Drains::new(drain_hook),
         };
         Self { telemetry, desk }
     }
 
-    /// Captures the first dropped packets to a file, if one is given with their number. Call it before `session` starts its topology.
+    /// Captures the first dropped packets to a file, if one is given with their number. Call it before the topology of `running` starts.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub(crate) fn capture_drops(
         &mut self,
         wanted: Option<&(String, NonZeroU64)>,
-        session: &Session,
+        running: &Handle,
     ) -> anyhow::Result<()> {
         let Some((file, packets)) = wanted else { return Ok(()) };
         let Desk { site, watching, .. } = &mut self.desk;
-        watching.capture(file.clone(), *packets, session.running().watch(), site)
+        watching.capture(file.clone(), *packets, running.watch(), site)
     }
 
     /// Answers requests that wait; returns whether there were any.
-    pub(crate) fn turn(&mut self, session: &mut Session) -> bool {
-        let mut worked = self.desk.watching.turn(session, &self.desk.site);
-        worked |= self.desk.drains.turn(session);
-        let mut steering = Steering { session, desk: &mut self.desk };
-        worked |= steering.finish_engine();
+    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) -> bool {
+        let mut worked = self.desk.watching.turn(vrfs, &self.desk.site);
+        worked |= self.desk.drains.turn(vrfs.running());
+        let mut steering = Steering { vrfs, vrf: None, desk: &mut self.desk };
+        worked |= steering.finish_engines();
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
             let next = |(_, inbox): &(Server, Inbox)| inbox.waiting().try_recv().ok();
@@ -137,9 +140,11 @@ impl Console {
     }
 }
 
-/// A session while it is asked.
+/// The sessions while one is asked.
 struct Steering<'a> {
-    session: &'a mut Session,
+    vrfs: &'a mut Vrfs,
+    /// The number of the VRF that a request names.
+    vrf: Option<usize>,
     desk: &'a mut Desk,
 }
 
@@ -147,6 +152,10 @@ impl Steer for Steering<'_> {
     fn answer(&mut self, request: Request) -> Result<Answer, Refusal> {
         match request {
             Request::Show(what) => self.show(what),
+            Request::Vrf { name, request } => {
+                let vrf = Some(self.vrfs.find(&name).map_err(anyhow::Error::from)?);
+                Steering { vrfs: self.vrfs, vrf, desk: self.desk }.answer(*request)
+            }
             Request::ShowPort { what, ports } => self.show_ports(what, &ports),
             Request::Clear(what) => Ok(self.clear(what)),
             Request::ClearPort { what, ports } => self.clear_ports(what, &ports),
@@ -156,16 +165,16 @@ impl Steer for Steering<'_> {
             Request::RouteDel { prefix } => self.route_del(prefix),
             Request::NeighAdd { address, mac, port } => self.neighbour_add(address, mac, port),
             Request::NeighDel { address } => self.clear_neighbours(Some(address)),
-            Request::Start => self.desk.drains.resume(self.session),
+            Request::Start => self.desk.drains.resume(self.vrfs.running()),
             Request::Stop { drain: false } => {
-                self.session.running().pause(true);
+                self.vrfs.running().pause(true);
                 Ok(Answer::done())
             }
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::CaptureDrops { file, packets } => {
                 let Desk { site, watching, .. } = &mut *self.desk;
-                watching.capture(file, packets, self.session.running().watch(), site)?;
+                watching.capture(file, packets, self.vrfs.running().watch(), site)?;
                 Ok(Answer::done())
             }
             Request::CaptureStop => self.desk.watching.stop(),
@@ -178,15 +187,24 @@ impl Steer for Steering<'_> {
 }
 
 impl Steering<'_> {
+    /// The tables of the VRF that is asked about.
+    fn session(&self) -> &Session {
+        self.vrfs.get(self.vrf.unwrap_or(0))
+    }
+
+    fn session_mut(&mut self) -> &mut Session {
+        self.vrfs.get_mut(self.vrf.unwrap_or(0))
+    }
+
     /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
     /// engine when it is in service.
     fn take(&mut self, command: Command) {
         match *command.request() {
             Request::Trace { packets } => {
-                self.desk.watching.trace(command, packets, self.session.running().watch());
+                self.desk.watching.trace(command, packets, self.vrfs.running().watch());
             }
-            Request::Stop { drain: true } => self.desk.drains.start(command, self.session),
-            Request::SetEngine { .. } => self.set_engine(command),
+            Request::Stop { drain: true } => self.desk.drains.start(command, self.vrfs.running()),
+            _ if command.request().sets_engine() => self.set_engine(command),
             _ => command.answer_by(|request| self.answer(request)),
         }
     }
@@ -204,6 +222,7 @@ impl Steering<'_> {
             Show::Neigh => self.neighbours(),
             Show::Routes => self.routes(),
             Show::Feeds => self.feeds(),
+            Show::Vrfs => Answer::new(VrfReports::new(self.vrfs)),
         })
     }
 

@@ -73,7 +73,7 @@ impl Steering<'_> {
     fn info(&self, index: usize, port: &Port) -> anyhow::Result<InfoShown> {
         let device = port.device_info()?;
         let link = port.link().ok();
-        let egress = self.session.egress_ports().get(index);
+        let egress = self.session().egress_ports().get(index);
         let granted = port.granted().context("the port is not configured")?;
         let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         Ok(InfoShown {

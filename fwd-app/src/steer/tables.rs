@@ -18,15 +18,15 @@ use std::path::PathBuf;
 
 impl Steering<'_> {
     pub(super) fn engine(&self) -> Answer {
-        let details = self.session.engine().stats().details;
-        Answer::new(EngineShown { report: EngineReport::new(self.session), details })
+        let details = self.session().engine().stats().details;
+        Answer::new(EngineShown { report: EngineReport::new(self.session()), details })
     }
 
     pub(super) fn fib(&self) -> Answer {
-        let (rib, hops) = (self.session.rib(), self.session.hops());
-        let table = self.session.egress_table();
+        let (rib, hops) = (self.session().rib(), self.session().hops());
+        let table = self.session().egress_table();
         let (groups, paths, paths_alive) = table.map_or((0, 0, 0), |table| table.load().group_counts());
-        let engine = self.session.engine();
+        let engine = self.session().engine();
         Answer::new(FibShown {
             routes_v4: rib.v4.len(),
             routes_v6: rib.v6.len(),
@@ -37,22 +37,22 @@ impl Steering<'_> {
             groups,
             paths,
             paths_alive,
-            ecmp_seed: self.session.ecmp_seed(),
+            ecmp_seed: self.session().ecmp_seed(),
             rib_bytes: rib.bytes(),
             table_bytes: engine.stats().table_bytes,
             generation: engine.generation().0,
-            updates: self.session.tally().updates,
+            updates: self.session().tally().updates,
         })
     }
 
     pub(super) fn neighbours(&self) -> Answer {
-        let shown = self.session.hops().neighbours().map(|neighbour| NeighbourShown {
+        let shown = self.session().hops().neighbours().map(|neighbour| NeighbourShown {
             address: neighbour.address,
             mac: neighbour.mac.to_string(),
             port: neighbour.port.to_string(),
             state: "static",
         });
-        let learned = self.session.hops().learned().map(|((address, port, by), mac)| NeighbourShown {
+        let learned = self.session().hops().learned().map(|((address, port, by), mac)| NeighbourShown {
             address,
             mac: mac.to_string(),
             port: port.to_string(),
@@ -71,7 +71,7 @@ impl Steering<'_> {
             let counts = (0..).zip(counts).filter(|(_, routes)| *routes > 0);
             counts.map(|(length, routes)| LengthShown { family, length, routes }).collect()
         }
-        let rib = self.session.rib();
+        let rib = self.session().rib();
         let mut lengths = count("ipv4", &rib.v4);
         lengths.extend(count("ipv6", &rib.v6));
         Answer::new(RoutesShown(lengths))
@@ -80,8 +80,8 @@ impl Steering<'_> {
     pub(super) fn feeds(&self) -> Answer {
         let shown = |feed, name, clients, learned| FeedShown { feed, name, clients, learned };
         let file = |file: &PathBuf| shown("file", file.display().to_string(), None, None);
-        let mut feeds: Vec<_> = self.session.files().iter().map(file).collect();
-        for (status, unresolved) in self.session.feed_status() {
+        let mut feeds: Vec<_> = self.session().files().iter().map(file).collect();
+        for (status, unresolved) in self.session().feed_status() {
             let FeedStatus { kind, name, state, sweep_in_s, routes, counts } = status;
             let learned = LearnedShown {
                 state,
@@ -99,7 +99,7 @@ impl Steering<'_> {
             feeds.push(shown(kind.name(), name, None, Some(learned)));
         }
         if let Some((server, _)) = &self.desk.socket {
-            let routes = self.session.ctl_routes();
+            let routes = self.session().ctl_routes();
             let clients = ClientsShown { tally: server.tally(), routes };
             feeds.push(shown("ctl", String::new(), Some(clients), None));
         }
@@ -107,10 +107,10 @@ impl Steering<'_> {
     }
 
     pub(super) fn route_get(&self, address: IpAddr) -> Result<Answer, Refusal> {
-        let hops = self.session.hops();
-        let found = self.session.rib().longest(address);
+        let hops = self.session().hops();
+        let found = self.session().rib().longest(address);
         let mut answer = [NextHopId::NONE];
-        let mut reader = self.session.engine().reader(1, 1).map_err(anyhow::Error::from)?;
+        let mut reader = self.session().engine().reader(1, 1).map_err(anyhow::Error::from)?;
         let looked_up = match address {
             IpAddr::V4(address) => reader.lookup(Keys::V4(&[u32::from(address)]), &mut answer),
             IpAddr::V6(address) => {
@@ -133,10 +133,10 @@ impl Steering<'_> {
 
     /// The paths of a group; none of any other next hop.
     fn paths(&self, id: NextHopId) -> Vec<PathShown> {
-        let paths = self.session.egress_table().and_then(|table| table.load().paths(id));
+        let paths = self.session().egress_table().and_then(|table| table.load().paths(id));
         let shown = |PathState { id, weight, share }| PathShown {
             id: id.get(),
-            next_hop: self.session.hops().get(id).map(ToString::to_string).unwrap_or_default(),
+            next_hop: self.session().hops().get(id).map(ToString::to_string).unwrap_or_default(),
             weight,
             alive: share.is_some(),
             share: share.unwrap_or(0.0),
@@ -145,13 +145,13 @@ impl Steering<'_> {
     }
 
     pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
-        self.session.add_route(prefix, hop).map_err(anyhow::Error::from)?;
-        self.session.commit()?;
+        self.session_mut().add_route(prefix, hop).map_err(anyhow::Error::from)?;
+        self.session_mut().commit()?;
         Ok(Answer::done())
     }
 
     pub(super) fn route_del(&mut self, prefix: IpPrefix) -> Result<Answer, Refusal> {
-        let rib = self.session.rib();
+        let rib = self.session().rib();
         let id = match prefix {
             IpPrefix::V4(prefix) => rib.v4.get(prefix),
             IpPrefix::V6(prefix) => rib.v6.get(prefix),
@@ -159,8 +159,8 @@ impl Steering<'_> {
         if id.is_none() {
             return Err(anyhow::anyhow!("there is no route {prefix}").into());
         }
-        self.session.remove_route(prefix).map_err(anyhow::Error::from)?;
-        self.session.commit()?;
+        self.session_mut().remove_route(prefix).map_err(anyhow::Error::from)?;
+        self.session_mut().commit()?;
         Ok(Answer::done())
     }
 
@@ -170,43 +170,83 @@ impl Steering<'_> {
         mac: MacAddr,
         port: PortRef,
     ) -> Result<Answer, Refusal> {
-        self.session.add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
-        self.session.commit()?;
+        self.session_mut().add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
+        self.session_mut().commit()?;
         Ok(Answer::done())
     }
 
     /// Removes one neighbour, or all of them.
     pub(super) fn clear_neighbours(&mut self, address: Option<IpAddr>) -> Result<Answer, Refusal> {
-        let known = self.session.hops().neighbours().map(|neighbour| neighbour.address);
+        let known = self.session().hops().neighbours().map(|neighbour| neighbour.address);
         let gone: Vec<_> = known.filter(|known| address.is_none_or(|address| address == *known)).collect();
         if let (Some(address), []) = (address, gone.as_slice()) {
             return Err(anyhow::anyhow!("there is no neighbour {address}").into());
         }
         for address in gone {
-            self.session.remove_neighbour(address);
+            self.session_mut().remove_neighbour(address);
         }
-        self.session.commit()?;
+        self.session_mut().commit()?;
         Ok(Answer::done())
     }
 
     /// Begins to build the engine that `command` asks for.
     pub(super) fn set_engine(&mut self, command: Command) {
-        let Request::SetEngine { name, parameters } = command.request() else { return };
-        let spec = EngineSpec::instead_of(self.session.spec(), name.clone(), parameters.clone());
-        match spec.and_then(|spec| self.session.build_engine(spec)) {
-            Ok(()) => self.desk.engine_wanted = Some(command),
+        match self.build_engines(command.request()) {
+            Ok(waiting) => self.desk.engines_wanted.push(EngineWanted { command, waiting, result: Ok(()) }),
             Err(error) => command.answer(Err(error.into())),
         }
     }
 
-    /// Moves to the engine that has been built, if there is one, and answers who has asked for it. Returns whether there was one.
-    pub(super) fn finish_engine(&mut self) -> bool {
-        let Some(finished) = self.session.finish_engine() else { return false };
-        if let Some(command) = self.desk.engine_wanted.take() {
-            command.answer(finished.map(|()| self.engine()).map_err(Refusal::from));
+    /// Begins to build the engine of `request`. Returns the numbers of the VRFs that it is for.
+    fn build_engines(&mut self, request: &Request) -> anyhow::Result<Vec<usize>> {
+        let (only, request) = match request {
+            Request::Vrf { name, request } => (Some(self.vrfs.find(name)?), request.as_ref()),
+            request => (None, request),
+        };
+        let Request::SetEngine { name, parameters } = request else { return Ok(Vec::new()) };
+        let before = self.vrfs.get(only.unwrap_or(0)).spec();
+        let spec = EngineSpec::instead_of(before, name.clone(), parameters.clone())?;
+        match only {
+            Some(number) => self.vrfs.get_mut(number).build_engine(spec).map(|()| vec![number]),
+            None => self.vrfs.build_engines(&spec).map(|()| (0..self.vrfs.all().len()).collect()),
         }
-        true
     }
+
+    /// Moves to the engines that have been built, if there are some, and answers who has asked for them. Returns whether there were any.
+    pub(super) fn finish_engines(&mut self) -> bool {
+        let mut worked = false;
+        for number in 0..self.vrfs.all().len() {
+            let Some(finished) = self.vrfs.finish_engine(number) else { continue };
+            worked = true;
+            let is_for = |wanted: &&mut EngineWanted| wanted.waiting.contains(&number);
+            if let Some(wanted) = self.desk.engines_wanted.iter_mut().find(is_for) {
+                wanted.waiting.retain(|waiting| *waiting != number);
+                if wanted.result.is_ok() {
+                    wanted.result = finished;
+                }
+            }
+        }
+        let is_done = |wanted: &mut EngineWanted| wanted.waiting.is_empty();
+        let done: Vec<_> = self.desk.engines_wanted.extract_if(.., is_done).collect();
+        for EngineWanted { command, result, .. } in done {
+            let vrf = match command.request() {
+                Request::Vrf { name, .. } => self.vrfs.find(name).ok(),
+                _ => None,
+            };
+            let shown = Steering { vrfs: self.vrfs, vrf, desk: self.desk }.engine();
+            command.answer(result.map(|()| shown).map_err(Refusal::from));
+        }
+        worked
+    }
+}
+
+/// A client who waits for engines.
+pub(super) struct EngineWanted {
+    command: Command,
+    /// The numbers of the VRFs whose engines are being built.
+    waiting: Vec<usize>,
+    /// The first that failed.
+    result: anyhow::Result<()>,
 }
 
 #[derive(Serialize)]

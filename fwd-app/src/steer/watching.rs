@@ -2,7 +2,7 @@
 //! each drop as its comment.
 
 use super::Site;
-use crate::control::Session;
+use crate::control::Vrfs;
 use crate::control::ctl::{Answer, Command, Refusal};
 use crate::datapath::DropReason;
 use crate::datapath::check::{self, Destination};
@@ -104,13 +104,13 @@ impl Watching {
 
     /// Takes the packets that were seen; returns whether there were any. Those that nobody wants any more are not kept for whoever looks on
     /// next.
-    pub(super) fn turn(&mut self, session: &Session, site: &Site) -> bool {
-        let watch = session.running().watch();
+    pub(super) fn turn(&mut self, vrfs: &Vrfs, site: &Site) -> bool {
+        let watch = vrfs.running().watch();
         let mut worked = false;
         while let Some(seen) = watch.next() {
             worked = true;
             match (seen.purpose, &mut self.trace, &mut self.capture) {
-                (Purpose::Trace, Some(trace), _) => trace.shown.push(TraceShown::new(&seen, session, site)),
+                (Purpose::Trace, Some(trace), _) => trace.shown.push(TraceShown::new(&seen, vrfs, site)),
                 (Purpose::Capture, _, Some(capture)) => {
                     if let Err(error) = capture.write(&seen, site.tsc_hz) {
                         notice::warn(format_args!("{}: {error}; the capture ends", capture.file));
@@ -242,8 +242,9 @@ struct OutShown {
 }
 
 impl TraceShown {
-    fn new(seen: &Seen, session: &Session, site: &Site) -> Self {
+    fn new(seen: &Seen, vrfs: &Vrfs, site: &Site) -> Self {
         let (port, queue) = site.inputs.get(seen.input).copied().unwrap_or_default();
+        let session = vrfs.get(vrfs.of_port(port.into()));
         let addresses = addresses(&seen.frame, seen.frame_bytes);
         let id = seen.next_hop.map(NextHopId::from_answer).filter(|id| !id.is_none());
         let route = addresses.filter(|_| id.is_some()).and_then(|(_, to)| session.rib().longest(to));

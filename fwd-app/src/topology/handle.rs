@@ -5,7 +5,7 @@ use super::{Control, Outcome, Stages};
 use crate::datapath::Latency;
 use crate::datapath::counters::{Counters, Published, QueueCount};
 use crate::datapath::lookup::EngineFault;
-use crate::datapath::swap::Swap;
+use crate::datapath::swap::{Swap, VrfReader};
 use crate::datapath::watch::Watch;
 use fib::{EngineError, EngineWriter};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -163,16 +163,16 @@ impl Handle {
         self.past.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Gives every stage that looks up a reader of `engine`, between two batches, and waits until all have taken it or receiving is to
+    /// Gives every stage that looks up a reader of `engine` for the packets of VRF `vrf`, between two batches, and waits until all have taken it or receiving is to
     /// stop. After that no stage submits a batch to the engine before, except for the last ones of a topology that stops.
     ///
     /// # Errors
     /// [`EngineError`] when `engine` cannot make a reader; no stage has got one then.
-    pub(crate) fn move_to(&self, engine: &dyn EngineWriter) -> Result<(), EngineError> {
+    pub(crate) fn move_to(&self, vrf: usize, engine: &dyn EngineWriter) -> Result<(), EngineError> {
         let reader = |stage: &Readers| engine.reader(stage.slots, stage.batch_max);
         let readers = self.readers.iter().map(reader).collect::<Result<Vec<_>, _>>()?;
         for (stage, reader) in self.readers.iter().zip(readers) {
-            stage.swap.offer(reader);
+            stage.swap.offer(VrfReader { vrf, reader });
         }
         while self.readers.iter().any(|stage| stage.swap.is_offered()) && !self.is_stopping() {
             std::thread::sleep(TICK);

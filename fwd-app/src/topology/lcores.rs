@@ -1,10 +1,10 @@
 //! Builds the stages of a plan, and the channels between them.
 
 use super::handle::{Direction, Handle, LcoreLook, QueueUse};
-use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage};
+use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage, VrfInFlight};
 use super::plan::{Job, Plan};
 use super::punts::Punts;
-use super::run_to_completion::{Input, Path, Worker};
+use super::run_to_completion::{Input, Path, VrfTables, Worker};
 use super::{Control, Settings, Stages};
 use crate::datapath::counters::QueueCount;
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
@@ -26,20 +26,28 @@ pub(crate) struct Parts<'a> {
     pub(crate) eal: &'a Eal,
     /// The ports, started, by index.
     pub(crate) ports: &'a [Port],
-    /// The engine, with its table.
-    pub(crate) engine: &'a dyn EngineWriter,
-    /// The egress table.
-    pub(crate) egress: Arc<ArcSwap<EgressTable>>,
+    /// The VRFs, by number.
+    pub(crate) vrfs: Vec<VrfParts<'a>>,
+    /// The number of each port's VRF.
+    pub(crate) vrf_of: &'a [usize],
     /// Sizes of bursts and batches.
     pub(crate) settings: Settings,
-    /// How long the engine may keep a batch before it is abandoned, microseconds.
-    pub(crate) stall_us: u64,
     /// Where the engine's first error is recorded.
     pub(crate) fault: Arc<EngineFault>,
     /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
     /// The way to the router; `None` when no port has an address.
     pub(crate) punts: Option<&'a Punts>,
+}
+
+/// What the packets of a VRF are looked up in.
+pub(crate) struct VrfParts<'a> {
+    /// The engine, with its table.
+    pub(crate) engine: &'a dyn EngineWriter,
+    /// The egress table.
+    pub(crate) egress: Arc<ArcSwap<EgressTable>>,
+    /// How long the engine may keep a batch before it is abandoned, microseconds.
+    pub(crate) stall_us: u64,
 }
 
 /// Stages that are ready to run.
@@ -107,7 +115,7 @@ struct Builder<'a> {
     lcore: u32,
 }
 
-/// A stage that looks up: how its reader is made, and where it is offered that of another engine.
+/// A stage that looks up: how its readers are made, and where it is offered one of another engine.
 pub(crate) struct Readers {
     /// Where.
     pub(super) swap: Arc<ReaderSwap>,
@@ -116,6 +124,9 @@ pub(crate) struct Readers {
     /// The largest batch, keys.
     pub(super) batch_max: usize,
 }
+
+/// The readers of a stage, one a VRF, and where another one is offered.
+type VrfReaders = (Vec<Box<dyn EngineReader>>, Arc<ReaderSwap>);
 
 impl Builder<'_> {
     fn build(mut self) -> Result<Built, BuildError> {
@@ -161,11 +172,15 @@ impl Builder<'_> {
             Ok(Input { rx: self.rx(*i)?, batch: self.batch(*i) })
         };
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
-        let (reader, swap) = self.reader(1)?;
-        let lookup = Lookup::new(reader, Arc::clone(&self.parts.fault));
-        let (egress, watch) = (Cache::new(Arc::clone(&self.parts.egress)), Arc::clone(&self.parts.watch));
+        let (readers, swap) = self.readers(1)?;
+        let tables = |(reader, vrf): (_, &VrfParts<'_>)| VrfTables {
+            lookup: Lookup::new(reader, Arc::clone(&self.parts.fault)),
+            egress: Cache::new(Arc::clone(&vrf.egress)),
+        };
+        let vrfs = readers.into_iter().zip(&self.parts.vrfs).map(tables).collect();
+        let watch = Arc::clone(&self.parts.watch);
         let (tx, published) = (self.tx(tx)?, self.publish());
-        let path = Path { lookup, egress, tx, counters: Counters::default(), published, watch };
+        let path = Path { vrfs, tx, counters: Counters::default(), published, watch };
         Ok(Worker::new(inputs, path, Arc::clone(&self.control), swap))
     }
 
@@ -188,16 +203,20 @@ impl Builder<'_> {
         // up to the limit of its streams.
         let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
-        let (reader, swap) = self.reader(slots)?;
-        let Parts { egress, fault, stall_us, .. } = &self.parts;
-        let stall_cycles = self.tsc_hz.saturating_mul(*stall_us) / 1_000_000;
+        let (readers, swap) = self.readers(slots)?;
+        let tables = |(reader, vrf): (_, &VrfParts<'_>)| {
+            let stall_cycles = self.tsc_hz.saturating_mul(vrf.stall_us) / 1_000_000;
+            VrfInFlight {
+                in_flight: InFlight::new(reader, stall_cycles, Arc::clone(&self.parts.fault)),
+                egress: Cache::new(Arc::clone(&vrf.egress)),
+            }
+        };
         Ok(EngineStage {
             from_rx: channels.to_engine.1.clone(),
             to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
-            in_flight: InFlight::new(reader, stall_cycles, Arc::clone(fault)),
+            vrfs: readers.into_iter().zip(&self.parts.vrfs).map(tables).collect(),
             swap,
             watch: Arc::clone(&self.parts.watch),
-            egress: Cache::new(Arc::clone(egress)),
             counters: Counters::default(),
             turn: 0,
             closed: false,
@@ -215,13 +234,14 @@ impl Builder<'_> {
         })
     }
 
-    /// A reader with `slots` slots, and where another engine's is offered in its place.
-    fn reader(&mut self, slots: u16) -> Result<(Box<dyn EngineReader>, Arc<ReaderSwap>), EngineError> {
+    /// A reader of each VRF with `slots` slots, and where another engine's is offered in the place of one.
+    fn readers(&mut self, slots: u16) -> Result<VrfReaders, EngineError> {
         let batch_max = self.limits.batch;
-        let reader = self.parts.engine.reader(slots, batch_max)?;
+        let readers = self.parts.vrfs.iter().map(|vrf| vrf.engine.reader(slots, batch_max));
+        let readers = readers.collect::<Result<_, _>>()?;
         let swap = Arc::new(ReaderSwap::default());
         self.readers.push(Readers { swap: Arc::clone(&swap), slots, batch_max });
-        Ok((reader, swap))
+        Ok((readers, swap))
     }
 
     fn count(&mut self, direction: Direction, port: u16, queue: u16) -> Arc<QueueCount> {
@@ -264,6 +284,7 @@ impl Builder<'_> {
         let mut batch = Batch::new(packets);
         batch.input = input;
         let port = self.plan.inputs[input].port;
+        batch.vrf = self.parts.vrf_of[usize::from(port)];
         batch.punting = self.parts.punts.and_then(|punts| punts.punting(port));
         batch
     }

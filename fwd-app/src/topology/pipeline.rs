@@ -21,7 +21,7 @@ use crate::datapath::lookup::InFlight;
 use crate::datapath::parse::parse;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
-use crate::datapath::swap::ReaderSwap;
+use crate::datapath::swap::{ReaderSwap, VrfReader};
 use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
 use crate::datapath::watch::Watch;
@@ -111,14 +111,12 @@ pub(crate) struct EngineStage {
     pub(crate) from_rx: Receiver<Travelling>,
     /// To the tx stages. All batches of an input go to the same one.
     pub(crate) to_tx: Vec<Sender<Travelling>>,
-    /// Batches in flight in the engine.
-    pub(crate) in_flight: InFlight,
+    /// The tables of each VRF.
+    pub(crate) vrfs: Vec<VrfInFlight>,
     /// Where another engine's reader is offered.
     pub(crate) swap: Arc<ReaderSwap>,
     /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
-    /// The egress table.
-    pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
     /// Its counters: only cycles.
     pub(crate) counters: Counters,
     /// Batches so far.
@@ -127,33 +125,48 @@ pub(crate) struct EngineStage {
     pub(crate) closed: bool,
 }
 
+/// Where the packets of a VRF are looked up.
+pub(crate) struct VrfInFlight {
+    /// Batches in flight in the engine.
+    pub(crate) in_flight: InFlight,
+    /// The egress table.
+    pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
+}
+
 impl Stage for EngineStage {
     fn poll(&mut self) -> Progress {
         let mut worked = false;
         self.turn = self.turn.wrapping_add(1);
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         let is_offered = self.swap.is_offered();
-        if is_offered && self.in_flight.is_empty() {
-            self.swap.exchange(|reader| self.in_flight.replace(reader));
-        } else if !is_offered && self.in_flight.is_ready() && !self.closed {
+        if is_offered && self.is_empty() {
+            let vrfs = &mut self.vrfs;
+            self.swap.exchange(|VrfReader { vrf, reader }| VrfReader {
+                vrf,
+                reader: vrfs[vrf].in_flight.replace(reader),
+            });
+        // The VRF of the next batch is not known before it is taken.
+        } else if !is_offered && !self.closed && self.vrfs.iter().all(|vrf| vrf.in_flight.is_ready()) {
             match self.from_rx.try_recv() {
                 Ok(batch) => {
                     watch.lap(&mut self.counters, StageName::HandOver, 0);
-                    self.in_flight.submit(batch, dpdk_ffi::tsc());
+                    self.vrfs[batch.vrf].in_flight.submit(batch, dpdk_ffi::tsc());
                     worked = true;
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => self.closed = true,
             }
         }
-        if self.in_flight.is_busy()
-            && let Some(mut batch) = self.in_flight.take(dpdk_ffi::tsc())
-        {
+        for VrfInFlight { in_flight, egress } in &mut self.vrfs {
+            if !in_flight.is_busy() {
+                continue;
+            }
+            let Some(mut batch) = in_flight.take(dpdk_ffi::tsc()) else { continue };
             let count = batch.packets.len();
             watch.lap(&mut self.counters, StageName::Lookup, count);
             // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id
             // in the answers.
-            verdict(&mut batch, self.egress.load());
+            verdict(&mut batch, egress.load());
             watch.lap(&mut self.counters, StageName::Verdict, count);
             if self.watch.is_on() {
                 self.watch.look(&batch);
@@ -166,7 +179,7 @@ impl Stage for EngineStage {
             watch.lap(&mut self.counters, StageName::HandOver, 0);
             worked = true;
         }
-        match (worked, self.closed && self.in_flight.is_empty()) {
+        match (worked, self.closed && self.is_empty()) {
             (true, _) => Progress::Worked,
             (false, false) => Progress::Idle,
             (false, true) => Progress::Done,
@@ -174,11 +187,19 @@ impl Stage for EngineStage {
     }
 
     fn look(&mut self, fresh: Option<Latency>) -> Outcome {
-        Outcome { counters: self.counters, latency: fresh, held: self.in_flight.packets_held() }
+        let held = self.vrfs.iter().map(|vrf| vrf.in_flight.packets_held()).sum();
+        Outcome { counters: self.counters, latency: fresh, held }
     }
 
     fn finish(mut self: Box<Self>) -> Outcome {
         self.look(None)
+    }
+}
+
+impl EngineStage {
+    /// Whether no batch is in flight.
+    fn is_empty(&self) -> bool {
+        self.vrfs.iter().all(|vrf| vrf.in_flight.is_empty())
     }
 }
 
@@ -283,10 +304,12 @@ mod tests {
                 from_rx,
                 to_tx: vec![to_tx],
                 // About a millisecond.
-                in_flight: InFlight::new(reader, 2_000_000, Arc::default()),
+                vrfs: vec![VrfInFlight {
+                    in_flight: InFlight::new(reader, 2_000_000, Arc::default()),
+                    egress: Cache::new(Arc::new(ArcSwap::from_pointee(egress))),
+                }],
                 swap: Arc::default(),
                 watch: Arc::default(),
-                egress: Cache::new(Arc::new(ArcSwap::from_pointee(egress))),
                 counters: Counters::default(),
                 turn: 0,
                 closed: false,
@@ -342,7 +365,7 @@ mod tests {
             assert_eq!(rig.came(DropReason::EngineStall), [1, 2, 3, 4, 5, 6, 7]);
         }
         rig.faults.pending_polls.store(0, SeqCst);
-        rig.poll_until(|rig, _| !rig.stage.in_flight.is_busy());
+        rig.poll_until(|rig, _| !rig.stage.vrfs[0].in_flight.is_busy());
         rig.send(1..8);
         rig.poll_until(|rig, _| rig.tx.len() == 7);
         assert_eq!(rig.came(DropReason::NoRoute), [1, 2, 3, 4, 5, 6, 7]);

@@ -21,21 +21,21 @@ pub(crate) struct Punts {
     pub(crate) originated: Ring,
     /// The published counters of the router.
     pub(crate) published: Arc<Published>,
-    /// The egress table.
-    pub(crate) egress: Arc<ArcSwap<EgressTable>>,
+    /// The egress table of each port's VRF.
+    pub(crate) egress: Vec<Arc<ArcSwap<EgressTable>>>,
     /// By port; `None` where a port is no interface.
     ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
 }
 
 impl Punts {
-    /// Rings for ports where `ours` is for the router.
+    /// Rings for ports where `ours` is for the router, with the egress table of each port's VRF.
     ///
     /// # Errors
     /// When there is no memory for the rings.
     pub(crate) fn new(
         eal: &Eal,
         ours: Vec<Option<Arc<Ours>>>,
-        egress: Arc<ArcSwap<EgressTable>>,
+        egress: Vec<Arc<ArcSwap<EgressTable>>>,
     ) -> Result<Self, DpdkError> {
         let ring = |name, sync| Ring::new(eal, name, RING_SLOTS, sync, SocketId::ANY);
         Ok(Self {

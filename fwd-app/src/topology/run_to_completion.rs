@@ -7,7 +7,7 @@ use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
-use crate::datapath::swap::ReaderSwap;
+use crate::datapath::swap::{ReaderSwap, VrfReader};
 use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
 use crate::datapath::watch::Watch;
@@ -37,10 +37,8 @@ pub(crate) struct Worker {
 
 /// All steps after rx and parse.
 pub(crate) struct Path {
-    /// The engine's reader.
-    pub(crate) lookup: Lookup,
-    /// The egress table.
-    pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
+    /// The tables of each VRF.
+    pub(crate) vrfs: Vec<VrfTables>,
     /// The TX queues.
     pub(crate) tx: Tx,
     /// The counters of the worker.
@@ -49,6 +47,14 @@ pub(crate) struct Path {
     pub(crate) published: Arc<Published>,
     /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
+}
+
+/// Where the packets of a VRF are looked up.
+pub(crate) struct VrfTables {
+    /// The engine's reader.
+    pub(crate) lookup: Lookup,
+    /// The egress table.
+    pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
 }
 
 impl Worker {
@@ -69,7 +75,11 @@ impl Stage for Worker {
         let (stopping, pausing) = (self.control.is_stopping(), self.control.is_paused());
         let mut worked = false;
         if self.swap.is_offered() {
-            self.swap.exchange(|reader| self.path.lookup.replace(reader));
+            let vrfs = &mut self.path.vrfs;
+            self.swap.exchange(|VrfReader { vrf, reader }| VrfReader {
+                vrf,
+                reader: vrfs[vrf].lookup.replace(reader),
+            });
         }
         self.turn = self.turn.wrapping_add(1);
         // All inputs of a turn, so that no input is left out.
@@ -118,11 +128,13 @@ impl Path {
     #[inline]
     fn forward(&mut self, batch: &mut Batch, watch: &mut Stopwatch) {
         let (counters, count) = (&mut self.counters, batch.packets.len());
-        self.lookup.run(batch);
+        // All packets of a batch are from one port, so of one VRF.
+        let VrfTables { lookup, egress } = &mut self.vrfs[batch.vrf];
+        lookup.run(batch);
         watch.lap(counters, StageName::Lookup, count);
         // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id in
         // the answers.
-        verdict(batch, self.egress.load());
+        verdict(batch, egress.load());
         watch.lap(counters, StageName::Verdict, count);
         if self.watch.is_on() {
             self.watch.look(batch);

@@ -16,6 +16,7 @@
 //! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
 //! | `taps` | `--tap`: frames to and from the kernel |
+//! | `vrfs` | VRFs: each with its own routes, while all of them change |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
 
@@ -58,3 +59,5 @@ mod test_peers;
 mod topologies;
 #[cfg(test)]
 mod updates;
+#[cfg(test)]
+mod vrfs;

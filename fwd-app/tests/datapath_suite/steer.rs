@@ -135,6 +135,53 @@ fn an_operator_looks_at_it_and_changes_it() {
 }
 
 #[test]
+fn one_vrf_is_steered_beside_the_others() {
+    let scratch = tempfile::tempdir().unwrap();
+    let routes = scratch.path().join("red.txt");
+    std::fs::write(&routes, "0.0.0.0/0 7001\n10.0.0.0/8 7002\n").unwrap();
+    let red = format!("red={}", routes.display());
+    for topology in ["run-to-completion", "pipeline"] {
+        let extra = ["--topology", topology, "--spread", "--vrf", "red=1,net_ring_port3", "--vrf-fib", &red];
+        let Some(forwarder) = Forwarder::replay(scratch.path(), &extra) else { return };
+        let id = |words: &str| number(&forwarder.ask(words), "/id");
+        let is_same = |vrf: &str| forwarder.ask(&format!("vrf {vrf} show fib")) == forwarder.ask("show fib");
+        assert_eq!(number(&forwarder.ask("vrf red show fib"), "/routes_v4"), 2);
+        assert!(!is_same("red"));
+        // No packet of the trace goes there.
+        forwarder.ask("vrf red route add 240.0.0.0/8 7");
+        assert_eq!((id("vrf red route get 240.0.0.1"), id("vrf default route get 240.0.0.1")), (7, 0));
+        forwarder.ask("route add 240.0.0.0/8 8");
+        assert_eq!((id("vrf red route get 240.0.0.1"), id("route get 240.0.0.1")), (7, 8));
+        forwarder.ask("vrf red route del 240.0.0.0/8");
+        assert_eq!((id("vrf red route get 240.0.0.1"), id("route get 240.0.0.1")), (7001, 8));
+        assert!(
+            forwarder
+                .refuses("vrf blue show fib")
+                .contains("there is no VRF 'blue'; there are: default, red")
+        );
+        // The default VRF has IPv6 routes, which sail-m refuses; it answers for the other one alone.
+        forwarder.ask("vrf red set engine sail-m");
+        let engines = || {
+            let vrfs = forwarder.ask("show vrfs");
+            let of =
+                |vrf: &serde_json::Value| format!("{} {} {}", vrf["name"], vrf["engine"], vrf["is_shared"]);
+            vrfs.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(engines(), [r#""default" "host" false"#, r#""red" "sail-m" false"#]);
+        assert!(forwarder.refuses("set engine sail-m").contains("VRF default"));
+        forwarder.ask("set engine bloom");
+        assert_eq!(engines(), [r#""default" "bloom" false"#, r#""red" "bloom" false"#]);
+        let ports = forwarder.ask("show vrfs")[1]["ports"].clone();
+        assert_eq!(ports, serde_json::json!(["net_ring_port1", "net_ring_port3"]));
+        let before = number(&forwarder.ask("show stats"), "/packets/rx");
+        forwarder.ask_until("show stats", |stats| number(stats, "/packets/rx") > before + 2000);
+        let (summary, text) = forwarder.end();
+        assert_eq!(number(&summary, "/verify/mismatches"), 0, "{text}");
+        assert_eq!(summary["vrfs"][1]["name"], "red");
+    }
+}
+
+#[test]
 fn a_drain_tells_its_hook_first_and_goes_on_when_the_hook_fails() {
     use std::os::unix::fs::PermissionsExt as _;
     let scratch = tempfile::tempdir().unwrap();

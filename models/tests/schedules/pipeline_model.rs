@@ -6,11 +6,11 @@ use crate::check::{Fault, check, check_fails};
 use crate::coop_engines::{Engine, State, Trouble};
 use crate::datapath::lookup::InFlight;
 use crate::datapath::rx::Rx;
-use crate::datapath::swap::ReaderSwap;
+use crate::datapath::swap::{ReaderSwap, VrfReader};
 use crate::datapath::tx::{Tx, Wire};
 use crate::datapath::{Batch, Counters, EgressTable};
 use crate::sync::{Arc, thread};
-use crate::topology::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, TxStage};
+use crate::topology::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, TxStage, VrfInFlight};
 use crate::topology::{Control, Outcome, Progress, Stage};
 use crate::{Burst, tsc};
 use arc_swap::{ArcSwap, Cache};
@@ -66,14 +66,16 @@ fn stages(
     stages.push(Box::new(EngineStage {
         from_rx: to_engine.1.clone(),
         to_tx: to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
-        in_flight: InFlight::new(
-            reader,
-            if trouble == Trouble::Hangs { 100 } else { u64::MAX },
-            Arc::default(),
-        ),
+        vrfs: vec![VrfInFlight {
+            in_flight: InFlight::new(
+                reader,
+                if trouble == Trouble::Hangs { 100 } else { u64::MAX },
+                Arc::default(),
+            ),
+            egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
+        }],
         swap: Arc::clone(swap),
         watch: Arc::default(),
-        egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
         counters: Counters::default(),
         turn: 0,
         closed: false,
@@ -128,7 +130,7 @@ fn model(senders: usize, trouble: Trouble, ends_early: bool) {
     let swap_at = thread_rng().gen_range(0..200);
     for turn in 0..thread_rng().gen_range(0..200) {
         if turn == swap_at {
-            swap.offer(reader(trouble));
+            swap.offer(VrfReader { vrf: 0, reader: reader(trouble) });
         }
         tsc();
         thread::yield_now();

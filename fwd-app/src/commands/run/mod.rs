@@ -8,7 +8,7 @@ use crate::control::ctl::{Inbox, Server};
 use crate::control::exceptions::ExceptionThread;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::learned::Sources;
-use crate::control::interfaces::{interfaces, ours, receive_groups, routes};
+use crate::control::interfaces::{interfaces, receive_groups};
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
 use crate::control::session::Ended;
@@ -17,7 +17,8 @@ use crate::control::taps::addresses::Follower;
 use crate::control::taps::{Taps, netns};
 use crate::control::thread::ControlThread;
 use crate::control::updates::Stream;
-use crate::control::{Session, Signals, Site, updates};
+use crate::control::vrfs::{VrfSpec, vrf_of_ports};
+use crate::control::{Signals, Site, Vrfs};
 use crate::error::ConfigError;
 use crate::notice;
 use crate::report::console::line;
@@ -44,12 +45,12 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     signals.reload_on_hangup().context("cannot take over signals")?;
     let words = eal_arguments(args)?;
-    let updates = args.updates.updates.as_deref().map(updates::load).transpose()?;
+    let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
+    let updates = super::updates(&args.updates, &vrf_specs)?;
     let updates = updates.map(|updates| Stream::new(updates, args.updates.spec(), Arc::default()));
-    let mut session = tables::open_to_forward(&args.tables)?;
+    let mut vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Routers with one seed would use one part of their paths for what came by one path of another.
-    session
-        .set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
+    vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let feeds = args.feeds.spec(&args.order, args.tables.engine.routes_max, !args.ports.tap.is_empty());
@@ -58,8 +59,8 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
-    let control = Control { updates, socket, sources, cpus };
-    let (summary, served) = forward(args, &eal, session, &signals, control)?;
+    let control = Control { updates, vrf_specs, socket, sources, cpus };
+    let (summary, served) = forward(args, &eal, vrfs, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
@@ -93,6 +94,7 @@ fn serve(path: Option<&Path>, eal: &[String]) -> anyhow::Result<Option<(Server, 
 #[derive(Default)]
 struct Control {
     updates: Option<Stream>,
+    vrf_specs: Vec<VrfSpec>,
     socket: Option<(Server, Inbox)>,
     sources: Option<Sources>,
     /// CPUs of this process.
@@ -103,58 +105,59 @@ struct Control {
 fn forward(
     args: &RunArgs,
     eal: &Eal,
-    mut session: Session,
+    mut vrfs: Vrfs,
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, socket, sources, cpus } = control;
+    let Control { updates, vrf_specs, socket, sources, cpus } = control;
     let forward = args.forward.spec();
-    let settings = forward.settings(&session);
+    let settings = forward.settings(vrfs.main());
     let found = Ports::open(eal)?;
     let plan = plan(&forward, settings, eal, &found)?;
     let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
     let taps = args.ports.taps();
     let tap_names = taps.of_ports(&ports.egress)?;
     let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
-    session.set_ports(ports.egress.clone())?;
-    session.set_own_routes(routes(&interfaces))?;
+    vrfs.set_ports(&ports.egress, vrf_of_ports(&vrf_specs, &ports.egress)?)?;
+    let ours = vrfs.set_interfaces(&interfaces)?;
     receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;
     let links = ports.links();
-    links.iter().for_each(|link| session.set_link(link.index, are_up[link.index]));
+    links.iter().for_each(|link| vrfs.set_link(link.index, are_up[link.index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
-        session.set_feeds(sources.over(interfaces.with_taps(&tap_names)));
+        vrfs.set_feeds(sources.over(interfaces.with_taps(&tap_names)));
     }
-    session.commit()?;
+    vrfs.commit()?;
     let taps = Taps::open(&taps, &tap_names, &interfaces)?;
-    tables::warn_of_neighbours(&session, session.without_neighbour(&interfaces));
+    for vrf in vrfs.all() {
+        tables::warn_of_neighbours(&vrf.session, vrf.session.without_neighbour(&interfaces));
+    }
     ports.warn_of_sockets(eal, &plan);
-    text::banner(&session, settings, &plan).into_iter().for_each(line);
+    text::banner(&vrfs, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
 
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let egress = session.egress_table().filter(|_| !interfaces.is_empty());
-    let punts =
-        egress.map(|egress| Punts::new(eal, ours(&interfaces, ports.ports.len()), egress)).transpose()?;
+    let has_router = !interfaces.is_empty();
+    let punts = has_router.then(|| Punts::new(eal, ours, vrfs.egress_tables())).transpose()?;
     let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
     let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
-    console.capture_drops(args.forward.capture_drops.as_ref(), &session)?;
+    console.capture_drops(args.forward.capture_drops.as_ref(), vrfs.running())?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
-    let running = session.start(&site)?;
+    let running = vrfs.start(&site)?;
     let handle = running.handle().clone();
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
     let (exceptions, service) = start_router(args, eal, interfaces, taps, punts.as_ref(), &free)?;
     let service = service
         .with_stream(updates, false)
-        .with_reloads(signals.clone(), args.tables.fib.clone())
+        .with_reloads(signals.clone())
         .with_links(links, are_up)
-        .with_requests(move |session| console.turn(session));
-    let control = ControlThread::start(session, free, move |session, told| service.run(session, told))?;
+        .with_requests(move |vrfs| console.turn(vrfs));
+    let control = ControlThread::start(vrfs, free, move |vrfs, told| service.run(vrfs, told))?;
     let start = Instant::now();
     let mut is_warned = false;
     let mut finished = running.run(idle, || {
@@ -167,14 +170,14 @@ fn forward(
         periodic.tick(&handle, signals.stats_wanted());
     });
     finished.outcomes.extend(exceptions.map(ExceptionThread::stop));
-    let (session, served) = control.stop()?;
+    let (vrfs, served) = control.stop()?;
     let ended = Ended {
         finished,
         duration_s: start.elapsed().as_secs_f64(),
         ports: PortCounts::of(&ports.ports, &plan.receives(ports.ports.len())),
     };
     ports.close().context("cannot close the ports")?;
-    Ok((Summary::new("run", &session, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
+    Ok((Summary::new("run", &vrfs, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
 }
 
 /// Which lcore does what.

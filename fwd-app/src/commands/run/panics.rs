@@ -28,7 +28,7 @@ fn run_and_die(lcore: u32, options: &[&str], reader: Option<u64>) {
     }
     let args = arguments(options);
     let (summary, _) =
-        forward(&args, eal, dying_session(reader), &Signals::default(), Control::default()).unwrap();
+        forward(&args, eal, dying_session(reader).into(), &Signals::default(), Control::default()).unwrap();
     let packets = &summary.packets;
     assert!(packets.is_conserved() && packets.held > 0 && packets.rx >= packets.held, "{packets:?}");
     let wanted = format!("lcore {lcore} panicked: {LAST_WORDS}");

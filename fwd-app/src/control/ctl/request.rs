@@ -14,6 +14,8 @@ use std::num::NonZeroU64;
 pub(crate) enum Request {
     /// `show WHAT`.
     Show(Show),
+    /// `vrf NAME WORDS..`: the same about one VRF.
+    Vrf { name: String, request: Box<Self> },
     /// `show port WHAT [PORT|all]`.
     ShowPort { what: PortFacts, ports: Ports },
     /// `clear WHAT`.
@@ -75,6 +77,8 @@ pub(crate) enum Show {
     Routes,
     /// Where routes come from.
     Feeds,
+    /// VRFs.
+    Vrfs,
 }
 
 /// What `show port` shows.
@@ -130,6 +134,7 @@ impl Show {
             Self::Stats => "stats",
             Self::Routes => "routes",
             Self::Feeds => "feeds",
+            Self::Vrfs => "vrfs",
         }
     }
 }
@@ -174,6 +179,34 @@ impl fmt::Display for Ports {
     }
 }
 
+impl Request {
+    /// Whether it is about one VRF, so that `vrf NAME` may stand before it.
+    pub(crate) fn is_about_vrf(&self) -> bool {
+        match self {
+            Self::Show(what) => {
+                matches!(what, Show::Engine | Show::Fib | Show::Neigh | Show::Routes | Show::Feeds)
+            }
+            Self::ClearNeigh { .. }
+            | Self::RouteGet { .. }
+            | Self::RouteAdd { .. }
+            | Self::RouteDel { .. }
+            | Self::NeighAdd { .. }
+            | Self::NeighDel { .. }
+            | Self::SetEngine { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it asks for another engine.
+    pub(crate) fn sets_engine(&self) -> bool {
+        match self {
+            Self::SetEngine { .. } => true,
+            Self::Vrf { request, .. } => request.sets_engine(),
+            _ => false,
+        }
+    }
+}
+
 impl From<Neighbour> for Request {
     fn from(Neighbour { address, port, mac }: Neighbour) -> Self {
         Self::NeighAdd { address, mac, port }
@@ -193,6 +226,7 @@ impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Show(what) => write!(f, "show {}", what.name()),
+            Self::Vrf { name, request } => write!(f, "vrf {name} {request}"),
             Self::ShowPort { what, ports } => write!(f, "show port {} {ports}", what.name()),
             Self::Clear(what) => write!(f, "clear {}", what.name()),
             Self::ClearPort { what, ports } => write!(f, "clear port {} {ports}", what.name()),

@@ -4,7 +4,7 @@
 //! No command's path is the beginning of another one's.
 
 use super::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
-use super::words::{Input, Words, WordsError, address, pick, wrong};
+use super::words::{self, Input, Words, WordsError, address, pick, wrong};
 use fib::feed;
 use fib::{IpPrefix, PortRef};
 use std::num::NonZeroU64;
@@ -79,6 +79,9 @@ const fn plain(path: &'static [&'static str], help: &'static str, make: Make) ->
     Command { path, args: &[], help, make }
 }
 
+/// The words before a command about one VRF.
+pub(super) const VRF: &[&str] = &["vrf"];
+
 /// Every command, in the order of `help`.
 pub(crate) const COMMANDS: &[Command] = &[
     Command {
@@ -114,6 +117,18 @@ pub(crate) const COMMANDS: &[Command] = &[
     }),
     plain(&["show", "routes"], "routes by length", |_| ask(Request::Show(Show::Routes))),
     plain(&["show", "feeds"], "where routes come from", |_| ask(Request::Show(Show::Feeds))),
+    plain(&["show", "vrfs"], "VRFs: ports, routes, engines and their memory", |_| {
+        ask(Request::Show(Show::Vrfs))
+    }),
+    Command {
+        path: VRF,
+        args: &[
+            Arg::new("NAME", &["red", "default"]),
+            Arg::new("WORDS..", &["show fib", "route get 192.0.2.1", "set engine host a=1", "clear neigh"]),
+        ],
+        help: "a command about one VRF: route, neigh, clear neigh, set engine, or show engine, fib, neigh, routes or feeds",
+        make: vrf,
+    },
     Command {
         path: &["clear", "port", "stats"],
         args: &[SOME_PORTS],
@@ -182,7 +197,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["set", "engine"],
         args: &[Arg::new("NAME", &["host", "bloom"]), Arg::new("[key=value..]", &["a=1", "a=1 b=c=d e="])],
-        help: "look up with another engine",
+        help: "look up with another engine, in all VRFs; in one of them after vrf NAME",
         make: set_engine,
     },
     Command {
@@ -261,6 +276,19 @@ fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
     };
     let (prefix, hop) = feed::parse_route(&text)?;
     ask(Request::RouteAdd { prefix, hop })
+}
+
+/// The name of a VRF, and another command about it.
+fn vrf(words: &mut Words<'_>) -> Result<Input, WordsError> {
+    let name = words.want("the name of a VRF")?.to_owned();
+    let (is_nested, text) = (std::mem::replace(&mut words.is_about_vrf, true), words.clone().rest());
+    if !is_nested
+        && let Input::Ask(request) = words::parse_next(words)?
+        && request.is_about_vrf()
+    {
+        return ask(Request::Vrf { name, request: Box::new(request) });
+    }
+    Err(wrong(&text, "a command about a VRF (help vrf)"))
 }
 
 fn set_engine(words: &mut Words<'_>) -> Result<Input, WordsError> {

@@ -7,7 +7,7 @@
 use super::answer::Answer;
 use super::columns::Columns;
 use super::request::Request;
-use super::table::{COMMANDS, Command};
+use super::table::{COMMANDS, Command, VRF};
 use fib::PrefixError;
 use fib::feed::LineError;
 use serde::Serialize;
@@ -68,12 +68,14 @@ pub(crate) enum WordsError {
 pub(super) struct Words<'a> {
     words: Vec<&'a str>,
     at: usize,
+    /// Whether `vrf NAME` stands before those that are left.
+    pub(super) is_about_vrf: bool,
 }
 
 impl<'a> Words<'a> {
     pub(super) fn new(line: &'a str) -> Self {
         let words = line.split_ascii_whitespace().take_while(|word| !word.starts_with('#'));
-        Self { words: words.collect(), at: 0 }
+        Self { words: words.collect(), at: 0, is_about_vrf: false }
     }
 
     /// The next word; the error names what was `wanted`.
@@ -154,13 +156,20 @@ pub(crate) fn is_blank(line: &str) -> bool {
 /// # Errors
 /// [`WordsError`], with the first word that is wrong.
 pub(crate) fn parse(line: &str) -> Result<Input, WordsError> {
-    let mut words = Words::new(line);
+    parse_next(&mut Words::new(line))
+}
+
+/// Parses the words that are left.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn parse_next(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let (commands, depth) = words.follow()?;
-    let [command] = commands[..] else { return Err(ends(&mut words, &commands, depth)) };
+    let [command] = commands[..] else { return Err(ends(words, &commands, depth)) };
     if depth < command.path.len() {
-        return Err(ends(&mut words, &commands, depth));
+        return Err(ends(words, &commands, depth));
     }
-    let input = (command.make)(&mut words)?;
+    let input = (command.make)(words)?;
     match words.next() {
         None => Ok(input),
         Some(word) => Err(wrong(word, "the end of the line")),
@@ -229,7 +238,7 @@ impl From<Help> for Answer {
 /// # Errors
 /// When no command starts so.
 pub(crate) fn help(start: &[&str]) -> Result<Help, WordsError> {
-    let mut words = Words { words: start.to_vec(), at: 0 };
+    let mut words = Words { words: start.to_vec(), at: 0, is_about_vrf: false };
     let (commands, _) = words.follow()?;
     let line = |command: &&Command| {
         let args = command.args.iter().map(|arg| arg.usage);
@@ -244,7 +253,14 @@ pub(crate) fn complete(line: &str) -> (usize, Vec<&'static str>) {
     let start = line.rfind(|c: char| c.is_ascii_whitespace()).map_or(0, |at| at + 1);
     let (before, last) = line.split_at(start);
     let mut words = Words::new(before);
-    let Ok((commands, depth)) = words.follow() else { return (start, Vec::new()) };
+    let mut followed = words.follow();
+    if let Ok(([command], 1)) = followed.as_ref().map(|(commands, depth)| (&commands[..], *depth))
+        && command.path == VRF
+        && words.next().is_some()
+    {
+        followed = words.follow();
+    }
+    let Ok((commands, depth)) = followed else { return (start, Vec::new()) };
     let given = words.words.len() - words.at;
     let choices = match commands[..] {
         // A single command whose path is complete, with so many arguments; the last argument may be several words.

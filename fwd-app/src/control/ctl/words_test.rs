@@ -121,7 +121,7 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("st", "'st' may be start or stop"),
         (
             "list",
-            "'list' is not understood here, wanted show, clear, route, neigh, start, stop, set, trace, capture, help or quit",
+            "'list' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, capture, help or quit",
         ),
         ("show port", "'port' is the last word, wanted stats, xstats or info after it"),
         ("show port stats 0 1", "'1' is not understood here, wanted the end of the line"),
@@ -142,14 +142,28 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("set promisc all", "'all' is the last word, wanted on or off after it"),
         ("set promisc all o", "'o' may be on or off"),
         ("set engine host x", "'x' is not understood here, wanted key=value"),
+        (
+            "vrf red",
+            "'red' is the last word, wanted show, vrf, clear, route, neigh, start, stop, set, trace, capture, help or quit after it",
+        ),
+        ("vrf red stop", "'stop' is not understood here, wanted a command about a VRF (help vrf)"),
+        (
+            "vrf red show port info",
+            "'show port info' is not understood here, wanted a command about a VRF (help vrf)",
+        ),
+        (
+            "vrf red vrf red show fib",
+            "'show fib' is not understood here, wanted a command about a VRF (help vrf)",
+        ),
+        ("vrf red route get x", "'x' is not understood here, wanted an IPv4 or IPv6 address"),
         ("stop now", "'now' is not understood here, wanted --drain"),
         (
             "help x",
-            "'x' is not understood here, wanted show, clear, route, neigh, start, stop, set, trace, capture, help or quit",
+            "'x' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, capture, help or quit",
         ),
         (
             "\u{1b}[2J",
-            "'\\u{1b}[2J' is not understood here, wanted show, clear, route, neigh, start, stop, set, trace, capture, help or quit",
+            "'\\u{1b}[2J' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, capture, help or quit",
         ),
     ] {
         assert_eq!(error(line), message, "{line}");
@@ -166,8 +180,10 @@ fn help_lists_commands_and_completion_follows_them() {
         (
             "",
             0,
-            &["show", "clear", "route", "neigh", "start", "stop", "set", "trace", "capture", "help", "quit"]
-                [..],
+            &[
+                "show", "vrf", "clear", "route", "neigh", "start", "stop", "set", "trace", "capture", "help",
+                "quit",
+            ][..],
         ),
         ("s", 0, &["show", "start", "stop", "set"]),
         ("sh po ", 6, &["stats", "xstats", "info"]),
@@ -178,6 +194,10 @@ fn help_lists_commands_and_completion_follows_them() {
         ("neigh add 192.0.2.1 ", 20, &["lladdr"]),
         ("show dropz ", 11, &[]),
         ("start ", 6, &[]),
+        ("v", 0, &["vrf"]),
+        ("vrf r", 4, &[]),
+        ("vrf red ro", 8, &["route"]),
+        ("vrf red route add 10.0.0.0/8 b", 29, &["blackhole"]),
     ] {
         assert_eq!(complete(line), (start, words.to_vec()), "{line}");
     }
@@ -219,9 +239,17 @@ fn hop() -> impl Strategy<Value = Hop> {
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
+    let about_vrf = (plain_request(), "[a-z0-9_-]{1,9}").prop_map(|(request, name)| {
+        if request.is_about_vrf() { Request::Vrf { name, request: Box::new(request) } } else { request }
+    });
+    prop_oneof![plain_request(), about_vrf]
+}
+
+fn plain_request() -> impl Strategy<Value = Request> {
     use {PortFacts::*, Show::*};
     let count = || any::<NonZeroU64>();
-    let shows = [Drops, Engine, Fib, Neigh, Latency, Lcores, Queues, Config, Show::Stats, Routes, Feeds];
+    let shows =
+        [Drops, Engine, Fib, Neigh, Latency, Lcores, Queues, Config, Show::Stats, Routes, Feeds, Vrfs];
     let facts = proptest::sample::select(vec![PortFacts::Stats, Xstats, Info]);
     let counters = proptest::sample::select(vec![PortCounters::Stats, PortCounters::Xstats]);
     let parameters = vec(("[a-z-]{1,9}", "[!-~]{0,9}"), 0..4);

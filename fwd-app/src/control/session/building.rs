@@ -58,14 +58,16 @@ impl Session {
         self.build_beside(spec, move || make.make_with_fallback())
     }
 
-    pub(super) fn build_beside(
+    /// As [`Self::build_engine`], of the engine that `make` makes.
+    ///
+    /// # Errors
+    /// As there.
+    pub(in crate::control) fn build_beside(
         &mut self,
         spec: EngineSpec,
         make: impl FnOnce() -> anyhow::Result<Made> + Send + 'static,
     ) -> anyhow::Result<()> {
-        if let Some(Building { spec, .. }) = &self.building {
-            anyhow::bail!("engine {} is being built; try again when it is in service", spec.name);
-        }
+        self.check_not_building()?;
         self.commit()?;
         let mut rib = self.rib.clone();
         let build = move || {
@@ -77,6 +79,17 @@ impl Session {
         // It runs on the CPUs of this thread, where no lcore is.
         let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
         self.building = Some(Building { spec, changed: FxHashSet::default(), thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Checks that no engine is being built.
+    ///
+    /// # Errors
+    /// When one is.
+    pub(in crate::control) fn check_not_building(&self) -> anyhow::Result<()> {
+        if let Some(Building { spec, .. }) = &self.building {
+            anyhow::bail!("engine {} is being built; try again when it is in service", spec.name);
+        }
         Ok(())
     }
 
@@ -102,12 +115,13 @@ impl Session {
         }
         rib.commit_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
         debug_assert!(rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter()));
-        self.running.move_to(made.engine.as_ref())?;
+        self.running.move_to(self.vrf, made.engine.as_ref())?;
         self.tally.build_s = build_s;
         let before = std::mem::replace(&mut self.engine, made.engine);
         // Stages that stop may have the last batches of the engine before.
         self.retired = Some(before).filter(|_| self.running.is_stopping());
         (self.rib, self.failover, self.spec) = (rib, made.service, building.spec.clone());
+        self.has_shared_engine = made.is_shared;
         Ok(())
     }
 
@@ -164,7 +178,9 @@ mod tests {
     fn build_slowly(session: &mut Session, faults: &Arc<Faults>) {
         faults.hang_in_apply.store(true, Ordering::SeqCst);
         let theirs = Arc::clone(faults);
-        let make = move || Ok(Made { engine: Box::new(FaultyEngine::new(&theirs)), service: None });
+        let make = move || {
+            Ok(Made { engine: Box::new(FaultyEngine::new(&theirs)), service: None, is_shared: false })
+        };
         session.build_beside(EngineSpec::named("oracle"), make).unwrap();
     }
 

@@ -2,8 +2,8 @@
 //!
 //! [`Session::open`] loads the files and brings their tables into service, or fails as a whole. After that, changes take two steps:
 //! [`Session::update`] changes only the RIB and the next hops, [`Session::commit`] brings all changes into service. The topology
-//! starts once the ports are known ([`Session::set_ports`], [`Session::start`]); commits go on while it runs, and the session may
-//! move to another engine ([`Session::build_engine`]).
+//! starts once the ports are known ([`Session::set_ports`]); commits go on while it runs, and the session may move to another engine
+//! ([`Session::build_engine`]). A forwarder has a session for each VRF ([`super::vrfs`]), which starts the topology over all of them.
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
@@ -23,10 +23,10 @@ use crate::notice;
 use crate::router::Interface;
 use crate::topology::Handle;
 use crate::topology::Settings;
-use crate::topology::lcores::Parts;
+use crate::topology::lcores::VrfParts;
 use crate::topology::plan::Plan;
 use crate::topology::punts::Punts;
-use crate::topology::running::{Finished, Idle, Running};
+use crate::topology::running::{Finished, Idle};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use building::Building;
@@ -38,7 +38,6 @@ use fib::{
 };
 use learn::{Retry, Unused};
 use lpm_core::failover::Service;
-use lpm_core::memory;
 use origins::Origins;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
@@ -150,6 +149,8 @@ impl Egress {
 
 /// The tables, the engine, and a handle on the topology that uses them.
 pub(crate) struct Session {
+    /// The number of its VRF.
+    vrf: usize,
     spec: EngineSpec,
     files: Vec<PathBuf>,
     /// Tables with more routes are refused.
@@ -163,11 +164,13 @@ pub(crate) struct Session {
     building: Option<Building>,
     /// Which of the two engines answers; `None` without a fallback.
     failover: Option<Arc<Service>>,
+    /// Whether the engine's memory is that of other sessions too.
+    has_shared_engine: bool,
     /// `None` before [`Self::set_ports`].
     egress: Option<Egress>,
     /// The seed of the hash that chooses the path of a flow.
     ecmp_seed: u64,
-    /// The running topology; before [`Self::start`], a handle without stages.
+    /// The running topology; before it starts, a handle without stages.
     running: Handle,
     /// Routes of other sources than files.
     origins: Origins,
@@ -188,10 +191,20 @@ impl Session {
     /// # Errors
     /// [`EngineError`] for an engine that cannot be made or a table it cannot hold, `FeedError` for a file.
     pub(crate) fn open(spec: &TableSpec, on_progress: &mut dyn FnMut(Progress<'_>)) -> anyhow::Result<Self> {
-        if let Some(node) = spec.engine.options.numa_node {
-            memory::check_node(node).map_err(|why| ConfigError::Invalid(format!("--table-node {why}")))?;
-        }
-        let Made { engine, service } = spec.engine.make_with_fallback()?;
+        spec.check()?;
+        Self::open_with(spec, 0, spec.engine.make_with_fallback()?, on_progress)
+    }
+
+    /// The session of VRF number `vrf`, with the routes of `spec` in the engine that was made.
+    ///
+    /// # Errors
+    /// [`EngineError`] for a table that the engine cannot hold, `FeedError` for a file.
+    pub(super) fn open_with(
+        spec: &TableSpec,
+        vrf: usize,
+        Made { engine, service, is_shared }: Made,
+        on_progress: &mut dyn FnMut(Progress<'_>),
+    ) -> anyhow::Result<Self> {
         let start = Instant::now();
         let (mut rib, hops, _) = load_rib(&spec.files, on_progress)?;
         rib.leave_out(engine.wants_fewer_routes());
@@ -199,6 +212,7 @@ impl Session {
         let routes = rib.len() as u64;
         check_routes(routes, spec.routes_max)?;
         let mut session = Self {
+            vrf,
             routes_max: spec.routes_max,
             spec: spec.engine.clone(),
             files: spec.files.clone(),
@@ -212,6 +226,7 @@ impl Session {
             learned: None,
             retry: Retry::default(),
             failover: service,
+            has_shared_engine: is_shared,
             egress: None,
             ecmp_seed: 0,
             running: Handle::default(),
@@ -292,7 +307,8 @@ impl Session {
         self.ecmp_seed
     }
 
-    /// Sets the ports that next hops may refer to, in the order of their indices; call it before [`Self::start`].
+    /// Sets the ports that next hops may refer to, in the order of their indices; call it before the
+    /// topology starts.
     ///
     /// # Errors
     /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist.
@@ -434,27 +450,33 @@ impl Session {
         gone.chain(there).map(|(prefix, id)| u64::from(self.set_file_route(K::wrap(prefix), id))).sum()
     }
 
-    /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.
+    /// What stages look packets up in.
     ///
     /// # Errors
-    /// When the ports have not been set, a queue does not exist, the engine has no memory for readers, or an lcore is busy.
-    pub(crate) fn start(&mut self, site: &Site<'_>) -> anyhow::Result<Running> {
+    /// When the ports have not been set.
+    pub(super) fn parts(&self) -> anyhow::Result<VrfParts<'_>> {
         let egress = self.egress.as_ref().context("a topology needs ports before it starts")?;
-        let parts = Parts {
-            eal: site.eal,
-            ports: site.ports,
+        Ok(VrfParts {
             engine: self.engine.as_ref(),
             egress: Arc::clone(&egress.table),
-            settings: site.settings,
             // A fallback always answers, so batches are never abandoned then.
             stall_us: if self.failover.is_some() { u64::MAX } else { self.spec.stall_us },
-            fault: Arc::clone(self.running.fault()),
-            watch: Arc::clone(self.running.watch()),
-            punts: site.punts,
-        };
-        let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;
-        self.running = running.handle().clone();
-        Ok(running)
+        })
+    }
+
+    /// The topology has started.
+    pub(super) fn set_running(&mut self, running: Handle) {
+        self.running = running;
+    }
+
+    /// Whether there are updates to [`Self::commit`].
+    pub(super) fn has_updates(&self) -> bool {
+        self.updates_pending > 0
+    }
+
+    /// Whether the engine's memory is that of other sessions too.
+    pub(crate) fn has_shared_engine(&self) -> bool {
+        self.has_shared_engine
     }
 
     /// The batch size that the engine measured for a latency target, the smaller one of both families; `None` if it did not

@@ -2,8 +2,7 @@
 //!
 //! They are seen by the feed of the kernel's links. What an option has configured stays, whatever happens to the TAP.
 
-use crate::control::Session;
-use crate::control::interfaces::{ours, routes};
+use crate::control::Vrfs;
 use crate::datapath::exception::Ours;
 use crate::notice;
 use crate::router::Interface;
@@ -33,8 +32,8 @@ impl Follower {
     }
 
     /// Takes in what has changed since.
-    pub(crate) fn turn(&mut self, session: &mut Session) {
-        let Some(learned) = session.take_tap_addresses() else { return };
+    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) {
+        let Some(learned) = vrfs.get_mut(0).take_tap_addresses() else { return };
         let with = |interface: &Interface| {
             let here = learned.iter().filter(|(port, _)| *port == interface.id().0);
             interface.with(here.map(|(_, address)| *address))
@@ -49,13 +48,16 @@ impl Follower {
             // Without a router there is nobody to answer anyway.
             let _ = self.router.send(interface.clone());
         }
-        for (here, ours) in self.ours.iter().zip(ours(&self.current, self.ours.len())) {
-            if let (Some(here), Some(ours)) = (here, ours) {
-                here.store(ours);
+        let set = vrfs.set_interfaces(&self.current).map_err(anyhow::Error::from);
+        let set = set.and_then(|ours| {
+            for (here, ours) in self.ours.iter().zip(ours) {
+                if let (Some(here), Some(ours)) = (here, ours) {
+                    here.store(ours);
+                }
             }
-        }
-        let set = session.set_own_routes(routes(&self.current)).map_err(anyhow::Error::from);
-        if let Err(error) = set.and_then(|()| session.commit().map(drop)) {
+            vrfs.commit()
+        });
+        if let Err(error) = set {
             notice::warn(format_args!("{error:#}; the addresses of TAPs are not all in service"));
         }
     }
@@ -67,7 +69,7 @@ mod tests {
     use crate::control::feeds::interfaces::Interfaces;
     use crate::control::feeds::learned::Learned;
     use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkAddress};
-    use crate::control::interfaces::{PortAddress, interfaces};
+    use crate::control::interfaces::{PortAddress, interfaces, ours};
     use crate::control::test_session::session;
     use crate::datapath::EgressPort;
     use crossbeam_channel::bounded;
@@ -88,21 +90,21 @@ mod tests {
         let configured =
             PortAddress { port: PortRef::Index(0), address: [192, 0, 2, 1].into(), prefix_len: 24 };
         let configured = interfaces(&[configured], taps.keys().copied(), &ports).unwrap();
-        let mut session = session();
-        session.set_ports(ports.clone()).unwrap();
+        let mut vrfs = Vrfs::from(session());
+        vrfs.set_ports(&ports, vec![0; 2]).unwrap();
         let (events, receiver) = bounded(8);
         let named = Interfaces::of(&ports, &[], &[]).unwrap().with_taps(&taps);
-        session.set_feeds(Learned::for_test(receiver, 1, 0, named));
-        session.set_own_routes(routes(&configured)).unwrap();
-        session.commit().unwrap();
+        vrfs.set_feeds(Learned::for_test(receiver, 1, 0, named));
+        vrfs.set_interfaces(&configured).unwrap();
+        vrfs.commit().unwrap();
         let here = ours(&configured, 2).into_iter();
         let here: Vec<_> = here.map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect();
         let (router, changes) = bounded(8);
         let mut follower = Follower::new(configured, here.clone(), router);
-        let routes = session.rib().len();
+        let routes = vrfs.main().rib().len();
         // A file has a route of this prefix.
         let link_of_file = Prefix::truncating(0xc633_6400, 24);
-        let id_of_file = session.rib().v4.get(link_of_file);
+        let id_of_file = vrfs.main().rib().v4.get(link_of_file);
         assert!(!id_of_file.is_none());
 
         let link = |ifindex, name: &str| {
@@ -110,10 +112,10 @@ mod tests {
             FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
         };
         let at = |ifindex, last| LinkAddress { ifindex, address: [198, 51, 100, last].into(), len: 24 };
-        let mut tell = |session: &mut Session, told: Vec<FeedEvent>| {
+        let mut tell = |vrfs: &mut Vrfs, told: Vec<FeedEvent>| {
             events.send(ChangeSet { feed: FeedId(0), events: told }).unwrap();
-            session.learn();
-            follower.turn(session);
+            vrfs.learn();
+            follower.turn(vrfs);
         };
         // The second is on an interface that is no TAP, the third no address of a host.
         let others = [
@@ -122,19 +124,19 @@ mod tests {
         ];
         let mut told = vec![link(5, "tap0"), link(6, "p1"), FeedEvent::Address(at(5, 1))];
         told.extend(others);
-        tell(&mut session, told);
+        tell(&mut vrfs, told);
         // The address and its broadcast address. The link has the place of the file's route.
-        assert_eq!(session.rib().len(), routes + 2);
-        assert_ne!(session.rib().v4.get(link_of_file), id_of_file);
+        assert_eq!(vrfs.main().rib().len(), routes + 2);
+        assert_ne!(vrfs.main().rib().v4.get(link_of_file), id_of_file);
         let is_ours = |last: u32| here[0].as_ref().unwrap().load().v4.contains(&(0xc633_6400 | last));
         assert!(is_ours(1) && is_ours(255) && !is_ours(9));
         let interface = changes.try_recv().unwrap();
         assert!(interface.has([198, 51, 100, 1].into()) && interface.has([192, 0, 2, 1].into()));
 
-        tell(&mut session, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);
+        tell(&mut vrfs, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);
         assert!(is_ours(2) && !is_ours(1));
-        tell(&mut session, vec![FeedEvent::LinkGone(5)]);
-        assert_eq!((session.rib().len(), session.rib().v4.get(link_of_file)), (routes, id_of_file));
+        tell(&mut vrfs, vec![FeedEvent::LinkGone(5)]);
+        assert_eq!((vrfs.main().rib().len(), vrfs.main().rib().v4.get(link_of_file)), (routes, id_of_file));
         assert!(!is_ours(2));
         assert_eq!(changes.try_iter().count(), 2);
         assert!(changes.is_empty());

@@ -9,7 +9,6 @@
 mod flows_test;
 mod paths;
 
-use super::trace::Trace;
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::{DropReason, EgressPort};
 use fib::oracle::OraclePair;
@@ -249,9 +248,4 @@ impl Reference {
 /// The header checks on a frame.
 pub(crate) fn checked(frame: &[u8]) -> Result<Checked, DropReason> {
     check::check(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
-}
-
-/// What must become of every frame of `trace`.
-pub(crate) fn verdicts(reference: &Reference, trace: &Trace, hops: &NextHopTable) -> Vec<Verdict> {
-    (0..trace.len()).map(|i| reference.verdict(trace.frame(i), hops)).collect()
 }

@@ -1,0 +1,422 @@
+//! The VRFs of a forwarder: a [`Session`] each, over one running topology.
+//!
+//! A port belongs to one VRF, whose routes its packets are looked up in; a next hop may be behind any port. VRF 0, [`DEFAULT`], has the
+//! ports that no other one names, and is the only one unless some are configured. An engine that holds several FIBs has one for each VRF;
+//! of others, each VRF has its own.
+
+use super::feeds::learned::Learned;
+use super::interfaces::{Resolved, ours, routes};
+use super::session::{Progress, Session, Site};
+use super::spec::TableSpec;
+use crate::datapath::exception::Ours;
+use crate::datapath::{EgressPort, EgressTable};
+use crate::engines::EngineSpec;
+use crate::error::ConfigError;
+use crate::router::Interface;
+use crate::topology::Handle;
+use crate::topology::lcores::Parts;
+use crate::topology::running::Running;
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use fib::{NextHopError, PortRef};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The name of VRF 0.
+pub(crate) const DEFAULT: &str = "default";
+/// The largest VLAN id (IEEE 802.1Q).
+const VLAN_MAX: u16 = 4094;
+
+/// A VRF besides [`DEFAULT`], as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VrfSpec {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its ports.
+    pub(crate) ports: Vec<PortRef>,
+    /// Its route files, in order.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// A file of a VRF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedFile {
+    /// The VRF.
+    pub(crate) vrf: String,
+    /// The file.
+    pub(crate) file: PathBuf,
+}
+
+impl VrfSpec {
+    /// These VRFs with these route files.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for a name that is taken or that no VRF has.
+    pub(crate) fn all(vrfs: &[Self], files: &[NamedFile]) -> Result<Vec<Self>, ConfigError> {
+        let mut all = vrfs.to_vec();
+        for (at, Self { name, .. }) in vrfs.iter().enumerate() {
+            if name == DEFAULT || vrfs[..at].iter().any(|other| other.name == *name) {
+                return Err(ConfigError::Invalid(format!("--vrf {name}: there is a VRF of this name")));
+            }
+        }
+        for NamedFile { vrf, file } in files {
+            let number = Self::number_of(vrfs, "--vrf-fib", vrf)?;
+            all[number - 1].files.push(file.clone());
+        }
+        Ok(all)
+    }
+
+    /// The number of the VRF that `option` names, when `vrfs` are numbered from 1.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] when none has the name.
+    pub(crate) fn number_of(vrfs: &[Self], option: &str, name: &str) -> Result<usize, ConfigError> {
+        vrfs.iter().position(|vrf| vrf.name == name).map(|at| at + 1).ok_or_else(|| {
+            let known: Vec<_> = vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
+            let known = known.join(", ");
+            ConfigError::Invalid(format!("{option} {name}: no --vrf has this name; there are: {known}"))
+        })
+    }
+}
+
+/// The number of each port's VRF, when `vrfs` are numbered from 1.
+///
+/// # Errors
+/// [`ConfigError::NoDevice`] for a port that does not exist, [`ConfigError::Invalid`] for one in two VRFs and for a VLAN.
+pub(crate) fn vrf_of_ports(vrfs: &[VrfSpec], ports: &[EgressPort]) -> Result<Vec<usize>, ConfigError> {
+    let mut vrf_of = vec![0; ports.len()];
+    for (number, vrf) in (1..).zip(vrfs) {
+        for port in &vrf.ports {
+            let found = EgressPort::find(port, ports, || format!("--vrf {}", vrf.name));
+            let index = match (found, port) {
+                (Ok(index), _) => index.map_or(0, usize::from),
+                (Err(_), PortRef::Name(name)) if is_vlan(name, ports) => {
+                    return Err(ConfigError::Invalid(format!(
+                        "--vrf {}: {name} is a VLAN of a port; all VLANs of a port belong to the port's VRF so far",
+                        vrf.name
+                    )));
+                }
+                (Err(error), _) => return Err(ConfigError::NoDevice(error.to_string())),
+            };
+            let before = std::mem::replace(&mut vrf_of[index], number);
+            if before != 0 {
+                let message =
+                    format!("port {port} is in the VRFs {} and {}", vrfs[before - 1].name, vrf.name);
+                return Err(ConfigError::Invalid(message));
+            }
+        }
+    }
+    Ok(vrf_of)
+}
+
+/// Whether `name` is a port, a dot and a VLAN id.
+fn is_vlan(name: &str, ports: &[EgressPort]) -> bool {
+    name.rsplit_once('.').is_some_and(|(port, vlan)| {
+        let is_port = EgressPort::find(&PortRef::parse(port), ports, String::new).is_ok();
+        is_port && vlan.parse().is_ok_and(|vlan| (1..=VLAN_MAX).contains(&vlan))
+    })
+}
+
+/// A name that no VRF has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no VRF '{name}'; there are: {known}")]
+pub(crate) struct NoVrf {
+    name: String,
+    known: String,
+}
+
+/// A VRF in service.
+pub(crate) struct Vrf {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its tables.
+    pub(crate) session: Session,
+}
+
+/// All VRFs, by number.
+pub(crate) struct Vrfs {
+    /// At least [`DEFAULT`].
+    vrfs: Vec<Vrf>,
+    /// The number of each port's VRF; empty before [`Self::set_ports`].
+    vrf_of: Vec<usize>,
+}
+
+impl From<Session> for Vrfs {
+    /// VRF [`DEFAULT`] alone.
+    fn from(session: Session) -> Self {
+        Self { vrfs: vec![Vrf { name: DEFAULT.to_owned(), session }], vrf_of: Vec::new() }
+    }
+}
+
+impl Vrfs {
+    /// The VRF [`DEFAULT`] with the tables of `main`, and `others` with the same engine; all routes are in service.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub(crate) fn open(
+        main: &TableSpec,
+        others: &[VrfSpec],
+        on_progress: &mut dyn FnMut(Progress<'_>),
+    ) -> anyhow::Result<Self> {
+        main.check()?;
+        let mut engines = main.engine.make_for_vrfs(1 + others.len())?.into_iter();
+        let mut open = |number, name: &str, files: &[PathBuf]| {
+            let engine = engines.next().context("there are as many engines as VRFs")?;
+            let spec = TableSpec { files: files.to_vec(), ..main.clone() };
+            let session = Session::open_with(&spec, number, engine, on_progress);
+            // The messages of a forwarder without VRFs are about nothing else.
+            let session = if others.is_empty() { session } else { session.with_context(|| of(name)) }?;
+            anyhow::Ok(Vrf { name: name.to_owned(), session })
+        };
+        let mut vrfs = vec![open(0, DEFAULT, &main.files)?];
+        for (number, VrfSpec { name, files, .. }) in (1..).zip(others) {
+            vrfs.push(open(number, name, files)?);
+        }
+        Ok(Self { vrfs, vrf_of: Vec::new() })
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> &[Vrf] {
+        &self.vrfs
+    }
+
+    /// The tables of [`DEFAULT`].
+    pub(crate) fn main(&self) -> &Session {
+        self.get(0)
+    }
+
+    /// The tables of VRF `number`.
+    pub(crate) fn get(&self, number: usize) -> &Session {
+        &self.vrfs[number].session
+    }
+
+    /// The tables of VRF `number`, to change.
+    pub(crate) fn get_mut(&mut self, number: usize) -> &mut Session {
+        &mut self.vrfs[number].session
+    }
+
+    /// The number of the VRF `name`.
+    ///
+    /// # Errors
+    /// [`NoVrf`], with the names there are.
+    pub(crate) fn find(&self, name: &str) -> Result<usize, NoVrf> {
+        self.vrfs.iter().position(|vrf| vrf.name == name).ok_or_else(|| {
+            let known: Vec<_> = self.vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
+            NoVrf { name: name.to_owned(), known: known.join(", ") }
+        })
+    }
+
+    /// The number of the VRF of port `index`.
+    pub(crate) fn of_port(&self, index: usize) -> usize {
+        self.vrf_of.get(index).copied().unwrap_or(0)
+    }
+
+    /// The indices of the ports of VRF `number`.
+    pub(crate) fn ports_of(&self, number: usize) -> impl Iterator<Item = usize> {
+        (0..self.vrf_of.len()).filter(move |port| self.vrf_of[*port] == number)
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.vrfs.iter_mut().map(|vrf| &mut vrf.session)
+    }
+
+    /// Sets the seed of the hash that chooses the path of a flow, for all of them; call it before [`Self::set_ports`].
+    pub(crate) fn set_ecmp_seed(&mut self, seed: u64) {
+        self.each().for_each(|session| session.set_ecmp_seed(seed));
+    }
+
+    /// The running topology.
+    pub(crate) fn running(&self) -> &Handle {
+        self.main().running()
+    }
+
+    /// Sets the ports, in the order of their indices, and the number of each one's VRF ([`vrf_of_ports`]); call it before
+    /// [`Self::start`].
+    ///
+    /// # Errors
+    /// As [`Session::set_ports`].
+    pub(crate) fn set_ports(&mut self, ports: &[EgressPort], vrf_of: Vec<usize>) -> Result<(), ConfigError> {
+        self.vrf_of = vrf_of;
+        self.each().try_for_each(|session| session.set_ports(ports.to_vec()))
+    }
+
+    /// Sets the routes that follow from the addresses of ports, each in the VRF of its port. Returns what is for the router on each port:
+    /// the addresses of its VRF.
+    ///
+    /// # Errors
+    /// As [`Session::set_own_routes`].
+    pub(crate) fn set_interfaces(
+        &mut self,
+        interfaces: &[Interface],
+    ) -> Result<Vec<Option<Arc<Ours>>>, NextHopError> {
+        let ports = self.vrf_of.len();
+        let mut all = vec![None; ports];
+        for number in 0..self.vrfs.len() {
+            let is_here = |interface: &&Interface| self.of_port(usize::from(interface.id().0)) == number;
+            let here: Vec<_> = interfaces.iter().filter(is_here).cloned().collect();
+            self.get_mut(number).set_own_routes(routes(&here))?;
+            all = all.into_iter().zip(ours(&here, ports)).map(|(before, here)| here.or(before)).collect();
+        }
+        Ok(all)
+    }
+
+    /// The egress table of each port's VRF, each replaced as a whole; empty before [`Self::set_ports`].
+    pub(crate) fn egress_tables(&self) -> Vec<Arc<ArcSwap<EgressTable>>> {
+        self.vrf_of.iter().filter_map(|number| self.get(*number).egress_table()).collect()
+    }
+
+    /// Takes routes, links and neighbours from these feeds for [`DEFAULT`].
+    pub(crate) fn set_feeds(&mut self, feeds: Learned) {
+        self.get_mut(0).set_feeds(feeds);
+    }
+
+    /// As [`Session::set_link`], for all: a next hop may be behind any port.
+    pub(crate) fn set_link(&mut self, index: usize, is_up: bool) {
+        self.each().for_each(|session| session.set_link(index, is_up));
+    }
+
+    /// As [`Session::set_resolved`], for all: a neighbour is known by its address and its port, which belong to one VRF.
+    pub(crate) fn set_resolved(&mut self, resolved: Resolved) {
+        self.each().for_each(|session| session.set_resolved(resolved));
+    }
+
+    /// As [`Session::commit`], for all.
+    ///
+    /// # Errors
+    /// The first one's; the others are in service all the same.
+    pub(crate) fn commit(&mut self) -> anyhow::Result<()> {
+        self.commit_those(|_| true)
+    }
+
+    /// Brings the updates of all VRFs into service.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub(crate) fn commit_updates(&mut self) -> anyhow::Result<()> {
+        self.commit_those(Session::has_updates)
+    }
+
+    fn commit_those(&mut self, which: impl Fn(&Session) -> bool) -> anyhow::Result<()> {
+        let is_alone = self.vrfs.len() == 1;
+        let mut first = Ok(());
+        for Vrf { name, session } in self.vrfs.iter_mut().filter(|vrf| which(&vrf.session)) {
+            let result = session.commit().map(drop);
+            first = first.and(if is_alone { result } else { result.with_context(|| of(name)) });
+        }
+        first
+    }
+
+    /// As [`Session::learn`], for all.
+    pub(crate) fn learn(&mut self) -> bool {
+        let mut worked = false;
+        for session in self.each() {
+            worked |= session.learn();
+        }
+        worked
+    }
+
+    /// Begins to build the engine of `spec` for every VRF; [`Self::finish_engine`] moves each to its own.
+    ///
+    /// # Errors
+    /// As [`Session::build_engine`].
+    pub(crate) fn build_engines(&mut self, spec: &EngineSpec) -> anyhow::Result<()> {
+        self.vrfs.iter().try_for_each(|vrf| vrf.session.check_not_building())?;
+        if let [Vrf { session, .. }] = &mut self.vrfs[..] {
+            return session.build_engine(spec.clone());
+        }
+        let engines = spec.make_for_vrfs(self.vrfs.len())?;
+        let mut both = self.each().zip(engines);
+        both.try_for_each(|(session, made)| session.build_beside(spec.clone(), move || Ok(made)))
+    }
+
+    /// As [`Session::finish_engine`], of VRF `number`.
+    pub(crate) fn finish_engine(&mut self, number: usize) -> Option<anyhow::Result<()>> {
+        let is_alone = self.vrfs.len() == 1;
+        let Vrf { name, session } = &mut self.vrfs[number];
+        let finished = session.finish_engine()?;
+        Some(if is_alone { finished } else { finished.with_context(|| of(name)) })
+    }
+
+    /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.
+    ///
+    /// # Errors
+    /// When the ports have not been set, a queue does not exist, an engine has no memory for readers, or an lcore is busy.
+    pub(crate) fn start(&mut self, site: &Site<'_>) -> anyhow::Result<Running> {
+        let parts = Parts {
+            eal: site.eal,
+            ports: site.ports,
+            vrfs: self.vrfs.iter().map(|vrf| vrf.session.parts()).collect::<Result<_, _>>()?,
+            vrf_of: &self.vrf_of,
+            settings: site.settings,
+            fault: Arc::clone(self.running().fault()),
+            watch: Arc::clone(self.running().watch()),
+            punts: site.punts,
+        };
+        let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;
+        self.each().for_each(|session| session.set_running(running.handle().clone()));
+        Ok(running)
+    }
+
+    /// Updates in service, of all VRFs.
+    pub(crate) fn updates(&self) -> u64 {
+        self.vrfs.iter().map(|vrf| vrf.session.tally().updates).sum()
+    }
+}
+
+/// Which VRF an error is about.
+fn of(name: &str) -> String {
+    format!("VRF {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::MacAddr;
+
+    fn spec(name: &str, ports: &[&str]) -> VrfSpec {
+        let ports = ports.iter().map(|port| PortRef::parse(port)).collect();
+        VrfSpec { name: name.to_owned(), ports, files: Vec::new() }
+    }
+
+    #[test]
+    fn a_port_belongs_to_one_vrf() {
+        let port = |i| EgressPort {
+            name: format!("net_ring_port{i}"),
+            mac: MacAddr([2, 0, 0, 0, 0, i]),
+            mtu_bytes: 1500,
+            destination: None,
+            is_up: true,
+        };
+        let ports: Vec<_> = (0..4).map(port).collect();
+        let of = |specs: &[VrfSpec]| vrf_of_ports(specs, &ports);
+        assert_eq!(of(&[]), Ok(vec![0; 4]));
+        assert_eq!(of(&[spec("red", &["3", "net_ring_port1"]), spec("blue", &["0"])]), Ok(vec![2, 1, 0, 1]));
+        let message = |specs: &[VrfSpec]| of(specs).unwrap_err().to_string();
+        assert_eq!(
+            message(&[spec("red", &["1"]), spec("blue", &["1"])]),
+            "port 1 is in the VRFs red and blue"
+        );
+        assert!(message(&[spec("red", &["1", "net_ring_port1"])]).contains("red and red"));
+        assert!(matches!(of(&[spec("red", &["4"])]), Err(ConfigError::NoDevice(_))));
+        for vlan in ["1.100", "net_ring_port1.4094"] {
+            assert!(message(&[spec("red", &[vlan])]).contains("is a VLAN of a port"));
+        }
+        for none in ["1.4095", "1.x", "9.1", "eth1.1"] {
+            assert!(matches!(of(&[spec("red", &[none])]), Err(ConfigError::NoDevice(_))), "{none}");
+        }
+    }
+    #[test]
+    fn names_are_those_of_vrfs() {
+        let red = [spec("red", &["0"]), spec("blue", &["1"])];
+        let file = |vrf: &str, file: &str| NamedFile { vrf: vrf.to_owned(), file: file.into() };
+        let vrfs = VrfSpec::all(&red, &[file("blue", "a"), file("red", "b"), file("blue", "c")]).unwrap();
+        assert_eq!((vrfs[0].files.len(), vrfs[1].files.len()), (1, 2));
+        for (vrfs, files, message) in [
+            (vec![spec("default", &["0"])], vec![], "--vrf default: there is a VRF of this name"),
+            (vec![spec("a", &["0"]), spec("a", &["1"])], vec![], "--vrf a: there is a VRF of this name"),
+            (red.to_vec(), vec![file("x", "a")], "--vrf-fib x: no --vrf has this name; there are: red, blue"),
+        ] {
+            assert_eq!(VrfSpec::all(&vrfs, &files).unwrap_err().to_string(), message);
+        }
+    }
+}

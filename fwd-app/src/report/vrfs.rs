@@ -1,0 +1,103 @@
+//! The VRFs of a forwarder: ports, routes, engines, and the memory of all of them.
+
+use super::text::megabytes;
+use crate::control::ctl::columns::Columns;
+use crate::control::vrfs::{Vrf, Vrfs};
+use serde::Serialize;
+use std::fmt;
+
+/// A VRF.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct VrfReport {
+    /// Its name.
+    pub(crate) name: String,
+    /// The names of its ports.
+    pub(crate) ports: Vec<String>,
+    /// IPv4 routes, before compilation.
+    pub(crate) routes_v4: usize,
+    /// IPv6 routes, before compilation.
+    pub(crate) routes_v6: usize,
+    /// Next hops.
+    pub(crate) next_hops: usize,
+    /// Updates in service.
+    pub(crate) updates: u64,
+    /// The engine's name.
+    pub(crate) engine: &'static str,
+    /// Memory that lookups read, bytes; of all VRFs that share the engine.
+    pub(crate) table_bytes: u64,
+    /// Memory of the engine that only its writer uses, bytes; of all VRFs that share the engine.
+    pub(crate) writer_bytes: u64,
+    /// Whether other VRFs are in the same table.
+    pub(crate) is_shared: bool,
+}
+
+/// The VRFs, by number.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub(crate) struct VrfReports(Vec<VrfReport>);
+
+impl VrfReports {
+    /// Of `vrfs`.
+    pub(crate) fn new(vrfs: &Vrfs) -> Self {
+        let report = |(number, Vrf { name, session }): (usize, &Vrf)| {
+            let (rib, stats) = (session.rib(), session.engine().stats());
+            let ports = session.egress_ports();
+            VrfReport {
+                name: name.clone(),
+                ports: vrfs.ports_of(number).map(|port| ports[port].name.clone()).collect(),
+                routes_v4: rib.v4.len(),
+                routes_v6: rib.v6.len(),
+                next_hops: session.hops().len(),
+                updates: session.tally().updates,
+                engine: session.engine().name(),
+                table_bytes: stats.table_bytes,
+                writer_bytes: stats.writer_bytes,
+                is_shared: session.has_shared_engine(),
+            }
+        };
+        Self(vrfs.all().iter().enumerate().map(report).collect())
+    }
+
+    /// As [`Self::new`]; none of a forwarder with one VRF alone.
+    pub(crate) fn of_several(vrfs: &Vrfs) -> Self {
+        if vrfs.all().len() > 1 { Self::new(vrfs) } else { Self::default() }
+    }
+
+    /// Whether there are none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The text, a line each.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let text = if self.is_empty() { String::new() } else { self.to_string() };
+        text.lines().map(|line| format!("vrf      {line}")).collect()
+    }
+}
+
+impl fmt::Display for VrfReports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns =
+            Columns::new(["vrf", "IPv4", "IPv6", "next hops", "updates", "engine", "MB", "ports"]);
+        for vrf in &self.0 {
+            let shared = if vrf.is_shared { " (shared)" } else { "" };
+            columns.row([
+                vrf.name.clone(),
+                vrf.routes_v4.to_string(),
+                vrf.routes_v6.to_string(),
+                vrf.next_hops.to_string(),
+                vrf.updates.to_string(),
+                format!("{}{shared}", vrf.engine),
+                format!("{:.1}", megabytes(vrf.table_bytes)),
+                vrf.ports.join(","),
+            ]);
+        }
+        columns.fmt(f)?;
+        // A shared table counts once.
+        let shared = self.0.iter().find(|vrf| vrf.is_shared);
+        let counted = || self.0.iter().filter(|vrf| !vrf.is_shared).chain(shared);
+        let table = megabytes(counted().map(|vrf| vrf.table_bytes).sum());
+        let writer = megabytes(counted().map(|vrf| vrf.writer_bytes).sum());
+        writeln!(f, "all tables {table:.1} MB, and {writer:.1} MB of their writers")
+    }
+}

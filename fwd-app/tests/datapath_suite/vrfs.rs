@@ -1,0 +1,195 @@
+//! VRFs: sixteen with the same prefixes and other next hops, each judged by its own oracle while all of them change.
+
+use crate::support::{
+    assert_conserved, bundled, fwd_app, number, read_pcap, replay, skipped, stderr, v4_frame, v6_frame,
+    write_pcap,
+};
+use fib::random::Seeded;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+const VRFS: u32 = 16;
+
+/// Routes that a VRF announces and withdraws: prefixes within 10.0.0.0/12 and 2001:db8::/44, of lengths from 13 and 45 on.
+struct Routes {
+    rng: Seeded,
+    has_v6: bool,
+}
+
+impl Routes {
+    fn prefix(&mut self) -> String {
+        if self.has_v6 && self.rng.percent(50) {
+            let address = 0x2001_0db8 << 96 | u128::from(self.rng.u32() & 0x3fff) << 66;
+            let len = self.rng.between(45, 64);
+            let masked = address >> (128 - u32::from(len)) << (128 - u32::from(len));
+            return format!("{}/{len}", std::net::Ipv6Addr::from(masked));
+        }
+        let len = self.rng.between(13, 32);
+        let address = 10 << 24 | self.rng.u32() & 0xf_3333;
+        let masked = u64::from(address) >> (32 - len) << (32 - len);
+        format!("{}/{len}", std::net::Ipv4Addr::from(u32::try_from(masked).unwrap()))
+    }
+}
+
+/// The files of one VRF: routes and updates. Its next hops are `vrf * 1000 + 1` to `vrf * 1000 + 999`.
+fn files(folder: &Path, vrf: u32, has_v6: bool) -> (PathBuf, PathBuf) {
+    let mut routes = Routes { rng: Seeded::new(71, u64::from(vrf)), has_v6 };
+    let (mut table, mut updates, mut known) = (String::new(), String::new(), BTreeSet::new());
+    for default in if has_v6 { &["0.0.0.0/0", "::/0"][..] } else { &["0.0.0.0/0"] } {
+        writeln!(table, "{default} {}", vrf * 1000 + 1).unwrap();
+    }
+    for _ in 0..400 {
+        let prefix = routes.prefix();
+        if known.insert(prefix.clone()) {
+            writeln!(table, "{prefix} {}", vrf * 1000 + 1 + routes.rng.u32() % 999).unwrap();
+        }
+    }
+    for _ in 0..600 {
+        let prefix = routes.prefix();
+        let withdraws = routes.rng.percent(40);
+        let prefix = if withdraws {
+            known.iter().nth(routes.rng.u32() as usize % known.len()).unwrap()
+        } else {
+            &prefix
+        };
+        match withdraws {
+            true => writeln!(updates, "w {prefix}").unwrap(),
+            false => writeln!(updates, "a {prefix} {}", vrf * 1000 + 1 + routes.rng.u32() % 999).unwrap(),
+        }
+    }
+    let [one, two] = ["routes", "updates"].map(|name| folder.join(format!("{name}{vrf}.txt")));
+    std::fs::write(&one, table).unwrap();
+    std::fs::write(&two, updates).unwrap();
+    (one, two)
+}
+
+/// A trace to the prefixes of [`Routes`], one packet in 16 with a VLAN tag.
+fn trace(folder: &Path, has_v6: bool) -> PathBuf {
+    let mut rng = Seeded::new(72, 0);
+    let frame = |_| {
+        let tags = if rng.percent(6) { &[0x8100_u16][..] } else { &[] };
+        if has_v6 && rng.percent(50) {
+            let to = 0x2001_0db8 << 96 | u128::from(rng.u32() & 0x3fff) << 66 | u128::from(rng.u32());
+            v6_frame(0x2001_0db9 << 96 | u128::from(rng.u32()), to, 70, tags)
+        } else {
+            v4_frame(192 << 24 | rng.u32() & 0xffff, 10 << 24 | rng.u32() & 0xf_3333, 60, tags)
+        }
+    };
+    let frames: Vec<_> = (0..4000).map(frame).collect();
+    let file = folder.join("trace.pcap");
+    write_pcap(&file, &frames);
+    file
+}
+
+/// The options of all VRFs but the default one: a port each.
+fn options(files: &[(PathBuf, PathBuf)], has_updates: bool) -> Vec<String> {
+    let mut options = Vec::new();
+    for (vrf, (routes, updates)) in files.iter().enumerate().skip(1) {
+        options.extend(["--vrf".to_owned(), format!("v{vrf}={vrf}")]);
+        options.extend(["--vrf-fib".to_owned(), format!("v{vrf}={}", routes.display())]);
+        if has_updates {
+            options.extend(["--vrf-updates".to_owned(), format!("v{vrf}={}", updates.display())]);
+        }
+    }
+    options
+}
+
+#[test]
+fn sixteen_vrfs_against_sixteen_oracles_under_churn() {
+    for (engine, has_v6) in [("host", true), ("bloom", true), ("oracle", true), ("sail-m", false)] {
+        let scratch = tempfile::tempdir().unwrap();
+        let files: Vec<_> = (0..VRFS).map(|vrf| files(scratch.path(), vrf, has_v6)).collect();
+        let trace = trace(scratch.path(), has_v6);
+        for topology in ["run-to-completion", "pipeline"] {
+            let mut extra = options(&files, true);
+            let more = ["--engine", engine, "--topology", topology, "--ports", "16", "--spread", "--verify"];
+            let paced =
+                ["--loops", "40", "--rate", "100kpps", "--update-rate", "40000", "--update-loops", "1000"];
+            extra.extend(more.into_iter().chain(paced).map(str::to_owned));
+            extra.extend(["--updates".to_owned(), files[0].1.display().to_string()]);
+            let extra: Vec<_> = extra.iter().map(String::as_str).collect();
+            let Some(summary) = replay(&trace, &files[0].0, &extra) else { return };
+            assert_conserved(&summary);
+            assert_eq!(number(&summary, "/verify/mismatches"), 0, "{engine} {topology}");
+            assert_eq!(number(&summary, "/verify/checked"), 160_000);
+            let vrfs = summary["vrfs"].as_array().unwrap();
+            assert_eq!(vrfs.len(), VRFS as usize);
+            for vrf in vrfs {
+                assert!(vrf["updates"].as_u64().unwrap() > 100, "{vrf}");
+                assert_eq!(
+                    (vrf["engine"].as_str(), vrf["is_shared"].as_bool()),
+                    (Some(engine), Some(engine == "sail-m"))
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_next_hop_of_one_vrf_is_never_used_for_packets_of_another() {
+    let scratch = tempfile::tempdir().unwrap();
+    let files: Vec<_> = (0..VRFS).map(|vrf| files(scratch.path(), vrf, false)).collect();
+    let trace = trace(scratch.path(), false);
+    for (engine, topology) in
+        [("host", "run-to-completion"), ("sail-m", "run-to-completion"), ("sail-m", "pipeline")]
+    {
+        let out = scratch.path().join(format!("{engine}-{topology}"));
+        let mut extra = options(&files, true);
+        let more =
+            ["--engine", engine, "--topology", topology, "--ports", "16", "--verify", "--rate", "400kpps"];
+        extra.extend(more.map(str::to_owned));
+        extra
+            .extend(["--loops", "20", "--update-rate", "40000", "--update-loops", "1000"].map(str::to_owned));
+        // All packets come by port 0, which is moved to VRF v7: the VRF default has no port that receives.
+        for option in &mut extra {
+            if option == "v7=7" {
+                *option = "v7=0".to_owned();
+            }
+        }
+        extra.extend(["--out".to_owned(), out.display().to_string()]);
+        let extra: Vec<_> = extra.iter().map(String::as_str).collect();
+        let Some(summary) = replay(&trace, &files[0].0, &extra) else { return };
+        assert_eq!(number(&summary, "/verify/mismatches"), 0, "{engine} {topology}");
+        let mut seen = 0;
+        for port in 0..16 {
+            for (_, frame) in read_pcap(&out.join(format!("port{port}.pcap"))) {
+                // The MAC of a bare id ends with the id.
+                let id = u32::from_be_bytes([0, frame[3], frame[4], frame[5]]);
+                assert_eq!(id / 1000, 7, "{engine} {topology}: next hop {id}");
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 80_000, "VRF v7 has a default route that stays");
+    }
+}
+
+#[test]
+fn vrfs_that_cannot_be_are_refused() {
+    let routes = bundled("routes.txt");
+    for (options, code, message) in [
+        (&["--vrf", "red=1", "--vrf", "red=2"][..], 2, "--vrf red: there is a VRF of this name"),
+        (&["--vrf", "red=1", "--vrf", "blue=1"], 2, "port 1 is in the VRFs red and blue"),
+        (&["--vrf", "red=9"], 3, "--vrf red names port 9, which does not exist"),
+        (&["--vrf", "red=1.100"], 2, "--vrf red: 1.100 is a VLAN of a port"),
+        (
+            &["--vrf", "red=1", "--vrf-fib", "blue=x"],
+            2,
+            "--vrf-fib blue: no --vrf has this name; there are: red",
+        ),
+        (&["--vrf", "red=1", "--vrf-updates", "blue=x"], 2, "--vrf-updates blue: no --vrf has this name"),
+        (&["--vrf", "red"], 2, "'red' is not NAME=PORT,.. such as red=0,1"),
+        (&["--vrf", "red=1", "--engine", "sail-m", "--engine-arg", "fibs=1"], 2, "there are 2 VRFs"),
+        (&["--vrf", "red=1", "--vrf-fib", "red=/nonexistent/routes"], 1, "/nonexistent/routes"),
+    ] {
+        let mut command = fwd_app(&["replay"]);
+        let output =
+            command.arg(bundled("mix.pcap")).arg("--fib").arg(&routes).args(options).output().unwrap();
+        if skipped(&output) {
+            return;
+        }
+        let said = stderr(&output);
+        assert!(said.contains(message), "{options:?}: {said}");
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {said}");
+    }
+}

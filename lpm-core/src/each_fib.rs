@@ -1,0 +1,116 @@
+//! The FIBs of an engine that holds several, each as an engine of its own.
+//!
+//! A forwarder with VRFs has a writer and readers for each VRF. Over an engine with many FIBs each writer applies its deltas to its own
+//! FIB, and its readers look up there; the writers take turns, on the control thread, and readers take no lock. The table is in memory
+//! as long as one of the writers is: the routes of a writer that was dropped stay in it.
+
+use fib::{
+    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, FibId, Fibs, Generation, Isa,
+    Keys, NextHopId, Rib, SlotId,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+/// A writer for each FIB of `engine`, in the order of their ids.
+#[must_use]
+pub fn each_fib(engine: Box<dyn EngineWriter>) -> Vec<Box<dyn EngineWriter>> {
+    let generation = engine.generation();
+    let fibs = (0..engine.fibs()).map(FibId);
+    let engine = Arc::new(Mutex::new(engine));
+    let writer = |fib| -> Box<dyn EngineWriter> {
+        Box::new(FibWriter { engine: Arc::clone(&engine), fib, generation, routes: [0; 2] })
+    };
+    fibs.map(writer).collect()
+}
+
+/// The writer of one FIB.
+struct FibWriter {
+    engine: Arc<Mutex<Box<dyn EngineWriter>>>,
+    fib: FibId,
+    /// The engine's, after the last delta of this FIB.
+    generation: Generation,
+    /// Routes of this FIB, IPv4 first.
+    routes: [u64; 2],
+}
+
+impl FibWriter {
+    fn engine(&self) -> MutexGuard<'_, Box<dyn EngineWriter>> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EngineWriter for FibWriter {
+    fn name(&self) -> &'static str {
+        self.engine().name()
+    }
+
+    fn isa(&self) -> Isa {
+        self.engine().isa()
+    }
+
+    fn isa_name(&self) -> String {
+        self.engine().isa_name()
+    }
+
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        let generation = self.engine().apply_to(self.fib, delta, rib)?;
+        self.generation = generation;
+        self.routes = [rib.v4.used_len() as u64, rib.v6.used_len() as u64];
+        Ok(generation)
+    }
+
+    fn wants_fewer_routes(&self) -> bool {
+        self.engine().wants_fewer_routes()
+    }
+
+    fn may_hang(&self) -> bool {
+        self.engine().may_hang()
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.engine().capacity()
+    }
+
+    /// Routes are those of this FIB; memory and details are those of the whole engine.
+    fn stats(&self) -> EngineStats {
+        let [routes_v4, routes_v6] = self.routes;
+        EngineStats { routes_v4, routes_v6, ..self.engine().stats() }
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let reader = self.engine().reader(slots, batch_max)?;
+        Ok(Box::new(FibReader { reader, fib: self.fib }))
+    }
+}
+
+/// A reader of one FIB.
+struct FibReader {
+    reader: Box<dyn EngineReader>,
+    fib: FibId,
+}
+
+impl EngineReader for FibReader {
+    fn slots(&self) -> u16 {
+        self.reader.slots()
+    }
+
+    fn batch_max(&self) -> usize {
+        self.reader.batch_max()
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        self.reader.submit_in(slot, Fibs::One(self.fib), keys)
+    }
+
+    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+        self.reader.collect(slot)
+    }
+
+    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        self.reader.lookup_in(Fibs::One(self.fib), keys, out)
+    }
+}
