@@ -7,7 +7,8 @@ A line of the table stands beside what it means, so that no parser of ours decid
 from . import packets as p
 from .bad import QINQ, SRC4, SRC6, VLAN, between
 
-# (line, prefix, way out); a line that continues the one before has no prefix.
+# (line, prefix, way out); a line that continues the one before has no prefix. Of the two paths of 203.0.113.0/24 one has no neighbour:
+# all flows take the other.
 ROUTES = [
     ("default via 198.51.100.1 dev 0 proto static", "0.0.0.0/0", ("via", "198.51.100.1", 0)),
     ("198.51.100.0/24 dev 0 proto kernel scope link src 198.51.100.254", "198.51.100.0/24", ("dev", 0)),
@@ -21,7 +22,7 @@ ROUTES = [
     ("192.0.2.101/32 via 198.51.100.2 dev 1", "192.0.2.101/32", ("via", "198.51.100.2", 1)),
     ("203.0.113.0/24 proto bird metric 32", "203.0.113.0/24", ("via", "198.51.100.3", 2)),
     ("\tnexthop via 198.51.100.3 dev 2 weight 1", None, None),
-    ("\tnexthop via 198.51.100.2 dev 1 weight 1", None, None),
+    ("\tnexthop via 198.51.100.9 dev 1 weight 9", None, None),
     ("203.0.113.7 77", "203.0.113.7/32", 77),
     ("R203.0.113.128/25 3", "203.0.113.128/25", ("port", 3)),
     ("198.18.0.0/15 via inet6 fe80::3 dev 3", "198.18.0.0/15", ("via", "fe80::3", 3)),
