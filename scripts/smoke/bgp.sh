@@ -5,6 +5,7 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
 
 [ -e /dev/net/tun ] || skip "no /dev/net/tun"
 [ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
@@ -15,10 +16,9 @@ HOLD_S=20
 ROUTES_V4=${ROUTES_V4:-200000}
 ROUTES_V6=${ROUTES_V6:-40000}
 # bird is on the left host, behind port 0. The flows come from the right one, behind port 1. FRR is where the TAPs are.
-peer=$left daemons=smoke-frr-$$ processes=()
+peer=$left daemons=smoke-frr-$$
 ended() {
-  local process
-  for process in "${processes[@]}"; do kill -9 "$process" 2>/dev/null && wait "$process" 2>/dev/null || true; done
+  end_processes
   ip netns del "$daemons" 2>/dev/null || true
   cleanup
 }
@@ -36,16 +36,16 @@ FLOWS=(20.0.1.1 10.5.0.1 2001:1000:1::1)
 for flow in "${FLOWS[@]}"; do ip -n "$peer" address add "$flow" dev lo; done
 
 chmod 755 "$WORK"
-mkdir "$WORK/frr"
-chown frr:frr "$WORK/frr"
-printf 'fpm address 127.0.0.1 port 2620\n' >"$WORK/frr/zebra.conf"
-cat >"$WORK/frr/staticd.conf" <<'CONF'
+mkdir "$WORK/$daemons"
+chown frr:frr "$WORK/$daemons"
+printf 'fpm address 127.0.0.1 port 2620\n' >"$WORK/$daemons/zebra.conf"
+cat >"$WORK/$daemons/staticd.conf" <<'CONF'
 ip route 10.3.0.0/16 blackhole
 ip route 10.5.0.0/16 198.18.1.7
 ip route 10.6.0.0/16 198.18.1.7
 ipv6 route 2001:db8:ffff::/48 blackhole
 CONF
-cat >"$WORK/frr/bgpd.conf" <<'CONF'
+cat >"$WORK/$daemons/bgpd.conf" <<'CONF'
 router bgp 65001
  bgp router-id 198.18.1.1
  no bgp ebgp-requires-policy
@@ -85,22 +85,8 @@ PYTHON
 }
 bird_conf 0 >"$WORK/bird.conf"
 bird_conf 1 >"$WORK/changed.conf"
-chmod 644 "$WORK"/frr/*.conf "$WORK"/*.conf
+chmod 644 "$WORK/$daemons"/*.conf "$WORK"/*.conf
 
-# inside SPACE COMMAND.. : starts a daemon, whose process is then $started.
-inside() {
-  local space=$1
-  shift
-  ip netns exec "$space" "$@" >>"$WORK/daemons" 2>&1 &
-  started=$!
-  processes+=("$started")
-}
-frr() {
-  local name=$1
-  shift
-  inside "$daemons" "/usr/lib/frr/$name" -u frr -g frr -z "$WORK/frr/z" --vty_socket "$WORK/frr" -A 127.0.0.1 -P 0 \
-    -f "$WORK/frr/$name.conf" -i "$WORK/frr/$name.pid" "$@"
-}
 ctl() { "$APP" ctl --json --timeout 30 --socket "$WORK/ctl" "$@"; }
 fpm() {
   ctl show feeds | python3 -c 'import json, sys
@@ -120,11 +106,11 @@ for _ in {1..100}; do ctl show config >/dev/null 2>&1 && break; sleep 0.1; done
 ctl show config >/dev/null || { tail -n 20 "$WORK/err" >&2 && fail "no forwarder answers"; }
 empty_mb=$(memory_mb VmRSS)
 
-frr zebra -M dplane_fpm_nl
+frr "$daemons" zebra -M dplane_fpm_nl
 zebra=$started
 sleep 1
-frr staticd
-frr bgpd
+frr "$daemons" staticd
+frr "$daemons" bgpd
 sleep 2
 inside "$peer" bird -f -c "$WORK/bird.conf" -s "$WORK/bird.ctl"
 
@@ -153,7 +139,7 @@ PYTHON
 established() {
   local summary
   for _ in {1..60}; do
-    summary=$(ip netns exec "$daemons" vtysh --vty_socket "$WORK/frr" -c 'show bgp summary json' 2>/dev/null || true)
+    summary=$(vty "$daemons" 'show bgp summary json' 2>/dev/null || true)
     [ "$(grep -c '"state":"Established"' <<<"$summary")" = 2 ] && return 0
     sleep 0.5
   done
@@ -175,7 +161,7 @@ def ctl(lines):
 def zebra():
     table = {}
     for family in "ip", "ipv6":
-        command = ["ip", "netns", "exec", space, "vtysh", "--vty_socket", f"{work}/frr", "-c", f"show {family} route json"]
+        command = ["ip", "netns", "exec", space, "vtysh", "--vty_socket", f"{work}/{space}", "-c", f"show {family} route json"]
         for prefix, entries in json.loads(subprocess.run(command, capture_output=True, check=True).stdout).items():
             best = next((entry for entry in entries if entry.get("selected")), None)
             if best is None:
@@ -304,8 +290,8 @@ wait "$zebra" 2>/dev/null || true
 for _ in {1..50}; do [ "$(fpm state)" = stale ] && break; sleep 0.1; done
 [ "$(fpm state)" = stale ] || fail "the feed is $(fpm state) without zebra"
 [ "$(fpm routes)" -ge "$((ROUTES_V4 + ROUTES_V6))" ] || fail "routes went with zebra"
-ip netns exec "$daemons" vtysh --vty_socket "$WORK/frr" -c 'conf t' -c 'no ip route 10.6.0.0/16 198.18.1.7' >/dev/null
-frr zebra -M dplane_fpm_nl
+vty "$daemons" 'conf t' 'no ip route 10.6.0.0/16 198.18.1.7' >/dev/null
+frr "$daemons" zebra -M dplane_fpm_nl
 # After a restart of zebra, bgpd 8.4 does not always give it all routes again: what counts is that the tables are equal.
 for _ in {1..60}; do [ "$(fpm state)" != stale ] && break; sleep 1; done
 for _ in $(seq $((HOLD_S + 60))); do [ "$(fpm stale)" = 0 ] && break; sleep 1; done

@@ -3,6 +3,7 @@
 # a new process and taken back: no packet may be lost. The other is killed: BFD moves its flows, and what is lost until then is printed.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 [ -e /dev/net/tun ] || skip "no /dev/net/tun"
@@ -11,10 +12,10 @@
 has vtysh && [ -x /usr/lib/frr/bfdd ] || skip "no FRR"
 
 # The routers on both sides; of each forwarder the namespace of its ports, and that of its TAPs and daemons.
-up=smoke-up-$$ down=smoke-down-$$ spaces=() processes=()
+up=smoke-up-$$ down=smoke-down-$$ spaces=()
 cleanup() {
-  local process space
-  for process in "${processes[@]}"; do kill -9 "$process" 2>/dev/null && wait "$process" 2>/dev/null || true; done
+  local space
+  end_processes
   for space in "${spaces[@]}"; do ip netns del "$space" 2>/dev/null || true; done
   rm -rf "$WORK"
   return 0
@@ -24,21 +25,6 @@ space() {
   ip netns add "$1" 2>/dev/null || skip "network namespaces are not allowed here"
   spaces+=("$1")
   ip -n "$1" link set lo up
-}
-# inside SPACE COMMAND.. : starts a daemon, whose process is then $started.
-inside() {
-  local space=$1
-  shift
-  ip netns exec "$space" "$@" >>"$WORK/daemons" 2>&1 &
-  started=$!
-  processes+=("$started")
-}
-# frr SPACE NAME [OPTION..] : starts a daemon of FRR with the folder of this namespace.
-frr() {
-  local space=$1 name=$2
-  shift 2
-  inside "$space" "/usr/lib/frr/$name" -u frr -g frr -z "$WORK/$space/z" --vty_socket "$WORK/$space" -A 127.0.0.1 -P 0 \
-    -f "$WORK/$space/$name.conf" -i "$WORK/$space/$name.pid" "$@"
 }
 daemons() {
   local space=$1
@@ -97,12 +83,6 @@ ip netns exec "$up" sysctl -qw net.ipv4.fib_multipath_hash_policy=1
   neighbour 65001 198.18.3.1
   printf ' address-family ipv4 unicast\n  network 192.0.2.1/32\n  maximum-paths 16\n exit-address-family\n'; } | configure "$up"
 
-vty() { # SPACE COMMAND..
-  local space=$1 words=()
-  shift
-  for word in "$@"; do words+=(-c "$word"); done
-  ip netns exec "$space" vtysh --vty_socket "$WORK/$space" "${words[@]}"
-}
 hook() { # NAME
   cat <<HOOK
 #!/bin/sh

@@ -139,17 +139,7 @@ fn prefix(address: IpAddr, len: u8) -> IpPrefix {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn ports() -> Vec<EgressPort> {
-        let port = |i| EgressPort {
-            name: format!("p{i}"),
-            mac: MacAddr([2, 0xf0, 0, 0, 0, i]),
-            mtu_bytes: 1500,
-            destination: None,
-            is_up: true,
-        };
-        (0..3).map(port).collect()
-    }
+    use crate::datapath::egress::tests::ports;
 
     fn address(port: &str, address: &str, prefix_len: u8) -> PortAddress {
         PortAddress { port: PortRef::parse(port), address: address.parse().unwrap(), prefix_len }
@@ -162,7 +152,7 @@ mod tests {
             address("p2", "198.18.2.1", 32),
             address("p2", "2001:db8::1", 64),
         ];
-        let interfaces = interfaces(&addresses, std::iter::empty(), &ports()).unwrap();
+        let interfaces = interfaces(&addresses, std::iter::empty(), &ports(3)).unwrap();
         let shown: Vec<_> = routes(&interfaces).iter().map(|(p, hop)| format!("{p} {hop}")).collect();
         let wanted = [
             "198.18.1.0/24 dev 0",
@@ -183,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_port_with_a_tap_is_an_interface_without_addresses_of_its_own() {
-        let interfaces = interfaces(&[], [1].into_iter(), &ports()).unwrap();
+        let interfaces = interfaces(&[], [1].into_iter(), &ports(3)).unwrap();
         assert_eq!((interfaces.len(), interfaces[0].id()), (1, InterfaceId(1)));
         assert!(routes(&interfaces).is_empty() && ours(&interfaces, 3)[1].is_some());
     }
@@ -191,7 +181,7 @@ mod tests {
     #[test]
     fn ports_that_are_not_there_and_wrong_addresses_are_refused() {
         let error = |port, text, len| {
-            interfaces(&[address(port, text, len)], std::iter::empty(), &ports()).unwrap_err()
+            interfaces(&[address(port, text, len)], std::iter::empty(), &ports(3)).unwrap_err()
         };
         assert!(matches!(error("p9", "198.18.1.1", 24), ConfigError::NoDevice(_)));
         assert!(matches!(error("0", "224.0.0.1", 24), ConfigError::Invalid(_)));

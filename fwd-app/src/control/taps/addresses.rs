@@ -71,21 +71,14 @@ mod tests {
     use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkAddress};
     use crate::control::interfaces::{PortAddress, interfaces, ours};
     use crate::control::test_session::session;
-    use crate::datapath::EgressPort;
+    use crate::datapath::egress::tests::ports;
     use crossbeam_channel::bounded;
-    use fib::{MacAddr, PortRef, Prefix};
+    use fib::{PortRef, Prefix};
     use std::collections::BTreeMap;
 
     #[test]
     fn addresses_of_taps_come_and_go() {
-        let port = |i: u8| EgressPort {
-            name: format!("p{i}"),
-            mac: MacAddr([2, 0xf0, 0, 0, 0, i]),
-            mtu_bytes: 1500,
-            destination: None,
-            is_up: true,
-        };
-        let ports = vec![port(0), port(1)];
+        let ports = ports(2);
         let taps = BTreeMap::from([(0, "tap0".to_owned())]);
         let configured =
             PortAddress { port: PortRef::Index(0), address: [192, 0, 2, 1].into(), prefix_len: 24 };

@@ -179,7 +179,7 @@ fn warn_gone(id: InterfaceId, name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fib::MacAddr;
+    use crate::datapath::egress::tests::ports;
     use std::os::unix::net::UnixDatagram;
 
     const ID: InterfaceId = InterfaceId(1);
@@ -232,14 +232,7 @@ mod tests {
 
     #[test]
     fn a_port_has_one_tap_and_each_its_name() {
-        let port = |i: u8| EgressPort {
-            name: format!("p{i}"),
-            mac: MacAddr([2, 0xf0, 0, 0, 0, i]),
-            mtu_bytes: 1500,
-            destination: None,
-            is_up: true,
-        };
-        let ports = [port(0), port(1)];
+        let ports = ports(2);
         let of = |taps: &[(&str, &str)]| {
             let taps = taps.iter().map(|(port, name)| (PortRef::parse(port), (*name).to_owned())).collect();
             TapSpec { taps, netns: None }.of_ports(&ports)
