@@ -242,6 +242,8 @@ impl Exceptions {
                 Exception::NoNeighbour => self.resolve(Waiting { packet, note }),
                 Exception::TtlExpired => self.refuse(note, &packet, Cause::TimeExceeded),
                 Exception::NoRoute => self.refuse(note, &packet, Cause::NoRoute),
+                Exception::Unreachable => self.refuse(note, &packet, Cause::Unreachable),
+                Exception::Prohibited => self.refuse(note, &packet, Cause::Prohibited),
                 Exception::MtuExceeded => {
                     let mtu_bytes = u16::try_from(note.value).unwrap_or(u16::MAX);
                     self.refuse(note, &packet, Cause::TooBig { mtu_bytes });

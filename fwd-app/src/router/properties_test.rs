@@ -20,9 +20,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 const ON: InterfaceId = InterfaceId(0);
-const CAUSES: [Cause; 9] = [
+const CAUSES: [Cause; 10] = [
     Cause::TimeExceeded,
     Cause::NoRoute,
+    Cause::Unreachable,
     Cause::AddressUnreachable,
     Cause::Prohibited,
     Cause::TooBig { mtu_bytes: 1280 },
