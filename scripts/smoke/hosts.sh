@@ -59,8 +59,8 @@ sys.exit(not (int(left[0]) == int(right[0]) == size and left[1] == right[2] and 
 PYTHON
 }
 
-# knows STATE ADDRESS : whether the forwarder has a neighbour with this address.
-knows() { ctl show neigh | grep -qE "^$1 "; }
+# knows ADDRESS : whether the forwarder has the MAC of this neighbour.
+knows() { ctl show neigh | grep -qE "^$1 +[0-9a-f]{2}:"; }
 # within SECONDS COMMAND.. : the command must succeed once within the time.
 within() {
   local end=$((SECONDS + $1))

@@ -1,4 +1,4 @@
-//! Tables: routes, neighbours, the engine.
+//! Tables: routes, next hops, the engine.
 
 use super::Steering;
 use crate::control::ctl::columns::Columns;
@@ -10,7 +10,7 @@ use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use fib::details::Details;
 use fib::feed::Hop;
-use fib::{IpPrefix, Key, Keys, Learner, MacAddr, Neighbour, NextHopId, PortRef, RibTable};
+use fib::{IpPrefix, Key, Keys, NextHopId, RibTable};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -43,25 +43,6 @@ impl Steering<'_> {
             generation: engine.generation().0,
             updates: self.session().tally().updates,
         })
-    }
-
-    pub(super) fn neighbours(&self) -> Answer {
-        let shown = self.session().hops().neighbours().map(|neighbour| NeighbourShown {
-            address: neighbour.address,
-            mac: neighbour.mac.to_string(),
-            port: neighbour.port.to_string(),
-            state: "static",
-        });
-        let learned = self.session().hops().learned().map(|((address, port, by), mac)| NeighbourShown {
-            address,
-            mac: mac.to_string(),
-            port: port.to_string(),
-            state: match by {
-                Learner::Forwarder => "learned",
-                Learner::Kernel => "kernel",
-            },
-        });
-        Answer::new(NeighboursShown(shown.chain(learned).collect()))
     }
 
     pub(super) fn routes(&self) -> Answer {
@@ -160,31 +141,6 @@ impl Steering<'_> {
             return Err(anyhow::anyhow!("there is no route {prefix}").into());
         }
         self.session_mut().remove_route(prefix).map_err(anyhow::Error::from)?;
-        self.session_mut().commit()?;
-        Ok(Answer::done())
-    }
-
-    pub(super) fn neighbour_add(
-        &mut self,
-        address: IpAddr,
-        mac: MacAddr,
-        port: PortRef,
-    ) -> Result<Answer, Refusal> {
-        self.session_mut().add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
-        self.session_mut().commit()?;
-        Ok(Answer::done())
-    }
-
-    /// Removes one neighbour, or all of them.
-    pub(super) fn clear_neighbours(&mut self, address: Option<IpAddr>) -> Result<Answer, Refusal> {
-        let known = self.session().hops().neighbours().map(|neighbour| neighbour.address);
-        let gone: Vec<_> = known.filter(|known| address.is_none_or(|address| address == *known)).collect();
-        if let (Some(address), []) = (address, gone.as_slice()) {
-            return Err(anyhow::anyhow!("there is no neighbour {address}").into());
-        }
-        for address in gone {
-            self.session_mut().remove_neighbour(address);
-        }
         self.session_mut().commit()?;
         Ok(Answer::done())
     }
@@ -299,27 +255,6 @@ impl fmt::Display for FibShown {
         }
         writeln!(f, "memory      RIB {} bytes, engine {} bytes", self.rib_bytes, self.table_bytes)?;
         writeln!(f, "generation  {}, {} updates", self.generation, self.updates)
-    }
-}
-
-#[derive(Serialize)]
-struct NeighbourShown {
-    address: IpAddr,
-    mac: String,
-    port: String,
-    state: &'static str,
-}
-
-#[derive(Serialize)]
-struct NeighboursShown(Vec<NeighbourShown>);
-
-impl fmt::Display for NeighboursShown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut columns = Columns::new(["address", "MAC", "port", "state"]);
-        for NeighbourShown { address, mac, port, state } in &self.0 {
-            columns.row([address.to_string(), mac.clone(), port.clone(), (*state).to_owned()]);
-        }
-        columns.fmt(f)
     }
 }
 

@@ -96,7 +96,13 @@ fn an_operator_looks_at_it_and_changes_it() {
     assert_eq!(forwarder.ask("route get 192.0.2.7")["next_hop"], "via 198.18.0.1 dev 1");
     assert!(forwarder.refuses("route add 192.0.3.0/24 via 198.18.0.1 dev 9").contains("port 9"));
     forwarder.ask("neigh add 198.18.0.1 lladdr 02:00:00:00:00:07 dev 1");
-    assert_eq!(forwarder.ask("show neigh").pointer("/0/mac").unwrap(), "02:00:00:00:00:07");
+    let neighbours = forwarder.ask("show neigh");
+    let shown = ["mac", "origin", "state"].map(|key| neighbours[0][key].as_str().unwrap());
+    assert_eq!(shown, ["02:00:00:00:00:07", "static", "PERMANENT"]);
+    // Nothing was learned, and what was told stays.
+    forwarder.ask("clear neigh");
+    assert!(forwarder.refuses("clear neigh 198.18.0.1").contains("not learned"));
+    assert_eq!(forwarder.ask("show neigh").as_array().unwrap().len(), 1);
     forwarder.ask("neigh del 198.18.0.1");
     assert!(forwarder.refuses("neigh del 198.18.0.1").contains("198.18.0.1"));
     forwarder.ask("route del 192.0.2.0/24");

@@ -22,7 +22,7 @@ pub(crate) enum Request {
     Clear(Clear),
     /// `clear port WHAT [PORT|all]`.
     ClearPort { what: PortCounters, ports: Ports },
-    /// `clear neigh [ADDR]`; without an address all neighbours.
+    /// `clear neigh [ADDR]`: what was learned of one neighbour, or of all.
     ClearNeigh { address: Option<IpAddr> },
     /// `route get ADDR`.
     RouteGet { address: IpAddr },

@@ -150,7 +150,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["clear", "neigh"],
         args: &[Arg { usage: "[ADDR]", ..ADDRESS }],
-        help: "forget a neighbour, or all of them",
+        help: "forget a neighbour that the router has learned, or all of them; they are resolved again",
         make: |words| {
             let address = words.next().map(address).transpose()?;
             ask(Request::ClearNeigh { address })

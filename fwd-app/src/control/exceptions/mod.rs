@@ -7,6 +7,8 @@
 //! What is for the router and not answered by it goes to the kernel by the [`Taps`], and what the kernel sends there leaves as it is. Such
 //! frames need no neighbour here: the kernel asks for its own, and gets copies of the answers.
 
+pub(crate) mod asked;
+
 use super::interfaces::Resolved;
 use super::taps::{Sent, Taps};
 use super::thread::pin;
@@ -25,6 +27,7 @@ use crate::router::{Action, ErrorAnswer, Interface, InterfaceId, Reason, Router,
 use crate::topology::Outcome;
 use crate::topology::punts::{Punts, RING_SLOTS};
 use arc_swap::ArcSwap;
+use asked::{KnownNeighbour, ToRouter};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use dpdk_ffi::{Burst, DpdkError, Eal, Mbuf, Mempool, MempoolConfig, Ring, RingConsumer, RingProducer};
 use fib::{MacAddr, NextHopId};
@@ -65,21 +68,21 @@ pub(crate) struct ExceptionThread {
 }
 
 impl ExceptionThread {
-    /// Starts the router of `interfaces`, which may change to those that come from `changes`, on the CPUs `cpus`, or on those of this
-    /// thread if there are none. Returns the events for the session too.
+    /// Starts the router of `interfaces`, which does what comes from `asked`, on the CPUs `cpus`, or on those of this thread if there are
+    /// none. Returns the events for the session too.
     ///
     /// # Errors
     /// When there is no memory for packets, or the system refuses a thread.
     pub(crate) fn start(
         eal: &Eal,
-        (interfaces, changes): (Vec<Interface>, Receiver<Interface>),
+        (interfaces, asked): (Vec<Interface>, Receiver<ToRouter>),
         neighbour_age: Duration,
         taps: Taps,
         punts: &Punts,
         cpus: Vec<u16>,
     ) -> anyhow::Result<(Self, Receiver<Resolved>)> {
         let (sender, events) = bounded(EVENTS);
-        let mut exceptions = Exceptions::new(eal, (interfaces, changes), neighbour_age, taps, punts, sender)?;
+        let mut exceptions = Exceptions::new(eal, (interfaces, asked), neighbour_age, taps, punts, sender)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&is_stopping);
         let run = move || {
@@ -137,8 +140,8 @@ struct Exceptions {
     taps: Taps,
     /// A frame of the kernel's.
     frame: Vec<u8>,
-    /// Interfaces with other addresses than before.
-    changes: Receiver<Interface>,
+    /// What other threads tell and ask.
+    asked: Receiver<ToRouter>,
     /// The egress table of each port's VRF.
     egress: Vec<Arc<ArcSwap<EgressTable>>>,
     /// The egress tables whose gateways and links were looked at last, and when.
@@ -157,7 +160,7 @@ struct Exceptions {
 impl Exceptions {
     fn new(
         eal: &Eal,
-        (interfaces, changes): (Vec<Interface>, Receiver<Interface>),
+        (interfaces, asked): (Vec<Interface>, Receiver<ToRouter>),
         neighbour_age: Duration,
         taps: Taps,
         punts: &Punts,
@@ -190,7 +193,7 @@ impl Exceptions {
             pool: Mempool::new(eal, "originated", &config)?,
             taps,
             frame,
-            changes,
+            asked,
             egress: punts.egress.clone(),
             followed: (Vec::new(), Instant::now()),
             links,
@@ -211,9 +214,7 @@ impl Exceptions {
     fn turn(&mut self) -> bool {
         let mut worked = self.receive();
         worked |= self.take_from_kernel();
-        for interface in self.changes.try_iter() {
-            self.router.set_interface(interface, &mut self.actions);
-        }
+        self.answer();
         let now = self.now();
         if self.router.next_due().is_some_and(|due| due <= now) {
             self.router.tick(now, &mut self.actions);
@@ -225,6 +226,30 @@ impl Exceptions {
         self.tell();
         self.published.publish(&self.counters);
         worked
+    }
+
+    /// Does and answers what other threads ask. Nobody may wait for the answer any more.
+    fn answer(&mut self) {
+        let now = self.now();
+        for asked in self.asked.try_iter() {
+            match asked {
+                ToRouter::Interface(interface) => self.router.set_interface(interface, &mut self.actions),
+                ToRouter::Neighbours(answer) => {
+                    let known =
+                        self.router.neighbours().map(|((interface, address), entry)| KnownNeighbour {
+                            address,
+                            port: interface.0,
+                            mac: entry.mac,
+                            state: entry.state.name(),
+                            age: now.saturating_sub(entry.updated),
+                        });
+                    let _ = answer.send(known.collect());
+                }
+                ToRouter::Forget(address, answer) => {
+                    let _ = answer.send(self.router.clear_neighbours(now, address, &mut self.actions));
+                }
+            }
+        }
     }
 
     /// Deals with exceptions that have come; returns whether there were any.
