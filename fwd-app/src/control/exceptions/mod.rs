@@ -48,7 +48,7 @@ const GATEWAY_PERIOD: Duration = Duration::from_secs(1);
 const EVENTS: usize = 4096;
 /// Frames that are taken from one TAP before other work has its turn.
 const TAP_BURST: usize = 32;
-/// The shortest frame, without its checksum: what the kernel sends may be shorter.
+/// The shortest frame of Ethernet, without its checksum: what the router makes and what the kernel sends may be shorter.
 const FRAME_BYTES_MIN: usize = 60;
 /// The header of a frame, with two VLAN tags.
 const HEADER_BYTES: usize = 22;
@@ -331,9 +331,7 @@ impl Exceptions {
                     self.counters.drops.add(DropReason::MtuExceeded, 1);
                     continue;
                 }
-                let padded = bytes.max(FRAME_BYTES_MIN);
-                frame[bytes..padded].fill(0);
-                self.send(id.0, &frame[..padded]);
+                self.send(id.0, &frame[..bytes]);
             }
         }
         self.frame = frame;
@@ -485,10 +483,10 @@ impl Exceptions {
         self.go(by.0, packet);
     }
 
-    /// Sends a frame of the router.
+    /// Sends a frame of the router or of the kernel.
     fn send(&mut self, port: u16, frame: &[u8]) {
         self.counters.originated += 1;
-        match self.pool.copy(frame) {
+        match padded(&self.pool, frame) {
             Ok(packet) => self.go(port, packet),
             Err(_) => self.counters.drops.add(DropReason::TxFull, 1),
         }
@@ -544,6 +542,13 @@ impl Exceptions {
     }
 }
 
+/// A packet with a copy of `frame`, padded with zeros to the shortest length: not every driver pads.
+fn padded(pool: &Mempool, frame: &[u8]) -> Result<Mbuf, DpdkError> {
+    let mut packet = pool.copy(frame)?;
+    packet.append(&[0; FRAME_BYTES_MIN][frame.len().min(FRAME_BYTES_MIN)..], pool)?;
+    Ok(packet)
+}
+
 /// The destination of a packet that the datapath has checked.
 fn destination(packet: &Mbuf) -> Option<IpAddr> {
     let checked = check::check(packet.data(), packet.pkt_len()).ok()?;
@@ -570,6 +575,19 @@ fn reason_of(reason: Reason) -> DropReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frames_are_padded_with_zeros() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let pool = Mempool::new(eal, "padded", &MempoolConfig::default()).unwrap();
+        for bytes in [14, 42, 59, 60, 61, 3000] {
+            let frame = vec![0xff; bytes];
+            let mut whole = Vec::new();
+            padded(&pool, &frame).unwrap().copy_to(&mut whole);
+            assert_eq!((whole.len(), &whole[..bytes]), (bytes.max(60), &frame[..]));
+            assert!(whole[bytes..].iter().all(|byte| *byte == 0));
+        }
+    }
 
     #[test]
     fn reasons_have_one_name() {
