@@ -2,6 +2,7 @@
 //!
 //! The router answers between two bursts, so an answer is waited for, but not without a limit.
 
+use super::Exceptions;
 use crate::router::Interface;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use fib::MacAddr;
@@ -81,6 +82,32 @@ impl RouterHandle {
         let (sender, answer) = bounded(1);
         self.0.send(question(sender)).map_err(|_| NoAnswer)?;
         answer.recv_timeout(PATIENCE).map_err(|_| NoAnswer)
+    }
+}
+
+impl Exceptions {
+    /// Does and answers what other threads ask. Nobody may wait for the answer any more.
+    pub(super) fn answer(&mut self) {
+        let now = self.now();
+        for asked in self.asked.try_iter() {
+            match asked {
+                ToRouter::Interface(interface) => self.router.set_interface(interface, &mut self.actions),
+                ToRouter::Neighbours(answer) => {
+                    let known =
+                        self.router.neighbours().map(|((interface, address), entry)| KnownNeighbour {
+                            address,
+                            port: interface.0,
+                            mac: entry.mac,
+                            state: entry.state.name(),
+                            age: now.saturating_sub(entry.updated),
+                        });
+                    let _ = answer.send(known.collect());
+                }
+                ToRouter::Forget(address, answer) => {
+                    let _ = answer.send(self.router.clear_neighbours(now, address, &mut self.actions));
+                }
+            }
+        }
     }
 }
 
