@@ -27,11 +27,11 @@ pub(crate) enum Cause {
     TimeExceeded,
     /// No route covers its destination.
     NoRoute,
-    /// Its route is one to nowhere.
+    /// Its route says that the destination is unreachable.
     Unreachable,
     /// Its next hop does not answer.
     AddressUnreachable,
-    /// Its route does not let it through.
+    /// Its route says that the destination is prohibited.
     Prohibited,
     /// It is longer than the MTU of the port it should leave by.
     TooBig {
@@ -229,7 +229,7 @@ fn v6(
     }
     Ok(match cause {
         Cause::TimeExceeded => (3, 0, 0),
-        // As Linux answers for a route to nowhere.
+        // As Linux answers where the route is `unreachable`.
         Cause::NoRoute | Cause::Unreachable => (1, 0, 0),
         Cause::AddressUnreachable => (1, 3, 0),
         Cause::Prohibited => (1, 1, 0),

@@ -114,8 +114,7 @@ impl<T> Router<T> {
         told(is_of_use, is_reply_to_us)
     }
 
-    /// A packet between two `ends`, source and destination. `is_host` says whether the source is a single host's; `reply` answers an echo
-    /// request.
+    /// A packet from one address to another. `is_host` says whether the first is a single host's; `reply` answers an echo request.
     fn ip(
         &mut self,
         now: Duration,
