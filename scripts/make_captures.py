@@ -119,7 +119,7 @@ benchmarks and private use.
 | `mix-be.pcap` | 200 | {mix.SEED + 1} | the first packets of `mix.pcap`, big-endian |
 | `mix-be.pcapng` | 200 | {mix.SEED + 1} | the first packets of `mix.pcap`, big-endian pcapng with microseconds |
 | `bad.pcap` | {bad_count} | none | one packet of every kind that is not forwarded, each next to a similar one that is; the notes in the golden file name them |
-| `links.txt` | | none | {len(links.routes())} routes in iproute2's syntax: gateways, links, blackholes, a multipath route, default routes, l3fwd rules; {len(links.NEIGHBOURS)} neighbours |
+| `links.txt` | | none | {len(links.routes())} routes in iproute2's syntax: gateways, links, blackholes and other routes that drop, a multipath route, default routes, l3fwd rules; {len(links.NEIGHBOURS)} neighbours |
 | `links.pcap` | {links_count} | none | packets for `links.txt`: to every kind of next hop, with and without a neighbour or a port, plain and tagged |
 
 Each `*.golden.json` has the correct result for each packet, with the table, the source MACs, the {forwarder.PORTS} ports and the MTU of {forwarder.MTU_BYTES} bytes

@@ -194,8 +194,12 @@ pub enum NextHop {
     },
     /// Several paths, of which each flow takes one.
     Group(Group),
-    /// Packets are dropped deliberately.
+    /// Packets are dropped, and nobody is told.
     Blackhole,
+    /// Packets are dropped, and their sender is told that the destination is unreachable.
+    Unreachable,
+    /// Packets are dropped, and their sender is told that the destination is prohibited.
+    Prohibit,
     /// The forwarder itself has the address. No feed has such a route.
     Local,
 }
@@ -206,13 +210,25 @@ impl NextHop {
     pub fn gateway(&self) -> Option<IpAddr> {
         match self {
             Self::Gateway { gateway, .. } => Some(*gateway),
-            Self::Bare
-            | Self::Moved(_)
-            | Self::Connected { .. }
-            | Self::Port { .. }
-            | Self::Group(_)
-            | Self::Blackhole
-            | Self::Local => None,
+            _ => None,
+        }
+    }
+
+    /// The next hop that drops every packet and has this [`Self::discard_word`].
+    #[must_use]
+    pub fn discarding(word: &str) -> Option<Self> {
+        let all = [Self::Blackhole, Self::Unreachable, Self::Prohibit];
+        all.into_iter().find(|hop| hop.discard_word() == Some(word))
+    }
+
+    /// The word of iproute2 for a next hop that drops every packet, which stands before the prefix; `None` for any other.
+    #[must_use]
+    pub const fn discard_word(&self) -> Option<&'static str> {
+        match self {
+            Self::Blackhole => Some("blackhole"),
+            Self::Unreachable => Some("unreachable"),
+            Self::Prohibit => Some("prohibit"),
+            _ => None,
         }
     }
 }
@@ -227,7 +243,9 @@ impl fmt::Display for NextHop {
             Self::Connected { port } => write!(f, "dev {port}"),
             Self::Port { port } => write!(f, "port {port}"),
             Self::Group(group) => group.fmt(f),
-            Self::Blackhole => f.write_str("blackhole"),
+            Self::Blackhole | Self::Unreachable | Self::Prohibit => {
+                f.write_str(self.discard_word().unwrap_or_default())
+            }
             Self::Local => f.write_str("local"),
         }
     }

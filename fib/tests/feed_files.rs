@@ -347,7 +347,7 @@ fn json_of_iproute2() {
     let both = [("192.0.2.2", 1, 9), ("192.0.2.3", 2, 1)];
     let both = both.map(|(via, port, weight)| (gateway(via, PortRef::Index(port)), weight));
     assert_eq!(*tables.hop("10.0.0.0/8"), Group::next_hop(both).unwrap());
-    assert_eq!(*tables.hop("198.51.100.0/24"), NextHop::Blackhole);
+    assert_eq!(*tables.hop("198.51.100.0/24"), NextHop::Unreachable);
     assert_eq!(*tables.hop("203.0.113.0/24"), gateway("fe80::1", eth0()));
     assert_eq!(*tables.hop("192.0.2.9/32"), NextHop::Connected { port: eth0() });
     assert_eq!((tables.id("100.64.0.0/10").get(), tables.hop("100.64.0.0/10")), (77, &NextHop::Bare));

@@ -96,7 +96,8 @@ fn iproute2() -> impl Strategy<Value = Meaning> {
             Meaning::Hop(NextHop::Gateway { gateway, port })
         }),
         port().prop_map(|port| Meaning::Hop(NextHop::Connected { port })),
-        Just(Meaning::Hop(NextHop::Blackhole)),
+        proptest::sample::select(vec!["blackhole", "unreachable", "prohibit"])
+            .prop_map(|word| Meaning::Hop(NextHop::discarding(word).unwrap())),
         proptest::collection::vec((any::<IpAddr>(), port(), any::<bool>(), 1..=u16::MAX), 2..6).prop_map(
             |paths| {
                 let paths = paths.into_iter().map(|(gateway, port, is_link, weight)| match is_link {
@@ -171,7 +172,7 @@ proptest! {
             prop_oneof![
                 Just("10.0.0.0/8"), Just("2001:db8::/32"), Just("default"), Just("R10.0.0.0/8"), Just("via"),
                 Just("dev"), Just("nexthop"), Just("neigh"), Just("lladdr"), Just("02:00:00:00:00:01"), Just("inet6"),
-                Just("blackhole"), Just("192.0.2.1"), Just("fe80::1"), Just("1"), Just("0"), Just("mtu"),
+                Just("blackhole"), Just("prohibit"), Just("192.0.2.1"), Just("fe80::1"), Just("1"), Just("0"), Just("mtu"),
                 Just("lock"), Just("#"), Just("\n"), Just("\r\n"), Just("a"), Just("w"), Just("[{"), Just("\"dst\":"),
                 Just("}]"), Just(","), Just("pref"), Just("\u{e9}"),
             ],
@@ -253,7 +254,7 @@ fn each_format_looks_as_its_program_wants_it() {
 #[test]
 fn what_l3fwd_cannot_say_is_refused() {
     let name = PortRef::Name("eth0".to_owned());
-    for hop in [NextHop::Blackhole, NextHop::Connected { port: name.clone() }] {
+    for hop in [NextHop::Blackhole, NextHop::Unreachable, NextHop::Connected { port: name.clone() }] {
         let table: Table = [("10.0.0.0/8".parse().unwrap(), Meaning::Hop(hop.clone()))].into();
         let (rib, hops) = build(&table);
         let error = write(&rib, &hops, WriteFormat::L3fwd, 4).unwrap_err();

@@ -32,8 +32,8 @@ class Drop(Exception):
 class Table:
     """Routes: a map of networks for each length, searched from the longest; and neighbours, address -> (MAC, port).
 
-    A way out is a bare next-hop id, or ("via", gateway, port), ("dev", port), ("port", port) or ("blackhole",). The port of a gateway
-    may be None: it is its neighbour's then.
+    A way out is a bare next-hop id, or ("via", gateway, port), ("dev", port), ("port", port), or ("drop", reason). The port of a
+    gateway may be None: it is its neighbour's then.
     """
 
     def __init__(self, routes, neighbours=None):
@@ -126,8 +126,8 @@ def resolve(hop, dst, neighbours):
     if isinstance(hop, int):
         return (hop - 1) % PORTS, bytes.fromhex("020000") + hop.to_bytes(3, "big")
     kind, *rest = hop
-    if kind == "blackhole":
-        raise Drop("blackhole")
+    if kind == "drop":
+        raise Drop(rest[0])
     port = rest[-1]
     if kind == "port":
         return port, bytes.fromhex("020000") + (port + 1).to_bytes(3, "big")

@@ -1,4 +1,4 @@
-"""What goes into links.txt and links.pcap: a table in iproute2's words, with gateways, neighbours, links and black holes.
+"""What goes into links.txt and links.pcap: a table in iproute2's words, with gateways, neighbours, links and routes that drop.
 
 A line of the table stands beside what it means, so that no parser of ours decides the golden result. A meaning is a way out as
 `forwarder.resolve` takes it. Port numbers are those of the golden file.
@@ -16,9 +16,9 @@ ROUTES = [
     ("192.0.2.128/25 via 198.51.100.9 dev 1", "192.0.2.128/25", ("via", "198.51.100.9", 1)),
     ("192.0.2.160/27 via 198.51.100.9", "192.0.2.160/27", ("via", "198.51.100.9", None)),
     ("192.0.2.192/27 via 198.51.100.3", "192.0.2.192/27", ("via", "198.51.100.3", None)),
-    ("blackhole 192.0.2.64/26", "192.0.2.64/26", ("blackhole",)),
-    ("unreachable 192.0.2.96/27", "192.0.2.96/27", ("blackhole",)),
-    ("prohibit 192.0.2.100/32", "192.0.2.100/32", ("blackhole",)),
+    ("blackhole 192.0.2.64/26", "192.0.2.64/26", ("drop", "blackhole")),
+    ("unreachable 192.0.2.96/27", "192.0.2.96/27", ("drop", "unreachable")),
+    ("prohibit 192.0.2.100/32", "192.0.2.100/32", ("drop", "prohibited")),
     ("192.0.2.101/32 via 198.51.100.2 dev 1", "192.0.2.101/32", ("via", "198.51.100.2", 1)),
     ("203.0.113.0/24 proto bird metric 32", "203.0.113.0/24", ("via", "198.51.100.3", 2)),
     ("\tnexthop via 198.51.100.3 dev 2 weight 1", None, None),
@@ -32,7 +32,7 @@ ROUTES = [
     ("2001:db8:3::/48 via 2001:db8:1::9 dev 1", "2001:db8:3::/48", ("via", "2001:db8:1::9", 1)),
     ("2001:db8:6::/48 via 2001:db8:1::9", "2001:db8:6::/48", ("via", "2001:db8:1::9", None)),
     ("2001:db8:7::/48 via fe80::3", "2001:db8:7::/48", ("via", "fe80::3", None)),
-    ("blackhole 2001:db8:4::/48", "2001:db8:4::/48", ("blackhole",)),
+    ("blackhole 2001:db8:4::/48", "2001:db8:4::/48", ("drop", "blackhole")),
     ("2001:db8:4::4/128 16777215", "2001:db8:4::4/128", 16777215),
     ("R2001:db8:5::/48 2", "2001:db8:5::/48", ("port", 2)),
 ]
@@ -56,8 +56,8 @@ DESTINATIONS = [
     ("192.0.2.63", "tx", 1, "02:aa:00:00:01:02"),
     ("192.0.2.64", "blackhole", None, None),
     ("192.0.2.95", "blackhole", None, None),
-    ("192.0.2.96", "blackhole", None, None),
-    ("192.0.2.100", "blackhole", None, None),
+    ("192.0.2.96", "unreachable", None, None),
+    ("192.0.2.100", "prohibited", None, None),
     ("192.0.2.101", "tx", 1, "02:aa:00:00:01:02"),
     ("192.0.2.128", "no_neighbour", None, None),
     ("192.0.2.255", "no_neighbour", None, None),

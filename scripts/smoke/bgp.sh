@@ -169,8 +169,8 @@ def zebra():
             for hop in best["nexthops"]:
                 if not hop.get("fib"):
                     continue
-                if hop.get("blackhole") or hop.get("unreachable"):
-                    table[prefix] = "blackhole"
+                if hop.get("unreachable"):
+                    table[prefix] = "blackhole" if hop.get("blackhole") else "unreachable"
                 elif hop.get("interfaceName") in ("tap0", "tap1"):
                     gateway = f"via {ipaddress.ip_address(hop['ip'])} " if "ip" in hop else ""
                     table[prefix] = f"{gateway}dev {hop['interfaceName'][3:]}"

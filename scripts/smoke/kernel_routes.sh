@@ -56,11 +56,13 @@ eventually '192.0.1.0/24 .*dev 1' route get 192.0.1.9
 "${at[@]}" route add 10.1.0.0/16 via 192.0.0.2
 "${at[@]}" route add 10.2.0.0/16 via inet6 2001:db8:1::2 dev v1
 "${at[@]}" route add blackhole 10.3.0.0/16
+"${at[@]}" route add prohibit 10.4.0.0/16
 "${at[@]}" route add 203.0.113.0/24 via 192.0.0.2
 "${at[@]}" -6 route add 2001:db8:9::/48 via 2001:db8:1::2
 eventually '10.1.0.0/16 .*via 192.0.0.2 dev 0' route get 10.1.2.3
 eventually '10.2.0.0/16 .*via 2001:db8:1::2 dev 1' route get 10.2.2.3
 eventually '10.3.0.0/16 .*blackhole' route get 10.3.2.3
+eventually '10.4.0.0/16 .*prohibit' route get 10.4.2.3
 eventually '2001:db8:9::/48 .*via 2001:db8:1::2 dev 1' route get 2001:db8:9::1
 eventually '203.0.113.0/24 .*id 77' route get 203.0.113.1
 eventually ' 0 without a port' show feeds

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 pub enum Hop {
     /// A bare id given as a number.
     Id(NextHopId),
-    /// A gateway, a port or a blackhole.
+    /// Any other next hop.
     Hop(NextHop),
 }
 

@@ -80,8 +80,10 @@ impl Entry {
         let own = path(self.gateway, self.via, self.dev, has_pref)?;
         let hop = match self.kind.as_deref() {
             None | Some("unicast") => None,
-            Some("blackhole" | "unreachable" | "prohibit") => Some(Hop::Hop(NextHop::Blackhole)),
-            Some(kind) => return Err(LineError::RouteType { text: excerpt(kind) }),
+            Some(kind) => {
+                let hop = NextHop::discarding(kind);
+                Some(Hop::Hop(hop.ok_or_else(|| LineError::RouteType { text: excerpt(kind) })?))
+            }
         };
         let hop = match (hop, self.id, self.port) {
             (Some(hop), ..) => Some(hop),

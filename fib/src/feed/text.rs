@@ -5,7 +5,7 @@
 //! 192.0.2.0/24 via 198.51.100.1 dev 1           iproute2; dev is a port's index or name, and is optional
 //! default via fe80::1 dev eth0 proto ra         the gateway's family; without a gateway IPv4, or IPv6 if there is a `pref`
 //! 192.0.2.0/24 dev 2                            connected: every destination is its own gateway
-//! blackhole 192.0.2.0/24                        also unreachable and prohibit
+//! blackhole 192.0.2.0/24                        also unreachable and prohibit, whose senders may be told
 //! 192.0.2.0/24 proto static                     several paths, on lines of their own or on this one
 //!     nexthop via 198.51.100.1 dev 1 weight 2
 //!     nexthop via 198.51.100.5 dev 2 weight 1
@@ -299,18 +299,18 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, LineError> {
     if let Some(prefix) = first.strip_prefix('R') {
         return l3fwd(prefix, words);
     }
+    if let Some(hop) = NextHop::discarding(first) {
+        let destination = Destination::parse(words.want("a prefix")?)?;
+        let path = path(&mut words)?;
+        words.end()?;
+        return Ok(Line::Route(destination.resolve(&path), Hop::Hop(hop)));
+    }
     match first {
         "neigh" => neighbour(words).map(Line::Neighbour),
         "nexthop" => {
             let path = path(&mut words)?;
             words.end()?;
             Ok(Line::NextHop(path))
-        }
-        "blackhole" | "unreachable" | "prohibit" => {
-            let destination = Destination::parse(words.want("a prefix")?)?;
-            let path = path(&mut words)?;
-            words.end()?;
-            Ok(Line::Route(destination.resolve(&path), Hop::Hop(NextHop::Blackhole)))
         }
         "unicast" => {
             let destination = words.want("a prefix")?;
@@ -515,7 +515,6 @@ mod tests {
     fn routes_of_every_dialect() {
         let id = |value| Hop::Id(NextHopId::new(value).unwrap());
         let eth0 = || PortRef::Name("eth0".to_owned());
-        let blackhole = || Hop::Hop(NextHop::Blackhole);
         let l3fwd = |port| Hop::Hop(NextHop::Port { port });
         for (line, route, hop) in [
             ("192.0.2.0/24 1", "192.0.2.0/24", id(1)),
@@ -538,9 +537,9 @@ mod tests {
             ("192.0.2.0/24 dev eth0 scope link src 192.0.2.9", "192.0.2.0/24", connected(eth0())),
             ("default dev eth0", "0.0.0.0/0", connected(eth0())),
             ("default dev eth0 metric 1024 pref medium", "::/0", connected(eth0())),
-            ("blackhole 10.0.0.0/8", "10.0.0.0/8", blackhole()),
-            ("unreachable 10.0.0.0/8 metric 4294967295", "10.0.0.0/8", blackhole()),
-            ("prohibit default dev lo error -13 pref medium", "::/0", blackhole()),
+            ("blackhole 10.0.0.0/8", "10.0.0.0/8", Hop::Hop(NextHop::Blackhole)),
+            ("unreachable 10.0.0.0/8 metric 4294967295", "10.0.0.0/8", Hop::Hop(NextHop::Unreachable)),
+            ("prohibit default dev lo error -13 pref medium", "::/0", Hop::Hop(NextHop::Prohibit)),
             (
                 "default proto static nexthop via 192.0.2.1 dev 1 weight 1 nexthop via 192.0.2.2 dev 2 weight 1",
                 "0.0.0.0/0",

@@ -4,7 +4,7 @@
 //! forwards to: id N leaves by port (N - 1) mod P. In iproute2 its gateway is 10.H.H.H or fd00::HH:HHHH (H = N's 24 bits), and
 //! the neighbour entry of that gateway has the MAC 02:00:00:HH:HH:HH. Such a table forwards every packet as the bare ids do. A
 //! table with both bare ids and gateways of its own in those two ranges should be written as JSON. l3fwd has ports only: gateways
-//! are lost, and a blackhole or a route with a named port is refused.
+//! are lost, and a route that drops or has a named port is refused.
 
 use crate::{
     GroupPath, IpPrefix, Key, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef, Rib, RibTable,
@@ -126,7 +126,7 @@ impl fmt::Display for RouteWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { prefix, hop } = self;
         match hop {
-            NextHop::Blackhole => write!(f, "blackhole {prefix}"),
+            NextHop::Blackhole | NextHop::Unreachable | NextHop::Prohibit => write!(f, "{hop} {prefix}"),
             NextHop::Port { port } => write!(f, "R{prefix} {port}"),
             NextHop::Group(group) => {
                 write!(f, "{prefix}")?;
@@ -276,11 +276,10 @@ impl Writer<'_> {
                 let id = NextHopId::from_answer(u32::from(*port) + 1);
                 self.stand_in(prefix, id, *port)?;
             }
-            NextHop::Connected { port: PortRef::ById } => return Err(self.refuse(prefix, hop)),
-            NextHop::Gateway { .. } | NextHop::Connected { .. } | NextHop::Group(_) | NextHop::Blackhole => {
-                writeln!(self.out, "{}", RouteWords { prefix, hop })?;
+            NextHop::Connected { port: PortRef::ById } | NextHop::Local => {
+                return Err(self.refuse(prefix, hop));
             }
-            NextHop::Local => return Err(self.refuse(prefix, hop)),
+            hop => writeln!(self.out, "{}", RouteWords { prefix, hop })?,
         }
         Ok(())
     }
@@ -304,11 +303,7 @@ impl Writer<'_> {
             NextHop::Port { port }
             | NextHop::Gateway { port: PortRef::Index(port), .. }
             | NextHop::Connected { port: PortRef::Index(port) } => *port,
-            NextHop::Gateway { .. }
-            | NextHop::Connected { .. }
-            | NextHop::Group(_)
-            | NextHop::Blackhole
-            | NextHop::Local => return Err(self.refuse(prefix, hop)),
+            _ => return Err(self.refuse(prefix, hop)),
         };
         match prefix {
             IpPrefix::V4(prefix) => writeln!(self.out, "R{prefix} {port}")?,
@@ -327,9 +322,10 @@ impl Writer<'_> {
         match hop {
             NextHop::Bare | NextHop::Moved(_) => entry.id = Some(id.get()),
             NextHop::Port { port } => entry.port = Some(*port),
-            NextHop::Blackhole => entry.kind = Some("blackhole"),
-            NextHop::Local => return Err(self.refuse(prefix, hop)),
-            NextHop::Connected { port: PortRef::ById } => return Err(self.refuse(prefix, hop)),
+            NextHop::Blackhole | NextHop::Unreachable | NextHop::Prohibit => entry.kind = hop.discard_word(),
+            NextHop::Connected { port: PortRef::ById } | NextHop::Local => {
+                return Err(self.refuse(prefix, hop));
+            }
             NextHop::Connected { .. } | NextHop::Gateway { .. } => path_entry(&mut entry, prefix, hop),
             NextHop::Group(group) => {
                 for GroupPath { hop, weight } in group.paths() {

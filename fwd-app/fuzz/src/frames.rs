@@ -258,12 +258,15 @@ R10.0.0.10/31 3
 203.0.114.0/24 via 198.51.100.2 dev 3
 203.0.115.0/24 via 203.0.115.1
 blackhole 172.16.0.0/12
+unreachable 172.16.64.0/18
+prohibit 172.17.0.0/16
 2001:db8::/32 via fe80::1 dev 0
 2001:db8::/128 via fe80::3 dev narrow
 2001:db8::1/128 via fe80::9 dev 1
 2001:db8::2/127 dev 1
 2001:db8::4/126 77
-blackhole 2001:db8::8/125
+unreachable 2001:db8::8/125
+prohibit 2001:db8::c/126
 R2001:db8::10/124 2
 2001:db8::20/123 via inet 198.51.100.2 dev 3
 2001:db8::40/122 nexthop via fe80::1 dev 0 nexthop via fe80::3 dev narrow weight 2 nexthop via inet 198.51.100.2 dev 3

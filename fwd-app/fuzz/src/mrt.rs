@@ -124,8 +124,9 @@ fn write(update: &Update, text: &mut String) {
             }
             NextHop::Connected { port } => writeln!(text, "a {prefix} dev {port}"),
             NextHop::Port { port } => writeln!(text, "a R{prefix} {port}"),
-            NextHop::Group(_) => writeln!(text, "a {}", RouteWords { prefix, hop }),
-            NextHop::Blackhole => writeln!(text, "a blackhole {prefix}"),
+            NextHop::Group(_) | NextHop::Blackhole | NextHop::Unreachable | NextHop::Prohibit => {
+                writeln!(text, "a {}", RouteWords { prefix, hop })
+            }
             NextHop::Bare | NextHop::Moved(_) | NextHop::Local => panic!("a feed has no such next hop"),
         },
     };

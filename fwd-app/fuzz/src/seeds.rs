@@ -140,6 +140,7 @@ const CTL: &str = "\
 {\"line\": \"sh po x 0000:03:00.0\"}
 {\"line\": \"route add 192.0.2.0/24 via inet6 fe80::1 dev 1 # x\"}
 {\"line\": \"route add default blackhole\"}
+{\"line\": \"route add default prohibit\"}
 {\"line\": \"neigh add 2001:db8::1 dev p0 lladdr 02:00:00:00:00:09\"}
 {\"line\": \"clear neigh\"}
 {\"line\": \"set engine bloom a=b c=\"}

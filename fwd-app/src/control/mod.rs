@@ -14,7 +14,7 @@
 //! | [`feeds`] | routes, links and neighbours from FRR and the kernel while packets flow |
 //! | [`ports`] | DPDK ports: set-up, links, statistics, closing |
 //! | [`interfaces`] | ports with addresses of this router, and what follows from them |
-//! | [`exceptions`] | the thread of the router: ARP, neighbours, ICMP |
+//! | [`exceptions`] | the thread of the router: ARP, neighbours, ICMP; what other threads ask it |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
 //! | [`vrfs`] | [`Vrfs`](vrfs::Vrfs): a session for each VRF, over one topology |
 //! | [`ctl`] | steering over a local socket: grammar, server, client |

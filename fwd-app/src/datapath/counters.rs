@@ -239,6 +239,6 @@ mod tests {
         counters.merge(&counters.clone());
         let parse = counters.stages[StageName::Parse as usize];
         assert_eq!((parse.bursts, parse.packets, parse.cycles), (2, 14, 140));
-        assert_eq!(counters.drops.get(DropReason::TxFull), 220);
+        assert_eq!(counters.drops.get(DropReason::TxFull), 2 * (100 + DropReason::TxFull as u64));
     }
 }

@@ -22,6 +22,10 @@ pub(crate) enum DropReason {
     NoRoute,
     /// The route is a blackhole.
     Blackhole,
+    /// The route says that the destination is unreachable.
+    Unreachable,
+    /// The route says that the destination is prohibited.
+    Prohibited,
     /// The gateway's MAC is unknown.
     NoNeighbour,
     /// The IP packet is longer than the egress port's MTU.
@@ -42,7 +46,7 @@ pub(crate) enum DropReason {
 
 impl DropReason {
     /// How many reasons there are.
-    pub(crate) const COUNT: usize = 16;
+    pub(crate) const COUNT: usize = 18;
 
     /// All of them, in order of their discriminants.
     pub(crate) const ALL: [Self; Self::COUNT] = [
@@ -54,6 +58,8 @@ impl DropReason {
         Self::Multicast,
         Self::NoRoute,
         Self::Blackhole,
+        Self::Unreachable,
+        Self::Prohibited,
         Self::NoNeighbour,
         Self::MtuExceeded,
         Self::TxFull,
@@ -75,6 +81,8 @@ impl DropReason {
             Self::Multicast => "multicast",
             Self::NoRoute => "no_route",
             Self::Blackhole => "blackhole",
+            Self::Unreachable => "unreachable",
+            Self::Prohibited => "prohibited",
             Self::NoNeighbour => "no_neighbour",
             Self::MtuExceeded => "mtu_exceeded",
             Self::TxFull => "tx_full",
@@ -147,8 +155,8 @@ mod tests {
         }
         let names: Vec<_> = DropReason::ALL.iter().map(ToString::to_string).collect();
         let contract = "not_ip malformed bad_checksum ttl_expired martian multicast no_route blackhole \
-                        no_neighbour mtu_exceeded tx_full engine_stall not_for_us arp_ignored punt_full \
-                        icmp_limited";
+                        unreachable prohibited no_neighbour mtu_exceeded tx_full engine_stall not_for_us \
+                        arp_ignored punt_full icmp_limited";
         assert_eq!(names.join(" "), contract);
     }
 

@@ -31,6 +31,10 @@ pub(crate) enum Exception {
     TtlExpired,
     /// No route covers its destination.
     NoRoute,
+    /// Its route says that the destination is unreachable.
+    Unreachable,
+    /// Its route says that the destination is prohibited.
+    Prohibited,
     /// The MAC of its next hop is unknown.
     NoNeighbour,
     /// It is longer than the MTU of the port it should leave by.
@@ -38,14 +42,23 @@ pub(crate) enum Exception {
 }
 
 impl Exception {
-    const ALL: [Self; 5] =
-        [Self::ForUs, Self::TtlExpired, Self::NoRoute, Self::NoNeighbour, Self::MtuExceeded];
+    const ALL: [Self; 7] = [
+        Self::ForUs,
+        Self::TtlExpired,
+        Self::NoRoute,
+        Self::Unreachable,
+        Self::Prohibited,
+        Self::NoNeighbour,
+        Self::MtuExceeded,
+    ];
 
     /// The exception in place of a drop, if the reason is one that the router deals with.
     pub(crate) const fn of(reason: DropReason) -> Option<Self> {
         match reason {
             DropReason::TtlExpired => Some(Self::TtlExpired),
             DropReason::NoRoute => Some(Self::NoRoute),
+            DropReason::Unreachable => Some(Self::Unreachable),
+            DropReason::Prohibited => Some(Self::Prohibited),
             DropReason::NoNeighbour => Some(Self::NoNeighbour),
             DropReason::MtuExceeded => Some(Self::MtuExceeded),
             _ => None,
@@ -58,6 +71,8 @@ impl Exception {
             Self::ForUs => DropReason::PuntFull,
             Self::TtlExpired => DropReason::TtlExpired,
             Self::NoRoute => DropReason::NoRoute,
+            Self::Unreachable => DropReason::Unreachable,
+            Self::Prohibited => DropReason::Prohibited,
             Self::NoNeighbour => DropReason::NoNeighbour,
             Self::MtuExceeded => DropReason::MtuExceeded,
         }

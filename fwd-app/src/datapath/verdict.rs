@@ -127,7 +127,7 @@ fn hand_over(batch: &mut Batch) {
         let value = match exception {
             Exception::NoNeighbour => indices[place],
             Exception::MtuExceeded => u32::from(egress[place].mtu_bytes),
-            Exception::ForUs | Exception::TtlExpired | Exception::NoRoute => 0,
+            _ => 0,
         };
         packets.set_tag(place, Note { exception, port: from, value }.tag());
         egress[place].macs = packets.load(place, 0).unwrap_or_default();
@@ -204,6 +204,8 @@ mod tests {
     fn each_packet_gets_a_port_or_a_reason() {
         let mut hops = NextHopTable::new();
         let black = hops.intern(NextHop::Blackhole).unwrap();
+        let unreachable = hops.intern(NextHop::Unreachable).unwrap();
+        let prohibit = hops.intern(NextHop::Prohibit).unwrap();
         let far = NextHop::Gateway { gateway: "192.0.2.9".parse().unwrap(), port: PortRef::Index(0) };
         let silent = hops.intern(far).unwrap();
         let link = hops.intern(NextHop::Connected { port: PortRef::Index(3) }).unwrap();
@@ -215,16 +217,27 @@ mod tests {
         let just = V4 { payload_bytes: 1480, ..V4::default() }.frame();
         // All long enough for the kernel, so that the lane has them in order of arrival.
         let v4 = V4 { payload_bytes: 40, ..V4::default() }.frame();
-        let frames =
-            vec![v4.clone(), v4.clone(), v4.clone(), v4.clone(), long.clone(), just, v4, long.clone(), long];
-        let answers = [id(10), black, silent, NextHopId::NONE, id(10), id(10), link, NextHopId::NONE, link];
+        let frames = [&v4, &v4, &v4, &v4, &long, &just, &v4, &long, &long, &v4, &long].map(Clone::clone);
+        let answers = [
+            id(10),
+            black,
+            silent,
+            NextHopId::NONE,
+            id(10),
+            id(10),
+            link,
+            NextHopId::NONE,
+            link,
+            unreachable,
+            prohibit,
+        ];
         let Some(mut batch) = test_frames::batch(&frames) else { return };
         parse(&mut batch);
-        batch.v4.hops[..9].copy_from_slice(&answers);
+        batch.v4.hops[..answers.len()].copy_from_slice(&answers);
         verdict(&mut batch, &table);
-        use DropReason::{Blackhole, MtuExceeded, NoNeighbour, NoRoute};
+        use DropReason::{Blackhole, MtuExceeded, NoNeighbour, NoRoute, Prohibited, Unreachable};
         let fate = |place| batch.drop_reason(place).ok_or(batch.ports[place]);
-        let fates: Vec<_> = (0..9).map(fate).collect();
+        let fates: Vec<_> = (0..answers.len()).map(fate).collect();
         let wanted = [
             Err(1),
             Ok(Blackhole),
@@ -235,11 +248,21 @@ mod tests {
             Err(3),
             Ok(NoRoute),
             Ok(MtuExceeded),
+            Ok(Unreachable),
+            Ok(Prohibited),
         ];
         assert_eq!(fates, wanted);
         assert_eq!(batch.egress[6].macs[..6], mac.0);
         let counted: Vec<_> = batch.drops.iter().filter(|(_, n)| *n > 0).collect();
-        assert_eq!(counted, [(NoRoute, 2), (Blackhole, 1), (NoNeighbour, 1), (MtuExceeded, 2)]);
+        let wanted = [
+            (NoRoute, 2),
+            (Blackhole, 1),
+            (Unreachable, 1),
+            (Prohibited, 1),
+            (NoNeighbour, 1),
+            (MtuExceeded, 2),
+        ];
+        assert_eq!(counted, wanted);
     }
 
     #[test]
@@ -248,6 +271,8 @@ mod tests {
         let ours = Ours { port: 1, mac, v4: vec![0xc633_64ff], ..Ours::default() };
         let mut hops = NextHopTable::new();
         let local = hops.intern(NextHop::Local).unwrap();
+        let [black, unreachable, prohibit] = [NextHop::Blackhole, NextHop::Unreachable, NextHop::Prohibit]
+            .map(|hop| hops.intern(hop).unwrap());
         let gateway = "192.0.2.9".parse().unwrap();
         let silent = hops.intern(NextHop::Gateway { gateway, port: PortRef::Index(2) }).unwrap();
         let table = EgressTable::new(&hops, &ports(4)).unwrap();
@@ -269,26 +294,32 @@ mod tests {
             to([0xff; 6], broadcast.frame()),
             to(mac.0, V4 { payload_bytes: 1500, ..V4::default() }.frame()),
             to(mac.0, V4 { payload_bytes: 40, ..V4::default() }.tagged(&[0x8100])),
+            good(),
+            good(),
+            good(),
         ];
         let Some(mut batch) = test_frames::batch(&frames) else { return };
         batch.punting = Some(Punting::new(Arc::new(ArcSwap::from_pointee(ours)), 4));
         parse(&mut batch);
         // In the lane: all but the expired one, the tagged one last.
-        let answers = [id(10), id(10), local, id(0), silent, id(10), id(10), id(0)];
+        let answers =
+            [id(10), id(10), local, id(0), silent, id(10), id(10), unreachable, prohibit, black, id(0)];
         assert_eq!(batch.v4.len, answers.len());
         batch.v4.hops[..answers.len()].copy_from_slice(&answers);
         verdict(&mut batch, &table);
         rewrite(&mut batch);
-        assert_eq!(batch.ports[..9], [1, Code::DROPPED, 4, 4, 4, 4, 4, 4, 4]);
+        assert_eq!(batch.ports[..12], [1, Code::DROPPED, 4, 4, 4, 4, 4, 4, 4, 4, 4, Code::DROPPED]);
         assert_eq!(batch.drop_reason(1), Some(DropReason::NotForUs));
-        assert_eq!((batch.drops.total(), batch.drops.get(DropReason::NotForUs)), (1, 1));
-        let notes: Vec<_> = (2..9).map(|place| Note::of(batch.packets.tag(place))).collect();
-        use Exception::{ForUs, MtuExceeded, NoNeighbour, NoRoute, TtlExpired};
-        let wanted = [ForUs, NoRoute, NoNeighbour, TtlExpired, ForUs, MtuExceeded, NoRoute];
+        assert_eq!((batch.drops.total(), batch.drops.get(DropReason::NotForUs)), (2, 1));
+        assert_eq!(batch.drop_reason(11), Some(DropReason::Blackhole), "of which nobody is told");
+        let notes: Vec<_> = (2..11).map(|place| Note::of(batch.packets.tag(place))).collect();
+        use Exception::{ForUs, MtuExceeded, NoNeighbour, NoRoute, Prohibited, TtlExpired, Unreachable};
+        let wanted =
+            [ForUs, NoRoute, NoNeighbour, TtlExpired, ForUs, MtuExceeded, NoRoute, Unreachable, Prohibited];
         assert_eq!(notes.iter().map(|note| note.exception).collect::<Vec<_>>(), wanted);
         assert!(notes.iter().all(|note| note.port == 1));
         assert_eq!((notes[2].value, notes[5].value), (silent.get(), 1500));
-        for (place, frame) in frames.iter().enumerate().skip(2) {
+        for (place, frame) in frames.iter().enumerate().take(11).skip(2) {
             assert_eq!(batch.packets.data(place), frame, "{place}");
         }
         assert_ne!(batch.packets.data(0), frames[0]);

@@ -37,16 +37,16 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// The name in every output; those of Linux.
+    /// The name in every output: Linux's.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Incomplete { .. } => "incomplete",
-            Self::Reachable => "reachable",
-            Self::Stale => "stale",
-            Self::Delay => "delay",
-            Self::Probe { .. } => "probe",
-            Self::Failed => "failed",
-            Self::Static => "permanent",
+            Self::Incomplete { .. } => "INCOMPLETE",
+            Self::Reachable => "REACHABLE",
+            Self::Stale => "STALE",
+            Self::Delay => "DELAY",
+            Self::Probe { .. } => "PROBE",
+            Self::Failed => "FAILED",
+            Self::Static => "PERMANENT",
         }
     }
 }
@@ -221,7 +221,7 @@ mod tests {
             State::Failed,
             State::Static,
         ];
-        let names = "incomplete reachable stale delay probe failed permanent";
+        let names = "INCOMPLETE REACHABLE STALE DELAY PROBE FAILED PERMANENT";
         assert_eq!(states.map(State::name).join(" "), names);
     }
 

@@ -114,7 +114,7 @@ pub(crate) struct Envelope {
 }
 
 impl Envelope {
-    /// The frame with `bytes` bytes after the header, which `fill` writes over zeros. It is not padded: that is the driver's part.
+    /// The frame with `bytes` bytes after the header, which `fill` writes over zeros. It is padded when it is sent.
     pub(crate) fn frame(&self, ethertype: u16, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let tags = self.tags.as_bytes();
         let header_bytes = MACS_BYTES + tags.len() + 2;

@@ -19,7 +19,7 @@ const V6_BYTES_MAX: usize = 1280;
 const HEADER_BYTES: usize = 8;
 
 /// What is wrong with a packet. Of the drop reasons, `ttl_expired` is [`Self::TimeExceeded`], `no_route` is [`Self::NoRoute`],
-/// `no_neighbour` of a packet that waited in vain is [`Self::AddressUnreachable`], `mtu_exceeded` is [`Self::TooBig`]; the others are
+/// `unreachable` and `prohibited` are [`Self::Unreachable`] and [`Self::Prohibited`], `no_neighbour` of a packet that waited in vain is [`Self::AddressUnreachable`], `mtu_exceeded` is [`Self::TooBig`]; the others are
 /// not told to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
@@ -27,9 +27,11 @@ pub(crate) enum Cause {
     TimeExceeded,
     /// No route covers its destination.
     NoRoute,
+    /// Its route says that the destination is unreachable.
+    Unreachable,
     /// Its next hop does not answer.
     AddressUnreachable,
-    /// It is not let through.
+    /// Its route says that the destination is prohibited.
     Prohibited,
     /// It is longer than the MTU of the port it should leave by.
     TooBig {
@@ -183,7 +185,7 @@ fn v4(
     Ok(match cause {
         Cause::TimeExceeded => (11, 0, 0),
         Cause::NoRoute => (3, 0, 0),
-        Cause::AddressUnreachable => (3, 1, 0),
+        Cause::Unreachable | Cause::AddressUnreachable => (3, 1, 0),
         Cause::Prohibited => (3, 13, 0),
         Cause::ProtocolUnreachable => (3, 2, 0),
         Cause::PortUnreachable => (3, 3, 0),
@@ -227,7 +229,8 @@ fn v6(
     }
     Ok(match cause {
         Cause::TimeExceeded => (3, 0, 0),
-        Cause::NoRoute => (1, 0, 0),
+        // As Linux answers where the route is `unreachable`.
+        Cause::NoRoute | Cause::Unreachable => (1, 0, 0),
         Cause::AddressUnreachable => (1, 3, 0),
         Cause::Prohibited => (1, 1, 0),
         Cause::PortUnreachable => (1, 4, 0),

@@ -205,6 +205,7 @@ fn types_codes_and_second_words() {
     for (cause, in_v4, in_v6) in [
         (Cause::TimeExceeded, Some((11, 0, 0)), (3, 0, 0)),
         (Cause::NoRoute, Some((3, 0, 0)), (1, 0, 0)),
+        (Cause::Unreachable, Some((3, 1, 0)), (1, 0, 0)),
         (Cause::AddressUnreachable, Some((3, 1, 0)), (1, 3, 0)),
         (Cause::Prohibited, Some((3, 13, 0)), (1, 1, 0)),
         (Cause::ProtocolUnreachable, Some((3, 2, 0)), (4, 1, 40)),

@@ -145,6 +145,17 @@ impl<T> Router<T> {
         self.neighbours.link_down(now, id, out);
     }
 
+    /// Forgets what was learned of one address, or of all. Static neighbours stay, and pinned ones are asked for at once. Returns how many
+    /// neighbours were forgotten.
+    pub(crate) fn clear_neighbours(
+        &mut self,
+        now: Duration,
+        address: Option<IpAddr>,
+        out: &mut Vec<Action<T>>,
+    ) -> usize {
+        self.neighbours.clear(now, &self.interfaces, address, out)
+    }
+
     /// Removes an interface and all its neighbours.
     pub(crate) fn remove_interface(&mut self, id: InterfaceId, out: &mut Vec<Action<T>>) {
         self.neighbours.remove_all(id, out);

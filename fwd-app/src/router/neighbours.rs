@@ -176,7 +176,7 @@ impl<T> Neighbours<T> {
 
     /// Removes all entries of an interface.
     pub(crate) fn remove_all(&mut self, interface: InterfaceId, out: &mut Vec<Action<T>>) {
-        for key in self.keys(interface, |_| true) {
+        for key in self.keys(|key, _| key.0 == interface) {
             self.remove(key, out);
         }
         self.resolutions.remove(&interface);
@@ -184,21 +184,54 @@ impl<T> Neighbours<T> {
 
     /// Forgets what was learned on an interface whose link went down. Static entries stay, and pinned ones are asked for again.
     pub(crate) fn link_down(&mut self, now: Duration, interface: InterfaceId, out: &mut Vec<Action<T>>) {
-        for key in self.keys(interface, |entry| entry.state != State::Static) {
-            let Some(entry) = self.entries.take(key) else { continue };
-            let pinned = entry.is_pinned.then_some(entry.tags);
-            end(key, entry, Unsent::Removed, out);
-            if let Some(tags) = pinned {
-                let mut entry = Entry { is_pinned: true, ..Entry::new(now, tags) };
+        for (key, pinned) in self.forget(now, |key| key.0 == interface, out) {
+            if let Some(mut entry) = pinned {
                 self.enter(now, key, &mut entry, State::Failed);
                 self.entries.put(key, entry);
             }
         }
     }
 
-    /// The neighbours on an interface whose entries are as wanted, by address.
-    fn keys(&self, interface: InterfaceId, is_wanted: impl Fn(&Entry<T>) -> bool) -> Vec<Key> {
-        let entries = self.entries.iter().filter(|(key, entry)| key.0 == interface && is_wanted(entry));
+    /// Forgets what was learned of one address, on every interface that has it as a neighbour, or without one of all. Static entries stay,
+    /// and pinned ones are asked for at once. Returns how many entries were forgotten.
+    pub(crate) fn clear(
+        &mut self,
+        now: Duration,
+        interfaces: &Interfaces,
+        address: Option<IpAddr>,
+        out: &mut Vec<Action<T>>,
+    ) -> usize {
+        let forgotten = self.forget(now, |key| address.is_none_or(|address| address == key.1), out);
+        let count = forgotten.len();
+        for (key, pinned) in forgotten {
+            if let Some(entry) = pinned {
+                let entry = self.begin(now, interfaces, key, entry, out);
+                self.entries.put(key, entry);
+            }
+        }
+        count
+    }
+
+    /// Takes out the entries of the neighbours that are wanted, but for static ones. Returns them, pinned ones with a new entry.
+    fn forget(
+        &mut self,
+        now: Duration,
+        is_wanted: impl Fn(Key) -> bool,
+        out: &mut Vec<Action<T>>,
+    ) -> Vec<(Key, Option<Entry<T>>)> {
+        let keys = self.keys(|key, entry| entry.state != State::Static && is_wanted(key));
+        let forgotten = keys.into_iter().filter_map(|key| {
+            let entry = self.entries.take(key)?;
+            let tags = entry.is_pinned.then_some(entry.tags);
+            end(key, entry, Unsent::Removed, out);
+            Some((key, tags.map(|tags| Entry { is_pinned: true, ..Entry::new(now, tags) })))
+        });
+        forgotten.collect()
+    }
+
+    /// The neighbours whose entries are as wanted, by interface and address.
+    fn keys(&self, is_wanted: impl Fn(Key, &Entry<T>) -> bool) -> Vec<Key> {
+        let entries = self.entries.iter().filter(|(key, entry)| is_wanted(*key, entry));
         let mut keys: Vec<_> = entries.map(|(key, _)| key).collect();
         keys.sort_unstable();
         keys

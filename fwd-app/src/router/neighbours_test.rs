@@ -321,6 +321,41 @@ fn static_entries_win() {
 }
 
 #[test]
+fn cleared_neighbours_are_resolved_again() {
+    let mut table = Table::new(NeighbourConfig::default());
+    let (told, waiting, gateway) = (key("192.0.2.8"), key("192.0.2.10"), key("192.0.2.11"));
+    let mut out = Vec::new();
+    table.neighbours.set_static(table.now, told, MAC, &mut out);
+    table.reachable(key(V4));
+    table.resolve(waiting, 1);
+    table.pin(gateway);
+    table.heard(gateway, &REPLY);
+    let clear = |table: &mut Table, address| {
+        let mut out = Vec::new();
+        (table.neighbours.clear(table.now, &table.interfaces, address, &mut out), out)
+    };
+    let none = key("192.0.2.77").1;
+    assert_eq!(clear(&mut table, Some(none)), (0, vec![]));
+    assert_eq!(clear(&mut table, Some(told.1)), (0, vec![]));
+    assert_eq!(clear(&mut table, Some(key(V4).1)), (1, vec![lost(key(V4), MAC)]));
+    table.reachable(key(V4));
+    let (count, actions) = clear(&mut table, None);
+    let gone = [lost(key(V4), MAC), dropped(waiting, Unsent::Removed, &[1]), lost(gateway, MAC)];
+    assert_eq!((count, &actions[..3], asked(&actions[3..])), (3, &gone[..], Some((gateway.1, None))));
+    assert_eq!(table.state(gateway), Some(State::Incomplete { requests: 1 }));
+    assert_eq!((table.state(told), table.neighbours.iter().count()), (Some(State::Static), 2));
+    // One that had failed is asked for by the next packet.
+    let failed = key("192.0.2.12");
+    table.resolve(failed, 2);
+    while table.state(failed) != Some(State::Failed) {
+        table.next();
+    }
+    assert_eq!(table.resolve(failed, 3), [dropped(failed, Unsent::Unreachable, &[3])]);
+    clear(&mut table, Some(failed.1));
+    assert!(asked(&table.resolve(failed, 4)).is_some());
+}
+
+#[test]
 fn what_cannot_be_a_neighbour() {
     let mut table = Table::new(NeighbourConfig::default());
     let texts = [

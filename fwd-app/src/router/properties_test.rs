@@ -20,9 +20,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 const ON: InterfaceId = InterfaceId(0);
-const CAUSES: [Cause; 9] = [
+const CAUSES: [Cause; 10] = [
     Cause::TimeExceeded,
     Cause::NoRoute,
+    Cause::Unreachable,
     Cause::AddressUnreachable,
     Cause::Prohibited,
     Cause::TooBig { mtu_bytes: 1280 },
@@ -183,6 +184,7 @@ enum Step {
     Static(u8),
     Remove(u8),
     LinkDown,
+    Clear(u8),
     Answer(u8, u8),
 }
 
@@ -199,6 +201,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => host().prop_map(Step::Static),
         1 => host().prop_map(Step::Remove),
         1 => Just(Step::LinkDown),
+        1 => (4..13_u8).prop_map(Step::Clear),
         6 => (host(), 0..3_u8).prop_map(|(host, kind)| Step::Answer(host, kind)),
     ]
 }
@@ -254,6 +257,11 @@ proptest! {
                 Step::Static(host) => router.set_static(now, v4_key(host), THEIRS, &mut out),
                 Step::Remove(host) => router.remove_neighbour(v4_key(host), &mut out),
                 Step::LinkDown => router.link_down(now, ON, &mut out),
+                // One address, or all.
+                Step::Clear(host) => {
+                    let address = (host > 4).then(|| v4_key(host).1);
+                    router.clear_neighbours(now, address, &mut out);
+                }
             }
             caller.act(out);
             caller.check(&router, &neighbours);

@@ -62,11 +62,18 @@ impl<T> Router<T> {
             }
             IPV4 => {
                 let packet = V4::parse(layer2.payload, layer2.payload.len())?;
-                self.ipv4(now, on, (&layer2, &packet))
+                let is_host = is_host_v4(packet.source) && !self.interfaces.is_any_broadcast(packet.source);
+                let ends = (packet.source.into(), packet.destination.into());
+                self.ip(now, on, ends, is_host, |interface| icmp::reply_v4(interface, &layer2, &packet))
             }
             IPV6 => {
                 let packet = V6::parse(layer2.payload, layer2.payload.len())?;
-                self.ipv6(now, on, (&layer2, &packet), out)
+                if packet.next_header == ICMPV6 && ndp::is_neighbour_message(packet.payload()) {
+                    return self.ndp(now, on, (&layer2, &packet), out);
+                }
+                let ends = (packet.source.into(), packet.destination.into());
+                let is_host = is_host_v6(packet.source);
+                self.ip(now, on, ends, is_host, |interface| icmp::reply_v6(interface, &layer2, &packet))
             }
             // LLDP, LACP and what else the link's protocols use.
             _ => Ok(Disposition::ForKernel),
@@ -107,54 +114,32 @@ impl<T> Router<T> {
         told(is_of_use, is_reply_to_us)
     }
 
-    fn ipv4(
+    /// A packet from one address to another. `is_host` says whether the first is a single host's; `reply` answers an echo request.
+    fn ip(
         &mut self,
         now: Duration,
         on: InterfaceId,
-        (layer2, packet): (&Layer2<'_>, &V4<'_>),
+        (source, destination): (IpAddr, IpAddr),
+        is_host: bool,
+        reply: impl FnOnce(&Interface) -> Echo,
     ) -> Result<Disposition, Reason> {
         let Self { interfaces, echoes, .. } = self;
         let interface = interfaces.get(on).ok_or(Reason::NotForUs)?;
-        let whose = whose(interfaces.whose(interface, packet.destination.into()))?;
-        // A host that has no address yet asks for one (RFC 1122 3.2.1.3 a).
-        let is_new_host = packet.source.is_unspecified() && whose != Whose::Ours;
-        let is_host = is_host_v4(packet.source) && !interfaces.is_any_broadcast(packet.source);
-        if !(is_host || is_new_host) || interfaces.is_any_address(packet.source.into()) {
+        let is_to_one = is_to_one(interfaces.whose(interface, destination))?;
+        // A host that has no address yet asks for one (RFC 1122 3.2.1.3 a); while an address is tentative, reports of groups and the like
+        // come from `::` (RFC 3590 4).
+        let is_new_host = source.is_unspecified() && !is_to_one;
+        if !(is_host || is_new_host) || interfaces.is_any_address(source) {
             return Err(Reason::Martian);
         }
-        if whose != Whose::Ours {
+        if !is_to_one {
             return Ok(Disposition::ForKernel);
         }
-        match icmp::reply_v4(interface, layer2, packet) {
-            Echo::Reply(_) if !echoes.allows(now, packet.source.into()) => Err(Reason::IcmpLimited),
-            echo => answer(echo),
-        }
-    }
-
-    fn ipv6(
-        &mut self,
-        now: Duration,
-        on: InterfaceId,
-        (layer2, packet): (&Layer2<'_>, &V6<'_>),
-        out: &mut Vec<Action<T>>,
-    ) -> Result<Disposition, Reason> {
-        let Self { interfaces, echoes, .. } = self;
-        let interface = interfaces.get(on).ok_or(Reason::NotForUs)?;
-        let whose = whose(interfaces.whose(interface, packet.destination.into()))?;
-        if packet.next_header == ICMPV6 && ndp::is_neighbour_message(packet.payload()) {
-            return self.ndp(now, on, (layer2, packet), out);
-        }
-        // Reports of groups and the like come from `::` while an address is tentative (RFC 3590 4).
-        let is_new_host = packet.source.is_unspecified() && whose != Whose::Ours;
-        if !(is_host_v6(packet.source) || is_new_host) || interfaces.is_any_address(packet.source.into()) {
-            return Err(Reason::Martian);
-        }
-        if whose != Whose::Ours {
-            return Ok(Disposition::ForKernel);
-        }
-        match icmp::reply_v6(interface, layer2, packet) {
-            Echo::Reply(_) if !echoes.allows(now, packet.source.into()) => Err(Reason::IcmpLimited),
-            echo => answer(echo),
+        match reply(interface) {
+            Echo::Reply(_) if !echoes.allows(now, source) => Err(Reason::IcmpLimited),
+            Echo::Reply(frame) => Ok(Disposition::Answered(frame)),
+            Echo::Other => Ok(Disposition::ForKernel),
+            Echo::Ignored(reason) => Err(reason),
         }
     }
 
@@ -168,6 +153,7 @@ impl<T> Router<T> {
     ) -> Result<Disposition, Reason> {
         let Self { interfaces, neighbours, .. } = self;
         let interface = interfaces.get(on).ok_or(Reason::NotForUs)?;
+        is_to_one(interfaces.whose(interface, packet.destination.into()))?;
         match ndp::Message::parse(packet).ok_or(Reason::ArpIgnored)? {
             ndp::Message::Solicitation { target, .. } if !interface.has(target.into()) => {
                 Err(Reason::ArpIgnored)
@@ -224,20 +210,13 @@ impl<T> Router<T> {
     }
 }
 
-/// Refuses what is not for us.
-fn whose(whose: Whose) -> Result<Whose, Reason> {
+/// Whether a packet is for an address of ours, and not for a broadcast address or a group. Refuses what is not for us.
+fn is_to_one(whose: Whose) -> Result<bool, Reason> {
     match whose {
         Whose::Other => Err(Reason::NotForUs),
         Whose::OtherGroup => Err(Reason::Multicast),
-        Whose::Ours | Whose::Broadcast | Whose::Group => Ok(whose),
-    }
-}
-
-fn answer(echo: Echo) -> Result<Disposition, Reason> {
-    match echo {
-        Echo::Reply(frame) => Ok(Disposition::Answered(frame)),
-        Echo::Other => Ok(Disposition::ForKernel),
-        Echo::Ignored(reason) => Err(reason),
+        Whose::Ours => Ok(true),
+        Whose::Broadcast | Whose::Group => Ok(false),
     }
 }
 

@@ -8,12 +8,14 @@
 //! | [`drain`] | taking the forwarder out of a network |
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
-//! | [`tables`] | routes, neighbours, next hops, the engine |
+//! | [`neighbours`] | neighbours, told and learned |
+//! | [`tables`] | routes, next hops, the engine |
 //! | [`watching`] | traces of packets, and captures of dropped ones |
 //! | [`telemetry`] | the commands on DPDK's telemetry socket |
 
 mod drain;
 mod lcores;
+mod neighbours;
 mod ports;
 mod tables;
 mod telemetry;
@@ -23,6 +25,7 @@ pub(crate) use telemetry::Telemetry;
 
 use crate::control::ctl::request::{Clear, PortCounters, Ports, Show};
 use crate::control::ctl::{Answer, Command, Inbox, Refusal, Request, Server, Steer};
+use crate::control::exceptions::asked::RouterHandle;
 use crate::control::{Session, Vrfs};
 use crate::datapath::Drops;
 use crate::report::Setup;
@@ -80,6 +83,8 @@ pub(crate) struct Console {
 struct Desk {
     socket: Option<(Server, Inbox)>,
     site: Site,
+    /// The router, if ports are interfaces.
+    router: Option<RouterHandle>,
     start: Instant,
     cleared: Cleared,
     watching: Watching,
@@ -100,6 +105,7 @@ impl Console {
         let desk = Desk {
             socket,
             site,
+            router: None,
             start: Instant::now(),
             cleared: Cleared::default(),
             watching: Watching::default(),
@@ -107,6 +113,12 @@ impl Console {
             drains: Drains::new(drain_hook),
         };
         Self { telemetry, desk }
+    }
+
+    /// Asks `router` for what it has learned, if there is one.
+    pub(crate) fn with_router(mut self, router: Option<RouterHandle>) -> Self {
+        self.desk.router = router;
+        self
     }
 
     /// Captures the first dropped packets to a file, if one is given with their number. Call it before the topology of `running` starts.
@@ -164,7 +176,7 @@ impl Steer for Steering<'_> {
             Request::RouteAdd { prefix, hop } => self.route_add(prefix, &hop),
             Request::RouteDel { prefix } => self.route_del(prefix),
             Request::NeighAdd { address, mac, port } => self.neighbour_add(address, mac, port),
-            Request::NeighDel { address } => self.clear_neighbours(Some(address)),
+            Request::NeighDel { address } => self.neighbour_del(address),
             Request::Start => self.desk.drains.resume(self.vrfs.running()),
             Request::Stop { drain: false } => {
                 self.vrfs.running().pause(true);
@@ -219,7 +231,7 @@ impl Steering<'_> {
             Show::Config => self.config(),
             Show::Engine => self.engine(),
             Show::Fib => self.fib(),
-            Show::Neigh => self.neighbours(),
+            Show::Neigh => self.neighbours()?,
             Show::Routes => self.routes(),
             Show::Feeds => self.feeds(),
             Show::Vrfs => Answer::new(VrfReports::new(self.vrfs)),

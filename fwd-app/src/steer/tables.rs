@@ -1,4 +1,4 @@
-//! Tables: routes, neighbours, the engine.
+//! Tables: routes, next hops, the engine.
 
 use super::Steering;
 use crate::control::ctl::columns::Columns;
@@ -10,7 +10,7 @@ use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use fib::details::Details;
 use fib::feed::Hop;
-use fib::{IpPrefix, Key, Keys, Learner, MacAddr, Neighbour, NextHopId, PortRef, RibTable};
+use fib::{IpPrefix, Key, Keys, NextHop, NextHopId, RibTable};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -27,11 +27,15 @@ impl Steering<'_> {
         let table = self.session().egress_table();
         let (groups, paths, paths_alive) = table.map_or((0, 0, 0), |table| table.load().group_counts());
         let engine = self.session().engine();
+        let [blackhole, unreachable, prohibit] = self.discards();
         Answer::new(FibShown {
             routes_v4: rib.v4.len(),
             routes_v6: rib.v6.len(),
             used_v4: rib.v4.used_len(),
             used_v6: rib.v6.used_len(),
+            blackhole,
+            unreachable,
+            prohibit,
             next_hops: hops.len(),
             neighbours: hops.neighbours().count(),
             groups,
@@ -45,23 +49,17 @@ impl Steering<'_> {
         })
     }
 
-    pub(super) fn neighbours(&self) -> Answer {
-        let shown = self.session().hops().neighbours().map(|neighbour| NeighbourShown {
-            address: neighbour.address,
-            mac: neighbour.mac.to_string(),
-            port: neighbour.port.to_string(),
-            state: "static",
-        });
-        let learned = self.session().hops().learned().map(|((address, port, by), mac)| NeighbourShown {
-            address,
-            mac: mac.to_string(),
-            port: port.to_string(),
-            state: match by {
-                Learner::Forwarder => "learned",
-                Learner::Kernel => "kernel",
-            },
-        });
-        Answer::new(NeighboursShown(shown.chain(learned).collect()))
+    /// How many routes are blackholes, unreachable and prohibited. All routes are looked at if there is such a next hop.
+    fn discards(&self) -> [usize; 3] {
+        let (hops, rib) = (self.session().hops(), self.session().rib());
+        let ids = [NextHop::Blackhole, NextHop::Unreachable, NextHop::Prohibit].map(|hop| hops.find(&hop));
+        let mut counts = [0; 3];
+        if ids.iter().any(Option::is_some) {
+            let all = rib.v4.iter().map(|(_, id)| id).chain(rib.v6.iter().map(|(_, id)| id));
+            let kinds = all.filter_map(|id| ids.iter().position(|known| *known == Some(id)));
+            kinds.for_each(|kind| counts[kind] += 1);
+        }
+        counts
     }
 
     pub(super) fn routes(&self) -> Answer {
@@ -164,31 +162,6 @@ impl Steering<'_> {
         Ok(Answer::done())
     }
 
-    pub(super) fn neighbour_add(
-        &mut self,
-        address: IpAddr,
-        mac: MacAddr,
-        port: PortRef,
-    ) -> Result<Answer, Refusal> {
-        self.session_mut().add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
-        self.session_mut().commit()?;
-        Ok(Answer::done())
-    }
-
-    /// Removes one neighbour, or all of them.
-    pub(super) fn clear_neighbours(&mut self, address: Option<IpAddr>) -> Result<Answer, Refusal> {
-        let known = self.session().hops().neighbours().map(|neighbour| neighbour.address);
-        let gone: Vec<_> = known.filter(|known| address.is_none_or(|address| address == *known)).collect();
-        if let (Some(address), []) = (address, gone.as_slice()) {
-            return Err(anyhow::anyhow!("there is no neighbour {address}").into());
-        }
-        for address in gone {
-            self.session_mut().remove_neighbour(address);
-        }
-        self.session_mut().commit()?;
-        Ok(Answer::done())
-    }
-
     /// Begins to build the engine that `command` asks for.
     pub(super) fn set_engine(&mut self, command: Command) {
         match self.build_engines(command.request()) {
@@ -274,6 +247,10 @@ struct FibShown {
     /// Routes that the engine has.
     used_v4: usize,
     used_v6: usize,
+    /// Of the routes told, those that drop.
+    blackhole: usize,
+    unreachable: usize,
+    prohibit: usize,
     next_hops: usize,
     neighbours: usize,
     /// Groups of paths, the paths of all groups, and those of them that are alive.
@@ -292,6 +269,10 @@ impl fmt::Display for FibShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "routes      {} IPv4, {} IPv6", self.routes_v4, self.routes_v6)?;
         writeln!(f, "in engine   {} IPv4, {} IPv6", self.used_v4, self.used_v6)?;
+        let Self { blackhole, unreachable, prohibit, .. } = self;
+        if blackhole + unreachable + prohibit > 0 {
+            writeln!(f, "dropping    {blackhole} blackhole, {unreachable} unreachable, {prohibit} prohibit")?;
+        }
         writeln!(f, "next hops   {}, {} neighbours", self.next_hops, self.neighbours)?;
         if self.groups > 0 {
             let Self { groups, paths, paths_alive, ecmp_seed, .. } = self;
@@ -299,27 +280,6 @@ impl fmt::Display for FibShown {
         }
         writeln!(f, "memory      RIB {} bytes, engine {} bytes", self.rib_bytes, self.table_bytes)?;
         writeln!(f, "generation  {}, {} updates", self.generation, self.updates)
-    }
-}
-
-#[derive(Serialize)]
-struct NeighbourShown {
-    address: IpAddr,
-    mac: String,
-    port: String,
-    state: &'static str,
-}
-
-#[derive(Serialize)]
-struct NeighboursShown(Vec<NeighbourShown>);
-
-impl fmt::Display for NeighboursShown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut columns = Columns::new(["address", "MAC", "port", "state"]);
-        for NeighbourShown { address, mac, port, state } in &self.0 {
-            columns.row([address.to_string(), mac.clone(), port.clone(), (*state).to_owned()]);
-        }
-        columns.fmt(f)
     }
 }
 

@@ -104,7 +104,7 @@ impl TestRouter {
         self.outcome(out)
     }
 
-    /// The ICMP error about a frame of which only `head` is at hand; the cause is one of nine, by number.
+    /// The ICMP error about a frame of which only `head` is at hand; the cause is one of ten, by number.
     pub fn error(
         &mut self,
         now: Duration,
@@ -112,7 +112,7 @@ impl TestRouter {
         (head, frame_bytes): (&[u8], usize),
         cause: u8,
     ) -> Option<Vec<u8>> {
-        let cause = match cause % 9 {
+        let cause = match cause % 10 {
             0 => Cause::TimeExceeded,
             1 => Cause::NoRoute,
             2 => Cause::AddressUnreachable,
@@ -121,6 +121,7 @@ impl TestRouter {
             5 => Cause::ProtocolUnreachable,
             6 => Cause::PortUnreachable,
             7 => Cause::BadField { at: cause },
+            8 => Cause::Unreachable,
             _ => Cause::UnknownOption { at: cause },
         };
         match self.router.icmp_error(now, InterfaceId(port), (head, frame_bytes), cause) {

@@ -42,7 +42,7 @@ fn stat_counts_what_is_there() {
     let v4 =
         scratch.file("v4.txt", "0.0.0.0/0 9\n10.0.0.0/8 1\n10.1.0.0/16 2\n10.1.2.3/32 1\n10.0.0.0/8 3\n");
     let v6 = scratch
-        .file("v6.txt", "2000::/4 1\n2001:db8::1/128 via 2001:db8::f dev 0\nblackhole 2001:db8:1::/48\n");
+        .file("v6.txt", "2000::/4 1\n2001:db8::1/128 via 2001:db8::f dev 0\nprohibit 2001:db8:1::/48\n");
     let report = stat(&[&v4, &v6]);
     assert_eq!(report["routes"], 7);
     assert_eq!(report["files"][0]["duplicates"], 1);
@@ -52,7 +52,7 @@ fn stat_counts_what_is_there() {
     assert_eq!(report["ipv4"]["covered_share"], 1.0 / 256.0);
     assert_eq!(report["ipv6"]["covered_share"], 0.5);
     assert_eq!(report["next_hops"]["gateway"], 1);
-    assert_eq!(report["next_hops"]["blackhole"], 1);
+    assert_eq!((&report["next_hops"]["blackhole"], &report["next_hops"]["prohibit"]), (&0.into(), &1.into()));
 
     let text = fwd(&["fib", "stat", &v4, &v6]).ok();
     for part in [
@@ -84,7 +84,7 @@ fn text_comes_back_as_it_went_in() {
 fn gateways_survive_the_way_through_iproute2_and_json() {
     let scratch = Scratch::new();
     let text = "10.0.0.0/8 via 192.0.2.1 dev eth0\n10.1.0.0/16 via 192.0.2.2 dev eth1\n\
-                blackhole 10.2.0.0/16\n2001:db8::/32 via 2001:db8:f::1 dev eth0\n";
+                blackhole 10.2.0.0/16\nunreachable 10.3.0.0/16\nprohibit 2001:db8:1::/48\n2001:db8::/32 via 2001:db8:f::1 dev eth0\n";
     let first = scratch.file("first.txt", text);
     let (ip, json) = (scratch.path("ip.txt"), scratch.path("ip.json"));
     fwd(&["fib", "convert", &first, "--to", "iproute2", "-o", &ip]).ok();
@@ -95,12 +95,14 @@ fn gateways_survive_the_way_through_iproute2_and_json() {
     for line in [
         "10.0.0.0/8 via 192.0.2.1 dev eth0",
         "blackhole 10.2.0.0/16",
+        "unreachable 10.3.0.0/16",
+        "prohibit 2001:db8:1::/48",
         "2001:db8::/32 via 2001:db8:f::1 dev eth0",
     ] {
         assert!(again.lines().any(|l| l.starts_with(line)), "no '{line}' in\n{again}");
     }
     let report = stat(&[&json]);
-    assert_eq!((&report["routes"], &report["next_hops"]["gateway"]), (&4.into(), &3.into()));
+    assert_eq!((&report["routes"], &report["next_hops"]["gateway"]), (&6.into(), &3.into()));
 }
 
 #[test]

@@ -91,23 +91,38 @@ fn a_capture_cut_short_is_replayed_as_far_as_it_goes() {
 
 #[test]
 fn every_drop_reason_of_a_route() {
-    // Next hops: a blackhole, gateways without and with a neighbour, and destinations on a connected link.
+    // Next hops: three that drop, gateways without and with a neighbour, and destinations on a connected link.
     let scratch = tempfile::tempdir().unwrap();
     let routes = scratch.path().join("routes.txt");
-    let text = "blackhole 10.1.0.0/16\n10.2.0.0/16 via 192.0.2.1 dev 1\n10.3.0.0/16 via 192.0.2.2 dev 2\n\
+    let text = "blackhole 10.1.0.0/16\nunreachable 10.1.1.0/24\nprohibit 10.1.2.0/24\n10.2.0.0/16 via 192.0.2.1 dev 1\n10.3.0.0/16 via 192.0.2.2 dev 2\n\
                 10.4.0.0/16 dev 3\n10.6.0.0/16 via 192.0.2.1\n10.7.0.0/16 via 192.0.2.2\nneigh 192.0.2.2 lladdr 02:aa:bb:cc:dd:ee dev 2\n\
                 neigh 10.4.0.1 lladdr 02:aa:bb:cc:dd:ff dev 3\n";
     std::fs::write(&routes, text).unwrap();
     let trace = scratch.path().join("trace.pcap");
     let to = |b: u32, d: u32| crate::support::v4_frame(0xc000_0201, 10 << 24 | b << 16 | d, 60, &[]);
-    write_pcap(&trace, &[to(1, 1), to(2, 1), to(3, 1), to(4, 1), to(4, 2), to(5, 1), to(6, 1), to(7, 1)]);
+    write_pcap(
+        &trace,
+        &[
+            to(1, 0x101),
+            to(1, 0x201),
+            to(1, 0x202),
+            to(1, 1),
+            to(2, 1),
+            to(3, 1),
+            to(4, 1),
+            to(4, 2),
+            to(5, 1),
+            to(6, 1),
+            to(7, 1),
+        ],
+    );
     let out = scratch.path().join("out");
     let extra = ["--verify", "--out", out.to_str().unwrap()];
     let Some(summary) = replay(&trace, &routes, &extra) else { return };
     let drops = crate::support::drops(&summary);
     let wanted =
-        [("blackhole", 1), ("no_neighbour", 3), ("no_route", 1)].map(|(name, n)| (name.to_owned(), n));
-    assert_eq!(drops, wanted);
+        [("blackhole", 1), ("no_neighbour", 3), ("no_route", 1), ("prohibited", 2), ("unreachable", 1)];
+    assert_eq!(drops, wanted.map(|(name, n)| (name.to_owned(), n)));
     let sent = |port: u8| crate::support::read_pcap(&out.join(format!("port{port}.pcap")));
     // From the routes with and without `dev`: the neighbour is on that port.
     assert_eq!(sent(2).len(), 2);

@@ -95,8 +95,26 @@ fn an_operator_looks_at_it_and_changes_it() {
     forwarder.ask("route add 192.0.2.0/24 via 198.18.0.1 dev 1");
     assert_eq!(forwarder.ask("route get 192.0.2.7")["next_hop"], "via 198.18.0.1 dev 1");
     assert!(forwarder.refuses("route add 192.0.3.0/24 via 198.18.0.1 dev 9").contains("port 9"));
+    for (prefix, word) in [
+        ("192.0.2.0/25", "blackhole"),
+        ("192.0.2.0/26", "prohibit"),
+        ("192.0.2.0/27", "unreachable"),
+        ("2001:db8:7::/48", "unreachable"),
+    ] {
+        forwarder.ask(&format!("route add {prefix} {word}"));
+        let address = prefix.split('/').next().unwrap();
+        assert_eq!(forwarder.ask(&format!("route get {address}"))["next_hop"], word);
+    }
+    let fib = forwarder.ask("show fib");
+    assert_eq!(["/blackhole", "/unreachable", "/prohibit"].map(|key| number(&fib, key)), [1, 2, 1]);
     forwarder.ask("neigh add 198.18.0.1 lladdr 02:00:00:00:00:07 dev 1");
-    assert_eq!(forwarder.ask("show neigh").pointer("/0/mac").unwrap(), "02:00:00:00:00:07");
+    let neighbours = forwarder.ask("show neigh");
+    let shown = ["mac", "origin", "state"].map(|key| neighbours[0][key].as_str().unwrap());
+    assert_eq!(shown, ["02:00:00:00:00:07", "static", "PERMANENT"]);
+    // Nothing was learned, and what was told stays.
+    forwarder.ask("clear neigh");
+    assert!(forwarder.refuses("clear neigh 198.18.0.1").contains("not learned"));
+    assert_eq!(forwarder.ask("show neigh").as_array().unwrap().len(), 1);
     forwarder.ask("neigh del 198.18.0.1");
     assert!(forwarder.refuses("neigh del 198.18.0.1").contains("198.18.0.1"));
     forwarder.ask("route del 192.0.2.0/24");

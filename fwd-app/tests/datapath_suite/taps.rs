@@ -55,6 +55,10 @@ fn the_kernel_takes_and_gives_frames() {
     let before = summary(&output, &json);
     assert_conserved(&before);
     assert_eq!(drops(&before), [("not_for_us".to_owned(), 2)]);
+    // The router announces its address, in an ARP message of 42 bytes.
+    let announced = read_pcap(&folder.path().join("out.pcap"));
+    let arp = announced.iter().find(|(_, frame)| frame[12..14] == [8, 6]);
+    assert!(arp.is_some_and(|(_, frame)| frame.len() == 60 && frame[42..].iter().all(|byte| *byte == 0)));
 
     let with_tap = [&options[..], &["--tap", "0=tap0"]].concat();
     let after = summary(&run_apart(folder.path(), "tap", &with_tap, &frames()), &json);

@@ -67,6 +67,8 @@ struct NextHopReport {
     port: u64,
     group: u64,
     blackhole: u64,
+    unreachable: u64,
+    prohibit: u64,
     neighbours: u64,
 }
 
@@ -123,6 +125,8 @@ impl NextHopReport {
                 NextHop::Port { .. } => &mut report.port,
                 NextHop::Group(_) => &mut report.group,
                 NextHop::Blackhole => &mut report.blackhole,
+                NextHop::Unreachable => &mut report.unreachable,
+                NextHop::Prohibit => &mut report.prohibit,
                 // No feed has one.
                 NextHop::Local => continue,
             } += 1;
@@ -155,6 +159,8 @@ impl Report {
             (hops.port, "ports"),
             (hops.group, "groups of paths"),
             (hops.blackhole, "blackhole"),
+            (hops.unreachable, "unreachable"),
+            (hops.prohibit, "prohibit"),
         ] {
             if count > 0 {
                 write!(out, ", {count} {kind}")?;

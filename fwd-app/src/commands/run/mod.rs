@@ -6,6 +6,7 @@ use crate::control::ctl::server::Limits;
 use crate::control::ctl::socket::{self, SocketError};
 use crate::control::ctl::{Inbox, Server};
 use crate::control::exceptions::ExceptionThread;
+use crate::control::exceptions::asked::{RouterHandle, ToRouter};
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::learned::Sources;
 use crate::control::interfaces::{interfaces, receive_groups};
@@ -31,6 +32,7 @@ use crate::topology::plan::{Host, Plan};
 use crate::topology::punts::Punts;
 use crate::topology::running::Idle;
 use anyhow::Context as _;
+use crossbeam_channel::Receiver;
 use dpdk_ffi::{Eal, LcoreId, Port};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
@@ -140,18 +142,20 @@ fn forward(
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let has_router = !interfaces.is_empty();
-    let punts = has_router.then(|| Punts::new(eal, ours, vrfs.egress_tables())).transpose()?;
+    let punts = (!interfaces.is_empty()).then(|| Punts::new(eal, ours, vrfs.egress_tables())).transpose()?;
     let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
     let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
-    let mut console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
+    let (router, asked) = RouterHandle::new();
+    let console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
+    let mut console = console.with_router(punts.is_some().then(|| router.clone()));
     console.capture_drops(args.forward.capture_drops.as_ref(), vrfs.running())?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     let running = vrfs.start(&site)?;
     let handle = running.handle().clone();
     let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
-    let (exceptions, service) = start_router(args, eal, interfaces, taps, punts.as_ref(), &free)?;
+    let (exceptions, service) =
+        start_router(args, eal, interfaces, taps, punts.as_ref(), (router, asked), &free)?;
     let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone())
@@ -196,15 +200,15 @@ fn start_router(
     interfaces: Vec<Interface>,
     taps: Taps,
     punts: Option<&Punts>,
+    (router, asked): (RouterHandle, Receiver<ToRouter>),
     cpus: &[u16],
 ) -> anyhow::Result<(Option<ExceptionThread>, Service)> {
     let Some(punts) = punts else { return Ok((None, Service::default())) };
     let age = Duration::from_secs(args.ports.neigh_age.into());
-    let (to_router, changes) = crossbeam_channel::unbounded();
     let follower = (!args.ports.tap.is_empty())
-        .then(|| Follower::new(interfaces.clone(), punts.ours().to_vec(), to_router));
+        .then(|| Follower::new(interfaces.clone(), punts.ours().to_vec(), router));
     let (thread, learned) =
-        ExceptionThread::start(eal, (interfaces, changes), age, taps, punts, cpus.to_vec())?;
+        ExceptionThread::start(eal, (interfaces, asked), age, taps, punts, cpus.to_vec())?;
     Ok((Some(thread), Service::default().with_neighbours(learned).with_addresses(follower)))
 }
 

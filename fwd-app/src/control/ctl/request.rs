@@ -4,7 +4,7 @@
 //! out by the one who answers. Its text form is a line of words that parses to the same request.
 
 use fib::feed::{Hop, RouteWords};
-use fib::{IpPrefix, MacAddr, Neighbour, NextHop, PortRef};
+use fib::{IpPrefix, MacAddr, Neighbour, PortRef};
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -22,7 +22,7 @@ pub(crate) enum Request {
     Clear(Clear),
     /// `clear port WHAT [PORT|all]`.
     ClearPort { what: PortCounters, ports: Ports },
-    /// `clear neigh [ADDR]`; without an address all neighbours.
+    /// `clear neigh [ADDR]`: what was learned of one neighbour, or of all.
     ClearNeigh { address: Option<IpAddr> },
     /// `route get ADDR`.
     RouteGet { address: IpAddr },
@@ -213,11 +213,11 @@ impl From<Neighbour> for Request {
     }
 }
 
-/// The words of a route, as in route text, but for a blackhole, whose prefix comes first.
+/// The words of a route, as in route text, but with the prefix before the word of a route that drops.
 fn write_route(f: &mut fmt::Formatter<'_>, prefix: IpPrefix, hop: &Hop) -> fmt::Result {
     match hop {
         Hop::Id(id) => write!(f, "{prefix} {id}"),
-        Hop::Hop(NextHop::Blackhole) => write!(f, "{prefix} blackhole"),
+        Hop::Hop(hop) if hop.discard_word().is_some() => write!(f, "{prefix} {hop}"),
         Hop::Hop(hop) => write!(f, "{}", RouteWords { prefix, hop }),
     }
 }

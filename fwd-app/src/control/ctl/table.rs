@@ -6,7 +6,7 @@
 use super::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
 use super::words::{self, Input, Words, WordsError, address, pick, wrong};
 use fib::feed;
-use fib::{IpPrefix, PortRef};
+use fib::{IpPrefix, NextHop, PortRef};
 use std::num::NonZeroU64;
 
 /// A command.
@@ -61,8 +61,8 @@ const ADDRESS: Arg = Arg::new("ADDR", &["192.0.2.1", "2001:db8::1"]);
 const PREFIX: Arg =
     Arg { usage: "PREFIX", choices: &["default"], examples: &["198.51.100.0/24", "0.0.0.0/0"] };
 const HOP: Arg = Arg {
-    usage: "(ID | via GATEWAY [dev PORT] | nexthop .. | blackhole)",
-    choices: &["via", "dev", "nexthop", "blackhole"],
+    usage: "(ID | via GATEWAY [dev PORT] | nexthop .. | blackhole | unreachable | prohibit)",
+    choices: &["via", "dev", "nexthop", "blackhole", "unreachable", "prohibit"],
     examples: &[
         "7",
         "via 192.0.2.1",
@@ -71,6 +71,8 @@ const HOP: Arg = Arg {
         "dev 1",
         "nexthop via 192.0.2.1 dev 1 weight 2 nexthop via 192.0.2.5 dev 0 weight 1",
         "blackhole",
+        "unreachable",
+        "prohibit",
     ],
 };
 
@@ -148,7 +150,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["clear", "neigh"],
         args: &[Arg { usage: "[ADDR]", ..ADDRESS }],
-        help: "forget a neighbour, or all of them",
+        help: "forget a neighbour that the router has learned, or all of them; they are resolved again",
         make: |words| {
             let address = words.next().map(address).transpose()?;
             ask(Request::ClearNeigh { address })
@@ -262,17 +264,18 @@ fn clear_port(what: PortCounters, words: &mut Words<'_>) -> Result<Input, WordsE
     ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
 }
 
-/// `PREFIX` and a next hop in the words of route text, where `blackhole` comes before the prefix.
+/// `PREFIX` and a next hop in the words of route text, where the word of a route that drops comes before the prefix.
 fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let prefix = words.want("a prefix")?;
     if prefix != "default" {
         prefix.parse::<IpPrefix>()?;
     }
-    let hop = words.want("a next-hop id, 'via GATEWAY', 'dev PORT' or 'blackhole'")?;
+    let wanted = "a next-hop id, 'via GATEWAY', 'dev PORT', 'blackhole', 'unreachable' or 'prohibit'";
+    let hop = words.want(wanted)?;
     let rest = words.rest();
-    let text = match hop {
-        "blackhole" => format!("blackhole {prefix} {rest}"),
-        _ => format!("{prefix} {hop} {rest}"),
+    let text = match NextHop::discarding(hop) {
+        Some(_) => format!("{hop} {prefix} {rest}"),
+        None => format!("{prefix} {hop} {rest}"),
     };
     let (prefix, hop) = feed::parse_route(&text)?;
     ask(Request::RouteAdd { prefix, hop })

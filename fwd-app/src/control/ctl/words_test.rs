@@ -132,7 +132,7 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("route add neigh 1", "'neigh' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
         (
             "route add 10.0.0.0/8",
-            "'10.0.0.0/8' is the last word, wanted a next-hop id, 'via GATEWAY', 'dev PORT' or 'blackhole' after it",
+            "'10.0.0.0/8' is the last word, wanted a next-hop id, 'via GATEWAY', 'dev PORT', 'blackhole', 'unreachable' or 'prohibit' after it",
         ),
         ("route add 10.0.0.0/8 0", "'0' is not a next-hop id in 1..=16777215"),
         ("route add 10.0.0.0/8 via x", "'x' after 'via' is not an IP address"),
@@ -189,7 +189,7 @@ fn help_lists_commands_and_completion_follows_them() {
         ("sh po ", 6, &["stats", "xstats", "info"]),
         ("show port stats ", 16, &["all"]),
         ("set promisc 1 o", 14, &["on", "off"]),
-        ("route add 10.0.0.0/8 ", 21, &["via", "dev", "nexthop", "blackhole"]),
+        ("route add 10.0.0.0/8 ", 21, &["via", "dev", "nexthop", "blackhole", "unreachable", "prohibit"]),
         ("route add 10.0.0.0/8 via 1.1.1.1 d", 33, &["dev"]),
         ("neigh add 192.0.2.1 ", 20, &["lladdr"]),
         ("show dropz ", 11, &[]),
@@ -234,7 +234,8 @@ fn hop() -> impl Strategy<Value = Hop> {
             let path = |(gateway, port, weight)| (NextHop::Gateway { gateway, port }, weight);
             Hop::Hop(fib::Group::next_hop(paths.into_iter().map(path)).unwrap())
         }),
-        Just(Hop::Hop(NextHop::Blackhole)),
+        proptest::sample::select(vec![NextHop::Blackhole, NextHop::Unreachable, NextHop::Prohibit])
+            .prop_map(Hop::Hop),
     ]
 }
 

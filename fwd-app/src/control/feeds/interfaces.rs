@@ -132,7 +132,9 @@ impl Interfaces {
         let paths = match route {
             Route::Paths(paths) => paths,
             Route::Local => return None,
-            Route::Blackhole | Route::Unreachable | Route::Prohibit => return Some(NextHop::Blackhole),
+            Route::Blackhole => return Some(NextHop::Blackhole),
+            Route::Unreachable => return Some(NextHop::Unreachable),
+            Route::Prohibit => return Some(NextHop::Prohibit),
         };
         let paths = paths.iter().filter_map(|path| Some((self.path(path, hops)?, path.weight)));
         Group::next_hop(paths.take(PATHS_MAX)).ok()
@@ -218,7 +220,13 @@ mod tests {
         let link = route(&[Path { gateway: None, ifindex: 8, weight: 1 }]);
         let connected = NextHop::Connected { port: PortRef::Index(1) };
         assert_eq!(interfaces.next_hop(&link, &hops), Some(connected));
-        assert_eq!(interfaces.next_hop(&Route::Prohibit, &hops), Some(NextHop::Blackhole));
+        for (route, hop) in [
+            (Route::Blackhole, NextHop::Blackhole),
+            (Route::Unreachable, NextHop::Unreachable),
+            (Route::Prohibit, NextHop::Prohibit),
+        ] {
+            assert_eq!(interfaces.next_hop(&route, &hops), Some(hop));
+        }
         assert_eq!(interfaces.next_hop(&Route::Local, &hops), None);
         assert!(interfaces.set_neighbour(LinkNeighbour {
             address: gateway,

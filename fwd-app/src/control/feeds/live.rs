@@ -188,6 +188,7 @@ fn shown_of(route: &Route) -> BTreeSet<String> {
             })
             .collect(),
         Route::Blackhole => BTreeSet::from(["blackhole".into()]),
+        Route::Prohibit => BTreeSet::from(["prohibit".into()]),
         _ => BTreeSet::from(["unreachable".into()]),
     }
 }
@@ -359,8 +360,7 @@ fn kernel_shows() -> Shown {
             let is_dead =
                 |hop: &Value| hop["flags"].as_array().is_some_and(|flags| flags.contains(&"dead".into()));
             let is = match route["type"].as_str() {
-                Some("blackhole") => BTreeSet::from(["blackhole".to_owned()]),
-                Some("unreachable" | "prohibit") => BTreeSet::from(["unreachable".to_owned()]),
+                Some(kind @ ("blackhole" | "unreachable" | "prohibit")) => BTreeSet::from([kind.to_owned()]),
                 _ => match route["nexthops"].as_array() {
                     Some(hops) => hops.iter().filter(|hop| !is_dead(hop)).map(hop).collect(),
                     None => BTreeSet::from([hop(route)]),

@@ -6,8 +6,8 @@
 //!
 //! Invariant: an object has a resolved route exactly if it and all members of a group are known.
 
-use super::netlink::NextHopObject;
-use super::{FeedEvent, Path, Route};
+use super::netlink::{NextHopObject, RouteMessage, RouteSays};
+use super::{FeedCounts, FeedEvent, Path, Route};
 use fib::{IpPrefix, Key, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -109,8 +109,38 @@ impl NextHops {
         *self = Self::new(self.routes_max);
     }
 
+    /// Takes what a message says about a route, and appends what follows from it. `left` is what remains of the route without some of its
+    /// paths. Returns the route, unless it is gone or names an object.
+    pub(super) fn take_route(
+        &mut self,
+        RouteMessage { prefix, metric, says, .. }: RouteMessage,
+        left: impl FnOnce(&[Path]) -> Option<Arc<Route>>,
+        counts: &mut FeedCounts,
+        out: &mut Vec<FeedEvent>,
+    ) -> Option<Arc<Route>> {
+        let route = match says {
+            RouteSays::Object(id) => {
+                counts.over_limit += u64::from(self.set_route(prefix, metric, id, out).is_err());
+                return None;
+            }
+            RouteSays::Is(route) => Some(Arc::new(route)),
+            RouteSays::Encapsulated => {
+                counts.unsupported += 1;
+                Some(Arc::new(Route::Unreachable))
+            }
+            RouteSays::Dead => None,
+            RouteSays::Gone(paths) => left(&paths),
+        };
+        self.remove_route(prefix, metric);
+        out.push(match route.clone() {
+            Some(route) => FeedEvent::Announce { prefix, metric, route },
+            None => FeedEvent::Withdraw { prefix, metric },
+        });
+        route
+    }
+
     /// Notes that a route names an object, and announces the route if the object is known.
-    pub(super) fn set_route(
+    fn set_route(
         &mut self,
         prefix: IpPrefix,
         metric: u32,
@@ -135,7 +165,7 @@ impl NextHops {
     }
 
     /// Notes that a route names no object (any more).
-    pub(super) fn remove_route(&mut self, prefix: IpPrefix, metric: u32) {
+    fn remove_route(&mut self, prefix: IpPrefix, metric: u32) {
         match prefix {
             IpPrefix::V4(prefix) => self.v4.remove((prefix, metric)),
             IpPrefix::V6(prefix) => self.v6.remove((prefix, metric)),

@@ -3,11 +3,11 @@
 //! They are seen by the feed of the kernel's links. What an option has configured stays, whatever happens to the TAP.
 
 use crate::control::Vrfs;
+use crate::control::exceptions::asked::RouterHandle;
 use crate::datapath::exception::Ours;
 use crate::notice;
 use crate::router::Interface;
 use arc_swap::ArcSwap;
-use crossbeam_channel::Sender;
 use std::sync::Arc;
 
 /// Keeps routes, datapath and router up with the addresses of the interfaces.
@@ -18,7 +18,7 @@ pub(crate) struct Follower {
     current: Vec<Interface>,
     /// What is for the router, by port.
     ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
-    router: Sender<Interface>,
+    router: RouterHandle,
 }
 
 impl Follower {
@@ -26,7 +26,7 @@ impl Follower {
     pub(crate) fn new(
         configured: Vec<Interface>,
         ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
-        router: Sender<Interface>,
+        router: RouterHandle,
     ) -> Self {
         Self { current: configured.clone(), configured, ours, router }
     }
@@ -45,8 +45,7 @@ impl Follower {
         }
         // First those who take packets, then the routes that lead there.
         for interface in self.current.iter().filter(|interface| !before.contains(interface)) {
-            // Without a router there is nobody to answer anyway.
-            let _ = self.router.send(interface.clone());
+            self.router.set_interface(interface.clone());
         }
         let set = vrfs.set_interfaces(&self.current).map_err(anyhow::Error::from);
         let set = set.and_then(|ours| {
@@ -66,6 +65,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::exceptions::asked::ToRouter;
     use crate::control::feeds::interfaces::Interfaces;
     use crate::control::feeds::learned::Learned;
     use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkAddress};
@@ -92,7 +92,7 @@ mod tests {
         vrfs.commit().unwrap();
         let here = ours(&configured, 2).into_iter();
         let here: Vec<_> = here.map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect();
-        let (router, changes) = bounded(8);
+        let (router, changes) = RouterHandle::new();
         let mut follower = Follower::new(configured, here.clone(), router);
         let routes = vrfs.main().rib().len();
         // A file has a route of this prefix.
@@ -123,7 +123,7 @@ mod tests {
         assert_ne!(vrfs.main().rib().v4.get(link_of_file), id_of_file);
         let is_ours = |last: u32| here[0].as_ref().unwrap().load().v4.contains(&(0xc633_6400 | last));
         assert!(is_ours(1) && is_ours(255) && !is_ours(9));
-        let interface = changes.try_recv().unwrap();
+        let Ok(ToRouter::Interface(interface)) = changes.try_recv() else { panic!("no interface") };
         assert!(interface.has([198, 51, 100, 1].into()) && interface.has([192, 0, 2, 1].into()));
 
         tell(&mut vrfs, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);

@@ -84,7 +84,7 @@ impl EgressPort {
             NextHop::Group(group) => {
                 return group.paths().iter().try_for_each(|path| Self::check(&path.hop, ports));
             }
-            NextHop::Bare | NextHop::Moved(_) | NextHop::Blackhole | NextHop::Local => PortRef::ById,
+            _ => PortRef::ById,
         };
         Self::find(&port, ports, || format!("next hop {hop}")).map(drop)
     }
@@ -378,7 +378,11 @@ pub(crate) mod tests {
         let by_id = intern(NextHop::Gateway { gateway: far, port: PortRef::ById });
         let by_neighbour = intern(NextHop::Gateway { gateway, port: PortRef::ById });
         let alone = intern(NextHop::Port { port: 3 });
-        let black = intern(NextHop::Blackhole);
+        let refusals = [
+            (intern(NextHop::Blackhole), DropReason::Blackhole),
+            (intern(NextHop::Unreachable), DropReason::Unreachable),
+            (intern(NextHop::Prohibit), DropReason::Prohibited),
+        ];
         let link = intern(NextHop::Connected { port: PortRef::Name("p1".into()) });
         let table = EgressTable::new(&hops, &ports(4)).unwrap();
         let reason = |id| Code::reason(table.get(id).port);
@@ -387,7 +391,9 @@ pub(crate) mod tests {
         assert_eq!(reason(by_id), Some(DropReason::NoNeighbour));
         assert_eq!((table.get(by_neighbour).port, &table.get(by_neighbour).macs[..6]), (1, &mac.0[..]));
         assert_eq!((table.get(alone).port, &table.get(alone).macs[..6]), (3, &[2, 0, 0, 0, 0, 4][..]));
-        assert_eq!(reason(black), Some(DropReason::Blackhole));
+        for (id, why) in refusals {
+            assert_eq!(reason(id), Some(why));
+        }
         assert_eq!(table.get(link).port, Code::CONNECTED);
         assert_eq!(table.connected(link, gateway).port, 1);
         assert_eq!(Code::reason(table.connected(link, far).port), Some(DropReason::NoNeighbour));

@@ -105,6 +105,11 @@ const ROUTES: &str = "
     172.16.0.0/16 nexthop via 192.0.2.1 dev 0 nexthop via 192.0.2.2 dev 1
     172.17.0.0/16 via 172.17.0.1
     blackhole 172.18.0.0/16
+    unreachable 172.18.1.0/24
+    prohibit 172.18.2.0/24
+    10.240.0.0/13 via 172.18.1.1
+    10.248.0.0/13 nexthop via 172.18.2.1 nexthop via 172.18.1.1
+    prohibit 10.232.0.0/14
     2001:db8::/32 nexthop via fe80::1 dev 1 weight 2 nexthop via inet 192.0.2.3 dev 3
     2001:db9::/32 via 2001:db8::9
     neigh 192.0.2.1 lladdr 02:00:00:00:01:01 dev 0
@@ -146,7 +151,16 @@ fn flows_take_the_paths_that_are_alive() {
         "a path that loops and one into a blackhole are dead"
     );
     assert_eq!(flows(0x0ae0_0001, 40).unwrap().len(), 1);
-    assert!(flows(0xac11_0001, 40).unwrap().contains_key("Err(NoNeighbour)"));
+    for (destination, reason) in [
+        (0xac11_0001, "Err(NoNeighbour)"),
+        (0xac12_0001, "Err(Blackhole)"),
+        (0xac12_0101, "Err(Unreachable)"),
+        (0xac12_0201, "Err(Prohibited)"),
+        (0x0af0_0001, "Err(Unreachable)"),
+        (0x0af8_0001, "Err(NoNeighbour)"),
+    ] {
+        assert_eq!(flows(destination, 40).unwrap().keys().collect::<Vec<_>>(), [reason]);
+    }
 }
 
 #[test]

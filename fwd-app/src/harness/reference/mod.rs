@@ -103,6 +103,8 @@ impl Reference {
                 Ok(((number.get() as usize - 1) % self.ports.len(), MacAddr::of_bare_id(*number)))
             }
             NextHop::Blackhole => Err(DropReason::Blackhole),
+            NextHop::Unreachable => Err(DropReason::Unreachable),
+            NextHop::Prohibit => Err(DropReason::Prohibited),
             NextHop::Local => Err(DropReason::NotForUs),
             NextHop::Port { port } => {
                 Ok((usize::from(*port), MacAddr::of_bare_id(NextHopId::from_answer(u32::from(*port) + 1))))
@@ -164,7 +166,7 @@ impl Reference {
         match hops.get(id).unwrap_or(&NextHop::Bare) {
             NextHop::Bare => !id.is_none(),
             NextHop::Moved(_) | NextHop::Port { .. } | NextHop::Connected { .. } => true,
-            NextHop::Blackhole | NextHop::Local => false,
+            NextHop::Blackhole | NextHop::Unreachable | NextHop::Prohibit | NextHop::Local => false,
             NextHop::Group(group) => {
                 let ids = group.paths().iter().filter_map(|path| hops.find(&path.hop));
                 ids.into_iter().any(|id| self.is_alive(id, hops))

@@ -18,12 +18,11 @@
 
 pub(crate) mod listener;
 
-use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, RouteSays, messages};
+use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, messages};
 use super::nexthops::NextHops;
-use super::{FeedCounts, FeedEvent, Route, TABLE_MAIN};
+use super::{FeedCounts, FeedEvent, TABLE_MAIN};
 use fib::IpPrefix;
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The bytes before the netlink messages of a frame.
@@ -260,13 +259,12 @@ impl Fpm {
             match message {
                 Message::Route(route) if route.table == self.options.table => {
                     if self.last.get(&route.prefix).is_none_or(|last| *last == at) {
-                        self.route(route, out);
+                        let route = RouteMessage { metric: METRIC, ..route };
+                        self.objects.take_route(route, |_| None, &mut self.counts, out);
                     }
                 }
                 Message::NextHop { id, object } => {
-                    if self.objects.set(id, object, out).is_err() {
-                        self.counts.over_limit += 1;
-                    }
+                    self.counts.over_limit += u64::from(self.objects.set(id, object, out).is_err());
                 }
                 Message::NextHopGone(id) => self.objects.remove(id),
                 Message::Unsupported => self.counts.unsupported += 1,
@@ -274,28 +272,6 @@ impl Fpm {
             }
         }
         self.frame = frame;
-    }
-
-    fn route(&mut self, RouteMessage { prefix, says, .. }: RouteMessage, out: &mut Vec<FeedEvent>) {
-        let route = match says {
-            RouteSays::Object(id) => {
-                if self.objects.set_route(prefix, METRIC, id, out).is_err() {
-                    self.counts.over_limit += 1;
-                }
-                return;
-            }
-            RouteSays::Is(route) => Some(route),
-            RouteSays::Encapsulated => {
-                self.counts.unsupported += 1;
-                Some(Route::Unreachable)
-            }
-            RouteSays::Dead | RouteSays::Gone(_) => None,
-        };
-        self.objects.remove_route(prefix, METRIC);
-        out.push(match route {
-            Some(route) => FeedEvent::Announce { prefix, metric: METRIC, route: Arc::new(route) },
-            None => FeedEvent::Withdraw { prefix, metric: METRIC },
-        });
     }
 }
 

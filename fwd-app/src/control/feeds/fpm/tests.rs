@@ -4,11 +4,12 @@ use super::*;
 use crate::control::feeds::live::say;
 use crate::control::feeds::netlink::tests::next_hop_bytes;
 use crate::control::feeds::preference::Preference;
-use crate::control::feeds::{ChangeSet, FeedId, Path};
+use crate::control::feeds::{ChangeSet, FeedId, Path, Route};
 use crate::control::test_peers::{fpm_frame as frame, gone_bytes, route_bytes};
 use fib::Prefix4;
 use netlink_packet_route::route::{RouteAttribute, RouteType};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 fn prefix(number: u32) -> IpPrefix {
     IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (number << 8), 24))

@@ -17,7 +17,7 @@ mod pass;
 pub(crate) mod socket;
 mod tracked;
 
-use super::netlink::{Envelope, Message, NetlinkError, RouteMessage, RouteSays, messages};
+use super::netlink::{Envelope, Message, RouteMessage, RouteSays, messages};
 use super::nexthops::NextHops;
 use super::{FeedCounts, FeedEvent, Link, Path, Route, TABLE_MAIN};
 use fib::{IpPrefix, MacAddr, Prefix6};
@@ -59,6 +59,9 @@ impl Default for KernelOptions {
     }
 }
 
+/// The IPv6 routes with several paths, by prefix and metric: those of which one path may go.
+type Multipath = FxHashMap<(Prefix6, u32), Arc<Route>>;
+
 /// What is known of the kernel's tables, and how far the running pass is.
 pub(crate) struct Kernel {
     options: KernelOptions,
@@ -67,8 +70,7 @@ pub(crate) struct Kernel {
     addresses: Tracked<super::LinkAddress, ()>,
     neighbours: Tracked<(IpAddr, u32), MacAddr>,
     objects: NextHops,
-    /// The IPv6 routes with several paths, by prefix and metric: those of which one path may go.
-    multipath: FxHashMap<(Prefix6, u32), Arc<Route>>,
+    multipath: Multipath,
     counts: FeedCounts,
 }
 
@@ -122,14 +124,9 @@ impl Kernel {
     /// Takes a datagram of the kernel and appends what it says to `out`.
     pub(crate) fn received(&mut self, datagram: &[u8], now: Instant, out: &mut Vec<FeedEvent>) {
         for message in messages(datagram) {
-            let Envelope { flags, sequence, message } = match message {
-                Ok(envelope) => envelope,
-                Err(
-                    NetlinkError::Framing { .. } | NetlinkError::Content { .. } | NetlinkError::Prefix(_),
-                ) => {
-                    self.counts.errors += 1;
-                    continue;
-                }
+            let Ok(Envelope { flags, sequence, message }) = message else {
+                self.counts.errors += 1;
+                continue;
             };
             self.counts.messages += 1;
             let is_answer = self.pass.is_answer(sequence);
@@ -171,9 +168,7 @@ impl Kernel {
         match message {
             Message::Route(route) => self.route(route, out),
             Message::NextHop { id, object } => {
-                if self.objects.set(id, object, out).is_err() {
-                    self.counts.over_limit += 1;
-                }
+                self.counts.over_limit += u64::from(self.objects.set(id, object, out).is_err());
             }
             Message::NextHopGone(id) => {
                 self.objects.remove(id);
@@ -233,49 +228,31 @@ impl Kernel {
             self.counts.ignored += 1;
             return;
         }
-        let RouteMessage { prefix, metric, says, .. } = route;
-        let route = match says {
-            RouteSays::Object(id) => {
-                if self.objects.set_route(prefix, metric, id, out).is_err() {
-                    self.counts.over_limit += 1;
-                }
-                return;
-            }
-            RouteSays::Is(route) => Some(Arc::new(route)),
-            RouteSays::Encapsulated => {
-                self.counts.unsupported += 1;
-                Some(Arc::new(Route::Unreachable))
-            }
-            RouteSays::Dead => None,
-            RouteSays::Gone(paths) => self.without(prefix, metric, &paths),
-        };
-        self.objects.remove_route(prefix, metric);
+        let (prefix, metric) = (route.prefix, route.metric);
+        let multipath = &self.multipath;
+        let left = |gone: &[Path]| without(multipath, prefix, metric, gone);
+        let route = self.objects.take_route(route, left, &mut self.counts, out);
         if let IpPrefix::V6(prefix) = prefix {
-            match &route {
-                Some(route) if matches!(&**route, Route::Paths(paths) if paths.len() > 1) => {
-                    self.multipath.insert((prefix, metric), Arc::clone(route));
+            match route {
+                Some(route) if matches!(&*route, Route::Paths(paths) if paths.len() > 1) => {
+                    self.multipath.insert((prefix, metric), route);
                 }
                 _ => {
                     self.multipath.remove(&(prefix, metric));
                 }
             }
         }
-        out.push(match route {
-            Some(route) => FeedEvent::Announce { prefix, metric, route },
-            None => FeedEvent::Withdraw { prefix, metric },
-        });
     }
+}
 
-    /// What is left of an IPv6 route without these paths.
-    fn without(&self, prefix: IpPrefix, metric: u32, gone: &[Path]) -> Option<Arc<Route>> {
-        let IpPrefix::V6(prefix) = prefix else { return None };
-        let Route::Paths(paths) = &**self.multipath.get(&(prefix, metric))? else { return None };
-        let is_gone = |path: &Path| {
-            gone.iter().any(|gone| gone.gateway == path.gateway && gone.ifindex == path.ifindex)
-        };
-        let left: Box<[Path]> = paths.iter().filter(|path| !is_gone(path)).copied().collect();
-        (!gone.is_empty() && !left.is_empty()).then(|| Arc::new(Route::Paths(left)))
-    }
+/// What is left of an IPv6 route of `multipath` without these paths.
+fn without(multipath: &Multipath, prefix: IpPrefix, metric: u32, gone: &[Path]) -> Option<Arc<Route>> {
+    let IpPrefix::V6(prefix) = prefix else { return None };
+    let Route::Paths(paths) = &**multipath.get(&(prefix, metric))? else { return None };
+    let is_gone =
+        |path: &Path| gone.iter().any(|gone| gone.gateway == path.gateway && gone.ifindex == path.ifindex);
+    let left: Box<[Path]> = paths.iter().filter(|path| !is_gone(path)).copied().collect();
+    (!gone.is_empty() && !left.is_empty()).then(|| Arc::new(Route::Paths(left)))
 }
 
 /// Whether the destinations are link-local or multicast IPv6 addresses.

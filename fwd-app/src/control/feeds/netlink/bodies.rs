@@ -3,7 +3,7 @@
 use super::{Message, NextHopObject, RouteMessage, RouteSays};
 use crate::control::feeds::{Link, LinkAddress, LinkNeighbour, Path, Route};
 use fib::{IpPrefix, MacAddr, PrefixError};
-use netlink_packet_core::{NlaBuffer, NlasIterator};
+use netlink_packet_core::NlasIterator;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::AddressHeader;
 use netlink_packet_route::link::{LinkFlags, LinkHeader};
@@ -31,6 +31,7 @@ const NEXT_HOP_HEADER_BYTES: usize = 8;
 const LINK_HEADER_BYTES: usize = 16;
 const NEIGHBOUR_HEADER_BYTES: usize = 12;
 const ADDRESS_HEADER_BYTES: usize = 8;
+const ATTRIBUTE_HEADER_BYTES: usize = 4;
 
 /// What is wrong with the body of a message.
 pub(super) enum Wrong {
@@ -81,9 +82,8 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     let mut paths = Vec::new();
     let (mut any_path, mut any_multipath) = (false, false);
     for attribute in attributes(body, ROUTE_HEADER_BYTES) {
-        let attribute = attribute?;
-        let value = attribute.value();
-        match attribute.kind() {
+        let (kind, value) = attribute?;
+        match kind {
             DST => destination = family.address(value)?,
             TABLE => table = number(value)?,
             PRIORITY => metric = number(value)?,
@@ -139,10 +139,10 @@ fn multipath(mut value: &[u8], family: IpFamily, paths: &mut Vec<Path>) -> Resul
         let ifindex = number(&entry[4..PATH_HEADER_BYTES])?;
         let mut path = Path { gateway: None, ifindex, weight: u16::from(hops) + 1 };
         for attribute in attributes(entry, PATH_HEADER_BYTES) {
-            let attribute = attribute?;
-            match attribute.kind() {
-                GATEWAY => path.gateway = Some(family.address(attribute.value())?),
-                VIA => path.gateway = via(attribute.value())?,
+            let (kind, value) = attribute?;
+            match kind {
+                GATEWAY => path.gateway = Some(family.address(value)?),
+                VIA => path.gateway = via(value)?,
                 ENCAP_TYPE => has_encap = true,
                 _ => {}
             }
@@ -171,9 +171,8 @@ fn next_hop(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     let mut path = Path { gateway: None, ifindex: 0, weight: 1 };
     let mut object = None;
     for attribute in attributes(body, NEXT_HOP_HEADER_BYTES) {
-        let attribute = attribute?;
-        let value = attribute.value();
-        match attribute.kind() {
+        let (kind, value) = attribute?;
+        match kind {
             ID => id = Some(number(value)?),
             GROUP => object = Some(NextHopObject::Group(group(value)?)),
             BLACKHOLE => object = Some(NextHopObject::Blackhole),
@@ -211,10 +210,10 @@ fn neighbour(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     let Some(family) = ip_family(header.family) else { return Ok(Message::Ignored) };
     let (mut address, mut mac) = (None, None);
     for attribute in attributes(body, NEIGHBOUR_HEADER_BYTES) {
-        let attribute = attribute?;
-        match attribute.kind() {
-            DST => address = Some(family.address(attribute.value())?),
-            LLADDR => mac = <[u8; 6]>::try_from(attribute.value()).ok().map(MacAddr),
+        let (kind, value) = attribute?;
+        match kind {
+            DST => address = Some(family.address(value)?),
+            LLADDR => mac = <[u8; 6]>::try_from(value).ok().map(MacAddr),
             _ => {}
         }
     }
@@ -247,9 +246,8 @@ fn link(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     }
     let (mut name, mut mac, mut mtu_bytes) = (String::new(), None, 0);
     for attribute in attributes(body, LINK_HEADER_BYTES) {
-        let attribute = attribute?;
-        let value = attribute.value();
-        match attribute.kind() {
+        let (kind, value) = attribute?;
+        match kind {
             IFNAME => {
                 let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
                 name = String::from_utf8_lossy(text).into_owned();
@@ -277,10 +275,10 @@ fn address(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     // On a point-to-point link, ADDRESS is the peer's and LOCAL is ours.
     let (mut peer, mut local) = (None, None);
     for attribute in attributes(body, ADDRESS_HEADER_BYTES) {
-        let attribute = attribute?;
-        match attribute.kind() {
-            ADDRESS => peer = Some(family.address(attribute.value())?),
-            LOCAL => local = Some(family.address(attribute.value())?),
+        let (kind, value) = attribute?;
+        match kind {
+            ADDRESS => peer = Some(family.address(value)?),
+            LOCAL => local = Some(family.address(value)?),
             _ => {}
         }
     }
@@ -333,8 +331,13 @@ fn number(value: &[u8]) -> Result<u32, Wrong> {
     value.try_into().map(u32::from_ne_bytes).map_err(|_| Wrong::Field("a number"))
 }
 
-/// The attributes behind a fixed header of `header_bytes`.
-fn attributes(body: &[u8], header_bytes: usize) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, Wrong>> {
+/// The attributes behind a fixed header of `header_bytes`: kind and value of each.
+fn attributes(body: &[u8], header_bytes: usize) -> impl Iterator<Item = Result<(u16, &[u8]), Wrong>> {
     let rest = body.get(header_bytes..).unwrap_or_default();
-    NlasIterator::new(rest).map(|attribute| attribute.map_err(|_| Wrong::Field("an attribute's length")))
+    NlasIterator::new(rest).map(|attribute| {
+        let attribute = attribute.map_err(|_| Wrong::Field("an attribute's length"))?;
+        let (kind, value_bytes) = (attribute.kind(), attribute.value_length());
+        // The iterator has checked the length.
+        Ok((kind, &attribute.into_inner()[ATTRIBUTE_HEADER_BYTES..][..value_bytes]))
+    })
 }

@@ -103,6 +103,8 @@ impl EgressTable {
             NextHop::Bare => self.bare(id),
             NextHop::Moved(number) => self.bare(*number),
             NextHop::Blackhole => Self::drop(DropReason::Blackhole),
+            NextHop::Unreachable => Self::drop(DropReason::Unreachable),
+            NextHop::Prohibit => Self::drop(DropReason::Prohibited),
             NextHop::Local => Self::code(Code::LOCAL),
             NextHop::Connected { port } => {
                 let port = self.resolve(port, id, user)?;

@@ -105,12 +105,12 @@ fn groups_keep_their_ways_while_the_same_paths_are_alive() {
 
 #[test]
 fn a_gateway_without_a_port_follows_its_route() {
-    let mut rig = Rig::new(&["172.16.0.0/16 dev 2", "172.17.0.0/16 7", "blackhole 172.18.0.0/16"]);
+    let mut rig = Rig::new(&["172.16.0.0/16 dev 2", "172.17.0.0/16 7", "prohibit 172.18.0.0/16"]);
     rig.route("172.20.0.0/16 via 192.0.2.9 dev 3");
     rig.route("172.21.0.0/16 nexthop dev 1 nexthop dev 2");
     let on_link = rig.route("10.0.0.0/8 via 172.16.0.1");
     let by_id = rig.route("11.0.0.0/8 via 172.17.0.1");
-    let black = rig.route("12.0.0.0/8 via 172.18.0.1");
+    let prohibited = rig.route("12.0.0.0/8 via 172.18.0.1");
     let without = rig.route("13.0.0.0/8 via 203.0.113.1");
     let behind = rig.route("14.0.0.0/8 via 172.20.0.1");
     let further = rig.route("15.0.0.0/8 via 14.0.0.1");
@@ -135,7 +135,10 @@ fn a_gateway_without_a_port_follows_its_route() {
         );
     }
     assert_eq!(table.get(by_id), table.get(NextHopId::new(7).unwrap()));
-    assert_eq!((reason(&table, black), table.wanted(by_id, nobody)), (Some(DropReason::Blackhole), None));
+    assert_eq!(
+        (reason(&table, prohibited), table.wanted(by_id, nobody)),
+        (Some(DropReason::Prohibited), None)
+    );
     assert!(table.loops().is_empty());
     // The neighbours are found out.
     rig.hops.set_resolved(address("172.16.0.1"), 2, Some(MacAddr([4; 6])));

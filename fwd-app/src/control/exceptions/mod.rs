@@ -1,0 +1,252 @@
+//! The exception thread: gives the exceptions of the datapath to the router, and does what the router says.
+//!
+//! It owns the [`Router`]. Answers, and packets whose neighbour is known at last, go to a sending stage; what is learned of neighbours
+//! goes to the session, which makes egress entries of it. It counts what it makes, takes and drops, so that every packet is still
+//! counted once.
+//!
+//! What is for the router and not answered by it goes to the kernel by the [`Taps`], and what the kernel sends there leaves as it is. Such
+//! frames need no neighbour here: the kernel asks for its own, and gets copies of the answers.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`receive`] | what becomes of each exception |
+//! | [`send`] | what leaves: frames, packets that waited, events |
+//! | [`follow`] | the gateways and links of the egress tables |
+//! | [`asked`] | what other threads tell and ask |
+
+pub(crate) mod asked;
+mod follow;
+mod receive;
+mod send;
+
+use super::interfaces::Resolved;
+use super::taps::Taps;
+use super::thread::pin;
+use crate::datapath::exception::Note;
+use crate::datapath::{Counters, DropReason, EgressTable, Published};
+use crate::notice;
+use crate::router::config::NeighbourConfig;
+use crate::router::entries::Key;
+use crate::router::{Action, Interface, InterfaceId, Router, RouterConfig};
+use crate::topology::Outcome;
+use crate::topology::punts::{Punts, RING_SLOTS};
+use arc_swap::ArcSwap;
+use asked::ToRouter;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use dpdk_ffi::{Burst, DpdkError, Eal, Mbuf, Mempool, MempoolConfig, Ring, RingConsumer, RingProducer};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Exceptions that are dealt with before other work has its turn.
+const BURST: usize = 32;
+/// How often the rings are looked at when nothing comes.
+const NAP: Duration = Duration::from_micros(100);
+/// How often gateways are asked for that could not be before.
+const GATEWAY_PERIOD: Duration = Duration::from_secs(1);
+/// Events that wait for the session.
+const EVENTS: usize = 4096;
+/// The header of a frame, with two VLAN tags.
+const HEADER_BYTES: usize = 22;
+/// Packets of the router's own, in its pool.
+const MBUFS: u32 = 2047;
+/// Most packets that wait for one neighbour, and neighbours that are asked for at once on an interface.
+const WAITING: (usize, usize) = (8, 128);
+
+/// Packets that the exceptions of one interface can hold: in the ring, waiting for neighbours, on their way back.
+pub(crate) const HELD_MAX: usize = 2 * RING_SLOTS as usize + WAITING.0 * WAITING.1;
+
+/// The running exception thread.
+pub(crate) struct ExceptionThread {
+    /// `None` once it has been joined.
+    thread: Option<JoinHandle<Outcome>>,
+    is_stopping: Arc<AtomicBool>,
+}
+
+impl ExceptionThread {
+    /// Starts the router of `interfaces`, which does what comes from `asked`, on the CPUs `cpus`, or on those of this thread if there are
+    /// none. Returns the events for the session too.
+    ///
+    /// # Errors
+    /// When there is no memory for packets, or the system refuses a thread.
+    pub(crate) fn start(
+        eal: &Eal,
+        (interfaces, asked): (Vec<Interface>, Receiver<ToRouter>),
+        neighbour_age: Duration,
+        taps: Taps,
+        punts: &Punts,
+        cpus: Vec<u16>,
+    ) -> anyhow::Result<(Self, Receiver<Resolved>)> {
+        let (sender, events) = bounded(EVENTS);
+        let mut exceptions = Exceptions::new(eal, (interfaces, asked), neighbour_age, taps, punts, sender)?;
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&is_stopping);
+        let run = move || {
+            pin(&cpus);
+            while !theirs.load(Ordering::Acquire) {
+                if !exceptions.turn() {
+                    exceptions.taps.wait(NAP);
+                }
+            }
+            exceptions.finish()
+        };
+        let thread = Builder::new().name("exceptions".into()).spawn(run)?;
+        Ok((Self { thread: Some(thread), is_stopping }, events))
+    }
+
+    /// Ends the thread, after all stages have ended. Returns its counters.
+    pub(crate) fn stop(mut self) -> Outcome {
+        self.join()
+    }
+
+    fn join(&mut self) -> Outcome {
+        self.is_stopping.store(true, Ordering::Release);
+        let joined = self.thread.take().map_or(Ok(Outcome::default()), JoinHandle::join);
+        joined.unwrap_or_else(|_| {
+            notice::warn("the exception thread has panicked: its packets are not counted");
+            Outcome::default()
+        })
+    }
+}
+
+impl Drop for ExceptionThread {
+    /// A start that fails later leaves no thread behind.
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// A packet that waits for a neighbour.
+#[derive(Debug)]
+struct Waiting {
+    packet: Mbuf,
+    note: Note,
+}
+
+/// The router between its rings.
+struct Exceptions {
+    router: Router<Waiting>,
+    actions: Vec<Action<Waiting>>,
+    from: RingConsumer,
+    to: RingProducer,
+    originated: Ring,
+    came: Burst,
+    going: Burst,
+    pool: Mempool,
+    taps: Taps,
+    /// A frame of the kernel's.
+    frame: Vec<u8>,
+    /// What other threads tell and ask.
+    asked: Receiver<ToRouter>,
+    /// The egress table of each port's VRF.
+    egress: Vec<Arc<ArcSwap<EgressTable>>>,
+    /// The egress tables whose gateways and links were looked at last, and when.
+    followed: (Vec<Arc<EgressTable>>, Instant),
+    /// Which interfaces have a link.
+    links: BTreeMap<InterfaceId, bool>,
+    pinned: BTreeSet<Key>,
+    events: Sender<Resolved>,
+    /// Events that found the channel full.
+    late: VecDeque<Resolved>,
+    counters: Counters,
+    published: Arc<Published>,
+    start: Instant,
+}
+
+impl Exceptions {
+    fn new(
+        eal: &Eal,
+        (interfaces, asked): (Vec<Interface>, Receiver<ToRouter>),
+        neighbour_age: Duration,
+        taps: Taps,
+        punts: &Punts,
+        events: Sender<Resolved>,
+    ) -> Result<Self, DpdkError> {
+        let (waiting_max, incomplete_max) = WAITING;
+        let neighbours = NeighbourConfig { waiting_max, incomplete_max, ..NeighbourConfig::default() };
+        let neighbours = neighbours.with_reachable(neighbour_age);
+        let mut router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
+        let mut actions = Vec::new();
+        let links = interfaces.iter().map(|interface| (interface.id(), true)).collect();
+        let longest = interfaces.iter().map(|interface| usize::from(interface.mtu_bytes())).max();
+        let frame = vec![0; longest.unwrap_or(0) + HEADER_BYTES + 1];
+        for interface in interfaces {
+            router.set_interface(interface, &mut actions);
+        }
+        let mut config = MempoolConfig { mbufs: MBUFS, cache_mbufs: 0, ..MempoolConfig::default() };
+        if taps.ids().next().is_some() {
+            config.data_room_bytes =
+                config.data_room_bytes.max(u16::try_from(frame.len()).unwrap_or(u16::MAX));
+        }
+        Ok(Self {
+            router,
+            actions,
+            from: punts.exceptions.consumer()?,
+            to: punts.originated.producer()?,
+            originated: punts.originated.clone(),
+            came: Burst::with_capacity(eal, BURST),
+            going: Burst::with_capacity(eal, BURST),
+            pool: Mempool::new(eal, "originated", &config)?,
+            taps,
+            frame,
+            asked,
+            egress: punts.egress.clone(),
+            followed: (Vec::new(), Instant::now()),
+            links,
+            pinned: BTreeSet::new(),
+            events,
+            late: VecDeque::new(),
+            counters: Counters::default(),
+            published: Arc::clone(&punts.published),
+            start: Instant::now(),
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Does some of what there is to do; returns whether there was anything.
+    fn turn(&mut self) -> bool {
+        let mut worked = self.receive();
+        worked |= self.take_from_kernel();
+        self.answer();
+        let now = self.now();
+        if self.router.next_due().is_some_and(|due| due <= now) {
+            self.router.tick(now, &mut self.actions);
+        }
+        self.follow();
+        worked |= !self.actions.is_empty();
+        self.act();
+        self.flush();
+        self.tell();
+        self.published.publish(&self.counters);
+        worked
+    }
+
+    /// Ends: deals with what has come, and drops what nobody sends any more.
+    fn finish(mut self) -> Outcome {
+        while self.receive() {}
+        let ids: Vec<_> = self.router.interfaces().iter().map(Interface::id).collect();
+        for id in ids {
+            self.router.remove_interface(id, &mut self.actions);
+        }
+        self.act();
+        self.flush();
+        // The stage that sends has ended, so its end of the ring is free.
+        if let Ok(mut left) = self.originated.consumer() {
+            loop {
+                let count = left.dequeue_burst(&mut self.came);
+                if count == 0 {
+                    break;
+                }
+                self.counters.drops.add(DropReason::TxFull, count as u64);
+                self.came.free_all();
+            }
+        }
+        self.published.publish(&self.counters);
+        Outcome { counters: self.counters, latency: None, held: 0 }
+    }
+}

@@ -1,0 +1,146 @@
+//! What becomes of each exception of the datapath: the router answers it, waits with it for a neighbour, or tells its sender why it went no
+//! further; the kernel gets what the router does not answer.
+
+use super::{Exceptions, Waiting};
+use crate::control::taps::Sent;
+use crate::datapath::exception::{Exception, Note};
+use crate::datapath::{DropReason, check};
+use crate::router::frame::{Layer2, Tags};
+use crate::router::icmp_errors::Cause;
+use crate::router::receive::Disposition;
+use crate::router::{ErrorAnswer, InterfaceId, Reason};
+use dpdk_ffi::Mbuf;
+use fib::NextHopId;
+use std::net::IpAddr;
+
+impl Exceptions {
+    /// Deals with exceptions that have come; returns whether there were any.
+    pub(super) fn receive(&mut self) -> bool {
+        if self.from.dequeue_burst(&mut self.came) == 0 {
+            return false;
+        }
+        let mut packets: Vec<Mbuf> = std::iter::from_fn(|| self.came.pop()).collect();
+        // They were taken from the end.
+        packets.reverse();
+        for packet in packets {
+            let note = Note::of(packet.tag());
+            match note.exception {
+                Exception::ForUs => self.for_us(note, &packet),
+                Exception::NoNeighbour => self.resolve(Waiting { packet, note }),
+                Exception::TtlExpired => self.refuse(note, &packet, Cause::TimeExceeded),
+                Exception::NoRoute => self.refuse(note, &packet, Cause::NoRoute),
+                Exception::Unreachable => self.refuse(note, &packet, Cause::Unreachable),
+                Exception::Prohibited => self.refuse(note, &packet, Cause::Prohibited),
+                Exception::MtuExceeded => {
+                    let mtu_bytes = u16::try_from(note.value).unwrap_or(u16::MAX);
+                    self.refuse(note, &packet, Cause::TooBig { mtu_bytes });
+                }
+            }
+            self.act();
+        }
+        true
+    }
+
+    /// A frame for the router.
+    fn for_us(&mut self, note: Note, packet: &Mbuf) {
+        let (on, now) = (InterfaceId(note.port), self.now());
+        let mut whole = Vec::new();
+        let frame = if packet.segments() == 1 {
+            packet.data()
+        } else {
+            packet.copy_to(&mut whole);
+            &whole
+        };
+        match self.router.receive(now, on, frame, &mut self.actions) {
+            Disposition::Answered(answer) => {
+                self.counters.punted += 1;
+                self.send(note.port, &answer);
+            }
+            Disposition::Neighbour { kernel_too } => {
+                self.counters.punted += 1;
+                if kernel_too {
+                    // A copy: the frame is counted already.
+                    self.taps.send(on, frame);
+                }
+            }
+            Disposition::Ignored(Reason::IcmpLimited) => {
+                self.counters.punted += 1;
+                self.limited();
+            }
+            Disposition::Ignored(reason) => self.counters.drops.add(reason_of(reason), 1),
+            Disposition::ForKernel => match self.taps.send(on, frame) {
+                Sent::Taken => self.counters.punted += 1,
+                Sent::Refused => self.counters.drops.add(DropReason::PuntFull, 1),
+                Sent::NoTap => self.counters.drops.add(DropReason::NotForUs, 1),
+            },
+        }
+    }
+
+    /// Drops a packet, and tells its sender if that may be.
+    pub(super) fn refuse(&mut self, note: Note, packet: &Mbuf, cause: Cause) {
+        self.counters.drops.add(note.exception.reason(), 1);
+        self.tell_sender(note, packet, cause);
+    }
+
+    pub(super) fn tell_sender(&mut self, note: Note, packet: &Mbuf, cause: Cause) {
+        let (now, on) = (self.now(), InterfaceId(note.port));
+        let frame = (packet.data(), packet.pkt_len() as usize);
+        match self.router.icmp_error(now, on, frame, cause) {
+            ErrorAnswer::Send(frame) => self.send(note.port, &frame),
+            ErrorAnswer::Limited => self.limited(),
+            ErrorAnswer::Not(_) => {}
+        }
+    }
+
+    /// Sends a packet to its neighbour as soon as that is known.
+    fn resolve(&mut self, waiting: Waiting) {
+        let (now, packet) = (self.now(), &waiting.packet);
+        let found = destination(packet).and_then(|destination| {
+            let at = usize::from(waiting.note.port);
+            let table = self.egress.get(at)?.load();
+            let (address, port) = table.wanted(NextHopId::from_answer(waiting.note.value), destination)?;
+            self.key(at, &table, address, port)
+        });
+        let tags = Layer2::parse(packet.data()).map_or(Tags::NONE, |layer2| layer2.tags);
+        match found {
+            Some(key) => self.router.resolve(now, key, waiting, tags, &mut self.actions),
+            None => self.counters.drops.add(DropReason::NoNeighbour, 1),
+        }
+    }
+}
+
+/// The destination of a packet that the datapath has checked.
+fn destination(packet: &Mbuf) -> Option<IpAddr> {
+    let checked = check::check(packet.data(), packet.pkt_len()).ok()?;
+    Some(match checked.destination {
+        check::Destination::V4(address) => IpAddr::V4(address.into()),
+        check::Destination::V6(address) => IpAddr::V6(address.into()),
+    })
+}
+
+/// The drop reason of the same name.
+fn reason_of(reason: Reason) -> DropReason {
+    match reason {
+        Reason::NotIp => DropReason::NotIp,
+        Reason::Malformed => DropReason::Malformed,
+        Reason::BadChecksum => DropReason::BadChecksum,
+        Reason::Martian => DropReason::Martian,
+        Reason::Multicast => DropReason::Multicast,
+        Reason::NotForUs => DropReason::NotForUs,
+        Reason::ArpIgnored => DropReason::ArpIgnored,
+        Reason::IcmpLimited => DropReason::IcmpLimited,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_one_name() {
+        use Reason::{ArpIgnored, BadChecksum, IcmpLimited, Malformed, Martian, Multicast, NotForUs, NotIp};
+        for reason in [NotIp, Malformed, BadChecksum, Martian, Multicast, NotForUs, ArpIgnored, IcmpLimited] {
+            assert_eq!(reason_of(reason).name(), reason.name());
+        }
+    }
+}
