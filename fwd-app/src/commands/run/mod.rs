@@ -17,7 +17,7 @@ use crate::control::taps::addresses::Follower;
 use crate::control::taps::{Taps, netns};
 use crate::control::thread::ControlThread;
 use crate::control::updates::Stream;
-use crate::control::vrfs::{VrfSpec, vrf_of_ports};
+use crate::control::vrfs::{VrfSpec, vrfs_of_ports};
 use crate::control::{Signals, Site, Vrfs};
 use crate::error::ConfigError;
 use crate::notice;
@@ -118,7 +118,7 @@ fn forward(
     let taps = args.ports.taps();
     let tap_names = taps.of_ports(&ports.egress)?;
     let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
-    vrfs.set_ports(&ports.egress, vrf_of_ports(&vrf_specs, &ports.egress)?)?;
+    vrfs.set_ports(&ports.egress, vrfs_of_ports(&vrf_specs, &ports.egress)?)?;
     let ours = vrfs.set_interfaces(&interfaces)?;
     receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;
