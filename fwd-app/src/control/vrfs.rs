@@ -4,6 +4,7 @@
 //! behind any port. VRF 0, [`DEFAULT`], has the ports that no other one names, and is the only one unless some are configured. An engine that holds several FIBs has one for each VRF;
 //! of others, each VRF has its own.
 
+use super::feeds::Tables;
 use super::feeds::learned::Learned;
 use super::interfaces::{Resolved, ours, routes};
 use super::session::{Progress, Session, Site};
@@ -46,6 +47,15 @@ pub(crate) struct NamedFile {
     pub(crate) file: PathBuf,
 }
 
+/// A routing table of the kernel whose routes are those of a VRF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedTable {
+    /// The VRF.
+    pub(crate) vrf: String,
+    /// The table's number.
+    pub(crate) table: u32,
+}
+
 impl VrfSpec {
     /// These VRFs with these route files.
     ///
@@ -63,6 +73,26 @@ impl VrfSpec {
             all[number - 1].files.push(file.clone());
         }
         Ok(all)
+    }
+
+    /// The VRFs, numbered from 1, that feeds give the routes of these tables.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for a name that no VRF has, a table of two VRFs, and a second table of one.
+    pub(crate) fn tables(vrfs: &[Self], named: &[NamedTable]) -> Result<Tables, ConfigError> {
+        let mut tables = Tables::default();
+        for (at, NamedTable { vrf, table }) in named.iter().enumerate() {
+            let number = Self::number_of(vrfs, "--vrf-table", vrf)?;
+            let refused = |why: &str| ConfigError::Invalid(format!("--vrf-table {vrf}={table}: {why}"));
+            if named[..at].iter().any(|other| other.vrf == *vrf) {
+                return Err(refused("the VRF has a table"));
+            }
+            if let Some(other) = tables.set(*table, number) {
+                let name = other.checked_sub(1).map_or(DEFAULT, |other| &vrfs[other].name);
+                return Err(refused(&format!("this is the table of the VRF {name}")));
+            }
+        }
+        Ok(tables)
     }
 
     /// The number of the VRF that `option` names, when `vrfs` are numbered from 1.
@@ -274,9 +304,11 @@ impl Vrfs {
         self.vrf_of.iter().filter_map(|vrfs| self.get(vrfs.own).egress_table()).collect()
     }
 
-    /// Takes routes, links and neighbours from these feeds for [`DEFAULT`].
-    pub(crate) fn set_feeds(&mut self, feeds: Learned) {
-        self.get_mut(0).set_feeds(feeds);
+    /// Takes routes, links and neighbours from these feeds, which are those of each VRF by number.
+    pub(crate) fn set_feeds(&mut self, feeds: Vec<Learned>) {
+        for (number, (Vrf { name, session }, feeds)) in self.vrfs.iter_mut().zip(feeds).enumerate() {
+            session.set_feeds(if number == 0 { feeds } else { feeds.of_vrf(name) });
+        }
     }
 
     /// As [`Session::set_link`], for all: a next hop may be behind any port.
@@ -378,65 +410,4 @@ fn of(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use fib::MacAddr;
-    use std::collections::BTreeMap;
-
-    fn spec(name: &str, ports: &[&str]) -> VrfSpec {
-        let ports = ports.iter().map(|port| PortRef::parse(port)).collect();
-        VrfSpec { name: name.to_owned(), ports, files: Vec::new() }
-    }
-
-    #[test]
-    fn a_port_belongs_to_one_vrf() {
-        let port = |i| EgressPort {
-            name: format!("net_ring_port{i}"),
-            mac: MacAddr([2, 0, 0, 0, 0, i]),
-            mtu_bytes: 1500,
-            destination: None,
-            is_up: true,
-        };
-        let ports: Vec<_> = (0..4).map(port).collect();
-        let of = |specs: &[VrfSpec]| vrfs_of_ports(specs, &ports);
-        let own = |numbers: [usize; 4]| numbers.map(|own| PortVrfs { own, ..PortVrfs::default() }).to_vec();
-        assert_eq!(of(&[]), Ok(own([0; 4])));
-        let specs = [spec("red", &["3", "net_ring_port1"]), spec("blue", &["0"])];
-        assert_eq!(of(&specs), Ok(own([2, 1, 0, 1])));
-        let message = |specs: &[VrfSpec]| of(specs).unwrap_err().to_string();
-        assert_eq!(
-            message(&[spec("red", &["1"]), spec("blue", &["1"])]),
-            "port 1 is in the VRFs red and blue"
-        );
-        assert!(message(&[spec("red", &["1", "net_ring_port1"])]).contains("red and red"));
-        assert!(matches!(of(&[spec("red", &["4"])]), Err(ConfigError::NoDevice(_))));
-        // A VLAN that is where its port is anyway costs nothing.
-        let specs =
-            [spec("red", &["1.100", "2", "2.100"]), spec("blue", &["net_ring_port1.4094", "1.7", "3.7"])];
-        let mut wanted = own([0, 0, 1, 0]);
-        wanted[1].vlans = BTreeMap::from([(7, 2), (100, 1), (4094, 2)]);
-        wanted[3].vlans = BTreeMap::from([(7, 2)]);
-        assert_eq!(of(&specs), Ok(wanted));
-        assert_eq!(
-            message(&[spec("red", &["1.100"]), spec("blue", &["net_ring_port1.100"])]),
-            "port net_ring_port1.100 is in the VRFs red and blue"
-        );
-        for none in ["1.0", "1.4095", "1.x", "9.1", "eth1.1"] {
-            assert!(matches!(of(&[spec("red", &[none])]), Err(ConfigError::NoDevice(_))), "{none}");
-        }
-    }
-    #[test]
-    fn names_are_those_of_vrfs() {
-        let red = [spec("red", &["0"]), spec("blue", &["1"])];
-        let file = |vrf: &str, file: &str| NamedFile { vrf: vrf.to_owned(), file: file.into() };
-        let vrfs = VrfSpec::all(&red, &[file("blue", "a"), file("red", "b"), file("blue", "c")]).unwrap();
-        assert_eq!((vrfs[0].files.len(), vrfs[1].files.len()), (1, 2));
-        for (vrfs, files, message) in [
-            (vec![spec("default", &["0"])], vec![], "--vrf default: there is a VRF of this name"),
-            (vec![spec("a", &["0"]), spec("a", &["1"])], vec![], "--vrf a: there is a VRF of this name"),
-            (red.to_vec(), vec![file("x", "a")], "--vrf-fib x: no --vrf has this name; there are: red, blue"),
-        ] {
-            assert_eq!(VrfSpec::all(&vrfs, &files).unwrap_err().to_string(), message);
-        }
-    }
-}
+mod tests;

@@ -53,7 +53,8 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
-    let feeds = args.feeds.spec(&args.order, args.tables.engine.routes_max, !args.ports.tap.is_empty());
+    let (routes_max, has_taps) = (args.tables.engine.routes_max, !args.ports.tap.is_empty());
+    let feeds = args.feeds.spec(&args.order, routes_max, has_taps, &vrf_specs)?;
     let sources = netns::within(args.ports.taps().netns.as_deref(), || Sources::start(&feeds))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
@@ -126,7 +127,7 @@ fn forward(
     links.iter().for_each(|link| vrfs.set_link(link.index, are_up[link.index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
-        vrfs.set_feeds(sources.over(interfaces.with_taps(&tap_names)));
+        vrfs.set_feeds(sources.over(&interfaces.with_taps(&tap_names)));
     }
     vrfs.commit()?;
     let taps = Taps::open(&taps, &tap_names, &interfaces)?;

@@ -20,7 +20,7 @@ pub(crate) mod listener;
 
 use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, RouteSays, messages};
 use super::nexthops::NextHops;
-use super::{FeedCounts, FeedEvent, Route, TABLE_MAIN};
+use super::{FeedCounts, FeedEvent, Route, Tables};
 use fib::IpPrefix;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ const METRIC: u32 = 0;
 pub(crate) struct FpmOptions {
     /// How long stale routes stay after a peer has come back (`--fpm-hold`).
     pub(crate) hold: Duration,
-    /// The routing table whose routes are taken.
-    pub(crate) table: u32,
+    /// The routing tables whose routes are taken.
+    pub(crate) tables: Tables,
     /// The most routes that may name next-hop objects; further ones are left out and counted.
     pub(crate) routes_max: usize,
 }
@@ -49,7 +49,7 @@ pub(crate) struct FpmOptions {
 impl Default for FpmOptions {
     /// Zebra's own hold time for routes of its predecessor is a good one here, too; four full tables of routes.
     fn default() -> Self {
-        Self { hold: Duration::from_secs(180), table: TABLE_MAIN, routes_max: 1 << 22 }
+        Self { hold: Duration::from_secs(180), tables: Tables::default(), routes_max: 1 << 22 }
     }
 }
 
@@ -98,8 +98,8 @@ pub(crate) struct Fpm {
     counts: FeedCounts,
     /// The messages of a frame, kept for its memory.
     frame: Vec<Message>,
-    /// The last message about each prefix of a frame, likewise.
-    last: FxHashMap<IpPrefix, usize>,
+    /// The last message about each prefix of a table in a frame, likewise.
+    last: FxHashMap<(u32, IpPrefix), usize>,
 }
 
 impl Fpm {
@@ -249,20 +249,21 @@ impl Fpm {
         self.last.clear();
         if frame.len() > 1 {
             for (at, message) in frame.iter().enumerate() {
-                if let Message::Route(route) = message
-                    && route.table == self.options.table
-                {
-                    self.last.insert(route.prefix, at);
+                if let Message::Route(route) = message {
+                    self.last.insert((route.table, route.prefix), at);
                 }
             }
         }
         for (at, message) in frame.drain(..).enumerate() {
             match message {
-                Message::Route(route) if route.table == self.options.table => {
-                    if self.last.get(&route.prefix).is_none_or(|last| *last == at) {
-                        self.route(route, out);
+                Message::Route(route) => match self.options.tables.vrf(route.table) {
+                    Some(vrf) => {
+                        if self.last.get(&(route.table, route.prefix)).is_none_or(|last| *last == at) {
+                            self.route(vrf, route, out);
+                        }
                     }
-                }
+                    None => self.counts.ignored += 1,
+                },
                 Message::NextHop { id, object } => {
                     if self.objects.set(id, object, out).is_err() {
                         self.counts.over_limit += 1;
@@ -276,10 +277,12 @@ impl Fpm {
         self.frame = frame;
     }
 
-    fn route(&mut self, RouteMessage { prefix, says, .. }: RouteMessage, out: &mut Vec<FeedEvent>) {
+    fn route(&mut self, vrf: usize, route: RouteMessage, out: &mut Vec<FeedEvent>) {
+        let RouteMessage { prefix, says, .. } = route;
+        let key = (vrf, prefix, METRIC);
         let route = match says {
             RouteSays::Object(id) => {
-                if self.objects.set_route(prefix, METRIC, id, out).is_err() {
+                if self.objects.set_route(key, id, out).is_err() {
                     self.counts.over_limit += 1;
                 }
                 return;
@@ -291,10 +294,10 @@ impl Fpm {
             }
             RouteSays::Dead | RouteSays::Gone(_) => None,
         };
-        self.objects.remove_route(prefix, METRIC);
+        self.objects.remove_route(key);
         out.push(match route {
-            Some(route) => FeedEvent::Announce { prefix, metric: METRIC, route: Arc::new(route) },
-            None => FeedEvent::Withdraw { prefix, metric: METRIC },
+            Some(route) => FeedEvent::Announce { vrf, prefix, metric: METRIC, route: Arc::new(route) },
+            None => FeedEvent::Withdraw { vrf, prefix, metric: METRIC },
         });
     }
 }
