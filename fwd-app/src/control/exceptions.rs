@@ -139,7 +139,7 @@ struct Exceptions {
     frame: Vec<u8>,
     /// Interfaces with other addresses than before.
     changes: Receiver<Interface>,
-    /// The egress table of each port's VRF.
+    /// The egress table of each port's VRF, then those of VRFs without ports.
     egress: Vec<Arc<ArcSwap<EgressTable>>>,
     /// The egress tables whose gateways and links were looked at last, and when.
     followed: (Vec<Arc<EgressTable>>, Instant),

@@ -235,9 +235,10 @@ impl Vrfs {
         })
     }
 
-    /// The number of the VRF of port `index`.
-    pub(crate) fn of_port(&self, index: usize) -> usize {
-        self.vrf_of.get(index).map_or(0, |vrfs| vrfs.own)
+    /// The interface in the VRF of its port.
+    pub(crate) fn place(&self, interface: Interface) -> Interface {
+        let vrf = self.vrf_of.get(usize::from(interface.id().0)).map_or(0, |vrfs| vrfs.own);
+        interface.in_vrf(vrf)
     }
 
     /// The ports of VRF `number` by name, and the VLANs of other ports as a name, a dot and an id.
@@ -276,10 +277,17 @@ impl Vrfs {
         vrf_of: Vec<PortVrfs>,
     ) -> Result<(), ConfigError> {
         self.vrf_of = vrf_of;
-        self.each().try_for_each(|session| session.set_ports(ports.to_vec()))
+        for number in 0..self.vrfs.len() {
+            let all = (0..).zip(&self.vrf_of);
+            let foreign = all.filter(|(_, vrfs)| vrfs.own != number).map(|(port, _)| port).collect();
+            let session = self.get_mut(number);
+            session.set_ports(ports.to_vec())?;
+            session.set_foreign_ports(foreign);
+        }
+        Ok(())
     }
 
-    /// Sets the routes that follow from the addresses of ports, each in the VRF of its port. Returns what is for the router on each port:
+    /// Sets the routes that follow from the addresses of ports, each in the VRF of its interface. Returns what is for the router on each port:
     /// the addresses of its VRF.
     ///
     /// # Errors
@@ -291,17 +299,21 @@ impl Vrfs {
         let ports = self.vrf_of.len();
         let mut all = vec![None; ports];
         for number in 0..self.vrfs.len() {
-            let is_here = |interface: &&Interface| self.of_port(usize::from(interface.id().0)) == number;
-            let here: Vec<_> = interfaces.iter().filter(is_here).cloned().collect();
+            let here = interfaces.iter().filter(|interface| interface.vrf() == number);
+            let here: Vec<_> = here.cloned().collect();
             self.get_mut(number).set_own_routes(routes(&here))?;
             all = all.into_iter().zip(ours(&here, ports)).map(|(before, here)| here.or(before)).collect();
         }
         Ok(all)
     }
 
-    /// The egress table of each port's VRF, each replaced as a whole; empty before [`Self::set_ports`].
+    /// The egress table of each port's VRF, then those of VRFs without ports, each replaced as a whole; empty before
+    /// [`Self::set_ports`].
     pub(crate) fn egress_tables(&self) -> Vec<Arc<ArcSwap<EgressTable>>> {
-        self.vrf_of.iter().filter_map(|vrfs| self.get(vrfs.own).egress_table()).collect()
+        let of_ports = self.vrf_of.iter().map(|vrfs| vrfs.own);
+        let has_port = |number: &usize| self.vrf_of.iter().any(|vrfs| vrfs.own == *number);
+        let others = (0..self.vrfs.len()).filter(|number| !has_port(number));
+        of_ports.chain(others).filter_map(|number| self.get(number).egress_table()).collect()
     }
 
     /// Takes routes, links and neighbours from these feeds, which are those of each VRF by number.

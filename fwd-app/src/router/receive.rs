@@ -118,8 +118,8 @@ impl<T> Router<T> {
         let whose = whose(interfaces.whose(interface, packet.destination.into()))?;
         // A host that has no address yet asks for one (RFC 1122 3.2.1.3 a).
         let is_new_host = packet.source.is_unspecified() && whose != Whose::Ours;
-        let is_host = is_host_v4(packet.source) && !interfaces.is_any_broadcast(packet.source);
-        if !(is_host || is_new_host) || interfaces.is_any_address(packet.source.into()) {
+        let is_host = is_host_v4(packet.source) && !interfaces.is_any_broadcast(on, packet.source);
+        if !(is_host || is_new_host) || interfaces.is_any_address(on, packet.source.into()) {
             return Err(Reason::Martian);
         }
         if whose != Whose::Ours {
@@ -146,7 +146,8 @@ impl<T> Router<T> {
         }
         // Reports of groups and the like come from `::` while an address is tentative (RFC 3590 4).
         let is_new_host = packet.source.is_unspecified() && whose != Whose::Ours;
-        if !(is_host_v6(packet.source) || is_new_host) || interfaces.is_any_address(packet.source.into()) {
+        if !(is_host_v6(packet.source) || is_new_host) || interfaces.is_any_address(on, packet.source.into())
+        {
             return Err(Reason::Martian);
         }
         if whose != Whose::Ours {

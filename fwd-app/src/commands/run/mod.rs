@@ -120,6 +120,7 @@ fn forward(
     let tap_names = taps.of_ports(&ports.egress)?;
     let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
     vrfs.set_ports(&ports.egress, vrfs_of_ports(&vrf_specs, &ports.egress)?)?;
+    let interfaces: Vec<_> = interfaces.into_iter().map(|interface| vrfs.place(interface)).collect();
     let ours = vrfs.set_interfaces(&interfaces)?;
     receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;

@@ -3,8 +3,10 @@
 use super::*;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, Path, Route};
+use crate::control::interfaces::{PortAddress, interfaces};
 use crate::control::test_session::session;
 use crossbeam_channel::{Sender, bounded};
+use fib::feed::Hop;
 use fib::{MacAddr, NextHop};
 use std::collections::BTreeMap;
 
@@ -135,4 +137,63 @@ fn feeds_give_each_vrf_its_own_routes_which_go_stale_and_are_swept_there() {
     assert_eq!(says(1, &[FeedEvent::Connected, FeedEvent::Sweep]), [via(4, 0), None]);
     let count = |number: usize| vrfs.get(number).rib().v4.len();
     assert_eq!(count(0), count(1) + 1);
+}
+
+#[test]
+fn a_gateway_without_a_port_is_a_neighbour_in_its_vrf_alone() {
+    let (mut vrfs, _) = with_feeds();
+    let gateway = [192, 0, 2, 9].into();
+    let hop = NextHop::Gateway { gateway, port: PortRef::ById };
+    let mac = |last| MacAddr([2, 0, 0, 0, 1, last]);
+    for vrf in [0, 1] {
+        vrfs.get_mut(vrf).add_route("198.18.0.0/24".parse().unwrap(), &Hop::Hop(hop.clone())).unwrap();
+    }
+    let mut found = |learned: &[(u16, Option<MacAddr>)]| {
+        for (port, mac) in learned {
+            vrfs.set_resolved(Resolved { address: gateway, port: *port, mac: *mac });
+        }
+        vrfs.commit().unwrap();
+        [0, 1].map(|vrf| {
+            let session = vrfs.get(vrf);
+            let table = session.egress_table().unwrap().load_full();
+            let entry = table.get(session.hops().find(&hop).unwrap());
+            (entry.port < 2).then(|| (entry.port, entry.macs[5]))
+        })
+    };
+    assert_eq!(found(&[(0, Some(mac(1)))]), [Some((0, 1)), None]);
+    assert_eq!(found(&[(1, Some(mac(2)))]), [Some((0, 1)), Some((1, 2))]);
+    assert_eq!(found(&[(0, None)]), [None, Some((1, 2))]);
+}
+
+#[test]
+fn the_addresses_of_a_port_are_those_of_its_vrf() {
+    let (mut vrfs, _) = with_feeds();
+    let at = |port: u16, text: &str, prefix_len| PortAddress {
+        port: PortRef::Index(port),
+        address: text.parse().unwrap(),
+        prefix_len,
+    };
+    // The same link in both VRFs.
+    let addresses = [at(0, "198.18.1.1", 24), at(1, "198.18.1.1", 24), at(1, "198.18.2.1", 24)];
+    let ports = vrfs.main().egress_ports().to_vec();
+    let interfaces = interfaces(&addresses, std::iter::empty(), &ports).unwrap();
+    let interfaces: Vec<_> = interfaces.into_iter().map(|interface| vrfs.place(interface)).collect();
+    let ours = vrfs.set_interfaces(&interfaces).unwrap();
+    vrfs.commit().unwrap();
+    let of = |port: usize, text: &str| {
+        let address: std::net::Ipv4Addr = text.parse().unwrap();
+        ours[port].as_ref().unwrap().v4.contains(&address.to_bits())
+    };
+    assert!(of(0, "198.18.1.1") && of(1, "198.18.1.1") && of(1, "198.18.2.1") && !of(0, "198.18.2.1"));
+    let routes = |vrf: usize, text: &str| {
+        let session = vrfs.get(vrf);
+        session.rib().longest(text.parse().unwrap()).and_then(|(_, id)| session.hops().get(id)).cloned()
+    };
+    let link = |port| Some(NextHop::Connected { port: PortRef::Index(port) });
+    assert_eq!((routes(0, "198.18.1.7"), routes(1, "198.18.1.7")), (link(0), link(1)));
+    assert_eq!(
+        (routes(0, "198.18.1.1"), routes(1, "198.18.2.1")),
+        (Some(NextHop::Local), Some(NextHop::Local))
+    );
+    assert_ne!(routes(0, "198.18.2.1"), Some(NextHop::Local));
 }
