@@ -481,13 +481,12 @@ impl NextHopTable {
         self.learned.iter().map(|(at, mac)| (*at, *mac))
     }
 
-    /// The MAC learned at an address, on one port or, without, on the first that has it.
+    /// The MAC learned at an address, on the first port that has it and `may_be` the one.
     #[must_use]
-    pub fn learned_at(&self, address: IpAddr, port: Option<u16>) -> Option<(u16, MacAddr)> {
-        let (first, last) = port.map_or((0, u16::MAX), |port| (port, port));
-        let range = (address, first, Learner::Forwarder)..=(address, last, Learner::Kernel);
+    pub fn learned_at(&self, address: IpAddr, may_be: impl Fn(u16) -> bool) -> Option<(u16, MacAddr)> {
+        let range = (address, 0, Learner::Forwarder)..=(address, u16::MAX, Learner::Kernel);
         let mut found = self.learned.range(range);
-        found.next().map(|((_, port, _), mac)| (*port, *mac))
+        found.find(|((_, port, _), _)| may_be(*port)).map(|((_, port, _), mac)| (*port, *mac))
     }
 
     /// The neighbour at `address`, if known.
@@ -589,20 +588,20 @@ mod tests {
         let mac = |last| MacAddr([last; 6]);
         table.replace_kernel_neighbours([(address, 0, mac(1)), (address, 1, mac(2))].into_iter());
         assert_eq!(
-            [0, 1, 2].map(|port| table.learned_at(address, Some(port))),
+            [0, 1, 2].map(|port| table.learned_at(address, |at| at == port)),
             [Some((0, mac(1))), Some((1, mac(2))), None]
         );
         assert!(
             table.set_resolved(address, 1, Some(mac(3))) && !table.set_resolved(address, 1, Some(mac(3)))
         );
         assert_eq!(
-            table.learned_at(address, Some(1)),
+            table.learned_at(address, |port| port == 1),
             Some((1, mac(3))),
             "found out comes before told by the kernel"
         );
         table.replace_kernel_neighbours(std::iter::empty());
-        assert_eq!((table.learned_at(address, None), table.learned().count()), (Some((1, mac(3))), 1));
-        assert!(table.set_resolved(address, 1, None) && table.learned_at(address, None).is_none());
+        assert_eq!((table.learned_at(address, |_| true), table.learned().count()), (Some((1, mac(3))), 1));
+        assert!(table.set_resolved(address, 1, None) && table.learned_at(address, |_| true).is_none());
     }
 
     #[test]

@@ -4,16 +4,17 @@
 
 use super::sources::{SourceOption, SourceOrder};
 use super::values;
-use super::vrfs::{VrfArgs, named_file};
+use super::vrfs::{VrfArgs, named_file, named_table};
 use crate::control::feeds::learned::{FeedSpec, Source};
 use crate::control::interfaces::PortAddress;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
 use crate::control::taps::{TapSpec, netns};
 use crate::control::updates::UpdateSpec;
-use crate::control::vrfs::NamedFile;
+use crate::control::vrfs::{NamedFile, NamedTable, VrfSpec};
 use crate::control::{ForwardSpec, TableSpec};
 use crate::engines::{EngineSpec, STALL_US_MAX};
+use crate::error::ConfigError;
 use crate::harness::{HarnessSpec, Rate};
 use crate::topology::{QueueMap, TopologyKind};
 use clap::builder::PossibleValue;
@@ -276,19 +277,37 @@ pub(crate) struct FeedArgs {
     /// the port's --vdev, or the interface of the port's name]
     #[arg(long, value_name = "PORT=IFNAME", value_parser = values::kernel_interface)]
     pub(crate) kernel_interface: Vec<(PortRef, String)>,
+
+    /// The number of the kernel's routing table whose routes --fpm and --kernel-routes give a VRF, that of its VRF device say; may be
+    /// given once a VRF. The main table, 254, is that of the VRF default
+    #[arg(long, value_name = "NAME=TABLE", requires = "vrf", value_parser = named_table)]
+    pub(crate) vrf_table: Vec<NamedTable>,
 }
 
 impl FeedArgs {
-    /// The spec for the control side: sources are preferred in this order, and a feed has at most `routes_max` routes. With `taps` the
-    /// links of TAPs are followed.
-    pub(crate) fn spec(&self, order: &SourceOrder, routes_max: Option<u64>, taps: bool) -> FeedSpec {
+    /// The spec for the control side, with these VRFs besides the default one: sources are preferred in this order, and a feed has at
+    /// most `routes_max` routes. With `taps` the links of TAPs are followed.
+    ///
+    /// # Errors
+    /// As [`VrfSpec::tables`], and [`ConfigError::Invalid`] for tables without a feed.
+    pub(crate) fn spec(
+        &self,
+        order: &SourceOrder,
+        routes_max: Option<u64>,
+        taps: bool,
+        vrfs: &[VrfSpec],
+    ) -> Result<FeedSpec, ConfigError> {
         let source = |option: &SourceOption| match option {
             SourceOption::Fib => Some(Source::Files),
             SourceOption::Fpm => self.fpm.map(Source::Fpm),
             SourceOption::KernelRoutes => Some(Source::Kernel),
         };
         let sources = order.0.iter().filter_map(source).collect();
-        FeedSpec { sources, fpm_hold: self.fpm_hold, taps, routes_max }
+        if !self.vrf_table.is_empty() && self.fpm.is_none() && !self.kernel_routes {
+            return Err(ConfigError::Invalid("--vrf-table needs --fpm or --kernel-routes".to_owned()));
+        }
+        let (fpm_hold, tables) = (self.fpm_hold, VrfSpec::tables(vrfs, &self.vrf_table)?);
+        Ok(FeedSpec { sources, fpm_hold, taps, routes_max, other_vrfs: vrfs.len(), tables })
     }
 }
 

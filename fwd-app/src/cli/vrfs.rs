@@ -1,6 +1,6 @@
 //! The options of VRFs, which `run` and `replay` share.
 
-use crate::control::vrfs::{NamedFile, VrfSpec};
+use crate::control::vrfs::{NamedFile, NamedTable, VrfSpec};
 use clap::Args;
 use fib::PortRef;
 
@@ -8,8 +8,8 @@ use fib::PortRef;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "VRFs")]
 pub(crate) struct VrfArgs {
-    /// A VRF with these ports, by index or name: their packets are looked up in its own routes. Ports of no VRF are in the VRF default,
-    /// which has the routes of --fib. Engine sail-m holds all VRFs in one table, of other engines each VRF has its own
+    /// A VRF with these ports, by index or name: their packets are looked up in its own routes. PORT.VLAN are the packets of a port with
+    /// this VLAN id in their outermost tag. Ports of no VRF are in the VRF default, which has the routes of --fib. Engine sail-m holds all VRFs in one table, of other engines each VRF has its own
     #[arg(long, value_name = "NAME=PORT,..", value_parser = vrf)]
     pub(crate) vrf: Vec<VrfSpec>,
 
@@ -27,6 +27,9 @@ pub(crate) enum VrfValueError {
     /// Not `NAME=FILE`.
     #[error("'{text}' is not NAME=FILE such as red=routes.txt")]
     File { text: String },
+    /// Not `NAME=TABLE`.
+    #[error("'{text}' is not NAME=TABLE such as red=10; a table is a number above 0")]
+    Table { text: String },
 }
 
 /// The value of `--vrf`.
@@ -49,6 +52,14 @@ pub(super) fn named_file(text: &str) -> Result<NamedFile, VrfValueError> {
     Ok(NamedFile { vrf: vrf.to_owned(), file: file.into() })
 }
 
+/// The value of `--vrf-table`.
+pub(super) fn named_table(text: &str) -> Result<NamedTable, VrfValueError> {
+    let parsed = text.split_once('=').filter(|(vrf, _)| !vrf.is_empty());
+    let parsed = parsed.and_then(|(vrf, table)| Some((vrf, table.parse().ok().filter(|table| *table > 0)?)));
+    let (vrf, table) = parsed.ok_or_else(|| VrfValueError::Table { text: text.to_owned() })?;
+    Ok(NamedTable { vrf: vrf.to_owned(), table })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +74,10 @@ mod tests {
         }
         for wrong in ["red", "=f", "red="] {
             assert!(named_file(wrong).is_err());
+        }
+        assert_eq!(named_table("red=1000"), Ok(NamedTable { vrf: "red".to_owned(), table: 1000 }));
+        for wrong in ["red", "=10", "red=", "red=0", "red=main", "red=4294967296"] {
+            assert_eq!(named_table(wrong), Err(VrfValueError::Table { text: wrong.to_owned() }));
         }
     }
 }

@@ -4,13 +4,13 @@ use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
 use crate::control::service::Service;
 use crate::control::updates::VrfUpdate;
-use crate::control::vrfs::{Vrf, VrfSpec, vrf_of_ports};
+use crate::control::vrfs::{Vrf, VrfSpec, vrfs_of_ports};
 use crate::control::{Signals, Vrfs};
-use crate::harness::reference::Reference;
+use crate::harness::reference::{Reference, vrfs_of_frames};
 use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
 use crate::harness::verify::{Verifier, VrfReferences};
-use crate::harness::{HarnessSpec, Outcome, Replay, deal, egress_ports};
+use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports};
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
@@ -36,15 +36,15 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     warn_of(args, &trace);
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
     let ports = egress_ports(spec.ports);
-    let vrf_of = vrf_of_ports(&vrf_specs, &ports)?;
+    let port_vrfs = vrfs_of_ports(&vrf_specs, &ports)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let mut vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
     vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or(0));
     let settings = forward.settings(vrfs.main());
     let plan = lcores.plan(settings.topology, spec.ports)?;
+    let vrf_of = vrfs_of_frames(&trace, &plan.inputs, &port_vrfs);
     let verifier = if args.harness.verify {
-        let vrf_of_input: Vec<_> = plan.inputs.iter().map(|input| vrf_of[usize::from(input.port)]).collect();
-        Some(verifier(&spec, &vrfs, &vrf_of_input, &trace, updates.as_deref())?)
+        Some(verifier(&spec, &vrfs, Arc::clone(&vrf_of), &trace, updates.as_deref())?)
     } else {
         None
     };
@@ -58,13 +58,11 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     // Before EAL pins this thread.
     let socket = args.forward.ctl.as_deref().map(super::control_socket).transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
-    vrfs.set_ports(&ports, vrf_of)?;
-    vrfs.all()
-        .iter()
-        .for_each(|vrf| tables::warn_of_neighbours(&vrf.session, vrf.session.without_neighbour(&[])));
+    vrfs.set_ports(&ports, port_vrfs)?;
+    tables::warn_of_neighbours(&vrfs, &[]);
     let updates = updates.as_ref();
     let replay =
-        Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates };
+        Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates, vrf_of };
     let tsc_hz = dpdk_ffi::tsc_hz(&eal);
     let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
     let telemetry = Telemetry::register(&eal)?;
@@ -102,7 +100,7 @@ fn warn_of(args: &ReplayArgs, trace: &Trace) {
 fn verifier(
     spec: &HarnessSpec,
     vrfs: &Vrfs,
-    vrf_of_input: &[usize],
+    vrf_of: Arc<[usize]>,
     trace: &Trace,
     updates: Option<&[VrfUpdate]>,
 ) -> anyhow::Result<Verifier> {
@@ -110,8 +108,6 @@ fn verifier(
         let reference = Reference::new(session.rib(), egress_ports(spec.ports), session.ecmp_seed());
         (reference, session.hops().clone())
     };
-    let inputs = u16::try_from(vrf_of_input.len()).unwrap_or(u16::MAX);
-    let vrf_of = deal(trace, inputs).into_iter().map(|input| vrf_of_input[usize::from(input)]).collect();
     let tables = VrfReferences::new(vrfs.all().iter().map(reference).collect(), vrf_of);
     let updates = updates.map(|updates| (updates, spec.updates.loops));
     Verifier::new(tables, trace, updates)

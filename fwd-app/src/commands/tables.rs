@@ -6,6 +6,7 @@ use crate::control::vrfs::{VrfSpec, Vrfs};
 use crate::control::{Session, TableSpec};
 use crate::report::console::warn;
 use crate::report::progress::Bar;
+use crate::router::Interface;
 use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
 use lpm_core::memory::{self, Mapped};
@@ -74,15 +75,19 @@ fn warn_of_pages() {
     }
 }
 
-/// Warns about gateways without a neighbour, of which there are `without`: there is no MAC to send their packets to. A table from MRT has
-/// only gateways. Call it when the ports are known.
-pub(super) fn warn_of_neighbours(session: &Session, without: usize) {
-    if without > 0 {
-        let gateways = session.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
-        warn(format_args!(
-            "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; give lines `neigh ADDR \
-             lladdr MAC dev PORT` with --fib, or ids in place of gateways (fwd-app fib convert --to text)",
-            gateways.len()
-        ));
+/// Warns about the gateways without a neighbour that none of `interfaces` finds: there is no MAC to send their packets to. A table from MRT
+/// has only gateways. Call it when the ports are known.
+pub(super) fn warn_of_neighbours(vrfs: &Vrfs, interfaces: &[Interface]) {
+    for session in vrfs.all().iter().map(|vrf| &vrf.session) {
+        let without = session.without_neighbour(interfaces);
+        if without > 0 {
+            let gateways =
+                session.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
+            warn(format_args!(
+                "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; give lines `neigh ADDR \
+                 lladdr MAC dev PORT` with --fib, or ids in place of gateways (fwd-app fib convert --to text)",
+                gateways.len()
+            ));
+        }
     }
 }

@@ -93,11 +93,11 @@ pub(crate) fn ours(interfaces: &[Interface], ports: usize) -> Vec<Option<Arc<Our
     by_port
 }
 
-/// How many gateways have no neighbour, and none of `interfaces` to find it.
-pub(crate) fn without_neighbour(table: &EgressTable, interfaces: &[Interface]) -> usize {
+/// How many gateways of VRF `vrf` have no neighbour, and none of `interfaces` to find it.
+pub(crate) fn without_neighbour(vrf: usize, table: &EgressTable, interfaces: &[Interface]) -> usize {
     let is_found = |address: IpAddr, port: Option<u16>| match port {
         Some(port) => interfaces.iter().any(|interface| interface.id().0 == port),
-        None => interfaces.iter().any(|interface| interface.is_on_link(address)),
+        None => interfaces.iter().any(|interface| interface.vrf() == vrf && interface.is_on_link(address)),
     };
     let missing = table.missing().filter(|(address, port)| !is_found(*address, *port));
     missing.map(|(address, _)| address).collect::<BTreeSet<_>>().len()

@@ -1,14 +1,16 @@
 //! The VRFs of a forwarder: a [`Session`] each, over one running topology.
 //!
-//! A port belongs to one VRF, whose routes its packets are looked up in; a next hop may be behind any port. VRF 0, [`DEFAULT`], has the
-//! ports that no other one names, and is the only one unless some are configured. An engine that holds several FIBs has one for each VRF;
+//! A port belongs to one VRF, whose routes its packets are looked up in, but those of VLANs that belong to another one; a next hop may be
+//! behind any port. VRF 0, [`DEFAULT`], has the ports that no other one names, and is the only one unless some are configured. An engine that holds several FIBs has one for each VRF;
 //! of others, each VRF has its own.
 
+use super::feeds::Tables;
 use super::feeds::learned::Learned;
 use super::interfaces::{Resolved, ours, routes};
 use super::session::{Progress, Session, Site};
 use super::spec::TableSpec;
 use crate::datapath::exception::Ours;
+use crate::datapath::vlans::{PortVrfs, VLAN_IDS};
 use crate::datapath::{EgressPort, EgressTable};
 use crate::engines::EngineSpec;
 use crate::error::ConfigError;
@@ -24,15 +26,13 @@ use std::sync::Arc;
 
 /// The name of VRF 0.
 pub(crate) const DEFAULT: &str = "default";
-/// The largest VLAN id (IEEE 802.1Q).
-const VLAN_MAX: u16 = 4094;
 
 /// A VRF besides [`DEFAULT`], as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VrfSpec {
     /// Its name.
     pub(crate) name: String,
-    /// Its ports.
+    /// Its ports, and VLANs of ports: a port, a dot and the id.
     pub(crate) ports: Vec<PortRef>,
     /// Its route files, in order.
     pub(crate) files: Vec<PathBuf>,
@@ -45,6 +45,15 @@ pub(crate) struct NamedFile {
     pub(crate) vrf: String,
     /// The file.
     pub(crate) file: PathBuf,
+}
+
+/// A routing table of the kernel whose routes are those of a VRF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedTable {
+    /// The VRF.
+    pub(crate) vrf: String,
+    /// The table's number.
+    pub(crate) table: u32,
 }
 
 impl VrfSpec {
@@ -66,6 +75,26 @@ impl VrfSpec {
         Ok(all)
     }
 
+    /// The VRFs, numbered from 1, that feeds give the routes of these tables.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for a name that no VRF has, a table of two VRFs, and a second table of one.
+    pub(crate) fn tables(vrfs: &[Self], named: &[NamedTable]) -> Result<Tables, ConfigError> {
+        let mut tables = Tables::default();
+        for (at, NamedTable { vrf, table }) in named.iter().enumerate() {
+            let number = Self::number_of(vrfs, "--vrf-table", vrf)?;
+            let refused = |why: &str| ConfigError::Invalid(format!("--vrf-table {vrf}={table}: {why}"));
+            if named[..at].iter().any(|other| other.vrf == *vrf) {
+                return Err(refused("the VRF has a table"));
+            }
+            if let Some(other) = tables.set(*table, number) {
+                let name = other.checked_sub(1).map_or(DEFAULT, |other| &vrfs[other].name);
+                return Err(refused(&format!("this is the table of the VRF {name}")));
+            }
+        }
+        Ok(tables)
+    }
+
     /// The number of the VRF that `option` names, when `vrfs` are numbered from 1.
     ///
     /// # Errors
@@ -79,26 +108,22 @@ impl VrfSpec {
     }
 }
 
-/// The number of each port's VRF, when `vrfs` are numbered from 1.
+/// The VRFs of each port, when `vrfs` are numbered from 1.
 ///
 /// # Errors
-/// [`ConfigError::NoDevice`] for a port that does not exist, [`ConfigError::Invalid`] for one in two VRFs and for a VLAN.
-pub(crate) fn vrf_of_ports(vrfs: &[VrfSpec], ports: &[EgressPort]) -> Result<Vec<usize>, ConfigError> {
-    let mut vrf_of = vec![0; ports.len()];
+/// [`ConfigError::NoDevice`] for a port that does not exist, [`ConfigError::Invalid`] for a port or VLAN in two VRFs.
+pub(crate) fn vrfs_of_ports(vrfs: &[VrfSpec], ports: &[EgressPort]) -> Result<Vec<PortVrfs>, ConfigError> {
+    let mut vrf_of = vec![PortVrfs::default(); ports.len()];
     for (number, vrf) in (1..).zip(vrfs) {
         for port in &vrf.ports {
-            let found = EgressPort::find(port, ports, || format!("--vrf {}", vrf.name));
-            let index = match (found, port) {
-                (Ok(index), _) => index.map_or(0, usize::from),
-                (Err(_), PortRef::Name(name)) if is_vlan(name, ports) => {
-                    return Err(ConfigError::Invalid(format!(
-                        "--vrf {}: {name} is a VLAN of a port; all VLANs of a port belong to the port's VRF so far",
-                        vrf.name
-                    )));
+            let before = match EgressPort::find(port, ports, || format!("--vrf {}", vrf.name)) {
+                Ok(index) => std::mem::replace(&mut vrf_of[index.map_or(0, usize::from)].own, number),
+                Err(error) => {
+                    let (index, id) =
+                        vlan(port, ports).ok_or_else(|| ConfigError::NoDevice(error.to_string()))?;
+                    vrf_of[index].vlans.insert(id, number).unwrap_or(0)
                 }
-                (Err(error), _) => return Err(ConfigError::NoDevice(error.to_string())),
             };
-            let before = std::mem::replace(&mut vrf_of[index], number);
             if before != 0 {
                 let message =
                     format!("port {port} is in the VRFs {} and {}", vrfs[before - 1].name, vrf.name);
@@ -106,15 +131,19 @@ pub(crate) fn vrf_of_ports(vrfs: &[VrfSpec], ports: &[EgressPort]) -> Result<Vec
             }
         }
     }
+    for PortVrfs { own, vlans } in &mut vrf_of {
+        vlans.retain(|_, vrf| vrf != own);
+    }
     Ok(vrf_of)
 }
 
-/// Whether `name` is a port, a dot and a VLAN id.
-fn is_vlan(name: &str, ports: &[EgressPort]) -> bool {
-    name.rsplit_once('.').is_some_and(|(port, vlan)| {
-        let is_port = EgressPort::find(&PortRef::parse(port), ports, String::new).is_ok();
-        is_port && vlan.parse().is_ok_and(|vlan| (1..=VLAN_MAX).contains(&vlan))
-    })
+/// The index of the port and the id of the VLAN that a port, a dot and an id refer to.
+fn vlan(name: &PortRef, ports: &[EgressPort]) -> Option<(usize, u16)> {
+    let PortRef::Name(name) = name else { return None };
+    let (port, id) = name.rsplit_once('.')?;
+    let index = EgressPort::find(&PortRef::parse(port), ports, String::new).ok()??;
+    let id = id.parse().ok().filter(|id| VLAN_IDS.contains(id))?;
+    Some((index.into(), id))
 }
 
 /// A name that no VRF has.
@@ -137,8 +166,8 @@ pub(crate) struct Vrf {
 pub(crate) struct Vrfs {
     /// At least [`DEFAULT`].
     vrfs: Vec<Vrf>,
-    /// The number of each port's VRF; empty before [`Self::set_ports`].
-    vrf_of: Vec<usize>,
+    /// The VRFs of each port; empty before [`Self::set_ports`].
+    vrf_of: Vec<PortVrfs>,
 }
 
 impl From<Session> for Vrfs {
@@ -206,14 +235,21 @@ impl Vrfs {
         })
     }
 
-    /// The number of the VRF of port `index`.
-    pub(crate) fn of_port(&self, index: usize) -> usize {
-        self.vrf_of.get(index).copied().unwrap_or(0)
+    /// The interface in the VRF of its port.
+    pub(crate) fn place(&self, interface: Interface) -> Interface {
+        let vrf = self.vrf_of.get(usize::from(interface.id().0)).map_or(0, |vrfs| vrfs.own);
+        interface.in_vrf(vrf)
     }
 
-    /// The indices of the ports of VRF `number`.
-    pub(crate) fn ports_of(&self, number: usize) -> impl Iterator<Item = usize> {
-        (0..self.vrf_of.len()).filter(move |port| self.vrf_of[*port] == number)
+    /// The ports of VRF `number` by name, and the VLANs of other ports as a name, a dot and an id.
+    pub(crate) fn ports_of(&self, number: usize) -> Vec<String> {
+        let mut names = Vec::new();
+        for (port, PortVrfs { own, vlans }) in self.main().egress_ports().iter().zip(&self.vrf_of) {
+            names.extend((*own == number).then(|| port.name.clone()));
+            let here = vlans.iter().filter(|(_, vrf)| **vrf == number);
+            names.extend(here.map(|(id, _)| format!("{}.{id}", port.name)));
+        }
+        names
     }
 
     fn each(&mut self) -> impl Iterator<Item = &mut Session> {
@@ -230,17 +266,28 @@ impl Vrfs {
         self.main().running()
     }
 
-    /// Sets the ports, in the order of their indices, and the number of each one's VRF ([`vrf_of_ports`]); call it before
+    /// Sets the ports, in the order of their indices, and their VRFs ([`vrfs_of_ports`]); call it before
     /// [`Self::start`].
     ///
     /// # Errors
     /// As [`Session::set_ports`].
-    pub(crate) fn set_ports(&mut self, ports: &[EgressPort], vrf_of: Vec<usize>) -> Result<(), ConfigError> {
+    pub(crate) fn set_ports(
+        &mut self,
+        ports: &[EgressPort],
+        vrf_of: Vec<PortVrfs>,
+    ) -> Result<(), ConfigError> {
         self.vrf_of = vrf_of;
-        self.each().try_for_each(|session| session.set_ports(ports.to_vec()))
+        for number in 0..self.vrfs.len() {
+            let all = (0..).zip(&self.vrf_of);
+            let foreign = all.filter(|(_, vrfs)| vrfs.own != number).map(|(port, _)| port).collect();
+            let session = self.get_mut(number);
+            session.set_ports(ports.to_vec())?;
+            session.set_foreign_ports(foreign);
+        }
+        Ok(())
     }
 
-    /// Sets the routes that follow from the addresses of ports, each in the VRF of its port. Returns what is for the router on each port:
+    /// Sets the routes that follow from the addresses of ports, each in the VRF of its interface. Returns what is for the router on each port:
     /// the addresses of its VRF.
     ///
     /// # Errors
@@ -252,22 +299,28 @@ impl Vrfs {
         let ports = self.vrf_of.len();
         let mut all = vec![None; ports];
         for number in 0..self.vrfs.len() {
-            let is_here = |interface: &&Interface| self.of_port(usize::from(interface.id().0)) == number;
-            let here: Vec<_> = interfaces.iter().filter(is_here).cloned().collect();
+            let here = interfaces.iter().filter(|interface| interface.vrf() == number);
+            let here: Vec<_> = here.cloned().collect();
             self.get_mut(number).set_own_routes(routes(&here))?;
             all = all.into_iter().zip(ours(&here, ports)).map(|(before, here)| here.or(before)).collect();
         }
         Ok(all)
     }
 
-    /// The egress table of each port's VRF, each replaced as a whole; empty before [`Self::set_ports`].
+    /// The egress table of each port's VRF, then those of VRFs without ports, each replaced as a whole; empty before
+    /// [`Self::set_ports`].
     pub(crate) fn egress_tables(&self) -> Vec<Arc<ArcSwap<EgressTable>>> {
-        self.vrf_of.iter().filter_map(|number| self.get(*number).egress_table()).collect()
+        let of_ports = self.vrf_of.iter().map(|vrfs| vrfs.own);
+        let has_port = |number: &usize| self.vrf_of.iter().any(|vrfs| vrfs.own == *number);
+        let others = (0..self.vrfs.len()).filter(|number| !has_port(number));
+        of_ports.chain(others).filter_map(|number| self.get(number).egress_table()).collect()
     }
 
-    /// Takes routes, links and neighbours from these feeds for [`DEFAULT`].
-    pub(crate) fn set_feeds(&mut self, feeds: Learned) {
-        self.get_mut(0).set_feeds(feeds);
+    /// Takes routes, links and neighbours from these feeds, which are those of each VRF by number.
+    pub(crate) fn set_feeds(&mut self, feeds: Vec<Learned>) {
+        for (number, (Vrf { name, session }, feeds)) in self.vrfs.iter_mut().zip(feeds).enumerate() {
+            session.set_feeds(if number == 0 { feeds } else { feeds.of_vrf(name) });
+        }
     }
 
     /// As [`Session::set_link`], for all: a next hop may be behind any port.
@@ -369,54 +422,4 @@ fn of(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use fib::MacAddr;
-
-    fn spec(name: &str, ports: &[&str]) -> VrfSpec {
-        let ports = ports.iter().map(|port| PortRef::parse(port)).collect();
-        VrfSpec { name: name.to_owned(), ports, files: Vec::new() }
-    }
-
-    #[test]
-    fn a_port_belongs_to_one_vrf() {
-        let port = |i| EgressPort {
-            name: format!("net_ring_port{i}"),
-            mac: MacAddr([2, 0, 0, 0, 0, i]),
-            mtu_bytes: 1500,
-            destination: None,
-            is_up: true,
-        };
-        let ports: Vec<_> = (0..4).map(port).collect();
-        let of = |specs: &[VrfSpec]| vrf_of_ports(specs, &ports);
-        assert_eq!(of(&[]), Ok(vec![0; 4]));
-        assert_eq!(of(&[spec("red", &["3", "net_ring_port1"]), spec("blue", &["0"])]), Ok(vec![2, 1, 0, 1]));
-        let message = |specs: &[VrfSpec]| of(specs).unwrap_err().to_string();
-        assert_eq!(
-            message(&[spec("red", &["1"]), spec("blue", &["1"])]),
-            "port 1 is in the VRFs red and blue"
-        );
-        assert!(message(&[spec("red", &["1", "net_ring_port1"])]).contains("red and red"));
-        assert!(matches!(of(&[spec("red", &["4"])]), Err(ConfigError::NoDevice(_))));
-        for vlan in ["1.100", "net_ring_port1.4094"] {
-            assert!(message(&[spec("red", &[vlan])]).contains("is a VLAN of a port"));
-        }
-        for none in ["1.4095", "1.x", "9.1", "eth1.1"] {
-            assert!(matches!(of(&[spec("red", &[none])]), Err(ConfigError::NoDevice(_))), "{none}");
-        }
-    }
-    #[test]
-    fn names_are_those_of_vrfs() {
-        let red = [spec("red", &["0"]), spec("blue", &["1"])];
-        let file = |vrf: &str, file: &str| NamedFile { vrf: vrf.to_owned(), file: file.into() };
-        let vrfs = VrfSpec::all(&red, &[file("blue", "a"), file("red", "b"), file("blue", "c")]).unwrap();
-        assert_eq!((vrfs[0].files.len(), vrfs[1].files.len()), (1, 2));
-        for (vrfs, files, message) in [
-            (vec![spec("default", &["0"])], vec![], "--vrf default: there is a VRF of this name"),
-            (vec![spec("a", &["0"]), spec("a", &["1"])], vec![], "--vrf a: there is a VRF of this name"),
-            (red.to_vec(), vec![file("x", "a")], "--vrf-fib x: no --vrf has this name; there are: red, blue"),
-        ] {
-            assert_eq!(VrfSpec::all(&vrfs, &files).unwrap_err().to_string(), message);
-        }
-    }
-}
+mod tests;

@@ -63,7 +63,7 @@ pub(crate) struct Batch {
     pub(crate) packets: Burst,
     /// Number of the RX queue they came from, counted over all ports.
     pub(crate) input: usize,
-    /// Number of the VRF that the port of this queue belongs to.
+    /// Number of the VRF that all of them are in.
     pub(crate) vrf: usize,
     /// How many of them have been parsed.
     pub(crate) parsed: usize,

@@ -72,6 +72,12 @@ pub(super) fn layer2(head: &[u8]) -> Result<(u16, usize), DropReason> {
     Ok((ethertype, at + 2))
 }
 
+/// The VLAN id of the outermost tag of a frame that begins with `start`; `None` without a tag. It is 0 for a tag without a VLAN.
+pub(super) fn outer_vlan(start: &[u8; ETHERNET_BYTES + 2]) -> Option<u16> {
+    let [.., type0, type1, tci0, tci1] = *start;
+    TAGS.contains(&u16::from_be_bytes([type0, type1])).then(|| u16::from_be_bytes([tci0, tci1]) & 0xfff)
+}
+
 fn be16(bytes: &[u8], at: usize) -> Result<u16, DropReason> {
     match bytes.get(at..at + 2) {
         Some(&[high, low]) => Ok(u16::from_be_bytes([high, low])),

@@ -9,6 +9,7 @@
 //! | [`drop_reason`] | [`DropReason`], [`Drops`]: why a packet was dropped |
 //! | [`batch`] | [`Batch`]: packets and their parsed fields, as arrays |
 //! | [`rx`] | moves packets of a queue into a batch, and decides when the batch goes on |
+//! | [`vlans`] | takes packets of other VRFs out of a batch, by their VLAN |
 //! | [`check`] | the check of one packet against the rules for packets that may be forwarded |
 //! | [`parse`] | checks the headers of a burst, collects destinations |
 //! | [`lookup`] | resolves destinations to next hops, through an engine |
@@ -42,6 +43,7 @@ pub(crate) mod swap;
 pub(crate) mod test_frames;
 pub(crate) mod tx;
 pub(crate) mod verdict;
+pub(crate) mod vlans;
 pub(crate) mod watch;
 
 pub(crate) use batch::Batch;

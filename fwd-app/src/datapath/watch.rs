@@ -33,6 +33,8 @@ pub(crate) struct Seen {
     pub(crate) frame_bytes: u32,
     /// Number of the RX queue it came from, counted over all ports; `usize::MAX` when that is not known any more.
     pub(crate) input: usize,
+    /// Number of its VRF; 0 when that is not known any more.
+    pub(crate) vrf: usize,
     /// When its burst was received.
     pub(crate) tsc: u64,
     /// The next hop that the engine answered; `None` when it was dropped before.
@@ -114,7 +116,8 @@ impl Watch {
             let purposes = [(Purpose::Capture, reason.is_some()), (Purpose::Trace, true)];
             for (purpose, _) in purposes.into_iter().filter(|(_, is_wanted)| *is_wanted) {
                 self.copy(purpose, batch.packets.data(place), batch.packets.pkt_len(place), |seen| {
-                    (seen.input, seen.tsc, seen.next_hop) = (batch.input, tsc, batch.next_hop(place));
+                    (seen.input, seen.vrf) = (batch.input, batch.vrf);
+                    (seen.tsc, seen.next_hop) = (tsc, batch.next_hop(place));
                     seen.fate =
                         reason.map_or_else(|| Ok((batch.ports[place], batch.egress[place].macs)), Err);
                 });
@@ -128,7 +131,8 @@ impl Watch {
         let tsc = dpdk_ffi::tsc();
         for packet in packets.iter() {
             self.copy(Purpose::Capture, packet.data(), packet.pkt_len(), |seen| {
-                (seen.input, seen.tsc, seen.next_hop, seen.fate) = (usize::MAX, tsc, None, Err(reason));
+                (seen.input, seen.vrf, seen.tsc) = (usize::MAX, 0, tsc);
+                (seen.next_hop, seen.fate) = (None, Err(reason));
             });
         }
     }
@@ -160,6 +164,15 @@ impl Seen {
     fn empty() -> Self {
         let fate = Err(DropReason::NotIp);
         let frame = Vec::with_capacity(KEPT_BYTES);
-        Self { purpose: Purpose::Trace, frame, frame_bytes: 0, input: 0, tsc: 0, next_hop: None, fate }
+        Self {
+            purpose: Purpose::Trace,
+            frame,
+            frame_bytes: 0,
+            input: 0,
+            vrf: 0,
+            tsc: 0,
+            next_hop: None,
+            fate,
+        }
     }
 }

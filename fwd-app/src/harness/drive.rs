@@ -49,6 +49,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) sizes: Sizes,
     /// The update stream, if there is one.
     pub(crate) updates: Option<&'a Arc<[VrfUpdate]>>,
+    /// The number of the VRF that each frame of the capture comes in; all of them are 0 when it is empty.
+    pub(crate) vrf_of: Arc<[usize]>,
 }
 
 /// What came of it.
@@ -278,7 +280,8 @@ impl Replay<'_> {
         let outlets = wiring.tx_rings.iter().map(outlet).collect::<Result<Vec<_>, _>>()?;
         let (ports, inputs) = (usize::from(self.spec.ports), wiring.rx_rings.len());
         let slow = self.spec.tx_slow;
-        let mut sink = Sink::new(eal, outlets, ports, inputs, slow, Arc::clone(self.trace));
+        let mut sink =
+            Sink::new(eal, outlets, ports, inputs, slow, (Arc::clone(self.trace), Arc::clone(&self.vrf_of)));
         if let Some(dir) = &self.spec.out {
             sink.write_to(dir)?;
         }

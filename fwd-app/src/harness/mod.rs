@@ -32,7 +32,7 @@ pub(crate) mod trace;
 pub(crate) mod verify;
 
 pub(crate) use drive::{Outcome, Replay};
-pub(crate) use feeder::deal;
+use feeder::deal;
 pub(crate) use schedule::Rate;
 
 use crate::control::updates::UpdateSpec;

@@ -6,6 +6,7 @@ use super::trace::Trace;
 use super::{HarnessSpec, egress_ports};
 use crate::control::test_session::{LAST_WORDS, bundled, dying_session, forward_spec};
 use crate::control::{Signals, Vrfs};
+use crate::datapath::vlans::PortVrfs;
 use crate::topology::{TopologyKind, Totals};
 use TopologyKind::{Pipeline, RunToCompletion};
 use rusty_fork::rusty_fork_test;
@@ -19,14 +20,22 @@ fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: Har
     let session = dying_session(None);
     let settings = forward_spec(topology, &[]).settings(&session);
     let mut vrfs = Vrfs::from(session);
-    vrfs.set_ports(&egress_ports(spec.ports), vec![0; usize::from(spec.ports)]).unwrap();
+    vrfs.set_ports(&egress_ports(spec.ports), vec![PortVrfs::default(); usize::from(spec.ports)]).unwrap();
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
     let layout = Lcores::new(&spec, topology, None, cpus).unwrap();
     let sizes =
         Sizes::new(&spec, &layout, settings.batch, (trace.len(), trace.frame_bytes_max()), is_seen).unwrap();
     let plan = layout.plan(topology, spec.ports).unwrap();
-    let replay =
-        Replay { spec: &spec, settings, trace: &trace, lcores: &layout, plan: &plan, sizes, updates: None };
+    let replay = Replay {
+        spec: &spec,
+        settings,
+        trace: &trace,
+        lcores: &layout,
+        plan: &plan,
+        sizes,
+        updates: None,
+        vrf_of: Arc::default(),
+    };
     let outcome =
         replay.run(eal, vrfs, None, &Signals::default(), |_| (), |service, _, _| Ok(service)).unwrap();
     let panic = outcome.ended.finished.panicked.as_ref().unwrap().to_string();

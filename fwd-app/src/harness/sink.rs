@@ -36,15 +36,17 @@ pub(crate) struct Sink {
     slow: u32,
     polls: u32,
     trace: Arc<Trace>,
-    /// The last sequence number seen, by port and input, plus one.
-    last: Vec<Vec<u64>>,
+    /// The number of the VRF that each frame of the trace comes in; all of them are 0 when it is empty.
+    vrf_of: Arc<[usize]>,
+    /// The last sequence number seen, by port, then by VRF and input, plus one.
+    last: Vec<Vec<Vec<u64>>>,
     writers: Vec<(PathBuf, PcapWriter<BufWriter<File>>)>,
     scratch: Vec<u8>,
     /// Latencies from the intended send time.
     pub(crate) latency: Latency,
     /// Packets taken, by port.
     pub(crate) taken: Vec<u64>,
-    /// Packets that overtook one of their own input and port.
+    /// Packets that overtook one of their own input, VRF and port.
     pub(crate) reordered: u64,
     /// When the last packet was taken.
     pub(crate) last_tsc: u64,
@@ -58,8 +60,9 @@ impl Sink {
         ports: usize,
         inputs: usize,
         slow: u32,
-        trace: Arc<Trace>,
+        (trace, vrf_of): (Arc<Trace>, Arc<[usize]>),
     ) -> Self {
+        let vrfs = 1 + vrf_of.iter().copied().max().unwrap_or(0);
         let capacity = if slow > 1 { SLOW_BURST } else { BURST };
         Self {
             outlets,
@@ -67,7 +70,8 @@ impl Sink {
             slow,
             polls: 0,
             trace,
-            last: vec![vec![0; inputs]; ports],
+            vrf_of,
+            last: vec![vec![vec![0; inputs]; vrfs]; ports],
             writers: Vec::new(),
             scratch: Vec::new(),
             latency: Latency::new(dpdk_ffi::tsc_hz(eal)),
@@ -151,7 +155,8 @@ impl Sink {
         let sequence = tag.sequence;
         let frames = self.trace.len() as u64;
         let frame = usize::try_from(sequence % frames).unwrap_or(0);
-        let last = &mut self.last[port][feeder.ring_of(frame)];
+        let vrf = self.vrf_of.get(frame).copied().unwrap_or(0);
+        let last = &mut self.last[port][vrf][feeder.ring_of(frame)];
         self.reordered += u64::from(sequence < *last);
         *last = sequence + 1;
         if let Some(intended) = feeder.intended_tsc(sequence) {

@@ -23,12 +23,12 @@ pub(crate) struct VrfReferences {
     /// By the number of the VRF: its routes, and what its next hops mean.
     pub(super) vrfs: Vec<(Reference, NextHopTable)>,
     /// The number of the VRF that each frame of the trace comes in.
-    pub(super) vrf_of: Vec<usize>,
+    pub(super) vrf_of: Arc<[usize]>,
 }
 
 impl VrfReferences {
     /// `vrfs` by number; frame `i` of the trace comes in VRF `vrf_of[i]`.
-    pub(crate) fn new(vrfs: Vec<(Reference, NextHopTable)>, vrf_of: Vec<usize>) -> Self {
+    pub(crate) fn new(vrfs: Vec<(Reference, NextHopTable)>, vrf_of: Arc<[usize]>) -> Self {
         Self { vrfs, vrf_of }
     }
 

@@ -11,7 +11,7 @@ use std::fmt;
 pub(crate) struct VrfReport {
     /// Its name.
     pub(crate) name: String,
-    /// The names of its ports.
+    /// The names of its ports, and its VLANs of other ports.
     pub(crate) ports: Vec<String>,
     /// IPv4 routes, before compilation.
     pub(crate) routes_v4: usize,
@@ -41,10 +41,9 @@ impl VrfReports {
     pub(crate) fn new(vrfs: &Vrfs) -> Self {
         let report = |(number, Vrf { name, session }): (usize, &Vrf)| {
             let (rib, stats) = (session.rib(), session.engine().stats());
-            let ports = session.egress_ports();
             VrfReport {
                 name: name.clone(),
-                ports: vrfs.ports_of(number).map(|port| ports[port].name.clone()).collect(),
+                ports: vrfs.ports_of(number),
                 routes_v4: rib.v4.len(),
                 routes_v6: rib.v6.len(),
                 next_hops: session.hops().len(),

@@ -114,14 +114,14 @@ impl<'a> ErrorMessage<'a> {
         match layer2.ethertype {
             IPV4 => {
                 let packet = V4::parse(layer2.payload, there).map_err(|_| NoError::Malformed)?;
-                let (kind, code, word) = v4(interfaces, &layer2, &packet, cause)?;
+                let (kind, code, word) = v4((interfaces, on), &layer2, &packet, cause)?;
                 let from = interfaces.source_v4(on, packet.source).ok_or(NoError::NoAddress)?;
                 let ends = Ends::V4(from, packet.source);
                 Ok(Self { interface, layer2, ends, kind, code, word, packet: packet.packet })
             }
             IPV6 => {
                 let packet = V6::parse(layer2.payload, there).map_err(|_| NoError::Malformed)?;
-                let (kind, code, word) = v6(interfaces, &layer2, &packet, cause)?;
+                let (kind, code, word) = v6((interfaces, on), &layer2, &packet, cause)?;
                 let from = interfaces.source_v6(on, packet.source).ok_or(NoError::NoAddress)?;
                 let ends = Ends::V6(from, packet.source);
                 Ok(Self { interface, layer2, ends, kind, code, word, packet: packet.packet })
@@ -161,12 +161,12 @@ impl<'a> ErrorMessage<'a> {
 
 /// RFC 1812 4.3.2.7, then type, code and second word of the error. The tests of 5.2.2 were passed when the header was read.
 fn v4(
-    interfaces: &Interfaces,
+    (interfaces, on): (&Interfaces, InterfaceId),
     layer2: &Layer2<'_>,
     packet: &V4<'_>,
     cause: Cause,
 ) -> Result<(u8, u8, u32), NoError> {
-    let is_one = |address| is_host_v4(address) && !interfaces.is_any_broadcast(address);
+    let is_one = |address| is_host_v4(address) && !interfaces.is_any_broadcast(on, address);
     if !is_station(layer2.destination) || !is_station(layer2.source) {
         return Err(NoError::LinkDestination);
     }
@@ -176,7 +176,7 @@ fn v4(
     if !is_one(packet.destination) {
         return Err(NoError::Destination);
     }
-    if !is_one(packet.source) || interfaces.is_any_address(packet.source.into()) {
+    if !is_one(packet.source) || interfaces.is_any_address(on, packet.source.into()) {
         return Err(NoError::Source);
     }
     if packet.protocol == ICMP && !packet.payload().first().is_some_and(|kind| is_query_v4(*kind)) {
@@ -199,7 +199,7 @@ fn v4(
 /// RFC 4443 2.4 (e), then type, code and second word of the error. Later fragments are not answered either, since it is not known whether
 /// they are parts of an ICMPv6 error.
 fn v6(
-    interfaces: &Interfaces,
+    (interfaces, on): (&Interfaces, InterfaceId),
     layer2: &Layer2<'_>,
     packet: &V6<'_>,
     cause: Cause,
@@ -220,8 +220,8 @@ fn v6(
     if !(is_host_v6(packet.destination) || packet.destination.is_multicast() && may_be_multicast) {
         return Err(NoError::Destination);
     }
-    let is_one = is_host_v6(packet.source) && !interfaces.is_any_anycast(packet.source);
-    if !is_one || interfaces.is_any_address(packet.source.into()) {
+    let is_one = is_host_v6(packet.source) && !interfaces.is_any_anycast(on, packet.source);
+    if !is_one || interfaces.is_any_address(on, packet.source.into()) {
         return Err(NoError::Source);
     }
     if may_be_error_v6(packet, &upper) {

@@ -147,6 +147,7 @@ pub(crate) struct Interface {
     mac: MacAddr,
     mtu_bytes: u16,
     addresses: Vec<InterfaceAddress>,
+    vrf: usize,
 }
 
 impl Interface {
@@ -163,7 +164,7 @@ impl Interface {
         if !is_station(mac) {
             return Err(InterfaceError::NoStation { mac });
         }
-        let mut interface = Self { id, mac, mtu_bytes, addresses: addresses.to_vec() };
+        let mut interface = Self { id, mac, mtu_bytes, addresses: addresses.to_vec(), vrf: 0 };
         let address = IpAddr::V6(interface.link_local());
         if !interface.has(address) {
             interface.addresses.push(InterfaceAddress { address, prefix_len: LINK_LOCAL.1 });
@@ -180,6 +181,16 @@ impl Interface {
             }
         }
         interface
+    }
+
+    /// This interface in the VRF with this number; a new one is in VRF 0.
+    pub(crate) fn in_vrf(self, vrf: usize) -> Self {
+        Self { vrf, ..self }
+    }
+
+    /// The number of its VRF. The addresses of other VRFs mean nothing here.
+    pub(crate) fn vrf(&self) -> usize {
+        self.vrf
     }
 
     /// The index of the port.

@@ -45,11 +45,17 @@ impl Interfaces {
         self.0.values()
     }
 
+    /// The interfaces in the VRF of interface `on`.
+    fn beside(&self, on: InterfaceId) -> impl Iterator<Item = &Interface> {
+        let vrf = self.get(on).map(Interface::vrf);
+        self.iter().filter(move |interface| Some(interface.vrf()) == vrf)
+    }
+
     /// Whether a packet to `address` that came on interface `on` has reached its destination. Link-local addresses count on their own
-    /// link only; any other address of the router counts on all (the weak model of RFC 1122 3.3.4.2).
+    /// link only; any other address of the router counts on all links of its VRF (the weak model of RFC 1122 3.3.4.2).
     pub(crate) fn is_local(&self, on: InterfaceId, address: IpAddr) -> bool {
         let is_of_link = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-        self.iter().any(|interface| (!is_of_link || interface.id() == on) && interface.has(address))
+        self.beside(on).any(|interface| (!is_of_link || interface.id() == on) && interface.has(address))
     }
 
     /// Whose `address` is for a packet that came on `interface`. Broadcasts of the other links are no broadcasts here: the router does
@@ -65,19 +71,20 @@ impl Interfaces {
         }
     }
 
-    /// Whether it is an address of any interface.
-    pub(crate) fn is_any_address(&self, address: IpAddr) -> bool {
-        self.iter().any(|interface| interface.has(address))
+    /// Whether it is an address of any interface in the VRF of interface `on`.
+    pub(crate) fn is_any_address(&self, on: InterfaceId, address: IpAddr) -> bool {
+        self.beside(on).any(|interface| interface.has(address))
     }
 
-    /// Whether `address` is the broadcast address of any link.
-    pub(crate) fn is_any_broadcast(&self, address: Ipv4Addr) -> bool {
-        self.iter().any(|interface| interface.is_broadcast(address))
+    /// Whether `address` is the broadcast address of any link in the VRF of interface `on`.
+    pub(crate) fn is_any_broadcast(&self, on: InterfaceId, address: Ipv4Addr) -> bool {
+        self.beside(on).any(|interface| interface.is_broadcast(address))
     }
 
-    /// Whether `address` is the anycast address of the routers of any link (RFC 4291 2.6.1), which identifies no single one.
-    pub(crate) fn is_any_anycast(&self, address: Ipv6Addr) -> bool {
-        let prefixes = self.iter().flat_map(Interface::addresses).filter(|at| at.prefix_len() < 127);
+    /// Whether `address` is the anycast address of the routers of any link in the VRF of interface `on` (RFC 4291 2.6.1), which
+    /// identifies no single one.
+    pub(crate) fn is_any_anycast(&self, on: InterfaceId, address: Ipv6Addr) -> bool {
+        let prefixes = self.beside(on).flat_map(Interface::addresses).filter(|at| at.prefix_len() < 127);
         let host_bits = |len: u8| u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
         let mut routers = prefixes.filter(|at| at.contains(address.into()));
         routers.any(|at| address.to_bits() & host_bits(at.prefix_len()) == 0)
@@ -92,13 +99,15 @@ impl Interfaces {
     }
 
     /// RFC 1812 4.3.2.4: an address of the interface over which the message leaves, here the one in the prefix of `to` if there is such
-    /// a one. An interface without addresses uses the first of another, which stands for the router id.
+    /// a one. An interface without addresses uses the first of another in its VRF, which stands for the router id.
     pub(crate) fn source_v4(&self, by: InterfaceId, to: Ipv4Addr) -> Option<Ipv4Addr> {
         let interface = self.get(by)?;
         let near = interface.addresses().iter().find(|at| at.contains(to.into())).map(|at| at.address());
         match near {
             Some(IpAddr::V4(address)) => Some(address),
-            _ => interface.v4().next().or_else(|| self.iter().find_map(|interface| interface.v4().next())),
+            _ => {
+                interface.v4().next().or_else(|| self.beside(by).find_map(|interface| interface.v4().next()))
+            }
         }
     }
 
@@ -115,7 +124,7 @@ impl Interfaces {
         };
         let own = best(&mut self.get(by)?.v6());
         // Without one of its own, the interface borrows one that is known beyond its link.
-        own.or_else(|| best(&mut self.iter().flat_map(Interface::v6).filter(|a| scope(*a) > LINK)))
+        own.or_else(|| best(&mut self.beside(by).flat_map(Interface::v6).filter(|a| scope(*a) > LINK)))
     }
 }
 
@@ -173,14 +182,41 @@ pub(crate) mod tests {
             let port = all.get(InterfaceId(0)).unwrap();
             assert_eq!(all.whose(port, ip(text)), whose, "{text}");
         }
-        assert!(all.is_any_broadcast("203.0.113.255".parse().unwrap()));
-        let anycast = |text: &str| all.is_any_anycast(text.parse().unwrap());
+        assert!(all.is_any_broadcast(InterfaceId(0), "203.0.113.255".parse().unwrap()));
+        let anycast = |text: &str| all.is_any_anycast(InterfaceId(0), text.parse().unwrap());
         assert!(
             anycast("2001:db8:2::")
                 && anycast("fe80::")
                 && !anycast("2001:db8:2::1")
                 && !anycast("2001:db8:7::")
         );
+    }
+
+    #[test]
+    fn addresses_of_another_vrf_mean_nothing() {
+        let mut all = interfaces();
+        all.set(interface(3, &["192.0.2.7/25", "2001:db8::7/64"]).in_vrf(1));
+        all.set(interface(4, &[]).in_vrf(1));
+        all.set(interface(5, &[]).in_vrf(2));
+        let [zero, three, four, five] = [0, 3, 4, 5].map(InterfaceId);
+        let whose = |on, text| all.whose(all.get(on).unwrap(), ip(text));
+        assert_eq!((whose(zero, "192.0.2.7"), whose(three, "192.0.2.7")), (Whose::Other, Whose::Ours));
+        assert_eq!((whose(zero, "192.0.2.1"), whose(four, "192.0.2.1")), (Whose::Ours, Whose::Other));
+        assert!(all.is_any_address(four, ip("2001:db8::7")) && !all.is_any_address(five, ip("2001:db8::7")));
+        let broadcast = |on, text: &str| all.is_any_broadcast(on, text.parse().unwrap());
+        assert!(broadcast(four, "192.0.2.127") && !broadcast(zero, "192.0.2.127"));
+        assert!(broadcast(zero, "192.0.2.255") && !broadcast(four, "192.0.2.255"));
+        let anycast = |on| all.is_any_anycast(on, "2001:db8::".parse().unwrap());
+        assert!(anycast(zero) && anycast(four) && !anycast(five));
+        // What an interface without addresses borrows is one of its VRF.
+        for (by, to, source) in [
+            (four, "10.0.0.1", Some("192.0.2.7")),
+            (four, "2a00::1", Some("2001:db8::7")),
+            (five, "10.0.0.1", None),
+            (five, "2a00::1", None),
+        ] {
+            assert_eq!(all.source(by, ip(to)), source.map(ip), "{by:?} {to}");
+        }
     }
 
     #[test]

@@ -433,7 +433,7 @@ impl<T> Neighbours<T> {
 
 /// Whether the address can be asked for on that interface.
 fn is_resolvable(interfaces: &Interfaces, key: Key) -> bool {
-    let is_broadcast = matches!(key.1, IpAddr::V4(address) if interfaces.is_any_broadcast(address));
+    let is_broadcast = matches!(key.1, IpAddr::V4(address) if interfaces.is_any_broadcast(key.0, address));
     let is_neighbour = is_host(key.1) && !is_broadcast && !interfaces.is_local(key.0, key.1);
     is_neighbour && interfaces.source(key.0, key.1).is_some()
 }

@@ -62,7 +62,8 @@ impl<T> Router<T> {
             }
             IPV4 => {
                 let packet = V4::parse(layer2.payload, layer2.payload.len())?;
-                let is_host = is_host_v4(packet.source) && !self.interfaces.is_any_broadcast(packet.source);
+                let is_host =
+                    is_host_v4(packet.source) && !self.interfaces.is_any_broadcast(on, packet.source);
                 let ends = (packet.source.into(), packet.destination.into());
                 self.ip(now, on, ends, is_host, |interface| icmp::reply_v4(interface, &layer2, &packet))
             }
@@ -129,7 +130,7 @@ impl<T> Router<T> {
         // A host that has no address yet asks for one (RFC 1122 3.2.1.3 a); while an address is tentative, reports of groups and the like
         // come from `::` (RFC 3590 4).
         let is_new_host = source.is_unspecified() && !is_to_one;
-        if !(is_host || is_new_host) || interfaces.is_any_address(source) {
+        if !(is_host || is_new_host) || interfaces.is_any_address(on, source) {
             return Err(Reason::Martian);
         }
         if !is_to_one {

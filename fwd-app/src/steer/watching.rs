@@ -244,7 +244,7 @@ struct OutShown {
 impl TraceShown {
     fn new(seen: &Seen, vrfs: &Vrfs, site: &Site) -> Self {
         let (port, queue) = site.inputs.get(seen.input).copied().unwrap_or_default();
-        let session = vrfs.get(vrfs.of_port(port.into()));
+        let session = vrfs.get(seen.vrf);
         let addresses = addresses(&seen.frame, seen.frame_bytes);
         let id = seen.next_hop.map(NextHopId::from_answer).filter(|id| !id.is_none());
         let route = addresses.filter(|_| id.is_some()).and_then(|(_, to)| session.rib().longest(to));

@@ -253,7 +253,8 @@ impl Forwarder {
         told.tell(&Routes::of(rib));
         told.commit_to(&mut engine)?;
         let ecmp_seed = ECMP_SEED;
-        let inputs = Inputs { hops, ports: &egress, rib, stopped: &[], ecmp_seed, before: None };
+        let inputs =
+            Inputs { hops, ports: &egress, rib, stopped: &[], foreign: &[], ecmp_seed, before: None };
         Ok(Self {
             lookup: Lookup::new(engine.reader(1, packets_max)?, Arc::default()),
             table: EgressTable::build(&inputs)?,

@@ -1,16 +1,17 @@
 //! Builds the stages of a plan, and the channels between them.
 
 use super::handle::{Direction, Handle, LcoreLook, QueueUse};
-use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage, VrfInFlight};
+use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage, VlanStock, VrfInFlight};
 use super::plan::{Job, Plan};
 use super::punts::Punts;
-use super::run_to_completion::{Input, Path, VrfTables, Worker};
+use super::run_to_completion::{Input, Path, VlanBatches, VrfTables, Worker};
 use super::{Control, Settings, Stages};
 use crate::datapath::counters::QueueCount;
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::rx::{Rx, RxLimits};
 use crate::datapath::swap::ReaderSwap;
 use crate::datapath::tx::Tx;
+use crate::datapath::vlans::{PortVrfs, VlanSort};
 use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published};
 use arc_swap::{ArcSwap, Cache};
@@ -18,6 +19,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::simd::Level;
 use dpdk_ffi::{Burst, DpdkError, Eal, Port, QueueId};
 use fib::{EngineError, EngineReader, EngineWriter, Isa};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Everything that stages are built from.
@@ -28,8 +30,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) ports: &'a [Port],
     /// The VRFs, by number.
     pub(crate) vrfs: Vec<VrfParts<'a>>,
-    /// The number of each port's VRF.
-    pub(crate) vrf_of: &'a [usize],
+    /// The VRFs of each port.
+    pub(crate) vrf_of: &'a [PortVrfs],
     /// Sizes of bursts and batches.
     pub(crate) settings: Settings,
     /// Where the engine's first error is recorded.
@@ -169,7 +171,13 @@ impl Builder<'_> {
 
     fn worker(&mut self, inputs: &[usize], tx: u16) -> Result<Worker, BuildError> {
         let input = |i: &usize| -> Result<Input, BuildError> {
-            Ok(Input { rx: self.rx(*i)?, batch: self.batch(*i) })
+            let vlans = self.vlan_sort(*i).map(|sort| {
+                let mut others: Vec<_> = (0..sort.others()).map(|_| self.batch(*i)).collect();
+                // Packets of these VLANs cause no exceptions.
+                others.iter_mut().for_each(|batch| batch.punting = None);
+                Box::new(VlanBatches { sort, others })
+            });
+            Ok(Input { rx: self.rx(*i)?, batch: self.batch(*i), vlans })
         };
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
         let (readers, swap) = self.readers(1)?;
@@ -194,6 +202,7 @@ impl Builder<'_> {
             published: self.publish(),
             counters: Counters::default(),
             filling: None,
+            vlans: self.vlan_sort(input).map(|sort| Box::new(VlanStock::new(sort, self.vrfs_of(input).own))),
             turn: 0,
         })
     }
@@ -273,6 +282,16 @@ impl Builder<'_> {
         ))
     }
 
+    /// The VRFs of the port of an input.
+    fn vrfs_of(&self, input: usize) -> &PortVrfs {
+        &self.parts.vrf_of[usize::from(self.plan.inputs[input].port)]
+    }
+
+    /// What sorts the packets of an input by VLAN, if any of its port's are in another VRF.
+    fn vlan_sort(&self, input: usize) -> Option<VlanSort> {
+        VlanSort::new(self.parts.eal, self.vrfs_of(input), self.limits.batch)
+    }
+
     fn batch(&self, input: usize) -> Batch {
         let level = match self.parts.settings.isa {
             Isa::Scalar => Level::Scalar,
@@ -284,7 +303,7 @@ impl Builder<'_> {
         let mut batch = Batch::new(packets);
         batch.input = input;
         let port = self.plan.inputs[input].port;
-        batch.vrf = self.parts.vrf_of[usize::from(port)];
+        batch.vrf = self.vrfs_of(input).own;
         batch.punting = self.parts.punts.and_then(|punts| punts.punting(port));
         batch
     }
@@ -311,10 +330,14 @@ impl Channels {
     fn new(builder: &Builder<'_>) -> Self {
         let plan = builder.plan;
         let inputs = if plan.is_pipeline() { plan.inputs.len() } else { 0 };
-        let all = (inputs * BATCHES_PER_INPUT).max(1);
+        let batches = |input| {
+            let vrfs: BTreeSet<_> = builder.vrfs_of(input).vlans.values().collect();
+            BATCHES_PER_INPUT + vrfs.len()
+        };
+        let all = (0..inputs).map(batches).sum::<usize>().max(1);
         let home = |input| {
-            let (sender, receiver) = bounded(BATCHES_PER_INPUT);
-            for _ in 0..BATCHES_PER_INPUT {
+            let (sender, receiver) = bounded(batches(input));
+            for _ in 0..batches(input) {
                 // Cannot be full: the channel has room for this many batches.
                 drop(sender.try_send(Box::new(builder.batch(input))));
             }

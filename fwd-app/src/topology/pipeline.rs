@@ -12,7 +12,7 @@
 //! panics ends the run (see [`super::running`]). Batches that no stage receives any more stay in the channels, and their packets
 //! are counted as held.
 //!
-//! Order: all batches of one input pass the same engine stage and the same tx stage.
+//! Order: all batches of one input pass the same engine stage and the same tx stage. Those of different VRFs may overtake each other there.
 
 use super::stage::ORIGINATED_ONE_IN;
 use super::{Control, Outcome, Progress, Stage};
@@ -24,13 +24,14 @@ use crate::datapath::rx::Rx;
 use crate::datapath::swap::{ReaderSwap, VrfReader};
 use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
+use crate::datapath::vlans::VlanSort;
 use crate::datapath::watch::Watch;
-use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, StageName};
+use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, Punting, StageName};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use std::sync::Arc;
 
-/// Batches for each input queue: enough for rx, engine and tx to hold one each, and for one to wait in each channel.
+/// Batches for each input queue, and one more for each further VRF of its port's VLANs: enough for rx, engine and tx to hold one each, and for one to wait in each channel.
 pub(crate) const BATCHES_PER_INPUT: usize = 8;
 
 /// A batch that travels between stages.
@@ -54,8 +55,62 @@ pub(crate) struct RxStage {
     pub(crate) counters: Counters,
     /// The batch being filled.
     pub(crate) filling: Option<Travelling>,
+    /// How packets are sorted, when VLANs of the port are in other VRFs than the port.
+    pub(crate) vlans: Option<Box<VlanStock>>,
     /// Polls so far.
     pub(crate) turn: u32,
+}
+
+/// What sorts the packets of a queue by the VRFs of their VLANs. Nothing is received before it has an empty batch for each of the other
+/// VRFs, so that a batch which goes on never waits for one.
+pub(crate) struct VlanStock {
+    sort: VlanSort,
+    /// The number of the port's VRF.
+    own: usize,
+    /// Empty batches.
+    spare: Vec<Travelling>,
+    /// Of batches that went on in another VRF, where packets cause no exceptions.
+    punting: Vec<Punting>,
+}
+
+impl VlanStock {
+    /// For a port in the VRF with the number `own`.
+    pub(crate) fn new(sort: VlanSort, own: usize) -> Self {
+        Self { sort, own, spare: Vec::new(), punting: Vec::new() }
+    }
+
+    /// A batch to fill; `None` when `free` has too few.
+    fn next(&mut self, free: &Receiver<Travelling>) -> Option<Travelling> {
+        while self.spare.len() <= self.sort.others() {
+            self.spare.push(free.try_recv().ok()?);
+        }
+        let mut batch = self.spare.pop()?;
+        batch.vrf = self.own;
+        batch.punting = batch.punting.or_else(|| self.punting.pop());
+        Some(batch)
+    }
+
+    /// Gives the packets of `batch` to `send`, those of each VRF in a batch of their own.
+    fn send(&mut self, mut batch: Travelling, mut send: impl FnMut(Travelling)) {
+        if self.sort.sort(&mut batch) {
+            for index in 0..self.sort.others() {
+                let Some(mut other) = self.spare.pop() else {
+                    unreachable!("there is an empty batch for each VRF since the last call of `next`");
+                };
+                if self.sort.take(index, &mut other) {
+                    self.punting.extend(other.punting.take());
+                    send(other);
+                } else {
+                    self.spare.push(other);
+                }
+            }
+        }
+        if batch.packets.is_empty() {
+            self.spare.push(batch);
+        } else {
+            send(batch);
+        }
+    }
 }
 
 impl Stage for RxStage {
@@ -64,7 +119,10 @@ impl Stage for RxStage {
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         let takes_another = self.filling.is_none() && !stopping;
         if takes_another {
-            self.filling = self.free.try_recv().ok();
+            self.filling = match &mut self.vlans {
+                None => self.free.try_recv().ok(),
+                Some(vlans) => vlans.next(&self.free),
+            };
         }
         let Some(mut batch) = self.filling.take() else {
             return if stopping { Progress::Done } else { Progress::Idle };
@@ -77,16 +135,30 @@ impl Stage for RxStage {
         let came = if stopping || pausing { 0 } else { self.rx.poll(&mut batch, &mut self.counters) };
         if came > 0 {
             watch.lap(&mut self.counters, StageName::Rx, came);
-            parse(&mut batch);
-            watch.lap(&mut self.counters, StageName::Parse, came);
+            if self.vlans.is_none() {
+                parse(&mut batch);
+                watch.lap(&mut self.counters, StageName::Parse, came);
+            }
             self.published.publish(&self.counters);
         }
         if self.rx.is_due(&batch, came) || (stopping && !batch.packets.is_empty()) {
-            batch.input = self.input;
-            let count = batch.packets.len();
-            // Cannot fail: the channel has room for all batches, and a receiver exists until the end.
-            drop(self.to_engine.try_send(batch));
-            watch.lap(&mut self.counters, StageName::HandOver, count);
+            let Self { input, to_engine, counters, vlans, .. } = self;
+            let is_parsed = vlans.is_none();
+            let mut send = |mut batch: Travelling| {
+                let count = batch.packets.len();
+                if !is_parsed {
+                    parse(&mut batch);
+                    watch.lap(counters, StageName::Parse, count);
+                }
+                batch.input = *input;
+                // Cannot fail: the channel has room for all batches, and a receiver exists until the end.
+                drop(to_engine.try_send(batch));
+                watch.lap(counters, StageName::HandOver, count);
+            };
+            match vlans {
+                None => send(batch),
+                Some(vlans) => vlans.send(batch, send),
+            }
             return Progress::Worked;
         }
         if !stopping {

@@ -21,14 +21,14 @@ pub(crate) struct Punts {
     pub(crate) originated: Ring,
     /// The published counters of the router.
     pub(crate) published: Arc<Published>,
-    /// The egress table of each port's VRF.
+    /// The egress table of each port's VRF, then those of VRFs without ports.
     pub(crate) egress: Vec<Arc<ArcSwap<EgressTable>>>,
     /// By port; `None` where a port is no interface.
     ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
 }
 
 impl Punts {
-    /// Rings for ports where `ours` is for the router, with the egress table of each port's VRF.
+    /// Rings for ports where `ours` is for the router, with the egress tables of the ports' VRFs, and then those of the others.
     ///
     /// # Errors
     /// When there is no memory for the rings.

@@ -10,6 +10,7 @@ use crate::datapath::rx::Rx;
 use crate::datapath::swap::{ReaderSwap, VrfReader};
 use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
+use crate::datapath::vlans::VlanSort;
 use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, StageName};
 use arc_swap::{ArcSwap, Cache};
@@ -24,6 +25,24 @@ pub(crate) struct Input {
     pub(crate) rx: Rx,
     /// Its batch, empty between two bursts unless a batch is larger than a burst.
     pub(crate) batch: Batch,
+    /// How its packets are sorted, when VLANs of its port are in other VRFs than the port.
+    pub(crate) vlans: Option<Box<VlanBatches>>,
+}
+
+/// The batches of a queue's packets in other VRFs than that of its port.
+pub(crate) struct VlanBatches {
+    /// Which packets these are.
+    pub(crate) sort: VlanSort,
+    /// A batch for each of the VRFs, empty between two bursts.
+    pub(crate) others: Vec<Batch>,
+}
+
+impl Input {
+    /// Packets that it has.
+    fn held(&self) -> usize {
+        let others = self.vlans.iter().flat_map(|vlans| &vlans.others);
+        others.chain([&self.batch]).map(|batch| batch.packets.len()).sum()
+    }
 }
 
 /// The stage that does everything for its inputs.
@@ -65,7 +84,7 @@ impl Worker {
 
     /// Packets that it has.
     fn held(&self) -> u64 {
-        let waiting: usize = self.inputs.iter().map(|input| input.batch.packets.len()).sum();
+        let waiting: usize = self.inputs.iter().map(Input::held).sum();
         (waiting + self.path.tx.held()) as u64
     }
 }
@@ -84,16 +103,21 @@ impl Stage for Worker {
         self.turn = self.turn.wrapping_add(1);
         // All inputs of a turn, so that no input is left out.
         let is_timed = self.turn.is_multiple_of(TIMED_ONE_IN);
-        for Input { rx, batch } in &mut self.inputs {
+        for Input { rx, batch, vlans } in &mut self.inputs {
             let mut watch = Stopwatch::start(is_timed);
             let came = if stopping || pausing { 0 } else { rx.poll(batch, &mut self.path.counters) };
             if came > 0 {
                 watch.lap(&mut self.path.counters, StageName::Rx, came);
-                parse(batch);
-                watch.lap(&mut self.path.counters, StageName::Parse, came);
+                if vlans.is_none() {
+                    parse(batch);
+                    watch.lap(&mut self.path.counters, StageName::Parse, came);
+                }
             }
             if rx.is_due(batch, came) || (stopping && !batch.packets.is_empty()) {
-                self.path.forward(batch, &mut watch);
+                match vlans {
+                    None => self.path.forward(batch, &mut watch),
+                    Some(vlans) => self.path.forward_by_vlan(batch, vlans, &mut watch),
+                }
                 worked = true;
             }
             worked |= came > 0;
@@ -124,11 +148,27 @@ impl Stage for Worker {
 }
 
 impl Path {
+    /// Takes a batch that has not been parsed through all steps, its packets of other VRFs in batches of their own; afterwards all are empty.
+    #[inline(never)]
+    fn forward_by_vlan(&mut self, batch: &mut Batch, vlans: &mut VlanBatches, watch: &mut Stopwatch) {
+        let VlanBatches { sort, others } = vlans;
+        if sort.sort(batch) {
+            for (index, other) in others.iter_mut().enumerate() {
+                sort.take(index, other);
+            }
+        }
+        for batch in others.iter_mut().chain([batch]).filter(|batch| !batch.packets.is_empty()) {
+            parse(batch);
+            watch.lap(&mut self.counters, StageName::Parse, batch.packets.len());
+            self.forward(batch, watch);
+        }
+    }
+
     /// Takes a batch through the remaining steps; afterwards it is empty.
-    #[inline]
+    #[inline(always)]
     fn forward(&mut self, batch: &mut Batch, watch: &mut Stopwatch) {
         let (counters, count) = (&mut self.counters, batch.packets.len());
-        // All packets of a batch are from one port, so of one VRF.
+        // All packets of a batch are in one VRF.
         let VrfTables { lookup, egress } = &mut self.vrfs[batch.vrf];
         lookup.run(batch);
         watch.lap(counters, StageName::Lookup, count);

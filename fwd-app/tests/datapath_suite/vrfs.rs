@@ -164,6 +164,86 @@ fn a_next_hop_of_one_vrf_is_never_used_for_packets_of_another() {
     }
 }
 
+/// The VRF of a frame by its outermost tag, when VLANs 101 to 103 of its port are in v1 to v3, and 4094 in v3.
+fn vrf_of(frame: &[u8]) -> u32 {
+    match (u16::from_be_bytes([frame[12], frame[13]]), u16::from_be_bytes([frame[14], frame[15]]) & 0xfff) {
+        (0x8100 | 0x88a8 | 0x9100, id @ 101..=103) => u32::from(id - 100),
+        (0x8100 | 0x88a8 | 0x9100, 4094) => 3,
+        _ => 0,
+    }
+}
+
+#[test]
+fn vlans_of_one_port_are_in_the_vrfs_of_their_tags() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut rng = Seeded::new(73, 0);
+    let ids = [0, 101, 102, 103, 104, 4094, 101];
+    let mut frame = |has_v6| {
+        let tags: Vec<_> =
+            (0..rng.u32() % 3).map(|_| [0x8100, 0x8100, 0x88a8, 0x9100][rng.u32() as usize % 4]).collect();
+        let mut frame = if has_v6 && rng.percent(50) {
+            let to = 0x2001_0db8 << 96 | u128::from(rng.u32() & 0x3fff) << 66 | u128::from(rng.u32());
+            v6_frame(0x2001_0db9 << 96 | u128::from(rng.u32()), to, 90, &tags)
+        } else {
+            v4_frame(192 << 24 | rng.u32() & 0xffff, 10 << 24 | rng.u32() & 0xf_3333, 70, &tags)
+        };
+        for at in 0..tags.len() {
+            let tci = ids[rng.u32() as usize % ids.len()] | u16::from(rng.percent(50)) << 13;
+            frame[14 + 4 * at..][..2].copy_from_slice(&tci.to_be_bytes());
+        }
+        frame
+    };
+    for (engine, has_v6, topology, batch) in [
+        ("host", true, "run-to-completion", "32"),
+        ("host", true, "pipeline", "32"),
+        ("sail-m", false, "run-to-completion", "256"),
+        ("bloom", true, "run-to-completion", "256"),
+        ("oracle", true, "pipeline", "256"),
+    ] {
+        let files: Vec<_> = (0..4).map(|vrf| files(scratch.path(), vrf, has_v6)).collect();
+        let trace = scratch.path().join("vlans.pcap");
+        write_pcap(&trace, &(0..4000).map(|_| frame(has_v6)).collect::<Vec<_>>());
+        let out = scratch.path().join(format!("{engine}-{topology}"));
+        let mut extra = options(&files, true);
+        for option in &mut extra {
+            match option.as_str() {
+                "v1=1" => "v1=0.101,1".clone_into(option),
+                "v2=2" => "v2=net_ring_port0.102,2".clone_into(option),
+                "v3=3" => "v3=0.103,3,0.4094".clone_into(option),
+                _ => {}
+            }
+        }
+        let more = ["--engine", engine, "--topology", topology, "--ports", "4", "--verify", "--batch", batch];
+        let paced =
+            ["--loops", "20", "--rate", "200kpps", "--update-rate", "40000", "--update-loops", "1000"];
+        extra.extend(more.into_iter().chain(paced).map(str::to_owned));
+        let last = ["--updates", files[0].1.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        extra.extend(last.map(str::to_owned));
+        let extra: Vec<_> = extra.iter().map(String::as_str).collect();
+        let Some(summary) = replay(&trace, &files[0].0, &extra) else { return };
+        assert_eq!(number(&summary, "/verify/mismatches"), 0, "{engine} {topology}");
+        assert_eq!(number(&summary, "/verify/checked"), 80_000);
+        let names = |vrf: usize| summary["vrfs"][vrf]["ports"].clone();
+        assert_eq!(names(0), serde_json::json!(["net_ring_port0"]));
+        assert_eq!(
+            names(3),
+            serde_json::json!(["net_ring_port0.103", "net_ring_port0.4094", "net_ring_port3"])
+        );
+        let mut seen = [0; 4];
+        for port in 0..4 {
+            for (_, frame) in read_pcap(&out.join(format!("port{port}.pcap"))) {
+                // The MAC of a bare id ends with the id.
+                let id = u32::from_be_bytes([0, frame[3], frame[4], frame[5]]);
+                let vrf = vrf_of(&frame);
+                assert_eq!(id / 1000, vrf, "{engine} {topology}: next hop {id}");
+                seen[vrf as usize] += 1;
+            }
+        }
+        // The default routes stay.
+        assert_eq!((seen.iter().sum::<u32>(), seen.iter().all(|count| *count > 1000)), (80_000, true));
+    }
+}
+
 #[test]
 fn vrfs_that_cannot_be_are_refused() {
     let routes = bundled("routes.txt");
@@ -171,7 +251,8 @@ fn vrfs_that_cannot_be_are_refused() {
         (&["--vrf", "red=1", "--vrf", "red=2"][..], 2, "--vrf red: there is a VRF of this name"),
         (&["--vrf", "red=1", "--vrf", "blue=1"], 2, "port 1 is in the VRFs red and blue"),
         (&["--vrf", "red=9"], 3, "--vrf red names port 9, which does not exist"),
-        (&["--vrf", "red=1.100"], 2, "--vrf red: 1.100 is a VLAN of a port"),
+        (&["--vrf", "red=1.100", "--vrf", "blue=1.100"], 2, "port 1.100 is in the VRFs red and blue"),
+        (&["--vrf", "red=1.4095"], 3, "--vrf red names port 1.4095, which does not exist"),
         (
             &["--vrf", "red=1", "--vrf-fib", "blue=x"],
             2,

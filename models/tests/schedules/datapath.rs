@@ -64,6 +64,34 @@ pub(crate) mod rx {
     }
 }
 
+pub(crate) mod vlans {
+    use super::Batch;
+
+    /// Odd packets are in VRF 1.
+    pub(crate) struct VlanSort {
+        pub(crate) odd: Vec<u32>,
+    }
+
+    impl VlanSort {
+        pub(crate) fn others(&self) -> usize {
+            1
+        }
+
+        pub(crate) fn sort(&mut self, batch: &mut Batch) -> bool {
+            assert!(self.odd.is_empty(), "packets were left behind");
+            self.odd = batch.packets.0.extract_if(.., |packet| *packet % 2 == 1).collect();
+            !self.odd.is_empty()
+        }
+
+        pub(crate) fn take(&mut self, _: usize, batch: &mut Batch) -> bool {
+            assert!(batch.packets.is_empty(), "a spare batch has packets");
+            batch.packets.0.append(&mut self.odd);
+            batch.vrf = 1;
+            true
+        }
+    }
+}
+
 pub(crate) mod parse {
     use super::Batch;
 

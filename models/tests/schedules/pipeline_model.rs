@@ -8,16 +8,17 @@ use crate::datapath::lookup::InFlight;
 use crate::datapath::rx::Rx;
 use crate::datapath::swap::{ReaderSwap, VrfReader};
 use crate::datapath::tx::{Tx, Wire};
+use crate::datapath::vlans::VlanSort;
 use crate::datapath::{Batch, Counters, EgressTable};
 use crate::sync::{Arc, thread};
-use crate::topology::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, TxStage, VrfInFlight};
+use crate::topology::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, TxStage, VlanStock, VrfInFlight};
 use crate::topology::{Control, Outcome, Progress, Stage};
 use crate::{Burst, tsc};
 use arc_swap::{ArcSwap, Cache};
 use fib::{EngineReader, EngineWriter};
 use shuttle::rand::{Rng, thread_rng};
 
-/// Inputs; packets per input, more than fit in its batches; packets per batch.
+/// Inputs, the last one with VLANs in another VRF; packets per input, more than fit in its batches; packets per batch.
 const INPUTS: usize = 2;
 const PACKETS: u32 = 20;
 const BATCH: usize = Burst::CAPACITY;
@@ -34,11 +35,13 @@ fn stages(
     wire: &Wire,
     swap: &Arc<ReaderSwap>,
 ) -> (Vec<Box<dyn Stage>>, Vec<Receiver<Travelling>>) {
-    let all = INPUTS * BATCHES_PER_INPUT;
+    let has_vlans = |input| input == INPUTS - 1;
+    let batches = |input| BATCHES_PER_INPUT + usize::from(has_vlans(input));
+    let all = (0..INPUTS).map(batches).sum();
     let homes: Vec<Channel> = (0..INPUTS)
         .map(|input| {
-            let home = bounded(BATCHES_PER_INPUT);
-            for _ in 0..BATCHES_PER_INPUT {
+            let home = bounded(batches(input));
+            for _ in 0..batches(input) {
                 let mut batch = Box::new(Batch::new(Burst::default()));
                 batch.input = input;
                 drop(home.0.try_send(batch));
@@ -59,21 +62,22 @@ fn stages(
             published: Arc::default(),
             counters: Counters::default(),
             filling: None,
+            vlans: has_vlans(input).then(|| Box::new(VlanStock::new(VlanSort { odd: Vec::new() }, 0))),
             turn: 0,
         }));
     }
-    let reader = reader(trouble);
+    let vrf = |()| VrfInFlight {
+        in_flight: InFlight::new(
+            reader(trouble),
+            if trouble == Trouble::Hangs { 100 } else { u64::MAX },
+            Arc::default(),
+        ),
+        egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
+    };
     stages.push(Box::new(EngineStage {
         from_rx: to_engine.1.clone(),
         to_tx: to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
-        vrfs: vec![VrfInFlight {
-            in_flight: InFlight::new(
-                reader,
-                if trouble == Trouble::Hangs { 100 } else { u64::MAX },
-                Arc::default(),
-            ),
-            egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
-        }],
+        vrfs: [(), ()].map(vrf).into(),
         swap: Arc::clone(swap),
         watch: Arc::default(),
         counters: Counters::default(),
@@ -130,7 +134,7 @@ fn model(senders: usize, trouble: Trouble, ends_early: bool) {
     let swap_at = thread_rng().gen_range(0..200);
     for turn in 0..thread_rng().gen_range(0..200) {
         if turn == swap_at {
-            swap.offer(VrfReader { vrf: 0, reader: reader(trouble) });
+            swap.offer(VrfReader { vrf: thread_rng().gen_range(0..2), reader: reader(trouble) });
         }
         tsc();
         thread::yield_now();
@@ -155,10 +159,12 @@ fn model(senders: usize, trouble: Trouble, ends_early: bool) {
     assert!(trouble != Trouble::Never || ends_early || dropped == 0, "packets dropped without a reason");
     assert_eq!(full(), 0, "a channel was full");
     for input in 0..INPUTS {
-        let mut last = 0;
+        // Packets of one VRF stay in order.
+        let mut last = [0; 2];
         for (_, packet) in wire.lock().unwrap().iter().filter(|(from, _)| *from == input) {
-            assert!(*packet > last, "input {input}: {packet} left after {last}");
-            last = *packet;
+            let vrf = if input == INPUTS - 1 { (packet % 2) as usize } else { 0 };
+            assert!(*packet > last[vrf], "input {input}: {packet} left after {}", last[vrf]);
+            last[vrf] = *packet;
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::control::taps::addresses::Follower;
 use crate::control::taps::{Taps, netns};
 use crate::control::thread::ControlThread;
 use crate::control::updates::Stream;
-use crate::control::vrfs::{VrfSpec, vrf_of_ports};
+use crate::control::vrfs::{VrfSpec, vrfs_of_ports};
 use crate::control::{Signals, Site, Vrfs};
 use crate::error::ConfigError;
 use crate::notice;
@@ -55,7 +55,8 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
-    let feeds = args.feeds.spec(&args.order, args.tables.engine.routes_max, !args.ports.tap.is_empty());
+    let (routes_max, has_taps) = (args.tables.engine.routes_max, !args.ports.tap.is_empty());
+    let feeds = args.feeds.spec(&args.order, routes_max, has_taps, &vrf_specs)?;
     let sources = netns::within(args.ports.taps().netns.as_deref(), || Sources::start(&feeds))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
@@ -120,7 +121,8 @@ fn forward(
     let taps = args.ports.taps();
     let tap_names = taps.of_ports(&ports.egress)?;
     let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
-    vrfs.set_ports(&ports.egress, vrf_of_ports(&vrf_specs, &ports.egress)?)?;
+    vrfs.set_ports(&ports.egress, vrfs_of_ports(&vrf_specs, &ports.egress)?)?;
+    let interfaces: Vec<_> = interfaces.into_iter().map(|interface| vrfs.place(interface)).collect();
     let ours = vrfs.set_interfaces(&interfaces)?;
     receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;
@@ -128,13 +130,11 @@ fn forward(
     links.iter().for_each(|link| vrfs.set_link(link.index, are_up[link.index]));
     if let Some(sources) = sources {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
-        vrfs.set_feeds(sources.over(interfaces.with_taps(&tap_names)));
+        vrfs.set_feeds(sources.over(&interfaces.with_taps(&tap_names)));
     }
     vrfs.commit()?;
     let taps = Taps::open(&taps, &tap_names, &interfaces)?;
-    for vrf in vrfs.all() {
-        tables::warn_of_neighbours(&vrf.session, vrf.session.without_neighbour(&interfaces));
-    }
+    tables::warn_of_neighbours(&vrfs, &interfaces);
     ports.warn_of_sockets(eal, &plan);
     text::banner(&vrfs, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");

@@ -140,7 +140,7 @@ struct Exceptions {
     frame: Vec<u8>,
     /// What other threads tell and ask.
     asked: Receiver<ToRouter>,
-    /// The egress table of each port's VRF.
+    /// The egress table of each port's VRF, then those of VRFs without ports.
     egress: Vec<Arc<ArcSwap<EgressTable>>>,
     /// The egress tables whose gateways and links were looked at last, and when.
     followed: (Vec<Arc<EgressTable>>, Instant),

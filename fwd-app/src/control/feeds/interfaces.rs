@@ -21,7 +21,7 @@ struct Behind {
 }
 
 /// The interfaces of the kernel, as far as they lead to ports, and the neighbours on them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Interfaces {
     /// The port's index, by name of the interface.
     names: FxHashMap<String, u16>,

@@ -1,7 +1,7 @@
 //! The feeds of a forwarder: their threads, their announcements, and the state of each.
 //!
 //! A [`Sources`] has the threads, which are started before EAL pins the main thread. Once the ports are known it becomes a
-//! [`Learned`], which the session asks for changes.
+//! [`Learned`] for each VRF, which the VRF's session asks for changes.
 
 use super::fpm::FpmOptions;
 use super::fpm::listener::listen;
@@ -10,11 +10,12 @@ use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
 use super::preference::{FeedRoutes, Preference, RibChange};
 use super::thread::FeedThread;
-use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, TABLE_MAIN};
+use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, Tables};
 use crate::notice;
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, bounded};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Change sets that wait for the control thread, at most; each is of one read.
@@ -23,8 +24,6 @@ const SETS_WAITING: usize = 64;
 const ROUTES_MAX: u64 = 1 << 22;
 /// Numbers of protocols whose routes zebra makes in the kernel (`RTPROT_ZEBRA`, and `RTPROT_BGP` up to `RTPROT_OPENFABRIC`).
 const ZEBRAS_PROTOCOLS: [u8; 12] = [11, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
-/// The kernel has no table with this number, so none of its routes are taken.
-const TABLE_NONE: u32 = 0;
 
 /// A source of routes beside the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +56,12 @@ pub(crate) struct FeedSpec {
     pub(crate) fpm_hold: Duration,
     /// Whether the links and addresses of TAPs are followed.
     pub(crate) taps: bool,
-    /// The most routes of each feed.
+    /// The most routes of each feed in each VRF.
     pub(crate) routes_max: Option<u64>,
+    /// The VRFs besides the default one.
+    pub(crate) other_vrfs: usize,
+    /// The VRFs of the kernel's tables.
+    pub(crate) tables: Tables,
 }
 
 /// The kind of a feed.
@@ -97,6 +100,7 @@ enum State {
 }
 
 /// A feed.
+#[derive(Clone)]
 struct Feed {
     kind: FeedKind,
     name: String,
@@ -105,7 +109,7 @@ struct Feed {
     state: State,
     /// When the source came.
     since: Option<Instant>,
-    thread: FeedThread,
+    thread: Arc<FeedThread>,
 }
 
 /// The state of a feed, for `show feeds`.
@@ -127,7 +131,8 @@ pub(crate) struct FeedStatus {
 
 /// The threads of the feeds.
 pub(crate) struct Sources {
-    receiver: Receiver<ChangeSet>,
+    /// By the number of the VRF.
+    receivers: Vec<Receiver<ChangeSet>>,
     feeds: Vec<Feed>,
     /// How many of them are preferred to files.
     before_files: u8,
@@ -147,19 +152,21 @@ impl Sources {
         if !has_fpm && !has_kernel && !spec.taps {
             return Ok(None);
         }
-        let (sender, receiver) = bounded(SETS_WAITING);
+        let (senders, receivers): (Vec<_>, _) = (0..=spec.other_vrfs).map(|_| bounded(SETS_WAITING)).unzip();
         let routes_max = spec.routes_max.unwrap_or(ROUTES_MAX);
         let limit = usize::try_from(routes_max).unwrap_or(usize::MAX);
-        let feed =
-            |kind, name, hold, thread| Feed { kind, name, hold, state: State::Waiting, since: None, thread };
+        let feed = |kind, name, hold, thread| {
+            let thread = Arc::new(thread);
+            Feed { kind, name, hold, state: State::Waiting, since: None, thread }
+        };
         let kernel = |id, kind| -> anyhow::Result<Feed> {
             let options = KernelOptions {
-                table: if kind == FeedKind::Kernel { TABLE_MAIN } else { TABLE_NONE },
+                tables: if kind == FeedKind::Kernel { spec.tables.clone() } else { Tables::none() },
                 protocols_left_out: if has_fpm { ZEBRAS_PROTOCOLS.to_vec() } else { Vec::new() },
                 routes_max: limit,
                 ..KernelOptions::default()
             };
-            let thread = watch(id, options, sender.clone());
+            let thread = watch(id, options, senders.clone());
             let thread = thread.context("cannot watch the kernel's links and routes")?;
             Ok(feed(kind, "rtnetlink".to_owned(), Duration::ZERO, thread))
         };
@@ -168,9 +175,9 @@ impl Sources {
             match source {
                 Source::Files => before_files = next,
                 Source::Fpm(address) => {
-                    let options =
-                        FpmOptions { hold: spec.fpm_hold, routes_max: limit, ..FpmOptions::default() };
-                    let (thread, address) = listen(*address, FeedId(next), options, sender.clone())
+                    let (hold, tables) = (spec.fpm_hold, spec.tables.clone());
+                    let options = FpmOptions { hold, tables, routes_max: limit };
+                    let (thread, address) = listen(*address, FeedId(next), options, senders.clone())
                         .with_context(|| format!("--fpm: cannot listen on {address}"))?;
                     feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));
                     next += 1;
@@ -185,30 +192,34 @@ impl Sources {
             feeds.push(kernel(FeedId(next), FeedKind::Links)?);
         }
         let order = spec.sources.iter().map(|source| source.name()).collect();
-        Ok(Some(Self { receiver, feeds, before_files, order, routes_max }))
+        Ok(Some(Self { receivers, feeds, before_files, order, routes_max }))
     }
 
-    /// The feeds over the ports that `interfaces` lead to.
-    pub(crate) fn over(self, interfaces: Interfaces) -> Learned {
-        let Self { receiver, feeds, before_files, order, routes_max } = self;
-        let preference = Preference::new(u8::try_from(feeds.len()).unwrap_or(u8::MAX), routes_max);
-        Learned {
+    /// What each VRF learns from the feeds, by its number, over the ports that `interfaces` lead to.
+    pub(crate) fn over(self, interfaces: &Interfaces) -> Vec<Learned> {
+        let Self { receivers, feeds, before_files, order, routes_max } = self;
+        let feeds_max = u8::try_from(feeds.len()).unwrap_or(u8::MAX);
+        let learned = |receiver| Learned {
             receiver,
-            feeds,
+            vrf: None,
+            feeds: feeds.clone(),
             before_files,
-            order,
-            preference,
-            interfaces,
+            order: order.clone(),
+            preference: Preference::new(feeds_max, routes_max),
+            interfaces: interfaces.clone(),
             has_moved: false,
             has_new_neighbours: false,
             has_new_addresses: false,
-        }
+        };
+        receivers.into_iter().map(learned).collect()
     }
 }
 
-/// What the feeds have announced.
+/// What the feeds have announced for a VRF.
 pub(crate) struct Learned {
     receiver: Receiver<ChangeSet>,
+    /// The VRF's name, unless it is the default one.
+    vrf: Option<String>,
     /// By [`FeedId`].
     feeds: Vec<Feed>,
     /// How many of them are preferred to files.
@@ -265,15 +276,23 @@ impl Learned {
         self.has_new_addresses |= matters;
     }
 
+    /// With a VRF's name in notices.
+    pub(crate) fn of_vrf(self, name: &str) -> Self {
+        Self { vrf: Some(name.to_owned()), ..self }
+    }
+
     /// Takes note of an event about the state of a feed.
     fn state(&mut self, id: FeedId, event: &FeedEvent) {
         let FeedRoutes { routes, .. } = self.preference.routes(id);
         let Some(feed) = self.feeds.get_mut(usize::from(id.0)) else { return };
-        let name = feed.kind.name();
+        let name = match &self.vrf {
+            Some(vrf) => format!("{}: VRF {vrf}", feed.kind.name()),
+            None => feed.kind.name().to_owned(),
+        };
         match event {
             FeedEvent::Connected => {
                 (feed.state, feed.since) = (State::Connected, Some(Instant::now()));
-                if feed.kind == FeedKind::Fpm {
+                if feed.kind == FeedKind::Fpm && self.vrf.is_none() {
                     notice::post(format_args!("{name}: zebra is there"));
                 }
             }
@@ -371,6 +390,7 @@ impl Learned {
     ) -> Self {
         Self {
             receiver,
+            vrf: None,
             feeds: Vec::new(),
             before_files,
             order: Vec::new(),

@@ -247,7 +247,7 @@ fn the_table_is_zebras_after_load_changes_and_a_kill() {
     let (sender, receiver) = bounded(64);
     let options = FpmOptions { hold: Duration::from_secs(45), ..FpmOptions::default() };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (feed, address) = listen(any, FeedId(0), options, sender).unwrap();
+    let (feed, address) = listen(any, FeedId(0), options, vec![sender]).unwrap();
     let mut consumer = Consumer::new(feed, receiver);
 
     std::fs::write(at.join("zebra.conf"), format!("fpm address 127.0.0.1 port {}\n", address.port()))
@@ -386,7 +386,7 @@ fn the_table_is_the_kernels_after_load_changes_and_an_overrun() {
         ip route add blackhole 10.3.0.0/16 && ip route add prohibit 10.4.0.0/16
         ip -6 route add 2001:db8:1::/48 nexthop via 2001:db8::2 nexthop via 2001:db8::3");
     let (sender, receiver) = bounded(1);
-    let feed = watch(FeedId(0), KernelOptions::default(), sender).unwrap();
+    let feed = watch(FeedId(0), KernelOptions::default(), vec![sender]).unwrap();
     let mut consumer = Consumer::new(feed, receiver);
     consumer.becomes("load", kernel_shows);
     sh("ip route del 10.1.0.0/16 via 192.0.2.2 && ip route replace 10.3.0.0/16 via inet6 2001:db8::9 dev v0

@@ -10,6 +10,9 @@
 //! it. The thread sends the events of one read as one [`ChangeSet`], which is applied as a whole. A full channel blocks the thread, so
 //! a peer on TCP is held back, and nothing is lost.
 //!
+//! Each VRF has a channel, a [`preference`] and an epoch of stale routes of its own ([`learned`]). It gets the routes of its tables
+//! ([`Tables`]), and all events that are not about routes.
+//!
 //! | module | what lives there |
 //! |---|---|
 //! | [`netlink`] | decodes rtnetlink messages |
@@ -35,6 +38,7 @@ pub(crate) mod preference;
 pub(crate) mod thread;
 
 use fib::{IpPrefix, MacAddr};
+use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -126,6 +130,8 @@ pub(crate) enum FeedEvent {
     Sweep,
     /// The route of a prefix, in place of an earlier one of the same metric.
     Announce {
+        /// The number of the VRF whose route it is.
+        vrf: usize,
         /// The prefix.
         prefix: IpPrefix,
         /// Among the routes of one feed the lowest metric is the best.
@@ -135,6 +141,8 @@ pub(crate) enum FeedEvent {
     },
     /// The route of this prefix and metric is gone.
     Withdraw {
+        /// The number of the VRF whose route it was.
+        vrf: usize,
         /// The prefix.
         prefix: IpPrefix,
         /// The metric.
@@ -152,6 +160,44 @@ pub(crate) enum FeedEvent {
     Address(LinkAddress),
     /// This host no longer has the address.
     AddressGone(LinkAddress),
+}
+
+impl FeedEvent {
+    /// Whether VRF `vrf` takes note of it: of its own routes, and of everything else.
+    fn is_for(&self, vrf: usize) -> bool {
+        match self {
+            Self::Announce { vrf: its, .. } | Self::Withdraw { vrf: its, .. } => *its == vrf,
+            _ => true,
+        }
+    }
+}
+
+/// The VRFs, by number, that the kernel's routing tables are those of. Routes of other tables are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tables(FxHashMap<u32, usize>);
+
+impl Default for Tables {
+    /// The main table is that of VRF 0.
+    fn default() -> Self {
+        Self(FxHashMap::from_iter([(TABLE_MAIN, 0)]))
+    }
+}
+
+impl Tables {
+    /// No table is that of a VRF.
+    pub(crate) fn none() -> Self {
+        Self(FxHashMap::default())
+    }
+
+    /// Makes `table` that of VRF `vrf`. Returns the VRF that had it before.
+    pub(crate) fn set(&mut self, table: u32, vrf: usize) -> Option<usize> {
+        self.0.insert(table, vrf)
+    }
+
+    /// The VRF of a table.
+    fn vrf(&self, table: u32) -> Option<usize> {
+        self.0.get(&table).copied()
+    }
 }
 
 /// The events of one read of a feed, to be applied as a whole: a route that is replaced may be withdrawn and announced in one set.

@@ -17,8 +17,8 @@ const OBJECTS_MAX: usize = 1 << 16;
 /// The most members of all groups together.
 const MEMBERS_MAX: usize = 1 << 20;
 
-/// A route's prefix and metric.
-type RouteKey<K> = (Prefix<K>, u32);
+/// A route's VRF, prefix and metric.
+type RouteKey<K> = (usize, Prefix<K>, u32);
 
 /// An object and what it amounts to.
 struct Entry {
@@ -68,7 +68,8 @@ impl<K: Key> Users<K> {
     /// Announces every route that names the object.
     fn announce(&self, id: u32, route: &Arc<Route>, out: &mut Vec<FeedEvent>) {
         let routes = self.routes.get(&id).into_iter().flatten();
-        out.extend(routes.map(|&(prefix, metric)| FeedEvent::Announce {
+        out.extend(routes.map(|&(vrf, prefix, metric)| FeedEvent::Announce {
+            vrf,
             prefix: K::wrap(prefix),
             metric,
             route: Arc::clone(route),
@@ -109,18 +110,20 @@ impl NextHops {
         *self = Self::new(self.routes_max);
     }
 
-    /// Takes what a message says about a route, and appends what follows from it. `left` is what remains of the route without some of its
+    /// Takes what a message says about a route of a VRF, and appends what follows from it. `left` is what remains of the route without some of its
     /// paths. Returns the route, unless it is gone or names an object.
     pub(super) fn take_route(
         &mut self,
+        vrf: usize,
         RouteMessage { prefix, metric, says, .. }: RouteMessage,
         left: impl FnOnce(&[Path]) -> Option<Arc<Route>>,
         counts: &mut FeedCounts,
         out: &mut Vec<FeedEvent>,
     ) -> Option<Arc<Route>> {
+        let key = (vrf, prefix, metric);
         let route = match says {
             RouteSays::Object(id) => {
-                counts.over_limit += u64::from(self.set_route(prefix, metric, id, out).is_err());
+                counts.over_limit += u64::from(self.set_route(key, id, out).is_err());
                 return None;
             }
             RouteSays::Is(route) => Some(Arc::new(route)),
@@ -131,10 +134,10 @@ impl NextHops {
             RouteSays::Dead => None,
             RouteSays::Gone(paths) => left(&paths),
         };
-        self.remove_route(prefix, metric);
+        self.remove_route(key);
         out.push(match route.clone() {
-            Some(route) => FeedEvent::Announce { prefix, metric, route },
-            None => FeedEvent::Withdraw { prefix, metric },
+            Some(route) => FeedEvent::Announce { vrf, prefix, metric, route },
+            None => FeedEvent::Withdraw { vrf, prefix, metric },
         });
         route
     }
@@ -142,33 +145,32 @@ impl NextHops {
     /// Notes that a route names an object, and announces the route if the object is known.
     fn set_route(
         &mut self,
-        prefix: IpPrefix,
-        metric: u32,
+        (vrf, prefix, metric): (usize, IpPrefix, u32),
         id: u32,
         out: &mut Vec<FeedEvent>,
     ) -> Result<(), Full> {
         let is_known = match prefix {
-            IpPrefix::V4(prefix) => self.v4.object.contains_key(&(prefix, metric)),
-            IpPrefix::V6(prefix) => self.v6.object.contains_key(&(prefix, metric)),
+            IpPrefix::V4(prefix) => self.v4.object.contains_key(&(vrf, prefix, metric)),
+            IpPrefix::V6(prefix) => self.v6.object.contains_key(&(vrf, prefix, metric)),
         };
         if !is_known && self.v4.object.len() + self.v6.object.len() >= self.routes_max {
             return Err(Full);
         }
         match prefix {
-            IpPrefix::V4(prefix) => self.v4.set((prefix, metric), id),
-            IpPrefix::V6(prefix) => self.v6.set((prefix, metric), id),
+            IpPrefix::V4(prefix) => self.v4.set((vrf, prefix, metric), id),
+            IpPrefix::V6(prefix) => self.v6.set((vrf, prefix, metric), id),
         }
         if let Some(route) = self.objects.get(&id).and_then(|entry| entry.route.clone()) {
-            out.push(FeedEvent::Announce { prefix, metric, route });
+            out.push(FeedEvent::Announce { vrf, prefix, metric, route });
         }
         Ok(())
     }
 
     /// Notes that a route names no object (any more).
-    fn remove_route(&mut self, prefix: IpPrefix, metric: u32) {
+    fn remove_route(&mut self, (vrf, prefix, metric): (usize, IpPrefix, u32)) {
         match prefix {
-            IpPrefix::V4(prefix) => self.v4.remove((prefix, metric)),
-            IpPrefix::V6(prefix) => self.v6.remove((prefix, metric)),
+            IpPrefix::V4(prefix) => self.v4.remove((vrf, prefix, metric)),
+            IpPrefix::V6(prefix) => self.v6.remove((vrf, prefix, metric)),
         }
     }
 
@@ -302,7 +304,7 @@ mod tests {
     fn routes_wait_for_their_group_and_follow_it() {
         let (mut hops, mut out) = (NextHops::new(10), Vec::new());
         let prefix: IpPrefix = "10.0.0.0/8".parse().unwrap();
-        hops.set_route(prefix, 0, 7, &mut out).unwrap();
+        hops.set_route((0, prefix, 0), 7, &mut out).unwrap();
         hops.set(7, NextHopObject::Group(vec![(1, 1), (2, 3)]), &mut out).unwrap();
         hops.set(1, NextHopObject::Path(path(1)), &mut out).unwrap();
         assert_eq!(announced(&mut out), [], "a member is not known yet");
@@ -312,13 +314,13 @@ mod tests {
         hops.set(2, NextHopObject::Path(path(2)), &mut out).unwrap();
         assert_eq!(announced(&mut out), [], "nothing has changed");
         let v6: IpPrefix = "2001:db8::/32".parse().unwrap();
-        hops.set_route(v6, 0, 7, &mut out).unwrap();
+        hops.set_route((0, v6, 0), 7, &mut out).unwrap();
         out.clear();
         hops.set(7, NextHopObject::Group(vec![(1, 1)]), &mut out).unwrap();
         let one = paths(&[path(1)]);
         assert_eq!(announced(&mut out), [(prefix.to_string(), one.clone()), (v6.to_string(), one)]);
         hops.remove(1);
-        hops.remove_route(v6, 0);
+        hops.remove_route((0, v6, 0));
         assert_eq!(announced(&mut out), [], "the source withdraws the routes by itself");
         hops.set(1, NextHopObject::Blackhole, &mut out).unwrap();
         assert_eq!(announced(&mut out), [(prefix.to_string(), Route::Blackhole)]);
@@ -328,11 +330,11 @@ mod tests {
     fn limits_leave_out_what_is_new() {
         let (mut hops, mut out) = (NextHops::new(1), Vec::new());
         let [a, b] = ["10.0.0.0/8", "11.0.0.0/8"].map(|text| text.parse().unwrap());
-        hops.set_route(a, 0, 1, &mut out).unwrap();
-        assert_eq!(hops.set_route(b, 0, 1, &mut out), Err(Full));
-        hops.set_route(a, 0, 2, &mut out).unwrap();
-        hops.remove_route(a, 0);
-        hops.set_route(b, 0, 1, &mut out).unwrap();
+        hops.set_route((0, a, 0), 1, &mut out).unwrap();
+        assert_eq!(hops.set_route((0, b, 0), 1, &mut out), Err(Full));
+        hops.set_route((0, a, 0), 2, &mut out).unwrap();
+        hops.remove_route((0, a, 0));
+        hops.set_route((0, b, 0), 1, &mut out).unwrap();
         for id in 0..OBJECTS_MAX {
             hops.set(u32::try_from(id).unwrap(), NextHopObject::Blackhole, &mut out).unwrap();
         }

@@ -25,7 +25,8 @@ struct Shared {
 /// The thread's end of a feed.
 pub(super) struct Outlet {
     feed: FeedId,
-    sender: Sender<ChangeSet>,
+    /// By the number of the VRF.
+    senders: Vec<Sender<ChangeSet>>,
     shared: Arc<Shared>,
 }
 
@@ -44,14 +45,26 @@ impl Outlet {
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
-    /// Sends the events as one change set, and waits while the channel is full. Does nothing without events.
+    /// Sends each VRF its events as one change set, and waits while a channel is full. Does nothing without events.
     pub(super) fn send(&self, events: &mut Vec<FeedEvent>) -> Result<(), Stopped> {
+        let events = std::mem::take(events);
+        if let [sender] = &self.senders[..] {
+            return self.send_to(sender, events);
+        }
+        for (vrf, sender) in self.senders.iter().enumerate() {
+            let its = events.iter().filter(|event| event.is_for(vrf));
+            self.send_to(sender, its.cloned().collect())?;
+        }
+        Ok(())
+    }
+
+    fn send_to(&self, sender: &Sender<ChangeSet>, events: Vec<FeedEvent>) -> Result<(), Stopped> {
         if events.is_empty() {
             return Ok(());
         }
-        let mut set = ChangeSet { feed: self.feed, events: std::mem::take(events) };
+        let mut set = ChangeSet { feed: self.feed, events };
         loop {
-            match self.sender.send_timeout(set, POLL) {
+            match sender.send_timeout(set, POLL) {
                 Ok(()) => return Ok(()),
                 Err(SendTimeoutError::Timeout(back)) if !self.is_stopping() => set = back,
                 Err(_) => return Err(Stopped),
@@ -68,18 +81,18 @@ pub(crate) struct FeedThread {
 }
 
 impl FeedThread {
-    /// Starts the thread `name`, which does `work` and sends change sets of `feed` to `sender`.
+    /// Starts the thread `name`, which does `work` and sends change sets of `feed` to `senders`, one a VRF.
     ///
     /// # Errors
     /// When the system refuses a thread.
     pub(super) fn start(
         name: &str,
         feed: FeedId,
-        sender: Sender<ChangeSet>,
+        senders: Vec<Sender<ChangeSet>>,
         work: impl FnOnce(&Outlet) + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let outlet = Outlet { feed, sender, shared: Arc::clone(&shared) };
+        let outlet = Outlet { feed, senders, shared: Arc::clone(&shared) };
         let thread = Builder::new().name(name.into()).spawn(move || work(&outlet))?;
         Ok(Self { shared, thread: Some(thread) })
     }

@@ -114,6 +114,8 @@ struct Egress {
     ports: Vec<EgressPort>,
     /// The table that lcores read; a new one replaces it as a whole.
     table: Arc<ArcSwap<EgressTable>>,
+    /// Ports of other VRFs.
+    foreign: Vec<u16>,
     /// Whether a neighbour or a link has changed since the table was made.
     is_stale: bool,
 }
@@ -133,8 +135,8 @@ impl Egress {
         if !self.is_stale && hops.named() == before.named() && !before.has_moved(rib) {
             return Ok(());
         }
-        let ports = &self.ports;
-        let inputs = Inputs { hops, ports, rib, stopped, ecmp_seed, before: Some(&before) };
+        let Self { ports, foreign, .. } = &*self;
+        let inputs = Inputs { hops, ports, rib, stopped, foreign, ecmp_seed, before: Some(&before) };
         let table = EgressTable::build(&inputs)?;
         for gateway in table.loops().iter().filter(|gateway| !before.loops().contains(gateway)) {
             notice::warn(format_args!(
@@ -316,10 +318,19 @@ impl Session {
         // From now on ids only lead to egress entries.
         self.hops.move_ids();
         let Self { hops, rib, ecmp_seed, .. } = &*self;
-        let inputs = Inputs { hops, ports: &ports, rib, stopped: &[], ecmp_seed: *ecmp_seed, before: None };
+        let inputs = Inputs {
+            hops,
+            ports: &ports,
+            rib,
+            stopped: &[],
+            foreign: &[],
+            ecmp_seed: *ecmp_seed,
+            before: None,
+        };
         let table = EgressTable::build(&inputs);
         let table = table.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
-        self.egress = Some(Egress { ports, table: Arc::new(ArcSwap::from_pointee(table)), is_stale: false });
+        let table = Arc::new(ArcSwap::from_pointee(table));
+        self.egress = Some(Egress { ports, table, foreign: Vec::new(), is_stale: false });
         Ok(())
     }
 
@@ -354,12 +365,21 @@ impl Session {
 
     /// How many gateways have no neighbour, and none of `interfaces` to find it.
     pub(crate) fn without_neighbour(&self, interfaces: &[Interface]) -> usize {
-        self.egress.as_ref().map_or(0, |egress| without_neighbour(&egress.table.load(), interfaces))
+        self.egress.as_ref().map_or(0, |egress| without_neighbour(self.vrf, &egress.table.load(), interfaces))
     }
 
     /// The ports, by index; empty before [`Self::set_ports`].
     pub(crate) fn egress_ports(&self) -> &[EgressPort] {
         self.egress.as_ref().map_or(&[], |egress| &egress.ports)
+    }
+
+    /// Sets the ports of other VRFs, where no gateway is looked for that has no port; call it after [`Self::set_ports`]. In service after
+    /// the next [`Self::commit`].
+    pub(crate) fn set_foreign_ports(&mut self, foreign: Vec<u16>) {
+        if let Some(egress) = &mut self.egress {
+            egress.is_stale |= egress.foreign != foreign;
+            egress.foreign = foreign;
+        }
     }
 
     /// Takes the next hops behind port `index` out of service when its link goes down, and back when it comes up; after the next

@@ -72,6 +72,7 @@ mod tests {
     use crate::control::interfaces::{PortAddress, interfaces, ours};
     use crate::control::test_session::session;
     use crate::datapath::egress::tests::ports;
+    use crate::datapath::vlans::PortVrfs;
     use crossbeam_channel::bounded;
     use fib::{PortRef, Prefix};
     use std::collections::BTreeMap;
@@ -84,10 +85,10 @@ mod tests {
             PortAddress { port: PortRef::Index(0), address: [192, 0, 2, 1].into(), prefix_len: 24 };
         let configured = interfaces(&[configured], taps.keys().copied(), &ports).unwrap();
         let mut vrfs = Vrfs::from(session());
-        vrfs.set_ports(&ports, vec![0; 2]).unwrap();
+        vrfs.set_ports(&ports, vec![PortVrfs::default(); 2]).unwrap();
         let (events, receiver) = bounded(8);
         let named = Interfaces::of(&ports, &[], &[]).unwrap().with_taps(&taps);
-        vrfs.set_feeds(Learned::for_test(receiver, 1, 0, named));
+        vrfs.set_feeds(vec![Learned::for_test(receiver, 1, 0, named)]);
         vrfs.set_interfaces(&configured).unwrap();
         vrfs.commit().unwrap();
         let here = ours(&configured, 2).into_iter();

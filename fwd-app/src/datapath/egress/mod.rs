@@ -188,7 +188,15 @@ impl EgressTable {
     /// As [`Self::build`].
     #[cfg(test)]
     pub(crate) fn new(hops: &fib::NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {
-        Self::build(&Inputs { hops, ports, rib: &Rib::new(), stopped: &[], ecmp_seed: 0, before: None })
+        Self::build(&Inputs {
+            hops,
+            ports,
+            rib: &Rib::new(),
+            stopped: &[],
+            foreign: &[],
+            ecmp_seed: 0,
+            before: None,
+        })
     }
 
     /// The entries by id; those of bare ids beyond are computed.

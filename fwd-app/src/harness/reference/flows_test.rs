@@ -47,7 +47,16 @@ impl Rig {
 
     fn table(&self) -> EgressTable {
         let Self { rib, hops, ports } = self;
-        EgressTable::build(&Inputs { hops, ports, rib, stopped: &[], ecmp_seed: SEED, before: None }).unwrap()
+        EgressTable::build(&Inputs {
+            hops,
+            ports,
+            rib,
+            stopped: &[],
+            foreign: &[],
+            ecmp_seed: SEED,
+            before: None,
+        })
+        .unwrap()
     }
 
     /// The batch of these frames after their verdict.

@@ -17,7 +17,7 @@ const READ_BYTES: usize = 1 << 16;
 /// The most connections that are accepted between two reads.
 const ACCEPTS_MAX: usize = 64;
 
-/// Listens on `address` and sends what the peer says to `sender`, until the returned value is dropped. Port 0 is any free port.
+/// Listens on `address` and sends what the peer says to `senders`, one a VRF, until the returned value is dropped. Port 0 is any free port.
 /// Returns the address in use, too.
 ///
 /// # Errors
@@ -26,7 +26,7 @@ pub(crate) fn listen(
     address: SocketAddr,
     feed: FeedId,
     options: FpmOptions,
-    sender: Sender<ChangeSet>,
+    senders: Vec<Sender<ChangeSet>>,
 ) -> io::Result<(FeedThread, SocketAddr)> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -37,7 +37,7 @@ pub(crate) fn listen(
         let mut server = Server { listener, streams, opened: 0, fpm, events: Vec::new() };
         while !outlet.is_stopping() && server.turn(outlet).is_ok() {}
     };
-    Ok((FeedThread::start("fpm", feed, sender, work)?, address))
+    Ok((FeedThread::start("fpm", feed, senders, work)?, address))
 }
 
 /// The listener, its connections (two at most) and the protocol's state.
@@ -119,15 +119,16 @@ impl Server {
 mod tests {
     use super::*;
     use crate::control::feeds::fpm::tests::route_frame;
-    use crate::control::test_peers::strangers;
+    use crate::control::test_peers::{fpm_frame, route_bytes, strangers};
     use crossbeam_channel::{Receiver, bounded};
+    use netlink_packet_route::route::{RouteAttribute, RouteType};
     use std::io::Write as _;
     use std::time::Duration;
 
     fn start(capacity: usize) -> (FeedThread, SocketAddr, Receiver<ChangeSet>) {
         let (sender, receiver) = bounded(capacity);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (thread, address) = listen(any, FeedId(0), FpmOptions::default(), sender).unwrap();
+        let (thread, address) = listen(any, FeedId(0), FpmOptions::default(), vec![sender]).unwrap();
         (thread, address, receiver)
     }
 
@@ -187,6 +188,27 @@ mod tests {
         assert_eq!(until(&receiver, is_last), 1 + ROUTES as usize);
         sent.join().unwrap();
         assert_eq!(thread.counts().messages, u64::from(ROUTES));
+    }
+
+    #[test]
+    fn each_vrf_hears_of_its_routes_and_of_the_peer() {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| bounded(64)).unzip();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut options = FpmOptions::default();
+        options.tables.set(10, 1);
+        let (_thread, address) = listen(any, FeedId(0), options, senders).unwrap();
+        let mut zebra = TcpStream::connect(address).unwrap();
+        let in_table = |table| {
+            let attributes = vec![RouteAttribute::Oif(1), RouteAttribute::Table(table)];
+            fpm_frame(&route_bytes("10.0.0.0/8".parse().unwrap(), RouteType::Unicast, attributes))
+        };
+        for table in [10, 254, 10, 10] {
+            zebra.write_all(&in_table(table)).unwrap();
+        }
+        drop(zebra);
+        for (receiver, routes) in receivers.iter().zip([1, 3]) {
+            assert_eq!(until(receiver, |event| *event == FeedEvent::Stale), 1 + routes + 1);
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) mod listener;
 
 use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, messages};
 use super::nexthops::NextHops;
-use super::{FeedCounts, FeedEvent, TABLE_MAIN};
+use super::{FeedCounts, FeedEvent, Tables};
 use fib::IpPrefix;
 use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
@@ -39,8 +39,8 @@ const METRIC: u32 = 0;
 pub(crate) struct FpmOptions {
     /// How long stale routes stay after a peer has come back (`--fpm-hold`).
     pub(crate) hold: Duration,
-    /// The routing table whose routes are taken.
-    pub(crate) table: u32,
+    /// The routing tables whose routes are taken.
+    pub(crate) tables: Tables,
     /// The most routes that may name next-hop objects; further ones are left out and counted.
     pub(crate) routes_max: usize,
 }
@@ -48,7 +48,7 @@ pub(crate) struct FpmOptions {
 impl Default for FpmOptions {
     /// Zebra's own hold time for routes of its predecessor is a good one here, too; four full tables of routes.
     fn default() -> Self {
-        Self { hold: Duration::from_secs(180), table: TABLE_MAIN, routes_max: 1 << 22 }
+        Self { hold: Duration::from_secs(180), tables: Tables::default(), routes_max: 1 << 22 }
     }
 }
 
@@ -97,8 +97,8 @@ pub(crate) struct Fpm {
     counts: FeedCounts,
     /// The messages of a frame, kept for its memory.
     frame: Vec<Message>,
-    /// The last message about each prefix of a frame, likewise.
-    last: FxHashMap<IpPrefix, usize>,
+    /// The last message about each prefix of a table in a frame, likewise.
+    last: FxHashMap<(u32, IpPrefix), usize>,
 }
 
 impl Fpm {
@@ -248,21 +248,22 @@ impl Fpm {
         self.last.clear();
         if frame.len() > 1 {
             for (at, message) in frame.iter().enumerate() {
-                if let Message::Route(route) = message
-                    && route.table == self.options.table
-                {
-                    self.last.insert(route.prefix, at);
+                if let Message::Route(route) = message {
+                    self.last.insert((route.table, route.prefix), at);
                 }
             }
         }
         for (at, message) in frame.drain(..).enumerate() {
             match message {
-                Message::Route(route) if route.table == self.options.table => {
-                    if self.last.get(&route.prefix).is_none_or(|last| *last == at) {
-                        let route = RouteMessage { metric: METRIC, ..route };
-                        self.objects.take_route(route, |_| None, &mut self.counts, out);
+                Message::Route(route) => match self.options.tables.vrf(route.table) {
+                    Some(vrf) => {
+                        if self.last.get(&(route.table, route.prefix)).is_none_or(|last| *last == at) {
+                            let route = RouteMessage { metric: METRIC, ..route };
+                            self.objects.take_route(vrf, route, |_| None, &mut self.counts, out);
+                        }
                     }
-                }
+                    None => self.counts.ignored += 1,
+                },
                 Message::NextHop { id, object } => {
                     self.counts.over_limit += u64::from(self.objects.set(id, object, out).is_err());
                 }

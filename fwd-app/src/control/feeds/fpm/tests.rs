@@ -37,11 +37,16 @@ fn object(id: u32, ifindex: u32) -> Vec<u8> {
 
 fn announce(number: u32, ifindex: u32) -> FeedEvent {
     let paths = Box::new([Path { gateway: None, ifindex, weight: 1 }]);
-    FeedEvent::Announce { prefix: prefix(number), metric: METRIC, route: Arc::new(Route::Paths(paths)) }
+    FeedEvent::Announce {
+        vrf: 0,
+        prefix: prefix(number),
+        metric: METRIC,
+        route: Arc::new(Route::Paths(paths)),
+    }
 }
 
 fn withdraw(number: u32) -> FeedEvent {
-    FeedEvent::Withdraw { prefix: prefix(number), metric: METRIC }
+    FeedEvent::Withdraw { vrf: 0, prefix: prefix(number), metric: METRIC }
 }
 
 /// A feed with one connection, whose first frame is still to come.
@@ -96,6 +101,44 @@ fn routes_of_other_tables_are_left_out() {
     peer.send(FIRST, &frame(&route_bytes(prefix(1), RouteType::Unicast, attributes))).unwrap();
     assert_eq!(peer.events(), [FeedEvent::Connected]);
     assert_eq!((peer.fpm.counts().messages, peer.fpm.counts().ignored), (1, 1));
+}
+
+#[test]
+fn each_vrf_has_the_routes_of_its_table() {
+    let mut peer = Peer::new();
+    peer.fpm.options.tables.set(10, 1);
+    peer.fpm.options.tables.set(1000, 2);
+    let in_table = |table, attribute| {
+        let attributes = vec![attribute, RouteAttribute::Table(table)];
+        route_bytes(prefix(1), RouteType::Unicast, attributes)
+    };
+    let of = |vrf: usize, event| match event {
+        FeedEvent::Announce { prefix, metric, route, .. } => {
+            FeedEvent::Announce { vrf, prefix, metric, route }
+        }
+        FeedEvent::Withdraw { prefix, metric, .. } => FeedEvent::Withdraw { vrf, prefix, metric },
+        other => other,
+    };
+    // The last word on a prefix is that on the prefix of a table.
+    let updates = [
+        in_table(1000, RouteAttribute::Oif(6)),
+        direct(1, 5),
+        in_table(10, RouteAttribute::Oif(7)),
+        in_table(11, RouteAttribute::Oif(8)),
+        gone_bytes(prefix(1)),
+    ];
+    peer.send(FIRST, &frame(&updates.concat())).unwrap();
+    let wanted = [FeedEvent::Connected, of(2, announce(1, 6)), of(1, announce(1, 7)), withdraw(1)];
+    assert_eq!(peer.events(), wanted);
+    assert_eq!(peer.fpm.counts().ignored, 1);
+    // An object is one for all tables, and the routes that name it are not.
+    let objects = [10, 1000].map(|table| in_table(table, RouteAttribute::NhId(3)));
+    peer.send(FIRST, &frame(&[object(3, 9), objects.concat()].concat())).unwrap();
+    assert_eq!(peer.events(), [of(1, announce(1, 9)), of(2, announce(1, 9))]);
+    peer.send(FIRST, &frame(&in_table(1000, RouteAttribute::Oif(6)))).unwrap();
+    peer.events();
+    peer.send(FIRST, &frame(&object(3, 4))).unwrap();
+    assert_eq!(peer.events(), [of(1, announce(1, 4))]);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! interrupted by changes or refused, and when a link goes down or an address or a next-hop object goes: the kernel removes IPv4 routes
 //! along with these without a notification. Passes begin at least [`PASS_INTERVAL`] apart.
 //!
-//! **Routes** of one table are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different metrics
+//! **Routes** of the VRFs' tables are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different metrics
 //! are told one by one. A notification that an IPv6 route is gone may be about one of its paths; the others stay. Link-local and
 //! multicast destinations are never forwarded, and their routes are left out unless local ones are wanted.
 
@@ -19,7 +19,7 @@ mod tracked;
 
 use super::netlink::{Envelope, Message, RouteMessage, RouteSays, messages};
 use super::nexthops::NextHops;
-use super::{FeedCounts, FeedEvent, Link, Path, Route, TABLE_MAIN};
+use super::{FeedCounts, FeedEvent, Link, Path, Route, Tables};
 use fib::{IpPrefix, MacAddr, Prefix6};
 use pass::{Pass, Step};
 use rustc_hash::FxHashMap;
@@ -38,9 +38,9 @@ const NLM_F_DUMP_INTR: u16 = 0x10;
 /// Which routes of the kernel are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelOptions {
-    /// The routing table.
-    pub(crate) table: u32,
-    /// Whether to take the kernel's own local, broadcast and multicast routes as well.
+    /// The routing tables.
+    pub(crate) tables: Tables,
+    /// Whether to take the kernel's own local, broadcast and multicast routes as well, those of the table `local` in VRF 0.
     pub(crate) is_local_wanted: bool,
     /// Routes made by these (`RTPROT_*`) are left out: those that another feed announces anyway, such as zebra's.
     pub(crate) protocols_left_out: Vec<u8>,
@@ -51,7 +51,7 @@ pub(crate) struct KernelOptions {
 impl Default for KernelOptions {
     fn default() -> Self {
         Self {
-            table: TABLE_MAIN,
+            tables: Tables::default(),
             is_local_wanted: false,
             protocols_left_out: Vec::new(),
             routes_max: 1 << 22,
@@ -59,8 +59,8 @@ impl Default for KernelOptions {
     }
 }
 
-/// The IPv6 routes with several paths, by prefix and metric: those of which one path may go.
-type Multipath = FxHashMap<(Prefix6, u32), Arc<Route>>;
+/// The IPv6 routes with several paths, by VRF, prefix and metric: those of which one path may go.
+type Multipath = FxHashMap<(usize, Prefix6, u32), Arc<Route>>;
 
 /// What is known of the kernel's tables, and how far the running pass is.
 pub(crate) struct Kernel {
@@ -215,30 +215,31 @@ impl Kernel {
         }
     }
 
-    fn is_wanted(&self, route: &RouteMessage) -> bool {
-        let KernelOptions { table, is_local_wanted, protocols_left_out, .. } = &self.options;
-        let is_in_table = route.table == *table || *is_local_wanted && route.table == TABLE_LOCAL;
+    /// The VRF that takes a route, if any does.
+    fn vrf(&self, route: &RouteMessage) -> Option<usize> {
+        let KernelOptions { tables, is_local_wanted, protocols_left_out, .. } = &self.options;
+        let local = (*is_local_wanted && route.table == TABLE_LOCAL).then_some(0);
         let is_kept = !protocols_left_out.contains(&route.protocol);
         let is_local = route.says == RouteSays::Is(Route::Local) || is_link_local(route.prefix);
-        is_in_table && is_kept && (*is_local_wanted || !is_local)
+        tables.vrf(route.table).or(local).filter(|_| is_kept && (*is_local_wanted || !is_local))
     }
 
     fn route(&mut self, route: RouteMessage, out: &mut Vec<FeedEvent>) {
-        if !self.is_wanted(&route) {
+        let Some(vrf) = self.vrf(&route) else {
             self.counts.ignored += 1;
             return;
-        }
+        };
         let (prefix, metric) = (route.prefix, route.metric);
         let multipath = &self.multipath;
-        let left = |gone: &[Path]| without(multipath, prefix, metric, gone);
-        let route = self.objects.take_route(route, left, &mut self.counts, out);
+        let left = |gone: &[Path]| without(multipath, (vrf, prefix, metric), gone);
+        let route = self.objects.take_route(vrf, route, left, &mut self.counts, out);
         if let IpPrefix::V6(prefix) = prefix {
             match route {
                 Some(route) if matches!(&*route, Route::Paths(paths) if paths.len() > 1) => {
-                    self.multipath.insert((prefix, metric), route);
+                    self.multipath.insert((vrf, prefix, metric), route);
                 }
                 _ => {
-                    self.multipath.remove(&(prefix, metric));
+                    self.multipath.remove(&(vrf, prefix, metric));
                 }
             }
         }
@@ -246,9 +247,13 @@ impl Kernel {
 }
 
 /// What is left of an IPv6 route of `multipath` without these paths.
-fn without(multipath: &Multipath, prefix: IpPrefix, metric: u32, gone: &[Path]) -> Option<Arc<Route>> {
+fn without(
+    multipath: &Multipath,
+    (vrf, prefix, metric): (usize, IpPrefix, u32),
+    gone: &[Path],
+) -> Option<Arc<Route>> {
     let IpPrefix::V6(prefix) = prefix else { return None };
-    let Route::Paths(paths) = &**multipath.get(&(prefix, metric))? else { return None };
+    let Route::Paths(paths) = &**multipath.get(&(vrf, prefix, metric))? else { return None };
     let is_gone =
         |path: &Path| gone.iter().any(|gone| gone.gateway == path.gateway && gone.ifindex == path.ifindex);
     let left: Box<[Path]> = paths.iter().filter(|path| !is_gone(path)).copied().collect();

@@ -22,14 +22,14 @@ const DATAGRAM_BYTES: usize = 1 << 17;
 /// The most datagrams in a change set.
 const DATAGRAMS_MAX: usize = 64;
 
-/// Watches the tables of the kernel in the current network namespace and sends changes to `sender`, until the returned value is dropped.
+/// Watches the tables of the kernel in the current network namespace and sends changes to `senders`, one a VRF, until the returned value is dropped.
 ///
 /// # Errors
 /// When the socket cannot be made, or the system refuses a thread.
 pub(crate) fn watch(
     feed: FeedId,
     options: KernelOptions,
-    sender: Sender<ChangeSet>,
+    senders: Vec<Sender<ChangeSet>>,
 ) -> io::Result<FeedThread> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
@@ -47,7 +47,7 @@ pub(crate) fn watch(
             Watcher { socket, kernel, datagram: Vec::with_capacity(DATAGRAM_BYTES), events: Vec::new() };
         while !outlet.is_stopping() && watcher.turn(outlet).is_ok() {}
     };
-    FeedThread::start("kernel", feed, sender, work)
+    FeedThread::start("kernel", feed, senders, work)
 }
 
 /// The socket and the feed's state.

@@ -175,6 +175,66 @@ fn metrics_tables_and_link_local_routes() {
 }
 
 #[test]
+fn each_vrf_has_the_routes_of_its_table() {
+    let mut tables = Tables::default();
+    tables.set(10, 1);
+    tables.set(1000, 2);
+    let mut watch = Watch::new(KernelOptions { tables, ..KernelOptions::default() });
+    let path = |index| {
+        let mut path = RouteNextHop::default();
+        path.interface_index = index;
+        path
+    };
+    let in_table = |text: &str, table| {
+        let both = RouteAttribute::MultiPath(vec![path(2), path(3)]);
+        route_bytes(prefix(text), RouteType::Unicast, vec![both, RouteAttribute::Table(table)])
+    };
+    let gone = |text: &str, table, ifindex| {
+        let attributes = vec![RouteAttribute::Oif(ifindex), RouteAttribute::Table(table)];
+        let mut bytes = route_bytes(prefix(text), RouteType::Unicast, attributes);
+        bytes[4..6].copy_from_slice(&25_u16.to_ne_bytes());
+        bytes
+    };
+    let local = vec![RouteAttribute::Oif(2), RouteAttribute::Table(10)];
+    let local = route_bytes(prefix("192.0.2.1/32"), RouteType::Local, local);
+    for datagram in [
+        in_table("10.0.0.0/8", 254),
+        in_table("10.0.0.0/8", 10),
+        in_table("2001:db8::/32", 10),
+        in_table("2001:db8::/32", 1000),
+        in_table("10.0.0.0/8", 11),
+        local,
+        gone("10.0.0.0/8", 254, 2),
+        gone("2001:db8::/32", 1000, 3),
+    ] {
+        watch.hear(&datagram);
+    }
+    let said: Vec<_> = watch
+        .out
+        .iter()
+        .map(|event| match event {
+            FeedEvent::Announce { vrf, prefix, route, .. } => {
+                let Route::Paths(paths) = &**route else { panic!("{route:?}") };
+                (*vrf, prefix.to_string(), paths.len())
+            }
+            FeedEvent::Withdraw { vrf, prefix, .. } => (*vrf, prefix.to_string(), 0),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    // A path of the IPv6 route in one table is gone, and the routes of the others stay as they were.
+    let wanted = [
+        (0, "10.0.0.0/8", 2),
+        (1, "10.0.0.0/8", 2),
+        (1, "2001:db8::/32", 2),
+        (2, "2001:db8::/32", 2),
+        (0, "10.0.0.0/8", 0),
+        (2, "2001:db8::/32", 1),
+    ];
+    assert_eq!(said, wanted.map(|(vrf, prefix, paths)| (vrf, prefix.to_owned(), paths)));
+    assert_eq!(watch.kernel.counts().ignored, 2);
+}
+
+#[test]
 fn a_path_of_an_ipv6_route_goes_and_the_others_stay() {
     let mut watch = Watch::new(KernelOptions::default());
     let gateway = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);

@@ -204,10 +204,10 @@ impl Preference {
     pub(crate) fn apply(&mut self, set: &ChangeSet, out: &mut Vec<RibChange>) {
         for event in &set.events {
             match event {
-                FeedEvent::Announce { prefix, metric, route } => {
+                FeedEvent::Announce { prefix, metric, route, .. } => {
                     self.announce(set.feed, *prefix, *metric, route, out);
                 }
-                FeedEvent::Withdraw { prefix, metric } => self.withdraw(set.feed, *prefix, *metric, out),
+                FeedEvent::Withdraw { prefix, metric, .. } => self.withdraw(set.feed, *prefix, *metric, out),
                 FeedEvent::Stale => self.begin_epoch(set.feed),
                 FeedEvent::Sweep => self.sweep(set.feed, out),
                 _ => {}

@@ -33,10 +33,10 @@ fn best(model: &Model) -> BTreeMap<IpPrefix, Arc<Route>> {
 
 fn apply_to_model(model: &mut Model, feed: FeedId, event: &FeedEvent) {
     match event {
-        FeedEvent::Announce { prefix, metric, route } => {
+        FeedEvent::Announce { prefix, metric, route, .. } => {
             model.entry(*prefix).or_default().insert((feed, *metric), (Arc::clone(route), false));
         }
-        FeedEvent::Withdraw { prefix, metric } => {
+        FeedEvent::Withdraw { prefix, metric, .. } => {
             model.entry(*prefix).or_default().remove(&(feed, *metric));
         }
         FeedEvent::Stale => {
@@ -56,11 +56,12 @@ fn apply_to_model(model: &mut Model, feed: FeedId, event: &FeedEvent) {
 fn events() -> impl Strategy<Value = Vec<(u8, FeedEvent)>> {
     let event = prop_oneof![
         8 => (0..12_u32, 0..3_u32, 0..4_u32).prop_map(|(at, metric, to)| FeedEvent::Announce {
+            vrf: 0,
             prefix: prefix(at),
             metric,
             route: route(to),
         }),
-        4 => (0..12_u32, 0..3_u32).prop_map(|(at, metric)| FeedEvent::Withdraw { prefix: prefix(at), metric }),
+        4 => (0..12_u32, 0..3_u32).prop_map(|(at, metric)| FeedEvent::Withdraw { vrf: 0, prefix: prefix(at), metric }),
         1 => Just(FeedEvent::Stale),
         1 => Just(FeedEvent::Sweep),
     ];
@@ -107,7 +108,7 @@ proptest! {
 #[test]
 fn a_full_feed_keeps_what_it_has() {
     let mut table = Preference::new(1, 1);
-    let announce = |at, to| FeedEvent::Announce { prefix: prefix(at), metric: 0, route: route(to) };
+    let announce = |at, to| FeedEvent::Announce { vrf: 0, prefix: prefix(at), metric: 0, route: route(to) };
     let mut out = Vec::new();
     let events = vec![announce(0, 1), announce(2, 1), announce(0, 2)];
     table.apply(&ChangeSet { feed: FeedId(0), events }, &mut out);
@@ -123,7 +124,7 @@ fn routes_that_nobody_has_are_let_go() {
     let mut table = Preference::new(1, u64::MAX);
     let mut out = Vec::new();
     for to in 0..100_000 {
-        let event = FeedEvent::Announce { prefix: prefix(0), metric: 0, route: route(to) };
+        let event = FeedEvent::Announce { vrf: 0, prefix: prefix(0), metric: 0, route: route(to) };
         table.apply(&ChangeSet { feed: FeedId(0), events: vec![event] }, &mut out);
         out.clear();
     }
@@ -140,6 +141,7 @@ fn figures_of_a_full_table() {
     let prefixes: Vec<_> = (0..ROUTES).map(|i| i.wrapping_mul(2_654_435_769)).collect();
     let sets = |feed, shift: usize| {
         let announce = |(i, at): (usize, &u32)| FeedEvent::Announce {
+            vrf: 0,
             prefix: IpPrefix::V4(Prefix::truncating(*at, 24)),
             metric: 0,
             route: Arc::clone(&routes[(i + shift) % routes.len()]),

@@ -33,11 +33,16 @@ fn gateway(last: u8) -> IpAddr {
 
 fn announce(last: u8, ifindex: u32) -> FeedEvent {
     let path = Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
-    FeedEvent::Announce { prefix: prefix(), metric: 0, route: Arc::new(Route::Paths(Box::new([path]))) }
+    FeedEvent::Announce {
+        vrf: 0,
+        prefix: prefix(),
+        metric: 0,
+        route: Arc::new(Route::Paths(Box::new([path]))),
+    }
 }
 
 fn withdraw() -> FeedEvent {
-    FeedEvent::Withdraw { prefix: prefix(), metric: 0 }
+    FeedEvent::Withdraw { vrf: 0, prefix: prefix(), metric: 0 }
 }
 
 fn link(ifindex: u32, name: &str) -> FeedEvent {
@@ -257,7 +262,7 @@ fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
     let mut rig = Rig::new();
     let path = |last, ifindex, weight| Path { gateway: Some(gateway(last)), ifindex, weight };
     let route = Arc::new(Route::Paths(Box::new([path(7, 10, 1), path(8, 11, 2), path(9, 20, 1)])));
-    rig.says(KERNEL, vec![FeedEvent::Announce { prefix: prefix(), metric: 0, route }]);
+    rig.says(KERNEL, vec![FeedEvent::Announce { vrf: 0, prefix: prefix(), metric: 0, route }]);
     assert_eq!(rig.hop(), "nexthop via 192.0.2.7 dev 0 weight 1 nexthop via 192.0.2.8 dev 1 weight 2");
     let neighbour = |last, ifindex| {
         FeedEvent::Neighbour(LinkNeighbour { address: gateway(last), ifindex, mac: MacAddr([last; 6]) })
@@ -298,7 +303,7 @@ fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
         rig.sender
             .send(ChangeSet {
                 feed: FPM,
-                events: vec![FeedEvent::Announce { prefix: prefix(), metric: 0, route }],
+                events: vec![FeedEvent::Announce { vrf: 0, prefix: prefix(), metric: 0, route }],
             })
             .unwrap();
         if round % 100 == 0 || rig.sender.len() > 900 {

@@ -32,6 +32,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) rib: &'a Rib,
     /// Ports that groups avoid although their link is up.
     pub(crate) stopped: &'a [u16],
+    /// Ports of other VRFs: a gateway without a port is no neighbour there.
+    pub(crate) foreign: &'a [u16],
     /// The seed of the hash that chooses paths.
     pub(crate) ecmp_seed: u64,
     /// The table that this one replaces.
@@ -80,7 +82,7 @@ impl EgressTable {
         let mut later = Vec::new();
         for (id, hop) in hops.iter().filter(|(_, hop)| **hop != NextHop::Bare) {
             table.named += 1;
-            match table.simple(id, hop, hops)? {
+            match table.simple(id, hop, inputs)? {
                 Some(entry) => table.dense[id.get() as usize] = entry,
                 None => later.push(id),
             }
@@ -96,8 +98,9 @@ impl EgressTable {
         &mut self,
         id: NextHopId,
         hop: &NextHop,
-        hops: &NextHopTable,
+        inputs: &Inputs<'_>,
     ) -> Result<Option<Egress>, EgressError> {
+        let Inputs { hops, foreign, .. } = *inputs;
         let user = || format!("next hop {hop}");
         Ok(Some(match hop {
             NextHop::Bare => self.bare(id),
@@ -125,7 +128,7 @@ impl EgressTable {
                     }
                     None => {
                         self.gateways.insert(id, (*gateway, port));
-                        hops.learned_at(*gateway, port)
+                        hops.learned_at(*gateway, |at| port.map_or(!foreign.contains(&at), |port| port == at))
                     }
                 };
                 let known = known.filter(|(port, _)| usize::from(*port) < self.ports.len());

@@ -39,7 +39,7 @@ impl Rig {
 
     fn build(&self, before: Option<&EgressTable>, stopped: &[u16]) -> EgressTable {
         let Self { rib, hops, ports } = self;
-        EgressTable::build(&Inputs { hops, ports, rib, stopped, ecmp_seed: 1, before }).unwrap()
+        EgressTable::build(&Inputs { hops, ports, rib, stopped, foreign: &[], ecmp_seed: 1, before }).unwrap()
     }
 
     fn table(&self) -> EgressTable {

@@ -1,0 +1,199 @@
+//! Which ports and VLANs are those of which VRF, names, and feeds over several VRFs.
+
+use super::*;
+use crate::control::feeds::interfaces::Interfaces;
+use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, Path, Route};
+use crate::control::interfaces::{PortAddress, interfaces};
+use crate::control::test_session::session;
+use crossbeam_channel::{Sender, bounded};
+use fib::feed::Hop;
+use fib::{MacAddr, NextHop};
+use std::collections::BTreeMap;
+
+fn spec(name: &str, ports: &[&str]) -> VrfSpec {
+    let ports = ports.iter().map(|port| PortRef::parse(port)).collect();
+    VrfSpec { name: name.to_owned(), ports, files: Vec::new() }
+}
+
+#[test]
+fn a_port_belongs_to_one_vrf() {
+    let port = |i| EgressPort {
+        name: format!("net_ring_port{i}"),
+        mac: MacAddr([2, 0, 0, 0, 0, i]),
+        mtu_bytes: 1500,
+        destination: None,
+        is_up: true,
+    };
+    let ports: Vec<_> = (0..4).map(port).collect();
+    let of = |specs: &[VrfSpec]| vrfs_of_ports(specs, &ports);
+    let own = |numbers: [usize; 4]| numbers.map(|own| PortVrfs { own, ..PortVrfs::default() }).to_vec();
+    assert_eq!(of(&[]), Ok(own([0; 4])));
+    let specs = [spec("red", &["3", "net_ring_port1"]), spec("blue", &["0"])];
+    assert_eq!(of(&specs), Ok(own([2, 1, 0, 1])));
+    let message = |specs: &[VrfSpec]| of(specs).unwrap_err().to_string();
+    assert_eq!(message(&[spec("red", &["1"]), spec("blue", &["1"])]), "port 1 is in the VRFs red and blue");
+    assert!(message(&[spec("red", &["1", "net_ring_port1"])]).contains("red and red"));
+    assert!(matches!(of(&[spec("red", &["4"])]), Err(ConfigError::NoDevice(_))));
+    // A VLAN that is where its port is anyway costs nothing.
+    let specs = [spec("red", &["1.100", "2", "2.100"]), spec("blue", &["net_ring_port1.4094", "1.7", "3.7"])];
+    let mut wanted = own([0, 0, 1, 0]);
+    wanted[1].vlans = BTreeMap::from([(7, 2), (100, 1), (4094, 2)]);
+    wanted[3].vlans = BTreeMap::from([(7, 2)]);
+    assert_eq!(of(&specs), Ok(wanted));
+    assert_eq!(
+        message(&[spec("red", &["1.100"]), spec("blue", &["net_ring_port1.100"])]),
+        "port net_ring_port1.100 is in the VRFs red and blue"
+    );
+    for none in ["1.0", "1.4095", "1.x", "9.1", "eth1.1"] {
+        assert!(matches!(of(&[spec("red", &[none])]), Err(ConfigError::NoDevice(_))), "{none}");
+    }
+}
+#[test]
+fn names_are_those_of_vrfs() {
+    let red = [spec("red", &["0"]), spec("blue", &["1"])];
+    let file = |vrf: &str, file: &str| NamedFile { vrf: vrf.to_owned(), file: file.into() };
+    let vrfs = VrfSpec::all(&red, &[file("blue", "a"), file("red", "b"), file("blue", "c")]).unwrap();
+    assert_eq!((vrfs[0].files.len(), vrfs[1].files.len()), (1, 2));
+    for (vrfs, files, message) in [
+        (vec![spec("default", &["0"])], vec![], "--vrf default: there is a VRF of this name"),
+        (vec![spec("a", &["0"]), spec("a", &["1"])], vec![], "--vrf a: there is a VRF of this name"),
+        (red.to_vec(), vec![file("x", "a")], "--vrf-fib x: no --vrf has this name; there are: red, blue"),
+    ] {
+        assert_eq!(VrfSpec::all(&vrfs, &files).unwrap_err().to_string(), message);
+    }
+    let table = |vrf: &str, table| NamedTable { vrf: vrf.to_owned(), table };
+    let mut wanted = Tables::default();
+    assert_eq!((wanted.set(10, 2), wanted.set(1000, 1)), (None, None));
+    assert_eq!(VrfSpec::tables(&red, &[table("blue", 10), table("red", 1000)]), Ok(wanted));
+    for (tables, message) in [
+        ([table("red", 10), table("x", 11)], "--vrf-table x: no --vrf has this name; there are: red, blue"),
+        ([table("red", 10), table("red", 11)], "--vrf-table red=11: the VRF has a table"),
+        ([table("red", 10), table("blue", 10)], "--vrf-table blue=10: this is the table of the VRF red"),
+        (
+            [table("red", 10), table("blue", 254)],
+            "--vrf-table blue=254: this is the table of the VRF default",
+        ),
+    ] {
+        assert_eq!(VrfSpec::tables(&red, &tables).unwrap_err().to_string(), message);
+    }
+}
+
+/// Two VRFs over the ports p0 and p1, which are the interfaces 10 and 11 of the feeds behind the returned channels.
+fn with_feeds() -> (Vrfs, [Sender<ChangeSet>; 2]) {
+    let vrf = |name: &str| Vrf { name: name.to_owned(), session: session() };
+    let mut vrfs = Vrfs { vrfs: vec![vrf(DEFAULT), vrf("red")], vrf_of: Vec::new() };
+    let port = |i: u8| EgressPort {
+        name: format!("p{i}"),
+        mac: MacAddr([2, 0, 0, 0, 0, i]),
+        mtu_bytes: 1500,
+        destination: None,
+        is_up: true,
+    };
+    let ports = [port(0), port(1)];
+    vrfs.set_ports(&ports, vrfs_of_ports(&[spec("red", &["1"])], &ports).unwrap()).unwrap();
+    let interfaces = Interfaces::of(&ports, &[], &[]).unwrap();
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| bounded(100)).unzip();
+    let learned = |receiver| Learned::for_test(receiver, 1, 0, interfaces.clone());
+    vrfs.set_feeds(receivers.into_iter().map(learned).collect());
+    (vrfs, senders.try_into().unwrap())
+}
+
+#[test]
+fn feeds_give_each_vrf_its_own_routes_which_go_stale_and_are_swept_there() {
+    let (mut vrfs, senders) = with_feeds();
+    let links = [(10, "p0"), (11, "p1")].map(|(ifindex, name)| {
+        let name = name.to_owned();
+        FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
+    });
+    let mut says = |vrf: usize, events: &[FeedEvent]| {
+        senders[vrf].send(ChangeSet { feed: FeedId(0), events: events.to_vec() }).unwrap();
+        assert!(vrfs.learn() && !vrfs.learn());
+        // The routes of a prefix that no file has, in both VRFs.
+        [0, 1].map(|number| {
+            let session = vrfs.get(number);
+            let found = session.rib().longest([198, 18, 0, 1].into());
+            found.filter(|(prefix, _)| prefix.len() == 24).and_then(|(_, id)| session.hops().get(id)).cloned()
+        })
+    };
+    let route = |vrf, last, ifindex| {
+        let path = Path { gateway: Some([192, 0, 2, last].into()), ifindex, weight: 1 };
+        let (prefix, route) = ("198.18.0.0/24".parse().unwrap(), Arc::new(Route::Paths(Box::new([path]))));
+        FeedEvent::Announce { vrf, prefix, metric: 0, route }
+    };
+    let via = |last: u8, port| {
+        Some(NextHop::Gateway { gateway: [192, 0, 2, last].into(), port: PortRef::Index(port) })
+    };
+    says(0, &links);
+    says(1, &links);
+    assert_eq!(says(0, &[FeedEvent::Connected, route(0, 1, 10)]), [via(1, 0), None]);
+    // The same prefix and metric, and a link of the other VRF.
+    assert_eq!(says(1, &[FeedEvent::Connected, route(1, 2, 10)]), [via(1, 0), via(2, 0)]);
+    assert_eq!(says(1, &[route(1, 3, 11)]), [via(1, 0), via(3, 1)]);
+    for vrf in [0, 1] {
+        assert_eq!(says(vrf, &[FeedEvent::Disconnected, FeedEvent::Stale]), [via(1, 0), via(3, 1)]);
+    }
+    // One VRF's routes are announced again.
+    assert_eq!(says(0, &[FeedEvent::Connected, route(0, 4, 10), FeedEvent::Sweep]), [via(4, 0), via(3, 1)]);
+    assert_eq!(says(1, &[FeedEvent::Connected, FeedEvent::Sweep]), [via(4, 0), None]);
+    let count = |number: usize| vrfs.get(number).rib().v4.len();
+    assert_eq!(count(0), count(1) + 1);
+}
+
+#[test]
+fn a_gateway_without_a_port_is_a_neighbour_in_its_vrf_alone() {
+    let (mut vrfs, _) = with_feeds();
+    let gateway = [192, 0, 2, 9].into();
+    let hop = NextHop::Gateway { gateway, port: PortRef::ById };
+    let mac = |last| MacAddr([2, 0, 0, 0, 1, last]);
+    for vrf in [0, 1] {
+        vrfs.get_mut(vrf).add_route("198.18.0.0/24".parse().unwrap(), &Hop::Hop(hop.clone())).unwrap();
+    }
+    let mut found = |learned: &[(u16, Option<MacAddr>)]| {
+        for (port, mac) in learned {
+            vrfs.set_resolved(Resolved { address: gateway, port: *port, mac: *mac });
+        }
+        vrfs.commit().unwrap();
+        [0, 1].map(|vrf| {
+            let session = vrfs.get(vrf);
+            let table = session.egress_table().unwrap().load_full();
+            let entry = table.get(session.hops().find(&hop).unwrap());
+            (entry.port < 2).then(|| (entry.port, entry.macs[5]))
+        })
+    };
+    assert_eq!(found(&[(0, Some(mac(1)))]), [Some((0, 1)), None]);
+    assert_eq!(found(&[(1, Some(mac(2)))]), [Some((0, 1)), Some((1, 2))]);
+    assert_eq!(found(&[(0, None)]), [None, Some((1, 2))]);
+}
+
+#[test]
+fn the_addresses_of_a_port_are_those_of_its_vrf() {
+    let (mut vrfs, _) = with_feeds();
+    let at = |port: u16, text: &str, prefix_len| PortAddress {
+        port: PortRef::Index(port),
+        address: text.parse().unwrap(),
+        prefix_len,
+    };
+    // The same link in both VRFs.
+    let addresses = [at(0, "198.18.1.1", 24), at(1, "198.18.1.1", 24), at(1, "198.18.2.1", 24)];
+    let ports = vrfs.main().egress_ports().to_vec();
+    let interfaces = interfaces(&addresses, std::iter::empty(), &ports).unwrap();
+    let interfaces: Vec<_> = interfaces.into_iter().map(|interface| vrfs.place(interface)).collect();
+    let ours = vrfs.set_interfaces(&interfaces).unwrap();
+    vrfs.commit().unwrap();
+    let of = |port: usize, text: &str| {
+        let address: std::net::Ipv4Addr = text.parse().unwrap();
+        ours[port].as_ref().unwrap().v4.contains(&address.to_bits())
+    };
+    assert!(of(0, "198.18.1.1") && of(1, "198.18.1.1") && of(1, "198.18.2.1") && !of(0, "198.18.2.1"));
+    let routes = |vrf: usize, text: &str| {
+        let session = vrfs.get(vrf);
+        session.rib().longest(text.parse().unwrap()).and_then(|(_, id)| session.hops().get(id)).cloned()
+    };
+    let link = |port| Some(NextHop::Connected { port: PortRef::Index(port) });
+    assert_eq!((routes(0, "198.18.1.7"), routes(1, "198.18.1.7")), (link(0), link(1)));
+    assert_eq!(
+        (routes(0, "198.18.1.1"), routes(1, "198.18.2.1")),
+        (Some(NextHop::Local), Some(NextHop::Local))
+    );
+    assert_ne!(routes(0, "198.18.2.1"), Some(NextHop::Local));
+}

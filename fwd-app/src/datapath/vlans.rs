@@ -1,0 +1,224 @@
+//! VLANs in VRFs: takes the packets of other VRFs out of a batch from a port whose VLANs are not all in the port's own.
+//!
+//! A batch has one VRF. A queue of such a port has a [`VlanSort`], and a batch for each of the other VRFs. When its batch goes on, and before
+//! it is parsed, the outermost tag of each packet says which batch the packet belongs to. Packets of one VRF stay in order of arrival.
+//! Those of different VRFs are of different flows, and may overtake each other.
+//!
+//! Queues of other ports have none of this.
+
+use super::batch::{Batch, Stamp};
+use super::check::outer_vlan;
+use dpdk_ffi::{Burst, Eal};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// The ids of VLANs (IEEE 802.1Q 9.6): 0 is that of a tag without a VLAN, 4095 is reserved.
+pub(crate) const VLAN_IDS: RangeInclusive<u16> = 1..=4094;
+/// What the twelve bits of an id can be.
+const IDS: usize = 1 << 12;
+/// In place of the index of another VRF: the packet stays where it is.
+const STAYS: u16 = u16::MAX - 1;
+
+/// The VRFs that the packets of a port are in, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PortVrfs {
+    /// That of the port, and so of all packets without a tag of `vlans`.
+    pub(crate) own: usize,
+    /// Those of VLANs that are in another one than the port, by id.
+    pub(crate) vlans: BTreeMap<u16, usize>,
+}
+
+/// Sorts the packets of one queue by VRF.
+pub(crate) struct VlanSort {
+    /// By VLAN id: an index in `vrfs`, or [`STAYS`].
+    at: Box<[u16]>,
+    /// The numbers of the other VRFs.
+    vrfs: Vec<usize>,
+    /// Where each packet of the last batch belongs, as in `at`.
+    to: Vec<u16>,
+    /// When the packets of the last batch were received.
+    stamps: Vec<Stamp>,
+    /// The packets of each of the other VRFs, until [`Self::take`].
+    outs: Vec<Burst>,
+    /// A target that no packet has.
+    unused: Burst,
+}
+
+impl VlanSort {
+    /// For batches of at most `batch_max` packets from a port with these VRFs; `None` when all packets are in the port's own.
+    pub(crate) fn new(eal: &Eal, vrfs: &PortVrfs, batch_max: usize) -> Option<Self> {
+        let mut others: Vec<usize> = vrfs.vlans.values().copied().collect();
+        others.sort_unstable();
+        others.dedup();
+        let mut at = vec![STAYS; IDS].into_boxed_slice();
+        for (id, vrf) in &vrfs.vlans {
+            let index = others.iter().position(|other| other == vrf);
+            at[usize::from(*id)] = index.and_then(|index| u16::try_from(index).ok()).unwrap_or(STAYS);
+        }
+        let burst = |_: &usize| Burst::with_capacity(eal, batch_max);
+        (!others.is_empty()).then(|| Self {
+            at,
+            to: vec![STAYS; batch_max],
+            stamps: Vec::with_capacity(batch_max),
+            outs: others.iter().map(burst).collect(),
+            unused: burst(&0),
+            vrfs: others,
+        })
+    }
+
+    /// How many VRFs there are besides the port's own.
+    pub(crate) fn others(&self) -> usize {
+        self.vrfs.len()
+    }
+
+    /// Takes the packets of other VRFs out of `batch`, which has not been parsed. Returns whether there were any; then
+    /// [`Self::take`] has them. A batch that is empty afterwards is as new.
+    pub(crate) fn sort(&mut self, batch: &mut Batch) -> bool {
+        let count = batch.packets.len();
+        let mut has_others = false;
+        for (place, to) in self.to[..count].iter_mut().enumerate() {
+            let vlan = batch.packets.header(place).and_then(outer_vlan);
+            *to = vlan.map_or(STAYS, |id| self.at[usize::from(id)]);
+            has_others |= *to != STAYS;
+        }
+        if has_others {
+            batch.packets.scatter(&self.to[..count], &mut self.outs, &mut self.unused);
+            self.stamps.clear();
+            self.stamps.extend_from_slice(batch.stamps());
+            batch.clear();
+            self.stamp(STAYS, batch);
+        }
+        has_others
+    }
+
+    /// Moves the packets of VRF `index` of the others to `batch`, which is empty. Returns whether there are any.
+    pub(crate) fn take(&mut self, index: usize, batch: &mut Batch) -> bool {
+        let out = &mut self.outs[index];
+        if out.is_empty() {
+            return false;
+        }
+        batch.packets.swap(out);
+        batch.vrf = self.vrfs[index];
+        // Fewer than 65,536: there are 4094 VLANs.
+        self.stamp(u16::try_from(index).unwrap_or(STAYS), batch);
+        true
+    }
+
+    /// Records in `batch` when those packets of the last batch were received that belong to `wanted`.
+    fn stamp(&self, wanted: u16, batch: &mut Batch) {
+        let mut rest = &self.to[..];
+        for stamp in &self.stamps {
+            let (burst, later) = rest.split_at(stamp.packets as usize);
+            rest = later;
+            let packets = burst.iter().map(|to| u32::from(*to == wanted)).sum();
+            if packets > 0 {
+                batch.stamp(stamp.tsc, packets);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_frames::{self, V4, V6};
+    use super::*;
+    use dpdk_ffi::testing;
+    use proptest::prelude::*;
+
+    /// A frame whose destination ends with `number`, with these tags: type and TCI.
+    fn frame(number: u8, tags: &[(u16, u16)]) -> Vec<u8> {
+        let types: Vec<_> = tags.iter().map(|(ethertype, _)| *ethertype).collect();
+        let mut frame = if number.is_multiple_of(3) {
+            let mut destination = V6::default().destination;
+            destination[15] = number;
+            V6 { destination, ..V6::default() }.tagged(&types)
+        } else {
+            V4 { destination: [198, 51, 100, number], ..V4::default() }.tagged(&types)
+        };
+        for (i, (_, tci)) in tags.iter().enumerate() {
+            frame[14 + 4 * i..][..2].copy_from_slice(&tci.to_be_bytes());
+        }
+        frame
+    }
+
+    fn frames_of(batch: &Batch) -> Vec<Vec<u8>> {
+        batch.packets.iter().map(|packet| packet.data().to_vec()).collect()
+    }
+
+    fn any_tag() -> impl Strategy<Value = (u16, u16)> {
+        let ethertype = prop_oneof![Just(0x8100_u16), Just(0x88a8), Just(0x9100), Just(0x9200)];
+        // Priorities and drop eligibility are no part of the id.
+        let tci = (0..6_u16, 0..16_u16).prop_map(|(id, bits)| bits << 12 | if id == 5 { 4094 } else { id });
+        (ethertype, tci)
+    }
+
+    proptest! {
+        #[test]
+        fn each_packet_goes_to_the_vrf_of_its_outermost_tag(
+            tags in proptest::collection::vec(proptest::collection::vec(any_tag(), 0..3), 1..100),
+            parts in proptest::collection::vec(1..40_u32, 1..6),
+        ) {
+            let Some(eal) = testing::eal() else { return Ok(()) };
+            let vrfs = PortVrfs { own: 3, vlans: BTreeMap::from([(1, 5), (2, 4), (4, 5), (4094, 9)]) };
+            let mut sort = VlanSort::new(eal, &vrfs, 128).unwrap();
+            prop_assert_eq!(sort.others(), 3);
+            let frames: Vec<_> = (0..).zip(&tags).map(|(number, tags)| frame(number, tags)).collect();
+            let mut batch = test_frames::batch(&frames).unwrap();
+            let (mut left, mut received) = (u32::try_from(frames.len()).unwrap(), Vec::new());
+            for (tsc, most) in (10..).zip(parts.iter().copied().chain([u32::MAX])) {
+                let packets = most.min(left);
+                left -= packets;
+                if packets > 0 {
+                    batch.stamp(tsc, packets);
+                    received.extend(std::iter::repeat_n(tsc, packets as usize));
+                }
+            }
+            // By the definition: 802.1Q 9.6 and the three types that parse takes for tags.
+            let vrf = |tags: &[(u16, u16)]| match tags {
+                [(0x8100 | 0x88a8 | 0x9100, tci), ..] => match tci & 0xfff { 1 | 4 => 5, 2 => 4, 4094 => 9, _ => 3 },
+                _ => 3,
+            };
+            let of = |number: usize| -> (Vec<_>, Vec<_>) {
+                let which = (0..frames.len()).filter(|at| vrf(&tags[*at]) == number);
+                which.map(|at| (frames[at].clone(), received[at])).unzip()
+            };
+            let has_others = sort.sort(&mut batch);
+            prop_assert_eq!(has_others, tags.iter().any(|tags| vrf(tags) != 3));
+            let mut seen = 0;
+            let mut check = |batch: &Batch, number: usize| {
+                let (wanted, when) = of(number);
+                seen += wanted.len();
+                prop_assert_eq!(frames_of(batch), wanted);
+                let stamps = batch.stamps().iter();
+                let stamped: Vec<_> =
+                    stamps.flat_map(|stamp| std::iter::repeat_n(stamp.tsc, stamp.packets as usize)).collect();
+                prop_assert_eq!(stamped, when);
+                Ok(())
+            };
+            check(&batch, 3)?;
+            for (index, number) in [4, 5, 9].into_iter().enumerate() {
+                let mut part = test_frames::batch(&[]).unwrap();
+                if has_others && sort.take(index, &mut part) {
+                    prop_assert_eq!(part.vrf, number);
+                }
+                check(&part, number)?;
+                prop_assert!(!sort.take(index, &mut part));
+            }
+            prop_assert_eq!(seen, frames.len());
+        }
+    }
+
+    #[test]
+    fn short_frames_and_ports_with_one_vrf_are_not_sorted() {
+        let Some(eal) = testing::eal() else { return };
+        assert!(VlanSort::new(eal, &PortVrfs { own: 1, ..PortVrfs::default() }, 32).is_none());
+        let vrfs = PortVrfs { own: 0, vlans: BTreeMap::from([(100, 1)]) };
+        let mut sort = VlanSort::new(eal, &vrfs, 32).unwrap();
+        let tagged = V4::default().tagged(&[0x8100]);
+        let mut batch =
+            test_frames::batch(&[tagged[..15].to_vec(), Vec::new(), V4::default().frame()]).unwrap();
+        batch.stamp(1, 3);
+        assert!(!sort.sort(&mut batch));
+        assert_eq!((batch.packets.len(), batch.stamps().len()), (3, 1));
+    }
+}

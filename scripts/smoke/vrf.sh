@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# `fwd-app run --vrf` between four kernel hosts: two networks with the same addresses, each with its own routes from its own table of the
+# kernel, and of FRR where that is installed. Hosts reach the router and each other in their network alone.
+
+. "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
+
+[ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
+
+# The hosts of the VRF red are behind red1 and red2, and have the addresses of those of the VRF default behind main1 and main2.
+red_left=smoke-redleft-$$ red_right=smoke-redright-$$ daemons=()
+ended() {
+  local daemon space
+  for daemon in "${daemons[@]}"; do kill "$daemon" 2>/dev/null && wait "$daemon" 2>/dev/null || true; done
+  for space in "$red_left" "$red_right"; do ip netns del "$space" 2>/dev/null || true; done
+  cleanup
+}
+trap ended EXIT
+# rename NETWORK : the links are those of this network.
+rename() {
+  local number
+  for number in 1 2; do
+    ip -n "$router" link set "link$number" down
+    ip -n "$router" link set "link$number" name "$1$number"
+    ip -n "$router" link set "$1$number" up
+  done
+}
+two_hosts
+rename main
+host "$red_left" 1
+host "$red_right" 2
+rename red
+ip -n "$router" link set lo up
+# What only one of the two networks has.
+ip -n "$right" address add 203.0.113.1/32 dev lo
+ip -n "$red_right" address add 203.0.113.2/32 dev lo
+# The kernel's routes to the same prefix lead to different links. It has no addresses there, so it cannot know that the gateways are on them.
+kernel_route() { ip -n "$router" route "$1" 203.0.113.0/24 via 198.18.2.2 dev "$2" onlink table "$3"; }
+kernel_route add main2 main
+kernel_route add red2 10
+
+ip netns exec "$router" "$APP" run --kernel-routes --fpm 127.0.0.1:2620 --vrf red=2,3 --vrf-table red=10 --ctl "$WORK/ctl" \
+  --json "$WORK/report.json" --config '(0,0,0),(1,0,0),(2,0,0),(3,0,0)' \
+  --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 --address 0=192.0.2.1/24 \
+  --address 2=198.18.1.1/24 --address 2=fd00:1::1/64 --address 3=198.18.2.1/24 --address 3=fd00:2::1/64 -- \
+  --no-huge -m 512 --no-pci --no-shconf --no-telemetry --file-prefix "$router" -l 0 \
+  --vdev net_af_packet0,iface=main1 --vdev net_af_packet1,iface=main2 --vdev net_af_packet2,iface=red1 --vdev net_af_packet3,iface=red2 \
+  >"$WORK/out" 2>"$WORK/err" &
+process=$!
+for _ in {1..600}; do
+  grep -qs "forwarding; Ctrl-C stops" "$WORK/err" && break
+  kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
+  sleep 0.1
+done
+
+# eventually PATTERN WORDS.. : the answer to the words must match within 10 s.
+eventually() {
+  local pattern=$1
+  shift
+  for _ in {1..100}; do
+    ctl "$@" >"$WORK/answer" 2>&1 || true
+    grep -qE -- "$pattern" "$WORK/answer" && return 0
+    sleep 0.1
+  done
+  tail -n 20 "$WORK/answer" "$WORK/err" >&2
+  fail "no line of '$*' matches: $pattern"
+}
+# red_no_loss TARGET.. : as no_loss, from the left host of the VRF red.
+red_no_loss() { (left=$red_left && no_loss "$@"); }
+# unreachable SPACE TARGET : the host gets no answer from there.
+unreachable() { if ip netns exec "$1" ping -n -c 1 -W 2 "$2" >"$WORK/said" 2>&1; then fail "$1 reaches $2"; fi; }
+
+eventually '203.0.113.0/24 .*via 198.18.2.2 dev 1' route get 203.0.113.9
+eventually '203.0.113.0/24 .*via 198.18.2.2 dev 3' vrf red route get 203.0.113.9
+ctl show vrfs >"$WORK/answer"
+says "$WORK/answer" '^red .*net_af_packet2,net_af_packet3'
+# The link-local addresses of the hosts are tentative at first.
+sleep 2
+
+# The router's addresses on both links, the host on the other one, and the host behind a gateway.
+all=(198.18.1.1 198.18.2.1 198.18.2.2 fd00:1::1 fd00:2::1 fd00:2::2)
+no_loss "${all[@]}" 203.0.113.1 192.0.2.1
+unreachable "$left" 203.0.113.2
+red_no_loss "${all[@]}" 203.0.113.2
+unreachable "$red_left" 203.0.113.1
+unreachable "$red_left" 192.0.2.1
+
+kernel_route del red2 10
+eventually 'no route' vrf red route get 203.0.113.9
+unreachable "$red_left" 203.0.113.2
+no_loss 203.0.113.1
+kernel_route add red2 10
+eventually '203.0.113.0/24 .*dev 3' vrf red route get 203.0.113.9
+red_no_loss 203.0.113.2
+
+if has vtysh && [ -x /usr/lib/frr/zebra ]; then
+  chmod 755 "$WORK"
+  mkdir "$WORK/frr"
+  chown frr:frr "$WORK/frr"
+  printf 'fpm address 127.0.0.1 port 2620\n' >"$WORK/frr/zebra.conf"
+  : >"$WORK/frr/staticd.conf"
+  # daemon NAME OPTION.. : starts a daemon of FRR beside the forwarder.
+  daemon() {
+    ip netns exec "$router" "/usr/lib/frr/$1" "${@:2}" -u frr -g frr -z "$WORK/frr/zserv.api" --vty_socket "$WORK/frr" \
+      -i "$WORK/frr/$1.pid" -f "$WORK/frr/$1.conf" >"$WORK/$1.log" 2>&1 &
+    daemons+=("$!")
+  }
+  daemon zebra -M dplane_fpm_nl
+  eventually '^fpm .*connected' show feeds
+  daemon staticd
+  vty() { vtysh --vty_socket "$WORK/frr" -d staticd -c 'configure terminal' -c "$1" >>"$WORK/vty.log" 2>&1; }
+  for _ in {1..100}; do vty 'ip route 203.0.114.0/24 main2' && break || sleep 0.1; done
+  vty 'ip route 203.0.114.0/24 red2 table 10'
+  eventually '203.0.114.0/24 .*dev 1' route get 203.0.114.9
+  eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
+  vty 'no ip route 203.0.114.0/24 main2'
+  eventually 'no route' route get 203.0.114.9
+  eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
+  # Each VRF has what zebra left behind.
+  kill -9 "${daemons[0]}"
+  eventually '^fpm .*stale' vrf red show feeds
+  eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
+fi
+stop
