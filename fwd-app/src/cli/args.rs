@@ -11,10 +11,9 @@ use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
 use crate::control::taps::{TapSpec, netns};
 use crate::control::updates::UpdateSpec;
-use crate::control::vrfs::{NamedFile, NamedTable, VrfSpec};
+use crate::control::vrfs::{NamedFile, NamedTable};
 use crate::control::{ForwardSpec, TableSpec};
 use crate::engines::{EngineSpec, STALL_US_MAX};
-use crate::error::ConfigError;
 use crate::harness::{HarnessSpec, Rate};
 use crate::topology::{QueueMap, TopologyKind};
 use clap::builder::PossibleValue;
@@ -285,29 +284,16 @@ pub(crate) struct FeedArgs {
 }
 
 impl FeedArgs {
-    /// The spec for the control side, with these VRFs besides the default one: sources are preferred in this order, and a feed has at
-    /// most `routes_max` routes. With `taps` the links of TAPs are followed.
-    ///
-    /// # Errors
-    /// As [`VrfSpec::tables`], and [`ConfigError::Invalid`] for tables without a feed.
-    pub(crate) fn spec(
-        &self,
-        order: &SourceOrder,
-        routes_max: Option<u64>,
-        taps: bool,
-        vrfs: &[VrfSpec],
-    ) -> Result<FeedSpec, ConfigError> {
+    /// The spec for the control side, for one VRF: sources are preferred in this order, and a feed has at most `routes_max` routes. With
+    /// `taps` the links of TAPs are followed.
+    pub(crate) fn spec(&self, order: &SourceOrder, routes_max: Option<u64>, taps: bool) -> FeedSpec {
         let source = |option: &SourceOption| match option {
             SourceOption::Fib => Some(Source::Files),
             SourceOption::Fpm => self.fpm.map(Source::Fpm),
             SourceOption::KernelRoutes => Some(Source::Kernel),
         };
         let sources = order.0.iter().filter_map(source).collect();
-        if !self.vrf_table.is_empty() && self.fpm.is_none() && !self.kernel_routes {
-            return Err(ConfigError::Invalid("--vrf-table needs --fpm or --kernel-routes".to_owned()));
-        }
-        let (fpm_hold, tables) = (self.fpm_hold, VrfSpec::tables(vrfs, &self.vrf_table)?);
-        Ok(FeedSpec { sources, fpm_hold, taps, routes_max, other_vrfs: vrfs.len(), tables })
+        FeedSpec { sources, fpm_hold: self.fpm_hold, taps, routes_max, ..FeedSpec::default() }
     }
 }
 

@@ -9,7 +9,8 @@ use fib::PortRef;
 #[command(next_help_heading = "VRFs")]
 pub(crate) struct VrfArgs {
     /// A VRF with these ports, by index or name: their packets are looked up in its own routes. PORT.VLAN are the packets of a port with
-    /// this VLAN id in their outermost tag. Ports of no VRF are in the VRF default, which has the routes of --fib. Engine sail-m holds all VRFs in one table, of other engines each VRF has its own
+    /// this VLAN id in their outermost tag. Ports of no VRF are in the VRF default, which has the routes of --fib. Engine sail-m holds
+    /// all VRFs in one table, of other engines each VRF has its own
     #[arg(long, value_name = "NAME=PORT,..", value_parser = vrf)]
     pub(crate) vrf: Vec<VrfSpec>,
 

@@ -31,7 +31,8 @@ use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use std::sync::Arc;
 
-/// Batches for each input queue, and one more for each further VRF of its port's VLANs: enough for rx, engine and tx to hold one each, and for one to wait in each channel.
+/// Batches for each input queue, and one more for each further VRF of its port's VLANs: enough for rx, engine and tx to hold one each, and
+/// for one to wait in each channel.
 pub(crate) const BATCHES_PER_INPUT: usize = 8;
 
 /// A batch that travels between stages.

@@ -56,7 +56,8 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     // Before EAL pins this thread: what is started here runs on any CPU.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let (routes_max, has_taps) = (args.tables.engine.routes_max, !args.ports.tap.is_empty());
-    let feeds = args.feeds.spec(&args.order, routes_max, has_taps, &vrf_specs)?;
+    let feeds = args.feeds.spec(&args.order, routes_max, has_taps);
+    let feeds = feeds.for_vrfs(&vrf_specs, &args.feeds.vrf_table)?;
     let sources = netns::within(args.ports.taps().netns.as_deref(), || Sources::start(&feeds))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;

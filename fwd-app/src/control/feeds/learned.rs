@@ -11,6 +11,8 @@ use super::kernel::socket::watch;
 use super::preference::{FeedRoutes, Preference, RibChange};
 use super::thread::FeedThread;
 use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, Tables};
+use crate::control::vrfs::{NamedTable, VrfSpec};
+use crate::error::ConfigError;
 use crate::notice;
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, bounded};
@@ -62,6 +64,19 @@ pub(crate) struct FeedSpec {
     pub(crate) other_vrfs: usize,
     /// The VRFs of the kernel's tables.
     pub(crate) tables: Tables,
+}
+
+impl FeedSpec {
+    /// The same feeds for `vrfs` besides the default VRF, which have these tables of the kernel.
+    ///
+    /// # Errors
+    /// As [`VrfSpec::tables`], and [`ConfigError::Invalid`] for tables when no feed has any.
+    pub(crate) fn for_vrfs(self, vrfs: &[VrfSpec], tables: &[NamedTable]) -> Result<Self, ConfigError> {
+        if !tables.is_empty() && self.sources.iter().all(|source| *source == Source::Files) {
+            return Err(ConfigError::Invalid("--vrf-table needs --fpm or --kernel-routes".to_owned()));
+        }
+        Ok(Self { other_vrfs: vrfs.len(), tables: VrfSpec::tables(vrfs, tables)?, ..self })
+    }
 }
 
 /// The kind of a feed.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::control::feeds::interfaces::Interfaces;
+use crate::control::feeds::learned::{FeedSpec, Source};
 use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, Path, Route};
 use crate::control::interfaces::{PortAddress, interfaces};
 use crate::control::test_session::session;
@@ -62,6 +63,10 @@ fn names_are_those_of_vrfs() {
         assert_eq!(VrfSpec::all(&vrfs, &files).unwrap_err().to_string(), message);
     }
     let table = |vrf: &str, table| NamedTable { vrf: vrf.to_owned(), table };
+    let files = FeedSpec { sources: vec![Source::Files], ..FeedSpec::default() };
+    assert!(files.clone().for_vrfs(&red, &[]).is_ok_and(|spec| spec.other_vrfs == 2));
+    let without = files.for_vrfs(&red, &[table("red", 10)]).unwrap_err().to_string();
+    assert_eq!(without, "--vrf-table needs --fpm or --kernel-routes");
     let mut wanted = Tables::default();
     assert_eq!((wanted.set(10, 2), wanted.set(1000, 1)), (None, None));
     assert_eq!(VrfSpec::tables(&red, &[table("blue", 10), table("red", 1000)]), Ok(wanted));

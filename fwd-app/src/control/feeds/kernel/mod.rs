@@ -9,8 +9,8 @@
 //! interrupted by changes or refused, and when a link goes down or an address or a next-hop object goes: the kernel removes IPv4 routes
 //! along with these without a notification. Passes begin at least [`PASS_INTERVAL`] apart.
 //!
-//! **Routes** of the VRFs' tables are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different metrics
-//! are told one by one. A notification that an IPv6 route is gone may be about one of its paths; the others stay. Link-local and
+//! **Routes** of the VRFs' tables are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different
+//! metrics are told one by one. A notification that an IPv6 route is gone may be about one of its paths; the others stay. Link-local and
 //! multicast destinations are never forwarded, and their routes are left out unless local ones are wanted.
 
 mod pass;

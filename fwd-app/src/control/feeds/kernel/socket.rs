@@ -22,7 +22,8 @@ const DATAGRAM_BYTES: usize = 1 << 17;
 /// The most datagrams in a change set.
 const DATAGRAMS_MAX: usize = 64;
 
-/// Watches the tables of the kernel in the current network namespace and sends changes to `senders`, one a VRF, until the returned value is dropped.
+/// Watches the tables of the kernel in the current network namespace and sends changes to `senders`, one a VRF, until the returned value
+/// is dropped.
 ///
 /// # Errors
 /// When the socket cannot be made, or the system refuses a thread.

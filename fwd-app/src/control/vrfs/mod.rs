@@ -1,8 +1,8 @@
 //! The VRFs of a forwarder: a [`Session`] each, over one running topology.
 //!
 //! A port belongs to one VRF, whose routes its packets are looked up in, but those of VLANs that belong to another one; a next hop may be
-//! behind any port. VRF 0, [`DEFAULT`], has the ports that no other one names, and is the only one unless some are configured. An engine that holds several FIBs has one for each VRF;
-//! of others, each VRF has its own.
+//! behind any port. VRF 0, [`DEFAULT`], has the ports that no other one names, and is the only one unless some are configured. An engine that
+//! holds several FIBs has one for each VRF; of others, each VRF has its own.
 
 use super::feeds::Tables;
 use super::feeds::learned::Learned;

@@ -1,0 +1,132 @@
+//! Commits, refused deltas, ports and neighbours of a session.
+
+use super::*;
+use crate::control::test_session::session;
+use crate::datapath::Code;
+use fib::MacAddr;
+use fib::{Keys, PortRef};
+
+/// An address, and the prefix of the route to it that the tests announce.
+const ADDRESS: u32 = 0xc612_0001;
+const PREFIX: &str = "198.18.0.0/24";
+
+fn with_ports() -> Session {
+    let mut session = session();
+    let port = |name: &str| EgressPort {
+        name: name.to_owned(),
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        mtu_bytes: 1500,
+        destination: None,
+        is_up: true,
+    };
+    session.set_ports(vec![port("p0"), port("p1")]).unwrap();
+    session
+}
+
+fn announce(hop: NextHop) -> Update {
+    let action = Action::Announce(Hop::Hop(hop));
+    Update { time_s: 0.0, prefix: PREFIX.parse().unwrap(), action, peer: None }
+}
+
+fn lookup(session: &Session) -> NextHopId {
+    let mut answer = [NextHopId::NONE];
+    session.engine().reader(1, 1).unwrap().lookup(Keys::V4(&[ADDRESS]), &mut answer).unwrap();
+    answer[0]
+}
+
+#[test]
+fn updates_are_in_service_after_the_commit_and_next_hops_are_known_by_then() {
+    let mut session = with_ports();
+    let (loaded, before) = (session.engine().generation(), lookup(&session));
+    assert_eq!(session.commit().unwrap(), loaded, "nothing has changed");
+    session.update(&announce(NextHop::Blackhole)).unwrap();
+    assert_eq!((lookup(&session), session.tally().updates), (before, 0));
+    assert_eq!(session.commit().unwrap(), loaded.next());
+    let id = lookup(&session);
+    let egress = session.egress.as_ref().unwrap().table.load();
+    let found = egress.get(id);
+    assert_eq!(Code::reason(found.port), Some(crate::datapath::DropReason::Blackhole));
+    session.update(&Update { action: Action::Withdraw, ..announce(NextHop::Blackhole) }).unwrap();
+    assert_eq!(session.commit().unwrap(), loaded.next().next());
+    assert_eq!((lookup(&session), session.tally().updates, session.tally().deltas), (before, 2, 2));
+}
+
+#[test]
+fn a_next_hop_on_a_port_that_is_not_there_is_refused_with_nothing_changed() {
+    let mut session = with_ports();
+    let (loaded, before) = (session.engine().generation(), lookup(&session));
+    let gateway = "192.0.2.1".parse().unwrap();
+    let port = PortRef::Name("p9".into());
+    let error = session.update(&announce(NextHop::Gateway { gateway, port })).unwrap_err().to_string();
+    assert!(error.contains("p9") && error.contains("0 (p0), 1 (p1)"), "{error}");
+    session.commit().unwrap();
+    assert_eq!((session.engine().generation(), lookup(&session)), (loaded, before));
+    assert_eq!((session.tally().updates, session.tally().deltas), (0, 0));
+}
+
+/// 200,000 prefixes behind a group of two gateways; a gateway that fails, by its link or its neighbour, is a matter of the egress
+/// table alone.
+#[test]
+fn prefixes_over_a_failed_gateway_move_without_a_delta() {
+    let mut session = with_ports();
+    let gateway = |last: u8| IpAddr::from([192, 0, 2, last]);
+    let path = |last| (NextHop::Gateway { gateway: gateway(last), port: PortRef::Index(last.into()) }, 1);
+    let group = fib::Group::next_hop([path(0), path(1)]).unwrap();
+    for last in [0, 1] {
+        let (address, mac) = (gateway(last), MacAddr([2, 0, 0, 0, 9, last]));
+        session.add_neighbour(Neighbour { address, port: PortRef::Index(last.into()), mac }).unwrap();
+    }
+    for network in 0..200_000_u32 {
+        let prefix = IpPrefix::V4(fib::Prefix::truncating(0x2800_0000 + (network << 8), 24));
+        let action = Action::Announce(Hop::Hop(group.clone()));
+        session.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
+    }
+    let generation = session.commit().unwrap();
+    let deltas = session.tally().deltas;
+    let id = session.hops().find(&group).unwrap();
+    let ports = |session: &Session| -> Vec<u16> {
+        let table = session.egress_table().unwrap().load_full();
+        let flows = (0..64_u64).map(|flow| table.path(table.get(id), flow << 58).1.port);
+        flows.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    };
+    assert_eq!(ports(&session), [0, 1]);
+    let start = Instant::now();
+    session.set_link(1, false);
+    session.commit().unwrap();
+    println!("moved in {:?}", start.elapsed());
+    assert_eq!(ports(&session), [0]);
+    session.set_link(1, true);
+    assert!(session.remove_neighbour(gateway(0)));
+    session.commit().unwrap();
+    assert_eq!(ports(&session), [1]);
+    session.set_resolved(Resolved { address: gateway(0), port: 0, mac: Some(MacAddr([6; 6])) });
+    assert_eq!(session.commit().unwrap(), generation);
+    assert_eq!((ports(&session), session.tally().deltas), (vec![0, 1], deltas));
+}
+
+#[test]
+fn gateways_follow_their_routes_and_come_back_when_the_engine_refuses() {
+    use fib::faulty::{Call, Faults, FaultyEngine, How};
+    let mut session = with_ports();
+    let faults = Arc::new(Faults::default());
+    session.replace_engine(Box::new(FaultyEngine::new(&faults)));
+    let announce = |session: &mut Session, text: &str| {
+        let (prefix, hop) = feed::parse_route(text).unwrap();
+        let action = Action::Announce(hop);
+        session.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
+        session.commit()
+    };
+    announce(&mut session, "198.18.0.0/24 via 172.16.0.1").unwrap();
+    announce(&mut session, "172.16.0.0/12 1").unwrap();
+    let id = lookup(&session);
+    let port = |session: &Session| session.egress_table().unwrap().load().get(id).port;
+    assert_eq!(port(&session), 0);
+    announce(&mut session, "172.16.0.0/16 2").unwrap();
+    assert_eq!(port(&session), 1);
+    faults.fail_from(Call::Apply, 0, How::Full);
+    announce(&mut session, "172.16.0.0/24 1").unwrap_err();
+    assert_eq!(port(&session), 1, "the route is not in service");
+    faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    announce(&mut session, "172.16.0.0/24 1").unwrap();
+    assert_eq!(port(&session), 0);
+}
