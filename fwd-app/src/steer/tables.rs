@@ -10,7 +10,7 @@ use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use fib::details::Details;
 use fib::feed::Hop;
-use fib::{IpPrefix, Key, Keys, NextHopId, RibTable};
+use fib::{IpPrefix, Key, Keys, NextHop, NextHopId, RibTable};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -27,11 +27,15 @@ impl Steering<'_> {
         let table = self.session().egress_table();
         let (groups, paths, paths_alive) = table.map_or((0, 0, 0), |table| table.load().group_counts());
         let engine = self.session().engine();
+        let [blackhole, unreachable, prohibit] = self.discards();
         Answer::new(FibShown {
             routes_v4: rib.v4.len(),
             routes_v6: rib.v6.len(),
             used_v4: rib.v4.used_len(),
             used_v6: rib.v6.used_len(),
+            blackhole,
+            unreachable,
+            prohibit,
             next_hops: hops.len(),
             neighbours: hops.neighbours().count(),
             groups,
@@ -43,6 +47,19 @@ impl Steering<'_> {
             generation: engine.generation().0,
             updates: self.session().tally().updates,
         })
+    }
+
+    /// How many routes are blackholes, unreachable and prohibited. All routes are looked at if there is such a next hop.
+    fn discards(&self) -> [usize; 3] {
+        let (hops, rib) = (self.session().hops(), self.session().rib());
+        let ids = [NextHop::Blackhole, NextHop::Unreachable, NextHop::Prohibit].map(|hop| hops.find(&hop));
+        let mut counts = [0; 3];
+        if ids.iter().any(Option::is_some) {
+            let all = rib.v4.iter().map(|(_, id)| id).chain(rib.v6.iter().map(|(_, id)| id));
+            let kinds = all.filter_map(|id| ids.iter().position(|known| *known == Some(id)));
+            kinds.for_each(|kind| counts[kind] += 1);
+        }
+        counts
     }
 
     pub(super) fn routes(&self) -> Answer {
@@ -230,6 +247,10 @@ struct FibShown {
     /// Routes that the engine has.
     used_v4: usize,
     used_v6: usize,
+    /// Of the routes told, those that drop.
+    blackhole: usize,
+    unreachable: usize,
+    prohibit: usize,
     next_hops: usize,
     neighbours: usize,
     /// Groups of paths, the paths of all groups, and those of them that are alive.
@@ -248,6 +269,10 @@ impl fmt::Display for FibShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "routes      {} IPv4, {} IPv6", self.routes_v4, self.routes_v6)?;
         writeln!(f, "in engine   {} IPv4, {} IPv6", self.used_v4, self.used_v6)?;
+        let Self { blackhole, unreachable, prohibit, .. } = self;
+        if blackhole + unreachable + prohibit > 0 {
+            writeln!(f, "dropping    {blackhole} blackhole, {unreachable} unreachable, {prohibit} prohibit")?;
+        }
         writeln!(f, "next hops   {}, {} neighbours", self.next_hops, self.neighbours)?;
         if self.groups > 0 {
             let Self { groups, paths, paths_alive, ecmp_seed, .. } = self;
