@@ -109,6 +109,7 @@ const ROUTES: &str = "
     prohibit 172.18.2.0/24
     10.240.0.0/13 via 172.18.1.1
     10.248.0.0/13 nexthop via 172.18.2.1 nexthop via 172.18.1.1
+    prohibit 10.232.0.0/14
     2001:db8::/32 nexthop via fe80::1 dev 1 weight 2 nexthop via inet 192.0.2.3 dev 3
     2001:db9::/32 via 2001:db8::9
     neigh 192.0.2.1 lladdr 02:00:00:00:01:01 dev 0
