@@ -96,6 +96,29 @@ fn routes_that_drop(forwarder: &Forwarder) {
 }
 
 #[test]
+fn routes_that_drop_are_shown_by_kind() {
+    let scratch = tempfile::tempdir().unwrap();
+    let routes = scratch.path().join("more.txt");
+    std::fs::write(&routes, "# none\n").unwrap();
+    let Some(forwarder) = Forwarder::run(scratch.path(), "dropping", &routes) else { return };
+    for (prefix, word) in [
+        ("192.0.2.0/25", "blackhole"),
+        ("192.0.2.0/26", "prohibit"),
+        ("192.0.2.0/27", "unreachable"),
+        ("2001:db8:7::/48", "unreachable"),
+    ] {
+        forwarder.ask(&format!("route add {prefix} {word}"));
+        let address = prefix.split('/').next().unwrap();
+        assert_eq!(forwarder.ask(&format!("route get {address}"))["next_hop"], word);
+    }
+    let fib = forwarder.ask("show fib");
+    assert_eq!(["/blackhole", "/unreachable", "/prohibit"].map(|key| number(&fib, key)), [1, 2, 1]);
+    forwarder.ask("route add default unreachable");
+    forwarder.ask_until("show drops", |drops| number(drops, "/unreachable") > 0);
+    forwarder.end();
+}
+
+#[test]
 fn an_operator_looks_at_it_and_changes_it() {
     let scratch = tempfile::tempdir().unwrap();
     let routes = scratch.path().join("more.txt");
