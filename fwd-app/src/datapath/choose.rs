@@ -22,11 +22,15 @@ pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
             let place = at + groups.trailing_zeros() as usize;
             groups &= groups - 1;
             let data = packets.head(place);
-            let hash = match (kinds[place], data.first_chunk()) {
-                (Kind::V4, Some(start)) if flow::is_plain_v4(start) => flow::hash_plain_v4(key, start),
-                (Kind::Other, _) => flow::hash(key, data.get(ip_at(tagged, place)..).unwrap_or_default()),
-                _ => flow::hash(key, data.get(ETHERNET_BYTES..).unwrap_or_default()),
+            let plain = match kinds[place] {
+                Kind::V4 => flow::hash_plain_v4(key, data),
+                Kind::V6 => flow::hash_plain_v6(key, data),
+                _ => None,
             };
+            let hash = plain.unwrap_or_else(|| {
+                let ip_at = if kinds[place] == Kind::Other { ip_at(tagged, place) } else { ETHERNET_BYTES };
+                flow::hash(key, data.get(ip_at..).unwrap_or_default())
+            });
             let (id, mut entry) = table.path(egress[place], hash);
             let is_long = ip_bytes[place] > u32::from(entry.mtu_bytes);
             if is_long && entry.port < Code::FIRST {

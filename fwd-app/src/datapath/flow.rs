@@ -29,22 +29,31 @@ pub(crate) const fn key(seed: u64) -> u64 {
 }
 
 /// An Ethernet header, an IPv4 header without options, and ports.
-const PLAIN_BYTES: usize = 38;
+const PLAIN_V4_BYTES: usize = 38;
+/// An Ethernet header, an IPv6 header, and ports.
+const PLAIN_V6_BYTES: usize = 58;
 
-/// Whether an untagged IPv4 frame that begins with these bytes has no options.
+/// As [`hash`], of an untagged IPv4 frame, if it has no options and the first segment has ports: every field is at a place that is known.
 #[inline(always)]
-pub(crate) const fn is_plain_v4(start: &[u8; PLAIN_BYTES]) -> bool {
-    start[14] == 0x45
+pub(crate) fn hash_plain_v4(key: u64, frame: &[u8]) -> Option<u64> {
+    let start: &[u8; PLAIN_V4_BYTES] = frame.first_chunk()?;
+    let (header, ports) = (start[14..].first_chunk::<20>()?, start[34..].first_chunk::<4>()?);
+    if header[0] != 0x45 {
+        return None;
+    }
+    let l4 = if is_fragment(header) { 0 } else { l4_of(header[9], *ports) };
+    Some(hash_v4(key, header, l4))
 }
 
-/// As [`hash`], for what [`is_plain_v4`] says of: with every field at a place that is known.
+/// As [`hash_plain_v4`], of IPv6 without extension headers.
 #[inline(always)]
-pub(crate) fn hash_plain_v4(key: u64, start: &[u8; PLAIN_BYTES]) -> u64 {
-    let (header, ports) = (start[14..].first_chunk::<20>(), start[34..].first_chunk::<4>());
-    let (Some(header), Some(ports)) = (header, ports) else { return 0 };
-    let ports = if has_ports(header[9]) { u32::from_be_bytes(*ports) } else { 0 };
-    let l4 = u64::from(header[9]) << 32 | u64::from(ports);
-    hash_v4(key, header, if is_fragment(header) { 0 } else { l4 })
+pub(crate) fn hash_plain_v6(key: u64, frame: &[u8]) -> Option<u64> {
+    let start: &[u8; PLAIN_V6_BYTES] = frame.first_chunk()?;
+    let (header, ports) = (start[14..].first_chunk::<40>()?, start[54..].first_chunk::<4>()?);
+    if is_extension(header[6]) {
+        return None;
+    }
+    Some(hash_v6(key, header, label(header) | l4_of(header[6], *ports)))
 }
 
 /// The hash of the flow of an IP packet: its bytes as far as the first segment has them, from the IP header on. 0 for what is no IP
@@ -86,9 +95,14 @@ fn is_fragment(header: &[u8; 20]) -> bool {
 
 #[inline(always)]
 fn l4_v6(header: &[u8; 40], packet: &[u8]) -> u64 {
-    let label = u64::from(u32::from_be_bytes([header[0], header[1], header[2], header[3]]) & 0xf_ffff) << 40;
     let l4 = if has_ports(header[6]) { Some(l4(header[6], packet, 40)) } else { behind(header[6], packet) };
-    l4.map_or(0, |l4| label | l4)
+    l4.map_or(0, |l4| label(header) | l4)
+}
+
+/// The flow label in its place of `l4`.
+#[inline(always)]
+const fn label(header: &[u8; 40]) -> u64 {
+    (u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as u64 & 0xf_ffff) << 40
 }
 
 /// `l4` behind extension headers, without the label; `None` for a fragment.
@@ -124,8 +138,15 @@ const fn has_ports(protocol: u8) -> bool {
 
 #[inline(always)]
 fn l4(protocol: u8, packet: &[u8], at: usize) -> u64 {
-    let ports = packet.get(at..).and_then(|rest| rest.first_chunk()).filter(|_| has_ports(protocol));
-    u64::from(protocol) << 32 | u64::from(ports.map_or(0, |ports| u32::from_be_bytes(*ports)))
+    let ports = packet.get(at..).and_then(|rest| rest.first_chunk());
+    l4_of(protocol, ports.copied().unwrap_or_default())
+}
+
+/// The protocol, and what lies in the place of ports if it has ports.
+#[inline(always)]
+fn l4_of(protocol: u8, ports: [u8; 4]) -> u64 {
+    let ports = if has_ports(protocol) { u32::from_be_bytes(ports) } else { 0 };
+    u64::from(protocol) << 32 | u64::from(ports)
 }
 
 #[inline(always)]

@@ -33,25 +33,51 @@ const K: [u64; 4] =
 const COSTS_MAX: usize = 1024;
 
 /// Which path each bucket of a group belongs to.
+///
+/// A place in `paths` takes as few bits as the number of paths allows, 1, 2, 4 or 8: the buckets of two paths are 512 bytes, which stay in
+/// the first cache.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Ways {
-    /// Places in `paths`.
-    buckets: [u8; BUCKETS],
+    /// The binary logarithm of the bits of a place.
+    log_bits: u8,
+    /// The bits of a place.
+    mask: u8,
     paths: [NextHopId; PATHS_MAX],
+    /// Places in `paths`, from the lowest bits of each byte on.
+    places: [u8; BUCKETS],
 }
 
 impl Ways {
+    /// Buckets that belong to the path at `places` of `paths`.
+    fn new(paths: [NextHopId; PATHS_MAX], places: &[u8; BUCKETS]) -> Self {
+        let last = places.iter().copied().max().unwrap_or(0);
+        let log_bits = [0, 1, 2].into_iter().find(|log| last < 1 << (1 << log)).unwrap_or(3);
+        let mask = u8::MAX >> (8 - (1 << log_bits));
+        let mut ways = Self { log_bits, mask, paths, places: [0; BUCKETS] };
+        for (bucket, place) in places.iter().enumerate() {
+            let bit = bucket << log_bits;
+            ways.places[bit / 8] |= place << (bit % 8);
+        }
+        ways
+    }
+
     /// The path of the flows with this hash. Their hash among the paths of a group behind this path is [`deeper`].
     #[inline(always)]
     pub(crate) fn path(&self, hash: u64) -> NextHopId {
-        let bucket = usize::try_from(hash >> (u64::BITS - BUCKET_BITS)).unwrap_or(0);
-        self.paths[usize::from(self.buckets[bucket]) % PATHS_MAX]
+        self.of_bucket(usize::try_from(hash >> (u64::BITS - BUCKET_BITS)).unwrap_or(0))
+    }
+
+    #[inline(always)]
+    fn of_bucket(&self, bucket: usize) -> NextHopId {
+        let bit = bucket << (self.log_bits % 4);
+        let place = self.places[bit / 8 % BUCKETS] >> (bit % 8) & self.mask;
+        self.paths[usize::from(place) % PATHS_MAX]
     }
 
     /// How many buckets belong to a path.
     pub(crate) fn share(&self, path: NextHopId) -> usize {
-        let is_its = |bucket: &&u8| self.paths[usize::from(**bucket) % PATHS_MAX] == path;
-        self.buckets.iter().filter(is_its).count()
+        (0..BUCKETS).filter(|bucket| self.of_bucket(*bucket) == path).count()
     }
 }
 
@@ -114,20 +140,20 @@ pub(crate) struct Maker {
 impl Maker {
     /// The ways of a group whose paths `alive` are, at least one.
     pub(crate) fn ways(&mut self, alive: &[Alive]) -> Ways {
-        let mut ways = Ways { buckets: [0; BUCKETS], paths: [NextHopId::NONE; PATHS_MAX] };
+        let (mut paths, mut places) = ([NextHopId::NONE; PATHS_MAX], [0; BUCKETS]);
         let mut least = [f32::INFINITY; BUCKETS];
-        for ((place, path), slot) in (0..).zip(alive).zip(&mut ways.paths) {
+        for ((place, path), slot) in (0..).zip(alive).zip(&mut paths) {
             *slot = path.id;
             let weight = f32::from(path.weight);
             let costs = self.costs_of(path.identity);
-            for ((bucket, least), cost) in ways.buckets.iter_mut().zip(&mut least).zip(costs) {
+            for ((owner, least), cost) in places.iter_mut().zip(&mut least).zip(costs) {
                 let cost = cost / weight;
                 let is_less = cost < *least;
-                *bucket = if is_less { place } else { *bucket };
+                *owner = if is_less { place } else { *owner };
                 *least = if is_less { cost } else { *least };
             }
         }
-        ways
+        Ways::new(paths, &places)
     }
 
     fn costs_of(&mut self, identity: u64) -> &[f32] {
@@ -219,6 +245,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn places_of_any_number_of_bits_are_read_as_they_were_written(
+            last in 0..PATHS_MAX,
+            some in proptest::collection::vec(any::<u8>(), BUCKETS),
+        ) {
+            let mut ids = (1..).map(NextHopId::from_answer);
+            let paths = std::array::from_fn(|_| ids.next().unwrap());
+            let places: [u8; BUCKETS] = std::array::from_fn(|i| some[i] % u8::try_from(last + 1).unwrap());
+            let ways = Ways::new(paths, &places);
+            for (bucket, place) in places.into_iter().enumerate() {
+                prop_assert_eq!(ways.of_bucket(bucket), paths[usize::from(place)]);
+            }
+        }
+
         #[test]
         fn a_path_that_goes_moves_its_own_flows_alone(
             weights in proptest::collection::vec(1..=100_u16, 2..=64),
