@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Compares `fwd-app run` with DPDK's l3fwd, on the same packets and routes, both at once on one CPU.
 #
-#   scripts/against-l3fwd.sh [--engines LIST] [--traffic LIST] [--packets LIST] [--burst N] [--seconds S] [--cpu N]
-#                            [--fib V4.rules --fib V6.rules] [--json FILE]
+#   scripts/against-l3fwd.sh [--engines LIST] [--traffic LIST] [--packets LIST] [--burst N] [--ports N] [--hops N]
+#                            [--seconds S] [--cpu N] [--fib V4.rules --fib V6.rules] [--json FILE]
 #
 #   --engines LIST   engines of fwd-app (default host,bloom)
 #   --traffic LIST   v4, v6 and mix (default all three)
 #   --packets LIST   packets that go round: 4096 fit a cache, 65536 do not (default 4096)
 #   --burst N        packets that fwd-app receives at once (default 128); l3fwd has its own 32
+#   --ports N        ports; the first one receives, all of them send (default 4)
+#   --hops N         next hops of fwd-app's routes, spread over the ports; l3fwd has one a port (default as l3fwd)
 #   --seconds S      time of one comparison (default 24)
 #   --cpu N          the CPU that all of them share (default 1)
-#   --fib FILE       l3fwd rules of one family for ports 0 to 3, IPv4 first (default: generated full tables)
+#   --fib FILE       l3fwd rules of one family for these ports, IPv4 first; not with --hops (default: generated full tables)
 #   --json FILE      where the ratios go (default lpm-bench/results/against-l3fwd-CPU.json)
 #
 # l3fwd is built from the distribution's source of its DPDK package, with room for full tables. l3fwd looks up in rte_fib with
@@ -22,7 +24,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-ENGINES=host,bloom TRAFFIC=v4,v6,mix PACKETS=4096 BURST=128 SECONDS_EACH=24 CPU=1 JSON='' FIB=()
+ENGINES=host,bloom TRAFFIC=v4,v6,mix PACKETS=4096 BURST=128 PORTS=4 HOPS=0 SECONDS_EACH=24 CPU=1 JSON='' FIB=()
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) usage && exit 0 ;;
@@ -31,6 +33,8 @@ while [ $# -gt 0 ]; do
     --traffic) TRAFFIC=$2 ;;
     --packets) PACKETS=$2 ;;
     --burst) BURST=$2 ;;
+    --ports) PORTS=$2 ;;
+    --hops) HOPS=$2 ;;
     --seconds) SECONDS_EACH=$2 ;;
     --cpu) CPU=$2 ;;
     --fib) FIB+=("$2") ;;
@@ -102,20 +106,28 @@ say "fwd-app"
 APP=$(target_dir)/release/fwd-app
 
 say "routes and packets"
+# The same routes for both: rules that name a port for l3fwd, and for fwd-app these or, with --hops, ids of next hops.
 if [ ${#FIB[@]} = 0 ]; then
+  table=$FOLDER/hops-$HOPS
+  hops=()
+  [ "$HOPS" = 0 ] || hops=(--next-hops "$HOPS")
   for family in v4 v6; do
-    [ -s "$FOLDER/$family.rules" ] && continue
-    "$APP" fib generate --family "$family" -o "$FOLDER/$family.txt"
-    "$APP" fib convert "$FOLDER/$family.txt" --to l3fwd --ports 4 -o "$FOLDER/$family.rules"
+    [ -s "$table-$family.txt" ] || "$APP" fib generate --family "$family" "${hops[@]}" -o "$table-$family.txt"
+    rules=$table-ports-$PORTS-$family.rules
+    [ -s "$rules" ] || "$APP" fib convert "$table-$family.txt" --to l3fwd --ports "$PORTS" -o "$rules"
+    FIB+=("$rules")
   done
-  FIB=("$FOLDER/v4.rules" "$FOLDER/v6.rules")
+elif [ "$HOPS" != 0 ]; then
+  die "--hops: the routes of --fib have their own next hops"
 fi
 [ ${#FIB[@]} = 2 ] || die "--fib: two files are wanted, IPv4 and IPv6"
 V4=$(realpath "${FIB[0]}") V6=$(realpath "${FIB[1]}")
+ROUTES="--fib $V4 --fib $V6"
+[ "$HOPS" = 0 ] || ROUTES="--fib $table-v4.txt --fib $table-v6.txt"
 
 # capture TRAFFIC PACKETS: makes it, and prints its name.
 capture() {
-  local file=$FOLDER/$1-$2.pcap rules=("$V4" "$V6")
+  local file=$FOLDER/$1-$2-hops-$HOPS.pcap rules=("$V4" "$V6")
   [ "$1" = v4 ] && rules=("$V4")
   [ "$1" = v6 ] && rules=("$V6")
   "$HERE/traffic.py" --packets "$2" "$file" "${rules[@]}"
@@ -136,7 +148,8 @@ if [ "$(free_hugepage_mb)" -lt $((wanted * 2)) ]; then
 fi
 
 eal() { # eal MEGABYTES PREFIX CAPTURE
-  local ports=(--vdev "net_capture0,pcap=$3" --vdev net_capture1 --vdev net_capture2 --vdev net_capture3)
+  local port ports=(--vdev "net_capture0,pcap=$3")
+  for port in $(seq $((PORTS - 1))); do ports+=(--vdev "net_capture$port"); done
   printf '%s ' -l "$CPU" -m "$1" --file-prefix "$2" --in-memory --no-pci --iova-mode=va --force-max-simd-bitwidth=512 \
     -d "$FOLDER/librte_net_capture.so" "${ports[@]}"
 }
@@ -144,12 +157,12 @@ eal() { # eal MEGABYTES PREFIX CAPTURE
 parts=()
 for size in "${sizes[@]}"; do
   for traffic in "${traffics[@]}"; do
-    say "$traffic, $size packets of 64 bytes, burst $BURST"
+    say "$traffic, $size packets of 64 bytes, burst $BURST, $PORTS ports"
     file=$(capture "$traffic" "$size")
-    contenders=("l3fwd=$FOLDER/l3fwd $(eal 2600 l3fwd "$file") -- -p 0xf -P --config (0,0,$CPU) --lookup=fib --rule_ipv4=$V4 --rule_ipv6=$V6")
+    contenders=("l3fwd=$FOLDER/l3fwd $(eal 2600 l3fwd "$file") -- -p $(printf %#x $(((1 << PORTS) - 1))) -P --config (0,0,$CPU) --lookup=fib --rule_ipv4=$V4 --rule_ipv6=$V6")
     contenders[0]=${contenders[0]/(0,0,$CPU)/\'(0,0,$CPU)\'}
     for engine in "${engines[@]}"; do
-      contenders+=("$engine=$APP run --fib $V4 --fib $V6 --engine $engine --rx-burst $BURST --batch $BURST --config '(0,0,$CPU)' -- $(eal 900 "fwd-$engine" "$file")")
+      contenders+=("$engine=$APP run $ROUTES --engine $engine --rx-burst $BURST --batch $BURST --config '(0,0,$CPU)' -- $(eal 900 "fwd-$engine" "$file")")
     done
     "$HERE/contend.py" --seconds "$SECONDS_EACH" --json "$FOLDER/part.json" "${contenders[@]}"
     parts+=("$traffic $size $(tr -d '\n' <"$FOLDER/part.json")")
@@ -161,12 +174,12 @@ name=$(tr -cs 'A-Za-z0-9\n' - <<<"$model" | tr 'A-Z' 'a-z' | sed 's/-*$//')
 JSON=${JSON:-$TOP/lpm-bench/results/against-l3fwd-$name.json}
 printf '%s\n' "${parts[@]}" | python3 -c '
 import json, sys
-cpu, dpdk, commit, burst, out = sys.argv[1:]
+cpu, dpdk, commit, burst, ports, hops, out = sys.argv[1:]
 rows = []
 for line in sys.stdin:
     traffic, packets, part = line.split(" ", 2)
     rows += [{"traffic": traffic, "packets": int(packets), **row} for row in json.loads(part)]
-report = {"kind": "against-l3fwd", "cpu": cpu, "dpdk": dpdk, "commit": commit, "burst": int(burst), "frame_bytes": 64, "rows": rows}
+report = {"kind": "against-l3fwd", "cpu": cpu, "dpdk": dpdk, "commit": commit, "burst": int(burst), "ports": int(ports), "next_hops": int(hops) or int(ports), "frame_bytes": 64, "rows": rows}
 open(out, "w").write(json.dumps(report, indent=1) + "\n")' \
-  "$model" "$(pkg-config --modversion libdpdk)" "$(git -C "$TOP" rev-parse --short HEAD 2>/dev/null || echo unknown)" "$BURST" "$JSON"
+  "$model" "$(pkg-config --modversion libdpdk)" "$(git -C "$TOP" rev-parse --short HEAD 2>/dev/null || echo unknown)" "$BURST" "$PORTS" "$HOPS" "$JSON"
 note "ratios: $JSON"

@@ -77,6 +77,13 @@ impl MacAddr {
         let [_, a, b, c] = id.0.to_be_bytes();
         Self([2, 0, 0, a, b, c])
     }
+
+    /// Whether this is the MAC of a group that no bridge or router forwards to: the reserved ones of IEEE 802.1Q 8.6.3, which LLDP and LACP
+    /// use, and those of IS-IS (ISO/IEC 10589 8.4.8).
+    #[must_use]
+    pub const fn is_link_group(self) -> bool {
+        matches!(self.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0xf | 0x14 | 0x15] | [0x09, 0, 0x2b, 0, 0, 0x05])
+    }
 }
 
 impl fmt::Display for MacAddr {

@@ -45,9 +45,11 @@ PYTHON
 # transfer ADDRESS : both ways between the hosts, over TCP.
 transfer() {
   local address=$1 server
+  # The `ready` of the transfer before must not be taken for this one's.
+  rm -f "$WORK/served"
   ip netns exec "$right" timeout 120 python3 "$WORK/transfer.py" serve "$address" "$MEGABYTES" >"$WORK/served" 2>&1 &
   server=$!
-  for _ in {1..300}; do grep -q ready "$WORK/served" && break; sleep 0.1; done
+  for _ in {1..300}; do grep -qs ready "$WORK/served" && break; sleep 0.1; done
   ip netns exec "$left" timeout 120 python3 "$WORK/transfer.py" connect "$address" "$MEGABYTES" >"$WORK/said" 2>&1 ||
     { tail -n 5 "$WORK/said" "$WORK/served" "$WORK/err" >&2 && fail "TCP to $address"; }
   wait "$server" || fail "TCP from $address"

@@ -130,6 +130,10 @@ for family, address in (socket.AF_INET, "198.18.1.1"), (socket.AF_INET6, "fd00:1
     except ConnectionRefusedError:
         pass
 PYTHON
+# ready FILE : waits until a listener that writes there is ready.
+ready() {
+  for _ in {1..50}; do grep -qs ready "$1" && return; sleep 0.1; done
+}
 # All OSPF routers: the kernel gets it, and so does a daemon in the group.
 ip netns exec "$kernel" timeout 20 python3 -c '
 import socket, struct
@@ -139,13 +143,38 @@ s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4s4x", 
 print("ready", flush=True)
 assert s.recv(100).endswith(b"hello")' >"$WORK/group" 2>&1 &
 group=$!
-for _ in {1..50}; do grep -q ready "$WORK/group" && break; sleep 0.1; done
+ready "$WORK/group"
 on "$left" python3 -c '
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 89)
 s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("198.18.1.2"))
 s.sendto(b"hello", ("224.0.0.5", 0))'
 wait "$group" || { cat "$WORK/group" >&2 && fail "224.0.0.5 has not reached the kernel"; }
+
+# LLDP, which is not IP: it stays on the link, so what speaks it is behind the TAP.
+cat >"$WORK/lldp.py" <<'PYTHON'
+import socket, sys
+role, name = sys.argv[1:]
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88CC))
+s.bind((name, 0x88CC))
+if role == "listen":
+    s.settimeout(10)
+    print("ready", flush=True)
+    assert s.recv(100)[14:19] == b"hello"
+else:
+    s.send(bytes.fromhex("0180c200000e") + s.getsockname()[4] + b"\x88\xcchello" + bytes(41))
+PYTHON
+# lldp SPACE INTERFACE SPACE INTERFACE : a frame goes from the first to the second.
+lldp() {
+  rm -f "$WORK/heard"
+  ip netns exec "$3" timeout 20 python3 "$WORK/lldp.py" listen "$4" >"$WORK/heard" 2>&1 &
+  local listener=$!
+  ready "$WORK/heard"
+  on "$1" python3 "$WORK/lldp.py" send "$2"
+  wait "$listener" || { cat "$WORK/heard" >&2 && fail "LLDP from $2 has not reached $4"; }
+}
+lldp "$left" eth0 "$kernel" tap1
+lldp "$kernel" tap1 "$left" eth0
 
 # An address that is given to the TAP is the port's, and goes with it.
 on "$left" ip route add 203.0.113.1/32 via 198.18.1.1

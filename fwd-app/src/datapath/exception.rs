@@ -152,7 +152,8 @@ impl Ours {
             ARP => (true, false),
             IPV4 => self.v4(packet),
             IPV6 => self.v6(packet),
-            _ => (false, true),
+            // LLDP, LACP, IS-IS.
+            _ => (MacAddr(*mac).is_link_group(), true),
         };
         match (is_to_us || is_to_many, is_ours) {
             (true, true) => Whose::Ours,
@@ -262,6 +263,13 @@ mod tests {
         let mut arp = to([0xff; 6], v4([1, 2, 3, 4]));
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
         assert_eq!(ours.whose(&arp), Whose::Ours);
+        // LLDP, and IS-IS, whose frames have a length there.
+        for (group, ethertype) in [([1, 0x80, 0xc2, 0, 0, 0xe], 0x88cc_u16), ([1, 0x80, 0xc2, 0, 0, 0x15], 60)] {
+            let mut frame = to(group, arp.clone());
+            frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+            assert_eq!(ours.whose(&frame), Whose::Ours);
+            assert_eq!(ours.whose(&to([0xff; 6], frame)), Whose::Forward, "the check drops it");
+        }
     }
 
     #[test]

@@ -264,13 +264,13 @@ impl Interface {
         }
     }
 
-    /// Whether frames to this MAC are for us: the port's own, broadcast, the groups of [`Self::is_group`], and those that bridges keep
-    /// on the link (IEEE 802.1Q 8.6.3), which LLDP and LACP use. The MAC of an IPv6 group has no scope, so groups of any scope match.
+    /// Whether frames to this MAC are for us: the port's own, broadcast, the groups of [`Self::is_group`], and those of the link's protocols
+    /// ([`MacAddr::is_link_group`]). The MAC of an IPv6 group has no scope, so groups of any scope match.
     pub(crate) fn is_ours_l2(&self, mac: MacAddr) -> bool {
         match mac.0 {
             [0x33, 0x33, 0xff, ..] => self.v6().any(|address| group_mac(solicited_node(address)) == mac),
-            [0x33, 0x33, ..] | [1, 0, 0x5e, 0, 0, _] | [1, 0x80, 0xc2, 0, 0, 0..=0xf] => true,
-            _ => mac == self.mac || mac == BROADCAST,
+            [0x33, 0x33, ..] | [1, 0, 0x5e, 0, 0, _] => true,
+            _ => mac == self.mac || mac == BROADCAST || mac.is_link_group(),
         }
     }
 }
@@ -377,6 +377,9 @@ pub(crate) mod tests {
             ("01:00:5e:00:01:05", false),
             ("01:80:c2:00:00:0e", true),
             ("01:80:c2:00:00:10", false),
+            ("01:80:c2:00:00:14", true),
+            ("09:00:2b:00:00:05", true),
+            ("09:00:2b:00:00:06", false),
             ("33:33:00:00:00:02", true),
             ("33:33:ff:12:34:56", true),
             ("33:33:ff:12:34:57", false),
