@@ -7,7 +7,7 @@
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 need_all iproute2 iputils-ping ethtool
 
-left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$ process=
+left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$
 cleanup() {
   [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null
   for space in "$left" "$right" "$router"; do ip netns del "$space" 2>/dev/null; done
@@ -50,22 +50,7 @@ forward() {
     --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "$router" -l 0 \
     --vdev "${driver}1,iface=link1" --vdev "${driver}2,iface=link2" >"$WORK/out" 2>"$WORK/err" &
   process=$!
-  for _ in {1..600}; do
-    grep -qs "forwarding; Ctrl-C stops" "$WORK/err" && return
-    kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
-    sleep 0.1
-  done
-  fail "fwd-app run does not forward after 60 s"
-}
-ctl() { "$APP" ctl --socket "$WORK/ctl" "$@"; }
-
-# stop : ends the forwarder, which must succeed.
-stop() {
-  local code=0
-  kill -INT "$process"
-  wait "$process" || code=$?
-  process=
-  [ "$code" = 0 ] || { tail -n 20 "$WORK/err" >&2 && fail "exit code $code after Ctrl-C"; }
+  forwards
 }
 
 # on_left COMMAND.. : the command must succeed on the left host. What it says is in $WORK/said.

@@ -63,15 +63,6 @@ PYTHON
 
 # knows ADDRESS : whether the forwarder has the MAC of this neighbour.
 knows() { ctl show neigh | grep -qE "^ *$1 +[0-9a-f]{2}:"; }
-# within SECONDS COMMAND.. : the command must succeed once within the time.
-within() {
-  local end=$((SECONDS + $1))
-  shift
-  until "$@"; do
-    [ "$SECONDS" -lt "$end" ] || { ctl show neigh >&2 && fail "not in time: $*"; }
-    sleep 0.2
-  done
-}
 unknown() { ! knows "$1"; }
 
 for driver in net_af_packet net_af_xdp; do

@@ -7,7 +7,7 @@
 has ip || skip "no ip (package iproute2)"
 [ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
 
-space=smoke-kernel-$$ process=
+space=smoke-kernel-$$
 cleanup() {
   [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null || true
   ip netns del "$space" 2>/dev/null || true
@@ -33,22 +33,6 @@ ip netns exec "$space" "$APP" run --fib "$WORK/routes" --kernel-routes --kernel-
   --json "$WORK/report.json" -- --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-kernel-$$" -l 0 \
   --vdev net_af_packet0,iface=v0 --vdev net_null1,no-rx=1 >"$WORK/out" 2>"$WORK/err" &
 process=$!
-
-ctl() { "$APP" ctl --socket "$WORK/ctl" "$@"; }
-
-# eventually PATTERN WORDS.. : the answer to the words must match within 10 s.
-eventually() {
-  local pattern=$1
-  shift
-  for _ in {1..100}; do
-    ctl "$@" >"$WORK/answer" 2>&1 || true
-    grep -qE -- "$pattern" "$WORK/answer" && return 0
-    kill -0 "$process" 2>/dev/null || { tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
-    sleep 0.1
-  done
-  tail -n 20 "$WORK/answer" >&2
-  fail "no line of '$*' matches: $pattern"
-}
 
 eventually 'kernel .*complete' show feeds
 eventually '192.0.0.0/24 .*dev 0' route get 192.0.0.9
@@ -91,8 +75,4 @@ eventually 'no route' route get 10.2.2.3
 "${at[@]}" link set v1 up
 eventually '192.0.1.0/24 .*dev 1' route get 192.0.1.9
 
-kill -INT "$process"
-code=0
-wait "$process" || code=$?
-process=
-[ "$code" = 0 ] || { tail "$WORK/err" >&2 && fail "exit code $code"; }
+stop

@@ -6,7 +6,7 @@
 
 [ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_memif.so" ] || skip "this DPDK has no net_memif"
 
-process='' peer=''
+peer=''
 cleanup() {
   for one in $process $peer; do kill -9 "$one" 2>/dev/null || true; done
   wait
@@ -33,16 +33,6 @@ start_peer() {
 asked() { "$APP" ctl --json --socket "$WORK/$1.ctl" "${@:2}" >"$WORK/said" 2>/dev/null; }
 dropped() { asked first show drops && json "$WORK/said" no_neighbour; }
 downs() { grep -c '(net_memif1): link down' "$WORK/first.err" || true; }
-# within SECONDS COMMAND.. : the command must succeed once within the time.
-within() {
-  local end=$((SECONDS + $1))
-  shift
-  until "$@"; do
-    kill -0 "$process" || fail "the forwarder has ended"
-    [ "$SECONDS" -lt "$end" ] || { tail -n 5 "$WORK"/*.err >&2 && fail "not in time: $*"; }
-    sleep 0.1
-  done
-}
 drops_more() { [ "$(dropped || echo 0)" -gt "$1" ]; }
 has_gone() { [ "$(downs)" -gt "$1" ]; }
 passes() { asked peer show stats && [ "$(json "$WORK/said" packets rx)" -gt 10000 ]; }

@@ -47,24 +47,8 @@ ip netns exec "$router" "$APP" run --kernel-routes --fpm 127.0.0.1:2620 --vrf re
   --vdev net_af_packet0,iface=main1 --vdev net_af_packet1,iface=main2 --vdev net_af_packet2,iface=red1 --vdev net_af_packet3,iface=red2 \
   >"$WORK/out" 2>"$WORK/err" &
 process=$!
-for _ in {1..600}; do
-  grep -qs "forwarding; Ctrl-C stops" "$WORK/err" && break
-  kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
-  sleep 0.1
-done
+forwards
 
-# eventually PATTERN WORDS.. : the answer to the words must match within 10 s.
-eventually() {
-  local pattern=$1
-  shift
-  for _ in {1..100}; do
-    ctl "$@" >"$WORK/answer" 2>&1 || true
-    grep -qE -- "$pattern" "$WORK/answer" && return 0
-    sleep 0.1
-  done
-  tail -n 20 "$WORK/answer" "$WORK/err" >&2
-  fail "no line of '$*' matches: $pattern"
-}
 # red_no_loss TARGET.. : as no_loss, from the left host of the VRF red.
 red_no_loss() { (left=$red_left && no_loss "$@"); }
 # unreachable SPACE TARGET : the host gets no answer from there.

@@ -264,7 +264,9 @@ mod tests {
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
         assert_eq!(ours.whose(&arp), Whose::Ours);
         // LLDP, and IS-IS, whose frames have a length there.
-        for (group, ethertype) in [([1, 0x80, 0xc2, 0, 0, 0xe], 0x88cc_u16), ([1, 0x80, 0xc2, 0, 0, 0x15], 60)] {
+        for (group, ethertype) in
+            [([1, 0x80, 0xc2, 0, 0, 0xe], 0x88cc_u16), ([1, 0x80, 0xc2, 0, 0, 0x15], 60)]
+        {
             let mut frame = to(group, arp.clone());
             frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
             assert_eq!(ours.whose(&frame), Whose::Ours);

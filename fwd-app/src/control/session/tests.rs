@@ -3,6 +3,7 @@
 use super::*;
 use crate::control::test_session::session;
 use crate::datapath::Code;
+use crate::datapath::egress::tests::ports;
 use fib::MacAddr;
 use fib::{Keys, PortRef};
 
@@ -12,14 +13,7 @@ const PREFIX: &str = "198.18.0.0/24";
 
 fn with_ports() -> Session {
     let mut session = session();
-    let port = |name: &str| EgressPort {
-        name: name.to_owned(),
-        mac: MacAddr([2, 0, 0, 0, 0, 1]),
-        mtu_bytes: 1500,
-        destination: None,
-        is_up: true,
-    };
-    session.set_ports(vec![port("p0"), port("p1")]).unwrap();
+    session.set_ports(ports(2)).unwrap();
     session
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkNeighbour, Path, Route};
 use crate::control::test_session::session;
+use crate::datapath::egress::tests::ports;
 use crossbeam_channel::{Sender, bounded};
 use fib::faulty::{Call, Faults, FaultyEngine, How};
 use fib::feed::{Action, Update};
@@ -59,14 +60,7 @@ impl Rig {
     /// The same, where the first feeds are preferred to files.
     fn with_feeds_before_files(before_files: u8) -> Self {
         let mut session = session();
-        let port = |name: &str| EgressPort {
-            name: name.to_owned(),
-            mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            mtu_bytes: 1500,
-            destination: None,
-            is_up: true,
-        };
-        let ports = vec![port("p0"), port("p1")];
+        let ports = ports(2);
         session.set_ports(ports.clone()).unwrap();
         let (sender, receiver) = bounded(1000);
         let interfaces = Interfaces::of(&ports, &[], &[]).unwrap();
