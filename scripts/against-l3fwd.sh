@@ -9,7 +9,7 @@
 #   --packets LIST   packets that go round: 4096 fit a cache, 65536 do not (default 4096)
 #   --burst N        packets that fwd-app receives at once (default 128); l3fwd has its own 32
 #   --ports N        ports; the first one receives, all of them send (default 4)
-#   --hops N         next hops of fwd-app's routes, spread over the ports; l3fwd has one a port (default as l3fwd)
+#   --hops N         next hops of fwd-app's routes, a random one for each prefix, spread over the ports; l3fwd has one a port (default as l3fwd)
 #   --seconds S      time of one comparison (default 24)
 #   --cpu N          the CPU that all of them share (default 1)
 #   --fib FILE       l3fwd rules of one family for these ports, IPv4 first; not with --hops (default: generated full tables)
@@ -109,10 +109,14 @@ say "routes and packets"
 # The same routes for both: rules that name a port for l3fwd, and for fwd-app these or, with --hops, ids of next hops.
 if [ ${#FIB[@]} = 0 ]; then
   table=$FOLDER/hops-$HOPS
-  hops=()
-  [ "$HOPS" = 0 ] || hops=(--next-hops "$HOPS")
   for family in v4 v6; do
-    [ -s "$table-$family.txt" ] || "$APP" fib generate --family "$family" "${hops[@]}" -o "$table-$family.txt"
+    if [ ! -s "$table-$family.txt" ]; then
+      "$APP" fib generate --family "$family" -o "$table-$family.txt"
+      # A random one of them for each prefix: those that the generator draws are mostly few.
+      [ "$HOPS" = 0 ] || awk -v hops="$HOPS" 'BEGIN { srand(1) } /^[0-9a-f]/ { $2 = 1 + int(rand() * hops) } 1' "$table-$family.txt" \
+        >"$table-$family.part"
+      [ "$HOPS" = 0 ] || mv "$table-$family.part" "$table-$family.txt"
+    fi
     rules=$table-ports-$PORTS-$family.rules
     [ -s "$rules" ] || "$APP" fib convert "$table-$family.txt" --to l3fwd --ports "$PORTS" -o "$rules"
     FIB+=("$rules")
