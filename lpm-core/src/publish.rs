@@ -46,9 +46,9 @@ impl<T> Publish for ArcSwap<T> {
 
 #[cfg(not(any(test, feature = "testing")))]
 #[inline(always)]
-fn report<T>(_place: &T) {}
+pub(crate) fn report<T>(_place: &T) {}
 
 #[cfg(any(test, feature = "testing"))]
-fn report<T>(place: &T) {
+pub(crate) fn report<T>(place: &T) {
     fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(place)));
 }
