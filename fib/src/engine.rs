@@ -132,6 +132,8 @@ pub struct EngineStats {
     pub table_bytes: u64,
     /// Memory that only the writer uses, bytes.
     pub writer_bytes: u64,
+    /// Memory of tables that were replaced and that a reader may still read, bytes. See [`EngineWriter::free_retired`].
+    pub retired_bytes: u64,
     /// Engine-specific figures ("g1_filter_bits", "v6_chunks").
     pub details: Details,
 }
@@ -225,6 +227,10 @@ pub trait EngineWriter: Send {
         false
     }
 
+    /// Frees the tables that were replaced and that nobody reads any more. A reader never frees one, so the writer does it: here, which
+    /// its thread calls every now and then, and with each delta.
+    fn free_retired(&mut self) {}
+
     /// The generation in service.
     fn generation(&self) -> Generation;
 
@@ -300,6 +306,10 @@ pub trait EngineReader: Send {
         fibs.check(keys.len(), 1)?;
         self.lookup(keys, out)
     }
+
+    /// Lets go of tables that were replaced, if this reader has any. A lookup does that with the table it reads; this is for a reader
+    /// without lookups, which would keep a table from being freed. It costs a few loads: call it every few thousand turns.
+    fn refresh(&mut self) {}
 }
 
 /// Looks up `keys` into `out` in batches through slot 0 of `reader`, each polled until it is answered.

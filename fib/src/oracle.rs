@@ -193,6 +193,7 @@ impl EngineWriter for OracleEngine {
     fn stats(&self) -> EngineStats {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         EngineStats {
+            retired_bytes: 0,
             routes_v4: tables.v4.len() as u64,
             routes_v6: tables.v6.len() as u64,
             table_bytes: tables.v4.bytes() + tables.v6.bytes(),

@@ -30,6 +30,9 @@ pub trait Answer: Send {
         self.answer(keys, out);
         Ok(())
     }
+
+    /// As [`EngineReader::refresh`].
+    fn refresh(&mut self) {}
 }
 
 /// A reader that looks up inside `submit`.
@@ -106,5 +109,9 @@ impl<A: Answer> EngineReader for SlotReader<A> {
     ) -> Result<(), EngineError> {
         keys.check_answers(out)?;
         self.tables.answer_in(fibs, keys, out)
+    }
+
+    fn refresh(&mut self) {
+        self.tables.refresh();
     }
 }

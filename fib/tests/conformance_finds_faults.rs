@@ -195,6 +195,7 @@ impl EngineWriter for Faulty {
     fn stats(&self) -> EngineStats {
         let tables = self.tables.read().unwrap();
         EngineStats {
+            retired_bytes: 0,
             routes_v4: (tables.v4.len() as u64).wrapping_sub(self.miscounted),
             routes_v6: tables.v6.len() as u64,
             table_bytes: Self::bytes(&tables),

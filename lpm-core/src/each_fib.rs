@@ -67,6 +67,13 @@ impl EngineWriter for FibWriter {
         self.engine().may_hang()
     }
 
+    /// Without effect while another FIB's writer is at work, which may take long: it does the same.
+    fn free_retired(&mut self) {
+        if let Ok(mut engine) = self.engine.try_lock() {
+            engine.free_retired();
+        }
+    }
+
     fn generation(&self) -> Generation {
         self.generation
     }
@@ -112,5 +119,9 @@ impl EngineReader for FibReader {
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
         self.reader.lookup_in(Fibs::One(self.fib), keys, out)
+    }
+
+    fn refresh(&mut self) {
+        self.reader.refresh();
     }
 }

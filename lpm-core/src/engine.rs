@@ -8,12 +8,13 @@
 //!        grace    if a table owes one from the delta before
 //!        commit   each table: its own stores in place, or one store that puts the new table in the old one's place
 //! ```
+//! A table that was replaced is freed by the writer when no reader has it any more ([`crate::retire`]).
 //! A delta that is refused for want of room is planned again with less to spare ([`Budget`]) before the refusal stands.
 
 use crate::epoch::{Epochs, ReaderEpoch};
 use crate::params::Common;
-use crate::publish::Publish as _;
 use crate::reader::{Answer, SlotReader};
+use crate::retire::Retired;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{
@@ -82,6 +83,14 @@ pub trait FibTable<K: Key>: Sized + Send {
 
     /// The bytes that lookups do not read.
     fn writer_bytes(&self) -> u64;
+
+    /// Parts of the table that updates have replaced and that lookups may still read, bytes.
+    fn retired_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Frees those parts that no lookup reads any more.
+    fn free_retired(&mut self) {}
 
     /// Figures for [`EngineStats::details`].
     fn details(&self) -> Details;
@@ -175,6 +184,8 @@ enum Plan<K: Key, T: FibTable<K>> {
 struct Family<K: Key, T: FibTable<K>> {
     table: T,
     place: Place<K, T>,
+    /// What readers may still read of tables that were in service before.
+    retired: Retired<T::Shared>,
     plan: Plan<K, T>,
     routes: usize,
 }
@@ -184,7 +195,7 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
     fn new(params: &T::Params) -> Result<Self, EngineError> {
         let table = T::build(T::size(&[], params, Budget::Ample)?, Vec::new(), params)?;
         let place = Arc::new(ArcSwap::new(Arc::clone(table.shared())));
-        Ok(Self { table, place, plan: Plan::InPlace, routes: 0 })
+        Ok(Self { table, place, retired: Retired::default(), plan: Plan::InPlace, routes: 0 })
     }
 
     /// Plans `changes`, which lead to `routes`. Returns the bytes that lookups will read.
@@ -234,13 +245,23 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
     fn commit(&mut self, changes: &[Change<K>], routes: &RibTable<K>, synchronize: &dyn Fn()) {
         match std::mem::replace(&mut self.plan, Plan::InPlace) {
             Plan::Built(table) => {
-                self.place.publish(Arc::clone(table.shared()));
+                let (shared, bytes) = (Arc::clone(table.shared()), self.table.bytes());
                 self.table = *table;
+                self.retired.replace(&self.place, shared, bytes);
             }
             _ if changes.is_empty() => {}
             _ => self.table.update(changes, routes, synchronize),
         }
         self.routes = routes.used_len();
+    }
+
+    fn free_retired(&mut self) {
+        self.retired.free();
+        self.table.free_retired();
+    }
+
+    fn retired_bytes(&self) -> u64 {
+        self.retired.bytes() + self.table.retired_bytes()
     }
 }
 
@@ -342,6 +363,7 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        self.free_retired();
         self.prepare(delta, rib)?;
         let Self { v4, v6, epochs, .. } = self;
         let synchronize = || synchronize(epochs);
@@ -354,6 +376,11 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
         v6.commit(&delta.v6, &rib.v6, &synchronize);
         self.generation = self.generation.next();
         Ok(self.generation)
+    }
+
+    fn free_retired(&mut self) {
+        self.v4.free_retired();
+        self.v6.free_retired();
     }
 
     fn generation(&self) -> Generation {
@@ -375,6 +402,7 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
             routes_v6: self.v6.routes as u64,
             table_bytes: self.table_bytes(),
             writer_bytes: v4.writer_bytes() + v6.writer_bytes(),
+            retired_bytes: self.v4.retired_bytes() + self.v6.retired_bytes(),
             details: v4.details().and(v6.details()),
         }
     }
@@ -426,5 +454,10 @@ impl<A: Algorithm> Answer for Lookups<A> {
             }
             calls => calls.into_iter().for_each(|(keys, out)| self.answer(keys, out)),
         }
+    }
+
+    fn refresh(&mut self) {
+        self.v4.load();
+        self.v6.load();
     }
 }

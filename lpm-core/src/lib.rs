@@ -13,6 +13,8 @@
 //! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
 //! | [`no_table`] | the table of a family that an engine does not have |
 //! | [`publish`] | the stores of writers to what lookups read |
+//! | [`retire`] | values that a writer has replaced, which it frees when nobody reads them |
+//! | [`drops`] | for tests: which thread frees what lookups read |
 //! | [`sync`] | the atomics and threads that all of this is written with |
 //!
 //! Unsafe code lives in [`memory`] and [`lend`] only.
@@ -21,6 +23,7 @@
 
 pub mod caches;
 pub mod copies;
+pub mod drops;
 pub mod each_fib;
 pub mod engine;
 pub mod epoch;
@@ -33,6 +36,7 @@ pub mod memory;
 pub mod no_table;
 pub mod params;
 pub mod publish;
+pub mod retire;
 pub mod sync;
 
 use fib::reader;

@@ -274,6 +274,7 @@ fn has_transparent() -> bool {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        crate::drops::note("table memory");
         self.count(Pages::Few);
         // SAFETY: the mapping is ours, of this size, and nobody can hold a reference into it any more.
         unsafe { libc::munmap(self.start.as_ptr(), self.bytes) };

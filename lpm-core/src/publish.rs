@@ -1,8 +1,6 @@
 //! [`Publish`]: the stores of a writer to memory that lookups read. All of them go through it, so that tests can check a table after
-//! each store.
+//! each store. A value that is replaced whole goes through [`crate::retire::Retired`], since somebody has to free the one before.
 
-use arc_swap::ArcSwap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A memory location that the writer stores to while lookups load it.
@@ -34,21 +32,11 @@ impl Publish for AtomicU64 {
     }
 }
 
-impl<T> Publish for ArcSwap<T> {
-    type Value = Arc<T>;
-
-    #[inline]
-    fn publish(&self, value: Arc<T>) {
-        self.store(value);
-        report(self);
-    }
-}
-
 #[cfg(not(any(test, feature = "testing")))]
 #[inline(always)]
-fn report<T>(_place: &T) {}
+pub(crate) fn report<T>(_place: &T) {}
 
 #[cfg(any(test, feature = "testing"))]
-fn report<T>(place: &T) {
+pub(crate) fn report<T>(place: &T) {
     fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(place)));
 }

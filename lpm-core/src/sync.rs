@@ -1,6 +1,6 @@
 //! The atomics, locks, threads and clock of all protocols between threads.
 //!
-//! Here they are those of `std`. The files with such a protocol (`epoch`, `copies`, `failover`, `lend`, `coop`) import them only from
+//! Here they are those of `std`. The files with such a protocol (`epoch`, `copies`, `retire`, `failover`, `lend`, `coop`) import them only from
 //! `crate::sync`, so that the crate `models` can compile the same files with the types of a model checker.
 
 pub use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,6 +18,12 @@ pub mod atomic {
             fence(Ordering::SeqCst);
         }
     }
+}
+
+/// References whose number a protocol depends on, and places where readers get them.
+pub mod counted {
+    pub use arc_swap::ArcSwap;
+    pub use std::sync::Arc;
 }
 
 /// The clock.

@@ -215,3 +215,33 @@ fn a_grace_period_comes_before_the_next_delta_of_a_table_that_owes_one() {
     let last = graces(&engine);
     assert!(last.0 > first.0 && last.0 == last.1, "{first:?} {last:?}");
 }
+
+#[test]
+fn a_replaced_table_is_the_writers_until_no_reader_has_it() {
+    let (mut engine, mut rib) = engine(100);
+    tell(&mut rib, 0, [10, 10], 1);
+    rib.commit_to(&mut engine).unwrap();
+    let (mut busy, mut idle) = (engine.reader(1, 64).unwrap(), engine.reader(1, 64).unwrap());
+    assert_eq!(engine.stats().retired_bytes, 0, "nobody reads the empty tables");
+    // More than there is room for: both tables are built anew.
+    tell(&mut rib, 10, [20, 20], 1);
+    rib.commit_to(&mut engine).unwrap();
+    let mut answer = [NextHopId::NONE];
+    busy.lookup(Keys::V4(&[5]), &mut answer).unwrap();
+    busy.lookup(Keys::V6 { hi: &[0], lo: &[5] }, &mut answer).unwrap();
+    engine.free_retired();
+    assert_eq!(engine.stats().retired_bytes, 2 * 20 * ROUTE_BYTES, "the idle reader has both");
+    idle.lookup(Keys::V4(&[5]), &mut answer).unwrap();
+    engine.free_retired();
+    assert_eq!(engine.stats().retired_bytes, 20 * ROUTE_BYTES, "it looks up in one family alone");
+    idle.refresh();
+    engine.free_retired();
+    assert_eq!(engine.stats().retired_bytes, 0);
+    // Each delta frees too.
+    tell(&mut rib, 30, [20, 0], 1);
+    rib.commit_to(&mut engine).unwrap();
+    [&mut busy, &mut idle].into_iter().for_each(|reader| reader.refresh());
+    tell(&mut rib, 0, [1, 0], 2);
+    rib.commit_to(&mut engine).unwrap();
+    assert_eq!(engine.stats().retired_bytes, 0);
+}

@@ -169,6 +169,14 @@ pub trait HostTable<K: Key>: Send {
     /// Routes in it.
     fn routes(&self) -> u64;
 
+    /// Parts of [`Self::answers`] that were replaced and that readers may still have, bytes.
+    fn retired_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Frees those parts that no reader has any more.
+    fn free_retired(&mut self) {}
+
     /// Bytes of host memory, about.
     fn host_bytes(&self) -> u64;
 

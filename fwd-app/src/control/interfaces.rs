@@ -10,6 +10,7 @@ use crate::router::interface::{InterfaceAddress, solicited_node};
 use crate::router::{Interface, InterfaceId};
 use dpdk_ffi::Port;
 use fib::{IpPrefix, Key as _, MacAddr, NextHop, PortRef, Prefix};
+use lpm_core::drops::Witness;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -87,7 +88,8 @@ pub(crate) fn ours(interfaces: &[Interface], ports: usize) -> Vec<Option<Arc<Our
         let groups = interface.v6().map(|address| solicited_node(address).to_bits()).collect();
         let id = interface.id().0;
         if let Some(ours) = by_port.get_mut(usize::from(id)) {
-            *ours = Some(Arc::new(Ours { port: id, mac: interface.mac(), v4, v6, groups }));
+            let (mac, witness) = (interface.mac(), Witness::of("addresses of the router"));
+            *ours = Some(Arc::new(Ours { port: id, mac, v4, v6, groups, witness }));
         }
     }
     by_port

@@ -107,6 +107,7 @@ impl Service {
                 addresses.turn(vrfs);
             }
             worked |= self.requests.as_mut().is_some_and(|answer| answer(vrfs));
+            vrfs.free_retired();
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }

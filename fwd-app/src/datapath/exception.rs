@@ -10,6 +10,7 @@ use super::DropReason;
 use super::check::{IPV4, IPV4_BYTES, IPV6, IPV6_BYTES, layer2};
 use arc_swap::{ArcSwap, Cache};
 use fib::MacAddr;
+use lpm_core::drops::Witness;
 use std::sync::Arc;
 
 /// Ethertype of ARP.
@@ -127,6 +128,8 @@ pub(crate) struct Ours {
     pub(crate) v6: Vec<u128>,
     /// Solicited-node groups of this link's addresses.
     pub(crate) groups: Vec<u128>,
+    /// Tells tests who drops it.
+    pub(crate) witness: Witness,
 }
 
 /// Whose a frame is.
@@ -141,6 +144,12 @@ pub(crate) enum Whose {
 }
 
 impl Ours {
+    /// Its memory, bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let lists = size_of_val(&*self.v4) + size_of_val(&*self.v6) + size_of_val(&*self.groups);
+        (size_of::<Self>() + lists) as u64
+    }
+
     /// Whose a frame is that begins with `head`.
     pub(crate) fn whose(&self, head: &[u8]) -> Whose {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
@@ -209,6 +218,11 @@ impl Punting {
         self.ours.load()
     }
 
+    /// Lets go of what was for this router before; [`Self::ours`] does so too.
+    pub(crate) fn refresh(&mut self) {
+        self.ours.load();
+    }
+
     /// Whether one more packet is handed over that would only cause an ICMP error, in a batch of the time `tsc`.
     pub(crate) fn takes(&mut self, tsc: u64) -> bool {
         let period = tsc >> PERIOD_SHIFT;
@@ -226,13 +240,18 @@ mod tests {
     use super::super::check::ETHERNET_BYTES;
     use super::super::test_frames::{V4, V6};
     use super::*;
+    use lpm_core::drops;
+    use lpm_core::retire::Retired;
+    use rusty_fork::rusty_fork_test;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const MAC: MacAddr = MacAddr([2, 0xf0, 0, 0, 0, 1]);
 
     fn ours() -> Ours {
         let group = SOLICITED_NODE << 24 | 1;
         let v6 = 0x2001_0db8_u128 << 96 | 1;
-        Ours { port: 1, mac: MAC, v4: vec![0xc633_6401, 0xc633_64ff], v6: vec![v6], groups: vec![group] }
+        let v4 = vec![0xc633_6401, 0xc633_64ff];
+        Ours { port: 1, mac: MAC, v4, v6: vec![v6], groups: vec![group], ..Ours::default() }
     }
 
     fn to(mac: [u8; 6], mut frame: Vec<u8>) -> Vec<u8> {
@@ -307,5 +326,42 @@ mod tests {
         let taken = |punting: &mut Punting, tsc| (0..100).filter(|_| punting.takes(tsc)).count();
         assert_eq!((taken(&mut punting, 5), taken(&mut punting, 6)), (LIMIT as usize, 0));
         assert_eq!(taken(&mut punting, 1 << PERIOD_SHIFT), LIMIT as usize);
+    }
+
+    rusty_fork_test! {
+        #![rusty_fork(timeout_ms = 60_000)]
+
+        /// In a process of its own, since all drops count.
+        #[test]
+        fn no_lcore_frees_what_was_for_the_router() {
+            let now = |port| Ours { port, witness: Witness::of("ours"), ..ours() };
+            let place = Arc::new(ArcSwap::from_pointee(now(0)));
+            let (mut punting, stop) = (Punting::new(Arc::clone(&place), 2), Arc::new(AtomicBool::new(false)));
+            let lcore = std::thread::spawn({
+                let stop = Arc::clone(&stop);
+                move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        punting.refresh();
+                        assert_eq!(punting.ours().mac, MAC);
+                    }
+                }
+            });
+            assert!(drops::take().is_empty());
+            let mut retired = Retired::default();
+            for port in 1..2000 {
+                retired.replace(&place, Arc::new(now(port)), now(port).bytes());
+            }
+            while retired.bytes() > 0 {
+                std::thread::yield_now();
+                retired.free();
+            }
+            let drops = drops::take();
+            stop.store(true, Ordering::Relaxed);
+            lcore.join().unwrap();
+            // Those of the place, and those whose bytes were asked for.
+            assert_eq!(drops.len(), 2 * 1999);
+            let here = std::thread::current().id();
+            assert!(drops.iter().all(|(_, thread)| *thread == here), "the lcore freed some");
+        }
     }
 }

@@ -57,6 +57,11 @@ impl Lookup {
         std::mem::replace(&mut self.reader, reader)
     }
 
+    /// As [`EngineReader::refresh`].
+    pub(crate) fn refresh(&mut self) {
+        self.reader.refresh();
+    }
+
     /// Fills the next hops of both lanes; a lane whose lookup fails is dropped.
     #[inline]
     pub(crate) fn run(&mut self, batch: &mut Batch) {
@@ -106,7 +111,7 @@ pub(crate) struct InFlight {
 impl InFlight {
     /// Looks up through `reader`; each batch takes two slots, one a family. A batch is abandoned after `stall_cycles`.
     pub(crate) fn new(reader: Box<dyn EngineReader>, stall_cycles: u64, fault: Arc<EngineFault>) -> Self {
-        let free = pairs_of(reader.as_ref());
+        let free: Vec<_> = pairs_of(reader.as_ref()).collect();
         let pairs = free.len();
         Self {
             reader,
@@ -122,10 +127,17 @@ impl InFlight {
     /// Looks up through `reader` from now on; returns the one before, with the slots that belong to abandoned batches. No batch is in
     /// flight.
     pub(crate) fn replace(&mut self, reader: Box<dyn EngineReader>) -> Box<dyn EngineReader> {
-        self.free = pairs_of(reader.as_ref());
+        // In the memory that is there: lcores neither allocate nor free.
+        self.free.clear();
+        self.free.extend(pairs_of(reader.as_ref()));
         self.pairs = self.free.len();
         self.lost.clear();
         std::mem::replace(&mut self.reader, reader)
+    }
+
+    /// As [`EngineReader::refresh`].
+    pub(crate) fn refresh(&mut self) {
+        self.reader.refresh();
     }
 
     /// Whether a batch may be submitted: a pair of slots is free, or every pair belongs to an abandoned batch. In the second case
@@ -206,8 +218,8 @@ impl InFlight {
 }
 
 /// The slots of `reader` in pairs, one slot a family.
-fn pairs_of(reader: &dyn EngineReader) -> Vec<[SlotId; 2]> {
-    (0..reader.slots() / 2).map(|pair| [SlotId(pair * 2), SlotId(pair * 2 + 1)]).collect()
+fn pairs_of(reader: &dyn EngineReader) -> impl Iterator<Item = [SlotId; 2]> + use<> {
+    (0..reader.slots() / 2).map(|pair| [SlotId(pair * 2), SlotId(pair * 2 + 1)])
 }
 
 /// Collects the answers that are ready.

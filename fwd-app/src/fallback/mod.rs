@@ -136,6 +136,13 @@ impl EngineWriter for Fallback {
         Ok(self.generation)
     }
 
+    fn free_retired(&mut self) {
+        self.fallback.free_retired();
+        if let Some(primary) = self.in_service() {
+            primary.free_retired();
+        }
+    }
+
     fn generation(&self) -> Generation {
         self.generation
     }

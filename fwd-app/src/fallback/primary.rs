@@ -67,6 +67,14 @@ impl Primary {
         }
     }
 
+    /// Has the engine free what it has retired, some time.
+    pub(super) fn free_retired(&self) {
+        match &self.writer {
+            Writer::Here(engine) => engine.borrow_mut().free_retired(),
+            Writer::Remote(remote) => remote.tell(|engine| engine.free_retired()),
+        }
+    }
+
     /// As [`Self::ask`]: has the engine apply `delta`.
     ///
     /// # Errors
@@ -120,6 +128,14 @@ impl Remote {
             .name("primary".into())
             .spawn(move || serve(engine, &todo, &theirs, end));
         Self { jobs: Some(jobs), ended, service }
+    }
+
+    /// Has the thread do something that nobody waits for, unless it has something to do.
+    fn tell(&self, what: impl FnOnce(&mut dyn EngineWriter) + Send + 'static) {
+        if let Some(jobs) = self.jobs.as_ref().filter(|jobs| jobs.is_empty()) {
+            let job: Job = Box::new(move |engine, _| what(engine));
+            drop(jobs.send(job));
+        }
     }
 
     /// See [`Primary::ask`].

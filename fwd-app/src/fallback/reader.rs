@@ -120,6 +120,11 @@ impl EngineReader for FallbackReader {
             self.fallback.lookup(keys, out)
         }
     }
+
+    fn refresh(&mut self) {
+        self.primary.iter_mut().for_each(|primary| primary.refresh());
+        self.fallback.refresh();
+    }
 }
 
 impl Drop for FallbackReader {

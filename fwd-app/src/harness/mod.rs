@@ -25,6 +25,8 @@ pub(crate) mod history;
 mod panics;
 mod ready;
 pub(crate) mod reference;
+#[cfg(test)]
+mod retired;
 pub(crate) mod schedule;
 pub(crate) mod setup;
 mod sink;

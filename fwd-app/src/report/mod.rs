@@ -191,6 +191,10 @@ pub(crate) struct EngineReport {
     pub(crate) isa: String,
     /// Memory that lookups read, bytes.
     pub(crate) table_bytes: u64,
+    /// Memory of tables of the engine that were replaced and not freed yet, since an lcore may still read them, bytes.
+    pub(crate) retired_bytes: u64,
+    /// The same of egress tables.
+    pub(crate) retired_egress_bytes: u64,
     /// What the memory of all tables and their copies lies in.
     pub(crate) pages: PagesReport,
     /// IPv4 routes.
@@ -284,6 +288,8 @@ impl EngineReport {
             auto: session.spec().auto_reason(),
             isa: engine.isa_name(),
             table_bytes: stats.table_bytes,
+            retired_bytes: stats.retired_bytes,
+            retired_egress_bytes: session.retired_egress_bytes(),
             pages: PagesReport::new(),
             routes_v4: stats.routes_v4,
             routes_v6: stats.routes_v6,

@@ -148,6 +148,10 @@ pub(crate) fn engine(engine: &EngineReport) -> String {
         engine.generations_applied,
         engine.updates_applied
     );
+    let retired = engine.retired_bytes + engine.retired_egress_bytes;
+    if retired > 0 {
+        let _ = writeln!(out, "  retired {:.1} MB of tables that lcores may still read", megabytes(retired));
+    }
     if let Some(error) = &engine.error {
         let _ = writeln!(out, "  FAULT  {error}");
     }

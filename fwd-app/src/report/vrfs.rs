@@ -27,6 +27,8 @@ pub(crate) struct VrfReport {
     pub(crate) table_bytes: u64,
     /// Memory of the engine that only its writer uses, bytes; of all VRFs that share the engine.
     pub(crate) writer_bytes: u64,
+    /// Memory of replaced tables that lcores may still read, bytes: of the engine, of all VRFs that share it, and of egress.
+    pub(crate) retired_bytes: u64,
     /// Whether other VRFs are in the same table.
     pub(crate) is_shared: bool,
 }
@@ -51,6 +53,7 @@ impl VrfReports {
                 engine: session.engine().name(),
                 table_bytes: stats.table_bytes,
                 writer_bytes: stats.writer_bytes,
+                retired_bytes: stats.retired_bytes + session.retired_egress_bytes(),
                 is_shared: session.has_shared_engine(),
             }
         };

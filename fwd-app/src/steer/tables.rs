@@ -27,6 +27,7 @@ impl Steering<'_> {
         let table = self.session().egress_table();
         let (groups, paths, paths_alive) = table.map_or((0, 0, 0), |table| table.load().group_counts());
         let engine = self.session().engine();
+        let stats = engine.stats();
         let [blackhole, unreachable, prohibit] = self.discards();
         Answer::new(FibShown {
             routes_v4: rib.v4.len(),
@@ -43,7 +44,8 @@ impl Steering<'_> {
             paths_alive,
             ecmp_seed: self.session().ecmp_seed(),
             rib_bytes: rib.bytes(),
-            table_bytes: engine.stats().table_bytes,
+            table_bytes: stats.table_bytes,
+            retired_bytes: stats.retired_bytes + self.session().retired_egress_bytes(),
             generation: engine.generation().0,
             updates: self.session().tally().updates,
         })
@@ -260,6 +262,8 @@ struct FibShown {
     ecmp_seed: u64,
     rib_bytes: u64,
     table_bytes: u64,
+    /// Of tables that were replaced and that lcores may still read.
+    retired_bytes: u64,
     generation: u64,
     /// Updates since the start.
     updates: u64,
@@ -278,7 +282,11 @@ impl fmt::Display for FibShown {
             let Self { groups, paths, paths_alive, ecmp_seed, .. } = self;
             writeln!(f, "groups      {groups}, {paths_alive} of {paths} paths alive, seed {ecmp_seed}")?;
         }
-        writeln!(f, "memory      RIB {} bytes, engine {} bytes", self.rib_bytes, self.table_bytes)?;
+        let Self { rib_bytes, table_bytes, retired_bytes, .. } = self;
+        writeln!(
+            f,
+            "memory      RIB {rib_bytes} bytes, engine {table_bytes} bytes, retired {retired_bytes} bytes"
+        )?;
         writeln!(f, "generation  {}, {} updates", self.generation, self.updates)
     }
 }

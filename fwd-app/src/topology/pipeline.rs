@@ -14,7 +14,7 @@
 //!
 //! Order: all batches of one input pass the same engine stage and the same tx stage. Those of different VRFs may overtake each other there.
 
-use super::stage::ORIGINATED_ONE_IN;
+use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::InFlight;
@@ -129,6 +129,9 @@ impl Stage for RxStage {
             return if stopping { Progress::Done } else { Progress::Idle };
         };
         self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(REFRESH_ONE_IN) {
+            batch.punting.iter_mut().for_each(Punting::refresh);
+        }
         // Idle polls keep the batch: they hand nothing over.
         if takes_another {
             watch.lap(&mut self.counters, StageName::HandOver, 0);
@@ -210,6 +213,9 @@ impl Stage for EngineStage {
     fn poll(&mut self) -> Progress {
         let mut worked = false;
         self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(REFRESH_ONE_IN) {
+            self.refresh();
+        }
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         let is_offered = self.swap.is_offered();
         if is_offered && self.is_empty() {
@@ -270,6 +276,15 @@ impl Stage for EngineStage {
 }
 
 impl EngineStage {
+    /// Lets go of tables that were replaced.
+    #[cold]
+    fn refresh(&mut self) {
+        for VrfInFlight { in_flight, egress } in &mut self.vrfs {
+            in_flight.refresh();
+            egress.load();
+        }
+    }
+
     /// Whether no batch is in flight.
     fn is_empty(&self) -> bool {
         self.vrfs.iter().all(|vrf| vrf.in_flight.is_empty())
@@ -353,7 +368,8 @@ mod tests {
     use crate::datapath::{DropReason, EgressPort};
     use crossbeam_channel::bounded;
     use fib::faulty::{Faults, FaultyEngine};
-    use fib::{EngineWriter as _, MacAddr, NextHopTable};
+    use fib::{EngineOptions, EngineWriter as _, IpPrefix, MacAddr, NextHopId, NextHopTable, Prefix4, Rib};
+    use lpm_core::retire::Retired;
     use std::sync::atomic::Ordering::SeqCst;
     use std::time::{Duration, Instant};
 
@@ -422,6 +438,34 @@ mod tests {
             };
             self.tx.try_iter().map(count).collect()
         }
+    }
+
+    #[test]
+    fn a_stage_without_packets_lets_go_of_tables_that_were_replaced() {
+        if dpdk_ffi::testing::eal().is_none() {
+            return;
+        }
+        let mut engine = lpm_phi::bloom::make(&EngineOptions::default()).unwrap();
+        let mut rig = Rig::new();
+        drop(rig.stage.vrfs[0].in_flight.replace(engine.reader(4, 16).unwrap()));
+        // So many that the table is built anew.
+        let mut rib = Rib::new();
+        for route in 0..10_240 {
+            rib.set(IpPrefix::V4(Prefix4::truncating(route << 8, 24)), NextHopId::new(1).unwrap());
+        }
+        rib.commit_to(engine.as_mut()).unwrap();
+        let table = EgressTable::clone(&rig.stage.vrfs[0].egress.arc_swap().load());
+        let (place, mut egress) = (Arc::new(ArcSwap::from_pointee(table.clone())), Retired::default());
+        rig.stage.vrfs[0].egress = Cache::new(Arc::clone(&place));
+        egress.replace(&place, Arc::new(table), 1);
+        let mut left = || {
+            engine.free_retired();
+            egress.free();
+            (engine.stats().retired_bytes > 0, egress.bytes() > 0)
+        };
+        assert_eq!(left(), (true, true), "the stage has both");
+        (0..REFRESH_ONE_IN).for_each(|_| assert_eq!(rig.stage.poll(), Progress::Idle));
+        assert_eq!(left(), (false, false));
     }
 
     #[test]

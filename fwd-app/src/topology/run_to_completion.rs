@@ -1,6 +1,6 @@
 //! Run-to-completion: one stage takes the packets of its queues from rx to tx, a burst at a time, as l3fwd does.
 
-use super::stage::ORIGINATED_ONE_IN;
+use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
 use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::Lookup;
@@ -12,7 +12,7 @@ use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
 use crate::datapath::vlans::VlanSort;
 use crate::datapath::watch::Watch;
-use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, StageName};
+use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, Punting, StageName};
 use arc_swap::{ArcSwap, Cache};
 use std::sync::Arc;
 
@@ -82,6 +82,17 @@ impl Worker {
         Self { inputs, path, control, swap, turn: 0 }
     }
 
+    /// Lets go of tables that were replaced.
+    #[cold]
+    fn refresh(&mut self) {
+        for VrfTables { lookup, egress } in &mut self.path.vrfs {
+            lookup.refresh();
+            egress.load();
+        }
+        let batches = self.inputs.iter_mut().map(|input| &mut input.batch);
+        batches.filter_map(|batch| batch.punting.as_mut()).for_each(Punting::refresh);
+    }
+
     /// Packets that it has.
     fn held(&self) -> u64 {
         let waiting: usize = self.inputs.iter().map(Input::held).sum();
@@ -101,6 +112,9 @@ impl Stage for Worker {
             });
         }
         self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(REFRESH_ONE_IN) {
+            self.refresh();
+        }
         // All inputs of a turn, so that no input is left out.
         let is_timed = self.turn.is_multiple_of(TIMED_ONE_IN);
         for Input { rx, batch, vlans } in &mut self.inputs {

@@ -5,6 +5,10 @@ use crate::datapath::{Counters, Latency};
 /// A busy stage that sends looks for packets of the router once in so many turns, an idle one at each.
 pub(crate) const ORIGINATED_ONE_IN: u32 = 16;
 
+/// A stage looks for newer tables once in so many turns, idle or not, and for tables that it has no packets for too: the control thread
+/// frees a table that was replaced when no stage has it any more. That is every few milliseconds, and costs a few loads.
+pub(crate) const REFRESH_ONE_IN: u32 = 4096;
+
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {

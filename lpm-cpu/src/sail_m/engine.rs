@@ -18,7 +18,7 @@ use fib::{
 };
 use lpm_core::engine::synchronize;
 use lpm_core::epoch::{Epochs, ReaderEpoch};
-use lpm_core::publish::Publish as _;
+use lpm_core::retire::Retired;
 use std::sync::Arc;
 
 /// Where readers find the table in service.
@@ -29,6 +29,8 @@ pub(crate) struct SailM {
     params: Params,
     writer: Writer,
     place: Place,
+    /// Tables that were in service before.
+    retired: Retired<Table>,
     epochs: Arc<Epochs>,
     /// Routes of each FIB.
     routes: Vec<usize>,
@@ -48,6 +50,7 @@ impl SailM {
         Ok(Self {
             params,
             place: Arc::new(ArcSwap::new(Arc::clone(writer.table()))),
+            retired: Retired::default(),
             writer,
             epochs: Arc::default(),
             routes: vec![0; fibs as usize],
@@ -117,10 +120,12 @@ impl EngineWriter for SailM {
             let used = rib.v6.used_len() as u64;
             return Err(EngineError::Full { what: self.params.no_ipv6, used, limit: 0 });
         }
+        self.free_retired();
         match self.prepare(fib, &delta.v4, &rib.v4)? {
             Some(writer) => {
-                self.place.publish(Arc::clone(writer.table()));
+                let (table, bytes) = (Arc::clone(writer.table()), self.writer.table().bytes());
                 self.writer = writer;
+                self.retired.replace(&self.place, table, bytes);
             }
             None if delta.v4.is_empty() => {}
             None => {
@@ -134,6 +139,10 @@ impl EngineWriter for SailM {
         self.routes[fib.0 as usize] = rib.v4.used_len();
         self.generation = self.generation.next();
         Ok(self.generation)
+    }
+
+    fn free_retired(&mut self) {
+        self.retired.free();
     }
 
     fn generation(&self) -> Generation {
@@ -155,6 +164,7 @@ impl EngineWriter for SailM {
             routes_v6: 0,
             table_bytes: self.writer.table().bytes(),
             writer_bytes: self.writer.bytes(),
+            retired_bytes: self.retired.bytes(),
             details: self.writer.details(),
         }
     }
@@ -201,5 +211,9 @@ impl Answer for Lookups {
                 Ok(())
             }
         }
+    }
+
+    fn refresh(&mut self) {
+        self.table.load();
     }
 }

@@ -366,6 +366,11 @@ impl EngineWriter for GpuEngine {
         Ok(self.generation)
     }
 
+    fn free_retired(&mut self) {
+        self.v4.host.free_retired();
+        self.v6.host.free_retired();
+    }
+
     fn generation(&self) -> Generation {
         self.generation
     }
@@ -384,6 +389,7 @@ impl EngineWriter for GpuEngine {
             routes_v6: self.v6.host.routes(),
             table_bytes: self.v4.current.bytes() + self.v6.current.bytes(),
             writer_bytes: self.v4.host.host_bytes() + self.v6.host.host_bytes(),
+            retired_bytes: self.v4.host.retired_bytes() + self.v6.host.retired_bytes(),
             details: self.details(),
         }
     }

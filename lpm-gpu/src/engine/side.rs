@@ -178,7 +178,7 @@ impl<K: Key> Side<K> {
         }
     }
 
-    /// Puts a renewed table in service.
+    /// Puts a renewed table in service. The one before is freed by the writer too, or written anew ([`Spares`]).
     pub(super) fn commit(&mut self, renewed: Option<DeviceTable>, place: &ArcSwap<DeviceTable>) {
         if let Some(table) = renewed {
             let table = Arc::new(table);

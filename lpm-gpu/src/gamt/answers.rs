@@ -1,10 +1,9 @@
 //! From raw answers to next hops: what readers have of a table.
 
 use super::code::inf;
-use super::deep::{Found, Snapshot};
+use super::deep::{Found, Snapshots};
 use super::hops::NextHopEntries;
 use crate::host::{Answers, KeySlice, RAW_DEEP, RAW_INF};
-use arc_swap::ArcSwap;
 use fib::loads::{Loads, Place, Plain};
 use fib::{Family, Key, NextHopId};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ pub(crate) struct GamtAnswers {
     /// The next-hop table, when leaves have its entries (GAMT_S).
     pub(super) entries: Option<Arc<NextHopEntries>>,
     /// Prefixes beyond the bits that the device searches.
-    pub(super) deep: Arc<ArcSwap<Snapshot>>,
+    pub(super) deep: Arc<Snapshots>,
 }
 
 impl GamtAnswers {
@@ -42,7 +41,8 @@ impl GamtAnswers {
 
     fn beyond_by<L: Loads>(&self, group: u32, low: u64, loads: &mut L) -> Result<NextHopId, L::Stop> {
         // A snapshot never changes: what is loaded is which one there is, and so what it says.
-        let found = loads.load(Place::of(&*self.deep), || self.deep.load().find(group, low).to_bits())?;
+        let found =
+            loads.load(Place::of(&self.deep.place), || self.deep.place.load().find(group, low).to_bits())?;
         match Found::from_bits(found) {
             Found::NextHop(next_hop) => Ok(next_hop),
             Found::Cover(code) => self.next_hop_by(inf(code), loads),

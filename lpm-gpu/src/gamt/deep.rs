@@ -12,9 +12,11 @@
 use super::code::INF_MAX;
 use arc_swap::ArcSwap;
 use fib::{EngineError, NextHopId};
+use lpm_core::drops::Witness;
+use lpm_core::retire::Retired;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const CHUNK: usize = 256;
 
@@ -78,6 +80,10 @@ impl Group {
         Self { cover: group.cover, starts: starts.into(), next_hops: next_hops.into() }
     }
 
+    fn bytes(&self) -> u64 {
+        (self.starts.len() * size_of::<u64>() + self.next_hops.len() * size_of::<u32>()) as u64
+    }
+
     fn find(&self, low: u64) -> Found {
         let at = self.starts.partition_point(|start| *start <= low);
         match self.next_hops.get(at.wrapping_sub(1)) {
@@ -111,9 +117,37 @@ fn cut(cuts: &mut Vec<(u64, u32)>, start: u64, next_hop: u32) {
 type Chunk = Vec<Arc<Group>>;
 
 /// All groups, as readers see them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Snapshot {
     chunks: Vec<Arc<Chunk>>,
+    _witness: Witness,
+}
+
+impl From<Vec<Arc<Chunk>>> for Snapshot {
+    fn from(chunks: Vec<Arc<Chunk>>) -> Self {
+        Self { chunks, _witness: Witness::of("groups of deep routes") }
+    }
+}
+
+/// The snapshot in service, and those before that lookups may still read: they are with the readers, which outlive the writer's table
+/// when it is built anew.
+#[derive(Debug)]
+pub(super) struct Snapshots {
+    pub(super) place: ArcSwap<Snapshot>,
+    /// The writer's alone.
+    retired: Mutex<Retired<Snapshot>>,
+}
+
+impl Default for Snapshots {
+    fn default() -> Self {
+        Self { place: ArcSwap::from_pointee(Snapshot::from(Vec::new())), retired: Mutex::default() }
+    }
+}
+
+impl Snapshots {
+    fn retired(&self) -> MutexGuard<'_, Retired<Snapshot>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Snapshot {
@@ -169,11 +203,11 @@ pub(super) struct Deep {
     /// Numbers of groups that were gone before, with the update that saw them go.
     retired: VecDeque<(u64, u32)>,
     routes: u64,
-    shared: Arc<ArcSwap<Snapshot>>,
+    shared: Arc<Snapshots>,
 }
 
 impl Deep {
-    pub(super) fn shared(&self) -> Arc<ArcSwap<Snapshot>> {
+    pub(super) fn shared(&self) -> Arc<Snapshots> {
         Arc::clone(&self.shared)
     }
 
@@ -279,13 +313,15 @@ impl Deep {
         if self.dirty.is_empty() {
             return;
         }
-        let mut chunks = self.shared.load().chunks.clone();
+        let mut chunks = self.shared.place.load().chunks.clone();
         chunks.resize_with(self.groups.len().div_ceil(CHUNK), Arc::default);
         self.dirty.sort_unstable();
+        let mut bytes = (chunks.len() * size_of::<Arc<Chunk>>()) as u64;
         for dirty in
             std::mem::take(&mut self.dirty).chunk_by(|a, b| *a as usize / CHUNK == *b as usize / CHUNK)
         {
             let chunk = Arc::make_mut(&mut chunks[dirty[0] as usize / CHUNK]);
+            bytes += (chunk.len() * size_of::<Arc<Group>>()) as u64;
             for number in dirty {
                 let at = *number as usize % CHUNK;
                 if chunk.len() <= at {
@@ -293,12 +329,22 @@ impl Deep {
                 }
                 let group = &mut self.groups[*number as usize];
                 group.is_dirty = false;
+                bytes += chunk[at].bytes();
                 chunk[at] = Arc::new(Group::new(group));
             }
         }
-        self.shared.store(Arc::new(Snapshot { chunks }));
-        #[cfg(test)]
-        fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(&*self.shared)));
+        let snapshot = Arc::new(Snapshot::from(chunks));
+        self.shared.retired().replace(&self.shared.place, snapshot, bytes);
+    }
+
+    /// Snapshots before the one in service that lookups may still read, bytes.
+    pub(super) fn retired_bytes(&self) -> u64 {
+        self.shared.retired().bytes()
+    }
+
+    /// Frees those that no lookup reads any more.
+    pub(super) fn free_retired(&self) {
+        self.shared.retired().free();
     }
 
     /// No lookup is in flight from before update `update` was finished.
@@ -341,10 +387,10 @@ mod tests {
         let shared = deep.shared();
         let Effect::Made(number) = deep.set((7, 0x100), 128, id(3)).unwrap() else { panic!("no group") };
         deep.set_cover(number, 9 << 8);
-        assert_eq!(shared.load().find(number, 0x100), Found::Cover(0), "not published yet");
+        assert_eq!(shared.place.load().find(number, 0x100), Found::Cover(0), "not published yet");
         deep.publish(1, |_| 0);
-        assert_eq!(shared.load().find(number, 0x100), Found::NextHop(id(3)));
-        assert_eq!(shared.load().find(number, 0x101), Found::Cover(9 << 8));
+        assert_eq!(shared.place.load().find(number, 0x100), Found::NextHop(id(3)));
+        assert_eq!(shared.place.load().find(number, 0x101), Found::Cover(9 << 8));
         assert_eq!(deep.set((7, 0x100), 128, NextHopId::NONE).unwrap(), Effect::Gone { cover: 9 << 8 });
         assert_eq!(
             deep.set((7, 0x100), 128, id(5)).unwrap(),
@@ -359,7 +405,7 @@ mod tests {
         let Effect::Made(other) = deep.set((8, 0), 65, id(4)).unwrap() else { panic!("no group") };
         assert_ne!(other, number, "a lookup may still come with the number");
         deep.publish(3, |_| 0);
-        assert_eq!(shared.load().find(number, 0x100), Found::Cover(8 << 8));
+        assert_eq!(shared.place.load().find(number, 0x100), Found::Cover(8 << 8));
         deep.reclaim(2);
         assert_eq!(deep.set((9, 0), 65, id(4)).unwrap(), Effect::Made(number));
         assert_eq!(deep.routes(), 2);
@@ -389,7 +435,7 @@ mod tests {
             let edges = edges.filter_map(|edge| u64::try_from(edge).ok());
             for key in keys.iter().copied().chain(edges) {
                 let expected = oracle.lookup(u128::from(key));
-                let found = match deep.shared().load().find(0, key) {
+                let found = match deep.shared().place.load().find(0, key) {
                     Found::NextHop(next_hop) => next_hop,
                     Found::Cover(_) => NextHopId::NONE,
                 };

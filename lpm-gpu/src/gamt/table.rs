@@ -427,6 +427,14 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         reverse(self, changes, routes)
     }
 
+    fn retired_bytes(&self) -> u64 {
+        self.deep.retired_bytes()
+    }
+
+    fn free_retired(&mut self) {
+        self.deep.free_retired();
+    }
+
     fn reads_routes(&self) -> bool {
         false
     }

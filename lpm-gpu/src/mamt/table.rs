@@ -84,6 +84,14 @@ impl<K: Key> FibTable<K> for Table<K> {
         self.host.host_bytes()
     }
 
+    fn retired_bytes(&self) -> u64 {
+        self.host.retired_bytes()
+    }
+
+    fn free_retired(&mut self) {
+        self.host.free_retired();
+    }
+
     fn details(&self) -> Details {
         self.host.details()
     }

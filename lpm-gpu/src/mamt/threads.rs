@@ -55,6 +55,10 @@ impl EngineWriter for Threaded {
         self.engine.apply(delta, rib)
     }
 
+    fn free_retired(&mut self) {
+        self.engine.free_retired();
+    }
+
     fn generation(&self) -> Generation {
         self.engine.generation()
     }
@@ -100,6 +104,7 @@ impl Team {
             let _ = cpus.map(|cpus| sched_setaffinity(None, &cpus));
             while !over.load(Ordering::Acquire) {
                 if !worker.work(|keys, out| reader.lookup(keys, out).is_ok()) {
+                    reader.refresh();
                     thread::park(); // returns at once if something was lent since
                 }
             }
@@ -133,6 +138,12 @@ impl Answer for Team {
             let looked_up = mine.lookup(keys, out);
             debug_assert!(looked_up.is_ok(), "as many answers as keys");
         }
+    }
+
+    /// Threads do so when they are woken and there is nothing to do.
+    fn refresh(&mut self) {
+        self.mine.refresh();
+        wake(&self.helpers);
     }
 }
 

@@ -2,73 +2,102 @@
 //! may match one.
 //!
 //! A hash of those 64 bits chooses the shard of a route. A shard is immutable: an update publishes a new one, so a lookup sees one
-//! state of all routes that could answer it.
+//! state of all routes that could answer it. A change copies the blocks' references in one shard, of which there are so many that each
+//! has few blocks, and a few nodes of one length's routes ([`super::sorted_tree`]), however many there are below one /64.
 
 #![expect(clippy::cast_possible_truncation, reason = "addresses are split into halves on purpose")]
 
 use super::hash::murmur64;
+use super::sorted_tree::SortedTree;
 use arc_swap::ArcSwap;
 use fib::loads::Place;
 use fib::{Key, NextHopId, Prefix6};
-use lpm_core::publish::Publish as _;
+use lpm_core::drops::Witness;
+use lpm_core::retire::Retired;
 use rustc_hash::FxHashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const SHARDS: usize = 256;
+/// Shards at least.
+const SHARDS_MIN: u64 = 256;
+/// Routes a shard, so many as there is room for: a change copies a reference for each /64 among them.
+const ROUTES_A_SHARD: u64 = 32;
 
 /// All routes longer than /64.
 pub(crate) struct Deep {
+    /// A power of two.
     shards: Vec<ArcSwap<Shard>>,
     routes: AtomicU64,
+    /// Shards that lookups may still read. The writer's alone, but with the table, which readers keep when its writer is gone.
+    retired: Mutex<Retired<Shard>>,
 }
 
-type Shard = FxHashMap<u64, Arc<Block>>;
+/// Blocks of routes, by the first 64 bits of their addresses.
+#[derive(Clone, Debug)]
+struct Shard {
+    blocks: FxHashMap<u64, Arc<Block>>,
+    _witness: Witness,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { blocks: FxHashMap::default(), _witness: Witness::of("shard of deep routes") }
+    }
+}
 
 /// The routes below one /64.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// By length, longest first: the last 64 bits of each prefix, sorted, and its next hop.
-    lengths: Vec<(u8, Vec<(u64, NextHopId)>)>,
+    /// By length, longest first: next hops by the last 64 bits of the prefix.
+    lengths: Vec<(u8, SortedTree<NextHopId>)>,
 }
 
 impl Block {
     fn lookup(&self, low: u64) -> NextHopId {
-        for (len, routes) in &self.lengths {
-            if let Ok(at) = routes.binary_search_by_key(&(low & low_mask(*len)), |(low, _)| *low) {
-                return routes[at].1;
-            }
-        }
-        NextHopId::NONE
+        let found = self.lengths.iter().find_map(|(len, routes)| routes.get(low & low_mask(*len)));
+        found.copied().unwrap_or(NextHopId::NONE)
     }
 
     /// Sets a route; `NONE` removes it. Returns whether the number of routes changed.
-    fn set(&mut self, len: u8, low: u64, next_hop: NextHopId) -> bool {
+    fn set(&mut self, len: u8, low: u64, next_hop: NextHopId, copied: &mut u64) -> bool {
         let at = self.lengths.partition_point(|(other, _)| *other > len);
-        if self.lengths.get(at).is_none_or(|(other, _)| *other != len) {
-            if next_hop.is_none() {
-                return false;
+        let is_there = self.lengths.get(at).is_some_and(|(other, _)| *other == len);
+        if !next_hop.is_none() {
+            if !is_there {
+                self.lengths.insert(at, (len, SortedTree::default()));
             }
-            self.lengths.insert(at, (len, Vec::new()));
+            return self.lengths[at].1.insert(low, next_hop, copied).is_none();
         }
-        let routes = &mut self.lengths[at].1;
-        match (routes.binary_search_by_key(&low, |(low, _)| *low), next_hop.is_none()) {
-            (Ok(found), false) => routes[found].1 = next_hop,
-            (Ok(found), true) => {
-                routes.remove(found);
-                if routes.is_empty() {
-                    self.lengths.remove(at);
-                }
-                return true;
-            }
-            (Err(place), false) => {
-                routes.insert(place, (low, next_hop));
-                return true;
-            }
-            (Err(_), true) => {}
+        let is_gone = is_there && self.lengths[at].1.remove(low, copied).is_some();
+        if is_gone && self.lengths[at].1.is_empty() {
+            self.lengths.remove(at);
         }
-        false
+        is_gone
+    }
+}
+
+impl Shard {
+    /// Sets a route, as [`Block::set`].
+    fn set(&mut self, prefix: Prefix6, next_hop: NextHopId, copied: &mut u64) -> bool {
+        let (high, low) = split(prefix);
+        let Some(block) = self.blocks.get_mut(&high) else {
+            let mut block = Block::default();
+            let is_new = block.set(prefix.len(), low, next_hop, copied);
+            if is_new {
+                self.blocks.insert(high, Arc::new(block));
+            }
+            return is_new;
+        };
+        if Arc::get_mut(block).is_none() {
+            *copied += (size_of::<Block>() + size_of_val(&*block.lengths)) as u64;
+        }
+        let block = Arc::make_mut(block);
+        let has_changed = block.set(prefix.len(), low, next_hop, copied);
+        if block.lengths.is_empty() {
+            self.blocks.remove(&high);
+        }
+        has_changed
     }
 }
 
@@ -77,18 +106,15 @@ fn low_mask(len: u8) -> u64 {
     u128::mask(len) as u64
 }
 
-fn shard_of(high: u64) -> usize {
-    (murmur64(high) >> 56) as usize
-}
-
 const fn split(prefix: Prefix6) -> (u64, u64) {
     ((prefix.address() >> 64) as u64, prefix.address() as u64)
 }
 
 impl Deep {
-    pub(crate) fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| ArcSwap::from_pointee(Shard::default())).collect();
-        Self { shards, routes: AtomicU64::new(0) }
+    /// An empty table, for `room` routes.
+    pub(crate) fn new(room: u64) -> Self {
+        let shards = (0..Self::shards_for(room)).map(|_| ArcSwap::from_pointee(Shard::default())).collect();
+        Self { shards, routes: AtomicU64::new(0), retired: Mutex::default() }
     }
 
     /// The number of routes.
@@ -96,73 +122,93 @@ impl Deep {
         self.routes.load(Ordering::Relaxed)
     }
 
-    /// Approximate bytes of the routes in vectors and maps.
+    /// Approximate bytes of the routes in nodes.
     pub(crate) fn bytes(&self) -> u64 {
-        Self::bytes_of(self.len())
+        Self::places_bytes(self.shards.len() as u64) + Self::routes_bytes(self.len())
     }
 
-    /// Approximate bytes of `routes` routes.
-    pub(crate) const fn bytes_of(routes: u64) -> u64 {
-        (SHARDS * size_of::<ArcSwap<Shard>>()) as u64 + routes * 2 * size_of::<(u64, NextHopId)>() as u64
+    /// Approximate bytes of a table full of `routes` routes.
+    pub(crate) fn bytes_of(routes: u64) -> u64 {
+        Self::places_bytes(Self::shards_for(routes)) + Self::routes_bytes(routes)
+    }
+
+    const fn places_bytes(shards: u64) -> u64 {
+        shards * size_of::<ArcSwap<Shard>>() as u64
+    }
+
+    const fn routes_bytes(routes: u64) -> u64 {
+        routes * 2 * size_of::<(u64, NextHopId)>() as u64
+    }
+
+    fn shards_for(routes: u64) -> u64 {
+        (routes / ROUTES_A_SHARD).max(SHARDS_MIN).next_power_of_two()
+    }
+
+    fn shard_of(&self, high: u64) -> usize {
+        murmur64(high) as usize & (self.shards.len() - 1)
+    }
+
+    /// Bytes that only shards which were replaced have, and which lookups may still read.
+    pub(crate) fn retired_bytes(&self) -> u64 {
+        self.retired().bytes()
+    }
+
+    /// Frees the shards that no lookup reads any more.
+    pub(crate) fn free_retired(&self) {
+        self.retired().free();
+    }
+
+    fn retired(&self) -> MutexGuard<'_, Retired<Shard>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next hop of the longest route past /64 for the address of these halves; `NONE` if there is none.
     pub(crate) fn lookup(&self, high: u64, low: u64) -> NextHopId {
-        let shard = self.shards[shard_of(high)].load();
-        shard.get(&high).map_or(NextHopId::NONE, |block| block.lookup(low))
+        let shard = self.shards[self.shard_of(high)].load();
+        shard.blocks.get(&high).map_or(NextHopId::NONE, |block| block.lookup(low))
     }
 
     /// The location that [`Self::lookup`] loads.
     pub(crate) fn place(&self, high: u64) -> Place {
-        Place::of(&self.shards[shard_of(high)])
+        Place::of(&self.shards[self.shard_of(high)])
     }
 
     /// Loads many routes into an empty table, building each shard once.
     pub(crate) fn load(&self, routes: &[(Prefix6, NextHopId)]) {
-        let mut shards: Vec<FxHashMap<u64, Block>> = vec![FxHashMap::default(); SHARDS];
-        // Shortest first: each new length of a block is then inserted at the front.
-        let mut sorted = routes.to_vec();
-        sorted.sort_unstable_by_key(|(prefix, _)| (prefix.len(), *prefix));
-        for (prefix, next_hop) in sorted {
-            let (high, low) = split(prefix);
-            shards[shard_of(high)].entry(high).or_default().set(prefix.len(), low, next_hop);
+        let mut shards: FxHashMap<usize, Shard> = FxHashMap::default();
+        for (prefix, next_hop) in routes {
+            let shard = shards.entry(self.shard_of(split(*prefix).0)).or_default();
+            shard.set(*prefix, *next_hop, &mut 0);
         }
-        for (place, shard) in self.shards.iter().zip(shards) {
-            if !shard.is_empty() {
-                let shard: Shard = shard.into_iter().map(|(high, block)| (high, Arc::new(block))).collect();
-                place.publish(Arc::new(shard));
-            }
+        for (at, shard) in shards {
+            self.retired().replace(&self.shards[at], Arc::new(shard), 0);
         }
         self.routes.store(routes.len() as u64, Ordering::Relaxed);
     }
 
     /// Sets the next hop of `prefix`. Returns whether it is a new route.
     pub(crate) fn set(&self, prefix: Prefix6, next_hop: NextHopId) -> bool {
-        let new = self.change(prefix, next_hop);
+        let (new, _) = self.change(prefix, next_hop);
         self.routes.fetch_add(u64::from(new), Ordering::Relaxed);
         new
     }
 
     /// Removes `prefix`. Returns whether it was there.
     pub(crate) fn remove(&self, prefix: Prefix6) -> bool {
-        let gone = self.change(prefix, NextHopId::NONE);
+        let (gone, _) = self.change(prefix, NextHopId::NONE);
         self.routes.fetch_sub(u64::from(gone), Ordering::Relaxed);
         gone
     }
 
-    fn change(&self, prefix: Prefix6, next_hop: NextHopId) -> bool {
-        let (high, low) = split(prefix);
-        let place = &self.shards[shard_of(high)];
+    /// Sets the next hop of `prefix`; `NONE` removes it. Returns whether the number of routes changed, and how many bytes were copied,
+    /// which are those that only the shard before has now.
+    fn change(&self, prefix: Prefix6, next_hop: NextHopId) -> (bool, u64) {
+        let place = &self.shards[self.shard_of(split(prefix).0)];
         let mut shard = Shard::clone(&place.load());
-        let mut block = shard.get(&high).map(|block| Block::clone(block)).unwrap_or_default();
-        let changed = block.set(prefix.len(), low, next_hop);
-        if block.lengths.is_empty() {
-            shard.remove(&high);
-        } else {
-            shard.insert(high, Arc::new(block));
-        }
-        place.publish(Arc::new(shard));
-        changed
+        let mut copied = (shard.blocks.capacity() * size_of::<(u64, Arc<Block>)>()) as u64;
+        let has_changed = shard.set(prefix, next_hop, &mut copied);
+        self.retired().replace(place, Arc::new(shard), copied);
+        (has_changed, copied)
     }
 }
 
@@ -178,7 +224,7 @@ mod tests {
 
     #[test]
     fn longest_wins_and_removal_uncovers() {
-        let deep = Deep::new();
+        let deep = Deep::new(0);
         let route = |text: &str| match text.parse() {
             Ok(fib::IpPrefix::V6(prefix)) => prefix,
             other => panic!("{other:?}"),
@@ -193,5 +239,37 @@ mod tests {
         assert!(deep.remove(host) && !deep.remove(host));
         assert_eq!((at(1), deep.len()), (4, 2));
         assert_eq!(deep.lookup(high + 1, 1).get(), 0);
+    }
+
+    #[test]
+    fn a_change_copies_little_however_many_routes_there_are() {
+        let deep = Deep::new(50_000);
+        let host = |low: u64| Prefix6::truncating(0x2001_0db8 << 96 | u128::from(low), 128);
+        let id = |n| NextHopId::new(n).unwrap();
+        let routes: Vec<_> = (0..50_000).map(|low| (host(low), id(1))).collect();
+        deep.load(&routes);
+        let copied: u64 = (0..1000)
+            .map(|turn| {
+                let (prefix, next_hop) = match turn % 4 {
+                    0 => (host(turn * 37), id(2)),
+                    1 => (host(turn * 37), NextHopId::NONE),
+                    2 => (host(1_000_000 + turn), id(3)),
+                    _ => (Prefix6::truncating(host(turn << 20).address(), 100), id(4)),
+                };
+                deep.change(prefix, next_hop).1
+            })
+            .sum();
+        println!("{copied} bytes copied by 1,000 changes");
+        assert!(copied < 1000 * 8192, "{copied} bytes copied by 1,000 changes");
+    }
+
+    #[test]
+    fn a_change_copies_few_references_however_many_64s_have_such_routes() {
+        let host = |high: u64| Prefix6::truncating(u128::from(high) << 64 | 1, 128);
+        let deep = Deep::new(50_000);
+        let routes: Vec<_> = (0..50_000).map(|high| (host(high), NextHopId::new(1).unwrap())).collect();
+        deep.load(&routes);
+        let copied: u64 = (0..1000).map(|high| deep.change(host(high * 41), NextHopId::NONE).1).sum();
+        assert!(copied < 1000 * 4096, "{copied} bytes copied by 1,000 changes");
     }
 }

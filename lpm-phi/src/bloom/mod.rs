@@ -6,6 +6,7 @@
 //! | [`equations`] | the sizes of filters (equations 1-3) |
 //! | [`hash`] | H2 and Murmur (section 4.3.2), double hashing, hash reuse (section 4.1) |
 //! | `filter` | counting Bloom filters, blocked to a word |
+//! | `sorted_tree` | the map of routes past /64, of which versions share what is the same |
 //! | `update` | the order in which a delta is applied under running lookups |
 //! | `v4`, `v6`, `deep` | the tables: IPv4, IPv6 up to /64, IPv6 past /64 |
 //!
@@ -20,6 +21,7 @@ pub mod equations;
 mod filter;
 pub mod hash;
 pub mod params;
+mod sorted_tree;
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "halves of addresses are cut out on purpose")]
 mod stores_test;

@@ -294,7 +294,8 @@ impl Hands {
 
     /// Sleeps until it is woken, unless there is something to do.
     #[cold]
-    fn sleep(&self) {
+    fn sleep(&mut self) {
+        self.reader.refresh();
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.todo.is_empty() && !self.worker.as_ref().is_some_and(Worker::is_wanted) {

@@ -61,6 +61,13 @@ impl Lane {
             Self::Inline(_) | Self::Absent => Poll::Ready(Err(Why::Died { during: "collect" })),
         }
     }
+
+    /// As [`EngineReader::refresh`]. Helper threads do so by themselves.
+    pub(super) fn refresh(&mut self) {
+        if let Self::Inline(reader) | Self::Slots(reader) = self {
+            reader.refresh();
+        }
+    }
 }
 
 /// Slots are counted from a `u16`.

@@ -298,6 +298,12 @@ impl EngineWriter for CoopEngine {
         self.engines().any(|(_, engine)| engine.may_hang())
     }
 
+    fn free_retired(&mut self) {
+        for half in self.apply_order().into_iter().flatten() {
+            self.engine_mut(half).free_retired();
+        }
+    }
+
     fn generation(&self) -> Generation {
         self.generation
     }
@@ -317,6 +323,7 @@ impl EngineWriter for CoopEngine {
             (stats.routes_v4, stats.routes_v6) = (of.routes_v4, of.routes_v6);
             stats.table_bytes += of.table_bytes;
             stats.writer_bytes += of.writer_bytes;
+            stats.retired_bytes += of.retired_bytes;
             stats.details.extend(of.details);
         }
         stats

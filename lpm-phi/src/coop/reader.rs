@@ -344,4 +344,8 @@ impl EngineReader for CoopReader {
         }
         Ok(())
     }
+
+    fn refresh(&mut self) {
+        self.halves.lanes.iter_mut().for_each(Lane::refresh);
+    }
 }

@@ -59,8 +59,9 @@ impl Notes {
 impl<K: TableKey> Writer<K> {
     fn sized(plan: Plan, params: &Params) -> Result<Self, EngineError> {
         let Plan { shape, groups, rooms } = plan;
+        let deep = rooms.get(shape.levels.len()).copied().unwrap_or(0);
         let copy = || -> Result<Words, EngineError> {
-            Ok(Words { words: Array::zeroed(shape.words, params.common.placement)?, deep: Deep::new() })
+            Ok(Words { words: Array::zeroed(shape.words, params.common.placement)?, deep: Deep::new(deep) })
         };
         let copies = [copy()?, copy()?];
         let filters = shape.levels.iter().map(|level| level.filter).chain(shape.deep);
@@ -250,6 +251,14 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
         let counters = self.counters.iter().map(Counters::bytes).sum::<u64>();
         let lists = self.free.capacity() * size_of::<u32>() + self.direct_owner.capacity();
         self.bytes() + counters + lists as u64 + self.notes.bytes()
+    }
+
+    fn retired_bytes(&self) -> u64 {
+        self.table.copies.both().iter().map(|copy| copy.deep.retired_bytes()).sum()
+    }
+
+    fn free_retired(&mut self) {
+        self.table.copies.both().iter().for_each(|copy| copy.deep.free_retired());
     }
 
     fn details(&self) -> Details {

@@ -130,6 +130,14 @@ pub(crate) fn check(model: fn(), spare: &[(&str, &str)]) {
     assert!(unused.is_empty(), "no such places: {unused:?}");
 }
 
+/// Checks that `model` holds, of production code without an ordering or fence of its own.
+pub(crate) fn holds(model: fn()) {
+    WEAK.set(None);
+    SEEN.take();
+    run(model).unwrap_or_else(|error| panic!("the model does not hold: {error}"));
+    assert!(SEEN.take().is_empty(), "there is an ordering: `check` weakens it");
+}
+
 /// Checks that `model`, which omits a step of the protocol, fails.
 pub(crate) fn check_fails(model: fn()) {
     WEAK.set(None);

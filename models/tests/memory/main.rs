@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `epochs` | `lpm-core/src/epoch.rs` | the writer reuses what a batch still reads |
 //! | `copies` | `lpm-core/src/copies.rs`, over epochs | a batch sees a copy that is being written, or two generations |
+//! | `retire` | `lpm-core/src/retire.rs` | a reader frees a value, or a value is freed that a reader reads |
 //! | `lend` | `lpm-core/src/lend.rs` | a key is answered twice or never, terms change while a grain is being looked up |
 //! | `pins` | `lpm-gpu/src/engine/grace.rs` | an update's memory is reused while a batch in flight may read it |
 //! | `doorbell` | `lpm-gpu/src/engine/doorbell.rs`, `lpm-gpu/src/cu/shared.rs` | half a request served, or one twice; answers read early |
@@ -30,6 +31,7 @@ mod doorbell_model;
 mod epochs_model;
 mod lend_model;
 mod pins_model;
+mod retire_model;
 mod sync;
 
 #[path = "../../../lpm-core/src/copies.rs"]
@@ -42,6 +44,13 @@ mod epoch;
 mod grace;
 #[path = "../../../lpm-core/src/lend.rs"]
 mod lend;
+#[path = "../../../lpm-core/src/retire.rs"]
+mod retire;
+
+/// Nobody looks at single stores here.
+mod publish {
+    pub(crate) fn report<T>(_: &T) {}
+}
 
 /// `lpm-gpu/src/cu`: memory shared by host and device, over memory of this process.
 mod cu;

@@ -10,6 +10,27 @@ pub(crate) const LOOKS_A_YIELD: u32 = 2;
 
 pub(crate) use loom::cell::UnsafeCell;
 
+/// References whose counts loom follows, and what `arc_swap` promises of a place: each call takes effect at once, and a reference that
+/// a reader got before a swap is in the count when the swap returns. Readers of the library do not lock.
+pub(crate) mod counted {
+    pub(crate) use loom::sync::Arc;
+
+    #[derive(Debug)]
+    pub(crate) struct ArcSwap<T>(loom::sync::Mutex<Arc<T>>);
+
+    impl<T> ArcSwap<T> {
+        pub(crate) fn new(value: Arc<T>) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+        pub(crate) fn load_full(&self) -> Arc<T> {
+            Arc::clone(&self.0.lock().unwrap())
+        }
+        pub(crate) fn swap(&self, value: Arc<T>) -> Arc<T> {
+            std::mem::replace(&mut self.0.lock().unwrap(), value)
+        }
+    }
+}
+
 /// Atomics and fences that can be weakened.
 pub(crate) mod atomic {
     use crate::check::{What, is_weak};

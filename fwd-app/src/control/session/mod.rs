@@ -38,6 +38,7 @@ use fib::{
 };
 use learn::{Retry, Unused};
 use lpm_core::failover::Service;
+use lpm_core::retire::Retired;
 use origins::Origins;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
@@ -114,6 +115,8 @@ struct Egress {
     ports: Vec<EgressPort>,
     /// The table that lcores read; a new one replaces it as a whole.
     table: Arc<ArcSwap<EgressTable>>,
+    /// Tables that lcores had before.
+    retired: Retired<EgressTable>,
     /// Ports of other VRFs.
     foreign: Vec<u16>,
     /// Whether a neighbour or a link has changed since the table was made.
@@ -143,7 +146,9 @@ impl Egress {
                 "the route to gateway {gateway} leads back to it: packets for it are dropped as no_neighbour"
             ));
         }
-        self.table.store(Arc::new(table));
+        let bytes = before.bytes();
+        drop(before);
+        self.retired.replace(&self.table, Arc::new(table), bytes);
         self.is_stale = false;
         Ok(())
     }
@@ -330,7 +335,8 @@ impl Session {
         let table = EgressTable::build(&inputs);
         let table = table.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
         let table = Arc::new(ArcSwap::from_pointee(table));
-        self.egress = Some(Egress { ports, table, foreign: Vec::new(), is_stale: false });
+        let retired = Retired::default();
+        self.egress = Some(Egress { ports, table, retired, foreign: Vec::new(), is_stale: false });
         Ok(())
     }
 
@@ -361,6 +367,19 @@ impl Session {
     /// The egress table, which is replaced as a whole; `None` before [`Self::set_ports`].
     pub(crate) fn egress_table(&self) -> Option<Arc<ArcSwap<EgressTable>>> {
         self.egress.as_ref().map(|egress| Arc::clone(&egress.table))
+    }
+
+    /// Frees tables that were replaced and that no lcore has any more; call it now and then.
+    pub(super) fn free_retired(&mut self) {
+        self.engine.free_retired();
+        if let Some(egress) = &mut self.egress {
+            egress.retired.free();
+        }
+    }
+
+    /// Memory of egress tables that were replaced and that an lcore may still have, bytes.
+    pub(crate) fn retired_egress_bytes(&self) -> u64 {
+        self.egress.as_ref().map_or(0, |egress| egress.retired.bytes())
     }
 
     /// How many gateways have no neighbour, and none of `interfaces` to find it.

@@ -8,6 +8,7 @@ use crate::datapath::exception::Ours;
 use crate::notice;
 use crate::router::Interface;
 use arc_swap::ArcSwap;
+use lpm_core::retire::Retired;
 use std::sync::Arc;
 
 /// Keeps routes, datapath and router up with the addresses of the interfaces.
@@ -18,6 +19,8 @@ pub(crate) struct Follower {
     current: Vec<Interface>,
     /// What is for the router, by port.
     ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
+    /// What was for the router before.
+    retired: Retired<Ours>,
     router: RouterHandle,
 }
 
@@ -28,11 +31,12 @@ impl Follower {
         ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
         router: RouterHandle,
     ) -> Self {
-        Self { current: configured.clone(), configured, ours, router }
+        Self { current: configured.clone(), configured, ours, retired: Retired::default(), router }
     }
 
     /// Takes in what has changed since.
     pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) {
+        self.retired.free();
         let Some(learned) = vrfs.get_mut(0).take_tap_addresses() else { return };
         let with = |interface: &Interface| {
             let here = learned.iter().filter(|(port, _)| *port == interface.id().0);
@@ -51,7 +55,8 @@ impl Follower {
         let set = set.and_then(|ours| {
             for (here, ours) in self.ours.iter().zip(ours) {
                 if let (Some(here), Some(ours)) = (here, ours) {
-                    here.store(ours);
+                    let bytes = here.load().bytes();
+                    self.retired.replace(here, ours, bytes);
                 }
             }
             vrfs.commit()

@@ -359,6 +359,11 @@ impl Vrfs {
         first
     }
 
+    /// As [`Session::free_retired`], for all.
+    pub(crate) fn free_retired(&mut self) {
+        self.each().for_each(Session::free_retired);
+    }
+
     /// As [`Session::learn`], for all.
     pub(crate) fn learn(&mut self) -> bool {
         let mut worked = false;

@@ -18,6 +18,7 @@ use super::DropReason;
 /// What to do with the packets of one next hop. Its port may be a [`Code`]. The MTU is 65,535 in an entry that drops.
 pub(crate) use dpdk_ffi::simd::Entry as Egress;
 use fib::{Group, MacAddr, NextHop, NextHopId, PortRef, Rib};
+use lpm_core::drops::Witness;
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -156,6 +157,7 @@ pub(crate) struct EgressTable {
     hash_key: u64,
     /// Number of next hops that are not bare.
     named: usize,
+    _witness: Witness,
 }
 
 /// A group, and what has become of it.
@@ -288,6 +290,11 @@ impl EgressTable {
     /// The gateways whose route leads back to them, so that nothing is sent to them.
     pub(crate) fn loops(&self) -> &[IpAddr] {
         &self.loops
+    }
+
+    /// Memory of the entries by id and of the groups' buckets, which is nearly all of it, bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        (size_of_val(&*self.dense) + self.ways.len() * size_of::<Ways>()) as u64
     }
 
     /// Whether the link of a port is up.

@@ -87,7 +87,7 @@ impl Writer6 {
             lines: Array::zeroed(lines as usize * LINE_WORDS, place)?,
             levels,
             hash: params.hash,
-            deep: Deep::new(),
+            deep: Deep::new(sizes.rooms[LEVELS]),
         };
         Ok(Self {
             groups: groups_of(sizes.direct_bits, &sizes.levels),
@@ -312,6 +312,14 @@ impl FibTable<u128> for Writer6 {
         let owners = self.top_owner.len() + self.chunk_owner.len() + self.owner.len();
         let below = self.below.capacity() * (size_of::<((u32, u8), u32)>() + 1);
         (owners + below) as u64 + self.filters.iter().map(CountingFilter::writer_bytes).sum::<u64>()
+    }
+
+    fn retired_bytes(&self) -> u64 {
+        self.table.deep.retired_bytes()
+    }
+
+    fn free_retired(&mut self) {
+        self.table.deep.free_retired();
     }
 
     fn details(&self) -> Details {

@@ -14,6 +14,7 @@ use super::{Code, DropReason, Egress, EgressError, EgressPort, EgressTable, Live
 use super::{DENSE_ANYWAY, DENSE_BARE_MAX};
 use crate::datapath::flow;
 use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
+use lpm_core::drops::Witness;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -62,6 +63,7 @@ impl EgressTable {
             loops: Vec::new(),
             hash_key: flow::key(inputs.ecmp_seed),
             named: 0,
+            _witness: Witness::of("egress table"),
         };
         for neighbour in hops.neighbours() {
             let user = || format!("neighbour {}", neighbour.address);

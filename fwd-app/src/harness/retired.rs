@@ -1,0 +1,154 @@
+//! Tables that are replaced while lcores forward: the control thread frees them, and no lcore does.
+
+use super::drive::Replay;
+use super::setup::{Lcores, Sizes};
+use super::trace::Trace;
+use super::{HarnessSpec, egress_ports};
+use crate::control::test_session::{bundled, forward_spec};
+use crate::control::{Session, Signals, TableSpec, Vrfs};
+use crate::datapath::vlans::PortVrfs;
+use crate::engines::EngineSpec;
+use crate::topology::{TopologyKind, Totals};
+use TopologyKind::{Pipeline, RunToCompletion};
+use crossbeam_channel::bounded;
+use fib::feed::{Action, Hop, Update};
+use fib::{IpPrefix, NextHopId, Prefix4, Prefix6};
+use lpm_core::drops;
+use rusty_fork::rusty_fork_test;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::thread::{ThreadId, current};
+
+/// How often each table is replaced.
+const ROUNDS: u32 = 4;
+/// Routes that come in a round: enough for an engine to build its table anew, and for one that does not to run out of room.
+const ROUTES: u32 = 10_240;
+
+/// What was dropped while lcores forwarded, by which threads; and the control thread.
+type Drops = (Vec<(&'static str, ThreadId)>, ThreadId);
+
+fn set(session: &mut Session, prefix: IpPrefix, id: u32) {
+    let action = Action::Announce(Hop::Id(NextHopId::new(id).unwrap()));
+    session.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
+}
+
+/// Replaces the engine's table, the egress table, and, one by one, what an engine has of the routes of `hosts`.
+fn replace(session: &mut Session, round: u32, hosts: &[u128]) {
+    for route in round * ROUTES..(round + 1) * ROUTES {
+        set(session, IpPrefix::V4(Prefix4::truncating(route << 14, 26)), 2 + round);
+    }
+    session.set_link(1, round % 2 == 1);
+    session.commit().unwrap();
+    for host in hosts {
+        set(session, IpPrefix::V6(Prefix6::truncating(*host, 128)), 2 + round);
+        session.commit().unwrap();
+    }
+}
+
+/// The IPv6 destinations of a capture, some of them.
+fn hosts(trace: &Trace) -> Vec<u128> {
+    let frames = (0..trace.len()).map(|at| trace.frame(at));
+    let v6 = frames.filter(|frame| frame.len() >= 54 && frame[12..14] == [0x86, 0xdd]);
+    let mut hosts: Vec<_> = v6.map(|frame| u128::from_be_bytes(frame[38..54].try_into().unwrap())).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts.truncate(16);
+    hosts
+}
+
+/// Replays the bundled capture through `engine` until all tables have been replaced and freed.
+fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcores: u16) -> Option<Drops> {
+    let eal = dpdk_ffi::testing::eal()?;
+    let spec = HarnessSpec {
+        loops: 1_000_000_000,
+        lcores: Some(lcores),
+        spread: topology == RunToCompletion,
+        ..HarnessSpec::usual()
+    };
+    let mut routes = tempfile::Builder::new().suffix(".txt").tempfile().unwrap();
+    writeln!(routes, "0.0.0.0/0 1").unwrap();
+    let files = vec![routes.path().to_owned()];
+    let table = TableSpec { files, routes_max: None, engine: EngineSpec::named(engine) };
+    let session = Session::open(&table, &mut |_| ()).unwrap();
+    let settings = forward_spec(topology, &[]).settings(&session);
+    let mut vrfs = Vrfs::from(session);
+    vrfs.set_ports(&egress_ports(spec.ports), vec![PortVrfs::default(); usize::from(spec.ports)]).unwrap();
+    let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
+    let hosts = if has_v6 { hosts(&trace) } else { Vec::new() };
+    assert_eq!(hosts.is_empty(), !has_v6);
+    let layout = Lcores::new(&spec, topology, None, 4).unwrap();
+    let sizes =
+        Sizes::new(&spec, &layout, settings.batch, (trace.len(), trace.frame_bytes_max()), true).unwrap();
+    let plan = layout.plan(topology, spec.ports).unwrap();
+    let replay = Replay {
+        spec: &spec,
+        settings,
+        trace: &trace,
+        lcores: &layout,
+        plan: &plan,
+        sizes,
+        updates: None,
+        vrf_of: Arc::default(),
+    };
+    let signals = Signals::default();
+    let (stop, (done, dropped)) = (signals.clone(), bounded(1));
+    let mut round = 0;
+    let control = move |vrfs: &mut Vrfs| {
+        if round == 0 {
+            drops::take();
+        }
+        let session = vrfs.get_mut(0);
+        if round < ROUNDS {
+            replace(session, round, &hosts);
+            round += 1;
+        } else if session.engine().stats().retired_bytes + session.retired_egress_bytes() == 0 {
+            let _ = done.try_send((drops::take(), current().id()));
+            stop.stop();
+        }
+        true
+    };
+    let outcome = replay
+        .run(eal, vrfs, None, &signals, |_| (), |service, _, _| Ok(service.with_requests(control)))
+        .unwrap();
+    assert!(outcome.ended.finished.panicked.is_none(), "{:?}", outcome.update_error);
+    let packets = Totals::new(&outcome.ended.finished.outcomes, 1_000_000_000);
+    assert!(packets.counters.tx_packets > 0, "nothing was forwarded meanwhile");
+    Some(dropped.try_recv().unwrap())
+}
+
+/// Checks that the control thread alone dropped what is called `wanted`, and all else.
+fn check(engine: &str, topology: TopologyKind, lcores: u16, wanted: &[&str]) {
+    let has_v6 = wanted.len() > 2;
+    let Some((drops, control)) = drops_under_traffic(engine, has_v6, topology, lcores) else { return };
+    let count = |what: &str| drops.iter().filter(|(dropped, _)| *dropped == what).count();
+    let elsewhere: Vec<_> = drops.iter().filter(|(_, thread)| *thread != control).collect();
+    for what in wanted {
+        println!("{engine}: {what}: {} dropped", count(what));
+    }
+    assert!(elsewhere.is_empty(), "{} of {} drops on lcores: {elsewhere:?}", elsewhere.len(), drops.len());
+    assert!(wanted.iter().all(|what| count(what) > 0), "{drops:?}");
+}
+
+rusty_fork_test! {
+    #![rusty_fork(timeout_ms = 120_000)]
+
+    #[test]
+    fn no_lcore_frees_a_table_of_the_engine_shell() {
+        check("host", RunToCompletion, 2, &["egress table", "table memory"]);
+    }
+
+    #[test]
+    fn no_lcore_frees_a_table_of_sail_m() {
+        check("sail-m", Pipeline, 3, &["egress table", "table memory"]);
+    }
+
+    #[test]
+    fn no_lcore_frees_deep_routes_of_bloom() {
+        check("bloom", RunToCompletion, 2, &["egress table", "table memory", "shard of deep routes"]);
+    }
+
+    #[test]
+    fn no_lcore_frees_deep_routes_of_mamt() {
+        check("mamt", Pipeline, 3, &["egress table", "table memory", "groups of deep routes"]);
+    }
+}
