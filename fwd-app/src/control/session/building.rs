@@ -25,6 +25,8 @@ use std::time::Instant;
 /// An engine that is being built.
 pub(super) struct Building {
     spec: EngineSpec,
+    /// Whether it is a part of an engine of which other sessions build parts.
+    is_shared: bool,
     /// Prefixes whose routes were set since the copy was made.
     changed: FxHashSet<IpPrefix>,
     /// `None` when it was joined.
@@ -37,6 +39,12 @@ struct Built {
     /// The routes of the table.
     rib: Rib,
     build_s: f64,
+}
+
+impl Building {
+    fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
 }
 
 impl Drop for Building {
@@ -55,16 +63,17 @@ impl Session {
     /// When another one is being built, what waits cannot be committed, or the system refuses a thread.
     pub(crate) fn build_engine(&mut self, spec: EngineSpec) -> anyhow::Result<()> {
         let make = spec.clone();
-        self.build_beside(spec, move || make.make_with_fallback())
+        self.build_beside(spec, false, move || make.make_with_fallback())
     }
 
-    /// As [`Self::build_engine`], of the engine that `make` makes.
+    /// As [`Self::build_engine`], of the engine that `make` makes; `is_shared` tells whether it is a part of one.
     ///
     /// # Errors
     /// As there.
     pub(in crate::control) fn build_beside(
         &mut self,
         spec: EngineSpec,
+        is_shared: bool,
         make: impl FnOnce() -> anyhow::Result<Made> + Send + 'static,
     ) -> anyhow::Result<()> {
         self.check_not_building()?;
@@ -78,7 +87,8 @@ impl Session {
         };
         // It runs on the CPUs of this thread, where no lcore is.
         let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
-        self.building = Some(Building { spec, changed: FxHashSet::default(), thread: Some(thread) });
+        self.building =
+            Some(Building { spec, is_shared, changed: FxHashSet::default(), thread: Some(thread) });
         Ok(())
     }
 
@@ -98,10 +108,13 @@ impl Session {
     /// # Errors
     /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table. The engine in service stays then.
     pub(crate) fn finish_engine(&mut self) -> Option<anyhow::Result<()>> {
-        let is_finished =
-            |building: &mut Building| building.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let building = self.building.take_if(is_finished)?;
+        let building = self.building.take_if(|building| building.is_finished())?;
         Some(self.take_over(building))
+    }
+
+    /// Whether a part of an engine is being built that other sessions have parts of.
+    pub(in crate::control) fn is_building_part(&self) -> bool {
+        self.building.as_ref().is_some_and(|building| building.is_shared && !building.is_finished())
     }
 
     fn take_over(&mut self, mut building: Building) -> anyhow::Result<()> {
@@ -181,7 +194,7 @@ mod tests {
         let make = move || {
             Ok(Made { engine: Box::new(FaultyEngine::new(&theirs)), service: None, is_shared: false })
         };
-        session.build_beside(EngineSpec::named("oracle"), make).unwrap();
+        session.build_beside(EngineSpec::named("oracle"), false, make).unwrap();
     }
 
     fn finish(session: &mut Session, faults: &Faults) -> anyhow::Result<()> {
