@@ -17,7 +17,7 @@
 use super::Session;
 use crate::engines::{EngineSpec, Made};
 use anyhow::Context as _;
-use fib::{IpPrefix, NextHopId, Rib};
+use fib::{EngineWriter, Family, IpPrefix, NextHopId, Rib, Routes};
 use rustc_hash::FxHashSet;
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
@@ -82,6 +82,7 @@ impl Session {
         let build = move || {
             let mut made = make()?;
             let start = Instant::now();
+            leave_out(&mut rib, made.engine.as_ref());
             rib.move_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
             Ok(Built { made, rib, build_s: start.elapsed().as_secs_f64() })
         };
@@ -123,11 +124,17 @@ impl Session {
             thread.join().map_err(|_| anyhow::anyhow!("the thread that builds an engine has panicked"))?;
         let Built { mut made, mut rib, build_s } = built?;
         self.commit()?;
-        for prefix in building.changed.drain() {
+        self.check_families(made.engine.as_ref())?;
+        let has_table = |prefix: &IpPrefix| made.engine.has_family(prefix.family());
+        for prefix in building.changed.drain().filter(has_table) {
             rib.set(prefix, self.route(prefix));
         }
+        let has_other_tables =
+            Family::ALL.iter().any(|of| made.engine.has_family(*of) != self.engine.has_family(*of));
         rib.commit_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
-        debug_assert!(rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter()));
+        debug_assert!(
+            has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
+        );
         self.running.move_to(self.vrf, made.engine.as_ref())?;
         self.tally.build_s = build_s;
         let before = std::mem::replace(&mut self.engine, made.engine);
@@ -135,6 +142,24 @@ impl Session {
         self.retired = Some(before).filter(|_| self.running.is_stopping());
         (self.rib, self.failover, self.spec) = (rib, made.service, building.spec.clone());
         self.has_shared_engine = made.is_shared;
+        self.retry.hurry();
+        if has_other_tables {
+            self.tables_have_changed();
+        }
+        Ok(())
+    }
+
+    /// Refuses an engine without a table for routes of the files and of the control socket. Those of feeds and of ports' addresses are
+    /// left out.
+    fn check_families(&self, engine: &dyn EngineWriter) -> anyhow::Result<()> {
+        for family in Family::ALL.into_iter().filter(|family| !engine.has_family(*family)) {
+            let told = self.told_routes(family);
+            anyhow::ensure!(
+                told == 0,
+                "engine {} has no table for {family}, and {told} routes of files and ctl are of this family",
+                engine.name()
+            );
+        }
         Ok(())
     }
 
@@ -153,6 +178,19 @@ impl Session {
             IpPrefix::V6(prefix) => self.rib.v6.get(prefix),
         }
     }
+}
+
+/// Takes the routes of families that `engine` has no table for out of `rib`, which has been committed.
+fn leave_out(rib: &mut Rib, engine: &dyn EngineWriter) {
+    let mut gone = Routes::default();
+    if !engine.has_family(Family::V4) {
+        gone.v4 = rib.v4.withdrawn();
+    }
+    if !engine.has_family(Family::V6) {
+        gone.v6 = rib.v6.withdrawn();
+    }
+    rib.tell(&gone);
+    rib.take_delta();
 }
 
 fn too_large(made: &Made, rib: &Rib) -> String {
