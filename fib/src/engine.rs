@@ -10,7 +10,7 @@
 //!
 //! Every answer is the answer of some generation between the one current at `submit` and the one current at `collect`.
 
-use crate::{Details, FibDelta, FibId, Fibs, Generation, Isa, IsaError, Keys, NextHopId, Rib};
+use crate::{Details, Family, FibDelta, FibId, Fibs, Generation, Isa, IsaError, Keys, NextHopId, Rib};
 use std::task::Poll;
 
 /// A slot of a reader, `0..slots()`.
@@ -214,6 +214,12 @@ pub trait EngineWriter: Send {
     fn apply_to(&mut self, fib: FibId, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
         Fibs::One(fib).check(0, 1)?;
         self.apply(delta, rib)
+    }
+
+    /// Whether there is a table for this family, which is so for as long as the engine lives. Routes of another family are refused, and
+    /// its lookups find none.
+    fn has_family(&self, _family: Family) -> bool {
+        true
     }
 
     /// Whether routes that change no answer are better left out of its deltas. Its table is smaller without them; but a change of the route

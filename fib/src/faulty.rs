@@ -1,5 +1,5 @@
-//! A test engine that fails, delays or stalls on demand: the oracle behind fault switches. For tests of code that combines
-//! several engines.
+//! A test engine that fails, delays or stalls on demand: the oracle, or another engine, behind fault switches. For tests of code that
+//! combines several engines.
 //!
 //! ```
 //! use fib::faulty::{Call, Faults, FaultyEngine, How};
@@ -16,11 +16,11 @@
 
 use crate::oracle::OracleEngine;
 use crate::{
-    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    Keys, NextHopId, Rib, SlotId,
+    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Family, FibDelta, FibId,
+    Fibs, Generation, IpPrefix, Isa, Key, Keys, NextHopId, Rib, SlotId,
 };
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -69,6 +69,10 @@ pub struct Faults {
     pub die_in_apply: AtomicBool,
     /// `apply` blocks.
     pub hang_in_apply: AtomicBool,
+    /// The calls of `apply` before this one do not block.
+    pub hang_from: AtomicU64,
+    /// A delta that adds or changes the route of one of these prefixes is refused.
+    pub refused: Mutex<Vec<IpPrefix>>,
     /// The reader, numbered from 0 in the order made, whose submits panic, block or fail; `u64::MAX`: all readers.
     pub reader: AtomicU64,
 }
@@ -85,6 +89,8 @@ impl Default for Faults {
             hang: AtomicBool::new(false),
             die_in_apply: AtomicBool::new(false),
             hang_in_apply: AtomicBool::new(false),
+            hang_from: AtomicU64::new(0),
+            refused: Mutex::default(),
             reader: AtomicU64::new(u64::MAX),
         }
     }
@@ -112,11 +118,25 @@ impl Faults {
             Err(EngineError::Device { engine: "fake", reason: format!("{call:?} {number}"), lost: true })
         }
     }
+
+    /// Refuses a delta with a route of [`Self::refused`].
+    fn check(&self, delta: &FibDelta) -> Result<(), EngineError> {
+        fn sets<K: Key>(changes: &[crate::Change<K>]) -> impl Iterator<Item = IpPrefix> {
+            changes.iter().filter(|change| !change.new.is_none()).map(|change| K::wrap(change.prefix))
+        }
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = sets(&delta.v4).chain(sets(&delta.v6)).filter(|prefix| refused.contains(prefix)).count();
+        if used == 0 {
+            Ok(())
+        } else {
+            Err(EngineError::Full { what: "routes", used: used as u64, limit: 0 })
+        }
+    }
 }
 
 /// The writer of the faulty engine.
 pub struct FaultyEngine {
-    oracle: OracleEngine,
+    inner: Box<dyn EngineWriter>,
     faults: Arc<Faults>,
     /// The stated limit of distinct next hops.
     next_hops_max: u64,
@@ -126,9 +146,14 @@ impl FaultyEngine {
     /// An empty engine behind `faults`.
     #[must_use]
     pub fn new(faults: &Arc<Faults>) -> Self {
-        let oracle = OracleEngine::new(&EngineOptions::default());
-        let next_hops_max = oracle.capacity().next_hops_max;
-        Self { oracle, faults: Arc::clone(faults), next_hops_max }
+        Self::over(Box::new(OracleEngine::new(&EngineOptions::default())), faults)
+    }
+
+    /// `engine`, which may hold several FIBs, behind `faults`.
+    #[must_use]
+    pub fn over(engine: Box<dyn EngineWriter>, faults: &Arc<Faults>) -> Self {
+        let next_hops_max = engine.capacity().next_hops_max;
+        Self { inner: engine, faults: Arc::clone(faults), next_hops_max }
     }
 
     /// An empty engine that states a smaller capacity than the oracle's.
@@ -144,7 +169,7 @@ impl EngineWriter for FaultyEngine {
     }
 
     fn isa(&self) -> Isa {
-        self.oracle.isa()
+        self.inner.isa()
     }
 
     /// True, since the engine is used in place of a device.
@@ -153,29 +178,43 @@ impl EngineWriter for FaultyEngine {
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
-        while self.faults.hang_in_apply.load(SeqCst) {
+        self.apply_to(FibId::MAIN, delta, rib)
+    }
+
+    fn fibs(&self) -> u32 {
+        self.inner.fibs()
+    }
+
+    fn apply_to(&mut self, fib: FibId, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        let hangs = |faults: &Faults| faults.calls(Call::Apply) >= faults.hang_from.load(SeqCst);
+        while self.faults.hang_in_apply.load(SeqCst) && hangs(&self.faults) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!self.faults.die_in_apply.load(SeqCst), "an invariant, broken on purpose");
         self.faults.enter(Call::Apply)?;
-        self.oracle.apply(delta, rib)
+        self.faults.check(delta)?;
+        self.inner.apply_to(fib, delta, rib)
+    }
+
+    fn has_family(&self, family: Family) -> bool {
+        self.inner.has_family(family)
     }
 
     fn generation(&self) -> Generation {
-        self.oracle.generation()
+        self.inner.generation()
     }
 
     fn capacity(&self) -> Capacity {
-        Capacity { next_hops_max: self.next_hops_max, ..self.oracle.capacity() }
+        Capacity { next_hops_max: self.next_hops_max, ..self.inner.capacity() }
     }
 
     fn stats(&self) -> EngineStats {
-        self.oracle.stats()
+        self.inner.stats()
     }
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
         self.faults.enter(Call::Reader)?;
-        let reader = self.oracle.reader(slots, batch_max)?;
+        let reader = self.inner.reader(slots, batch_max)?;
         let number = self.faults.calls(Call::Reader) - 1;
         let (polls, faults) = (vec![0; slots.into()], Arc::clone(&self.faults));
         Ok(Box::new(FaultyReader { reader, number, polls, faults }))
@@ -199,8 +238,12 @@ impl EngineReader for FaultyReader {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        self.submit_in(slot, Fibs::One(FibId::MAIN), keys)
+    }
+
+    fn submit_in(&mut self, slot: SlotId, fibs: Fibs<'_>, keys: Keys<'_>) -> Result<(), EngineError> {
         if ![u64::MAX, self.number].contains(&self.faults.reader.load(SeqCst)) {
-            return self.reader.submit(slot, keys);
+            return self.reader.submit_in(slot, fibs, keys);
         }
         assert!(!self.faults.die.load(SeqCst), "an invariant, broken on purpose");
         while self.faults.hang.load(SeqCst) {
@@ -208,7 +251,7 @@ impl EngineReader for FaultyReader {
         }
         self.faults.enter(Call::Submit)?;
         self.polls[usize::from(slot.0)] = 0;
-        self.reader.submit(slot, keys)
+        self.reader.submit_in(slot, fibs, keys)
     }
 
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {

@@ -18,6 +18,9 @@ pub enum Family {
 }
 
 impl Family {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
     /// Bits of an address: 32 or 128.
     #[must_use]
     pub const fn bits(self) -> u8 {

@@ -148,12 +148,20 @@ impl EngineSpec {
         Ok(Made { service: Some(pair.service()), engine: Box::new(pair), is_shared: false })
     }
 
+    /// Whether one engine holds the FIBs of all of `vrfs` VRFs.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`](fib::EngineError).
+    pub(crate) fn is_shared_by(&self, vrfs: usize) -> anyhow::Result<bool> {
+        Ok(vrfs > 1 && self.fallback.is_none() && ENGINES.find(&self.name)?.has_fibs)
+    }
+
     /// An engine for each of `vrfs` VRFs, with its fallback. One that holds several FIBs is made once, with one for each.
     ///
     /// # Errors
     /// As [`Self::make_with_fallback`].
     pub(crate) fn make_for_vrfs(&self, vrfs: usize) -> anyhow::Result<Vec<Made>> {
-        if vrfs == 1 || self.fallback.is_some() || !ENGINES.find(&self.name)?.has_fibs {
+        if !self.is_shared_by(vrfs)? {
             return (0..vrfs).map(|_| self.make_with_fallback()).collect();
         }
         let mut spec = self.clone();
@@ -189,7 +197,7 @@ impl EngineSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fib::{EngineError, Isa};
+    use fib::{EngineError, Family, Isa};
 
     fn cpu_names() -> impl Iterator<Item = &'static str> {
         ENGINES.names().into_iter().filter(|name| !ENGINES.is_device(name))
@@ -202,6 +210,8 @@ mod tests {
             let engine = ENGINES.make(name, &options).unwrap();
             assert_eq!(engine.name(), if name == "auto" { AUTO } else { name });
             assert_eq!(engine.isa(), Isa::Scalar);
+            let families = Family::ALL.into_iter().filter(|family| engine.has_family(*family));
+            assert!(families.eq(ENGINES.find(name).unwrap().families.iter().copied()), "{name}");
         }
     }
 

@@ -1,12 +1,13 @@
 //! The FIBs of an engine that holds several, each as an engine of its own.
 //!
 //! A forwarder with VRFs has a writer and readers for each VRF. Over an engine with many FIBs each writer applies its deltas to its own
-//! FIB, and its readers look up there; the writers take turns, on the control thread, and readers take no lock. The table is in memory
+//! FIB, and its readers look up there. The writers take turns: every call of one waits while another one applies a delta, be it that of a
+//! whole table on another thread. Readers take no lock. The table is in memory
 //! as long as one of the writers is: the routes of a writer that was dropped stay in it.
 
 use fib::{
-    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, FibId, Fibs, Generation, Isa,
-    Keys, NextHopId, Rib, SlotId,
+    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, FibId, Fibs,
+    Generation, Isa, Keys, NextHopId, Rib, SlotId,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -57,6 +58,10 @@ impl EngineWriter for FibWriter {
         self.generation = generation;
         self.routes = [rib.v4.used_len() as u64, rib.v6.used_len() as u64];
         Ok(generation)
+    }
+
+    fn has_family(&self, family: Family) -> bool {
+        self.engine().has_family(family)
     }
 
     fn wants_fewer_routes(&self) -> bool {

@@ -56,6 +56,9 @@ pub trait FibTable<K: Key>: Sized + Send {
     /// How large a table is made.
     type Size: Send;
 
+    /// Whether it holds routes at all.
+    const HOLDS_ROUTES: bool = true;
+
     /// How large a table of `routes` is.
     ///
     /// # Errors
@@ -356,6 +359,13 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
 
     fn isa(&self) -> Isa {
         self.params.as_ref().isa
+    }
+
+    fn has_family(&self, family: fib::Family) -> bool {
+        match family {
+            fib::Family::V4 => <A::V4 as FibTable<u32>>::HOLDS_ROUTES,
+            fib::Family::V6 => <A::V6 as FibTable<u128>>::HOLDS_ROUTES,
+        }
     }
 
     fn wants_fewer_routes(&self) -> bool {

@@ -23,6 +23,8 @@ impl<K: Key, P: OneFamily> FibTable<K> for NoTable<P> {
     type Shared = ();
     type Size = ();
 
+    const HOLDS_ROUTES: bool = false;
+
     fn size(routes: &[(Prefix<K>, NextHopId)], params: &P, _: Budget) -> Result<(), EngineError> {
         if routes.is_empty() {
             return Ok(());

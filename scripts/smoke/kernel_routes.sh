@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# `fwd-app run --kernel-routes`: routes and neighbours that `ip` adds and removes are those of the forwarder.
+# `fwd-app run --kernel-routes`: routes and neighbours that `ip` adds and removes are those of the forwarder. One over an interface
+# without a port does not fall through to a shorter one, and IPv6 routes keep no IPv4 routes out of an engine without IPv6.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -28,11 +29,15 @@ for number in 0 1; do
 done
 printf '203.0.113.0/24 77\n' >"$WORK/routes"
 
-# The first port's interface follows from its arguments, the second one's from the option.
-ip netns exec "$space" "$APP" run --fib "$WORK/routes" --kernel-routes --kernel-interface 1=v1 --ctl "$WORK/ctl" --config '(0,0,0),(1,0,0)' \
-  --json "$WORK/report.json" -- --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-kernel-$$" -l 0 \
-  --vdev net_af_packet0,iface=v0 --vdev net_null1,no-rx=1 >"$WORK/out" 2>"$WORK/err" &
-process=$!
+# begin OPTION.. : starts the forwarder. The first port's interface follows from its arguments, the second one's from the option.
+begin() {
+  ip netns exec "$space" "$APP" run --fib "$WORK/routes" --kernel-routes --kernel-interface 1=v1 --ctl "$WORK/ctl" "$@" \
+    --config '(0,0,0),(1,0,0)' --json "$WORK/report.json" -- \
+    --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-kernel-$$" -l 0 \
+    --vdev net_af_packet0,iface=v0 --vdev net_null1,no-rx=1 >"$WORK/out" 2>"$WORK/err" &
+  process=$!
+}
+begin
 
 eventually 'kernel .*complete' show feeds
 eventually '192.0.0.0/24 .*dev 0' route get 192.0.0.9
@@ -50,6 +55,18 @@ eventually '10.4.0.0/16 .*prohibit' route get 10.4.2.3
 eventually '2001:db8:9::/48 .*via 2001:db8:1::2 dev 1' route get 2001:db8:9::1
 eventually '203.0.113.0/24 .*id 77' route get 203.0.113.1
 eventually ' 0 without a port' show feeds
+
+# wg0 stands for a VPN, and the default route is that of a port.
+"${at[@]}" link add wg0 type dummy || skip "no dummy interfaces in this kernel"
+"${at[@]}" link set wg0 up
+"${at[@]}" route add default via 192.0.1.2
+"${at[@]}" route add 10.8.0.0/16 dev wg0
+eventually '10.8.0.0/16 .*unreachable' route get 10.8.2.3
+eventually '0.0.0.0/0 .*via 192.0.1.2 dev 1' route get 10.9.2.3
+eventually '1 without a port \(1 unreachable\)' show feeds
+says "$WORK/err" 'kernel: the route 10.8.0.0/16 leads over wg0, which has no port'
+"${at[@]}" route del default
+
 ctl route add 10.1.0.0/16 99
 eventually '10.1.0.0/16 .*id 99' route get 10.1.2.3
 ctl route del 10.1.0.0/16
@@ -75,4 +92,13 @@ eventually 'no route' route get 10.2.2.3
 "${at[@]}" link set v1 up
 eventually '192.0.1.0/24 .*dev 1' route get 192.0.1.9
 
+stop
+
+# An engine without IPv6 has all IPv4 routes; a route over wg0 takes the shorter one, as is asked for.
+"${at[@]}" route add default via 192.0.1.2
+begin --engine sail-m --foreign-routes ignore
+eventually '192.0.0.0/24 .*dev 0' route get 192.0.0.9
+eventually '0.0.0.0/0 .*via 192.0.1.2 dev 1' route get 10.8.2.3
+eventually '1 without a port, [1-9][0-9]* of a family that the engine has no table for, 0 refused' show feeds
+says "$WORK/err" 'engine sail-m has no table for ipv6'
 stop

@@ -5,7 +5,7 @@
 use super::sources::{SourceOption, SourceOrder};
 use super::values;
 use super::vrfs::{VrfArgs, named_file, named_table};
-use crate::control::feeds::learned::{FeedSpec, Source};
+use crate::control::feeds::learned::{FeedSpec, ForeignRoutes, Source};
 use crate::control::interfaces::PortAddress;
 use crate::control::ports::{EthDest, PortSpec};
 use crate::control::spec::BATCH_MAX;
@@ -119,6 +119,21 @@ impl ValueEnum for TopologyKind {
             Self::Pipeline => "RX, engine and TX each on lcores of their own",
         };
         Some(PossibleValue::new(self.name()).help(help))
+    }
+}
+
+impl ValueEnum for ForeignRoutes {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Unreachable, Self::Ignore]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Unreachable => PossibleValue::new("unreachable")
+                .help("They are installed as unreachable: packets for a VPN never leave by a port"),
+            Self::Ignore => PossibleValue::new("ignore")
+                .help("They are left out, and their packets take a shorter route, if there is one"),
+        })
     }
 }
 
@@ -277,6 +292,12 @@ pub(crate) struct FeedArgs {
     #[arg(long, value_name = "PORT=IFNAME", value_parser = values::kernel_interface)]
     pub(crate) kernel_interface: Vec<(PortRef, String)>,
 
+    /// What becomes of routes of --fpm and --kernel-routes over interfaces that stand for no port, such as a VPN's or that of the
+    /// management network: their packets are dropped, and the sender is told; or they take a shorter route. Where files have a route
+    /// of the same prefix, that one is used. `ctl show feeds` counts them
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    pub(crate) foreign_routes: ForeignRoutes,
+
     /// The number of the kernel's routing table whose routes --fpm and --kernel-routes give a VRF, that of its VRF device say; may be
     /// given once a VRF. The main table, 254, is that of the VRF default
     #[arg(long, value_name = "NAME=TABLE", requires = "vrf", value_parser = named_table)]
@@ -293,7 +314,8 @@ impl FeedArgs {
             SourceOption::KernelRoutes => Some(Source::Kernel),
         };
         let sources = order.0.iter().filter_map(source).collect();
-        FeedSpec { sources, fpm_hold: self.fpm_hold, taps, routes_max, ..FeedSpec::default() }
+        let foreign = self.foreign_routes;
+        FeedSpec { sources, fpm_hold: self.fpm_hold, foreign, taps, routes_max, ..FeedSpec::default() }
     }
 }
 

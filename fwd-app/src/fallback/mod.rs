@@ -23,7 +23,9 @@ mod primary;
 mod reader;
 
 use crate::notice::warn;
-use fib::{Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Rib};
+use fib::{
+    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Isa, Rib,
+};
 use lpm_core::failover::{FIRST, Service, Why};
 use primary::Primary;
 use reader::FallbackReader;
@@ -118,6 +120,12 @@ impl EngineWriter for Fallback {
 
     fn isa_name(&self) -> String {
         self.in_service().map_or_else(|| self.fallback.isa_name(), |primary| primary.isa_name.clone())
+    }
+
+    /// Whether both do, in service or not.
+    fn has_family(&self, family: Family) -> bool {
+        let primary = self.primary.as_ref().is_none_or(|primary| primary.families.contains(&family));
+        primary && self.fallback.has_family(family)
     }
 
     fn wants_fewer_routes(&self) -> bool {

@@ -4,7 +4,7 @@
 //! thread asks it and waits with a limit; when it gives up, the engine is left to its thread, and neither is waited for again.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-use fib::{Capacity, EngineError, EngineWriter, FibDelta, Generation, Isa, Rib};
+use fib::{Capacity, EngineError, EngineWriter, Family, FibDelta, Generation, Isa, Rib};
 use lpm_core::failover::{FIRST, Service, Wait, Why};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,6 +29,8 @@ pub(super) struct Primary {
     pub(super) capacity: Capacity,
     /// Whether it wants fewer routes.
     pub(super) wants_fewer_routes: bool,
+    /// The families that it has a table for.
+    pub(super) families: Vec<Family>,
 }
 
 enum Writer {
@@ -43,12 +45,13 @@ impl Primary {
     pub(super) fn new(engine: Box<dyn EngineWriter>, service: &Arc<Service>) -> Self {
         let (isa, isa_name, capacity) = (engine.isa(), engine.isa_name(), engine.capacity());
         let wants_fewer_routes = engine.wants_fewer_routes();
+        let families = Family::ALL.into_iter().filter(|family| engine.has_family(*family)).collect();
         let writer = if engine.may_hang() {
             Writer::Remote(Remote::new(engine, Arc::clone(service)))
         } else {
             Writer::Here(RefCell::new(engine))
         };
-        Self { writer, isa, isa_name, capacity, wants_fewer_routes }
+        Self { writer, isa, isa_name, capacity, wants_fewer_routes, families }
     }
 
     /// Asks the engine. One that may hang is waited for for `limit` at most, or until lookups have given it up.

@@ -81,14 +81,17 @@ impl Steering<'_> {
         let shown = |feed, name, clients, learned| FeedShown { feed, name, clients, learned };
         let file = |file: &PathBuf| shown("file", file.display().to_string(), None, None);
         let mut feeds: Vec<_> = self.session().files().iter().map(file).collect();
-        for (status, unresolved) in self.session().feed_status() {
+        for (status, outcome) in self.session().feed_status() {
             let FeedStatus { kind, name, state, sweep_in_s, routes, counts } = status;
             let learned = LearnedShown {
                 state,
                 sweep_in_s,
                 routes: routes.routes,
                 stale: routes.stale,
-                unresolved,
+                unresolved: outcome.unresolved,
+                unresolved_unreachable: outcome.unreachable,
+                no_table: outcome.no_table,
+                refused: outcome.refused,
                 over_limit: routes.over_limit + counts.over_limit,
                 sessions: counts.sessions,
                 messages: counts.messages,
@@ -340,6 +343,12 @@ struct LearnedShown {
     stale: u64,
     /// Routes in use whose paths have no port here.
     unresolved: u64,
+    /// Of these, those that are installed as unreachable.
+    unresolved_unreachable: u64,
+    /// Routes of a family that the engine has no table for.
+    no_table: u64,
+    /// Routes that the engine has refused.
+    refused: u64,
     over_limit: u64,
     sessions: u64,
     messages: u64,
@@ -350,12 +359,20 @@ struct LearnedShown {
 
 impl fmt::Display for LearnedShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { state, routes, stale, unresolved, unsupported, errors, .. } = self;
+        let Self { state, routes, stale, unresolved, unresolved_unreachable: unreachable, .. } = self;
+        let Self { no_table, refused, unsupported, errors, .. } = self;
         write!(f, "{state}; {routes} routes, {stale} stale")?;
         if let Some(seconds) = self.sweep_in_s {
             write!(f, " until {seconds} s from now")?;
         }
-        write!(f, ", {unresolved} without a port, {unsupported} unsupported, {errors} errors")
+        write!(f, ", {unresolved} without a port")?;
+        if *unreachable > 0 {
+            write!(f, " ({unreachable} unreachable)")?;
+        }
+        if *no_table > 0 {
+            write!(f, ", {no_table} of a family that the engine has no table for")?;
+        }
+        write!(f, ", {refused} refused, {unsupported} unsupported, {errors} errors")
     }
 }
 

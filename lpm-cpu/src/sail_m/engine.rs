@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::reader::{Answer, SlotReader};
 use fib::{
-    Capacity, Change, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, FibId, Fibs,
+    Capacity, Change, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, FibId, Fibs,
     Generation, Isa, Keys, NextHopId, Rib, RibTable,
 };
 use lpm_core::engine::synchronize;
@@ -104,6 +104,10 @@ impl EngineWriter for SailM {
 
     fn isa(&self) -> Isa {
         self.params.common.isa
+    }
+
+    fn has_family(&self, family: Family) -> bool {
+        family == Family::V4
     }
 
     fn fibs(&self) -> u32 {

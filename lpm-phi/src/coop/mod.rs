@@ -290,6 +290,12 @@ impl EngineWriter for CoopEngine {
         Ok(self.generation)
     }
 
+    /// Whether both halves do, in service or not.
+    fn has_family(&self, family: Family) -> bool {
+        let first = self.first.as_ref().is_none_or(|half| half.engine.has_family(family));
+        first && self.second.engine.has_family(family)
+    }
+
     fn wants_fewer_routes(&self) -> bool {
         self.engines().all(|(_, engine)| engine.wants_fewer_routes())
     }

@@ -27,6 +27,8 @@ pub(crate) struct Interfaces {
     names: FxHashMap<String, u16>,
     /// By the interface's index.
     links: FxHashMap<u32, Behind>,
+    /// The names of those that lead to no port, by index.
+    others: FxHashMap<u32, String>,
     /// By address and the interface's index, whether it leads to a port or not; the kernel bounds their number.
     neighbours: FxHashMap<(IpAddr, u32), MacAddr>,
     /// The names of our TAPs, and their indices.
@@ -95,15 +97,26 @@ impl Interfaces {
                 if self.tap_names.contains(&link.name) {
                     self.taps.insert(link.ifindex);
                 }
+                self.others.remove(&link.ifindex);
                 self.links.insert(link.ifindex, behind) != Some(behind)
             }
-            None => self.remove_link(link.ifindex),
+            None => {
+                let matters = self.remove_link(link.ifindex);
+                self.others.insert(link.ifindex, link.name.clone());
+                matters
+            }
         }
+    }
+
+    /// The name of an interface that leads to no port, or its index while it is not known.
+    pub(super) fn name_of_other(&self, ifindex: u32) -> String {
+        self.others.get(&ifindex).cloned().unwrap_or_else(|| format!("interface {ifindex}"))
     }
 
     /// A link is gone; returns whether that matters.
     pub(super) fn remove_link(&mut self, ifindex: u32) -> bool {
         self.taps.remove(&ifindex);
+        self.others.remove(&ifindex);
         self.links.remove(&ifindex).is_some()
     }
 

@@ -10,13 +10,14 @@ use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
 use super::preference::{FeedRoutes, Preference, RibChange};
 use super::thread::FeedThread;
-use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, Tables};
+use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, Route, Tables};
 use crate::control::vrfs::{NamedTable, VrfSpec};
 use crate::error::ConfigError;
 use crate::notice;
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, bounded};
-use std::net::SocketAddr;
+use fib::IpPrefix;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,16 @@ impl Source {
     }
 }
 
+/// What becomes of a feed's route none of whose paths has a port, when files have no route of its prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ForeignRoutes {
+    /// Its packets are dropped, and their senders are told that the destination is unreachable.
+    #[default]
+    Unreachable,
+    /// It is left out, so that its packets take a shorter route.
+    Ignore,
+}
+
 /// Which feeds a forwarder has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FeedSpec {
@@ -56,6 +67,8 @@ pub(crate) struct FeedSpec {
     pub(crate) sources: Vec<Source>,
     /// How long stale routes of FPM stay after zebra has come back.
     pub(crate) fpm_hold: Duration,
+    /// What becomes of routes without a port.
+    pub(crate) foreign: ForeignRoutes,
     /// Whether the links and addresses of TAPs are followed.
     pub(crate) taps: bool,
     /// The most routes of each feed in each VRF.
@@ -154,6 +167,7 @@ pub(crate) struct Sources {
     /// The names of all sources, the most preferred first.
     order: Vec<&'static str>,
     routes_max: u64,
+    foreign: ForeignRoutes,
 }
 
 impl Sources {
@@ -207,12 +221,12 @@ impl Sources {
             feeds.push(kernel(FeedId(next), FeedKind::Links)?);
         }
         let order = spec.sources.iter().map(|source| source.name()).collect();
-        Ok(Some(Self { receivers, feeds, before_files, order, routes_max }))
+        Ok(Some(Self { receivers, feeds, before_files, order, routes_max, foreign: spec.foreign }))
     }
 
     /// What each VRF learns from the feeds, by its number, over the ports that `interfaces` lead to.
     pub(crate) fn over(self, interfaces: &Interfaces) -> Vec<Learned> {
-        let Self { receivers, feeds, before_files, order, routes_max } = self;
+        let Self { receivers, feeds, before_files, order, routes_max, foreign } = self;
         let feeds_max = u8::try_from(feeds.len()).unwrap_or(u8::MAX);
         let learned = |receiver| Learned {
             receiver,
@@ -222,6 +236,8 @@ impl Sources {
             order: order.clone(),
             preference: Preference::new(feeds_max, routes_max),
             interfaces: interfaces.clone(),
+            foreign,
+            has_noticed_foreign: [false; 2],
             has_moved: false,
             has_new_neighbours: false,
             has_new_addresses: false,
@@ -243,6 +259,9 @@ pub(crate) struct Learned {
     order: Vec<&'static str>,
     preference: Preference,
     interfaces: Interfaces,
+    foreign: ForeignRoutes,
+    /// Whether a route without a port was a notice, and whether a default route was.
+    has_noticed_foreign: [bool; 2],
     /// Whether a route may have another next hop than before.
     has_moved: bool,
     has_new_neighbours: bool,
@@ -296,14 +315,19 @@ impl Learned {
         Self { vrf: Some(name.to_owned()), ..self }
     }
 
+    /// A feed's name in notices.
+    fn name_of(&self, feed: &Feed) -> String {
+        match &self.vrf {
+            Some(vrf) => format!("{}: VRF {vrf}", feed.kind.name()),
+            None => feed.kind.name().to_owned(),
+        }
+    }
+
     /// Takes note of an event about the state of a feed.
     fn state(&mut self, id: FeedId, event: &FeedEvent) {
         let FeedRoutes { routes, .. } = self.preference.routes(id);
-        let Some(feed) = self.feeds.get_mut(usize::from(id.0)) else { return };
-        let name = match &self.vrf {
-            Some(vrf) => format!("{}: VRF {vrf}", feed.kind.name()),
-            None => feed.kind.name().to_owned(),
-        };
+        let Some(name) = self.feeds.get(usize::from(id.0)).map(|feed| self.name_of(feed)) else { return };
+        let feed = &mut self.feeds[usize::from(id.0)];
         match event {
             FeedEvent::Connected => {
                 (feed.state, feed.since) = (State::Connected, Some(Instant::now()));
@@ -349,13 +373,43 @@ impl Learned {
         &self.interfaces
     }
 
+    /// What becomes of routes without a port.
+    pub(crate) const fn foreign(&self) -> ForeignRoutes {
+        self.foreign
+    }
+
+    /// Whether the best route of a prefix has paths: it is none of this host, and none that drops.
+    pub(crate) fn has_paths(&self, prefix: IpPrefix) -> bool {
+        self.preference.best(prefix).is_some_and(|(_, route)| matches!(**route, Route::Paths(_)))
+    }
+
+    /// Says of the first route without a port, and of the first default route, that it is unreachable.
+    pub(crate) fn notice_foreign(&mut self, prefix: IpPrefix) {
+        let Some((feed, route)) = self.preference.best(prefix) else { return };
+        let (Route::Paths(paths), Some(feed)) = (&**route, self.feeds.get(usize::from(feed.0))) else {
+            return;
+        };
+        let is_default = prefix.len() == 0;
+        // Nothing is forwarded to these prefixes, which every host has.
+        if self.has_noticed_foreign[usize::from(is_default)] || is_never_forwarded(prefix) {
+            return;
+        }
+        self.has_noticed_foreign[usize::from(is_default)] = true;
+        let name = self.name_of(feed);
+        let interface = self.interfaces.name_of_other(paths.first().map_or(0, |path| path.ifindex));
+        let which = if is_default { "the default route" } else { "the route" };
+        notice::warn(format_args!(
+            "{name}: {which} {prefix} leads over {interface}, which has no port: it is unreachable, as all such routes are (ctl show feeds; --foreign-routes)"
+        ));
+    }
+
     /// The announcements.
     pub(crate) const fn preference(&self) -> &Preference {
         &self.preference
     }
 
     /// Whether the best route of a prefix is preferred to that of files.
-    pub(crate) fn comes_before_files(&self, prefix: fib::IpPrefix) -> bool {
+    pub(crate) fn comes_before_files(&self, prefix: IpPrefix) -> bool {
         self.preference.best(prefix).is_some_and(|(feed, _)| feed.0 < self.before_files)
     }
 
@@ -365,7 +419,7 @@ impl Learned {
     }
 
     /// Withdraws the best route of a prefix, until its feed announces it again.
-    pub(crate) fn withdraw_best(&mut self, prefix: fib::IpPrefix) -> Option<RibChange> {
+    pub(crate) fn withdraw_best(&mut self, prefix: IpPrefix) -> Option<RibChange> {
         self.preference.withdraw_best(prefix)
     }
 
@@ -395,6 +449,12 @@ impl Learned {
         (0..).zip(&self.feeds).map(of).collect()
     }
 
+    /// The same, which leaves routes without a port out.
+    #[cfg(test)]
+    pub(crate) fn ignoring_foreign(self) -> Self {
+        Self { foreign: ForeignRoutes::Ignore, ..self }
+    }
+
     /// A table that `sender`'s change sets fill, without threads; the first feeds are preferred to files.
     #[cfg(test)]
     pub(crate) fn for_test(
@@ -411,9 +471,22 @@ impl Learned {
             order: Vec::new(),
             preference: Preference::new(feeds, ROUTES_MAX),
             interfaces,
+            foreign: ForeignRoutes::default(),
+            has_noticed_foreign: [false; 2],
             has_moved: false,
             has_new_neighbours: false,
             has_new_addresses: false,
+        }
+    }
+}
+
+/// Whether the addresses are those of a host or of a link, of which every host has some.
+fn is_never_forwarded(prefix: IpPrefix) -> bool {
+    match prefix {
+        IpPrefix::V4(prefix) => Ipv4Addr::from_bits(prefix.address()).is_loopback(),
+        IpPrefix::V6(prefix) => {
+            let address = Ipv6Addr::from_bits(prefix.address());
+            address.is_loopback() || address.is_unicast_link_local() || address.is_multicast()
         }
     }
 }

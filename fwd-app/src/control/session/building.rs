@@ -17,7 +17,7 @@
 use super::Session;
 use crate::engines::{EngineSpec, Made};
 use anyhow::Context as _;
-use fib::{IpPrefix, NextHopId, Rib};
+use fib::{EngineWriter, Family, IpPrefix, NextHopId, Rib, Routes};
 use rustc_hash::FxHashSet;
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
@@ -25,6 +25,8 @@ use std::time::Instant;
 /// An engine that is being built.
 pub(super) struct Building {
     spec: EngineSpec,
+    /// Whether it is a part of an engine of which other sessions build parts.
+    is_shared: bool,
     /// Prefixes whose routes were set since the copy was made.
     changed: FxHashSet<IpPrefix>,
     /// `None` when it was joined.
@@ -37,6 +39,12 @@ struct Built {
     /// The routes of the table.
     rib: Rib,
     build_s: f64,
+}
+
+impl Building {
+    fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
 }
 
 impl Drop for Building {
@@ -55,16 +63,17 @@ impl Session {
     /// When another one is being built, what waits cannot be committed, or the system refuses a thread.
     pub(crate) fn build_engine(&mut self, spec: EngineSpec) -> anyhow::Result<()> {
         let make = spec.clone();
-        self.build_beside(spec, move || make.make_with_fallback())
+        self.build_beside(spec, false, move || make.make_with_fallback())
     }
 
-    /// As [`Self::build_engine`], of the engine that `make` makes.
+    /// As [`Self::build_engine`], of the engine that `make` makes; `is_shared` tells whether it is a part of one.
     ///
     /// # Errors
     /// As there.
     pub(in crate::control) fn build_beside(
         &mut self,
         spec: EngineSpec,
+        is_shared: bool,
         make: impl FnOnce() -> anyhow::Result<Made> + Send + 'static,
     ) -> anyhow::Result<()> {
         self.check_not_building()?;
@@ -73,12 +82,14 @@ impl Session {
         let build = move || {
             let mut made = make()?;
             let start = Instant::now();
+            leave_out(&mut rib, made.engine.as_ref());
             rib.move_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
             Ok(Built { made, rib, build_s: start.elapsed().as_secs_f64() })
         };
         // It runs on the CPUs of this thread, where no lcore is.
         let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
-        self.building = Some(Building { spec, changed: FxHashSet::default(), thread: Some(thread) });
+        self.building =
+            Some(Building { spec, is_shared, changed: FxHashSet::default(), thread: Some(thread) });
         Ok(())
     }
 
@@ -98,10 +109,13 @@ impl Session {
     /// # Errors
     /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table. The engine in service stays then.
     pub(crate) fn finish_engine(&mut self) -> Option<anyhow::Result<()>> {
-        let is_finished =
-            |building: &mut Building| building.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let building = self.building.take_if(is_finished)?;
+        let building = self.building.take_if(|building| building.is_finished())?;
         Some(self.take_over(building))
+    }
+
+    /// Whether a part of an engine is being built that other sessions have parts of.
+    pub(in crate::control) fn is_building_part(&self) -> bool {
+        self.building.as_ref().is_some_and(|building| building.is_shared && !building.is_finished())
     }
 
     fn take_over(&mut self, mut building: Building) -> anyhow::Result<()> {
@@ -110,11 +124,17 @@ impl Session {
             thread.join().map_err(|_| anyhow::anyhow!("the thread that builds an engine has panicked"))?;
         let Built { mut made, mut rib, build_s } = built?;
         self.commit()?;
-        for prefix in building.changed.drain() {
+        self.check_families(made.engine.as_ref())?;
+        let has_table = |prefix: &IpPrefix| made.engine.has_family(prefix.family());
+        for prefix in building.changed.drain().filter(has_table) {
             rib.set(prefix, self.route(prefix));
         }
+        let has_other_tables =
+            Family::ALL.iter().any(|of| made.engine.has_family(*of) != self.engine.has_family(*of));
         rib.commit_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
-        debug_assert!(rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter()));
+        debug_assert!(
+            has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
+        );
         self.running.move_to(self.vrf, made.engine.as_ref())?;
         self.tally.build_s = build_s;
         let before = std::mem::replace(&mut self.engine, made.engine);
@@ -122,6 +142,24 @@ impl Session {
         self.retired = Some(before).filter(|_| self.running.is_stopping());
         (self.rib, self.failover, self.spec) = (rib, made.service, building.spec.clone());
         self.has_shared_engine = made.is_shared;
+        self.retry.hurry();
+        if has_other_tables {
+            self.tables_have_changed();
+        }
+        Ok(())
+    }
+
+    /// Refuses an engine without a table for routes of the files and of the control socket. Those of feeds and of ports' addresses are
+    /// left out.
+    fn check_families(&self, engine: &dyn EngineWriter) -> anyhow::Result<()> {
+        for family in Family::ALL.into_iter().filter(|family| !engine.has_family(*family)) {
+            let told = self.told_routes(family);
+            anyhow::ensure!(
+                told == 0,
+                "engine {} has no table for {family}, and {told} routes of files and ctl are of this family",
+                engine.name()
+            );
+        }
         Ok(())
     }
 
@@ -140,6 +178,19 @@ impl Session {
             IpPrefix::V6(prefix) => self.rib.v6.get(prefix),
         }
     }
+}
+
+/// Takes the routes of families that `engine` has no table for out of `rib`, which has been committed.
+fn leave_out(rib: &mut Rib, engine: &dyn EngineWriter) {
+    let mut gone = Routes::default();
+    if !engine.has_family(Family::V4) {
+        gone.v4 = rib.v4.withdrawn();
+    }
+    if !engine.has_family(Family::V6) {
+        gone.v6 = rib.v6.withdrawn();
+    }
+    rib.tell(&gone);
+    rib.take_delta();
 }
 
 fn too_large(made: &Made, rib: &Rib) -> String {
@@ -181,7 +232,7 @@ mod tests {
         let make = move || {
             Ok(Made { engine: Box::new(FaultyEngine::new(&theirs)), service: None, is_shared: false })
         };
-        session.build_beside(EngineSpec::named("oracle"), make).unwrap();
+        session.build_beside(EngineSpec::named("oracle"), false, make).unwrap();
     }
 
     fn finish(session: &mut Session, faults: &Faults) -> anyhow::Result<()> {

@@ -185,6 +185,8 @@ pub(crate) struct Session {
     learned: Option<Box<Learned>>,
     /// Changes of feeds that the engine has refused.
     retry: Retry,
+    /// Whether it was said that routes of a family are left out.
+    has_noticed_family: bool,
     /// Next hops that no route uses.
     unused: Unused,
     /// Updates since the last commit.
@@ -232,6 +234,7 @@ impl Session {
             origins: Origins::default(),
             learned: None,
             retry: Retry::default(),
+            has_noticed_family: false,
             failover: service,
             has_shared_engine: is_shared,
             egress: None,
@@ -272,27 +275,31 @@ impl Session {
     /// [`EgressError`] for a next hop that refers to a port which does not exist, and the engine's errors. The routes in service
     /// are then unchanged.
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
-        self.refresh_egress()?;
+        let egress = self.refresh_egress();
         let updates = std::mem::take(&mut self.updates_pending);
-        let Self { rib, engine, tally, origins, .. } = self;
+        let Self { rib, engine, tally, .. } = self;
         let result = rib.commit(|delta, rib| {
+            egress?;
             if !delta.is_empty() {
                 engine.apply(delta, rib)?;
                 tally.deltas += 1;
             }
-            Ok::<_, EngineError>(())
+            anyhow::Ok(())
         });
         if let Err(error) = result {
-            origins.roll_back();
+            self.origins.roll_back();
+            self.retry.refuse(&error);
             // Gateways may have been resolved by routes that are not in service.
-            self.refresh_egress()?;
-            return Err(error.into());
+            let egress = self.refresh_egress();
+            self.drop_unused_hops();
+            egress?;
+            return Err(error);
         }
-        origins.settle();
-        tally.updates += updates;
-        let generation = engine.generation();
+        self.origins.settle();
+        self.retry.settle();
+        self.tally.updates += updates;
         self.drop_unused_hops();
-        Ok(generation)
+        Ok(self.engine.generation())
     }
 
     /// Brings changes of neighbours, links and routes of gateways into service, as far as the egress table shows them, and the next hops

@@ -12,7 +12,7 @@ use super::spec::TableSpec;
 use crate::datapath::exception::Ours;
 use crate::datapath::vlans::{PortVrfs, VLAN_IDS};
 use crate::datapath::{EgressPort, EgressTable};
-use crate::engines::EngineSpec;
+use crate::engines::{EngineSpec, Made};
 use crate::error::ConfigError;
 use crate::router::Interface;
 use crate::topology::Handle;
@@ -373,22 +373,35 @@ impl Vrfs {
         worked
     }
 
-    /// Begins to build the engine of `spec` for every VRF; [`Self::finish_engine`] moves each to its own.
+    /// Begins to build the engine of `spec` for every VRF; [`Self::finish_engine`] moves each to its own. Updates that wait are committed
+    /// before.
     ///
     /// # Errors
-    /// As [`Session::build_engine`].
+    /// As [`Session::build_engine`]; none is built then.
     pub(crate) fn build_engines(&mut self, spec: &EngineSpec) -> anyhow::Result<()> {
         self.vrfs.iter().try_for_each(|vrf| vrf.session.check_not_building())?;
-        if let [Vrf { session, .. }] = &mut self.vrfs[..] {
-            return session.build_engine(spec.clone());
+        self.commit()?;
+        if !spec.is_shared_by(self.vrfs.len())? {
+            return self.each().try_for_each(|session| session.build_engine(spec.clone()));
         }
         let engines = spec.make_for_vrfs(self.vrfs.len())?;
-        let mut both = self.each().zip(engines);
-        both.try_for_each(|(session, made)| session.build_beside(spec.clone(), move || Ok(made)))
+        self.build_each(spec, engines)
     }
 
-    /// As [`Session::finish_engine`], of VRF `number`.
+    /// Begins to build the tables of `engines`, which are the parts of one engine for each VRF.
+    fn build_each(&mut self, spec: &EngineSpec, engines: Vec<Made>) -> anyhow::Result<()> {
+        let mut both = self.each().zip(engines);
+        both.try_for_each(|(session, made)| {
+            session.build_beside(spec.clone(), made.is_shared, move || Ok(made))
+        })
+    }
+
+    /// As [`Session::finish_engine`], of VRF `number`. Parts of one engine are all built before the first is taken: whoever writes to one
+    /// waits while another one is built.
     pub(crate) fn finish_engine(&mut self, number: usize) -> Option<anyhow::Result<()>> {
+        if self.vrfs.iter().any(|vrf| vrf.session.is_building_part()) {
+            return None;
+        }
         let is_alone = self.vrfs.len() == 1;
         let Vrf { name, session } = &mut self.vrfs[number];
         let finished = session.finish_engine()?;

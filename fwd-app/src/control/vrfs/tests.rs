@@ -6,10 +6,15 @@ use crate::control::feeds::learned::{FeedSpec, Source};
 use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, Path, Route};
 use crate::control::interfaces::{PortAddress, interfaces};
 use crate::control::test_session::session;
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use fib::faulty::{Call, Faults, FaultyEngine};
 use fib::feed::Hop;
-use fib::{MacAddr, NextHop};
+use fib::{Keys, MacAddr, NextHop, NextHopId, SlotId};
+use lpm_core::each_fib::each_fib;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::Poll;
+use std::time::Duration;
 
 fn spec(name: &str, ports: &[&str]) -> VrfSpec {
     let ports = ports.iter().map(|port| PortRef::parse(port)).collect();
@@ -201,4 +206,77 @@ fn the_addresses_of_a_port_are_those_of_its_vrf() {
         (Some(NextHop::Local), Some(NextHop::Local))
     );
     assert_ne!(routes(0, "198.18.2.1"), Some(NextHop::Local));
+}
+
+/// While `work` runs, `faults` hang in `apply`. When that takes a minute they no longer do, and `work` has waited for them.
+fn does_not_wait(faults: &Arc<Faults>, work: impl FnOnce()) {
+    let (done, waited) = bounded::<()>(0);
+    let theirs = Arc::clone(faults);
+    let watch = std::thread::spawn(move || {
+        let is_stuck = waited.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout);
+        if is_stuck {
+            theirs.hang_in_apply.store(false, SeqCst);
+        }
+        is_stuck
+    });
+    work();
+    drop(done);
+    assert!(!watch.join().unwrap(), "the control thread waits for a build");
+}
+
+#[test]
+fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() {
+    let (mut vrfs, senders) = with_feeds();
+    let faults = Arc::new(Faults::default());
+    faults.hang_from.store(1, SeqCst);
+    faults.hang_in_apply.store(true, SeqCst);
+    let options = fib::EngineOptions::of(&[("fibs", "2")]);
+    let engine = FaultyEngine::over(crate::engines::ENGINES.make("sail-m", &options).unwrap(), &faults);
+    let engines = each_fib(Box::new(engine)).into_iter();
+    let engines = engines.map(|engine| Made { engine, service: None, is_shared: true }).collect();
+    for vrf in [0, 1] {
+        vrfs.get_mut(vrf).replace_routes(&fib::Rib::new(), &fib::NextHopTable::new()).unwrap();
+        vrfs.get_mut(vrf).add_route("198.18.0.0/24".parse().unwrap(), &Hop::Hop(NextHop::Blackhole)).unwrap();
+    }
+    vrfs.commit().unwrap();
+    vrfs.build_each(&EngineSpec::named("sail-m"), engines).unwrap();
+    // The table of one VRF is there, that of the other one is being built.
+    while faults.calls(Call::Apply) < 1 || vrfs.all().iter().all(|vrf| vrf.session.is_building_part()) {
+        std::thread::yield_now();
+    }
+    does_not_wait(&faults, || {
+        for round in 1..=100_u32 {
+            for vrf in [0, 1] {
+                assert!(vrfs.finish_engine(vrf).is_none(), "round {round}");
+            }
+            vrfs.set_link(1, round % 2 == 0);
+            vrfs.commit().unwrap();
+            let set = ChangeSet { feed: FeedId(0), events: vec![FeedEvent::Connected] };
+            senders[1].send(set).unwrap();
+            vrfs.learn();
+            for vrf in [0, 1] {
+                let hop = Hop::Id(NextHopId::new(1000 * (vrf as u32 + 1) + round).unwrap());
+                vrfs.get_mut(vrf).add_route("198.18.0.0/24".parse().unwrap(), &hop).unwrap();
+                vrfs.commit().unwrap();
+                assert_eq!(vrfs.get(vrf).engine().name(), "oracle");
+            }
+        }
+    });
+    faults.hang_in_apply.store(false, SeqCst);
+    let mut finished = [false; 2];
+    while finished != [true; 2] {
+        for vrf in [0, 1] {
+            if let Some(result) = vrfs.finish_engine(vrf) {
+                result.unwrap();
+                finished[vrf] = true;
+            }
+        }
+    }
+    for vrf in [0, 1] {
+        let engine = vrfs.get(vrf).engine();
+        let mut reader = engine.reader(1, 1).unwrap();
+        reader.submit(SlotId(0), Keys::V4(&[0xc612_0001])).unwrap();
+        let Poll::Ready(Ok([id])) = reader.collect(SlotId(0)) else { panic!("no answer") };
+        assert_eq!((engine.name(), id.get()), ("fake", 1000 * (vrf as u32 + 1) + 100));
+    }
 }

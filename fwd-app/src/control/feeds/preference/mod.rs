@@ -215,6 +215,11 @@ impl Preference {
         }
     }
 
+    /// How many feeds there are.
+    pub(crate) fn feeds(&self) -> usize {
+        self.feeds.len()
+    }
+
     /// How many routes a feed has.
     pub(crate) fn routes(&self, feed: FeedId) -> FeedRoutes {
         self.feeds.get(usize::from(feed.0)).map_or_else(FeedRoutes::default, |feed| feed.count)

@@ -1,38 +1,45 @@
 //! The sources of a session's routes beside its files: feeds, and the control socket.
 //!
-//! Every change of a prefix ends in [`Session::refresh`], which puts the preferred route into the RIB. When the engine refuses a
-//! delta, the RIB is rolled back, but what feeds have announced stays announced: their changes are tried again.
+//! Every change of a prefix puts the preferred route into the RIB ([`Session::resolve`]). When the engine refuses a delta, the RIB is
+//! rolled back, but what feeds have announced stays announced: their changes are tried again ([`retry`]). Routes of feeds, and those
+//! that follow from addresses, are left out when the engine has no table for their family, while those of files are refused.
+
+mod retry;
 
 use super::origins::Origin;
 use super::{Session, UpdateError};
-use crate::control::feeds::learned::{FeedStatus, Learned};
+use crate::control::feeds::learned::{FeedStatus, ForeignRoutes, Learned};
 use crate::control::feeds::preference::RibChange;
 use crate::control::feeds::{LinkAddress, Route};
 use crate::datapath::EgressPort;
 use crate::notice;
 use crate::router::interface::InterfaceAddress;
 use fib::feed::Hop;
-use fib::{IpPrefix, NextHopId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use fib::{Family, IpPrefix, NextHop, NextHopId};
+pub(super) use retry::Retry;
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Change sets that are taken for one commit, at most: some ten thousand routes.
 const SETS_PER_COMMIT: usize = 64;
-/// How long until changes that the engine has refused are tried again.
-const RETRY: Duration = Duration::from_secs(5);
 /// The table of next hops is not searched for unused ones below this size.
 const HOPS_MIN: usize = 1 << 10;
 /// How long after a commit a lookup from before it may still be on its way to its packets. A batch that an engine does not answer is
 /// given up after twice `--stall-us`, which is two minutes at most.
 const IN_FLIGHT_MAX: Duration = Duration::from_secs(180);
 
-/// Changes of feeds that the engine has refused.
-#[derive(Debug, Default)]
-pub(super) struct Retry {
-    /// The route that the RIB should have.
-    wanted: FxHashMap<IpPrefix, NextHopId>,
-    due: Option<Instant>,
+/// What becomes of the routes of a feed that are the best of their prefixes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FeedOutcome {
+    /// Those whose paths have no port here.
+    pub(crate) unresolved: u64,
+    /// Of these, those that are installed as unreachable.
+    pub(crate) unreachable: u64,
+    /// Those of a family that the engine has no table for.
+    pub(crate) no_table: u64,
+    /// Those that the engine has refused.
+    pub(crate) refused: u64,
 }
 
 /// When to look for next hops that no route uses, and how long ago that was.
@@ -66,8 +73,7 @@ impl Session {
         let sets = (0..SETS_PER_COMMIT).take_while(|_| learned.take(&mut changes)).count();
         let has_new_neighbours = learned.take_new_neighbours();
         let has_moved = learned.take_moved();
-        let is_due = self.retry.due.is_some_and(|due| due <= Instant::now());
-        if sets == 0 && !has_moved && !is_due {
+        if sets == 0 && !has_moved && !self.retry.is_due() {
             return false;
         }
         if (has_new_neighbours || has_moved)
@@ -80,41 +86,26 @@ impl Session {
                 notice::warn(format_args!("{error}"));
             }
         }
-        let mut wanted = Vec::with_capacity(changes.len());
-        if is_due {
-            self.retry.due = None;
-            for (prefix, id) in std::mem::take(&mut self.retry.wanted) {
-                if self.has_others(prefix) {
-                    wanted.push((prefix, self.refresh(prefix)));
-                } else {
-                    self.set_route(prefix, id);
-                    wanted.push((prefix, id));
-                }
+        if sets > 0 || has_moved {
+            // Of each prefix once: what the feeds say is what they say after all changes.
+            let mut seen = FxHashSet::default();
+            for change in changes.iter().filter(|change| seen.insert(change.prefix)) {
+                self.take_change(change);
+            }
+            if has_moved {
+                self.resolve_again();
+            }
+            self.updates_pending += changes.len() as u64;
+            if let Err(error) = self.commit()
+                && self.retry.len() == 0
+            {
+                notice::warn(format_args!("{error:#}"));
             }
         }
-        for change in &changes {
-            wanted.push((change.prefix, self.take_change(change)));
-        }
-        if has_moved {
-            self.resolve_again(&mut wanted);
-        }
-        self.updates_pending += changes.len() as u64;
-        match self.commit() {
-            // What has been refused before stays to be tried, but for prefixes that have another route by now.
-            Ok(_) => {
-                for (prefix, _) in &wanted {
-                    self.retry.wanted.remove(prefix);
-                }
-            }
-            Err(error) => {
-                self.retry.wanted.extend(wanted);
-                self.retry.due = Some(Instant::now() + RETRY);
-                let seconds = RETRY.as_secs();
-                notice::warn(format_args!(
-                    "{error:#}; the {} changes of feeds are tried again in {seconds} s",
-                    self.retry.wanted.len()
-                ));
-            }
+        if let Some(group) = self.retry.next_group() {
+            group.into_iter().for_each(|prefix| self.try_again(prefix));
+            // Its refusal is a notice at the end of the round.
+            drop(self.commit());
         }
         true
     }
@@ -129,17 +120,32 @@ impl Session {
         Some(found.into_iter().filter_map(of_host).collect())
     }
 
-    /// The state of each feed, and how many of its routes have no next hop here.
-    pub(crate) fn feed_status(&self) -> Vec<(FeedStatus, u64)> {
+    /// The state of each feed, and what becomes of its routes.
+    pub(crate) fn feed_status(&self) -> Vec<(FeedStatus, FeedOutcome)> {
         let Some(learned) = &self.learned else { return Vec::new() };
-        let mut status: Vec<_> = learned.status().into_iter().map(|status| (status, 0)).collect();
-        for (_, feed, route) in learned.preference().all_best() {
-            let hop = learned.interfaces().next_hop(route, &self.hops);
-            if let Some((_, unresolved)) = status.get_mut(usize::from(feed.0)).filter(|_| hop.is_none()) {
-                *unresolved += 1;
+        learned.status().into_iter().zip(self.feed_outcomes()).collect()
+    }
+
+    /// What becomes of the routes of each feed.
+    fn feed_outcomes(&self) -> Vec<FeedOutcome> {
+        let Some(learned) = &self.learned else { return Vec::new() };
+        let lacks = |family: &Family| !self.engine.has_family(*family);
+        let lacking: Vec<_> = Family::ALL.into_iter().filter(lacks).collect();
+        let unreachable = self.hops.find(&NextHop::Unreachable);
+        let mut outcomes = vec![FeedOutcome::default(); learned.preference().feeds()];
+        for (prefix, feed, route) in learned.preference().all_best() {
+            let Some(outcome) = outcomes.get_mut(usize::from(feed.0)) else { continue };
+            if lacking.contains(&prefix.family()) {
+                outcome.no_table += 1;
+                continue;
+            }
+            outcome.refused += u64::from(self.retry.wanted(prefix).is_some());
+            if learned.interfaces().next_hop(route, &self.hops).is_none() {
+                outcome.unresolved += 1;
+                outcome.unreachable += u64::from(Some(self.route(prefix)) == unreachable);
             }
         }
-        status
+        outcomes
     }
 
     /// Adds a route over the control socket, or replaces it; in service after the next [`Self::commit`].
@@ -190,13 +196,13 @@ impl Session {
             self.origins.replace(Origin::Files, prefix, self.file_route(prefix));
         }
         self.origins.replace(Origin::Own, prefix, id);
-        self.refresh(prefix);
+        self.tell(prefix);
     }
 
     /// Removes a route that followed from the address of a port.
     pub(super) fn remove_own_route(&mut self, prefix: IpPrefix) {
         self.origins.replace(Origin::Own, prefix, NextHopId::NONE);
-        self.refresh(prefix);
+        self.tell(prefix);
         if !self.has_others(prefix) {
             self.origins.replace(Origin::Files, prefix, NextHopId::NONE);
         }
@@ -209,7 +215,7 @@ impl Session {
     /// Sets the files' route of a prefix; [`NextHopId::NONE`] removes it. Returns whether it was another one before.
     pub(super) fn set_file_route(&mut self, prefix: IpPrefix, id: NextHopId) -> bool {
         if !self.has_others(prefix) {
-            self.retry.wanted.remove(&prefix);
+            self.retry.replace(prefix);
             return self.set_route(prefix, id) != id;
         }
         let before = self.origins.set(Origin::Files, prefix, id);
@@ -229,8 +235,8 @@ impl Session {
         }
     }
 
-    /// Drops next hops that no route uses, when the table has grown to twice those in use. Call it after a commit: the engine's routes
-    /// are those of the RIB then. See [`IN_FLIGHT_MAX`].
+    /// Drops next hops that no route uses, when the table has grown to twice those in use. Call it after a commit, be it refused: the
+    /// engine's routes are those of the RIB then. See [`IN_FLIGHT_MAX`].
     pub(super) fn drop_unused_hops(&mut self) {
         let Unused { at, marked, stay } = &mut self.unused;
         match marked {
@@ -246,7 +252,7 @@ impl Session {
                 let v4 = self.rib.v4.iter().map(|(_, id)| id);
                 let mut used: FxHashSet<_> = v4.chain(self.rib.v6.iter().map(|(_, id)| id)).collect();
                 used.extend(self.origins.ids());
-                used.extend(self.retry.wanted.values());
+                used.extend(self.retry.ids());
                 let kept = self.hops.mark_unused(|id| used.contains(&id));
                 *at = HOPS_MIN.max(2 * kept);
                 *marked = Some(Instant::now());
@@ -281,27 +287,61 @@ impl Session {
     /// The files' route of a prefix that no other source has (yet).
     fn file_route(&self, prefix: IpPrefix) -> NextHopId {
         // A route that should have been withdrawn is no file's.
-        self.retry.wanted.get(&prefix).copied().unwrap_or_else(|| self.route(prefix))
+        self.retry.wanted(prefix).unwrap_or_else(|| self.route(prefix))
     }
 
-    /// Applies a change of the feeds' best route to the RIB. Returns the route that it has then. What the feeds say stays said when the
-    /// engine refuses it, and so does what is noted of the files here.
-    fn take_change(&mut self, change: &RibChange) -> NextHopId {
+    /// Applies a change of the feeds' best route to the RIB. What the feeds say stays said when the engine refuses it, and so does what is
+    /// noted of the files here.
+    fn take_change(&mut self, change: &RibChange) {
         let prefix = change.prefix;
         if change.is_new && self.origins.first(prefix).is_none() {
             self.origins.replace(Origin::Files, prefix, self.file_route(prefix));
         }
-        let id = self.refresh(prefix);
+        self.tell(prefix);
         if !self.has_others(prefix) {
             self.origins.replace(Origin::Files, prefix, NextHopId::NONE);
         }
-        id
     }
 
-    /// Puts the preferred route of a prefix into the RIB, and returns it. While a feed's route has no port, the files' one is used.
-    fn refresh(&mut self, prefix: IpPrefix) -> NextHopId {
+    /// Puts the preferred route of a prefix into the RIB, which stays the preferred one when the engine refuses it. If one was refused
+    /// before, it has its turn later.
+    fn tell(&mut self, prefix: IpPrefix) {
+        let id = self.resolve(prefix);
+        if id == self.route(prefix) {
+            self.retry.is_settled(prefix);
+        } else if self.retry.wanted(prefix).is_some() {
+            self.retry.change(prefix, id);
+        } else {
+            self.set_route(prefix, id);
+            self.retry.tell(prefix, id);
+        }
+    }
+
+    /// Puts the route of a prefix into the RIB whose change was refused.
+    fn try_again(&mut self, prefix: IpPrefix) {
+        let id = match self.retry.wanted(prefix) {
+            Some(id) if !self.has_others(prefix) => id,
+            _ => self.resolve(prefix),
+        };
+        self.set_route(prefix, id);
+        self.retry.tell(prefix, id);
+    }
+
+    /// Puts the preferred route of a prefix into the RIB, unless it is one that the engine has refused.
+    fn refresh(&mut self, prefix: IpPrefix) {
+        let id = self.resolve(prefix);
+        if self.retry.wanted(prefix) != Some(id) {
+            self.retry.replace(prefix);
+            self.set_route(prefix, id);
+        }
+    }
+
+    /// The preferred route of a prefix that has other sources than files. While a feed's route has no port, the files' one is used; if
+    /// there is none, the prefix is unreachable, or left out ([`ForeignRoutes`]).
+    fn resolve(&mut self, prefix: IpPrefix) -> NextHopId {
+        let has_table = self.engine.has_family(prefix.family());
         let learned_first = self.comes_before_files(prefix);
-        let mut id = self.origins.first(prefix);
+        let mut id = if has_table { self.origins.first(prefix) } else { self.origins.ctl(prefix) };
         if id.is_none() && learned_first {
             id = self.learned_route(prefix);
         }
@@ -311,14 +351,69 @@ impl Session {
         if id.is_none() && !learned_first {
             id = self.learned_route(prefix);
         }
-        self.set_route(prefix, id);
+        if id.is_none() && has_table {
+            id = self.foreign_route(prefix);
+        }
+        if id.is_none() && !has_table {
+            self.notice_family(prefix.family());
+        }
         id
     }
 
     /// The next hop of the feeds' best route of a prefix.
     fn learned_route(&mut self, prefix: IpPrefix) -> NextHopId {
         let best = self.learned.as_ref().and_then(|learned| learned.preference().best(prefix));
-        best.map(|(_, route)| Arc::clone(route)).map_or(NextHopId::NONE, |route| self.next_hop(&route))
+        match best {
+            Some((_, route)) if self.engine.has_family(prefix.family()) => {
+                let route = Arc::clone(route);
+                self.next_hop(&route)
+            }
+            _ => NextHopId::NONE,
+        }
+    }
+
+    /// What is installed for the feeds' best route of a prefix when none of its paths has a port.
+    fn foreign_route(&mut self, prefix: IpPrefix) -> NextHopId {
+        let Some(learned) = &mut self.learned else { return NextHopId::NONE };
+        if learned.foreign() == ForeignRoutes::Ignore || !learned.has_paths(prefix) {
+            return NextHopId::NONE;
+        }
+        learned.notice_foreign(prefix);
+        self.hops.intern(NextHop::Unreachable).unwrap_or_default()
+    }
+
+    /// Says once that routes of a family are left out.
+    fn notice_family(&mut self, family: Family) {
+        if !std::mem::replace(&mut self.has_noticed_family, true) {
+            let name = self.engine.name();
+            notice::warn(format_args!(
+                "engine {name} has no table for {family}: the routes of feeds and addresses of this family are left out (ctl show feeds)"
+            ));
+        }
+    }
+
+    /// The engine has a table for another family than before, or none any more.
+    pub(super) fn tables_have_changed(&mut self) {
+        self.has_noticed_family = false;
+        let own: Vec<_> = self.origins.own().collect();
+        own.into_iter().for_each(|prefix| self.tell(prefix));
+        self.ports_or_neighbours_have_changed();
+        if let Err(error) = self.commit() {
+            notice::warn(format_args!("{error:#}; the routes of ports' addresses are not all in service"));
+        }
+    }
+
+    /// How many routes of a family files and the control socket have.
+    pub(super) fn told_routes(&self, family: Family) -> usize {
+        let is_told = |prefix: &IpPrefix| {
+            let has_others = self.has_others(*prefix);
+            let of_file = if has_others { self.origins.file(*prefix) } else { self.file_route(*prefix) };
+            !of_file.is_none() || !self.origins.ctl(*prefix).is_none()
+        };
+        match family {
+            Family::V4 => self.rib.v4.prefixes().map(IpPrefix::V4).filter(is_told).count(),
+            Family::V6 => self.rib.v6.prefixes().map(IpPrefix::V6).filter(is_told).count(),
+        }
     }
 
     /// The next hop of a feed's route.
@@ -330,12 +425,10 @@ impl Session {
     }
 
     /// Finds the next hops of all routes of feeds anew.
-    fn resolve_again(&mut self, wanted: &mut Vec<(IpPrefix, NextHopId)>) {
+    fn resolve_again(&mut self) {
         let Some(learned) = &self.learned else { return };
         let prefixes: Vec<IpPrefix> = learned.preference().all_best().map(|(prefix, ..)| prefix).collect();
-        for prefix in prefixes {
-            wanted.push((prefix, self.refresh(prefix)));
-        }
+        prefixes.into_iter().for_each(|prefix| self.tell(prefix));
     }
 }
 

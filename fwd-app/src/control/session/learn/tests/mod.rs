@@ -1,12 +1,13 @@
 //! Several sources, one RIB: which route is in service, and what becomes of next hops that no route uses.
 
+mod refused;
+
 use super::*;
 use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkNeighbour, Path, Route};
 use crate::control::test_session::session;
 use crate::datapath::egress::tests::ports;
-use crossbeam_channel::{Sender, bounded};
-use fib::faulty::{Call, Faults, FaultyEngine, How};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use fib::feed::{Action, Update};
 use fib::{Keys, MacAddr, Neighbour, NextHop, NextHopTable, PortRef, Rib};
 use std::net::IpAddr;
@@ -59,12 +60,22 @@ impl Rig {
 
     /// The same, where the first feeds are preferred to files.
     fn with_feeds_before_files(before_files: u8) -> Self {
+        Self::over(|receiver, interfaces| Learned::for_test(receiver, 2, before_files, interfaces))
+    }
+
+    /// The same, where routes without a port are left out.
+    fn ignoring_foreign() -> Self {
+        Self::over(|receiver, interfaces| Learned::for_test(receiver, 2, 0, interfaces).ignoring_foreign())
+    }
+
+    fn over(learned: impl FnOnce(Receiver<ChangeSet>, Interfaces) -> Learned) -> Self {
         let mut session = session();
         let ports = ports(2);
         session.set_ports(ports.clone()).unwrap();
         let (sender, receiver) = bounded(1000);
         let interfaces = Interfaces::of(&ports, &[], &[]).unwrap();
-        session.set_feeds(Learned::for_test(receiver, 2, before_files, interfaces));
+        session.set_feeds(learned(receiver, interfaces));
+        session.retry.round_max = Duration::from_secs(3600);
         let mut rig = Self { session, sender };
         rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1"), link(12, "other")]);
         rig
@@ -213,13 +224,12 @@ fn a_hangup_replaces_the_files_routes_alone() {
 #[test]
 fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
     let mut rig = Rig::new();
-    let before = rig.hop();
     rig.says(FPM, vec![announce(7, 20)]);
-    assert_eq!(rig.hop(), before);
+    assert_eq!(rig.hop(), "unreachable");
     rig.says(KERNEL, vec![link(20, "p1")]);
     assert_eq!(rig.hop(), "via 192.0.2.7 dev 1");
     rig.says(KERNEL, vec![FeedEvent::LinkGone(20)]);
-    assert_eq!(rig.hop(), before);
+    assert_eq!(rig.hop(), "unreachable");
     // The static neighbour's port serves a gateway behind an unknown interface.
     let mac = MacAddr([2, 9, 9, 9, 9, 9]);
     rig.session.add_neighbour(Neighbour { address: gateway(7), port: PortRef::Index(0), mac }).unwrap();
@@ -227,7 +237,7 @@ fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
     assert_eq!(rig.hop(), "via 192.0.2.7");
     rig.session.remove_neighbour(gateway(7));
     assert!(rig.session.learn());
-    assert_eq!(rig.hop(), before);
+    assert_eq!(rig.hop(), "unreachable");
 
     rig.says(FPM, vec![announce(7, 10)]);
     let egress = |rig: &Rig| {
@@ -313,16 +323,91 @@ fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
 }
 
 #[test]
-fn a_change_that_the_engine_refuses_is_tried_again() {
+fn a_route_that_comes_and_goes_at_once_leaves_the_files_route() {
     let mut rig = Rig::new();
-    let faults = Arc::new(Faults::default());
-    rig.session.replace_engine(Box::new(FaultyEngine::new(&faults)));
-    let before = rig.hop();
-    faults.fail_from(Call::Apply, 0, How::Full);
-    rig.says(FPM, vec![announce(7, 10)]);
-    assert_eq!(rig.hop(), before);
-    faults.fail_from(Call::Apply, u64::MAX, How::Full);
-    rig.session.retry.due = Some(Instant::now());
-    assert!(rig.session.learn());
-    assert_eq!((rig.hop(), rig.session.retry.wanted.len()), ("via 192.0.2.7 dev 0".to_owned(), 0));
+    rig.file(id(77));
+    for before_files in [0, 2] {
+        if before_files > 0 {
+            rig = Rig::with_feeds_before_files(before_files);
+            rig.file(id(77));
+        }
+        rig.says(FPM, vec![announce(7, 10), withdraw()]);
+        assert_eq!(rig.hop(), "77");
+        rig.says(FPM, vec![announce(7, 10), withdraw(), announce(8, 11)]);
+        assert_eq!(rig.hop(), if before_files > 0 { "via 192.0.2.8 dev 1" } else { "77" });
+        rig.says(FPM, vec![withdraw()]);
+        assert_eq!(rig.hop(), "77");
+    }
+}
+
+#[test]
+fn a_route_over_an_interface_without_a_port_does_not_fall_through_to_a_shorter_one() {
+    let mut rig = Rig::new();
+    let shorter = rig.hop();
+    assert_ne!(shorter, "0", "there is a shorter route");
+    let outcome = |rig: &Rig| {
+        let FeedOutcome { unresolved, unreachable, .. } = rig.session.feed_outcomes()[usize::from(KERNEL.0)];
+        (unresolved, unreachable)
+    };
+    // One that is known, and one that is not.
+    for ifindex in [12, 20] {
+        rig.says(KERNEL, vec![announce(7, ifindex)]);
+        assert_eq!((rig.hop().as_str(), outcome(&rig)), ("unreachable", (1, 1)));
+        rig.file(id(77));
+        assert_eq!((rig.hop().as_str(), outcome(&rig)), ("77", (1, 0)), "the files' route of the prefix");
+        rig.file(Action::Withdraw);
+        assert_eq!(rig.hop(), "unreachable");
+        rig.says(KERNEL, vec![link(ifindex, "p1")]);
+        assert_eq!((rig.hop().as_str(), outcome(&rig)), ("via 192.0.2.7 dev 1", (0, 0)));
+        rig.says(KERNEL, vec![link(ifindex, "other")]);
+        assert_eq!(rig.hop(), "unreachable");
+        rig.says(KERNEL, vec![withdraw()]);
+        assert_eq!(rig.hop(), shorter);
+    }
+    // One of several paths has a port: that one is taken.
+    let path = |last, ifindex| Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
+    let route = Arc::new(Route::Paths(Box::new([path(7, 12), path(8, 11)])));
+    rig.says(KERNEL, vec![FeedEvent::Announce { vrf: 0, prefix: prefix(), metric: 0, route }]);
+    assert_eq!((rig.hop().as_str(), outcome(&rig)), ("via 192.0.2.8 dev 1", (0, 0)));
+
+    let mut rig = Rig::ignoring_foreign();
+    rig.says(KERNEL, vec![announce(7, 12)]);
+    assert_eq!((rig.hop(), outcome(&rig)), (shorter, (1, 0)));
+}
+
+#[test]
+fn a_default_route_of_the_management_network_takes_no_ones_place() {
+    let all: IpPrefix = "0.0.0.0/0".parse().unwrap();
+    let default = |feed, last, ifindex| {
+        let path = Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
+        let route = Arc::new(Route::Paths(Box::new([path])));
+        (feed, vec![FeedEvent::Announce { vrf: 0, prefix: all, metric: 0, route }])
+    };
+    let found = |rig: &Rig| {
+        let (_, id) = rig.session.rib().longest([9, 9, 9, 9].into())?;
+        rig.session.hops().get(id).map(ToString::to_string)
+    };
+    for before_files in [0, 2] {
+        // The files' default route stays, whoever is preferred.
+        let mut rig = Rig::with_feeds_before_files(before_files);
+        rig.session.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap();
+        let hop = NextHop::Gateway { gateway: gateway(1), port: PortRef::Index(1) };
+        let action = Action::Announce(Hop::Hop(hop));
+        rig.session.update(&Update { time_s: 0.0, prefix: all, action, peer: None }).unwrap();
+        rig.session.commit().unwrap();
+        let (feed, events) = default(KERNEL, 254, 12);
+        rig.says(feed, events);
+        assert_eq!(found(&rig).as_deref(), Some("via 192.0.2.1 dev 1"));
+    }
+    // So does that of a preferred feed.
+    let mut rig = Rig::new();
+    rig.session.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap();
+    for ((feed, events), wanted) in [
+        (default(KERNEL, 254, 12), "unreachable"),
+        (default(FPM, 1, 11), "via 192.0.2.1 dev 1"),
+        (default(KERNEL, 253, 12), "via 192.0.2.1 dev 1"),
+    ] {
+        rig.says(feed, events);
+        assert_eq!(found(&rig).as_deref(), Some(wanted));
+    }
 }
