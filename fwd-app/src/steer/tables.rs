@@ -89,6 +89,7 @@ impl Steering<'_> {
                 unresolved,
                 over_limit: routes.over_limit + counts.over_limit,
                 sessions: counts.sessions,
+                refused: counts.refused,
                 messages: counts.messages,
                 unsupported: counts.unsupported,
                 errors: counts.errors,
@@ -334,6 +335,8 @@ struct LearnedShown {
     unresolved: u64,
     over_limit: u64,
     sessions: u64,
+    /// Connections of peers that may not announce routes.
+    refused: u64,
     messages: u64,
     unsupported: u64,
     errors: u64,
@@ -342,12 +345,16 @@ struct LearnedShown {
 
 impl fmt::Display for LearnedShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { state, routes, stale, unresolved, unsupported, errors, .. } = self;
+        let Self { state, routes, stale, unresolved, unsupported, errors, refused, .. } = self;
         write!(f, "{state}; {routes} routes, {stale} stale")?;
         if let Some(seconds) = self.sweep_in_s {
             write!(f, " until {seconds} s from now")?;
         }
-        write!(f, ", {unresolved} without a port, {unsupported} unsupported, {errors} errors")
+        write!(f, ", {unresolved} without a port, {unsupported} unsupported, {errors} errors")?;
+        if *refused > 0 {
+            write!(f, ", {refused} peers refused")?;
+        }
+        Ok(())
     }
 }
 
