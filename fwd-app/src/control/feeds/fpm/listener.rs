@@ -114,7 +114,7 @@ impl Server {
             Peer::User(user) if !self.users.contains(&user) => {
                 self.refuse(
                     from,
-                    &format!("of user {user}; root may announce routes, and --fpm-user {user} would"),
+                    &format!("of user {user}, wanted root, the user of this process or one of --fpm-user"),
                 );
             }
             Peer::Gone => {
