@@ -352,7 +352,82 @@ fn json_of_iproute2() {
     assert_eq!(*tables.hop("192.0.2.9/32"), NextHop::Connected { port: eth0() });
     assert_eq!((tables.id("100.64.0.0/10").get(), tables.hop("100.64.0.0/10")), (77, &NextHop::Bare));
     assert_eq!(*tables.hop("172.16.0.0/12"), NextHop::Port { port: 3 });
-    assert_eq!(*tables.hop("::/0"), NextHop::Blackhole);
+    assert_eq!(*tables.hop("::/0"), gateway("fe80::1", eth0()), "the lowest metric");
+}
+
+/// The routes of a kernel with several of a prefix, as `ip route`, `ip -6 route` and `ip -j route` show them: the best comes first.
+const WITH_METRICS: [(&str, &str); 2] = [
+    (
+        "ip-route",
+        "default via 192.0.2.1 dev 0 proto dhcp metric 100\n\
+         default via 192.0.2.2 dev 1 proto dhcp metric 600\n\
+         10.0.0.0/8 via 192.0.2.3 dev 0\n\
+         10.0.0.0/8 via 192.0.2.4 dev 1\n\
+         10.0.0.0/8 proto static metric 20\n\
+         \tnexthop via 192.0.2.5 dev 0 weight 1\n\
+         \tnexthop via 192.0.2.6 dev 1 weight 1\n\
+         blackhole 10.0.0.0/8 metric 4294967295\n\
+         2001:db8::/32 via fe80::1 dev 0 metric 5 pref medium\n\
+         2001:db8::/32 dev 1 metric 1024 pref medium\n\
+         default via fe80::2 dev 1 proto static metric 1024 pref medium\n\
+         unreachable default dev lo metric 4294967295 pref medium\n",
+    ),
+    (
+        "ip.json",
+        r#"[{"dst":"default","gateway":"192.0.2.1","dev":"0","metric":100},
+            {"dst":"default","gateway":"192.0.2.2","dev":"1","metric":600},
+            {"dst":"10.0.0.0/8","gateway":"192.0.2.3","dev":"0"},
+            {"dst":"10.0.0.0/8","gateway":"192.0.2.4","dev":"1"},
+            {"dst":"10.0.0.0/8","metric":20,"nexthops":[{"gateway":"192.0.2.5","dev":"0"},{"gateway":"192.0.2.6","dev":"1"}]},
+            {"type":"blackhole","dst":"10.0.0.0/8","metric":4294967295}]
+           [{"dst":"2001:db8::/32","gateway":"fe80::1","dev":"0","metric":5,"pref":"medium"},
+            {"dst":"2001:db8::/32","dev":"1","metric":1024,"pref":"medium"},
+            {"dst":"default","gateway":"fe80::2","dev":"1","metric":1024,"pref":"medium"},
+            {"type":"unreachable","dst":"default","dev":"lo","metric":4294967295,"pref":"medium"}]"#,
+    ),
+];
+
+#[test]
+fn of_the_routes_of_a_prefix_the_lowest_metric_wins_within_a_file() {
+    let folder = Folder::new();
+    let gateway = |gateway: &str, port| NextHop::Gateway {
+        gateway: gateway.parse().unwrap(),
+        port: PortRef::Index(port),
+    };
+    for (name, text) in WITH_METRICS {
+        let (loaded, tables) = load(&folder.file(name, text)).unwrap();
+        assert_eq!((loaded.routes_v4, loaded.routes_v6, loaded.duplicates), (6, 4, 6), "{name}");
+        assert_eq!((tables.rib.v4.len(), tables.rib.v6.len()), (2, 2), "{name}");
+        for (prefix, wanted) in [
+            ("0.0.0.0/0", gateway("192.0.2.1", 0)),
+            ("10.0.0.0/8", gateway("192.0.2.3", 0)),
+            ("2001:db8::/32", gateway("fe80::1", 0)),
+            ("::/0", gateway("fe80::2", 1)),
+        ] {
+            assert_eq!(*tables.hop(prefix), wanted, "{name}: {prefix}");
+        }
+    }
+}
+
+#[test]
+fn metrics_are_not_compared_across_files_nor_with_other_forms() {
+    let folder = Folder::new();
+    let gateway = |last: u8| NextHop::Gateway { gateway: [192, 0, 2, last].into(), port: PortRef::Index(0) };
+    let first = folder.file("first", "10.0.0.0/8 via 192.0.2.1 dev 0\n11.0.0.0/8 via 192.0.2.1 dev 0\n");
+    let second = folder.file(
+        "second",
+        "10.0.0.0/8 via 192.0.2.9 dev 0 metric 9\n10.0.0.0/8 via 192.0.2.8 dev 0 metric 8\n\
+         11.0.0.0/8 via 192.0.2.7 dev 0 metric 7\n12.0.0.0/8 7\n12.0.0.0/8 8\n\
+         13.0.0.0/8 via 192.0.2.1 dev 0\n13.0.0.0/8 9\n14.0.0.0/8 9\n14.0.0.0/8 via 192.0.2.2 dev 0 metric 2\n\
+         14.0.0.0/8 via 192.0.2.3 dev 0 metric 3\nR15.0.0.0/8 1\nR15.0.0.0/8 2\n",
+    );
+    let mut tables = Tables::default();
+    tables.load(&[&first, &second]).unwrap();
+    assert_eq!((tables.hop("10.0.0.0/8"), tables.hop("11.0.0.0/8")), (&gateway(8), &gateway(7)));
+    assert_eq!(tables.id("12.0.0.0/8").get(), 8);
+    assert_eq!(tables.id("13.0.0.0/8").get(), 9);
+    assert_eq!(*tables.hop("14.0.0.0/8"), gateway(2));
+    assert_eq!(*tables.hop("15.0.0.0/8"), NextHop::Port { port: 2 });
 }
 
 #[test]

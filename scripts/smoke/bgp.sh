@@ -95,7 +95,7 @@ print(next(feed for feed in json.load(sys.stdin) if feed["feed"] == "fpm")[sys.a
 memory_mb() { awk '/^'"$1"':/ { print int($2 / 1024) }' "/proc/$forwarder/status"; }
 
 printf '# no routes of its own\n' >"$WORK/routes"
-ip netns exec "$router" "$APP" run --fib "$WORK/routes" --fpm 127.0.0.1:2620 --fpm-hold "$HOLD_S" --ctl "$WORK/ctl" \
+ip netns exec "$router" "$APP" run --fib "$WORK/routes" --fpm 127.0.0.1:2620 --fpm-user frr --fpm-hold "$HOLD_S" --ctl "$WORK/ctl" \
   --config '(0,0,0),(1,0,0)' --tap 0=tap0 --tap 1=tap1 --tap-netns "$daemons" --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 \
   --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 --json "$WORK/report.json" -- \
   --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-bgp-$$" -l 0 \

@@ -101,7 +101,7 @@ forwarder() {
   chmod 755 "$WORK/hook-$1"
   inside "smoke-$1-ports-$$" "$APP" run --ctl "$WORK/ctl-$1" --config '(0,0,'"$4"'),(1,0,'"$4"')' --drain-hook "$WORK/hook-$1" \
     --address "0=198.18.$2.1/24" --address "1=198.18.$3.1/24" --tap 0=tap0 --tap 1=tap1 --tap-netns "smoke-$1-$$" \
-    --fpm 127.0.0.1:2620 --fib "$WORK/routes" --json "$WORK/report-$1.json" -- --no-huge -m 256 --no-pci --no-shconf --no-telemetry \
+    --fpm 127.0.0.1:2620 --fpm-user frr --fib "$WORK/routes" --json "$WORK/report-$1.json" -- --no-huge -m 256 --no-pci --no-shconf --no-telemetry \
     --file-prefix "smoke-scale-$1-$$" -l "$4" --vdev net_af_packet0,iface=north --vdev net_af_packet1,iface=south
 }
 # within SECONDS WHAT COMMAND.. : the command must succeed once within the time.

@@ -41,6 +41,9 @@ impl HopRef {
     const INDEX: u32 = 1 << 31;
 }
 
+/// A next hop, and the metric of the routes that lead there; `None` for routes of forms without metrics.
+type Ranked = (NextHop, Option<u32>);
+
 /// A collected route.
 struct Route<K: Key> {
     prefix: Prefix<K>,
@@ -68,8 +71,9 @@ impl Place {
 pub(super) struct Collected {
     v4: Vec<Route<u32>>,
     v6: Vec<Route<u128>>,
-    hops: Vec<(NextHop, usize, Place)>,
-    by_hop: FxHashMap<NextHop, HopRef>,
+    /// With their metrics, so that a route needs no room for its own: a table has few pairs of them.
+    hops: Vec<(Ranked, usize, Place)>,
+    by_hop: FxHashMap<Ranked, HopRef>,
     /// Bare ids seen so far, one bit each: millions of lines share a few ids.
     seen: Vec<u64>,
     ids: Vec<(NextHopId, usize, Place)>,
@@ -94,11 +98,12 @@ impl Collected {
         self.push(prefix, HopRef(id.get()));
     }
 
-    /// Adds a route.
-    pub(super) fn add(&mut self, prefix: IpPrefix, hop: Hop, place: Place) {
+    /// Adds a route. Of the routes of a prefix in one file that with the lowest metric counts, of equal ones the first. A route
+    /// without a metric replaces those before it, and is replaced by those after it.
+    pub(super) fn add(&mut self, prefix: IpPrefix, hop: Hop, metric: Option<u32>, place: Place) {
         let hop = match hop {
             Hop::Id(id) => return self.add_bare(prefix, id, place),
-            Hop::Hop(hop) => hop,
+            Hop::Hop(hop) => (hop, metric),
         };
         let known = self.by_hop.get(&hop).copied();
         let hop = known.unwrap_or_else(|| {
@@ -153,8 +158,9 @@ impl Collected {
                 ids.moved.insert(*id, got);
             }
         }
-        for (hop, file, place) in self.hops {
-            ids.named.push(table.intern(hop).map_err(|error| refused(&loaded[file], place, error))?);
+        for ((hop, metric), file, place) in self.hops {
+            let id = table.intern(hop).map_err(|error| refused(&loaded[file], place, error))?;
+            ids.named.push((id, metric));
         }
         for neighbour in self.neighbours {
             table.set_neighbour(neighbour);
@@ -180,8 +186,18 @@ struct Counts {
 struct Ids {
     /// Bare ids whose number an earlier load gave to another next hop: see [`NextHop::Moved`].
     moved: FxHashMap<NextHopId, NextHopId>,
-    /// By index.
-    named: Vec<NextHopId>,
+    /// By index, with the metric of the routes that lead there.
+    named: Vec<(NextHopId, Option<u32>)>,
+}
+
+impl Ids {
+    fn of(&self, hop: HopRef) -> (NextHopId, Option<u32>) {
+        if hop.0 & HopRef::INDEX != 0 {
+            return self.named[(hop.0 & !HopRef::INDEX) as usize];
+        }
+        let id = NextHopId::from_answer(hop.0);
+        (self.moved.get(&id).copied().unwrap_or(id), None)
+    }
 }
 
 fn fill<K: Key>(
@@ -194,19 +210,48 @@ fn fill<K: Key>(
     let mut counts = Vec::new();
     for end in ends {
         let mut duplicates = 0;
+        // The prefixes that have, or may have, an earlier route in this file, and a metric to compare.
+        let mut contested = FxHashMap::default();
         for route in &routes[start..end] {
-            let id = if route.hop.0 & HopRef::INDEX == 0 {
-                let id = NextHopId::from_answer(route.hop.0);
-                ids.moved.get(&id).copied().unwrap_or(id)
-            } else {
-                ids.named[(route.hop.0 & !HopRef::INDEX) as usize]
-            };
-            duplicates += u64::from(!table.set(route.prefix, id).is_none());
+            let (id, metric) = ids.of(route.hop);
+            if !table.set(route.prefix, id).is_none() {
+                duplicates += 1;
+                if metric.is_some() {
+                    contested.insert(route.prefix, None);
+                }
+            }
+        }
+        if !contested.is_empty() {
+            set_best(table, &routes[start..end], ids, contested);
         }
         counts.push(Counts { routes: (end - start) as u64, duplicates });
         start = end;
     }
     counts
+}
+
+/// Sets the best of a file's `routes` of each prefix in `contested`, whose values are the best so far.
+fn set_best<K: Key>(
+    table: &mut RibTable<K>,
+    routes: &[Route<K>],
+    ids: &Ids,
+    mut contested: FxHashMap<Prefix<K>, Option<(NextHopId, Option<u32>)>>,
+) {
+    for route in routes {
+        if let Some(best) = contested.get_mut(&route.prefix) {
+            let (id, metric) = ids.of(route.hop);
+            let stays =
+                matches!((*best, metric), (Some((_, Some(lowest))), Some(metric)) if lowest <= metric);
+            if !stays {
+                *best = Some((id, metric));
+            }
+        }
+    }
+    for (prefix, best) in contested {
+        if let Some((id, _)) = best {
+            table.set(prefix, id);
+        }
+    }
 }
 
 fn refused(loaded: &Loaded, place: Place, error: NextHopError) -> FeedError {

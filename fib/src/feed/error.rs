@@ -174,6 +174,12 @@ pub enum LineError {
         /// The text found.
         text: String,
     },
+    /// The metric of a route is wrong.
+    #[error("'{text}' is not a metric in 0..=4294967295")]
+    Metric {
+        /// The text found.
+        text: String,
+    },
     /// The weight of a path is wrong.
     #[error("'{text}' is not a weight in 1..=65535")]
     Weight {

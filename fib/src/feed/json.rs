@@ -33,6 +33,7 @@ struct Entry {
     dev: Option<String>,
     nexthops: Option<Vec<NextHopEntry>>,
     pref: Option<IgnoredAny>,
+    metric: Option<u32>,
     encap: Option<IgnoredAny>,
     from: Option<IgnoredAny>,
     lladdr: Option<String>,
@@ -58,7 +59,8 @@ struct Via {
 
 /// The content of an entry.
 enum Told {
-    Route(IpPrefix, Hop),
+    /// With its metric; `None` in forms without metrics.
+    Route(IpPrefix, Hop, Option<u32>),
     Neighbour(Neighbour),
 }
 
@@ -76,13 +78,15 @@ impl Entry {
         let destination = Destination::parse(&dst)?;
         refuse_if(self.encap.is_some(), "encap")?;
         refuse_if(self.from.is_some(), "from")?;
-        let has_pref = self.pref.is_some();
-        let own = path(self.gateway, self.via, self.dev, has_pref)?;
+        let (has_pref, metric) = (self.pref.is_some(), self.metric);
+        let own = Path { has_pref, metric, ..path(self.gateway, self.via, self.dev)? };
+        let prefix = destination.resolve(&own);
+        let own_metric = Some(text::metric_of(prefix, metric));
         let hop = match self.kind.as_deref() {
             None | Some("unicast") => None,
             Some(kind) => {
                 let hop = NextHop::discarding(kind);
-                Some(Hop::Hop(hop.ok_or_else(|| LineError::RouteType { text: excerpt(kind) })?))
+                Some((Hop::Hop(hop.ok_or_else(|| LineError::RouteType { text: excerpt(kind) })?), own_metric))
             }
         };
         let hop = match (hop, self.id, self.port) {
@@ -90,27 +94,25 @@ impl Entry {
             (None, Some(id), _) => {
                 let wrong = || LineError::Id { text: id.to_string() };
                 let id = u32::try_from(id).map_err(|_| wrong())?;
-                Some(Hop::Id(NextHopId::new(id).map_err(|_| wrong())?))
+                Some((Hop::Id(NextHopId::new(id).map_err(|_| wrong())?), None))
             }
             (None, None, Some(port)) => {
                 let port = u16::try_from(port).map_err(|_| LineError::Port { text: port.to_string() })?;
-                Some(Hop::Hop(NextHop::Port { port }))
+                Some((Hop::Hop(NextHop::Port { port }), None))
             }
             (None, None, None) => None,
         };
-        let mut paths = Paths::new(destination);
-        let prefix = destination.resolve(&own);
-        paths.add(own)?;
-        if let Some(hop) = hop {
-            return Ok(Told::Route(prefix, hop));
+        let mut paths = Paths::new(destination, own)?;
+        if let Some((hop, metric)) = hop {
+            return Ok(Told::Route(prefix, hop, metric));
         }
         for next in self.nexthops.into_iter().flatten() {
             refuse_if(next.encap.is_some(), "encap")?;
             let weight = next.weight.map(|weight| text::weight(&weight.to_string())).transpose()?;
-            paths.add_nexthop(Path { weight, ..path(next.gateway, next.via, next.dev, has_pref)? })?;
+            paths.add_nexthop(Path { weight, ..path(next.gateway, next.via, next.dev)? })?;
         }
-        let (prefix, hop) = paths.route()?.ok_or(LineError::NoNextHop)?;
-        Ok(Told::Route(prefix, hop))
+        let (prefix, hop, metric) = paths.route()?;
+        Ok(Told::Route(prefix, hop, Some(metric)))
     }
 }
 
@@ -121,20 +123,14 @@ fn refuse_if(there: bool, name: &'static str) -> Result<(), LineError> {
     Ok(())
 }
 
-fn path(
-    gateway: Option<String>,
-    via: Option<Via>,
-    dev: Option<String>,
-    has_pref: bool,
-) -> Result<Path, LineError> {
+fn path(gateway: Option<String>, via: Option<Via>, dev: Option<String>) -> Result<Path, LineError> {
     let gateway_family_named = via.is_some();
     let gateway = via.map(|via| via.host).or(gateway);
     Ok(Path {
         gateway: gateway.map(|text| text::address("gateway", &text)).transpose()?,
         gateway_family_named,
         port: dev.map(|dev| text::port_of(&dev)).transpose()?,
-        has_pref,
-        weight: None,
+        ..Path::default()
     })
 }
 
@@ -233,7 +229,7 @@ fn read_array(
     let mut each = |entry: Entry| {
         let line = lines.load(Relaxed) + 1;
         match entry.told() {
-            Ok(Told::Route(prefix, hop)) => collected.add(prefix, hop, Place::line(line)),
+            Ok(Told::Route(prefix, hop, metric)) => collected.add(prefix, hop, metric, Place::line(line)),
             Ok(Told::Neighbour(neighbour)) => collected.add_neighbour(neighbour),
             Err(error) => {
                 refused = Some((line, error.clone()));

@@ -164,7 +164,8 @@ impl Progress<'_> {
     }
 }
 
-/// Loads the tables of all files, in order, into `rib` and `hops`. The last route of a prefix wins.
+/// Loads the tables of all files, in order, into `rib` and `hops`. The last route of a prefix wins; among the routes of one file in
+/// iproute2's form, text or JSON, that with the lowest metric wins, and of equal metrics the first, as in the kernel.
 ///
 /// Bare ids of all files are reserved before any gateway gets an id, so a file of `PREFIX ID` lines can be combined with a file
 /// of gateways.

@@ -132,7 +132,7 @@ fn finish(open: &Open, collected: &mut Collected, outcome: &mut Outcome) {
     match open.best {
         Some(best) => {
             let hop = NextHop::Gateway { gateway: best.gateway, port: PortRef::ById };
-            collected.add(open.prefix, Hop::Hop(hop), open.place);
+            collected.add(open.prefix, Hop::Hop(hop), None, open.place);
         }
         None => outcome.unusable += 1,
     }

@@ -13,8 +13,11 @@
 //! neigh 198.51.100.1 lladdr 02:00:00:00:00:01 dev 1
 //! ```
 //!
-//! `#` starts a comment. Words of iproute2 that do not change where a packet goes (proto, metric, mtu, ..) are ignored. Words
+//! `#` starts a comment. Words of iproute2 that do not change where a packet goes (proto, mtu, ..) are ignored. Words
 //! that do and are not supported (encap, from, iif, ..), and unknown words, are errors.
+//!
+//! Routes in iproute2's form have a metric (`metric`, `priority` or `preference`): without the word it is the kernel's default, 0 for
+//! IPv4 and 1024 for IPv6.
 
 use super::collect::{Collected, Place};
 use super::error::excerpt;
@@ -41,12 +44,9 @@ const FLAGS: [&str; 13] = [
 ];
 
 /// Words of a route that take a value and do not change where a packet goes.
-const SETTINGS: [&str; 30] = [
+const SETTINGS: [&str; 27] = [
     "proto",
     "protocol",
-    "metric",
-    "preference",
-    "priority",
     "scope",
     "src",
     "table",
@@ -73,6 +73,9 @@ const SETTINGS: [&str; 30] = [
     "nhid",
     "ttl-propagate",
 ];
+
+/// The kernel's metric of IPv6 routes without one (`IP6_RT_PRIO_USER`), and of those that ask for 0.
+const METRIC_V6: u32 = 1024;
 
 /// Words allowed after the prefix of a route, for error messages.
 const ROUTE_WORDS: &str = "a next-hop id, 'via', 'dev', 'nexthop' or another word of `ip route`";
@@ -114,6 +117,16 @@ pub(super) struct Path {
     pub(super) has_pref: bool,
     /// Its weight, if it has one.
     pub(super) weight: Option<u16>,
+    /// The route's metric, if it has one.
+    pub(super) metric: Option<u32>,
+}
+
+/// The metric of a route of `prefix` in iproute2's form.
+pub(super) fn metric_of(prefix: IpPrefix, said: Option<u32>) -> u32 {
+    match prefix.family() {
+        Family::V4 => said.unwrap_or(0),
+        Family::V6 => said.filter(|metric| *metric != 0).unwrap_or(METRIC_V6),
+    }
 }
 
 impl Path {
@@ -142,20 +155,27 @@ impl Path {
 }
 
 /// The paths of a route so far. The first one decides what `default` means.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Paths {
     destination: Destination,
+    /// Whether the route has a `pref`, which its paths do not repeat.
+    has_pref: bool,
+    metric: Option<u32>,
     hops: Vec<(NextHop, u16)>,
 }
 
 impl Paths {
-    /// No path yet.
-    pub(super) const fn new(destination: Destination) -> Self {
-        Self { destination, hops: Vec::new() }
+    /// A route whose own words are `own`: its first path, if it has a gateway or a port.
+    pub(super) fn new(destination: Destination, own: Path) -> Result<Self, LineError> {
+        let (has_pref, metric) = (own.has_pref, own.metric);
+        let mut paths = Self { destination, has_pref, metric, hops: Vec::new() };
+        paths.add(own)?;
+        Ok(paths)
     }
 
     /// Adds a path; nothing when it has neither gateway nor port. Returns whether it has.
-    pub(super) fn add(&mut self, path: Path) -> Result<bool, LineError> {
+    fn add(&mut self, path: Path) -> Result<bool, LineError> {
+        let path = Path { has_pref: self.has_pref, ..path };
         let prefix = self.destination.resolve(&path);
         let weight = path.weight.unwrap_or(1);
         let Some(hop) = path.hop(prefix)? else { return Ok(false) };
@@ -169,13 +189,18 @@ impl Paths {
         if self.add(path)? { Ok(()) } else { Err(LineError::NoNextHop) }
     }
 
-    /// The route; `None` while there is no path.
-    pub(super) fn route(self) -> Result<Option<(IpPrefix, Hop)>, LineError> {
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.hops.is_empty()
+    }
+
+    /// The route and its metric.
+    pub(super) fn route(self) -> Result<(IpPrefix, Hop, u32), LineError> {
         match self.destination {
             Destination::Prefix(prefix) if !self.hops.is_empty() => {
-                Ok(Some((prefix, Hop::Hop(Group::next_hop(self.hops)?))))
+                Ok((prefix, Hop::Hop(Group::next_hop(self.hops)?), metric_of(prefix, self.metric)))
             }
-            _ => Ok(None),
+            _ => Err(LineError::NoNextHop),
         }
     }
 }
@@ -185,10 +210,10 @@ impl Paths {
 pub(super) enum Line {
     /// A blank line or a comment.
     Nothing,
-    /// A route.
-    Route(IpPrefix, Hop),
-    /// A route whose next hops are on the following lines, and whether it has a `pref`.
-    Multipath(Destination, bool),
+    /// A route, and its metric; `None` in forms without metrics.
+    Route(IpPrefix, Hop, Option<u32>),
+    /// A route whose next hops are on the following lines.
+    Multipath(Paths),
     /// A next hop of the preceding route.
     NextHop(Path),
     /// A neighbour.
@@ -201,25 +226,24 @@ pub(super) fn read(
     collected: &mut Collected,
     progress: &mut Progress<'_>,
 ) -> Result<(), FeedError> {
-    // The current multipath route: its line, whether it has a `pref`, and its paths so far.
-    let mut open: Option<(u64, bool, Paths)> = None;
+    // The current multipath route: its line, and its paths so far.
+    let mut open: Option<(u64, Paths)> = None;
     while lines.next_line()?.is_some() {
         let number = lines.number();
         if number.is_multiple_of(1024) {
             progress.tick(lines.source());
         }
         let line = if let Some((prefix, id)) = quick(lines.line()) {
-            Line::Route(prefix, Hop::Id(id))
+            Line::Route(prefix, Hop::Id(id), None)
         } else {
             parse(lines.line()).map_err(|error| lines.error_at(number, error))?
         };
         match line {
             Line::Nothing => continue,
             Line::NextHop(path) => {
-                let Some((_, has_pref, paths)) = &mut open else {
+                let Some((_, paths)) = &mut open else {
                     return Err(lines.error_at(number, LineError::StrayNextHop));
                 };
-                let path = Path { has_pref: *has_pref, ..path };
                 paths.add_nexthop(path).map_err(|error| lines.error_at(number, error))?;
                 continue;
             }
@@ -227,10 +251,8 @@ pub(super) fn read(
         }
         close(open.take(), lines, collected)?;
         match line {
-            Line::Route(prefix, hop) => collected.add(prefix, hop, Place::line(number)),
-            Line::Multipath(destination, has_pref) => {
-                open = Some((number, has_pref, Paths::new(destination)))
-            }
+            Line::Route(prefix, hop, metric) => collected.add(prefix, hop, metric, Place::line(number)),
+            Line::Multipath(paths) => open = Some((number, paths)),
             Line::Neighbour(neighbour) => collected.add_neighbour(neighbour),
             Line::Nothing | Line::NextHop(_) => {}
         }
@@ -239,15 +261,10 @@ pub(super) fn read(
 }
 
 /// Collects a route whose paths were on lines of their own; an error is in the line that named its prefix.
-fn close(
-    open: Option<(u64, bool, Paths)>,
-    lines: &Lines,
-    collected: &mut Collected,
-) -> Result<(), FeedError> {
-    let Some((start, _, paths)) = open else { return Ok(()) };
-    let route = paths.route().and_then(|route| route.ok_or(LineError::NoNextHop));
-    let (prefix, hop) = route.map_err(|error| lines.error_at(start, error))?;
-    collected.add(prefix, hop, Place::line(start));
+fn close(open: Option<(u64, Paths)>, lines: &Lines, collected: &mut Collected) -> Result<(), FeedError> {
+    let Some((start, paths)) = open else { return Ok(()) };
+    let (prefix, hop, metric) = paths.route().map_err(|error| lines.error_at(start, error))?;
+    collected.add(prefix, hop, Some(metric), Place::line(start));
     Ok(())
 }
 
@@ -303,7 +320,8 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, LineError> {
         let destination = Destination::parse(words.want("a prefix")?)?;
         let path = path(&mut words)?;
         words.end()?;
-        return Ok(Line::Route(destination.resolve(&path), Hop::Hop(hop)));
+        let prefix = destination.resolve(&path);
+        return Ok(Line::Route(prefix, Hop::Hop(hop), Some(metric_of(prefix, path.metric))));
     }
     match first {
         "neigh" => neighbour(words).map(Line::Neighbour),
@@ -342,8 +360,8 @@ pub fn parse_neighbour(text: &str) -> Result<Neighbour, LineError> {
 /// The route of a parsed line whose text is `text`.
 pub(super) fn only_route(line: Line, text: &str, wanted: &'static str) -> Result<(IpPrefix, Hop), LineError> {
     match line {
-        Line::Route(prefix, hop) => Ok((prefix, hop)),
-        Line::Multipath(..) => Err(LineError::NoNextHop),
+        Line::Route(prefix, hop, _) => Ok((prefix, hop)),
+        Line::Multipath(_) => Err(LineError::NoNextHop),
         Line::Nothing | Line::NextHop(_) | Line::Neighbour(_) => {
             Err(LineError::Word { text: excerpt(text), wanted })
         }
@@ -359,18 +377,18 @@ fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
     {
         let id = bare_id(id)?;
         ahead.end()?;
-        return Ok(Line::Route(destination.resolve(&Path::default()), Hop::Id(id)));
+        return Ok(Line::Route(destination.resolve(&Path::default()), Hop::Id(id), None));
     }
-    let own = path(&mut words)?;
-    let has_pref = own.has_pref;
-    let mut paths = Paths::new(destination);
-    paths.add(own)?;
+    let mut paths = Paths::new(destination, path(&mut words)?)?;
     // `nexthop`s on the same line, as `ip -o` writes them. If words are left, `path` has stopped before a `nexthop`.
     while words.next().is_some() {
-        paths.add_nexthop(Path { has_pref, ..path(&mut words)? })?;
+        paths.add_nexthop(path(&mut words)?)?;
     }
-    let route = paths.route()?;
-    Ok(route.map_or(Line::Multipath(destination, has_pref), |(prefix, hop)| Line::Route(prefix, hop)))
+    if paths.is_empty() {
+        return Ok(Line::Multipath(paths));
+    }
+    let (prefix, hop, metric) = paths.route()?;
+    Ok(Line::Route(prefix, hop, Some(metric)))
 }
 
 /// A bare next-hop id.
@@ -416,6 +434,7 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
                 path.has_pref = true;
             }
             "weight" => path.weight = Some(weight(words.want("a weight")?)?),
+            "metric" | "priority" | "preference" => path.metric = Some(metric(words.want("a metric")?)?),
             _ if FLAGS.contains(&word) => {}
             _ if SETTINGS.contains(&word) => {
                 // `mtu lock 1500`
@@ -432,6 +451,12 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
 pub(super) fn weight(text: &str) -> Result<u16, LineError> {
     let weight = text.parse().ok().filter(|weight| *weight > 0);
     weight.ok_or_else(|| LineError::Weight { text: excerpt(text) })
+}
+
+/// The metric of a route.
+fn metric(text: &str) -> Result<u32, LineError> {
+    let metric = text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    metric.ok_or_else(|| LineError::Metric { text: excerpt(text) })
 }
 
 /// A port by index or name. A name must be one word without control characters that does not start a comment, so that it can be
@@ -459,7 +484,7 @@ fn l3fwd(prefix: &str, mut words: Words<'_>) -> Result<Line, LineError> {
         .filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
         .ok_or_else(|| LineError::Port { text: excerpt(text) })?;
     words.end()?;
-    Ok(Line::Route(prefix, Hop::Hop(NextHop::Port { port })))
+    Ok(Line::Route(prefix, Hop::Hop(NextHop::Port { port }), None))
 }
 
 /// `neigh ADDR lladdr MAC dev PORT`, in any order after the address, also with the words that `ip neigh` adds.
@@ -486,213 +511,4 @@ fn neighbour(mut words: Words<'_>) -> Result<Neighbour, LineError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn prefix(text: &str) -> IpPrefix {
-        text.parse().unwrap()
-    }
-
-    fn gateway(gateway: &str, port: PortRef) -> Hop {
-        Hop::Hop(NextHop::Gateway { gateway: gateway.parse().unwrap(), port })
-    }
-
-    fn connected(port: PortRef) -> Hop {
-        Hop::Hop(NextHop::Connected { port })
-    }
-
-    /// A group of gateways on ports, with their weights.
-    fn group(paths: &[(&str, u16, u16)]) -> Hop {
-        let hop = |gateway: &str, port| NextHop::Gateway {
-            gateway: gateway.parse().unwrap(),
-            port: PortRef::Index(port),
-        };
-        let paths = paths.iter().map(|(gateway, port, weight)| (hop(gateway, *port), *weight));
-        Hop::Hop(Group::next_hop(paths).unwrap())
-    }
-
-    #[test]
-    fn routes_of_every_dialect() {
-        let id = |value| Hop::Id(NextHopId::new(value).unwrap());
-        let eth0 = || PortRef::Name("eth0".to_owned());
-        let l3fwd = |port| Hop::Hop(NextHop::Port { port });
-        for (line, route, hop) in [
-            ("192.0.2.0/24 1", "192.0.2.0/24", id(1)),
-            ("  192.0.2.0/24\t16777215  # all ones", "192.0.2.0/24", id(0xff_ffff)),
-            ("2001:db8::/32 7", "2001:db8::/32", id(7)),
-            ("192.0.2.1 3", "192.0.2.1/32", id(3)),
-            ("default 3", "0.0.0.0/0", id(3)),
-            ("10.0.0.0/8 via 192.0.2.1 dev 1", "10.0.0.0/8", gateway("192.0.2.1", PortRef::Index(1))),
-            ("10.0.0.0/8 via 192.0.2.1", "10.0.0.0/8", gateway("192.0.2.1", PortRef::ById)),
-            ("unicast 10.0.0.0/8 via 192.0.2.1 dev eth0", "10.0.0.0/8", gateway("192.0.2.1", eth0())),
-            (
-                "10.0.0.0/8 via 192.0.2.1 dev eth0 proto bird metric 32 mtu lock 1400 onlink",
-                "10.0.0.0/8",
-                gateway("192.0.2.1", eth0()),
-            ),
-            ("default via 192.0.2.1 dev eth0", "0.0.0.0/0", gateway("192.0.2.1", eth0())),
-            ("default via fe80::1 dev eth0 pref medium", "::/0", gateway("fe80::1", eth0())),
-            ("default via inet6 fe80::1 dev eth0", "0.0.0.0/0", gateway("fe80::1", eth0())),
-            ("10.0.0.0/8 via inet6 fe80::1 dev eth0", "10.0.0.0/8", gateway("fe80::1", eth0())),
-            ("192.0.2.0/24 dev eth0 scope link src 192.0.2.9", "192.0.2.0/24", connected(eth0())),
-            ("default dev eth0", "0.0.0.0/0", connected(eth0())),
-            ("default dev eth0 metric 1024 pref medium", "::/0", connected(eth0())),
-            ("blackhole 10.0.0.0/8", "10.0.0.0/8", Hop::Hop(NextHop::Blackhole)),
-            ("unreachable 10.0.0.0/8 metric 4294967295", "10.0.0.0/8", Hop::Hop(NextHop::Unreachable)),
-            ("prohibit default dev lo error -13 pref medium", "::/0", Hop::Hop(NextHop::Prohibit)),
-            (
-                "default proto static nexthop via 192.0.2.1 dev 1 weight 1 nexthop via 192.0.2.2 dev 2 weight 1",
-                "0.0.0.0/0",
-                group(&[("192.0.2.1", 1, 1), ("192.0.2.2", 2, 1)]),
-            ),
-            (
-                "10.0.0.0/8 proto static \\  nexthop via 192.0.2.1 dev 1 weight 5 \\  nexthop via 192.0.2.2 dev 2",
-                "10.0.0.0/8",
-                group(&[("192.0.2.1", 1, 5), ("192.0.2.2", 2, 1)]),
-            ),
-            (
-                "10.0.0.0/8 via 192.0.2.1 dev 1 weight 2 nexthop via 192.0.2.1 dev 1 nexthop via 192.0.2.2 dev 2",
-                "10.0.0.0/8",
-                group(&[("192.0.2.1", 1, 3), ("192.0.2.2", 2, 1)]),
-            ),
-            ("10.0.0.0/8 nexthop dev 1 nexthop dev 1", "10.0.0.0/8", connected(PortRef::Index(1))),
-            (
-                "default pref medium nexthop via fe80::1 dev 1 nexthop via fe80::2 dev 2",
-                "::/0",
-                group(&[("fe80::1", 1, 1), ("fe80::2", 2, 1)]),
-            ),
-            ("R192.0.2.0/24 0", "192.0.2.0/24", l3fwd(0)),
-            ("R2001:0db8:0000:0000:0000:0000:0000:0000/32 65535", "2001:db8::/32", l3fwd(65535)),
-        ] {
-            assert_eq!(parse(line.as_bytes()), Ok(Line::Route(prefix(route), hop)), "{line}");
-        }
-    }
-
-    #[test]
-    fn neighbours_and_lines_that_say_nothing() {
-        for line in ["", "   \t", "# 10.0.0.0/8 1", "   #", "#10.0.0.1/8"] {
-            assert_eq!(parse(line.as_bytes()), Ok(Line::Nothing), "{line}");
-        }
-        let wanted = Neighbour {
-            address: "192.0.2.1".parse().unwrap(),
-            port: PortRef::Index(3),
-            mac: MacAddr([2, 0, 0, 0, 0, 9]),
-        };
-        for line in [
-            "neigh 192.0.2.1 lladdr 02:00:00:00:00:09 dev 3",
-            "neigh 192.0.2.1 dev 3 lladdr 02:00:00:00:00:09 router REACHABLE # as ip neigh",
-        ] {
-            assert_eq!(parse(line.as_bytes()), Ok(Line::Neighbour(wanted.clone())), "{line}");
-        }
-    }
-
-    #[test]
-    fn one_route_or_neighbour() {
-        let route = parse_route("10.0.0.0/8 via 192.0.2.1 dev 1");
-        assert_eq!(route, Ok((prefix("10.0.0.0/8"), gateway("192.0.2.1", PortRef::Index(1)))));
-        assert_eq!(parse_route("10.0.0.0/8 proto static"), Err(LineError::NoNextHop));
-        for text in ["", "# 10.0.0.0/8 1", "nexthop dev 1", "neigh 192.0.2.1 lladdr 02:00:00:00:00:01 dev 1"]
-        {
-            assert!(matches!(parse_route(text), Err(LineError::Word { .. })), "{text}");
-        }
-        let neighbour = parse_neighbour("192.0.2.1 lladdr 02:00:00:00:00:09 dev 3").unwrap();
-        assert_eq!((neighbour.port, neighbour.mac), (PortRef::Index(3), MacAddr([2, 0, 0, 0, 0, 9])));
-        assert!(parse_neighbour("192.0.2.1").is_err() && parse_neighbour("").is_err());
-    }
-
-    #[test]
-    fn wrong_lines_say_what_was_wanted() {
-        for (line, message) in [
-            ("10.0.0.1/8 1", "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
-            ("10.0.0.0/33 1", "prefix length 33 is above 32"),
-            ("10.0.0/8 1", "'10.0.0/8' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
-            ("010.0.0.0/8 1", "'010.0.0.0/8' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
-            ("10.0.0.0/8 0", "'0' is not a next-hop id in 1..=16777215"),
-            ("10.0.0.0/8 16777216", "'16777216' is not a next-hop id in 1..=16777215"),
-            (
-                "10.0.0.0/8 99999999999999999999",
-                "'99999999999999999999' is not a next-hop id in 1..=16777215",
-            ),
-            ("10.0.0.0/8 -1", "'-1' is not a next-hop id in 1..=16777215"),
-            ("10.0.0.0/8 +1", "'+1' is not a next-hop id in 1..=16777215"),
-            ("10.0.0.0/8 1x", "'1x' is not a next-hop id in 1..=16777215"),
-            ("10.0.0.0/8 1 2", "'2' is not understood here, wanted the end of the line"),
-            (
-                "10.0.0.0/8 foo",
-                "'foo' is not understood here, wanted a next-hop id, 'via', 'dev', 'nexthop' or another word of \
-                 `ip route`",
-            ),
-            ("10.0.0.0/8 via", "'via' is the last word, wanted a gateway after it"),
-            ("10.0.0.0/8 via # 1", "'via' is the last word, wanted a gateway after it"),
-            ("10.0.0.0/8 via x dev 1", "'x' after 'via' is not an IP address"),
-            ("10.0.0.0/8 via inet6 1.2.3.4", "'1.2.3.4' after 'via' is not an IP address"),
-            (
-                "10.0.0.0/8 via fe80::1 dev 1",
-                "the gateway fe80::1 is not ipv4 as the route is; 'via inet6' says that this is meant",
-            ),
-            ("10.0.0.0/8 dev", "'dev' is the last word, wanted a port after it"),
-            ("10.0.0.0/8 dev 1 dev 2", "'dev' is not understood here, wanted it once in a route or nexthop"),
-            (
-                "10.0.0.0/8 nexthop weight 1",
-                "the route has no next hop, wanted an id, 'via GATEWAY', 'dev PORT' or a 'nexthop' line",
-            ),
-            ("blackhole", "'blackhole' is the last word, wanted a prefix after it"),
-            (
-                "local 10.0.0.1 dev lo",
-                "a 'local' route is not for forwarding, wanted unicast, blackhole, unreachable or prohibit",
-            ),
-            ("R10.0.0.0/8", "'R10.0.0.0/8' is the last word, wanted a port after it"),
-            ("R10.0.0.0/8 65536", "'65536' is not an l3fwd port in 0..=65535"),
-            ("R10.0.0.0/8 +1", "'+1' is not an l3fwd port in 0..=65535"),
-            ("R10.0.0.1/8 1", "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
-            ("neigh 192.0.2.1 dev 1", "there is no 'lladdr'"),
-            ("neigh 192.0.2.1 lladdr 02:00:00:00:00:01", "there is no 'dev'"),
-            (
-                "neigh 192.0.2.1 lladdr 2:0:0:0:0:1 dev 1",
-                "'2:0:0:0:0:1' is not a MAC address such as 02:00:00:00:00:01",
-            ),
-            ("10.0.0.0/8 nexthop via 192.0.2.1 weight 0", "'0' is not a weight in 1..=65535"),
-            ("10.0.0.0/8 nexthop via 192.0.2.1 weight 65536", "'65536' is not a weight in 1..=65535"),
-            (
-                "10.0.0.0/8 nexthop via 192.0.2.1 weight",
-                "'weight' is the last word, wanted a weight after it",
-            ),
-            (
-                "default nexthop via 192.0.2.1 nexthop via fe80::1",
-                "the gateway fe80::1 is not ipv4 as the route is; 'via inet6' says that this is meant",
-            ),
-            ("w 10.0.0.0/8", "'w' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
-        ] {
-            assert_eq!(parse(line.as_bytes()).unwrap_err().to_string(), message, "{line}");
-        }
-        assert_eq!(parse(b"10.0.0.0/8 \xff"), Err(LineError::NotText));
-        let many: String = (0..65).map(|port| format!(" nexthop dev {port}")).collect();
-        let error = parse(format!("10.0.0.0/8{many}").as_bytes()).unwrap_err();
-        assert_eq!(error.to_string(), "a route has 1 to 64 paths, not 65");
-        let encap = parse(b"10.0.0.0/8 encap mpls 100 via 192.0.2.1 dev 1");
-        assert!(matches!(encap, Err(LineError::Word { text, .. }) if text == "encap"));
-    }
-
-    proptest::proptest! {
-        /// Where the fast path returns a route, the slow path must return the same.
-        #[test]
-        fn the_quick_path_agrees(
-            line in "(10|0|00|255|256|1\\.2|9)(\\.[0-9]{1,3}){3}(/[0-9]{0,3})?[ \t]{0,2}[0-9]{0,10} ?",
-        ) {
-            if let Some((prefix, id)) = quick(line.as_bytes()) {
-                proptest::prop_assert_eq!(parse(line.as_bytes()), Ok(Line::Route(prefix, Hop::Id(id))));
-            }
-        }
-
-        #[test]
-        fn the_quick_path_takes_plain_lines(address: u32, len in 0..=32_u8, v6: u128, len6 in 0..=128_u8,
-                                            id in 1..=0xff_ffff_u32) {
-            let id = NextHopId::new(id).unwrap();
-            let v4 = IpPrefix::V4(crate::Prefix::truncating(address, len));
-            let v6 = IpPrefix::V6(crate::Prefix::truncating(v6, len6));
-            for prefix in [v4, v6] {
-                proptest::prop_assert_eq!(quick(format!("{prefix} {id}").as_bytes()), Some((prefix, id)));
-            }
-        }
-    }
-}
+mod tests;

@@ -283,6 +283,11 @@ pub(crate) struct FeedArgs {
     #[arg(long, value_name = "S", default_value = "180", value_parser = values::seconds)]
     pub(crate) fpm_hold: Duration,
 
+    /// A user whose processes may announce routes over --fpm, by name or number; may be given several times. Root and the user of this
+    /// process may; zebra of FRR's packages runs as frr
+    #[arg(long, value_name = "USER", requires = "fpm", value_parser = values::user)]
+    pub(crate) fpm_user: Vec<u32>,
+
     /// Take the routes of the kernel's main table; with --fpm, those of zebra and its protocols are left out
     #[arg(long)]
     pub(crate) kernel_routes: bool,
@@ -314,8 +319,8 @@ impl FeedArgs {
             SourceOption::KernelRoutes => Some(Source::Kernel),
         };
         let sources = order.0.iter().filter_map(source).collect();
-        let foreign = self.foreign_routes;
-        FeedSpec { sources, fpm_hold: self.fpm_hold, foreign, taps, routes_max, ..FeedSpec::default() }
+        let (fpm_hold, fpm_users, foreign) = (self.fpm_hold, self.fpm_user.clone(), self.foreign_routes);
+        FeedSpec { sources, fpm_hold, fpm_users, foreign, taps, routes_max, ..FeedSpec::default() }
     }
 }
 
@@ -360,7 +365,7 @@ pub(crate) struct PortArgs {
 
     /// Make a TAP of this name for a port, with its MAC, MTU and addresses; may be given once a port. What is for this router and not
     /// answered by it goes to the kernel there, and what the kernel sends there leaves by the port. Addresses that others give the TAP
-    /// are addresses of the port. --fpm and --kernel-routes take the TAP for the port
+    /// are addresses of the port, unless they have a lifetime. --fpm and --kernel-routes take the TAP for the port
     #[arg(long, value_name = "PORT=NAME", value_parser = values::tap)]
     pub(crate) tap: Vec<(PortRef, String)>,
 
@@ -486,8 +491,8 @@ Examples:
   fwd-app run --fib routes.txt --address 0=192.0.2.1/24 --address 1=2001:db8::1/64 -- -l 1 -a 0000:03:00.0 -a 0000:03:00.1
   fwd-app run --fib routes.txt --duration 10 --json run.json --capture-drops drops.pcapng,100 -- --no-huge --no-pci --vdev net_null0
   fwd-app run --fib routes.txt --vrf red=2,3 --vrf-fib red=red.txt --engine sail-m -- -l 1 -a 0000:03:00.0 -a 0000:03:00.1 -a 0000:04:00.0 -a 0000:04:00.1
-  fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
-  fwd-app run --kernel-routes --fpm 127.0.0.1:2620 -- -l 1 --vdev net_af_packet0,iface=eth1
+  fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --fpm-user frr --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
+  fwd-app run --kernel-routes --fpm 127.0.0.1:2620 --fpm-user frr -- -l 1 --vdev net_af_packet0,iface=eth1
 
 A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet, unless its port has an --address: they are dropped as no_neighbour. A bare
 id's MAC is made of its number. What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the

@@ -6,6 +6,7 @@ use crate::control::ports::EthDest;
 use crate::harness::Rate;
 use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
 use fib::{PortRef, units};
+use nix::unistd::User;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
@@ -54,6 +55,9 @@ pub(crate) enum ValueError {
     /// Not `PORT=ADDRESS/LENGTH`.
     #[error("'{text}' is not PORT=ADDRESS/LENGTH such as 0=192.0.2.1/24")]
     PortAddress { text: String },
+    /// Not a user.
+    #[error("'{text}' is neither the name of a user of this host nor a user's number")]
+    User { text: String },
     /// Not `NAME=VALUE`.
     #[error("'{text}' is not NAME=VALUE")]
     EngineArg { text: String },
@@ -177,6 +181,14 @@ pub(crate) fn port_address(text: &str) -> Result<PortAddress, ValueError> {
     });
     let is_named = |at: &PortAddress| at.port != PortRef::Name(String::new());
     parsed.filter(is_named).ok_or_else(|| ValueError::PortAddress { text: text.to_owned() })
+}
+
+/// The value of `--fpm-user`, a user's name or number.
+pub(crate) fn user(text: &str) -> Result<u32, ValueError> {
+    let named = || User::from_name(text).ok().flatten().map(|user| user.uid.as_raw());
+    // The last number is that of no user.
+    let number = digits(text).filter(|number| *number != u32::MAX);
+    number.or_else(named).ok_or_else(|| ValueError::User { text: text.to_owned() })
 }
 
 /// `NAME=VALUE`, a parameter that an engine knows by name.
@@ -303,6 +315,14 @@ mod tests {
         for text in ["", "1", "1=", "=tap1"] {
             assert!(matches!(tap(text), Err(ValueError::Tap { .. })), "{text}");
             assert!(matches!(kernel_interface(text), Err(ValueError::KernelInterface { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn users_by_name_and_number() {
+        assert_eq!((user("root"), user("0"), user("65534")), (Ok(0), Ok(0), Ok(65_534)));
+        for text in ["", "none of this name", "-1", "4294967295", "4294967296", "+1"] {
+            assert_eq!(user(text), Err(ValueError::User { text: text.to_owned() }), "{text}");
         }
     }
 

@@ -8,7 +8,12 @@ use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+/// A user that is neither root nor whoever runs the tests.
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// A message's bytes.
 pub(crate) fn encode(message: RouteNetlinkMessage) -> Vec<u8> {
@@ -55,6 +60,17 @@ pub(crate) fn gone_bytes(prefix: IpPrefix) -> Vec<u8> {
 pub(crate) fn fpm_frame(messages: &[u8]) -> Vec<u8> {
     let len = u16::try_from(4 + messages.len()).unwrap().to_be_bytes();
     [&[1, 1], &len[..], messages].concat()
+}
+
+/// A process of [`NOBODY`] that connects to `address`, says `bytes` and reads until it is closed; `None` without the right to start one.
+pub(crate) fn nobody_says(address: SocketAddr, bytes: &[u8]) -> Option<Child> {
+    let script = "exec 3<>/dev/tcp/$0/$1 && cat >&3; cat <&3 >/dev/null";
+    let mut command = Command::new("bash");
+    command.args(["-c", script, &address.ip().to_string(), &address.port().to_string()]);
+    let mut child = command.uid(NOBODY).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    // It may be closed before it has said anything.
+    drop(child.stdin.take().map(|mut stdin| stdin.write_all(bytes)));
+    Some(child)
 }
 
 /// Connects `count` strangers in turn, each by its number. They say nothing, a part of `message`, anything, or something that is far too

@@ -94,6 +94,7 @@ impl Steering<'_> {
                 refused: outcome.refused,
                 over_limit: routes.over_limit + counts.over_limit,
                 sessions: counts.sessions,
+                peers_refused: counts.refused,
                 messages: counts.messages,
                 unsupported: counts.unsupported,
                 errors: counts.errors,
@@ -351,6 +352,8 @@ struct LearnedShown {
     refused: u64,
     over_limit: u64,
     sessions: u64,
+    /// Connections of peers that may not announce routes.
+    peers_refused: u64,
     messages: u64,
     unsupported: u64,
     errors: u64,
@@ -360,7 +363,7 @@ struct LearnedShown {
 impl fmt::Display for LearnedShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { state, routes, stale, unresolved, unresolved_unreachable: unreachable, .. } = self;
-        let Self { no_table, refused, unsupported, errors, .. } = self;
+        let Self { no_table, refused, peers_refused, unsupported, errors, .. } = self;
         write!(f, "{state}; {routes} routes, {stale} stale")?;
         if let Some(seconds) = self.sweep_in_s {
             write!(f, " until {seconds} s from now")?;
@@ -372,7 +375,11 @@ impl fmt::Display for LearnedShown {
         if *no_table > 0 {
             write!(f, ", {no_table} of a family that the engine has no table for")?;
         }
-        write!(f, ", {refused} refused, {unsupported} unsupported, {errors} errors")
+        write!(f, ", {refused} refused, {unsupported} unsupported, {errors} errors")?;
+        if *peers_refused > 0 {
+            write!(f, ", {peers_refused} peers refused")?;
+        }
+        Ok(())
     }
 }
 

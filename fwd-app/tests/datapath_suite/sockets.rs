@@ -5,7 +5,7 @@
 use crate::forwarder::{Forwarder, endless_mix};
 use crate::rewriter::{Route, forward, routes};
 use crate::support::{bundled, drops, number, read_pcap};
-use crate::test_peers::{fpm_frame, gone_bytes, route_bytes, strangers};
+use crate::test_peers::{fpm_frame, gone_bytes, nobody_says, route_bytes, strangers};
 use fib::IpPrefix;
 use netlink_packet_route::route::{RouteAttribute, RouteType};
 use serde_json::Value;
@@ -197,6 +197,11 @@ fn garbage_on_every_socket_changes_nothing_for_packets() {
             });
         });
     });
+    // One whose user is known for sure, since it does not go before it is closed.
+    let mut wrong = TcpStream::connect(address).unwrap();
+    wrong.write_all(&[0xff; 40]).unwrap();
+    wrong.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert!(!wrong.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "not closed");
     // Everyone is there as before.
     zebra.write_all(&announce("240.3.0.0/16", None)).unwrap();
     zebras_routes(2);
@@ -204,7 +209,7 @@ fn garbage_on_every_socket_changes_nothing_for_packets() {
         let (ctl, fpm) = (feed(feeds, "ctl"), feed(feeds, "fpm"));
         number(ctl, "/errors") > 1000
             && number(ctl, "/clients") > u64::from(STRANGERS)
-            && number(fpm, "/sessions") == 1 + u64::from(STRANGERS)
+            && number(fpm, "/sessions") + number(fpm, "/refused") == 2 + u64::from(STRANGERS)
             && number(fpm, "/errors") > 0
     };
     forwarder.ask_until("show feeds", is_counted);
@@ -222,6 +227,26 @@ fn garbage_on_every_socket_changes_nothing_for_packets() {
         let in_one = |fates: &[Option<(usize, Vec<u8>)>]| fates.iter().filter(of_port).count();
         let wanted = rx / fates.len() * in_one(&fates) + in_one(&fates[..rx % fates.len()]);
         assert_eq!(sent.frames, wanted, "port {port}: none is lost");
+    }
+}
+
+#[test]
+fn another_user_of_this_host_announces_no_routes() {
+    let scratch = tempfile::tempdir().unwrap();
+    let devices = ["net_null0".to_owned(), "net_null1".to_owned()];
+    for (option, routes) in [(None, 0), (Some("--fpm-user=nobody"), 1)] {
+        let options: Vec<_> =
+            ["--fpm", "127.0.0.1:0", "--kernel-interface", "1=lo"].into_iter().chain(option).collect();
+        let Some(forwarder) = Forwarder::over(scratch.path(), "user", &options, &devices) else { return };
+        let Some(mut nobody) = nobody_says(fpm_address(&forwarder), &announce("240.2.0.0/16", None)) else {
+            return fib::testing::skip("root", "only root can start a process of another user");
+        };
+        forwarder.ask_until("show feeds", |feeds| {
+            let fpm = feed(feeds, "fpm");
+            number(fpm, "/routes") == routes && number(fpm, "/refused") == 1 - routes
+        });
+        forwarder.end();
+        nobody.wait().unwrap();
     }
 }
 

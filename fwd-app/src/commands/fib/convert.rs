@@ -19,7 +19,7 @@ Routes come out sorted: IPv4, then IPv6, by address, then length. OUT appears wh
 /// `fwd-app fib convert`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ConvertArgs {
-    /// Files to read; a later route for the same prefix wins
+    /// Files to read; a later route for the same prefix wins, within a file of iproute2 the lowest metric
     #[arg(value_name = "IN", required = true)]
     inputs: Vec<PathBuf>,
 

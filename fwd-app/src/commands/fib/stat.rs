@@ -20,7 +20,7 @@ Examples:
 /// `fwd-app fib stat`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct StatArgs {
-    /// Files to read as one table; a later route for the same prefix wins
+    /// Files to read as one table; a later route for the same prefix wins, within a file of iproute2 the lowest metric
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 

@@ -69,6 +69,8 @@ pub(crate) struct FeedSpec {
     pub(crate) fpm_hold: Duration,
     /// What becomes of routes without a port.
     pub(crate) foreign: ForeignRoutes,
+    /// The users that may announce routes over FPM, besides root and our own.
+    pub(crate) fpm_users: Vec<u32>,
     /// Whether the links and addresses of TAPs are followed.
     pub(crate) taps: bool,
     /// The most routes of each feed in each VRF.
@@ -205,7 +207,8 @@ impl Sources {
                 Source::Files => before_files = next,
                 Source::Fpm(address) => {
                     let (hold, tables) = (spec.fpm_hold, spec.tables.clone());
-                    let options = FpmOptions { hold, tables, routes_max: limit };
+                    let users = spec.fpm_users.clone();
+                    let options = FpmOptions { hold, tables, routes_max: limit, users };
                     let (thread, address) = listen(*address, FeedId(next), options, senders.clone())
                         .with_context(|| format!("--fpm: cannot listen on {address}"))?;
                     feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));

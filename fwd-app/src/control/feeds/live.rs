@@ -245,7 +245,8 @@ fn the_table_is_zebras_after_load_changes_and_a_kill() {
     let at = folder.path();
     sh(&format!("chown frr:frr {0} && chmod 755 {0}", at.display()));
     let (sender, receiver) = bounded(64);
-    let options = FpmOptions { hold: Duration::from_secs(45), ..FpmOptions::default() };
+    let frr = nix::unistd::User::from_name("frr").unwrap().unwrap().uid.as_raw();
+    let options = FpmOptions { hold: Duration::from_secs(45), users: vec![frr], ..FpmOptions::default() };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (feed, address) = listen(any, FeedId(0), options, vec![sender]).unwrap();
     let mut consumer = Consumer::new(feed, receiver);

@@ -214,6 +214,8 @@ pub(crate) struct ChangeSet {
 pub(crate) struct FeedCounts {
     /// Connections of peers, or passes over the kernel's tables.
     pub(crate) sessions: u64,
+    /// Connections of peers that may not announce routes.
+    pub(crate) refused: u64,
     /// Netlink messages that were decoded.
     pub(crate) messages: u64,
     /// Messages about something else: other tables, families and types.

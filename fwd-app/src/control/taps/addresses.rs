@@ -1,6 +1,7 @@
 //! The addresses of TAPs: those that others give them become addresses of their ports, and go with them.
 //!
-//! They are seen by the feed of the kernel's links. What an option has configured stays, whatever happens to the TAP.
+//! They are seen by the feed of the kernel's links, which leaves out those that are not permanent: an address with a lifetime came from the
+//! wire. What an option has configured stays, whatever happens to the TAP.
 
 use crate::control::Vrfs;
 use crate::control::exceptions::asked::RouterHandle;

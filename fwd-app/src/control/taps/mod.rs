@@ -1,6 +1,7 @@
 //! TAPs: interfaces of the kernel that stand for ports (`--tap`), so that routing daemons speak through the forwarder.
 //!
-//! A TAP has the MAC, the MTU, the configured addresses and the carrier of its port. What is for the router and not answered by it is
+//! A TAP has the MAC, the MTU, the configured addresses and the carrier of its port, and takes no configuration from the wire
+//! ([`settings`]). What is for the router and not answered by it is
 //! written to the TAP of the port it came by; what the kernel sends there leaves by that port as it is. Addresses that others give a
 //! TAP become addresses of the port ([`addresses`]).
 //!
@@ -8,6 +9,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod netns;
+mod settings;
 mod setup;
 
 use crate::datapath::EgressPort;

@@ -1,5 +1,6 @@
-//! Makes a TAP what its port is: MAC, MTU and addresses, by rtnetlink.
+//! Makes a TAP what its port is: MAC, MTU and addresses, by rtnetlink; settings first.
 
+use super::settings;
 use crate::control::feeds::netlink::{Message, messages};
 use crate::router::Interface;
 use anyhow::Context as _;
@@ -12,6 +13,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long a new TAP has no address yet: FRR's zebra loses the addresses of a link that it has not taken in.
@@ -23,6 +25,7 @@ const SETTLING: Duration = Duration::from_millis(200);
 /// When there is an interface of this name, and when the system refuses something.
 pub(super) fn make(name: &str, interface: &Interface) -> anyhow::Result<Tap> {
     let tap = Tap::create(name).context("cannot make the TAP")?;
+    settings::set(Path::new(settings::ROOT), name)?;
     let mut socket = Socket::new(NETLINK_ROUTE).context("no rtnetlink")?;
     socket.bind_auto().context("no rtnetlink")?;
     let index = rustix::net::netdevice::name_to_index(&socket, name).context("the TAP has no index")?;

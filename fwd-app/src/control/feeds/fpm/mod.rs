@@ -9,6 +9,10 @@
 //! until its old connection is found dead. Only the newest connection is on probation; older ones are closed. A frame that is not
 //! valid costs the connection; a message that does not decode within a valid frame is counted and skipped.
 //!
+//! **Users.** FPM has no authentication, so the listener lets in only those who may change routes: of the processes of this host those of
+//! root, of our own user and of [`FpmOptions::users`]. The user of another host's process is not known: such a peer does not replace a
+//! connection in use from another address.
+//!
 //! **Restarts.** When the connection in use ends, its routes become stale but stay. Zebra announces everything again when it comes
 //! back, but does not say when that is done, and shortly after its own start it knows hardly any routes. So the routes that are still
 //! stale are withdrawn only when the new connection has lasted for [`FpmOptions::hold`] since its first valid frame. Next-hop objects
@@ -17,6 +21,7 @@
 //! Invariant: memory is bounded by two frames, and by the limits on routes and next-hop objects.
 
 pub(crate) mod listener;
+mod peers;
 
 use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, messages};
 use super::nexthops::NextHops;
@@ -43,12 +48,19 @@ pub(crate) struct FpmOptions {
     pub(crate) tables: Tables,
     /// The most routes that may name next-hop objects; further ones are left out and counted.
     pub(crate) routes_max: usize,
+    /// The users that may announce routes, besides root and our own (`--fpm-user`).
+    pub(crate) users: Vec<u32>,
 }
 
 impl Default for FpmOptions {
     /// Zebra's own hold time for routes of its predecessor is a good one here, too; four full tables of routes.
     fn default() -> Self {
-        Self { hold: Duration::from_secs(180), tables: Tables::default(), routes_max: 1 << 22 }
+        Self {
+            hold: Duration::from_secs(180),
+            tables: Tables::default(),
+            routes_max: 1 << 22,
+            users: Vec::new(),
+        }
     }
 }
 
@@ -120,6 +132,16 @@ impl Fpm {
     /// The counters.
     pub(crate) fn counts(&self) -> FeedCounts {
         self.counts
+    }
+
+    /// A peer was not let in.
+    pub(crate) fn refused(&mut self) {
+        self.counts.refused += 1;
+    }
+
+    /// The connection in use.
+    pub(crate) fn in_use(&self) -> Option<ConnectionId> {
+        self.current.as_ref().map(|current| current.id)
     }
 
     /// A peer has connected. Returns another connection, which the caller must close.

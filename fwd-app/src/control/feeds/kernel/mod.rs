@@ -12,12 +12,17 @@
 //! **Routes** of the VRFs' tables are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different
 //! metrics are told one by one. A notification that an IPv6 route is gone may be about one of its paths; the others stay. Link-local and
 //! multicast destinations are never forwarded, and their routes are left out unless local ones are wanted.
+//!
+//! **What the wire says** is left out: anyone on a link can send router advertisements and redirects. So an address counts if it is
+//! permanent, and neither the routes of these two protocols do nor IPv6 routes to prefixes on a link, which the kernel makes of
+//! advertisements as it does of addresses, unless a permanent address has the prefix. Such a route comes before its address, so
+//! another pass follows an address.
 
 mod pass;
 pub(crate) mod socket;
 mod tracked;
 
-use super::netlink::{Envelope, Message, RouteMessage, RouteSays, messages};
+use super::netlink::{AddressMessage, Envelope, Message, RouteMessage, RouteSays, messages};
 use super::nexthops::NextHops;
 use super::{FeedCounts, FeedEvent, Link, Path, Route, Tables};
 use fib::{IpPrefix, MacAddr, Prefix6};
@@ -32,6 +37,10 @@ use tracked::Tracked;
 pub(crate) const PASS_INTERVAL: Duration = Duration::from_secs(1);
 /// The kernel's number of the table of local addresses.
 const TABLE_LOCAL: u32 = 255;
+/// Who made a route (`RTPROT_*`): a redirect, the kernel itself, a router advertisement.
+const REDIRECTED: u8 = 1;
+const BY_KERNEL: u8 = 2;
+const ADVERTISED: u8 = 9;
 /// A message that belongs to a dump which changes have made inconsistent.
 const NLM_F_DUMP_INTR: u16 = 0x10;
 
@@ -67,7 +76,8 @@ pub(crate) struct Kernel {
     options: KernelOptions,
     pass: Pass,
     links: Tracked<u32, Link>,
-    addresses: Tracked<super::LinkAddress, ()>,
+    /// The permanent ones, each with the other end of its link.
+    addresses: Tracked<super::LinkAddress, IpAddr>,
     neighbours: Tracked<(IpAddr, u32), MacAddr>,
     objects: NextHops,
     multipath: Multipath,
@@ -137,6 +147,7 @@ impl Kernel {
                 Message::Done if is_answer => self.step_ended(now, out),
                 Message::Error(code) if is_answer && code != 0 => self.refused(now, out),
                 Message::Done | Message::Error(_) => {}
+                Message::Address(address) => self.address(address, is_answer, now, out),
                 other => self.message(other, now, out),
             }
         }
@@ -199,11 +210,6 @@ impl Kernel {
                     out.push(FeedEvent::NeighbourGone(address, ifindex));
                 }
             }
-            Message::Address(address) => {
-                if self.addresses.set(address, ()) {
-                    out.push(FeedEvent::Address(address));
-                }
-            }
             Message::AddressGone(address) => {
                 if self.addresses.remove(&address) {
                     out.push(FeedEvent::AddressGone(address));
@@ -211,7 +217,48 @@ impl Kernel {
                 self.pass.is_needed(now);
             }
             Message::Unsupported => self.counts.unsupported += 1,
-            Message::Ignored | Message::Done | Message::Error(_) => self.counts.ignored += 1,
+            Message::Address(_) | Message::Ignored | Message::Done | Message::Error(_) => {
+                self.counts.ignored += 1;
+            }
+        }
+    }
+
+    /// An address. `is_answer`: it is part of a dump, which routes follow.
+    fn address(&mut self, message: AddressMessage, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
+        let AddressMessage { address, peer, is_permanent } = message;
+        if !is_permanent {
+            // One that was permanent before has a lifetime now. The others are told with every advertisement, which costs no pass.
+            if self.addresses.remove(&address) {
+                out.push(FeedEvent::AddressGone(address));
+                self.pass.is_needed(now);
+            }
+            self.counts.ignored += 1;
+        } else if self.addresses.set(address, peer) {
+            out.push(FeedEvent::Address(address));
+            if peer.is_ipv6() && !is_answer {
+                self.pass.is_needed(now);
+            }
+        }
+    }
+
+    /// Whether a route may come from what others have sent on a link.
+    fn is_of_the_wire(&self, route: &RouteMessage) -> bool {
+        let is_prefix = |prefix: Prefix6, address: IpAddr, len| match address {
+            IpAddr::V6(address) => Prefix6::truncating(address.into(), len) == prefix,
+            IpAddr::V4(_) => false,
+        };
+        let on_link = |prefix: Prefix6, ifindex| {
+            self.addresses.entries().any(|(own, peer)| {
+                own.ifindex == ifindex
+                    && (is_prefix(prefix, own.address, own.len) || is_prefix(prefix, *peer, 128))
+            })
+        };
+        match (route.protocol, route.prefix, &route.says) {
+            (REDIRECTED | ADVERTISED, ..) => true,
+            (BY_KERNEL, IpPrefix::V6(prefix), RouteSays::Is(Route::Paths(paths))) => {
+                paths.iter().any(|path| !on_link(prefix, path.ifindex))
+            }
+            _ => false,
         }
     }
 
@@ -219,7 +266,7 @@ impl Kernel {
     fn vrf(&self, route: &RouteMessage) -> Option<usize> {
         let KernelOptions { tables, is_local_wanted, protocols_left_out, .. } = &self.options;
         let local = (*is_local_wanted && route.table == TABLE_LOCAL).then_some(0);
-        let is_kept = !protocols_left_out.contains(&route.protocol);
+        let is_kept = !protocols_left_out.contains(&route.protocol) && !self.is_of_the_wire(route);
         let is_local = route.says == RouteSays::Is(Route::Local) || is_link_local(route.prefix);
         tables.vrf(route.table).or(local).filter(|_| is_kept && (*is_local_wanted || !is_local))
     }

@@ -83,6 +83,69 @@ impl Watch {
 
 use crate::control::feeds::netlink::HEADER_BYTES;
 
+/// `IFA_F_PERMANENT`.
+const PERMANENT: u8 = 0x80;
+
+/// A route of `protocol` on interface 2, by fe80::1 if it has a gateway.
+fn of_protocol(text: &str, protocol: u8, has_gateway: bool) -> Vec<u8> {
+    let gateway = IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 1]);
+    let mut attributes = vec![RouteAttribute::Oif(2), RouteAttribute::Priority(1024)];
+    attributes.extend(has_gateway.then(|| RouteAttribute::Gateway(gateway.into())));
+    let mut bytes = route_bytes(prefix(text), RouteType::Unicast, attributes);
+    bytes[HEADER_BYTES + 5] = protocol;
+    bytes
+}
+
+/// An IPv6 address ending in 7 of interface 2.
+fn address_of(text: &str, flags: u8) -> Vec<u8> {
+    let IpPrefix::V6(prefix) = prefix(text) else { panic!("{text}") };
+    let address = (prefix.address() | 7).to_be_bytes();
+    raw(20, &[10, prefix.len(), flags, 0, 2, 0, 0, 0], &[(1, &address)])
+}
+
+#[test]
+fn a_router_advertisement_and_a_redirect_are_neither_addresses_nor_routes() {
+    let mut watch = Watch::new(KernelOptions { is_local_wanted: true, ..KernelOptions::default() });
+    watch.pass(&[], 2);
+    watch.events();
+    for datagram in [
+        of_protocol("2001:db8:bad::/64", BY_KERNEL, false),
+        address_of("2001:db8:bad::/64", 0),
+        of_protocol("::/0", ADVERTISED, true),
+        of_protocol("2001:db8:bad:1::/64", ADVERTISED, false),
+        of_protocol("198.51.100.7/32", REDIRECTED, false),
+        of_protocol("2001:db8:bad:2::7/128", REDIRECTED, true),
+    ] {
+        watch.hear(&datagram);
+    }
+    assert_eq!((watch.events(), watch.kernel.counts().ignored, watch.kernel.deadline()), (vec![], 6, None));
+    // The same routes of an operator, of whose default route an advertisement takes nothing away.
+    watch.hear(&of_protocol("::/0", 4, true));
+    let mut gone = of_protocol("::/0", ADVERTISED, true);
+    gone[4..6].copy_from_slice(&25_u16.to_ne_bytes());
+    watch.hear(&gone);
+    watch.hear(&of_protocol("198.51.100.7/32", BY_KERNEL, false));
+    assert!(watch.has("::/0") && watch.has("198.51.100.7/32"));
+}
+
+#[test]
+fn a_prefix_of_a_permanent_address_is_on_the_link() {
+    let mut watch = Watch::new(KernelOptions::default());
+    watch.pass(&[], 2);
+    let (net, address) = ("2001:db8:1::/64", address_of("2001:db8:1::/64", PERMANENT));
+    // In the kernel's order; the pass after it has both.
+    watch.hear(&of_protocol(net, BY_KERNEL, false));
+    watch.hear(&address);
+    assert!(!watch.has(net) && watch.kernel.deadline().is_some());
+    watch.now += PASS_INTERVAL;
+    watch.pass(&[of_protocol(net, BY_KERNEL, false)], 2);
+    assert!(watch.has(net));
+    watch.hear(&address);
+    let seven = LinkAddress { ifindex: 2, address: "2001:db8:1::7".parse().unwrap(), len: 64 };
+    watch.hear(&address_of(net, 0));
+    assert_eq!(watch.events().last(), Some(&FeedEvent::AddressGone(seven)), "it has a lifetime now");
+}
+
 #[test]
 fn a_pass_dumps_every_table_and_withdraws_what_it_did_not_contain() {
     let mut watch = Watch::new(KernelOptions::default());
@@ -266,7 +329,7 @@ fn objects_neighbours_and_addresses() {
     let (address, ifindex, mac) = (IpAddr::from([192, 0, 2, 1]), 2, MacAddr([2, 0, 0, 0, 0, 1]));
     let header = [&[2, 0, 0, 0, 2, 0, 0, 0][..], &[2, 0, 0, 0]].concat(); // reachable
     let neighbour = raw(28, &header, &[(1, &[192, 0, 2, 1]), (2, &mac.0)]);
-    let own = raw(20, &[2, 24, 0, 0, 2, 0, 0, 0], &[(1, &[192, 0, 2, 1])]);
+    let own = raw(20, &[2, 24, PERMANENT, 0, 2, 0, 0, 0], &[(1, &[192, 0, 2, 1])]);
     let by_object = route_bytes(prefix("10.0.0.0/8"), RouteType::Unicast, vec![RouteAttribute::NhId(7)]);
     for datagram in [&neighbour, &neighbour, &own, &own, &by_object] {
         watch.hear(datagram);

@@ -26,6 +26,11 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracked<K, V> {
         self.entries.get(key).map(|(value, _)| value)
     }
 
+    /// The entries.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter().map(|(key, (value, _))| (key, value))
+    }
+
     /// Sets an entry. Returns whether it is new or has changed.
     pub(super) fn set(&mut self, key: K, value: V) -> bool {
         let before = self.entries.get(&key).is_some_and(|(before, _)| *before == value);

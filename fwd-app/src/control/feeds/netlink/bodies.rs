@@ -1,11 +1,11 @@
 //! The bodies of rtnetlink messages: a fixed header, and attributes behind it.
 
-use super::{Message, NextHopObject, RouteMessage, RouteSays};
+use super::{AddressMessage, Message, NextHopObject, RouteMessage, RouteSays};
 use crate::control::feeds::{Link, LinkAddress, LinkNeighbour, Path, Route};
 use fib::{IpPrefix, MacAddr, PrefixError};
 use netlink_packet_core::NlasIterator;
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::address::AddressHeader;
+use netlink_packet_route::address::{AddressFlags, AddressHeader};
 use netlink_packet_route::link::{LinkFlags, LinkHeader};
 use netlink_packet_route::neighbour::{NeighbourHeader, NeighbourState};
 use netlink_packet_route::route::{RouteFlags, RouteHeader, RouteNextHopFlags, RouteType};
@@ -270,21 +270,33 @@ fn link(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
 fn address(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     const ADDRESS: u16 = 1;
     const LOCAL: u16 = 2;
+    const FLAGS: u16 = 8;
+    const PROTOCOL: u16 = 11;
+    const ADVERTISED: u8 = 2; // IFAPROT_KERNEL_RA
     let header = AddressHeader::parse(body).map_err(|_| Wrong::Field("the header"))?;
     let Some(family) = ip_family(header.family) else { return Ok(Message::Ignored) };
     // On a point-to-point link, ADDRESS is the peer's and LOCAL is ours.
     let (mut peer, mut local) = (None, None);
+    // The attribute has more bits than the header.
+    let (mut flags, mut is_advertised) = (u32::from(header.flags.bits()), false);
     for attribute in attributes(body, ADDRESS_HEADER_BYTES) {
         let (kind, value) = attribute?;
         match kind {
             ADDRESS => peer = Some(family.address(value)?),
             LOCAL => local = Some(family.address(value)?),
+            FLAGS => flags = number(value)?,
+            PROTOCOL => is_advertised = value == [ADVERTISED],
             _ => {}
         }
     }
-    let address = local.or(peer).ok_or(Wrong::Field("the address"))?;
-    let address = LinkAddress { ifindex: header.index, address, len: header.prefix_len };
-    Ok(if is_new { Message::Address(address) } else { Message::AddressGone(address) })
+    let own = local.or(peer).ok_or(Wrong::Field("the address"))?;
+    let address = LinkAddress { ifindex: header.index, address: own, len: header.prefix_len };
+    if !is_new {
+        return Ok(Message::AddressGone(address));
+    }
+    let is_permanent =
+        AddressFlags::from_bits_retain(flags).contains(AddressFlags::Permanent) && !is_advertised;
+    Ok(Message::Address(AddressMessage { address, peer: peer.unwrap_or(own), is_permanent }))
 }
 
 /// The two address families that are routed.

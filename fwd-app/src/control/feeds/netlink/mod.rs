@@ -72,7 +72,7 @@ pub(crate) enum Message {
     /// A neighbour without one.
     NeighbourGone(IpAddr, u32),
     /// An address of this host.
-    Address(LinkAddress),
+    Address(AddressMessage),
     /// This host no longer has the address.
     AddressGone(LinkAddress),
     /// The end of a dump.
@@ -98,6 +98,17 @@ pub(crate) struct RouteMessage {
     pub(crate) protocol: u8,
     /// What is said about it.
     pub(crate) says: RouteSays,
+}
+
+/// An address, as a message names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AddressMessage {
+    /// The address.
+    pub(crate) address: LinkAddress,
+    /// The other end of a point-to-point link, else the address itself.
+    pub(crate) peer: IpAddr,
+    /// Whether it has no lifetime and no router has advertised it.
+    pub(crate) is_permanent: bool,
 }
 
 /// What a message says about a route.

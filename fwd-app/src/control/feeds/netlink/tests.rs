@@ -7,7 +7,9 @@ use fib::MacAddr;
 use fib::{Prefix4, Prefix6};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage as AddressOfLink,
+};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
@@ -238,15 +240,37 @@ fn links_neighbours_and_addresses() {
     let failed = encode(RouteNetlinkMessage::NewNeighbour(neighbour(NeighbourState::Failed)));
     assert_eq!(decoded(&failed), gone);
 
-    let mut of_link = AddressMessage::default();
+    let mut of_link = AddressOfLink::default();
     of_link.header.family = AddressFamily::Inet;
     of_link.header.prefix_len = 24;
     of_link.header.index = 4;
+    of_link.header.flags = AddressHeaderFlags::Permanent;
     of_link.attributes =
         vec![AddressAttribute::Address([192, 0, 2, 9].into()), AddressAttribute::Local(address)];
     let is = LinkAddress { ifindex: 4, address, len: 24 };
-    assert_eq!(decoded(&encode(RouteNetlinkMessage::NewAddress(of_link.clone()))), [Message::Address(is)]);
+    let said = AddressMessage { address: is, peer: [192, 0, 2, 9].into(), is_permanent: true };
+    assert_eq!(decoded(&encode(RouteNetlinkMessage::NewAddress(of_link.clone()))), [Message::Address(said)]);
     assert_eq!(decoded(&encode(RouteNetlinkMessage::DelAddress(of_link))), [Message::AddressGone(is)]);
+}
+
+#[test]
+fn addresses_with_a_lifetime_and_those_of_advertisements_are_not_permanent() {
+    let address = [0x20, 0x01, 0x0d, 0xb8, 0x0b, 0xad, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
+    let is_permanent = |flags: u8, more: &[(u16, &[u8])]| {
+        let attributes: Vec<_> = [(1, &address[..])].into_iter().chain(more.iter().copied()).collect();
+        match decoded(&raw(20, &[10, 64, flags, 0, 4, 0, 0, 0], &attributes)).remove(0) {
+            Message::Address(message) => message.is_permanent,
+            other => panic!("{other:?}"),
+        }
+    };
+    let permanent = AddressHeaderFlags::Permanent.bits();
+    let flags = (AddressFlags::Permanent | AddressFlags::Noprefixroute).bits().to_ne_bytes();
+    let managed = AddressFlags::Managetempaddr.bits().to_ne_bytes();
+    assert!(is_permanent(permanent, &[]) && is_permanent(0, &[(8, &flags)]));
+    // A lifetime, a temporary address, one that a router has advertised.
+    assert!(!is_permanent(0, &[]) && !is_permanent(AddressHeaderFlags::Secondary.bits(), &[]));
+    assert!(!is_permanent(permanent, &[(8, &managed)]) && !is_permanent(permanent, &[(11, &[2])]));
+    assert!(is_permanent(permanent, &[(11, &[3])]), "the link-local address that the kernel makes");
 }
 
 #[test]
