@@ -12,12 +12,12 @@ from .forwarder import END_S, PROGRAM, VLAN, VRF, Forwarder
 from .machine import Failed
 
 CAPTURE_FRAMES = 20_000
-PINGS, OWN_PINGS = 5, 3_000
+PINGS, OWN_PINGS = 5, 1_500
 # IDs that nobody names: frames with these tags are forwarded as those without.
 C_TAG, S_TAG = (frames.p.TPID_C, 300), (frames.p.TPID_S, 200)
 # More than any of these cards has.
 QUEUES = 17
-LINK_S, UNPLUG_S = 20, 30
+LINK_S, UNPLUG_S = 40, 40
 # How `Driver.results` names a check that does not apply.
 NONE = "-"
 
@@ -153,7 +153,7 @@ class Driver:
         return f"seen, {dropped} dropped"
 
     def own(self):
-        """Pings of the router alone, on one port and then on the other: answers must not run out of mbufs."""
+        """3,000 pings of the router alone, half of them on each port, one after the other: answers must not run out of mbufs."""
         for host in self.pair:
             self.must_answer(host, host.router_ipv4, OWN_PINGS)
         self.must_answer(self.pair.left, self.pair.right.ipv4)
