@@ -27,10 +27,10 @@ step_fmt() { cargo fmt --all --check; }
 step_captures() { python3 scripts/make_captures.py --self-test && python3 scripts/make_captures.py --check; }
 step_shell() {
   local file bad=0
-  for file in .ci/run scripts/*.sh scripts/smoke/*.sh; do
+  for file in .ci/run scripts/*.sh scripts/smoke/*.sh scripts/server/*.sh; do
     bash -n "$file" || bad=1
   done
-  if has shellcheck; then shellcheck -x -P scripts:scripts/smoke -S warning scripts/*.sh scripts/smoke/*.sh .ci/run || bad=1; fi
+  if has shellcheck; then shellcheck -x -P scripts:scripts/smoke -S warning scripts/*.sh scripts/smoke/*.sh scripts/server/*.sh .ci/run || bad=1; fi
   return "$bad"
 }
 step_clippy() { cargo clippy --workspace --all-targets --features "$(features)" -- -D warnings; }
@@ -72,8 +72,14 @@ step_smoke() {
   return "$failed"
 }
 
-# Cheap steps first; `isa` builds the release binary that `smoke` uses.
-STEPS=(fmt shell captures ptx clippy test doc isa smoke deny)
+# Real drivers, in a guest under emulation; prints SKIPPED where there can be none.
+step_server() {
+  cargo build --release -p fwd-app || return 1
+  FWD_APP=$(target_dir)/release/fwd-app scripts/server.sh
+}
+
+# Cheap steps first; `isa` builds the release binary that `smoke` and `server` use.
+STEPS=(fmt shell captures ptx clippy test doc isa smoke deny server)
 
 chosen=()
 for argument in "$@"; do

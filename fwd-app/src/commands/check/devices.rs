@@ -5,6 +5,7 @@ use crate::engines::ENGINES;
 use dpdk_ffi::version;
 use fib::host::Host;
 use lpm_gpu::cu::{Facts, GpuError};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Kernel drivers that hand a whole device to user space.
@@ -18,7 +19,7 @@ const CLASS_NETWORK: &str = "0x02";
 /// the one that is `running`, both.
 pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Item {
     const NAME: &str = "dpdk";
-    const HINT: &str = "apt-get install libdpdk-dev, or add DPDK's folder to LD_LIBRARY_PATH";
+    const HINT: &str = "apt-get install librte-eal23 librte-net-ixgbe23 or the like, or add DPDK's folder to LD_LIBRARY_PATH";
     let Some((folder, names)) = host.find_library("librte_eal.so.") else {
         return Item::fail(NAME, "no librte_eal.so in the linker's folders", HINT);
     };
@@ -26,12 +27,22 @@ pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Item {
     let abi = names.last().map_or("", |name| name.trim_start_matches("librte_eal.so."));
     let version = release_of_abi(abi).map_or_else(|| format!("ABI {abi}"), |r| format!("{r} (ABI {abi})"));
     let pmds = folder.join("dpdk").join(format!("pmds-{abi}"));
-    let count = host.list(&pmds).iter().filter(|name| name.ends_with(".so")).count();
+    // EAL loads names that end in .so or .so.ABI. Runtime packages have the latter, and with headers there are both of each driver.
+    let ending = format!(".so.{abi}");
+    let names = host.list(&pmds);
+    let drivers: BTreeSet<_> = names
+        .iter()
+        .filter_map(|name| name.strip_suffix(&ending).or_else(|| name.strip_suffix(".so")))
+        .collect();
+    let count = drivers.len();
     if count == 0 {
+        let major = abi.split('.').next().unwrap_or_default();
         return Item::fail(
             NAME,
             format!("{version} in {folder_text}, no drivers in dpdk/pmds-{abi} there"),
-            "apt-get install librte-net-ring23 or the like; EAL finds no port without drivers",
+            format!(
+                "apt-get install librte-net-ixgbe{major}, librte-net-virtio{major} or the like; EAL finds no port without drivers"
+            ),
         );
     }
     let found = format!("{version} in {folder_text}, {count} drivers in dpdk/pmds-{abi}");
@@ -59,33 +70,53 @@ fn release_of_abi(abi: &str) -> Option<String> {
     }
 }
 
+/// What vfio has in kernels that are built with CONFIG_VFIO_NOIOMMU; Debian's are not.
+const VFIO_WITHOUT_IOMMU: &str = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
+
+fn is_loaded(host: &Host, driver: &str) -> bool {
+    host.exists(format!("sys/bus/pci/drivers/{driver}"))
+}
+
+fn has_iommu(host: &Host) -> bool {
+    !host.list("sys/kernel/iommu_groups").is_empty()
+}
+
+fn has_vfio_without_iommu(host: &Host) -> bool {
+    host.read(VFIO_WITHOUT_IOMMU).as_deref() == Some("Y")
+}
+
+/// The driver for user space that devices of this host can be bound to.
+fn user_space_driver(host: &Host) -> &'static str {
+    if has_iommu(host) || has_vfio_without_iommu(host) { "vfio-pci" } else { "uio_pci_generic" }
+}
+
 /// Whether devices can be isolated, which vfio-pci asks for.
 pub(super) fn iommu(host: &Host) -> Item {
     const NAME: &str = "iommu";
-    let groups = host.list("sys/kernel/iommu_groups").len();
-    if groups > 0 {
-        return Item::ok(NAME, format!("{groups} groups"));
+    if has_iommu(host) {
+        return Item::ok(NAME, format!("{} groups", host.list("sys/kernel/iommu_groups").len()));
     }
-    let unsafe_mode = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
-    if host.read(unsafe_mode).as_deref() == Some("Y") {
+    if has_vfio_without_iommu(host) {
         return Item::ok(NAME, "none; vfio runs without one");
     }
-    Item::warn(
-        NAME,
-        "none",
-        "for NICs boot with intel_iommu=on iommu=pt (AMD: iommu=pt); in a VM without one: \
-         echo 1 > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode",
-    )
+    if let Some(driver) = ["uio_pci_generic", "igb_uio"].into_iter().find(|driver| is_loaded(host, driver)) {
+        return Item::ok(NAME, format!("none; {driver} works without one"));
+    }
+    let mut hint = "for NICs boot with intel_iommu=on iommu=pt (AMD: iommu=pt); in a VM without one: modprobe uio_pci_generic".to_owned();
+    if host.exists(VFIO_WITHOUT_IOMMU) {
+        hint = format!("{hint}, or echo 1 > /{VFIO_WITHOUT_IOMMU}");
+    }
+    Item::warn(NAME, "none", hint)
 }
 
 /// Which drivers for user space are loaded.
 pub(super) fn drivers(host: &Host) -> Item {
     const NAME: &str = "drivers";
     let known = USER_SPACE_DRIVERS.iter().chain(&SHARED_DRIVERS);
-    let loaded: Vec<_> =
-        known.copied().filter(|name| host.exists(format!("sys/bus/pci/drivers/{name}"))).collect();
+    let loaded: Vec<_> = known.copied().filter(|name| is_loaded(host, name)).collect();
     if loaded.is_empty() {
-        return Item::warn(NAME, "neither vfio-pci nor uio", "for NICs: modprobe vfio-pci");
+        let hint = format!("for NICs: modprobe {}", user_space_driver(host));
+        return Item::warn(NAME, "neither vfio-pci nor uio", hint);
     }
     Item::ok(NAME, loaded.join(", "))
 }
@@ -120,7 +151,10 @@ pub(super) fn nics(host: &Host) -> Item {
         return Item::warn(
             NAME,
             found,
-            "dpdk-devbind.py -b vfio-pci ADDRESS takes a NIC from the kernel; virtual ports work without",
+            format!(
+                "dpdk-devbind.py -b {} ADDRESS takes a NIC from the kernel; virtual ports work without",
+                user_space_driver(host)
+            ),
         );
     }
     Item::ok(NAME, found)
@@ -190,6 +224,67 @@ mod tests {
         bare.file("usr/lib64/librte_eal.so.25.1", "");
         let item = dpdk(&bare);
         assert!(item.status == Status::Fail && item.found.starts_with("25.03 (ABI 25.1)"), "{item:?}");
+    }
+
+    #[test]
+    fn drivers_of_runtime_packages_are_counted() {
+        let (tree, pmds) = (Tree::new(), "usr/lib64/dpdk/pmds-23.0");
+        tree.file("usr/lib64/librte_eal.so.23.0", "");
+        // What librte-net-e1000-23 and librte-net-virtio23 install; the name without a version comes with headers alone.
+        for name in ["librte_net_e1000", "librte_net_virtio"] {
+            tree.file(&format!("{pmds}/{name}.so.23.0"), "");
+            tree.link(&format!("{pmds}/{name}.so.23"), &format!("{name}.so.23.0"));
+        }
+        let found = "22.11 (ABI 23.0) in /usr/lib64, 2 drivers in dpdk/pmds-23.0";
+        let dpdk = || dpdk(&tree.host(), "DPDK 22.11.11", "DPDK 22.11.11");
+        assert_eq!(dpdk(), Item::ok("dpdk", found));
+        // A driver with headers is no second one, and one of another ABI is not loaded.
+        tree.link(&format!("{pmds}/librte_net_e1000.so"), "librte_net_e1000.so.23");
+        tree.file(&format!("{pmds}/librte_net_ice.so.22.0"), "");
+        assert_eq!(dpdk(), Item::ok("dpdk", found));
+    }
+
+    #[test]
+    fn hints_about_dpdk_name_runtime_packages() {
+        let tree = Tree::new();
+        let hint = || dpdk(&tree.host(), "DPDK 22.11.11", "DPDK 22.11.11").hint.unwrap();
+        assert!(hint().contains("librte-eal23") && !hint().contains("-dev"), "{}", hint());
+        tree.file("usr/lib64/librte_eal.so.23.0", "");
+        assert!(hint().contains("librte-net-ixgbe23"), "{}", hint());
+    }
+
+    #[test]
+    fn hints_name_the_driver_that_works_on_this_host() {
+        let hints = |tree: &Tree| {
+            tree.file("sys/bus/pci/devices/0000:00:02.0/class", "0x020000\n");
+            let host = tree.host();
+            [iommu(&host), drivers(&host), nics(&host)].map(|item| item.hint.unwrap_or_default())
+        };
+        // Debian 12: its kernel has vfio without the parameter.
+        let tree = Tree::new();
+        tree.file("sys/module/vfio/refcnt", "0\n");
+        for hint in hints(&tree) {
+            assert!(hint.contains("uio_pci_generic") && !hint.contains("noiommu"), "{hint}");
+        }
+        tree.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n");
+        assert!(hints(&tree)[0].contains("enable_unsafe_noiommu_mode"));
+        tree.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+        let [iommu, drivers, nics] = hints(&tree);
+        assert!(
+            iommu.is_empty() && drivers.contains("vfio-pci") && nics.contains("-b vfio-pci"),
+            "{drivers} {nics}"
+        );
+        let tree = Tree::new();
+        tree.file("sys/kernel/iommu_groups/0/type", "DMA\n");
+        let [iommu, drivers, nics] = hints(&tree);
+        assert!(
+            iommu.is_empty() && drivers.contains("vfio-pci") && nics.contains("-b vfio-pci"),
+            "{drivers} {nics}"
+        );
+        // A driver is loaded that needs no IOMMU.
+        let tree = Tree::new();
+        tree.file("sys/bus/pci/drivers/uio_pci_generic/bind", "");
+        assert!(hints(&tree)[0].is_empty());
     }
 
     #[test]

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# A server with NICs, under emulation: a Debian guest in QEMU with two CPUs, systemd, huge pages, an IOMMU, and pairs of cards that DPDK
+# has drivers for. In it `fwd-app run` forwards between two emulated hosts, once for each driver, and every check prints a line: pings,
+# a capture compared byte by byte, VLANs, jumbo frames, a cable off and on, pings of the router alone, signals, a card that is taken out.
+#
+#   scripts/server.sh                        all drivers, and a table of drivers and checks
+#   scripts/server.sh --drivers e1000,virtio some of e1000, e1000e, virtio, vmxnet3
+#   scripts/server.sh --keep                 then a prompt for commands in the guest; `:hosts` names the emulated hosts
+#   scripts/server.sh shell                  the prompt without the checks
+#   scripts/server.sh build                  makes the guest's image, and prints its folder
+#
+#   --json FILE   what each check saw and how long it took
+#   --no-iommu    a guest without IOMMU; its cards are on uio_pci_generic, since Debian's kernel has no vfio there
+#   --work DIR    where logs are kept [TMPDIR, else /tmp]; those of a run without failures are removed
+#
+# Needs root, a Debian on x86-64, and its packages once: the image (400 MB) stays in ~/.cache/fwd-app/server, or FWD_SERVER_CACHE. KVM is
+# not used. FWD_APP names the program; unset, it is built. Where there is no QEMU and none can be had it prints SKIPPED and why.
+# Exit 0: all checks passed, or SKIPPED. Exit 1: one did not. Exit 2: bad usage.
+
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+skip() {
+  note "SKIPPED: scripts/server.sh: $*"
+  exit 0
+}
+
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help) usage && exit 0 ;;
+  esac
+done
+[ "$(id -u)" = 0 ] || skip "needs root, for network namespaces and the guest's file system"
+[ "$(uname -m)" = x86_64 ] || skip "emulates a server like this host, and this one is $(uname -m)"
+# The program is linked to this host's DPDK, so the guest has the same release.
+[ "$(. /etc/os-release 2>/dev/null && printf '%s' "${ID:-}")" = debian ] || skip "the guest is made of this host's release, for Debian only"
+[ -c /dev/net/tun ] || skip "this kernel has no TAPs"
+# The checks of lib.sh end the script, these must not.
+(need_all qemu-system-x86 mmdebstrap busybox-static e2fsprogs kmod iproute2 iputils-ping >&2) || skip "QEMU, or what makes the guest, cannot be installed"
+space=server-$$-try
+ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"
+ip -n "$space" tuntap add try mode tap 2>/dev/null || { ip netns del "$space" && skip "TAPs are not allowed here"; }
+ip netns del "$space"
+need_rust
+
+cd "$TOP"
+if [ -z "${FWD_APP:-}" ]; then
+  cargo build --release -p fwd-app >&2 || die "the build failed"
+  FWD_APP=$(target_dir)/release/fwd-app
+fi
+[ -x "$FWD_APP" ] || die "no program $FWD_APP"
+image=$(scripts/server/image.sh "$FWD_APP") || die "the guest's image could not be made"
+if [ "${1:-}" = build ]; then
+  note "$image"
+  exit 0
+fi
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=scripts exec python3 -m server --image "$image" --app "$FWD_APP" "$@"

@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Builds what the guest of scripts/server.sh boots from, unless it is there already, and prints its folder.
+#
+#   scripts/server/image.sh PROGRAM
+#
+# root.ext4 is Debian of this host's release with systemd, the libraries that PROGRAM is linked to and DPDK's drivers, all from runtime
+# packages: what a user has who installs PROGRAM alone. PROGRAM itself is not in it, so that it can be built again without a new image.
+# vmlinuz is that of linux-image-amd64, initrd.img mounts the root. The folder is below FWD_SERVER_CACHE, else XDG_CACHE_HOME, else
+# ~/.cache, and its name is made of all that the image depends on: packages, kernel, and the files of this folder that are put into it.
+
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+PARTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+CACHE=${FWD_SERVER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fwd-app/server}
+ROOT_MB=1200
+
+# systemd as PID 1, what tests use, and dpdk-devbind.
+SYSTEM=(systemd-sysv udev kmod iproute2 iputils-ping procps pciutils python3 dpdk)
+DRIVERS=(bus-pci bus-vdev mempool-ring net-e1000- net-virtio net-vmxnet3- net-tap net-af-packet net-null net-ring)
+# Those of the disk, in the initrd; then those of the NICs, of files from the host, and of what later checks may want.
+DISK_MODULES=(virtio_pci virtio_blk crc32c_generic ext4)
+MODULES=(virtio_pci virtio_console virtio_rng 9p 9pnet_virtio autofs4 vfio-pci vfio_iommu_type1 uio_pci_generic e1000 e1000e virtio_net
+  vmxnet3 tun veth dummy)
+# What a booting server does and this one need not: it takes a third of the time under emulation.
+UNWANTED=(apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer
+  systemd-timesyncd.service systemd-pstore.service systemd-logind.service systemd-journal-flush.service getty@tty1.service dpdk.service
+  systemd-update-utmp.service systemd-tmpfiles-clean.timer systemd-binfmt.service getty-static.service sys-kernel-debug.mount
+  sys-kernel-tracing.mount systemd-sysusers.service)
+
+# packages PROGRAM : those that it needs at run time, one per line: of its libraries, and of the drivers that go with its DPDK.
+packages() {
+  local library eal abi
+  printf '%s\n' "${SYSTEM[@]}"
+  ldd "$1" | awk '/=> \// {print $3}' | while read -r library; do
+    # Debian's packages know a library by the path before or after /lib became /usr/lib.
+    dpkg-query -S "$(readlink -f "$library")" 2>/dev/null || dpkg-query -S "$library" 2>/dev/null || dpkg-query -S "*/$(basename "$library")"
+  done | cut -d: -f1
+  eal=$(ldd "$1" | grep -o 'librte_eal\.so\.[0-9]*') || die "$1 is not linked to DPDK's shared libraries"
+  abi=${eal##*.}
+  # The ABI follows the name, after a hyphen where the name ends in a digit.
+  printf 'librte-%s\n' "${DRIVERS[@]/%/$abi}"
+}
+
+# kernel_package : the package with the newest kernel, by name and version.
+kernel_package() {
+  local name
+  name=$(apt-cache depends linux-image-amd64 2>/dev/null | awk '$1 == "Depends:" {print $2; exit}')
+  [ -n "$name" ] || return 1
+  printf '%s=%s' "$name" "$(apt-cache policy "$name" | awk '$1 == "Candidate:" {print $2}')"
+}
+
+# unpack_kernel PACKAGE FOLDER : puts boot/ and lib/ of the package into the folder.
+unpack_kernel() {
+  (cd "$2" && apt-get -qq -o APT::Sandbox::User=root download "$1" && dpkg-deb --fsys-tarfile ./linux-image-*.deb | tar -x ./boot ./lib && rm ./linux-image-*.deb)
+  depmod -b "$2" "$VERSION"
+}
+
+# modules_with_needs FOLDER MODULE.. : the files of these modules and of those they need, in the order in which they can be loaded.
+modules_with_needs() {
+  local folder=$1
+  shift
+  for module in "$@"; do
+    modprobe -d "$folder" -S "$VERSION" --show-depends "$module" 2>/dev/null | awk '$1 == "insmod" {print $2}'
+  done | awk '!seen[$0]++' | sed "s,^$folder/,,"
+}
+
+# make_root FOLDER LIST : installs the packages of the list, and sets the guest up.
+make_root() {
+  local root=$1 unit
+  mmdebstrap --quiet --variant=minbase --include="$2" --aptopt='APT::Install-Recommends "false"' \
+    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    "$CODENAME" "$root"
+  modules_with_needs "$WORK/kernel" "${MODULES[@]}" | (cd "$WORK/kernel" && xargs cp --parents -t "$root")
+  cp "$WORK/kernel/lib/modules/$VERSION"/modules.{builtin,builtin.modinfo,order} "$root/lib/modules/$VERSION/"
+  depmod -b "$root" "$VERSION"
+
+  install -m 755 "$PARTS/agent.py" "$root/usr/local/sbin/agent"
+  install -m 644 "$PARTS/agent.service" "$root/etc/systemd/system/"
+  mkdir -p "$root/etc/systemd/system/sysinit.target.wants" "$root/srv/host"
+  ln -s ../agent.service "$root/etc/systemd/system/sysinit.target.wants/"
+  for unit in "${UNWANTED[@]}"; do ln -sf /dev/null "$root/etc/systemd/system/$unit"; done
+  printf 'server\n' >"$root/etc/hostname"
+  printf '127.0.0.1 localhost server\n' >"$root/etc/hosts"
+  printf '/dev/vda / ext4 noatime 0 0\n' >"$root/etc/fstab"
+  printf '0123456789abcdef0123456789abcdef\n' >"$root/etc/machine-id"
+  chroot "$root" passwd -q -d root
+  truncate -s "${ROOT_MB}M" "$WORK/root.ext4"
+  mke2fs -q -t ext4 -O ^has_journal -d "$root" "$WORK/root.ext4"
+}
+
+# make_initrd FOLDER : loads the disk's modules and goes on with the disk's systemd.
+make_initrd() {
+  local folder=$1 module
+  mkdir -p "$folder"/{bin,dev,modules,new}
+  cp "$(command -v busybox)" "$folder/bin/busybox"
+  {
+    printf '#!/bin/busybox sh\n/bin/busybox mount -t devtmpfs dev /dev\n'
+    modules_with_needs "$WORK/kernel" "${DISK_MODULES[@]}" | while read -r module; do
+      cp "$WORK/kernel/$module" "$folder/modules/"
+      printf '/bin/busybox insmod /modules/%s\n' "${module##*/}"
+    done
+    cat <<'END'
+n=0; while [ ! -b /dev/vda ] && [ $n -lt 100 ]; do /bin/busybox sleep 0.1; n=$((n+1)); done
+/bin/busybox mount -t ext4 -o rw,noatime /dev/vda /new || exec /bin/busybox sh
+/bin/busybox mount --move /dev /new/dev
+exec /bin/busybox switch_root /new /sbin/init
+END
+  } >"$folder/init"
+  chmod +x "$folder/init"
+  (cd "$folder" && find . | busybox cpio -o -H newc) >"$WORK/initrd.img" 2>"$WORK/cpio.log"
+}
+
+PROGRAM=${1:?the program}
+CODENAME=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
+LIST=$(packages "$PROGRAM" | sort -u | paste -sd,)
+if ! PACKAGE=$(kernel_package); then
+  as_root apt-get -o DPkg::Lock::Timeout=300 -qq update || true
+  PACKAGE=$(kernel_package) || die "apt knows no linux-image-amd64"
+fi
+VERSION=${PACKAGE%%=*}
+VERSION=${VERSION#linux-image-}
+KEY=$({ printf '%s\n' "$CODENAME" "$LIST" "$PACKAGE" && cat "$PARTS"/{image.sh,agent.py,agent.service}; } | sha256sum | cut -c1-12)
+IMAGE=$CACHE/$CODENAME-$VERSION-$KEY
+mkdir -p "$CACHE"
+exec 9>"$CACHE/lock"
+flock 9
+if [ ! -e "$IMAGE/initrd.img" ]; then
+  # Beside the result, so that it can be moved there in one step.
+  WORK=$(mktemp -d "$CACHE/building.XXXXXX")
+  trap 'rm -rf "$WORK"' EXIT
+  note "building the guest: $CODENAME with Linux $VERSION" >&2
+  mkdir "$WORK/kernel"
+  unpack_kernel "$PACKAGE" "$WORK/kernel"
+  make_root "$WORK/root" "$LIST" >&2
+  make_initrd "$WORK/initrd"
+  mkdir "$WORK/image"
+  mv "$WORK/root.ext4" "$WORK/initrd.img" "$WORK/image/"
+  mv "$WORK/kernel/boot/vmlinuz-$VERSION" "$WORK/image/vmlinuz"
+  mv -T "$WORK/image" "$IMAGE"
+fi
+# Images of other packages and kernels: nobody has used them for a month.
+touch "$IMAGE"
+find "$CACHE" -mindepth 1 -maxdepth 1 -type d -mtime +30 -exec rm -rf {} +
+printf '%s\n' "$IMAGE"
