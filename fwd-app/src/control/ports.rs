@@ -398,7 +398,9 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
         least.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |n| n - 1).max(8191);
     let room = room(spec);
     let make = |mbufs: u32| {
-        let config = MempoolConfig { mbufs, cache_mbufs: CACHE_MBUFS, data_room_bytes: room, socket };
+        let is_preemptible = false;
+        let config =
+            MempoolConfig { mbufs, cache_mbufs: CACHE_MBUFS, data_room_bytes: room, socket, is_preemptible };
         Mempool::new(eal, &format!("packets{}", socket.0), &config)
     };
     let made = match spec.mbufs {
