@@ -99,7 +99,7 @@ impl Eal {
         }
         let eal = Eal { token: Arc::new(Running { _made_by_init: () }) };
         // SAFETY: EAL runs.
-        let answer = unsafe { sys::dffi_watch_links() };
+        let answer = unsafe { sys::dffi_watch_ports() };
         if answer != 0 {
             return Err(DpdkError::call("rte_eth_dev_callback_register", answer));
         }
@@ -184,11 +184,11 @@ impl Eal {
         if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_remove", name, answer)) }
     }
 
-    /// The existing ports, in the order of their numbers.
+    /// The ports to use, in the order of their numbers: those that belong to no other driver.
     #[must_use]
     pub fn ports(&self) -> Vec<PortId> {
         let _control = control();
-        port::existing()
+        port::unowned()
     }
 }
 

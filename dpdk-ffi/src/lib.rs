@@ -12,6 +12,7 @@
 //! | [`burst`] | [`Burst`]: many owned packets, read and written without a C call | arrays of `rte_mbuf *` |
 //! | [`simd`] | the passes over a burst's headers, as vector kernels with scalar twins | |
 //! | [`port`], [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; granted offloads; link, counters | `rte_ethdev` |
+//! | [`port_life`] | resets and removals of devices | `rte_dev`, `rte_eth_dev_reset` |
 //! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
 //! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
 //! | [`ready`] | packets that lie ready in mbufs, as a port's traffic | `rte_eth_add_rx_callback` |
@@ -62,6 +63,7 @@ pub mod mbuf;
 pub mod mempool;
 pub mod port;
 pub mod port_config;
+pub mod port_life;
 pub mod port_state;
 pub mod queue;
 pub mod ready;
@@ -84,6 +86,7 @@ pub use mbuf::Mbuf;
 pub use mempool::{Mempool, MempoolConfig};
 pub use port::Port;
 pub use port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
+pub use port_life::PortEvents;
 pub use port_state::{DeviceInfo, LinkState, PortStats};
 pub use queue::{RxQueue, TxQueue};
 pub use ready::ReadyPackets;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::eal::{Eal, Token, control};
@@ -13,6 +14,7 @@ use crate::error::{DpdkError, c_string};
 use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
 use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
+use crate::port_life::DeviceName;
 use crate::port_state::{rss_subset, text_of};
 use crate::queue::{RxQueue, TxQueue};
 use crate::ready::Attached;
@@ -50,26 +52,30 @@ impl Direction {
 /// Dropping the last handle stops the port and keeps the device; [`Port::close`] releases the device.
 #[derive(Clone)]
 pub struct Port {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// What all handles of a port share.
 pub(crate) struct Inner {
-    id: PortId,
+    /// The port's number, which a device that was removed and comes back may not get again. It changes while the port is closed, so under
+    /// no queue.
+    id: AtomicU16,
     name: String,
+    /// The device, for removing it and bringing it back.
+    device: Option<DeviceName>,
     state: Mutex<State>,
     _token: Token,
 }
 
 #[derive(Default)]
-struct State {
-    granted: Option<Granted>,
-    started: bool,
+pub(crate) struct State {
+    pub(crate) granted: Option<Granted>,
+    pub(crate) started: bool,
     /// Which queues have a handle, by direction.
     rx_taken: Vec<bool>,
     tx_taken: Vec<bool>,
     /// Set when the port was closed and its device released.
-    closed: bool,
+    pub(crate) closed: bool,
     /// The rings of a `net_ring` port, and the device name for removing it; the rings must outlive the device.
     rings: Option<(String, Vec<RingEnd>)>,
     /// The callbacks of its queues, which must be gone before the device is.
@@ -84,7 +90,7 @@ impl State {
         }
     }
 
-    fn no_queues_taken(&self, port: PortId) -> Result<(), DpdkError> {
+    pub(crate) fn no_queues_taken(&self, port: PortId) -> Result<(), DpdkError> {
         let count = |taken: &[bool]| taken.iter().filter(|&&taken| taken).count();
         match (count(&self.rx_taken), count(&self.tx_taken)) {
             (0, 0) => Ok(()),
@@ -92,17 +98,32 @@ impl State {
         }
     }
 
-    fn not_closed(&self, port: PortId) -> Result<(), DpdkError> {
+    pub(crate) fn has_rings(&self) -> bool {
+        self.rings.is_some()
+    }
+
+    pub(crate) fn not_closed(&self, port: PortId) -> Result<(), DpdkError> {
         if self.closed { Err(DpdkError::PortState { port, is: "closed", must: "open" }) } else { Ok(()) }
     }
 }
 
 impl Inner {
     pub(crate) fn id(&self) -> PortId {
-        self.id
+        PortId(self.id.load(Ordering::Relaxed))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn device(&self) -> Option<&DeviceName> {
+        self.device.as_ref()
+    }
+
+    /// Enters the port, which was closed, again under the number that its device has now. The caller holds the control lock.
+    pub(crate) fn enter(self: &Arc<Self>, id: PortId, state: &mut State) {
+        self.id.store(id.0, Ordering::Relaxed);
+        *state = State::default();
+        held().insert(id, Arc::downgrade(self));
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,20 +144,21 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let _control = control();
+        let id = self.id();
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if state.started && !state.closed {
             // SAFETY: no queue handle is left (each holds this Inner), so nothing polls the port.
-            unsafe { sys::rte_eth_dev_stop(self.id.0) };
+            unsafe { sys::rte_eth_dev_stop(id.0) };
         }
         state.attached.clear();
         if !state.closed {
             if let Some((device, rings)) = state.rings.take()
-                && remove_ring_device(&device, self.id).is_err()
+                && remove_ring_device(&device, id).is_err()
             {
                 // The device still exists and would use freed memory if the rings were dropped.
                 std::mem::forget(rings);
             }
-            held().remove(&self.id);
+            held().remove(&id);
         }
     }
 }
@@ -159,8 +181,18 @@ pub(crate) fn existing() -> Vec<PortId> {
     std::iter::successors(next(0), |&id| next(id + 1)).map(PortId).collect()
 }
 
+/// The existing ports that belong to no other driver, as the members of a failsafe or bonded port do. The caller holds the control lock.
+pub(crate) fn unowned() -> Vec<PortId> {
+    let next = |id: u16| {
+        // SAFETY: takes numbers and returns the next port's, or one past the greatest.
+        let found = unsafe { sys::rte_eth_find_next_owned_by(id, sys::DFFI_NO_OWNER) };
+        u16::try_from(found).ok().filter(|&found| u32::from(found) < sys::DFFI_MAX_PORTS)
+    };
+    std::iter::successors(next(0), |&id| next(id + 1)).map(PortId).collect()
+}
+
 /// A port's name, empty when there is no such port.
-fn name_of(port: PortId) -> String {
+pub(crate) fn name_of(port: PortId) -> String {
     let mut name = [c_char::default(); sys::DFFI_NAME_BYTES as usize];
     // SAFETY: the array has the longest length that DPDK allows for a name.
     unsafe { sys::rte_eth_dev_get_name_by_port(port.0, name.as_mut_ptr()) };
@@ -177,10 +209,11 @@ pub(crate) fn held_port_of_device(name: &str) -> Option<PortId> {
     held().keys().copied().find(|&id| name_of(id) == name)
 }
 
-/// Closes every port when EAL ends. No handle is left, and dropping the last handle of each port has stopped it.
+/// Closes every port when EAL ends; a driver that owns ports closes them with its own. No handle is left, and dropping the last handle of
+/// each port has stopped it.
 pub(crate) fn close_all() {
     let _control = control();
-    for port in existing() {
+    for port in unowned() {
         // SAFETY: the port exists and nothing polls it, since every handle is dropped. A driver that fails to close has
         // logged it to EAL's log, and there is no caller to return it to.
         unsafe { sys::rte_eth_dev_close(port.0) };
@@ -216,7 +249,7 @@ impl Port {
         }
     }
 
-    /// The existing ports, in the order of their numbers (as [`Eal::ports`]).
+    /// The ports to use, in the order of their numbers (as [`Eal::ports`]).
     #[must_use]
     pub fn list(eal: &Eal) -> Vec<PortId> {
         eal.ports()
@@ -235,8 +268,9 @@ impl Port {
                 must: "free",
             });
         }
-        let (name, state) = (name_of(id), Mutex::default());
-        let inner = Arc::new(Inner { id, name, state, _token: eal.token() });
+        let (name, device, state) = (name_of(id), DeviceName::of(id), Mutex::default());
+        let id_now = AtomicU16::new(id.0);
+        let inner = Arc::new(Inner { id: id_now, name, device, state, _token: eal.token() });
         held.insert(id, Arc::downgrade(&inner));
         Ok(Port { inner })
     }
@@ -270,7 +304,7 @@ impl Port {
     /// The port's number.
     #[must_use]
     pub fn id(&self) -> PortId {
-        self.inner.id
+        self.inner.id()
     }
 
     /// The port's name.
@@ -445,7 +479,7 @@ impl Port {
     }
 
     /// Stops the port. The caller holds the control lock.
-    fn stop_locked(&self, state: &mut State) -> Result<(), DpdkError> {
+    pub(crate) fn stop_locked(&self, state: &mut State) -> Result<(), DpdkError> {
         state.no_queues_taken(self.id())?;
         if !state.started || state.closed {
             return Ok(());
@@ -468,6 +502,17 @@ impl Port {
         let mut state = self.inner.state();
         state.not_closed(self.id())?;
         self.stop_locked(&mut state)?;
+        self.close_locked(&mut state)
+    }
+
+    /// Counts the port as closed although its driver has failed to close it. The caller holds the control lock.
+    pub(crate) fn forget(&self, state: &mut State) {
+        state.closed = true;
+        held().remove(&self.id());
+    }
+
+    /// Releases the device of a stopped port. The caller holds the control lock.
+    pub(crate) fn close_locked(&self, state: &mut State) -> Result<(), DpdkError> {
         state.attached.clear();
         match &state.rings {
             Some((device, _)) => remove_ring_device(device, self.id())?,
@@ -479,8 +524,7 @@ impl Port {
         }
         // The rings had to outlive the device.
         state.rings = None;
-        state.closed = true;
-        held().remove(&self.id());
+        self.forget(state);
         Ok(())
     }
 

@@ -26,7 +26,7 @@ bitflags::bitflags! {
     /// Work on transmission that hardware can take over.
     ///
     /// `MBUF_FAST_FREE` is left out: it frees to one pool without checking, and nothing here can guarantee that all
-    /// packets of a queue came from that pool.
+    /// packets of a queue came from that pool and have no buffer of a driver attached.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TxOffloads: u64 {
         /// The IPv4 header checksum is filled in.

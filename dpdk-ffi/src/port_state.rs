@@ -48,8 +48,6 @@ pub struct DeviceInfo {
     pub driver: String,
     /// The device on its bus, e.g. `0000:03:00.0` or `net_pcap0`.
     pub device: String,
-    /// Whether the driver reports by an interrupt that the link has changed.
-    pub reports_link: bool,
     /// The most receive queues it has.
     pub max_rx_queues: u16,
     /// The most transmit queues it has.
@@ -93,8 +91,6 @@ impl Port {
         Ok(DeviceInfo {
             driver,
             device,
-            // SAFETY: takes a number; DPDK checks it.
-            reports_link: unsafe { sys::dffi_reports_link(self.id().0) } != 0,
             max_rx_queues: info.max_rx_queues,
             max_tx_queues: info.max_tx_queues,
             max_rx_pktlen: info.max_rx_pktlen,
@@ -110,7 +106,8 @@ impl Port {
         })
     }
 
-    /// The state of the link now, without waiting.
+    /// The state of the link now: the driver reads it, which takes up to milliseconds where it asks a PHY or firmware, but does not
+    /// wait for a link to come up.
     ///
     /// # Errors
     /// [`DpdkError::PortCall`].
@@ -127,7 +124,7 @@ impl Port {
         })
     }
 
-    /// How often drivers have reported that the link of a port, this or another, has changed. Not every driver does.
+    /// How often drivers have reported that the link of a port, this or another, has changed. Few do: no interrupt is asked for.
     #[must_use]
     pub fn link_events(&self) -> u64 {
         // SAFETY: reads a number.

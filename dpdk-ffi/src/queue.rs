@@ -120,4 +120,12 @@ impl TxQueue {
         burst.remove_front(taken);
         taken
     }
+
+    /// Has the driver free the packets that have left and that it keeps until it needs their descriptors. Returns how many; `None`
+    /// where the driver cannot say which have left.
+    pub fn free_sent(&mut self) -> Option<u32> {
+        // SAFETY: the queue exists and its port stays started while this handle lives, and no other thread uses it meanwhile.
+        let freed = unsafe { sys::rte_eth_tx_done_cleanup(self.port, self.queue, 0) };
+        u32::try_from(freed).ok()
+    }
 }

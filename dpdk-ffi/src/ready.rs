@@ -61,6 +61,8 @@ struct Table {
     headers: Box<[[u8; HEADER_BYTES]]>,
     /// The packet that is handed out next.
     next: usize,
+    /// A power of two that the room for packets is rounded down to.
+    multiple: u16,
     /// What the mbufs' fields from `data_off` to `port` are set to.
     rearm: u64,
     shared: Arc<Shared>,
@@ -83,7 +85,7 @@ unsafe extern "C" fn receive(
     let shared = &*table.shared;
     let handed = shared.packets.load(Ordering::Relaxed);
     let left = shared.limit.load(Ordering::Relaxed).saturating_sub(handed);
-    let wanted = u64::from(room - came).min(left);
+    let wanted = u64::from((room - came) & !(table.multiple - 1)).min(left);
     let packets = table.packets.packets();
     let ready = packets[table.next..].iter().zip(&table.headers[table.next..]);
     let (mut count, mut bytes) = (0_u16, 0);
@@ -230,6 +232,17 @@ impl Port {
         packets: Burst,
         count: u64,
     ) -> Result<ReadyPackets, DpdkError> {
+        self.receive_ready_by(queue, packets, count, 1)
+    }
+
+    /// As [`Port::receive_ready`], but the room for packets is rounded down to `multiple`, a power of two.
+    pub(crate) fn receive_ready_by(
+        &self,
+        queue: QueueId,
+        packets: Burst,
+        count: u64,
+        multiple: u16,
+    ) -> Result<ReadyPackets, DpdkError> {
         let segments = packets.packets().iter().map(|packet| packet.segments()).max().unwrap_or(1);
         let room = packets.packets().iter().map(|packet| packet.room()).min().unwrap_or(HEADER_BYTES);
         if segments > 1 || room < HEADER_BYTES {
@@ -249,7 +262,8 @@ impl Port {
             limit: AtomicU64::new(if packets.is_empty() { 0 } else { count }),
         });
         let rearm = packets.packets().first().map_or(0, |packet| packet.rearm_word(self.id(), 2));
-        let table = Box::new(Table { packets, headers, next: 0, rearm, shared: Arc::clone(&shared) });
+        let table =
+            Box::new(Table { packets, headers, next: 0, multiple, rearm, shared: Arc::clone(&shared) });
         let argument = Argument::Table(NonNull::from(Box::leak(table)));
         self.attach(|| Attached::new(self.id(), queue, argument))?;
         Ok(ReadyPackets(shared))

@@ -1,7 +1,9 @@
 /* The definitions of shim.h's functions. */
 #define _GNU_SOURCE /* CPU_ISSET */
+#define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register, which later releases keep as it is */
 #include "shim.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -83,6 +85,11 @@ uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count)
 
 uint16_t dffi_mbuf_tailroom(struct rte_mbuf *mbuf) { return rte_pktmbuf_tailroom(rte_pktmbuf_lastseg(mbuf)); }
 
+const char *dffi_mempool_operations(const struct rte_mempool *pool)
+{
+	return rte_mempool_get_ops(pool->ops_index)->name;
+}
+
 unsigned dffi_ring_enqueue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned count)
 {
 	return rte_ring_enqueue_burst(ring, (void *const *)mbufs, count, NULL);
@@ -96,19 +103,13 @@ unsigned dffi_ring_dequeue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs,
 unsigned dffi_ring_count(const struct rte_ring *ring) { return rte_ring_count(ring); }
 unsigned dffi_ring_capacity(const struct rte_ring *ring) { return rte_ring_get_capacity(ring); }
 
-int dffi_reports_link(uint16_t port)
-{
-	struct rte_eth_dev_info info;
-
-	return rte_eth_dev_info_get(port, &info) == 0 && (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
-}
-
 int dffi_port_configure(uint16_t port, const struct dffi_port_config *config)
 {
 	struct rte_eth_conf conf;
 
+	/* No interrupt for the link: where one is asked for, ethdev answers from a cache that only the interrupt refreshes, and not
+	 * every device that claims it has one that arrives. Without it, the driver reads the link when it is asked. */
 	memset(&conf, 0, sizeof conf);
-	conf.intr_conf.lsc = dffi_reports_link(port);
 	conf.rxmode.mtu = config->mtu;
 	conf.rxmode.offloads = config->rx_offloads;
 	conf.txmode.offloads = config->tx_offloads;
@@ -151,9 +152,68 @@ static int on_link_event(uint16_t port, enum rte_eth_event_type event, void *use
 	return 0;
 }
 
-int dffi_watch_links(void)
+/* Written by EAL's interrupt thread, taken by the control thread. */
+static uint8_t port_events[RTE_MAX_ETHPORTS];
+
+void dffi_report_event(uint16_t port, uint8_t event)
 {
-	return rte_eth_dev_callback_register(RTE_ETH_ALL, RTE_ETH_EVENT_INTR_LSC, on_link_event, NULL);
+	if (port < RTE_MAX_ETHPORTS)
+		__atomic_fetch_or(&port_events[port], event, __ATOMIC_RELEASE);
+}
+
+uint8_t dffi_take_events(uint16_t port)
+{
+	if (port >= RTE_MAX_ETHPORTS || __atomic_load_n(&port_events[port], __ATOMIC_RELAXED) == 0)
+		return 0;
+	return __atomic_exchange_n(&port_events[port], 0, __ATOMIC_ACQUIRE);
+}
+
+static int on_port_event(uint16_t port, enum rte_eth_event_type event, void *user, void *result)
+{
+	(void)user, (void)result;
+	dffi_report_event(port, event == RTE_ETH_EVENT_INTR_RMV ? DFFI_PORT_REMOVED : DFFI_PORT_RESET);
+	return 0;
+}
+
+/* The kernel wants a device back that is bound to vfio-pci. Its driver does not hear of it. */
+static void on_device_event(const char *device, enum rte_dev_event_type event, void *user)
+{
+	uint16_t port;
+
+	(void)user;
+	if (event == RTE_DEV_EVENT_REMOVE && device != NULL && rte_eth_dev_get_port_by_name(device, &port) == 0)
+		dffi_report_event(port, DFFI_PORT_REMOVED);
+}
+
+int dffi_watch_ports(void)
+{
+	int failed = rte_eth_dev_callback_register(RTE_ETH_ALL, RTE_ETH_EVENT_INTR_LSC, on_link_event, NULL);
+
+	if (failed == 0)
+		failed = rte_eth_dev_callback_register(RTE_ETH_ALL, RTE_ETH_EVENT_INTR_RESET, on_port_event, NULL);
+	if (failed == 0)
+		failed = rte_eth_dev_callback_register(RTE_ETH_ALL, RTE_ETH_EVENT_INTR_RMV, on_port_event, NULL);
+	if (failed == 0)
+		failed = rte_dev_event_callback_register(NULL, on_device_event, NULL);
+	return failed;
+}
+
+int dffi_device_of(uint16_t port, struct dffi_device *out)
+{
+	struct rte_eth_dev_info info;
+	const struct rte_devargs *arguments;
+	int failed = rte_eth_dev_info_get(port, &info);
+
+	if (failed != 0)
+		return failed;
+	if (info.device == NULL)
+		return -ENODEV;
+	arguments = rte_dev_devargs(info.device);
+	snprintf(out->bus, sizeof out->bus, "%s", rte_bus_name(rte_dev_bus(info.device)));
+	snprintf(out->name, sizeof out->name, "%s", rte_dev_name(info.device));
+	snprintf(out->arguments, sizeof out->arguments, "%s",
+		 arguments != NULL && arguments->args != NULL ? arguments->args : "");
+	return 0;
 }
 
 uint64_t dffi_link_events(void) { return __atomic_load_n(&link_events, __ATOMIC_ACQUIRE); }

@@ -7,7 +7,10 @@
 #include <stdint.h>
 
 #include <rte_config.h>
+#include <rte_alarm.h>
+#include <rte_bus.h>
 #include <rte_dev.h>
+#include <rte_devargs.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
@@ -49,6 +52,9 @@ int dffi_mbuf_linearize(struct rte_mbuf *mbuf);
 uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count);
 uint16_t dffi_mbuf_tailroom(struct rte_mbuf *mbuf);
 
+/* The name of the operations of a pool. */
+const char *dffi_mempool_operations(const struct rte_mempool *pool);
+
 /* Rings. */
 unsigned dffi_ring_enqueue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned count);
 unsigned dffi_ring_dequeue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned count);
@@ -72,11 +78,24 @@ struct dffi_link {
 	uint8_t up, full_duplex;
 };
 int dffi_link_get(uint16_t port, struct dffi_link *link);
-/* Whether the driver reports by an interrupt that the link has changed. */
-int dffi_reports_link(uint16_t port);
-/* Counts the interrupts by which drivers report that a link has changed, from the call of dffi_watch_links on. */
-int dffi_watch_links(void);
+/* Counts the drivers' reports that a link has changed, from the call of dffi_watch_ports on. No interrupt is asked for, so these
+ * are drivers that notice by themselves, as that of vhost does. */
+int dffi_watch_ports(void);
 uint64_t dffi_link_events(void);
+
+/* What drivers and the kernel have reported of a port, from the call of dffi_watch_ports on. */
+static const uint8_t DFFI_PORT_RESET = 1;
+static const uint8_t DFFI_PORT_REMOVED = 2;
+/* Takes the events of a port: afterwards it has none. */
+uint8_t dffi_take_events(uint16_t port);
+/* What the callbacks do when DPDK calls them. */
+void dffi_report_event(uint16_t port, uint8_t event);
+
+/* The device of a port: its bus, its name there, its arguments. */
+struct dffi_device {
+	char bus[64], name[64], arguments[512];
+};
+int dffi_device_of(uint16_t port, struct dffi_device *device);
 
 /* Telemetry: DPDK 23.03 renamed u64 to uint and later releases drop the old names. */
 int dffi_tel_start_u64_array(struct rte_tel_data *data);
@@ -87,6 +106,8 @@ static const uint32_t DFFI_MBUF_HEADROOM_BYTES = RTE_PKTMBUF_HEADROOM;
 static const uint32_t DFFI_MBUF_MAX_SEGMENTS = RTE_MBUF_MAX_NB_SEGS;
 static const uint32_t DFFI_NAME_BYTES = RTE_ETH_NAME_MAX_LEN;
 static const uint32_t DFFI_MAX_PORTS = RTE_MAX_ETHPORTS;
+static const int DFFI_VLAN_FILTER = RTE_ETH_VLAN_FILTER_OFFLOAD;
+static const uint64_t DFFI_NO_OWNER = RTE_ETH_DEV_NO_OWNER;
 static const uint32_t DFFI_MAX_LCORES = RTE_MAX_LCORE;
 static const uint32_t DFFI_RING_SP = RING_F_SP_ENQ;
 static const uint32_t DFFI_RING_SC = RING_F_SC_DEQ;

@@ -2,10 +2,19 @@
 //!
 //! DPDK allows one EAL a process, so every test binary that needs it shares this one.
 
+use std::ffi::c_void;
 use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
+use crate::burst::Burst;
 use crate::eal::Eal;
+use crate::error::DpdkError;
+use crate::ids::QueueId;
 use crate::mbuf::Mbuf;
+use crate::port::Port;
+use crate::port_life::PortEvents;
+use crate::ready::ReadyPackets;
+use crate::sys;
 
 /// Prefix of the folders of test processes under EAL's runtime folder; the process id follows.
 const PREFIX: &str = "fwd-test-";
@@ -75,4 +84,66 @@ pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
 /// When a chain cannot have so many segments.
 pub fn chain(head: &mut Mbuf, tail: Mbuf) {
     head.chain(tail);
+}
+
+/// Reports `events` of a port, as DPDK's callbacks do.
+pub fn report(port: &Port, events: PortEvents) {
+    let event = |is_so, event: u8| if is_so { event } else { 0 };
+    let events =
+        event(events.is_reset, sys::DFFI_PORT_RESET) | event(events.is_removed, sys::DFFI_PORT_REMOVED);
+    // SAFETY: takes numbers, which the call checks.
+    unsafe { sys::dffi_report_event(port.id().0, events) };
+}
+
+/// As [`Port::receive_ready`], by a driver that rounds what it is asked for down to `multiple`, a power of two, as vector functions do.
+///
+/// # Errors
+/// As [`Port::receive_ready`].
+pub fn receive_rounding_down(
+    port: &Port,
+    queue: QueueId,
+    packets: Burst,
+    count: u64,
+    multiple: u16,
+) -> Result<ReadyPackets, DpdkError> {
+    port.receive_ready_by(queue, packets, count, multiple)
+}
+
+/// Holds up EAL's interrupt thread until it is dropped: no interrupt of a device arrives.
+#[derive(Debug)]
+pub struct NoInterrupts {
+    _until_dropped: Sender<()>,
+}
+
+impl NoInterrupts {
+    /// From now on.
+    ///
+    /// # Errors
+    /// [`DpdkError::Call`] when EAL refuses the alarm that occupies its thread.
+    pub fn new(_eal: &Eal) -> Result<Self, DpdkError> {
+        let ((held, is_held), (until_dropped, release)) = (channel::<()>(), channel::<()>());
+        let gate = Box::into_raw(Box::new((held, release)));
+        // SAFETY: the callback gets the box back, and is called once.
+        let answer = unsafe { sys::rte_eal_alarm_set(1, Some(hold), gate.cast()) };
+        if answer != 0 {
+            // SAFETY: nobody else got it.
+            drop(unsafe { Box::from_raw(gate) });
+            return Err(DpdkError::call("rte_eal_alarm_set", answer));
+        }
+        // Fails only when the thread is gone, and with it every interrupt.
+        let _ = is_held.recv();
+        Ok(Self { _until_dropped: until_dropped })
+    }
+}
+
+/// Occupies the calling thread.
+///
+/// # Safety
+/// `gate` is a box that is nobody else's.
+unsafe extern "C" fn hold(gate: *mut c_void) {
+    // SAFETY: as the caller promises.
+    let gate = unsafe { Box::from_raw(gate.cast::<(Sender<()>, Receiver<()>)>()) };
+    // Both fail when the test has ended.
+    let _ = gate.0.send(());
+    let _ = gate.1.recv();
 }

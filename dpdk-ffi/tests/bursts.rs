@@ -6,11 +6,11 @@
     reason = "test helpers may panic, and their counts are small"
 )]
 
-use dpdk_ffi::{Burst, DROP, DpdkError, Eal, LcoreId, Mempool, MempoolConfig, SocketId, testing};
+use dpdk_ffi::{Burst, DROP, DpdkError, Eal, LcoreId, Mempool, MempoolConfig, testing};
 use proptest::prelude::*;
 
 fn pool(eal: &Eal, name: &str, mbufs: u32) -> Mempool {
-    let config = MempoolConfig { mbufs, cache_mbufs: 0, data_room_bytes: 256, socket: SocketId::ANY };
+    let config = MempoolConfig { mbufs, cache_mbufs: 0, data_room_bytes: 256, ..MempoolConfig::default() };
     Mempool::new(eal, name, &config).unwrap()
 }
 
@@ -294,4 +294,19 @@ fn lcores_run_jobs_and_catch_their_panics() {
     assert!(!eal.lcore_cpus(workers[0]).unwrap().is_empty());
     assert!(eal.lcore_socket(workers[0]).is_ok() && eal.lcore_socket(LcoreId(500)).is_err());
     assert!(dpdk_ffi::tsc_hz(eal) > 100_000_000);
+}
+
+#[test]
+fn a_pool_that_threads_use_beside_lcores_has_nobody_wait() {
+    let Some(eal) = testing::eal() else { return };
+    let config =
+        MempoolConfig { mbufs: 127, cache_mbufs: 0, is_preemptible: true, ..MempoolConfig::default() };
+    let pool = Mempool::new(eal, "preemptible", &config).unwrap();
+    assert_eq!(pool.operations(), "ring_mt_rts");
+    let mut all: Vec<_> = (0..127).map(|_| pool.alloc().unwrap()).collect();
+    assert!(pool.alloc().is_err());
+    let half = all.split_off(64);
+    std::thread::spawn(move || drop(half)).join().unwrap();
+    drop(all);
+    assert_eq!(pool.available(), 127);
 }

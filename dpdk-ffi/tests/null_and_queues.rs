@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use dpdk_ffi::{
-    Burst, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, PortId, QueueId, RssTypes, RxOffloads,
-    TxOffloads, testing,
+    Burst, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, PortEvents, PortId, QueueId, RssTypes,
+    RxOffloads, TxOffloads, testing,
 };
 
 fn pool(eal: &Eal, name: &str) -> Mempool {
@@ -166,4 +166,44 @@ fn port_handles_may_be_made_and_dropped_by_many_threads() {
         }
     });
     eal.vdev_remove("net_null4").unwrap();
+}
+
+#[test]
+fn a_device_that_is_removed_or_reset_is_used_again_under_the_same_handles() {
+    let Some(eal) = testing::eal() else { return };
+    let (port, pool) = started(eal, "net_null5", "", &PortConfig::default());
+    let other = Port::by_name(eal, "net_null5").unwrap();
+    let (nothing, removed) =
+        (PortEvents::default(), PortEvents { is_removed: true, ..PortEvents::default() });
+    assert_eq!(port.take_events(), nothing);
+    testing::report(&port, PortEvents { is_reset: true, ..removed });
+    assert_eq!(other.take_events(), PortEvents { is_reset: true, is_removed: true });
+    assert_eq!(port.take_events(), nothing, "taken once");
+    let mut tx = port.take_tx_queue(QueueId(0)).unwrap();
+    assert_eq!(tx.free_sent(), None, "net_null keeps nothing");
+    assert!(matches!(port.remove(), Err(DpdkError::QueuesInUse { tx: 1, .. })));
+    assert!(matches!(port.reset(), Err(DpdkError::QueuesInUse { tx: 1, .. })));
+    drop(tx);
+    port.remove().unwrap();
+    assert!(!other.is_open() && !other.is_started() && !eal.ports().contains(&port.id()));
+    assert!(matches!(port.stats(), Err(DpdkError::PortState { is: "closed", .. })));
+    assert_eq!(port.reopen(), Ok(false), "nobody has created it");
+    // Another device may get its number.
+    eal.vdev_create("net_null6", "").unwrap();
+    eal.vdev_create("net_null5", "").unwrap();
+    testing::report(&Port::by_name(eal, "net_null6").unwrap(), removed);
+    assert_eq!(port.reopen(), Ok(true));
+    assert_eq!((port.take_events(), other.name(), other.id()), (nothing, "net_null5", port.id()));
+    assert_eq!(Port::by_name(eal, "net_null5").unwrap().id(), port.id());
+    assert!(matches!(port.start(), Err(DpdkError::PortState { is: "not configured", .. })));
+    for _ in 0..2 {
+        port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
+        port.start().unwrap();
+        assert!(other.is_open() && other.is_started());
+        let mut burst = Burst::with_capacity(eal, 8);
+        assert_eq!(other.take_rx_queue(QueueId(0)).unwrap().rx_burst(&mut burst), 8);
+        // net_null has no reset of its own.
+        port.reset().unwrap();
+        assert!(other.is_open() && !other.is_started());
+    }
 }

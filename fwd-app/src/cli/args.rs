@@ -150,11 +150,11 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "T", value_enum)]
     pub(crate) topology: Option<TopologyKind>,
 
-    /// Packets taken from a queue at once, at most
+    /// Packets taken from a queue at once, at most; `run` rounds up to a multiple of 8, since drivers of NICs round down
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) rx_burst: u16,
 
-    /// Keys handed to the engine at once, at most [default: the size of a burst; of GPU engines 1024, or what
+    /// Keys handed to the engine at once, at most, which `run` rounds up as --rx-burst [default: the size of a burst; of GPU engines 1024, or what
     /// --latency-target-us comes to]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(BATCH_MAX)))]
     pub(crate) batch: Option<u32>,
@@ -328,6 +328,11 @@ impl FeedArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Ports")]
 pub(crate) struct PortArgs {
+    /// The ports to use, by name, PCI address or index, in this order: it gives them their indices [default: all, in DPDK's order].
+    /// Ports that belong to another driver, as the members of a failsafe port do, are never used
+    #[arg(long, value_name = "NAME|PCI|INDEX,..", value_delimiter = ',', value_parser = values::port)]
+    pub(crate) ports: Vec<PortRef>,
+
     /// Receive frames for every MAC
     #[arg(short = 'P', long)]
     pub(crate) promiscuous: bool,

@@ -37,6 +37,9 @@ pub(crate) enum ValueError {
     /// Not a time in seconds.
     #[error("'{text}' is not a number of seconds above 0, such as 1 or 0.5")]
     Seconds { text: String },
+    /// No port between two commas.
+    #[error("a port is a name, a PCI address or an index, such as 0000:03:00.0 or 1")]
+    Port,
     /// Not `PORT,MAC`.
     #[error("'{text}' is not PORT,MAC such as 0,02:00:00:00:00:01")]
     EthDest { text: String },
@@ -90,6 +93,11 @@ fn parse_tuple(tuple: &str) -> Result<QueueLcore, ValueError> {
     let numbers: Vec<u16> = inner.split(',').map(digits).collect::<Option<_>>().ok_or_else(wrong)?;
     let &[port, queue, lcore] = numbers.as_slice() else { return Err(wrong()) };
     Ok(QueueLcore { port, queue, lcore })
+}
+
+/// A port of `--ports`.
+pub(crate) fn port(text: &str) -> Result<PortRef, ValueError> {
+    if text.is_empty() { Err(ValueError::Port) } else { Ok(PortRef::parse(text)) }
 }
 
 /// A number of digits only: `u16::from_str` would take a `+`.

@@ -13,6 +13,7 @@
 //! | [`spec`] | [`TableSpec`], [`ForwardSpec`]: files, engine, topology, sizes |
 //! | [`feeds`] | routes, links and neighbours from FRR and the kernel while packets flow |
 //! | [`ports`] | DPDK ports: set-up, links, statistics, closing |
+//! | [`devices`] | devices that are reset, removed, and come back |
 //! | [`interfaces`] | ports with addresses of this router, and what follows from them |
 //! | [`exceptions`] | the thread of the router: ARP, neighbours, ICMP; what other threads ask it |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
@@ -20,6 +21,7 @@
 //! | [`ctl`] | steering over a local socket: grammar, server, client |
 
 pub(crate) mod ctl;
+pub(crate) mod devices;
 pub(crate) mod exceptions;
 pub(crate) mod feeds;
 pub(crate) mod interfaces;

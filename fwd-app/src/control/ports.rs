@@ -5,6 +5,7 @@
 //! packet longer than an mbuf, so its MTU is reduced to that, and so is that of a port whose driver works on a kernel interface with a
 //! smaller one.
 
+use super::devices::PortSetup;
 use super::exceptions;
 use super::interfaces::PortAddress;
 use super::taps::TapSpec;
@@ -17,13 +18,19 @@ use crate::topology::plan::Plan;
 use anyhow::Context as _;
 use dpdk_ffi::{
     DpdkError, Eal, Granted, LcoreId, LinkState, Mempool, MempoolConfig, Port, PortConfig, PortStats,
-    SocketId, TxOffloads,
+    RxOffloads, SocketId, TxOffloads,
 };
 use fib::{MacAddr, PortRef};
 use std::time::{Duration, Instant};
 
 /// Bytes of an Ethernet header, which an MTU does not include.
 const ETHERNET_BYTES: u32 = 14;
+/// Bytes of the checksum of a frame, for which some drivers want room.
+const CHECKSUM_BYTES: u32 = 4;
+/// The MTU of a port that is given none (`RTE_ETHER_MTU`).
+const MTU_BYTES: u16 = 1500;
+/// What may be left out of a PCI address.
+const PCI_DOMAIN: &str = "0000:";
 /// Bytes of the two VLAN tags that a frame may have, which `--max-pkt-len` does not include.
 const TAGS_BYTES: u32 = 8;
 /// The least and the most packet bytes of an mbuf. Longer frames are chains.
@@ -45,7 +52,7 @@ pub(crate) struct EthDest {
 }
 
 /// Options for the set-up of ports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PortSpec {
     /// Receive frames for every MAC.
     pub(crate) promiscuous: bool,
@@ -65,6 +72,13 @@ pub(crate) struct PortSpec {
     pub(crate) addresses: Vec<PortAddress>,
     /// TAPs of ports, which are interfaces too.
     pub(crate) taps: TapSpec,
+}
+
+impl PortSpec {
+    /// Whether any port is an interface of a router.
+    fn has_interfaces(&self) -> bool {
+        !self.addresses.is_empty() || !self.taps.taps.is_empty()
+    }
 }
 
 /// The driver's statistics of a port.
@@ -126,6 +140,8 @@ pub(crate) struct Ports {
     pub(crate) ports: Vec<Port>,
     /// What the driver granted each port.
     pub(crate) granted: Vec<Granted>,
+    /// How each was set up.
+    pub(crate) setups: Vec<PortSetup>,
     /// The egress side of each port.
     pub(crate) egress: Vec<EgressPort>,
     /// The kernel interface of each port, if its driver was given one.
@@ -133,12 +149,20 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Opens all ports.
+    /// Opens the ports that `chosen` names, in this order, or all; never those that belong to another driver.
     ///
     /// # Errors
-    /// When DPDK fails to open one.
-    pub(crate) fn open(eal: &Eal) -> Result<Vec<Port>, DpdkError> {
-        eal.ports().into_iter().map(|id| Port::open(eal, id)).collect()
+    /// When DPDK fails to open one, or `chosen` names one that does not exist, or one twice.
+    pub(crate) fn open(eal: &Eal, chosen: &[PortRef]) -> anyhow::Result<Vec<Port>> {
+        let there = eal.ports().into_iter().map(|id| Port::open(eal, id)).collect::<Result<Vec<_>, _>>()?;
+        if chosen.is_empty() {
+            return Ok(there);
+        }
+        let names = there
+            .iter()
+            .map(|port| Ok([port.name().to_owned(), port.device_info().map(|info| info.device)?]));
+        let names = names.collect::<Result<Vec<_>, DpdkError>>()?;
+        Ok(choose(chosen, &names)?.into_iter().map(|index| there[index].clone()).collect())
     }
 
     /// The most TX queues that every one of `ports` can have.
@@ -175,6 +199,7 @@ impl Ports {
         let need = Need::new(spec, &ports, plan, batch)?;
         let mut pools: Vec<(SocketId, Mempool)> = Vec::new();
         let (mut granted, mut egress, mut interfaces) = (Vec::new(), Vec::new(), Vec::new());
+        let mut setups = Vec::new();
         for (index, port) in (0..).zip(&ports) {
             let socket = port.socket();
             let pool = match pools.iter().find(|(at, _)| *at == socket) {
@@ -188,8 +213,9 @@ impl Ports {
             let name = port.name();
             let queues = plan.rx_queues(index);
             let mtu = spec.mtus.iter().rfind(|(named, _)| is(port, index, named)).map(|(_, mtu)| *mtu);
-            let got = start(port, &config(spec, mtu, queues, plan.senders), &pool)
-                .with_context(|| format!("cannot start port {name}"))?;
+            let config = config(spec, mtu, queues, plan.senders);
+            let got = start(port, &config, &pool).with_context(|| format!("cannot start port {name}"))?;
+            setups.push(PortSetup { config: PortConfig { rx_queues: got.rx_queues, ..config }, pool });
             if queues == 0 && got.rx_queues > 0 {
                 warn(format_args!(
                     "port {index} ({name}) is not in --config, and its driver wants an RX queue: what comes in by it is lost"
@@ -206,7 +232,12 @@ impl Ports {
             egress.push(EgressPort { name, mac, mtu_bytes, destination, is_up: true });
             granted.push(got);
         }
-        Ok(Self { ports, granted, egress, interfaces })
+        Ok(Self { ports, granted, setups, egress, interfaces })
+    }
+
+    /// The descriptors of a TX queue of each port.
+    pub(crate) fn tx_descriptors(&self) -> impl Iterator<Item = u16> {
+        self.granted.iter().map(|granted| granted.tx_descriptors)
     }
 
     /// The links that may change. Of other devices what another process does can make the link seem down.
@@ -256,13 +287,13 @@ impl Ports {
         }
     }
 
-    /// Stops and closes the ports, in order.
+    /// Stops and closes the ports, in order; a device that was removed is closed.
     ///
     /// # Errors
     /// The first failure; the other ports are closed all the same.
     pub(crate) fn close(self) -> Result<(), DpdkError> {
         let mut result = Ok(());
-        for port in &self.ports {
+        for port in self.ports.iter().filter(|port| port.is_open()) {
             let closed = port.close();
             if result.is_ok() {
                 result = closed;
@@ -270,6 +301,38 @@ impl Ports {
         }
         result
     }
+}
+
+/// The indices of the ports that `chosen` refers to, by index, name or device; `names` are the name and the device of each. A device with
+/// several ports stands for all of them.
+fn choose(chosen: &[PortRef], names: &[[String; 2]]) -> Result<Vec<usize>, ConfigError> {
+    let mut all: Vec<usize> = Vec::new();
+    for port in chosen {
+        let found: Vec<_> = match port {
+            PortRef::ById => Vec::new(),
+            PortRef::Index(index) => {
+                (usize::from(*index) < names.len()).then_some(usize::from(*index)).into_iter().collect()
+            }
+            PortRef::Name(name) => {
+                let is_it = |known: &String| known == name || known.strip_prefix(PCI_DOMAIN) == Some(name);
+                (0..names.len()).filter(|index| names[*index].iter().any(is_it)).collect()
+            }
+        };
+        if found.is_empty() {
+            let known = names.iter().enumerate().map(|(index, [name, _])| format!("{index} ({name})"));
+            let known =
+                if names.is_empty() { "none".to_owned() } else { known.collect::<Vec<_>>().join(", ") };
+            return Err(ConfigError::NoDevice(format!(
+                "--ports {port}: there is no such port; there are: {known}"
+            )));
+        }
+        if let Some(twice) = found.iter().find(|index| all.contains(index)) {
+            let message = format!("--ports {port}: port {} is named twice", names[*twice][0]);
+            return Err(ConfigError::Invalid(message));
+        }
+        all.extend(found);
+    }
+    Ok(all)
 }
 
 /// Configures and starts `port`, with one RX queue if `config` has none but the driver requires one.
@@ -319,21 +382,31 @@ fn of_kernel(interface: &str, attribute: &str) -> Option<String> {
 
 fn config(spec: &PortSpec, mtu: Option<u16>, rx_queues: u16, tx_queues: u16) -> PortConfig {
     let longest = spec.max_pkt_len.map(|bytes| bytes.saturating_sub(ETHERNET_BYTES));
+    let mtu = mtu.or(longest.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX)));
+    // Drivers of NICs have their fast receive and transmit functions only where no chains are asked for.
+    let is_chained = frame_bytes(mtu.unwrap_or(MTU_BYTES).into()) > room(spec).into();
     PortConfig {
         rx_queues,
         tx_queues,
         rx_descriptors: spec.rx_queue_size,
         tx_descriptors: spec.tx_queue_size,
-        mtu: mtu.or(longest.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))),
+        mtu,
+        rx_offloads: if is_chained { RxOffloads::SCATTER } else { RxOffloads::empty() },
+        tx_offloads: if is_chained { TxOffloads::MULTI_SEGS } else { TxOffloads::empty() },
         promiscuous: spec.promiscuous,
         ..PortConfig::default()
     }
 }
 
+/// Bytes of the longest frame with an IP packet of `mtu_bytes`.
+fn frame_bytes(mtu_bytes: u32) -> u32 {
+    mtu_bytes + ETHERNET_BYTES + TAGS_BYTES + CHECKSUM_BYTES
+}
+
 /// Packet bytes of an mbuf: the longest frame with its tags, within the limits.
 fn room(spec: &PortSpec) -> u16 {
     let (least, most) = ROOM_BYTES;
-    let frame_bytes = spec.max_pkt_len.map_or(0, |bytes| bytes.saturating_add(TAGS_BYTES));
+    let frame_bytes = spec.max_pkt_len.map_or(0, |bytes| frame_bytes(bytes.saturating_sub(ETHERNET_BYTES)));
     u16::try_from(frame_bytes.next_multiple_of(64).clamp(least, most)).unwrap_or(u16::MAX)
 }
 
@@ -398,7 +471,10 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
         least.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |n| n - 1).max(8191);
     let room = room(spec);
     let make = |mbufs: u32| {
-        let config = MempoolConfig { mbufs, cache_mbufs: CACHE_MBUFS, data_room_bytes: room, socket };
+        // The exception thread frees packets of this pool.
+        let is_preemptible = spec.has_interfaces();
+        let config =
+            MempoolConfig { mbufs, cache_mbufs: CACHE_MBUFS, data_room_bytes: room, socket, is_preemptible };
         Mempool::new(eal, &format!("packets{}", socket.0), &config)
     };
     let made = match spec.mbufs {
@@ -431,5 +507,48 @@ mod tests {
         assert_eq!(interface_of("net_af_packet1", &eal), Some("v1"));
         assert_eq!(interface_of("net_af_packet", &eal), None);
         assert_eq!(of_kernel("no-such-if", "mtu"), None);
+    }
+
+    #[test]
+    fn chains_are_asked_for_only_where_a_frame_does_not_fit_an_mbuf() {
+        let asked = |max_pkt_len, mtu| {
+            let config = config(&PortSpec { max_pkt_len, ..PortSpec::default() }, mtu, 1, 1);
+            (config.rx_offloads, config.tx_offloads)
+        };
+        let (none, both) =
+            ((RxOffloads::empty(), TxOffloads::empty()), (RxOffloads::SCATTER, TxOffloads::MULTI_SEGS));
+        assert_eq!(asked(None, None), none);
+        assert_eq!(asked(Some(1518), None), none);
+        // An mbuf has room for 2,048 bytes, and a frame has 26 beside its IP packet.
+        assert_eq!(asked(None, Some(2022)), none);
+        assert_eq!(asked(None, Some(2023)), both);
+        assert_eq!(asked(Some(9018), None), none, "mbufs are as long as the longest frame");
+        assert_eq!(asked(Some(9018), Some(1400)), none);
+        assert_eq!(asked(Some(16_370), None), none);
+        assert_eq!(asked(Some(16_384), None), both, "but not longer than 16 KiB");
+    }
+
+    #[test]
+    fn ports_are_chosen_by_name_device_or_index_in_the_order_given() {
+        let names = [
+            ["0000:03:00.0"; 2],
+            ["net_tap0"; 2],
+            ["0000:04:00.0_p0", "0000:04:00.0"],
+            ["0000:04:00.0_p1", "0000:04:00.0"],
+        ];
+        let names = names.map(|names| names.map(str::to_owned));
+        let chosen = |text: &str| {
+            let ports: Vec<_> = text.split(',').map(PortRef::parse).collect();
+            choose(&ports, &names).map_err(|error| error.to_string())
+        };
+        assert_eq!(chosen("net_tap0,03:00.0"), Ok(vec![1, 0]));
+        assert_eq!(chosen("3,0000:03:00.0,1"), Ok(vec![3, 0, 1]));
+        assert_eq!(chosen("0000:04:00.0"), Ok(vec![2, 3]), "both ports of the device");
+        assert_eq!(chosen("0000:04:00.0_p1"), Ok(vec![3]));
+        let known = "there are: 0 (0000:03:00.0), 1 (net_tap0), 2 (0000:04:00.0_p0), 3 (0000:04:00.0_p1)";
+        assert_eq!(chosen("0,05:00.0"), Err(format!("--ports 05:00.0: there is no such port; {known}")));
+        assert_eq!(chosen("4"), Err(format!("--ports 4: there is no such port; {known}")));
+        assert_eq!(chosen("0,03:00.0"), Err("--ports 03:00.0: port 0000:03:00.0 is named twice".to_owned()));
+        assert!(choose(&[PortRef::Index(0)], &[]).unwrap_err().to_string().ends_with("there are: none"));
     }
 }

@@ -4,6 +4,7 @@
 //! SIGHUP, which reads the route files again, the links of the ports, the sessions' feeds, and the clients that ask. Nothing here ends the
 //! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
+use super::devices::Devices;
 use super::interfaces::Resolved;
 use super::ports::Link;
 use super::session::load_rib;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// How often the sources are asked when nothing happens, with an update stream, whose updates have their times, and without.
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
-/// How often links are looked at, if no driver reports a change by an interrupt before.
+/// How often each link is looked at, if no driver reports a change before.
 const LINK_PERIOD: Duration = Duration::from_millis(100);
 /// How often neighbours become egress entries, at most: each time costs a new egress table.
 const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
@@ -54,9 +55,10 @@ impl Service {
         self
     }
 
-    /// Follows `links`; `are_up` says which of all ports' links are up now.
-    pub(crate) fn with_links(mut self, links: Vec<Link>, are_up: Vec<bool>) -> Self {
-        self.links = Some(Links { links, are_up, last: Instant::now(), events: 0 });
+    /// Follows `links` and `devices`; `are_up` says which of all ports' links are up now.
+    pub(crate) fn with_links(mut self, links: Vec<Link>, are_up: Vec<bool>, devices: Devices) -> Self {
+        self.links =
+            Some(Links { links, are_up, devices, at: 0, at_once: 0, due: Instant::now(), events: 0 });
         self
     }
 
@@ -204,7 +206,13 @@ struct Links {
     links: Vec<Link>,
     /// By the port's index.
     are_up: Vec<bool>,
-    last: Instant,
+    devices: Devices,
+    /// The link that is looked at next. It is one at a time, since some drivers take milliseconds to tell.
+    at: usize,
+    /// Links to look at without a pause, since one of all has changed.
+    at_once: usize,
+    /// When the next one is looked at.
+    due: Instant,
     /// Changes that drivers had reported by then.
     events: u64,
 }
@@ -212,24 +220,30 @@ struct Links {
 impl Links {
     /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
     fn turn(&mut self, vrfs: &mut Vrfs) {
-        let events = self.links.first().map_or(0, |link| link.port.link_events());
-        if events == self.events && self.last.elapsed() < LINK_PERIOD {
+        self.devices.turn(vrfs, &mut self.are_up);
+        let Some(link) = self.links.get(self.at) else { return };
+        let (count, events) = (self.links.len(), link.port.link_events());
+        if events != self.events {
+            (self.events, self.at_once) = (events, count);
+        }
+        let start = Instant::now();
+        if self.at_once == 0 && start < self.due {
             return;
         }
-        (self.last, self.events) = (Instant::now(), events);
-        let mut changed = false;
-        for link in &self.links {
-            let (Some(is_up), Some(was_up)) = (link.is_up(), self.are_up.get_mut(link.index)) else {
-                continue;
-            };
-            if is_up != *was_up {
-                let (index, name, state) = (link.index, link.port.name(), if is_up { "up" } else { "down" });
-                notice::post(format_args!("port {index} ({name}): link {state}"));
-                (*was_up, changed) = (is_up, true);
-                vrfs.set_link(index, is_up);
-            }
+        let is_up = link.is_up();
+        (self.at, self.at_once) = ((self.at + 1) % count, self.at_once.saturating_sub(1));
+        // A slow driver gets a tenth of this thread's time.
+        let pause = LINK_PERIOD / u32::try_from(count).unwrap_or(u32::MAX);
+        self.due = start + pause.max(start.elapsed() * 10);
+        let (Some(is_up), Some(was_up)) = (is_up, self.are_up.get_mut(link.index)) else { return };
+        if is_up == *was_up {
+            return;
         }
-        if changed && let Err(error) = vrfs.commit() {
+        *was_up = is_up;
+        let (index, name, state) = (link.index, link.port.name(), if is_up { "up" } else { "down" });
+        notice::post(format_args!("port {index} ({name}): link {state}"));
+        vrfs.set_link(index, is_up);
+        if let Err(error) = vrfs.commit() {
             notice::warn(format_args!("{error:#}"));
         }
     }

@@ -52,6 +52,12 @@ impl Signals {
         Ok(())
     }
 
+    /// As a signal to stop does.
+    #[cfg(test)]
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Whether a signal to stop was received.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -73,6 +73,7 @@ impl ForwardSpec {
             batch: usize::try_from(self.batch.unwrap_or_else(suits)).unwrap_or(usize::MAX),
             flush_us: self.flush_us,
             isa: session.spec().options.isa.unwrap_or_else(Isa::detect),
+            multiple: 1,
         }
     }
 }

@@ -212,7 +212,7 @@ impl Stopwatch {
     pub(crate) fn lap(&mut self, counters: &mut Counters, stage: StageName, packets: usize) {
         if self.on {
             let now = dpdk_ffi::tsc();
-            counters.time(stage, packets, now.wrapping_sub(self.last));
+            counters.time(stage, packets, now.saturating_sub(self.last));
             self.last = now;
         }
     }

@@ -182,7 +182,7 @@ impl InFlight {
         self.recover();
         let front = self.pending.front_mut()?;
         collect(self.reader.as_mut(), front, &self.fault);
-        let stalled = now_tsc.wrapping_sub(front.since_tsc) > self.stall_cycles;
+        let stalled = now_tsc.saturating_sub(front.since_tsc) > self.stall_cycles;
         if front.owed != [false; 2] && !stalled {
             return None;
         }

@@ -14,6 +14,7 @@
 //! | [`parse`] | checks the headers of a burst, collects destinations |
 //! | [`lookup`] | resolves destinations to next hops, through an engine |
 //! | [`swap`] | [`Swap`](swap::Swap): exchanges a value with a running lcore |
+//! | [`port_queues`] | the queues of a port that goes out of use, or comes back |
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop, and the paths of groups |
 //! | [`flow`] | the hash of a packet's flow, which chooses its path |
 //! | [`choose`] | gives packets of groups their path |
@@ -36,6 +37,7 @@ pub(crate) mod flow;
 pub(crate) mod latency;
 pub(crate) mod lookup;
 pub(crate) mod parse;
+pub(crate) mod port_queues;
 pub(crate) mod rewrite;
 pub(crate) mod rx;
 pub(crate) mod swap;

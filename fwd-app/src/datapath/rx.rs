@@ -5,7 +5,8 @@
 
 use super::Batch;
 use super::counters::{Counters, QueueCount};
-use dpdk_ffi::RxQueue;
+use super::port_queues::PortQueues;
+use dpdk_ffi::{QueueId, RxQueue};
 use std::sync::Arc;
 
 /// Limits on a poll and a batch, and how long a batch may wait.
@@ -17,19 +18,34 @@ pub(crate) struct RxLimits {
     pub(crate) batch: usize,
     /// How long the first packet of a batch may wait for more, cycles.
     pub(crate) flush_cycles: u64,
+    /// A power of two that a driver may round down to what it is asked for, and so what it is always asked for multiples of. A batch
+    /// with less room is full.
+    pub(crate) multiple: u16,
 }
 
 /// The receiving end of one queue.
 pub(crate) struct Rx {
-    queue: RxQueue,
+    /// `None` while its port is out of use.
+    queue: Option<RxQueue>,
+    /// The port's index.
+    port: u16,
+    /// The number of the queue.
+    number: QueueId,
     limits: RxLimits,
     count: Arc<QueueCount>,
 }
 
 impl Rx {
-    /// Receives from `queue`, and counts its packets in `count` too.
-    pub(crate) fn new(queue: RxQueue, limits: RxLimits, count: Arc<QueueCount>) -> Self {
-        Self { queue, limits, count }
+    /// Receives from `queue` of the port with this index, and counts its packets in `count` too.
+    pub(crate) fn new(queue: RxQueue, port: u16, limits: RxLimits, count: Arc<QueueCount>) -> Self {
+        Self { number: queue.queue(), queue: Some(queue), port, limits, count }
+    }
+
+    /// Gives the queue to `queues` if they are of its port, or takes it from there if it has none.
+    pub(crate) fn exchange(&mut self, queues: &mut PortQueues) {
+        if queues.port == self.port {
+            queues.rx.exchange(self.number, &mut self.queue, RxQueue::queue);
+        }
     }
 
     /// Polls the queue once, for at most as many packets as `batch` has room for. Returns how many were received.
@@ -37,7 +53,9 @@ impl Rx {
     pub(crate) fn poll(&mut self, batch: &mut Batch, counters: &mut Counters) -> usize {
         let before = batch.packets.len();
         let room = u16::try_from(self.limits.batch.saturating_sub(before)).unwrap_or(u16::MAX);
-        let came = self.queue.rx_burst_limit(&mut batch.packets, room.min(self.limits.burst));
+        let Some(queue) = &mut self.queue else { return 0 };
+        let wanted = room.min(self.limits.burst) & !(self.limits.multiple - 1);
+        let came = queue.rx_burst_limit(&mut batch.packets, wanted);
         if came > 0 {
             #[expect(clippy::cast_possible_truncation, reason = "a burst is a u16")]
             batch.stamp(dpdk_ffi::tsc(), came as u32);
@@ -51,10 +69,11 @@ impl Rx {
     #[inline]
     pub(crate) fn is_due(&self, batch: &Batch, came: usize) -> bool {
         let held = batch.packets.len();
-        if held == 0 || self.limits.batch <= usize::from(self.limits.burst) || held >= self.limits.batch {
+        let is_full = held + usize::from(self.limits.multiple) > self.limits.batch;
+        if held == 0 || self.limits.batch <= usize::from(self.limits.burst) || is_full {
             return held > 0;
         }
-        let waited = || batch.stamps().first().map_or(0, |first| dpdk_ffi::tsc().wrapping_sub(first.tsc));
+        let waited = || batch.stamps().first().map_or(0, |first| dpdk_ffi::tsc().saturating_sub(first.tsc));
         // After a full burst more packets are probably waiting: poll again before reading the clock.
         came < usize::from(self.limits.burst) && waited() >= self.limits.flush_cycles
     }

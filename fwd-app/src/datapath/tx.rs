@@ -4,21 +4,25 @@
 //! A driver that accepts fewer packets than offered has a full queue: the rest is dropped as `tx_full`. It is not retried, as in
 //! l3fwd, because waiting would hold up the packets of other ports.
 //!
-//! Mbuf chains are sent only to ports that were granted `MULTI_SEGS`, which is requested for every port. For other ports a chain is
-//! linearized into its first mbuf; if it does not fit, the packet is dropped as `mtu_exceeded`. `run` sets the MTU of such a port
-//! to what one mbuf holds, so that chains are rare here. A port that accepts chains costs one branch a burst.
+//! Mbuf chains are sent only to ports that were granted `MULTI_SEGS`, which is requested where a frame of the port's MTU does not fit an
+//! mbuf. For other ports a chain is linearized into its first mbuf; if it does not fit, the packet is dropped as `mtu_exceeded`. `run`
+//! sets the MTU of such a port to what one mbuf holds, so that chains are rare here. A port that accepts chains costs one branch a burst.
 
 use super::counters::{Counters, QueueCount};
 use super::exception::Note;
+use super::port_queues::PortQueues;
 use super::watch::Watch;
 use super::{Batch, Code, DropReason, Drops, Latency};
-use dpdk_ffi::{Burst, Eal, RingConsumer, RingProducer, TxQueue};
+use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The sending end of one stage: it has its own TX queue on every port.
 pub(crate) struct Tx {
-    /// By port index, with their counts.
-    queues: Vec<(TxQueue, Arc<QueueCount>)>,
+    /// By port index, with their counts; `None` while the port is out of use.
+    queues: Vec<(Option<TxQueue>, Arc<QueueCount>)>,
+    /// The number of the queue on every port.
+    number: QueueId,
     /// By port index: packets on their way to that port's queue.
     outs: Vec<Burst>,
     dropped: Burst,
@@ -34,8 +38,18 @@ pub(crate) struct Tx {
 pub(crate) struct PuntEnds {
     /// Where exceptions go.
     pub(crate) exceptions: RingProducer,
-    /// Where packets to be sent come from, with their ports as tags; one stage has it.
-    pub(crate) originated: Option<(RingConsumer, Burst)>,
+    /// What the router sends; one stage has it.
+    pub(crate) originated: Option<Originated>,
+}
+
+/// Packets of the router on their way to their ports.
+pub(crate) struct Originated {
+    /// Where they come from, with their ports as tags.
+    pub(crate) from: RingConsumer,
+    /// Some of them.
+    pub(crate) fresh: Burst,
+    /// Set when the router's pool runs low: its packets may have left and be kept by drivers.
+    pub(crate) is_short: Arc<AtomicBool>,
 }
 
 impl PuntEnds {
@@ -65,7 +79,16 @@ impl Tx {
         let batch_max = if punts.is_some() { batch_max.max(ORIGINATED_MAX) } else { batch_max };
         let burst = |_| Burst::with_capacity(eal, batch_max);
         let outs = (0..queues.len() + usize::from(punts.is_some())).map(burst).collect();
-        Self { queues, outs, dropped: burst(0), punts, latency, watch, last_tsc: 0 }
+        let number = queues.first().map_or(QueueId(0), |(queue, _)| queue.queue());
+        let queues = queues.into_iter().map(|(queue, count)| (Some(queue), count)).collect();
+        Self { queues, number, outs, dropped: burst(0), punts, latency, watch, last_tsc: 0 }
+    }
+
+    /// Gives its queue of the port of `queues` to them, or takes it from there if it has none.
+    pub(crate) fn exchange(&mut self, queues: &mut PortQueues) {
+        if let Some((queue, _)) = self.queues.get_mut(usize::from(queues.port)) {
+            queues.tx.exchange(self.number, queue, TxQueue::queue);
+        }
     }
 
     /// Sends or frees every packet of `batch` and clears it.
@@ -109,13 +132,17 @@ impl Tx {
             if out.is_empty() {
                 continue;
             }
-            if !queue.takes_chains() {
-                let (long, long_bytes) = out.linearize_or_free();
-                unsent += long as u64;
-                unsent_bytes += long_bytes;
-                drops.add(DropReason::MtuExceeded, long as u64);
+            let mut sent = 0;
+            // No next hop leads to a port that is out of use, but packets may be on their way there.
+            if let Some(queue) = queue {
+                if !queue.takes_chains() {
+                    let (long, long_bytes) = out.linearize_or_free();
+                    unsent += long as u64;
+                    unsent_bytes += long_bytes;
+                    drops.add(DropReason::MtuExceeded, long as u64);
+                }
+                sent = queue.tx_burst(out);
             }
-            let sent = queue.tx_burst(out);
             queue_count.add(sent as u64, out.len() as u64);
             if !out.is_empty() {
                 let full = out.len() as u64;
@@ -134,7 +161,12 @@ impl Tx {
     /// Sends packets of the router, some at a time. Returns whether there were any.
     #[inline]
     pub(crate) fn originate(&mut self, counters: &mut Counters) -> bool {
-        let Some(PuntEnds { originated: Some((from, fresh)), .. }) = &mut self.punts else { return false };
+        let Some(PuntEnds { originated: Some(originated), .. }) = &mut self.punts else { return false };
+        let Originated { from, fresh, is_short } = originated;
+        if is_short.load(Ordering::Relaxed) {
+            is_short.store(false, Ordering::Relaxed);
+            free_sent(&mut self.queues);
+        }
         let came = from.dequeue_burst(fresh);
         if came == 0 {
             return false;
@@ -162,17 +194,17 @@ impl Tx {
         // Between two batches without an idle turn, the driver's own work counts as busy time too.
         let since =
             if self.last_tsc == 0 { stamps.last().map_or(first.tsc, |last| last.tsc) } else { self.last_tsc };
-        counters.busy_cycles += now.wrapping_sub(since);
+        counters.busy_cycles += now.saturating_sub(since);
         self.last_tsc = now;
         if stamps.len() == 1 {
-            self.latency.record(now.wrapping_sub(first.tsc), sent);
+            self.latency.record(now.saturating_sub(first.tsc), sent);
             return;
         }
         let mut at = 0;
         for stamp in stamps {
             let end = at + stamp.packets as usize;
             let left = batch.ports[at..end].iter().filter(|port| **port < Code::FIRST).count();
-            self.latency.record(now.wrapping_sub(stamp.tsc), left as u64);
+            self.latency.record(now.saturating_sub(stamp.tsc), left as u64);
             at = end;
         }
     }
@@ -198,6 +230,52 @@ impl Tx {
     }
 }
 
+/// Has the drivers free what has left; those that cannot keep it.
+#[cold]
+fn free_sent(queues: &mut [(Option<TxQueue>, Arc<QueueCount>)]) {
+    for queue in queues.iter_mut().filter_map(|(queue, _)| queue.as_mut()) {
+        let _ = queue.free_sent();
+    }
+}
+
 fn bytes_of(burst: &Burst) -> u64 {
     burst.iter().map(|packet| u64::from(packet.pkt_len())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dpdk_ffi::{Mempool, MempoolConfig, PortConfig, Ring, RingPort, RingSync, SocketId};
+    use rusty_fork::rusty_fork_test;
+
+    rusty_fork_test! {
+        #![rusty_fork(timeout_ms = 30_000)]
+
+        #[test]
+        fn a_clock_that_is_behind_that_of_the_receiving_lcore_shows_no_time() {
+            let Some(eal) = dpdk_ffi::testing::eal() else { return };
+            let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
+            let ring = |name| Ring::new(eal, name, 8, RingSync::SpSc, SocketId::ANY).unwrap();
+            let port = RingPort::from_rings(eal, "late", &[ring("rx")], &[ring("tx")], SocketId::ANY).unwrap();
+            port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
+            port.start().unwrap();
+            let queues = vec![(port.take_tx_queue(QueueId(0)).unwrap(), Arc::default())];
+            let latency = Latency::new(1_000_000_000);
+            let mut tx = Tx::new(eal, queues, (8, None), latency, Arc::new(Watch::default()));
+            let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
+            // One stamp a batch, then two.
+            for bursts in [1, 2] {
+                for place in 0..bursts {
+                    batch.packets.push(pool.copy(&[0; 64]).unwrap()).unwrap();
+                    batch.ports[place] = 0;
+                    batch.stamp(dpdk_ffi::tsc() + 1_000_000_000_000, 1);
+                }
+                tx.rest();
+                tx.send(&mut batch, &mut counters);
+            }
+            assert_eq!((counters.tx_packets, counters.busy_cycles), (3, 0));
+            // The least that the histogram records is a nanosecond.
+            assert_eq!((tx.latency.histogram().len(), tx.latency.histogram().max()), (3, 1));
+        }
+    }
 }

@@ -207,7 +207,7 @@ impl Replay<'_> {
             // Mbufs that lie ready never come back to their pool.
             cache_mbufs: if self.sizes.ready_turns.is_some() { 0 } else { CACHE_MBUFS },
             data_room_bytes: self.sizes.data_room_bytes,
-            socket: SocketId::ANY,
+            ..MempoolConfig::default()
         };
         Mempool::new(eal, "replay", &config).with_context(|| {
             format!("no memory for {} mbufs of {} bytes", config.mbufs, config.data_room_bytes)

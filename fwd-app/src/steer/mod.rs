@@ -32,7 +32,7 @@ use crate::report::Setup;
 use crate::report::vrfs::VrfReports;
 use crate::topology::Handle;
 use crate::topology::plan::Plan;
-use dpdk_ffi::Port;
+use dpdk_ffi::{Granted, Port};
 use drain::Drains;
 use hdrhistogram::Histogram;
 use std::num::NonZeroU64;
@@ -48,6 +48,8 @@ const AT_ONCE: usize = 8;
 pub(crate) struct Site {
     /// Its ports, by index.
     ports: Vec<Port>,
+    /// What was granted to each at the start.
+    granted: Vec<Granted>,
     /// Which of them an lcore receives from.
     receives: Vec<bool>,
     /// Port and queue of each input.
@@ -62,7 +64,9 @@ impl Site {
     /// `ports`, from which packets are forwarded by `plan`.
     pub(crate) fn new(ports: &[Port], plan: &Plan, setup: Setup, tsc_hz: u64) -> Self {
         let inputs = plan.inputs.iter().map(|input| (input.port, input.queue)).collect();
-        Self { ports: ports.to_vec(), receives: plan.receives(ports.len()), inputs, setup, tsc_hz }
+        // All are configured.
+        let granted = ports.iter().filter_map(Port::granted).collect();
+        Self { ports: ports.to_vec(), granted, receives: plan.receives(ports.len()), inputs, setup, tsc_hz }
     }
 }
 

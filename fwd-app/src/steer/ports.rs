@@ -64,23 +64,30 @@ impl Steering<'_> {
                 Answer::new(XstatsShown(shown.collect::<anyhow::Result<_>>()?))
             }
             PortFacts::Info => {
-                let shown = each.map(|(index, port)| self.info(index, port));
-                Answer::new(InfosShown(shown.collect::<anyhow::Result<_>>()?))
+                Answer::new(InfosShown(each.map(|(index, port)| self.info(index, port)).collect()))
             }
         })
     }
 
-    fn info(&self, index: usize, port: &Port) -> anyhow::Result<InfoShown> {
-        let device = port.device_info()?;
+    fn info(&self, index: usize, port: &Port) -> InfoShown {
         let link = port.link().ok();
         let egress = self.session().egress_ports().get(index);
-        let granted = port.granted().context("the port is not configured")?;
+        let state = match (port.is_open(), port.is_started()) {
+            (false, _) => "removed",
+            (true, false) => "stopped",
+            (true, true) => "in use",
+        };
+        // A device that was removed has neither.
+        let (driver, device) = port.device_info().map(|info| (info.driver, info.device)).unwrap_or_default();
+        let granted = port.granted();
+        let granted = granted.as_ref().unwrap_or(&self.desk.site.granted[index]);
         let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
-        Ok(InfoShown {
+        InfoShown {
             port: index,
             name: port.name().to_owned(),
-            driver: device.driver,
-            device: device.device,
+            state,
+            driver,
+            device,
             mac: egress.map(|port| port.mac.to_string()).unwrap_or_default(),
             mtu_bytes: egress.map_or(granted.mtu, |port| port.mtu_bytes),
             link: link.map(|link| if link.up { "up" } else { "down" }),
@@ -94,7 +101,7 @@ impl Steering<'_> {
             rx_offloads: names(granted.rx_offloads.iter_names().map(|(name, _)| name).collect()),
             tx_offloads: names(granted.tx_offloads.iter_names().map(|(name, _)| name).collect()),
             rss: names(granted.rss.iter_names().map(|(name, _)| name).collect()),
-        })
+        }
     }
 
     pub(super) fn set_promiscuous(&self, ports: &Ports, on: bool) -> Result<Answer, Refusal> {
@@ -157,7 +164,8 @@ struct XstatsOf {
 
 impl XstatsOf {
     fn new(index: usize, port: &Port) -> anyhow::Result<Self> {
-        let xstats = port.xstats().with_context(|| format!("port {index} ({})", port.name()))?;
+        let xstats = if port.is_open() { port.xstats() } else { Ok(Vec::new()) };
+        let xstats = xstats.with_context(|| format!("port {index} ({})", port.name()))?;
         Ok(Self { port: index, name: port.name().to_owned(), xstats: xstats.into_iter().collect() })
     }
 }
@@ -181,6 +189,8 @@ impl fmt::Display for XstatsShown {
 struct InfoShown {
     port: usize,
     name: String,
+    /// `in use`; `removed` or `stopped` while its device is away or is being reset.
+    state: &'static str,
     driver: String,
     device: String,
     mac: String,
@@ -209,6 +219,7 @@ impl fmt::Display for InfosShown {
             let speed = info.speed_mbps.map_or_else(|| "unknown".to_owned(), |mbps| format!("{mbps} Mbit/s"));
             writeln!(f, "port {} ({})", info.port, info.name)?;
             let mut columns = Columns::new([]);
+            columns.row(["  state".to_owned(), info.state.to_owned()]);
             columns.row(["  driver".to_owned(), format!("{} {}", info.driver, info.device)]);
             columns.row(["  link".to_owned(), format!("{}, speed {speed}", info.link.unwrap_or("unknown"))]);
             columns.row(["  MAC".to_owned(), info.mac.clone()]);

@@ -161,7 +161,7 @@ impl Capture {
         let reason = seen.fate.as_ref().err().map_or("", |reason| reason.name());
         let last = self.writer.interfaces().len().saturating_sub(1);
         let age =
-            u128::from(dpdk_ffi::tsc().wrapping_sub(seen.tsc)) * 1_000_000_000 / u128::from(tsc_hz.max(1));
+            u128::from(dpdk_ffi::tsc().saturating_sub(seen.tsc)) * 1_000_000_000 / u128::from(tsc_hz.max(1));
         let age = Duration::from_nanos(u64::try_from(age).unwrap_or(0));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let block = EnhancedPacketBlock {

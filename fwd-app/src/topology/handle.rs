@@ -5,8 +5,10 @@ use super::{Control, Outcome, Stages};
 use crate::datapath::Latency;
 use crate::datapath::counters::{Counters, Published, QueueCount};
 use crate::datapath::lookup::EngineFault;
+use crate::datapath::port_queues::{PortQueues, Queues};
 use crate::datapath::swap::{Swap, VrfReader};
 use crate::datapath::watch::Watch;
+use dpdk_ffi::{DpdkError, Port, QueueId};
 use fib::{EngineError, EngineWriter};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,8 +39,8 @@ impl Look {
     }
 }
 
-/// Where an lcore is asked for its counters.
-#[derive(Debug, Default)]
+/// Where an lcore is asked for its counters, and for its queues of a port.
+#[derive(Default)]
 pub(crate) struct LcoreLook {
     /// The lcore.
     pub(crate) lcore: u32,
@@ -46,6 +48,8 @@ pub(crate) struct LcoreLook {
     pub(crate) stages: usize,
     /// Where it is asked.
     pub(crate) swap: Swap<Look>,
+    /// Where it gives up and gets queues.
+    pub(crate) queues: Swap<PortQueues>,
 }
 
 /// The direction of a queue.
@@ -179,6 +183,56 @@ impl Handle {
         }
         self.readers.iter().for_each(|stage| drop(stage.swap.take_back()));
         Ok(())
+    }
+
+    /// Has the stages give up their queues of the port `index`, between two batches, and releases these here. Afterwards nothing polls the
+    /// port, unless receiving is to stop.
+    pub(crate) fn release_port(&self, index: u16) {
+        for look in &*self.lcores {
+            let room = |direction| self.queues_of(index, look.lcore, direction).count();
+            let [rx, tx] = [room(Direction::Rx), room(Direction::Tx)];
+            if rx + tx > 0 {
+                let (rx, tx) = (Queues(Vec::with_capacity(rx)), Queues(Vec::with_capacity(tx)));
+                look.queues.offer(PortQueues { port: index, rx, tx });
+            }
+        }
+        self.await_queues();
+    }
+
+    /// Gives the stages that gave up their queues of the port `index` those of `port`, which is started again.
+    ///
+    /// # Errors
+    /// When the port lacks one of them; no stage has got one then.
+    pub(crate) fn give_port(&self, index: u16, port: &Port) -> Result<(), DpdkError> {
+        let queues = |look: &Arc<LcoreLook>| {
+            let numbers = |direction| self.queues_of(index, look.lcore, direction);
+            let rx =
+                numbers(Direction::Rx).map(|queue| port.take_rx_queue(queue)).collect::<Result<_, _>>()?;
+            let tx =
+                numbers(Direction::Tx).map(|queue| port.take_tx_queue(queue)).collect::<Result<_, _>>()?;
+            Ok(PortQueues { port: index, rx: Queues(rx), tx: Queues(tx) })
+        };
+        let all = self.lcores.iter().map(queues).collect::<Result<Vec<_>, DpdkError>>()?;
+        for (look, queues) in self.lcores.iter().zip(all) {
+            look.queues.offer(queues);
+        }
+        self.await_queues();
+        Ok(())
+    }
+
+    /// The numbers of the queues of a port that an lcore uses.
+    fn queues_of(&self, port: u16, lcore: u32, direction: Direction) -> impl Iterator<Item = QueueId> {
+        let is_one =
+            move |used: &&QueueUse| (used.port, used.lcore, used.direction) == (port, lcore, direction);
+        self.queues.iter().filter(is_one).map(|used| QueueId(used.queue))
+    }
+
+    /// Waits until every lcore has looked at the queues that it was offered, or receiving is to stop. Releases what they gave.
+    fn await_queues(&self) {
+        while self.lcores.iter().any(|look| look.queues.is_offered()) && !self.is_stopping() {
+            std::thread::sleep(TICK);
+        }
+        self.lcores.iter().for_each(|look| drop(look.queues.take_back()));
     }
 
     /// Where packets can be looked at.

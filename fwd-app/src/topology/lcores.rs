@@ -263,7 +263,7 @@ impl Builder<'_> {
         let input = self.plan.inputs[input];
         let count = self.count(Direction::Rx, input.port, input.queue);
         let queue = self.parts.ports[usize::from(input.port)].take_rx_queue(QueueId(input.queue))?;
-        Ok(Rx::new(queue, self.limits, count))
+        Ok(Rx::new(queue, input.port, self.limits, count))
     }
 
     fn tx(&mut self, tx: u16) -> Result<Tx, BuildError> {

@@ -20,6 +20,8 @@ pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod punts;
 pub(crate) mod queue_map;
+#[cfg(test)]
+mod rounding_test;
 pub(crate) mod run_to_completion;
 pub(crate) mod running;
 mod stage;
@@ -68,13 +70,30 @@ pub(crate) struct Settings {
     pub(crate) flush_us: u32,
     /// The instruction set of the header checks.
     pub(crate) isa: Isa,
+    /// What bursts and batches are multiples of, a power of two.
+    pub(crate) multiple: u16,
 }
 
+/// Vector functions of drivers round a burst down to a multiple of 8 (ice, i40e and iavf with AVX2, ixgbe to one of 4), so they receive
+/// nothing into less room.
+const DEVICE_MULTIPLE: u16 = 8;
+
 impl Settings {
+    /// As drivers of devices want them: bursts and batches are the next multiples of 8.
+    pub(crate) fn of_devices(self) -> Self {
+        let (rx_burst, batch) = (self.rx_burst, self.batch.next_multiple_of(DEVICE_MULTIPLE.into()));
+        Self {
+            rx_burst: rx_burst.next_multiple_of(DEVICE_MULTIPLE),
+            batch,
+            multiple: DEVICE_MULTIPLE,
+            ..self
+        }
+    }
+
     /// The limits of an RX stage; the time stamp counter runs at `tsc_hz`.
     pub(crate) fn limits(self, tsc_hz: u64) -> RxLimits {
         let flush_cycles = tsc_hz / 1_000_000 * u64::from(self.flush_us);
-        RxLimits { burst: self.rx_burst, batch: self.batch, flush_cycles }
+        RxLimits { burst: self.rx_burst, batch: self.batch, flush_cycles, multiple: self.multiple }
     }
 }
 

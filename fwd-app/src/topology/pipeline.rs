@@ -19,6 +19,7 @@ use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::InFlight;
 use crate::datapath::parse::parse;
+use crate::datapath::port_queues::PortQueues;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
 use crate::datapath::swap::{ReaderSwap, VrfReader};
@@ -174,6 +175,10 @@ impl Stage for RxStage {
     fn look(&mut self, fresh: Option<Latency>) -> Outcome {
         let held = self.filling.as_ref().map_or(0, |batch| batch.packets.len()) as u64;
         Outcome { counters: self.counters, latency: fresh, held }
+    }
+
+    fn exchange(&mut self, queues: &mut PortQueues) {
+        self.rx.exchange(queues);
     }
 
     fn finish(mut self: Box<Self>) -> Outcome {
@@ -352,6 +357,10 @@ impl Stage for TxStage {
     fn look(&mut self, fresh: Option<Latency>) -> Outcome {
         let held = self.tx.held() as u64;
         Outcome { counters: self.counters, latency: self.tx.take_latency(fresh), held }
+    }
+
+    fn exchange(&mut self, queues: &mut PortQueues) {
+        self.tx.exchange(queues);
     }
 
     fn finish(self: Box<Self>) -> Outcome {

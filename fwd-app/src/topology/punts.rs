@@ -4,11 +4,12 @@
 //! one neighbour keep their order and the other stages have nothing to poll.
 
 use crate::datapath::exception::{Ours, Punting};
-use crate::datapath::tx::{ORIGINATED_MAX, PuntEnds};
+use crate::datapath::tx::{ORIGINATED_MAX, Originated, PuntEnds};
 use crate::datapath::{EgressTable, Published};
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Burst, DpdkError, Eal, Ring, RingSync, SocketId};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Slots of each ring.
 pub(crate) const RING_SLOTS: u32 = 1024;
@@ -19,6 +20,10 @@ pub(crate) struct Punts {
     pub(crate) exceptions: Ring,
     /// Packets to be sent, with their ports as tags.
     pub(crate) originated: Ring,
+    /// Packets of the router that drivers may keep: the descriptors of all queues that they leave by.
+    pub(crate) kept_max: usize,
+    /// Set by the router when its pool runs low; the stage that sends has drivers free what has left.
+    pub(crate) is_short: Arc<AtomicBool>,
     /// The published counters of the router.
     pub(crate) published: Arc<Published>,
     /// The egress table of each port's VRF, then those of VRFs without ports.
@@ -28,19 +33,39 @@ pub(crate) struct Punts {
 }
 
 impl Punts {
-    /// Rings for ports where `ours` is for the router, with the egress tables of the ports' VRFs, and then those of the others.
+    /// As [`Self::new`]; `None` when nothing is for the router on any port.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn for_interfaces(
+        eal: &Eal,
+        ours: Vec<Option<Arc<Ours>>>,
+        tx_descriptors: impl IntoIterator<Item = u16>,
+        egress: Vec<Arc<ArcSwap<EgressTable>>>,
+    ) -> Result<Option<Self>, DpdkError> {
+        let has_interfaces = ours.iter().any(Option::is_some);
+        has_interfaces.then(|| Self::new(eal, ours, tx_descriptors, egress)).transpose()
+    }
+
+    /// Rings for ports where `ours` is for the router and whose TX queues have `tx_descriptors`, with the egress tables of the ports'
+    /// VRFs, and then those of the others.
     ///
     /// # Errors
     /// When there is no memory for the rings.
     pub(crate) fn new(
         eal: &Eal,
         ours: Vec<Option<Arc<Ours>>>,
+        tx_descriptors: impl IntoIterator<Item = u16>,
         egress: Vec<Arc<ArcSwap<EgressTable>>>,
     ) -> Result<Self, DpdkError> {
+        let of_interfaces = ours.iter().zip(tx_descriptors).filter(|(ours, _)| ours.is_some());
+        let kept_max = of_interfaces.map(|(_, descriptors)| usize::from(descriptors)).sum();
         let ring = |name, sync| Ring::new(eal, name, RING_SLOTS, sync, SocketId::ANY);
         Ok(Self {
             exceptions: ring("exceptions", RingSync::MpSc)?,
             originated: ring("originated", RingSync::SpSc)?,
+            kept_max,
+            is_short: Arc::default(),
             published: Arc::default(),
             egress,
             ours: ours.into_iter().map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect(),
@@ -53,7 +78,11 @@ impl Punts {
     /// When another stage has them.
     pub(crate) fn ends(&self, eal: &Eal, tx: u16) -> Result<PuntEnds, DpdkError> {
         let consumer = (tx == 0).then(|| self.originated.consumer()).transpose()?;
-        let originated = consumer.map(|from| (from, Burst::with_capacity(eal, ORIGINATED_MAX)));
+        let originated = consumer.map(|from| Originated {
+            from,
+            fresh: Burst::with_capacity(eal, ORIGINATED_MAX),
+            is_short: Arc::clone(&self.is_short),
+        });
         Ok(PuntEnds { exceptions: self.exceptions.producer()?, originated })
     }
 

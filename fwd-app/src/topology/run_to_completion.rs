@@ -5,6 +5,7 @@ use super::{Control, Outcome, Progress, Stage};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
+use crate::datapath::port_queues::PortQueues;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::rx::Rx;
 use crate::datapath::swap::{ReaderSwap, VrfReader};
@@ -153,6 +154,11 @@ impl Stage for Worker {
     fn look(&mut self, fresh: Option<Latency>) -> Outcome {
         let latency = self.path.tx.take_latency(fresh);
         Outcome { counters: self.path.counters, latency, held: self.held() }
+    }
+
+    fn exchange(&mut self, queues: &mut PortQueues) {
+        self.inputs.iter_mut().for_each(|input| input.rx.exchange(queues));
+        self.path.tx.exchange(queues);
     }
 
     fn finish(self: Box<Self>) -> Outcome {

@@ -104,6 +104,12 @@ impl Lcore {
         if self.look.swap.is_offered() {
             self.look.swap.exchange(|look| look.fill(&mut self.ended.outcomes, &mut self.stages));
         }
+        if self.look.queues.is_offered() {
+            self.look.queues.exchange(|mut queues| {
+                self.stages.iter_mut().for_each(|stage| stage.exchange(&mut queues));
+                queues
+            });
+        }
         self.at = 0;
         while let Some(stage) = self.stages.get_mut(self.at) {
             match stage.poll() {

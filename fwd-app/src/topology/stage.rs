@@ -1,5 +1,6 @@
 //! A stage: a small state machine with a `poll()`, which runs on one lcore.
 
+use crate::datapath::port_queues::PortQueues;
 use crate::datapath::{Counters, Latency};
 
 /// A busy stage that sends looks for packets of the router once in so many turns, an idle one at each.
@@ -27,6 +28,9 @@ pub(crate) trait Stage: Send {
 
     /// Returns the counters so far, and the latencies, in whose place it goes on with `fresh`. Neither allocates nor frees.
     fn look(&mut self, fresh: Option<Latency>) -> Outcome;
+
+    /// Gives its queues of a port to `queues`, or takes them from there if it has none. Neither allocates nor frees.
+    fn exchange(&mut self, _queues: &mut PortQueues) {}
 
     /// Returns the counters, after the stage is done or has panicked, and releases its queues.
     fn finish(self: Box<Self>) -> Outcome;

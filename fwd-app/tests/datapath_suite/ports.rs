@@ -212,3 +212,53 @@ fn a_dpdk_of_another_release_is_refused_before_it_starts() {
     let release: Vec<_> = compiled.split('.').take(2).collect();
     bench.summary(&run(&format!("DPDK {}.99", release.join("."))));
 }
+
+#[test]
+fn ports_that_another_driver_owns_are_not_taken_and_ports_are_chosen() {
+    let bench = Bench::new();
+    let vdevs = ["net_failsafe0,dev(net_null0,no-rx=1)", "net_null1,no-rx=1", "net_null2,no-rx=1"];
+    let vdevs = vdevs.map(str::to_owned);
+    let run = |options: &[&str]| bench.run(&bundled("routes.txt"), &[&SHORT, options].concat(), &vdevs);
+    let names = |options: &[&str]| {
+        let summary = bench.summary(&run(options));
+        let ports = summary["ports"].as_array().unwrap();
+        ports.iter().map(|port| port["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let output = run(&[]);
+    if skipped(&output) {
+        return;
+    }
+    assert_eq!(names(&[]), ["net_failsafe0", "net_null1", "net_null2"]);
+    assert_eq!(names(&["--ports", "net_null2,0"]), ["net_null2", "net_failsafe0"]);
+    for (ports, code, message) in [
+        (
+            "net_null1,net_null9",
+            3,
+            "--ports net_null9: there is no such port; there are: 0 (net_failsafe0), 1 (net_null1)",
+        ),
+        ("3", 3, "--ports 3: there is no such port"),
+        ("0,net_failsafe0", 2, "--ports net_failsafe0: port net_failsafe0 is named twice"),
+        ("0,,1", 2, "a port is a name, a PCI address or an index"),
+    ] {
+        let output = run(&["--ports", ports]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    }
+}
+
+/// `net_ring` offers chains both ways.
+#[test]
+fn no_port_is_asked_for_chains_that_its_frames_do_not_need() {
+    let bench = Bench::new();
+    let run = |options: &[&str]| {
+        bench.run(&bundled("routes.txt"), &[&SHORT, options].concat(), &["net_ring0".to_owned()])
+    };
+    let output = run(&[]);
+    if skipped(&output) {
+        return;
+    }
+    let granted = "offloads granted: RX";
+    assert!(stderr(&output).contains(&format!("{granted} none, TX none;")), "{}", stderr(&output));
+    let output = run(&["--mtu", "0=9000"]);
+    assert!(stderr(&output).contains(&format!("{granted} SCATTER, TX MULTI_SEGS;")), "{}", stderr(&output));
+}

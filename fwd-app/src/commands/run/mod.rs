@@ -5,6 +5,7 @@ use crate::cli::args::RunArgs;
 use crate::control::ctl::server::Limits;
 use crate::control::ctl::socket::{self, SocketError};
 use crate::control::ctl::{Inbox, Server};
+use crate::control::devices::Devices;
 use crate::control::exceptions::ExceptionThread;
 use crate::control::exceptions::asked::{RouterHandle, ToRouter};
 use crate::control::feeds::interfaces::Interfaces;
@@ -115,14 +116,16 @@ fn forward(
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
     let Control { updates, vrf_specs, socket, sources, cpus } = control;
     let forward = args.forward.spec();
-    let settings = forward.settings(vrfs.main());
-    let found = Ports::open(eal)?;
+    let settings = forward.settings(vrfs.main()).of_devices();
+    let found = Ports::open(eal, &args.ports.ports)?;
     let plan = plan(&forward, settings, eal, &found)?;
     let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
     let taps = args.ports.taps();
     let tap_names = taps.of_ports(&ports.egress)?;
     let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
-    vrfs.set_ports(&ports.egress, vrfs_of_ports(&vrf_specs, &ports.egress)?)?;
+    let vrf_of = vrfs_of_ports(&vrf_specs, &ports.egress)?;
+    let devices = Devices::new(&ports, &interfaces, &vrf_of);
+    vrfs.set_ports(&ports.egress, vrf_of)?;
     let interfaces: Vec<_> = interfaces.into_iter().map(|interface| vrfs.place(interface)).collect();
     let ours = vrfs.set_interfaces(&interfaces)?;
     receive_groups(&interfaces, &ports.ports);
@@ -143,7 +146,7 @@ fn forward(
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let punts = (!interfaces.is_empty()).then(|| Punts::new(eal, ours, vrfs.egress_tables())).transpose()?;
+    let punts = Punts::for_interfaces(eal, ours, ports.tx_descriptors(), vrfs.egress_tables())?;
     let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
     let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
@@ -154,17 +157,16 @@ fn forward(
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     let running = vrfs.start(&site)?;
     let handle = running.handle().clone();
-    let free: Vec<u16> = cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
+    let free = cpus_for_threads(&cpus, &taken, punts.is_some());
     let (exceptions, service) =
         start_router(args, eal, interfaces, taps, punts.as_ref(), (router, asked), &free)?;
     let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone())
-        .with_links(links, are_up)
+        .with_links(links, are_up, devices)
         .with_requests(move |vrfs| console.turn(vrfs));
     let control = ControlThread::start(vrfs, free, move |vrfs, told| service.run(vrfs, told))?;
-    let start = Instant::now();
-    let mut is_warned = false;
+    let (start, mut is_warned) = (Instant::now(), false);
     let mut finished = running.run(idle, || {
         if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
             handle.stop_rx();
@@ -240,5 +242,35 @@ fn cpus_of(eal: &Eal, plan: &Plan) -> Vec<u16> {
     cpus
 }
 
+/// The CPUs for the threads beside lcores: those of `all` that no lcore of `taken` has, else all. A router that shares one with an lcore
+/// is worth a warning.
+fn cpus_for_threads(all: &[u16], taken: &[u16], has_router: bool) -> Vec<u16> {
+    let free: Vec<u16> = all.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
+    if !free.is_empty() {
+        return free;
+    }
+    if has_router {
+        notice::warn(
+            "every CPU of this process has an lcore: the router takes turns with them, and both are held up; leave it one (EAL's -l, \
+             taskset)",
+        );
+    }
+    all.to_vec()
+}
+
+#[cfg(test)]
+mod devices_test;
 #[cfg(test)]
 mod panics;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_beside_lcores_get_cpus_of_their_own_if_there_are_any() {
+        assert_eq!(cpus_for_threads(&[0, 1, 2, 3], &[1, 2], true), [0, 3]);
+        // Not that of the main lcore alone, which this thread has.
+        assert_eq!(cpus_for_threads(&[1, 2], &[1, 2], true), [1, 2]);
+    }
+}

@@ -6,7 +6,7 @@ use clap::{Args as _, FromArgMatches as _};
 use rusty_fork::rusty_fork_test;
 
 /// Parses `words` as arguments of `run`.
-fn arguments(words: &[&str]) -> RunArgs {
+pub(super) fn arguments(words: &[&str]) -> RunArgs {
     let command = RunArgs::augment_args(clap::Command::new("run"));
     let fib = ["run", "--engine", "oracle", "--fib", "routes.txt"];
     RunArgs::from_arg_matches(&command.try_get_matches_from(fib.iter().chain(words)).unwrap()).unwrap()

@@ -23,6 +23,7 @@ use super::interfaces::Resolved;
 use super::taps::Taps;
 use super::thread::pin;
 use crate::datapath::exception::Note;
+use crate::datapath::tx::ORIGINATED_MAX;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};
 use crate::notice;
 use crate::router::config::NeighbourConfig;
@@ -50,13 +51,23 @@ const GATEWAY_PERIOD: Duration = Duration::from_secs(1);
 const EVENTS: usize = 4096;
 /// The header of a frame, with two VLAN tags.
 const HEADER_BYTES: usize = 22;
-/// Packets of the router's own, in its pool.
-const MBUFS: u32 = 2047;
 /// Most packets that wait for one neighbour, and neighbours that are asked for at once on an interface.
 const WAITING: (usize, usize) = (8, 128);
 
 /// Packets that the exceptions of one interface can hold: in the ring, waiting for neighbours, on their way back.
 pub(crate) const HELD_MAX: usize = 2 * RING_SLOTS as usize + WAITING.0 * WAITING.1;
+
+/// With fewer packets of its own left, the router has drivers free those that have left. More are there when drivers keep all they can.
+const SHORT: usize = RING_SLOTS as usize / 2;
+
+/// Mbufs of the router's own pool when drivers keep as many as `kept_max` of them. Drivers keep what they have sent until they need its
+/// descriptor again, so on quiet ports for good; and as many may be on their way.
+fn own_packets(kept_max: usize) -> u32 {
+    let on_the_way = RING_SLOTS as usize + BURST + ORIGINATED_MAX;
+    let mbufs = u32::try_from(kept_max + on_the_way).unwrap_or(u32::MAX);
+    // A mempool of 2^q - 1 objects uses its memory best.
+    mbufs.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |mbufs| mbufs - 1)
+}
 
 /// The running exception thread.
 pub(crate) struct ExceptionThread {
@@ -135,6 +146,8 @@ struct Exceptions {
     came: Burst,
     going: Burst,
     pool: Mempool,
+    /// Set when the pool runs low.
+    is_short: Arc<AtomicBool>,
     taps: Taps,
     /// A frame of the kernel's.
     frame: Vec<u8>,
@@ -175,7 +188,9 @@ impl Exceptions {
         for interface in interfaces {
             router.set_interface(interface, &mut actions);
         }
-        let mut config = MempoolConfig { mbufs: MBUFS, cache_mbufs: 0, ..MempoolConfig::default() };
+        // Both this thread and the stage that sends free packets of it.
+        let (mbufs, is_preemptible) = (own_packets(punts.kept_max), true);
+        let mut config = MempoolConfig { mbufs, cache_mbufs: 0, is_preemptible, ..MempoolConfig::default() };
         if taps.ids().next().is_some() {
             config.data_room_bytes =
                 config.data_room_bytes.max(u16::try_from(frame.len()).unwrap_or(u16::MAX));
@@ -192,6 +207,7 @@ impl Exceptions {
             taps,
             frame,
             asked,
+            is_short: Arc::clone(&punts.is_short),
             egress: punts.egress.clone(),
             followed: (Vec::new(), Instant::now()),
             links,
@@ -250,3 +266,6 @@ impl Exceptions {
         Outcome { counters: self.counters, latency: None, held: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests;

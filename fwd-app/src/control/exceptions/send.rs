@@ -1,6 +1,6 @@
 //! What leaves the exception thread: frames of the router and of the kernel to a sending stage, events to the session.
 
-use super::{Exceptions, HEADER_BYTES, Waiting};
+use super::{Exceptions, HEADER_BYTES, SHORT, Waiting};
 use crate::control::interfaces::Resolved;
 use crate::datapath::exception::{Exception, Note};
 use crate::datapath::rewrite::hop;
@@ -12,6 +12,7 @@ use crate::router::{Action, Interface, InterfaceId};
 use crossbeam_channel::TrySendError;
 use dpdk_ffi::{DpdkError, Mbuf, Mempool};
 use fib::MacAddr;
+use std::sync::atomic::Ordering;
 
 /// Frames that are taken from one TAP before other work has its turn.
 const TAP_BURST: usize = 32;
@@ -91,7 +92,14 @@ impl Exceptions {
         drop(self.going.push(packet));
     }
 
+    /// Hands over what is to be sent.
     pub(super) fn flush(&mut self) {
+        if self.going.is_empty() {
+            return;
+        }
+        if self.pool.available() < SHORT {
+            self.is_short.store(true, Ordering::Relaxed);
+        }
         self.to.enqueue_burst(&mut self.going);
         self.counters.drops.add(DropReason::TxFull, self.going.len() as u64);
         self.going.free_all();

@@ -1,0 +1,191 @@
+//! What a device does by itself: it is reset, it is removed, it comes back.
+//!
+//! Drivers and the kernel report it on EAL's interrupt thread, which sets a flag; the program takes the flags when it likes. A port that is
+//! reset or removed must have no queue taken, as one that is stopped.
+
+use crate::eal::control;
+use crate::error::{DpdkError, c_string};
+use crate::ids::PortId;
+use crate::port::{Port, name_of, unowned};
+use crate::port_state::text_of;
+use crate::sys;
+
+/// `ENOTSUP` on Linux.
+const ENOTSUP: i32 = 95;
+/// Kernel drivers that leave a PCI device to DPDK.
+const USER_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+
+/// What has been reported of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PortEvents {
+    /// The device was reset, as a VF is with its PF: it works again after [`Port::reset`].
+    pub is_reset: bool,
+    /// The device is gone, or the kernel waits for it to be let go: [`Port::remove`].
+    pub is_removed: bool,
+}
+
+/// A device on its bus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeviceName {
+    bus: String,
+    name: String,
+    arguments: String,
+}
+
+impl DeviceName {
+    /// The device of a port; `None` when the driver does not say. The caller holds the control lock.
+    pub(crate) fn of(port: PortId) -> Option<Self> {
+        let mut raw = sys::dffi_device { bus: [0; _], name: [0; _], arguments: [0; _] };
+        // SAFETY: `raw` is writable for the call, and its strings end with a NUL afterwards.
+        let answer = unsafe { sys::dffi_device_of(port.0, &raw mut raw) };
+        let [bus, name] = [text_of(&raw.bus), text_of(&raw.name)];
+        (answer == 0).then(|| Self { bus, name, arguments: text_of(&raw.arguments) })
+    }
+
+    /// Whether it is a PCI device that the kernel leaves to DPDK.
+    fn is_left_to_us(&self) -> bool {
+        let driver = std::fs::read_link(format!("/sys/bus/pci/devices/{}/driver", self.name));
+        let driver = driver.ok().and_then(|path| path.file_name()?.to_str().map(str::to_owned));
+        self.bus == "pci" && driver.is_some_and(|driver| USER_DRIVERS.contains(&driver.as_str()))
+    }
+}
+
+impl Port {
+    /// Takes what has been reported of the port since the last call.
+    #[must_use]
+    pub fn take_events(&self) -> PortEvents {
+        // SAFETY: takes a number, which the call checks.
+        let events = unsafe { sys::dffi_take_events(self.id().0) };
+        let has = |event| events & event != 0;
+        PortEvents { is_reset: has(sys::DFFI_PORT_RESET), is_removed: has(sys::DFFI_PORT_REMOVED) }
+    }
+
+    /// Whether the port has its device: not after [`Port::close`] and [`Port::remove`].
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.inner.state().closed
+    }
+
+    /// Whether the port is started.
+    #[must_use]
+    pub fn is_started(&self) -> bool {
+        let state = self.inner.state();
+        state.started && !state.closed
+    }
+
+    /// Resets the device, which then has to be configured again. A driver without a reset only stops.
+    ///
+    /// # Errors
+    /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`] while the device is not ready for it.
+    pub fn reset(&self) -> Result<(), DpdkError> {
+        let _control = control();
+        let mut state = self.inner.state();
+        state.not_closed(self.id())?;
+        state.no_queues_taken(self.id())?;
+        // SAFETY: no queue handle exists and none can be taken while we hold the state, so nothing polls the port.
+        let answer = unsafe { sys::rte_eth_dev_reset(self.id().0) };
+        if answer == -ENOTSUP {
+            return self.stop_locked(&mut state);
+        }
+        DpdkError::check_port(self.id(), "rte_eth_dev_reset", answer)?;
+        (state.started, state.granted) = (false, None);
+        Ok(())
+    }
+
+    /// Closes the port and removes its device from its bus, so that the kernel gets it back. The handles stay, for [`Port::reopen`].
+    ///
+    /// # Errors
+    /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::NamedCall`] when the bus refuses. What a device that
+    /// is gone answers when it is stopped and closed is of no interest.
+    pub fn remove(&self) -> Result<(), DpdkError> {
+        let _control = control();
+        let mut state = self.inner.state();
+        state.not_closed(self.id())?;
+        state.no_queues_taken(self.id())?;
+        let _ = self.stop_locked(&mut state);
+        // Closing a port of rings removes its device.
+        let is_removed = state.has_rings();
+        let closed = self.close_locked(&mut state);
+        if closed.is_err() {
+            self.forget(&mut state);
+        }
+        let Some(DeviceName { bus, name, .. }) = self.inner.device().filter(|_| !is_removed) else {
+            return closed;
+        };
+        let (c_bus, c_name) = (c_string("a bus", bus)?, c_string("a device name", name)?);
+        // SAFETY: two NUL-terminated strings that live through the call; no queue handle of the device's port exists.
+        let answer = unsafe { sys::rte_eal_hotplug_remove(c_bus.as_ptr(), c_name.as_ptr()) };
+        if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_remove", name, answer)) }
+    }
+
+    /// Opens the port again when its device has come back after [`Port::remove`]; it has to be configured then. Returns whether it has: a
+    /// PCI device has when the kernel leaves it to DPDK, any other when somebody has created it.
+    ///
+    /// # Errors
+    /// [`DpdkError::NamedCall`] when the driver does not take the device.
+    pub fn reopen(&self) -> Result<bool, DpdkError> {
+        let control = control();
+        let mut state = self.inner.state();
+        if !state.closed {
+            return Ok(true);
+        }
+        let found = || unowned().into_iter().find(|&id| name_of(id) == self.name());
+        let mut id = found();
+        if let (None, Some(device)) = (id, self.inner.device())
+            && device.is_left_to_us()
+        {
+            let DeviceName { bus, name, arguments } = device;
+            let (c_bus, c_name) = (c_string("a bus", bus)?, c_string("a device name", name)?);
+            let c_arguments = c_string("device arguments", arguments)?;
+            // SAFETY: three NUL-terminated strings that live through the call; EAL copies them.
+            let answer =
+                unsafe { sys::rte_eal_hotplug_add(c_bus.as_ptr(), c_name.as_ptr(), c_arguments.as_ptr()) };
+            if answer != 0 {
+                return Err(DpdkError::named("rte_eal_hotplug_add", name, answer));
+            }
+            id = found();
+        }
+        if let Some(id) = id {
+            self.inner.enter(id, &mut state);
+            // Of the device that had this number before.
+            let _ = self.take_events();
+        }
+        drop(control);
+        Ok(id.is_some())
+    }
+
+    /// Gives the device this MAC address.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where it cannot have another.
+    pub fn set_mac_addr(&self, mac: [u8; 6]) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        let mut raw = sys::rte_ether_addr { addr_bytes: mac };
+        // SAFETY: the address lives through the call.
+        let answer = unsafe { sys::rte_eth_dev_default_mac_addr_set(self.id().0, &raw mut raw) };
+        DpdkError::check_port(self.id(), "rte_eth_dev_default_mac_addr_set", answer).map(drop)
+    }
+
+    /// Receives frames of these VLANs, from a device that receives none that it was not asked for.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device does not filter.
+    pub fn receive_vlans(&self, vlans: impl IntoIterator<Item = u16>) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        // SAFETY: takes a number; DPDK checks it.
+        let offload = unsafe { sys::rte_eth_dev_get_vlan_offload(self.id().0) };
+        let call = "rte_eth_dev_set_vlan_offload";
+        let offload =
+            DpdkError::check_port(self.id(), "rte_eth_dev_get_vlan_offload", offload)?.cast_signed();
+        // SAFETY: takes numbers; DPDK checks them.
+        let answer =
+            unsafe { sys::rte_eth_dev_set_vlan_offload(self.id().0, offload | sys::DFFI_VLAN_FILTER) };
+        DpdkError::check_port(self.id(), call, answer)?;
+        for vlan in vlans {
+            // SAFETY: takes numbers; DPDK checks them.
+            let answer = unsafe { sys::rte_eth_dev_vlan_filter(self.id().0, vlan, 1) };
+            DpdkError::check_port(self.id(), "rte_eth_dev_vlan_filter", answer)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! Links are read from the device, whether its interrupts arrive or not.
+
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
+
+use std::process::Command;
+use std::slice::from_ref;
+
+use dpdk_ffi::testing::{self, NoInterrupts};
+use dpdk_ffi::{Mempool, MempoolConfig, Port, PortConfig};
+
+/// `net_tap` claims an interrupt for changes of its link, as most NICs do. Here it does not arrive, as on NICs without MSI-X.
+#[test]
+fn a_link_is_noticed_without_an_interrupt() {
+    let Some(eal) = testing::eal() else { return };
+    let interface = format!("fwd{}", std::process::id());
+    if let Err(why) = eal.vdev_create("net_tap0", &format!("iface={interface}")) {
+        eprintln!("SKIPPED: no net_tap here: {why}");
+        return;
+    }
+    let port = Port::by_name(eal, "net_tap0").unwrap();
+    let pool = Mempool::new(eal, "tap", &MempoolConfig { mbufs: 2047, ..MempoolConfig::default() }).unwrap();
+    port.configure(&PortConfig::default(), from_ref(&pool)).unwrap();
+    port.start().unwrap();
+    let set = |state: &str| {
+        let ip = Command::new("ip").args(["link", "set", "dev", &interface, state]).status();
+        assert!(ip.unwrap().success());
+    };
+    set("up");
+    let silence = NoInterrupts::new(eal).unwrap();
+    assert!(port.link().unwrap().up);
+    set("down");
+    assert!(!port.link().unwrap().up, "the interface is down");
+    set("up");
+    assert!(port.link().unwrap().up, "the interface is up again");
+    drop(silence);
+    port.close().unwrap();
+}

@@ -1,0 +1,209 @@
+//! Devices that are reset, removed, and come back while packets flow.
+//!
+//! A port whose device reports either is out of use: no next hop leads there, lcores give up its queues between two batches
+//! ([`crate::topology::Handle::release_port`]), and the device is reset or let go. When it is there again, it is configured as at the
+//! start, lcores get its queues, and its link counts. Packets on their way to a port without queues are dropped as `tx_full`.
+//!
+//! All of this happens on the control thread. Drivers report on a thread of EAL's, which sets flags alone.
+
+use super::Vrfs;
+use super::ports::Ports;
+use crate::datapath::vlans::PortVrfs;
+use crate::notice;
+use crate::router::Interface;
+use anyhow::Context as _;
+use dpdk_ffi::{Mempool, Port, PortConfig, PortEvents};
+use fib::MacAddr;
+use std::time::{Duration, Instant};
+
+/// How often a device is tried that is not there or not ready.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How a port was set up.
+#[derive(Clone)]
+pub(crate) struct PortSetup {
+    /// Its configuration.
+    pub(crate) config: PortConfig,
+    /// The pool of its RX queues.
+    pub(crate) pool: Mempool,
+}
+
+/// Why a port is out of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Out {
+    /// The device was reset.
+    Reset,
+    /// The device was removed.
+    Removed,
+}
+
+/// The device of a port.
+struct Device {
+    index: u16,
+    port: Port,
+    setup: PortSetup,
+    mac: MacAddr,
+    /// Whether it receives all groups.
+    has_groups: bool,
+    /// The VLANs that it has to be asked for.
+    vlans: Vec<u16>,
+    out: Option<Out>,
+    /// When it is tried next.
+    due: Instant,
+    /// Why it could not be brought back the last time, so that this is told once.
+    why: String,
+}
+
+/// The devices of all ports.
+#[derive(Default)]
+pub(crate) struct Devices(Vec<Device>);
+
+impl Devices {
+    /// The devices of `ports`, with these interfaces and VRFs. Has those receive the VLANs of VRFs that receive none unasked.
+    pub(crate) fn new(ports: &Ports, interfaces: &[Interface], vrf_of: &[PortVrfs]) -> Self {
+        let device = |(index, port): (u16, &Port)| {
+            let at = usize::from(index);
+            let driver = port.device_info().map(|info| info.driver).unwrap_or_default();
+            let vlans = vrf_of.get(at).filter(|_| receives_no_vlan_unasked(&driver));
+            let device = Device {
+                index,
+                port: port.clone(),
+                setup: ports.setups[at].clone(),
+                mac: ports.egress[at].mac,
+                has_groups: interfaces.iter().any(|interface| interface.id().0 == index),
+                vlans: vlans.map(|vrfs| vrfs.vlans.keys().copied().collect()).unwrap_or_default(),
+                out: None,
+                due: Instant::now(),
+                why: String::new(),
+            };
+            device.receive_vlans();
+            device
+        };
+        Self((0..).zip(&ports.ports).map(device).collect())
+    }
+
+    /// Takes ports out of use whose devices are reset or removed, and brings those back that are there again. `are_up` says which ports'
+    /// links are up.
+    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs, are_up: &mut [bool]) {
+        for device in &mut self.0 {
+            if device.out != Some(Out::Removed) {
+                match device.port.take_events() {
+                    PortEvents { is_removed: true, .. } => device.take_out(Out::Removed, vrfs, are_up),
+                    PortEvents { is_reset: true, .. } => device.take_out(Out::Reset, vrfs, are_up),
+                    PortEvents { .. } => {}
+                }
+            }
+            if device.out.is_some() && Instant::now() >= device.due {
+                device.try_back(vrfs, are_up);
+            }
+        }
+    }
+}
+
+impl Device {
+    fn name(&self) -> String {
+        format!("port {} ({})", self.index, self.port.name())
+    }
+
+    /// Takes the port out of use.
+    fn take_out(&mut self, out: Out, vrfs: &mut Vrfs, are_up: &mut [bool]) {
+        let what = if out == Out::Removed { "removed" } else { "reset" };
+        notice::warn(format_args!(
+            "{}: its device is {what}; it is out of use until it is back",
+            self.name()
+        ));
+        self.set_link(false, vrfs, are_up);
+        vrfs.running().release_port(self.index);
+        (self.out, self.due, self.why) = (Some(out), Instant::now(), String::new());
+        if out == Out::Removed
+            && let Err(error) = self.port.remove()
+        {
+            notice::warn(format_args!("{}: {error}", self.name()));
+        }
+    }
+
+    /// Brings the port back if its device is there and ready.
+    fn try_back(&mut self, vrfs: &mut Vrfs, are_up: &mut [bool]) {
+        self.due = Instant::now() + RETRY;
+        match self.bring_back(vrfs) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.out = None;
+                notice::post(format_args!("{}: in use again", self.name()));
+                let is_up = self.port.link().is_ok_and(|link| link.up);
+                self.set_link(is_up, vrfs, are_up);
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                if self.why != why {
+                    notice::warn(format_args!("{}: cannot be brought back yet: {why}", self.name()));
+                    self.why = why;
+                }
+            }
+        }
+    }
+
+    /// Returns whether the device was there.
+    fn bring_back(&self, vrfs: &Vrfs) -> anyhow::Result<bool> {
+        match self.out {
+            Some(Out::Reset) => self.port.reset()?,
+            _ if !self.port.reopen()? => return Ok(false),
+            _ => {}
+        }
+        self.port.stop()?;
+        self.port.configure(&self.setup.config, std::slice::from_ref(&self.setup.pool))?;
+        if self.port.mac_addr()? != self.mac.0 {
+            let message = || format!("the device has another MAC than before, {}", self.mac);
+            self.port.set_mac_addr(self.mac.0).with_context(message)?;
+        }
+        if self.has_groups {
+            // As at the start: virtual devices cannot choose.
+            drop(self.port.receive_all_groups());
+        }
+        self.port.start()?;
+        self.receive_vlans();
+        vrfs.running().give_port(self.index, &self.port)?;
+        Ok(true)
+    }
+
+    fn receive_vlans(&self) {
+        if !self.vlans.is_empty()
+            && let Err(error) = self.port.receive_vlans(self.vlans.iter().copied())
+        {
+            notice::warn(format_args!("{}: it may not receive the VLANs of its VRFs: {error}", self.name()));
+        }
+    }
+
+    /// Tells the sessions of the link.
+    fn set_link(&self, is_up: bool, vrfs: &mut Vrfs, are_up: &mut [bool]) {
+        let index = usize::from(self.index);
+        if let Some(was_up) = are_up.get_mut(index) {
+            *was_up = is_up;
+        }
+        vrfs.set_link(index, is_up);
+        if let Err(error) = vrfs.commit() {
+            notice::warn(format_args!("{error:#}"));
+        }
+    }
+}
+
+/// Whether devices of this driver receive no VLAN that they were not asked for: functions of a device that others share, and virtio. On
+/// any other device, asking for some VLANs would keep the others out.
+fn receives_no_vlan_unasked(driver: &str) -> bool {
+    driver.ends_with("_vf") || matches!(driver, "net_iavf" | "net_virtio")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vlans_are_asked_for_where_none_comes_unasked() {
+        for driver in ["net_ixgbe_vf", "net_e1000_igb_vf", "net_iavf", "net_virtio"] {
+            assert!(receives_no_vlan_unasked(driver), "{driver}");
+        }
+        for driver in ["net_ixgbe", "net_i40e", "net_ice", "net_e1000_em", "net_tap", ""] {
+            assert!(!receives_no_vlan_unasked(driver), "{driver}");
+        }
+    }
+}

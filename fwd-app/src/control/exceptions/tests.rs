@@ -1,0 +1,130 @@
+//! The router's own packets, and drivers that keep them.
+
+use super::*;
+use crate::datapath::Latency;
+use crate::datapath::exception::Ours;
+use crate::datapath::tx::Tx;
+use crate::datapath::watch::Watch;
+use crate::router::interface::InterfaceAddress;
+use dpdk_ffi::{Port, PortConfig, QueueId, RingPort, RingSync, SocketId};
+use fib::MacAddr;
+use rusty_fork::rusty_fork_test;
+
+/// Descriptors of a TX queue.
+const DESCRIPTORS: u32 = 1024;
+
+/// A port whose driver keeps what it has sent until it needs the descriptor again: a ring, which is full then.
+struct Keeper {
+    port: Port,
+    kept: Ring,
+    reused: RingConsumer,
+}
+
+impl Keeper {
+    fn new(eal: &Eal, pool: &Mempool, name: &str) -> Self {
+        let ring = |way, size| {
+            Ring::new(eal, &format!("{name}_{way}"), size, RingSync::SpSc, SocketId::ANY).unwrap()
+        };
+        let (rx, kept) = (ring("rx", 8), ring("tx", DESCRIPTORS));
+        let port =
+            RingPort::from_rings(eal, name, &[rx], std::slice::from_ref(&kept), SocketId::ANY).unwrap();
+        port.configure(&PortConfig::default(), std::slice::from_ref(pool)).unwrap();
+        port.start().unwrap();
+        Self { port, reused: kept.consumer().unwrap(), kept }
+    }
+
+    /// Frees the oldest packets when their descriptors are needed, as drivers do a batch at a time; returns how many have left.
+    fn reuse(&mut self, scratch: &mut Burst) -> usize {
+        if self.kept.count() + scratch.capacity() <= self.kept.capacity() {
+            return 0;
+        }
+        let freed = self.reused.dequeue_burst(scratch);
+        scratch.free_all();
+        freed
+    }
+}
+
+/// The router of some ports that keep what they sent, and the stage that sends.
+struct Rig {
+    ports: Vec<Keeper>,
+    punts: Punts,
+    tx: Tx,
+    exceptions: Exceptions,
+}
+
+impl Rig {
+    fn new(eal: &Eal, ports: u16) -> Self {
+        let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
+        let ports: Vec<_> =
+            (0..ports).map(|port| Keeper::new(eal, &pool, &format!("keeper{port}"))).collect();
+        let interface = |id: u8| {
+            let address = InterfaceAddress::new([198, 18, id, 1].into(), 24).unwrap();
+            Interface::new(InterfaceId(id.into()), MacAddr([2, 0, 0, 0, 0, 1]), 1500, &[address]).unwrap()
+        };
+        let interfaces: Vec<_> = (0..).take(ports.len()).map(interface).collect();
+        let ours = |interface: &Interface| {
+            let (port, mac) = (interface.id().0, interface.mac());
+            Some(Arc::new(Ours { port, mac, v4: vec![], v6: vec![], groups: vec![] }))
+        };
+        let granted = ports.iter().map(|keeper| keeper.port.granted().unwrap().tx_descriptors);
+        let punts = Punts::new(eal, interfaces.iter().map(ours).collect(), granted, vec![]).unwrap();
+        let queue = |keeper: &Keeper| (keeper.port.take_tx_queue(QueueId(0)).unwrap(), Arc::default());
+        let (queues, ends) = (ports.iter().map(queue).collect(), punts.ends(eal, 0).unwrap());
+        let (latency, watch) = (Latency::new(1_000_000_000), Arc::new(Watch::default()));
+        let tx = Tx::new(eal, queues, (BURST, Some(ends)), latency, watch);
+        let (sender, (_, asked)) = (bounded(EVENTS).0, asked::RouterHandle::new());
+        let age = Duration::from_secs(30);
+        let mut exceptions =
+            Exceptions::new(eal, (interfaces, asked), age, Taps::default(), &punts, sender).unwrap();
+        // What it announces.
+        exceptions.actions.clear();
+        Self { ports, punts, tx, exceptions }
+    }
+}
+
+rusty_fork_test! {
+    #![rusty_fork(timeout_ms = 30_000)]
+
+    #[test]
+    fn quiet_ports_that_keep_what_they_sent_do_not_silence_the_router() {
+        const PINGS: usize = 1300;
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let Rig { mut ports, punts: _punts, mut tx, mut exceptions } = Rig::new(eal, 3);
+        let (mut counters, mut scratch) = (Counters::default(), Burst::with_capacity(eal, BURST));
+        // Answers to one host, then to the next: what went to the first one stays with the driver of its port.
+        for (port, keeper) in (0..).zip(&mut ports) {
+            let mut left = 0;
+            for _ in 0..PINGS {
+                left += keeper.reuse(&mut scratch);
+                exceptions.send(port, &[0; 98]);
+                exceptions.flush();
+                tx.originate(&mut counters);
+            }
+            let answered = left + keeper.kept.count();
+            assert_eq!(answered, PINGS, "port {port}, {:?}", exceptions.counters.drops);
+        }
+    }
+
+    #[test]
+    fn a_pool_that_runs_low_has_drivers_free_what_has_left() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let Rig { ports: _ports, punts, mut tx, mut exceptions } = Rig::new(eal, 1);
+        let mut counters = Counters::default();
+        let is_short = || punts.is_short.load(Ordering::Relaxed);
+        let mut elsewhere = Vec::new();
+        exceptions.send(0, &[0; 98]);
+        exceptions.flush();
+        assert!(!is_short(), "there are enough");
+        while exceptions.pool.available() >= SHORT {
+            elsewhere.push(exceptions.pool.alloc().unwrap());
+        }
+        exceptions.flush();
+        assert!(!is_short(), "nothing is to be sent");
+        exceptions.send(0, &[0; 98]);
+        exceptions.flush();
+        assert!(is_short());
+        tx.originate(&mut counters);
+        assert!(!is_short(), "the stage that sends has asked the drivers");
+        assert_eq!(counters.tx_packets, 2);
+    }
+}
