@@ -24,7 +24,7 @@ fn sequences<F: Forms>(count: usize) {
     let count = if conformance::Options::from_env().full { count * 20 } else { count };
     // Lookups of nests that are far apart take many more steps.
     let plans = [
-        (0..=40, count / 4),
+        (0..=40, count / 10),
         (8..=40, count),
         (20..=34, count),
         (30..=52, count),
